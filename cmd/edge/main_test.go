@@ -91,7 +91,7 @@ func TestCommandLine(t *testing.T) {
 	f([]string{"-help"}, 0, "", "-config FILE\n")
 	f([]string{"-version"}, 0, "weir edge ", "")
 	f([]string{"-check", "-config", good}, 0, "configuration and rules are good\n", "")
-	f([]string{"-check", "-config", oddPath}, 0, "configuration and rules are good\n", `edge: warning: rule a: match.paths[0]: "/a;b" is "/a" to other origins`)
+	f([]string{"-check", "-config", oddPath}, 0, "configuration and rules are good\n", `edge: warning: rule a: match.paths[0]: other origins read "/a;b" as "/a"`)
 	inClear := files(t, goodConfig+"listen: {admin: \"0.0.0.0:8081\", admin_token_file: RULES}\n", goodRules)
 	f([]string{"-check", "-config", inClear}, 0, "configuration and rules are good\n", "edge: warning: listen.admin: the token travels in the clear to 0.0.0.0:8081; set listen.admin_tls\n")
 	f([]string{"-check", "-config", consulConfig}, 0, "configuration and cached rules, if any, are good; consul was not asked\n", "")

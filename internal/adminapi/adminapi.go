@@ -284,7 +284,7 @@ type Conduct struct {
 	// tier of the client or of the route, whichever is severer.
 	Limits float64 `json:"limits,omitempty"`
 	Delay  string  `json:"delay,omitempty"`
-	// Route is set if the route is above the mildest tier, which holds for all its clients.
+	// Route is set if the route is above the mildest tier, which applies to all its clients.
 	Route *RouteConduct `json:"route,omitempty"`
 }
 

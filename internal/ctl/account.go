@@ -17,19 +17,19 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// This file says how a change of the fleet goes, whatever it changes: documents, the
-// topology, drains.
+// This file describes how a change to the fleet proceeds, whatever it changes: documents,
+// the topology, drains.
 
-// lockWait is how long a change waits for others that are at work. The lock of one that
-// died is free after consul.StaleAfter.
+// lockWait is how long a change waits for concurrent ones. The lock of a process that died
+// is free after consul.StaleAfter.
 const lockWait = time.Minute
 
 // breakLockFlag adds --break-lock.
 func breakLockFlag(c *cobra.Command, to *bool) {
-	c.Flags().BoolVar(to, "break-lock", false, "do not wait for another change: take its lock, even if it is at work; it stops before its next write")
+	c.Flags().BoolVar(to, "break-lock", false, "do not wait for another change: take its lock, even if it is still running; it stops before its next write")
 }
 
-// lockNews tells the person about locks.
+// lockNews reports about locks to the user.
 type lockNews struct {
 	p    *program
 	what string
@@ -40,18 +40,18 @@ func (n *lockNews) Waits(region string, other consul.Lock) {
 	n.p.Say("%s: waiting for %s, who is changing the %s; %s", region, term.OrDash(other.By), n.what, ends(other))
 }
 
-// ends says how a lock ends whose holder died.
+// ends says when a lock is released if its holder died.
 func ends(l consul.Lock) string {
 	if l.Renews() {
-		return fmt.Sprintf("should that regionctl have died, its lock is free after %s", consul.StaleAfter)
+		return fmt.Sprintf("if that regionctl has died, its lock is free after %s", consul.StaleAfter)
 	}
-	return fmt.Sprintf("should that regionctl, of an earlier release, have died, its lock is free at %s", term.Stamp(l.Until))
+	return fmt.Sprintf("if that regionctl, of an earlier release, has died, its lock is free at %s", term.Stamp(l.Until))
 }
 
 // Takes implements rollout.Reporter.
 func (n *lockNews) Takes(regions []string, from string, broken bool) {
 	if broken {
-		n.p.Warn("%s: broke the lock of %s; if that regionctl is at work, it stops before its next write", strings.Join(regions, ", "), term.OrDash(from))
+		n.p.Warn("%s: broke the lock of %s; if that regionctl is still running, it stops before its next write", strings.Join(regions, ", "), term.OrDash(from))
 		return
 	}
 	n.p.Say("%s: took over the lock of %s, which was not renewed for %s", strings.Join(regions, ", "), term.OrDash(from), consul.StaleAfter)
@@ -62,7 +62,7 @@ func (n *lockNews) StaysLocked(region string, err error) {
 	n.p.Warn("%s: it may still be locked; the next change of the %s waits %s for it: %v", region, n.what, consul.StaleAfter, err)
 }
 
-// displaced says who took the locks of a change.
+// displaced says what happened to the locks of a change.
 func displaced(s *rollout.Stop) string {
 	switch by := s.Other; {
 	case by == nil:
@@ -74,14 +74,14 @@ func displaced(s *rollout.Stop) string {
 	}
 }
 
-// told is one region of a change, as people learn of it.
+// told is one region of a change, as shown to users.
 type told struct {
 	rollout.Result
-	gets string // what it has after the change: a version
-	why  string // it has not got that
+	gets string // the version that it has after the change
+	why  string // why it did not get it
 }
 
-// failed is a region that did not answer, or refused.
+// failed returns a region that did not answer, or refused.
 func failed(r rollout.Result, gets string) told {
 	t := told{Result: r, gets: gets}
 	if r.Err != nil {
@@ -117,8 +117,8 @@ func reasonsOf(regions []told) string {
 // otherRegions is the remedy of commands that have --region.
 const otherRegions = "choose other regions with --region, "
 
-// reached names the regions that did not answer. Its error says that a change cannot begin
-// without them.
+// reached names the regions that did not answer. Its error says that the change cannot
+// begin without them.
 func reached(results []rollout.Result, partial bool, or string) (away []string, err error) {
 	for _, r := range results {
 		if r.Err != nil {
@@ -128,15 +128,15 @@ func reached(results []rollout.Result, partial bool, or string) (away []string, 
 	}
 	switch {
 	case len(away) == len(results):
-		return nil, term.Failed("nothing was changed, no region can be reached:\n%w", err)
+		return nil, term.Failed("nothing was changed; no region can be reached:\n%w", err)
 	case err != nil && !partial:
-		return nil, term.Failed("nothing was changed, because %s cannot be reached:\n%w\nrepair that, %sor continue without it with --partial", strings.Join(away, ", "), err, or)
+		return nil, term.Failed("nothing was changed, because %s cannot be reached:\n%w\nrepair that, %sor pass --partial to continue without it", strings.Join(away, ", "), err, or)
 	}
 	return away, nil
 }
 
-// showDifference shows what a change does, and which regions it goes without. With -o json
-// that is not the result.
+// showDifference shows what a change does, and which regions it skips. With -o json the
+// difference is not part of the result.
 func (p *program) showDifference(away []string, write func(*bytes.Buffer, term.Style)) error {
 	var b bytes.Buffer
 	w, s := p.Out, p.OutStyle()
@@ -145,7 +145,7 @@ func (p *program) showDifference(away []string, write func(*bytes.Buffer, term.S
 	}
 	write(&b, s)
 	if len(away) > 0 {
-		fmt.Fprintf(&b, "%s: %s\n", s.Bold(strings.Join(away, ", ")), s.Yellow("cannot be reached, goes without"))
+		fmt.Fprintf(&b, "%s: %s\n", s.Bold(strings.Join(away, ", ")), s.Yellow("cannot be reached, skipped"))
 	}
 	b.WriteByte('\n')
 	_, err := w.Write(b.Bytes())
@@ -175,9 +175,9 @@ func stopped(err error, what string, regions []told) error {
 	return term.Conflict("nothing was changed anywhere: %s", reasonsOf(pick(regions, rollout.Lost)[:1]))
 }
 
-// outcome is what is wrong after the regions were written, nil if nothing is. lost says
-// which lock was lost before all were; divided makes the error of a fleet of which somebody
-// else has changed a part.
+// outcome returns what is wrong after the regions were written, or nil. lost says which
+// lock was lost before all writes were made; divided makes the error for a fleet that
+// someone else has partly changed.
 func outcome(ctx context.Context, regions []told, wrote bool, lost *rollout.Stop, divided func(string, ...any) error) error {
 	have, left := pick(regions, rollout.Applied, rollout.AlreadyThere), pick(regions, rollout.Untouched)
 	losing, unclear := pick(regions, rollout.Lost), pick(regions, rollout.Unknown)
@@ -222,7 +222,7 @@ func outcome(ctx context.Context, regions []told, wrote bool, lost *rollout.Stop
 	return term.Partial("%s:\n%s\nrunning this again finishes it", state, why)
 }
 
-// regionResult is what every change prints of a region with -o json.
+// regionResult is what every change prints about a region with -o json.
 type regionResult struct {
 	Region string          `json:"region"`
 	Result rollout.Outcome `json:"result"`
@@ -240,7 +240,7 @@ func writeResults(b *bytes.Buffer, s term.Style, results []regionResult) {
 	t.Print(b)
 }
 
-// paintOutcome is the outcome of a region, for a table.
+// paintOutcome returns the outcome of a region for a table.
 func paintOutcome(s term.Style, o rollout.Outcome) string {
 	switch o {
 	case rollout.Applied, rollout.AlreadyThere:

@@ -14,15 +14,15 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// actsKind are acts that leave no document behind: drains, their ends, and resets. Only their
-// history is like that of the others.
+// actsKind are acts that leave no document behind: drains, their ends, and resets. They
+// have a history like the other kinds.
 var actsKind = &fleet.Kind{Name: "acts"}
 
-const auditListHelp = `Lists what anybody changed, of whatever kind, the newest first: rules, shedder settings,
-behavior policies and networks of clients, and what leaves no document behind: drains, their
-ends, and resets of counters. What was done in several regions at once is one line.
+const auditListHelp = `Lists all changes of every kind, newest first: rules, shedder settings,
+behavior policies and client networks, and acts that leave no document behind: drains, their
+ends, and resets of counters. A change made in several regions at once is one line.
 
-Whether the histories are whole, regionctl audit verify checks. A topology has no history:
+regionctl audit verify checks whether the histories are intact. A topology has no history:
 Consul's own audit log has its changes.`
 
 func (p *program) auditListCommand() *cobra.Command {
@@ -68,7 +68,7 @@ func (p *program) auditList(ctx context.Context, names []string, most int) error
 		for _, c := range merge(answers) {
 			list = append(list, deed{k.Name, c})
 		}
-		unread = cmp.Or(unread, unanswered(answers)) // the same region answers for no kind
+		unread = cmp.Or(unread, unanswered(answers)) // the same region fails to answer for every kind
 	}
 	slices.SortStableFunc(list, func(a, b deed) int { return b.AppliedAt.Compare(a.AppliedAt) })
 	if most > 0 {
@@ -100,8 +100,8 @@ func writeDone(b *bytes.Buffer, list []deed, regions int) {
 	t.Print(b)
 }
 
-// recordAct adds to the history of regions what was done there. An act that cannot be
-// recorded is done nevertheless, and a warning says so.
+// recordAct adds an act to the history of the regions it happened in. If it cannot be
+// recorded, it is still done, and a warning says so.
 func (p *program) recordAct(ctx context.Context, regions []string, by, what string) {
 	if len(regions) == 0 {
 		return
@@ -109,7 +109,7 @@ func (p *program) recordAct(ctx context.Context, regions []string, by, what stri
 	ctx = context.WithoutCancel(ctx) // it is done
 	targets, err := p.targetsOf(actsKind, regions)
 	if err != nil {
-		p.Warn("what was done is not recorded: %v", err)
+		p.Warn("the change was made but is not recorded: %v", err)
 		return
 	}
 	const longest = 1024
@@ -119,7 +119,7 @@ func (p *program) recordAct(ctx context.Context, regions []string, by, what stri
 		return struct{}{}, t.Docs.Record(ctx, consul.Change{Pointer: pointer, Message: what, Token: t.Identity(ctx)})
 	}) {
 		if a.Err != nil {
-			p.Warn("%s: it is done, but the history of acts was not written: %v", a.Target.Name, a.Err)
+			p.Warn("%s: the change was made, but the history of acts was not written: %v", a.Target.Name, a.Err)
 		}
 	}
 }

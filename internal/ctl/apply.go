@@ -16,19 +16,19 @@ import (
 
 const applyHelp = `Applies FILE to all regions of the fleet file, or to those of --region:
 
-  1. validates it; a bad document changes nothing
-  2. shows the difference, and asks (--yes does not)
+  1. validates it; an invalid document changes nothing
+  2. shows the difference, and asks (unless --yes)
   3. stores it in every region; a version is never overwritten
-  4. locks the regions, checks that nobody has changed any since it showed the
+  4. locks the regions, checks that none has changed since it showed the
      difference, and points the first of the fleet file at it, then all others at once
   5. ends the canaries of these regions, and waits until every registered edge runs it
 
-If somebody else applies at the same time, one of the two waits for the other, reports who
+If someone else applies at the same time, one of the two waits for the other, reports who
 changed what and when, and changes nothing anywhere (status 4), unless both apply the same
-document. A regionctl at work renews its locks every 3 seconds. The locks of one that was
-killed are taken over after 10 seconds without a renewal; one that only slept that long
+document. A running regionctl renews its locks every 3 seconds. The locks of one that was
+killed are taken over after 10 seconds without a renewal; one that was only suspended
 stops before its next write and says so (status 4). --break-lock does not wait: it takes
-the locks from a regionctl that may be at work, and the history says whose.
+the locks from a regionctl that may still be running, and the history says whose.
 
 Afterwards it prunes old versions: see regionctl rules prune --help.
 
@@ -43,8 +43,8 @@ A region in which no edge registers within 15 seconds is not waited for.
 An edge that refuses the document keeps its old rules; the output shows its reasons.
 
 --if-version VERSION changes nothing unless every region runs that version or already has
-the document (status 4). It keeps a file made from an older version from reverting what
-came in between, even with --yes.
+the document (status 4). It keeps a file made from an older version from reverting changes
+made in between, even with --yes.
 
 --canary POP tries the document on one site first. During --bake only its edges follow it,
 and regionctl compares their share of limited requests (429) and of server errors (5xx)
@@ -58,7 +58,7 @@ rollback without --canary ends any trial in its regions immediately, abandoned o
 
 ` + wavesHelp + `
 
-FILE may be - for standard input; --yes is needed then.`
+FILE may be - for standard input; --yes is then required.`
 
 const applyExamples = `  regionctl rules apply rules.yaml -m "halve the login limit, INC-1234"
   regionctl rules apply rules.yaml --region eu-west
@@ -127,7 +127,7 @@ func (p *program) applyCommand(k *fleet.Kind, help, examples string) *cobra.Comm
 	return cmd
 }
 
-// noVersion is what --if-version calls a region in which nothing is published.
+// noVersion is the --if-version value for a region in which nothing is published.
 const noVersion = "none"
 
 // ifVersionFlag adds --if-version.
@@ -135,7 +135,7 @@ func (c *change) ifVersionFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&c.ifVersion, "if-version", "", "change nothing unless each region runs this `VERSION`, which the document was made from; "+noVersion+": nothing is published")
 }
 
-// flags adds those that apply and rollback share.
+// flags adds the flags that apply and rollback share.
 func (c *change) flags(cmd *cobra.Command, by *string) {
 	f := cmd.Flags()
 	f.BoolVarP(&c.yes, "yes", "y", false, "do not ask")
@@ -186,10 +186,10 @@ func (c *change) apply(ctx context.Context, k *fleet.Kind, file string, names []
 	return c.run(ctx, targets, canary)
 }
 
-// run is the whole of a change. Afterwards it prunes.
+// run performs the whole change. Afterwards it prunes.
 func (c *change) run(ctx context.Context, targets []*fleet.Target, canary *canaryOptions) error {
 	err := c.steps(ctx, targets, canary)
-	// Without the word of all, nobody knows what is needed.
+	// Without answers from all regions, it is unknown which versions are needed.
 	if c.engine.Wrote && ctx.Err() == nil && len(c.have()) == len(c.regions) {
 		c.prune(ctx, targets)
 	}
@@ -240,8 +240,8 @@ func (c *change) steps(ctx context.Context, targets []*fleet.Target, canary *can
 	return err
 }
 
-// settle is a change of regions that have the version already. Only trials that are in
-// the way of it need a question.
+// settle handles a change of regions that already have the version. It asks only about
+// trials that would be ended.
 func (c *change) settle(ctx context.Context, end bool) error {
 	if end && c.warnOfCanaries(ctx) {
 		if err := c.confirm(ctx, "End that in %s?", names(c.have())); err != nil {
@@ -258,12 +258,12 @@ func (c *change) settle(ctx context.Context, end bool) error {
 	return c.report(nil, c.outcome(ctx), c.await(ctx))
 }
 
-// switchOver points the regions, and waits. between is called as soon as they are
-// pointed.
+// switchOver points the regions, and waits. between is called as soon as they are pointed.
 func (c *change) switchOver(ctx context.Context, canary *canaryReport, between func()) error {
 	err := c.point(ctx)
 	between()
-	// Somebody else may have done the same meanwhile, and all is as it should be.
+	// Someone else may have done the same in the meantime, and everything is as it should
+	// be.
 	there := err == nil && len(c.with(rollout.Applied, rollout.AlreadyThere, rollout.Unreachable)) == len(c.regions)
 	if c.engine.Wrote || there {
 		detached := context.WithoutCancel(ctx)
@@ -286,8 +286,7 @@ func (c *change) confirm(ctx context.Context, format string, args ...any) error 
 	return c.p.Confirm(ctx, c.yes, format, args...)
 }
 
-// warnOfCanaries tells that somebody tries something on a site, and returns whether
-// anybody does.
+// warnOfCanaries warns of trials on sites, and reports whether there are any.
 func (c *change) warnOfCanaries(ctx context.Context) (tried bool) {
 	var targets []*fleet.Target
 	for _, r := range c.with(rollout.Untouched, rollout.AlreadyThere) {

@@ -18,8 +18,8 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-const auditHelp = `The history of the rules, of the shedder settings, of the behavior policies, of the networks
-of clients, and of acts such as drains and resets is, in each region, a chain: each entry has
+const auditHelp = `Rules, shedder settings, behavior policies, client networks, and acts such as drains and
+resets each have a history in each region. It is a chain: each entry has
 a number and the hash of the entry before it, and names the Consul token that made the change
 as well as --by.`
 
@@ -30,9 +30,9 @@ then a program other than regionctl wrote the pointer, for example one that was 
 before, or a regionctl died before it wrote the history; apply the document again if it is
 right.
 
-Whoever can write to Consul can still cut off the newest entries with the head, or write
-the whole chain again. Only what is kept elsewhere reveals that: save the output of -o json
-where nobody who can write to Consul can change it, and pass it the next time as --since.
+Anyone who can write to Consul can still cut off the newest entries with the head, or rewrite
+the whole chain. Only a copy kept elsewhere reveals that: save the output of -o json
+where no writer to Consul can change it, and pass it the next time as --since.
 
   regionctl audit verify -o json --since heads.json >next.json && mv next.json heads.json
 
@@ -41,11 +41,11 @@ as inserted unless they are older than --unlinked-until: the time when the last 
 this release. Entries from before the chain began are only counted; --since shows when
 these change.
 
-A token and --by are what regionctl wrote. Another program with the right to write the
-history may claim any: who used a token is known to Consul's own audit log alone.`
+The token and --by are what regionctl wrote. Another program with write access to the
+history may claim any: only Consul's own audit log knows who used a token.`
 
 func (p *program) auditCommand() *cobra.Command {
-	c := group("audit", "show who did what, and verify that nobody changed that record", auditHelp)
+	c := group("audit", "show who did what, and verify that the record is unchanged", auditHelp)
 	c.AddCommand(p.auditListCommand(), p.auditVerifyCommand())
 	return c
 }
@@ -72,7 +72,7 @@ type audited struct {
 	*consul.Audit
 }
 
-// auditKinds are those with a history.
+// auditKinds returns the kinds with a history.
 func auditKinds() []*fleet.Kind {
 	return []*fleet.Kind{rulesKind, shedderKind, policyKind, clientsKind, actsKind}
 }
@@ -119,8 +119,9 @@ func (p *program) audit(ctx context.Context, names []string, since, until string
 	return unanswered(answers)
 }
 
-// auditOne also compares the history with the pointer, which is read first: a change writes
-// the pointer before the history. It begins again if somebody changes the region meanwhile.
+// auditOne also compares the history with the pointer, which it reads first, because a
+// change writes the pointer before the history. It starts over if the region changes in the
+// meantime.
 func auditOne(ctx context.Context, t *fleet.Target) (a *consul.Audit, err error) {
 	look := func() (fleet.Current, error) {
 		brief, cancel := t.Bounded(ctx)
@@ -147,7 +148,7 @@ func auditOne(ctx context.Context, t *fleet.Target) (a *consul.Audit, err error)
 	return a, err
 }
 
-// acceptUnlinked makes faults of the entries without a link that are not accepted.
+// acceptUnlinked adds faults for the entries without a link that are not accepted.
 func (a *audited) acceptUnlinked(until time.Time) {
 	for _, u := range a.Unlinked {
 		if !u.At.Before(until) || u.At.IsZero() {

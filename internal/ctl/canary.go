@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// grace is how long a canary outlives its bake if nobody ends it: promoting must
-	// be done by then.
+	// grace is how long a canary outlives its bake if it is not ended: promoting must be
+	// done by then.
 	grace = time.Minute
 	// canaryStart bounds the wait for the canary's edges, so that most of grace is
 	// left after it.
 	canaryStart = 30 * time.Second
-	// longestMeasure bounds the look at a site before its trial.
+	// longestMeasure bounds the measurement of a site before its trial.
 	longestMeasure = 30 * time.Second
 	// outsideLooks in a row end a canary: one may be a coincidence.
 	outsideLooks = 2
@@ -41,10 +41,10 @@ type trial struct {
 	silent         map[string]bool // nodes whose last scrape failed
 	outside        int
 	excess         string
-	unanswered     int // looks in a row
+	unanswered     int // consecutive looks
 }
 
-// newTrial finds the site. Nothing is changed.
+// newTrial finds the site. It changes nothing.
 func (c *change) newTrial(ctx context.Context, targets []*fleet.Target, o *canaryOptions) (*trial, error) {
 	t := &trial{canaryOptions: o, c: c, p: c.p, late: newWindow(o.bake, o.minRequests), silent: map[string]bool{},
 		site: &rollout.Canary{PoP: o.pop, Before: map[*fleet.Target]uint64{}}}
@@ -69,7 +69,7 @@ func (c *change) newTrial(ctx context.Context, targets []*fleet.Target, o *canar
 		if s.here {
 			s.other, s.index, err = target.Docs.Canary(ctx, o.pop)
 			if s.index != 0 {
-				err = nil // nonsense in its place is overwritten
+				err = nil // invalid data in its place is overwritten
 			}
 		}
 		return s, err
@@ -96,7 +96,8 @@ func (c *change) newTrial(ctx context.Context, targets []*fleet.Target, o *canar
 	return t, nil
 }
 
-// run tries, and then applies or takes back. However it ends, the canary is removed.
+// run tries the change, and then applies it or takes it back. However it ends, the canary
+// is removed.
 func (t *trial) run(ctx context.Context) error {
 	err := t.try(ctx)
 	if err != nil {
@@ -120,7 +121,7 @@ func (t *trial) run(ctx context.Context) error {
 	return err
 }
 
-// settle joins why a trial ended with how its canary was removed.
+// settle combines why a trial ended with how its canary was removed.
 func (t *trial) settle(ctx context.Context, err, removed error) error {
 	status := term.StatusFailed
 	var f *term.Failure
@@ -166,7 +167,8 @@ func (t *trial) try(ctx context.Context) error {
 	return t.watch(ctx)
 }
 
-// set makes the site follow the candidate, under the lock: nobody prunes it meanwhile.
+// set makes the site follow the candidate, under the lock, so that it is not pruned
+// meanwhile.
 func (t *trial) set(ctx context.Context) error {
 	homes := fleet.Filter(t.c.engine.Regions, func(r *rollout.Region[fleet.Current]) bool {
 		return slices.Contains(t.site.Homes, t.c.region(r.Name).target)
@@ -219,11 +221,11 @@ func (t *trial) start(ctx context.Context) error {
 	return nil
 }
 
-// moved says that somebody else has ended the trial, if that is what err means.
+// moved says that someone else has ended the trial, if that is what err means.
 func (t *trial) moved(err error) error {
 	var stop *rollout.Stop
 	if errors.As(err, &stop) && stop.Why == rollout.Moved {
-		return term.Conflict("%s: somebody else ended it, or began another; see %s", stop.Region, saidOf(t.c.doc.Kind).look)
+		return term.Conflict("%s: someone else ended it, or began another; see %s", stop.Region, saidOf(t.c.doc.Kind).look)
 	}
 	return err
 }
@@ -259,12 +261,12 @@ func (t *trial) watch(ctx context.Context) error {
 	}
 }
 
-// verdict is the one at the end of the bake.
+// verdict returns the verdict at the end of the bake.
 func (t *trial) verdict() error {
 	canary := &t.canary.Total
 	switch {
 	case !t.enough(canary):
-		return term.Failed("not promoted: it had only %.0f requests in %s, and is judged by at least %d; bake longer, or lower --min-requests", canary.Requests, t.bake, t.minRequests)
+		return term.Failed("not promoted: it had only %.0f requests in %s, and needs at least %d; bake longer, or lower --min-requests", canary.Requests, t.bake, t.minRequests)
 	case t.outside > 0:
 		return term.Failed("outside the bounds at the end: %s", t.excess)
 	case len(t.silent) > 0:
@@ -279,7 +281,7 @@ func (t *trial) figures() string {
 		percent(c.LimitedShare()), percent(o.LimitedShare()), percent(c.ErrorShare()), percent(o.ErrorShare()), o.Requests)
 }
 
-// unchanged makes sure that nobody has changed the rules or ended the canary.
+// unchanged checks that the rules are unchanged and the canary has not been ended.
 func (t *trial) unchanged(ctx context.Context, target *fleet.Target) error {
 	ctx, cancel := target.Bounded(ctx)
 	defer cancel()
@@ -298,7 +300,7 @@ func (t *trial) unchanged(ctx context.Context, target *fleet.Target) error {
 	return t.moved(t.site.Check(ctx, target))
 }
 
-// still makes sure that nobody has ended the canary while others were waited for.
+// still checks that the canary was not ended during the wait for other changes.
 func (t *trial) still(ctx context.Context) error {
 	for _, a := range fleet.Ask(ctx, t.site.Homes, func(ctx context.Context, target *fleet.Target) (struct{}, error) {
 		return struct{}{}, t.unchanged(ctx, target)
@@ -313,7 +315,7 @@ func (t *trial) still(ctx context.Context) error {
 	return nil
 }
 
-// until is when a canary expires.
+// until returns when a canary expires.
 func until(p *consul.Pointer) string {
 	if p.ExpiresAt == nil {
 		return "it is ended"

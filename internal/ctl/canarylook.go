@@ -13,8 +13,8 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// measure takes the figures of all edges for a short time before the trial begins. A site
-// that cannot be measured now is judged by the others alone.
+// measure reads the figures of all edges for a short time before the trial begins. A site
+// that cannot be measured now is judged only against the others.
 func (t *trial) measure(ctx context.Context) error {
 	var canary, others fleet.Tally
 	t.p.Progress().Update([]string{fmt.Sprintf("%s: measured for %s before the trial", t.pop, t.baseline())})
@@ -35,7 +35,7 @@ func (t *trial) measure(ctx context.Context) error {
 	return err
 }
 
-// baseline is how long sites are measured before a change.
+// baseline returns how long sites are measured before a change.
 func (o *canaryOptions) baseline() time.Duration {
 	return min(o.bake/10, longestMeasure, 10*o.interval)
 }
@@ -53,7 +53,7 @@ func (o *canaryOptions) twice(ctx context.Context, look func() error) error {
 	return look()
 }
 
-// counted is the figures of one edge.
+// counted holds the figures of one edge.
 type counted struct {
 	region  string
 	node    consul.Node
@@ -61,10 +61,10 @@ type counted struct {
 	err     error
 }
 
-// count takes the figures of all edges once, after a check of each region. lost says why
-// regions could not be looked at. An error of check that is a *term.Failure is final.
+// count reads the figures of all edges once, after a check of each region. lost says why
+// regions could not be read. A *term.Failure from check is final.
 func (p *program) count(ctx context.Context, targets []*fleet.Target, check func(context.Context, *fleet.Target) error) (all []counted, lost map[string]error, err error) {
-	// Nodes that do not answer must not keep those that do from being judged.
+	// Nodes that do not answer must not prevent judging those that do.
 	brief, cancel := context.WithTimeout(ctx, p.look)
 	defer cancel()
 	answers := fleet.AskUnbounded(brief, targets, func(ctx context.Context, target *fleet.Target) ([]counted, error) {
@@ -98,7 +98,7 @@ func (p *program) count(ctx context.Context, targets []*fleet.Target, check func
 	return all, lost, nil
 }
 
-// unseen joins why regions could not be looked at.
+// unseen joins the reasons why regions could not be read.
 func unseen(lost map[string]error) error {
 	var errs []error
 	for _, name := range sortedKeys(lost) {
@@ -107,8 +107,7 @@ func unseen(lost map[string]error) error {
 	return errors.Join(errs...)
 }
 
-// look takes the figures of all edges once, and makes sure that the trial still is
-// what it was.
+// look reads the figures of all edges once, and checks that the trial has not changed.
 func (t *trial) look(ctx context.Context) error {
 	counts, lost, err := t.p.count(ctx, t.targets, t.unchanged)
 	if err != nil {
@@ -122,7 +121,7 @@ func (t *trial) look(ctx context.Context) error {
 		}
 		t.silent[lost[name].Error()] = true
 	}
-	// One look without an answer is no reason to end a trial.
+	// A single look without an answer does not end a trial.
 	if t.unanswered++; len(lost) == 0 {
 		t.unanswered = 0
 	} else if t.unanswered < outsideLooks {
@@ -141,7 +140,7 @@ func (t *trial) look(ctx context.Context) error {
 				t.silent[fmt.Sprintf("%s (%v)", term.Printable(n.node.ID), n.err)] = true
 			case n.figures.Version(t.c.doc.Kind) != t.site.Pointer.Version:
 				t.silent[fmt.Sprintf("%s (it runs %s)", term.Printable(n.node.ID), term.OrDash(n.figures.Version(t.c.doc.Kind)))] = true
-				continue // its figures are those of another version
+				continue // its figures belong to another version
 			}
 		}
 		if n.err == nil {
@@ -155,7 +154,7 @@ func (t *trial) look(ctx context.Context) error {
 	return nil
 }
 
-// judge compares all of the trial and its end with the other sites and with the site's own
+// judge compares the whole trial and its end with the other sites and with the site's own
 // past.
 func (t *trial) judge(at time.Time) {
 	now := sample{at, t.canary.Total, t.others.Total}
@@ -171,7 +170,7 @@ func (t *trial) judge(at time.Time) {
 	}
 }
 
-// wrong says in which figure the site is outside the bounds, "" if in none or if it had too
+// wrong says which figure of the site is outside the bounds, or "" if none is or it had too
 // few requests to be judged.
 func (t *trial) wrong(now sample) string {
 	if !t.enough(&now.canary) {
@@ -180,7 +179,7 @@ func (t *trial) wrong(now sample) string {
 	return cmp.Or(t.canaryOptions.excess(&now.canary, &now.others), t.fallen("it", t.before, now, false), t.slower("it", t.before, now))
 }
 
-// lately says that a reason, if there is one, is about the end of what was looked at.
+// lately adds to a reason, if there is one, that it is about the end of the period.
 func lately(long time.Duration, why string) string {
 	if why == "" {
 		return ""

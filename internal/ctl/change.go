@@ -20,34 +20,34 @@ import (
 
 // change activates one document in some regions. apply, set and rollback are changes.
 //
-// The order of its steps is what makes it safe. The document is stored everywhere before
-// any region is pointed at it. The engine of package rollout then points the regions, the
-// first before all others. Only then are canaries ended, so that what every edge should run is the
-// version.
+// The order of its steps makes it safe. The document is stored everywhere before any region
+// is pointed at it. The engine of package rollout then points the regions, the first before
+// all others. Only then are canaries ended, so that every edge should run the version.
 type change struct {
 	p   *program
 	doc *fleet.Document // for all regions, or
-	// aimAt chooses the next document of each region, from what that has now.
+	// aimAt chooses the next document of each region, given what the region has now.
 	aimAt func(ctx context.Context, t *fleet.Target, s *step) error
-	// ready checks under the lock whether there is any other reason to stop; nil: none.
+	// ready checks, under the lock, for any other reason to stop; nil: none.
 	ready func(ctx context.Context) error
-	// lasts is for how long; 0: until the next change.
+	// lasts is how long the document stays active; 0: until the next change.
 	lasts   time.Duration
 	by      string
 	message string
 	yes     bool
 	partial bool
 	wait    time.Duration
-	// signer signs the document; nil: it has its signatures, or needs none.
+	// signer signs the document; nil: it already has its signatures, or needs none.
 	signer   *sign.Key
 	signFile string
 	// breakLock does not wait for other changes.
 	breakLock bool
 	// keep is how many versions to keep afterwards; 0: all.
 	keep int
-	// ifVersion is the version that regions must run, or begin of it; "": any.
+	// ifVersion is the version that regions must run, or its first digits; "": any.
 	ifVersion string
-	// relative: what is wanted depends on what was seen, so nobody else can have done it.
+	// relative: the document depends on what was seen, so no one else can have applied the
+	// same.
 	relative bool
 	// waves changes the regions in groups; nil: all together.
 	waves *waves
@@ -75,10 +75,10 @@ type regionChange struct {
 	end *consul.End // of its history before it was written; nil: unknown
 
 	await *fleet.RegionView // what its edges were last seen to run; nil: not waited for
-	moved *consul.Pointer   // what somebody else published while the edges were waited for
+	moved *consul.Pointer   // what someone else published while the edges were waited for
 }
 
-// runs is the version that its edges should run.
+// runs returns the version that its edges should run.
 func (r *regionChange) runs() string {
 	if r.step.ends {
 		return fleet.Own
@@ -86,7 +86,7 @@ func (r *regionChange) runs() string {
 	return r.step.next.Version()
 }
 
-// told is the region as people learn of it.
+// told returns the region as shown to users.
 func (r *regionChange) told() told {
 	t := failed(r.region.Result, "")
 	if r.step.next != nil {
@@ -111,13 +111,13 @@ func (c *change) told() (list []told) {
 	return list
 }
 
-// have are the regions that have what the change brings.
+// have returns the regions that have what the change brings.
 func (c *change) have() []told { return pick(c.told(), rollout.Applied, rollout.AlreadyThere) }
 
-// always is the end of what does not end.
+// always stands in for the end of what never expires.
 var always = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 
-// begin makes the engine's view of the change.
+// begin builds the engine's view of the change.
 func (c *change) begin(targets []*fleet.Target) {
 	k := targets[0].Kind
 	c.engine = &rollout.Change[fleet.Current]{
@@ -126,7 +126,7 @@ func (c *change) begin(targets []*fleet.Target) {
 			Store: func(ctx context.Context, r *rollout.Region[fleet.Current]) error {
 				here := c.region(r.Name)
 				_, err := here.target.Docs.Put(ctx, here.step.next.Bytes)
-				if err == nil && c.lasts == 0 { // else it is not known yet until when
+				if err == nil && c.lasts == 0 { // otherwise the end is not known yet
 					err = c.sign(ctx, here)
 				}
 				return err
@@ -168,7 +168,7 @@ func (c *change) begin(targets []*fleet.Target) {
 	}
 }
 
-// restore stores the document again in locked regions, if it was pruned since it was
+// restore stores the document again in locked regions, in case it was pruned since it was
 // stored. Documents are pruned only under the lock.
 func (c *change) restore(ctx context.Context) error {
 	for _, a := range fleet.Ask(ctx, targetsOf(c.with(rollout.Untouched, rollout.AlreadyThere)), func(ctx context.Context, t *fleet.Target) (struct{}, error) {
@@ -204,7 +204,7 @@ func (c *change) restore(ctx context.Context) error {
 	return nil
 }
 
-// has reports whether a region that has this now has what the change brings.
+// has reports whether a region in state now has what the change brings.
 func (c *change) has(r *regionChange, now fleet.Current) bool {
 	switch p := now.Pointer; {
 	case now.State == fleet.Unpublished || now.Damage != nil || r.step.next == nil:
@@ -264,8 +264,8 @@ func (c *change) prepare(ctx context.Context, targets []*fleet.Target) error {
 	})
 }
 
-// stale refuses a region that does not run what --if-version says. One that has the
-// document already is as it should be.
+// stale refuses a region that does not run what --if-version says. A region that already
+// has the document is fine.
 func (c *change) stale(r *regionChange) error {
 	if c.ifVersion == "" || r.region.Outcome != rollout.Untouched {
 		return nil
@@ -274,11 +274,11 @@ func (c *change) stale(r *regionChange) error {
 	if strings.HasPrefix(has, c.ifVersion) {
 		return nil
 	}
-	return term.Conflict("nothing was changed: %s runs %s, not %s of --if-version; look with regionctl %s history, bring the document up to date, and %s again",
+	return term.Conflict("nothing was changed: %s runs %s, not %s from --if-version; see regionctl %s history, update the document, and %s again",
 		r.target.Name, has, c.ifVersion, r.target.Kind.Name, saidOf(r.target.Kind).put)
 }
 
-// aim finds out what a region is to have.
+// aim determines what a region is to have.
 func (c *change) aim(ctx context.Context, r *regionChange, now fleet.Current) {
 	s := &r.step
 	*s = step{from: now, next: c.doc}
@@ -289,13 +289,13 @@ func (c *change) aim(ctx context.Context, r *regionChange, now fleet.Current) {
 		return
 	}
 	if now.Damage != nil {
-		s.wrong = term.Failed("nothing was changed: %s: %w; after --for nothing good would return, so leave that out", r.target.Name, now.Damage)
+		s.wrong = term.Failed("nothing was changed: %s: %w; no valid document would follow after --for, so leave that out", r.target.Name, now.Damage)
 		return
 	}
 	s.after = ", for " + short(c.lasts) + ", and then " + follows(now.Returns())
 }
 
-// with are the regions with one of these outcomes.
+// with returns the regions with one of these outcomes.
 func (c *change) with(outcomes ...rollout.Outcome) []*regionChange {
 	return fleet.Filter(c.regions, func(r *regionChange) bool { return slices.Contains(outcomes, r.region.Outcome) })
 }
@@ -311,7 +311,7 @@ func (c *change) region(name string) *regionChange {
 	return c.regions[slices.IndexFunc(c.regions, func(r *regionChange) bool { return r.target.Name == name })]
 }
 
-// pointer is what a region is pointed at.
+// pointer returns what a region is pointed at.
 func (c *change) pointer(r *regionChange) consul.Pointer {
 	p := r.step.next.Pointer(c.by, c.at)
 	p.ApartUntil = c.apart
@@ -324,7 +324,7 @@ func (c *change) pointer(r *regionChange) consul.Pointer {
 	return p
 }
 
-// expires is when a temporary document does, nil if this one is not temporary.
+// expires returns when a temporary document expires, or nil if this one is not temporary.
 func (c *change) expires() *time.Time {
 	if c.lasts == 0 {
 		return nil
@@ -367,7 +367,7 @@ func (c *change) await(ctx context.Context) error {
 	return verdict(arrivals, version, limit)
 }
 
-// interrupted says where the version is, though nobody waits for its edges.
+// interrupted says where the version is, although the wait for its edges ended.
 func (c *change) interrupted(when string) error {
 	have := c.have()
 	return term.Interrupted("interrupted %s; %s has %s, and %s shows who runs it", when, names(have), gets(have), saidOf(c.regions[0].target.Kind).look)

@@ -30,21 +30,21 @@ type changeReport struct {
 // regionReport is one region of it.
 type regionReport struct {
 	regionResult
-	// Version is the one that this region is to run, where that may differ. Then is
-	// what follows when it expires.
+	// Version is the version for this region, where it may differ. Then is what follows
+	// when it expires.
 	Version string        `json:"version,omitempty"`
 	Then    *consul.Named `json:"then,omitempty"`
-	// Before is what was active when the difference was shown, Now what is after a
-	// conflict.
+	// Before is what was active when the difference was shown; Now is what is active after
+	// a conflict.
 	Before *consul.Pointer `json:"before"`
 	Now    *consul.Pointer `json:"now,omitempty"`
-	// Edges are the registered ones, Running those that run what they should; both
-	// are missing where nothing was waited for.
+	// Edges is how many are registered; Running, how many of them run what they should.
+	// Both are missing where nothing was waited for.
 	Edges   *int             `json:"edges,omitempty"`
 	Running *int             `json:"running,omitempty"`
 	Behind  []fleet.NodeView `json:"behind,omitempty"`
 
-	has string // the version that it has now, for people
+	has string // the version that it has now, for display
 }
 
 func (c *change) reportOn(r *regionChange) *regionReport {
@@ -74,7 +74,7 @@ func (c *change) reportOn(r *regionChange) *regionReport {
 	return v
 }
 
-// only is the document of all regions, nil if there are several.
+// only returns the document of all regions, or nil if there are several.
 func (c *change) only() (doc *fleet.Document) {
 	for _, r := range c.regions {
 		switch s := &r.step; {
@@ -88,7 +88,7 @@ func (c *change) only() (doc *fleet.Document) {
 	return doc
 }
 
-// report prints how it ended. A divided fleet matters more than edges that are late.
+// report prints the result. A divided fleet matters more than late edges.
 func (c *change) report(canary *canaryReport, outcome, waiting error) error {
 	r := changeReport{
 		AppliedAt: c.at, AppliedBy: c.by, Message: c.message, Canary: canary, BrokeLockOf: strings.Join(c.engine.Broke, ", "),

@@ -19,13 +19,13 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// clientsKind are the networks of clients. They are no document: only their history is like
-// that of the others.
+// clientsKind are client networks. They are not a document, but have a history like the
+// other kinds.
 var clientsKind = &fleet.Kind{Name: networks.Kind, Path: adminapi.PathClients, Reads: func(n consul.Node) int { return n.ClientsSchema }}
 
-const clientsHelp = `Clients that are kept out, or let in, by hand: single addresses or whole networks, each with
-who decided it, why, and until when. All edges of all regions that follow Consul obey as
-soon as it tells them, and keep them over restarts.
+const clientsHelp = `Clients that are blocked or allowed manually: single addresses or whole networks, each with
+who decided it, why, and until when. All edges of all regions that follow Consul apply this
+as soon as Consul delivers it, and keep it across restarts.
 
 A blocked client gets 403 before any rule. An allowed one is exempt from the behavior policy
 and from blocks of wider networks: the narrowest network decides. Rules and the load shedder
@@ -34,28 +34,28 @@ apply to it as before.
 A region holds up to 100,000 networks, in its Consul.`
 
 const blockHelp = `Answers 403 to all clients in these networks, on all edges of all regions, and waits until
-they obey. Without --for that lasts until regionctl clients unblock.
+they apply it. Without --for it lasts until regionctl clients unblock.
 
 An address is one IPv4 or IPv6 address. Most IPv6 clients can choose any address of their
 /64; block that. Networks wider than an IPv4 /8 or an IPv6 /16 need --force.
 
-Blocking a network again replaces the reason and the end. The region of an unreachable Consul
-goes without (status 3); the same command again tells it, too.
+Blocking a network again replaces the reason and the end. A region with an unreachable Consul
+is skipped (status 3); run the same command again to reach it.
 
-Exits with 0 if every edge obeys, and with 3 if a region could not be written, or an edge
-does not follow the networks, or has not got them after --wait.`
+Exits with 0 if every edge applies it, and with 3 if a region could not be written, or an edge
+does not follow the networks, or has not received them within --wait.`
 
 const allowHelp = `Exempts all clients in these networks from blocks of wider networks and from the behavior
 policy. Rules and the load shedder apply to them as before.
 
-Otherwise it is as regionctl clients block.`
+In all other respects it is like regionctl clients block.`
 
-const clientsShowHelp = `Shows all listed networks in which an address or a network lies, the narrowest first: that
-one decides. regionctl limits explain asks the edges themselves.`
+const clientsShowHelp = `Shows all listed networks that contain an address or a network. The first, narrowest one
+decides. regionctl limits explain asks the edges themselves.`
 
 const clientsListHelp = `Lists all networks that are blocked or allowed, with who, why, since and until when. The last
-column names the regions that have an entry if not all do; the command that made it, given
-again, tells the others.`
+column names the regions that have an entry if not all do; run the command that made it
+again to update the others.`
 
 // clientOptions are the flags of changes.
 type clientOptions struct {
@@ -67,7 +67,7 @@ type clientOptions struct {
 }
 
 func (p *program) clientsCommand() *cobra.Command {
-	return stages(group("clients", "block or allow clients by hand", clientsHelp), []stage{
+	return stages(group("clients", "block or allow clients manually", clientsHelp), []stage{
 		{"Look first:", []*cobra.Command{p.clientsShowCommand(), p.clientsListCommand(), p.clientsRecentCommand(), p.clientsExportCommand()}},
 		{"Change:", []*cobra.Command{
 			p.decideCommand(networks.Block, blockHelp, `  regionctl clients block 203.0.113.7 --for 2h --reason "scans /login, CASE-12"
@@ -109,7 +109,7 @@ func (p *program) decideCommand(action networks.Action, help, examples string) *
 	return c
 }
 
-// parseNetworks lists every fault of the arguments.
+// parseNetworks reports every fault of the arguments.
 func parseNetworks(args []string, force bool) (list []netip.Prefix, err error) {
 	var wrong []string
 	for _, arg := range args {
@@ -118,7 +118,7 @@ func parseNetworks(args []string, force bool) (list []netip.Prefix, err error) {
 		case err != nil:
 			wrong = append(wrong, err.Error())
 		case networks.Wide(n) && !force:
-			wrong = append(wrong, fmt.Sprintf("%s has a large part of all clients; pass --force if that is meant", n))
+			wrong = append(wrong, fmt.Sprintf("%s covers a large part of all clients; pass --force if that is intended", n))
 		default:
 			list = append(list, n)
 		}
@@ -134,10 +134,10 @@ func distinctNetworks(list []netip.Prefix) []netip.Prefix {
 	return slices.Compact(list)
 }
 
-// decision is what the flags say.
+// decision builds the decision from the flags.
 func (p *program) decision(o *clientOptions, action networks.Action) (*networks.Decision, error) {
 	if o.reason == "" {
-		return nil, term.Misused("--reason TEXT is missing; it tells other operators why, in a year, too")
+		return nil, term.Misused("--reason TEXT is missing; it tells other operators why, even a year from now")
 	}
 	if err := checkText("--reason", o.reason, networks.MaxReason); err != nil {
 		return nil, err
@@ -153,8 +153,8 @@ func (p *program) decision(o *clientOptions, action networks.Action) (*networks.
 	return d, err
 }
 
-// decide blocks or allows networks. With replace, networks that were decided alike for the same reason
-// and are not in the list are removed.
+// decide blocks or allows networks. With replace, it removes networks with the same
+// decision and reason that are not in the list.
 func (p *program) decide(ctx context.Context, action networks.Action, list []netip.Prefix, from string, replace, overwrite bool, o *clientOptions) error {
 	d, err := p.decision(o, action)
 	if err != nil {
@@ -197,7 +197,7 @@ func (p *program) decide(ctx context.Context, action networks.Action, list []net
 	})
 }
 
-// sayKept names decisions about networks of a list that an import leaves alone.
+// sayKept names listed networks whose existing decisions an import leaves alone.
 func (p *program) sayKept(at time.Time, held *networks.List, list []netip.Prefix, keep func(*networks.Entry) bool) {
 	var kept []*networks.Entry
 	for _, was := range held.Entries() {
@@ -228,10 +228,10 @@ func networkNames(list []netip.Prefix) string {
 type listed struct {
 	*networks.Entry
 	Regions []string `json:"regions"`
-	partly  bool     // not all regions that answered have it
+	partly  bool     // some regions that answered do not have it
 }
 
-// lists reads what all regions hold.
+// lists reads the networks of all regions.
 func (p *program) lists(ctx context.Context, names []string) ([]fleet.Answer[*networks.List], error) {
 	targets, err := p.targetsOf(clientsKind, names)
 	if err != nil {
@@ -242,7 +242,7 @@ func (p *program) lists(ctx context.Context, names []string) ([]fleet.Answer[*ne
 	}), nil
 }
 
-// join puts the lists of regions together: entries that have not ended, in order.
+// join merges the lists of regions: unexpired entries, in order.
 func join(answers []fleet.Answer[*networks.List], keep func(*networks.Table) []*networks.Entry) (all []*listed) {
 	type key struct {
 		network netip.Prefix
@@ -305,7 +305,7 @@ func (p *program) clientsShowCommand() *cobra.Command {
 			all := join(answers, func(t *networks.Table) []*networks.Entry { return t.Covering(n) })
 			slices.SortStableFunc(all, func(a, b *listed) int { return cmp.Compare(b.Network.Bits(), a.Network.Bits()) })
 			if err := p.Show(all, func(b *bytes.Buffer, s term.Style) {
-				writeListed(b, s, all, fmt.Sprintf("nothing is decided about %s by hand", n))
+				writeListed(b, s, all, fmt.Sprintf("%s is neither blocked nor allowed", n))
 			}); err != nil {
 				return err
 			}

@@ -14,13 +14,13 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// clientsChanged is what a change of the networks printed of a region.
+// clientsChanged is what a change of the networks prints about a region.
 type clientsChanged struct {
 	Region  string `json:"region"`
 	Changed int    `json:"changed"` // networks
 	Version string `json:"version,omitempty"`
-	// Obey are the nodes that have the version; Behind those that have not got it, and Without
-	// those that do not follow the networks.
+	// Obey are the nodes that have the version; Behind those that have not received it, and
+	// Without those that do not follow the networks.
 	Obey    int      `json:"obey"`
 	Behind  []string `json:"behind,omitempty"`
 	Without []string `json:"without,omitempty"`
@@ -28,15 +28,15 @@ type clientsChanged struct {
 	failure error
 }
 
-// change makes edits in all regions, and waits for their nodes. make is called for each region
-// with what it holds, one at a time.
+// change edits all regions, and waits for their nodes. It calls make for each region with
+// its current list, one at a time.
 func (p *program) change(ctx context.Context, o *clientOptions, make func(at time.Time, held *networks.List) *networks.Edits) error {
 	answers, err := p.lists(ctx, o.regions)
 	if err != nil {
 		return err
 	}
 	if failed, err := fleet.Failures(answers); len(failed) == len(answers) {
-		return term.Failed("nothing was changed, no region can be read:\n%w", err)
+		return term.Failed("nothing was changed; no region can be read:\n%w", err)
 	}
 	p.warnOfClock()
 	at := p.now().UTC().Truncate(time.Second)
@@ -147,7 +147,7 @@ func writeClientsChanged(b *bytes.Buffer, s term.Style, list []*clientsChanged) 
 	t.Print(b)
 }
 
-// clientsOutcome is what is wrong after a change, nil if nothing is.
+// clientsOutcome returns what is wrong after a change, or nil.
 func clientsOutcome(ctx context.Context, list []*clientsChanged) error {
 	var wrong []string
 	failed, changed := 0, 0
@@ -162,10 +162,10 @@ func clientsOutcome(ctx context.Context, list []*clientsChanged) error {
 			wrong = append(wrong, fmt.Sprintf("%s: its edges are unknown: %s", r.Region, r.Error))
 		}
 		if len(r.Without) > 0 {
-			wrong = append(wrong, fmt.Sprintf("%s: %s: of an earlier release, or without rules.source consul, so they neither block nor allow anybody; update them", r.Region, term.OrDashes(r.Without)))
+			wrong = append(wrong, fmt.Sprintf("%s: %s: of an earlier release, or without rules.source consul, so they neither block nor allow any client; update them", r.Region, term.OrDashes(r.Without)))
 		}
 		if len(r.Behind) > 0 {
-			wrong = append(wrong, fmt.Sprintf("%s: %s: have not got it yet", r.Region, term.OrDashes(r.Behind)))
+			wrong = append(wrong, fmt.Sprintf("%s: %s: have not received it yet", r.Region, term.OrDashes(r.Behind)))
 		}
 	}
 	text := strings.Join(wrong, "\n")
@@ -180,5 +180,5 @@ func clientsOutcome(ctx context.Context, list []*clientsChanged) error {
 	if ctx.Err() != nil {
 		return term.Interrupted("interrupted:\n%s", text)
 	}
-	return &term.Failure{Status: term.StatusPartial, Err: errors.New("not all edges obey:\n" + text)}
+	return &term.Failure{Status: term.StatusPartial, Err: errors.New("not all edges apply it:\n" + text)}
 }

@@ -20,27 +20,27 @@ import (
 	"github.com/weir-edge/weir/internal/networks"
 )
 
-const recentHelp = `Shows what the edges refused a client lately, the latest first, and which rule did; with --all
-also what they let pass. An IPv6 address stands for its /64, as rules count it.
+const recentHelp = `Shows which requests of a client the edges recently refused, the latest first, and by which rule;
+with --all also those that passed. An IPv6 address stands for its /64, as rules count it.
 
-Edges keep the latest requests in memory if recent.keep of their configuration says how many,
-without secrets. How far back that reaches is shown for each region.`
+Edges keep the latest requests in memory, without secrets, if recent.keep in their configuration
+says how many. The output shows how far back that reaches in each region.`
 
-// latest is what the edges of one region decided about a client lately.
+// latest is what the edges of one region recently decided about a client.
 type latest struct {
 	Region string `json:"region"`
-	Edges  int    `json:"edges"` // that keep requests
+	Edges  int    `json:"edges"` // edges that keep requests
 	// Without are the edges that keep none.
 	Without []string `json:"without,omitempty"`
 	Silent  []string `json:"silent,omitempty"`
-	// Since is from when on nothing is missing.
+	// Since is the time from which nothing is missing.
 	Since    time.Time       `json:"since,omitzero"`
-	Share    float64         `json:"share,omitempty"` // of all clients, whose requests are kept
+	Share    float64         `json:"share,omitempty"` // share of clients whose requests are kept
 	Requests []latestRequest `json:"requests"`
 	Error    string          `json:"error,omitempty"`
 }
 
-// latestRequest is one of them.
+// latestRequest is one request.
 type latestRequest struct {
 	Node string `json:"node"`
 	adminapi.Recent
@@ -50,7 +50,7 @@ func (p *program) clientsRecentCommand() *cobra.Command {
 	var names []string
 	var all bool
 	var lines int
-	c := command("recent NETWORK", "show what was refused to a client lately", recentHelp, `  regionctl clients recent 203.0.113.7
+	c := command("recent NETWORK", "show a client's recently refused requests", recentHelp, `  regionctl clients recent 203.0.113.7
   regionctl clients recent 203.0.113.0/24 --all --lines 500`,
 		func(ctx context.Context, args []string) error {
 			n, err := networks.Parse(args[0])
@@ -117,7 +117,7 @@ func recentOf(ctx context.Context, t *fleet.Target, query url.Values, lines int)
 		for line := range bytes.Lines(a.lines) {
 			r := latestRequest{Node: id}
 			if err := json.Unmarshal(line, &r.Recent); err != nil {
-				return nil, fmt.Errorf("node %s: is not what an edge answers: %w", term.Printable(id), err)
+				return nil, fmt.Errorf("node %s: is not an edge's answer: %w", term.Printable(id), err)
 			}
 			l.Requests = append(l.Requests, r)
 		}
@@ -162,7 +162,7 @@ func (l *latest) write(b *bytes.Buffer, s term.Style) {
 	}
 }
 
-// silentEdges says which edges did not answer, nil if all did.
+// silentEdges says which edges did not answer, or returns nil.
 func silentEdges(list []*latest) error {
 	var silent []string
 	for _, l := range list {

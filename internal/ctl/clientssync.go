@@ -19,18 +19,18 @@ import (
 	"github.com/weir-edge/weir/internal/networks"
 )
 
-const clientsSyncHelp = `Blocks what a list says that somebody else publishes, such as a community's blocklist, and
+const clientsSyncHelp = `Blocks the networks of a published list, such as a community's blocklist, and
 follows it until SIGTERM or Ctrl-C: CIDR text, one address or network a line, with comments
 after # or ;. It writes the list into the Consul of each region, where operators' blocks are,
-so all nodes agree, restarts find it, and requests wait for nothing new.
+so all nodes agree, it survives restarts, and requests wait for nothing extra.
 
-clients list and show name the list as who decided: list:NAME. Only the list's own networks
-are ever changed: what an operator decides about a network goes first, also if it is an
+clients list and show name list:NAME as the author. Only the list's own networks
+are ever changed: an operator's decision about a network takes precedence, even if it is an
 allow of a wider one. regionctl clients unblock --list NAME removes the whole list.
 
-While the URL does not answer, or says something that cannot be right, regions keep what
-they have, and the log and weir_list_failures_total say so. A list is refused whole:
-  with a line that is no network, or a network wider than an IPv4 /8 or an IPv6 /16
+While the URL does not answer, or its content cannot be right, regions keep what
+they have, and the log and weir_list_failures_total say so. A whole list is refused:
+  if a line is not a network, or a network is wider than an IPv4 /8 or an IPv6 /16
   if it is empty, has more than --max-networks, or is longer than --max-bytes
   if it has over a sixteenth of all addresses
   by a region that would lose over --max-loss of the list's networks at once; those that
@@ -44,8 +44,8 @@ appear in messages.
 It needs the token of an operator for weir/clients/. Its log goes to standard error: JSON, or
 plain on a terminal. The metrics listener has /metrics and /healthz.
 
-With --once it does that once, and exits with 0 if every region has the list, 3 if some, and
-1 if none.`
+With --once it does this once, and exits with 0 if every region has the list, 3 if some do, and
+1 if none does.`
 
 // syncOptions are the flags of sync.
 type syncOptions struct {
@@ -59,19 +59,19 @@ type syncOptions struct {
 
 func (p *program) clientsSyncCommand() *cobra.Command {
 	var o syncOptions
-	c := command("sync", "block what a remote list says, and follow it", clientsSyncHelp,
+	c := command("sync", "block the networks of a remote list, and follow it", clientsSyncHelp,
 		`  regionctl clients sync --name drop --from https://www.spamhaus.org/drop/drop.txt --every 12h
   regionctl clients sync --name drop --from drop.txt --once
   regionctl clients unblock --list drop`,
 		func(ctx context.Context, _ []string) error { return p.sync(ctx, &o) })
 	f := c.Flags()
 	f.StringVar(&o.from, "from", "", "an http or https `URL`, or a file, required")
-	f.StringVar(&o.name, "name", "", "the list's `NAME`, required; small letters, digits and dashes")
+	f.StringVar(&o.name, "name", "", "the list's `NAME`, required; lower-case letters, digits and dashes")
 	f.DurationVar(&o.every, "every", time.Hour, "how often to fetch it, 1m to 168h")
 	f.BoolVar(&o.once, "once", false, "fetch it once, and exit")
-	f.StringVar(&o.reason, "reason", "", "`TEXT`, shown by list and explain (default: where the list is from)")
+	f.StringVar(&o.reason, "reason", "", "`TEXT`, shown by list and explain (default: the source of the list)")
 	f.DurationVar(&o.bound, "fetch-timeout", 30*time.Second, "how long one attempt to fetch it may take, 1s to 5m")
-	f.IntVar(&o.networks, "max-networks", networks.Max/2, "how many networks it may have; the regions' other half stays for operators")
+	f.IntVar(&o.networks, "max-networks", networks.Max/2, "how many networks it may have; the other half of a region's capacity stays for operators")
 	f.IntVar(&o.bytes, "max-bytes", 16<<20, "how long it may be")
 	f.Float64Var(&o.loss, "max-loss", 0.3, "the share of its networks that it may lose at once, 0 to 1")
 	f.StringVar(&o.metrics, "metrics", "127.0.0.1:9154", "`ADDRESS:PORT` for /metrics and /healthz; empty: none")
@@ -84,12 +84,12 @@ var listName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
 
 func checkListName(flag, name string) error {
 	if !listName.MatchString(name) {
-		return term.Misused("%s: must be 1 to 63 small letters, digits and dashes, such as drop (got %.64q)", flag, name)
+		return term.Misused("%s: must be 1 to 63 lower-case letters, digits and dashes, such as drop (got %.64q)", flag, name)
 	}
 	return nil
 }
 
-// check returns where the list comes from.
+// check returns the source of the list.
 func (o *syncOptions) check() (*blocklist.Source, error) {
 	if o.from == "" {
 		return nil, term.Misused("--from URL is missing")
@@ -122,7 +122,7 @@ func (o *syncOptions) check() (*blocklist.Source, error) {
 	}
 	source, err := blocklist.NewSource(o.from, o.bound, int64(o.bytes))
 	if err != nil {
-		return nil, term.Misused("--from: %w", err) // what it is may hold a password
+		return nil, term.Misused("--from: %w", err) // the value may contain a password
 	}
 	if o.reason == "" {
 		o.reason = strings.ToValidUTF8(fmt.Sprintf("%.*s", networks.MaxReason/2, "list "+source.String()), "")
@@ -180,9 +180,9 @@ func (p *program) syncOnce(ctx context.Context, s *blocklist.Sync) error {
 	case 0:
 		return nil
 	case len(list):
-		return term.Failed("no region has the list as it is:\n%s", text)
+		return term.Failed("no region has the current list:\n%s", text)
 	default:
-		return &term.Failure{Status: term.StatusPartial, Err: errors.New("not every region has the list as it is:\n" + text)}
+		return &term.Failure{Status: term.StatusPartial, Err: errors.New("not every region has the current list:\n" + text)}
 	}
 }
 

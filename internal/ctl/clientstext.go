@@ -17,14 +17,14 @@ import (
 )
 
 const clientsImportHelp = `Blocks all networks of a file, or with --allow exempts them: one address or network in CIDR
-notation a line, with comments after #. FILE may be - for standard input. A fault names its
+notation per line, with comments after #. FILE may be - for standard input. An error names its
 line, and then nothing is changed.
 
-What was decided for another reason, or the other way, is left alone and named; with
---overwrite it is decided again. Only networks are read: of a file that export wrote, who
-decided, why and until when is lost.
+Networks decided for another reason, or the other way, are left alone and named; with
+--overwrite they are decided again. Only networks are read: from a file that export wrote, who
+decided, why and until when are lost.
 
---replace makes the list of a reason be what the file says: networks that are listed with
+--replace makes the list of a reason match the file: networks that are listed with
 the same reason, and are not in the file, are removed. regionctl clients sync follows a
 list with a URL.`
 
@@ -32,7 +32,7 @@ const clientsExportHelp = `Prints all blocked networks as text that regionctl cl
 with --allowed the allowed ones. Networks of remote lists are left out, because regionctl
 clients sync publishes them again; --list NAME prints those of one.`
 
-// longestClients is how long a file of networks may be: Max lines, with comments.
+// longestClients is the size limit of a file of networks: Max lines, with comments.
 const longestClients = 32 << 20
 
 func (p *program) clientsImportCommand() *cobra.Command {
@@ -57,9 +57,9 @@ func (p *program) clientsImportCommand() *cobra.Command {
 			return p.decide(ctx, action, list, inputName(args[0]), replace, overwrite, &o)
 		})
 	p.decisionFlags(c, &o)
-	c.Flags().BoolVar(&allow, "allow", false, "exempt them in place of blocking them")
+	c.Flags().BoolVar(&allow, "allow", false, "exempt them instead of blocking them")
 	c.Flags().BoolVar(&replace, "replace", false, "remove those with the same reason that are not in the file")
-	c.Flags().BoolVar(&overwrite, "overwrite", false, "decide also those that were decided for another reason")
+	c.Flags().BoolVar(&overwrite, "overwrite", false, "also decide those that were decided for another reason")
 	return c
 }
 
@@ -74,13 +74,13 @@ func readNetworks(name string, data []byte, force bool) (list []netip.Prefix, er
 		var line []byte
 		line, data, _ = bytes.Cut(data, []byte("\n"))
 		text, _, _ := strings.Cut(string(line), "#")
-		text, _, _ = strings.Cut(text, ";") // some lists comment so
+		text, _, _ = strings.Cut(text, ";") // some lists comment this way
 		if text = strings.TrimSpace(text); text == "" {
 			continue
 		}
 		found, err := networks.Parse(text)
 		if err == nil && networks.Wide(found) && !force {
-			err = fmt.Errorf("%s has a large part of all clients; pass --force if that is meant", found)
+			err = fmt.Errorf("%s covers a large part of all clients; pass --force if that is intended", found)
 		}
 		if err != nil {
 			if wrong = append(wrong, fmt.Sprintf("%s:%d: %s", name, n, term.Printable(err.Error()))); len(wrong) == mostFaults {
@@ -94,7 +94,7 @@ func readNetworks(name string, data []byte, force bool) (list []netip.Prefix, er
 		return nil, term.Misused("nothing was changed:\n%s", strings.Join(wrong, "\n"))
 	}
 	if list = distinctNetworks(list); len(list) == 0 {
-		return nil, term.Misused("%s has no network", name)
+		return nil, term.Misused("%s contains no network", name)
 	}
 	if len(list) > networks.Max {
 		return nil, term.Misused("%s has %d networks; a region holds at most %d", name, len(list), networks.Max)
@@ -121,7 +121,7 @@ func (p *program) clientsExportCommand() *cobra.Command {
 				want = networks.Allow
 			}
 			var b bytes.Buffer
-			left := map[string]int{} // out, by list
+			left := map[string]int{} // left out, by list
 			for _, l := range join(answers, (*networks.Table).All) {
 				if l.List() != list {
 					if l.List() != "" && l.Action == want {

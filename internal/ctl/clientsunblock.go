@@ -13,9 +13,9 @@ import (
 )
 
 const unblockHelp = `Removes networks from the list, whether they are blocked or allowed. A network that is not
-listed is not an error; which listed networks cover it is said.
+listed is not an error; the output says which listed networks cover it.
 
-With --list it removes all networks that regionctl clients sync has of a remote list. Stop
+With --list it removes all networks that regionctl clients sync keeps for a remote list. Stop
 that sync first. To let in one client that a remote list blocks, regionctl clients allow it.`
 
 func (p *program) unblockCommand() *cobra.Command {
@@ -73,13 +73,13 @@ func (p *program) unblock(ctx context.Context, args []string, o *clientOptions) 
 			p.Warn("%s is not listed", n)
 		}
 		if name := remote[n]; name != "" {
-			p.Warn("%s is of the list %s, which regionctl clients sync adds again; to let it in, allow it", n, name)
+			p.Warn("%s belongs to the list %s, and regionctl clients sync would add it again; to let it in, allow it", n, name)
 		}
 	}
 	return err
 }
 
-// unblockList removes what regions hold of a remote list.
+// unblockList removes the regions' networks of a remote list.
 func (p *program) unblockList(ctx context.Context, name string, o *clientOptions) error {
 	if err := checkListName("--list", name); err != nil {
 		return err
@@ -101,7 +101,7 @@ func (p *program) unblockList(ctx context.Context, name string, o *clientOptions
 		return e
 	})
 	if found == 0 {
-		p.Warn("no network is of the list %s", name)
+		p.Warn("no network belongs to the list %s", name)
 	}
 	return err
 }

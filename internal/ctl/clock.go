@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// clockApart is the difference of clocks that an operator should know of.
+// clockApart is the difference of clocks that an operator should know about.
 const clockApart = time.Minute
 
-// ahead is by how much the fleet's clock is ahead of this machine's: the middle one of what
-// the answers of the regions' Consuls said. One region with a wrong clock does not count.
+// ahead returns how far the fleet's clock is ahead of this machine's: the median of what
+// the regions' Consuls answered. One region with a wrong clock does not matter.
 func (p *program) ahead() time.Duration {
 	var list []time.Duration
 	for _, t := range p.opened {
@@ -24,8 +24,8 @@ func (p *program) ahead() time.Duration {
 	return list[(len(list)-1)/2]
 }
 
-// now is the time by the fleet's clock. What expires is dated by it, because its nodes
-// compare that with their own clocks.
+// now returns the time by the fleet's clock. Expiry times use it, because nodes compare
+// them with their own clocks.
 func (p *program) now() time.Time { return time.Now().Add(p.ahead()) }
 
 // warnOfClock tells an operator whose clock is wrong why times look odd.

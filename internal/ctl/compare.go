@@ -21,21 +21,21 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-const compareHelp = `Compares both variants of a rule with an experiment, as all edges counted them since they
+const compareHelp = `Compares both variants of a rule with an experiment, as all edges have counted them since they
 began to run this version of the rule:
 
-  refused        share of checks refused, or by a variant in shadow mode what it would have
+  refused        share of checks refused, or that a variant in shadow mode would have refused
   wait           what a check costs in waiting: Retry-After of the refused, per check
   worst window   the most that one key passed in any window, mean over slices of keys
   memory         of a counter in the store
-  time           that a decision took which was not known to be a refusal
+  time           of a decision that was not already known to be a refusal
   errors         share of answers that were 5xx, of the requests that passed
 
-Requests of one key are alike, so what is compared are 200 slices of the keys, each wholly in
+Requests of one key are alike, so the comparison is between 200 slices of the keys, each wholly in
 one variant. A difference counts if fewer than 5 in 100 random choices of slices show one as
 large, corrected for the number of measures (Holm): of experiments that change nothing, 5 % are
 meant to show one, and at most 7 % of 1,000 simulated ones may. The intervals are corrected
-alike.
+the same way.
 
 An edge that restarts counts from zero. Edges that run another version of the rule are left
 out.
@@ -102,9 +102,9 @@ type comparison struct {
 type comparedRegion struct {
 	Region string `json:"region"`
 	Nodes  int    `json:"nodes"`
-	// Silent says of each edge that is missing why.
+	// Silent gives the reason for each missing edge.
 	Silent []string `json:"nodes_silent,omitempty"`
-	// Unweighed says why edges do not know the memory of counters, and of how many that holds.
+	// Unweighed says why edges do not know the memory of counters, and for how many edges.
 	Unweighed map[string]int `json:"memory_unknown,omitempty"`
 	Error     string         `json:"error,omitempty"`
 }
@@ -112,15 +112,15 @@ type comparedRegion struct {
 type comparedVariant struct {
 	Checks int64 `json:"checks"`
 	Failed int64 `json:"failed"` // checks that the store did not answer
-	Slices int   `json:"slices"` // in which keys were seen
+	Slices int   `json:"slices"` // with keys that were seen
 	Worst  int64 `json:"worst_window"`
 }
 
-// enoughSlices of each variant must have been seen: of fewer, hardly any choice of slices
-// differs as much as the one that was made.
+// enoughSlices of each variant must have been seen: with fewer, hardly any choice of slices
+// differs as much as the actual one.
 const enoughSlices = 4
 
-// triedRegion is what one region says of an experiment.
+// triedRegion is what one region reports about an experiment.
 type triedRegion struct {
 	comparedRegion
 	trial  *rules.Trial
@@ -144,12 +144,12 @@ func (p *program) compare(ctx context.Context, id string, names []string) error 
 		return err
 	}
 	if missing := v.missing(); missing > 0 {
-		return term.Partial("%s did not tell what this version of the rule did; the figures are without", term.Plural(missing, "edge"))
+		return term.Partial("%s did not report on this version of the rule; the figures do not include it", term.Plural(missing, "edge"))
 	}
 	return nil
 }
 
-// comparePromote shows the comparison, for people, and activates a variant.
+// comparePromote shows the comparison to users, and activates a variant.
 func (c *change) comparePromote(ctx context.Context, id, variant string, names []string) error {
 	targets, err := c.p.targets(names)
 	if err != nil {
@@ -169,7 +169,7 @@ func (c *change) comparePromote(ctx context.Context, id, variant string, names [
 	return c.run(ctx, targets, nil)
 }
 
-// compareAll asks all edges. The error says that there is nothing to compare.
+// compareAll asks all edges. An error means that there is nothing to compare.
 func compareAll(ctx context.Context, targets []*fleet.Target, id string) ([]fleet.Answer[*triedRegion], *comparison, error) {
 	answers := fleet.AskUnbounded(ctx, targets, func(ctx context.Context, t *fleet.Target) (*triedRegion, error) { return triedIn(ctx, t, id) })
 	v := &comparison{Rule: id, Regions: []comparedRegion{}, Measures: []experiment.Measure{}}
@@ -213,7 +213,7 @@ func variantSeen(all []experiment.Counts, cut int, tried bool) comparedVariant {
 	return comparedVariant{sum.Checks, sum.Failed, len(fleet.Filter(part, func(c experiment.Counts) bool { return c.Checks > 0 })), sum.Worst}
 }
 
-// triedIn asks all edges of a region what they counted of the experiment that is published.
+// triedIn asks all edges of a region what they counted of the published experiment.
 func triedIn(ctx context.Context, t *fleet.Target, id string) (*triedRegion, error) {
 	brief, cancel := t.Bounded(ctx)
 	defer cancel()
@@ -276,7 +276,7 @@ func (v *comparison) missing() (n int) {
 	return n
 }
 
-// figures says how each measure is called and written.
+// figures gives the name and format of each measure.
 var figures = map[string]struct {
 	name  string
 	write func(float64) string
@@ -289,7 +289,7 @@ var figures = map[string]struct {
 	"errors":       {"errors", percent},
 }
 
-// digitsOf writes three digits that matter, and whole numbers in full.
+// digitsOf formats three significant digits, and whole numbers in full.
 func digitsOf(v float64) string {
 	switch size := math.Abs(v); {
 	case size >= 100:

@@ -118,7 +118,7 @@ func TestCompareAndPromote(t *testing.T) {
 	r = f.run(t, "rules", "compare", "tried")
 	require.Equal(t, term.StatusPartial, r.status)
 	require.Contains(t, r.out, "us-east: missing: node iad1-1 runs another version of the rule\n")
-	require.Contains(t, r.errOut, "1 edge did not tell")
+	require.Contains(t, r.errOut, "1 edge did not report")
 
 	fails := func(saying string, args ...string) {
 		t.Helper()

@@ -12,7 +12,7 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// completionTime is what a person waits for after pressing Tab.
+// completionTime is how long a user waits after pressing Tab.
 const completionTime = time.Second
 
 type completion = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective)
@@ -94,7 +94,7 @@ func (p *program) completeVersion(k *fleet.Kind, names *[]string) completion {
 	}
 }
 
-// completeNodes offers something about the registered edges.
+// completeNodes offers a property of the registered edges.
 func (p *program) completeNodes(names *[]string, of func(consul.Node) string) completion {
 	return completeFromConsul(p, rulesKind, names, func(ctx context.Context, t *fleet.Target) ([]string, error) {
 		nodes, err := t.Nodes(ctx)

@@ -33,12 +33,12 @@ Each button and each operation of the API runs a command of regionctl with the f
 this one, under the same locks, and shows that command. Histories name you (WEIR_USER, or
 user@host) as they do when you type it. Changes are also logged on standard error.
 
-Without --config, whoever can open the page can do what your fleet file allows, so it
+Without --config, anyone who can open the page can do what your fleet file allows, so it
 listens on loopback only. To reach it from your own machine, forward the port:
 
   ssh -L 8090:127.0.0.1:8090 operator.example.com
 
-For a team, --config says where it listens, who may, and how they are known: by an OpenID
+For a team, --config says where it listens, who may do what, and how users log in: by an OpenID
 Connect issuer, or with proxy: {from, header, groups_header} by an authenticating proxy.
 
   listen: 0.0.0.0:8443
@@ -47,11 +47,11 @@ Connect issuer, or with proxy: {from, header, groups_header} by an authenticatin
   oidc: {issuer: "https://id.example.com", client_id: weir, client_secret_file: secret}
   session: {key_files: [console.key]}       # openssl rand -hex 32
   roles:
-    reader: {groups: ["*"]}                 # everybody whom the issuer knows
+    reader: {groups: ["*"]}                 # everyone known to the issuer
     operator: {groups: [sre]}               # drain, reset, switch off, roll back
     admin: {groups: [sre-leads], users: [ana@example.com]}
 
-Histories then name the person who asked.
+Histories then name the logged-in user.
 
 Pages of other sites that your browser has open cannot use it: requests must name this host,
 come from this page, and carry its token to change anything.
@@ -72,7 +72,7 @@ func (p *program) consoleCommand() *cobra.Command {
   regionctl console --config console.yaml --fleet production.yaml`,
 		func(ctx context.Context, _ []string) error { return p.serveConsole(ctx, &o) })
 	c.Flags().StringVarP(&o.listen, "listen", "l", "", "`ADDRESS:PORT`, of loopback (default 127.0.0.1:8090)")
-	c.Flags().StringVar(&o.config, "config", "", "the `FILE` that says who may")
+	c.Flags().StringVar(&o.config, "config", "", "the `FILE` that says who may do what")
 	completeFiles(c, "config", "yaml", "yml")
 	return c
 }
@@ -80,7 +80,7 @@ func (p *program) consoleCommand() *cobra.Command {
 // consoleOptions are the flags of console.
 type consoleOptions struct{ listen, config string }
 
-// load returns the configuration, which by default lets this user alone do everything.
+// load returns the configuration, which by default lets only this user in, with all rights.
 func (o *consoleOptions) load() (*access.Config, error) {
 	switch {
 	case o.config != "" && o.listen != "":
@@ -99,7 +99,7 @@ func (o *consoleOptions) load() (*access.Config, error) {
 		return nil, term.Misused("--listen %q: must be address:port, as 127.0.0.1:8090 or [::1]:8090", o.listen)
 	}
 	if !console.Loopback(addr) {
-		return nil, term.Misused("--listen %s: must be an address of loopback, because whoever can connect may change the fleet; say who may in --config FILE, and listen there, or forward the port with ssh -L", o.listen)
+		return nil, term.Misused("--listen %s: must be a loopback address, because anyone who can connect may change the fleet; set up access in --config FILE and listen there, or forward the port with ssh -L", o.listen)
 	}
 	return &access.Config{Listen: addr.String()}, nil
 }
@@ -144,7 +144,7 @@ func (p *program) serveConsole(ctx context.Context, o *consoleOptions) error {
 // consoleAt is what console prints when it can be opened.
 type consoleAt struct {
 	URL string `json:"url"`
-	// User is whom histories name, unless people log in.
+	// User is the name in histories, unless users log in.
 	User  string `json:"user"`
 	Login bool   `json:"login"`
 }
@@ -157,7 +157,8 @@ func (a consoleAt) write(b *bytes.Buffer, s term.Style) {
 	fmt.Fprintf(b, "open %s; changes are made as %s; Ctrl-C ends it\n", s.Bold(a.URL), who)
 }
 
-// again runs another command as this one was called, for the same fleet, in the name of user.
+// again runs another command as this one was called, for the same fleet, in the name of
+// user.
 func (p *program) again(ctx context.Context, user string, args []string, in io.Reader, out, errOut io.Writer) int {
 	own := []string{"--fleet=" + p.fleetFile, "--timeout=" + p.timeout.String(), fmt.Sprintf("--insecure-admin=%t", p.insecureAdmin)}
 	next := newProgram(term.New(in, out, errOut))

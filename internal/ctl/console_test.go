@@ -212,7 +212,7 @@ func TestConsole(t *testing.T) {
 
 	// Of two people who edit the same version, the second learns of the first, and loses nothing.
 	second := f.current(t, "eu-west")
-	require.Contains(t, c.refused(409, "/rules/apply", body(30, `, "if_version": "`+first+`"`)), "not "+first+" of --if-version")
+	require.Contains(t, c.refused(409, "/rules/apply", body(30, `, "if_version": "`+first+`"`)), "not "+first+" from --if-version")
 	require.Equal(t, second, f.current(t, "eu-west"))
 	require.Contains(t, c.refused(422, "/rules/apply", `{"document": "rules: 1"}`), "problem")
 
@@ -273,7 +273,7 @@ func TestConsole(t *testing.T) {
 		require.Equal(t, http.StatusOK, w.Code, "%s", w.Body)
 		require.Eventually(t, func() bool { return dig(c.get("/rules/rollout"), "result", "state") == "failed" }, testenv.Patience, 20*time.Millisecond)
 	}
-	require.Contains(t, text(t, c.get("/rules/rollout")["result"]), "not "+first+" of --if-version")
+	require.Contains(t, text(t, c.get("/rules/rollout")["result"]), "not "+first+" from --if-version")
 
 	// A PoP is drained in every region's records, and comes back.
 	drained := c.post("/pops/{pop}/drain", "/pops/ams1/drain", `{"reason": "kernel update"}`)
@@ -373,7 +373,7 @@ func TestConsoleConfig(t *testing.T) {
 	}
 	require.NoError(t, load("", ""))
 	require.NoError(t, load("127.0.0.1:9000", ""))
-	require.ErrorContains(t, load("0.0.0.0:9000", ""), "must be an address of loopback")
+	require.ErrorContains(t, load("0.0.0.0:9000", ""), "must be a loopback address")
 	require.ErrorContains(t, load("here", ""), "must be address:port")
 	require.ErrorContains(t, load("127.0.0.1:9000", "console.yaml"), "pass one of the two")
 	require.ErrorContains(t, load("", write(t, "console.yaml", "listen: 0.0.0.0:8090")), "proxy: or oidc is required")

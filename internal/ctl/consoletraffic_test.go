@@ -35,7 +35,7 @@ func (c *consoleUnderTest) tryTraffic(t *testing.T) {
 
 	blocked := c.post("/clients/block", "/clients/block", `{"network": "203.0.113.7", "reason": "scans", "for": "1h"}`)
 	require.Equal(t, "regionctl clients block 203.0.113.7 --reason scans --for 1h", blocked["command"])
-	require.Contains(t, c.refused(422, "/clients/block", `{"network": "0.0.0.0/0", "reason": "x"}`), "pass --force if that is meant")
+	require.Contains(t, c.refused(422, "/clients/block", `{"network": "0.0.0.0/0", "reason": "x"}`), "pass --force if that is intended")
 	c.post("/clients/allow", "/clients/allow", `{"network": "203.0.113.0/28", "reason": "ours"}`)
 	require.Len(t, c.get("/clients")["result"], 2)
 	shown, err := json.Marshal(c.get("/clients/show?network=203.0.113.7")["result"])

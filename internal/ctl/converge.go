@@ -15,8 +15,8 @@ import (
 // registering is how long to wait for the first node of a region.
 const registering = 15 * time.Second
 
-// edges says what is waited for: those that wanted accepts (nil: all) are to run version.
-// moved reports that a region does not want that any more.
+// edges describes the wait: those that wanted accepts (nil: all) should run version. moved
+// reports that a region no longer wants that.
 type edges struct {
 	version func(*fleet.Target) string
 	wanted  func(consul.Node) bool
@@ -71,8 +71,8 @@ func describe(a *rollout.Arrival, version string) string {
 	return text
 }
 
-// verdict turns arrivals into what is wrong, nil if all nodes are there. A region
-// without nodes is none of it.
+// verdict turns arrivals into what is wrong, or nil if all nodes are there. A region
+// without nodes is not an error.
 func verdict(arrivals []rollout.Arrival, versionOf func(*fleet.Target) string, limit time.Duration) error {
 	var wrong, versions []string
 	refused := false
@@ -116,9 +116,9 @@ func verdict(arrivals []rollout.Arrival, versionOf func(*fleet.Target) string, l
 
 func whoMoved(k *fleet.Kind, now *consul.Pointer) string {
 	if now == nil {
-		return fmt.Sprintf("someone deleted the pointer to the %s meanwhile; %s again to set it", saidOf(k).what, saidOf(k).put)
+		return fmt.Sprintf("someone deleted the pointer to the %s in the meantime; %s again to set it", saidOf(k).what, saidOf(k).put)
 	}
-	return fmt.Sprintf("%s %s %s at %s meanwhile; look at it with regionctl %s show, and %s again if yours is to stand",
+	return fmt.Sprintf("%s %s %s at %s in the meantime; look at it with regionctl %s show, and %s again if yours should replace it",
 		term.Printable(now.AppliedBy), saidOf(k).did, now.Version, term.Stamp(now.AppliedAt), k.Name, saidOf(k).put)
 }
 

@@ -16,8 +16,8 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
 
-// difference is what changes from one document of rules to another, by what they mean:
-// a default that is written out, or a list in another order, is no change.
+// difference is what changes from one rule document to another, by meaning: a default that
+// is written out, or a list in another order, is not a change.
 type difference struct {
 	Added     []ruleSummary `json:"added"`
 	Removed   []ruleSummary `json:"removed"`
@@ -29,7 +29,7 @@ type difference struct {
 	Reordered bool `json:"reordered"`
 }
 
-// ruleSummary is a whole rule in a line.
+// ruleSummary describes a whole rule in one line.
 type ruleSummary struct {
 	Rule    string `json:"rule"`
 	Summary string `json:"summary"`
@@ -39,7 +39,7 @@ type ruleSummary struct {
 type ruleChange struct {
 	Rule   string        `json:"rule"`
 	Fields []fieldChange `json:"fields"`
-	// Recount says that the rule gets new counters: nobody has spent anything of it.
+	// Recount says that the rule gets new counters, so that nothing counts as spent.
 	Recount bool `json:"counts_start_anew"`
 }
 
@@ -49,15 +49,15 @@ type fieldChange struct {
 	New   string `json:"new"`
 }
 
-// comparer is what a document says, of any kind.
+// comparer is the content of a document of any kind.
 type comparer interface {
-	// compare tells what changes when this replaces running, which may be nil.
+	// compare returns what changes when this replaces running, which may be nil.
 	compare(running any) changes
 }
 
 // changes are the difference between two documents of a kind.
 type changes interface {
-	// write shows at most so many of them; 0 is all.
+	// write shows at most that many of them; 0 means all.
 	write(b *bytes.Buffer, s term.Style, most int)
 }
 
@@ -70,7 +70,7 @@ func (b *ruleBook) compare(running any) changes {
 	return compare(before, b)
 }
 
-// compare tells what changes when next replaces running, which may be nil.
+// compare returns what changes when next replaces running, which may be nil.
 func compare(running, next *ruleBook) *difference {
 	d := &difference{Added: []ruleSummary{}, Removed: []ruleSummary{}, Changed: []ruleChange{}}
 	if running == nil {
@@ -103,12 +103,12 @@ func compare(running, next *ruleBook) *difference {
 	return d
 }
 
-// none is the value of a field that is not there.
+// none is the value of a missing field.
 const none = "none"
 
 type fieldValue struct{ name, value string }
 
-// fields are what a rule says, defaults filled in, in the order of the reference.
+// fields returns what a rule says, with defaults filled in, in the order of the reference.
 func (b *ruleBook) fields(c *rules.Compiled) []fieldValue {
 	list := b.ownFields(c)
 	if c.Trial == nil {
@@ -124,7 +124,7 @@ func (b *ruleBook) fields(c *rules.Compiled) []fieldValue {
 	return append(list, fieldValue{"experiment", strings.Join(words, ", ")})
 }
 
-// ownFields are those of a rule without its experiment.
+// ownFields returns the fields of a rule without its experiment.
 func (b *ruleBook) ownFields(c *rules.Compiled) []fieldValue {
 	match := b.rules[c.Index].Match
 	var list []fieldValue
@@ -230,7 +230,7 @@ func changedFields(old, now []fieldValue) []fieldChange {
 	return changes
 }
 
-// summary describes a rule that comes or goes.
+// summary describes an added or removed rule.
 func (b *ruleBook) summary(c *rules.Compiled) ruleSummary {
 	l, match := c.Limit, b.rules[c.Index].Match
 	words := []string{strconv.FormatInt(l.Limit, 10) + " in " + short(l.Window)}
@@ -261,7 +261,7 @@ func (b *ruleBook) summary(c *rules.Compiled) ruleSummary {
 	return ruleSummary{c.ID, strings.Join(words, " ")}
 }
 
-// whereOf is conditions in short.
+// whereOf summarizes conditions.
 func whereOf(c *rules.Conditions) string {
 	var where []string
 	for _, list := range [][]string{c.Methods, c.Hosts, c.Paths, c.Clients} {
@@ -286,7 +286,7 @@ func keyOf(c *rules.Compiled) string {
 	return "[" + strings.Join(parts, ", ") + "]"
 }
 
-// anyOf is a list of which any value matches, so that its order means nothing.
+// anyOf formats a list of alternatives, whose order means nothing.
 func anyOf(list []string, canonical func(string) string) string {
 	if len(list) == 0 {
 		return ""

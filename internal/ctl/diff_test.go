@@ -106,8 +106,8 @@ func TestCompareDocuments(t *testing.T) {
   ~ a      key: [client_ip] → [client_ip, path]
            limit: 1 → 2
            its counts start over
-  the order of the rules differs, which changes no verdict
-  1 added, 1 removed, 1 changed, 1 as before
+  the order of the rules differs, which changes no decision
+  1 added, 1 removed, 1 changed, 1 unchanged
 `, b.String())
 	b.Reset()
 	d.write(&b, term.Style{}, 1)
@@ -143,7 +143,7 @@ func TestDiffOfVersions(t *testing.T) {
 	require.Equal(t, fmt.Sprintf(`from %s to %s
   - gone  1 in 1s by client_ip (rolling_window)
   ~ a     limit: 10 → 20
-  0 added, 1 removed, 1 changed, 0 as before
+  0 added, 1 removed, 1 changed, 0 unchanged
 `, first, second), diff("--from", first[:6], "--to", second))
 	require.Contains(t, diff("--from", second, "--to", first), "+ gone")
 	require.Equal(t, fmt.Sprintf("from %s to %s\n  the text differs, but no rule does\n", second, third), diff("--from", second))
@@ -164,7 +164,7 @@ func TestDiffOfVersions(t *testing.T) {
 	for _, c := range []struct{ args, says string }{
 		{"", "FILE is missing; name a document, or versions of the history with --from and --to"},
 		{"--to " + first, "FILE is missing"},
-		{"next.yaml --from " + first + " --to " + second, "--to: next.yaml is what is compared; leave one of them out"},
+		{"next.yaml --from " + first + " --to " + second, "--to: next.yaml is already what is compared; leave one of them out"},
 		{"--from abc", `version "abc": must be 4 to 12 digits`},
 		{"--from " + first + " --to ffffffffffff", `version "ffffffffffff": no region has it`},
 	} {

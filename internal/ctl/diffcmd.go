@@ -45,7 +45,7 @@ func (p *program) diffCommand(k *fleet.Kind, help, examples string) *cobra.Comma
 			case len(args) == 0 && from == "":
 				return term.Misused("FILE is missing; name a document, or versions of the history with --from and --to")
 			case len(args) > 0 && to != "":
-				return term.Misused("--to: %s is what is compared; leave one of them out", args[0])
+				return term.Misused("--to: %s is already what is compared; leave one of them out", args[0])
 			case from != "":
 				return p.diffVersions(ctx, k, names, from, to, strings.Join(args, ""), exitCode)
 			}
@@ -100,7 +100,7 @@ func (p *program) diff(ctx context.Context, k *fleet.Kind, name string, names []
 	return asked(exitCode && r.Different)
 }
 
-// asked is the exit status that --exit-code asks for if there is a difference.
+// asked returns the exit status that --exit-code requires for a difference.
 func asked(different bool) error {
 	if different {
 		return &term.Failure{Status: term.StatusFailed}
@@ -156,7 +156,7 @@ func (d *difference) write(b *bytes.Buffer, s term.Style, most int) {
 		fmt.Fprintf(b, "  … and %s; regionctl rules diff shows all\n", term.Plural(more, "more rule"))
 	}
 	if d.Reordered {
-		b.WriteString("  the order of the rules differs, which changes no verdict\n")
+		b.WriteString("  the order of the rules differs, which changes no decision\n")
 	}
-	fmt.Fprintf(b, "  %d added, %d removed, %d changed, %d as before\n", len(d.Added), len(d.Removed), len(d.Changed), d.Unchanged)
+	fmt.Fprintf(b, "  %d added, %d removed, %d changed, %d unchanged\n", len(d.Added), len(d.Removed), len(d.Changed), d.Unchanged)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/term"
 )
 
-// versionsReport is what diff prints with -o json of two versions.
+// versionsReport is what diff prints with -o json for two versions.
 type versionsReport struct {
 	From       string  `json:"from"`
 	To         string  `json:"to"`

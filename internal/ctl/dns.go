@@ -35,7 +35,7 @@ A PoP's health is what the Consul of its region says of its edges. While that Co
 unreachable, the router asks another region's about it, and probes the edges, and the PoP's
 public addresses if the topology has a probe. A restart or a flapping check does not make
 the answer flap: a PoP is down immediately when all its edges are gone, otherwise after two
-bad looks, and back after five good seconds, longer if it keeps failing.
+failed checks, and back after five good seconds, longer if it keeps failing.
 
   edge.example.com              the nearest PoP (A, AAAA)
   ams1.pop.edge.example.com     that PoP, whatever its state
@@ -46,8 +46,8 @@ bad looks, and back after five good seconds, longer if it keeps failing.
 without a dot is in the zone. This server should be among them. Without --ns it calls
 itself ns1 of the zone, at the addresses of --listen.
 
-With --verify-keys it verifies who has signed the topology (topology apply --sign), and says
-in its log and in weir_dns_topology_unsigned when nobody has. With --require-signed, too, it
+With --verify-keys it verifies the signature of the topology (topology apply --sign), and reports
+in its log and in weir_dns_topology_unsigned if no key has signed it. With --require-signed it also
 ignores such a topology, and keeps the one that it has. Drains are not signed.
 
 With --state it keeps the topology, drains and the state of PoPs in a file, and starts from
@@ -87,20 +87,20 @@ func (p *program) dnsCommand() *cobra.Command {
 	f.StringVar(&o.Zone, "zone", "", "the `ZONE` to answer for (default: that of the topology)")
 	f.StringArrayVar(&o.names, "ns", nil, "a name server of the zone, `NAME=ADDRESS,ADDRESS`; several: repeat it")
 	f.StringVar(&o.Hostmaster, "hostmaster", "", "the mail `ADDRESS` in the SOA (default: hostmaster@ZONE)")
-	f.DurationVar(&o.TTL, "ttl", 20*time.Second, "for how long resolvers may keep an answer; clients leave a lost PoP after that")
+	f.DurationVar(&o.TTL, "ttl", 20*time.Second, "how long resolvers may keep an answer; clients leave a lost PoP after that")
 	o.geoFlag(c)
 	o.stateFlag(c)
-	f.StringSliceVar(&o.VerifyKeys, "verify-keys", nil, "public `FILES`; says when none of their keys has signed the topology (see regionctl keys --help)")
-	f.BoolVar(&o.RequireSigned, "require-signed", false, "ignore a topology that no key of --verify-keys has signed, and keep the one before")
+	f.StringSliceVar(&o.VerifyKeys, "verify-keys", nil, "public key `FILES`; reports if none of their keys has signed the topology (see regionctl keys --help)")
+	f.BoolVar(&o.RequireSigned, "require-signed", false, "ignore a topology that no key of --verify-keys has signed, and keep the previous one")
 	f.StringVar(&o.Metrics, "metrics", "127.0.0.1:9153", "`ADDRESS:PORT` for /metrics, /healthz and /readyz; empty: none")
-	f.IntVar(&o.RateLimit, "rate-limit", 100, "how often a second one answer goes over UDP to the clients of one /24 or /56, all together ten times as often; of the rest every second is sent to TCP; 0: no limit")
-	f.Float64Var(&o.PassingShare, "passing-share", 0, "how much of a PoP's edges must pass for it to be healthy, 0 to 1; one in any case")
+	f.IntVar(&o.RateLimit, "rate-limit", 100, "how many times per second the clients of one /24 or /56 get the same answer over UDP, and ten times that for all answers; of the rest, every second one is redirected to TCP; 0: no limit")
+	f.Float64Var(&o.PassingShare, "passing-share", 0, "share of a PoP's edges that must pass for it to be healthy, 0 to 1; at least one edge")
 	c.AddCommand(p.dnsExplainCommand())
 	return c
 }
 
 func (o *dnsOptions) geoFlag(c *cobra.Command) {
-	c.Flags().StringVar(&o.geoip, "geoip", "", "a GeoIP `FILE` in the MaxMind DB format, such as GeoLite2-City.mmdb; replaced by renaming, it is read again within a minute")
+	c.Flags().StringVar(&o.geoip, "geoip", "", "a GeoIP `FILE` in the MaxMind DB format, such as GeoLite2-City.mmdb; a file renamed over it is read within a minute")
 	completeFiles(c, "geoip", "mmdb")
 }
 
@@ -108,7 +108,7 @@ func (o *dnsOptions) stateFlag(c *cobra.Command) {
 	c.Flags().StringVar(&o.State, "state", "", "a `FILE` that keeps what the router knows, to start from while no Consul answers (default: none)")
 }
 
-// open fills in what o needs to look at the fleet.
+// open prepares what o needs to look at the fleet.
 func (o *dnsOptions) open(p *program) (closeGeo func(), err error) {
 	if !(o.PassingShare >= 0 && o.PassingShare <= 1) {
 		return nil, term.Misused("--passing-share %v: must be between 0 and 1", o.PassingShare)
@@ -183,7 +183,7 @@ func (o *dnsOptions) check() error {
 	return nil
 }
 
-// ofFlags names the flags, for what the package calls its fields.
+// ofFlags replaces field names in err by flags.
 func ofFlags(err error) error {
 	list := field.All(err)
 	for _, e := range list {
@@ -194,7 +194,7 @@ func ofFlags(err error) error {
 	return list
 }
 
-// parseListen takes a literal address only: a name could be another one tomorrow.
+// parseListen accepts only a literal address, because a name may change.
 func parseListen(text string) (netip.AddrPort, error) {
 	host, port, err := net.SplitHostPort(text)
 	if err == nil && host == "localhost" {

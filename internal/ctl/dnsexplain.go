@@ -19,15 +19,15 @@ import (
 const dnsExplainHelp = `Says which PoP a client is sent to now, and why: each step of the choice, from the live
 state of all regions. It asks the Consul of each region as the router does, but only once:
 a PoP that the router holds back because it came up a moment ago counts as up here, and a
-region on which no Consul reports is unknown here, where the router keeps its last state;
-with --state, this begins with the router's file. Probes of the topology run as in the
+region on which no Consul reports is unknown here, while the router keeps its last state;
+with --state, this starts from the router's file. Probes of the topology run as in the
 router.
 
 How many clients an overloaded PoP gives to others depends on what routers did before. With
---state this is what the router does; without, what one would begin with.
+--state this is what the router does; without it, what a new router would start with.
 
 --client is an address, or the network that a resolver passes on (203.0.113.0/24). If the
-router has a GeoIP database, give the same to this.
+router has a GeoIP database, pass the same one.
 
 Among equals, where the router chooses at random for resolvers that pass no network on, this
 shows the choice for those that do. Addresses are listed as configured; each answer of the
@@ -52,7 +52,7 @@ func (p *program) dnsExplainCommand() *cobra.Command {
 	f := c.Flags()
 	f.StringVar(&client, "client", "", "the client's `ADDRESS`, or its network")
 	f.StringVar(&in, "region", "", "only PoPs of this `REGION`, as the name REGION.region.ZONE asks for")
-	f.Float64Var(&o.PassingShare, "passing-share", 0, "as that of the router")
+	f.Float64Var(&o.PassingShare, "passing-share", 0, "the same as for the router")
 	o.geoFlag(c)
 	o.stateFlag(c)
 	_ = c.RegisterFlagCompletionFunc("region", p.completeRegions) // fails only if the flag is unknown
@@ -144,8 +144,8 @@ func (e *dnsExplanation) write(b *bytes.Buffer, s term.Style) {
 		fmt.Fprintf(b, "after that: %s\n", term.OrDashes(e.PoPs[1:]))
 	}
 	if e.Scope > 0 {
-		fmt.Fprintf(b, "the same for everybody in the client's /%d\n", e.Scope)
+		fmt.Fprintf(b, "the same for everyone in the client's /%d\n", e.Scope)
 	} else {
-		b.WriteString("the same for everybody\n")
+		b.WriteString("the same for everyone\n")
 	}
 }

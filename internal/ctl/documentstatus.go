@@ -178,7 +178,7 @@ func (s *convergence) write(b *bytes.Buffer, st term.Style) {
 	}
 }
 
-// some names up to three of a list.
+// some names up to three items of a list.
 func some(names []string) string {
 	switch {
 	case len(names) == 0:
@@ -245,7 +245,7 @@ func writeView(b *bytes.Buffer, st term.Style, k *fleet.Kind, v *fleet.RegionVie
 	}
 }
 
-// complaints are what is wrong with an edge.
+// complaints lists what is wrong with an edge.
 func complaints(n *fleet.NodeView) (list []string) {
 	if n.Refused != nil {
 		list = append(list, fmt.Sprintf("%s refused %s:\n      %s", term.Printable(n.ID), term.OrDash(n.Refused.Version), strings.ReplaceAll(reasons(n), "\n", "\n      ")))

@@ -20,23 +20,23 @@ const drainHelp = `Takes a PoP out of DNS on purpose, and waits until its client
 
   1. refuses an unknown PoP, and the last healthy one (--force drains it anyway; while
      nothing else is healthy, DNS still answers with it)
-  2. asks (--yes does not), and writes who, why and since when to every region
+  2. asks (unless --yes), and writes who, why and since when to every region
   3. waits until the answers in resolvers' caches have expired (--ttl and two seconds) and
      its edges get no more than stray requests; at most --wait
 
 The edges keep serving the requests that still arrive. After this the PoP can be stopped.
 
 One region's record is enough, so an unreachable region does not prevent draining
-(status 3); running the same command again writes it there, too. Draining again changes
+(status 3); running the same command again writes it there too. Draining again changes
 who and why, but not since when.
 
 Exits with 0, or with 3 if a region could not be written, an edge that still passes could
 not be asked, or requests still came at the end, from clients that ignore the TTL, do not
 use DNS, or take long.`
 
-const undrainHelp = `Puts a PoP back into DNS, in every region. All others note that drains which began until
-now are over, so the drain that an unreachable region still holds counts no more, nor
-when that region is back (status 3); running the same command again removes it there, too.
+const undrainHelp = `Puts a PoP back into DNS, in every region. All regions record that drains which began until
+now are over, so a drain that an unreachable region still holds no longer counts, even
+when that region is back (status 3); running the same command again removes it there too.
 
 Undraining a PoP that is not drained is not an error.`
 
@@ -58,7 +58,7 @@ func (p *program) drainCommand() *cobra.Command {
 	f.BoolVarP(&o.yes, "yes", "y", false, "do not ask")
 	f.BoolVar(&o.force, "force", false, "drain it even if nothing healthy would be left")
 	f.DurationVar(&o.wait, "wait", time.Minute, "how long to wait at most for clients to leave; 0 does not wait")
-	f.DurationVar(&o.ttl, "ttl", 20*time.Second, "that of regionctl dns")
+	f.DurationVar(&o.ttl, "ttl", 20*time.Second, "the --ttl of regionctl dns")
 	f.StringVar(&o.by, "by", "", "`NAME`: who (default: WEIR_USER, or user@host)")
 	c.ValidArgsFunction = p.completePoPs(false)
 	return c
@@ -102,7 +102,7 @@ type draining struct {
 	targets []*fleet.Target
 	engine  *rollout.Change[*sites]
 	next    *region.Drain // nil: it ends
-	until   time.Time     // when it ends: the drains that began until then are over
+	until   time.Time     // when it ends: drains that began by then are over
 }
 
 // drainResult is the outcome in one region.
@@ -114,12 +114,12 @@ type drainResult struct {
 // drainReport is what drain and undrain print with -o json.
 type drainReport struct {
 	PoP     string        `json:"pop"`
-	Drain   *region.Drain `json:"drain"` // null: it is not
+	Drain   *region.Drain `json:"drain"` // null: not drained
 	Regions []drainResult `json:"regions"`
 	Nodes   []trafficLeft `json:"nodes,omitempty"`
 }
 
-// lookAtPoP asks all regions, and refuses a PoP that nobody knows.
+// lookAtPoP asks all regions, and refuses an unknown PoP.
 func (p *program) lookAtPoP(ctx context.Context, pop string) (*draining, error) {
 	targets, err := p.targets(nil)
 	if err != nil {
@@ -165,7 +165,7 @@ func (p *program) lookAtPoP(ctx context.Context, pop string) (*draining, error) 
 	case slices.Contains(known, pop), slices.ContainsFunc(d.seen(), func(s *sites) bool { return s.drainOf(pop) != nil }):
 		return d, nil
 	case len(known) == 0:
-		return nil, term.Misused("no PoP %q, nor any other: there is no topology; publish one with regionctl topology apply FILE", pop)
+		return nil, term.Misused("no PoP %q: there is no topology; publish one with regionctl topology apply FILE", pop)
 	}
 	return nil, term.Misused("no PoP %q in the topology; it has %s", pop, term.OrDashes(known))
 }
@@ -174,7 +174,7 @@ func (d *draining) target(name string) *fleet.Target {
 	return d.targets[slices.IndexFunc(d.targets, func(t *fleet.Target) bool { return t.Name == name })]
 }
 
-// seen is what the regions that answer said at first.
+// seen returns what the answering regions said at first.
 func (d *draining) seen() (list []*sites) {
 	for _, r := range d.engine.Regions {
 		if r.Seen != nil {
@@ -184,13 +184,13 @@ func (d *draining) seen() (list []*sites) {
 	return list
 }
 
-// before is the oldest drain that a region holds and that is not over, nil if none does.
+// before returns the oldest drain that a region holds and that is not over, or nil.
 func (d *draining) before() *region.Drain {
 	all := drainsOf(d.seen())
 	return region.Oldest(d.pop, all, region.Ended(d.pop, all))
 }
 
-// end chooses until when drains are over: those that regions hold, and, of regions that
+// end chooses until when drains are over: those that regions hold and, for regions that
 // cannot be asked, those that have begun.
 func (d *draining) end() {
 	all := drainsOf(d.seen())
@@ -204,8 +204,8 @@ func (d *draining) end() {
 	d.until = slices.MaxFunc(times, time.Time.Compare)
 }
 
-// left are the PoPs that would still be answered with: in the topology, not drained by
-// any region's word, with an edge that passes.
+// left returns the PoPs that DNS would still answer with: in the topology, not drained in
+// any region, with an edge that passes.
 func (d *draining) left() []string {
 	serving, listed := map[string]bool{}, map[string]bool{}
 	drains, _ := overall(d.seen())
@@ -254,7 +254,7 @@ func (p *program) drain(ctx context.Context, pop string, o *drainOptions) error 
 		if before.Why == o.reason {
 			d.next.Who = before.Who
 		}
-		p.Say("%s is drained already, by %s since %s: %s", pop, before.Who, term.Stamp(before.Since), before.Why)
+		p.Say("%s is already drained, by %s since %s: %s", pop, before.Who, term.Stamp(before.Since), before.Why)
 	} else if left := d.left(); len(left) == 0 {
 		if !o.force {
 			return term.Failed("nothing was changed: without %s no healthy PoP would be left that is not drained, and DNS would keep answering with it; put another back with regionctl undrain, or --force", pop)
@@ -307,13 +307,13 @@ func (p *program) undrain(ctx context.Context, pop string, o *drainOptions) erro
 	have, without := d.tell(ctx)
 	p.recordAct(ctx, namesOf(pick(have, rollout.Applied)), who, "undrain "+pop)
 	if len(without) > 0 {
-		outcome = term.Partial("%s may still hold the drain of %s, which is over by the word of the others; the same command again finishes the job:\n%s", names(without), pop, reasonsOf(without))
+		outcome = term.Partial("%s may still hold the drain of %s, which the other regions have ended; run the same command again to finish:\n%s", names(without), pop, reasonsOf(without))
 	}
 	report := d.report()
 	return cmp.Or(outcome, p.Show(report, report.write))
 }
 
-// tell writes to all regions that can be reached and do not know it yet.
+// tell writes to all reachable regions that do not have it yet.
 func (d *draining) tell(ctx context.Context) (have, without []told) {
 	d.engine.Compare()
 	d.engine.Tell(ctx)
@@ -331,7 +331,7 @@ func (d *draining) told() (list []told) {
 	for _, r := range d.engine.Results() {
 		t := failed(r, "")
 		if r.Outcome == rollout.Lost {
-			t.why = "someone else has changed it meanwhile"
+			t.why = "someone else has changed it in the meantime"
 		}
 		list = append(list, t)
 	}
@@ -350,7 +350,7 @@ func (d *draining) report() *drainReport {
 	return r
 }
 
-// nodes are those of the PoP, with whom to ask.
+// nodes returns the PoP's nodes, with the target to ask.
 func (d *draining) nodes() (list []nodeAt) {
 	for i, r := range d.engine.Regions {
 		if r.Seen == nil {

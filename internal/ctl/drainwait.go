@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	// spreading is how long a router may take to hear of a drain.
+	// spreading is how long a router may take to learn of a drain.
 	spreading = 2 * time.Second
-	// stray is how many requests a second at a node are those of scanners, of checks
-	// from outside, and of clients that keep addresses for ever.
+	// stray is the rate, in requests per second at a node, of scanners, outside checks, and
+	// clients that never re-resolve addresses.
 	stray = 1.0
-	// strayLooks is for how many looks in a row that must be so.
+	// strayLooks is for how many consecutive looks that must hold.
 	strayLooks = 2
 )
 
@@ -33,7 +33,7 @@ type trafficLeft struct {
 	ID       string  `json:"id"`
 	Rate     float64 `json:"requests_per_second"`
 	InFlight float64 `json:"in_flight"`
-	Error    string  `json:"error,omitempty"` // why that is not known
+	Error    string  `json:"error,omitempty"` // why the rest is unknown
 }
 
 // leaving is the wait for the clients of a PoP to leave.
@@ -46,9 +46,9 @@ type leaving struct {
 	before map[string]*fleet.Figures // by node
 }
 
-// run looks once a second. It ends when the answers that resolvers keep have run out and
-// only stray requests come, or at the limit. Its error names the nodes of which it cannot
-// say that.
+// run looks once a second. It ends when resolvers' cached answers have expired and only
+// stray requests come, or at the limit. Its error names the nodes for which that is not
+// certain.
 func (w *leaving) run(ctx context.Context, nodes []nodeAt) ([]trafficLeft, error) {
 	if len(nodes) == 0 {
 		w.p.Say("no edge of %s is registered that could be watched", w.pop)
@@ -84,14 +84,14 @@ func (w *leaving) run(ctx context.Context, nodes []nodeAt) ([]trafficLeft, error
 			case left > 0:
 				return now, term.Partial("drained, but resolvers may keep older answers for %s more; wait longer, with --wait, before you stop %s", left.Round(time.Second), w.pop)
 			case len(busy) > 0:
-				return now, term.Partial("drained, but requests still come to %s: clients that ignore the TTL, or do not come by DNS", strings.Join(busy, ", "))
+				return now, term.Partial("drained, but requests still come to %s: from clients that ignore the TTL, or do not use DNS", strings.Join(busy, ", "))
 			}
 			return now, w.unasked(ctx, nodes, now)
 		}
 	}
 }
 
-// describe is a line that changes seldom, for those who read it in a log.
+// describe returns a line that rarely changes, for readers of a log.
 func (w *leaving) describe(left time.Duration, now []trafficLeft) string {
 	var rate, inFlight float64
 	silent := 0
@@ -135,8 +135,8 @@ func (w *leaving) look(ctx context.Context, nodes []nodeAt) []trafficLeft {
 	return list
 }
 
-// busyNodes are those that get more than stray requests, or have some in
-// progress. One that cannot be asked is not among them: it may have been stopped.
+// busyNodes returns the nodes that get more than stray requests, or have some in progress.
+// It skips nodes that cannot be asked, which may have been stopped.
 func busyNodes(now []trafficLeft) (ids []string) {
 	for _, n := range now {
 		if n.Rate > stray || n.InFlight > 0 {
@@ -146,8 +146,8 @@ func busyNodes(now []trafficLeft) (ids []string) {
 	return ids
 }
 
-// unasked names the nodes that cannot be asked and pass their check still, as far as their
-// Consul tells: they may still serve requests.
+// unasked names the nodes that cannot be asked but still pass their check according to
+// Consul: they may still serve requests.
 func (w *leaving) unasked(ctx context.Context, nodes []nodeAt, now []trafficLeft) error {
 	var ids []string
 	for i, n := range nodes {

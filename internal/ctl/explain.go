@@ -21,8 +21,8 @@ import (
 const explainHelp = `Shows how a request would be decided now: which rules count it, by which counters, what
 is left of each, and which one would refuse it. Explaining charges nothing.
 
-Describe the request with the flags. What is left out is as in a plain GET / without
-headers: rules that count by something it lacks do not appear. Rules that count such a
+Describe the request with the flags. Defaults are those of a plain GET / without
+headers: rules that count by something it lacks do not appear. Rules that would count such a
 request only with another method are listed below the others.
 
 One edge of each region is asked, or the one of --node.`
@@ -47,7 +47,7 @@ func (p *program) nodeFlag(c *cobra.Command, names *[]string, node *string) {
 	_ = c.RegisterFlagCompletionFunc("node", p.completeNodes(names, func(n consul.Node) string { return n.ID })) // the flag is known
 }
 
-// explained is what one region answers.
+// explained is the answer of one region.
 type explained struct {
 	Region string `json:"region"`
 	Node   string `json:"node,omitempty"`
@@ -127,7 +127,7 @@ func (e *explained) write(b *bytes.Buffer, s term.Style) {
 		fmt.Fprintf(b, ", retry after %s", brief(e.RetryAfter))
 	}
 	b.WriteByte('\n')
-	if e.Upstream != "" { // an older edge does not say
+	if e.Upstream != "" { // older edges do not say
 		fmt.Fprintf(b, "  goes to upstream %s as class %s\n", term.Printable(e.Upstream), term.Printable(e.Class))
 	}
 	if l := e.Listed; l != nil {
@@ -149,7 +149,7 @@ func (e *explained) write(b *bytes.Buffer, s term.Style) {
 	}
 }
 
-// writeConduct says how the client stands with the behavior policy, and why.
+// writeConduct shows the client's standing under the behavior policy, and why.
 func writeConduct(b *bytes.Buffer, s term.Style, c *adminapi.Conduct) {
 	switch {
 	case c == nil:
@@ -171,7 +171,7 @@ func writeConduct(b *bytes.Buffer, s term.Style, c *adminapi.Conduct) {
 	b.WriteByte('\n')
 	writeSignals(b, c.Signals)
 	if r := c.Route; r != nil {
-		fmt.Fprintf(b, "  its route is in tier %s, score %d, which holds for all its clients\n", s.Bold(term.Printable(r.Tier)), int(r.Score))
+		fmt.Fprintf(b, "  its route is in tier %s, score %d, which applies to all its clients\n", s.Bold(term.Printable(r.Tier)), int(r.Score))
 		writeSignals(b, r.Signals)
 	}
 }
@@ -203,11 +203,11 @@ func writeRules(b *bytes.Buffer, s term.Style, list []adminapi.RuleDecision) {
 	t.Print(b)
 }
 
-// writeDelays says by how much reported rules may be exceeded.
+// writeDelays shows by how much reported rules may be exceeded.
 func writeDelays(b *bytes.Buffer, list []adminapi.RuleDecision) {
 	for _, r := range list {
 		if r.Delay != "" {
-			fmt.Fprintf(b, "  %s is reported: edges decide by counts of up to %s ago, so at ten times the limit up to %s more may pass\n",
+			fmt.Fprintf(b, "  %s is reported: edges decide by counts that are up to %s old, so at ten times the limit up to %s more may pass\n",
 				term.Printable(r.Rule), brief(r.Delay), percent(r.Overshoot))
 		}
 		writeGlobal(b, r.Rule, r.Global)
@@ -215,17 +215,17 @@ func writeDelays(b *bytes.Buffer, list []adminapi.RuleDecision) {
 	}
 }
 
-// writeUnderLoad says how far a limit is lowered, and why.
+// writeUnderLoad shows how far a limit is lowered, and why.
 func writeUnderLoad(b *bytes.Buffer, rule string, u *adminapi.UnderLoad) {
 	if u == nil {
 		return
 	}
-	fmt.Fprintf(b, "  %s follows load: step %d of %d from %d down to %d, at a utilization of %.2f; it falls from %v on\n",
+	fmt.Fprintf(b, "  %s follows load: step %d of %d from %d down to %d, at a utilization of %.2f; it falls above %v\n",
 		term.Printable(rule), u.Step, u.Steps, u.Full, u.Lowest, u.Utilization, u.From)
 }
 
-// writeGlobal says what a region knows of the others' counts, and by how much a global rule
-// may be exceeded.
+// writeGlobal shows what a region knows of the others' counts, and by how much a global
+// rule may be exceeded.
 func writeGlobal(b *bytes.Buffer, rule string, g *adminapi.GlobalCounts) {
 	if g == nil {
 		return
@@ -240,7 +240,7 @@ func writeGlobal(b *bytes.Buffer, rule string, g *adminapi.GlobalCounts) {
 		return
 	}
 	if g.Delay == "" {
-		fmt.Fprintf(b, "  %s is global, but the edge has no listen.peer: it holds in this region only\n", term.Printable(rule))
+		fmt.Fprintf(b, "  %s is global, but the edge has no listen.peer: it applies to this region only\n", term.Printable(rule))
 		return
 	}
 	fmt.Fprintf(b, "  %s is global: %d passed here", term.Printable(rule), g.Own)
@@ -251,7 +251,7 @@ func writeGlobal(b *bytes.Buffer, rule string, g *adminapi.GlobalCounts) {
 		brief(g.Delay), term.Plural(g.Regions, "region"), math.Ceil(g.Demand), math.Ceil(g.Worst))
 }
 
-// brief is a duration that an edge wrote, to the millisecond.
+// brief shortens a duration from an edge to milliseconds.
 func brief(text string) string {
 	d, err := time.ParseDuration(text)
 	if err != nil {

@@ -38,13 +38,13 @@ func (p *program) fleet() (*region.Fleet, error) {
 	return f, nil
 }
 
-// targets opens the chosen regions for the rules.
+// targets opens the selected regions for the rules.
 func (p *program) targets(names []string) ([]*fleet.Target, error) {
 	return p.targetsOf(rulesKind, names)
 }
 
-// targetsOf opens the chosen regions, in the order of the fleet file, for one kind of
-// document. It connects to none of them yet.
+// targetsOf opens the selected regions, in the order of the fleet file, for one kind of
+// document. It does not connect yet.
 func (p *program) targetsOf(k *fleet.Kind, names []string) (list []*fleet.Target, err error) {
 	file, err := p.fleet()
 	if err != nil {
@@ -86,8 +86,8 @@ func (p *program) close() {
 	}
 }
 
-// unanswered reports on regions that could not be asked, after the others were
-// shown: nil when there are none.
+// unanswered reports on regions that could not be asked, after the others were shown, or
+// returns nil.
 func unanswered[T any](answers []fleet.Answer[T]) error {
 	names, err := fleet.Failures(answers)
 	switch {
@@ -113,7 +113,7 @@ func regionNames(targets []*fleet.Target) []string {
 	return names
 }
 
-// whoami returns whom the history will name.
+// whoami returns the name for the history.
 func (p *program) whoami(flag string) (string, error) {
 	name, from := flag, "--by"
 	if name == "" {
@@ -136,7 +136,7 @@ func (p *program) whoami(flag string) (string, error) {
 	return name, checkText(from, name, 128)
 }
 
-// checkText refuses what others could not read in the history.
+// checkText rejects text that would be unreadable in the history.
 func checkText(what, text string, longest int) error {
 	if len(text) > longest {
 		return term.Misused("%s: must be at most %d bytes (got %d)", what, longest, len(text))

@@ -21,10 +21,10 @@ import (
 const fleetStatusHelp = `Shows the whole fleet on one screen: each region with its PoPs, and each PoP with its
 edges: whether it passes its check in Consul, the versions of rules and shedder settings
 that it runs, how busy it is (the highest signal of its shedder, 0 to 1), how far it sheds
-(0: nothing, each whole step is one class more), requests a second and the share of them
+(0: nothing; each whole step sheds one more class), requests per second and the share of them
 that rules refused, over the last interval, and whether its Redis answers.
 
-A PoP is serving if one of its edges passes and nobody has drained it. What DNS answers also
+A PoP is serving if one of its edges passes and it is not drained. What DNS answers also
 depends on the past: regionctl dns explain shows it.
 
 Edges are asked at their admin listeners, each for at most --timeout, or the interval of
@@ -67,7 +67,7 @@ type fleetStatus struct {
 // regionStatus is one region of it.
 type regionStatus struct {
 	Region string      `json:"region"`
-	Error  string      `json:"error,omitempty"` // why its Consul does not tell
+	Error  string      `json:"error,omitempty"` // why its Consul gives no answer
 	PoPs   []popStatus `json:"pops"`
 }
 
@@ -101,7 +101,7 @@ type nodeStatus struct {
 	interval fleet.Interval
 }
 
-// statusTotals are over all.
+// statusTotals are the totals over all edges.
 type statusTotals struct {
 	Regions   int     `json:"regions"`
 	Unknown   int     `json:"regions_unknown"`
@@ -116,14 +116,14 @@ type statusTotals struct {
 	Limited   float64 `json:"limited_share"`
 }
 
-// fleetLook looks at the fleet again and again.
+// fleetLook repeatedly looks at the fleet.
 type fleetLook struct {
 	targets []*fleet.Target
 	limit   time.Duration // for the edges of one region
 	before  map[*fleet.Target]map[string]*fleet.Figures
 }
 
-// measured is what one look found in a region: the edges are those of nodes, in order.
+// measured is what one look found in a region; figures has the edges in the order of nodes.
 type measured struct {
 	*sites
 	edges   []nodeStatus
@@ -164,7 +164,7 @@ func (p *program) fleetStatus(ctx context.Context, names []string, every time.Du
 	return unanswered(answers)
 }
 
-// look asks each region's Consul and then its edges, whatever other regions do.
+// look asks each region's Consul and then its edges, independently of other regions.
 func (l *fleetLook) look(ctx context.Context) []fleet.Answer[*measured] {
 	answers := fleet.AskUnbounded(ctx, l.targets, func(ctx context.Context, t *fleet.Target) (*measured, error) {
 		brief, cancel := t.Bounded(ctx)
@@ -217,7 +217,7 @@ func (m *measured) byNode() map[string]*fleet.Figures {
 	return read
 }
 
-// newFleetStatus puts together what the regions say.
+// newFleetStatus combines what the regions report.
 func newFleetStatus(at time.Time, answers []fleet.Answer[*measured]) *fleetStatus {
 	v := &fleetStatus{At: at.UTC()}
 	var list []*sites
@@ -270,8 +270,8 @@ func newFleetStatus(at time.Time, answers []fleet.Answer[*measured]) *fleetStatu
 	return v
 }
 
-// overall is what counts for the fleet: a drain by any region's word, the oldest, and
-// the first topology that there is.
+// overall returns what applies to the fleet: for each PoP the oldest drain that any region
+// holds, and the first topology found.
 func overall(list []*sites) (map[string]*region.Drain, *region.Topology) {
 	drains, all := map[string]*region.Drain{}, drainsOf(list)
 	var topology *region.Topology
@@ -286,7 +286,7 @@ func overall(list []*sites) (map[string]*region.Drain, *region.Topology) {
 	return drains, topology
 }
 
-// measure asks one edge, and takes what Consul knows where it does not answer.
+// measure asks one edge, and falls back on what Consul knows if it does not answer.
 func measure(ctx context.Context, t *fleet.Target, n consul.Node, before *fleet.Figures) (nodeStatus, *fleet.Figures) {
 	v := nodeStatus{ID: n.ID, Passing: n.Passing, Rules: n.RulesVersion, Shedder: n.ShedderVersion}
 	if !v.Passing {
@@ -315,7 +315,7 @@ func measure(ctx context.Context, t *fleet.Target, n consul.Node, before *fleet.
 	return v, f
 }
 
-// total adds up.
+// total computes the totals.
 func (v *fleetStatus) total() {
 	t := &v.Totals
 	var limited, requests float64

@@ -10,12 +10,12 @@ import (
 // write draws the screen.
 func (v *fleetStatus) write(b *bytes.Buffer, s term.Style) {
 	fmt.Fprintf(b, "%s  %s\n\n", term.Stamp(v.At), v.describe(s))
-	// One table, so that the columns of all regions are under each other.
+	// A single table, so that the columns of all regions align.
 	t := term.Table{}
 	t.Row("REGION", "POP", "EDGE", "HEALTH", "RULES", "SHEDDER", "BUSY", "SHED", "REQ/S", "LIMITED", "REDIS")
 	var notes []string
 	if !v.Topology && v.Totals.Unknown < v.Totals.Regions {
-		notes = append(notes, "no topology is published, so regionctl dns answers nobody yet; publish one with regionctl topology apply FILE")
+		notes = append(notes, "no topology is published, so regionctl dns answers no one yet; publish one with regionctl topology apply FILE")
 	}
 	for _, r := range v.Regions {
 		name := s.Bold(r.Region)
@@ -34,7 +34,7 @@ func (v *fleetStatus) write(b *bytes.Buffer, s term.Style) {
 				notes = append(notes, fmt.Sprintf("%s is drained by %s since %s (%s): %s", term.Printable(p.PoP), term.Printable(d.Who), term.Stamp(d.Since), term.Ago(v.At, d.Since), term.Printable(d.Why)))
 			}
 			if v.Topology && !p.Listed {
-				notes = append(notes, fmt.Sprintf("%s is not in the topology, so DNS sends nobody there", term.OrDash(p.PoP)))
+				notes = append(notes, fmt.Sprintf("%s is not in the topology, so DNS sends no clients there", term.OrDash(p.PoP)))
 			}
 			for j := range p.Nodes {
 				n := &p.Nodes[j]
@@ -111,7 +111,7 @@ func (n *nodeStatus) cells(s term.Style) []string {
 	return []string{term.Printable(n.ID), health, term.OrDash(n.Rules), term.OrDash(n.Shedder), number(n.Utilization, "%.2f"), level, number(n.Rate, "%.0f"), limited, redis}
 }
 
-// describe sums everything up in a line.
+// describe summarizes everything in a line.
 func (v *fleetStatus) describe(s term.Style) string {
 	t := &v.Totals
 	pops := term.Plural(t.PoPs, "PoP")

@@ -21,7 +21,7 @@ func (p *program) globalCommand() *cobra.Command {
 	var names []string
 	c := command("global", "show what regions know of each other's counts",
 		`Shows, for rules with scope: global, what each region knows of the others: how old that may
-be, how many counters travel, by how much limits were exceeded in the last half minute beside
+be, how many counters travel, by how much limits were exceeded in the last half minute compared to
 how much they may be, and what each region holds of limits in escrow.
 
 All edges of a region are asked, because each knows the keys that it owns. For one client,
@@ -37,8 +37,8 @@ regionctl limits inspect shows the counts of each region.`,
 type shared struct {
 	Region string `json:"region"`
 	Edges  int    `json:"edges"`
-	// Silent counts the edges that did not answer, and Alone says of how many, by their reasons,
-	// that they hear of no region.
+	// Silent counts the edges that did not answer; Alone counts, by reason, the edges that
+	// hear from no other region.
 	Silent    int                     `json:"silent,omitempty"`
 	Alone     map[string]int          `json:"alone,omitempty"`
 	Others    []adminapi.GlobalRegion `json:"others"`
@@ -101,13 +101,13 @@ func askGlobal(ctx context.Context, t *fleet.Target) (*shared, error) {
 		}
 	}
 	if r.Edges == 0 {
-		return nil, fmt.Errorf("no edge says what it knows of other regions: %w", errs[0])
+		return nil, fmt.Errorf("no edge reported what it knows of other regions: %w", errs[0])
 	}
 	return r, nil
 }
 
-// add joins what one more edge knows: the oldest of what is old, the largest of what is large,
-// and the sum of what each edge counts for itself.
+// add merges what one more edge knows: the oldest ages, the largest maxima, and the sums of
+// separate counts.
 func (r *shared) add(g *adminapi.Global) {
 	r.Edges++
 	if g.Alone != "" {
@@ -151,10 +151,10 @@ func longer(a, b string) string {
 func (r *shared) write(b *bytes.Buffer, s term.Style) {
 	fmt.Fprintf(b, "%s (%s):\n", s.Bold(r.Region), term.Plural(r.Edges, "edge"))
 	for _, reason := range sortedKeys(r.Alone) {
-		fmt.Fprintf(b, "  %d of %s: %s, so global limits hold in this region only\n", r.Alone[reason], term.Plural(r.Edges, "edge"), term.Printable(reason))
+		fmt.Fprintf(b, "  %d of %s: %s, so global limits apply to this region only\n", r.Alone[reason], term.Plural(r.Edges, "edge"), term.Printable(reason))
 	}
 	if r.Silent > 0 {
-		fmt.Fprintf(b, "  … and %s that did not say\n", term.Plural(r.Silent, "edge"))
+		fmt.Fprintf(b, "  … and %s that did not answer\n", term.Plural(r.Silent, "edge"))
 	}
 	if len(r.Rules) == 0 {
 		b.WriteString("  no rule has scope: global\n")
@@ -188,6 +188,6 @@ func (r *shared) write(b *bytes.Buffer, s term.Style) {
 	}
 	t.Print(b)
 	if slices.ContainsFunc(r.Rules, func(g adminapi.GlobalRule) bool { return g.Escrow }) && r.Parts != 1 {
-		fmt.Fprintf(b, "  of limits in escrow it may spend the parts of %s\n", term.Plural(r.Parts, "region"))
+		fmt.Fprintf(b, "  for limits in escrow, it may spend the parts of %s\n", term.Plural(r.Parts, "region"))
 	}
 }

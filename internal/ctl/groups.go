@@ -15,14 +15,13 @@ import (
 type step struct {
 	from fleet.Current
 	next *fleet.Document
-	// ends: next was active temporarily, and what the configuration of the edges says
-	// follows it.
+	// ends: next was active temporarily, and the edges' configuration follows it.
 	ends  bool
 	after string // what follows next, if it is temporary
 	wrong error  // why there is no next
 }
 
-// done reports whether there is nothing to do, unless it is to be temporary.
+// done reports whether nothing is left to do, unless the document is to be temporary.
 func (s *step) done(now fleet.Current) bool {
 	return !s.ends && now.Version() == s.next.Version() && now.Until() == nil
 }
@@ -31,10 +30,9 @@ func (s *step) done(now fleet.Current) bool {
 type diffGroup struct {
 	Regions []string        `json:"regions"`
 	Running *consul.Pointer `json:"running"`
-	// Same says that the version is that of the document, to the last byte.
+	// Same says that the version equals the document's, to the last byte.
 	Same bool `json:"same"`
-	// Difference is missing if they are the same, or if Unreadable says why it is
-	// not known.
+	// Difference is missing if they are the same, or if Unreadable says why it is unknown.
 	Difference changes `json:"difference,omitempty"`
 	Unreadable string  `json:"unreadable,omitempty"`
 
@@ -76,7 +74,7 @@ func groupByVersion(answers []fleet.Answer[*step]) []diffGroup {
 	return groups
 }
 
-// runs says what is active in the regions of a group.
+// runs describes what is active in the regions of a group.
 func (g *diffGroup) runs(s term.Style) string {
 	where, verb := s.Bold(strings.Join(g.Regions, ", ")), "runs"
 	if len(g.Regions) > 1 {
@@ -98,7 +96,7 @@ func (g *diffGroup) runs(s term.Style) string {
 	return fmt.Sprintf("%s %s %s (%s, %s)", where, verb, p.Version, term.Printable(p.AppliedBy), term.Stamp(p.AppliedAt))
 }
 
-// label says which one it is.
+// label identifies a document.
 func label(d *fleet.Document) string {
 	switch {
 	case d.Name == "":
@@ -109,7 +107,7 @@ func label(d *fleet.Document) string {
 	return d.Name + " is " + d.Version()
 }
 
-// writeGroups shows at most so many changes of a group; 0 is all.
+// writeGroups shows at most that many changes of a group; 0 shows all.
 func writeGroups(b *bytes.Buffer, s term.Style, groups []diffGroup, most int) {
 	for i := range groups {
 		if i > 0 {
@@ -118,7 +116,7 @@ func writeGroups(b *bytes.Buffer, s term.Style, groups []diffGroup, most int) {
 		g := &groups[i]
 		text := label(g.step.next)
 		if g.step.ends {
-			text = "back to what the configuration of its edges says"
+			text = "back to the configuration of its edges"
 		}
 		fmt.Fprintf(b, "%s; %s%s\n", g.runs(s), term.Printable(text), g.step.after)
 		switch {
@@ -135,7 +133,7 @@ func writeGroups(b *bytes.Buffer, s term.Style, groups []diffGroup, most int) {
 
 func indented(text string) string { return strings.ReplaceAll(text, "\n", "\n    ") }
 
-// when is a moment and how long ago that was.
+// when formats a moment and how long ago it was.
 func when(now, t time.Time) string {
 	return fmt.Sprintf("%s (%s ago)", term.Stamp(t), term.Ago(now, t))
 }

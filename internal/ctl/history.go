@@ -20,8 +20,8 @@ const historyHelp = `Shows who applied which version, when, instead of which, an
 A change of several regions at once is one line. * marks the active version.
 
 regionctl rules show prints any version that Consul still has, and regionctl rules
-rollback --to VERSION brings it back. Each change prunes all but the newest 200 (see
-regionctl rules prune --help); the history itself stays whole.`
+rollback --to VERSION restores it. Each change prunes all but the newest 200 (see
+regionctl rules prune --help); the history itself stays complete.`
 
 const historyExamples = `  regionctl rules history
   regionctl rules history --region eu-west -n 0
@@ -94,7 +94,7 @@ var recallAfter = recall(func(m *memory) bool {
 	return after.version() == "" || after.knows(true)
 })
 
-// after is what a region remembers once its temporary version has expired.
+// after returns what a region remembers once its temporary version has expired.
 func (m *memory) after() *memory {
 	if m.pointer == nil {
 		return m
@@ -109,8 +109,8 @@ func wrote(c consul.Change, p *consul.Pointer) bool {
 	return c.Version == p.Version && c.AppliedAt.Equal(p.AppliedAt)
 }
 
-// isCurrent reports whether a change is the one that made the active version. When
-// something temporary has ended, that is what lasted before.
+// isCurrent reports whether a change made the active version. After something temporary has
+// ended, that is the change before it.
 func (m *memory) isCurrent(c consul.Change) bool {
 	switch {
 	case m.pointer == nil:
@@ -121,7 +121,7 @@ func (m *memory) isCurrent(c consul.Change) bool {
 	return m.pointer.Then != nil && c.ExpiresAt == nil && c.Version == m.pointer.Then.Version
 }
 
-// version is the active one, "" if there is none.
+// version returns the active version, or "".
 func (m *memory) version() string {
 	if m.pointer != nil {
 		if n := m.pointer.InForce(m.now); n != nil {
@@ -131,8 +131,8 @@ func (m *memory) version() string {
 	return ""
 }
 
-// merge joins the histories of regions, the newest change first. A change that is among the
-// newest of all is so in each of its regions.
+// merge joins the histories of regions, newest change first. A change among the newest of
+// all is also among the newest in each of its regions.
 func merge(answers []fleet.Answer[memory]) []past {
 	merged := []past{}
 	type id struct {
@@ -226,7 +226,7 @@ func writeHistory(k *fleet.Kind, b *bytes.Buffer, s term.Style, list []past, mor
 	}
 }
 
-// known are the pointers that a region has.
+// known returns the pointers that a region has.
 func (m *memory) known() []consul.Pointer {
 	if m.pointer == nil {
 		return nil

@@ -23,7 +23,7 @@ const importNginxHelp = `Reads an nginx configuration with the files that it inc
 limit as its limit_req and limit_conn do: by zone, server, location and key, with maps and
 geos that exempt requests.
 
-Standard error has a line for each thing that cannot be kept, and why. Nothing is sent
+Standard error has a line for each setting that cannot be translated, and why. Nothing is sent
 anywhere. Check the result with regionctl rules validate. CONF may be - for standard input.
 
 --prove replays an access log against a model of nginx and against the rules, and says where
@@ -35,7 +35,7 @@ they disagree; the command then fails. Logs with fractions of a second prove the
 const importTraefikHelp = `Reads a dynamic configuration of Traefik, YAML or TOML, and prints the rules that limit
 as its middlewares rateLimit and inFlightReq do, for each router that uses them.
 
-Standard error has a line for each thing that cannot be kept, and why. Nothing is sent
+Standard error has a line for each setting that cannot be translated, and why. Nothing is sent
 anywhere. Check the result with regionctl rules validate. FILE may be - for YAML on standard
 input.
 
@@ -107,7 +107,7 @@ func (p *program) importTraefikCommand() *cobra.Command {
 	return c
 }
 
-// writeImported prints rules, and on standard error what they do not keep.
+// writeImported prints rules, and on standard error what they leave out.
 func (p *program) writeImported(doc *rules.Document, report []string) error {
 	var out bytes.Buffer
 	e := yaml.NewEncoder(&out)
@@ -122,7 +122,7 @@ func (p *program) writeImported(doc *rules.Document, report []string) error {
 	return err
 }
 
-// prove replays a log against rules and the model of what they were imported from.
+// prove replays a log against rules and the model of the program they were imported from.
 func (p *program) prove(ctx context.Context, o *proof, doc *rules.Document, refuses func(*replay.Request) bool) error {
 	if o.log == "" {
 		return nil

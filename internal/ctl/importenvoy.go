@@ -12,11 +12,11 @@ import (
 const importEnvoyHelp = `Reads the configuration of Envoy's reference rate limit service (envoyproxy/ratelimit),
 one domain a file, and prints the rules that decide as it does, for edges with listen.rls.
 
-Standard error has a line for each field that cannot be kept, and why. Nothing is sent
+Standard error has a line for each field that cannot be translated, and why. Nothing is sent
 anywhere. Check the result with regionctl rules validate. CONFIG may be - for standard input.
 
 The reference service charges each descriptor of a call separately, also in a call that it
-refuses. Set listen.rls.descriptors to separate for the former.`
+refuses. Set listen.rls.descriptors to separate to charge them separately as well.`
 
 func (p *program) importEnvoyCommand() *cobra.Command {
 	c := command("envoy CONFIG…", "of Envoy's reference rate limit service", importEnvoyHelp,

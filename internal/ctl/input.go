@@ -9,8 +9,8 @@ import (
 	"github.com/weir-edge/weir/pkg/field"
 )
 
-// readDocument reads a file, or standard input for -. Its error is usage: either
-// there is no such file, or it lists every problem.
+// readDocument reads a file, or standard input for -. Its error is a usage error: the file
+// is missing, or it lists every problem.
 func (p *program) readDocument(k *fleet.Kind, name string) (*fleet.Document, error) {
 	data, err := p.readInput(k.Longest, name)
 	if err != nil {
@@ -25,8 +25,8 @@ func (p *program) readDocument(k *fleet.Kind, name string) (*fleet.Document, err
 	return d, nil
 }
 
-// parseNew reads a document that is not published yet: it must not say what nodes only still
-// read.
+// parseNew reads a document to be published, which must not contain what nodes only still
+// accept.
 func parseNew(k *fleet.Kind, name string, data []byte) (*fleet.Document, error) {
 	d, err := fleet.ParseDocument(k, name, data)
 	if err != nil {
@@ -40,7 +40,7 @@ func parseNew(k *fleet.Kind, name string, data []byte) (*fleet.Document, error) 
 	return d, nil
 }
 
-// warnOf tells what is good and cannot work.
+// warnOf warns of what is valid but cannot work.
 func (p *program) warnOf(d *fleet.Document) {
 	if says, ok := d.Body.(interface{ Warnings() []string }); ok {
 		for _, w := range says.Warnings() {
@@ -57,8 +57,8 @@ func inputName(name string) string {
 	return name
 }
 
-// readInput reads a file, or standard input, up to one byte more than the longest that is
-// allowed, so that validation sees that it is too long.
+// readInput reads a file, or standard input, up to one byte more than allowed, so that
+// validation notices if it is too long.
 func (p *program) readInput(longest int, name string) ([]byte, error) {
 	in := p.In
 	if name != "-" {

@@ -31,8 +31,8 @@ Several KEYs describe one request more closely: with a client and a path, the ou
 the rules that count by both, and those that count by either alone. Rules that count by one
 of the KEYs and by something else are listed with the KEYs they lack.
 
-A secret need not be told: --header, header:NAME, cookie:NAME and query:NAME also take what
-the counter's key has in place of the value, ~ and the first 32 hex digits of its SHA-256:
+You need not reveal a secret: header:NAME, cookie:NAME and query:NAME also take the hash that
+the counter's key has instead of the value, ~ and the first 32 hex digits of its SHA-256:
 
   regionctl limits inspect "header:X-Api-Key=~$(printf %s "$KEY" | sha256sum | head -c 32)"
 
@@ -56,7 +56,7 @@ func (p *program) inspectCommand() *cobra.Command {
 	return c
 }
 
-// keys are the values that are asked about, by the name of the key part.
+// keys are the requested values, by the name of the key part.
 type keys map[string]string
 
 func parseKeys(args []string) (keys, error) {
@@ -96,17 +96,18 @@ func parseKeys(args []string) (keys, error) {
 	return k, nil
 }
 
-// inspected is what one region answers.
+// inspected is the answer of one region.
 type inspected struct {
 	Region  string                  `json:"region"`
 	Node    string                  `json:"node,omitempty"`
 	Version string                  `json:"rules_version,omitempty"`
 	Rules   []adminapi.RuleDecision `json:"rules"`
-	// Lacking are rules that count by one of the keys and by something not given, or exempt it.
+	// Lacking are rules that count by one of the keys and by something not given, or that
+	// exempt it.
 	Lacking []unanswerable `json:"lacking"`
-	// Silent counts the edges that did not say what they hold of leased limits.
+	// Silent counts the edges that did not report what they hold of leased limits.
 	Silent int `json:"silent,omitempty"`
-	// Omitted counts rules that were not asked about, to keep the answer short.
+	// Omitted counts rules that were skipped to keep the answer short.
 	Omitted int    `json:"omitted,omitempty"`
 	Error   string `json:"error,omitempty"`
 }
@@ -235,6 +236,6 @@ func (r *inspected) write(b *bytes.Buffer, s term.Style) {
 			fmt.Fprintf(b, "  %s does not count it: match.not exempts it\n", term.Printable(u.Rule))
 			continue
 		}
-		fmt.Fprintf(b, "  %s also counts by %s; give that, too\n", term.Printable(u.Rule), term.Printable(u.Lacks))
+		fmt.Fprintf(b, "  %s also counts by %s; give that too\n", term.Printable(u.Rule), term.Printable(u.Lacks))
 	}
 }

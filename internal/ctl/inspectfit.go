@@ -17,8 +17,8 @@ type question struct {
 	query url.Values
 }
 
-// unanswerable is a rule that counts by one of the keys, and by something else or not
-// this one.
+// unanswerable is a rule that counts by one of the keys, but also by something else, or
+// that exempts this one.
 type unanswerable struct {
 	Rule    string `json:"rule"`
 	Lacks   string `json:"lacks"`
@@ -27,7 +27,8 @@ type unanswerable struct {
 
 const exempts = "match.not exempts it"
 
-// questions are what to ask to learn about every rule that counts by these keys.
+// questions returns the requests to explain to learn about every rule that counts by these
+// keys.
 func (k keys) questions(b *ruleBook) (list []question, lacking []unanswerable) {
 	for _, c := range b.set.Rules() {
 		counts := false
@@ -59,20 +60,21 @@ func (k keys) questions(b *ruleBook) (list []question, lacking []unanswerable) {
 	return list, lacking
 }
 
-// madeUp are values for what a rule does not state, in turn: match.not exempts some.
+// madeUp are values for what a rule does not state, tried in order, because match.not
+// exempts some.
 var madeUp = map[string][]string{
 	"client_ip": {"192.0.2.1", "198.51.100.1", "2001:db8::1"}, "host": {"", "any.invalid"}, "path": {"/", "/any"}, "method": {"GET", "POST", "HEAD", "PUT"},
 }
 
-// fit makes up a request that has the keys and that the conditions match; why says
-// that there is none.
+// fit makes up a request that has the keys and meets the conditions; why says that there is
+// none.
 func (k keys) fit(match rules.Scope) (q url.Values, why string) {
 	if q, why = k.ask(match.Conditions, nil); why != "" || match.Not == nil {
 		return q, why
 	}
 	exempt, err := rules.NewMatcher([]rules.Conditions{*match.Not})
 	if err != nil {
-		return q, "" // the document was good
+		return q, "" // the document was valid
 	}
 	var m rules.Match
 	if len(exempt.Find(madeUpRequest{q}, &m)) == 0 {
@@ -89,7 +91,7 @@ func (k keys) fit(match rules.Scope) (q url.Values, why string) {
 	return nil, exempts
 }
 
-// valuesOf are values that the conditions on a part match; none: any.
+// valuesOf returns the values that match the conditions on a part; none means any.
 func valuesOf(name string, match rules.Conditions) (values []string) {
 	add := func(list []string, made func(string) string) {
 		for _, v := range list {
@@ -115,8 +117,8 @@ func valuesOf(name string, match rules.Conditions) (values []string) {
 	return values
 }
 
-// ask makes up a request of the keys, of values if there are any, and of the first of what
-// the conditions match.
+// ask makes up a request from the keys, from other values if there are any, and from the
+// first values that match the conditions.
 func (k keys) ask(match rules.Conditions, other map[string]string) (q url.Values, why string) {
 	with := maps.Clone(k)
 	for name, usual := range madeUp {

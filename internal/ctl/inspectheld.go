@@ -16,7 +16,7 @@ import (
 )
 
 // addHeld adds to an explanation what the other edges of the region hold of its leased
-// limits, and names all that hold some. It returns how many of them did not answer.
+// limits, and names all holders. It returns how many edges did not answer.
 func addHeld(ctx context.Context, t *fleet.Target, nodes []consul.Node, answered consul.Node, e *adminapi.Explanation, q url.Values) (silent int) {
 	if !slices.ContainsFunc(e.Rules, func(r adminapi.RuleDecision) bool { return r.Leased }) {
 		return 0
@@ -55,7 +55,7 @@ func addHeld(ctx context.Context, t *fleet.Target, nodes []consul.Node, answered
 	return silent
 }
 
-// addHolder names a node as holder of what it said to hold.
+// addHolder records how much a node reported to hold.
 func addHolder(to *adminapi.RuleDecision, node string, said *adminapi.RuleDecision) {
 	if said.Held > 0 {
 		to.Holders = append(to.Holders, adminapi.Holder{Node: node, Held: said.Held, HeldFor: said.HeldFor})

@@ -85,7 +85,7 @@ func TestJSONErrors(t *testing.T) {
 		{"keys show " + rules, term.StatusUsage, "usage", "holds no PEM block"},
 		{"audit list", term.StatusFailed, "failed", "connection refused"},
 		{"audit verify", term.StatusFailed, "failed", "connection refused"},
-		{"console --listen 0.0.0.0:8090", term.StatusUsage, "usage", "must be an address of loopback"},
+		{"console --listen 0.0.0.0:8090", term.StatusUsage, "usage", "must be a loopback address"},
 		{"version extra", term.StatusUsage, "usage", "unexpected argument"},
 	}
 	var commands []string

@@ -40,8 +40,8 @@ func (o *canaryOptions) bounds(f *pflag.FlagSet) {
 	f.IntVar(&o.minRequests, canaryFlags[2], 100, "how many requests the canary or the changed regions must have had to be judged")
 	f.Float64Var(&o.maxLimited, canaryFlags[3], 0.05, "by how much the share of limited requests may exceed the others': 0.05 is five percentage points")
 	f.Float64Var(&o.maxErrors, canaryFlags[4], 0.01, "by how much the share of 5xx answers may exceed the others'")
-	f.Float64Var(&o.maxFewer, canaryFlags[5], 0.05, "by how much the share of limited requests may fall below its own past, beyond what the others' fell: a rule may have stopped matching")
-	f.Float64Var(&o.maxSlower, canaryFlags[6], 2, "how many times as long as before 99 % of the requests may take; 0: any time")
+	f.Float64Var(&o.maxFewer, canaryFlags[5], 0.05, "by how much the share of limited requests may fall below its own past, beyond the others' decrease: a rule may have stopped matching")
+	f.Float64Var(&o.maxSlower, canaryFlags[6], 2, "by what factor the 99th percentile of durations may exceed the previous one; 0: any")
 }
 
 // changed returns the first of them that was passed, or "".
@@ -56,7 +56,7 @@ func (o *canaryOptions) changed(f *pflag.FlagSet) string {
 
 func (o *canaryOptions) check() error {
 	if o.interval == defaultInterval && o.bake > 0 {
-		o.interval = min(o.interval, o.bake) // nobody asked for that much
+		o.interval = min(o.interval, o.bake) // the default exceeds the bake
 	}
 	switch {
 	case o.bake <= 0 || o.bake > 24*time.Hour:
@@ -77,8 +77,8 @@ func (o *canaryOptions) check() error {
 	return nil
 }
 
-// excess says in which figure the canary is outside the bounds, "" if in none. Where
-// the others had no requests, theirs count as 0 %: the bounds are then absolute.
+// excess says in which figure the canary is outside the bounds, or "". Where the others had
+// no requests, theirs count as 0 %, so the bounds are absolute.
 func (o *canaryOptions) excess(canary, others *fleet.Traffic) string {
 	c, r := canary.LimitedShare(), others.LimitedShare()
 	if c-r > o.maxLimited {
@@ -93,8 +93,8 @@ func (o *canaryOptions) excess(canary, others *fleet.Traffic) string {
 	return ""
 }
 
-// risen says in which figure who left its own past further than the others did, "" if in
-// none.
+// risen says in which figure who has risen above its own past by more than the others did,
+// or "".
 func (o *canaryOptions) risen(who string, before, now sample, surely bool) string {
 	for _, f := range []struct {
 		what  string
@@ -110,7 +110,7 @@ func (o *canaryOptions) risen(who string, before, now sample, surely bool) strin
 	return ""
 }
 
-// elsewhere is by how much a share has grown at the others.
+// elsewhere returns by how much a share has grown at the others.
 func elsewhere(before, now sample, share func(*fleet.Traffic) float64) float64 {
 	if before.others.Requests == 0 || now.others.Requests == 0 {
 		return 0
@@ -118,8 +118,8 @@ func elsewhere(before, now sample, share func(*fleet.Traffic) float64) float64 {
 	return max(0, share(&now.others)-share(&before.others))
 }
 
-// margin is what a share may differ by more than is allowed, if only what is surely no
-// chance counts.
+// margin returns by how much more than allowed a share may differ if only differences
+// beyond chance count.
 func margin(surely bool, was, requestsBefore, is, requests float64) float64 {
 	if !surely {
 		return 0
@@ -127,8 +127,8 @@ func margin(surely bool, was, requestsBefore, is, requests float64) float64 {
 	return chance(was, requestsBefore, is, requests)
 }
 
-// chance is by how much two shares of so many requests differ at most if only chance is at
-// work: four standard deviations, which many sites with many looks at each stay within.
+// chance returns how much two shares of that many requests may differ by chance: four
+// standard deviations, which many sites with many looks at each rarely exceed.
 func chance(a, ofA, b, ofB float64) float64 {
 	if ofA == 0 || ofB == 0 {
 		return 1
@@ -137,9 +137,9 @@ func chance(a, ofA, b, ofB float64) float64 {
 	return 4 * math.Sqrt(p*(1-p)*(1/ofA+1/ofB))
 }
 
-// slower says whether 99 % of the requests take longer than they may, compared with the own
-// past or, without one, with the others; "" if not, or if chance would explain it. The
-// durations that nodes count are only as fine as adminapi.RequestBounds.
+// slower says whether the 99th percentile of durations exceeds its bound, compared with its
+// own past or, without one, with the others; "" if not, or if chance explains it. Nodes
+// count durations only in the steps of adminapi.RequestBounds.
 func (o *canaryOptions) slower(who string, before, now sample) string {
 	const tail = 0.01
 	past, whose, grown := &before.canary.Took, "before", 0.0
@@ -166,8 +166,8 @@ func (o *canaryOptions) slower(who string, before, now sample) string {
 
 func seconds(s float64) string { return time.Duration(s * float64(time.Second)).String() }
 
-// fallen says whether who limits much less than the same site did before the trial, other
-// than everywhere; "" if not, or if there was too little to compare with.
+// fallen says whether who limits much less than the same site did before the trial, unlike
+// elsewhere; "" if not, or if there was too little to compare with.
 func (o *canaryOptions) fallen(who string, before, now sample, surely bool) string {
 	if !o.enough(&before.canary) || !o.enough(&now.canary) {
 		return ""
@@ -195,7 +195,7 @@ type canaryReport struct {
 	PoP      string   `json:"pop"`
 	Regions  []string `json:"regions"`
 	Promoted bool     `json:"promoted"`
-	// Why tells why it was not promoted.
+	// Why says why it was not promoted.
 	Why    string        `json:"why,omitempty"`
 	Canary fleet.Traffic `json:"canary"`
 	Others fleet.Traffic `json:"others"`

@@ -18,16 +18,16 @@ public key in documents.verify_keys say whether what they run is signed, and wit
 documents.require_signed refuse everything else.
 
 A signature covers a document, its kind and the region; that of temporary settings also
-covers until when they may last. It does not say that a document is the newest: whoever can
+covers until when they may last. It does not say that a document is the newest: anyone who can
 write to Consul can make any signed version active again, as a rollback does.
 
-A key is an Ed25519 key in a PEM file, so openssl makes them, too:
+A key is an Ed25519 key in a PEM file, so openssl can make one too:
 
   openssl genpkey -algorithm ed25519 -out ana.pem && chmod 600 ana.pem
   openssl pkey -in ana.pem -pubout -out ana.pub`
 
 func (p *program) keysCommand() *cobra.Command {
-	c := group("keys", "make and look at keys that sign documents", keysHelp)
+	c := group("keys", "make and show keys that sign documents", keysHelp)
 	generate := command("generate KEYFILE", "make a key", `Writes a new private key to KEYFILE, which only its owner can read, and the public key to
 KEYFILE.pub. It overwrites neither.`, "  regionctl keys generate ana.pem", func(_ context.Context, args []string) error { return p.generateKey(args[0]) })
 	show := command("show FILE…", "print the IDs of public keys", `Prints the ID of each public key in the files, as nodes and regionctl name it.`,
@@ -48,7 +48,7 @@ func (p *program) generateKey(file string) error {
 		return term.Misused("%w; name another file", err)
 	}
 	return p.Show(keyReport{id, file + ".pub"}, func(b *bytes.Buffer, _ term.Style) {
-		fmt.Fprintf(b, "key %s: keep %s to yourself, and give %s.pub to the nodes as documents.verify_keys\n", id, file, file)
+		fmt.Fprintf(b, "key %s: keep %s private, and give %s.pub to the nodes as documents.verify_keys\n", id, file, file)
 	})
 }
 

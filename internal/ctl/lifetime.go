@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// lifetime is the value of --for. Zero is refused: it would last for ever, which is said by
-// leaving the flag out.
+// lifetime is the value of --for. Zero is refused: it would never expire, which is
+// expressed by omitting the flag.
 type lifetime struct {
 	lasts   *time.Duration
 	longest time.Duration
@@ -21,7 +21,7 @@ func lifetimeFlag(f *pflag.FlagSet, lasts *time.Duration, longest time.Duration,
 func (l *lifetime) Set(text string) error {
 	d, err := time.ParseDuration(text)
 	if err != nil || d < time.Second || d > l.longest {
-		return fmt.Errorf("must be from 1s to %s, such as 2h; leave it out for what has no end", short(l.longest))
+		return fmt.Errorf("must be from 1s to %s, such as 2h; omit it for no expiry", short(l.longest))
 	}
 	*l.lasts = d
 	return nil

@@ -21,13 +21,13 @@ import (
 const limitsHelp = `Show what the edges count, and reset it.
 
 The edges of a region share their counters, so one of them is asked for each region.
-Only reset goes to all of them, because each edge also remembers refusals of its own.
+Only reset goes to all of them, because each edge also remembers its own refusals.
 
 Edges are asked at the admin address that they registered in Consul. If they require a
 token, name a file with it as admin_token_file in the fleet file. A token is sent over
 plain HTTP only to this host itself, unless --insecure-admin allows more; edges with
 listen.admin_tls are verified by admin_tls of the fleet file. An edge that
-listens at 127.0.0.1 can be asked only on its own host; answers of others are refused.`
+listens at 127.0.0.1 can be asked only on its own host; answers of other edges are refused.`
 
 func (p *program) limitsCommand() *cobra.Command {
 	c := group("limits", "ask the edges what they count, or reset it", limitsHelp)
@@ -40,7 +40,7 @@ type described struct {
 	client, method, host, path, tier string
 	headers, cookies                 []string
 
-	// Of a call of Envoy's rate limit service, in place of all others.
+	// For a call to Envoy's rate limit service, instead of all others.
 	domain  string
 	entries []string
 }
@@ -53,11 +53,11 @@ func (d *described) flags(f *pflag.FlagSet) {
 	f.StringArrayVar(&d.headers, "header", nil, "a header, as `NAME:VALUE`, or NAME:~HASH as counters have it; repeat it for several")
 	f.StringArrayVar(&d.cookies, "cookie", nil, "a cookie, as `NAME=VALUE`; repeat it for several")
 	f.StringVar(&d.tier, "tier", "", "the client's `TIER`")
-	f.StringVar(&d.domain, "domain", "", "of a call of Envoy's rate limit service in place of a request: its `DOMAIN`")
+	f.StringVar(&d.domain, "domain", "", "the `DOMAIN` of a call of Envoy's rate limit service, instead of a request")
 	f.StringArrayVar(&d.entries, "entry", nil, "an entry of its descriptor, as `KEY=VALUE`; repeat it for several, in order")
 }
 
-// query returns d as an edge reads it, or what the edge would refuse, before any is asked.
+// query returns d in the form that edges read, or an error if edges would reject it.
 func (d *described) query() (url.Values, error) {
 	if d.domain != "" || len(d.entries) > 0 {
 		return d.call()
@@ -100,7 +100,7 @@ func (d *described) query() (url.Values, error) {
 	return q, nil
 }
 
-// subject names whose counter is meant.
+// subject names the owner of the counter.
 func (d *described) subject() string {
 	if d.client != "" {
 		return d.client
@@ -108,7 +108,8 @@ func (d *described) subject() string {
 	return strings.Join(d.entries, ", ")
 }
 
-// recorded is the subject for a history that many read: values of descriptors may be secret.
+// recorded returns the subject for the history, which many people read: values of
+// descriptors may be secret.
 func (d *described) recorded() string {
 	if d.client != "" {
 		return d.client
@@ -138,8 +139,8 @@ func (d *described) call() (url.Values, error) {
 	return url.Values{"domain": {d.domain}, "entry": d.entries}, nil
 }
 
-// candidates are the nodes of a region to ask, the best first: those that pass, and
-// of these the ones that are not on trial, since they count by the active rules.
+// candidates returns the nodes of a region to ask, best first: those that pass, and among
+// them those not on trial, because they count by the active rules.
 func candidates(ctx context.Context, t *fleet.Target, id string) ([]consul.Node, error) {
 	nodes, err := t.Nodes(ctx)
 	if err != nil {
@@ -155,7 +156,7 @@ func candidates(ctx context.Context, t *fleet.Target, id string) ([]consul.Node,
 	if len(nodes) == 0 {
 		return nil, errors.New("no edge is registered there, or this token may not see them")
 	}
-	canaries, _, _ := t.Docs.Canaries(ctx) // the order is a matter of taste
+	canaries, _, _ := t.Docs.Canaries(ctx) // without them, the order is only less good
 	rank := func(n consul.Node) int {
 		_, onTrial := canaries[n.PoP]
 		switch {
@@ -173,8 +174,7 @@ func candidates(ctx context.Context, t *fleet.Target, id string) ([]consul.Node,
 // mostAttempts is how many nodes of a region are tried before it counts as silent.
 const mostAttempts = 3
 
-// askOne puts a question to the first node of a region that answers it. A node that
-// answers no has answered.
+// askOne asks the region's nodes in turn until one answers. A refusal is an answer.
 func askOne[T any](ctx context.Context, t *fleet.Target, nodes []consul.Node, question func(context.Context, consul.Node) (T, error)) (T, consul.Node, error) {
 	var zero T
 	var errs []error

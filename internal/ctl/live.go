@@ -25,7 +25,7 @@ func (s *convergence) writeLive(b *bytes.Buffer, st term.Style) {
 	}
 }
 
-// writeLive returns whether there are candidates.
+// writeLive reports whether there are candidates.
 func writeLive(b *bytes.Buffer, st term.Style, v *fleet.RegionView, now time.Time) (candidates bool) {
 	g := diffGroup{Regions: []string{v.Region}, Running: v.Pointer, Unreadable: v.Error, at: v.At, step: &step{next: &fleet.Document{Kind: shedderKind}}}
 	fmt.Fprintf(b, "%s, converged: %s\n", g.runs(st), st.Verdict(v.Converged))
@@ -87,7 +87,7 @@ func writeLive(b *bytes.Buffer, st term.Style, v *fleet.RegionView, now time.Tim
 	return candidates
 }
 
-// level is how much is shed: off stands for the kill switch, behind which the shedder
+// level describes how much is shed: off means that the kill switch is on, while the shedder
 // keeps measuring.
 func level(n *fleet.NodeView, u *shedding.UpstreamStatus, s term.Style) string {
 	text := fmt.Sprintf("%.2f", u.Level)
@@ -100,7 +100,7 @@ func level(n *fleet.NodeView, u *shedding.UpstreamStatus, s term.Style) string {
 	return text
 }
 
-// signal is one with its value, which times have in seconds, "-" if none counts.
+// signal formats a signal and its value, in seconds for times, or "-" if none counts.
 func signal(u *shedding.UpstreamStatus, name string) string {
 	for _, s := range u.Signals {
 		switch {
@@ -114,7 +114,7 @@ func signal(u *shedding.UpstreamStatus, name string) string {
 	return term.OrDash(name)
 }
 
-// shed counts by class, since the edge started.
+// shed formats the counts by class since the edge started.
 func shed(u *shedding.UpstreamStatus) string {
 	return byClass(u, func(c *shedding.ClassStatus) string {
 		if c.ShedByCap == 0 {

@@ -68,7 +68,7 @@ func testLockLeft(t *testing.T, f *testFleet) {
 	err := p.run(t.Context(), []string{"rules", "apply", write(t, "two.yaml", rulesOf(2)), "--yes", "--fleet", f.file})
 	require.Equal(t, term.StatusConflict, term.ExitStatus(err))
 	require.ErrorContains(t, err, "nothing was changed: us-east: ana?[2J is changing the rules since ")
-	require.ErrorContains(t, err, "of an earlier release, have died, its lock is free at ")
+	require.ErrorContains(t, err, "of an earlier release, has died, its lock is free at ")
 	require.ErrorContains(t, err, ", and --break-lock does not wait")
 	require.Equal(t, versionOf(rulesOf(1)), f.current(t, "eu-west"))
 	require.Equal(t, []string{"us-east"}, f.locked(t, "rules"), "its own locks are released")

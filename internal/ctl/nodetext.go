@@ -9,7 +9,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/term"
 )
 
-// why is what keeps a node behind, in a line.
+// why says in a line what keeps a node behind.
 func why(n *fleet.NodeView) string {
 	text := fmt.Sprintf("%s runs %s", term.Printable(n.ID), term.OrDash(n.Version))
 	if n.Canary {
@@ -27,7 +27,7 @@ func why(n *fleet.NodeView) string {
 	return text
 }
 
-// reasons are why a node refused a document, one a line.
+// reasons says why a node refused a document, one reason per line.
 func reasons(n *fleet.NodeView) string {
 	if n.Refused == nil {
 		return ""

@@ -16,7 +16,7 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// policyKind are the behavior policies.
+// policyKind describes behavior policies.
 var policyKind = &fleet.Kind{
 	Name: "policy", Path: adminapi.PathPolicy, Answer: func() fleet.NodeAnswer { return &adminapi.Policy{} }, Longest: policy.MaxBytes, Canaries: true,
 	Parse: func(data []byte) (any, error) {
@@ -31,7 +31,7 @@ var policyKind = &fleet.Kind{
 	Remedy:     "update it first and set its policy.source to consul",
 }
 
-// policyBook is what a behavior policy says.
+// policyBook is the content of a behavior policy.
 type policyBook struct {
 	made    *policy.Policy
 	written *policy.Document
@@ -39,15 +39,15 @@ type policyBook struct {
 
 func (b *policyBook) Needs() (schema int, what string) { return b.written.Needs() }
 
-const policyHelp = `Behavior policies: which conduct of a client adds to its score, what a score means, and
+const policyHelp = `Behavior policies define which behavior of a client adds to its score, what a score means, and
 what happens then.
 
-They live in Consul as the rules do: each region keeps the newest versions, and one pointer
+They are stored in Consul like the rules: each region keeps the newest versions, and one pointer
 to the active one, which the edges with policy.source consul follow within a second. An
-edge with policy.source file reads its own file, and again within seconds when it changes.
+edge with policy.source file reads its own file, and rereads it within seconds of a change.
 Where nothing is published, clients are not judged.`
 
-const policyExampleHelp = `Prints the shipped policy with an explanation of each field, ready to use. It is in shadow
+const policyExampleHelp = `Prints the default policy with an explanation of each field, ready to use. It is in shadow
 mode: clients are judged and reported, and nothing else happens to them.`
 
 const policyValidateHelp = `Reports every fault of a policy, with the path of its field and what to do about it. Nothing
@@ -55,7 +55,7 @@ is sent anywhere. FILE may be - for standard input.
 
 Edges of the same release check the same things: none refuses a policy that passes here.
 
-Exits with 0 if the policy is good and with 2 if it is not.`
+Exits with 0 if the policy is valid and with 2 if it is not.`
 
 const policySchemaHelp = `Prints the newest schema of policies that this regionctl writes and edges of its release
 read. Edges that follow policies register theirs; apply names those that cannot read a
@@ -63,7 +63,7 @@ policy, or that follow none, and then changes nothing.`
 
 const policyDiffHelp = `Shows what would change if FILE were applied: which fields get which new value. Policies
 are compared by what they mean, so comments and defaults that are written out make no
-difference; where nothing is published yet, the shipped defaults are compared with.
+difference; where nothing is published yet, the comparison is with the default policy.
 
 Regions that run the same version are shown together. Nothing is changed.
 
@@ -80,7 +80,7 @@ With -o json each look is one line.
 
 Exits with 0 if all regions have converged and with 3 if not.`
 
-// ofPolicies makes the text of a command about rules one about policies.
+// ofPolicies turns help text about rules into text about policies.
 func ofPolicies(text string) string {
 	return strings.NewReplacer("regionctl rules", "regionctl policy", "rules.yaml", "policy.yaml", "keeps its old rules", "keeps its old policy",
 		"halve the login limit", "a lower threshold for scans").Replace(text)
@@ -102,7 +102,7 @@ func (p *program) policyCommand() *cobra.Command {
 }
 
 func (p *program) policyExampleCommand() *cobra.Command {
-	return command("example", "print the shipped policy", policyExampleHelp, `  regionctl policy example > policy.yaml`,
+	return command("example", "print the default policy", policyExampleHelp, `  regionctl policy example > policy.yaml`,
 		func(context.Context, []string) error {
 			if p.WantsJSON() {
 				return term.Misused("the example explains itself in YAML; leave out -o json")
@@ -124,7 +124,7 @@ func (p *program) policySchemaCommand() *cobra.Command {
 }
 
 func (p *program) policyValidateCommand() *cobra.Command {
-	validate := command("validate FILE", "say what is wrong with a policy", policyValidateHelp,
+	validate := command("validate FILE", "report what is wrong with a policy", policyValidateHelp,
 		`  regionctl policy validate policy.yaml
   regionctl policy example | regionctl policy validate -`,
 		func(_ context.Context, args []string) error { return p.validatePolicy(args[0]) })

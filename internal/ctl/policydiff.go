@@ -15,7 +15,8 @@ import (
 type policyChanges struct {
 	Fields    []fieldChange `json:"fields"`
 	Unchanged int           `json:"unchanged"`
-	// FromDefaults: nothing was published, so this is what differs from the shipped policy.
+	// FromDefaults: nothing was published, so this is the difference from the default
+	// policy.
 	FromDefaults bool `json:"from_defaults,omitempty"`
 }
 
@@ -37,12 +38,12 @@ func (b *policyBook) compare(running any) changes {
 
 func (c *policyChanges) write(b *bytes.Buffer, s term.Style, most int) {
 	if c.FromDefaults {
-		b.WriteString("  compared with the shipped policy:\n")
+		b.WriteString("  compared with the default policy:\n")
 	}
 	writeFields(b, s, c.Fields, c.Unchanged, most)
 }
 
-// wholly writes all parts of conditions.
+// wholly formats all parts of conditions.
 func wholly(c *rules.Conditions) string {
 	var parts []string
 	for _, list := range [][]string{c.Methods, c.Hosts, c.Paths, c.Clients} {
@@ -56,7 +57,7 @@ func wholly(c *rules.Conditions) string {
 	return strings.Join(parts, " ")
 }
 
-// policyFields are what a policy says, in the order of the example.
+// policyFields returns the content of a policy, in the order of the example.
 func policyFields(d *policy.Document) (list []fieldValue) {
 	add := func(name, value string) { list = append(list, fieldValue{name, value}) }
 	number := func(name string, value float64) { add(name, strconv.FormatFloat(value, 'g', -1, 64)) }

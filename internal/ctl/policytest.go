@@ -20,9 +20,9 @@ const policyTestHelp = `Replays a log of requests against a behavior policy, in 
 and shows which clients and routes would have been in which tier, since when, and which
 signals put them there. Nothing is sent anywhere.
 
-The policy is that of --policy; without it, the active one of the fleet file's regions, and
-without a fleet file the shipped one. It is judged as if it was enforced: what a tier
-refuses counts no more.
+The policy is the one in --policy; without it, the active one of the fleet file's regions, and
+without a fleet file the default one. It is applied as if enforced: requests that a tier
+refuses are not judged further.
 
 TRAFFIC is a log with a request a line, plain or compressed with gzip, or - for standard
 input: the access log of nginx or Apache (Combined Log Format), or JSON lines such as
@@ -31,9 +31,9 @@ input: the access log of nginx or Apache (Combined Log Format), or JSON lines su
 
 Log the status, and the headers that the policy names under signals.presence, in JSON as
 "headers":{"Accept":["*/*"]}: what no line carries is not judged, and the notes say so. Nor
-are denials: a log does not say what Retry-After told. An answer of 429 counts as a refusal. One node
-sees a part of the requests; the merged log of all of them shows what a node would see that
-had all.`
+are denials: a log does not contain Retry-After. An answer of 429 counts as a refusal. One node
+sees a part of the requests; the merged log of all nodes shows what a node would see that
+received them all.`
 
 // policyTestOptions are the flags of policy test.
 type policyTestOptions struct {
@@ -45,7 +45,7 @@ type policyTestOptions struct {
 
 func (p *program) policyTestCommand() *cobra.Command {
 	var o policyTestOptions
-	c := command("test TRAFFIC", "replay a log: who would have been in which tier?", policyTestHelp,
+	c := command("test TRAFFIC", "replay a log: which clients would have been in which tier?", policyTestHelp,
 		`  regionctl policy test access.log.gz
   regionctl policy test access.log --policy policy.yaml
   zcat access.log.*.gz | regionctl policy test - --top 100 -o json`,
@@ -100,7 +100,7 @@ func (p *program) policyToTest(ctx context.Context, o *policyTestOptions) (*poli
 		return d.Body.(*policyBook).made, nil
 	}
 	if p.fleetFile == "" && len(o.names) == 0 {
-		p.Say("no fleet file, so this is the shipped policy; --policy FILE tests another")
+		p.Say("no fleet file, so this is the default policy; --policy FILE tests another")
 		return policy.Parse([]byte(policy.Example))
 	}
 	targets, err := p.targetsOf(policyKind, o.names)

@@ -16,8 +16,8 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
 
-// promote derives each region's document from its active one: one variant of the rule takes the
-// place of both. A region that has no such experiment stays as it is.
+// promote derives each region's document from its active one: one variant of the rule
+// replaces both. A region without such an experiment stays unchanged.
 func (c *change) promote(id, variant string) func(context.Context, *fleet.Target, *step) error {
 	return func(_ context.Context, t *fleet.Target, s *step) error {
 		switch {
@@ -43,8 +43,8 @@ func (c *change) promote(id, variant string) func(context.Context, *fleet.Target
 	}
 }
 
-// promoted returns a document in which a rule has no experiment, but the experiment's fields if
-// tried. Comments and all else stay.
+// promoted returns a document in which a rule has no experiment and, if tried, the
+// experiment's fields. Comments and everything else stay.
 func promoted(text []byte, id string, tried bool) ([]byte, error) {
 	_, before, err := rules.LoadDocument(text)
 	if err != nil {
@@ -73,7 +73,7 @@ func promoted(text []byte, id string, tried bool) ([]byte, error) {
 	if err := e.Encode(&root); err != nil {
 		return nil, err
 	}
-	// What is published is what was shown: no rule may have another meaning than wanted.
+	// What is published must be what was shown: no other rule may change its meaning.
 	_, after, err := rules.LoadDocument(out.Bytes())
 	if err != nil {
 		return nil, err
@@ -94,7 +94,7 @@ func memberOf(m *yaml.Node, name string) *yaml.Node {
 	return nil
 }
 
-// rewrite removes a rule's experiment, after taking its fields over if tried.
+// rewrite removes a rule's experiment, after copying its fields to the rule if tried.
 func rewrite(rule *yaml.Node, tried bool, want *rules.Rule) {
 	experiment := memberOf(rule, "experiment")
 	remove(rule, "experiment")

@@ -20,9 +20,9 @@ import (
 )
 
 const (
-	// keepVersions is --keep-versions if it is not given; nobody can pass it.
+	// keepVersions is the value of --keep-versions if not passed; no one can pass it.
 	keepVersions = math.MinInt
-	// defaultKeep is how many versions are kept unless somebody says otherwise.
+	// defaultKeep is how many versions are kept by default.
 	defaultKeep = 200
 )
 
@@ -37,9 +37,9 @@ those of --region. Each region keeps
 The history is not pruned: it still says who changed what, though rollback --to and show
 no longer find the oldest versions. Keep the documents themselves under version control.
 
-It shows how many versions it would remove, and asks (--yes does not). Unless every region
+It shows how many versions it would remove, and asks (unless --yes). Unless every region
 of the fleet file answers, nothing is removed anywhere. It holds the lock meanwhile, so it
-waits for changes, and they for it.
+waits for changes, and changes wait for it.
 
 Every change prunes too, silently if there is nothing to do: --keep-versions N of apply,
 set and rollback says how many to keep, or keep_versions in the fleet file, or 200; 0 does
@@ -90,14 +90,14 @@ type stock struct {
 	old []consul.Stored // those that nothing needs
 }
 
-// prunedRegion is what prune prints of a region with -o json.
+// prunedRegion is what prune prints about a region with -o json.
 type prunedRegion struct {
 	Region  string `json:"region"`
 	Removed int    `json:"removed"`
 	Kept    int    `json:"kept"`
 }
 
-// plan finds what nothing needs. Its error says that this is not known.
+// plan finds the versions that nothing needs. An error means that this is unknown.
 func (s *pruning) plan(ctx context.Context) (map[*fleet.Target]stock, error) {
 	if s.all == nil {
 		var err error
@@ -109,7 +109,7 @@ func (s *pruning) plan(ctx context.Context) (map[*fleet.Target]stock, error) {
 	if _, err := fleet.Failures(needs); err != nil {
 		return nil, err
 	}
-	// Unbounded, because the first time may find many; each question is bounded.
+	// Unbounded, because the first time may find many; each query is bounded.
 	stocks := fleet.AskUnbounded(ctx, s.targets, func(ctx context.Context, t *fleet.Target) (stock, error) {
 		there, err := t.Docs.Versions(ctx, "")
 		if err != nil || len(there) <= s.keep {
@@ -137,8 +137,8 @@ func (s *pruning) plan(ctx context.Context) (map[*fleet.Target]stock, error) {
 	return found, nil
 }
 
-// needed are the versions that a region names, now, once its temporary version has expired,
-// or after a rollback.
+// needed returns the versions that a region names now, once its temporary version has
+// expired, or after a rollback.
 func needed(ctx context.Context, t *fleet.Target) ([]string, error) {
 	m, err := recallBefore(ctx, t)
 	if err == nil {
@@ -205,7 +205,7 @@ func (s *pruning) run(ctx context.Context, yes bool) error {
 	})
 }
 
-// remove removes what nothing needs, which it finds out under the lock.
+// remove removes what nothing needs, which it determines under the lock.
 func (s *pruning) remove(ctx context.Context) (removed map[string]int, err error) {
 	type place = rollout.Region[struct{}]
 	c := rollout.Change[struct{}]{Subject: rollout.Subject[struct{}]{Name: s.kind.Name}, By: s.by, Timeout: s.p.timeout, LockWait: s.wait, Report: &lockNews{s.p, s.kind.Name}}
@@ -268,7 +268,7 @@ func (c *change) prune(ctx context.Context, targets []*fleet.Target) {
 		c.p.Say("pruned %s beyond the newest %d of each region", term.Plural(n, "old version"), s.keep)
 	}
 	if err != nil {
-		c.p.Say("old versions were not pruned, which the next change makes up for: %v", err)
+		c.p.Say("old versions were not pruned; the next change will prune them: %v", err)
 	}
 }
 

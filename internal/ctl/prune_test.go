@@ -126,7 +126,7 @@ func testPruneAway(t *testing.T, f *testFleet) {
 	require.Equal(t, term.StatusFailed, r.status)
 	require.Contains(t, r.errOut, "nothing was removed, because the versions that are still needed are unknown:\nus-east: ")
 	r = away.good(t, "rules", "apply", write(t, "r.yaml", rulesOf(99)), "--yes", "--wait", "0", "--region", "eu-west", "--keep-versions", "10")
-	require.Contains(t, r.errOut, "old versions were not pruned, which the next change makes up for: us-east: ")
+	require.Contains(t, r.errOut, "old versions were not pruned; the next change will prune them: us-east: ")
 	require.Len(t, f.storedRules(t, "eu-west"), 15)
 
 	// Nor if a pointer or a canary cannot be read.

@@ -23,18 +23,18 @@ import (
 // mostRecent bounds how many requests are taken from all edges of a region together.
 const mostRecent = 100_000
 
-// recentTraffic is what the edges of a region decided lately.
+// recentTraffic is what the edges of a region recently decided.
 type recentTraffic struct {
 	Region string `json:"region"`
 	Edges  int    `json:"edges"` // that keep requests, and answered
-	// Missing are the edges without a part in it, and why.
+	// Missing are the edges that contribute nothing, and why.
 	Missing []string `json:"missing,omitempty"`
-	// Since is from when on it has the requests of all these edges.
+	// Since is the time from which it has the requests of all these edges.
 	Since time.Time `json:"since"`
-	// Share is the part of all clients whose requests are kept.
+	// Share is the share of clients whose requests are kept.
 	Share float64 `json:"share"`
-	// Lost is how many requests edges could not keep since they started, Cut how many were
-	// too long to be kept as a whole.
+	// Lost is how many requests edges could not keep since they started; Cut is how many
+	// were too long to be kept whole.
 	Lost int64 `json:"lost,omitempty"`
 	Cut  int   `json:"cut,omitempty"`
 	// differ: edges keep different shares.
@@ -51,7 +51,8 @@ type kept struct {
 	err   error
 }
 
-// askRecent asks all edges of a region for their recent requests, each for most of so many edges.
+// askRecent asks all edges of a region for their recent requests, each for most(number of
+// edges).
 func askRecent(ctx context.Context, t *fleet.Target, query url.Values, most func(edges int) int) (nodes []consul.Node, answers []kept, err error) {
 	brief, cancel := t.Bounded(ctx)
 	defer cancel()
@@ -80,19 +81,19 @@ func (k *kept) read(about http.Header) error {
 	k.share, errs[1] = strconv.ParseFloat(about.Get(adminapi.HeaderShare), 64)
 	k.lost, errs[2] = strconv.ParseInt(about.Get(adminapi.HeaderLost), 10, 64)
 	if err := errors.Join(errs[:]...); err != nil {
-		return fmt.Errorf("is not what an edge answers: %w", err)
+		return fmt.Errorf("is not an edge's answer: %w", err)
 	}
 	return nil
 }
 
-// keepsNone reports whether an edge answered that it keeps no requests, or is of a release
-// that cannot.
+// keepsNone reports whether an edge answered that it keeps no requests, or its release
+// cannot.
 func keepsNone(err error) bool {
 	var status *fleet.StatusError
 	return errors.As(err, &status) && status.Code == http.StatusNotFound
 }
 
-// takeSample collects what rules decided in the one region that is named.
+// takeSample collects what rules decided in the one named region.
 func (p *program) takeSample(ctx context.Context, names []string) (*recentTraffic, error) {
 	targets, err := p.targets(names)
 	if err != nil {
@@ -142,7 +143,7 @@ const (
 	recentEnd  = recentTime + len("2006-01-02T15:04:05.000000Z")
 )
 
-// merge sorts the lines by time, and leaves out those before all edges have theirs.
+// merge sorts the lines by time, and drops those from before all edges have theirs.
 func (s *recentTraffic) merge() {
 	from := s.Since.UTC().Format("2006-01-02T15:04:05.000000Z")
 	s.lines = fleet.Filter(s.lines, func(line []byte) bool {
@@ -164,7 +165,7 @@ func (s *recentTraffic) size() (n int64) {
 	return n
 }
 
-// notes say what the sample cannot show.
+// notes describes what the sample cannot show.
 func (s *recentTraffic) notes() (list []string) {
 	if s.Share < 1 {
 		list = append(list, fmt.Sprintf("edges keep all requests of %s of the clients: rules that do not count by client limit too little here", percent(s.Share)))
@@ -191,7 +192,7 @@ func was(n int, thing string) string {
 	return term.Plural(n, thing) + " were"
 }
 
-// partly says which edges are missing, nil if none is.
+// partly says which edges are missing, or returns nil.
 func (s *recentTraffic) partly() error {
 	if s == nil || len(s.Missing) == 0 {
 		return nil

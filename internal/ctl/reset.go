@@ -46,7 +46,7 @@ type resetNode struct {
 	Node   string   `json:"node,omitempty"`
 	Reset  []string `json:"reset"`
 	Error  string   `json:"error,omitempty"`
-	// misused says that the edge found the request wrong.
+	// misused says that the edge rejected the request as wrong.
 	misused bool
 }
 
@@ -76,7 +76,7 @@ func (p *program) reset(ctx context.Context, names []string, rule string, d *des
 		total += len(a.Value)
 	}
 	if total == 0 {
-		return term.Failed("there is no edge to tell; nothing was reset")
+		return term.Failed("no edge is registered; nothing was reset")
 	}
 	if err := p.Confirm(ctx, yes, "Reset rule %s for %s on %s in %s?", rule, d.subject(), term.Plural(total, "edge"), strings.Join(regionNames(targets), ", ")); err != nil {
 		return err

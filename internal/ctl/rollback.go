@@ -15,7 +15,7 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-const rollbackHelp = `Applies an earlier version again: the one that the active version replaced, or that of
+const rollbackHelp = `Applies an earlier version again: the one that the active version replaced, or the one in
 --to. It is applied like any other document, in the same steps and with the same exit
 status, and the history says "rollback to VERSION".
 
@@ -26,7 +26,7 @@ A regionctl that died while it changed something holds a rollback up for 15 seco
 most; see regionctl rules apply --help about locks.
 
 If the regions would go back to different versions, nothing is changed, and --to or
---region must say what is meant.`
+--region must choose one.`
 
 const rollbackExamples = `  regionctl rules rollback
   regionctl rules rollback --to 3f2a0c1b9d4e --yes
@@ -97,8 +97,8 @@ func (c *change) rollback(ctx context.Context, k *fleet.Kind, names []string, to
 	return c.run(ctx, targets, nil)
 }
 
-// temporaries are the versions that are active temporarily. The error says that they
-// are not everywhere, so that going back would mean different things.
+// temporaries returns the temporarily active version. An error means that not all regions
+// have one, so that going back would mean different things.
 func temporaries(answers []fleet.Answer[memory]) (string, error) {
 	var versions, with, without []string
 	for _, a := range answers {
@@ -116,12 +116,12 @@ func temporaries(answers []fleet.Answer[memory]) (string, error) {
 	return strings.Join(distinct(versions), " and "), nil
 }
 
-// endIt ends what a region has temporarily.
+// endIt ends what a region has active temporarily.
 func endIt(ctx context.Context, t *fleet.Target, s *step) (err error) {
 	pointer := s.from.Pointer
 	switch {
 	case s.from.Until() == nil && pointer != nil && pointer.ExpiresAt != nil:
-		return term.Conflict("nothing was changed: %s: %s has expired meanwhile", t.Name, pointer.Version)
+		return term.Conflict("nothing was changed: %s: %s has expired in the meantime", t.Name, pointer.Version)
 	case s.from.Until() == nil:
 		return term.Conflict("nothing was changed: %s: %s", t.Name, whoMoved(t.Kind, pointer))
 	case pointer.Then != nil:
@@ -137,7 +137,7 @@ func endIt(ctx context.Context, t *fleet.Target, s *step) (err error) {
 	return nil
 }
 
-// rollbackTarget is the version to go back to, which must be one.
+// rollbackTarget returns the version to go back to, which must be unique.
 func (p *program) rollbackTarget(ctx context.Context, k *fleet.Kind, answers []fleet.Answer[memory], to string) (*consul.Pointer, error) {
 	if to != "" {
 		return p.recollect(ctx, k, answers, to)
@@ -163,8 +163,8 @@ func (p *program) rollbackTarget(ctx context.Context, k *fleet.Kind, answers []f
 	return p.recollect(ctx, k, answers, chosen)
 }
 
-// recollect returns the one version that begins with these digits, and that a pointer names
-// or a region has stored.
+// recollect returns the one version that begins with these digits, among those that a
+// pointer names or a region has stored.
 func (p *program) recollect(ctx context.Context, k *fleet.Kind, answers []fleet.Answer[memory], digits string) (*consul.Pointer, error) {
 	if len(digits) < 4 || strings.Trim(digits, "0123456789abcdef") != "" {
 		return nil, fmt.Errorf("version %q: must be 4 to 12 digits of a version, as regionctl %s history lists them", digits, k.Name)
@@ -200,7 +200,7 @@ func (p *program) recollect(ctx context.Context, k *fleet.Kind, answers []fleet.
 	case len(found) == 0:
 		return nil, fmt.Errorf("version %q: no region has it; regionctl %s history lists past versions, of which the newest are kept (prune --help)", digits, k.Name)
 	case len(found) > 1:
-		return nil, fmt.Errorf("version %q: several begin so, %s and %s; give more digits", digits, found[0], found[1])
+		return nil, fmt.Errorf("version %q: several versions begin with it, %s and %s; give more digits", digits, found[0], found[1])
 	}
 	pointer := known[found[0]]
 	if pointer.SHA256 != "" {
@@ -213,8 +213,8 @@ func (p *program) recollect(ctx context.Context, k *fleet.Kind, answers []fleet.
 	return stored, nil
 }
 
-// before is the version before the active one. The change that made it
-// present knows; clocks of different people cannot put the history out of order.
+// before returns the version before the active one. It comes from the change that made the
+// active one, so that different clocks cannot put the history out of order.
 func (m *memory) before() (string, error) {
 	if m.version() == "" {
 		return "", fmt.Errorf("no %s are active; name a version with --to", saidOf(m.kind).what)
@@ -222,11 +222,11 @@ func (m *memory) before() (string, error) {
 	if version, ok := m.replaced(); ok {
 		return version, nil
 	}
-	return "", fmt.Errorf("the history knows no version before %s; name one with --to", m.version())
+	return "", fmt.Errorf("the history has no version before %s; name one with --to", m.version())
 }
 
-// replaced is what the active version replaced; if that was not recorded, or was
-// temporary, the newest version that is another.
+// replaced returns what the active version replaced or, if that was not recorded or was
+// temporary, the newest different version.
 func (m *memory) replaced() (string, bool) {
 	if c := m.current(); c != nil && c.Replaced != "" && c.Replaced != c.Version && !m.hadForATime(c.Replaced) {
 		return c.Replaced, true
@@ -239,7 +239,7 @@ func (m *memory) replaced() (string, bool) {
 	return "", false
 }
 
-// current is the change that made the active version, nil if it is not among those read.
+// current returns the change that made the active version, or nil if it was not read.
 func (m *memory) current() *consul.Change {
 	if i := slices.IndexFunc(m.changes, m.isCurrent); i >= 0 {
 		return &m.changes[i]
@@ -247,14 +247,14 @@ func (m *memory) current() *consul.Change {
 	return nil
 }
 
-// hadForATime reports whether a version was temporary when it was active last.
+// hadForATime reports whether a version was temporary when it was last active.
 func (m *memory) hadForATime(version string) bool {
 	i := slices.IndexFunc(m.changes, func(c consul.Change) bool { return c.Version == version })
 	return i >= 0 && m.changes[i].ExpiresAt != nil
 }
 
-// knows reports whether reading more of the history would not change what replaced returns.
-// recorded: the change that made the active version is in it.
+// knows reports whether reading more of the history could not change what replaced returns.
+// recorded says that the change that made the active version has been read.
 func (m *memory) knows(recorded bool) bool {
 	_, found := m.replaced()
 	c := m.current()

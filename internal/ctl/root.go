@@ -27,12 +27,12 @@ load shedders, region by region, and shows what the nodes do.
 
 Both live in Consul, in each region its own copy. This is how to change them:
 
-  regionctl rules validate rules.yaml             is it good? every fault, with its path
-  regionctl rules test rules.yaml access.log.gz   who would have been limited yesterday?
+  regionctl rules validate rules.yaml             is it valid? every fault, with its path
+  regionctl rules test rules.yaml access.log.gz   which clients would have been limited yesterday?
   regionctl rules diff rules.yaml                 what differs from what runs?
   regionctl rules apply rules.yaml -m "why"       switch all regions, wait for every edge
   regionctl rules status                          what does each edge run now?
-  regionctl rules rollback                        back to the version before
+  regionctl rules rollback                        back to the previous version
 
 Try a risky change on one site first; it is taken back automatically when that site
 refuses more than the others:
@@ -50,10 +50,10 @@ When clients misbehave within the limits:
   regionctl policy example > policy.yaml                   judge them by what they do; in shadow mode first
   regionctl policy apply policy.yaml                       on every edge that follows policies
 
-When clients must be kept out, or let in, by hand:
+When you must block or allow clients manually:
 
   regionctl clients block 203.0.113.7 --for 2h --reason "scans"   403, on every edge within two seconds
-  regionctl clients list                                          who is blocked, by whom, why, until when
+  regionctl clients list                                          which are blocked, by whom, why, until when
 
 When a client asks why it was refused:
 
@@ -89,11 +89,11 @@ The first region of the file is locked and changed before all others, so all ope
 should use the same one.
 
 Exit status:
-  0    good
+  0    success
   1    failed; the message says whether anything was changed
   2    wrong usage or bad input: a flag, a document, the fleet file
   3    partly done: some regions took it and some did not, or not all edges run it yet
-  4    conflict: somebody else changed the same document meanwhile, or is about to
+  4    conflict: someone else changed the same document in the meantime, or is about to
   130  interrupted
 
 With -o json, standard output holds results only, and the last line of standard error of a
@@ -105,20 +105,19 @@ The reason is failed, usage, partial, conflict or interrupted.
 
 Environment:
   WEIR_FLEET   the fleet file, if --fleet is not given
-  WEIR_USER    whom history and locks name, if --by is not given
+  WEIR_USER    the name in history and locks, if --by is not given
   NO_COLOR     no colors, as --no-color`
 
 // program is one run of regionctl.
 type program struct {
 	*term.Terminal
-	// registering is how long to wait for the first edge of a region, look how long
-	// one look at the figures of all may take, lockWait how long to wait for others who
-	// change the same.
+	// registering is how long to wait for the first edge of a region, look how long one
+	// look at all figures may take, and lockWait how long to wait for concurrent changes.
 	registering, look, lockWait time.Duration
 	// dial, if not nil, replaces the network.
 	dial consul.Dialer
 
-	// user, if not "", is the person whom the console found behind a request.
+	// user, if not "", is the user of the console who sent a request.
 	user          string
 	fleetFile     string
 	timeout       time.Duration
@@ -128,8 +127,8 @@ type program struct {
 
 const defaultTimeout = 5 * time.Second
 
-// Run runs regionctl with its arguments until it is done or ctx ends. It prints what
-// is wrong on stderr; ExitStatus turns the error into the program's.
+// Run runs regionctl with its arguments until it is done or ctx ends. It prints errors on
+// stderr; ExitStatus turns the error into the program's status.
 func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	return newProgram(term.Open(stdin, stdout, stderr)).run(ctx, args)
 }
@@ -191,7 +190,7 @@ func (p *program) rootCommand() *cobra.Command {
 	flags.StringVarP(&p.Format, "output", "o", "table", "`FORMAT` of what goes to standard output: table or json")
 	flags.BoolVar(&p.NoColor, "no-color", false, "no colors, not even on a terminal (or NO_COLOR)")
 	flags.DurationVar(&p.timeout, "timeout", defaultTimeout, "how long a Consul or an edge may take to answer; at most 5s")
-	flags.BoolVar(&p.insecureAdmin, "insecure-admin", false, "send the admin token over plain HTTP also to edges that are not on this host")
+	flags.BoolVar(&p.insecureAdmin, "insecure-admin", false, "also send the admin token over plain HTTP to edges that are not on this host")
 	complete(root, "output", "table", "json")
 	completeFiles(root, "fleet", "yaml", "yml", "json")
 
@@ -210,7 +209,7 @@ func (p *program) checkFlags() error {
 	return nil
 }
 
-// group is a command that only holds others.
+// group returns a command that only holds others.
 func group(use, short, long string) *cobra.Command {
 	c := &cobra.Command{Use: use, Short: short, Long: long, DisableFlagsInUseLine: true}
 	c.Args = cobra.ArbitraryArgs
@@ -227,7 +226,7 @@ func group(use, short, long string) *cobra.Command {
 		}
 		return term.Misused("no command %q%s; see %s --help", cmd.CommandPath()+" "+args[0], hint, cmd.CommandPath())
 	}
-	// The flags of a command that is elsewhere are unknown here, which would be reported first.
+	// Flags of commands elsewhere are unknown here, which would be reported first.
 	c.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		if args := cmd.Flags().Args(); cmd.HasSubCommands() && len(args) > 0 {
 			return cmd.RunE(cmd, args)
@@ -248,8 +247,8 @@ func sameName(c *cobra.Command, name string) (paths []string) {
 	return paths
 }
 
-// command is one that does something. names are those of its arguments; one that
-// begins with [ may be left out, one that ends in … repeated.
+// command returns a command that does something. names are those of its arguments; one that
+// begins with [ is optional, one that ends in … may be repeated.
 func command(use, short, long, examples string, do func(ctx context.Context, args []string) error) *cobra.Command {
 	c := &cobra.Command{Use: use, Short: short, Long: long, Example: examples}
 	names := strings.Fields(use)[1:]

@@ -12,7 +12,7 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// rulesKind are the rules.
+// rulesKind describes the rules.
 var rulesKind = &fleet.Kind{
 	Name: "rules", Path: adminapi.PathRules, Answer: func() fleet.NodeAnswer { return &adminapi.Rules{} }, Query: url.Values{"brief": {""}}, Longest: rules.MaxBytes, Canaries: true,
 	Parse: func(data []byte) (any, error) {
@@ -26,14 +26,14 @@ var rulesKind = &fleet.Kind{
 	Reads:      func(n consul.Node) int { return n.Schema }, Remedy: "update it first",
 }
 
-// said is how people are told of a kind of document.
+// said holds the words for a kind of document.
 type said struct {
-	what        string // in a sentence
-	put, did    string // the command that applies one, and that it has
+	what        string // its name in a sentence
+	put, did    string // the command that applies one, and its past participle
 	look, watch string // the commands that show which edges run what, once and while they come
 }
 
-// sayings are those of all kinds, by name.
+// sayings holds the words of all kinds, by name.
 var sayings = map[string]said{
 	"rules":   {"rules", "apply", "applied", "regionctl rules status", "regionctl rules status --watch"},
 	"policy":  {"behavior policies", "apply", "applied", "regionctl policy status", "regionctl policy status --watch"},
@@ -42,19 +42,19 @@ var sayings = map[string]said{
 
 func saidOf(k *fleet.Kind) said { return sayings[k.Name] }
 
-// ruleBook is what a rule document says.
+// ruleBook is the content of a rule document.
 type ruleBook struct {
 	set   *rules.Set
 	rules []rules.Rule // as written, by the index of set
 }
 
-// Warnings are those of the rules.
+// Warnings returns the warnings of the rules.
 func (b *ruleBook) Warnings() []string { return b.set.Warnings() }
 
-// Outdated is what a new document must not say.
+// Outdated returns what a new document must not contain.
 func (b *ruleBook) Outdated() field.Errors { return rules.Outdated(b.rules) }
 
-// book is what a document of rules says.
+// bookOf returns the content of a rule document.
 func bookOf(d *fleet.Document) *ruleBook { return d.Body.(*ruleBook) }
 
 const rulesHelp = `Change and show the rules of the fleet.
@@ -62,7 +62,7 @@ const rulesHelp = `Change and show the rules of the fleet.
 Each region's Consul keeps the newest versions of the rule document that were applied,
 200 unless you say otherwise, and one pointer to the active version, which all edges of
 the region follow. A version is named by the first twelve digits of its SHA-256. No
-command ever changes one, so each of them can be brought back.`
+command ever changes one, so each of them can be restored.`
 
 func (p *program) rulesCommand() *cobra.Command {
 	return stages(group("rules", "change and show the rules", rulesHelp), []stage{
@@ -72,7 +72,7 @@ func (p *program) rulesCommand() *cobra.Command {
 	})
 }
 
-// stage is a part of what is done with documents.
+// stage is a group of commands for one stage of work.
 type stage struct {
 	title    string
 	commands []*cobra.Command

@@ -53,16 +53,16 @@ type ruleList struct {
 	Rules   []listedRule `json:"rules"`
 }
 
-// ruleRegion says whom the counts come from.
+// ruleRegion says where the counts come from.
 type ruleRegion struct {
 	Region string `json:"region"`
-	// Node is the edge that told the definitions.
+	// Node is the edge that provided the definitions.
 	Node    string `json:"node,omitempty"`
 	Version string `json:"version,omitempty"`
 	Nodes   int    `json:"nodes"`
-	// Silent counts the edges that did not answer: what they decided is missing.
+	// Silent counts the edges that did not answer: their decisions are missing.
 	Silent int `json:"nodes_silent"`
-	// Uncounted: the edges were not asked yet. A watch shows the definitions first.
+	// Uncounted: the edges have not been asked yet. A watch shows the definitions first.
 	Uncounted bool   `json:"uncounted,omitempty"`
 	Error     string `json:"error,omitempty"`
 }
@@ -71,13 +71,13 @@ type ruleRegion struct {
 type listedRule struct {
 	adminapi.Rule
 	Regions []string `json:"regions"`
-	// Differs: not all regions define it as the first of them does.
+	// Differs: not all regions define it as the first one does.
 	Differs bool          `json:"differs"`
 	Total   fleet.Decided `json:"total"`      // since the edges started
 	Rate    fleet.Decided `json:"per_second"` // over the last interval
 }
 
-// ruleLook looks at the rules again and again.
+// ruleLook repeatedly looks at the rules.
 type ruleLook struct {
 	targets []*fleet.Target
 	before  map[string]*fleet.RuleCounts // by region and node
@@ -183,7 +183,7 @@ func rulesOfRegion(ctx context.Context, t *fleet.Target) (*ruledRegion, error) {
 	return &ruledRegion{about, nodes, said.Rules, nil}, nil
 }
 
-// countsOfRegion asks all nodes for what they decided, too.
+// countsOfRegion also asks all nodes for what they decided.
 func countsOfRegion(ctx context.Context, t *fleet.Target) (*ruledRegion, error) {
 	r, err := rulesOfRegion(ctx, t)
 	if err != nil {

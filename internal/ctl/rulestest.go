@@ -30,10 +30,10 @@ such as
   {"time":"2026-11-20T10:00:00Z","client":"203.0.113.7","method":"GET","path":"/"}
 
 Counters are shared by the edges of a region, so use the merged log of all of them. A
-log holds what clients did under the rules of then: it does not show how they would
-have answered a refusal.
+log shows what clients did under the rules of that time, not how they would
+have reacted to a refusal.
 
-In place of a log, --from-nodes takes the requests that the edges of one region decided in
+Instead of a log, --from-nodes takes the requests that the edges of one region decided in
 the last minutes. They keep them in memory, without secrets, if recent.keep of their
 configuration says how many.`
 
@@ -46,7 +46,7 @@ type replayOptions struct {
 	replay    replay.Config
 }
 
-// tested is what a replay found, and on which requests of the edges.
+// tested is what a replay found and, for requests of edges, where they came from.
 type tested struct {
 	*replay.Report
 	Sample *recentTraffic `json:"sample,omitempty"`
@@ -56,7 +56,7 @@ var pathModes = []string{"match_all", "strict", "normalized"}
 
 func (p *program) testCommand() *cobra.Command {
 	var o replayOptions
-	c := command("test FILE [TRAFFIC]", "replay a log: who would have been limited?", testHelp,
+	c := command("test FILE [TRAFFIC]", "replay a log: which clients would have been limited?", testHelp,
 		`  regionctl rules test rules.yaml access.log.gz
   regionctl rules test rules.yaml access.log --against yesterday.yaml
   regionctl rules test rules.yaml --from-nodes --region eu-west
@@ -67,7 +67,7 @@ func (p *program) testCommand() *cobra.Command {
 	p.regionFlag(c, &o.names)
 	f := c.Flags()
 	f.StringVar(&o.against, "against", "", "compare with the document in this `FILE`, not with the active one")
-	f.BoolVar(&o.fromNodes, "from-nodes", false, "replay what the edges of one region decided lately, in place of a log")
+	f.BoolVar(&o.fromNodes, "from-nodes", false, "replay what the edges of one region recently decided, instead of a log")
 	f.StringVar(&o.format, "format", "auto", "of the log: `auto`, json or combined")
 	f.StringVar(&o.replay.Host, "host", "", "the `HOST` of lines that name none")
 	f.BoolVar(&o.replay.Trusted, "trusted", false, "the requests came through a trusted proxy: believe their cost and tier headers")
@@ -99,7 +99,7 @@ func (p *program) test(ctx context.Context, file, traffic string, o *replayOptio
 	case o.against == "-":
 		return term.Misused("--against must name a file")
 	case o.against != "" && len(o.names) > 0 && !o.fromNodes:
-		return term.Misused("--against and --region say different things to compare with; give one of them")
+		return term.Misused("--against and --region name different documents to compare with; pass one of them")
 	}
 	candidate, err := p.readDocument(rulesKind, file)
 	if err != nil {
@@ -153,7 +153,7 @@ func (p *program) traffic(ctx context.Context, name string, o *replayOptions) (i
 	return from.reader(), from.size(), from, nil
 }
 
-// comparedWith is the document that the new one is compared with, nil for none.
+// comparedWith returns the document that the new one is compared with, or nil.
 func (p *program) comparedWith(ctx context.Context, o *replayOptions) (*rules.Set, error) {
 	if o.against != "" {
 		d, err := p.readDocument(rulesKind, o.against)
@@ -185,7 +185,7 @@ func (p *program) comparedWith(ctx context.Context, o *replayOptions) (*rules.Se
 	return bookOf(d).set, nil
 }
 
-// progressBar shows how much of a log has been read; of a pipe nobody knows the size.
+// progressBar shows how much of a log has been read; the size of a pipe is unknown.
 func progressBar(bytes, size, lines int64) string {
 	if size <= 0 {
 		return fmt.Sprintf("%d lines, %d MB", lines, bytes>>20)

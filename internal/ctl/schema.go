@@ -11,15 +11,15 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
 
-// needer is what a document says, of any kind.
+// needer is a document of any kind.
 type needer interface {
-	// Needs returns the schema that its readers must read, and what in it needs that.
+	// Needs returns the schema that its readers must support, and which part needs it.
 	Needs() (schema int, what string)
 }
 
 func (b *ruleBook) Needs() (schema int, what string) { return rules.Needs(b.rules) }
 
-// unread says which registered nodes cannot read what their regions are to have. Where the
+// unread says which registered nodes cannot read what their regions are to have. If the
 // nodes cannot be listed, it warns.
 func (p *program) unread(ctx context.Context, targets []*fleet.Target, next func(*fleet.Target) *fleet.Document) (lines []string) {
 	for _, a := range fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) (string, error) {
@@ -52,8 +52,8 @@ func (p *program) unread(ctx context.Context, targets []*fleet.Target, next func
 	return lines
 }
 
-// readable refuses a document that a registered node of a region that is to have it cannot
-// read: that node would stay with the old one, and count apart from the others.
+// readable refuses a document that a registered node of an affected region cannot read:
+// that node would keep the old one, and count apart from the others.
 func (c *change) readable(ctx context.Context) error {
 	news := fleet.Filter(c.with(rollout.Untouched), func(r *regionChange) bool { return !r.step.ends })
 	lines := c.p.unread(ctx, targetsOf(news), func(t *fleet.Target) *fleet.Document { return c.region(t.Name).step.next })

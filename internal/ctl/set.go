@@ -42,7 +42,7 @@ built-in defaults, not from the edges' configuration.
 
 ` + wavesHelp + `
 
-FILE may be - for standard input; --yes is needed then.`
+FILE may be - for standard input; --yes is then required.`
 
 func (p *program) setCommand() *cobra.Command {
 	var names []string
@@ -111,7 +111,7 @@ func (c *change) set(ctx context.Context, names, args []string) (err error) {
 	case len(assignments) == len(args):
 		c.aimAt = c.assign(args)
 	case len(args) > 1:
-		return term.Misused("give either one FILE, or FIELD=VALUE as often as you like (got %q)", args)
+		return term.Misused("pass either one FILE, or any number of FIELD=VALUE (got %q)", args)
 	case args[0] == "-" && !c.yes:
 		return term.Misused("the document comes from standard input, which leaves no terminal to prompt on; pass --yes")
 	default:
@@ -128,7 +128,7 @@ func (c *change) set(ctx context.Context, names, args []string) (err error) {
 
 // assign derives each region's document from its active one.
 func (c *change) assign(assignments []string) func(context.Context, *fleet.Target, *step) error {
-	var told sync.Map // warnings: regions mostly have the same
+	var told sync.Map // warnings already shown: most regions have the same
 	return func(_ context.Context, t *fleet.Target, s *step) error {
 		what := strings.Join(assignments, " ")
 		base := shedding.Defaults()
@@ -165,8 +165,8 @@ func (c *change) assign(assignments []string) func(context.Context, *fleet.Targe
 	}
 }
 
-// setAll makes all assignments. One may be valid only after another, as when start and
-// target both fall, so those that fail are retried after those that succeed.
+// setAll makes all assignments. Some are valid only after others, as when start and target
+// both fall, so failed ones are retried after the rest.
 func setAll(d *shedding.Document, assignments []string) (*shedding.Document, error) {
 	for len(assignments) > 0 {
 		var left []string

@@ -18,7 +18,7 @@ import (
 
 const shedderHelp = `Change and show the settings of the load shedder, while the edges run.
 
-They live in Consul as the rules do: each region keeps the newest versions, and one
+They are stored in Consul like the rules: each region keeps the newest versions, and one
 pointer to the active one, which all edges of the region follow within a second. A version
 is named by the first twelve digits of its SHA-256.
 
@@ -26,7 +26,7 @@ Settings may be temporary. Each edge keeps the time itself and returns to the pr
 settings automatically, even without Consul. Where nothing was ever published, edges use
 their own configuration.`
 
-// shedderKind are the settings of the shedder.
+// shedderKind describes the settings of the shedder.
 var shedderKind = &fleet.Kind{
 	Name: "shedder", Path: adminapi.PathShedder, Answer: func() fleet.NodeAnswer { return &adminapi.Shedder{} }, Longest: shedding.MaxBytes, Temporary: true,
 	Parse: func(data []byte) (any, error) {
@@ -40,12 +40,12 @@ var shedderKind = &fleet.Kind{
 	Reads:      func(n consul.Node) int { return n.Schema }, Remedy: "update it first",
 }
 
-const shedderHistoryHelp = `Shows who activated which version, when, until when, in place of which, and why; newest
+const shedderHistoryHelp = `Shows who activated which version, when, until when, replacing which, and why; newest
 first. A change of several regions at once is one line. * marks what is active now. A
 rollback without --to never returns to temporary versions.
 
 regionctl shedder show prints any version that Consul still has, and regionctl shedder
-rollback --to VERSION brings it back; prune --help says which those are.`
+rollback --to VERSION restores it; prune --help says which those are.`
 
 const shedderHistoryExamples = `  regionctl shedder history
   regionctl shedder history --region eu-west -n 0
@@ -73,15 +73,15 @@ func (p *program) shedderCommand() *cobra.Command {
 	return c
 }
 
-// settings are what a document of the shedder says.
+// settings is the content of a document of the shedder.
 type settings struct{ *shedding.Document }
 
 // settingsChanges are the fields that change.
 type settingsChanges struct {
 	Fields    []fieldChange `json:"fields"`
 	Unchanged int           `json:"unchanged"`
-	// FromDefaults: nothing was published, so this is what differs from the built-in
-	// defaults; what the edges' configuration says is not known here.
+	// FromDefaults: nothing was published, so this is the difference from the built-in
+	// defaults; the edges' configuration is not known here.
 	FromDefaults bool `json:"from_defaults,omitempty"`
 }
 
@@ -108,7 +108,7 @@ func (c *settingsChanges) write(b *bytes.Buffer, s term.Style, most int) {
 	writeFields(b, s, c.Fields, c.Unchanged, most)
 }
 
-// writeFields shows at most so many fields that change; 0 is all.
+// writeFields shows at most that many changed fields; 0 shows all.
 func writeFields(b *bytes.Buffer, s term.Style, fields []fieldChange, unchanged, most int) {
 	if len(fields) == 0 {
 		b.WriteString("  no setting differs\n")
@@ -121,21 +121,22 @@ func writeFields(b *bytes.Buffer, s term.Style, fields []fieldChange, unchanged,
 		}
 		fmt.Fprintf(b, "  %s: %s → %s\n", term.Printable(f.Field), s.Red(term.Printable(f.Old)), s.Green(term.Printable(f.New)))
 	}
-	fmt.Fprintf(b, "  %d changed, %d as before\n", len(fields), unchanged)
+	fmt.Fprintf(b, "  %d changed, %d unchanged\n", len(fields), unchanged)
 }
 
-// fields are all settings by their paths, in the order of the reference.
+// fields returns all settings by their paths, in the order of the reference.
 func (s *settings) fields() []fieldValue {
 	text, err := json.Marshal(s.Document)
 	if err != nil {
-		panic(err) // a document consists of what JSON can say
+		panic(err) // a document consists of what JSON can express
 	}
 	var list []fieldValue
 	flatten("", text, &list)
 	return list
 }
 
-// flatten adds what a JSON value holds to list. Objects in an array go by their names.
+// flatten adds the content of a JSON value to list. Objects in an array are identified by
+// their names.
 func flatten(path string, value json.RawMessage, list *[]fieldValue) {
 	switch value[0] {
 	case '{':
@@ -164,7 +165,7 @@ func flatten(path string, value json.RawMessage, list *[]fieldValue) {
 		for i, m := range members {
 			flatten(path+"."+names[i], m, list)
 		}
-		// The names are in the paths already.
+		// The names are already in the paths.
 		*list = slices.DeleteFunc(*list, func(f fieldValue) bool {
 			return slices.ContainsFunc(names, func(name string) bool { return f.name == path+"."+name+".name" })
 		})

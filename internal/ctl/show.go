@@ -17,7 +17,7 @@ const showHelp = `Prints a document as it was applied, byte by byte: the active 
 of which four digits are enough if no other begins with them. A terminal gets question
 marks in place of control characters.
 
-If the regions have different active versions, --region must say which is meant.
+If the regions have different active versions, --region must choose one.
 With -o json the document comes with the pointer that names it.`
 
 func (p *program) showCommand(k *fleet.Kind) *cobra.Command {
@@ -80,7 +80,7 @@ func (p *program) showDocument(ctx context.Context, k *fleet.Kind, names []strin
 	return err
 }
 
-// askPointers asks what is active. It fails if no region answers.
+// askPointers asks all regions what is active. It fails if no region answers.
 func (p *program) askPointers(ctx context.Context, targets []*fleet.Target) ([]fleet.Answer[memory], error) {
 	answers := fleet.Ask(ctx, targets, recallPointer)
 	away, err := fleet.Failures(answers)
@@ -93,7 +93,8 @@ func (p *program) askPointers(ctx context.Context, targets []*fleet.Target) ([]f
 	return answers, nil
 }
 
-// named is the one version that begins with these digits, or without any the active one.
+// named returns the one version that begins with these digits or, without any, the active
+// one.
 func (p *program) named(ctx context.Context, k *fleet.Kind, answers []fleet.Answer[memory], digits string) (pointer *consul.Pointer, err error) {
 	if digits != "" {
 		pointer, err = p.recollect(ctx, k, answers, digits)
@@ -106,7 +107,7 @@ func (p *program) named(ctx context.Context, k *fleet.Kind, answers []fleet.Answ
 	return pointer, err
 }
 
-// active is the one version that is active in all regions.
+// active returns the one version that is active in all regions.
 func active(k *fleet.Kind, answers []fleet.Answer[memory]) (*consul.Pointer, error) {
 	var list []string
 	var pointer *consul.Pointer

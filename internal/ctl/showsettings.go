@@ -52,12 +52,12 @@ func (p *program) showSettingsCommand() *cobra.Command {
 	return c
 }
 
-// settingsInForce are the regions with the same active settings, with -o json.
+// settingsInForce describes, with -o json, the regions with the same active settings.
 type settingsInForce struct {
 	Regions []string        `json:"regions"`
 	Pointer *consul.Pointer `json:"pointer"`
-	// InForce is what the pointer means now; without it, edges have what their
-	// configuration says.
+	// InForce is the document that the pointer makes active now; without it, edges use
+	// their configuration.
 	InForce  *consul.Named `json:"in_force"`
 	Document string        `json:"document,omitempty"`
 	Error    string        `json:"error,omitempty"`
@@ -109,13 +109,13 @@ func (p *program) showSettings(ctx context.Context, names []string) error {
 		return err
 	}
 	if !readable {
-		return term.Misused("no %s are active, so edges have what their configuration says; regionctl shedder set publishes them, and show --live asks the edges", saidOf(shedderKind).what)
+		return term.Misused("no %s are active, so edges use their configuration; regionctl shedder set publishes settings, and show --live asks the edges", saidOf(shedderKind).what)
 	}
 	return nil
 }
 
-// heading begins the lines that show writes above a document. A document that was made
-// from such output loses them, so that they do not pile up.
+// heading begins the comment lines that show writes above a document. They are removed from
+// documents made from such output, so that they do not accumulate.
 const heading = "#: "
 
 func withoutHeading(document string) string {
@@ -125,7 +125,7 @@ func withoutHeading(document string) string {
 	return document
 }
 
-// write makes a document with a comment, which is one, too.
+// write writes a document with a comment, which is itself a valid document.
 func (e *settingsInForce) write(b *bytes.Buffer, s term.Style) {
 	g := diffGroup{Regions: e.Regions, Running: e.Pointer, Unreadable: e.Error, at: e.at, step: &step{next: &fleet.Document{Kind: shedderKind}}}
 	fmt.Fprintf(b, heading+"%s\n", g.runs(s))
@@ -143,7 +143,7 @@ func (e *settingsInForce) write(b *bytes.Buffer, s term.Style) {
 // follows says what is active after something temporary.
 func follows(then *consul.Named) string {
 	if then == nil {
-		return "what the configuration of the edges says"
+		return "the configuration of the edges"
 	}
 	return then.Version + " again"
 }

@@ -23,7 +23,7 @@ func signFlag(c *cobra.Command, file *string) {
 	completeFiles(c, "sign", "pem", "key")
 }
 
-// signer reads the key of --sign, nil without one.
+// signer reads the key of --sign, or returns nil without one.
 func signer(file string) (*sign.Key, error) {
 	if file == "" {
 		return nil, nil
@@ -35,8 +35,8 @@ func signer(file string) (*sign.Key, error) {
 	return key, nil
 }
 
-// sign signs what a region is to have, for as long as it is to last. It may be signed
-// already, by this key or by others.
+// sign signs what a region is to have, for as long as it is to last. It may already be
+// signed, by this key or by others.
 func (c *change) sign(ctx context.Context, r *regionChange) error {
 	if c.signer == nil {
 		return nil
@@ -50,7 +50,8 @@ func (c *change) sign(ctx context.Context, r *regionChange) error {
 }
 
 // trusted refuses what registered nodes would refuse, because none of the keys that they
-// require has signed it. Nodes verify signatures themselves: this only says so in time.
+// require has signed it. Nodes verify signatures themselves: this check only reports it
+// early.
 func (c *change) trusted(ctx context.Context, nodes []fleet.Answer[[]consul.Node]) error {
 	var lines []string
 	for _, a := range nodes {
@@ -77,7 +78,7 @@ func (c *change) trusted(ctx context.Context, nodes []fleet.Answer[[]consul.Node
 	return term.Failed("nothing was changed: %s", strings.Join(lines, "\n"))
 }
 
-// signedBy returns the IDs of the keys that have signed the next document of a region for as
+// signedBy returns the IDs of the keys that have signed a region's next document for as
 // long as it is to last, or are about to.
 func (c *change) signedBy(ctx context.Context, t *fleet.Target) (keys []string, err error) {
 	if c.signer != nil {

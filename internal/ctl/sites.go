@@ -8,7 +8,7 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// sites is what one region's Consul says of PoPs.
+// sites is what one region's Consul reports about PoPs.
 type sites struct {
 	topology *region.Topology // nil: none that can be read
 	drains   region.Drains
@@ -46,7 +46,7 @@ func (s *sites) pops() (names []string) {
 	return names
 }
 
-// drainOf is the drain of a PoP, over or not; nil if there is none.
+// drainOf returns the drain of a PoP, whether or not it is over, or nil.
 func (s *sites) drainOf(pop string) *region.Drain {
 	if d, is := s.drains.Begun[pop]; is {
 		return &d

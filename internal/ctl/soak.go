@@ -14,12 +14,12 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/term"
 )
 
-// soaking compares the regions that are changed with the others, and all with their past.
+// soaking compares the changed regions with the others, and all with their past.
 type soaking struct {
 	*waves
 	c       *change
 	targets []*fleet.Target
-	resumed []*fleet.Target // had the version when this run began: their past is unknown
+	resumed []*fleet.Target // already had the version when this run began, so their past is unknown
 	before  map[place]*fleet.Tally
 	known   map[string]bool // nodes whose figures could be read
 	warned  map[place]bool  // sites that could not be judged
@@ -34,8 +34,8 @@ func (p place) String() string { return p.pop + " in " + p.region }
 // changed reports whether a region has the version.
 func (s *soaking) changed(name string) bool { return s.c.region(name).region.Outcome.Has() }
 
-// unchanged makes sure that nobody else has changed a region since this change looked at it
-// or wrote it.
+// unchanged checks that no one else has changed a region since this change looked at it or
+// wrote it.
 func (s *soaking) unchanged(ctx context.Context, target *fleet.Target) error {
 	ctx, cancel := target.Bounded(ctx)
 	defer cancel()
@@ -54,7 +54,8 @@ func (s *soaking) unchanged(ctx context.Context, target *fleet.Target) error {
 }
 
 // count adds the figures of all edges to the tallies of their sites. It returns what could
-// not be read of the changed regions. A node that could never be read is not missed.
+// not be read of the changed regions. A node that could never be read does not count as
+// missing.
 func (s *soaking) count(ctx context.Context, tallies map[place]*fleet.Tally) (silent []string, err error) {
 	counts, lost, err := s.c.p.count(ctx, s.targets, s.unchanged)
 	if err != nil {
@@ -89,7 +90,7 @@ func (s *soaking) count(ctx context.Context, tallies map[place]*fleet.Tally) (si
 	return silent, nil
 }
 
-// measure takes the figures of all edges for a short time before the first wave.
+// measure reads the figures of all edges for a short time before the first wave.
 func (s *soaking) measure(ctx context.Context) error {
 	s.before, s.known, s.warned = map[place]*fleet.Tally{}, map[string]bool{}, map[place]bool{}
 	return s.twice(ctx, func() error {
@@ -98,8 +99,8 @@ func (s *soaking) measure(ctx context.Context) error {
 	})
 }
 
-// judged are the regions to be judged now: those that this run changed, or, before it
-// has changed any, those that an earlier run did. Those have no past.
+// judged returns the regions to judge now: those that this run changed or, before it has
+// changed any, those that an earlier run did, which have no past.
 func (s *soaking) judged() (regions []string, past bool) {
 	for _, r := range s.c.with(rollout.Applied, rollout.AlreadyThere) {
 		if !slices.Contains(s.resumed, r.target) {
@@ -115,7 +116,7 @@ func (s *soaking) judged() (regions []string, past bool) {
 	return regions, false
 }
 
-// sum adds up some sites, and those of the regions that are not changed.
+// sum adds up some sites, and those of the unchanged regions.
 func (s *soaking) sum(tallies map[place]*fleet.Tally, when time.Time, judged func(place) bool) sample {
 	now := sample{at: when}
 	for at, t := range tallies {
@@ -145,7 +146,7 @@ func (s *soaking) subject(name string, alone, past bool, is func(place) bool) *s
 	return x
 }
 
-// subjects are all that is judged in a soak.
+// subjects returns everything that is judged in a soak.
 func (s *soaking) subjects() []*subject {
 	regions, past := s.judged()
 	list := []*subject{s.subject("the changed regions", false, past, func(at place) bool { return slices.Contains(regions, at.region) })}
@@ -160,7 +161,7 @@ func (s *soaking) subjects() []*subject {
 	return list
 }
 
-// watch returns why the next wave must not follow, nil if it may.
+// watch returns why the next wave must not follow, or nil.
 func (s *soaking) watch(ctx context.Context, wave, of int) error {
 	progress := s.c.p.Progress()
 	tallies, subjects := map[place]*fleet.Tally{}, s.subjects()
@@ -207,9 +208,9 @@ func (s *soaking) watch(ctx context.Context, wave, of int) error {
 	}
 }
 
-// worse says in which figure a subject left its own past further than the others did; ""
-// if in none, or if there was too little to judge. Without a past it is compared with the
-// others, as a canary is. Of one site among many, only what is surely no chance counts.
+// worse says in which figure a subject left its own past further than the others did; "" if
+// in none, or if there was too little to judge. Without a past it is compared with the
+// others, like a canary. For one site among many, only differences beyond chance count.
 func (s *soaking) worse(x *subject, now sample) string {
 	switch {
 	case !s.enough(&now.canary):
@@ -222,9 +223,9 @@ func (s *soaking) worse(x *subject, now sample) string {
 	return cmp.Or(s.excess(&now.canary, &now.others), s.slower(x.name, x.before, now))
 }
 
-// idle says which changed sites had too few requests in a soak to be judged. One that had
-// enough of them before, in a fraction of the time, is an error: they may be gone because of
-// the change. Of others nothing is known, which is a warning: they may never have any.
+// idle reports changed sites that had too few requests in a soak to be judged. If a site
+// had enough of them before, in a fraction of the time, that is an error: they may be gone
+// because of the change. Otherwise it is only a warning: the site may never have any.
 func (s *soaking) idle(tallies map[place]*fleet.Tally) error {
 	for _, at := range slices.SortedFunc(maps.Keys(s.before), func(a, b place) int { return cmp.Compare(a.String(), b.String()) }) {
 		was, is := s.before[at].Total, fleet.Traffic{}
@@ -237,7 +238,7 @@ func (s *soaking) idle(tallies map[place]*fleet.Tally) error {
 			return fmt.Errorf("%s had only %.0f requests in %s, and %.0f in %s before; find out why its clients are gone", at, is.Requests, s.bake, was.Requests, s.baseline())
 		case !s.warned[at]:
 			s.warned[at] = true
-			s.c.p.Warn("%s had only %.0f requests in %s, and is judged by at least %d: whether the change harms it is unknown", at, is.Requests, s.bake, s.minRequests)
+			s.c.p.Warn("%s had only %.0f requests in %s, and needs at least %d: whether the change harms it is unknown", at, is.Requests, s.bake, s.minRequests)
 		}
 	}
 	return nil

@@ -21,17 +21,17 @@ func (c *change) point(ctx context.Context) error {
 	return c.stopped(c.engine.Write(ctx))
 }
 
-// store writes the document to every region, also where it should be already.
+// store writes the document to every region, including those that should already have it.
 func (c *change) store(ctx context.Context) error { return c.stopped(c.engine.Store(ctx)) }
 
 func (c *change) stopped(err error) error { return stopped(err, c.engine.Name, c.told()) }
 
-// outcome is what is wrong after the regions were pointed, nil if nothing is.
+// outcome returns what is wrong after the regions were pointed, or nil.
 func (c *change) outcome(ctx context.Context) error {
 	return outcome(ctx, c.told(), c.engine.Wrote, c.engine.Displaced, term.Conflict)
 }
 
-// lookAgain finds regions that somebody else has changed while this change did not.
+// lookAgain finds regions that someone else has changed and this change has not.
 func (c *change) lookAgain(ctx context.Context) {
 	ctx = context.WithoutCancel(ctx)
 	regions := c.with(rollout.Untouched, rollout.AlreadyThere)
@@ -42,14 +42,14 @@ func (c *change) lookAgain(ctx context.Context) {
 	}
 }
 
-// record adds to a region's history that pointer is active and which version was before,
-// unless it says so.
+// record adds to a region's history that pointer is active and which version preceded it,
+// unless it is already there.
 func (c *change) record(ctx context.Context, r *regionChange, before string, pointer consul.Pointer) {
 	entry := consul.Change{Pointer: pointer, Message: c.message, BrokeLockOf: strings.Join(c.engine.Broke, ", ")}
 	if pointer.AppliedBy == c.by {
 		entry.Token = r.target.Identity(ctx)
 	} else {
-		entry.Message, entry.BrokeLockOf = "", "" // that is not why
+		entry.Message, entry.BrokeLockOf = "", "" // those do not belong to this entry
 	}
 	err := func() error {
 		if before != pointer.Version {
@@ -68,7 +68,7 @@ func (c *change) record(ctx context.Context, r *regionChange, before string, poi
 		if m.changes, _, err = r.target.Docs.History(ctx, 64); err != nil {
 			return err
 		}
-		entry.Replaced, _ = m.replaced() // not known is good enough
+		entry.Replaced, _ = m.replaced() // unknown is good enough
 		return r.target.Docs.Record(ctx, entry)
 	}()
 	if err != nil {
@@ -76,8 +76,8 @@ func (c *change) record(ctx context.Context, r *regionChange, before string, poi
 	}
 }
 
-// complete does what an earlier change, which applied the version, may have left
-// undone in the regions that are there already.
+// complete does what an earlier change that applied the version may have left undone in the
+// regions that already have it.
 func (c *change) complete(ctx context.Context) {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -92,7 +92,7 @@ func (c *change) complete(ctx context.Context) {
 	}
 }
 
-// endCanaries has all edges of the regions that have the version follow it.
+// endCanaries makes all edges of the regions that have the version follow it.
 func (c *change) endCanaries(ctx context.Context) {
 	var targets []*fleet.Target
 	for _, r := range c.with(rollout.Applied, rollout.AlreadyThere) {

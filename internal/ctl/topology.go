@@ -18,8 +18,8 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-const topologyHelp = `The topology is all regions with their PoPs: what DNS sends clients to. It lives in
-Consul, in each region the same one.
+const topologyHelp = `The topology lists all regions with their PoPs, to which DNS sends clients. It is stored in
+Consul, the same one in each region.
 
   zone: edge.example.com              # what regionctl dns answers for
   regions:                            # in the order in which they are preferred
@@ -39,21 +39,21 @@ Consul, in each region the same one.
 
 const topologyApplyHelp = `Applies FILE, in YAML or JSON, to all regions of the fleet file:
 
-  1. validates it; a bad one changes nothing
-  2. shows the difference, and asks (--yes does not)
-  3. locks the regions, checks that nobody has changed any since it showed the difference,
+  1. validates it; an invalid one changes nothing
+  2. shows the difference, and asks (unless --yes)
+  3. locks the regions, checks that none has changed since it showed the difference,
      and writes it to the first of the fleet file, then to all others at once
 
 Routers follow within a second. While regions differ, they answer by what most of the
 regions hold.
 
-If somebody else applies another one at the same time, one of the two waits for the other
+If someone else applies another one at the same time, one of the two waits for the other
 and changes nothing (status 4); regionctl rules apply --help says how long. If a region
 cannot be reached, no region is changed; --partial continues without it. If one fails
 after the first, the others are written anyway, and the result says which have it (status
 3). Running the same command again finishes the job.
 
-FILE may be - for standard input; --yes is needed then.`
+FILE may be - for standard input; --yes is then required.`
 
 func (p *program) topologyCommand() *cobra.Command {
 	c := group("topology", "which PoPs there are, and where", topologyHelp)
@@ -85,7 +85,7 @@ func (p *program) topologyShowCommand() *cobra.Command {
 	var names []string
 	c := command("show", "print the active topology", `Prints the active topology, as topology apply takes it.
 
-If the regions hold different ones, --region must say which is meant.`,
+If the regions hold different ones, --region must choose one.`,
 		`  regionctl topology show > topology.yaml
   regionctl topology show --region us-east -o json`,
 		func(ctx context.Context, _ []string) error { return p.showTopology(ctx, names) })
@@ -101,7 +101,7 @@ type heldTopology struct {
 	broken   error // why it cannot be read, though Consul answers
 }
 
-// hold reads what a region holds. Damage in what is stored is not an error: a new one
+// hold reads what a region holds. Damaged stored data is not an error here: a new topology
 // repairs it.
 func hold(ctx context.Context, c *consul.Client) (heldTopology, error) {
 	topology, index, err := region.PublishedTopology(ctx, c)
@@ -167,7 +167,7 @@ func (p *program) showTopology(ctx context.Context, names []string) error {
 	return err
 }
 
-// topologyYAML is a topology as people write it, with lists of addresses in a line.
+// topologyYAML formats a topology as people write it, with lists of addresses in one line.
 func topologyYAML(t *region.Topology) (string, error) {
 	text, err := json.Marshal(t)
 	if err != nil {
@@ -185,7 +185,7 @@ func topologyYAML(t *region.Topology) (string, error) {
 	return out.String(), err
 }
 
-// unfold writes JSON as people write YAML.
+// unfold formats JSON as people write YAML.
 func unfold(n *yaml.Node) {
 	n.Style = 0
 	for _, child := range n.Content {
@@ -193,8 +193,8 @@ func unfold(n *yaml.Node) {
 	}
 }
 
-// parseTopology reads a topology as a person wrote it. It must name no region that
-// nobody would publish it to.
+// parseTopology reads a topology as a person wrote it. It must not name a region that is
+// not in the fleet file.
 func (p *program) parseTopology(name string, known []string) (*region.Topology, error) {
 	data, err := p.readInput(consul.MaxDocument, name)
 	if err != nil {
@@ -203,7 +203,7 @@ func (p *program) parseTopology(name string, known []string) (*region.Topology, 
 	t, err := region.ParseTopology(data, (*region.Topology).CheckSteering, func(t *region.Topology) (strangers field.Errors) {
 		for i, r := range t.Regions {
 			if !slices.Contains(known, r.Name) {
-				strangers.Add(fmt.Sprintf("regions[%d].name", i), "%q is no region of the fleet file, which has %s; add it there, or correct the name", r.Name, strings.Join(known, ", "))
+				strangers.Add(fmt.Sprintf("regions[%d].name", i), "%q is not a region of the fleet file, which has %s; add it there, or correct the name", r.Name, strings.Join(known, ", "))
 			}
 		}
 		return strangers

@@ -58,7 +58,7 @@ func (c *topologyChange) apply(ctx context.Context, file string) (err error) {
 			return err
 		}
 	}
-	// A topology that is there already can be signed later.
+	// A topology that is already there can be signed later.
 	if err := c.engine.Store(ctx); err != nil {
 		return c.report(stopped(err, c.engine.Name, c.told()))
 	}
@@ -140,7 +140,7 @@ func (c *topologyChange) told() (list []told) {
 	for _, r := range c.engine.Results() {
 		t := failed(r, "the topology")
 		if r.Outcome == rollout.Lost {
-			t.why = "someone else has changed the topology meanwhile; look with regionctl topology show --region " + r.Name + ", and apply again if yours should win"
+			t.why = "someone else has changed the topology in the meantime; see regionctl topology show --region " + r.Name + ", and apply again if yours should win"
 		}
 		list = append(list, t)
 	}

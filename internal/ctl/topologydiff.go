@@ -11,7 +11,7 @@ import (
 	"github.com/weir-edge/weir/pkg/region"
 )
 
-// writeTopologyDiff tells what changes when next replaces before, a line each.
+// writeTopologyDiff describes what changes when next replaces before, one line each.
 func writeTopologyDiff(b *bytes.Buffer, s term.Style, before, next *region.Topology) {
 	from := b.Len()
 	added := func(format string, args ...any) { fmt.Fprintf(b, "  %s\n", s.Green("+ "+fmt.Sprintf(format, args...))) }
@@ -90,7 +90,7 @@ type placedPoP struct {
 	region string
 }
 
-// recordsOf has the static records of a topology by name and type, each in a line.
+// recordsOf returns the static records of a topology by name and type, each in a line.
 func recordsOf(t *region.Topology) map[string]string {
 	list := map[string]string{}
 	for _, r := range t.Records {
@@ -122,8 +122,8 @@ func placesOf(t *region.Topology) topologyPlaces {
 	return p
 }
 
-// describePoP is a PoP in a line. Lists are in an order of their own: another order is
-// no change of what it is.
+// describePoP describes a PoP in a line. Lists are sorted, because a different order is not
+// a change.
 func describePoP(p region.PoP) string {
 	var addresses []string
 	clients := sortedClients(p)

@@ -172,7 +172,7 @@ func TestBeforeIgnoresClocks(t *testing.T) {
 	require.Equal(t, "c", p)
 	m.changes = nil
 	_, err = m.before()
-	require.ErrorContains(t, err, "the history knows no version before d; name one with --to")
+	require.ErrorContains(t, err, "the history has no version before d; name one with --to")
 }
 
 func TestWhoami(t *testing.T) {
@@ -206,7 +206,7 @@ func TestStatusWithoutTopology(t *testing.T) {
 	var b bytes.Buffer
 	v.write(&b, term.Style{})
 	require.Contains(t, b.String(), "1 region, 1 PoP, 1 of 1 edge passing")
-	require.Contains(t, b.String(), "\nno topology is published, so regionctl dns answers nobody yet; publish one with regionctl topology apply FILE\n")
+	require.Contains(t, b.String(), "\nno topology is published, so regionctl dns answers no one yet; publish one with regionctl topology apply FILE\n")
 	require.NotContains(t, b.String(), "serving")
 	require.NotContains(t, b.String(), "not in the topology")
 }

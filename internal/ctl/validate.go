@@ -21,11 +21,11 @@ file and suits an editor, a commit hook or CI. FILE may be - for standard input.
 
 Edges of the same release check the same things: none refuses a document that passes here.
 
-Exits with 0 if the document is good and with 2 if it is not.`
+Exits with 0 if the document is valid and with 2 if it is not.`
 
 func (p *program) validateCommand() *cobra.Command {
 	var apart apartness
-	c := command("validate FILE", "say what is wrong with a document", validateHelp,
+	c := command("validate FILE", "report what is wrong with a document", validateHelp,
 		`  regionctl rules validate rules.yaml
   git show HEAD:rules.yaml | regionctl rules validate -
   regionctl rules validate rules.yaml -o json | jq -r '.errors[].path'`,
@@ -42,13 +42,14 @@ type validation struct {
 	Version string    `json:"version,omitempty"`
 	Rules   int       `json:"rules"`
 	Errors  []problem `json:"errors"`
-	// Warnings tell of rules that cannot work as they are.
+	// Warnings lists rules that cannot work as they are.
 	Warnings []string `json:"warnings,omitempty"`
-	// Overshoot tells by what part reported rules may be exceeded at ten times the limit.
+	// Overshoot says by what fraction reported rules may be exceeded at ten times the
+	// limit.
 	Overshoot []overshoot `json:"overshoot,omitempty"`
-	// Global tells how many units beyond their limits global rules may let pass.
+	// Global says how many units beyond their limits global rules may let pass.
 	Global []globalBounds `json:"global,omitempty"`
-	// UnderLoad tells how far limits that follow load fall.
+	// UnderLoad says how far limits that follow load fall.
 	UnderLoad []loadRange `json:"under_load,omitempty"`
 }
 
@@ -59,7 +60,7 @@ type loadRange struct {
 	Lowest int64   `json:"lowest"`
 }
 
-// loadRanges are those of the rules that follow load.
+// loadRanges returns the ranges of the rules that follow load.
 func (b *ruleBook) loadRanges() (list []loadRange) {
 	for c := range b.set.Variants() {
 		if c.UnderLoad != nil {
@@ -82,7 +83,7 @@ type overshoot struct {
 	Ratio float64 `json:"ratio"`
 }
 
-// overshoots are the bounds of the reported rules, with the default store.timeout.
+// overshoots returns the bounds of the reported rules, with the default store.timeout.
 func (b *ruleBook) overshoots() (list []overshoot) {
 	for c := range b.set.Variants() {
 		if c.Limit.Reported {
@@ -117,7 +118,7 @@ func (p *program) validate(name string, apart apartness) error {
 		_, err = fmt.Fprintf(p.Out, "%s is good: %s, version %s\n", term.Printable(name), term.Plural(v.Rules, "rule"), v.Version)
 		for _, o := range v.Overshoot {
 			if err == nil {
-				_, err = fmt.Fprintf(p.Out, "rule %s is reported: at ten times its limit up to %s more may pass, and two requests a node\n",
+				_, err = fmt.Fprintf(p.Out, "rule %s is reported: at ten times its limit up to %s more may pass, plus two requests per node\n",
 					term.Printable(o.Rule), percent(o.Ratio))
 			}
 		}
@@ -128,7 +129,7 @@ func (p *program) validate(name string, apart apartness) error {
 		}
 		for _, l := range v.UnderLoad {
 			if err == nil {
-				_, err = fmt.Fprintf(p.Out, "rule %s follows load: from a utilization of %v on its limit falls, from %d to %d\n", term.Printable(l.Rule), l.From, l.Full, l.Lowest)
+				_, err = fmt.Fprintf(p.Out, "rule %s follows load: above a utilization of %v its limit falls from %d to %d\n", term.Printable(l.Rule), l.From, l.Full, l.Lowest)
 			}
 		}
 	} else {

@@ -13,8 +13,8 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/global"
 )
 
-// apartness is for how many regions, and how far apart, the bounds of global rules are
-// printed.
+// apartness is how many regions, and how far apart, the bounds of global rules are printed
+// for.
 type apartness struct {
 	regions int
 	delay   time.Duration
@@ -36,7 +36,7 @@ func (a *apartness) check() error {
 }
 
 // globalBounds are how many units beyond the limit of a global rule may pass: at ten times
-// the limit, and if somebody sends to all regions in the same instant.
+// the limit, and if a client sends to all regions in the same instant.
 type globalBounds struct {
 	Rule    string  `json:"rule"`
 	Regions int     `json:"regions"`
@@ -45,7 +45,7 @@ type globalBounds struct {
 	Worst   float64 `json:"worst"`
 	// Escrow is set if the limit is divided: then both are 0.
 	Escrow bool `json:"escrow,omitempty"`
-	// Part is of a limit in escrow: what a region has of it, at least, when it hears of no other.
+	// Part, for a limit in escrow, is a region's minimum share when it hears from no other.
 	Part int64 `json:"part,omitempty"`
 	// Burst is of a token_bucket in escrow, which never passes more in any interval than that and
 	// what refills; Limit in Window is how fast it does.
@@ -74,12 +74,12 @@ func (b *ruleBook) bounds(a apartness) (list []globalBounds) {
 
 func (g *globalBounds) write(to io.Writer) error {
 	if g.Burst > 0 {
-		_, err := fmt.Fprintf(to, "rule %s is global in escrow: in any interval, %s never pass more than its burst of %d and what refills at %d in %s, and one that is cut off passes %d and refills 1/%d as fast, until its promises end within %.0fs\n",
+		_, err := fmt.Fprintf(to, "rule %s is global in escrow: in any interval, %s never pass more than its burst of %d and what refills at %d in %s, and a disconnected one passes %d and refills 1/%d as fast, until its promises end within %.0fs\n",
 			term.Printable(g.Rule), term.Plural(g.Regions, "region"), g.Burst, g.Limit, brief(g.Window), g.Part, g.Regions, limiter.TermLasts.Seconds())
 		return err
 	}
 	if g.Escrow {
-		_, err := fmt.Fprintf(to, "rule %s is global in escrow: %s never pass more than its limit in a window, and one that is cut off passes %d, or what it holds by then, in windows that begin within %.0fs\n",
+		_, err := fmt.Fprintf(to, "rule %s is global in escrow: %s never pass more than its limit in a window, and a disconnected one passes %d, or what it holds by then, in windows that begin within %.0fs\n",
 			term.Printable(g.Rule), term.Plural(g.Regions, "region"), g.Part, limiter.TermLasts.Seconds())
 		return err
 	}

@@ -14,7 +14,7 @@ import (
 // watchFlag adds --watch, which alone means so often.
 func watchFlag(c *cobra.Command, every *time.Duration, alone string) {
 	f := c.Flags()
-	f.DurationVarP(every, "watch", "w", 0, "look again and again, so `OFTEN`")
+	f.DurationVarP(every, "watch", "w", 0, "repeat, every `OFTEN`")
 	f.Lookup("watch").NoOptDefVal = alone
 }
 
@@ -25,12 +25,12 @@ func checkWatch(every time.Duration) error {
 	return nil
 }
 
-// looking finds something, and how to write it.
+// looking obtains something, and how to write it.
 type looking func(context.Context) (any, func(*bytes.Buffer, term.Style))
 
-// watch shows what each of looks finds, one right after another, and what the last of them finds
-// again and again until ctx ends or the reader closes standard output; both are how a watch is
-// meant to end.
+// watch shows what each of looks obtains, one right after another, and then repeats the
+// last of them until ctx ends or the reader closes standard output; both are regular ends
+// of a watch.
 func (p *program) watch(ctx context.Context, every time.Duration, looks ...looking) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -45,7 +45,7 @@ func (p *program) watch(ctx context.Context, every time.Duration, looks ...looki
 			if err := term.EncodeJSON(&b, v, ""); err != nil {
 				return err
 			}
-		case p.OutLive: // home, and each line over the one before: nothing flickers
+		case p.OutLive: // go home and overwrite each line, so that nothing flickers
 			var text bytes.Buffer
 			write(&text, p.OutStyle())
 			b.WriteString("\x1b[H" + strings.ReplaceAll(text.String(), "\n", "\x1b[K\n") + "\x1b[J")

@@ -19,8 +19,8 @@ the changed regions, together and each of their sites alone, are compared with w
 just before, and with the regions that are not changed yet: the shares of limited requests and
 of 5xx answers, which include what is shed, and how long 99 % of the requests take; over the
 whole soak and its last minutes; within --max-limited-increase, --max-limited-decrease,
---max-5xx-increase and --max-p99-factor. Outside twice in a row, or if somebody else changes
-one of the regions, the change halts, says why, and leaves each region as it is. It halts also
+--max-5xx-increase and --max-p99-factor. Outside twice in a row, or if someone else changes
+one of the regions, the change halts, says why, and leaves each region as it is. It also halts
 if a site that had --min-requests before has not had them in a soak; of sites that never had
 as many it warns, because they cannot be judged. The lock is
 given back during a soak. The same command again, or apply --resume without the document,
@@ -148,7 +148,8 @@ func (c *change) runWaves(ctx context.Context, w *waves) (err error) {
 			}
 		}
 		if c.apart = chosen; i < len(groups)-1 {
-			// An hour for the waves' own work; a fleet that is still divided then was forgotten.
+			// An hour for the waves' own work; a fleet that is still divided after that was
+			// forgotten.
 			until := c.p.now().Add(time.Duration(len(groups)-1-i)*w.soak + time.Hour).UTC().Round(time.Second)
 			c.apart = &until
 		}

@@ -6,11 +6,11 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 )
 
-// window follows the totals of a canary and of the other sites, so that a trial is judged by
-// what happened of late, too: an hour that ends badly must not pass on its average.
+// window tracks the totals of a canary and of the other sites, so that a trial is also
+// judged by its latest part: an hour that ends badly must not pass on its average.
 type window struct {
-	least    time.Duration // it lasts at least so long,
-	requests float64       // and the canary had at least so many in it
+	least    time.Duration // minimum duration,
+	requests float64       // and minimum number of requests to the canary
 	samples  []sample      // the first is where it begins
 }
 
@@ -27,13 +27,13 @@ const (
 	windowSamples = 100
 )
 
-// newWindow chooses a tenth of the bake, between a minute and ten.
+// newWindow chooses a tenth of the bake, between one minute and ten.
 func newWindow(bake time.Duration, requests int) *window {
 	return &window{least: min(max(bake/10, leastWindow), longestWindow, bake), requests: float64(requests)}
 }
 
-// add records totals, and returns what the window holds then and how long it is: until it
-// is full, all.
+// add records totals, and returns what the window then holds and how long it is: until it
+// is full, everything.
 func (w *window) add(now sample) (canary, others fleet.Traffic, long time.Duration) {
 	if n := len(w.samples); n == 0 || now.at.Sub(w.samples[n-1].at) >= w.least/windowSamples {
 		w.samples = append(w.samples, now)

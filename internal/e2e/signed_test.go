@@ -163,9 +163,9 @@ func TestSignaturesUnderAttack(t *testing.T) {
 	f.runs(america.nodes[0], 200)
 	stolen := america.read(t, "weir/rules/signatures/"+consul.NewPointer([]byte(doc(200)), "", time.Time{}).Version)
 	p = europe.forge(t, current, doc(200), stolen, 0)
-	f.refuses(edge, p.Version, "is of another document, kind or region", 100)
+	f.refuses(edge, p.Version, "covers another document, kind or region", 100)
 	p = europe.forge(t, canary, doc(200), stolen, time.Hour)
-	f.refuses(edge, p.Version, "is of another document, kind or region", 100)
+	f.refuses(edge, p.Version, "covers another document, kind or region", 100)
 	_, err = europe.kv().Delete(canary, nil)
 	require.NoError(t, err)
 	europe.put(t, current, replayed)
@@ -173,7 +173,7 @@ func TestSignaturesUnderAttack(t *testing.T) {
 	var settings consul.Pointer
 	require.NoError(t, json.Unmarshal(europe.read(t, "weir/shedder/current"), &settings))
 	p = europe.forge(t, current, string(europe.read(t, "weir/shedder/versions/"+settings.Version)), europe.read(t, "weir/shedder/signatures/"+settings.Version), 0)
-	f.refuses(edge, p.Version, "is of another document, kind or region", 100)
+	f.refuses(edge, p.Version, "covers another document, kind or region", 100)
 	europe.put(t, current, replayed)
 
 	// Put back byte for byte, an old one passes, as a rollback would. The audit says so.

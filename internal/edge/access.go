@@ -14,8 +14,7 @@ func (e *Edge) openAccessLog() (err error) {
 	return err
 }
 
-// beginLine writes what the access log says about a request while its RequestCtx is
-// still valid.
+// beginLine writes the request's access log line while its RequestCtx is still valid.
 func (r *request) beginLine() {
 	log := r.edge.access
 	if log == nil {
@@ -32,7 +31,7 @@ func (r *request) beginLine() {
 	r.line = log.Append(r.line, &line, r.ctx)
 }
 
-// endLine hands the line to the log once the response's last byte is out.
+// endLine hands the line to the log once the last byte of the response is sent.
 func (r *request) endLine() {
 	if log := r.edge.access; log != nil {
 		r.line = log.AppendEnd(r.line, time.Since(r.Began))

@@ -32,7 +32,7 @@ func (e *Edge) counters() counters {
 }
 
 // openAcross lets this region share limits with others, if it can reach them: it counts in
-// front of all other layers, and exchanges the counts.
+// front of all other layers and exchanges the counts.
 func (e *Edge) openAcross() {
 	if e.peers == nil {
 		return
@@ -59,7 +59,7 @@ func (e *Edge) openAcross() {
 	e.metrics.registry.MustRegister(acrossMetrics{e.across, tallies, e.escrowRules})
 }
 
-// limitOf returns the running limit of a rule and tier, or nil.
+// limitOf returns the active limit of a rule and tier, or nil.
 func (e *Edge) limitOf(rule, tier string) *limiter.Limit {
 	running := e.rules.running.Load()
 	if running == nil {
@@ -106,7 +106,7 @@ func globalRules(set *rules.Set) (list []string) {
 	return list
 }
 
-// explainGlobal says what regions know of each other's counts of a key.
+// explainGlobal returns what regions know of each other's counts of a key.
 func (e *Edge) explainGlobal(ctx context.Context, c *limiter.Check) *adminapi.GlobalCounts {
 	if c.Limit.Global == nil {
 		return nil
@@ -144,12 +144,12 @@ type acrossMetrics struct {
 }
 
 var (
-	globalLag       = prometheus.NewDesc("weir_global_lag_seconds", "How old the knowledge of another region's counts may be, by region, of the keys that this node owns.", []string{"from"}, nil)
-	globalOver      = prometheus.NewDesc("weir_global_overshoot_ratio", "The largest part by which all regions exceeded a global limit in the last 30 to 60 s, by rule, of the keys that this node owns.", []string{"rule"}, nil)
-	globalOverMost  = prometheus.NewDesc("weir_global_overshoot_bound_ratio", "The part by which they may, at ten times the limit and the present lag.", []string{"rule"}, nil)
-	globalKeys      = prometheus.NewDesc("weir_global_keys", "Counters of global limits that this node keeps, and those of them that other regions must know.", []string{"state"}, nil)
-	globalUncounted = prometheus.NewDesc("weir_global_uncounted_total", "Units under global limits that other regions do not hear of, because this node counts too many keys.", nil, nil)
-	globalParts     = prometheus.NewDesc("weir_global_parts", "Regions' parts of limits in escrow that this region may spend of windows that begin now: usually 1, more if it is the heir of a dead one, 0 if no majority has promised it its own.", nil, nil)
+	globalLag       = prometheus.NewDesc("weir_global_lag_seconds", "How old the knowledge of another region's counts may be, by region, for the keys that this node owns.", []string{"from"}, nil)
+	globalOver      = prometheus.NewDesc("weir_global_overshoot_ratio", "The largest fraction by which all regions together exceeded a global limit in the last 30 to 60 s, by rule, for the keys that this node owns.", []string{"rule"}, nil)
+	globalOverMost  = prometheus.NewDesc("weir_global_overshoot_bound_ratio", "The fraction by which they may exceed it, at ten times the limit and the present lag.", []string{"rule"}, nil)
+	globalKeys      = prometheus.NewDesc("weir_global_keys", "Counters of global limits that this node keeps, and how many of them other regions must know.", []string{"state"}, nil)
+	globalUncounted = prometheus.NewDesc("weir_global_uncounted_total", "Units under global limits that are not reported to other regions, because this node counts too many keys.", nil, nil)
+	globalParts     = prometheus.NewDesc("weir_global_parts", "Regions' parts of limits in escrow that this region may spend of windows that begin now: usually 1, more if it inherited those of a dead region, 0 if no majority has promised it its own.", nil, nil)
 	globalHeld      = prometheus.NewDesc("weir_global_rights", "Units of limits in escrow that this region holds in the present windows, spent or not, by rule, of the keys that this node owns.", []string{"rule"}, nil)
 	globalRights    = prometheus.NewDesc("weir_global_rights_total", "Units of limits in escrow that this node has moved from or to another region.", []string{"direction"}, nil)
 )

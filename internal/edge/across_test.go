@@ -124,7 +124,7 @@ func TestRegionsShareALimit(t *testing.T) {
 // A node that cannot reach other regions says so.
 func TestGlobalRuleWithoutPeers(t *testing.T) {
 	n := start(t, setup{rules: fmt.Sprintf(acrossRules, "fixed_window", 5)})
-	require.Len(t, n.logs.lines(t, "rules with scope: global hold in this region only; set listen.peer on every node"), 1)
+	require.Len(t, n.logs.lines(t, "rules with scope: global apply to this region only; set listen.peer on every node"), 1)
 	require.EqualValues(t, 1, n.explained("moving", "127.0.0.1", "").Global.Regions)
 	require.Contains(t, n.operate("GET", adminapi.PathGlobal).body, `"alone": "listen.peer is not set"`)
 	require.Equal(t, limiter.PartitionShare, n.limitOf("moving", "").Global.OnPartition)

@@ -19,8 +19,8 @@ import (
 	"github.com/weir-edge/weir/internal/webpage"
 )
 
-// adminHandler serves the operators' side: health, metrics, profiles, and what the
-// node knows about its rules.
+// adminHandler serves operators: health, metrics, profiles, and the state of the node's
+// rules.
 func (e *Edge) adminHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", e.index)
@@ -50,13 +50,13 @@ func (e *Edge) adminHandler() http.Handler {
 	return e.named(e.guarded(e.authenticated(mux)))
 }
 
-// page shows in a browser what the API says, and does what it can do.
+// page shows the API's data in a browser and offers its actions.
 var page = webpage.Handler(map[string]string{"/": "node.html"}, func(w http.ResponseWriter, r *http.Request) {
 	adminError(w, http.StatusNotFound, errors.New("no such file"))
 })
 
-// index is the page for browsers, and the list of what there is for other programs. Where a
-// token is required, no browser comes this far.
+// index serves the page to browsers and the list of endpoints to other programs. Where a
+// token is required, browsers get no further than 401.
 func (e *Edge) index(w http.ResponseWriter, r *http.Request) {
 	w.Header().Add("Vary", "Accept")
 	if strings.Contains(r.Header.Get("Accept"), "text/html") {
@@ -94,27 +94,27 @@ DELETE /v1/limits?rule=ID&client=203.0.113.7…
                      forget one counter; the request is described as for explain
 GET    /v1/shedder   how busy the upstreams are, what is shed, and by which settings; ?brief: without the settings
 PUT    /v1/shedder?for=15m
-                     shed by these settings, on this node alone, for a while; the body is the document
+                     shed by these settings temporarily, on this node only; the body is the document
 DELETE /v1/shedder   end that now
 GET    /v1/policy    the active behavior policy, and why another was refused
-GET    /v1/clients   how many networks of clients are blocked or allowed by hand, and since when
+GET    /v1/clients   how many client networks are blocked or allowed manually, and since when
 GET    /v1/experiment?rule=ID
-                     what was counted of both variants of a rule with an experiment, by slice of its keys
+                     the counts of both variants of a rule with an experiment, by slice of its keys
 GET    /v1/global    what is known of other regions under rules with scope: global
 GET    /v1/recent?client=203.0.113.7&refused&rules&most=100
-                     the latest requests as JSON lines, if recent.keep is set: of a client or a network, only those
+                     the latest requests as JSON lines, if recent.keep is set: for a client or network, only those
                      refused, only those that rules decided
 GET    /debug/pprof/ profiles
 `, e.config.Node.ID)
 }
 
-// authenticated requires what callers must show, if anything. Probes stay open, since load
-// balancers send no credentials; other callers learn only whether the node
+// authenticated requires the configured credentials, if any. Probes stay open, since load
+// balancers send no credentials; without credentials they reveal only whether the node
 // works.
 func (e *Edge) authenticated(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !e.authorized(r) {
-			if r.ContentLength != 0 { // never wait for a stranger's body
+			if r.ContentLength != 0 { // never wait for the body of an unauthenticated caller
 				_ = http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0))
 				w.Header().Set("Connection", "close")
 			}
@@ -129,15 +129,15 @@ func (e *Edge) authenticated(next http.Handler) http.Handler {
 
 func (e *Edge) unauthorized(w http.ResponseWriter, r *http.Request) {
 	if !e.certified(r) {
-		adminError(w, http.StatusForbidden, errors.New("show a client certificate by an authority in listen.admin_tls.client_ca_file"))
+		adminError(w, http.StatusForbidden, errors.New("present a client certificate issued by an authority in listen.admin_tls.client_ca_file"))
 		return
 	}
 	w.Header().Set("WWW-Authenticate", `Bearer realm="weir"`)
 	adminError(w, http.StatusUnauthorized, errors.New("send the token of listen.admin_token_file as Authorization: Bearer TOKEN"))
 }
 
-// certified reports whether a request came with the certificate that it needs. Probes come
-// without, so TLS does not demand one.
+// certified reports whether a request came with the certificate that it needs. TLS does not
+// demand one, because probes come without.
 func (e *Edge) certified(r *http.Request) bool {
 	return !e.config.Listen.Mutual() || r.TLS != nil && e.files.Admin.Vouches(r.TLS)
 }

@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// maxAdminConns is how many connections the admin side holds: far more than operators,
-// Prometheus and health checks need, and few enough to harm nothing else.
+// maxAdminConns bounds the admin side's connections: far more than operators, Prometheus
+// and health checks need, and few enough to harm nothing else.
 const maxAdminConns = 256
 
 // adminConns bounds the connections of the admin side. When there are too many, the one
@@ -29,7 +29,7 @@ func newAdminConns() *adminConns {
 func (a *adminConns) changed(c net.Conn, state http.ConnState) {
 	if victim := a.note(c, state); victim != nil {
 		if t, ok := victim.(*tls.Conn); ok {
-			victim = t.NetConn() // TLS would wait for its client to take a last word
+			victim = t.NetConn() // TLS would wait for its peer to acknowledge the close
 		}
 		_ = victim.Close()
 	}

@@ -13,9 +13,9 @@ import (
 	"github.com/weir-edge/weir/internal/edge/config"
 )
 
-// guarded refuses what a page in an operator's browser could send: a request from
-// another origin, and, where neither token nor certificate is asked for, one to a name that an attacker's DNS
-// may have bound to this address.
+// guarded refuses requests that a page in an operator's browser could send: those from
+// another origin and, where neither token nor certificate is required, those to a name that
+// an attacker's DNS may have bound to this address.
 func (e *Edge) guarded(next http.Handler) http.Handler {
 	listen, _, _ := net.SplitHostPort(e.config.Listen.Admin)
 	told, _, _ := config.Advertised(e.config.Consul.AdvertiseAdmin, e.config.Listen.Admin)
@@ -36,7 +36,7 @@ func (e *Edge) guarded(next http.Handler) http.Handler {
 }
 
 // plainHost reports whether a host is an address, localhost or one of names, which the
-// operator chose: none that an attacker's DNS could bind to this node.
+// operator chose. An attacker's DNS cannot bind those to this node.
 func plainHost(host string, names ...string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name

@@ -63,7 +63,7 @@ func (r *request) badRequest(err error) {
 	r.problem(status, title, err.Error())
 }
 
-// upstreamFailed answers in place of an origin that did not.
+// upstreamFailed answers for an origin that failed to.
 func (r *request) upstreamFailed(err *proxy.Error) {
 	status := err.Status()
 	if err.Close {
@@ -84,7 +84,7 @@ func (r *request) problem(status int, title, detail string) {
 }
 
 // start begins an answer of this node's own. An unread rest of a streamed body would be
-// taken for the next request, so the connection must close.
+// read as the next request, so the connection must close.
 func (r *request) start(status int) {
 	if r.ctx.Request.IsBodyStream() {
 		if n := r.ctx.Request.Header.ContentLength(); n < 0 || n > prefetched {

@@ -15,8 +15,8 @@ import (
 	"github.com/weir-edge/weir/internal/edge/config"
 )
 
-// clientConns bounds the open connections of all clients, and of each, so that one cannot
-// take the place of others. Only clients with open connections have an entry.
+// clientConns bounds the open connections of all clients, and of each, so that no client
+// can take the others' place. Only clients with open connections have an entry.
 type clientConns struct {
 	config    *config.Server
 	balancers []netip.Prefix        // whose connections begin with a PROXY header
@@ -31,7 +31,7 @@ type clientConns struct {
 	open map[netip.Prefix]int
 }
 
-// Why a connection is refused: the field of server that bounds it, or of listen.
+// The reasons for refusing a connection: the field of server that bounds it, or of listen.
 const tooMany, tooManyOfOne, badHeader = "max_connections", "max_connections_per_client", "proxy_protocol"
 
 // changed is a fasthttp.Server's ConnState.
@@ -70,7 +70,7 @@ func (c *clientConns) enter(conn *countedConn, client netip.Addr) bool {
 	}
 	bits := 32
 	if client.Is6() {
-		bits = 64 // what one subscriber has at the least
+		bits = 64 // what one subscriber has at least
 	}
 	network, _ := client.Prefix(bits) // of that family
 	c.mu.Lock()
@@ -113,8 +113,8 @@ func (c *clientConns) refuseHeader(balancer net.Addr, fault error) {
 	}
 }
 
-// clientListener is the public listener, inside of TLS: fasthttp itself would answer 503 behind
-// the handshake, and accept nobody else while it waits for that.
+// clientListener is the public listener, beneath TLS: fasthttp itself would answer 503
+// after the handshake, and accept no one else while it waits for that.
 type clientListener struct {
 	net.Listener
 	clients *clientConns
@@ -135,12 +135,12 @@ func (l clientListener) Accept() (net.Conn, error) {
 	}
 }
 
-// countedConn is a connection whose client has one less when it is closed.
+// countedConn is a connection that counts against its client until it is closed.
 type countedConn struct {
 	*net.TCPConn
 	clients *clientConns
 
-	network netip.Prefix // for which it counts, if valid; as closed, guarded by clients.mu
+	network netip.Prefix // the network it counts for, if valid; closed is guarded by clients.mu
 	closed  bool
 }
 

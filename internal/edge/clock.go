@@ -7,8 +7,8 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
-// clockSet reports that a clock which limits are counted by was set: the store's, or the
-// node's own, by which it counts alone.
+// clockSet reports that a clock which limits depend on was adjusted: the store's or, while
+// the node counts alone, its own.
 func clockSet(log *slog.Logger, m *metrics, clock, addr string, by time.Duration) {
 	direction := "forward"
 	if by < 0 {

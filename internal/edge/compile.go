@@ -10,10 +10,10 @@ import (
 )
 
 // gcPercent lets the garbage of one document grow before it is collected. The collector
-// uses every idle core, and would otherwise run five times while requests want them.
+// uses every idle core, and would otherwise run five times while requests need them.
 const gcPercent = 400
 
-// compiling lets one document compile at a time: gcPercent is the process's.
+// compiling serializes compilations, because gcPercent applies to the whole process.
 var compiling sync.Mutex
 
 // compile makes a document ready to be activated.
@@ -24,8 +24,8 @@ func compile(document []byte) (*rules.Set, error) {
 	return rules.Load(document)
 }
 
-// compile makes a document ready for this node. A node that cannot reach other regions must
-// not hold a limit in escrow: all regions together would pass it several times.
+// compile prepares a document for this node. A node that cannot reach other regions must
+// not run a limit in escrow: all regions together would pass it several times.
 func (k *ruleKeeper) compile(document []byte) (*rules.Set, error) {
 	set, err := compile(document)
 	if err != nil || !k.alone {
@@ -33,7 +33,7 @@ func (k *ruleKeeper) compile(document []byte) (*rules.Set, error) {
 	}
 	for i, c := range set.Rules() {
 		if g := c.Limit.Global; g != nil && g.Escrow && c.Mode != rules.Off {
-			return nil, field.Errors{&field.Error{Path: fmt.Sprintf("rules[%d].global.mode", i), Msg: "escrow needs other regions to be within reach; set listen.peer on every node, or use mode: eventual"}}
+			return nil, field.Errors{&field.Error{Path: fmt.Sprintf("rules[%d].global.mode", i), Msg: "escrow requires a connection to other regions; set listen.peer on every node, or use mode: eventual"}}
 		}
 	}
 	return set, nil

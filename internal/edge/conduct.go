@@ -10,8 +10,8 @@ import (
 	"github.com/weir-edge/weir/pkg/behavior"
 )
 
-// riskHeader tells the origin what the policy says of a client. A client that sends it
-// would be believed, so it is always removed when there is a policy.
+// riskHeader tells the origin how the policy judges a client. An origin would believe a
+// client that sends it, so it is always removed when there is a policy.
 const riskHeader = "Weir-Risk"
 
 func modeOf(p *policy.Policy) string {
@@ -38,7 +38,7 @@ func (k *conductKeeper) rose(r *decide.Request, rise *decide.Rise) {
 	}
 	list := []any{"kind", rise.Kind, "tier", rise.Tier, "score", int(rise.Score), "by", "node", "mode", modeOf(r.Risk.Policy), "client", r.Client.String(), "not_logged", skipped}
 	if rise.Shared {
-		list[7] = "region" // by what several nodes counted
+		list[7] = "region" // from the counts of several nodes
 	}
 	if rise.Kind == decide.KindRoute {
 		list = append(list, "route", string(r.Route()))
@@ -69,7 +69,7 @@ func (r *request) learn() {
 	}
 }
 
-// risk tells the origin what the policy says.
+// risk tells the origin how the policy judges the client.
 func (r *request) risk() {
 	if r.edge.conduct == nil {
 		return
@@ -81,7 +81,7 @@ func (r *request) risk() {
 	}
 }
 
-// explain says how the client of a described request stands.
+// explain returns the standing of the client of a described request.
 func (k *conductKeeper) explain(asked *decide.Request) *adminapi.Conduct {
 	st, reasons, judged := k.Explain(asked, time.Now())
 	p := k.active.Load()

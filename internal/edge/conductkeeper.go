@@ -17,21 +17,21 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// conductKeeper keeps the right policy active: that of Consul, or of a file.
+// conductKeeper keeps the right policy active: the one in Consul or in a file.
 type conductKeeper struct {
 	*decide.Conduct
 	config  *config.Policy
 	log     *slog.Logger
 	metrics *metrics
-	changed func() // the registration must be updated
+	changed func() // tells the registrar to update the registration
 	rises   sampler
 
 	active   atomic.Pointer[policy.Policy] // nil until there is one
 	state    atomic.Pointer[policyState]
-	told     atomic.Pointer[map[string]string] // of the registration
+	told     atomic.Pointer[map[string]string] // policy fields of the registration
 	follower *follow.Follower[policy.Policy]   // nil unless Consul is followed
 
-	// Of a file.
+	// For a policy file.
 	seen  [sha256.Size]byte // at the last look
 	last  [sha256.Size]byte // activated, or refused
 	fault string            // last logged
@@ -43,12 +43,13 @@ type policyState struct {
 	since   time.Time
 	source  string // "" until there is one
 	canary  bool
-	pointer *consul.Pointer // that is followed; nil if unknown, and without Consul
+	pointer *consul.Pointer // the one followed; nil if unknown, and without Consul
 	refused *adminapi.Refusal
 	stale   bool // it is not what was published, or that is unknown
 }
 
-// openConduct activates the first policy. That of a file must be good; Consul may name one later.
+// openConduct activates the first policy. A policy file must be valid; Consul may name a
+// policy later.
 func (e *Edge) openConduct() error {
 	c := &e.config.Policy
 	if c.File == "" && c.Source != config.FromConsul {
@@ -118,7 +119,7 @@ func (k *conductKeeper) settle(now time.Time) time.Duration {
 	if c.Document != nil {
 		s.source = c.Document.Source
 	}
-	// While nothing was ever published, no policy is what should run.
+	// While nothing was ever published, having no policy is correct.
 	s.stale = !c.Known || c.Refused != nil || c.Pointer != nil && (running == nil || running.Version != c.Pointer.Version)
 	k.metrics.policySourceUp.Set(oneIf(c.Lost == nil))
 	k.metrics.signed(k.follower.Name, k.follower.SignatureState)
@@ -136,7 +137,7 @@ func (k *conductKeeper) activate(p *policy.Policy, source string, canary bool) {
 	k.log.Info("policy active", "version", p.Version, "mode", modeOf(p), "source", source, "canary", canary)
 }
 
-// publish completes a state and makes it the one that others see.
+// publish completes a state and makes it visible.
 func (k *conductKeeper) publish(s policyState) {
 	s.running, s.since = k.active.Load(), time.Now()
 	if before := k.state.Load(); before.running == s.running {
@@ -155,11 +156,11 @@ func (k *conductKeeper) publish(s policyState) {
 	}
 }
 
-// meta returns what the node registers of its policy.
+// meta returns the policy fields that the node registers.
 func (k *conductKeeper) meta() map[string]string { return *k.told.Load() }
 
-// reload activates a policy that was replaced on disk, once two looks find the same: the
-// beginning of a document that is being written can be a good one. A bad policy changes
+// reload activates a policy replaced on disk once two checks find the same content: the
+// beginning of a document still being written can be valid. An invalid policy changes
 // nothing.
 func (k *conductKeeper) reload() error {
 	data, err := k.config.Read()
@@ -200,7 +201,7 @@ func (k *conductKeeper) describe(state *adminapi.Readiness) {
 	}
 }
 
-// showPolicy says which policy is active.
+// showPolicy shows the active policy.
 func (e *Edge) showPolicy(w http.ResponseWriter, _ *http.Request) {
 	v := adminapi.Policy{Node: e.config.Node.ID, Source: adminapi.NoVersion}
 	if k := e.conduct; k != nil {

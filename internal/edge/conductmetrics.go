@@ -7,14 +7,14 @@ import (
 	"github.com/weir-edge/weir/internal/policy"
 )
 
-// conductMetrics count what the behavior policy does. Nodes without one export none.
+// conductMetrics count what the behavior policy does. Nodes without a policy export none.
 type conductMetrics struct {
 	conductRequests, conductRises, conductSignals *prometheus.CounterVec
 	policyInfo                                    *prometheus.GaugeVec
 	policySourceUp                                prometheus.Gauge
 	policyRejected, policyCacheErrors             prometheus.Counter
 
-	// Of the exchange with other nodes.
+	// For the exchange with other nodes.
 	conductNodes, conductAlone prometheus.Gauge
 	conductTold                *prometheus.GaugeVec
 	conductShared              *prometheus.CounterVec
@@ -27,22 +27,22 @@ func newConductMetrics() conductMetrics {
 	return conductMetrics{
 		conductRequests: counters("behavior_requests_total", "Requests of subjects above the mildest tier, by what the policy did, or in shadow mode would have done.", "tier", "effect", "mode"),
 		conductRises:    counters("behavior_rises_total", "Times that a subject entered a severer tier.", "kind", "tier"),
-		conductSignals:  counters("behavior_signals_total", "Signals that had part in a subject's entering a severer tier.", "kind", "tier", "signal"),
+		conductSignals:  counters("behavior_signals_total", "Signals that contributed to a subject's entering a severer tier.", "kind", "tier", "signal"),
 		conductNodes: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "weir_behavior_nodes", Help: "Nodes of the region that judge clients together, this one included.",
 		}),
 		conductAlone: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "weir_behavior_alone", Help: "1 while the region's store does not answer, so that this node judges by what it sees itself.",
+			Name: "weir_behavior_alone", Help: "1 while the region's store does not answer, so this node judges by what it sees itself.",
 		}),
 		conductTold: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "weir_behavior_told", Help: "Subjects of which this node told the others in the last second.",
+			Name: "weir_behavior_told", Help: "Subjects that this node reported to the others in the last second.",
 		}, []string{"kind"}),
 		conductShared: counters("behavior_region_rises_total", "Times that a subject entered a severer tier because of what several nodes counted.", "kind", "tier"),
 		policyInfo: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "weir_behavior_policy_info", Help: "1 for the version of the behavior policy that this node runs.",
 		}, []string{"version", "mode"}),
 		policyRejected: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "weir_behavior_policy_rejected_total", Help: "Behavior policies refused; the one before kept running.",
+			Name: "weir_behavior_policy_rejected_total", Help: "Behavior policies refused; the previous one kept running.",
 		}),
 		policySourceUp: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "weir_behavior_policy_source_up", Help: "1 while the source of the behavior policy can be read: Consul, or the file.",
@@ -64,8 +64,8 @@ type conductCollector struct{ conduct *decide.Conduct }
 
 var (
 	conductSubjects  = prometheus.NewDesc("weir_behavior_subjects", "Subjects that this node keeps.", []string{"kind"}, nil)
-	conductEvicted   = prometheus.NewDesc("weir_behavior_evicted_total", "Subjects that gave way to new ones because the table was full.", []string{"kind"}, nil)
-	conductUntracked = prometheus.NewDesc("weir_behavior_untracked_total", "Requests of new subjects for whom none could give way.", []string{"kind"}, nil)
+	conductEvicted   = prometheus.NewDesc("weir_behavior_evicted_total", "Subjects evicted for new ones because the table was full.", []string{"kind"}, nil)
+	conductUntracked = prometheus.NewDesc("weir_behavior_untracked_total", "Requests of new subjects for which no other could be evicted.", []string{"kind"}, nil)
 	conductDelayed   = prometheus.NewDesc("weir_behavior_delayed", "Requests that wait now because of their tier.", nil, nil)
 )
 

@@ -15,20 +15,20 @@ import (
 )
 
 const (
-	// conductEvery is how often nodes tell each other what clients did. Half of it later each
-	// asks what the others told, so that nobody learns of a request later than 1.5 s after it.
+	// conductEvery is how often nodes report what clients did. Half a period later each
+	// reads the others' reports, so every node learns of a request within 1.5 s.
 	conductEvery = time.Second
-	// regionTold is of how many clients all nodes of a region tell together, and nodeTold is the
-	// least of one node. Of routes it is an eighth.
+	// regionTold is how many clients all nodes of a region report together, and nodeTold
+	// the minimum per node. For routes it is an eighth.
 	regionTold, nodeTold, mostTold = 2048, 32, 1000
 	maxConductNodes                = 512
 
-	conductFormat = 1 // of a word
+	conductFormat = 1 // of a report
 )
 
-// conductShare tells the other nodes of a region what this one counted of clients, and judges
-// by what all counted. No request waits for it; while the store does not answer, a node judges
-// alone.
+// conductShare reports to the other nodes of a region what this one counted of clients, and
+// judges by what all counted. No request waits for it; while the store does not answer, a
+// node judges alone.
 type conductShare struct {
 	*conductKeeper
 	store interface {
@@ -58,7 +58,7 @@ func (e *Edge) shareConduct(ctx context.Context) {
 	}
 }
 
-// use names subjects by a key. It reports whether it is one.
+// use switches to a key for naming subjects. It reports whether the key is valid.
 func (s *conductShare) use(key string) bool {
 	b, err := hex.DecodeString(key)
 	if err != nil || len(b) != 32 {
@@ -69,9 +69,9 @@ func (s *conductShare) use(key string) bool {
 	return true
 }
 
-// exchange tells the other nodes what this one counted, or asks what they did. It returns how
-// long to wait for the next exchange, so that all nodes tell at the beginning of a second of the store's
-// clock, and ask in its middle.
+// exchange reports what this node counted, or reads what the others reported. It returns
+// how long to wait for the next exchange, so that all nodes report at the beginning of a
+// second of the store's clock and read in its middle.
 func (s *conductShare) exchange(ctx context.Context, tell bool) time.Duration {
 	if s.active.Load() == nil {
 		return conductEvery / 2
@@ -82,7 +82,7 @@ func (s *conductShare) exchange(ctx context.Context, tell bool) time.Duration {
 	}
 	told, err := s.store.Conduct(ctx, s.node, s.key, word)
 	if err == nil && told.Key != s.key && !s.use(told.Key) {
-		err = fmt.Errorf("the key by which nodes name clients is none (got %d characters)", len(told.Key))
+		err = fmt.Errorf("the key by which nodes name clients is invalid (got %d characters)", len(told.Key))
 	}
 	if ctx.Err() != nil {
 		return conductEvery
@@ -107,7 +107,7 @@ func (s *conductShare) exchange(ctx context.Context, tell bool) time.Duration {
 	return at - passed + mathrand.N(exchangeWithin)
 }
 
-// know says when the node begins to judge alone, and when that ends.
+// know records when the node begins to judge alone, and when that ends.
 func (s *conductShare) know(err error) {
 	s.metrics.conductAlone.Set(oneIf(err != nil))
 	if alone := err != nil; alone != s.alone {
@@ -126,8 +126,8 @@ func (s *conductShare) divide(nodes int) {
 	s.Routes.Divide(nodes)
 }
 
-// word is what a node tells: the format, the key by which it names subjects, how many clients,
-// and the accounts of these and of routes.
+// word returns this node's report: the format, the key by which it names subjects, the
+// number of clients, and the accounts of these and of routes.
 func (s *conductShare) word(now time.Time) string {
 	most := max(nodeTold, min(mostTold, regionTold/s.nodes))
 	b := append([]byte{conductFormat}, s.names.Fingerprint()...)
@@ -143,8 +143,8 @@ func (s *conductShare) word(now time.Time) string {
 	return string(b)
 }
 
-// hear judges by what others told. What another release wrote, and what is named by another
-// key, is left out.
+// hear judges by the others' reports. It skips reports of another format or with another
+// key.
 func (s *conductShare) hear(words []string, now time.Time) {
 	var clients, routes behavior.Region
 	for _, word := range words[:min(len(words), maxConductNodes)] {
@@ -168,8 +168,8 @@ func (s *conductShare) read(b []byte, clients, routes *behavior.Region) {
 	}
 }
 
-// rise counts subjects that entered a severer tier because of what several nodes saw. They are
-// logged when they ask again, since only then it is known what they are called.
+// rise counts subjects that entered a severer tier because of what several nodes saw. They
+// are logged at their next request, because only then is their name known.
 func (s *conductShare) rise(kind string, list []behavior.Risen) {
 	p := s.active.Load()
 	for _, r := range list {

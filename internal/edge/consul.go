@@ -17,12 +17,12 @@ import (
 // registrar keeps the node in the region's catalog.
 type registrar struct {
 	consul       *consul.Client    // nil unless Consul is followed
-	registration *follow.Condition // nil, too, if the node does not register
+	registration *follow.Condition // also nil if the node does not register
 	stateChanged chan struct{}     // holds one signal
 	told         atomic.Pointer[toldLoad]
 }
 
-// openConsul prepares to follow Consul. It connects to nothing yet.
+// openConsul prepares to follow Consul. It does not connect yet.
 func (e *Edge) openConsul() error {
 	var err error
 	if e.consul, err = consul.Open(e.config.Consul.Config); err != nil {
@@ -34,7 +34,7 @@ func (e *Edge) openConsul() error {
 	return e.rules.follow(e.config, e.consul)
 }
 
-// changed updates the registration soon.
+// changed causes the registration to be updated soon.
 func (r *registrar) changed() {
 	select { // one pending signal covers all changes
 	case r.stateChanged <- struct{}{}:
@@ -98,8 +98,9 @@ func (e *Edge) meta() map[string]string {
 	return meta
 }
 
-// countNodes takes the nodes in the catalog. One without a live node of this region is
-// ignored: it has lost its data, and every node would take the whole limit as its share.
+// countNodes updates the number of nodes from the catalog. A catalog without a live node of
+// this region is ignored: Consul has lost its data, and every node would take the whole
+// limit as its share.
 func (e *Edge) countNodes(all []consul.Node) {
 	live := 0
 	for _, n := range all {

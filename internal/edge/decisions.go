@@ -73,8 +73,8 @@ func (s *ruleset) count(r *decide.Request, took time.Duration) {
 	}
 }
 
-// ruleCounters are the decision counters of one rule. Most are never needed, and a
-// series that is not made is not scraped, so each is made when first counted.
+// ruleCounters are the decision counters of one rule. Most are never needed, and a series
+// that does not exist is not scraped, so each is created when first counted.
 type ruleCounters [outcomeCount][limiter.SourceCount]atomic.Pointer[prometheus.Counter]
 
 func (c *ruleCounters) inc(m *metrics, rule string, o outcome, s limiter.Source) {
@@ -87,8 +87,8 @@ func (c *ruleCounters) inc(m *metrics, rule string, o outcome, s limiter.Source)
 	(*counter).Inc()
 }
 
-// logRefusal logs a refusal, at most once a second for each rule, and never
-// with anything of the request that could be secret.
+// logRefusal logs a refusal, at most once a second for each rule, and never includes
+// request data that could be secret.
 func (s *ruleset) logRefusal(r *decide.Request) {
 	status := http.StatusTooManyRequests
 	if r.Decision.Unavailable {

@@ -1,6 +1,5 @@
-// Package edge is the inside of the edge node: it joins rules, stores and
-// upstreams behind an HTTP listener. handler.go is the request path, store.go the
-// layers that decide.
+// Package edge is the edge node: it joins rules, stores and upstreams behind an HTTP
+// listener. handler.go is the request path, store.go the layers that decide.
 package edge
 
 import (
@@ -216,7 +215,7 @@ func (e *Edge) Run(ctx context.Context, reload <-chan os.Signal, ready func(publ
 	if asked != nil {
 		wg.Go(func() { failed <- asked.serve(e) })
 	}
-	// e.ctx continues: slots of the last requests are returned under it.
+	// e.ctx stays active: the last requests' slots are returned under it.
 	watching, stopWatching := context.WithCancel(e.ctx)
 	defer stopWatching()
 	wg.Go(func() { e.watchFiles(watching, reload) })
@@ -256,7 +255,7 @@ func (e *Edge) Run(ctx context.Context, reload <-chan os.Signal, ready func(publ
 	}
 	deregister() // while the drain runs, which takes longer
 	e.drain(server, asked)
-	// A server that is shut down before its Serve has begun does not know of it.
+	// Shutdown before Serve has begun does not close the listener.
 	_ = public.Close()
 	stopAdmin, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
 	defer cancel()
@@ -266,7 +265,7 @@ func (e *Edge) Run(ctx context.Context, reload <-chan os.Signal, ready func(publ
 	return err
 }
 
-// drain stops taking requests and lets those in flight finish.
+// drain stops accepting requests and lets those in flight finish.
 func (e *Edge) drain(server *fasthttp.Server, asked *gateways) {
 	e.draining.Store(true)
 	e.rls.leave()
@@ -342,7 +341,7 @@ func (e *Edge) publicServer() *fasthttp.Server {
 		ErrorHandler:                 e.unreadable,
 		Name:                         "weir",
 		NoDefaultServerHeader:        true,
-		Concurrency:                  2 * s.MaxConnections, // never reached: clients counts them
+		Concurrency:                  2 * s.MaxConnections, // never reached: clients counts connections
 		ConnState:                    e.clients.changed,
 		ReadBufferSize:               s.MaxHeaderBytes,
 		StreamRequestBody:            true,
@@ -380,7 +379,7 @@ func answerUnreadable(ctx *fasthttp.RequestCtx, err error) (status int) {
 	return status
 }
 
-// quiet drops fasthttp's log of every client that hangs up.
+// quiet drops fasthttp's log line for every client that disconnects.
 type quiet struct{}
 
 func (quiet) Printf(string, ...any) {}

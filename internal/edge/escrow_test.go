@@ -116,7 +116,7 @@ rules:
 // A node that cannot reach other regions must not take the whole limit for its own.
 func TestEscrowWithoutPeers(t *testing.T) {
 	_, err := (&ruleKeeper{alone: true}).compile([]byte(fmt.Sprintf(escrowRules, 5)))
-	require.ErrorContains(t, err, "rules[0].global.mode: escrow needs other regions to be within reach; set listen.peer on every node, or use mode: eventual")
+	require.ErrorContains(t, err, "rules[0].global.mode: escrow requires a connection to other regions; set listen.peer on every node, or use mode: eventual")
 	_, err = (&ruleKeeper{}).compile([]byte(fmt.Sprintf(escrowRules, 5)))
 	require.NoError(t, err)
 }

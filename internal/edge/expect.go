@@ -6,7 +6,7 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// expected is a request that was decided while its client waits to be told to send the
+// expected is a request that was decided while its client waits for permission to send the
 // body.
 type expected struct{ r *request }
 
@@ -15,9 +15,9 @@ var headerExpect = []byte(fasthttp.HeaderExpect)
 // expectedKey is where a RequestCtx keeps it.
 type expectedKey struct{}
 
-// headerReceived prepares a header for fasthttp, which asks expect only about the exact value
-// 100-continue, and would send 100 also to a client of HTTP/1.0, which does not know it.
-// pass refuses other expectations, by the bytes as they came.
+// headerReceived prepares a header for fasthttp, which calls expect only for the exact
+// value 100-continue, and would send 100 even to an HTTP/1.0 client, which does not know
+// it. pass refuses other expectations, using the bytes as received.
 func headerReceived(h *fasthttp.RequestHeader) (unchanged fasthttp.RequestConfig) {
 	if len(h.PeekCanonical(headerExpect)) == 0 {
 		return unchanged
@@ -30,9 +30,9 @@ func headerReceived(h *fasthttp.RequestHeader) (unchanged fasthttp.RequestConfig
 	return unchanged
 }
 
-// expect decides about a request that says Expect: 100-continue, so that a refused
-// client is never told to send its body. It returns the status of the answer, 100 for
-// one that passes; fasthttp then reads the body and calls serve.
+// expect decides a request with Expect: 100-continue, so that a refused client never gets
+// permission to send its body. It returns the status of the answer, 100 for a request that
+// passes; fasthttp then reads the body and calls serve.
 func (e *Edge) expect(ctx *fasthttp.RequestCtx) int {
 	r := e.begin(ctx)
 	r.Began = time.Now() // fasthttp sets the time only before serve
@@ -43,7 +43,7 @@ func (e *Edge) expect(ctx *fasthttp.RequestCtx) int {
 	return fasthttp.StatusContinue
 }
 
-// passes is pass for a request that has no handler yet: it ends one that is refused.
+// passes is pass for a request that has no handler yet: it also ends a refused request.
 func (r *request) passes() (passed bool) {
 	defer func() {
 		if p := recover(); p != nil || !passed {
@@ -62,8 +62,8 @@ func expectedRequest(ctx *fasthttp.RequestCtx) (r *request) {
 	return r
 }
 
-// Close ends a request whose body never came. fasthttp calls it when it is done
-// with the RequestCtx.
+// Close ends a request whose body never came. fasthttp calls it when it is done with the
+// RequestCtx.
 func (x *expected) Close() error {
 	if r := x.r; r != nil {
 		x.r = nil

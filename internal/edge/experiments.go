@@ -19,8 +19,8 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
 
-// talliesOf returns what counts the experiments of a set, by rule index; nil without any. One
-// that is as before continues.
+// talliesOf returns the counters for the experiments of a set, by rule index; nil without
+// any. Unchanged experiments keep theirs.
 func talliesOf(set *rules.Set, before *ruleset, now time.Time) (list []*experiment.Tally) {
 	for _, c := range set.Rules() {
 		if c.Trial == nil {
@@ -38,7 +38,7 @@ func talliesOf(set *rules.Set, before *ruleset, now time.Time) (list []*experime
 	return list
 }
 
-// tally returns what counts the experiment of a rule; nil if there is none.
+// tally returns the counters for the experiment of a rule, or nil.
 func (s *ruleset) tally(id string) *experiment.Tally {
 	if s == nil || s.tallies == nil {
 		return nil
@@ -62,7 +62,7 @@ func (s *ruleset) countTried(r *decide.Request, took time.Duration) {
 			continue // not asked, or not charged because another rule refused
 		}
 		if res.Source == limiter.SourceDenied && rule.Base().Trial.Beside {
-			continue // a variant beside the rule is not asked then, so this does not count here either
+			continue // a variant beside the rule is not evaluated then, so this does not count here either
 		}
 		check := experiment.Check{
 			Hash: p.Hash, Key: c.Key, Cost: c.Cost, At: r.Began, Failed: res.Failed, Passed: res.Allowed, Wait: res.RetryAfter, Took: -1,
@@ -96,8 +96,8 @@ func variantOf(c *rules.Compiled) string {
 	return ""
 }
 
-// showExperiment tells what was counted of an experiment. It asks the store for the memory of
-// one counter of each slice.
+// showExperiment shows the counts of an experiment. It asks the store for the memory of one
+// counter per slice.
 func (e *Edge) showExperiment(w http.ResponseWriter, r *http.Request) {
 	running, ok := e.runningRules(w)
 	if !ok {
@@ -118,16 +118,16 @@ func (e *Edge) showExperiment(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, out)
 }
 
-// weighWithin bounds how long the store is asked for the memory of counters, weighing how many
-// are asked for at once.
+// weighWithin bounds the time for asking the store about the memory of counters, weighing
+// how many are asked about at once.
 const (
 	weighWithin = time.Second
 	weighing    = 8
 )
 
-var errNoMemory = errors.New("store.kind: memory does not tell the memory of a counter")
+var errNoMemory = errors.New("store.kind: memory does not report the memory of a counter")
 
-// weigh finds the memory of keys, one of each slice. It returns the first error.
+// weigh determines the memory of keys, one of each slice. It returns the first error.
 func (e *Edge) weigh(ctx context.Context, keys [][]byte, slices []experiment.Counts) error {
 	if e.shared == nil {
 		return errNoMemory
@@ -168,7 +168,7 @@ type experimentMetrics struct{ rules func() *ruleset }
 var (
 	experimentChecks  = prometheus.NewDesc("weir_experiment_checks_total", "Checks under rules with an experiment, by variant and outcome.", []string{"rule", "variant", "outcome"}, nil)
 	experimentWait    = prometheus.NewDesc("weir_experiment_wait_seconds_total", "Time that clients refused by a variant were told to wait.", []string{"rule", "variant"}, nil)
-	experimentTime    = prometheus.NewDesc("weir_experiment_decision_seconds_total", "Time that decisions took which the memory of refusals could not make, by variant.", []string{"rule", "variant"}, nil)
+	experimentTime    = prometheus.NewDesc("weir_experiment_decision_seconds_total", "Duration of decisions that the memory of refusals could not make, by variant.", []string{"rule", "variant"}, nil)
 	experimentAnswers = prometheus.NewDesc("weir_experiment_answers_total", "Answers of upstreams to requests that passed, by variant; error: 5xx, or no answer.", []string{"rule", "variant", "outcome"}, nil)
 	experimentWorst   = prometheus.NewDesc("weir_experiment_worst_window", "The most that one key passed at this node in any window, of the keys that were followed.", []string{"rule", "variant"}, nil)
 )

@@ -36,9 +36,9 @@ func (d *described) Cookie(name string) ([]byte, int) {
 	return nil, 0
 }
 
-// describe reads client, method, host, path, tier, and any number of
-// header=Name:value and cookie=name=value. An unknown name is an error: a misspelled
-// one would explain another request.
+// describe reads client, method, host, path, tier, and any number of header=Name:value and
+// cookie=name=value. An unknown parameter is an error, because a typo would explain a
+// different request.
 func describe(q url.Values) (r *decide.Request, path []byte, err error) {
 	d := &described{map[string][][]byte{}, map[string][][]byte{}}
 	path = []byte("/")
@@ -99,8 +99,8 @@ func describe(q url.Values) (r *decide.Request, path []byte, err error) {
 	return r, path, nil
 }
 
-// parseHash reads "header:X-Api-Key:HASH": the hash that keys have, in place of a value that is
-// secret.
+// parseHash parses "header:X-Api-Key:HASH", with the hash that keys contain instead of a
+// secret value.
 func parseHash(text string) (part, hash string, err error) {
 	if end := strings.LastIndexByte(text, ':'); end >= 0 {
 		part, hash = text[:end], text[end+1:]
@@ -116,8 +116,8 @@ func parseHash(text string) (part, hash string, err error) {
 	return part, hash, nil
 }
 
-// explain shows which rules would decide a request, by which keys, and what
-// remains. It reads the store and charges nothing.
+// explain shows which rules would decide a request, by which keys, and what remains. It
+// reads the store and charges nothing.
 func (e *Edge) explain(w http.ResponseWriter, r *http.Request) {
 	running, ok := e.runningRules(w)
 	if !ok {
@@ -206,7 +206,7 @@ func (e *Edge) explain(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, out)
 }
 
-// otherMethods returns the rules that do not count a request only because of its method.
+// otherMethods returns the rules that skip a request only because of its method.
 func (e *Edge) otherMethods(running *ruleset, asked *decide.Request) (list []adminapi.RuleMethods) {
 	other := *asked
 	other.Match = rules.Match{}
@@ -227,9 +227,9 @@ func counts(list []*rules.Compiled, rule *rules.Compiled) bool {
 	return slices.ContainsFunc(list, func(c *rules.Compiled) bool { return c.Base() == rule })
 }
 
-// resetLimits forgets the counter of one rule for the described request, in the
-// store and in this node's memory of refusals. Other nodes forget a refusal when
-// its retry-after ends, or when they are reset too.
+// resetLimits forgets the counter of one rule for the described request, in the store and
+// in this node's memory of refusals. Other nodes forget a refusal when its retry-after
+// ends, or when they are reset too.
 func (e *Edge) resetLimits(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	id := q.Get("rule")
@@ -281,7 +281,7 @@ func (e *Edge) runningRules(w http.ResponseWriter) (*ruleset, bool) {
 }
 
 // matchDescribed finds the checks of the request that a query string describes, as for a
-// request that is received.
+// received request.
 func (e *Edge) matchDescribed(running *ruleset, q url.Values) (*decide.Request, error) {
 	if q.Has("domain") || q.Has("entry") {
 		return matchCall(running, q)

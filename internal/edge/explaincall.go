@@ -10,7 +10,7 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
 
-// maxDescribedEntries is as many as a descriptor of a call may have.
+// maxDescribedEntries is the most entries that a descriptor of a call may have.
 const maxDescribedEntries = 16
 
 // matchCall finds the checks of a call of Envoy's rate limit service with one descriptor: domain, and

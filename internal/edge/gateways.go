@@ -58,13 +58,14 @@ func (e *Edge) openGateways() (*gateways, error) {
 	return &gateways{server, ln}, nil
 }
 
-// questionBytes is the room for what gateways add to a client's headers: the target again,
-// for one, which the public listener bounds as a part of the header.
+// questionBytes is the room for what gateways add to a client's headers, such as a second
+// copy of the target, which the public listener bounds as part of the header.
 const questionBytes = 8 << 10
 
-// readableBytes is the longest question that is read and gets an answer, even if that is 431. A connection
-// that is closed with a question half read is to a gateway a node that does not answer, and it may let
-// such requests pass. nginx sends at most 40 KiB with its usual buffers; GATEWAYS bounds the others.
+// readableBytes is the longest question that is read and answered, even if with 431. If the
+// connection were closed in the middle of a question, a gateway would see a node that does
+// not answer, and might let the request pass. nginx sends at most 40 KiB with its usual
+// buffers; GATEWAYS bounds the others.
 const readableBytes = 64 << 10
 
 // serve answers until shutdown.
@@ -72,7 +73,7 @@ func (g *gateways) serve(e *Edge) error {
 	return g.server.Serve(timeouts(&e.config.Server).Listen(secure(g.ln, e.files.Decide)))
 }
 
-// shutdown finishes what is asked already.
+// shutdown finishes the questions already received.
 func (g *gateways) shutdown(ctx context.Context) error {
 	if g == nil {
 		return nil
@@ -84,14 +85,14 @@ func (g *gateways) shutdown(ctx context.Context) error {
 
 func (g *gateways) close() {
 	if g != nil {
-		_ = g.ln.Close() // a server that is shut down before its Serve has begun does not know of it
+		_ = g.ln.Close() // shutdown before Serve has begun does not close the listener
 	}
 }
 
-// gateways returns what counts the answers to gateways that ask by a protocol.
+// gateways returns the function that counts answers to gateways of a protocol.
 func (m *metrics) gateways(protocol string) func(gateway.Answer, time.Duration) {
 	var answers [gateway.Answers]prometheus.Counter
-	for a := range gateway.Answers { // from 0, so that the first is an increase
+	for a := range gateway.Answers { // start at 0, so that the first one is an increase
 		answers[a] = m.gatewayAnswers.WithLabelValues(protocol, a.String())
 	}
 	seconds := m.gatewaySeconds.WithLabelValues(protocol)

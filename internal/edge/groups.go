@@ -32,7 +32,7 @@ type upstreamWatch struct {
 	seconds prometheus.Observer // of the group
 }
 
-// of returns what watches the upstreams of one group.
+// of returns the observer of one group's upstreams.
 func (w upstreamWatch) of(group string) proxy.Observer {
 	w.group, w.seconds = group, w.upstreamSeconds.WithLabelValues(group)
 	return w
@@ -137,7 +137,7 @@ func (u *upstreams) checkHealth(ctx context.Context) {
 	wg.Wait()
 }
 
-// shedders returns those of the groups, in their order.
+// shedders returns the shedders of the groups, in order.
 func (u *upstreams) shedders() (all []*shedder.Shedder) {
 	for _, g := range u.groups {
 		all = append(all, g.shedder)

@@ -27,7 +27,7 @@ func (e *Edge) serve(ctx *fasthttp.RequestCtx) {
 	}
 }
 
-// pass reports whether a request may go on; one that may not has its answer.
+// pass reports whether a request may proceed; otherwise it has been answered.
 func (r *request) pass() bool {
 	if err := r.checkForm(); err != nil {
 		if !r.framed {
@@ -61,7 +61,7 @@ func (e *Edge) begin(ctx *fasthttp.RequestCtx) *request {
 	return r
 }
 
-// reset makes a request ready for the pool: nothing of it is left for the next one.
+// reset clears a request for the pool.
 func (r *request) reset() {
 	r.Reset()
 	r.ctx, r.form, r.status, r.line, r.framed = nil, proxy.Form{}, 0, r.line[:0], false
@@ -70,7 +70,7 @@ func (r *request) reset() {
 
 // forward hands the request to an upstream.
 func (r *request) forward() {
-	r.holders.Add(1) // until the response's body has gone out
+	r.holders.Add(1) // until the response's body is sent
 	r.hide()
 	r.risk()
 	via := proxy.Via{Peer: r.Peer, Trusted: r.Trusted, TLS: proxy.IsTLS(r.ctx), Form: r.form, Done: r}
@@ -125,8 +125,8 @@ func (r *request) conclude(panicked any) {
 	r.release()
 }
 
-// release finishes the request when its last holder lets go: its permit and the
-// concurrency slots come back, and it is counted.
+// release finishes the request when its last holder lets go: it returns the permit and the
+// concurrency slots, and counts the request.
 func (r *request) release() {
 	if r.holders.Add(-1) != 0 {
 		return
@@ -143,8 +143,7 @@ func (r *request) release() {
 	e.requests.Put(r)
 }
 
-// returnSlots gives the concurrency slots of a finished request back, off the
-// request path.
+// returnSlots returns the concurrency slots of a finished request, off the request path.
 func (e *Edge) returnSlots(r *request) {
 	checks, results := r.slots()
 	if len(checks) == 0 {
@@ -170,8 +169,8 @@ func (r *request) slots() (checks []limiter.Check, results []limiter.Result) {
 	return checks, results
 }
 
-// slotsEnd returns until when the concurrency slots of this request are counted at least;
-// zero without any. A connection that lasted longer would no longer be.
+// slotsEnd returns until when the concurrency slots of this request are sure to be counted;
+// zero without any. A connection that lasted longer would no longer be counted.
 func (r *request) slotsEnd() (end time.Time) {
 	for i := range r.Decision.Results {
 		l := r.Match.Checks[i].Limit

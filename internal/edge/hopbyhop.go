@@ -15,8 +15,8 @@ var credentials = []string{
 	"x-apikey", "x-auth-token", "x-client-id", "x-csrf-token", "x-session-token", "x-xsrf-token",
 }
 
-// checkConnection refuses a request whose Connection header names a header that weir
-// consults: the origin would not see it.
+// checkConnection rejects a request whose Connection header names a header that weir
+// consults, because the origin would not see it.
 func (r *request) checkConnection() (err error) {
 	proxy.EachNamed(&r.ctx.Request.Header, func(token []byte) {
 		name := strings.ToLower(string(token))
@@ -40,8 +40,8 @@ func (r *request) decides(header string) bool {
 }
 
 // hide removes headers that the origin must not attribute to weir or a trusted proxy: a
-// tier that no proxy stated, and headers that a program which reads "_" as "-" would take
-// for one that weir sets or consults.
+// tier that no proxy stated, and names that a program which treats "_" as "-" would confuse
+// with one that weir sets or consults.
 func (r *request) hide() {
 	header := &r.ctx.Request.Header
 	if tier := r.edge.config.TierHeader; tier != "" && r.Tier == nil {

@@ -25,7 +25,7 @@ func listenHTTP(c *config.HTTP2, ln net.Listener, s *certs.Server, within proxy.
 	return within.Listen(secure(ln, s))
 }
 
-// openHTTP2 has server hand over the connections that speak HTTP/2.
+// openHTTP2 makes server hand over the connections that speak HTTP/2.
 func (e *Edge) openHTTP2(server *fasthttp.Server) error {
 	s := &e.config.Server
 	refused := e.metrics.http2Refused()
@@ -48,8 +48,8 @@ func (e *Edge) openHTTP2(server *fasthttp.Server) error {
 	return nil
 }
 
-// malformed answers a request of HTTP/2 that has no form in HTTP/1.1, or that there is no
-// room for.
+// malformed answers an HTTP/2 request that has no form in HTTP/1.1, or for which there is
+// no room.
 func (e *Edge) malformed(ctx *fasthttp.RequestCtx, err error) {
 	status := fasthttp.StatusServiceUnavailable
 	if h2.IsFull(err) {
@@ -63,24 +63,24 @@ func (e *Edge) malformed(ctx *fasthttp.RequestCtx, err error) {
 	e.metrics.requests[status/100].Inc()
 }
 
-// http2Refused returns what counts connections and streams that were refused.
+// http2Refused returns the function that counts refused connections and streams.
 func (m *metrics) http2Refused() func(h2.Reason) {
 	refused := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "weir_http2_refused_total", Help: "Connections of HTTP/2 closed because of a flood of frames, and streams refused, by reason.",
+		Name: "weir_http2_refused_total", Help: "HTTP/2 connections closed because of a flood of frames, and streams refused, by reason.",
 	}, []string{"reason"})
 	m.registry.MustRegister(refused)
 	counts := map[h2.Reason]prometheus.Counter{}
-	for r := range h2.Reasons { // from 0, so that the first is an increase
+	for r := range h2.Reasons { // start at 0, so that the first one is an increase
 		counts[r] = refused.WithLabelValues(r.String())
 	}
 	return func(r h2.Reason) { counts[r].Inc() }
 }
 
-// http2Active exports what is open.
+// http2Active exports open connections and requests.
 func (m *metrics) http2Active(s *h2.Server) {
 	m.registry.MustRegister(
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "weir_http2_connections", Help: "Open connections that speak HTTP/2."},
 			func() float64 { return float64(s.Connections()) }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "weir_http2_streams", Help: "Requests of HTTP/2 in progress."},
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "weir_http2_streams", Help: "HTTP/2 requests in progress."},
 			func() float64 { return float64(s.Streams()) }))
 }

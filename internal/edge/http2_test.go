@@ -211,7 +211,7 @@ func TestHTTP2Drains(t *testing.T) {
 	}()
 	<-asked
 	n.cancel()
-	eventually(t, "the node drains", n.draining.Load)
+	eventually(t, "the node is draining", n.draining.Load)
 	close(answer)
 	require.Equal(t, "late<nil>", <-got)
 	require.NoError(t, <-n.ended)

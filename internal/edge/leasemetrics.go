@@ -6,13 +6,13 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/lease"
 )
 
-// leaseMetrics exports what became of the leases of each rule.
+// leaseMetrics exports what happened to the leases of each rule.
 type leaseMetrics struct{ leases *lease.Store }
 
 var (
-	leaseKeys = prometheus.NewDesc("weir_leases", "Keys of which this node holds a lease, by rule.", []string{"rule"}, nil)
+	leaseKeys = prometheus.NewDesc("weir_leases", "Keys for which this node holds a lease, by rule.", []string{"rule"}, nil)
 	leaseHeld = prometheus.NewDesc("weir_lease_units_held", "Units of leases that this node may still spend, by rule.", []string{"rule"}, nil)
-	leaseSum  = prometheus.NewDesc("weir_lease_units_total", "Units of leases, by rule and by what became of them.", []string{"rule", "fate"}, nil)
+	leaseSum  = prometheus.NewDesc("weir_lease_units_total", "Units of leases, by rule and outcome.", []string{"rule", "fate"}, nil)
 )
 
 // Describe implements prometheus.Collector.

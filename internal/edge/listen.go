@@ -20,7 +20,7 @@ func secure(ln net.Listener, s *certs.Server) net.Listener {
 }
 
 var certificateExpiry = prometheus.NewDesc("weir_certificate_expiry_seconds",
-	"When a certificate of a listener ends, in Unix seconds.", []string{"listener", "file"}, nil)
+	"When a listener's certificate expires, in Unix seconds.", []string{"listener", "file"}, nil)
 
 // certificateMetrics are those of all listeners.
 type certificateMetrics struct{ config.Certificates }

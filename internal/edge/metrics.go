@@ -14,12 +14,12 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
-// metrics are what this node counts. Labels are bounded sets: never a client, a
-// key, a path or an address but an upstream's.
+// metrics are the counters of this node. Labels are bounded sets: never a client, a key, a
+// path or an address, except an upstream's.
 type metrics struct {
 	registry *prometheus.Registry
 
-	requests        [6]prometheus.Counter // by code class; 0 is none of them
+	requests        [6]prometheus.Counter // by code class; index 0 counts other codes
 	limited         prometheus.Counter
 	requestSeconds  prometheus.Histogram
 	decisions       *prometheus.CounterVec
@@ -116,9 +116,9 @@ func newMetrics(rulesAge func() float64) *metrics {
 	}
 	m.limited = counter("requests_limited_total", "Requests refused with 429, by any rule.")
 	m.requestSeconds = histogram("request_seconds", "Time from a request's header to the end of its response, in seconds.", adminapi.RequestBounds[:])
-	m.decisions = counters("decisions_total", "Checks decided, by rule, outcome and who answered.", "rule", "outcome", "source")
+	m.decisions = counters("decisions_total", "Checks decided, by rule, outcome and answering layer.", "rule", "outcome", "source")
 	decisionSeconds := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "weir_decision_seconds", Help: "Time to decide a request, in seconds, by who answered.", Buckets: decisionBuckets,
+		Name: "weir_decision_seconds", Help: "Time to decide a request, in seconds, by answering layer.", Buckets: decisionBuckets,
 	}, []string{"source"})
 	m.registry.MustRegister(decisionSeconds)
 	for s := limiter.SourceRedis; int(s) < limiter.SourceCount; s++ {
@@ -131,8 +131,8 @@ func newMetrics(rulesAge func() float64) *metrics {
 	m.storeMayEvict = gauge("store_may_evict", "1 while a master of the store may evict counters when its memory is full, which resets their limits.")
 	m.storeEvicted = gauge("store_evicted_keys", "Keys that the masters of the store have evicted since they started.")
 	m.storeErrors = counters("store_errors_total", "Decisions that the store could not make, by kind.", "kind")
-	m.clockSteps = counters("clock_steps_total", "Times that a clock by which limits are counted was set: the store's or the node's.", "clock", "direction")
-	for _, clock := range [...]string{"store", "node"} { // from 0, so that the first step is an increase
+	m.clockSteps = counters("clock_steps_total", "Times that a clock used for counting was adjusted: the store's or the node's.", "clock", "direction")
+	for _, clock := range [...]string{"store", "node"} { // start at 0, so that the first step is an increase
 		m.clockSteps.WithLabelValues(clock, "back")
 		m.clockSteps.WithLabelValues(clock, "forward")
 	}
@@ -141,8 +141,8 @@ func newMetrics(rulesAge func() float64) *metrics {
 	m.rulesInfo = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_rules_info", Help: "1 for the version of the rules that this node runs."}, []string{"version"})
 	m.rulesAge = prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "weir_rules_age_seconds", Help: "Time since the running rules were loaded, in seconds; NaN before there are any."}, rulesAge)
 	m.registry.MustRegister(m.rulesInfo, m.rulesAge)
-	m.rulesRejected = counter("rules_rejected_total", "Rule documents refused; the rules before them kept running.")
-	m.rulesStale = gauge("rules_stale", "1 while the running rules are not the newest published, or it is unknown which those are.")
+	m.rulesRejected = counter("rules_rejected_total", "Rule documents refused; the previous rules kept running.")
+	m.rulesStale = gauge("rules_stale", "1 while the running rules are not the newest published ones, or the newest are unknown.")
 	m.rulesBootstrapped = gauge("rules_bootstrapped", "1 while the running rules are the copy at rules.bootstrap, because the node started without Consul.")
 	m.rulesApart = gauge("rules_apart_until_seconds", "Until when the running rules differ from other nodes' on purpose, in seconds since 1970: a canary's, a wave's, or those of a change with --region; 0 if they should not differ.")
 	m.documentsUnsigned = prometheus.NewGaugeVec(prometheus.GaugeOpts{
@@ -157,9 +157,9 @@ func newMetrics(rulesAge func() float64) *metrics {
 
 	m.shed = counters("shed_total", "Requests refused with 503 by the load shedder, by class, by the signal that caused it, or cap, and by upstream group.", "class", "reason", "upstream")
 	m.shedderInfo = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_shedder_info", Help: "1 for the version of the shedder's settings that this node runs, and where they came from."}, []string{"version", "source"})
-	m.shedderSecret = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_shedder_secret_info", Help: "1 for the fingerprint of the secret by which this node chooses whom to shed: none without one, own if the node invented it."}, []string{"fingerprint"})
+	m.shedderSecret = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_shedder_secret_info", Help: "1 for the fingerprint of the secret by which this node chooses which users to shed: none without one, own if the node generated it."}, []string{"fingerprint"})
 	m.registry.MustRegister(m.shedderInfo, m.shedderSecret)
-	m.shedderRejected = counter("shedder_rejected_total", "Documents of shedder settings in Consul, and pointers, refused; the settings before them stayed active.")
+	m.shedderRejected = counter("shedder_rejected_total", "Documents of shedder settings in Consul, and pointers, refused; the previous settings stayed active.")
 	m.shedCacheErrors = counter("shedder_cache_errors_total", "Failures to write the last good shedder settings to disk, or to use those found there.")
 
 	byGroup := func(name, help string) *prometheus.GaugeVec {
@@ -168,7 +168,7 @@ func newMetrics(rulesAge func() float64) *metrics {
 		return g
 	}
 	m.loadFollowed = byGroup("load_followed", "The utilization of an upstream group that limits with under_load follow; 0 while no rule does.")
-	m.loadNodes = byGroup("load_nodes", "Nodes of the region whose utilization of the group is part of that.")
+	m.loadNodes = byGroup("load_nodes", "Nodes of the region that contribute to this utilization.")
 	m.rulesLowered = byGroup("rules_lowered", "Rules whose limits are lowered for requests to the group.")
 	m.loadWanted = counters("load_wanted_total", "Requests refused only because a limit was lowered; they stay demand.", "upstream")
 	m.loadAlone = gauge("load_alone", "1 while limits with under_load follow the load of this node alone, 0 while they follow the region's.")
@@ -178,8 +178,8 @@ func newMetrics(rulesAge func() float64) *metrics {
 	}, []string{"upstream"})
 	m.registry.MustRegister(m.upstreamSeconds)
 	m.upstreamErrors = counters("upstream_errors_total", "Attempts that an upstream did not answer, by kind and upstream group.", "kind", "upstream")
-	m.connectionsRefused = counters("connections_refused_total", "Connections of clients refused, by the field of server or listen that refuses them.", "reason")
-	for _, reason := range [...]string{tooMany, tooManyOfOne, badHeader} { // from 0, so that the first refusal is an increase
+	m.connectionsRefused = counters("connections_refused_total", "Client connections refused, by the field of server or listen that bounds them.", "reason")
+	for _, reason := range [...]string{tooMany, tooManyOfOne, badHeader} { // start at 0, so that the first refusal is an increase
 		m.connectionsRefused.WithLabelValues(reason)
 	}
 	m.upstreamUnasked = counter("upstream_unasked_total", "Times an upstream sent bytes that no request asked for.")
@@ -190,16 +190,16 @@ func newMetrics(rulesAge func() float64) *metrics {
 	m.registry.MustRegister(m.gatewaySeconds)
 	m.clientBlocks = counter("client_blocks_total", "Requests refused with 403 because an operator blocks the client's network.")
 	m.clientNetworks = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "weir_client_networks", Help: "Networks of clients that operators block or allow, and that have not ended.",
+		Name: "weir_client_networks", Help: "Client networks that operators block or allow and that have not expired.",
 	}, []string{"action"})
 	m.registry.MustRegister(m.clientNetworks)
-	m.clientNetworksUp = gauge("client_networks_source_up", "1 while the networks of clients that Consul holds can be read; always 1 without Consul.")
-	m.clientNetworkDisk = counter("client_networks_cache_errors_total", "Failures to write the networks of clients to disk, or to use those found there.")
+	m.clientNetworksUp = gauge("client_networks_source_up", "1 while the client networks in Consul can be read; always 1 without Consul.")
+	m.clientNetworkDisk = counter("client_networks_cache_errors_total", "Failures to write the client networks to disk, or to use those found there.")
 	m.accessLogDropped = counter("access_log_dropped_total", "Lines of the access log that were lost: the disk was too slow, or the file could not be written.")
 	return m
 }
 
-// served counts a request that is over.
+// served counts a finished request.
 func (m *metrics) served(r *request) {
 	class := r.status / 100
 	if class < 1 || class > 5 {
@@ -216,8 +216,7 @@ func (m *metrics) served(r *request) {
 	m.requestSeconds.Observe(took.Seconds())
 }
 
-// running notes that these rules are active, and drops the counters of rules
-// that are gone.
+// running records that these rules are active, and drops the counters of removed rules.
 func (m *metrics) running(now, before *ruleset) {
 	m.rulesInfo.Reset()
 	m.rulesInfo.WithLabelValues(now.version).Set(1)
@@ -228,7 +227,7 @@ func (m *metrics) running(now, before *ruleset) {
 		if _, stays := now.set.Rule(rule.ID); stays {
 			continue
 		}
-		// One by one: matching by the rule alone looks at every series there is.
+		// One by one: matching by the rule alone would scan every series.
 		for _, o := range outcomeNames {
 			for s := limiter.SourceRedis; int(s) < limiter.SourceCount; s++ {
 				m.decisions.DeleteLabelValues(rule.ID, o, s.String())
@@ -244,7 +243,8 @@ func (m *metrics) upgraded(tunnels func() int) {
 	}, func() float64 { return float64(tunnels()) }))
 }
 
-// signed notes whether a document has a valid signature; state is nil if that does not matter.
+// signed records whether a document has a valid signature; state is nil if that does not
+// matter.
 func (m *metrics) signed(document string, state *follow.Condition) {
 	m.documentsUnsigned.WithLabelValues(document).Set(oneIf(state != nil && !state.View().OK))
 }

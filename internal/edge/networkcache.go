@@ -14,17 +14,17 @@ import (
 )
 
 const (
-	// maxNetworkCache is what the longest list takes, with room.
+	// maxNetworkCache is the size of the longest list, with some room.
 	maxNetworkCache = 128 << 20
 	retryCache      = time.Minute
 )
 
-// networkCache keeps the networks of clients on disk, off the paths that activate them.
+// networkCache keeps the client networks on disk, off the paths that activate them.
 type networkCache struct {
 	file  string
 	owner follow.Owner
 	next  chan *networks.List
-	// inFile is the index of what the file has.
+	// inFile is the index of the file's content.
 	inFile *networks.Index
 }
 
@@ -38,7 +38,7 @@ func newNetworkCache(file string, owner follow.Owner) *networkCache {
 	return &networkCache{file: file, owner: owner, next: make(chan *networks.List, 1)}
 }
 
-// read returns what the file has, nil without one.
+// read returns the file's content, or nil without one.
 func (c *networkCache) read() (*networks.List, error) {
 	data, err := disk.Read(c.file, maxNetworkCache)
 	if errors.Is(err, os.ErrNotExist) {
@@ -55,13 +55,13 @@ func (c *networkCache) read() (*networks.List, error) {
 		err = c.owner.Refuse(f.Owner)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w; it is overwritten by what consul has", c.file, err)
+		return nil, fmt.Errorf("%s: %w; the networks in consul will overwrite it", c.file, err)
 	}
 	c.inFile = f.List.Index
 	return f.List, nil
 }
 
-// put makes run write a list soon, in place of one that is pending.
+// put makes run write a list soon, replacing one that is pending.
 func (c *networkCache) put(l *networks.List) {
 	select {
 	case <-c.next:
@@ -70,7 +70,7 @@ func (c *networkCache) put(l *networks.List) {
 	c.next <- l // room: there is one caller at a time
 }
 
-// run writes until ctx ends, and tries again what fails.
+// run writes until ctx ends, and retries failures.
 func (c *networkCache) run(ctx context.Context, note func(error)) {
 	var l *networks.List
 	var again <-chan time.Time

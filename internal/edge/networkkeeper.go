@@ -20,19 +20,19 @@ import (
 )
 
 const (
-	// loadNetworks bounds one attempt to read what the index names.
+	// loadNetworks bounds one attempt to read the chunks that the index names.
 	loadNetworks = 30 * time.Second
-	// lookAtNetworks is how often the clock is asked whether something has ended.
+	// lookAtNetworks is how often to check whether an entry has expired.
 	lookAtNetworks = time.Second
 )
 
-// networkKeeper keeps the networks of clients active that operators block or allow in the
+// networkKeeper keeps active the client networks that operators block or allow in the
 // region. It follows the index in Consul, and reads the chunks that have changed.
 type networkKeeper struct {
 	log     *slog.Logger
 	metrics *metrics
 	consul  *consul.Client
-	changed func() // the registration must be updated
+	changed func() // tells the registrar to update the registration
 	blocked sampler
 
 	active     atomic.Pointer[networks.Table] // never nil
@@ -40,16 +40,16 @@ type networkKeeper struct {
 	cache      *networkCache
 	cacheState *follow.Condition
 
-	mu     sync.Mutex // held by who replaces the table
+	mu     sync.Mutex // held while replacing the table
 	list   *networks.List
 	source string
 	since  time.Time
-	asked  error // why the index could not be read, or what it names
+	asked  error // why the index, or what it names, could not be read
 	loaded error
 }
 
-// openNetworks prepares to follow the networks of clients, and activates the cached ones. It
-// connects to nothing yet.
+// openNetworks prepares to follow the client networks, and activates the cached ones. It
+// does not connect yet.
 func (e *Edge) openNetworks() {
 	e.metrics.clientNetworksUp.Set(1)
 	for _, action := range []networks.Action{networks.Block, networks.Allow} {
@@ -101,7 +101,7 @@ func (k *networkKeeper) run(ctx context.Context) {
 	}
 }
 
-// load activates what each index names. It tries again as long as that fails.
+// load activates what each index names, and retries until it succeeds.
 func (k *networkKeeper) load(ctx context.Context, found <-chan *consul.Entry) {
 	var entry *consul.Entry
 	var again <-chan time.Time
@@ -117,7 +117,7 @@ func (k *networkKeeper) load(ctx context.Context, found <-chan *consul.Entry) {
 		if ctx.Err() != nil {
 			return
 		}
-		// A chunk that is newer than the index is the rule while somebody changes it.
+		// A chunk newer than the index is normal while an operator changes the list.
 		if again = nil; err != nil {
 			again = time.After(consul.Backoff(failures, rand.Float64()))
 			failures++
@@ -128,8 +128,8 @@ func (k *networkKeeper) load(ctx context.Context, found <-chan *consul.Entry) {
 	}
 }
 
-// errNetworksGone is not a change: nobody removes the index on purpose.
-var errNetworksGone = errors.New("is missing; import what regionctl clients export prints of another region")
+// errNetworksGone is not a change: operators never remove the index on purpose.
+var errNetworksGone = errors.New("is missing; import the output of regionctl clients export for another region")
 
 func (k *networkKeeper) resolve(ctx context.Context, entry *consul.Entry) error {
 	k.mu.Lock()
@@ -171,8 +171,8 @@ func (k *networkKeeper) take(l *networks.List, source string) {
 	k.changed()
 }
 
-// activate makes a table of what has not ended, by the clock of the region: its operators
-// wrote the times.
+// activate builds a table of the unexpired entries by the region's clock, because its
+// operators wrote the times.
 func (k *networkKeeper) activate() *networks.Table {
 	t := networks.NewTable(k.list.Version(), k.list.Entries(), k.consul.Now())
 	k.active.Store(t)
@@ -181,7 +181,7 @@ func (k *networkKeeper) activate() *networks.Table {
 	return t
 }
 
-// end takes what has ended out of the table.
+// end removes expired entries from the table.
 func (k *networkKeeper) end() {
 	if next := k.active.Load().Next; next.IsZero() || k.consul.Now().Before(next) {
 		return
@@ -191,7 +191,7 @@ func (k *networkKeeper) end() {
 	k.activate()
 }
 
-// note keeps the outcome of one of the two kinds of questions.
+// note records the outcome of one of the two kinds of queries.
 func (k *networkKeeper) note(which *error, err error) {
 	k.mu.Lock()
 	*which = err
@@ -217,7 +217,7 @@ func (k *networkKeeper) block(r *decide.Request) {
 	}
 }
 
-// meta adds what the node registers.
+// meta adds the registered fields.
 func (k *networkKeeper) meta(meta map[string]string) {
 	meta[consul.MetaClientsSchema] = strconv.Itoa(networks.Schema)
 	if v := k.active.Load().Version; v != "" {
@@ -225,7 +225,7 @@ func (k *networkKeeper) meta(meta map[string]string) {
 	}
 }
 
-// showClients says which networks are active.
+// showClients shows which networks are active.
 func (e *Edge) showClients(w http.ResponseWriter, _ *http.Request) {
 	v := adminapi.Clients{Node: e.config.Node.ID, Source: adminapi.NoVersion}
 	if k := e.listed; k != nil {

@@ -22,7 +22,7 @@ type peerMetrics struct {
 func newPeerMetrics(registry *prometheus.Registry, d *peer.Directory) *peerMetrics {
 	m := &peerMetrics{
 		messages: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "weir_peer_messages_total", Help: "Messages to and from nodes of a region, by who sent them and how that ended.",
+			Name: "weir_peer_messages_total", Help: "Messages to and from nodes of a region, by direction and result.",
 		}, []string{"peer", "direction", "result"}),
 		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "weir_peer_bytes_total", Help: "Bytes of messages and replies to and from nodes of a region, compressed.",
@@ -60,7 +60,7 @@ func (m *peerMetrics) observe(x peer.Exchange) {
 	}
 }
 
-// begin starts a region's series from 0, so that the first message is an increase.
+// begin starts a region's series at 0, so that the first message is an increase.
 func (m *peerMetrics) begin(name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 )
 
 // peers are the other nodes, as this one calls and answers them; nil without listen.peer.
-// Whoever answers a topic registers it with server before the node runs.
+// The handler of a topic must be registered with server before the node runs.
 type peers struct {
 	directory  *peer.Directory
 	links      *peer.Links
@@ -62,7 +62,7 @@ func (p *peers) listen(c *config.Config) (err error) {
 	if err != nil {
 		return fmt.Errorf("listen.peer: %w", err)
 	}
-	if c.Listen.Peer.Advertise == "" { // a name stays a name
+	if c.Listen.Peer.Advertise == "" { // keep a name as a name
 		if name, _, err := net.SplitHostPort(c.Listen.Peer.Address); err == nil {
 			host = name
 		}
@@ -88,26 +88,26 @@ func (p *peers) close() {
 	}
 	p.links.Close()
 	if p.listener != nil {
-		_ = p.listener.Close() // a server that is drained before its Serve has begun does not know of it
+		_ = p.listener.Close() // draining before Serve has begun does not close the listener
 	}
 }
 
-// meta adds where others reach this node.
+// meta adds the address at which others reach this node.
 func (p *peers) meta(meta map[string]string) {
 	if p != nil {
 		meta[consul.MetaPeer] = p.advertised
 	}
 }
 
-// followPeers keeps the directory by Consul until ctx ends. takeNodes takes the nodes of this
-// region.
+// followPeers updates the directory from Consul until ctx ends. takeNodes sets the nodes of
+// this region.
 func (e *Edge) followPeers(wg *sync.WaitGroup, ctx context.Context) {
 	p := e.peers
 	topology := region.FollowConfig{Regions: []region.FollowedRegion{{Name: e.config.Node.Region, Consul: e.consul}}, RequireSigned: e.config.Documents.RequireSigned}
 	if e.config.Verify() != nil {
 		topology.Verify = e.config.Documents.Keys
 	}
-	fault := follow.NewCondition(e.log, "the topology cannot be read, so the regions known last stay", "the topology can be read again", nil)
+	fault := follow.NewCondition(e.log, "the topology cannot be read; keeping the last known regions", "the topology can be read again", nil)
 	f := &peer.Follower{
 		Directory: p.directory, Consul: e.consul, Datacenters: map[string]string{},
 		Topology: func(ctx context.Context, each func([]string)) {
@@ -130,7 +130,7 @@ func (p *peers) state(e *Edge, name string) *follow.Condition {
 	defer p.mu.Unlock()
 	if p.states[name] == nil {
 		log := e.log.With("peer_region", name)
-		p.states[name] = follow.NewCondition(log, "the nodes of another region cannot be listed, so those known last stay; join the Consuls of both over the WAN, or list them in peer.regions",
+		p.states[name] = follow.NewCondition(log, "the nodes of another region cannot be listed; keeping the last known ones; join the Consuls of both over the WAN, or list them in peer.regions",
 			"the nodes of another region can be listed again", nil)
 	}
 	return p.states[name]
@@ -143,7 +143,7 @@ func (p *peers) takeNodes(all []consul.Node, self string, prefix string) {
 	}
 }
 
-// drainPeers lets messages under way finish.
+// drainPeers lets messages in progress finish.
 func (e *Edge) drainPeers(within time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()

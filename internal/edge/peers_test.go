@@ -93,7 +93,7 @@ func TestCertificatesThatOthersWouldRefuse(t *testing.T) {
 		want  string
 	}{
 		"no name":          {authority.Issue(time.Hour), "the certificate names no node"},
-		"another region":   {authority.Issue(time.Hour, "spiffe://weir/us-east/eu-1"), "the certificate is that of us-east/eu-1, and this node is eu-west/eu-1"},
+		"another region":   {authority.Issue(time.Hour, "spiffe://weir/us-east/eu-1"), "the certificate is that of us-east/eu-1, but this node is eu-west/eu-1"},
 		"another node":     {authority.Issue(time.Hour, "eu-2.eu-west.peer.weir"), "the certificate is that of eu-west/eu-2"},
 		"two regions":      {authority.Issue(time.Hour, "spiffe://weir/eu-west", "spiffe://weir/us-east"), "names both"},
 		"expired":          {authority.Issue(-time.Hour, "spiffe://weir/eu-west/eu-1"), "expired"},

@@ -56,7 +56,7 @@ func TestNodesFindEachOther(t *testing.T) {
 
 	servers[1].Kill()
 	eventually(t, "the other region's Consul is gone", func() bool {
-		return len(eu.logs.lines(t, "the nodes of another region cannot be listed, so those known last stay; join the Consuls of both over the WAN, or list them in peer.regions")) == 1
+		return len(eu.logs.lines(t, "the nodes of another region cannot be listed; keeping the last known ones; join the Consuls of both over the WAN, or list them in peer.regions")) == 1
 	})
 	_, err = eu.peers.links.Call(t.Context(), to, "echo", []byte("hello"))
 	require.NoError(t, err)

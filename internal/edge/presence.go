@@ -8,16 +8,16 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
-// Each node holds a concurrency slot of the store, which shows how many nodes use it. A
-// node of an earlier release holds none and is not seen.
+// Each node holds a concurrency slot of the store, which shows how many nodes use it. Nodes
+// of earlier releases hold none and are not seen.
 const (
 	presenceEvery  = 10 * time.Second
-	presenceWindow = time.Minute // a node that died is seen for as long
+	presenceWindow = time.Minute // a dead node still counts for this long
 	presenceKey    = "weir:{~nodes}"
 )
 
 // showPresence holds this node's slot until ctx ends, and warns if more nodes use the store
-// than limits are divided by while it is unreachable.
+// than the number by which limits are divided while it is unreachable.
 func (e *Edge) showPresence(ctx context.Context) {
 	limit := &limiter.Limit{
 		Rule: "~nodes", Algorithm: limiter.Concurrency, Limit: limiter.MaxLogLimit, Window: presenceWindow,
@@ -31,7 +31,7 @@ func (e *Edge) showPresence(ctx context.Context) {
 		if err := e.shared.Take(ctx, checks, &d); err == nil {
 			seen, nodes := limit.Limit-d.Results[0].Remaining, e.nodes.Load()
 			if seen > nodes && seen > warned {
-				e.log.Warn("more nodes use the store than store.nodes says, so that together they pass more than a limit while it is unreachable; set it to their number",
+				e.log.Warn("more nodes use the store than store.nodes says, so together they pass more than a limit while it is unreachable; set it to their number",
 					"seen", seen, "store_nodes", nodes)
 				warned = seen
 			}
@@ -39,7 +39,7 @@ func (e *Edge) showPresence(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			if len(d.Results) > 0 {
-				_ = e.shared.Return(context.WithoutCancel(ctx), checks, &d) // or it expires
+				_ = e.shared.Return(context.WithoutCancel(ctx), checks, &d) // otherwise it expires
 			}
 			return
 		case <-tick.C:

@@ -44,7 +44,7 @@ func (c *balancedConn) Read(b []byte) (int, error) {
 			fault = errHeaderLate
 		case err == io.EOF && len(c.header.kept) > 0:
 			fault = errHeaderCut
-		case err != nil: // an end without a byte is a balancer's check of the port
+		case err != nil: // a connection that ends without a byte is a balancer's check of the port
 			return 0, err
 		default:
 			continue
@@ -81,7 +81,7 @@ var (
 const (
 	longestHeaderLine = 107
 	fixedHeader       = 16
-	longestAddresses  = 216 // of Unix sockets
+	longestAddresses  = 216 // for Unix sockets
 )
 
 var headerLine = []byte("PROXY ")
@@ -100,8 +100,8 @@ func newProxyHeader() *proxyHeader {
 	return h
 }
 
-// take takes the header's bytes from the beginning of b. It returns their number, and whether
-// the header is complete.
+// take consumes the header's bytes from the beginning of b. It returns how many it
+// consumed, and whether the header is complete.
 func (h *proxyHeader) take(b []byte) (n int, whole bool, err error) {
 	for n < len(b) && !whole && err == nil {
 		if h.skip > 0 {
@@ -146,8 +146,9 @@ func (h *proxyHeader) source() (net.Addr, error) {
 	if h.kept[0] != headerLine[0] {
 		command, family := proxyproto.ProtocolVersionAndCommand(h.kept[12]), proxyproto.AddressFamilyAndProtocol(h.kept[13])
 		if command == proxyproto.LOCAL || command == proxyproto.PROXY && family == proxyproto.UNSPEC {
-			// The rest of LOCAL must be ignored, its family too. HAProxy sends PROXY without a
-			// family for a client that it cannot name. The library refuses some of these.
+			// The rest of LOCAL must be ignored, including its family. HAProxy sends PROXY
+			// without a family for a client that it cannot name. The library rejects some
+			// of these.
 			return nil, nil
 		}
 		binary.BigEndian.PutUint16(h.kept[fixedHeader-2:], uint16(len(h.kept)-fixedHeader)) // without the skipped TLVs

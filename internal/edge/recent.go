@@ -15,7 +15,7 @@ import (
 	"github.com/weir-edge/weir/internal/networks"
 )
 
-// openRecent makes the ring of recent requests, if the configuration wants one.
+// openRecent makes the ring of recent requests, if the configuration asks for one.
 func (e *Edge) openRecent() (err error) {
 	if e.config.Recent.Keep == 0 {
 		return nil
@@ -65,8 +65,8 @@ func (e *Edge) showRecent(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// recentFilter reads client, refused, rules and most. An unknown name is an error: a
-// misspelled one would show other requests.
+// recentFilter reads client, refused, rules and most. An unknown parameter is an error,
+// because a typo would show different requests.
 func recentFilter(q url.Values) (f recent.Filter, err error) {
 	f.Most = 1000
 	for name, values := range q {
@@ -76,7 +76,7 @@ func recentFilter(q url.Values) (f recent.Filter, err error) {
 			if f.Client, err = networks.Parse(last); err != nil {
 				return f, fmt.Errorf("client: %w", err)
 			}
-			if a := f.Client.Addr(); a.Is6() && f.Client.Bits() > 64 { // as rules count it
+			if a := f.Client.Addr(); a.Is6() && f.Client.Bits() > 64 { // the network that rules count
 				f.Client = netip.PrefixFrom(a, 64).Masked()
 			}
 		case "refused":

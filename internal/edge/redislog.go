@@ -9,9 +9,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// LogRedis sends what the Redis client would print to stderr, many lines a second
-// while a server is unreachable, to this program's log: one line a second at most. The
-// client has one logger for the whole process, so the program sets it.
+// LogRedis redirects what the Redis client would print to stderr, many lines a second while
+// a server is unreachable, to this program's log: one line a second at most. The client has
+// one logger for the whole process, so the program sets it.
 func LogRedis(log *slog.Logger) { redis.SetLogger(&redisLog{log: log}) }
 
 type redisLog struct {

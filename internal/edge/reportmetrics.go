@@ -6,15 +6,15 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/report"
 )
 
-// reportMetrics exports what this node reports of each rule, and by how much all nodes
+// reportMetrics exports what this node reports for each rule, and by how much all nodes
 // exceed it.
 type reportMetrics struct{ reports *report.Store }
 
 var (
-	reportedKeys  = prometheus.NewDesc("weir_reported_keys", "Keys of which this node knows the counts, by rule.", []string{"rule"}, nil)
-	reportedUnits = prometheus.NewDesc("weir_reported_units_total", "Units that this node admitted and reported, by rule and by what became of the report.", []string{"rule", "fate"}, nil)
-	overshoot     = prometheus.NewDesc("weir_overshoot_ratio", "The largest part by which all nodes exceeded a limit in the last 30 to 60 s, by rule.", []string{"rule"}, nil)
-	overshootMost = prometheus.NewDesc("weir_overshoot_bound_ratio", "The part by which they may, at the rate at which they were asked.", []string{"rule"}, nil)
+	reportedKeys  = prometheus.NewDesc("weir_reported_keys", "Keys whose counts this node knows, by rule.", []string{"rule"}, nil)
+	reportedUnits = prometheus.NewDesc("weir_reported_units_total", "Units that this node admitted and reported, by rule and result of the report.", []string{"rule", "fate"}, nil)
+	overshoot     = prometheus.NewDesc("weir_overshoot_ratio", "The largest fraction by which all nodes together exceeded a limit in the last 30 to 60 s, by rule.", []string{"rule"}, nil)
+	overshootMost = prometheus.NewDesc("weir_overshoot_bound_ratio", "The fraction by which they may exceed it, at the rate of requests seen.", []string{"rule"}, nil)
 )
 
 // Describe implements prometheus.Collector.

@@ -24,10 +24,10 @@ type request struct {
 	verdict  decide.Verdict
 	answered bool // by the origin
 
-	framed bool // where this request ends is certain, whatever becomes of its path
+	framed bool // the end of this request is certain, whatever its path
 
-	// holders counts who still uses this request: the handler, and the body
-	// of a response that streams on after it. The last one finishes it.
+	// holders counts who still uses this request: the handler, and the body of a response
+	// that is still streaming after it returns. The last one finishes it.
 	holders atomic.Int32
 	status  int
 	line    []byte // for the access log
@@ -39,14 +39,13 @@ var (
 	methodTrace = []byte("TRACE")
 	methodTrack = []byte("TRACK")
 
-	errVersion = errors.New("only HTTP/1.1 and HTTP/1.0 are spoken here")
-	errExpect  = errors.New("the only expectation met here is 100-continue")
+	errVersion = errors.New("only HTTP/1.1 and HTTP/1.0 are supported")
+	errExpect  = errors.New("the only supported expectation is 100-continue")
 	errLoop    = errors.New("the request has passed this node before: its upstream leads back here")
 	errTrace   = errors.New("TRACE is not supported: its answer would show cookies to scripts")
 )
 
-// checkForm refuses a request that the origin might read in another way than the
-// rules do.
+// checkForm rejects a request that the origin might read differently from the rules.
 func (r *request) checkForm() error {
 	var err error
 	if r.form, err = proxy.CheckFraming(&r.ctx.Request.Header); err != nil {

@@ -305,7 +305,7 @@ func TestRateLimitServiceBadInput(t *testing.T) {
 	f("descriptors[1].limit.unit: must make a window of at most 744h0m0s (got 4294967295 times DAY)", func(q *pb.RateLimitRequest) {
 		q.Descriptors[1].Limit = &ratelimit.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1, Unit: envoytype.RateLimitUnit_DAY, UnitMultiplier: wrapperspb.UInt32(1<<32 - 1)}
 	})
-	f("descriptors[2].limit: differs from that of another descriptor that counts by the same key; send one of them", func(q *pb.RateLimitRequest) {
+	f("descriptors[2].limit: differs from that of another descriptor that counts by the same key; send only one of them", func(q *pb.RateLimitRequest) {
 		q.Descriptors = append(q.Descriptors, descriptor("path=/a"))
 		q.Descriptors[1].Limit = &ratelimit.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 50, Unit: envoytype.RateLimitUnit_DAY}
 	})

@@ -14,22 +14,22 @@ import (
 	"github.com/weir-edge/weir/pkg/certs"
 )
 
-// ruleFile is what is known of the rule file.
+// ruleFile is the state of the rule file.
 type ruleFile struct {
-	builtin string // of -dev; else path is read
+	builtin string // for -dev; otherwise path is read
 	path    string
 
-	mu      sync.Mutex        // one load at a time
+	mu      sync.Mutex        // serializes loads
 	seen    [sha256.Size]byte // at the last look
 	last    [sha256.Size]byte // activated, or refused
 	refused *adminapi.Refusal
 }
 
-// load reads the rule file and activates it. A bad document changes nothing: the
-// rules before it keep running, and the fault is counted, logged and shown by
-// /v1/rules. An unchanged file is not looked at twice. Unless asked to, it waits for
-// two looks to find the same: the beginning of a document that is just being written
-// can be a good document, with fewer rules.
+// load reads the rule file and activates it. A bad document changes nothing: the previous
+// rules keep running, and the fault is counted, logged and shown by /v1/rules. An unchanged
+// file is not checked twice. Unless asked to load, it waits until two checks find the same
+// content: the beginning of a document that is still being written can be a valid document
+// with fewer rules.
 func (k *ruleKeeper) load(asked bool) error {
 	f := &k.file
 	f.mu.Lock()
@@ -71,7 +71,7 @@ func (k *ruleKeeper) load(asked bool) error {
 	return nil
 }
 
-// refuse notes a file that is not activated, and returns why.
+// refuse records a file that is not activated, and returns why.
 func (k *ruleKeeper) refuse(version string, err error) error {
 	f := &k.file
 	standing := f.refused
@@ -82,19 +82,19 @@ func (k *ruleKeeper) refuse(version string, err error) error {
 	return err
 }
 
-// watchEvery is how often files are looked at. Polling sees a file replaced by a
-// rename or behind a changed link, which notifications of an inode do not.
+// watchEvery is how often files are checked. Polling sees a file replaced by a rename or
+// behind a changed link; inode notifications do not.
 const watchEvery = time.Second
 
-// watchedFiles are looked at once a second.
+// watchedFiles are checked once a second.
 type watchedFiles struct {
 	config.Certificates
 	rulesFault, publicFault, adminFault, decideFault, spoeFault, rlsFault, peerFault string // last logged
 }
 
-// watchFiles reloads rules, certificates and the shedder's secret when their files change, or at once when
-// asked (SIGHUP), until ctx ends. It keeps the memory store swept and
-// watches the node's clock meanwhile.
+// watchFiles reloads rules, certificates and the shedder's secret when their files change,
+// or immediately on SIGHUP, until ctx ends. It also sweeps the memory store and watches the
+// node's clock.
 func (e *Edge) watchFiles(ctx context.Context, now <-chan os.Signal) {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
@@ -143,7 +143,7 @@ func (e *Edge) reloadCertificates(s *certs.Server, fault *string) {
 	}
 }
 
-// report logs a fault when it is new, not at every look.
+// report logs a new fault once, not at every check.
 func (e *Edge) report(what string, last *string, err error) {
 	if err == nil {
 		*last = ""

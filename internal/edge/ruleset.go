@@ -17,15 +17,15 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// ruleKeeper keeps the right rules active: those of Consul, or of a file.
+// ruleKeeper keeps the right rules active: the ones in Consul or in a file.
 type ruleKeeper struct {
 	log      *slog.Logger
 	metrics  *metrics
 	running  atomic.Pointer[ruleset] // nil until there are rules
 	state    atomic.Pointer[ruleState]
 	alone    bool                                  // other regions cannot be reached
-	changed  func()                                // the registration must be updated
-	keep     func(holds func(*limiter.Limit) bool) // of the memory of refusals; nil without one
+	changed  func()                                // tells the registrar to update the registration
+	keep     func(holds func(*limiter.Limit) bool) // for the memory of refusals; nil without one
 	file     ruleFile
 	follower *follow.Follower[rules.Set] // nil unless Consul is followed
 }
@@ -36,7 +36,7 @@ func newRuleKeeper(log *slog.Logger, changed func()) *ruleKeeper {
 	return k
 }
 
-// rules returns the active ones, for requests.
+// rules returns the active rules, for requests.
 func (k *ruleKeeper) rules() decide.Rules {
 	if running := k.running.Load(); running != nil {
 		return running
@@ -44,7 +44,7 @@ func (k *ruleKeeper) rules() decide.Rules {
 	return nil
 }
 
-// ruleset is the active rules with what is counted for them, swapped as one.
+// ruleset is the active rules with their counters, swapped as one.
 type ruleset struct {
 	keeper   *ruleKeeper
 	set      *rules.Set
@@ -53,7 +53,7 @@ type ruleset struct {
 	counters []ruleCounters // by rule index
 	samplers []sampler      // by rule index
 
-	tallies []*experiment.Tally // by rule index; nil of one without an experiment
+	tallies []*experiment.Tally // by rule index; nil for a rule without an experiment
 }
 
 // Set implements decide.Rules.
@@ -74,9 +74,9 @@ type ruleState struct {
 	running *ruleset // nil until there are rules
 	source  string   // "" until there are rules
 	canary  bool
-	pointer *consul.Pointer // that is followed; nil if unknown, and without Consul
+	pointer *consul.Pointer // the one followed; nil if unknown, and without Consul
 	refused *adminapi.Refusal
-	stale   bool // the running rules are not those published, or it is unknown which those are
+	stale   bool // the running rules differ from the published ones, or those are unknown
 }
 
 // version returns the running version, or adminapi.NoVersion.
@@ -121,7 +121,7 @@ func (k *ruleKeeper) enforce(set *rules.Set, source string, canary bool) {
 	k.metrics.running(next, before)
 	k.log.Info("rules active", "version", next.version, "rules", len(set.Rules()), "source", source, "canary", canary)
 	if list := globalRules(set); k.alone && len(list) > 0 {
-		k.log.Warn("rules with scope: global hold in this region only; set listen.peer on every node", "rules", list)
+		k.log.Warn("rules with scope: global apply to this region only; set listen.peer on every node", "rules", list)
 	}
 }
 
@@ -136,7 +136,7 @@ func (k *ruleKeeper) unlimited() error {
 	return nil
 }
 
-// publish shows operators what runs now and what is known about it.
+// publish makes the current state visible to operators.
 func (k *ruleKeeper) publish(s ruleState) {
 	s.running = k.running.Load()
 	k.metrics.rulesApart.Set(s.apart())

@@ -13,10 +13,10 @@ type sampler struct {
 
 const sampleEvery = time.Second
 
-// sample reports whether to log this event, and how many were not since the last.
+// sample reports whether to log this event, and how many were skipped since the last one.
 func (s *sampler) sample(now time.Time) (skipped int64, log bool) {
 	t, next := now.UnixNano(), s.next.Load()
-	// A later moment than that dates from before the clock was set back.
+	// A time further ahead dates from before the clock was set back.
 	if ahead := next - t; ahead > 0 && ahead <= int64(sampleEvery) || !s.next.CompareAndSwap(next, t+int64(sampleEvery)) {
 		s.skipped.Add(1)
 		return 0, false

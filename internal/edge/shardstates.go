@@ -16,8 +16,8 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/redisstore"
 )
 
-// shardStates tracks which masters do not answer, and why, for log, metric and /readyz
-// alike.
+// shardStates tracks which masters do not answer, and why, for the log, the metric and
+// /readyz.
 type shardStates struct {
 	log     *slog.Logger
 	metrics *metrics
@@ -34,7 +34,7 @@ type outage struct {
 	logged map[string]bool
 }
 
-// cause tells errors apart whose texts differ in a port or a time.
+// cause normalizes errors whose texts differ only in a port or a time.
 func cause(err error) string {
 	if code := redisstore.ReplyCode(err); code != "" {
 		return code
@@ -76,7 +76,7 @@ func (s *shardStates) set(addr string, err error) {
 			s.refuses(err)
 		} else if !o.logged[c] {
 			o.logged[c] = true
-			s.log.Warn("store does not answer, its rules follow on_store_failure", "addr", addr, "error", err)
+			s.log.Warn("store does not answer; rules apply on_store_failure", "addr", addr, "error", err)
 		}
 	}
 	s.metrics.storeUp.Set(oneIf(len(s.down) == 0))
@@ -99,8 +99,9 @@ func (s *shardStates) text() string {
 // logAgain is when an error code that a store keeps sending is logged again.
 const logAgain = time.Hour
 
-// failed counts a decision that the store could not make. What the store sent as its cause is
-// logged at once; that a master takes no writes shows everywhere within a second.
+// failed counts a decision that the store could not make. It immediately logs an error that
+// the store sent as the cause; that a master accepts no writes shows everywhere within a
+// second.
 func (s *shardStates) failed(err error) {
 	s.metrics.storeErrors.WithLabelValues(redisstore.ErrorKind(err)).Inc()
 	if !errors.Is(err, limiter.ErrReply) {
@@ -120,7 +121,7 @@ func (s *shardStates) refuses(err error) {
 	}
 }
 
-// evicts records what a master does when its memory is full, nil when it is no longer a
+// evicts records what a master does when its memory is full, or nil when it is no longer a
 // master, and logs changes.
 func (s *shardStates) evicts(addr string, now *redisstore.Eviction) {
 	s.mu.Lock()

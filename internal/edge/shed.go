@@ -18,7 +18,7 @@ type shedSettings struct {
 	counters map[shedLabels]prometheus.Counter
 }
 
-// shedLabels are those of weir_shed_total.
+// shedLabels are the labels of weir_shed_total.
 type shedLabels struct{ class, reason, upstream string }
 
 // shed counts and logs a request that was shed.

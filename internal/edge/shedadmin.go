@@ -11,7 +11,7 @@ import (
 	"github.com/weir-edge/weir/internal/shedding"
 )
 
-// How long settings for this node alone may stay active.
+// How long settings for this node only may stay active.
 const (
 	overrideLasts    = 15 * time.Minute
 	overrideShortest = time.Second
@@ -53,7 +53,7 @@ func (e *Edge) showShedder(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, v)
 }
 
-// overrideShedder activates settings on this node alone, temporarily.
+// overrideShedder temporarily activates settings on this node only.
 func (e *Edge) overrideShedder(w http.ResponseWriter, r *http.Request) {
 	lasts, err := overrideFor(r)
 	if err != nil {

@@ -20,32 +20,33 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// shedKeeper keeps the right settings of the shedder active. From the innermost:
+// shedKeeper keeps the right settings of the shedder active. The levels, from the
+// innermost:
 //
 //	configured  the configuration's, or the defaults
 //	base        what Consul, or the copy on disk, says until further notice
 //	temporary   what Consul says until a certain time
-//	admin       what an operator set on this node alone, until a certain time
+//	admin       what an operator set on this node only, until a certain time
 //
-// The outermost that is there and has not expired wins.
+// The outermost level that is set and has not expired wins.
 type shedKeeper struct {
 	config    *config.Config
 	log       *slog.Logger
 	metrics   *metrics
 	upstreams *upstreams
-	changed   func() // the registration must be updated
+	changed   func() // tells the registrar to update the registration
 	follower  *follow.Follower[shedding.Document]
 	active    atomic.Pointer[shedSettings]
 	meta      atomic.Pointer[map[string]string]
-	wake      chan struct{} // holds one signal: the next expiry changed
+	wake      chan struct{} // holds one signal: the next expiry has changed
 
-	mu        sync.Mutex // the admin side uses it, too
+	mu        sync.Mutex // the admin side uses it too
 	admin     *shedding.Document
 	adminEnds time.Time // monotonic
 }
 
-// open activates the first settings. It connects to nothing yet; client is nil unless
-// Consul is followed.
+// open activates the first settings. It does not connect yet; client is nil unless Consul
+// is followed.
 func (k *shedKeeper) open(client *consul.Client) error {
 	k.wake = make(chan struct{}, 1)
 	k.follower = follow.New(follow.Config[shedding.Document]{
@@ -62,21 +63,21 @@ func (k *shedKeeper) open(client *consul.Client) error {
 // shedding returns the active settings, for requests.
 func (k *shedKeeper) shedding() *decide.Shedding { return &k.active.Load().Shedding }
 
-// run follows Consul, if that is where settings come from, and expires temporary
-// settings, until ctx ends.
+// run follows Consul, if settings come from there, and expires temporary settings, until
+// ctx ends.
 func (k *shedKeeper) run(ctx context.Context) {
 	k.follower.Run(ctx, k.wake, func(now time.Time) time.Duration {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		again, err := k.settle(now)
 		if err != nil {
-			k.log.Error("shedder settings that were good cannot be activated", "error", err)
+			k.log.Error("valid shedder settings cannot be activated", "error", err)
 		}
 		return again
 	})
 }
 
-// settle activates the settings that should hold, publishes the resulting state, and
+// settle activates the settings that should be active, publishes the resulting state, and
 // returns when the admin's expire.
 func (k *shedKeeper) settle(now time.Time) (again time.Duration, err error) {
 	if k.admin != nil && !now.Before(k.adminEnds) {
@@ -95,7 +96,7 @@ func (k *shedKeeper) settle(now time.Time) (again time.Duration, err error) {
 		if s, err = k.enforce(document, source); err != nil {
 			return again, err
 		}
-	case s.source != source: // the same document: nothing restarts
+	case s.source != source: // the same document: keep its state
 		same := *s
 		same.source = source
 		s = &same
@@ -129,8 +130,8 @@ func (k *shedKeeper) configured() (d *shedding.Document, source string) {
 	return d, adminapi.SourceConfig
 }
 
-// then returns the version that follows the active one when it expires, and when that
-// is; zero if it does not expire.
+// then returns the version that follows the active one when it expires, and when that is;
+// zero if it does not expire.
 func (k *shedKeeper) then(now time.Time, c *follow.Choice[shedding.Document]) (version string, ends time.Time) {
 	next := c.Next
 	switch {
@@ -148,7 +149,7 @@ func (k *shedKeeper) then(now time.Time, c *follow.Choice[shedding.Document]) (v
 	return d.Version, ends
 }
 
-// override activates a document on this node alone, temporarily; nil ends that.
+// override temporarily activates a document on this node only; nil ends that.
 func (k *shedKeeper) override(d *shedding.Document, lasts time.Duration) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -176,7 +177,7 @@ func (k *shedKeeper) enforce(d *shedding.Document, source string) (*shedSettings
 	if next.User, err = rules.ParseKey(d.User); err != nil {
 		return nil, err
 	}
-	for _, g := range k.upstreams.groups { // all of them before any is changed
+	for _, g := range k.upstreams.groups { // validate all of them before changing any
 		s, err := d.Settings(g.name)
 		if err != nil {
 			return nil, err

@@ -10,9 +10,9 @@ import (
 	"github.com/weir-edge/weir/pkg/shedder"
 )
 
-// toldLoad is what the registration says about the node's load.
+// toldLoad is the load in the node's registration.
 type toldLoad struct {
-	load   *consul.Load // nil: nothing, because the shedder is off
+	load   *consul.Load // nil if the shedder is off
 	tenths int64        // the shed level, which routers of the previous release read
 	at     time.Time
 }
@@ -20,7 +20,7 @@ type toldLoad struct {
 // leastAfter is the least time between two registrations of a changed shed level.
 const leastAfter = 10 * time.Second
 
-// followLoad keeps the registration's load up to date until ctx ends.
+// followLoad keeps the registered load up to date until ctx ends.
 func (e *Edge) followLoad(ctx context.Context) {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
@@ -45,7 +45,7 @@ func (e *Edge) followLoad(ctx context.Context) {
 	}
 }
 
-// worthTelling reports whether t should be registered after before.
+// worthTelling reports whether t is worth a registration after before.
 func (t *toldLoad) worthTelling(before *toldLoad) bool {
 	after := t.at.Sub(before.at)
 	if t.load != nil && before.load != nil && t.load.Due(*before.load, after) {
@@ -67,9 +67,9 @@ func (t *toldLoad) put(meta map[string]string) {
 	}
 }
 
-// loadOf joins the load of all groups. Sending a client elsewhere relieves every group, so how
-// full the node is is the mean over its groups, weighted by their demand: one that few ask for
-// moves few clients. What rules refuse is not demand.
+// loadOf combines the load of all groups. Sending a client elsewhere relieves every group,
+// so the node's fullness is the mean over its groups, weighted by demand: a group with
+// little demand moves few clients. What rules refuse is not demand.
 func loadOf(groups []shedder.Status) *consul.Load {
 	var demand, full, measured, capacity float64
 	for _, s := range groups {
@@ -88,7 +88,7 @@ func loadOf(groups []shedder.Status) *consul.Load {
 	if full > 0 {
 		capacity = demand * demand / full
 	}
-	// What counts is how the groups know it that fill the node most.
+	// The groups that fill the node most determine whether its capacity counts as measured.
 	if measured > full/2 {
 		l.Capacity = capacity
 	} else {

@@ -7,25 +7,25 @@ import (
 	"github.com/weir-edge/weir/pkg/shedder"
 )
 
-// shedCollector reads the shedders when metrics are collected, so that series of
-// signals, classes, candidates and groups that are gone are gone.
+// shedCollector reads the shedders when metrics are collected, so that series of removed
+// signals, classes, candidates and groups disappear.
 type shedCollector struct{ upstreams *upstreams }
 
 var (
-	utilizationDesc = shedDesc("utilization", "How busy a signal says the upstream is, 0 to 1; its own value between the knees of the settings.", "signal", "upstream")
-	signalUpDesc    = shedDesc("shed_signal_up", "1 while a signal that the settings name is measured, 0 while it is missing or stale and so left out.", "signal", "upstream")
-	signalDesc      = shedDesc("shed_signal_value", "What a signal measures, in its own unit; times are in seconds. Absent while it is missing or stale.", "signal", "upstream")
-	kneeDesc        = shedDesc("shed_signal_knee", "Where the settings say that utilization by a signal begins (low) and is 1 (high), in the signal's unit.", "signal", "upstream", "knee")
-	thresholdDesc   = shedDesc("shed_threshold", "The utilization at which the settings let shedding begin (start), and at which it is then held (target).", "upstream", "threshold")
-	levelDesc       = shedDesc("shed_level", "How far shedding has gone: 0 is none, each whole step is one class more.", "upstream")
+	utilizationDesc = shedDesc("utilization", "Utilization by a signal, 0 to 1: its value between the knees of the settings.", "signal", "upstream")
+	signalUpDesc    = shedDesc("shed_signal_up", "1 while a signal that the settings name is measured, 0 while it is missing or stale and therefore ignored.", "signal", "upstream")
+	signalDesc      = shedDesc("shed_signal_value", "The value of a signal, in its own unit; times are in seconds. Absent while it is missing or stale.", "signal", "upstream")
+	kneeDesc        = shedDesc("shed_signal_knee", "The values at which utilization by a signal is 0 (low) and 1 (high) according to the settings, in the signal's unit.", "signal", "upstream", "knee")
+	thresholdDesc   = shedDesc("shed_threshold", "The utilization at which shedding begins (start), and at which it is then held (target).", "upstream", "threshold")
+	levelDesc       = shedDesc("shed_level", "How far shedding has gone: 0 is none, and each whole step sheds one more class.", "upstream")
 	probabilityDesc = shedDesc("shed_probability", "Share of a class that the level sheds, 0 to 1.", "class", "upstream")
 	inflightDesc    = shedDesc("inflight", "Requests between admission and the end of the exchange with the upstream.", "class", "upstream")
 	inflightMaxDesc = shedDesc("inflight_max", "How many requests of all classes may be in flight before one of this class is refused.", "class", "upstream")
-	autoKneeDesc    = shedDesc("shed_auto_knee", "The high knee of inflight that the node estimates, without bounds, whether or not the settings use it; 0 until requests queued at the origin.", "upstream")
-	fullRateDesc    = shedDesc("shed_full_rate", "Requests per second that the origin answers this node while requests queue there; until they did, the most that it has answered.", "upstream")
+	autoKneeDesc    = shedDesc("shed_auto_knee", "The high knee of inflight that the node estimates, without bounds, whether or not the settings use it; 0 until requests have queued at the origin.", "upstream")
+	fullRateDesc    = shedDesc("shed_full_rate", "Requests per second that the origin answers for this node while requests queue there; before any queue, the most that it has answered.", "upstream")
 	baseDesc        = shedDesc("shed_base_seconds", "How long the origin takes for a request without a queue, as the node estimates; 0 until measured.", "upstream")
-	probesDesc      = shedDesc("shed_probes_total", "Probes that drained what was in flight to measure that, by result: measured, or undecided because too much stayed in flight or too little was answered.", "upstream", "result")
-	shadowKneeDesc  = shedDesc("shadow_knee", "The high knee of inflight by a candidate's settings.", "candidate", "upstream")
+	probesDesc      = shedDesc("shed_probes_total", "Probes that drained requests in flight to measure the origin, by result: measured, or undecided because too much stayed in flight or too little was answered.", "upstream", "result")
+	shadowKneeDesc  = shedDesc("shadow_knee", "The high knee of inflight under a candidate's settings.", "candidate", "upstream")
 	shadowDesc      = shedDesc("shadow_shed_total", "Requests that a candidate would have shed. "+shedding.ShadowBias, "candidate", "class", "upstream")
 )
 
@@ -84,7 +84,7 @@ func (c shedCollector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// estimate sends what the node has learned about a group's origin.
+// estimate exports what the node has learned about a group's origin.
 func (c shedCollector) estimate(ch chan<- prometheus.Metric, group string, s *shedder.Status) {
 	e := &s.Estimate
 	ch <- prometheus.MustNewConstMetric(autoKneeDesc, prometheus.GaugeValue, e.High(s.Settings.Target), group)
@@ -94,7 +94,7 @@ func (c shedCollector) estimate(ch chan<- prometheus.Metric, group string, s *sh
 	ch <- prometheus.MustNewConstMetric(probesDesc, prometheus.CounterValue, float64(e.Undecided), group, "undecided")
 }
 
-// expectShed makes the counters of what these settings may shed, so that counting
+// expectShed creates the counters of what these settings may shed, so that counting
 // allocates nothing.
 func (m *metrics) expectShed(s *shedSettings, settings *shedder.Settings, group string) {
 	for _, class := range settings.Classes {
@@ -117,14 +117,14 @@ func (m *metrics) countShed(s *shedSettings, reason shedder.Reason) {
 		labels.reason = reason.Kind
 	}
 	counter := s.counters[labels]
-	if counter == nil { // decided by the settings before these
+	if counter == nil { // decided under the previous settings
 		counter = m.shed.WithLabelValues(labels.class, labels.reason, labels.upstream)
 	}
 	counter.Inc()
 }
 
-// shedding notes that these settings are active, and drops counters that only the previous
-// ones had.
+// shedding records that these settings are active, and drops counters that only the
+// previous ones had.
 func (m *metrics) shedding(now, before *shedSettings) {
 	m.shedderInfo.Reset()
 	m.shedderInfo.WithLabelValues(now.Document.Version, now.source).Set(1)

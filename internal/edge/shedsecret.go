@@ -10,7 +10,7 @@ import (
 // shedSecret holds the active secret of the shedder.
 type shedSecret struct {
 	active atomic.Pointer[decide.Secret]
-	key    []byte // of the file, as last read
+	key    []byte // the file's content, as last read
 	fault  string // last logged
 }
 
@@ -31,7 +31,7 @@ func (e *Edge) openSecret() error {
 	return nil
 }
 
-// ownSecret is the fingerprint of a secret that a node invented.
+// ownSecret is the fingerprint of a generated secret.
 const ownSecret = "own"
 
 func (e *Edge) activateSecret(secret *decide.Secret, fingerprint string) {
@@ -43,8 +43,8 @@ func (e *Edge) activateSecret(secret *decide.Secret, fingerprint string) {
 	}
 }
 
-// reloadSecret activates a secret that was replaced on disk. After a fault the active one
-// stays: without any, all users would change places.
+// reloadSecret activates a secret that was replaced on disk. After an error the active one
+// stays, because without any, all users would change places.
 func (e *Edge) reloadSecret() {
 	if e.config.Shedder.SecretFile == "" {
 		return

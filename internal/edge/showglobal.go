@@ -11,7 +11,7 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
 
-// showGlobal says what this node knows of other regions under rules that regions share.
+// showGlobal shows what this node knows of other regions under rules that regions share.
 func (e *Edge) showGlobal(w http.ResponseWriter, _ *http.Request) {
 	running, ok := e.runningRules(w)
 	if !ok {

@@ -10,14 +10,14 @@ import (
 	"github.com/weir-edge/weir/internal/edge/spoe"
 )
 
-// spoeServer is the listener where HAProxys ask by SPOE; the zero value has none.
+// spoeServer is the listener for HAProxy's SPOE; the zero value has none.
 type spoeServer struct {
 	listener net.Listener
 	server   *spoe.Server
 }
 
-// haproxyFrame is the longest frame that an HAProxy with its default buffers sends. Fewer
-// bytes would let clients send headers that HAProxy cannot describe.
+// haproxyFrame is the longest frame that an HAProxy with its default buffers sends. A
+// smaller bound would let clients send headers that HAProxy cannot describe.
 const haproxyFrame = 16 << 10
 
 // openSPOE listens, if the configuration says so.
@@ -55,7 +55,7 @@ func (s spoeServer) serve(e *Edge) error {
 	return s.server.Serve(secure(s.listener, e.files.SPOE))
 }
 
-// drain lets HAProxys ask elsewhere. It reports whether the last questions were answered.
+// drain makes HAProxys ask elsewhere. It reports whether the last questions were answered.
 func (s spoeServer) drain(ctx context.Context) bool {
 	if s.server == nil {
 		return true

@@ -12,7 +12,7 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/report"
 )
 
-// storage is the stores behind decisions.
+// storage holds the stores behind decisions.
 type storage struct {
 	local    *memory.Store
 	shared   *redisstore.Store // nil without Redis
@@ -20,16 +20,16 @@ type storage struct {
 	leases   *lease.Store      // nil without Redis
 	reports  *report.Store     // nil without Redis
 	shards   *shardStates      // nil without Redis
-	nodes    atomic.Int64      // that share the store
+	nodes    atomic.Int64      // how many share the store
 }
 
 // openStore composes the layers that decide. From the request inwards:
 //
-//	Denied    refusals that are known to hold: no I/O
+//	Denied    refusals known to still apply: no I/O
 //	report    what this node knows of reported limits: no I/O
 //	lease     what this node was granted in advance: no I/O
 //	Spread    all or nothing across slots (cluster only)
-//	Fallback  what each rule wants while the store is unreachable
+//	Fallback  each rule's policy while the store is unreachable
 //	Store     the master that owns the key; per master:
 //	  Breaker   stop paying for a master that does not answer
 //	  Combine   one round trip for all waiting decisions, within the time budget
@@ -75,11 +75,12 @@ func (e *Edge) openStore() error {
 	return nil
 }
 
-// startPatience bounds how long a node that starts waits for its store.
+// startPatience bounds how long a starting node waits for its store.
 const startPatience = time.Second
 
-// awaitStore lets the node's first requests count with the others': until the store has answered
-// they would fall back. Connections wait in the listener's queue meanwhile.
+// awaitStore waits so that the node's first requests count with the others': until the
+// store has answered they would fall back. Connections wait in the listener's queue
+// meanwhile.
 func (e *Edge) awaitStore(ctx context.Context) {
 	if e.shared == nil {
 		return

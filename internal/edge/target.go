@@ -10,7 +10,7 @@ import (
 )
 
 // readTarget finds the readings of the path. From here on, the target is a path or *, and
-// the host is the one that counts.
+// the host is the effective one.
 func (r *request) readTarget() error {
 	h := &r.ctx.Request.Header
 	if err := decide.CheckTarget(h.RequestURI()); err != nil {
@@ -18,7 +18,7 @@ func (r *request) readTarget() error {
 	}
 	r.Method, r.Host = h.Method(), h.Host()
 	if h.IsConnect() {
-		return r.Paths.Read([]byte("/")) // forwarding refuses it
+		return r.Paths.Read([]byte("/")) // forwarding rejects it
 	}
 	if err := proxy.OriginForm(h); err != nil {
 		return err.Err

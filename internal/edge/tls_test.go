@@ -162,11 +162,11 @@ func TestCertificateCutShort(t *testing.T) {
 	require.NoError(t, shows(other))
 	require.EqualValues(t, 2, n.served(n.admin, ""))
 	fault := n.logs.lines(t, "reload certificate")[0]["error"].(string)
-	require.Contains(t, fault, served.CertFile+" is cut short or damaged")
-	require.Contains(t, fault, other.CAFile+" is cut short or damaged")
+	require.Contains(t, fault, served.CertFile+" is truncated or damaged")
+	require.Contains(t, fault, other.CAFile+" is truncated or damaged")
 
 	_, err := certs.Pool(other.CAFile)
-	require.ErrorContains(t, err, other.CAFile+" is cut short or damaged")
+	require.ErrorContains(t, err, other.CAFile+" is truncated or damaged")
 }
 
 // Without a signal, a changed pair is loaded within moments.
@@ -275,7 +275,9 @@ func TestWarnings(t *testing.T) {
 		l.Admin, l.AdminTokenFile, l.AdminTLS = "10.0.0.5:8081", "token", &config.MutualTLS{Pair: pairOf(good)}
 	})
 	f(func(l *config.Listen) { l.AdminTLS = &config.MutualTLS{Pair: pairOf(late)} }, "listen.admin_tls: "+late.CertFile+" expired at ")
-	f(func(l *config.Listen) { l.TLS = &config.TLS{Pair: pairOf(good), Certificates: []certs.Pair{pairOf(late)}} }, "listen.tls: "+late.CertFile+" expired at ")
+	f(func(l *config.Listen) {
+		l.TLS = &config.TLS{Pair: pairOf(good), Certificates: []certs.Pair{pairOf(late)}}
+	}, "listen.tls: "+late.CertFile+" expired at ")
 
 	c = config.Defaults()
 	c.Server.MaxConnections = 1
@@ -284,8 +286,8 @@ func TestWarnings(t *testing.T) {
 	c.Shedder.Document = shedding.Defaults()
 	c.Shedder.Document.Classes[0].Match[0].Paths = []string{"/x", `/a\b`}
 	require.Equal(t, []string{
-		`shedder.classes[0].match[0].paths[1]: "/a\\b" is "/a/b" to other origins, which leads elsewhere, so every request for it gets 400; add "/a/b"`,
-		`routes[0].match.paths[0]: "/a;b" is "/a" to other origins, which leads elsewhere, so every request for it gets 400; add "/a"`,
+		`shedder.classes[0].match[0].paths[1]: other origins read "/a\\b" as "/a/b", which leads elsewhere, so every request for it gets 400; add "/a/b"`,
+		`routes[0].match.paths[0]: other origins read "/a;b" as "/a", which leads elsewhere, so every request for it gets 400; add "/a"`,
 	}, c.Warnings())
 
 	n := start(t, setup{config: func(c *config.Config) { c.Listen.TLS = &config.TLS{Pair: pairOf(late)} }})

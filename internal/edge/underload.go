@@ -13,10 +13,10 @@ import (
 	"github.com/weir-edge/weir/pkg/shedder"
 )
 
-// loadKeeper says what limits that follow load follow: once a second one utilization for each
-// upstream group, that of the region, which the store finds from what its nodes measure. It is
-// their mean: what an origin lacks, all nodes see; what one node lacks must not lower the limits
-// of all. While the store does not answer, and without one, a node follows its own.
+// loadKeeper determines the utilization that limits follow: once a second, one value for
+// each upstream group in the region, which the store computes from what its nodes measure.
+// It is their mean: a slow origin affects all nodes, but trouble on one node must not lower
+// everyone's limits. Without a store, or while it does not answer, a node follows its own.
 type loadKeeper struct {
 	*decide.UnderLoad
 	log     *slog.Logger
@@ -28,9 +28,9 @@ type loadKeeper struct {
 
 	loads  []limiter.Load      // by group
 	own    []limiter.Following // without the store
-	sums   []float64           // of the utilization, since the last exchange
+	sums   []float64           // sums of the utilization since the last exchange
 	counts []float64
-	stages []loadStage // that were logged
+	stages []loadStage // already logged
 	alone  bool
 }
 
@@ -43,11 +43,10 @@ const (
 	atFloor
 )
 
-// String returns the word of the log.
+// String returns the word used in logs.
 func (s loadStage) String() string { return [...]string{"full", "lowered", "lowest"}[s] }
 
-// exchangeWithin is how soon after the store's second has begun nodes ask for its value: not all
-// of them in the same instant.
+// exchangeWithin spreads, within the store's second, when nodes ask for its value.
 const exchangeWithin = 50 * time.Millisecond
 
 func (e *Edge) openUnderLoad() {
@@ -100,7 +99,7 @@ func (k *loadKeeper) sample() {
 }
 
 // exchange finds what limits follow in this second, and returns when to do so again. While
-// no rule follows load, it asks for nothing.
+// no rule follows load, it sends nothing.
 func (k *loadKeeper) exchange(ctx context.Context) time.Duration {
 	for i := range k.loads {
 		if k.loads[i].Own = -1; k.counts[i] > 0 {
@@ -140,8 +139,8 @@ func (k *loadKeeper) exchange(ctx context.Context) time.Duration {
 	return time.Duration(second-now%second)*time.Microsecond + rand.N(exchangeWithin)
 }
 
-// show tells operators how many rules of a group are lowered, and logs when that begins, ends,
-// or reaches the floor.
+// show tells operators how many rules of a group are lowered, and logs when that begins,
+// ends, or reaches the floor.
 func (k *loadKeeper) show(i int, set *rules.Set) {
 	n, stage := 0, notLowered
 	for rule := range set.Variants() {

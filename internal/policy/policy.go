@@ -274,7 +274,7 @@ func (t *TLS) compile(p *Policy, faults *field.Errors) {
 // headers returns canonical names.
 func headers(path string, list []string, faults *field.Errors) (names []string) {
 	if len(list) > maxHeaders {
-		faults.Add(path, "has more than %d names (got %d); each is looked up for every request", maxHeaders, len(list))
+		faults.Add(path, "has more than %d names; each is looked up for every request (got %d)", maxHeaders, len(list))
 		return nil
 	}
 	seen := map[string]bool{}

@@ -6,15 +6,15 @@ import (
 	"math/bits"
 )
 
-// An account is what one node counted of a subject in its present windows. It has no score:
-// what a node concludes from the accounts of others is in none of its own.
+// An account is what one node counted of a subject in its current windows. It carries no
+// score, so what a node concludes from others' accounts never enters its own.
 
 // AccountSize is the length of an encoded account in bytes.
 const AccountSize = 8 + 4 + 4 + 2 + 6*2 + 4*6 + 2*6 + 4*2 + 2*accountWords*8
 
 const accountWords = (seenBits + missingBits) / 64
 
-// current returns a copy of a subject in which windows that have passed are empty.
+// current returns a copy of a subject in which expired windows are empty.
 func (s *subject) current(now tick) subject {
 	c := *s
 	if now.since(c.short) >= shortTicks {
@@ -59,8 +59,8 @@ func (s *subject) add(o *subject) {
 
 func plus(a, b uint16) uint16 { return uint16(min(uint32(a)+uint32(b), math.MaxUint16)) }
 
-// addCount adds what another node counted of a hash. One that is new here takes the place of
-// the least, if that was counted less often.
+// addCount adds what another node counted for a hash. A hash that is new here replaces the
+// least counted one if that has a lower count.
 func addCount(hashes []uint32, counts []uint16, hash uint32, n uint16) {
 	least := 0
 	for i := range counts {
@@ -93,7 +93,7 @@ func (r *routes) union(n *walk, o *routes, of *walk) {
 	}
 }
 
-// appendAccount writes what was counted of a subject, in AccountSize bytes.
+// appendAccount encodes what was counted of a subject, in AccountSize bytes.
 func (s *subject) appendAccount(b []byte) []byte {
 	le := binary.LittleEndian
 	b = le.AppendUint64(b, s.key)
@@ -122,7 +122,8 @@ func (s *subject) appendAccount(b []byte) []byte {
 	return b
 }
 
-// readAccount reads one of AccountSize bytes. It reports whether a node can have counted that.
+// readAccount decodes an account of AccountSize bytes. It reports whether a node could have
+// counted it.
 func (s *subject) readAccount(b []byte) bool {
 	next := func(size int) (part []byte) {
 		part, b = b[:size], b[size:]

@@ -1,15 +1,15 @@
-// Package behavior judges the subjects of a site, by default its clients, by what they do:
-// signals over short windows add up to a score, which decays and selects a tier. It only
-// judges; a limiter enforces.
+// Package behavior judges the subjects of a site, by default its clients, by their
+// requests: signals over short windows add up to a score, which decays and selects a tier.
+// It only judges; a limiter enforces.
 //
-// All state has a fixed size. Nothing here blocks on I/O, and observing a request
-// allocates nothing. What the limiter itself refuses is no signal: a client that stops
-// when it is told to is never worse off for having been refused.
+// All state has a fixed size. Nothing here blocks on I/O, and observing a request allocates
+// nothing. A refusal by the limiter is not a signal: a client that stops when told to is
+// never worse off for having been refused.
 package behavior
 
 import "time"
 
-// Signal is one kind of conduct.
+// Signal is one kind of behavior.
 type Signal uint8
 
 // The signals. A count covers Minute unless stated otherwise.
@@ -23,7 +23,7 @@ const (
 	numSignals
 )
 
-// Signals are all of them, in the order of their values.
+// Signals lists all of them, in the order of their values.
 var Signals = [...]Signal{Burst, Repetition, Scan, Denials, Failures, Presence}
 
 func (s Signal) String() string {
@@ -46,26 +46,26 @@ type Event struct {
 	Lacks bool   // a header that real clients always send is absent
 	// Status is the origin's answer; 0 if none came.
 	Status int
-	// Refused is set if the limiter refused the request, or the shedder. Such a request
-	// counts for nothing but Denials, and only after a RetryAfter was ignored.
+	// Refused is set if the limiter or the shedder refused the request. Such a request
+	// counts only toward Denials, and only if an earlier RetryAfter was ignored.
 	Refused    bool
 	RetryAfter time.Duration // what the refusal told the client; 0 if nothing
 }
 
-// Standing is how a subject stands at one moment.
+// Standing is a subject's state at one moment.
 type Standing struct {
 	Tier    int           // index in the policy's tiers
 	Score   float64       // 0 to 100
 	Refused time.Duration // for how long the tier refuses it from now on; 0 if it does not
-	// Rose is set if the observed request moved it to a severer tier; from Look, if what other
-	// nodes counted did, and Announce was not called since.
+	// Rose is set if the observed request moved the subject to a severer tier. From Look,
+	// it is set if counts of other nodes did and Announce has not been called since.
 	Rose bool
 }
 
 // Reason is what one signal contributes to a score.
 type Reason struct {
 	Signal    Signal
-	Points    float64 // what is left of them
-	Value     float64 // what was counted when the signal rose last
+	Points    float64 // what is left of the points
+	Value     float64 // the count when the signal last rose
 	Threshold float64 // what it was compared with
 }

@@ -10,11 +10,11 @@ import (
 // MaxScore caps scores.
 const MaxScore = 100
 
-// maxSeverity is how many times its weight a signal adds at most, when its value is as
-// many times its threshold.
+// maxSeverity is the most times its weight that a signal adds, reached when its value is
+// that many times its threshold.
 const maxSeverity = 2
 
-// Policy says which conduct adds to a score, and what a score means. It is immutable once
+// Policy says which behavior adds to a score and what a score means. It is immutable once
 // in use.
 type Policy struct {
 	HalfLife time.Duration // of the score, from 1 s to 1 h
@@ -22,19 +22,19 @@ type Policy struct {
 	Tiers    []Tier // from the mildest, which begins at 0
 }
 
-// Threshold says when a signal rises, and what it then adds.
+// Threshold says when a signal rises and how much it then adds.
 type Threshold struct {
 	// Weight is added to the score while the signal is at its threshold, and up to twice
 	// as much above. 0 turns the signal off.
 	Weight float64
 	// AtLeast is the smallest count that matters.
 	AtLeast int
-	// Share is a part of the requests, 0 to 1: of one fingerprint (Repetition), of missing
-	// routes among the distinct ones (Scan), of failures (Failures), of requests that lack
-	// a header (Presence). Otherwise unused.
+	// Share is a fraction of the requests, 0 to 1: with the same fingerprint (Repetition),
+	// for missing routes among the distinct ones (Scan), that failed (Failures), or that
+	// lack a header (Presence). Other signals ignore it.
 	Share float64
-	// Times the subject's own past is what Burst is compared with, if that is more than
-	// AtLeast. A subject without a past has one of AtLeast.
+	// Times is the multiple of the subject's own past that Burst compares with, if that is
+	// more than AtLeast. A subject without a past is compared with AtLeast.
 	Times float64
 }
 
@@ -44,12 +44,12 @@ type Tier struct {
 	// A subject enters the tier when its score reaches From, and leaves it when the score
 	// falls below Until.
 	From, Until float64
-	// Refuse is for how long the tier refuses a subject; 0 if it does not. It doubles with
-	// each repetition up to RefuseMax; after 10 times RefuseMax the count begins again.
+	// Refuse is how long the tier refuses a subject; 0 if it does not. It doubles with each
+	// repetition up to RefuseMax; after 10 times RefuseMax it starts over.
 	Refuse, RefuseMax time.Duration
 }
 
-// Default returns the policy that is shipped. docs/BEHAVIOR.md shows what it does.
+// Default returns the default policy. docs/BEHAVIOR.md shows what it does.
 func Default() *Policy {
 	return &Policy{
 		HalfLife: 2 * time.Minute,
@@ -70,9 +70,9 @@ func Default() *Policy {
 	}
 }
 
-// DefaultRoutes returns the policy that is shipped for routes as subjects: a route where
-// many credentials are wrong is being guessed at, from however many addresses. Only answers
-// of 401 and 403 are to be observed with their status.
+// DefaultRoutes returns the default policy for routes as subjects: a route with many failed
+// logins is under a guessing attack, however many addresses it comes from. Pass it the
+// status of 401 and 403 answers only.
 func DefaultRoutes() *Policy {
 	p := Default()
 	p.Signals = [numSignals]Threshold{Failures: {Weight: 50, AtLeast: 60, Share: 0.5}}
@@ -117,7 +117,7 @@ func (s Threshold) validate(signal Signal, path string, faults *field.Errors) {
 	}
 }
 
-// most is the largest count that the state of a subject can tell from more.
+// most returns the largest count that a subject's state can represent.
 func (s Signal) most() int {
 	switch s {
 	case Scan:
@@ -154,11 +154,11 @@ func (t *Tier) validate(i int, path string, p *Policy, faults *field.Errors) {
 	case i == 0 && t.Refuse != 0:
 		faults.Add(field.Join(path, "refuse"), "would refuse everyone; remove it from the mildest tier")
 	case i > 0 && !(t.From > p.Tiers[i-1].From && t.From <= MaxScore):
-		faults.Add(field.Join(path, "from"), "must be above that of the tier before, up to %d (got %v)", MaxScore, t.From)
+		faults.Add(field.Join(path, "from"), "must be above that of the previous tier, up to %d (got %v)", MaxScore, t.From)
 	case i > 0 && !(t.Until > 0 && t.Until < t.From):
 		faults.Add(field.Join(path, "until"), "must be above 0 and below from, so that a tier does not flap (got %v)", t.Until)
 	case i > 1 && t.Until < p.Tiers[i-1].Until:
-		faults.Add(field.Join(path, "until"), "must not be below that of the tier before (got %v)", t.Until)
+		faults.Add(field.Join(path, "until"), "must not be below that of the previous tier (got %v)", t.Until)
 	}
 	if t.Refuse != 0 && (t.Refuse < time.Second || t.Refuse > maxRefuse) {
 		faults.Add(field.Join(path, "refuse.for"), "must be from 1s to %s (got %s)", hours(maxRefuse), t.Refuse)
@@ -166,7 +166,7 @@ func (t *Tier) validate(i int, path string, p *Policy, faults *field.Errors) {
 		faults.Add(field.Join(path, "refuse.max"), "must be from refuse.for to %s (got %s)", hours(maxRefuse), t.RefuseMax)
 	}
 	if t.Refuse != 0 && i < len(p.Tiers)-1 {
-		faults.Add(field.Join(path, "refuse"), "belongs to the severest tier: a refused subject is no longer observed, so that no other could follow; move it there")
+		faults.Add(field.Join(path, "refuse"), "belongs to the severest tier: a refused subject is no longer observed, so it could never reach a later tier; move it there")
 	}
 }
 

@@ -7,36 +7,37 @@ import (
 	"time"
 )
 
-// A client may be spread over the nodes of a region. Each node tells the others what it
-// counted of the subjects that could matter: once a second Divide, AppendAccounts and Merge.
+// A client may be spread over the nodes of a region. Once a second, each node tells the
+// others what it counted of the subjects that could matter: Divide, AppendAccounts and
+// Merge.
 
 const (
-	// maxListed bounds the subjects of a shard of which a node may tell others.
+	// maxListed bounds the subjects per shard that a node reports to others.
 	maxListed = 64
-	// toldTicks is for how long after its last request others hear of a subject: several
-	// exchanges, should one fail.
+	// toldTicks is how long after its last request a subject is reported: several
+	// exchanges, in case one fails.
 	toldTicks = 3 * ticksPerSecond
 )
 
-// shared says what there is to tell of a subject.
+// shared describes what to report about a subject.
 type shared uint8
 
 const (
-	listed shared = 1 << iota // other nodes are to hear of it
-	unsaid                    // Merge moved it to a severer tier, and nobody was told
+	listed shared = 1 << iota // to be reported to other nodes
+	unsaid                    // Merge moved it to a severer tier, not yet announced
 )
 
 func (s shared) has(bit shared) bool { return s&bit != 0 }
 
-// near is from which counts on a node tells others of a subject. If a subject is spread over
-// all nodes, at least one of them counts as much once the region's count is half of what
-// raises the signal.
+// near holds the counts from which a node reports a subject. If a subject is spread over
+// all nodes, at least one of them reaches such a count by the time the region's count is
+// half of what raises the signal.
 type near struct {
 	requests                                     uint32
 	prints, lacks, failures, early, routes, gone uint16
 }
 
-// nearOf returns what is near for a policy on one of several nodes.
+// nearOf returns near for a policy on one of several nodes.
 func nearOf(p *Policy, nodes int) *near {
 	part := func(s Signal, of float64) uint16 {
 		if p.Signals[s].Weight == 0 {
@@ -52,7 +53,7 @@ func nearOf(p *Policy, nodes int) *near {
 	}
 }
 
-// reached reports whether others are to hear of a subject.
+// reached reports whether others must hear of a subject.
 func (n *near) reached(s *subject) bool {
 	return s.requests >= n.requests || s.lacks >= n.lacks || max(s.auth, s.gone, s.broken) >= n.failures || s.early >= n.early ||
 		n.walks(&s.minuteWalk) || n.walks(&s.longWalk) || max(slices.Max(s.printCounts[:]), slices.Max(s.routeCounts[:])/2) >= n.prints
@@ -60,7 +61,8 @@ func (n *near) reached(s *subject) bool {
 
 func (n *near) walks(w *walk) bool { return w.gone >= n.gone && distinctOf[w.seen] >= n.routes }
 
-// closeness returns how much of a threshold a subject has reached: the largest part of all.
+// closeness returns how close a subject is to a threshold: the largest fraction reached of
+// any.
 func (p *Policy) closeness(s *subject) (most float64) {
 	for signal, value := range [...]float64{
 		Burst: float64(s.requests), Repetition: float64(max(slices.Max(s.printCounts[:]), slices.Max(s.routeCounts[:])/2)),
@@ -74,8 +76,8 @@ func (p *Policy) closeness(s *subject) (most float64) {
 	return most
 }
 
-// Divide says how many nodes of a region judge the same subjects. With one there is nobody to
-// tell.
+// Divide sets how many nodes of a region judge the same subjects. A single node has no one
+// to report to.
 func (t *Table) Divide(nodes int) {
 	if nodes < 2 {
 		t.near.Store(nil)
@@ -84,8 +86,8 @@ func (t *Table) Divide(nodes int) {
 	}
 }
 
-// list notes a subject of which others are to hear. When there are too many, one that was
-// noted earlier gives way, and is noted again at its next request.
+// list marks a subject to be reported. When there are too many, one marked earlier gives
+// way, and is marked again at its next request.
 func (s *shard) list(found *subject) {
 	found.shared |= listed
 	if len(s.listed) < maxListed {
@@ -97,7 +99,7 @@ func (s *shard) list(found *subject) {
 	s.turn = (s.turn + 1) % maxListed
 }
 
-// unlist forgets a subject that was noted.
+// unlist removes a subject's mark.
 func (s *shard) unlist(found *subject) {
 	if found.shared.has(listed) {
 		found.shared &^= listed
@@ -106,8 +108,8 @@ func (s *shard) unlist(found *subject) {
 	}
 }
 
-// AppendAccounts writes what was counted here of the subjects that may be near a threshold in
-// the region and have just been seen, at most so many: those that are nearest. Call it from one
+// AppendAccounts appends what was counted here of recently seen subjects that may be near a
+// threshold in the region, at most the given number: the nearest ones. Call it from one
 // goroutine.
 func (t *Table) AppendAccounts(dst []byte, now time.Time, most int) []byte {
 	n := t.near.Load()
@@ -144,11 +146,12 @@ func (t *Table) AppendAccounts(dst []byte, now time.Time, most int) []byte {
 	return dst
 }
 
-// Region adds up what other nodes counted. It is for one goroutine, and is empty to begin with.
+// Region adds up what other nodes counted. The zero value is empty; only one goroutine may
+// use it.
 type Region struct{ others map[uint64]*subject }
 
-// Add adds the accounts of one node, as AppendAccounts wrote them. It reports whether they are
-// well formed; if not, it adds nothing.
+// Add adds the accounts of one node, as written by AppendAccounts. It reports whether they
+// are well formed; if not, it adds nothing.
 func (r *Region) Add(accounts []byte) bool {
 	if len(accounts)%AccountSize != 0 {
 		return false
@@ -172,7 +175,7 @@ func (r *Region) Add(accounts []byte) bool {
 	return true
 }
 
-// Len returns how many subjects others told of.
+// Len returns how many subjects other nodes reported.
 func (r *Region) Len() int { return len(r.others) }
 
 // Risen is a subject that Merge moved to a severer tier.
@@ -181,9 +184,9 @@ type Risen struct {
 	Reasons []Reason
 }
 
-// Merge judges the subjects of which other nodes told by what all nodes counted. It returns
-// those that this moved to a severer tier, each as it stands then. Points are worth what the
-// counts are, as for a request here, and what other nodes concluded is in none of them.
+// Merge judges the subjects that other nodes reported by what all nodes counted. It returns
+// those that this moved to a severer tier, with their new standing. The counts earn the
+// same points as local requests would; other nodes' conclusions are not included.
 func (t *Table) Merge(now time.Time, r *Region) (rose []Risen) {
 	p, at := t.policy.Load(), t.tick(now)
 	for key, whole := range r.others {
@@ -201,7 +204,7 @@ func (t *Table) merge(p *Policy, at tick, key uint64, whole *subject) Standing {
 	found := s.find(key)
 	if found != nil {
 		if found.settle(p, at); found.refuses {
-			return Standing{} // nothing is conduct while it is refused
+			return Standing{} // requests during a refusal are not judged
 		}
 		own := found.current(at)
 		whole.add(&own)
@@ -227,7 +230,7 @@ func (t *Table) merge(p *Policy, at tick, key uint64, whole *subject) Standing {
 	return st
 }
 
-// weigh raises the signals that the counts of all windows bring to their thresholds.
+// weigh raises the signals whose thresholds the counts of all windows reach.
 func (p *Policy) weigh(s *subject) {
 	p.burst(s)
 	p.presence(s)

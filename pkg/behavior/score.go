@@ -14,7 +14,7 @@ func (s *subject) settle(p *Policy, now tick) {
 		s.scored = now
 	}
 	last := len(p.Tiers) - 1
-	s.tier = min(s.tier, uint8(last)) // of a policy with more of them
+	s.tier = min(s.tier, uint8(last)) // of an earlier policy with more tiers
 	if s.refuses {
 		if now.since(s.blocked) < 0 && p.Tiers[s.tier].Refuse > 0 {
 			return
@@ -33,7 +33,7 @@ func (s *subject) settle(p *Policy, now tick) {
 	}
 }
 
-// scale multiplies all points. Less than a hundredth of a point is nothing, so that most
+// scale multiplies all points. It drops anything below a hundredth of a point, so that most
 // subjects have none and need no arithmetic.
 func (s *subject) scale(by float64) {
 	for i := range s.points {
@@ -43,8 +43,8 @@ func (s *subject) scale(by float64) {
 	}
 }
 
-// release ends a refusal. What is left of the score puts the subject into the tier below:
-// only new conduct can refuse it again.
+// release ends a refusal. The remaining score puts the subject into the tier below: only
+// new requests can get it refused again.
 func (s *subject) release(p *Policy) {
 	s.refuses = false
 	t := &p.Tiers[s.tier]
@@ -54,14 +54,14 @@ func (s *subject) release(p *Policy) {
 	if score := float64(s.score()); score >= t.Until {
 		s.scale(t.Until / score * 0.999)
 	}
-	// Nor may what was counted before the refusal.
+	// Counts from before the refusal must not either.
 	s.requests, s.total, s.lacks, s.auth, s.gone, s.broken, s.early = 0, 0, 0, 0, 0, 0, 0
 	s.printCounts, s.routeCounts = [4]uint16{}, [2]uint16{}
 	s.minuteWalk, s.minuteRoutes, s.longWalk, s.longRoute = walk{}, routes{}, walk{}, routes{}
 }
 
-// block refuses a subject: each time for twice as long as the time before, up to the
-// tier's maximum. It is forgotten after ten times the maximum.
+// block refuses a subject, each time twice as long as before, up to the tier's maximum.
+// After ten times the maximum, earlier refusals are forgotten.
 func (s *subject) block(t *Tier, now tick) {
 	if now.since(s.blocked) > ticks(10*t.RefuseMax) {
 		s.strikes = 0
@@ -80,7 +80,7 @@ func (s *subject) block(t *Tier, now tick) {
 
 func ticks(d time.Duration) int32 { return int32(d / (time.Second / ticksPerSecond)) }
 
-// standing returns how a settled subject stands.
+// standing returns the standing of a settled subject.
 func (s *subject) standing(now tick) Standing {
 	st := Standing{Tier: int(s.tier), Score: float64(s.score())}
 	if s.refuses {

@@ -309,12 +309,12 @@ func TestValidate(t *testing.T) {
 	f(`tiers[1].name: must be 1 to 32 lower-case letters, digits and hyphens (got "A b")`, func(p *Policy) { p.Tiers[1].Name = "A b" })
 	f(`tiers[2].name: "elevated" is another tier's name too; choose a different one`, func(p *Policy) { p.Tiers[2].Name = "elevated" })
 	f("tiers[0]: is the mildest tier and begins at a score of 0; remove from and until", func(p *Policy) { p.Tiers[0].From = 5 })
-	f("tiers[0].refuse: would refuse everyone; remove it from the mildest tier\ntiers[0].refuse: belongs to the severest tier: a refused subject is no longer observed, so that no other could follow; move it there",
+	f("tiers[0].refuse: would refuse everyone; remove it from the mildest tier\ntiers[0].refuse: belongs to the severest tier: a refused subject is no longer observed, so it could never reach a later tier; move it there",
 		func(p *Policy) { p.Tiers[0].Refuse, p.Tiers[0].RefuseMax = time.Minute, time.Hour })
-	f("tiers[2].from: must be above that of the tier before, up to 100 (got 25)",
+	f("tiers[2].from: must be above that of the previous tier, up to 100 (got 25)",
 		func(p *Policy) { p.Tiers[2].From = 25 })
 	f("tiers[2].until: must be above 0 and below from, so that a tier does not flap (got 50)", func(p *Policy) { p.Tiers[2].Until = 50 })
-	f("tiers[2].until: must not be below that of the tier before (got 10)", func(p *Policy) { p.Tiers[2].Until = 10 })
+	f("tiers[2].until: must not be below that of the previous tier (got 10)", func(p *Policy) { p.Tiers[2].Until = 10 })
 	f("tiers[3].refuse.for: must be from 1s to 24h (got 1ms)", func(p *Policy) { p.Tiers[3].Refuse = time.Millisecond })
 	f("tiers[3].refuse.max: must be from refuse.for to 24h (got 1s)", func(p *Policy) { p.Tiers[3].RefuseMax = time.Second })
 }

@@ -2,17 +2,18 @@ package behavior
 
 import "sync"
 
-// site knows how the origin answers everyone. While it fails for many subjects, its errors
-// say nothing about any of them. Each subject counts once in a window, so that one that fails
-// often does not excuse itself: as one that failed from its first error on. Seconds show where
-// many ask that an origin has begun to fail, short windows where few do.
+// site tracks how the origin answers all subjects. While it fails for many of them, its
+// errors say nothing about any one. Each subject counts once per window, as failing from
+// its first error on, so that a subject that fails often cannot excuse itself. Where
+// traffic is dense, seconds show that an origin has begun to fail; where it is sparse,
+// short windows do.
 type site struct {
 	mu      sync.Mutex
 	seconds tallies
 	shorts  tallies
 }
 
-// tallies are of a window and of the one before.
+// tallies cover a window and the one before.
 type tallies struct {
 	window      tick
 	now, before tally
@@ -34,7 +35,7 @@ func (t *tallies) roll(now tick, length int32) {
 	}
 }
 
-// failed says in which of its windows a subject was answered with 5xx.
+// failed records in which of its windows a subject was answered with 5xx.
 type failed uint8
 
 const (
@@ -42,7 +43,7 @@ const (
 	inShort
 )
 
-// hear counts a subject that is answered: for the first time in its window, or failing for the
+// hear counts an answered subject: for the first time in its window, or as failing for the
 // first time in it.
 func (t *tallies) hear(first, failed bool) {
 	if first {
@@ -58,7 +59,8 @@ func (t *tallies) failing() bool {
 	return failed >= fewSubjects && float64(failed) >= failingShare*float64(all)
 }
 
-// hear counts an answer to a subject. begins says that the subject's short window begins with it.
+// hear counts an answer to a subject. begins says that this answer starts the subject's
+// short window.
 func (s *site) hear(c *subject, now tick, begins, fails bool) {
 	second := uint16(now / ticksPerSecond)
 	another := second != c.second

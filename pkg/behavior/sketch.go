@@ -3,8 +3,8 @@ package behavior
 import "math"
 
 // routes counts distinct routes by linear counting (Whang et al., 1990): the share of bits
-// that stay clear tells how many routes there were. Half as many bits hold the routes that
-// do not exist.
+// that stay clear determines how many routes there were. A bitmap of half the size counts
+// the routes that do not exist.
 type routes struct {
 	seen    [seenBits / 64]uint64
 	missing [missingBits / 64]uint64
@@ -21,7 +21,7 @@ const (
 // The estimates for n bits set of 256, and of 128.
 var distinctOf, missingOf = estimates(seenBits), estimates(missingBits)
 
-// fullRoutes is the largest number of distinct routes that a window can tell.
+// fullRoutes is the largest number of distinct routes that a window can represent.
 var fullRoutes = int(distinctOf[fullOnes])
 
 func estimates(bits int) []uint16 {
@@ -38,7 +38,7 @@ type walk struct{ total, gone, seen, missing uint16 }
 
 func (r *routes) add(n *walk, route uint64, missing bool) {
 	if n.total == math.MaxUint16 {
-		return // the shares stay as they are
+		return // the shares stay the same
 	}
 	n.total++
 	if word, bit := &r.seen[route>>6%(seenBits/64)], uint64(1)<<(route%64); *word&bit == 0 {
@@ -49,16 +49,15 @@ func (r *routes) add(n *walk, route uint64, missing bool) {
 		return
 	}
 	n.gone++
-	route >>= 8 // other bits than above
+	route >>= 8 // different bits from those used above
 	if word, bit := &r.missing[route>>6%(missingBits/64)], uint64(1)<<(route%64); *word&bit == 0 {
 		*word |= bit
 		n.missing++
 	}
 }
 
-// count counts a hash among the most frequent ones by Space-Saving (Metwally et al.,
-// 2005), and returns the count of its place: too high by at most what the place held
-// before.
+// count counts a hash among the most frequent ones by Space-Saving (Metwally et al., 2005),
+// and returns its count, which is too high by at most what its place held before.
 func count(hashes []uint32, counts []uint16, hash uint32) uint16 {
 	least := 0
 	for i, n := range counts {

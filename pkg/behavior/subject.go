@@ -2,8 +2,8 @@ package behavior
 
 import "math"
 
-// tick counts hundredths of a second. It wraps around after 497 days, and later ticks are
-// told from earlier ones over half of that.
+// tick counts hundredths of a second. It wraps around after 497 days; over half of that,
+// later ticks are distinguishable from earlier ones.
 type tick uint32
 
 const ticksPerSecond = 100
@@ -15,23 +15,23 @@ const (
 	shortTicks  = 10 * ticksPerSecond
 	minuteTicks = 60 * ticksPerSecond
 	longTicks   = 900 * ticksPerSecond
-	// graceTicks is for requests that were on their way when the first one was refused.
+	// graceTicks allows for requests already on their way when the first one was refused.
 	graceTicks = 2 * ticksPerSecond
 	// settled is how many windows make a past to compare with.
 	settled = 3
 )
 
-// subject is all that is known of one. The fields that eviction reads come first.
+// subject is everything known about one subject. The fields that eviction reads come first.
 type subject struct {
 	key     uint64
 	seen    tick // the last request
 	blocked tick // until then, if the tier refuses
 	points  [numSignals]float32
-	scored  tick // when points were true
+	scored  tick // the time for which points are valid
 	tier    uint8
 	strikes uint8 // refusals in a row
-	refuses bool  // blocked has not passed, or nobody has looked since
-	windows uint8 // that baseline is made of, up to settled
+	refuses bool  // blocked has not passed, or no one has checked since
+	windows uint8 // windows averaged in baseline, up to settled
 	short   tick  // where the windows began
 	minute  tick
 	long    tick
@@ -42,7 +42,7 @@ type subject struct {
 	// In this minute.
 	total, lacks            uint16
 	auth, gone, broken      uint16 // answers 401 and 403, 404, 5xx
-	early                   uint16 // limited again before told
+	early                   uint16 // limited again before Retry-After
 	printCounts             [4]uint16
 	routeCounts             [2]uint16
 	printHashes             [4]uint32
@@ -50,21 +50,21 @@ type subject struct {
 	minuteWalk, longWalk    walk
 	minuteRoutes, longRoute routes
 
-	shared shared // what there is to tell
+	shared shared // what to report to other nodes
 	failed failed // with 5xx
 	second uint16 // of the last answer
 	told   tick   // when Retry-After says to come back
-	denied tick   // the first refusal that was not followed by obedience
+	denied tick   // when the first ignored refusal occurred
 
-	values [numSignals]uint16 // when the signal rose last
+	values [numSignals]uint16 // when the signal last rose
 }
 
-// begin starts the life of a subject. Its windows and times are all at now.
+// begin initializes a subject, with all windows and times at now.
 func (s *subject) begin(key uint64, now tick) {
 	*s = subject{key: key, seen: now, scored: now, short: now, minute: now, long: now, told: now, denied: now, blocked: now}
 }
 
-// roll begins the windows anew that have passed. It reports whether a short one has.
+// roll restarts the windows that have ended. It reports whether a short one has.
 func (s *subject) roll(now tick) bool {
 	if now.since(s.long) >= longTicks || s.longWalk.seen >= fullOnes {
 		s.long, s.longWalk, s.longRoute = now, walk{}, routes{}
@@ -96,7 +96,7 @@ func (s *subject) refusal(p *Policy, e *Event, now tick) {
 		s.roll(now)
 	}
 	if now.since(s.told) >= 0 {
-		s.denied = now // it had waited; what came with this one is on its way
+		s.denied = now // it had waited; requests sent along with this one may still arrive
 	} else if now.since(s.denied) > graceTicks {
 		s.early = saturate(s.early)
 	}
@@ -106,19 +106,19 @@ func (s *subject) refusal(p *Policy, e *Event, now tick) {
 	p.denied(s)
 }
 
-// denied looks at how many requests came too early, if that were at least half as many as passed:
-// where many share an address, those who obey are told to wait, and others ask meanwhile.
+// denied judges how many requests came too early, if there were at least half as many as
+// passed: behind a shared address, obedient clients are told to wait while others ask.
 func (p *Policy) denied(s *subject) {
 	if t := &p.Signals[Denials]; int(s.early) >= t.AtLeast && uint32(s.early)*2 >= uint32(s.total) {
 		s.rise(p, Denials, float64(s.early), float64(t.AtLeast))
 	}
 }
 
-// maxTold bounds what is remembered of Retry-After.
+// maxTold bounds how long a Retry-After is remembered.
 const maxTold = Long
 
-// observe counts a request that reached the origin, and raises the signals that it brings
-// to their thresholds. excused says that errors are the origin's, not the subject's.
+// observe counts a request that reached the origin, and raises the signals whose thresholds
+// it reaches. excused says that errors are the origin's, not the subject's.
 func (s *subject) observe(p *Policy, e *Event, excused bool) {
 	s.requests++
 	if s.total == math.MaxUint16 {
@@ -140,7 +140,7 @@ func (s *subject) observe(p *Policy, e *Event, excused bool) {
 	p.failures(s, e.Status, excused)
 }
 
-// halve halves what was counted in this minute, so that shares stay true however many requests
+// halve halves the counts of this minute, so that shares stay correct however many requests
 // come.
 func (s *subject) halve() {
 	for _, n := range [...]*uint16{&s.total, &s.lacks, &s.auth, &s.gone, &s.broken, &s.early} {
@@ -160,8 +160,8 @@ func (p *Policy) presence(s *subject) {
 	}
 }
 
-// repetition looks at how often one fingerprint came, and one route. A route alone says less
-// than a fingerprint: it needs twice as many.
+// repetition judges how often one fingerprint came, and one route. A route alone is weaker
+// evidence than a fingerprint, so it needs twice as many.
 func (p *Policy) repetition(s *subject, prints, same uint16) {
 	if t := &p.Signals[Repetition]; int(max(prints, same/2)) >= t.AtLeast {
 		share := max(t.Share, leastShare) * float64(s.total)
@@ -173,8 +173,8 @@ func (p *Policy) repetition(s *subject, prints, same uint16) {
 	}
 }
 
-// leastShare is the least share of one fingerprint that counts can tell from none: they have
-// two places for routes, so any two of them may seem to have had half.
+// leastShare is the smallest share of one fingerprint that the counts can detect: with two
+// places for routes, any two of them may seem to have had half.
 const leastShare = 0.55
 
 func (p *Policy) burst(s *subject) {
@@ -194,8 +194,8 @@ func (t *Threshold) burst(s *subject) float64 {
 	return max(float64(t.AtLeast), t.Times*past)
 }
 
-// scan looks for many routes, many of them missing. Of the requests as many must have
-// missed: the few dead links of a site are found by everyone who stays long enough.
+// scan detects many routes, many of them missing. The same share of requests must have
+// missed too, because anyone who stays long enough finds a site's few dead links.
 func (p *Policy) scan(s *subject, n *walk) {
 	t := &p.Signals[Scan]
 	if routes := int(distinctOf[n.seen]); routes >= t.AtLeast && float64(missingOf[n.missing]) >= t.Share*float64(routes) &&
@@ -220,8 +220,9 @@ func (p *Policy) failures(s *subject, status int, excused bool) {
 	p.failed(s, *n)
 }
 
-// failed looks at how many answers of one sort there were. Their share must be too high to be
-// due to chance: by two and a half standard deviations of as many answers, unless all are.
+// failed judges how many answers of one kind there were. Their share must be higher than
+// chance explains, by two and a half standard deviations for that many answers, unless all
+// failed.
 func (p *Policy) failed(s *subject, n uint16) {
 	if t := &p.Signals[Failures]; int(n) >= t.AtLeast && float64(n) >= min(float64(s.total), t.Share*float64(s.total)+2.5*math.Sqrt(float64(s.total)*t.Share*(1-t.Share))) {
 		s.rise(p, Failures, float64(n), float64(t.AtLeast))
@@ -229,7 +230,7 @@ func (p *Policy) failed(s *subject, n uint16) {
 }
 
 // rise gives a signal the points that its value is worth, unless more are left of earlier
-// ones. Points of all signals are true at s.scored.
+// ones. All points are valid as of s.scored.
 func (s *subject) rise(p *Policy, signal Signal, value, threshold float64) {
 	points := float32(p.Signals[signal].Weight * min(value/threshold, maxSeverity))
 	if points <= s.points[signal] || points == 0 {
@@ -237,7 +238,7 @@ func (s *subject) rise(p *Policy, signal Signal, value, threshold float64) {
 	}
 	s.points[signal] = points
 	s.values[signal] = uint16(min(value, math.MaxUint16))
-	// The cap holds for what decays, so that a subject that stops is soon normal.
+	// Cap the sum too, so that a subject that stops soon returns to normal.
 	if sum := s.score(); sum > MaxScore {
 		for i := range s.points {
 			s.points[i] *= MaxScore / sum

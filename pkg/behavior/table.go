@@ -8,19 +8,19 @@ import (
 
 const (
 	shards     = 64
-	numberBits = 18 // of a place; the others save looking at most other subjects
+	numberBits = 18 // of a place; the rest hold part of the key, which avoids reading most other subjects
 	// MaxSubjects is the largest size of a table.
 	MaxSubjects = shards * (1<<numberBits - 1)
 
 	chunkSize = 128 // subjects that are allocated at once
-	looked    = 8   // subjects among which the quietest gives way
-	lookedMax = 64  // if the others have scores, or are refused
+	looked    = 8   // how many subjects are compared to evict the quietest
+	lookedMax = 64  // if the others have scores or are refused
 )
 
 // Table holds the subjects of one kind. Its methods may be called concurrently.
 type Table struct {
 	policy atomic.Pointer[Policy]
-	near   atomic.Pointer[near] // nil while no other node is to hear of subjects
+	near   atomic.Pointer[near] // nil while no other node needs reports
 	began  time.Time
 	shards [shards]shard
 	site   site
@@ -35,16 +35,16 @@ type shard struct {
 	n, max uint32
 	hand   uint32 // where eviction looks next
 	listed []*subject
-	turn   int // of listed, that gives way next
+	turn   int // the index in listed that gives way next
 	counts Counts
 	_      [64]byte // the next shard's lock is in another cache line
 }
 
-// Counts are what happened in a table since it began.
+// Counts is what happened in a table since it was created.
 type Counts struct {
 	Subjects  int    // in the table now
-	Evicted   uint64 // subjects that gave way to new ones
-	Untracked uint64 // requests of new subjects for whom none could give way
+	Evicted   uint64 // subjects evicted for new ones
+	Untracked uint64 // requests of new subjects for which none could be evicted
 }
 
 // NewTable returns a table for up to size subjects, rounded up to a multiple of 64. A
@@ -68,7 +68,7 @@ func nextPower(n uint32) uint32 {
 	return p
 }
 
-// SetPolicy replaces the policy. Scores stay, and count by the new tiers.
+// SetPolicy replaces the policy. Scores stay, and count under the new tiers.
 func (t *Table) SetPolicy(p *Policy) { t.policy.Store(p) }
 
 // Policy returns the active policy.
@@ -78,7 +78,7 @@ func (t *Table) tick(now time.Time) tick {
 	return tick(now.Sub(t.began) / (time.Second / ticksPerSecond))
 }
 
-// Look returns how a subject stands. One that was never seen is in the mildest tier.
+// Look returns a subject's standing. A subject never seen is in the mildest tier.
 func (t *Table) Look(key uint64, now time.Time) Standing {
 	p, at, s := t.policy.Load(), t.tick(now), t.shard(key)
 	s.mu.Lock()
@@ -93,7 +93,7 @@ func (t *Table) Look(key uint64, now time.Time) Standing {
 	return st
 }
 
-// Reasons appends what makes up a subject's score.
+// Reasons appends the contributions to a subject's score.
 func (t *Table) Reasons(key uint64, now time.Time, list []Reason) []Reason {
 	p, at, s := t.policy.Load(), t.tick(now), t.shard(key)
 	s.mu.Lock()
@@ -105,8 +105,8 @@ func (t *Table) Reasons(key uint64, now time.Time, list []Reason) []Reason {
 	return list
 }
 
-// Observe counts a finished request, and returns how its subject stands then. Do not pass
-// requests that the subject's tier refused: they are no conduct.
+// Observe counts a finished request and returns its subject's new standing. Do not pass
+// requests that the subject's tier refused: they are not judged.
 func (t *Table) Observe(key uint64, now time.Time, e *Event) Standing {
 	return t.observe(key, now, e, true)
 }
@@ -145,8 +145,8 @@ func (t *Table) observe(key uint64, now time.Time, e *Event, add bool) Standing 
 	return st
 }
 
-// Announce reports whether Merge moved the subject to a severer tier and nobody was told yet.
-// Call it if Look returns a standing that Rose.
+// Announce reports whether Merge moved the subject to a severer tier and no one has
+// announced it yet. Call it if Look returns a standing with Rose set.
 func (t *Table) Announce(key uint64) bool {
 	s := t.shard(key)
 	s.mu.Lock()
@@ -197,7 +197,7 @@ func partOf(key uint64) uint32 { return uint32(key>>24) &^ numbers }
 // in returns the subject whose place is i.
 func (s *shard) in(i uint32) *subject { return s.at(s.places[i]&numbers - 1) }
 
-// add returns a new subject, or nil if all that were looked at are refused.
+// add returns a new subject, or nil if all candidates for eviction are refused.
 func (s *shard) add(p *Policy, key uint64, now tick) *subject {
 	n := s.n
 	if n < s.max {
@@ -227,9 +227,9 @@ func (s *shard) add(p *Policy, key uint64, now tick) *subject {
 	return found
 }
 
-// quietest looks at some subjects and returns the one with the lowest score, or of those
-// the one that was seen longest ago. It is never one that is refused now. Scores are those of
-// now: of subjects that nobody asks about they would never end otherwise.
+// quietest compares a few subjects and returns the one with the lowest score or, among
+// equals, the one seen longest ago. It never returns one that is refused now. It decays
+// scores first, because those of idle subjects would otherwise never fall.
 func (s *shard) quietest(p *Policy, now tick) (victim uint32, ok bool) {
 	var least float32
 	var idle int32
@@ -254,7 +254,7 @@ func (s *shard) quietest(p *Policy, now tick) (victim uint32, ok bool) {
 	return victim, ok
 }
 
-// remove takes a key out of the places, and closes the gap.
+// remove removes a key and closes the gap.
 func (s *shard) remove(key uint64) {
 	mask := uint32(len(s.places) - 1)
 	i := uint32(key) & mask
@@ -262,7 +262,7 @@ func (s *shard) remove(key uint64) {
 		i = (i + 1) & mask
 	}
 	for j := (i + 1) & mask; s.places[j] != 0; j = (j + 1) & mask {
-		// What lies at j may move to i if its search passes i.
+		// The entry at j may move to i if its search passes i.
 		if home := uint32(s.in(j).key) & mask; (j-home)&mask >= (j-i)&mask {
 			s.places[i], i = s.places[j], j
 		}

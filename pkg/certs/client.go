@@ -98,15 +98,15 @@ func poolOf(file string, text []byte) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// whole returns an error for a file of which crypto/tls and crypto/x509 would pass over a
-// part: one that is being written, or damaged.
+// whole returns an error for a file of which crypto/tls and crypto/x509 would silently skip
+// a part, because it is damaged or still being written.
 func whole(file string, text []byte) error {
 	begun := bytes.Count(text, []byte("-----BEGIN "))
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
 		begun--
 	}
 	if begun != 0 {
-		return fmt.Errorf("%s is cut short or damaged: it begins more than it ends; write it again", file)
+		return fmt.Errorf("%s is truncated or damaged: it has more BEGIN than END lines; write it again", file)
 	}
 	return nil
 }

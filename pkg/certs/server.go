@@ -67,7 +67,7 @@ func (s *Server) Config() *tls.Config {
 	}
 }
 
-// Speaking is Config for other protocols than HTTP/1.1, for callers who must present a
+// Speaking is Config for protocols other than HTTP/1.1, whose callers must present a
 // certificate if the listener has authorities.
 func (s *Server) Speaking(protocols ...string) *tls.Config {
 	return &tls.Config{
@@ -180,8 +180,8 @@ func (s *Server) Expiries(each func(file string, at time.Time)) {
 	}
 }
 
-// Current returns the first certificate and the authorities of clients, as of the last
-// Reload: for nodes that call each other with what they listen with.
+// Current returns the first certificate and the client authorities as of the last Reload,
+// for nodes that call each other with their listener's certificate.
 func (s *Server) Current() (*tls.Certificate, *x509.CertPool) {
 	c := s.current.Load()
 	return &c.Certificates[0], c.ClientCAs

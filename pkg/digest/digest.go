@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// states are kept because sha256.Sum256 allocates its state once a profile-guided build has
-// inlined it.
+// states pools hash states because sha256.Sum256 allocates one once a profile-guided build
+// has inlined it.
 var states = sync.Pool{New: func() any { return &state{Hash: sha256.New()} }}
 
 type state struct {
@@ -18,7 +18,7 @@ type state struct {
 }
 
 // Append appends '~' and the first n bytes of the value's SHA-256 in hex. The value may lie
-// in the room behind dst.
+// in the spare capacity of dst.
 func Append(dst, value []byte, n int) []byte {
 	s := states.Get().(*state)
 	defer states.Put(s)

@@ -14,12 +14,12 @@ import (
 const maxFaults = 1_000
 
 // Load reads a document into the struct that v points to, which holds the defaults. It
-// reports all faults of form, each with its line. The tree locates the lines of faults
-// found later.
+// reports all faults of form, each with its line. The returned tree locates the lines of
+// faults found later.
 //
 // Fields are named by their yaml tags; "inline" adds the fields of a struct to the map
-// around it. The tag required:"remedy" marks a required field, as:"duration" a string
-// that holds a duration, and as:"number" a string that may also be a number.
+// around it. The tag required:"remedy" marks a required field, as:"duration" a string that
+// holds a duration, and as:"number" a string that may also be a number.
 func Load(data []byte, v any, form *Form) (*Node, Errors) {
 	root, err := Read(data, form)
 	if err != nil {
@@ -53,7 +53,7 @@ type Decoder struct {
 	shapes map[reflect.Type]*shape
 }
 
-// step leads to a member of a map, or without a name to an item of a list.
+// step leads to a member of a map or, without a name, to an item of a list.
 type step struct {
 	name  string
 	index int
@@ -252,8 +252,8 @@ func (s *shape) find(name string) int {
 	return -1
 }
 
-// unknown reports an unknown field. If the document may have no other field, the one that
-// was meant counts as seen: the remedy for its absence could be to write an empty one.
+// unknown reports an unknown field. In the document's top level, the field that was
+// probably meant counts as seen: the remedy for its absence could be to write an empty one.
 func (d *Decoder) unknown(name string, s *shape, seen []bool) {
 	if d.form.Later {
 		return
@@ -341,8 +341,8 @@ func (d *Decoder) duration(n *Node) time.Duration {
 	return v
 }
 
-// integer reads a whole number. Some YAML readers take 0100 for 64 and others for 100, so
-// it is refused.
+// integer reads a whole number. It rejects 0100, which some YAML readers take for 64 and
+// others for 100.
 func (d *Decoder) integer(n *Node) (v int64) {
 	digits := strings.TrimPrefix(n.Text, "-")
 	decimal := digits != "" && strings.Trim(digits, "0123456789") == ""

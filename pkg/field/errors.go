@@ -2,8 +2,8 @@
 // wrong with them: each fault with the path of its field, its line and the remedy.
 //
 // Read is strict about the form and bounds what a hostile document can cost. Decode fills
-// tagged structs. The owners of the values check their meaning and report faults as
-// Errors too; Locate then finds the lines.
+// tagged structs. The owners of the values check their meaning and report faults as Errors
+// too; Locate then finds the lines.
 package field
 
 import (
@@ -94,8 +94,8 @@ func (l *Errors) File(path, name string) {
 // Take appends the faults of err, which may be nil, under the field at prefix.
 func (l *Errors) Take(prefix string, err error) { *l = append(*l, All(err).Under(prefix)...) }
 
-// With returns l and those of later that l does not explain: whose field, or one that
-// contains it, has no fault in l.
+// With returns l and those faults of later that l does not already explain: neither their
+// field nor one that contains it has a fault in l.
 func (l Errors) With(later Errors) Errors {
 	unread := make(map[string]bool, len(l))
 	for _, e := range l {
@@ -138,7 +138,7 @@ func (l Errors) each(change func(*Error)) Errors {
 	return out
 }
 
-// Bounded returns the first thousand, and the number of the others.
+// Bounded returns the first thousand faults and a count of the rest.
 func (l Errors) Bounded() Errors {
 	if len(l) <= maxFaults {
 		return l

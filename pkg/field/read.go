@@ -15,13 +15,13 @@ type Form struct {
 	Shorten  string // how to get below MaxBytes: "split the rules or shorten them"
 	Empty    string // what to write in an empty document: "write rules: [] for no rules"
 	// Lenient is for local files, which have always been read this way: a field without a
-	// value counts as absent, and a number is accepted as a text.
+	// value counts as absent, and a number is accepted as a string.
 	Lenient bool
 	// Aliases accepts anchors, aliases and merge keys, within maxValues.
 	Aliases bool
 	// Exponents accepts a whole number written as 1e3 or 5.0.
 	Exponents bool
-	// Later ignores unknown fields: a later program may have written them.
+	// Later ignores unknown fields, which a later program may have written.
 	Later bool
 }
 
@@ -106,8 +106,8 @@ func orShorten(remedy string) string {
 	return remedy
 }
 
-// fault is a fault of the whole document. What cannot be parsed has no path, so the
-// message names the line.
+// fault returns a fault of the whole document. A document that cannot be parsed has no
+// paths, so the message names the line.
 func fault(line int, format string, args ...any) *Error {
 	var list Errors
 	list.Add("", format, args...)
@@ -115,7 +115,7 @@ func fault(line int, format string, args ...any) *Error {
 	return list[0]
 }
 
-// plain refuses what the characters alone reveal. A YAML node takes a hundred times the
+// plain rejects what the characters alone reveal. A YAML node takes a hundred times the
 // memory of its text, so nodes are counted before parsing, by the punctuation that each
 // needs.
 func plain(data []byte, form *Form) error {

@@ -40,7 +40,7 @@ func (l *lines) reached() int {
 func tooDeep(line int) *Error { return fault(line, "is nested more than %d deep", maxDepth) }
 
 func readYAML(source *lines) (n Node, err error) {
-	// A fault of the YAML library must refuse the document, not stop the program.
+	// A panic in the YAML library must reject the document, not stop the program.
 	defer func() {
 		if r := recover(); r != nil {
 			n, err = Node{}, fault(0, "is not valid YAML: %v", r)
@@ -173,7 +173,7 @@ func (n *Node) unmerged() error {
 	return fault(int(n.line), "merges %s in line %d; write <<: *NAME, where &NAME marks a map", n, n.line)
 }
 
-// surprising refuses what YAML readers interpret differently or do not support, and what
+// surprising rejects what YAML readers interpret differently or do not support, and what
 // can expand a small document into a huge one.
 func (f *Form) surprising(n *yaml.Node) error {
 	switch {
@@ -221,9 +221,9 @@ var remedies = []struct{ what, remedy string }{
 	{"tab character", "indent with spaces instead of tabs"},
 }
 
-// syntax describes a syntax fault and where it is. The library gives the line of a
-// character, unless it is the first; for a structure it gives its first line, which may
-// be that of the list of all rules, so the line reached is more useful.
+// syntax describes a syntax error and where it is. The library gives the line of a
+// character, unless it is the first; for a structure it gives its first line, which may be
+// that of the list of all rules, so the line reached is more useful.
 func (f *Form) syntax(err error, reached int) error {
 	where, line := "by", reached
 	what := strings.TrimPrefix(err.Error(), "yaml: ")

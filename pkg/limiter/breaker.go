@@ -37,10 +37,10 @@ const (
 
 var _ TakeReturner = (*Breaker)(nil)
 
-// NewBreaker guards next, whose calls take at most budget: failures closer together
-// belong to one round trip and count as one. probe checks whether the shard answers, with
-// a time bound of its own. onState, if not nil, receives the error that opened the
-// breaker, any other that a probe meets meanwhile, and nil when it closes.
+// NewBreaker guards next, whose calls take at most budget: failures closer together belong
+// to one round trip and count as one. probe checks whether the shard answers and bounds its
+// own time. onState, if not nil, receives the error that opened the breaker, each different
+// error that a probe meets afterwards, and nil when the breaker closes.
 func NewBreaker(next TakeReturner, budget time.Duration, probe func(context.Context) error, onState func(err error)) *Breaker {
 	if onState == nil {
 		onState = func(error) {}
@@ -105,8 +105,8 @@ func (b *Breaker) Trip(err error) {
 // Open reports whether calls are stopped now.
 func (b *Breaker) Open() bool { return b.open.Load() }
 
-// untilBack probes until the shard answers, then closes the breaker. A shard that comes
-// back may be down for another reason, as a wrong password.
+// untilBack probes until the shard answers, then closes the breaker. The reason may change
+// along the way: a shard that comes back may, for example, reject the password.
 func (b *Breaker) untilBack(why error) {
 	tick := time.NewTicker(breakerProbeEvery)
 	defer tick.Stop()
@@ -119,7 +119,7 @@ func (b *Breaker) untilBack(why error) {
 			switch {
 			case err == nil:
 				b.failures.Store(0)
-				b.onState(nil) // before it can fail again, so that reports arrive in order
+				b.onState(nil) // before the shard can fail again, so that reports arrive in order
 				b.open.Store(false)
 				return
 			case b.ctx.Err() == nil && err.Error() != why.Error():

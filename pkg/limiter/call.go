@@ -8,7 +8,7 @@ import (
 )
 
 // Call is one question to a shard, as Combine passes it to a Batcher: the checks of Times
-// identical requests, or a return of what one request was charged.
+// identical requests, or the return of one request's charges.
 type Call struct {
 	Checks []Check
 	// Times is how many identical requests this call stands for; 0 peeks.
@@ -32,10 +32,10 @@ type Call struct {
 
 // Answer is the scripts' answer to one check, with times in microseconds.
 type Answer struct {
-	// Fits is how many of the requests this check would pass; for a lease, how many units
-	// were granted.
+	// Fits is how many of the requests this check would pass. For a lease, it is the number
+	// of units granted.
 	Fits int64
-	// Remaining, Retry and Reset are as of after charging all requests that passed.
+	// Remaining, Retry and Reset describe the state after all passing requests are charged.
 	Remaining, Retry, Reset int64
 }
 
@@ -52,7 +52,7 @@ func newCall() any {
 	return &Call{done: make(chan struct{}, 1), timer: t}
 }
 
-// set copies the question, because the caller may leave before the answer arrives.
+// set copies the checks, because the caller may leave before the answer arrives.
 func (c *Call) set(checks []Check) {
 	c.Err, c.Now, c.twin, c.Return = nil, 0, nil, false
 	c.Answers, c.TakenAt = c.Answers[:0], c.TakenAt[:0]
@@ -74,7 +74,7 @@ func (c *Call) set(checks []Check) {
 }
 
 // mergeable reports whether requests with the same checks can share one call. Concurrency
-// slots cannot: each request needs its own; nor can leases.
+// slots cannot, because each request needs its own, and neither can leases.
 func (c *Call) mergeable() bool {
 	if c.Return || c.Times == 0 {
 		return false
@@ -87,8 +87,8 @@ func (c *Call) mergeable() bool {
 	return true
 }
 
-// room reports whether the call can hold one more identical request within what each
-// check may store.
+// room reports whether the call can take one more identical request without exceeding what
+// a check may store.
 func (c *Call) room() bool {
 	for i := range c.Checks {
 		l := c.Checks[i].Limit
@@ -107,8 +107,8 @@ func (c *Call) Weight() (sum int64) {
 	return sum
 }
 
-// hash is equal for equal calls. It includes costs, so that calls for one key at
-// alternating costs still merge.
+// hash returns the same value for equal calls. It includes costs, so that calls for one key
+// at alternating costs still merge.
 func (c *Call) hash(seed maphash.Seed) uint64 {
 	h := maphash.Bytes(seed, c.keys)
 	for i := range c.Checks {
@@ -152,8 +152,8 @@ func (c *Call) decide(lead *Call, i int64) {
 		check, a, r := &c.Checks[j], &lead.Answers[j], &c.decision.Results[j]
 		charged := min(granted, a.Fits)
 		r.Source, r.Limit, r.TakenAt = SourceRedis, check.Limit.Limit, lead.Now
-		// A check that fits more requests than pass still has room: another check
-		// refuses.
+		// A check that fits more requests than were granted still has room: another check
+		// refused.
 		r.Allowed = i < a.Fits || a.Fits > granted
 		r.Charged = i < charged && lead.Times > 0 && check.Cost > 0
 		r.Remaining = a.Remaining

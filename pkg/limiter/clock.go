@@ -2,7 +2,7 @@ package limiter
 
 import "time"
 
-// ClockStep is the smallest step that a ClockWatch reports.
+// ClockStep is the smallest adjustment that a ClockWatch reports.
 const ClockStep = time.Second
 
 // ClockWatch notices when a clock is set, by comparing it with the local monotonic clock.
@@ -12,8 +12,8 @@ type ClockWatch struct {
 	least, most time.Duration // how far the clock was ahead of the local one
 }
 
-// See takes a reading of the clock, in Unix microseconds, made between two local
-// monotonic times. It returns by how much the clock was set since the last reading.
+// See records a reading of the clock, in Unix microseconds, taken between two local
+// monotonic times. It returns how far the clock was adjusted since the last reading.
 func (w *ClockWatch) See(clock int64, from, to time.Duration) (by time.Duration) {
 	at := time.Duration(clock) * time.Microsecond
 	least, most := at-to, at-from

@@ -7,19 +7,19 @@ import (
 	"time"
 )
 
-// Batcher executes calls on one shard in one round trip and fills their answers. It
-// reports failure in Call.Err and must return within a bound of its own. Up to MaxFlights
-// goroutines call it at a time.
+// Batcher executes calls on one shard in one round trip and fills in their answers. It
+// reports failure in Call.Err and must bound its own time. Up to MaxFlights goroutines call
+// it at a time.
 type Batcher interface {
 	Do(ctx context.Context, calls []*Call)
 }
 
 // Combine batches naturally: while one round trip to its shard is in progress, arriving
 // checks queue, and the next round trip takes them all. A lone request never waits.
-// Identical checks of a batch are sent as one. If a round trip is long, the next batch
-// goes before it ends (see flights).
+// Identical checks in a batch are sent once. If a round trip is long, the next batch leaves
+// before it ends (see flights).
 //
-// It also enforces the time budget: whatever the shard does, Take returns within it.
+// Combine also enforces the time budget: whatever the shard does, Take returns within it.
 type Combine struct {
 	shard   Batcher
 	budget  time.Duration
@@ -39,13 +39,13 @@ type Combine struct {
 
 const (
 	maxBatch = 512     // bounds how long one round trip can take
-	maxQueue = 1 << 14 // beyond it the budget could not be kept anyway
+	maxQueue = 1 << 14 // a longer queue could not be served within the budget
 )
 
 var _ TakeReturner = (*Combine)(nil)
 
-// NewCombine batches the calls to shard, with so many batches in flight at most. onBatch,
-// if not nil, receives the size of each batch. Close stops it.
+// NewCombine batches the calls to shard, with at most the given number of batches in
+// flight. onBatch, if not nil, receives the size of each batch. Close stops it.
 func NewCombine(shard Batcher, budget time.Duration, flights int, onBatch func(calls int)) *Combine {
 	if onBatch == nil {
 		onBatch = func(int) {}
@@ -75,12 +75,12 @@ func (c *Combine) Take(ctx context.Context, checks []Check, d *Decision) error {
 	return err
 }
 
-// Return gives back within the budget, or returns ErrTimeout.
+// Return gives back the charges within the budget, or returns ErrTimeout.
 func (c *Combine) Return(ctx context.Context, checks []Check, d *Decision) error {
 	call := c.calls.Get().(*Call)
 	call.set(checks)
 	call.Return = true
-	// Only the charged checks; they keep their order.
+	// Keep only the charged checks, in order.
 	kept := call.Checks[:0]
 	for i := range call.Checks {
 		if d.Results[i].Charged {
@@ -136,7 +136,7 @@ func (c *Combine) ask(ctx context.Context, call *Call) error {
 	if call.state.CompareAndSwap(callWaiting, callAbandoned) {
 		return err
 	}
-	<-call.done // it arrived at the same instant
+	<-call.done // the answer arrived at the same instant
 	return nil
 }
 
@@ -194,9 +194,9 @@ func (c *Combine) merge(batch, ask []*Call, leads map[uint64]*Call) []*Call {
 	return ask
 }
 
-// answer delivers to a call and its twins. Grants go to those that still wait. The
-// charge of an abandoned call stays, since its request may have passed by fallback, but
-// its concurrency slot is given back, and so are the units of a lease.
+// answer delivers the result to a call and its twins. Grants go to those that still wait.
+// An abandoned call stays charged, since its request may have passed by fallback, but its
+// concurrency slot and the units of a lease are given back.
 func (c *Combine) answer(lead *Call) {
 	var i int64
 	for twin := lead.twin; twin != nil; {
@@ -223,8 +223,8 @@ func (c *Combine) finish(call *Call) bool {
 	return false
 }
 
-// giveBack queues the return of what nobody uses: the concurrency slot of a request that
-// has left, or a lease that came too late.
+// giveBack queues the return of unused charges: the concurrency slot of an abandoned
+// request, or a lease that arrived too late.
 func (c *Combine) giveBack(call *Call) bool {
 	if call.Return || call.Err != nil {
 		return false
@@ -246,7 +246,7 @@ func (c *Combine) giveBack(call *Call) bool {
 	}
 	call.Checks, call.Return = kept, true
 	c.mu.Lock()
-	c.queue = append(c.queue, call) // even if closed: flights looks at the queue after each flight
+	c.queue = append(c.queue, call) // even if closed: flights checks the queue after each flight
 	c.mu.Unlock()
 	c.signal()
 	return true

@@ -9,16 +9,16 @@ import (
 )
 
 // Denied remembers refusals until they can end. For every algorithm but concurrency,
-// nothing frees capacity before a refusal's RetryAfter, so answering from memory is
-// exact, and a flood on one refused key costs the store about one call per RetryAfter.
-// Only an operator's Reset and a new rule document end it sooner: Reset forgets the key,
-// and Keep the refusals under limits that are gone. Under a leased limit, other nodes
-// return what they do not need, so its refusals are remembered for a lease time at most;
-// under a region's part of a limit, for rightsArrive; and under one that follows load,
-// which may rise, for a LoadTick.
+// nothing frees capacity before a refusal's RetryAfter, so answering from memory is exact,
+// and a flood on one refused key costs the store about one call per RetryAfter. Only an
+// operator's Reset or a new rule document ends a refusal sooner: Reset forgets the key, and
+// Keep forgets refusals under limits that are gone. Three kinds of limit can free capacity
+// early, so their refusals are remembered only briefly: under a leased limit, where other
+// nodes return unused units, for a lease time; under a region's part of a limit, for
+// rightsArrive; under a limit that follows load, for a LoadTick.
 //
-// On top of Spread, one more thing frees capacity: a charge in one slot is returned if
-// another slot refuses the request. There, a first refusal is remembered only slightly
+// In front of Spread, capacity may also be freed because a charge in one slot is returned
+// when another slot refuses the request. There, a first refusal is remembered only slightly
 // longer than such a return takes, and a confirmed one in full.
 type Denied struct {
 	next     Store
@@ -42,24 +42,24 @@ type deniedShard struct {
 type refusal struct {
 	limit *Limit
 	cost  int64     // the refused cost; a higher one waits longer
-	until time.Time // when to ask again
-	retry time.Time // when it can pass
+	until time.Time // when to call the store again
+	retry time.Time // when the request can pass
 	reset time.Time
-	room  int64 // what remained: less than cost
+	room  int64 // what remained; less than cost
 	taken int64
 }
 
 var _ TakeReturner = (*Denied)(nil)
 
-// rightsArrive is how often a store is asked about a key that its region may have received
-// more rights of.
+// rightsArrive is how often to call the store for a key whose region may have received more
+// rights.
 const rightsArrive = 100 * time.Millisecond
 
-// confirmWithin is how soon a second refusal must follow to confirm the first.
+// confirmWithin is how soon a second refusal must follow the first to confirm it.
 const confirmWithin = 10 * time.Second
 
-// NewDenied returns a memory of at most size refusals in front of next. confirm is how
-// long to remember a first refusal if charges may be returned, and 0 if they never are.
+// NewDenied puts a memory of at most size refusals in front of next. confirm is how long to
+// remember a first refusal if charges may be returned, and 0 if they never are.
 func NewDenied(next Store, size int, confirm time.Duration) *Denied {
 	d := &Denied{next: next, confirm: confirm, perShard: max(1, size/deniedShards), seed: maphash.MakeSeed(), now: time.Now}
 	for i := range d.shards {
@@ -84,8 +84,8 @@ func (m *Denied) Take(ctx context.Context, checks []Check, d *Decision) error {
 // Look is the result of looking up a request.
 type Look struct {
 	Refused bool // the request is refused
-	others  bool // so are other requests with one of its keys, at another cost or under another limit
-	// At is when memory was asked: before the store, if that was.
+	others  bool // so are other requests for one of its keys, at another cost or under another limit
+	// At is when memory was consulted, which is before any call to the store.
 	At time.Time
 }
 
@@ -135,8 +135,8 @@ func (m *Denied) shard(key []byte) *deniedShard {
 	return &m.shards[maphash.Bytes(m.seed, key)%deniedShards]
 }
 
-// known reports whether checks are known to be refused, and whether other requests with
-// the same key are: at another cost, or under another limit.
+// known reports whether checks are known to be refused, and whether requests for the same
+// keys at another cost or under another limit are.
 func (m *Denied) known(checks []Check, d *Decision, now time.Time) (refused, others bool) {
 	for i := range checks {
 		if checks[i].Limit.CountDenied { // the store must see every attempt
@@ -186,7 +186,7 @@ func (r *refusal) refuses(c *Check) bool {
 func (m *Denied) remember(checks []Check, d *Decision, now time.Time, resets uint64) {
 	for i := range checks {
 		c, r := &checks[i], &d.Results[i]
-		// A fallback's refusal is this node's own and ends when the store comes back.
+		// A fallback's refusal is local to this node and ends when the store recovers.
 		if !r.Refuses(c) || r.Source == SourceFallback || r.Failed || c.Peek || !c.Limit.RefusalHolds() || r.RetryAfter <= 0 {
 			continue
 		}
@@ -226,8 +226,8 @@ func (m *Denied) remember(checks []Check, d *Decision, now time.Time, resets uin
 	}
 }
 
-// makeRoom drops a few expired refusals, or an arbitrary one if none has expired:
-// forgetting costs one call to the store, never a wrong answer.
+// makeRoom drops a few expired refusals, or an arbitrary one if none has expired.
+// Forgetting a refusal costs one call to the store, never a wrong answer.
 func (sh *deniedShard) makeRoom(limit int, now time.Time) {
 	const samples = 8
 	seen := 0
@@ -252,10 +252,10 @@ func (m *Denied) Return(ctx context.Context, checks []Check, d *Decision) error 
 	return nil
 }
 
-// Keep forgets the refusals under limits that no longer hold, and stops remembering new
-// ones, which requests still running under the old rules may produce. If such a limit
-// returned, its key would meanwhile have been counted and reset elsewhere. holds may be
-// called later, by several goroutines.
+// Keep forgets the refusals under limits that are no longer active, and stops remembering
+// new ones from requests still running under the old rules. Otherwise, if such a limit
+// became active again, a refusal could outlive counts and resets that happened in the
+// meantime. holds may be called later, by several goroutines.
 func (m *Denied) Keep(holds func(*Limit) bool) {
 	m.holds.Store(&holds) // stored before the sweep: each refusal is then either swept or checked
 	known := map[*Limit]bool{}
@@ -282,7 +282,7 @@ func (m *Denied) Reset(ctx context.Context, checks []Check) error {
 	if r, ok := m.next.(Resetter); ok {
 		err = r.Reset(ctx, checks)
 	}
-	// After the store, and so that a refusal in flight is not remembered again.
+	// After the store, so that a refusal in flight is not remembered again.
 	m.resets.Add(1)
 	m.forget(checks)
 	return err

@@ -5,10 +5,10 @@ import (
 	"errors"
 )
 
-// Fallback answers as each rule says when the shared store cannot: local counts in this
-// process against this node's share of the limit, open admits, closed refuses. This
-// favors availability over consistency, with a known bound: while the store is
-// unreachable, each node passes at most ceil(limit / nodes).
+// Fallback applies each rule's failure policy when the shared store cannot answer: local
+// counts in this process against this node's share of the limit, open admits, closed
+// refuses. This favors availability over consistency, with a known bound: while the store
+// is unreachable, each node passes at most ceil(limit / nodes).
 type Fallback struct {
 	shared TakeReturner
 	local  TakeReturner
@@ -19,8 +19,8 @@ type Fallback struct {
 
 var _ TakeReturner = (*Fallback)(nil)
 
-// NewFallback puts local behind shared. nodes returns how many edge nodes currently share
-// a limit; onErr, if not nil, receives every error of shared. Close stops it.
+// NewFallback falls back from shared to local. nodes returns how many edge nodes currently
+// share a limit; onErr, if not nil, receives every error of shared. Close stops it.
 func NewFallback(shared, local TakeReturner, nodes func() int, onErr func(error)) *Fallback {
 	if onErr == nil {
 		onErr = func(error) {}
@@ -28,7 +28,7 @@ func NewFallback(shared, local TakeReturner, nodes func() int, onErr func(error)
 	return &Fallback{shared: shared, local: local, nodes: nodes, onErr: onErr, slots: newOrphans(shared)}
 }
 
-// Take calls the shared store and, if that fails, decides by the rules' policies. It
+// Take calls the shared store and, if that fails, applies the rules' failure policies. It
 // never returns an error.
 func (f *Fallback) Take(ctx context.Context, checks []Check, d *Decision) error {
 	err := f.shared.Take(ctx, checks, d)
@@ -36,13 +36,13 @@ func (f *Fallback) Take(ctx context.Context, checks []Check, d *Decision) error 
 		return nil
 	}
 	f.onErr(err)
-	if !errors.Is(err, ErrBroken) { // it may have been charged, and only the answer was lost
+	if !errors.Is(err, ErrBroken) { // the charge may have happened, with only the answer lost
 		f.slots.adopt(checks, nil)
 	}
 	return f.TakeLocal(ctx, checks, d)
 }
 
-// TakeLocal decides by the rules' policies without asking the shared store.
+// TakeLocal applies the rules' failure policies without calling the shared store.
 func (f *Fallback) TakeLocal(ctx context.Context, checks []Check, d *Decision) error {
 	d.Reset(len(checks))
 	d.Allowed = true
@@ -88,7 +88,7 @@ func (f *Fallback) localChecks(checks []Check) (local []Check, at []int) {
 		}
 		c := checks[i]
 		c.Limit = c.Limit.Share(n)
-		c.Cost = min(c.Cost, c.Limit.MaxCost()) // otherwise it could never pass a small share
+		c.Cost = min(c.Cost, c.Limit.MaxCost()) // otherwise it could never fit a small share
 		local, at = append(local, c), append(at, i)
 	}
 	return local, at

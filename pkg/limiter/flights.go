@@ -6,19 +6,20 @@ import (
 	"time"
 )
 
-// While a batch is in flight, the next one goes after usualTrip, and after what Redis needs
-// for the calls in flight (Limit.Weight), with room to spare. On a network whose round trip
-// is shorter, batches therefore follow one another, as large as they can be; on a longer
-// one, batches still go about as often as they would there, and are no smaller. So a long
-// way costs a request one round trip instead of two, and no shard its throughput.
+// While a batch is in flight, the next one leaves after usualTrip plus what Redis needs for
+// the calls in flight (Limit.Weight), with room to spare. On a network with a shorter round
+// trip, batches therefore follow one another, as large as they can be; on a slower one,
+// batches leave about as often and are no smaller. So a slow network costs a request one
+// round trip instead of two, without reducing a shard's throughput.
 const (
 	usualTrip = 500 * time.Microsecond
 	perCall   = 10 * time.Microsecond
-	// MaxFlights bounds the batches in flight to a master, and the connections that they use.
+	// MaxFlights bounds the batches in flight to one master, and so the connections they
+	// use.
 	MaxFlights = 4
 )
 
-// flight is one round trip, with memory that is used again.
+// flight is one round trip, with reusable memory.
 type flight struct {
 	batch, ask []*Call
 	leads      map[uint64]*Call
@@ -77,7 +78,7 @@ func (c *Combine) run() {
 			if len(idle) == c.flights {
 				return
 			}
-			land(<-landed) // it may queue returns
+			land(<-landed) // landing may queue returns
 			continue
 		}
 		idle = idle[:len(idle)-1]

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// Regions that share a limit each keep its state in their own store, and charge there what
-// they hear that the others have let pass. So a request is decided by one store, as under
-// any other limit. What each has let pass is counted beside the state, by counters that
-// only grow: one for each key and window.
+// Regions that share a limit each keep its state in their own store and charge there what
+// other regions report to have admitted. So one store decides each request, as under any
+// other limit. Beside the state, each region counts what it has admitted in a counter per
+// key and window that only grows.
 
-// OnPartition decides under a global limit when a region hears of no other.
+// OnPartition decides requests under a global limit while a region hears from no other.
 type OnPartition uint8
 
 // The partition policies.
@@ -28,17 +28,18 @@ func (o OnPartition) String() string {
 
 // Global says how regions share a limit. It is immutable.
 type Global struct {
-	// Tier is the tier of the rule that the limit is for; "" for the rule's own.
+	// Tier is the tier of the rule that the limit is for; "" for the rule's own limit.
 	Tier string
 	// Escrow divides the limit among the regions; see escrow.go.
 	Escrow      bool
 	OnPartition OnPartition
-	// PartitionAfter is for how long a region may hear of no other before OnPartition applies.
+	// PartitionAfter is how long a region may hear from no other before OnPartition
+	// applies.
 	PartitionAfter time.Duration
 }
 
-// Tally is what one node has let pass under a global limit of one key in one window, from
-// its beginning. A tally that is repeated, or late, does no harm.
+// Tally is what one node has admitted under a global limit for one key in one window,
+// counted from the window's start. Repeating or delaying a tally is harmless.
 type Tally struct {
 	Key   []byte // of the limit's state
 	Start int64  // of the window, in Unix microseconds
@@ -47,16 +48,16 @@ type Tally struct {
 
 	// Err says why there is no answer.
 	Err error
-	// Known is what the store knew of this node before. Less than the node has told it, if
-	// the store lost what it held.
+	// Known is what the store knew of this node before. It is less than the node reported
+	// earlier if the store lost data.
 	Known int64
-	// Total is what all nodes of the region have let pass, as far as the store knows.
+	// Total is what all nodes of the region have admitted, as far as the store knows.
 	Total int64
 }
 
-// Merge is what another region has let pass, by its counter of one key and window. The
-// difference to what was merged before is charged, beyond the limit if need be; so a merge
-// that is repeated, late, or made by several nodes does no harm.
+// Merge is what another region has admitted, by its counter for one key and window. The
+// store charges the difference from what it merged before, beyond the limit if need be. So
+// a merge that is repeated, late, or made by several nodes is harmless.
 type Merge struct {
 	Limit  *Limit
 	Key    []byte
@@ -69,14 +70,14 @@ type Merge struct {
 	Err error
 	// Known is what had been merged before.
 	Known int64
-	// Early is set if the window has not begun here: nothing was merged.
+	// Early is set if the window has not begun in this region; nothing was merged.
 	Early bool
 }
 
 // Merger is a store of global limits. Both methods answer every element, each with its own
-// error, within a bound of their own.
+// error, and bound their own time.
 type Merger interface {
-	// Tally counts for a node, whose name must be another after it has begun again.
+	// Tally counts for a node. A restarted node must use a new name.
 	Tally(ctx context.Context, node string, tallies []Tally)
 	Merge(ctx context.Context, merges []Merge)
 }
@@ -88,6 +89,6 @@ func AppendCounters(name, key []byte, start int64) []byte {
 	return strconv.AppendInt(name, start/1000, 10)
 }
 
-// CountersLast is for how long after a window has ended its counters are kept: another
-// region's clock may be that far behind, and its last count that late.
+// CountersLast returns how long the counters of a window are kept: another region's clock
+// may be MaxClockBack behind, and its last count as late.
 func CountersLast(width int64) int64 { return width + 2*MaxClockBack.Microseconds() }

@@ -59,8 +59,8 @@ func (a Algorithm) String() string {
 type Storage uint8
 
 // The storages. Ring is the default: 4 bytes per request, exact to the millisecond. In
-// Redis, each change writes the whole log; LargeRing writes only what changed once the log
-// has more than WholeLog entries. The two read each other's keys. SortedSet is exact to
+// Redis, each change writes the whole log; LargeRing writes only the changed parts once the
+// log has more than WholeLog entries. The two read each other's keys. SortedSet is exact to
 // the microsecond and allows larger limits and windows.
 const (
 	Ring Storage = iota
@@ -68,8 +68,8 @@ const (
 	LargeRing
 )
 
-// WholeLog is up to how many entries LargeRing writes the whole log: up to there that is
-// cheaper than one command for each part.
+// WholeLog is the most entries for which LargeRing writes the whole log, which is cheaper
+// than one command per part.
 const WholeLog = 128
 
 // String returns the name used in rules.
@@ -104,9 +104,9 @@ const (
 	maxExactInteger = 1 << 53
 )
 
-// MaxClockBack is how far a clock may be behind a key's state while the key's time stands
-// still until the clock catches up; it is never more than the limit's window. A clock
-// further behind was set back: its time applies, and the state is treated as current.
+// MaxClockBack is how far a clock may be behind a key's state, but never more than the
+// limit's window. Within it, the key's time stands still until the clock catches up. A
+// clock further behind was set back: its time applies, and the state is treated as current.
 const MaxClockBack = 10 * time.Second
 
 // Limit is the arithmetic of one rule for one tier. It is immutable once in use and
@@ -115,7 +115,7 @@ type Limit struct {
 	Rule      string
 	Algorithm Algorithm
 	Storage   Storage // rolling_window only
-	// Limit is the cost that passes in one Window; for concurrency, at a time.
+	// Limit is the cost that passes in one Window; for concurrency, at one time.
 	Limit int64
 	// Window is a whole number of milliseconds.
 	Window time.Duration
@@ -129,7 +129,7 @@ type Limit struct {
 	CountDenied bool
 	// Leased lets nodes take part of the limit in advance; see leased.go.
 	Leased bool
-	// Reported lets nodes decide by counts that are a moment old; see reported.go.
+	// Reported lets nodes decide by slightly outdated counts; see reported.go.
 	Reported bool
 	// Shadow decides and reports but never refuses.
 	Shadow    bool
@@ -138,8 +138,8 @@ type Limit struct {
 	Global *Global
 	// Shared is set if other tiers fill and drain the same counter at their own limits.
 	Shared bool
-	// Slowest is the smallest Limit of those tiers, 0 if there are none: a bucket must
-	// live until it has drained for that one too.
+	// Slowest is the smallest Limit of those tiers, or 0 if there are none: a bucket must
+	// live until it has drained at that rate too.
 	Slowest int64
 	// UnderLoad is set if the limit follows the load of upstreams; see underload.go.
 	UnderLoad *UnderLoad
@@ -218,7 +218,7 @@ func (l *Limit) Validate() field.Errors {
 			bad("limit", "must be at most %d for concurrency (got %d)", MaxLogLimit, l.Limit)
 		}
 		if l.CountDenied {
-			bad("count_denied", "concurrency counts requests in flight; a refused one never is; remove it")
+			bad("count_denied", "concurrency counts only requests in flight, never refused ones; remove it")
 		}
 	case SlidingWindow:
 		if overflows(l.Limit, l.Window.Milliseconds()) {
@@ -235,7 +235,7 @@ func (l *Limit) Validate() field.Errors {
 // left for sums of products.
 func overflows(a, b int64) bool { return a > maxExactInteger/2/b }
 
-// MaxCost is the largest cost that can ever pass.
+// MaxCost returns the largest cost that can ever pass.
 func (l *Limit) MaxCost() int64 {
 	switch l.Algorithm {
 	case TokenBucket, LeakyBucket:
@@ -250,9 +250,9 @@ func (l *Limit) MaxCost() int64 {
 	return l.Limit
 }
 
-// Weight is the load that a check of that cost puts on a Redis server: 1 is about 5 µs,
-// which most take. A ring is copied as a whole, a large one only while it grows; a sorted
-// set gets one entry per unit.
+// Weight returns the load that a check of that cost puts on a Redis server: 1 is about 5
+// µs, which most checks take. A ring is copied as a whole, a large one only while it grows;
+// a sorted set gets one entry per unit.
 func (l *Limit) Weight(cost int64) int64 {
 	switch {
 	case l.Algorithm != RollingWindow:
@@ -308,7 +308,7 @@ func (l *Limit) Tag() string {
 		return "sw"
 	case TokenBucket:
 		if l.Leased {
-			return "tl" // remembers what it granted, which the previous release cannot read
+			return "tl" // stores its grants, which the previous release cannot read
 		}
 		if l.Global != nil && l.Global.Escrow {
 			return "te" // remembers what it lent
@@ -343,7 +343,7 @@ func (l *Limit) Encoded() *string {
 	capacity := l.Capacity()
 	switch {
 	case l.Algorithm == RollingWindow && l.Storage == Ring:
-		capacity = MaxRingLimit // entries up to which a log is written as a whole: always
+		capacity = MaxRingLimit // the log is always written as a whole
 	case l.Algorithm == RollingWindow && l.Storage == LargeRing:
 		capacity = WholeLog
 	}
@@ -372,8 +372,8 @@ func (l *Limit) slowest() int64 {
 	return l.Slowest
 }
 
-// Lifetime returns how long a key's state matters, in microseconds, if all of it is free
-// again after reset under this limit.
+// Lifetime returns how long a key's state matters under this limit, in microseconds, if all
+// of it is free again after reset.
 func (l *Limit) Lifetime(reset int64) int64 {
 	if l.Slowest == 0 || l.Algorithm != TokenBucket && l.Algorithm != LeakyBucket {
 		return reset

@@ -29,8 +29,9 @@ type Check struct {
 	// peek, or none does.
 	Peek bool
 	// Nodes, if not 0, asks for a lease instead of a decision: Cost is how many units this
-	// one of so many nodes wants, at most MaxEntries in a sorted set, and Result.Granted
-	// how many it received. Such a check is the only one of its call.
+	// node wants (at most MaxEntries in a sorted set), Nodes how many nodes share the
+	// limit, and Result.Granted how many units it received. Such a check is the only one in
+	// its call.
 	Nodes int
 }
 
@@ -93,9 +94,9 @@ type Result struct {
 	// ResetAfter is the time until the whole limit is available again.
 	ResetAfter time.Duration
 	// TakenAt is the store's clock, in Unix microseconds, when it decided; for a charge
-	// under a leased limit, what Limit.ChargedAt says.
+	// under a leased limit, the value of Limit.ChargedAt.
 	TakenAt int64
-	// Granted is the answer to a check with Nodes: the units charged, which the asking
+	// Granted is the answer to a check with Nodes set: the units charged, which the asking
 	// node may spend.
 	Granted int64
 }
@@ -145,7 +146,7 @@ type Store interface {
 	Take(ctx context.Context, checks []Check, d *Decision) error
 }
 
-// Returner gives back what a decision took: d must be what Take answered for these
+// Returner gives back what a decision charged. d must be what Take answered for these
 // checks. Only results with Charged set are returned. A return may make another request
 // wait briefly, but never admits one that should be refused.
 type Returner interface {

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// orphans are concurrency slots that the store could not take back, of requests that have
+// orphans are concurrency slots that the store could not take back, from requests that
 // finished or never learned that they held one. Without orphans, a Redis that hangs for a
-// second would count finished requests until their window ends. Each is returned as soon
-// as the store answers, and dropped once it has expired.
+// second would count finished requests until their window ends. Each slot is returned as
+// soon as the store answers, or dropped once it has expired.
 type orphans struct {
 	store Returner
 
@@ -72,7 +72,7 @@ func (o *orphans) adopt(checks []Check, d *Decision) bool {
 	return true
 }
 
-// run returns orphans until there are none.
+// run returns orphans until none are left.
 func (o *orphans) run() {
 	tick := time.NewTicker(orphansEvery)
 	defer tick.Stop()
@@ -98,7 +98,7 @@ func (o *orphans) run() {
 	}
 }
 
-// tryAll returns the slots that it can to the store, and the rest to the caller. It
+// tryAll returns as many slots as it can to the store, and the rest to the caller. It
 // pauses after a few slow failures.
 func (o *orphans) tryAll(list []orphan) (left []orphan) {
 	const patience = 3

@@ -5,12 +5,12 @@ import (
 	"sync/atomic"
 )
 
-// Recent is the largest value of the present and the last half of a minute.
+// Recent is the largest value seen in the last 30 to 60 seconds.
 type Recent struct{ half, now, before atomic.Uint64 }
 
 const halfMinute = 30_000_000
 
-// See takes note of a value at a time in microseconds. One goroutine calls it at a time.
+// See records a value at a time in microseconds. Only one goroutine may call it at a time.
 func (r *Recent) See(v float64, at int64) {
 	r.turn(at)
 	if v > math.Float64frombits(r.now.Load()) {
@@ -32,7 +32,7 @@ func (r *Recent) turn(at int64) {
 	r.half.Store(half)
 }
 
-// Value returns the largest value, at a time in microseconds.
+// Value returns the largest recent value as of a time in microseconds.
 func (r *Recent) Value(at int64) float64 {
 	half, v := uint64(at/halfMinute), 0.0
 	was := r.half.Load()

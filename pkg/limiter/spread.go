@@ -21,9 +21,9 @@ type Spread struct {
 
 var _ TakeReturner = (*Spread)(nil)
 
-// NewSpread returns a Spread over a store that decides only the checks of one slot at
-// once. budget bounds a whole Take, including the return: a slower return continues in
-// the background.
+// NewSpread returns a Spread over a store that can decide checks of only one slot at a
+// time. budget bounds a whole Take, including the return; a slower return continues in the
+// background.
 func NewSpread(next TakeReturner, budget time.Duration) *Spread {
 	return &Spread{next: next, budget: budget}
 }

@@ -9,10 +9,10 @@ import (
 )
 
 // A limit that follows load is lowered while the upstreams of a request are busy: as their
-// utilization rises from From to 1, it falls to Share of itself, in LoadSteps steps. All
-// limits that it can be are made with it, so that choosing one costs a request nothing.
+// utilization rises from From to 1, it falls to Share of its full size, in LoadSteps steps.
+// All steps are built in advance, so that choosing one costs a request nothing.
 
-// LoadSteps is in how many steps a limit falls to its floor.
+// LoadSteps is the number of steps in which a limit falls to its floor.
 const LoadSteps = 16
 
 // LoadTick is how often the utilization that limits follow changes.
@@ -22,7 +22,7 @@ const LoadTick = time.Second
 // calculate with the same numbers.
 const FullLoad = 1000
 
-// UnderLoad is how a limit follows load. It is immutable.
+// UnderLoad describes how a limit follows load. It is immutable.
 type UnderLoad struct {
 	From, Share float64
 	steps, gaps [LoadSteps + 1]*Limit
@@ -49,8 +49,8 @@ func (l *Limit) Follow(from, share float64) field.Errors {
 	return nil
 }
 
-// gap returns what lets that part of a limit pass, evenly: clients that are refused ask again and
-// again, and what they want is to be known soon, not once a window.
+// gap returns a limit that passes the given part of l, evenly: refused clients ask again
+// and again, and their demand should be known soon, not once per window.
 func gap(l *Limit, size int64) *Limit {
 	g := &Limit{Rule: l.Rule, Algorithm: TokenBucket, Limit: size, Window: l.Window, Burst: max(1, size/10)}
 	if g.Validate() != nil { // too fine to count exactly
@@ -74,7 +74,7 @@ func (l *Limit) lowered(size int64, u *UnderLoad) *Limit {
 	}
 }
 
-// Floor returns the smallest limit that l can be: itself, unless it follows load.
+// Floor returns the smallest size of l: l itself, unless it follows load.
 func (l *Limit) Floor() *Limit {
 	if l.UnderLoad == nil {
 		return l
@@ -82,7 +82,7 @@ func (l *Limit) Floor() *Limit {
 	return l.UnderLoad.steps[LoadSteps]
 }
 
-// Full returns the limit that l is lowered from: itself, if it is not.
+// Full returns the limit that l is lowered from, or l itself.
 func (l *Limit) Full() *Limit {
 	if l.UnderLoad == nil {
 		return l
@@ -96,7 +96,7 @@ func (u *UnderLoad) Step(utilization int64) int {
 	return min(LoadSteps, max(0, int(math.Floor(above/(1-u.From)*LoadSteps+0.5))))
 }
 
-// At returns what the limit is at a utilization in thousandths.
+// At returns the limit at a utilization in thousandths.
 func (l *Limit) At(utilization int64) *Limit {
 	if l.UnderLoad == nil {
 		return l
@@ -104,7 +104,7 @@ func (l *Limit) At(utilization int64) *Limit {
 	return l.UnderLoad.steps[l.UnderLoad.Step(utilization)]
 }
 
-// Gap returns, of a lowered limit, what the full one would let pass in addition. It is nil of a
+// Gap returns, for a lowered limit, what the full one would pass in addition, and nil for a
 // limit that is not lowered.
 func (l *Limit) Gap() *Limit {
 	if l.UnderLoad == nil {
@@ -118,7 +118,7 @@ func (l *Limit) Gap() *Limit {
 	return nil
 }
 
-// SameUnderLoad is Same for o or any limit that it can be.
+// SameUnderLoad is Same for o or any limit that it can be lowered to.
 func (l *Limit) SameUnderLoad(o *Limit) bool {
 	if o.UnderLoad == nil {
 		return o.Same(l)
@@ -131,22 +131,22 @@ func (l *Limit) SameUnderLoad(o *Limit) bool {
 	return false
 }
 
-// Of what FollowLoad does.
+// Parameters of FollowLoad.
 const (
 	loadUp   = 16 // seconds in which limits follow a rise of utilization
 	loadDown = 48 // a fall
-	loadBand = 45 // thousandths that change nothing
+	loadBand = 45 // changes within this many thousandths are ignored
 )
 
-// Following is a utilization, in thousandths, as limits follow it.
+// Following is the utilization, in thousandths, that limits follow.
 type Following struct {
 	Mean  int64 // over some seconds
 	Value int64 // what limits follow: Mean when it last changed by more than chance
 }
 
-// FollowLoad returns what limits follow in the next second, after one in which utilization was
-// u. Lowering limits is what makes utilization fall, and under most algorithms only after a
-// window: so it is averaged, limits rise three times as slowly as they fall, and noise leaves
+// FollowLoad returns what limits follow in the next second, after one with utilization u.
+// Lowering limits makes utilization fall, and under most algorithms only after a window. So
+// utilization is averaged, limits rise three times as slowly as they fall, and noise leaves
 // them alone. lua/load.lua is its twin.
 func FollowLoad(f Following, u int64) Following {
 	if u > f.Mean {
@@ -161,23 +161,23 @@ func FollowLoad(f Following, u int64) Following {
 	return f
 }
 
-// Load is what a node says of the utilization of one upstream group, and the answer.
+// Load is a node's report of the utilization of one upstream group, and the answer.
 type Load struct {
 	Group string
-	Own   int64 // in thousandths; less than 0 if it is unknown
+	Own   int64 // in thousandths; negative if it is unknown
 
 	// Err says why there is no answer.
 	Err error
-	// Value is what the limits of the region follow in this second of the store's clock.
+	// Value is what the region's limits follow in this second of the store's clock.
 	Value int64
-	// Nodes is how many nodes said theirs in the last three seconds.
+	// Nodes is how many nodes reported in the last three seconds.
 	Nodes int64
 	// Now is the store's clock, in Unix microseconds.
 	Now int64
 }
 
-// LoadStore finds one utilization a second for all nodes of a region. It answers every
-// element, each with its own error, within a bound of its own.
+// LoadStore agrees on one utilization per second for all nodes of a region. It answers
+// every element, each with its own error, and bounds its own time.
 type LoadStore interface {
 	Loads(ctx context.Context, node string, loads []Load)
 }

@@ -142,7 +142,7 @@ func (r *Readings) readAs(raw []byte) error {
 	if len(raw) < 2 || !slash(raw[1], true) {
 		return nil
 	}
-	// URL parsers that get the whole target take what follows two slashes for a host.
+	// URL parsers that get the whole target read what follows two slashes as a host.
 	rest := bytes.TrimLeft(r.tokens, `/\`)
 	i := bytes.IndexAny(rest, `/\`)
 	if i < 0 {
@@ -239,8 +239,8 @@ func (r *Readings) add(tokens []byte) error {
 
 // AppendKey appends a form that all readings of a path share unless they name different
 // resources: decoded again, with only single plain slashes, without parameters and dot
-// segments. Counting by it makes a few more paths share a counter, but never gives one
-// path two.
+// segments. Counting by it makes a few more paths share a counter, but never gives one path
+// two.
 func AppendKey(dst, reading []byte) []byte {
 	if len(reading) == 0 || reading[0] != '/' || isPlain(reading) {
 		return append(dst, reading...)

@@ -4,7 +4,7 @@ import "bytes"
 
 // AppendQuery appends the first value of a parameter in the query of a request target,
 // decoded, and returns how many times the parameter occurs. A parameter with neither name
-// nor value does not exist.
+// nor value does not count.
 func AppendQuery(dst, query []byte, name string) (decoded []byte, n int) {
 	var value []byte
 	for len(query) > 0 {

@@ -8,7 +8,7 @@ const (
 	last     // after removing the dot segments
 	first    // before removing them
 	earliest // before decoding; only parameters
-	blind    // likewise, and before a backslash becomes a slash
+	blind    // the same, and before a backslash becomes a slash
 	orders
 )
 
@@ -16,8 +16,8 @@ const (
 const (
 	noDots  = iota
 	rawDots // those written as dots, between slashes written as slashes
-	urlDots // likewise, also those whose dots are encoded, as WHATWG URLs have it
-	allDots // also those that decoding produces
+	urlDots // the same, including encoded dots, as in WHATWG URLs
+	allDots // including those that decoding produces
 	dotKinds
 )
 
@@ -34,7 +34,7 @@ type walk struct {
 
 func slash(c byte, backslash bool) bool { return c == '/' || backslash && c == '\\' }
 
-// What a byte is to a walk.
+// The meaning of a byte to a walk.
 const (
 	inName = iota
 	cuts   // the parameters of the segment begin

@@ -115,7 +115,7 @@ func order(less bool) int {
 	return 1
 }
 
-// choosing is one query in progress.
+// choosing is the evaluation of one query.
 type choosing struct {
 	*chooser
 	Query
@@ -224,8 +224,8 @@ func (w *choosing) shuffleEquals() {
 		}
 		if to-from > 1 {
 			for i := from; i < to; i++ {
-				// By the PoP, not by its position: removing one leaves the clients of the
-				// others where they are.
+				// Drawn by the PoP's name, not its position: removing one PoP leaves the
+				// clients of the others where they are.
 				c := &w.list[i]
 				u := uniform(mix(mix(w.Random) + uint64(c.pop)))
 				c.lot = -math.Log(1-u) / float64(max(w.pops[c.pop].weight(), 1))
@@ -264,7 +264,7 @@ func (w *choosing) take() {
 		}
 	}
 	kept = w.ofFamily(kept)
-	if home.equals && len(w.slots) > 0 { // another of them may give clients away
+	if home.equals && len(w.slots) > 0 { // another of the equals may give clients away
 		w.depends(stickyNetwork(w.Client).Bits())
 	}
 	if kept[0].equals {
@@ -316,7 +316,7 @@ func (w *choosing) explainLeftOut(p *PoP) {
 	case !s.Known && s.Sight != "":
 		w.say("%s is down: %s", p.Name, s.explain(p))
 	case !s.Known && s.Nodes == 0:
-		w.say("%s is left out: its region has not reported yet", p.Name)
+		w.say("%s is skipped: its region has not reported yet", p.Name)
 	default:
 		w.say("%s is down: %d of %d nodes pass", p.Name, s.Passing, s.Nodes)
 	}

@@ -8,13 +8,13 @@ import (
 	"slices"
 )
 
-// slot is the share of a PoP's clients, 0..1, that go to a PoP, itself or another.
+// slot is the share, 0..1, of a PoP's clients that go to one PoP, itself or another.
 type slot struct {
 	to    string
 	share float64
 }
 
-// slots compiles what each PoP keeps, which comes first, and gives away.
+// slots compiles for each PoP what it keeps, listed first, and what it gives away.
 func (c *chooser) slots(s *Spill) map[string][]slot {
 	all := map[string][]slot{}
 	for i, name := range c.all {
@@ -36,8 +36,9 @@ func (c *chooser) slots(s *Spill) map[string][]slot {
 	return all
 }
 
-// place returns which slot a client belongs to, by weighted rendezvous hashing: as one share
-// grows and another shrinks, hardly any client moves but from the latter to the former.
+// place returns the slot that a client belongs to, by weighted rendezvous hashing: as one
+// share grows and another shrinks, almost no client moves except from the latter to the
+// former.
 func place(client netip.Prefix, slots []slot) (mine int) {
 	best := math.Inf(1)
 	for i, s := range slots {
@@ -78,8 +79,9 @@ func (c *chooser) rankNear() {
 	}
 }
 
-// spilled returns the index in list of the PoP that gets the client: the first, unless home,
-// the best before the list was reduced to PoPs that serve, gives it to another of the list.
+// spilled returns the index in list of the PoP that gets the client. That is the first,
+// unless home gives the client to another PoP in the list; home is the best PoP before the
+// list was reduced to those that serve.
 func (w *choosing) spilled(home candidate, list []candidate) int {
 	slots := w.slots[w.all[home.pop]]
 	if w.Explain {
@@ -96,10 +98,10 @@ func (w *choosing) spilled(home candidate, list []candidate) int {
 	return max(0, slices.IndexFunc(list, func(c candidate) bool { return w.all[c.pop] == mine }))
 }
 
-// explainLoad tells how full a PoP is, if that matters.
+// explainLoad says how full a PoP is, if that matters.
 func (w *choosing) explainLoad(name string) {
 	if s := w.states[name]; s.tells() && s.Demand > returnBelow*s.Capacity {
-		w.say("%s is asked for %.0f requests a second and can serve %.0f", name, s.Demand, s.Capacity)
+		w.say("%s receives %.0f requests a second and can serve %.0f", name, s.Demand, s.Capacity)
 	}
 }
 

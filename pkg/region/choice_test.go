@@ -126,7 +126,7 @@ func TestChoose(t *testing.T) {
 	f("fail open", "203.0.113.7/32", nil, down("ams1", "ams2", "fra1", "ber1", "nyc1"), 25, "ams1 ams2 fra1 nyc1 ber1",
 		"client 203.0.113.7 matches 203.0.113.0/24 of ams1\nno PoP is healthy: answering with all")
 	f("never reported", "192.0.2.77/32", nil, func(s map[string]PoPState) { clear(s); s["nyc1"] = PoPState{Healthy: true} }, 5, "nyc1",
-		"ams1 is left out: its region has not reported yet\nams2 is left out: its region has not reported yet\nfra1 is left out: its region has not reported yet\nber1 is left out: its region has not reported yet\nanswer: nyc1")
+		"ams1 is skipped: its region has not reported yet\nams2 is skipped: its region has not reported yet\nfra1 is skipped: its region has not reported yet\nber1 is skipped: its region has not reported yet\nanswer: nyc1")
 
 	all := NewView(topology, nil, nil).Choose(Query{})
 	require.True(t, all.FailOpen)

@@ -14,15 +14,16 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// Fleet is a fleet file: all regions, and how to reach each one's Consul.
+// Fleet is the content of a fleet file: all regions, and how to reach each one's Consul.
 type Fleet struct {
 	Regions []FleetRegion `yaml:"regions" json:"regions"`
-	// KeepVersions is how many versions of a kind of document a change leaves in each
-	// region; 0 leaves all, nil is 200.
+	// KeepVersions is how many versions of each kind of document a change keeps in each
+	// region; 0 keeps all, nil means 200.
 	KeepVersions *int `yaml:"keep_versions" json:"keep_versions,omitempty"`
 }
 
-// LeastVersions is the least that may be left: a person must be able to go back.
+// LeastVersions is the smallest KeepVersions, because an operator must be able to roll
+// back.
 const LeastVersions = 10
 
 // FleetRegion is one region of a fleet file.

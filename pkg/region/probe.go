@@ -15,8 +15,8 @@ import (
 	"github.com/weir-edge/weir/pkg/field"
 )
 
-// Probe is how routers check the public addresses of PoPs, as clients would reach them. What a
-// probe finds decides about a PoP only while no Consul reports on its region.
+// Probe describes how routers check the public addresses of PoPs, connecting as clients
+// would. Probe results decide about a PoP only while no Consul reports on its region.
 type Probe struct {
 	Port int `json:"port" yaml:"port" required:"add the port that clients use"`
 	// Path, if not empty, is requested by HTTP: any answer below 500 counts. Without it,
@@ -51,7 +51,7 @@ func (p *Probe) check(f *field.Errors) {
 	}
 }
 
-// sight is what probing found of a PoP. The zero sight has not looked yet.
+// sight is what probing found out about a PoP. The zero sight has no result yet.
 type sight struct {
 	looked bool
 	misses int // consecutive rounds in which no address answered
@@ -70,7 +70,7 @@ const (
 )
 
 // sightOf judges a PoP: if a router does not reach at least half of the other PoPs, the
-// router may be the one that is cut off.
+// router itself may be disconnected.
 func sightOf(pop string, sights map[string]sight) Sight {
 	own := sights[pop]
 	switch {
@@ -94,7 +94,7 @@ func sightOf(pop string, sights map[string]sight) Sight {
 	return CutOff
 }
 
-// by returns the look that a sight stands for, where it decides.
+// by returns the look that a sight implies, where it is decisive.
 func (s Sight) by(l look) (look, bool) {
 	switch s {
 	case Answers:
@@ -201,7 +201,7 @@ func (p *Probe) answers(ctx context.Context, address netip.Addr, zone string) bo
 	return response.StatusCode < http.StatusInternalServerError
 }
 
-// explain says what the sight of a PoP means for its state.
+// explain says what a PoP's sight means for its state.
 func (s PoPState) explain(p *PoP) string {
 	switch s.Sight {
 	case Answers:
@@ -214,7 +214,7 @@ func (s PoPState) explain(p *PoP) string {
 	return ""
 }
 
-// String describes a probe as people write it.
+// String describes a probe for people.
 func (p *Probe) String() string {
 	text := fmt.Sprintf("port %d", p.Port)
 	if p.Path != "" {

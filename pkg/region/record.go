@@ -115,7 +115,7 @@ func (r *Record) check(here, zone string, f *field.Errors) {
 	if n := len(r.Values); n == 0 || n > maxValues {
 		f.Add(here+".values", "must name 1 to %d (got %d)", maxValues, n)
 	} else if r.Type == TypeCNAME && n > 1 {
-		f.Add(here+".values", "must name one: a CNAME leads to one name (got %d)", n)
+		f.Add(here+".values", "must name exactly one: a CNAME leads to one name (got %d)", n)
 	}
 	if apex := r.Name == Apex; apex && r.Type != TypeCAA && r.Type != TypeMX && r.Type != TypeTXT {
 		f.Add(here+".type", "must be CAA, MX or TXT at the zone itself, whose addresses are those of the nearest PoP (got %s)", r.Type)
@@ -129,7 +129,7 @@ func (r *Record) check(here, zone string, f *field.Errors) {
 	}
 }
 
-// checkName checks a name that normalize has made relative.
+// checkName checks a name that normalize has made relative to the zone.
 func (r *Record) checkName(here, zone string, f *field.Errors) {
 	plain := strings.TrimPrefix(r.Name, "*.")
 	top := plain[strings.LastIndexByte(plain, '.')+1:]

@@ -52,7 +52,7 @@ func TestParseRecordsRefuses(t *testing.T) {
 	f(of("'*.region'", txt), `records[0].name: must not be region or below it: these names belong to PoPs and regions (got "*.region")`)
 	f(of("a", "type: NS, values: [x], ttl: 0"), "records[0].ttl: must be 1 to 86400 seconds (got 0)", `records[0].type: must be one of A, AAAA, CAA, CNAME, MX, TXT (got "NS")`)
 	f(of("a", "type: TXT"), "records[0].values: must name 1 to 50 (got 0)")
-	f(of("'@'", "type: CNAME, values: [a.b, c.d]"), "records[0].values: must name one: a CNAME leads to one name (got 2)",
+	f(of("'@'", "type: CNAME, values: [a.b, c.d]"), "records[0].values: must name exactly one: a CNAME leads to one name (got 2)",
 		"records[0].type: must be CAA, MX or TXT at the zone itself, whose addresses are those of the nearest PoP (got CNAME)")
 	f(of("'@'", "type: A, values: [192.0.2.1]"), "records[0].type: must be CAA, MX or TXT at the zone itself, whose addresses are those of the nearest PoP (got A)")
 	f(of("a", "type: A, values: ['2001:db8::1', x, 192.0.2.1, 192.0.2.1]"),

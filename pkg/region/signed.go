@@ -23,11 +23,11 @@ func SignTopology(ctx context.Context, c *consul.Client, t *Topology, key *sign.
 		return err
 	}
 	p := consul.NewPointer(text, "", time.Time{})
-	// Every region holds the same topology.
+	// All regions hold the same topology, so one signature serves all.
 	return c.Documents(topologyKind).Sign(ctx, p.Version, key.Sign(sign.Subject{Kind: topologyKind, SHA256: p.SHA256}, nil))
 }
 
-// SignedTopology is a topology as it was signed. A later release may write it differently.
+// SignedTopology is a topology as it was signed. A later release may encode it differently.
 type SignedTopology struct {
 	Text       []byte           `json:"text"`
 	Signatures []sign.Signature `json:"signatures"`
@@ -98,14 +98,15 @@ func (f *Follower) takeTopology(ctx context.Context, r FollowedRegion, e *consul
 	}
 }
 
-// signedTopology returns a topology with its signatures, nil unless one of them is valid.
+// signedTopology returns a topology with its signatures, or nil unless one of them is
+// valid.
 func (f *Follower) signedTopology(ctx context.Context, r FollowedRegion, e *consul.Entry) (*SignedTopology, error) {
 	if f.config.Verify == nil {
 		return nil, nil
 	}
 	text, err := consul.Decode(e.Value)
 	if err != nil {
-		return nil, nil // reading it fails, too
+		return nil, nil // reading it fails as well
 	}
 	list, err := r.Consul.Documents(topologyKind).Signatures(ctx, consul.NewPointer(text, "", time.Time{}).Version)
 	if err != nil {
@@ -118,7 +119,7 @@ func (f *Follower) signedTopology(ctx context.Context, r FollowedRegion, e *cons
 	return s, nil
 }
 
-// signed returns the signed form of a topology, nil if no region holds one.
+// signed returns the signed form of a topology, or nil if no region holds one.
 func (f *Follower) signed(text string) *SignedTopology {
 	for _, r := range f.config.Regions {
 		if facts := f.facts[r.Name]; facts.topologyText == text && facts.signed != nil {
@@ -128,8 +129,8 @@ func (f *Follower) signed(text string) *SignedTopology {
 	return nil
 }
 
-// known returns the topology that k holds, which must be signed if f requires it, and why
-// it counts as unsigned otherwise.
+// known returns the topology in k, which must be signed if f requires it, and why it counts
+// as unsigned otherwise.
 func (f *Follower) known(k *Known) (text []byte, unsigned, err error) {
 	if f.config.Verify == nil {
 		return k.Topology, nil, nil

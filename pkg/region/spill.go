@@ -5,49 +5,51 @@ import (
 	"time"
 )
 
-// How a router spills: the clients of a PoP that cannot serve them all are sent to others
-// that can. Each PoP publishes its demand and its capacity. What it asks for is seen late: an
-// answer lives for its TTL, and figures are published every 10 s. So a router predicts what
-// its own moves will do (a Smith predictor: Åström and Hägglund, Advanced PID Control, ch.
-// 8), and moves again only if the prediction leaves a wide band. All routers read the same
-// facts, so they move alike.
+// How a router spills: it sends clients of a PoP that cannot serve them all to PoPs that
+// can. Each PoP publishes its demand and its capacity. A router sees the effect of its
+// answers late: clients keep an answer for its TTL, and PoPs publish figures every 10 s. So
+// it predicts what its own moves will do (a Smith predictor: Åström and Hägglund, Advanced
+// PID Control, ch. 8), and moves again only if the prediction leaves a wide band. All
+// routers read the same facts, so they move alike.
 
-// The loads at which a router acts, as shares of a PoP's capacity. The gaps are wider than
-// the steps in which figures are published, so that steps alone move nobody.
+// The loads at which a router acts, as fractions of a PoP's capacity. The gaps are wider
+// than the steps in which figures are published, so that a step by itself moves no client.
 const (
-	giveAbove   = 0.97 // a PoP beyond it gives clients away,
+	giveAbove   = 0.97 // a PoP above this gives clients away,
 	giveTo      = 0.93 // down to this
-	returnBelow = 0.83 // a PoP below it gets its own clients back,
+	returnBelow = 0.83 // a PoP below this gets its own clients back,
 	returnTo    = 0.90 // up to this
-	settledBack = 0.70 // returnBelow of a PoP that is settled
-	keepTo      = 0.98 // a PoP beyond it keeps fewer clients of others,
-	receiveTo   = 0.93 // and below it receives more, up to this,
-	strainTo    = 0.96 // or this, if they would be shed otherwise
-	leastGift   = 0.01 // of a PoP's clients; less is not worth a move
+	settledBack = 0.70 // returnBelow for a settled PoP
+	keepTo      = 0.98 // a PoP above this keeps fewer clients of others,
+	receiveTo   = 0.93 // and a PoP below this receives more, up to this,
+	strainTo    = 0.96 // or up to this, if they would be shed otherwise
+	leastGift   = 0.01 // fraction of a PoP's clients; less is not worth a move
 )
 
 const (
 	// spillEvery is the time between two steps.
 	spillEvery = time.Second
-	// longestSpillStep bounds what a step makes of a pause.
+	// longestSpillStep bounds the time that a step accounts for after a pause.
 	longestSpillStep = 5 * time.Second
-	// staleAfter is the age of a PoP's figures from which clients stay where they are.
+	// staleAfter is the age of a PoP's figures at which its clients are frozen where they
+	// are.
 	staleAfter = time.Minute
-	// publishing is how long a change may take to be published.
+	// publishing is how long a PoP may take to publish a change.
 	publishing = 10 * time.Second
 	// agreeing is the time constant with which gifts fade: less is given until the giver
-	// asks again. All routers then add the same, so what they began with differently fades.
+	// needs more again. All routers then add the same amount, so differences in their
+	// starting states fade.
 	agreeing = 6 * time.Hour
 )
 
-// Part is the share of a PoP's clients that one other PoP gets, 0..1.
+// Part is the share, 0..1, of a PoP's clients that one other PoP gets.
 type Part struct {
 	Goal    float64 `json:"goal"`
-	Share   float64 `json:"share"`   // what is answered: follows Goal
-	Noticed float64 `json:"noticed"` // what PoPs measure of it
-	// Asking is Share on its way to Noticed, while clients' answers expire.
+	Share   float64 `json:"share"`   // the share in answers; follows Goal
+	Noticed float64 `json:"noticed"` // the share that PoPs have measured so far
+	// Asking is Share on its way to Noticed, while clients' cached answers expire.
 	Asking [3]float64 `json:"asking"`
-	// Most is the share with which the settled receiver was full; 0: it was not.
+	// Most is the share at which the settled receiver was full; 0 if it was not.
 	Most float64 `json:"most,omitempty"`
 	cut  bool    // the receiver is full
 }
@@ -55,7 +57,7 @@ type Part struct {
 // Gift is what a PoP gives away.
 type Gift struct {
 	Own float64 `json:"own"` // requests per second of the PoP's own clients, wherever they are sent
-	// Told is the demand that the PoP published last, and Since is when.
+	// Told is the demand that the PoP last published, and Since is when.
 	Told  float64         `json:"told"`
 	Since time.Time       `json:"since"`
 	Parts map[string]Part `json:"parts"`
@@ -68,11 +70,12 @@ type Spill struct {
 	At    time.Time       `json:"at"`
 	Gifts map[string]Gift `json:"gifts"` // by the PoP that gives
 	By    string          `json:"by,omitempty"`
-	Deaf  int             `json:"deaf,omitempty"` // of how many PoPs the figures are old
-	Since time.Time       `json:"since"`          // when the router started, or Deaf last fell
+	Deaf  int             `json:"deaf,omitempty"` // number of PoPs with outdated figures
+	Since time.Time       `json:"since"`          // when the router started, or Deaf last decreased
 }
 
-// given returns how many of a PoP's clients go elsewhere, 0..1, by one of Part's fields.
+// given returns the fraction, 0..1, of a PoP's clients that go elsewhere, by one of Part's
+// fields.
 func (g Gift) given(by func(Part) float64, near []string) (sum float64) {
 	if len(g.Parts) == 0 {
 		return 0
@@ -106,8 +109,8 @@ type spilling struct {
 	dt     float64 // seconds
 }
 
-// spill returns the state after before. It is pure, and changes nothing that before refers
-// to.
+// spill returns the state that follows before. It is pure, and changes nothing that before
+// refers to.
 func (c *chooser) spill(before *Spill, states map[string]PoPState, ttl time.Duration, now time.Time) *Spill {
 	w := &spilling{chooser: c, states: states, gifts: map[string]Gift{}, ttl: ttl, now: now}
 	w.dt = max(0, min(now.Sub(before.At), longestSpillStep)).Seconds() // a clock may have been set back
@@ -117,7 +120,7 @@ func (c *chooser) spill(before *Spill, states map[string]PoPState, ttl time.Dura
 		back := g.Out && s.up()
 		for to, p := range g.Parts {
 			if _, known := states[to]; known && (p.Share > 0 || p.Goal > 0 || p.Noticed > 1e-3) {
-				if back { // its clients return at once, as from any PoP that was out
+				if back { // its clients return at once, as they do to any PoP that was out
 					p.Goal, p.Share = 0, 0
 				}
 				parts[to] = p
@@ -152,11 +155,11 @@ func (c *chooser) spill(before *Spill, states map[string]PoPState, ttl time.Dura
 // up reports whether a PoP serves its own clients.
 func (s *PoPState) up() bool { return s.Healthy && s.Drained == nil }
 
-// tells reports whether a PoP's figures say how loaded it is.
+// tells reports whether a PoP's figures are current and say how loaded it is.
 func (s *PoPState) tells() bool { return s.up() && !s.Stale && s.Capacity > 0 }
 
 // sent returns how many requests per second each PoP gets from others, by one of Part's
-// fields. It adds up in the order of the topology, so that all routers round alike.
+// fields. It adds them up in the order of the topology, so that all routers round alike.
 func (w *spilling) sent(by func(Part) float64) map[string]float64 {
 	sums := map[string]float64{}
 	for i, name := range w.all {
@@ -173,8 +176,8 @@ func (w *spilling) sent(by func(Part) float64) map[string]float64 {
 	return sums
 }
 
-// allocate sets the goals: as few clients as possible leave their PoP, none that have moved
-// move again without need, and nobody gets more than fits.
+// allocate sets the goals: as few clients as possible leave their PoP, moved clients do not
+// move again without need, and no PoP gets more than fits.
 func (w *spilling) allocate() {
 	n := len(w.all)
 	want, room, fixed := make([]float64, n), w.rooms(), make([]bool, n)
@@ -204,7 +207,8 @@ func (w *spilling) allocate() {
 			g.Parts[to] = p
 		}
 	}
-	// A promise may be more than the PoP can serve, so half of all promises come first.
+	// A promise may exceed what the PoP can serve, so half of all promises are filled
+	// first.
 	half := map[string]space{}
 	for name, r := range room {
 		switch s := w.states[name]; {
@@ -241,8 +245,8 @@ func (w *spilling) allocate() {
 	w.fill(want, fixed, half)
 }
 
-// fill gives what is wanted to whoever has room: the nearest pairs first, so that no PoP
-// takes what is nearer to another.
+// fill gives what is wanted to PoPs with room: the nearest pairs first, so that no PoP
+// takes clients that are nearer to another.
 func (w *spilling) fill(want []float64, fixed []bool, room map[string]space) {
 	for nth := range w.all {
 		for i, name := range w.all {
@@ -267,20 +271,20 @@ func (w *spilling) fill(want []float64, fixed []bool, room map[string]space) {
 	}
 }
 
-// want returns how many requests per second a PoP wants to give away, or that its gifts stay
-// as they are because its figures are not known.
+// want returns how many requests per second a PoP wants to give away, or that its gifts
+// stay as they are because its figures are unknown.
 func (w *spilling) want(i int) (rate float64, fixed bool) {
 	s, g := w.states[w.all[i]], w.gifts[w.all[i]]
 	given := g.given(goal, w.near[i])
 	staying := g.Own * (1 - given)
 	switch {
 	case !s.up():
-		return g.Own, false // all of its clients go elsewhere anyway; better to where they fit
+		return g.Own, false // all of its clients go elsewhere anyway; send them where they fit
 	case s.Stale:
 		return 0, true
 	case !s.tells():
-		return 0, false // nobody says that it is full
-	case staying > giveAbove*s.Capacity && !s.Promised: // who only promises was never full
+		return 0, false // no figures say that it is full
+	case staying > giveAbove*s.Capacity && !s.Promised: // a PoP that only promises a capacity was never full
 		return g.Own - giveTo*s.Capacity, false
 	case staying < w.returnBelow(w.all[i])*s.Capacity && !w.restless(w.all[i]):
 		return min(g.Own*given, max(0, g.Own-returnTo*s.Capacity)), false
@@ -288,7 +292,7 @@ func (w *spilling) want(i int) (rate float64, fixed bool) {
 	return g.Own * given * (1 - w.dt/agreeing.Seconds()), false
 }
 
-// space is how many requests per second of others' clients a PoP takes.
+// space is how many requests per second of other PoPs' clients a PoP takes.
 type space struct{ keep, more float64 }
 
 // rooms returns every PoP's space.

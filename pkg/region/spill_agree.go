@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// Routers that hear the same facts from the same start move alike without talking. Those
-// that missed some would differ for hours, and clients that ask both move with each answer.
-// So one router, the senior, records its spill, and others continue from that.
+// Routers that receive the same facts from the same start move alike without talking. A
+// router that missed some would differ for hours, and clients that ask both would move with
+// each answer. So one router, the senior, records its spill, and others continue from that.
 const (
-	// recordEvery is the least time between two looks at the record, and so between two
-	// writes; refreshEvery is when an unchanged one is written again.
+	// recordEvery is the least time between two reads of the record, and so between two
+	// writes; refreshEvery is when an unchanged record is written again.
 	recordEvery  = 10 * time.Second
 	refreshEvery = time.Minute
-	// goneAfter is the age from which the record's writer is gone, and a junior writes;
-	// outdated is the age from which not even a router that knows nothing starts from it.
+	// goneAfter is the age of the record at which its writer counts as gone, and a junior
+	// writes. outdated is the age at which even a router without any state ignores it.
 	goneAfter = 3 * time.Minute
 	outdated  = time.Hour
 )
@@ -34,7 +34,8 @@ type Agreement struct {
 }
 
 // Agree returns the spill from which a router continues: mine, or that of a senior router's
-// record, which is nil if there is none. write reports whether the result is to be recorded.
+// record, which is nil if there is none. write reports whether the result is to be
+// recorded.
 func (a *Agreement) Agree(mine, record *Spill, now time.Time) (next *Spill, write bool) {
 	if record == nil {
 		return mine, true
@@ -55,7 +56,7 @@ func (a *Agreement) Agree(mine, record *Spill, now time.Time) (next *Spill, writ
 	return &adopted, false
 }
 
-// Note keeps what a router answers by from now on.
+// Note sets what a router answers by from now on.
 func (a *Agreement) Note(s *Spill) {
 	a.past = slices.DeleteFunc(append(a.past, s), func(old *Spill) bool { return s.At.Sub(old.At) > refreshEvery+2*recordEvery })
 }
@@ -86,8 +87,8 @@ func (a *Agreement) answered(t time.Time) *Spill {
 	return nil
 }
 
-// junior reports whether other knows better: whoever hears more PoPs, then whoever has
-// heard them for longer. The last says only that one of two is junior.
+// junior reports whether other is better informed: it hears more PoPs or, if equal, has
+// heard them for longer. The final comparison only breaks the tie.
 func (s *Spill) junior(other *Spill) bool {
 	return cmp.Or(cmp.Compare(s.Deaf, other.Deaf), s.Since.Compare(other.Since), cmp.Compare(s.By, other.By)) > 0
 }

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Change is when a PoP's clients, and those that it was given, last became free to move as
-// fast as the TTL lets them, and how loaded the PoP was.
+// Change is when a PoP's clients, and those it was given, last became free to move as fast
+// as the TTL allows, and how loaded the PoP was.
 type Change struct {
 	At       time.Time `json:"at"`
 	Own      float64   `json:"own"`             // Gift.Own then
@@ -19,23 +19,24 @@ type Change struct {
 	Relapsed time.Time `json:"relapsed,omitzero"`
 }
 
-// Clients are free to move for a few TTLs after a sudden change of what their PoP is asked
-// for or can serve. Then it is settled: only so many of its clients move a minute. So
-// whatever the figures do, a PoP moves more than that only once for each sudden change and
-// once every resting; an error that feeds on itself decays to that.
+// Clients are free to move for a few TTLs after a sudden change of their PoP's demand or
+// capacity. Then the PoP is settled: only a limited share of its clients moves per minute.
+// So whatever the figures do, a PoP moves more than that only once for each sudden change
+// and once every resting; a self-reinforcing error decays to that pace.
 const (
-	// sudden is how much less capacity is a change, as a share, and grown how much more or less
-	// demand. Of clients that moved, heavy networks among them make an estimate wrong by some
-	// percent in addition; while they move it is worse.
+	// sudden is the relative loss of capacity that counts as a change, and grown the
+	// relative change of demand. If heavy networks are among the moved clients, an estimate
+	// is off by a few more percent, and by more while they move.
 	sudden                  = 0.2
 	grown                   = 0.1
 	errorMoved, errorMoving = 0.1, 0.25
-	// freeTTLs is for how many TTLs, besides the time of publishing, clients are free.
+	// freeTTLs is for how many TTLs, in addition to the time of publishing, clients are
+	// free.
 	freeTTLs = 3
-	// resting is after how long a settled PoP that is not served well is free again.
+	// resting is how long a settled PoP that is not served well waits to be free again.
 	resting = 15 * time.Minute
-	// settledPace is the part of the fleet's clients that may move a minute while their
-	// PoPs are settled.
+	// settledPace is the fraction of the fleet's clients that may move per minute while
+	// their PoPs are settled.
 	settledPace = 0.006
 	// relapses is after how many of them a PoP is restless.
 	relapses = 2
@@ -101,12 +102,12 @@ func (w *spilling) free(name string) bool {
 	return w.now.Sub(w.gifts[name].Last.At) < freeTTLs*w.ttl+publishing
 }
 
-// settled reports whether both of two PoPs are.
+// settled reports whether both PoPs are settled.
 func (w *spilling) settled(from, to string) bool { return !w.free(from) && !w.free(to) }
 
-// returnBelow returns the load below which a PoP gets its own clients back. Unless it has just
-// been asked for less, it has a wider band than one network fills, or an error of an estimate
-// while clients leave: so none comes and goes.
+// returnBelow returns the load below which a PoP gets its own clients back. Unless its
+// demand has just fallen, the band is wider than one network, or the estimate's error while
+// clients leave, can fill, so that no network comes and goes.
 func (w *spilling) returnBelow(name string) float64 {
 	if w.free(name) && w.gifts[name].Last.Less {
 		return returnBelow

@@ -69,8 +69,8 @@ func (v *View) With(pops map[string]PoPState) *View {
 	return &next
 }
 
-// Spilled returns v with what its router gives away a moment later: spill is what it gave
-// away before, now the time of v's states, and ttl how long clients keep an answer.
+// Spilled returns v with what its router gives away next: spill is what it gave away
+// before, now is the time of v's states, and ttl is how long clients keep an answer.
 func (v *View) Spilled(spill *Spill, ttl time.Duration, now time.Time) *View {
 	next := *v
 	if v.chooser != nil {
@@ -130,7 +130,7 @@ type health struct {
 	counted time.Time // the last one counted
 	good    time.Time // while down: since when enough pass; zero if too few do
 	falls   int       // falls soon after a recovery
-	probed  bool      // probes decided last, against what Consul reported before
+	probed  bool      // probes decided last, contrary to what Consul reported before
 }
 
 // look is how many of a PoP's nodes pass at one moment.

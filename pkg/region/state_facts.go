@@ -8,8 +8,7 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// awayAfter is how long a Consul may fail before the follower asks others about its
-// region.
+// awayAfter is how long a Consul may fail before the follower asks others about its region.
 const awayAfter = time.Second
 
 // regionFacts is everything known about one region.
@@ -30,7 +29,7 @@ type regionFacts struct {
 	// one.
 	topologyErr error
 	signed      *SignedTopology // topology with its signatures, if one was verified
-	// signatureErr is why the current one counts as unsigned, though it is taken.
+	// signatureErr is why the current one counts as unsigned although it is accepted.
 	signatureErr error
 	drains       *Drains
 	second       *opinion // nil unless the region is in doubt
@@ -66,12 +65,12 @@ func (f *regionFacts) doubtful(now time.Time) bool {
 	return f.emptied || !f.failing.IsZero() && now.Sub(f.failing) >= awayAfter
 }
 
-// effective returns the most likely state of the nodes, and whether it is known. If
-// Consul does not report, each node is probed. A node that accepts a connection serves. A
-// failed probe counts only if this node was reached before, since there may be no route
-// from here. A refusal then means that the node does not serve. Silence means that only
-// if another region's Consul also reports the region gone, because the network in between
-// may have failed; if the region's own Consul answers, the network works.
+// effective returns the most likely state of the nodes, and whether it is known. If Consul
+// does not report, each node is probed. A node that accepts a connection serves. A failed
+// probe counts only if this node was reached before, since there may be no route from here.
+// A refused connection then means that the node does not serve. Silence means that only if
+// another region's Consul also reports the region gone, because the network in between may
+// have failed; if the region's own Consul answers, the network works.
 func (f *regionFacts) effective(now time.Time) (nodes []consul.Instance, known bool) {
 	if !f.doubtful(now) {
 		return f.nodes, f.failing.IsZero() && f.listed

@@ -24,10 +24,11 @@ type FollowConfig struct {
 	PassingShare float64
 	// TTL is how long clients keep an answer; 0: they do not.
 	TTL time.Duration
-	// Verify reads the keys of which one should have signed a topology; nil: none need to.
+	// Verify returns the keys of which one should have signed a topology; nil if none need
+	// to.
 	Verify func() (sign.Keys, error)
 	// RequireSigned ignores a topology that none of them has signed. Otherwise the follower
-	// only says so.
+	// only reports it.
 	RequireSigned bool
 	// VerifyEvery is how often signatures are looked at again; 0: once a minute.
 	VerifyEvery time.Duration
@@ -52,7 +53,7 @@ type Follower struct {
 	sights map[string]sight        // by PoP; replaced, never changed
 
 	agreement Agreement
-	adopted   *Spill // from which the next look continues; nil: from its own
+	adopted   *Spill // the spill that the next look continues from; nil for its own
 	spillErr  error  // why this router cannot agree with others
 }
 
@@ -141,8 +142,8 @@ func (f *Follower) look(healths map[string]health, now time.Time) (*View, map[st
 }
 
 // prevailing returns the topology that most deciding regions hold; in a tie, the first in
-// configured order. So all routers agree even while it is being published region by
-// region. If it has not changed, prevailing returns the same pointer as before.
+// configured order. So all routers agree even while it is being published region by region.
+// If it has not changed, prevailing returns the same pointer as before.
 func (f *Follower) prevailing(regions map[string]regionFacts, before *View) (*Topology, string) {
 	regions = deciding(regions, func(r regionFacts) bool { return r.topology != nil })
 	votes := map[string]int{}

@@ -17,7 +17,7 @@ import (
 type Known struct {
 	Topology json.RawMessage        `json:"topology"`
 	Regions  map[string]KnownRegion `json:"regions"`
-	Spill    *Spill                 `json:"spill,omitempty"` // releases before it have none
+	Spill    *Spill                 `json:"spill,omitempty"` // earlier releases have none
 	// Signed is missing unless the follower has verified a signature.
 	Signed *SignedTopology `json:"signed,omitempty"`
 }
@@ -74,7 +74,7 @@ func (f *Follower) Restore(k *Known, now time.Time) error {
 	for _, r := range f.config.Regions {
 		was, ok := k.Regions[r.Name]
 		if ok && was.Source != r.source() {
-			return fmt.Errorf("belongs to another fleet: its %s is %s, that of the fleet file is %s", r.Name, was.Source, r.source())
+			return fmt.Errorf("belongs to another fleet: its %s is %s, but the fleet file has %s", r.Name, was.Source, r.source())
 		}
 		found = found || ok
 	}

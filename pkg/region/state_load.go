@@ -43,11 +43,11 @@ func (s *PoPState) SetLoad(passing []consul.Instance, stated *float64) {
 	s.Capacity = s.Demand / fullness(max(full/demand, even), even)
 }
 
-// capacities returns what each node can serve: what it measured while it was full; what
-// the others measured on average; what the topology states for the PoP with all of its
-// nodes; or what it promises, if no node measured anything. An idle node promises many
-// times what it serves, so no promise counts for more than that of the node with the most
-// demand, which has shown more of what such a node can do.
+// capacities returns what each node can serve: what it measured while full; else what the
+// others measured on average; else the topology's figure for the PoP divided among all of
+// its nodes; else what it promises, if no node measured anything. An idle node promises
+// many times what it serves, so no promise counts for more than that of the node with the
+// most demand, which has shown more of what such a node can do.
 func (s *PoPState) capacities(told []consul.Instance, passing int, stated *float64) []float64 {
 	sum, measured := 0.0, 0
 	busiest := told[0]
@@ -69,23 +69,23 @@ func (s *PoPState) capacities(told []consul.Instance, passing int, stated *float
 		case stated != nil:
 			list[i] = *stated / float64(max(s.Nodes, passing))
 		default:
-			// Nobody has shown that it cannot serve what it is asked for.
+			// No evidence says that it cannot serve its demand.
 			list[i] = max(min(n.CapacityAtLeast, busiest.CapacityAtLeast), n.Demand/receiveTo)
 		}
 	}
 	return list
 }
 
-// fullness returns how full a PoP is, between how full the node is that its clients use, on
-// average over clients, and how full all would be if the clients spread evenly. The room
-// of one node does not help clients of another: with one node overloaded and one idle, a
-// PoP is full. But while there is room at all nodes, what matters is what new clients find,
-// and answers spread those evenly.
+// fullness returns how full a PoP is: between the fullness of the node that a client uses,
+// averaged over clients, and the fullness if clients spread evenly. Room on one node does
+// not help clients of another: with one node overloaded and one idle, a PoP is full. But
+// while all nodes have room, what matters is what new clients find, and answers spread
+// those evenly.
 func fullness(found, even float64) float64 {
 	return even + (found-even)*min(1, found/returnBelow)
 }
 
-// age returns for how long the nodes of a region have not been reported.
+// age returns how long the nodes of a region have not been reported.
 func (f *regionFacts) age(now time.Time) time.Duration {
 	if _, known := f.effective(now); known || f.heard.IsZero() {
 		return 0

@@ -145,7 +145,7 @@ func (f *Follower) detour(ctx context.Context, r FollowedRegion, datacenter stri
 			case err == nil:
 				can++
 			case errors.As(err, &status) && (status.Code < 500 || strings.Contains(status.Text, "No cluster leader")):
-				// It may be forbidden to answer, or r has servers without a leader: r is
+				// It may not be allowed to answer, or r has servers without a leader: r is
 				// not gone.
 			case errors.As(err, &status), late:
 				// It answers, but cannot reach r.

@@ -12,7 +12,8 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// spillKey is the record of what routers give away, in the first region whose Consul answers.
+// spillKey is the key of the record of what routers give away, in the first region whose
+// Consul answers.
 func spillKey(c *consul.Client) string { return c.Key("spill") }
 
 // share keeps this router's spill in agreement with that of others until ctx ends.
@@ -33,7 +34,7 @@ func (f *Follower) share(ctx context.Context) {
 	}
 }
 
-// agree looks at the record once. answered reports whether that is enough for recordEvery.
+// agree reads the record once. answered reports whether that is enough for recordEvery.
 func (f *Follower) agree(ctx context.Context) (answered bool, err error) {
 	c, entry, err := f.record(ctx)
 	if c == nil || err != nil {
@@ -42,8 +43,8 @@ func (f *Follower) agree(ctx context.Context) (answered bool, err error) {
 	return len(f.View().Spill.Gifts) > 0, f.agreeOn(ctx, c, entry)
 }
 
-// record reads the record, nil if there is none, from the first region whose Consul answers,
-// nil if none does.
+// record reads the record from the first region whose Consul answers. The entry is nil
+// without a record, and the client too if no Consul answers.
 func (f *Follower) record(ctx context.Context) (*consul.Client, *consul.Entry, error) {
 	for _, r := range f.config.Regions {
 		f.mu.Lock()
@@ -61,8 +62,8 @@ func (f *Follower) record(ctx context.Context) (*consul.Client, *consul.Entry, e
 	return nil, nil, nil
 }
 
-// Recorded returns v with what routers have recorded that they give away, which they do
-// within recordEvery of a change. Without a record it returns v.
+// Recorded returns v with what routers have recorded that they give away; they record a
+// change within recordEvery. Without a record it returns v.
 func (f *Follower) Recorded(ctx context.Context, v *View) *View {
 	_, entry, err := f.record(ctx)
 	if err != nil || entry == nil {
@@ -80,7 +81,7 @@ func (f *Follower) Recorded(ctx context.Context, v *View) *View {
 	return &next
 }
 
-// agreeOn adopts what the record says, or writes it.
+// agreeOn adopts the record, or overwrites it.
 func (f *Follower) agreeOn(ctx context.Context, c *consul.Client, entry *consul.Entry) error {
 	var record *Spill
 	var index uint64
@@ -106,12 +107,12 @@ func (f *Follower) agreeOn(ctx context.Context, c *consul.Client, entry *consul.
 	if err != nil {
 		return err
 	}
-	// Another router may have been faster: then its record is as good.
+	// Another router may have been faster; its record is as good.
 	_, err = c.Swap(ctx, spillKey(c), value, index)
 	return err
 }
 
-// readSpill reads a record. Another router wrote it, so nothing in it is taken on trust.
+// readSpill reads a record. Another router wrote it, so everything in it is validated.
 func readSpill(value []byte) (*Spill, error) {
 	s := &Spill{}
 	if err := json.Unmarshal(value, s); err != nil {
@@ -147,7 +148,8 @@ func (s *Spill) check() error {
 	return nil
 }
 
-// firstSpill is what a router that starts gives away: what it gave before, if that is known.
+// firstSpill returns what a starting router gives away: what it gave before, if that is
+// known.
 func firstSpill(before *Spill, now time.Time) *Spill {
 	return &Spill{At: before.At, Gifts: before.Gifts, By: rand.Text()[:8], Since: now}
 }

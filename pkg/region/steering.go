@@ -7,8 +7,7 @@ import (
 	"github.com/weir-edge/weir/pkg/field"
 )
 
-// The values of Topology.Steering. If it is empty, client networks must tell clients
-// apart.
+// The values of Topology.Steering. If it is empty, client networks decide.
 const (
 	SteeringGeoIP = "geoip" // by distance, with routers that have a GeoIP database
 	SteeringFirst = "first" // not at all: all clients go to the first healthy region
@@ -38,9 +37,9 @@ func (t *Topology) owns() bool {
 	})
 }
 
-// CheckSteering refuses a topology of several regions that sends all clients to the
-// first, unless it says that this is intended. It is for writers of a topology: a
-// published one is better than none.
+// CheckSteering rejects a topology of several regions that sends all clients to the first,
+// unless the topology says that this is intended. It is for writers of a topology: routers
+// accept a published one, which is better than none.
 func (t *Topology) CheckSteering() (faults field.Errors) {
 	switch {
 	case len(t.Regions) < 2 || t.Steering == SteeringFirst:
@@ -54,8 +53,7 @@ func (t *Topology) CheckSteering() (faults field.Errors) {
 }
 
 // CannotSteer returns why a router with or without a GeoIP database sends clients to the
-// first region although the topology has others and does not ask for it; "" if it does
-// not.
+// first region although the topology has others and does not ask for it; "" if it does not.
 func (t *Topology) CannotSteer(geo bool) string {
 	switch {
 	case len(t.Regions) < 2 || t.Steering == SteeringFirst || geo && t.located() > 1:

@@ -36,7 +36,8 @@ type Topology struct {
 	Zone    string           `json:"zone" yaml:"zone"` // in lower case, without the trailing dot
 	Regions []TopologyRegion `json:"regions" yaml:"regions"`
 	Records []Record         `json:"records,omitempty" yaml:"records"` // other records that DNS answers
-	// Steering is how to tell clients apart where client networks do not; "": they do.
+	// Steering is how clients are told apart where client networks do not; "" means that
+	// they do.
 	Steering string `json:"steering,omitempty" yaml:"steering"`
 	// Probe is how routers check the PoPs' addresses; nil: not at all.
 	Probe *Probe `json:"probe,omitempty" yaml:"probe"`
@@ -275,7 +276,7 @@ func (c *checker) pop(at string, p PoP) {
 	}
 }
 
-// CheckZone returns what is wrong with a zone name, given in lower case without the
+// CheckZone reports what is wrong with a zone name, given in lower case without the
 // trailing dot.
 func CheckZone(zone string) error {
 	if !validName(zone, maxZone) {

@@ -6,10 +6,10 @@ import (
 	"sync"
 )
 
-// FollowTopology calls each with the topology that the only region of c holds, now and
-// whenever it changes, until ctx ends. Neither a missing key nor invalid data nor an
-// unreachable Consul changes it: each then gets the last one, nil before the first, and the
-// reason. Only the regions, Verify and RequireSigned of c count.
+// FollowTopology calls each with the topology that the only region of c holds, immediately
+// and whenever it changes, until ctx ends. A missing key, invalid data or an unreachable
+// Consul does not change it: each then gets the last topology (nil before the first) and
+// the reason. Only Regions, Verify and RequireSigned of c are used.
 func FollowTopology(ctx context.Context, c FollowConfig, each func(*Topology, error)) {
 	f := NewFollower(c)
 	r := c.Regions[0]

@@ -6,9 +6,8 @@ import (
 )
 
 // candidate computes what other settings would do with the same requests and samples. It
-// runs open-loop: it sees the utilization that the live settings produce. So it
-// overstates its shedding while they shed less than it would, and understates it while
-// they shed more.
+// runs open-loop: it sees the utilization that the live settings produce. So it overstates
+// its shedding while they shed less than it would, and understates it while they shed more.
 type candidate struct {
 	name     string
 	settings Settings

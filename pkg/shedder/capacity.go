@@ -7,32 +7,36 @@ import (
 )
 
 const (
-	// rememberFull is how long a measured capacity counts after the site was last full. Then it
-	// must show it again: an origin that was slow for a while must not be spared for ever.
+	// rememberFull is how long a measured capacity counts after the site was last full.
+	// After that the site must prove it again: an origin that was slow for a while must not
+	// be spared forever.
 	rememberFull = time.Hour
-	// promised is how much more than it serves an idle site that was never full says it can
-	// serve: utilization need not grow in proportion to the load.
+	// promised is how much more than its present load an idle site that was never full
+	// claims to be able to serve: utilization need not grow in proportion to the load.
 	promised = 0.3
-	// nearlyIdle is the part of Target up to which utilization does grow with the load, and
-	// manyTimes bounds what follows for a site that is asked for next to nothing: without it,
-	// the clients of a lost site would be scattered over a fleet that is idle.
+	// nearlyIdle is the fraction of Target up to which utilization does grow with the load.
+	// manyTimes bounds the conclusion for a site with almost no demand: without it, the
+	// clients of a lost site would be scattered over an idle fleet.
 	nearlyIdle = 1.0 / 16
 	manyTimes  = 20.0
-	// capacityMemory, in seconds, smooths what is served while the site is full, and busyMemory
-	// how busy it is: where few requests fill a site, utilization falls and rises with each.
+	// capacityMemory, in seconds, smooths what is served while the site is full, and
+	// busyMemory how busy it is: where few requests fill a site, utilization changes with
+	// each one.
 	capacityMemory = 10.0
 	busyMemory     = 1.0
-	// atMost bounds, as a part of the mean over capacityMemory, what may pass for served: an origin
-	// that stalls and then answers all who wait seems to serve several times what it can.
+	// atMost bounds what counts as served, relative to the mean over capacityMemory: an
+	// origin that stalls and then answers all waiting requests seems to serve several times
+	// what it can.
 	atMost = 1.1
-	// kneeMemory, in seconds, is long compared with chance where few, slow requests are in flight.
+	// kneeMemory, in seconds, is long enough to average out chance when few, slow requests
+	// are in flight.
 	kneeMemory = 5.0
-	// leastFull, in seconds, is how long a site must be full before that says anything, and
-	// leastAnswers how many it must give.
+	// leastFull, in seconds, is how long a site must be full, and leastAnswers how many
+	// answers it must give, before that says anything.
 	leastFull    = 2.0
 	leastAnswers = 30
-	// nearlyFull is the part of Target below which a site is full only if requests wait at the
-	// origin: refusing, and its end, follow the load by seconds.
+	// nearlyFull is the fraction of Target below which a site counts as full only if
+	// requests wait at the origin: refusals begin and end seconds after the load changes.
 	nearlyFull = 0.9
 )
 
@@ -40,29 +44,29 @@ const (
 type capacity struct {
 	measured float64   // 0: it was not full for rememberFull
 	answered float64   // requests per second, a mean over capacityMemory
-	full     time.Time // when it last was
+	full     time.Time // when the site was last full
 	busy     float64   // mean utilization
-	rate     float64   // requests per second that were answered since the site is full
-	seconds  float64   // for how long it is; beyond capacityMemory does not matter
+	rate     float64   // requests per second answered since the site became full
+	seconds  float64   // how long it has been full; values beyond capacityMemory do not matter
 	knee     float64   // requests per second that the site can serve, judged by a queue; 0: none for rememberFull
-	queued   time.Time // when there last was one
+	queued   time.Time // when there last was a queue
 	waiting  float64   // requests in it, a mean over kneeMemory
 }
 
-// next returns c after dt, in which answered requests per second were. A site is full while
-// it refuses requests and is busy: then what it serves is what it can serve. What it served
-// before that says nothing, so the mean begins when it becomes full.
+// next returns c after dt, during which answered requests per second were answered. A site
+// is full while it refuses requests and is busy: then what it serves is what it can serve.
+// Earlier traffic says nothing about that, so the mean begins when the site becomes full.
 func (c capacity) next(now time.Time, dt time.Duration, answered float64, s *State, r *Reading, settings *Settings, e *Estimate) capacity {
 	c.answered += (answered - c.answered) * min(1, dt.Seconds()/capacityMemory)
 	c = c.nextKnee(now, dt, r, e)
 	c.busy += (r.Utilization - c.busy) * min(1, dt.Seconds()/busyMemory)
 	refuses := s.Level > 0 || r.Capped > rarely*r.total()
 	if refuses && c.busy >= settings.Target/2 {
-		if c.seconds == 0 && c.measured > 0 { // an estimate that a few seconds alone do not replace
+		if c.seconds == 0 && c.measured > 0 { // a few seconds alone do not replace an estimate
 			c.rate, c.seconds = c.measured, capacityMemory
 		}
 		if c.busy < nearlyFull*settings.Target && e.Base > 0 && e.inFlight-e.answered*e.Base < 1 {
-			return c // it refuses more than it must: nobody waits at the origin
+			return c // it refuses more than it must: no requests wait at the origin
 		}
 		c.seconds += dt.Seconds()
 		c.rate += (answered - c.rate) * dt.Seconds() / min(c.seconds, capacityMemory)
@@ -81,11 +85,11 @@ func (c capacity) next(now time.Time, dt time.Duration, answered float64, s *Sta
 	return c
 }
 
-// nextKnee returns c with what is known of the knee: where requests begin to queue, long before
-// any is refused. Not all that is learned so is true, because slower work looks like a queue
-// until a probe: so the knee bounds promises, and is no measured capacity. What can be
-// served there follows from how many wait: in the simplest queue, as many as are served for each that could be
-// served in addition.
+// nextKnee returns c with the knee updated: the load at which requests begin to queue, long
+// before any is refused. Not every such finding is right, because slower work looks like a
+// queue until a probe: so the knee bounds promises and is not a measured capacity. The
+// length of the queue shows how much more can be served: in the simplest queue, as many
+// requests wait as are served for each one that could be served in addition.
 func (c capacity) nextKnee(now time.Time, dt time.Duration, r *Reading, e *Estimate) capacity {
 	c.waiting += (e.inFlight - e.answered*e.Base - c.waiting) * min(1, dt.Seconds()/kneeMemory)
 	switch {
@@ -104,15 +108,15 @@ func (c capacity) nextKnee(now time.Time, dt time.Duration, r *Reading, e *Estim
 	return c
 }
 
-// fillAs reports whether a site is full under s when it was under before: only then does
-// what it served tell what it can serve now.
+// fillAs reports whether a site that was full under before is also full under s: only then
+// does what it served show what it can serve now.
 func (s *Settings) fillAs(before *Settings) bool {
 	return s.Target == before.Target && s.AutoFrom == before.AutoFrom &&
 		maps.Equal(s.Signals, before.Signals) && slices.Equal(s.Classes, before.Classes)
 }
 
-// atLeast returns what a site that was not full can serve at least: what it promises, but no
-// more than its knee.
+// atLeast returns what a site that was not full can serve at least: what it promises, but
+// no more than its knee.
 func (c *capacity) atLeast(r *Reading, target float64) float64 {
 	if p := promise(r, target); c.knee == 0 || p < c.knee {
 		return p

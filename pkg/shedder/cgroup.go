@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// quotaHolds is how long a quota that was read is reused.
+// quotaHolds is how long a quota is reused after it was read.
 const quotaHolds = 10 * time.Second
 
 // allowance caches how much CPU time the process may use, in CPUs.
@@ -24,7 +24,7 @@ func (a *allowance) measure(now time.Time) float64 {
 	return a.cpus
 }
 
-// GOMAXPROCS knows the cgroup's quota too, but rounds it up to whole CPUs.
+// GOMAXPROCS respects the cgroup's quota too, but rounds it up to whole CPUs.
 func allowedCPUs() float64 {
 	allowed := float64(runtime.GOMAXPROCS(0))
 	if quota := cgroupQuota("/proc/self/cgroup", "/sys/fs/cgroup"); quota > 0 {

@@ -16,16 +16,16 @@ type rate struct {
 const (
 	quickMemory = 0.3 // seconds
 	calmMemory  = 8.0 // seconds
-	// byChance is how many standard deviations of a Poisson process the quick estimate
-	// may deviate, and byCause those of what is served once demand has changed.
+	// byChance is how many standard deviations of a Poisson process the quick estimate may
+	// deviate; byCause is the same for what is served once demand has changed.
 	byChance, byCause = 6, 3
-	// follows is for how long after that, in seconds: so late an origin may answer what comes
-	// in addition.
+	// follows is how long, in seconds, after a change of demand byCause applies: an origin
+	// may take that long to answer the additional requests.
 	follows = 3.0
 )
 
-// add records count events during dt. Each stands for weight requests. It reports whether the
-// quick estimate deviated by so many standard deviations.
+// add records count events during dt, each standing for weight requests. It reports whether
+// the quick estimate deviated by more than the given standard deviations.
 func (r *rate) add(count, weight float64, dt time.Duration, deviations float64) (restarted bool) {
 	seconds := dt.Seconds()
 	now := count * weight / seconds
@@ -47,9 +47,9 @@ func (r *rate) add(count, weight float64, dt time.Duration, deviations float64) 
 // extrapolate from.
 const seenRarely = 0.9
 
-// demand estimates what users want. Shed users retry, some several times; admitted users
-// do not. So the demand of a class is the requests of its admitted users, scaled up.
-// Where a class is shed almost completely, only its refusals are left to count.
+// demand estimates what users want. Shed users retry, some several times; admitted users do
+// not. So the demand of a class is the requests of its admitted users, scaled up. Where a
+// class is shed almost completely, only its refusals are left to count.
 type demand struct {
 	classes [MaxClasses]rate
 	served  rate
@@ -78,9 +78,9 @@ func (d *demand) add(tallies *[MaxClasses]tally, served, wanted uint64, level fl
 	}
 	d.wanted.add(float64(wanted), 1, dt, byChance)
 	d.lately.add(all, variance, dt)
-	// What is served changes with demand, so that this takes less proof. Otherwise, where few
-	// requests come, it stays for seconds what it was, and a law sheds as if the site could not
-	// serve more.
+	// What is served changes with demand, so less evidence is required then. Otherwise, at
+	// low rates, the estimate would lag for seconds, and a law would shed as if the site
+	// could not serve more.
 	deviations := float64(byChance)
 	if d.changed > 0 {
 		deviations = byCause

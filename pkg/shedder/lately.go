@@ -5,18 +5,19 @@ import (
 	"time"
 )
 
-// lately is what users wanted in the last few seconds. When a site or the way to it stalls, all
-// who waited come at once: for a moment that looks like several times the demand, and before
-// that like none. Who plans for more than a moment, as DNS routers do, needs the mean over both.
-// The weight of an instant decays with latelyMemory.
+// lately is what users wanted in the last few seconds. When a site or its network stalls,
+// all waiting requests arrive at once: for a moment that looks like several times the
+// demand, and before that like none. Consumers that plan for longer than a moment, such as
+// DNS routers, need the mean over both. The weight of an instant decays with latelyMemory.
 type lately struct{ wanted, variance, seconds float64 }
 
 const (
 	// latelyMemory, in seconds, is long compared with a stall and short compared with the time in
 	// which a site that has become full learns its capacity.
 	latelyMemory = 1.5
-	// roomLately is how much demand may differ from the mean, as a share, and chanceLately how
-	// many standard deviations in addition: it may have changed within these seconds.
+	// roomLately is how far demand may differ from the mean, as a fraction, and
+	// chanceLately how many standard deviations in addition: it may have changed within
+	// these seconds.
 	roomLately, chanceLately = 0.1, 3
 )
 
@@ -30,7 +31,7 @@ func (l *lately) add(wanted, variance float64, dt time.Duration) {
 	l.seconds = l.seconds*kept + fresh
 }
 
-// bound returns the rate, in requests per second, that is nearest to an estimate and that the last
+// bound returns the rate, in requests per second, nearest to an estimate that the last
 // seconds allow.
 func (l *lately) bound(estimate float64) float64 {
 	if l.seconds < latelyMemory/2 {

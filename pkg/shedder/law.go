@@ -11,7 +11,7 @@ type Reading struct {
 	Utilization float64             // 0 to 1, of the highest signal
 	Demand      [MaxClasses]float64 // requests per second that users want, by class
 	Served      float64             // requests per second that completed
-	Capped      float64             // of the demand, requests per second that caps refused
+	Capped      float64             // of that demand, requests per second that caps refused
 }
 
 // State is the memory of a law. The zero value is at rest.
@@ -26,8 +26,8 @@ type State struct {
 	// Rate is LawPI's estimate of how many requests per second the site can serve; 0
 	// while it admits everything.
 	Rate float64
-	// Mean is the utilization over the last second or so while LawPI regulates, and over the
-	// last ten while it does not and caps refuse.
+	// Mean is the utilization over about the last second while LawPI regulates, and over
+	// the last ten while it does not and caps refuse.
 	Mean float64
 }
 
@@ -51,26 +51,27 @@ const (
 	// hesitation is the minimum patience in seconds: a process that stalls briefly also
 	// has a queue and no answers, and recovers sooner than this.
 	hesitation = 0.3
-	// tolerance is how far demand, or a rate, may differ from what is served by chance.
+	// tolerance is how far demand, or a rate, may differ by chance from what is served.
 	tolerance = 1.1
-	// rarely is the share of demand up to which refusals by caps do not distort utilization.
+	// rarely is the fraction of demand up to which refusals by caps do not distort
+	// utilization.
 	rarely = 0.001
 	// meanMemory, in seconds, is long compared with the time in which a queue fills up to a
 	// cap and empties again.
 	meanMemory = 10.0
-	// gain is the share of the rate given up per 1 of utilization error.
+	// gain is the fraction of the rate given up per 1 of utilization error.
 	gain = 0.04
 	// correction is the share of the estimated rate given up per second for a utilization
 	// error of 1. It scales with the cube of the error, so that noise changes little and
 	// large errors are corrected fast (compare error-squared level control: Shinskey,
 	// Process Control Systems).
 	correction = 0.3
-	// relief is how much of the share that caps refuse the rate gives up per second, so that
-	// the level takes over from them. A share above mild is that of a flood, which the other
-	// terms answer.
+	// relief is how much of the fraction that caps refuse the rate gives up per second, so
+	// that the level takes over from the caps. A fraction above mild indicates a flood,
+	// which the other terms handle.
 	relief, mild = 0.15, 0.02
-	// regrowth is how fast a rate grows per second while it leaves the site idle, as does
-	// one learned while the site hung.
+	// regrowth is how fast a rate grows per second while it leaves the site idle, as one
+	// learned during a hang does.
 	regrowth = 3
 )
 
@@ -117,9 +118,9 @@ func pi(s State, dt time.Duration, r *Reading, settings *Settings) State {
 	return s
 }
 
-// busy reports whether patience runs out: while utilization is at least Start. Utilization
-// does not show what caps refuse: just above capacity it swings about Target and falls below
-// Start again and again. So while caps refuse, its mean decides.
+// busy reports whether patience is running out: utilization is at least Start. Utilization
+// does not show what caps refuse: just above capacity it swings about Target and repeatedly
+// falls below Start. So while caps refuse, its mean decides.
 func (s *State) busy(dt time.Duration, r *Reading, settings *Settings) bool {
 	if r.Capped <= rarely*r.total() {
 		s.Mean = 0

@@ -38,18 +38,18 @@ type Settings struct {
 	Law     string
 	// Custom, if set, replaces Law. Only a program can set it, to compare laws.
 	Custom Law
-	// Start is the utilization at which overload begins, Target what the law aims at
+	// Start is the utilization at which overload begins; Target is what the law aims at
 	// while shedding; 0 < Target <= Start < 1.
 	Start, Target float64
-	// Patience is how long utilization may stay at Start while demand does not exceed
-	// what is served. LawPI loses it sooner the more demand exceeds that.
+	// Patience is how long utilization may stay at Start while demand does not exceed what
+	// is served. LawPI loses patience sooner the more demand exceeds that.
 	Patience time.Duration
 	// Rotate is how long the same users are shed before others take their turn.
 	Rotate time.Duration
-	// Signals are those that count, with their meaning.
+	// Signals are the signals that count, with their knees.
 	Signals map[string]Knees
 	// AutoFrom, unless 0, lets the node estimate the knee High of SignalInFlight: between
-	// AutoFrom and the High that Signals has. Caps are for that High; they shrink with the
+	// AutoFrom and the High in Signals. Caps apply to that High; they shrink with the
 	// estimate.
 	AutoFrom float64
 	// Classes are ordered by importance: the last one is shed first.
@@ -77,8 +77,8 @@ type Candidate struct {
 	Settings Settings
 }
 
-// Defaults suit a node in front of an origin that nobody has measured: they leave room
-// for about a thousand requests in flight.
+// Defaults suit a node in front of an origin with unknown capacity: they leave room for
+// about a thousand requests in flight.
 func Defaults() Settings {
 	return Settings{
 		Version: "built-in", Enabled: true, Law: LawPI,
@@ -136,7 +136,7 @@ func (s *Settings) Validate() error {
 		own := c.Settings
 		own.Candidates = nil
 		if len(own.Classes) != len(s.Classes) {
-			fault("candidates."+c.Name+".classes", "must be as many as the live ones, %d (got %d)", len(s.Classes), len(own.Classes))
+			fault("candidates."+c.Name+".classes", "must be as many as the live classes, %d (got %d)", len(s.Classes), len(own.Classes))
 		}
 		errs.Take("candidates."+c.Name, own.Validate())
 	}
@@ -161,7 +161,7 @@ func (s *Settings) validateClasses(fault func(path, format string, args ...any))
 			fault(at+".max_in_flight", "must be at least 1 (got %d)", c.MaxInFlight)
 		}
 		if i > 0 && c.MaxInFlight > s.Classes[i-1].MaxInFlight {
-			fault(at+".max_in_flight", "must be at most that of %s, which is kept longer, %d (got %d)", s.Classes[i-1].Name, s.Classes[i-1].MaxInFlight, c.MaxInFlight)
+			fault(at+".max_in_flight", "must be at most that of %s, a more important class, %d (got %d)", s.Classes[i-1].Name, s.Classes[i-1].MaxInFlight, c.MaxInFlight)
 		}
 	}
 }
@@ -181,7 +181,7 @@ func (s *Settings) validateAuto(fault func(path, format string, args ...any)) {
 	}
 	if n := len(s.Classes); n > 0 && float64(s.Classes[n-1].MaxInFlight) < s.Start*k.High {
 		least := s.Classes[n-1]
-		fault(at+"max", "must be at most %.0f: max_in_flight of %s, %d, is for it, shrinks with the estimate, and must stay above start, %v of it; lower max, or raise max_in_flight (got %v)",
+		fault(at+"max", "must be at most %.0f: max_in_flight of %s, %d, belongs to this max, shrinks with the estimate, and must stay above start, %v of it; lower max, or raise max_in_flight (got %v)",
 			math.Floor(float64(least.MaxInFlight)/s.Start), least.Name, least.MaxInFlight, s.Start, k.High)
 	}
 }
@@ -198,8 +198,8 @@ func (s *Settings) clone() Settings {
 	return c
 }
 
-// Knees returns those of a signal, with what e estimates where the settings leave it to
-// the node.
+// Knees returns the knees of a signal; e provides the one that the settings leave to the
+// node.
 func (s *Settings) Knees(name string, e *Estimate) Knees {
 	k := s.Signals[name]
 	if name == SignalInFlight && s.AutoFrom > 0 {
@@ -211,8 +211,9 @@ func (s *Settings) Knees(name string, e *Estimate) Knees {
 }
 
 // cap returns how many requests may be in flight before requests of a class are refused.
-// With an estimated knee, those that wait for an answer have a cap as far from it as the
-// settings have theirs; begun, those in flight that wait no more, only have the settings'.
+// With an estimated knee, the cap on requests waiting for an answer keeps the same distance
+// from the knee as in the settings; begun, the requests in flight that already have an
+// answer, count only against the cap in the settings.
 func (s *Settings) cap(class int, e *Estimate, begun int64) int64 {
 	limit := s.Classes[class].MaxInFlight
 	if k, counts := s.Signals[SignalInFlight]; counts && s.AutoFrom > 0 {

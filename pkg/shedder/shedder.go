@@ -102,12 +102,13 @@ func (s *Shedder) Configure(settings Settings) error {
 	return nil
 }
 
-// Wanted counts a request that a rule refused only because its limit had been lowered for
-// the upstream's sake. Users want it, so it is demand; but the laws do not see it, because
-// the level could not shed it: they would shed others for it.
+// Wanted counts a request that a rule refused only because its limit had been lowered to
+// protect the upstream. Users want it, so it is demand; but the laws do not see it, because
+// the level could not shed it and would shed other requests instead.
 func (s *Shedder) Wanted() { s.wanted.Add(1) }
 
-// Utilization returns the highest of the signals as of the last sample; false if none counts.
+// Utilization returns the highest utilization of any signal at the last sample; false if
+// none counts.
 func (s *Shedder) Utilization() (float64, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,7 +145,7 @@ func (s *Shedder) Admit(class int, user uint64) (Permit, bool) {
 	c := &s.classes[class]
 	place := v.place(user)
 	if len(v.candidates) > 0 {
-		held := s.held.Load() // a racy read by design: others count before this one shows in it
+		held := s.held.Load() // a racy read by design: others may count before this request is included
 		for _, shadow := range v.candidates {
 			shadow.see(class, place, held)
 		}

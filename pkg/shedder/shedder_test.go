@@ -245,7 +245,7 @@ func TestValidate(t *testing.T) {
 	f(func(s *Settings) { s.Signals["cpu"] = Knees{-1, 0.5} }, "signals.cpu.low: must be 0 or more (got -1)")
 	f(func(s *Settings) { s.Classes = nil }, "classes: must be 1 to 8 (got 0)")
 	f(func(s *Settings) { s.Classes[1].Name = "critical" }, `classes[1].name: "critical" is taken; choose another`)
-	f(func(s *Settings) { s.Classes[1].MaxInFlight = 0 }, "classes[1].max_in_flight: must be at least 1 (got 0)\nclasses[2].max_in_flight: must be at most that of write, which is kept longer, 0 (got 800)")
+	f(func(s *Settings) { s.Classes[1].MaxInFlight = 0 }, "classes[1].max_in_flight: must be at least 1 (got 0)\nclasses[2].max_in_flight: must be at most that of write, a more important class, 0 (got 800)")
 	f(func(s *Settings) {
 		c := Defaults()
 		c.Start = 0

@@ -6,10 +6,9 @@ import (
 	"time"
 )
 
-// Signal measures how busy something is, in a unit of its own. The right utilization
-// depends on what is behind the edge, and an application may know best: its queue, its
-// connection pool, its budget. Measure may be slow; it is never called on the request
-// path.
+// Signal measures how busy something is, in its own unit. The right utilization depends on
+// what is behind the edge, and an application may know best: its queue, its connection
+// pool, its budget. Measure may be slow; it is never called on the request path.
 type Signal interface {
 	// Measure returns the value and when it was measured; the zero time if it is unknown.
 	Measure(now time.Time) (value float64, at time.Time)
@@ -42,8 +41,8 @@ type SignalStatus struct {
 	Problem     string // "" if it counts
 }
 
-// read converts the measures of the signals that the settings name to utilizations,
-// ordered by name.
+// read converts the measures of the signals that the settings name to utilizations, ordered
+// by name.
 func read(settings *Settings, e *Estimate, measures []Measure, now time.Time) []SignalStatus {
 	out := make([]SignalStatus, 0, len(settings.Signals))
 	for _, name := range slices.Sorted(maps.Keys(settings.Signals)) {

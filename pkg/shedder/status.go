@@ -12,7 +12,7 @@ type Status struct {
 	Winner      string  // the signal with the highest utilization; "" if none counts
 	Regulating  bool    // the law is holding utilization at Target
 	Demand      float64 // requests per second that users want, those of Wanted included; no stall distorts it
-	Wanted      float64 // of them, those that rules refused only because of a lowered limit
+	Wanted      float64 // of that, requests that rules refused only because of a lowered limit
 	Served      float64 // requests per second that completed
 	// Capacity is how many requests per second the site can serve: measured if it was full
 	// within the last hour, otherwise at least this.
@@ -21,7 +21,7 @@ type Status struct {
 	Signals    []SignalStatus
 	Classes    []ClassStatus
 	Candidates []CandidateStatus
-	Estimate   Estimate // of the origin; it is made whether or not the settings use it
+	Estimate   Estimate // of the origin; computed whether or not the settings use it
 }
 
 // ClassStatus describes a class. Counts are since the start; they include those of any

@@ -77,7 +77,7 @@ func (s *Shedder) Tick(now time.Time, shared []Measure) {
 	t.begun = max(0, s.held.Load()-waiting)
 	answered, capped := t.demand.served, t.demand.capped
 	t.demand.add(&tallies, served, wanted, t.state.Level, classes, dt)
-	if t.probing { // without it, more would have been served and less refused
+	if t.probing { // otherwise, more would have been served and less refused
 		t.demand.served, t.demand.capped = answered, capped
 	}
 	measures := append([]Measure{
@@ -110,7 +110,7 @@ func (s *Shedder) Tick(now time.Time, shared []Measure) {
 	s.verdicts.Store(t.verdicts(s.name))
 }
 
-// utilization returns that of the winner, 0 if no signal counts.
+// utilization returns the winner's utilization, or 0 if no signal counts.
 func (t *ticker) utilization() float64 {
 	if t.winner == nil {
 		return 0
@@ -124,7 +124,7 @@ func (t *ticker) mayProbe() bool {
 }
 
 // longestStep bounds one step of a law: after a pause, a process must not shed or restore
-// as if what it now sees had lasted the whole pause.
+// as if what it sees now had lasted the whole pause.
 const longestStep = 10 * Interval
 
 // next returns the state after dt. Without a signal that counts, nothing is known, so
@@ -161,7 +161,7 @@ func since(now, before uint64) uint64 {
 	return now - before
 }
 
-// verdicts compiles the present state for Admit.
+// verdicts compiles the current state for Admit.
 func (t *ticker) verdicts(name string) *verdicts {
 	classes := len(t.settings.Classes)
 	v := &verdicts{

@@ -21,10 +21,11 @@ type Key struct {
 	id      string
 }
 
-// ID is that of the public key.
+// ID returns the ID of the public key.
 func (k *Key) ID() string { return k.id }
 
-// Sign signs a subject, for pointers that expire by until, or for all if that is nil.
+// Sign signs a subject: with until, only for pointers that expire by then; otherwise for
+// all.
 func (k *Key) Sign(s Subject, until *time.Time) Signature {
 	if until != nil {
 		at := until.UTC().Round(0)
@@ -108,7 +109,7 @@ func read(name string) ([]byte, os.FileMode, error) {
 	return text, info.Mode(), err
 }
 
-// ReadKey reads a key to sign with, which nobody but its owner may read.
+// ReadKey reads a signing key, which only its owner may be able to read.
 func ReadKey(name string) (*Key, error) {
 	text, mode, err := read(name)
 	if err != nil {
@@ -133,7 +134,7 @@ func ReadKey(name string) (*Key, error) {
 	return &Key{private, id}, err
 }
 
-// ReadPublic reads the public keys in some files, each of which may hold several.
+// ReadPublic reads the public keys in the named files, each of which may hold several.
 func ReadPublic(names []string) (Keys, error) {
 	keys := Keys{}
 	for _, name := range names {

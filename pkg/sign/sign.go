@@ -1,7 +1,7 @@
 // Package sign signs documents with Ed25519 and verifies their signatures. Keys are PEM
 // files as openssl writes them.
 //
-// A signature says that the holder of a key wants this document to be of this kind, in this
+// A signature says that the holder of a key approves this document as this kind, in this
 // region. It does not say that it is the newest: a document that was signed once may become
 // active again, as a rollback requires.
 package sign
@@ -24,7 +24,7 @@ type Subject struct {
 	SHA256 string // of the document, in hex
 }
 
-// text is what is signed. Quoting keeps one field from reading like two.
+// text returns what is signed. Fields are quoted so that one cannot read like two.
 func (s Subject) text(until *time.Time) []byte {
 	text := fmt.Sprintf("weir document 1\nkind %q\nregion %q\nsha256 %q\n", s.Kind, s.Region, s.SHA256)
 	if until != nil {
@@ -63,8 +63,8 @@ func Parse(text []byte) ([]Signature, error) {
 // Encode returns signatures as JSON.
 func Encode(list []Signature) ([]byte, error) { return json.Marshal(list) }
 
-// Add returns a list with one more signature, in place of what that makes superfluous. The
-// newest are at the end.
+// Add returns the list with one more signature, without those that it makes superfluous.
+// The newest are at the end.
 func Add(list []Signature, s Signature, now time.Time) []Signature {
 	list = slices.DeleteFunc(slices.Clone(list), func(old Signature) bool {
 		return old.Until != nil && !now.Before(*old.Until) || old.Key == s.Key && (old.Until == nil) == (s.Until == nil)
@@ -77,7 +77,7 @@ type Fault struct{ Why string }
 
 func (f *Fault) Error() string { return f.Why }
 
-// IsFault reports whether an error is a Fault, and not a failure to find out.
+// IsFault reports whether an error is a Fault, rather than a failure to verify.
 func IsFault(err error) bool {
 	var f *Fault
 	return errors.As(err, &f)
@@ -86,8 +86,8 @@ func IsFault(err error) bool {
 // Keys are the public keys that a program trusts, by ID.
 type Keys map[string]ed25519.PublicKey
 
-// Verify returns a *Fault unless one of the signatures is by one of the keys, covers the
-// subject, and allows what expires, or nil: what does not expire.
+// Verify returns nil if one of the signatures is by one of the keys, covers the subject,
+// and allows its expiry (nil means that it does not expire), and a *Fault otherwise.
 func (k Keys) Verify(s Subject, list []Signature, expires *time.Time) error {
 	if len(list) == 0 {
 		return &Fault{"is not signed; apply it with regionctl --sign KEYFILE"}
@@ -99,7 +99,7 @@ func (k Keys) Verify(s Subject, list []Signature, expires *time.Time) error {
 		case !trusted:
 			strangers = append(strangers, fmt.Sprintf("%.16q", one.Key))
 		case !ed25519.Verify(key, s.text(one.Until), one.Value):
-			reasons = append(reasons, fmt.Sprintf("the signature by key %s is of another document, kind or region, or damaged", one.Key))
+			reasons = append(reasons, fmt.Sprintf("the signature by key %s is damaged, or covers another document, kind or region", one.Key))
 		case one.Until != nil && expires == nil:
 			reasons = append(reasons, fmt.Sprintf("key %s signed it as temporary, until %s, but the pointer does not expire", one.Key, one.Until.UTC().Format(time.RFC3339)))
 		case one.Until != nil && expires.After(*one.Until):

@@ -59,7 +59,7 @@ func TestVerify(t *testing.T) {
 		{"shedder", subject.Region, subject.SHA256}, {subject.Kind, "us-east", subject.SHA256}, {subject.Kind, "", subject.SHA256},
 		{subject.Kind, subject.Region, strings.Repeat("cd", 32)}, {"rules\"\nregion \"eu-west", "", subject.SHA256},
 	} {
-		f([]Signature{good}, s, nil, "is of another document, kind or region, or damaged")
+		f([]Signature{good}, s, nil, "is damaged, or covers another document, kind or region")
 	}
 	// What is temporary must stay so, or a kill switch could be made permanent.
 	f([]Signature{temporary}, subject, &soon, "")

@@ -21,9 +21,9 @@ func (t *translator) lost(at, format string, args ...any) {
 	t.report = append(t.report, fmt.Sprintf("%s: %s: %s", t.file, at, fmt.Sprintf(format, args...)))
 }
 
-// level translates entries that have the same entries above them. Of these the service
-// follows the exact one, else the first whose beginning fits, else the one without a
-// value; each rule therefore leaves out the values that an entry before it takes.
+// level translates entries that have the same parents. Of these the service follows the
+// exact match, else the first matching prefix, else the entry without a value; each rule
+// therefore excludes the values that an earlier entry takes.
 func (t *translator) level(list []entry, path string, above []step) error {
 	seen := map[string]bool{}
 	for i := range list {
@@ -59,7 +59,7 @@ func (t *translator) level(list []entry, path string, above []step) error {
 	return nil
 }
 
-// step is an entry on the way to a limit, and the values that are not its own.
+// step is an entry on the way to a limit, and the values it excludes.
 type step struct {
 	*entry
 	not []string
@@ -116,7 +116,7 @@ func (t *translator) limited(path []step, at string) error {
 		if l.Unit != "" {
 			return fmt.Errorf("%s.unit: must not be given with unlimited", at)
 		}
-		return nil // no rule counts it: those around it leave its values out
+		return nil // no rule counts it: the others exclude its values
 	}
 	unit, known := units[strings.ToLower(l.Unit)]
 	if !known {
@@ -171,7 +171,7 @@ func (t *translator) metrics(e *entry, at string) {
 	}
 }
 
-// key counts by the whole descriptor, or leaves out what entries share.
+// key counts by the whole descriptor, or omits entries with a shared threshold.
 func (t *translator) key(path []step, at string) []string {
 	shared := slices.ContainsFunc(path, func(s step) bool { return s.ShareThreshold && strings.HasSuffix(s.Value, "*") })
 	if !shared {
@@ -200,7 +200,7 @@ func nested(path []step) []rules.Entry {
 	return []rules.Entry{e}
 }
 
-// name is what the service calls a limit in its statistics.
+// name returns what the service calls a limit in its statistics.
 func (t *translator) name(path []step) string {
 	name := t.domain
 	for _, s := range path {

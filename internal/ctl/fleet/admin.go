@@ -1,4 +1,4 @@
-// Package fleet asks the regions of a fleet and their edges: what each runs, counts and
+// Package fleet queries the regions of a fleet and their edges: what each runs, counts and
 // would decide.
 package fleet
 
@@ -22,8 +22,8 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// maxAdminAnswer bounds what is read of one answer. The counters of ten thousand rules
-// take megabytes of /metrics.
+// maxAdminAnswer bounds one answer. The counters of ten thousand rules take megabytes of
+// /metrics.
 const maxAdminAnswer = 64 << 20
 
 // Admin asks the admin listeners of a region's edges.
@@ -76,8 +76,8 @@ func (a *Admin) Reset(ctx context.Context, n consul.Node, request url.Values) ([
 	return r.Reset, err
 }
 
-// Recent reads the requests that a node decided lately, a JSON line each, and what the node
-// says of them.
+// Recent reads a node's recent requests, one JSON line each, and what the node says about
+// them.
 func (a *Admin) Recent(ctx context.Context, n consul.Node, query url.Values) (lines []byte, about http.Header, err error) {
 	err = a.do(ctx, http.MethodGet, n, adminapi.PathRecent, query, func(body io.Reader) (err error) {
 		lines, err = io.ReadAll(body)
@@ -89,7 +89,7 @@ func (a *Admin) Recent(ctx context.Context, n consul.Node, query url.Values) (li
 func decodeJSON(to any) func(io.Reader) error {
 	return func(body io.Reader) error {
 		if err := json.NewDecoder(body).Decode(to); err != nil {
-			return fmt.Errorf("is not what an edge answers: %w", err)
+			return fmt.Errorf("is not an edge's answer: %w", err)
 		}
 		return nil
 	}
@@ -145,7 +145,7 @@ func (a *Admin) ask(ctx context.Context, method string, n consul.Node, path stri
 		return err
 	}
 	defer resp.Body.Close()
-	// An address such as 127.0.0.1 leads to another node on each machine.
+	// An address such as 127.0.0.1 leads to a different node on each machine.
 	switch answering := resp.Header.Get(adminapi.HeaderNode); answering {
 	case n.ID:
 	case "":
@@ -163,16 +163,16 @@ func (a *Admin) ask(ctx context.Context, method string, n consul.Node, path stri
 	return read(body)
 }
 
-// detail says why, and what to do.
+// detail returns the reason and the remedy.
 func (a *Admin) detail(code int, body io.Reader) string {
 	switch {
 	case code == http.StatusUnauthorized && a.tokenFile == "":
-		return "it wants a token; name a file with it as admin_token_file in the fleet file"
+		return "it requires a token; name a file with it as admin_token_file in the fleet file"
 	case code == http.StatusUnauthorized:
-		return "wrong token; put that of the edge's listen.admin_token_file into " + a.tokenFile
+		return "wrong token; put the one in the edge's listen.admin_token_file into " + a.tokenFile
 	}
 	var problem adminapi.Problem
-	text, _ := io.ReadAll(io.LimitReader(body, 4096)) // what there is of it
+	text, _ := io.ReadAll(io.LimitReader(body, 4096)) // as much as arrives
 	if json.Unmarshal(text, &problem) == nil && problem.Detail != "" {
 		return term.Printable(problem.Detail)
 	}

@@ -48,9 +48,9 @@ func TestAdminToken(t *testing.T) {
 	}
 	token := write("correct horse\n")
 	require.NoError(t, ask(token, false, addr))
-	require.EqualError(t, ask("", false, addr), "node ams1-1: admin "+addr+": answered 401: it wants a token; name a file with it as admin_token_file in the fleet file")
+	require.EqualError(t, ask("", false, addr), "node ams1-1: admin "+addr+": answered 401: it requires a token; name a file with it as admin_token_file in the fleet file")
 	wrong := write("battery staple")
-	require.EqualError(t, ask(wrong, false, addr), "node ams1-1: admin "+addr+": answered 401: wrong token; put that of the edge's listen.admin_token_file into "+wrong)
+	require.EqualError(t, ask(wrong, false, addr), "node ams1-1: admin "+addr+": answered 401: wrong token; put the one in the edge's listen.admin_token_file into "+wrong)
 	require.NoError(t, os.Remove(wrong))
 	require.ErrorContains(t, ask(wrong, false, addr), "admin_token_file: open")
 
@@ -91,7 +91,7 @@ func TestAdminIsBounded(t *testing.T) {
 	_, err = a.Figures(t.Context(), n)
 	require.ErrorContains(t, err, "answered 302", "a redirect is not followed")
 	_, err = a.Explain(t.Context(), n, url.Values{})
-	require.ErrorContains(t, err, "is not what an edge answers")
+	require.ErrorContains(t, err, "is not an edge's answer")
 }
 
 // serveTLS answers as an edge with listen.admin_tls does: one that requires client

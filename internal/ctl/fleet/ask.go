@@ -15,8 +15,8 @@ type Answer[T any] struct {
 	Err    error
 }
 
-// Ask asks all regions at once and returns their answers in the same order. Each has
-// the time of its target.
+// Ask queries all regions concurrently and returns their answers in the same order. Each
+// has the time of its target.
 func Ask[T any](ctx context.Context, targets []*Target, question func(context.Context, *Target) (T, error)) []Answer[T] {
 	return AskUnbounded(ctx, targets, func(ctx context.Context, t *Target) (T, error) {
 		ctx, cancel := t.Bounded(ctx)
@@ -38,8 +38,8 @@ func AskUnbounded[T any](ctx context.Context, targets []*Target, question func(c
 	return answers
 }
 
-// Together asks several questions at once, so that they take one round trip. It returns the
-// first error, in the order of the questions.
+// Together asks several questions concurrently, so that they take one round trip. It
+// returns the first error, in the order of the questions.
 func Together(questions ...func() error) error {
 	errs := make([]error, len(questions))
 	var all sync.WaitGroup
@@ -50,7 +50,7 @@ func Together(questions ...func() error) error {
 	return cmp.Or(errs...)
 }
 
-// Failures are the regions that gave an error, and those errors joined.
+// Failures returns the regions that failed, and their errors joined.
 func Failures[T any](answers []Answer[T]) (names []string, err error) {
 	var errs []error
 	for _, a := range answers {

@@ -10,18 +10,18 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// Kind is what lives in Consul as versions of a document: the rules, the settings of the
-// shedder, or behavior policies. What changes documents and shows them works on any kind.
+// Kind is a kind of document whose versions are stored in Consul: rules, shedder settings,
+// or behavior policies. The code that changes and shows documents works on any kind.
 type Kind struct {
 	Name    string            // of the documents in Consul, and of the commands
 	Path    string            // where an edge says what it runs
 	Answer  func() NodeAnswer // what it says there
 	Query   url.Values
 	Longest int // bytes of a document
-	// Canaries: a site may follow another one.
+	// Canaries: a site may follow a different version.
 	Canaries bool
-	// Temporary: one may be active temporarily. Where none is, the edges have what
-	// their configuration says.
+	// Temporary: a document may be active temporarily. Where none is active, the edges use
+	// their configuration.
 	Temporary  bool
 	Parse      func(data []byte) (any, error)
 	Registered func(consul.Node) (version, refused string)
@@ -31,12 +31,12 @@ type Kind struct {
 	Remedy string
 }
 
-// Document is a document that is good.
+// Document is a valid document.
 type Document struct {
-	Body  any // what it says, as Kind.Parse returned it
+	Body  any // its content, as Kind.Parse returned it
 	Kind  *Kind
-	Name  string // the file's, for messages; empty for one that Consul had
-	Made  bool   // by what name says, from the active one
+	Name  string // of the file, for messages; empty if it came from Consul
+	Made  bool   // derived from the active document; name says how
 	Bytes []byte
 }
 
@@ -63,7 +63,7 @@ type Current struct {
 	Pointer  *consul.Pointer // while Active or Ended
 	Active   *consul.Named   // while Active: the document that the pointer named when it was read
 	Document *Document       // while Active: the same, if it was loaded without Damage
-	Damage   error           // why the pointer, or the active document, cannot be read, though Consul answers
+	Damage   error           // why the pointer, or the active document, cannot be read, although Consul answers
 }
 
 // State is what a region's pointer says.
@@ -74,10 +74,10 @@ const (
 	Unpublished State = iota // there is no pointer
 	Unreadable               // there is one, and Damage says what is wrong with it
 	Active                   // it names a document
-	Ended                    // what it names has expired, and nothing follows: edges have what their configuration says
+	Ended                    // what it names has expired, and nothing follows: edges use their configuration
 )
 
-// Version is that of the active document, "" if there is none.
+// Version returns the version of the active document, or "" if there is none.
 func (c *Current) Version() string {
 	if c.State != Active {
 		return ""
@@ -85,8 +85,8 @@ func (c *Current) Version() string {
 	return c.Active.Version
 }
 
-// Returns is what is active when nothing temporary is; nil: what the configuration of
-// the edges says.
+// Returns returns what is active when nothing temporary is; nil means the edges'
+// configuration.
 func (c *Current) Returns() *consul.Named {
 	if c.Pointer != nil && c.Pointer.ExpiresAt != nil {
 		return c.Pointer.Then
@@ -94,7 +94,7 @@ func (c *Current) Returns() *consul.Named {
 	return c.Active
 }
 
-// Until is when the document that was active when it was read expires, nil if it does not.
+// Until returns when the document that was active when read expires, or nil.
 func (c *Current) Until() *time.Time {
 	if c.Pointer == nil || c.Pointer.Expired(c.At) {
 		return nil
@@ -102,8 +102,8 @@ func (c *Current) Until() *time.Time {
 	return c.Pointer.ExpiresAt
 }
 
-// Look reads what a region has, with its document. Damage to what is stored is not an
-// error here: a new document repairs it.
+// Look reads a region's state and document. Damaged stored data is not an error here: a new
+// document repairs it.
 func Look(ctx context.Context, t *Target) (Current, error) {
 	c, err := LookAtPointer(ctx, t)
 	if err != nil {
@@ -145,13 +145,13 @@ func LookAtPointer(ctx context.Context, t *Target) (Current, error) {
 	return c, nil
 }
 
-// damaged is a document that is missing, or is not what it should be.
+// damaged is an error for a missing or damaged document.
 type damaged struct{ err error }
 
 func (e *damaged) Error() string { return e.err.Error() }
 func (e *damaged) Unwrap() error { return e.err }
 
-// Load returns a version of a region.
+// Load returns a version stored in a region.
 func (t *Target) Load(ctx context.Context, n consul.Named) (*Document, error) {
 	data, err := t.Docs.LoadNamed(ctx, n)
 	switch {
@@ -167,7 +167,8 @@ func (t *Target) Load(ctx context.Context, n consul.Named) (*Document, error) {
 	return d, nil
 }
 
-// Stored names a version that no pointer names: what is stored says what its SHA-256 is.
+// Stored returns a pointer to a version that no pointer names, with the SHA-256 of what is
+// stored.
 func (t *Target) Stored(ctx context.Context, version string) (*consul.Pointer, error) {
 	key := t.Consul.Key(t.Kind.Name, "versions", version)
 	ctx, cancel := t.Bounded(ctx)
@@ -183,7 +184,7 @@ func (t *Target) Stored(ctx context.Context, version string) (*consul.Pointer, e
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", key, err)
 	}
-	named := consul.NewPointer(data, "", time.Unix(0, 0)) // when is not known, and a pointer must have a time
+	named := consul.NewPointer(data, "", time.Unix(0, 0)) // its time is unknown, but a pointer must have one
 	if named.Version != version {
 		return nil, fmt.Errorf("%s: %w; delete the key and apply the document again", key, consul.ErrCorrupt)
 	}

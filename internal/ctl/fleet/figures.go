@@ -14,7 +14,7 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// Figures are what an edge counts and measures, at a moment.
+// Figures are an edge's counts and measurements at one moment.
 type Figures struct {
 	at          time.Time
 	requests    map[string]float64 // by code class
@@ -23,24 +23,24 @@ type Figures struct {
 	InFlight    float64
 	Utilization float64 // the highest signal of any upstream group
 	Level       float64 // the highest of any group, as weir_shed_level
-	StoreUp     *bool   // nil: it does not say
+	StoreUp     *bool   // nil if unknown
 	Rules       string  // versions
 	Shedder     string
 	Policy      string
 	Ahead       *time.Duration // of this machine's clock, give or take a second; nil: it does not say
 }
 
-// Version returns that of the documents of a kind.
+// Version returns the version of the documents of a kind.
 func (f *Figures) Version(k *Kind) string {
 	return map[string]string{"rules": f.Rules, "shedder": f.Shedder, "policy": f.Policy}[k.Name]
 }
 
-// readers take the metrics that figures consist of, by name.
+// readers extract the figures from metrics, by name.
 var readers = map[string]func(*Figures, *dto.Metric){
 	requestsMetric:                func(f *Figures, m *dto.Metric) { f.requests[label(m, "code_class")] += value(m) },
 	durationsMetric:               func(f *Figures, m *dto.Metric) { f.took.add(m.GetHistogram()) },
 	"weir_requests_limited_total": func(f *Figures, m *dto.Metric) { f.limited += value(m) },
-	// What a behavior policy refuses counts for a trial of one as what a rule limits.
+	// Refusals by a behavior policy count, in a policy's trial, like those by rules.
 	"weir_behavior_requests_total": func(f *Figures, m *dto.Metric) {
 		if effect := label(m, "effect"); label(m, "mode") == policy.Enforce && (effect == "refused" || effect == "crowded") {
 			f.limited += value(m)
@@ -110,7 +110,7 @@ type Interval struct {
 	Limited  float64
 }
 
-// Since is what happened after before; nothing is known of it without one.
+// Since returns what happened since before; without it, nothing is known.
 func (f *Figures) Since(before *Figures) Interval {
 	if before == nil {
 		return Interval{}

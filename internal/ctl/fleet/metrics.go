@@ -18,7 +18,7 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// acceptMetrics asks for the form that takes a third of the time to read.
+// acceptMetrics requests the format that takes a third of the time to parse.
 var acceptMetrics = string(expfmt.NewFormat(expfmt.TypeProtoDelim)) + ", text/plain;q=0.5"
 
 // families are metrics by name.
@@ -45,7 +45,7 @@ func readFamilies(body io.Reader, form expfmt.Format) (families, error) {
 		}
 		return all, nil
 	}
-	// Not expfmt.NewDecoder: it makes room for whatever length an answer claims.
+	// Not expfmt.NewDecoder, which allocates whatever length an answer claims.
 	all, in, bounded := families{}, bufio.NewReader(body), protodelim.UnmarshalOptions{MaxSize: maxAdminAnswer}
 	for {
 		var f dto.MetricFamily
@@ -85,7 +85,7 @@ func label(m *dto.Metric, name string) string {
 	return ""
 }
 
-// value is that of a counter, or of what does not say its type.
+// value returns the value of a counter, or of a metric without a type.
 func value(m *dto.Metric) float64 {
 	switch {
 	case m.Counter != nil:

@@ -16,7 +16,7 @@ type NodeView struct {
 	PoP     string `json:"pop"`
 	Address string `json:"address"`
 	Admin   string `json:"admin"`
-	// Passing is what Consul's check of the node says; Output why it does not.
+	// Passing is the result of Consul's check of the node; Output says why it fails.
 	Passing bool   `json:"passing"`
 	Output  string `json:"output,omitempty"`
 
@@ -30,17 +30,17 @@ type NodeView struct {
 	// Expected is the version that the node should run, Converged whether it does.
 	Expected  string `json:"expected"`
 	Converged bool   `json:"converged"`
-	// Seen tells where the version is known from: the node's "admin" listener, or
-	// what it wrote into the "catalog", if AdminError kept it from being asked.
+	// Seen says where the version comes from: the node's "admin" listener, or what it
+	// registered in the "catalog", if AdminError says that it could not be asked.
 	Seen       string `json:"seen"`
 	AdminError string `json:"admin_error,omitempty"`
 	// Shedders are those of its upstream groups, if it was asked for them.
 	Shedders []shedding.UpstreamStatus `json:"upstreams,omitempty"`
-	// Off is the kill switch of them.
+	// Off says that the kill switch is on.
 	Off bool `json:"off,omitempty"`
 }
 
-// RegionView is what is known of one region at a moment.
+// RegionView is what is known of one region at one moment.
 type RegionView struct {
 	Region  string          `json:"region"`
 	At      time.Time       `json:"-"` // the moment, by the region's clock
@@ -50,16 +50,17 @@ type RegionView struct {
 	Nodes     []NodeView                `json:"nodes"`
 	Converged bool                      `json:"converged"`
 	Error     string                    `json:"error,omitempty"`
-	// Notes tell of keys that hold nonsense and keep nobody from anything.
+	// Notes report keys with invalid data that affect nothing.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// converge says whether all nodes run what they should. None is not all.
+// converge determines whether all nodes run what they should. A region without nodes has
+// not converged.
 func (v *RegionView) converge() {
 	v.Converged = v.Error == "" && len(v.Nodes) > 0 && len(v.Behind()) == 0
 }
 
-// Behind are the nodes that do not run what they should.
+// Behind returns the nodes that do not run what they should.
 func (v *RegionView) Behind() []NodeView {
 	var list []NodeView
 	for _, n := range v.Nodes {
@@ -71,7 +72,7 @@ func (v *RegionView) Behind() []NodeView {
 	return list
 }
 
-// Active is the document that the region's pointer names now, nil if there is none.
+// Active returns the document that the region's pointer names now, or nil.
 func (v *RegionView) Active() *consul.Named {
 	if v.Pointer == nil {
 		return nil
@@ -79,8 +80,8 @@ func (v *RegionView) Active() *consul.Named {
 	return v.Pointer.InForce(v.At)
 }
 
-// expected is the version that a PoP's nodes should run, "" if there is none, own if
-// it is that of their configuration.
+// expected returns the version that a PoP's nodes should run, "" if there is none, and Own
+// if it is that of their configuration.
 func (v *RegionView) expected(k *Kind, pop string) string {
 	if c, ok := v.Canaries[pop]; ok {
 		return c.Version
@@ -94,7 +95,7 @@ func (v *RegionView) expected(k *Kind, pop string) string {
 	return ""
 }
 
-// Own stands for the version of what the configuration of an edge says.
+// Own stands for the version of an edge's own configuration.
 const Own = shedding.VersionConfig
 
 // runs reports whether an edge of this version runs what is expected.
@@ -102,8 +103,8 @@ func runs(version, expected string) bool {
 	return expected != "" && version == expected || expected == Own && version == shedding.VersionBuiltIn
 }
 
-// View looks at a region: its pointers, and those of its nodes that wanted accepts
-// (nil: all). They should run version, or if that is empty, what the pointers say.
+// View reads a region: its pointers, and those of its nodes that wanted accepts (nil: all).
+// They should run version or, if that is empty, what the pointers say.
 func (t *Target) View(ctx context.Context, wanted func(consul.Node) bool, version string) (*RegionView, error) {
 	brief, cancel := t.Bounded(ctx)
 	defer cancel()
@@ -152,10 +153,10 @@ func (t *Target) View(ctx context.Context, wanted func(consul.Node) bool, versio
 // NodeAnswer is what a node says of the documents of a kind.
 type NodeAnswer interface{ Running() adminapi.Running }
 
-// AtOnce is how many nodes of a region are asked at the same time.
+// AtOnce is how many nodes of a region are asked concurrently.
 const AtOnce = 16
 
-// viewNode asks a node what it runs, or takes what it registered.
+// viewNode asks a node what it runs, or uses what it registered.
 func viewNode(ctx context.Context, t *Target, n consul.Node, expected string) NodeView {
 	v := NodeView{
 		ID: n.ID, PoP: n.PoP, Address: n.Address, Admin: n.Admin, Passing: n.Passing, Output: n.Output,

@@ -7,21 +7,21 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// RuleCounts are the checks that an edge has decided since it started. They are many where
-// edges and rules are: 32 bytes each.
+// RuleCounts are the checks that an edge has decided since it started. With many edges and
+// rules there are many, so each takes only 32 bytes.
 type RuleCounts struct {
 	at     time.Time
 	places map[string]int // of rules, in counts
 	counts []Decided
 }
 
-// Decided counts checks by what came of them.
+// Decided counts checks by outcome.
 type Decided struct {
 	Allowed float64 `json:"allowed"`
 	Limited float64 `json:"limited"`
 	// Shadow counts what a rule in shadow mode would have refused.
 	Shadow float64 `json:"shadow_limited"`
-	// Failed counts what a store that failed left undecided.
+	// Failed counts checks left undecided because the store failed.
 	Failed float64 `json:"failed"`
 }
 
@@ -30,14 +30,14 @@ func (d Decided) Plus(more Decided) Decided {
 	return Decided{d.Allowed + more.Allowed, d.Limited + more.Limited, d.Shadow + more.Shadow, d.Failed + more.Failed}
 }
 
-// Per returns the counts a second.
+// Per returns the counts per second.
 func (d Decided) Per(seconds float64) Decided {
 	return Decided{d.Allowed / seconds, d.Limited / seconds, d.Shadow / seconds, d.Failed / seconds}
 }
 
 const decisionsMetric = "weir_decisions_total"
 
-// RuleCounts asks a node what it decided by the rules that have a place, from 0 on.
+// RuleCounts asks a node what it decided under the rules that have a place, from 0 on.
 func (a *Admin) RuleCounts(ctx context.Context, n consul.Node, places map[string]int) (*RuleCounts, error) {
 	c := &RuleCounts{places: places, counts: make([]Decided, len(places))}
 	err := a.metrics(ctx, n, []string{decisionsMetric, requestsMetric}, c.read)
@@ -69,10 +69,11 @@ func (c *RuleCounts) read(families families) error {
 	return nil
 }
 
-// Totals are the checks since the edge started, by the places of the rules.
+// Totals returns the checks since the edge started, by the places of the rules.
 func (c *RuleCounts) Totals() []Decided { return c.counts }
 
-// Rates are the checks a second after before, by the places of the rules; nil without one.
+// Rates returns the checks per second since before, by the places of the rules; nil without
+// it.
 func (c *RuleCounts) Rates(before *RuleCounts) []Decided {
 	if before == nil {
 		return nil

@@ -34,14 +34,14 @@ func (t Traffic) plus(more Traffic, sign float64) Traffic {
 }
 
 // Durations counts requests by how long they took: those within each of
-// adminapi.RequestBounds, and all of them.
+// adminapi.RequestBounds, and the total.
 type Durations [len(adminapi.RequestBounds) + 1]float64
 
 // Counted returns how many requests it knows of.
 func (d *Durations) Counted() float64 { return d[len(d)-1] }
 
-// Quantile returns the least bound within which this share of the requests were, in
-// seconds; infinite if that is none.
+// Quantile returns the smallest bound, in seconds, within which the given share of requests
+// finished; infinite if there is none.
 func (d *Durations) Quantile(share float64) float64 {
 	for i, bound := range adminapi.RequestBounds {
 		if d.Counted() > 0 && d[i] >= share*d.Counted() {
@@ -85,7 +85,8 @@ func (t *Tally) Add(node string, now *Figures) {
 	t.last[node] = now
 }
 
-// grown is what was counted after before. All that a node which has restarted counts is new.
+// grown returns what was counted since before. If the node has restarted, all of its counts
+// are new.
 func (f *Figures) grown(before *Figures) Traffic {
 	if f.restarted(before) {
 		return f.traffic()
@@ -93,8 +94,9 @@ func (f *Figures) grown(before *Figures) Traffic {
 	return f.traffic().Since(before.traffic())
 }
 
-// restarted reports whether another process counts than did before: one of its counters is
-// lower. When it says that it started is no sign, because that changes with its clock.
+// restarted reports whether the counts are from a different process than before: one
+// counter is lower. The process start time is no evidence, because it changes with the
+// clock.
 func (f *Figures) restarted(before *Figures) bool {
 	fewer := f.total() < before.total() || f.limited < before.limited || f.took.Counted() < before.took.Counted()
 	for class, n := range f.requests {

@@ -23,14 +23,14 @@ type Target struct {
 	Timeout time.Duration // of one question to its Consul
 	Prefix  string        // of the keys that its edges follow
 	Warn    func(format string, args ...any)
-	strayed sync.Once // the warning of strangers
+	strayed sync.Once // for the warning about strangers
 
 	asked    sync.Once
 	identity *consul.Identity
 }
 
-// Identity is whose token regionctl has in the region; nil without ACLs, or if that cannot be
-// found out.
+// Identity returns the owner of regionctl's token in the region; nil without ACLs, or if it
+// cannot be determined.
 func (t *Target) Identity(ctx context.Context) *consul.Identity {
 	t.asked.Do(func() {
 		ctx, cancel := t.Bounded(ctx)
@@ -59,8 +59,8 @@ func (t *Target) owns(n consul.Node) bool {
 	return (n.Prefix == "" || n.Prefix == t.Prefix) && n.Region == t.Name
 }
 
-// Nodes are the registered edges of the region. One datacenter may serve several
-// regions, each with a prefix of its own.
+// Nodes returns the registered edges of the region. One datacenter may serve several
+// regions, each with its own prefix.
 func (t *Target) Nodes(ctx context.Context) ([]consul.Node, error) {
 	all, err := t.Consul.Nodes(ctx)
 	if err != nil {
@@ -91,7 +91,7 @@ func (t *Target) Nodes(ctx context.Context) ([]consul.Node, error) {
 	return own, nil
 }
 
-// claim begins a sentence about what nodes say of themselves.
+// claim begins a sentence about what nodes report about themselves.
 func claim(nodes int) string {
 	if nodes == 1 {
 		return "1 node says it is"

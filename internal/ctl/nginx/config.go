@@ -10,8 +10,8 @@ import (
 
 // config is what a configuration says about limits.
 type config struct {
-	zones     map[string]*zone // of limit_req
-	conns     map[string]*zone // of limit_conn
+	zones     map[string]*zone // for limit_req
+	conns     map[string]*zone // for limit_conn
 	variables map[string]*variable
 	servers   []*server
 	report    []string
@@ -22,11 +22,12 @@ type zone struct {
 	name string
 	key  expression
 	rate int64 // requests
-	per  int64 // in so many seconds: 1 or 60
+	per  int64 // per this many seconds: 1 or 60
 	at   string
 }
 
-// milli is the zone's rate as nginx counts it: thousandths of a request in a second, rounded down.
+// milli returns the zone's rate as nginx counts it: thousandths of a request per second,
+// rounded down.
 func (z *zone) milli() int64 { return z.rate * 1000 / z.per }
 
 // limit is a use of a zone.
@@ -38,7 +39,7 @@ type limit struct {
 	dry   bool
 }
 
-// same reports whether two uses count together as one rule can.
+// same reports whether one rule can count two uses together.
 func (l limit) same(o limit) bool {
 	return l.zone == o.zone && l.conns == o.conns && l.n == o.n && l.dry == o.dry
 }
@@ -72,7 +73,7 @@ func (c *config) lost(at, format string, args ...any) {
 	c.report = append(c.report, at+": "+fmt.Sprintf(format, args...))
 }
 
-// http reads the blocks that may hold limits, wherever the file begins: with http, with
+// http reads the blocks that may hold limits, whether the file begins with http, with
 // servers, or with what an http block includes.
 func (c *config) http(list []directive) error {
 	for i := range list {
@@ -82,7 +83,7 @@ func (c *config) http(list []directive) error {
 			}
 		}
 	}
-	for i := range list { // what servers refer to
+	for i := range list { // definitions that servers refer to
 		if err := c.define(&list[i]); err != nil {
 			return err
 		}
@@ -247,7 +248,7 @@ func (c *config) limitConn(d *directive) (l limit, err error) {
 	return l, nil
 }
 
-// limits returns those of a block, in dry run or not.
+// limits returns the limits of a block, in dry run or not.
 func (s *scope) limits() []limit {
 	var list []limit
 	for _, l := range s.reqs {
@@ -295,7 +296,7 @@ func (c *config) locations(l *location, list []directive, around scope) error {
 	for i := range list {
 		d := &list[i]
 		if d.name != "location" || !d.isSet || len(d.args) == 0 || strings.HasPrefix(d.args[0], "@") {
-			continue // a named location gets requests that were counted already
+			continue // requests for a named location were already counted
 		}
 		inner := &location{path: d.args[0], at: d.at}
 		switch {

@@ -19,7 +19,7 @@ type counted struct {
 	differs []string // how it differs from the zone
 }
 
-// count translates the key of a zone. The error says why it cannot be kept.
+// count translates the key of a zone. An error says why it cannot be translated.
 func (c *config) count(z *zone) (*counted, error) {
 	out := &counted{key: []string{}}
 	key := z.key
@@ -34,7 +34,7 @@ func (c *config) count(z *zone) (*counted, error) {
 	optional := 0
 	for _, s := range key {
 		if !s.variable {
-			continue // the same for all
+			continue // the same for all requests
 		}
 		part, err := out.part(s.text)
 		if err != nil {
@@ -49,7 +49,7 @@ func (c *config) count(z *zone) (*counted, error) {
 		out.key = append(out.key, part)
 	}
 	if optional > 0 && len(key) > 1 {
-		out.missing = "limit" // nginx leaves out only a request of which all parts are empty
+		out.missing = "limit" // nginx skips a request only if all parts are empty
 		if optional == len(key) {
 			out.differs = append(out.differs, "requests that have no part of the key are counted together; nginx does not count them")
 		}
@@ -57,11 +57,11 @@ func (c *config) count(z *zone) (*counted, error) {
 	return out, nil
 }
 
-// part is the key part for a variable; "" if it never varies.
+// part returns the key part for a variable, or "" if the variable never varies.
 func (o *counted) part(name string) (string, error) {
 	switch name {
 	case "binary_remote_addr", "remote_addr":
-		return "client_ip/128", nil // nginx tells all addresses of an IPv6 network apart
+		return "client_ip/128", nil // nginx distinguishes all addresses of an IPv6 network
 	case "host", "http_host":
 		return "host", nil
 	case "server_name":
@@ -90,7 +90,7 @@ func (o *counted) part(name string) (string, error) {
 }
 
 // guard translates a key that a map or geo makes empty for some requests, which nginx then
-// does not count, and one and the same for all others, which it returns.
+// does not count. For all others it must be the same expression, which guard returns.
 func (c *config) guard(v *variable, out *counted) (expression, error) {
 	source, cases, standard := v, v.cases, v.standard
 	// geo $outside { default 1; 10.0.0.0/8 0; } map $outside $key { 0 ""; 1 $binary_remote_addr; }
@@ -120,7 +120,7 @@ func (c *config) guard(v *variable, out *counted) (expression, error) {
 	if err := see(standard); err != nil {
 		return nil, err
 	}
-	side := &out.not // of the cases that differ from the default
+	side := &out.not // the cases that differ from the default
 	if len(standard) == 0 {
 		side = &out.match
 	}
@@ -148,7 +148,7 @@ func (c *config) guard(v *variable, out *counted) (expression, error) {
 	return key, nil
 }
 
-// condition adds the requests of a case to conditions.
+// condition adds a case's requests to conditions.
 func condition(v *variable, one variant, to *rules.Conditions) error {
 	if v.geo {
 		to.Clients = append(to.Clients, one.network.String())
@@ -167,7 +167,7 @@ func condition(v *variable, one variant, to *rules.Conditions) error {
 	case name == "remote_addr":
 		p, err := network(one.value)
 		if err != nil {
-			return fmt.Errorf("$%s: %q is no address", v.name, one.value)
+			return fmt.Errorf("$%s: %q is not an address", v.name, one.value)
 		}
 		to.Clients = append(to.Clients, p.String())
 	case name == "host", name == "http_host":
@@ -180,7 +180,7 @@ func condition(v *variable, one variant, to *rules.Conditions) error {
 	return nil
 }
 
-// turn makes of clients that are exempt the networks of all others, where the rule needs
+// turn replaces exempt client networks by the networks of all others, where the rule needs
 // its exemption for the place.
 func (o *counted) turn() bool {
 	if o.not.Hosts != nil || o.not.Methods != nil || o.not.Headers != nil || o.match.Clients != nil {

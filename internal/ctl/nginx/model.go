@@ -75,7 +75,7 @@ func (m *Model) Refuses(r *replay.Request) bool {
 	return m.refusesRate(limits, r, s, now) || m.refusesConns(limits, r, s)
 }
 
-// refusesRate asks all zones before it charges any.
+// refusesRate checks all zones before it charges any.
 func (m *Model) refusesRate(limits []limit, r *replay.Request, s *server, now int64) bool {
 	type charge struct {
 		key   countKey
@@ -93,7 +93,7 @@ func (m *Model) refusesRate(limits []limit, r *replay.Request, s *server, now in
 		}
 		if value > l.n*1000 {
 			if l.dry {
-				return false // a dry run ends the matter
+				return false // a dry run stops here
 			}
 			return true
 		}

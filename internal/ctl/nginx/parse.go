@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// MaxBytes bounds a configuration, with all that it includes.
+// MaxBytes bounds a configuration, including everything it includes.
 const MaxBytes = 8 << 20
 
 // Source reads the files of a configuration.
@@ -32,7 +32,7 @@ type directive struct {
 type parser struct {
 	source  Source
 	budget  int
-	skipped func(at, format string, args ...any) // says what was not read
+	skipped func(at, format string, args ...any) // reports what was not read
 }
 
 const deepest = 16 // blocks and includes
@@ -106,7 +106,7 @@ func (p *parser) block(t *tokens, depth int, inner bool) (list []directive, err 
 	}
 }
 
-// include reads the files that a directive includes. One that is missing holds no limits that could be kept.
+// include reads the files that a directive includes. A missing file contributes nothing.
 func (p *parser) include(d *directive, depth int) (list []directive, err error) {
 	names := []string{d.args[0]}
 	if filepath.Base(d.args[0]) == "mime.types" {
@@ -138,7 +138,7 @@ type tokens struct {
 	line int
 }
 
-const end = byte('$') // of the file; no mark is written so
+const end = byte('$') // of the file; no mark is written like this
 
 func (t *tokens) at() string { return fmt.Sprintf("%s:%d", t.file, t.line) }
 

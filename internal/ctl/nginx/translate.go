@@ -10,10 +10,10 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
 
-// Translation is what became of a configuration.
+// Translation is the result of translating a configuration.
 type Translation struct {
 	Document *rules.Document
-	Report   []string // a line for each thing that cannot be kept
+	Report   []string // a line for each setting that cannot be translated
 	Model    *Model   // of what nginx does
 }
 
@@ -48,7 +48,8 @@ type area struct{ paths, not []string }
 
 func (a area) equal(o area) bool { return slices.Equal(a.paths, o.paths) && slices.Equal(a.not, o.not) }
 
-// servers makes rules of all limits. Where all servers have the same, one rule counts for all of them.
+// servers makes rules of all limits. Where all servers have the same limit, one rule counts
+// for all of them.
 func (t *translator) servers() {
 	var all []limit
 	areas := make([]map[int][]area, len(t.config.servers)) // by the index in all
@@ -88,7 +89,7 @@ func (t *translator) servers() {
 			if n, seen := t.used[z]; n > 1 {
 				t.lost(z.at, "zone %s: has %d rules, because its limits differ by place; each counts separately, where nginx has one count", z.name, n)
 			} else if !seen {
-				t.lost(z.at, "zone %s: no place is limited by it", z.name)
+				t.lost(z.at, "zone %s: it limits nothing", z.name)
 			}
 		}
 	}
@@ -96,7 +97,8 @@ func (t *translator) servers() {
 	t.report = slices.Compact(t.report)
 }
 
-// node is a location as rules can match it: everything that begins with its path, or exactly that.
+// node is a location as rules can match it: everything that begins with its path, or
+// exactly the path.
 type node struct {
 	path   string
 	exact  bool
@@ -110,7 +112,7 @@ func (n node) pattern() string {
 	return n.path + "*"
 }
 
-// holds reports whether every path of o is one of n.
+// holds reports whether every path of o is one of n's.
 func (n node) holds(o node) bool {
 	if n.exact {
 		return o.exact && o.path == n.path
@@ -143,10 +145,10 @@ func (t *translator) flatten(l *location) (list []node) {
 	return list
 }
 
-// where returns the places of a limit, each of which needs a rule: as a rule one.
+// where returns the places of a limit, each of which needs its own rule.
 func where(nodes []node, l limit) (areas []area) {
 	has := func(n node) bool { return slices.ContainsFunc(n.limits, l.same) }
-	// The nearest location around each one; a later one of the same path takes its place.
+	// The nearest location around each one; a later one of the same path replaces it.
 	var last []node
 	for i, n := range nodes {
 		if !slices.ContainsFunc(nodes[i+1:], func(o node) bool { return o.path == n.path && o.exact == n.exact }) {
@@ -225,13 +227,14 @@ func (t *translator) areas(l limit, s *server, areas []area, at string) {
 	}
 }
 
-// omit reports a limit that makes no rule.
+// omit reports a limit that yields no rule.
 func (t *translator) omit(z *zone, at, format string, args ...any) {
 	t.used[z] += 0
 	t.lost(at, "zone %s: its limit is left out: %s", z.name, fmt.Sprintf(format, args...))
 }
 
-// hosts returns the names of a server and, if it is the one for all others, the names of the rest.
+// hosts returns the names of a server and, if it is the default server, the names of the
+// rest.
 func (t *translator) hosts(s *server) (names, others []string) {
 	names = t.names(s)
 	if s.standard || !slices.ContainsFunc(t.config.servers, func(o *server) bool { return o.standard }) && t.config.servers[0] == s {
@@ -261,7 +264,7 @@ func (t *translator) names(s *server) (list []string) {
 	return slices.Compact(list)
 }
 
-// slotTime is how long a slot lasts that a dead edge does not return.
+// slotTime is how long a slot lasts if its edge dies without returning it.
 const slotTime = "10m"
 
 // rule makes one rule.

@@ -59,11 +59,11 @@ func (e expression) String() string {
 	return b.String()
 }
 
-// variable is one that a map or a geo defines.
+// variable is a variable that a map or a geo defines.
 type variable struct {
 	name     string
 	geo      bool
-	source   expression // of a map; of a geo, the address
+	source   expression // for a map; for a geo, the address
 	standard expression // the default
 	cases    []variant
 	at       string
@@ -113,7 +113,7 @@ func (c *config) variable(d *directive) error {
 		one := variant{value: strings.TrimPrefix(b.name, `\`), result: result}
 		if v.geo {
 			if one.network, err = network(b.name); err != nil {
-				c.lost(b.at, "geo %s: %s is no network; it is left out", v.name, b.name)
+				c.lost(b.at, "geo %s: %s is not a network; it is left out", v.name, b.name)
 				continue
 			}
 		} else if expression, is := strings.CutPrefix(b.name, "~"); is {

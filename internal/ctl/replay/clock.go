@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// clock runs by the times of a log's requests, and never back: a log is often slightly out of
-// order, because a line is written when its answer ends.
+// clock follows the times of a log's requests and never runs backwards: a log is often
+// slightly out of order, because a line is written when its answer ends.
 type clock struct {
 	now      int64 // Unix microseconds
 	line     int64 // that set it
@@ -22,8 +22,8 @@ type late struct {
 	time, timeBefore int64
 }
 
-// tick sets the clock to the time of a request, unless it is there already, and decides when
-// the request counts as having come.
+// tick advances the clock to the time of a request, and sets when the request counts as
+// having arrived.
 func (c *clock) tick(e *entry) {
 	if c.requests++; c.requests == 1 {
 		c.first, c.now, c.line = e.time, e.time, e.line
@@ -47,6 +47,6 @@ func (c *clock) note() string {
 		return ""
 	}
 	l := c.latest
-	return fmt.Sprintf("%s of the requests are older than one before them (line %d says %s, line %d before it %s) and were decided at its time; sort the log by time first",
+	return fmt.Sprintf("%s of the requests are older than one before them (line %d has %s, line %d before it has %s) and were decided at its time; sort the log by time first",
 		percent(c.outOf, c.requests), l.line, moment(l.time).Format(time.RFC3339), l.before, moment(l.timeBefore).Format(time.RFC3339))
 }

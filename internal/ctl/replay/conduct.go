@@ -19,13 +19,13 @@ import (
 )
 
 const (
-	// conductSubjects is how many clients are told apart at a time.
+	// conductSubjects is how many clients are distinguished at a time.
 	conductSubjects = 1_000_000
 	// maxRisen is how many subjects above the mildest tier are remembered.
 	maxRisen = 100_000
 )
 
-// ConductReport is what a behavior policy would have made of a log.
+// ConductReport is what a behavior policy would have done with a log.
 type ConductReport struct {
 	Version string    `json:"version"`
 	From    time.Time `json:"from"`
@@ -38,11 +38,11 @@ type ConductReport struct {
 	// OutOfOrder counts requests older than one before them.
 	OutOfOrder int64 `json:"out_of_order"`
 	Exempt     int64 `json:"exempt"`
-	Clients    int   `json:"clients"` // told apart
-	// Tiers are those above the mildest, by what was asked while in them.
+	Clients    int   `json:"clients"` // distinguished
+	// Tiers are those above the mildest, by the requests of subjects in them.
 	Tiers []TierTally `json:"tiers"`
-	// Subjects are those that entered a severer tier: the severest first, and then those
-	// with the most requests in it.
+	// Subjects are those that entered a severer tier: the severest first, then those with
+	// the most requests in it.
 	Subjects []RisenSubject `json:"subjects"`
 	Notes    []string       `json:"notes,omitempty"`
 }
@@ -61,7 +61,7 @@ type RisenSubject struct {
 	Subject  string    `json:"subject"`
 	Tier     string    `json:"tier"` // the severest
 	At       time.Time `json:"at"`   // when it entered that
-	Line     int64     `json:"line"` // whose request made it
+	Line     int64     `json:"line"` // whose request caused it
 	Score    float64   `json:"score"`
 	Signals  []Reason  `json:"signals"`
 	Requests int64     `json:"requests"` // above the mildest tier
@@ -69,7 +69,7 @@ type RisenSubject struct {
 	tier int
 }
 
-// Reason is a signal that had part in a score.
+// Reason is a signal that contributed to a score.
 type Reason struct {
 	Signal    string  `json:"signal"`
 	Points    float64 `json:"points"`
@@ -86,7 +86,7 @@ type conduct struct {
 	scratch         rules.Match
 	readings        paths.Readings
 	buf             []byte
-	subject         []byte          // of the entry in question, if the policy names one and the entry has it
+	subject         []byte          // of the current entry, if the policy names one and the entry has it
 	carried         map[string]bool // headers of the policy that some line had
 	statuses, full  bool
 	risen           map[uint64]*RisenSubject // clients
@@ -94,9 +94,10 @@ type conduct struct {
 	report          ConductReport
 }
 
-// RunConduct judges the clients of the log r by a policy, as if it was enforced: what a tier
-// refuses is no conduct. Memory is bounded: subjects are kept as a node keeps them, and lines
-// are read as in Run, of whose Config it uses Format, Host, Trusted, Top and Progress.
+// RunConduct judges the clients of the log r by a policy, as if it were enforced: requests
+// that a tier refuses are not judged. Memory is bounded: subjects are kept as a node keeps
+// them, and lines are read as in Run, of whose Config it uses Format, Host, Trusted, Top
+// and Progress.
 func RunConduct(ctx context.Context, p *policy.Policy, c Config, r io.Reader) (*ConductReport, error) {
 	if p == nil {
 		return nil, errors.New("no policy to test")
@@ -163,7 +164,7 @@ func (k *conduct) judge(e *entry) {
 	if st.Refused > 0 {
 		return
 	}
-	// 429 was a refusal, whoever gave it; the log does not say when to come back.
+	// 429 was a refusal, whatever sent it; the log does not say when to come back.
 	event := behavior.Event{Route: route, Status: e.status, Refused: e.status == http.StatusTooManyRequests}
 	if !event.Refused {
 		event.Print, event.Lacks = k.print(e, route), k.lacks(e)
@@ -199,8 +200,8 @@ func (k *conduct) rose(risen map[uint64]*RisenSubject, kind string, key uint64, 
 	}
 }
 
-// nameOf hashes a name, the same in each run: reports can be compared. It is FNV-1a, mixed so
-// that all bits tell names apart.
+// nameOf hashes a name identically in each run, so that reports can be compared. It is
+// FNV-1a, mixed so that all bits depend on the name.
 func nameOf(text []byte) uint64 {
 	h := uint64(14695981039346656037)
 	for _, c := range text {
@@ -211,7 +212,7 @@ func nameOf(text []byte) uint64 {
 	return h ^ h>>31
 }
 
-// network is how a node names a client by default: IPv6 by its /64.
+// network identifies a client as a node does by default: IPv6 by its /64.
 func network(a netip.Addr) netip.Prefix {
 	if a.Is4() || a.Is4In6() {
 		return netip.PrefixFrom(a.Unmap(), 32)
@@ -220,7 +221,7 @@ func network(a netip.Addr) netip.Prefix {
 	return p
 }
 
-// clientOf tells clients apart as a node does, by the headers that the log has.
+// clientOf identifies clients as a node does, by the headers that the log has.
 func (k *conduct) clientOf(e *entry) uint64 {
 	k.subject = k.subject[:0]
 	if k.policy.Subject != nil {
@@ -249,7 +250,7 @@ func subjectOf(a netip.Addr) string {
 	return a.Unmap().String()
 }
 
-// print is as a node's, of the headers that the log has.
+// print is the fingerprint that a node computes, from the headers that the log has.
 func (k *conduct) print(e *entry, route uint64) uint64 {
 	b := fmt.Appendf(append(append(k.buf[:0], e.method...), ' '), "%x", route)
 	for pair := range bytes.SplitSeq(e.query, []byte("&")) {
@@ -265,8 +266,8 @@ func (k *conduct) print(e *entry, route uint64) uint64 {
 	return nameOf(b)
 }
 
-// lacks reports whether a header that real clients always send is absent. One that no line
-// has had so far is not logged.
+// lacks reports whether a header that real clients always send is absent. A header that no
+// line has had so far is not logged.
 func (k *conduct) lacks(e *entry) (lacks bool) {
 	for _, header := range k.policy.Presence {
 		if _, n := e.Header(header); n > 0 {
@@ -327,7 +328,7 @@ func (k *conduct) finish(top int) (*ConductReport, error) {
 			r.Notes = append(r.Notes, "no line has "+part.String()+", so clients were told apart by their addresses; log it")
 		}
 	}
-	r.Notes = append(r.Notes, "a log does not say what Retry-After told, so denials were not judged")
+	r.Notes = append(r.Notes, "a log does not contain Retry-After, so denials were not judged")
 	if k.full {
 		r.Notes = append(r.Notes, fmt.Sprintf("more than %d subjects rose; the others are not listed", maxRisen))
 	}

@@ -56,7 +56,7 @@ func TestConductOfALog(t *testing.T) {
 			require.Equal(t, []string{"route", "/login", "suspicious"}, []string{r.Subjects[1].Kind, r.Subjects[1].Subject, r.Subjects[1].Tier})
 			require.Equal(t, []int{0, 0, 1}, []int{r.Tiers[0].Clients, r.Tiers[1].Clients, r.Tiers[2].Clients})
 			require.Greater(t, r.Tiers[2].Requests, int64(100))
-			require.Equal(t, []string{"no line has the header Accept, so presence was judged without it; log it", "a log does not say what Retry-After told, so denials were not judged"}, r.Notes)
+			require.Equal(t, []string{"no line has the header Accept, so presence was judged without it; log it", "a log does not contain Retry-After, so denials were not judged"}, r.Notes)
 		})
 	}
 
@@ -69,7 +69,7 @@ func TestConductOfALog(t *testing.T) {
 	require.EqualValues(t, 100, r.OutOfOrder)
 	require.Equal(t, at.Add(10*time.Second), r.From)
 	require.Equal(t, at.Add(50*time.Second), r.Subjects[0].At)
-	require.Contains(t, r.Notes[0], "50.00 % of the requests are older than one before them (line 2 says 2026-11-20T10:00:10Z, line 1 before it")
+	require.Contains(t, r.Notes[0], "50.00 % of the requests are older than one before them (line 2 has 2026-11-20T10:00:10Z, line 1 before it")
 
 	_, err = RunConduct(t.Context(), shipped(t), Config{}, bytes.NewBufferString("x\n"))
 	require.ErrorContains(t, err, "no line can be read; the first: line 1 ")

@@ -19,7 +19,7 @@ type document struct {
 	mode     string // server.paths
 	store    *memory.Store
 	maxKeys  int
-	now      int64 // what the store takes for the time
+	now      int64 // the store's current time
 	match    rules.Match
 	other    rules.Match // of another reading of the path
 	paths    paths.Readings
@@ -29,8 +29,8 @@ type document struct {
 	releases releases
 
 	judged   []judgement // of the batch
-	refused  []int       // what their refused are made of
-	examples bool        // wanted of each request that is limited
+	refused  []int       // backing array of their refused
+	examples bool        // whether an example is wanted for each limited request
 
 	outcome Outcome // without its rules
 	tallies []ruleTally
@@ -39,10 +39,10 @@ type document struct {
 	full    bool // the store was full, or nearly so
 }
 
-// judgement is what the document says to one request.
+// judgement is what the document decides about one request.
 type judgement struct {
 	verdict verdict
-	refused []int // the rules that did, by index
+	refused []int // the rules that refused it, by index
 	example *Example
 }
 
@@ -81,7 +81,7 @@ func (d *document) judge(entries []entry) {
 		}
 		d.judged = append(d.judged, j)
 	}
-	// The store makes room within each of its parts, which do not fill alike.
+	// The store makes room within each of its parts, which do not fill evenly.
 	d.full = d.full || d.store.Len() >= d.maxKeys-d.maxKeys/10
 }
 
@@ -151,7 +151,7 @@ func (d *document) matchReadings(e *entry) (err error) {
 	return nil
 }
 
-// count notes the answer to the i-th check.
+// count records the answer to the i-th check.
 func (d *document) count(e *entry, i int) {
 	c, r := &d.match.Checks[i], &d.decision.Results[i]
 	t := &d.tallies[d.match.Rules[i].Index]
@@ -235,8 +235,8 @@ func (d *document) release() {
 	}
 }
 
-// request is an entry that notes which names the rules ask for, and whether the log
-// ever carries them.
+// request is an entry that records which names the rules ask for, and whether the log ever
+// carries them.
 type request struct {
 	*entry
 	path    []byte // the reading in question

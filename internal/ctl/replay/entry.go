@@ -36,7 +36,7 @@ func (e *entry) Risk() string       { return "" } // no log states it
 func (e *entry) Trusted() bool      { return e.trusted }
 
 func (e *entry) Header(name string) (value []byte, n int) {
-	// Of these a node keeps one, the last, and none that is empty.
+	// For these, a node keeps only the last value, and no empty one.
 	single := name == "Host" || name == "User-Agent" || name == "Content-Type"
 	for i := range e.headers {
 		if !equalFold(e.headers[i].name, name) {
@@ -68,8 +68,8 @@ func equalFold(a []byte, b string) bool {
 	return true
 }
 
-// Cookie reads the Cookie headers as a node does: spaces and quotes around a value
-// are not part of it, and a cookie whose value is malformed does not exist.
+// Cookie reads the Cookie headers as a node does: spaces and quotes around a value are not
+// part of it, and a malformed cookie is ignored.
 func (e *entry) Cookie(name string) (value []byte, n int) {
 	for i := range e.headers {
 		if !equalFold(e.headers[i].name, "Cookie") {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// field is what a member of a JSON line is read as.
+// field is the meaning of a member of a JSON line.
 type field uint8
 
 const (
@@ -31,12 +31,11 @@ const (
 	nanosecondsField
 
 	// values are the fields that are kept until the whole line is read, because the
-	// best of several names counts.
+	// preferred of several names counts.
 	values = requestField
 )
 
-// fieldOf returns the field of a name, and where the name stands in the order of
-// preference.
+// fieldOf returns the field of a name, and the name's rank in the order of preference.
 func fieldOf(name []byte) (field, int) {
 	switch string(name) {
 	case "time":
@@ -125,7 +124,7 @@ func fieldOf(name []byte) (field, int) {
 	return noField, 0
 }
 
-// jsonLine is a line while it is read.
+// jsonLine is a line being read.
 type jsonLine struct {
 	*entry
 	text    *arena
@@ -208,8 +207,8 @@ func (l *jsonLine) read(object []byte, outermost bool) (err error) {
 	return nil
 }
 
-// addFlat takes a header that is a field of its own. Servers write an absent one as -
-// or as nothing.
+// addFlat handles a header that is a field of its own. Servers write an absent one as - or
+// as nothing.
 func (l *jsonLine) addFlat(name, raw []byte) {
 	if v := l.text.scalar(raw); len(v) > 0 && string(v) != "-" {
 		l.flat = append(l.flat, header{name, v})
@@ -231,7 +230,7 @@ func (l *jsonLine) readHeaders(object []byte) {
 	}
 }
 
-// complete makes the entry of what was read.
+// complete builds the entry from what was read.
 func (p *parser) complete(l *jsonLine) (err error) {
 	e := l.entry
 	for _, needed := range [...]struct {

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// longestLine is far beyond what a server takes as a request's header.
+	// longestLine far exceeds the request header that a server accepts.
 	longestLine = 256 << 10
 	// A batch ends at the first of these bounds.
 	batchLines = 256
@@ -51,8 +51,8 @@ func (a *arena) keep(b []byte) []byte {
 // since returns what was appended to buf since it had that length.
 func (a *arena) since(start int) []byte { return a.buf[start:len(a.buf):len(a.buf)] }
 
-// each plays the batches of the log r, and tells c.Progress how far it is. When ctx ends, each
-// returns at once; a Read that hangs is left to end by itself.
+// each plays the batches of the log r, and reports progress to c.Progress. When ctx ends,
+// each returns immediately; a hanging Read is left to finish separately.
 func each(ctx context.Context, c *Config, r io.Reader, play func(*batch)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -80,8 +80,7 @@ func each(ctx context.Context, c *Config, r io.Reader, play func(*batch)) error 
 	}
 }
 
-// produce reads batches until the input ends or ctx does, a little ahead of who
-// takes them.
+// produce reads batches until the input or ctx ends, slightly ahead of the consumer.
 func produce(ctx context.Context, c *Config, r io.Reader, out chan<- *batch, free chan *batch) {
 	for range batchesAhead {
 		free <- &batch{entries: make([]entry, batchLines)}
@@ -133,7 +132,7 @@ func newInput(r io.Reader) *input {
 	return in
 }
 
-// start looks at the first bytes: a compressed log is decompressed.
+// start checks the first bytes: a compressed log is decompressed.
 func (in *input) start() error {
 	in.started = true
 	if magic, _ := in.reader.Peek(2); string(magic) == "\x1f\x8b" {
@@ -151,8 +150,8 @@ func (in *input) start() error {
 
 var errTooLong = fmt.Errorf("is longer than %d bytes", longestLine)
 
-// next returns the next line without its end. The error is errTooLong if it was
-// thrown away, any other ends the input; a last line may come with io.EOF.
+// next returns the next line without its end. The error errTooLong means that the line was
+// dropped; any other ends the input. A last line may come with io.EOF.
 func (in *input) next() ([]byte, error) {
 	line, err := in.reader.ReadSlice('\n')
 	if len(line) > 0 {
@@ -181,7 +180,7 @@ func (in *input) fill(b *batch, p *parser) {
 		line, err := in.next()
 		if err != nil && err != errTooLong {
 			b.err = err
-			if err != io.EOF { // what came before it is the beginning of a line
+			if err != io.EOF { // this text is the beginning of a truncated line
 				break
 			}
 		}

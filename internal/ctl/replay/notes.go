@@ -10,7 +10,7 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
 
-// notes say where the figures mislead, and what would mend it.
+// notes say where the figures mislead, and what would fix it.
 func (p *playback) notes() []string {
 	var list []string
 	add := func(format string, args ...any) { list = append(list, fmt.Sprintf(format, args...)) }
@@ -19,7 +19,7 @@ func (p *playback) notes() []string {
 		add("%s", note)
 	}
 	if p.candidate.full || p.running != nil && p.running.full {
-		add("at most %s counters are kept at a time, and there were about as many: what was forgotten let its clients through; allow more keys",
+		add("at most %s counters are kept at a time, and about that many existed: clients whose counters were dropped passed; allow more keys",
 			count(int64(p.config.MaxKeys)))
 	}
 	if p.budget.over || p.candidate.budget.over {
@@ -45,8 +45,8 @@ func (p *playback) notes() []string {
 	return list
 }
 
-// ruleIDs names the rules for which f holds, without those that are off. Of many it
-// names a few.
+// ruleIDs names the rules for which f holds, without those that are off. If there are many,
+// it names a few.
 func (d *document) ruleIDs(f func(c *rules.Compiled) bool) string {
 	const most = 5
 	var ids []string
@@ -76,8 +76,8 @@ func (d *document) finerThanSecond(c *rules.Compiled) bool {
 		l.Algorithm == limiter.LeakyBucket && l.Window < time.Duration(l.Capacity())*10*time.Second
 }
 
-// absent tells of what rules look at and the log does not carry, and which rules that
-// keeps from counting anything.
+// absent describes what rules look at that the log does not carry, and which rules
+// therefore count nothing.
 func (d *document) absent(log *facts) (list []string, idle map[int]bool) {
 	idle = map[int]bool{}
 	add := func(format string, args ...any) { list = append(list, fmt.Sprintf(format, args...)) }
@@ -110,7 +110,7 @@ func (d *document) absent(log *facts) (list []string, idle map[int]bool) {
 			}
 		}
 		if len(c.Tiers) > 0 && !log.tiers && !slices.Contains(c.Key, rules.KeyPart{Kind: rules.ByTier}) {
-			add("rule %s has tiers, and no line carries one: its limit of %d held for all; log the tier", c.ID, c.Limit.Limit)
+			add("rule %s has tiers, and no line carries one: its limit of %d applied to all; log the tier", c.ID, c.Limit.Limit)
 		}
 		if c.CostHeader == "" {
 			continue
@@ -125,7 +125,7 @@ func (d *document) absent(log *facts) (list []string, idle map[int]bool) {
 			add("rule %s takes its cost from header:%s, which no line carries: each counted as 1; log it", c.ID, c.CostHeader)
 		}
 	}
-	// Whatever else was asked for is a condition.
+	// Everything else that was asked for is a condition.
 	var conditions []string
 	for part := range d.request.asked {
 		if !counted[part] && absent(part) {

@@ -16,8 +16,8 @@ type parser struct {
 	line    jsonLine
 }
 
-// parse reads a line, which belongs to the batch. The error says why it cannot be
-// read; e is then undefined.
+// parse reads a line, which belongs to the batch. An error says why it cannot be read; e is
+// then undefined.
 func (p *parser) parse(line []byte, e *entry, text *arena) error {
 	e.reset()
 	e.trusted = p.config.Trusted
@@ -39,14 +39,14 @@ func (p *parser) parse(line []byte, e *entry, text *arena) error {
 		e.host = []byte(p.config.Host)
 	}
 	if h := p.config.TierHeader; h != "" && len(e.tier) == 0 && e.trusted {
-		if tier, n := e.Header(h); n == 1 { // two could be one of the proxy and one of the client
+		if tier, n := e.Header(h); n == 1 { // of two, one could be the proxy's and one the client's
 			e.tier = tier
 		}
 	}
 	return nil
 }
 
-// statusOf reads the status of an answer, 0 if text is none.
+// statusOf parses the status of an answer, or returns 0.
 func statusOf(text []byte) int {
 	n, err := strconv.Atoi(string(text))
 	if err != nil || n < 100 || n > 999 {
@@ -78,7 +78,7 @@ func isToken(s []byte) bool {
 	return len(s) > 0
 }
 
-// address reads an IP address, perhaps with a port or in brackets.
+// address parses an IP address, optionally with a port or in brackets.
 func address(text []byte) (netip.Addr, error) {
 	const longest = 64 // an IPv6 address with brackets, zone and port is shorter
 	if len(text) > longest {
@@ -100,7 +100,7 @@ func address(text []byte) (netip.Addr, error) {
 	return a.WithZone("").Unmap(), nil
 }
 
-// quote shows a piece of a log: a terminal must not obey what a client sent.
+// quote quotes part of a log: a terminal must not interpret what a client sent.
 func quote(b []byte) string {
 	const longest = 60
 	if len(b) > longest {

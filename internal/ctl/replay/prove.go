@@ -11,23 +11,24 @@ import (
 // Request is a request of the log, for a model of another program.
 type Request struct{ *entry }
 
-// Path is the path as sent, and Query what follows it.
+// Path returns the path as sent.
 func (r *Request) Path() []byte { return r.path }
 
-// Query is what follows the path, as sent.
+// Query returns what follows the path, as sent.
 func (r *Request) Query() []byte { return r.query }
 
-// Decided is when the request counts as having come, in Unix microseconds; it never runs back.
+// Decided returns when the request counts as having arrived, in Unix microseconds; it never
+// runs backwards.
 func (r *Request) Decided() int64 { return r.decided }
 
-// Duration is how long the request took, in microseconds; -1 if the log does not say.
+// Duration returns how long the request took, in microseconds; -1 if the log does not say.
 func (r *Request) Duration() int64 { return r.duration }
 
 // Proof is a comparison of a document with a model of another program.
 type Proof struct {
 	Requests, Skipped int64
-	// OnlyModel are the requests that only the model refuses; OnlyRules those that only the
-	// rules refuse, and BadRequests those that they answer 400.
+	// OnlyModel are the requests that only the model refuses; OnlyRules, those that only
+	// the rules refuse; BadRequests, those that the rules answer with 400.
 	OnlyModel, OnlyRules, BadRequests int64
 	Disagreements                     []Disagreement // the first ones
 }

@@ -102,15 +102,15 @@ func (f Format) String() string { return formatNames[f] }
 type Config struct {
 	// Candidate is the document to test.
 	Candidate *rules.Set
-	// Running is what it is compared with; nil for no comparison.
+	// Running is the document for comparison; nil for none.
 	Running *rules.Set
 	Format  Format
-	// Host is that of lines which name none.
+	// Host applies to lines that name none.
 	Host string
 	// Trusted says that lines without a trusted field came through a trusted proxy.
 	Trusted bool
-	// TierHeader names the header that holds the tier of a trusted request, as in
-	// the edge's configuration. A tier field of the line comes first.
+	// TierHeader names the header that holds the tier of a trusted request, as in the
+	// edge's configuration. A tier field in the line takes precedence.
 	TierHeader string
 	// Paths is server.paths of the nodes: match_all, strict or normalized; "" is match_all.
 	Paths string
@@ -120,8 +120,8 @@ type Config struct {
 	// and how many limited clients each list can tell apart. 0 means
 	// memory.DefaultMaxKeys.
 	MaxKeys int
-	// Progress, which may be nil, hears how much of the input has been read (before
-	// decompression) and how many lines, at most ten times a second and at the end.
+	// Progress, if not nil, is called with the bytes (before decompression) and lines read
+	// so far, at most ten times a second and at the end.
 	Progress func(bytes, lines int64)
 }
 
@@ -130,9 +130,9 @@ const (
 	progressEvery = 100 * time.Millisecond
 )
 
-// Run replays the log r. Lines that cannot be read are skipped and counted; it is an
-// error if no line can be read, and if r fails. When ctx ends, Run returns at once;
-// a Read of r that hangs is left to end by itself.
+// Run replays the log r. Lines that cannot be read are skipped and counted; it is an error
+// if no line can be read, and if r fails. When ctx ends, Run returns immediately; a hanging
+// Read of r is left to finish separately.
 func Run(ctx context.Context, c Config, r io.Reader) (*Report, error) {
 	if c.Candidate == nil {
 		return nil, errors.New("no document to test")
@@ -179,7 +179,7 @@ func newPlayback(c *Config) *playback {
 	return p
 }
 
-// play decides a batch of requests, by both documents at the same time.
+// play decides a batch of requests by both documents concurrently.
 func (p *playback) play(b *batch) {
 	p.report.Lines += b.read
 	p.report.Skipped += b.skipped
@@ -220,7 +220,7 @@ func (p *playback) compare(e *entry, after, before *judgement) {
 	}
 }
 
-// learn notes what the log carries.
+// learn records what the log carries.
 func (f *facts) learn(e *entry) {
 	f.fractions = f.fractions || e.time%1e6 != 0
 	f.hosts = f.hosts || len(e.host) > 0

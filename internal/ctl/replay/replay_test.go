@@ -99,13 +99,13 @@ func TestTheClockNeverRunsBack(t *testing.T) {
 	r := run(t, Config{Candidate: load(t, everyRequest)}, at(0), at(1), at(10), at(9), at(2))
 	require.EqualValues(t, 1, r.Candidate.Limited)
 	require.EqualValues(t, 2, r.OutOfOrder)
-	require.Contains(t, strings.Join(r.Notes, "\n"), "40.00 % of the requests are older than one before them (line 5 says 2026-11-20T10:00:02Z, line 3 before it 2026-11-20T10:00:10Z)")
+	require.Contains(t, strings.Join(r.Notes, "\n"), "40.00 % of the requests are older than one before them (line 5 has 2026-11-20T10:00:02Z, line 3 before it has 2026-11-20T10:00:10Z)")
 	require.EqualValues(t, 1795168800, r.From.Unix())
 
 	// One wrong time affects every line after it: the note names the line.
 	r = run(t, Config{Candidate: load(t, everyRequest)}, at(0), `{"time":"9999-12-31T23:59:59Z","client":"203.0.113.7","path":"/"}`, at(1), at(2))
 	require.EqualValues(t, 1, r.Candidate.Limited)
-	require.Contains(t, strings.Join(r.Notes, "\n"), "(line 3 says 2026-11-20T10:00:01Z, line 2 before it 9999-12-31T23:59:59Z)")
+	require.Contains(t, strings.Join(r.Notes, "\n"), "(line 3 has 2026-11-20T10:00:01Z, line 2 before it has 9999-12-31T23:59:59Z)")
 
 	lines := []string{at(5), at(4)}
 	for i := range 200 {
@@ -153,7 +153,7 @@ rules:
 		"rule key counts by header:X-Api-Key, which no line carries: it counted no request; log it",
 		"rule session counts by cookie:session, which no line carries: all its requests were counted together; log it",
 		"rule tier counts by tier, which no line carries: it counted no request; log the tier",
-		"rule tiers has tiers, and no line carries one: its limit of 100 held for all; log the tier",
+		"rule tiers has tiers, and no line carries one: its limit of 100 applied to all; log the tier",
 		"rule cost takes its cost from header:X-Cost of trusted requests, and no line is trusted: each counted as 1",
 		"rule host counts by host, which no line carries; give the host",
 		"rules match on header:X-Plan, which no line carries: that condition never held; log it",

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Report is what a replay found. Percentages and texts are left to who shows it.
+// Report is what a replay found. Percentages and texts are left to the presentation.
 type Report struct {
 	Lines    int64  `json:"lines"`    // that are not blank
 	Requests int64  `json:"requests"` // that could be read, and were decided
@@ -23,7 +23,7 @@ type Report struct {
 	Candidate *Outcome `json:"candidate"`
 	Running   *Outcome `json:"running,omitempty"`
 	Changes   *Changes `json:"changes,omitempty"`
-	// Notes say what the figures cannot be trusted for, and why.
+	// Notes say which figures cannot be trusted, and why.
 	Notes []string `json:"notes,omitempty"`
 }
 
@@ -33,8 +33,8 @@ type Skip struct {
 	Reason string `json:"reason"`
 }
 
-// Outcome is what one document did. Each request passed, was limited (429), or was a
-// bad request (400), because it carried a value twice that a rule looks at.
+// Outcome is what one document did. Each request passed, was limited (429), or was a bad
+// request (400), because it repeated a value that a rule reads.
 type Outcome struct {
 	Version         string        `json:"version"`
 	Passed          int64         `json:"passed"`
@@ -44,8 +44,8 @@ type Outcome struct {
 	Rules           []RuleOutcome `json:"rules"` // in the order of the document
 }
 
-// RuleOutcome is what one rule did. A request that several rules refused counts for
-// each of them.
+// RuleOutcome is what one rule did. A request that several rules refused counts for each of
+// them.
 type RuleOutcome struct {
 	Rule          string `json:"rule"`
 	Mode          string `json:"mode"`
@@ -55,13 +55,14 @@ type RuleOutcome struct {
 	// Clients is how many different ones it limited; an IPv6 client is a /64.
 	Clients int64         `json:"clients"`
 	Top     []ClientCount `json:"top"`
-	// Keys are the counters that refused most, of a rule that does not count by client alone.
+	// Keys are the counters that refused most, for a rule that does not count by client
+	// alone.
 	Keys  []KeyCount `json:"keys,omitempty"`
 	First *Example   `json:"first,omitempty"`
 }
 
-// KeyCount is how many requests a counter refused. Its key is as the store names it: what
-// could be secret is hashed.
+// KeyCount is how many requests a counter refused. Its key has the store's form, in which
+// possible secrets are hashed.
 type KeyCount struct {
 	Key      string `json:"key"`
 	Requests int64  `json:"requests"`
@@ -185,7 +186,7 @@ type compared struct {
 	after, before *RuleOutcome
 }
 
-// effect is how many requests the rule refused, or would have.
+// effect returns how many requests the rule refused, or would have.
 func (c *compared) effect() int64 {
 	n := int64(0)
 	for _, o := range [...]*RuleOutcome{c.after, c.before} {

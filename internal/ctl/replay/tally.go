@@ -7,21 +7,21 @@ import (
 	"slices"
 )
 
-// budget bounds how many clients all tallies together tell apart.
+// budget bounds how many clients all tallies together distinguish.
 type budget struct {
 	left int
 	over bool
 }
 
-// mostKeys bounds how many keys the rules of a document tell apart: what comes later is rarely
-// among those that were refused most.
+// mostKeys bounds how many keys the rules of a document distinguish: later ones are rarely
+// among those refused most.
 const mostKeys = 100_000
 
 // tally counts requests by client.
 type tally struct {
 	requests int64
 	clients  map[netip.Addr]int64
-	keys     map[string]int64 // of a rule that counts by something else
+	keys     map[string]int64 // for a rule that counts by something else
 	first    *Example
 }
 
@@ -66,7 +66,7 @@ func (t *tally) topKeys(n int) (top []KeyCount) {
 	return top
 }
 
-// subscriber is the client as rules count it: an IPv6 address by its /64.
+// subscriber returns the client as rules count it: an IPv6 address by its /64.
 func subscriber(a netip.Addr) netip.Addr {
 	if a.Is4() {
 		return a

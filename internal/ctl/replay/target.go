@@ -6,16 +6,17 @@ import (
 	"fmt"
 )
 
-// A node reads a request target by fasthttp and pkg/paths. This file does the same without
-// carrying an HTTP server into regionctl; a test compares the two on arbitrary targets.
+// A node reads a request target with fasthttp and pkg/paths. This file does the same
+// without linking an HTTP server into regionctl; a test compares the two on arbitrary
+// targets.
 
 var (
 	errFragment = errors.New("the target has a fragment, which a node answers with 400")
 	errControl  = errors.New("the target has a control character, which a node answers with 400")
 )
 
-// setTarget reads a request target: a path, a URL (whose host then counts), *, or what
-// CONNECT names. e.method must be set.
+// setTarget reads a request target: a path, a URL (whose host then counts), *, or the
+// argument of CONNECT. e.method must be set.
 func (e *entry) setTarget(target []byte, text *arena) error {
 	for _, c := range target {
 		switch {

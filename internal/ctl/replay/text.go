@@ -153,7 +153,7 @@ func (r *Report) writeChanges(b *bytes.Buffer) {
 		return
 	}
 	if c.NewlyLimited.Requests+c.NoLongerLimited.Requests == 0 {
-		fmt.Fprintf(b, "\nno request of this log is decided in another way\n")
+		fmt.Fprintf(b, "\nno request of this log is decided differently\n")
 		return
 	}
 	writeGroup(b, "newly limited", c.NewlyLimited)
@@ -193,7 +193,7 @@ func (x *Example) String() string {
 	return s
 }
 
-// printable quotes what a terminal would obey: it comes from clients.
+// printable quotes what a terminal would interpret, because it comes from clients.
 func printable(s string) string {
 	if q := strconv.QuoteToGraphic(s); len(q) != len(s)+2 {
 		return q

@@ -13,7 +13,7 @@ const commonLogTime = "02/Jan/2006:15:04:05 -0700"
 
 const maxSeconds = 253402300799 // the end of the year 9999
 
-// timeOf reads a time as logs write it, in Unix microseconds.
+// timeOf parses a time as logs write it, in Unix microseconds.
 func (p *parser) timeOf(text []byte) (int64, error) {
 	if len(text) > 0 && bytes.Equal(text, p.stamp) {
 		return p.stamped, nil
@@ -41,8 +41,8 @@ func parseTime(text []byte) (int64, bool) {
 	if err != nil || !(n >= 0) {
 		return 0, false
 	}
-	// Each unit's range ends where the next one's begins: seconds in the year 5138,
-	// which in milliseconds is 1973.
+	// Each unit's range ends where the next one's begins: seconds in the year 5138, which
+	// in milliseconds is 1973.
 	switch {
 	case n < 1e11:
 		n *= 1e6
@@ -55,8 +55,8 @@ func parseTime(text []byte) (int64, bool) {
 	return int64(math.Round(n)), n <= maxSeconds*1e6
 }
 
-// durationOf reads a duration in microseconds: a number of the unit, or text such as
-// 12ms. It is -1 if it cannot be read, which is no reason to leave the request out.
+// durationOf parses a duration in microseconds: a number of the unit, or text such as 12ms.
+// It returns -1 if the text cannot be read, which is no reason to skip the request.
 func durationOf(text []byte, unit time.Duration) int64 {
 	if n, err := strconv.ParseFloat(string(text), 64); err == nil {
 		if us := n * (float64(unit) / float64(time.Microsecond)); us >= 0 && us <= maxSeconds*1e6 {

@@ -9,12 +9,12 @@ import (
 )
 
 const (
-	// lookEvery is how often nodes are asked that are not there yet.
+	// lookEvery is how often nodes that have not arrived are asked.
 	lookEvery = 250 * time.Millisecond
 	// refusedFor is how long a node must keep refusing before that is final: one that
-	// refused the same version before may be about to look again.
+	// refused the same version before may be about to check again.
 	refusedFor = 2 * time.Second
-	// afterwards is how long the other regions have once one has said no.
+	// afterwards is how long the other regions have once one has failed.
 	afterwards = 2 * time.Second
 )
 
@@ -24,10 +24,10 @@ type Await struct {
 	View func(context.Context, *fleet.Target) (*fleet.RegionView, error)
 	// Moved reports that a region no longer wants that version.
 	Moved func(*fleet.Target, *fleet.RegionView) bool
-	// Registering is how long nodes that lost their place in the catalog, as when
-	// Consul lost its data, take to return to it.
+	// Registering is how long nodes may take to return to the catalog, for example after
+	// Consul lost its data.
 	Registering time.Duration
-	// Seen learns what a look at region i found. Its calls do not overlap.
+	// Seen receives the result of a look at region i. Its calls do not overlap.
 	Seen func(i int, a *Arrival)
 }
 
@@ -48,15 +48,15 @@ const (
 	Unseen     State = iota // no look has succeeded yet
 	Behind                  // not all nodes run it yet
 	Arrived                 // all nodes run it
-	Superseded              // somebody else changed what the nodes should run
+	Superseded              // someone else changed what the nodes should run
 	Refusing                // nodes refuse it
 	Deserted                // no node is registered, and none came
 )
 
 func (s State) final() bool { return s >= Arrived }
 
-// Run waits until all nodes run the version, or it is clear that they will not, or limit
-// is over, or ctx ends.
+// Run waits until all nodes run the version, it is clear that they will not, limit has
+// passed, or ctx ends.
 func (w *Await) Run(ctx context.Context, targets []*fleet.Target, limit time.Duration) []Arrival {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -83,7 +83,7 @@ func (w *Await) Run(ctx context.Context, targets []*fleet.Target, limit time.Dur
 	return arrivals
 }
 
-// follow looks at one region again and again.
+// follow repeatedly looks at one region.
 func (w *Await) follow(ctx context.Context, a *Arrival, changed func()) {
 	refusing := map[string]time.Time{}
 	began := time.Now()

@@ -12,8 +12,8 @@ import (
 // cleanupTime bounds taking a canary back.
 const cleanupTime = 10 * time.Second
 
-// Canary is a version that one site follows on trial. Where somebody else ended it or began
-// another, errors are a *Stop that says Moved.
+// Canary is a version that one site follows on trial. If someone else ended it or began
+// another, errors are a *Stop with reason Moved.
 type Canary struct {
 	PoP     string
 	Pointer consul.Pointer
@@ -21,7 +21,7 @@ type Canary struct {
 	Before  map[*fleet.Target]uint64 // the index of what the site followed on its own
 }
 
-// Set makes the site follow the version in one home, unless somebody else was faster.
+// Set makes the site follow the version in one home, unless someone else was faster.
 func (c *Canary) Set(ctx context.Context, home *fleet.Target, under consul.Fence) error {
 	ctx, cancel := home.Bounded(ctx)
 	defer cancel()
@@ -43,7 +43,7 @@ func (c *Canary) Mine(p *consul.Pointer) bool {
 	return p != nil && p.Version == c.Pointer.Version && p.AppliedAt.Equal(c.Pointer.AppliedAt)
 }
 
-// Check makes sure that a home still has it.
+// Check verifies that a home still has it.
 func (c *Canary) Check(ctx context.Context, home *fleet.Target) error {
 	p, index, err := home.Docs.Canary(ctx, c.PoP)
 	switch {
@@ -55,15 +55,15 @@ func (c *Canary) Check(ctx context.Context, home *fleet.Target) error {
 	return nil
 }
 
-// Remove takes it back wherever it is set, also when ctx has ended. One that somebody
-// else has put in its place is left alone.
+// Remove takes it back wherever it is set, even if ctx has ended. A canary that someone
+// else has set instead is left alone.
 func (c *Canary) Remove(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
 	defer cancel()
 	_, err := fleet.Failures(fleet.Ask(ctx, c.Homes, func(ctx context.Context, home *fleet.Target) (struct{}, error) {
 		p, index, err := home.Docs.Canary(ctx, c.PoP)
 		if err == nil && c.Mine(p) {
-			_, err = home.Docs.DeleteCanary(ctx, c.PoP, index) // false: it is not ours any more
+			_, err = home.Docs.DeleteCanary(ctx, c.PoP, index) // false: it is no longer ours
 		}
 		return struct{}{}, err
 	}))

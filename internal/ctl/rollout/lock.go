@@ -10,11 +10,11 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// lockLook is how often a change looks whether locks are free, about. With many regions it
-// looks less often, so that it asks them about 50 times a second in all.
+// lockLook is about how often a change checks whether locks are free. With many regions it
+// checks less often, so that it sends about 50 queries a second in total.
 const lockLook = 100 * time.Millisecond
 
-// locks are those that a change holds, perhaps, where an answer was lost.
+// locks are those that a change holds; where an answer was lost, it may hold one.
 type locks[S any] struct {
 	change   *Change[S]
 	mine     consul.Lock
@@ -29,10 +29,10 @@ type locks[S any] struct {
 // hold is the lock of one region.
 type hold struct {
 	lock  consul.Lock
-	tried time.Time // when it was renewed, or that was tried
+	tried time.Time // when the last renewal was attempted
 
 	// using, when full, keeps a renewal from changing the index that a write depends on. It
-	// is no mutex, because tests in virtual time wait for it.
+	// is not a mutex, because tests in virtual time wait for it.
 	using chan struct{}
 	index uint64
 }
@@ -81,8 +81,8 @@ func (c *Change[S]) lock(ctx context.Context, regions []*Region[S]) (*locks[S], 
 	}
 }
 
-// watch looks at the locks of all regions, and returns the first that is in the way: one
-// that was renewed lately, as far as this process has seen. Breaking, none is in the way.
+// watch checks the locks of all regions, and returns the first that blocks: one that was
+// renewed recently, as far as this process has seen. When breaking locks, none blocks.
 func (c *Change[S]) watch(ctx context.Context, regions []*Region[S], seen map[*Region[S]]sighting, breaking bool) (where *Region[S], other *consul.Lock, err error) {
 	regions = With(regions, Untouched, AlreadyThere)
 	now, errs := make([]sighting, len(regions)), make([]error, len(regions))
@@ -116,7 +116,7 @@ func (c *Change[S]) watch(ctx context.Context, regions []*Region[S], seen map[*R
 	return where, other, err
 }
 
-// without continues without a region that does not answer, if the change may be partial.
+// without skips a region that does not answer, if the change may be partial.
 func (c *Change[S]) without(ctx context.Context, r *Region[S], err error) bool {
 	if !c.Partial || refused(err) || ctx.Err() != nil {
 		return false
@@ -130,8 +130,8 @@ func refused(err error) bool {
 	return errors.As(err, &status) && status.Code < 500
 }
 
-// take locks the regions, or as many as are free. The first of them decides between
-// changes that come at once; then the others are locked together.
+// take locks the regions, or as many as are free. The first region decides between
+// concurrent changes; then the others are locked concurrently.
 func (l *locks[S]) take(ctx context.Context, regions []*Region[S], seen map[*Region[S]]sighting) (where *Region[S], other *consul.Lock, err error) {
 	var renew context.Context
 	renew, l.stop = context.WithCancel(context.WithoutCancel(ctx))
@@ -175,7 +175,7 @@ func (l *locks[S]) takeOne(ctx, renew context.Context, r *Region[S], s sighting)
 	return nil, err
 }
 
-// report tells whose locks were taken over or broken, and where.
+// report says whose locks were taken over or broken, and where.
 func (l *locks[S]) report(regions []*Region[S], seen map[*Region[S]]sighting) {
 	type taking struct {
 		from   string
@@ -221,7 +221,7 @@ func (l *locks[S]) renewOne(ctx context.Context, r *Region[S], h *hold) {
 	case h.using <- struct{}{}:
 		defer func() { <-h.using }()
 	default:
-		return // it is being written, and learns whether the lock is held
+		return // the ongoing write will show whether the lock is held
 	}
 	brief, cancel := context.WithTimeout(ctx, min(l.change.Timeout, consul.RenewEvery))
 	defer cancel()
@@ -233,14 +233,14 @@ func (l *locks[S]) renewOne(ctx context.Context, r *Region[S], h *hold) {
 	l.renewed(h, index)
 }
 
-// renewed notes when a lock was renewed, or that was tried, and its index since.
+// renewed records when a renewal was attempted, and the resulting index.
 func (l *locks[S]) renewed(h *hold, index uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	h.tried, h.index = time.Now(), index
 }
 
-// lose notes that a lock was lost, if that is what err means.
+// lose records that a lock was lost, if that is what err means.
 func (l *locks[S]) lose(r *Region[S], err error) (lost bool) {
 	var d *consul.Displaced
 	if lost = errors.As(err, &d); lost {
@@ -259,8 +259,8 @@ func (l *locks[S]) lostOne() *Stop {
 	return l.lost
 }
 
-// still returns why the next write must not be made, nil if all locks are held, as far as is
-// known. A process that was stopped for a while asks first.
+// still returns why the next write must not be made, or nil if all locks are held as far as
+// is known. A process that was suspended for a while checks first.
 func (l *locks[S]) still(ctx context.Context) *Stop {
 	const suspicious = 2*consul.RenewEvery + time.Second
 	var late []*Region[S]
@@ -297,8 +297,9 @@ func (l *locks[S]) fenced(r *Region[S], do func(consul.Fence) error) error {
 	return err
 }
 
-// Under locks some regions, without writing their subject, and calls ready, then do for each
-// of them at once. do writes in fenced, in pieces that take less time than a renewal.
+// Under locks some regions, without writing their subject, calls ready, and then do for all
+// of them concurrently. do writes inside fenced, in pieces that take less time than a
+// renewal.
 func (c *Change[S]) Under(ctx context.Context, regions []*Region[S], ready func(context.Context) error, do func(r *Region[S], fenced func(func(consul.Fence) error) error) error) error {
 	l, err := c.lock(ctx, regions)
 	if err != nil {
@@ -317,7 +318,7 @@ func (c *Change[S]) Under(ctx context.Context, regions []*Region[S], ready func(
 	return errors.Join(errs...)
 }
 
-// free gives the locks back, also after an interrupt.
+// free releases the locks, even after an interrupt.
 func (l *locks[S]) free() {
 	if l.stop == nil {
 		return

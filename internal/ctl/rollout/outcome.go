@@ -8,10 +8,10 @@ type Outcome int
 // The outcomes.
 const (
 	Untouched    Outcome = iota // not changed, or not yet
-	Unreachable                 // its Consul does not answer; the change goes without
-	AlreadyThere                // it had what the change brings
+	Unreachable                 // its Consul does not answer; the change skips it
+	AlreadyThere                // it already had what the change brings
 	Applied
-	Lost    // somebody else was faster
+	Lost    // someone else was faster
 	Failed  // its Consul refused
 	Unknown // the answer was lost; the write may have taken effect
 )
@@ -20,10 +20,10 @@ var outcomes = [...]string{"not changed", "unreachable", "already there", "appli
 
 func (o Outcome) String() string { return outcomes[o] }
 
-// MarshalText writes the word that -o json has for it.
+// MarshalText returns the word used with -o json.
 func (o Outcome) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
 
-// UnmarshalText reads that word.
+// UnmarshalText parses that word.
 func (o *Outcome) UnmarshalText(text []byte) error {
 	for i, word := range outcomes {
 		if word == string(text) {

@@ -1,7 +1,7 @@
 // Package rollout changes the fleet: the first region and then all others, under a lock of
-// them all, and only if nobody has touched any since the operator saw the difference. It knows no
-// kind of document by name and prints nothing: what it finds is in each region's outcome,
-// and the caller puts that into words.
+// them all, and only if none has changed since the operator saw the difference. It knows no
+// kind of document by name and prints nothing: it puts its findings into each region's
+// outcome, and the caller words them.
 package rollout
 
 import (
@@ -15,20 +15,20 @@ import (
 )
 
 // Subject is what a change writes, one value in each region: the pointer to a document, or
-// the topology. S is such a value as it was read, also if it is damaged or missing.
+// the topology. S is such a value as read, even if it is damaged or missing.
 type Subject[S any] struct {
-	Name string // of its lock: rules, topology
-	// Store, which may be nil, makes a region ready for Write: it stores the document.
+	Name string // the name of its lock: rules, topology
+	// Store, which may be nil, prepares a region for Write: it stores the document.
 	Store func(context.Context, *Region[S]) error
-	// Look reads what a region holds. Its error says that Consul did not answer.
+	// Look reads what a region holds. An error means that Consul did not answer.
 	Look func(context.Context, *Region[S]) (S, error)
-	// Same reports whether nobody has written between two looks.
+	// Same reports whether nothing was written between two looks.
 	Same func(a, b S) bool
 	// Holds reports whether a region that holds s has what this change brings.
 	Holds func(r *Region[S], s S) bool
 	// Write writes if the region is still as it was seen, and locked as its Fence says.
-	// False means that somebody else was faster. A *consul.Displaced and a StatusError
-	// below 500 mean that nothing was written; other errors leave that open.
+	// False means that someone else was faster. A *consul.Displaced and a StatusError below
+	// 500 mean that nothing was written; other errors leave that open.
 	Write func(context.Context, *Region[S]) (bool, error)
 }
 
@@ -39,12 +39,12 @@ type Result struct {
 	Err     error // why, if it is unreachable, failed or unknown
 }
 
-// Locker keeps the locks of a region. A *consul.Client is one.
+// Locker manages the locks of a region. A *consul.Client is one.
 type Locker interface {
-	// Locked returns the lock that would keep others out, nil if there is none.
+	// Locked returns the lock that would block a change, or nil.
 	Locked(ctx context.Context, name string) (*consul.Seen, error)
-	// Lock returns the lock that keeps mine out, unless its index is over; or the index of
-	// mine, which is held now. An error other than a StatusError below 500 leaves open
+	// Lock returns the lock that blocks mine, unless its index is over; or the index of
+	// mine, which is now held. An error other than a StatusError below 500 leaves open
 	// whether it is.
 	Lock(ctx context.Context, name string, mine consul.Lock, over uint64) (uint64, *consul.Seen, error)
 	// Renew returns the new index, or a *consul.Displaced.
@@ -58,10 +58,10 @@ type Region[S any] struct {
 	Locks Locker
 	Fence consul.Fence // for Write
 	Seen  S            // when the operator saw the difference
-	Now   S            // what somebody else put there, if the change lost
+	Now   S            // what someone else wrote there, if the change lost
 }
 
-// NewRegion returns a region that nothing has been done to.
+// NewRegion returns an untouched region.
 func NewRegion[S any](name string, locks Locker) *Region[S] {
 	return &Region[S]{Result: Result{Name: name}, Locks: locks}
 }
@@ -70,23 +70,23 @@ func (r *Region[S]) end(o Outcome, err error) { r.Outcome, r.Err = o, err }
 
 func (r *Region[S]) lose(now S) { r.end(Lost, nil); r.Now = now }
 
-// Change brings a subject to some regions.
+// Change writes a subject to some regions.
 type Change[S any] struct {
 	Subject[S]
 	Regions []*Region[S] // the first is locked and written first
 	By      string       // for the lock
 	Partial bool         // continue without regions that cannot be reached
 	Timeout time.Duration
-	// LockWait is how long to wait for other changes. BreakLock takes over the locks that
-	// it finds, even if their holders are at work.
+	// LockWait is how long to wait for other changes. BreakLock takes over existing locks,
+	// even if their holders are active.
 	LockWait  time.Duration
 	BreakLock bool
 
 	// Ready is called under the lock, before the first write; its error stops the change.
 	Ready func(context.Context) error
-	// Written follows each write, while other regions are written.
+	// Written is called after each write, while other regions are written.
 	Written func(context.Context, *Region[S])
-	// Report learns what takes long, or needs a person's attention.
+	// Report receives what takes long, or needs an operator's attention.
 	Report Reporter
 
 	Wrote     bool     // at least one region was written, whatever it has now
@@ -94,14 +94,14 @@ type Change[S any] struct {
 	Displaced *Stop    // why regions were not written after others were: a lock was lost
 }
 
-// Reporter learns how a change goes.
+// Reporter is told about the progress of a change.
 type Reporter interface {
 	// Waits says that another change holds the lock of a region.
 	Waits(region string, other consul.Lock)
 	// Takes says that the locks of from were taken over, because they were not renewed or
 	// were to be broken.
 	Takes(regions []string, from string, broken bool)
-	// StaysLocked says that a lock could not be given back.
+	// StaysLocked says that a lock could not be released.
 	StaysLocked(region string, err error)
 }
 
@@ -121,7 +121,7 @@ const (
 	Interrupted Reason = iota
 	Unanswered         // a region does not answer
 	Busy               // another change holds the lock of a region for too long
-	Moved              // somebody has changed regions: those are Lost
+	Moved              // someone has changed regions: those are Lost
 	NotStored          // regions did not store the document: those are Failed
 	Displaced          // the lock of a region was lost
 )
@@ -154,7 +154,7 @@ func With[S any](regions []*Region[S], outcomes ...Outcome) (list []*Region[S]) 
 	return list
 }
 
-// Results are those of all regions.
+// Results returns the results of all regions.
 func (c *Change[S]) Results() []Result {
 	list := make([]Result, len(c.Regions))
 	for i, r := range c.Regions {
@@ -178,7 +178,8 @@ func (c *Change[S]) Prepare(ctx context.Context, read func(context.Context, *Reg
 	})
 }
 
-// Compare finds the regions that have what the change brings: they are AlreadyThere.
+// Compare finds the regions that already have what the change brings, and marks them
+// AlreadyThere.
 func (c *Change[S]) Compare() {
 	for _, r := range With(c.Regions, Untouched) {
 		if c.Holds(r, r.Seen) {
@@ -187,8 +188,8 @@ func (c *Change[S]) Compare() {
 	}
 }
 
-// Store makes all regions that answered ready, also those that should be already. Its error
-// is a *Stop; with Partial, regions that fail are left out.
+// Store prepares all regions that answered, including those that should already be
+// prepared. Its error is a *Stop; with Partial, regions that fail are left out.
 func (c *Change[S]) Store(ctx context.Context) error {
 	regions := With(c.Regions, Untouched, AlreadyThere)
 	c.each(regions, func(r *Region[S]) {
@@ -205,16 +206,16 @@ func (c *Change[S]) Store(ctx context.Context) error {
 	return &Stop{Why: NotStored, Region: failed[0].Name, Err: failed[0].Err}
 }
 
-// Tell writes all regions that answered at once, without a lock: for a subject that one
-// region's word decides.
+// Tell writes all regions that answered concurrently, without a lock: for a subject where
+// one region's record is decisive.
 func (c *Change[S]) Tell(ctx context.Context) {
-	c.each(With(c.Regions, Untouched), func(r *Region[S]) { _ = c.writeOne(ctx, r) }) // without a lock, none is lost
+	c.each(With(c.Regions, Untouched), func(r *Region[S]) { _ = c.writeOne(ctx, r) }) // without a lock, none can be lost
 }
 
-// Write writes all regions that are Untouched: the first, and if it has that, all others at
-// once, so that none waits for another that is slow. Of two changes that somehow meet without
-// locks, the first region lets only one pass. If Write loses a lock, it begins no more writes.
-// Its error, a *Stop or that of Ready, says that nothing was written.
+// Write writes all regions that are Untouched: the first and, if that succeeds, all others
+// concurrently, so that a slow one does not delay the rest. If two changes somehow meet
+// without locks, the first region admits only one. If Write loses a lock, it starts no more
+// writes. Its error, a *Stop or that of Ready, means that nothing was written.
 func (c *Change[S]) Write(ctx context.Context) error {
 	locks, err := c.lock(ctx, With(c.Regions, Untouched, AlreadyThere))
 	if err != nil {
@@ -229,7 +230,7 @@ func (c *Change[S]) Write(ctx context.Context) error {
 			return err
 		}
 	}
-	// A write that was sent is seen through, or nobody would know how it ended.
+	// Wait for a write that was sent, because otherwise its outcome would be unknown.
 	detached := context.WithoutCancel(ctx)
 	var after sync.WaitGroup
 	defer after.Wait()
@@ -237,7 +238,7 @@ func (c *Change[S]) Write(ctx context.Context) error {
 		if locks.still(detached) != nil {
 			return
 		}
-		_ = locks.fenced(r, func(f consul.Fence) error { // if the lock is lost, it is noted
+		_ = locks.fenced(r, func(f consul.Fence) error { // if the lock is lost, that is recorded
 			r.Fence = f
 			return c.writeOne(detached, r)
 		})
@@ -267,7 +268,7 @@ func (c *Change[S]) Write(ctx context.Context) error {
 	return nil
 }
 
-// unmoved looks again at all regions, so that the second of two changes writes nothing,
+// unmoved checks all regions again, so that the second of two changes writes nothing,
 // unless both want the same.
 func (c *Change[S]) unmoved(ctx context.Context) error {
 	regions := With(c.Regions, Untouched, AlreadyThere)
@@ -296,7 +297,8 @@ func (c *Change[S]) unmoved(ctx context.Context) error {
 	return nil
 }
 
-// writeOne returns a *consul.Displaced if the region is not written because its lock is lost.
+// writeOne returns a *consul.Displaced if the region is not written because its lock was
+// lost.
 func (c *Change[S]) writeOne(ctx context.Context, r *Region[S]) error {
 	done, err := c.Subject.Write(ctx, r)
 	var lost *consul.Displaced
@@ -320,7 +322,7 @@ func (c *Change[S]) writeOne(ctx context.Context, r *Region[S]) error {
 		r.end(Unknown, err)
 	case c.Holds(r, now) && err == nil:
 		r.Seen = now
-		r.end(AlreadyThere, nil) // somebody else wants the same
+		r.end(AlreadyThere, nil) // someone else wants the same
 	case c.Holds(r, now):
 		r.end(Applied, nil)
 	case c.Same(r.Seen, now):
@@ -331,14 +333,15 @@ func (c *Change[S]) writeOne(ctx context.Context, r *Region[S]) error {
 	return nil
 }
 
-// Verify finds regions that another change has taken since they were written, or seen to
-// have it: one that took these locks over, because this process was stopped for a while, or
-// broke them. Of two such changes, the one that looks after the other has written sees it.
+// Verify finds regions that another change has taken since they were written or seen: one
+// that took these locks over, because this process was suspended, or broke them. Of two
+// such changes, at least the one that checks after the other has written notices.
 func (c *Change[S]) Verify(ctx context.Context) {
 	regions := With(c.Regions, Applied, AlreadyThere)
 	now, errs := c.look(ctx, regions)
 	for i, r := range regions {
-		// What a region has that does not answer now was written, and is not known to be gone.
+		// A region that does not answer now was written, and nothing says that it has
+		// changed.
 		if errs[i] == nil && !c.Holds(r, now[i]) {
 			r.lose(now[i])
 		}

@@ -2,5 +2,5 @@
 
 package term
 
-// terminalColumns is not known here.
+// terminalColumns is unknown on this platform.
 func terminalColumns(uintptr) int { return 0 }

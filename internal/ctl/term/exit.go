@@ -7,13 +7,13 @@ import (
 	"fmt"
 )
 
-// What the program exits with. reasons names each for programs.
+// The exit statuses. reasons names each for programs.
 const (
 	StatusFailed      = 1
 	StatusUsage       = 2
 	StatusPartial     = 3
 	StatusConflict    = 4
-	StatusInterrupted = 130 // 128 + SIGINT, as shells have it
+	StatusInterrupted = 130 // 128 + SIGINT, as in shells
 )
 
 var reasons = map[int]string{
@@ -56,7 +56,7 @@ func Interrupted(format string, args ...any) error {
 	return &Failure{StatusInterrupted, fmt.Errorf(format, args...)}
 }
 
-// ExitStatus is what a program whose Run returned err exits with.
+// ExitStatus returns the exit status of a program whose Run returned err.
 func ExitStatus(err error) int {
 	var f *Failure
 	switch {
@@ -68,8 +68,8 @@ func ExitStatus(err error) int {
 	return StatusFailed
 }
 
-// Settle gives an error its final form. What failed because the program was told to
-// stop was interrupted, unless it is worse than that.
+// Settle gives an error its final form. A failure because the program was told to stop
+// becomes an interrupt, unless it is worse than that.
 func Settle(ctx context.Context, err error) error {
 	var f *Failure
 	known := errors.As(err, &f)
@@ -84,7 +84,7 @@ func Settle(ctx context.Context, err error) error {
 	return &Failure{StatusFailed, err}
 }
 
-// problem is what a program reads of a failure.
+// problem is a failure as programs read it.
 type problem struct {
 	Error struct {
 		Status  int    `json:"status"`

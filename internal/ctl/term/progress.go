@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// lines is a block of text that shows how things stand, in place on a terminal, and
-// elsewhere as lines that are written when they change.
+// lines is a block of text that shows progress: in place on a terminal, and elsewhere as
+// lines that are written when they change.
 type lines struct {
 	w     io.Writer
 	live  bool
@@ -32,5 +32,5 @@ func (l *lines) Update(now []string) {
 		}
 	}
 	l.shown = append([]string(nil), now...)
-	_, _ = io.WriteString(l.w, b.String()) // progress is no result
+	_, _ = io.WriteString(l.w, b.String()) // progress is not a result
 }

@@ -1,5 +1,5 @@
-// Package term is how a command talks to the person or program that runs it: output as
-// text or JSON, exit statuses, questions and progress. It knows no regions and no rules.
+// Package term is how a command talks to the person or program that runs it: output as text
+// or JSON, exit statuses, questions and progress. It is independent of regions and rules.
 package term
 
 import (
@@ -17,15 +17,15 @@ import (
 	"github.com/mattn/go-isatty"
 )
 
-// Terminal is where a command reads and writes: its three streams, and what is known of
-// the person at the other end.
+// Terminal is where a command reads and writes: its three streams, and what is known about
+// the user.
 type Terminal struct {
 	In      io.Reader
 	Out     io.Writer
 	ErrOut  io.Writer
 	OutLive bool // standard output is a terminal
 	Live    bool // standard error is one: progress is drawn in place
-	Asks    bool // and so is standard input: a person can be asked
+	Asks    bool // standard input is also a terminal: a user can be asked
 	width   int  // of the terminal
 	Format  string
 	NoColor bool
@@ -55,7 +55,7 @@ func (t *Terminal) Progress() *lines {
 	return &lines{w: t.ErrOut, live: t.Live, width: t.width}
 }
 
-// OutStyle is the style of standard output, errStyle that of standard error.
+// OutStyle returns the style of standard output.
 func (t *Terminal) OutStyle() Style { return Style{t.colors() && t.OutLive} }
 func (t *Terminal) ErrStyle() Style { return Style{t.colors() && t.Live} }
 
@@ -67,7 +67,7 @@ func (t *Terminal) colors() bool {
 // WantsJSON reports whether standard output is for a program.
 func (t *Terminal) WantsJSON() bool { return t.Format == "json" }
 
-// WriteJSON is the whole of standard output with -o json.
+// WriteJSON writes the whole of standard output with -o json.
 func (t *Terminal) WriteJSON(v any) error {
 	var b bytes.Buffer
 	if err := EncodeJSON(&b, v, "  "); err != nil {
@@ -77,8 +77,8 @@ func (t *Terminal) WriteJSON(v any) error {
 	return err
 }
 
-// EncodeJSON writes JSON without anything that a terminal would obey: the encoder leaves
-// DEL and the C1 controls, which only strings can hold, as they are.
+// EncodeJSON writes JSON without anything that a terminal would interpret: the encoder
+// leaves DEL and the C1 controls, which only strings can contain, as they are.
 func EncodeJSON(b *bytes.Buffer, v any, indent string) error {
 	var text strings.Builder
 	enc := json.NewEncoder(&text)
@@ -97,7 +97,7 @@ func EncodeJSON(b *bytes.Buffer, v any, indent string) error {
 	return nil
 }
 
-// Show writes JSON, or what text makes for a person.
+// Show writes JSON, or the text that text produces.
 func (t *Terminal) Show(v any, text func(*bytes.Buffer, Style)) error {
 	if t.WantsJSON() {
 		return t.WriteJSON(v)
@@ -108,12 +108,12 @@ func (t *Terminal) Show(v any, text func(*bytes.Buffer, Style)) error {
 	return err
 }
 
-// Say tells the person something that is not the result.
+// Say tells the user something that is not the result.
 func (t *Terminal) Say(format string, args ...any) {
 	t.note("", format, args...)
 }
 
-// note puts a painted label before what is said.
+// note prefixes a message with a painted label.
 func (t *Terminal) note(label, format string, args ...any) {
 	_, _ = io.WriteString(t.ErrOut, label+Clean(fmt.Sprintf(format, args...))+"\n") // nowhere else to say it
 }
@@ -122,8 +122,8 @@ func (t *Terminal) Warn(format string, args ...any) {
 	t.note(t.ErrStyle().Yellow("warning:")+" ", format, args...)
 }
 
-// pipe is standard output that its reader may close, as head does. That is not a
-// failure: the program continues, and its exit status still tells.
+// pipe is standard output that its reader may close, as head does. That is not a failure:
+// the program continues, and its exit status still counts.
 type pipe struct {
 	w    io.Writer
 	gone bool
@@ -142,16 +142,16 @@ func (r *pipe) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// isTerminal reports whether a person sits at the other end.
+// isTerminal reports whether a stream is a terminal.
 func isTerminal(stream any) bool {
 	file, ok := stream.(*os.File)
 	return ok && isatty.IsTerminal(file.Fd())
 }
 
-// usualColumns is the width of a terminal that does not tell.
+// usualColumns is the assumed width of a terminal that does not report one.
 const usualColumns = 80
 
-// columns is how wide a terminal is.
+// columns returns how wide a terminal is.
 func columns(stream any) int {
 	if file, ok := stream.(*os.File); ok {
 		if n := terminalColumns(file.Fd()); n > 0 {

@@ -65,7 +65,7 @@ func (t *Table) Print(w *bytes.Buffer) {
 	}
 }
 
-// width is how many columns a painted text takes.
+// width returns how many columns a painted text takes.
 func width(text string) int {
 	n := 0
 	for len(text) > 0 {
@@ -90,8 +90,8 @@ func Clip(text string, columns int) string {
 	return string([]rune(text)[:max(0, columns-1)]) + "…"
 }
 
-// Clean takes out of a text what a terminal would obey. Everything that was not made
-// here passes through it before a person sees it, and is painted afterwards.
+// Clean removes from a text what a terminal would interpret. Everything from outside passes
+// through it before it is shown, and is painted afterwards.
 func Clean(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r == utf8.RuneError || unicode.IsControl(r) && r != '\n' && r != '\t' {
@@ -101,7 +101,7 @@ func Clean(text string) string {
 	}, text)
 }
 
-// Printable is clean for what must be one line, and look like what it is.
+// Printable is Clean for text that must be one line, and shows hidden characters.
 func Printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsGraphic(r) {
@@ -111,7 +111,7 @@ func Printable(text string) string {
 	}, Clean(text))
 }
 
-// OrDash stands in for a value that is not there.
+// OrDash replaces a missing value by a dash.
 func OrDash(text string) string {
 	if text == "" {
 		return "-"
@@ -121,10 +121,10 @@ func OrDash(text string) string {
 
 func OrDashes(list []string) string { return OrDash(strings.Join(list, ", ")) }
 
-// Stamp is a moment, the same for readers in all regions.
+// Stamp formats a moment identically for readers in all regions.
 func Stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05Z") }
 
-// Ago is how long a moment is past: 4s, 12m, 3h5m, 8d.
+// Ago formats how long ago a moment was: 4s, 12m, 3h5m, 8d.
 func Ago(now, t time.Time) string {
 	d := max(0, now.Sub(t)).Round(time.Second)
 	switch {

@@ -10,12 +10,13 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
 
-// A router's rule is read as alternatives, each of which holds if all of its conditions do.
+// A router's rule is parsed into alternatives, each of which holds if all of its conditions
+// do.
 
 var matcher = regexp.MustCompile("^([A-Za-z]+)\\(((?:`[^`]*`|\"[^\"]*\"|[,\\s])*)\\)")
 var argument = regexp.MustCompile("`([^`]*)`|\"([^\"]*)\"")
 
-// parse reads a router's rule. The error says what rules cannot match by.
+// parse parses a router's rule. An error says what rules cannot match by.
 func parse(rule string) ([]rules.Conditions, error) {
 	p := &matching{rest: rule}
 	list, err := p.either(0)
@@ -169,7 +170,7 @@ func and(a, b rules.Conditions) (rules.Conditions, error) {
 	return a, nil
 }
 
-// join makes one of alternatives that differ in one list only.
+// join merges alternatives that differ in only one list.
 func join(list []rules.Conditions) (out []rules.Conditions) {
 next:
 	for _, c := range list {
@@ -189,7 +190,8 @@ next:
 	return out
 }
 
-// differ returns the one list in which two conditions differ, 0 if in none, or -1.
+// differ returns the index of the one list in which two conditions differ, 0 if in none, or
+// -1.
 func differ(a, b *rules.Conditions) int {
 	part := 0
 	la, lb := lists(a), lists(b)
@@ -235,7 +237,7 @@ func disjoint(a, b *rules.Conditions) bool {
 	})
 }
 
-// begins reports whether a path pattern holds for what another stands for.
+// begins reports whether a path pattern matches everything that another does.
 func begins(pattern, other string) bool {
 	if start, open := strings.CutSuffix(pattern, "*"); open {
 		return strings.HasPrefix(other, start)

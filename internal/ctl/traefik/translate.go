@@ -13,10 +13,10 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
 
-// Translation is what became of a file.
+// Translation is the result of translating a file.
 type Translation struct {
 	Document *rules.Document
-	Report   []string // a line for each thing that cannot be kept
+	Report   []string // a line for each setting that cannot be translated
 	Model    *Model   // of what Traefik does
 }
 
@@ -75,7 +75,7 @@ func Translate(name string, text []byte) (*Translation, error) {
 	return &Translation{t.doc, slices.Compact(t.report), t.model}, nil
 }
 
-// routes returns the routers, the ones that Traefik asks first in front.
+// routes returns the routers in the order in which Traefik asks them.
 func (t *translator) routes() (list []route) {
 	for _, name := range slices.Sorted(maps.Keys(t.HTTP.Routers)) {
 		r, at := t.HTTP.Routers[name], "http.routers."+name
@@ -87,7 +87,7 @@ func (t *translator) routes() (list []route) {
 			if len(limits) > 0 {
 				t.lost(at+".rule", "%v; its limits are left out", err)
 			} else {
-				t.lost(at+".rule", "%v; requests to it count in other routers, too", err)
+				t.lost(at+".rule", "%v; requests to it also count in other routers", err)
 			}
 			continue
 		}
@@ -157,7 +157,7 @@ func (t *translator) others(before []route, r *route, at string) *rules.Conditio
 				joined := join([]rules.Conditions{*not, c})
 				not = &joined[0]
 			default:
-				t.lost(at, "requests to router %s, which Traefik asks first, count here, too", o.name)
+				t.lost(at, "requests to router %s, which Traefik asks first, also count here", o.name)
 			}
 		}
 	}
@@ -174,7 +174,7 @@ func (t *translator) rate(rule *rules.Rule, l *rateLimit, r *route, name string)
 	case l.Average < 0:
 		return fmt.Errorf("rateLimit.average: must be at least 0 (got %d)", l.Average)
 	case l.Average == 0:
-		t.lost(at+".average", "0 is no limit; it makes no rule")
+		t.lost(at+".average", "0 means no limit; it makes no rule")
 		return nil
 	case period > limiter.MaxWindow:
 		t.lost(at+".period", "is longer than %s; it makes no rule", limiter.MaxWindow)

@@ -1,6 +1,6 @@
-// Package accesslog writes a line for each request to a file, in a form that
-// `regionctl rules test` reads. It never makes a request wait: lines collect in a
-// bounded buffer, and what does not fit is dropped and counted.
+// Package accesslog writes a line for each request to a file, in a form that `regionctl
+// rules test` reads. It never makes a request wait: lines collect in a bounded buffer, and
+// lines that do not fit are dropped and counted.
 package accesslog
 
 import (
@@ -16,12 +16,12 @@ const (
 	JSON     = "json"     // an object, with the duration and chosen headers
 )
 
-// Config says what is logged, and where.
+// Config says what is logged and where.
 type Config struct {
 	File    string   `yaml:"file"`
 	Format  string   `yaml:"format"`
 	Headers []string `yaml:"headers"` // of JSON lines
-	// HashKeyFile holds a secret that hashes are keyed by; without it each start makes one.
+	// HashKeyFile holds a secret that keys the hashes; without it, each start makes one.
 	HashKeyFile string `yaml:"hash_key_file"`
 }
 
@@ -51,7 +51,7 @@ func (c *Config) Validate(fault func(path, format string, args ...any)) {
 // room is how many bytes of lines may wait for the disk.
 const room = 1 << 20
 
-// Log is an open access log. Its methods may be called at the same time.
+// Log is an open access log. Its methods may be called concurrently.
 type Log struct {
 	config   Config
 	redactor *Redactor
@@ -59,17 +59,17 @@ type Log struct {
 	dropped  func(lines int)
 
 	mu      sync.Mutex
-	waiting []byte // whole lines, at most room
+	waiting []byte // whole lines, at most room bytes
 	lines   int    // in waiting
 	closed  bool
 
 	wake, reopen chan struct{} // each holds one signal
 	done         chan struct{}
-	failing      bool // the last write failed; of the writer alone
+	failing      bool // the last write failed; used only by the writer
 }
 
-// Open opens the file for appending and starts to write. dropped is called with
-// numbers of lines that were lost.
+// Open opens the file for appending and starts the writer. It calls dropped with the number
+// of lines that were lost.
 func Open(c Config, log *slog.Logger, dropped func(lines int)) (*Log, error) {
 	redactor, err := NewRedactor(c.HashKeyFile, c.Headers)
 	if err != nil {
@@ -95,7 +95,7 @@ func open(name string) (*os.File, error) {
 	return file, nil
 }
 
-// Add takes a line, or drops it if too many wait. It keeps nothing of line.
+// Add queues a line, or drops it if too many wait. It does not retain line.
 func (l *Log) Add(line []byte) {
 	l.mu.Lock()
 	fits := !l.closed && len(l.waiting)+len(line) <= room
@@ -140,7 +140,7 @@ func (l *Log) write(file *os.File) {
 		case <-l.wake:
 		case <-l.reopen:
 			if next, err := open(l.config.File); err != nil {
-				l.report(err) // the old file keeps taking lines
+				l.report(err) // keep writing to the old file
 			} else {
 				_ = file.Close()
 				file = next
@@ -162,7 +162,7 @@ func (l *Log) write(file *os.File) {
 	}
 }
 
-// report logs a fault when it begins.
+// report logs the first of consecutive errors.
 func (l *Log) report(err error) {
 	if err != nil && !l.failing {
 		l.log.Error("access log cannot be written", "error", err)

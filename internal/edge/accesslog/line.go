@@ -11,18 +11,18 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// Request is what a line has in addition to what the RequestCtx holds.
+// Request is what a line needs in addition to the RequestCtx.
 type Request struct {
 	Began   time.Time
 	Client  netip.Addr
 	Tier    []byte
 	Trusted bool // it came through a trusted proxy
-	// Protocol is what the client spoke; "" is the version of the RequestCtx.
+	// Protocol is what the client spoke; "" means the version in the RequestCtx.
 	Protocol string
 }
 
-// Append appends the line of a request whose response is known. AppendEnd completes
-// it when the last byte is out.
+// Append appends the line of a request whose response is known. AppendEnd completes it when
+// the last byte is sent.
 func (l *Log) Append(b []byte, r *Request, ctx *fasthttp.RequestCtx) []byte {
 	if l.config.Format == JSON {
 		return l.appendJSON(b, r, ctx)
@@ -73,8 +73,8 @@ func (l *Log) appendCombined(b []byte, r *Request, ctx *fasthttp.RequestCtx) []b
 	return b
 }
 
-// appendEscaped appends text within quotes as nginx does: what could end the quotes
-// or the line is written \xXX.
+// appendEscaped appends text within quotes as nginx does: bytes that could end the quotes
+// or the line are written as \xXX.
 func appendEscaped(b, text []byte) []byte {
 	const digits = "0123456789ABCDEF"
 	for _, c := range text {
@@ -119,7 +119,7 @@ func (l *Log) appendJSON(b []byte, r *Request, ctx *fasthttp.RequestCtx) []byte 
 	return l.appendHeaders(b, ctx)
 }
 
-// appendHeaders appends the chosen headers. One that is sent twice is logged twice:
+// appendHeaders appends the chosen headers. A repeated header is logged twice, because
 // rules refuse such a request.
 func (l *Log) appendHeaders(b []byte, ctx *fasthttp.RequestCtx) []byte {
 	before := len(b)
@@ -172,7 +172,7 @@ func AppendString(b, text []byte) []byte {
 	return append(b, '"')
 }
 
-// target is the path as it was sent, and the query without its secrets.
+// target returns the path as sent, and the query without its secrets.
 func (l *Log) target(ctx *fasthttp.RequestCtx) []byte {
 	t := append([]byte(nil), ctx.URI().PathOriginal()...)
 	if len(t) == 0 {
@@ -181,7 +181,7 @@ func (l *Log) target(ctx *fasthttp.RequestCtx) []byte {
 	return l.redactor.AppendQuery(t, ctx.URI().QueryString(), '?')
 }
 
-// page is a URL without its query, fragment, and user.
+// page returns a URL without its query, fragment and user.
 func page(url []byte) []byte {
 	if end := bytes.IndexAny(url, "?#"); end >= 0 {
 		url = url[:end]
@@ -194,7 +194,7 @@ func page(url []byte) []byte {
 	return url
 }
 
-// size is the length of the response's body, -1 if unknown.
+// size returns the length of the response's body, -1 if unknown.
 func size(ctx *fasthttp.RequestCtx) int {
 	if ctx.Response.IsBodyStream() {
 		return max(ctx.Response.Header.ContentLength(), -1)

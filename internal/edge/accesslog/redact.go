@@ -11,8 +11,8 @@ import (
 	"github.com/weir-edge/weir/pkg/paths"
 )
 
-// Redactor replaces what may be secret by a keyed hash: equal values stay equal, so rules
-// count as they did. It is used by everything that keeps requests.
+// Redactor replaces possible secrets by a keyed hash: equal values stay equal, so rules
+// still count them correctly. Everything that stores requests uses it.
 type Redactor struct {
 	key     []byte
 	headers []header
@@ -26,13 +26,13 @@ type header struct {
 	cookie bool
 }
 
-// credentials are parts of the names of headers with secrets.
+// credentials are name parts of headers that carry secrets.
 var credentials = []string{"auth", "cookie", "key", "password", "secret", "session", "token", "signature"}
 
 const hashedBytes = 8
 
-// NewRedactor returns a redactor for headers of these names. Without a file each start makes
-// a key: without one, a list of likely values would find them.
+// NewRedactor returns a redactor for headers of these names. Without a key file, each start
+// makes a key: unkeyed hashes could be reversed with a list of likely values.
 func NewRedactor(keyFile string, names []string) (*Redactor, error) {
 	key, err := hashKey(keyFile)
 	return &Redactor{key, headersOf(names)}, err
@@ -68,8 +68,8 @@ func ValidHeader(name string) bool {
 	return name != "" && strings.Trim(strings.ToLower(name), "abcdefghijklmnopqrstuvwxyz0123456789-_") == ""
 }
 
-// AppendHash appends the beginning of the value's keyed SHA-256; nothing stays nothing. It
-// uses the room behind b.
+// AppendHash appends the beginning of the value's keyed SHA-256, or nothing for an empty
+// value. It uses the spare capacity of b.
 func (r *Redactor) AppendHash(b, value []byte) []byte {
 	if len(value) == 0 {
 		return b
@@ -78,8 +78,8 @@ func (r *Redactor) AppendHash(b, value []byte) []byte {
 	return digest.Append(b, append(append(b, r.key...), value...)[n:], hashedBytes)
 }
 
-// AppendQuery appends a query with its values hashed. What stands in it without a value may
-// be a secret itself. before is what separates it from what precedes.
+// AppendQuery appends a query with its values hashed, and hashes parameters without a
+// value, which may be secrets themselves. before separates the query from what precedes it.
 func (r *Redactor) AppendQuery(b, query []byte, before byte) []byte {
 	for len(query) > 0 {
 		var pair []byte
@@ -118,7 +118,7 @@ func (r *Redactor) appendCookies(b, line []byte) []byte {
 		var pair []byte
 		pair, line, _ = bytes.Cut(line, []byte(";"))
 		name, value, named := bytes.Cut(bytes.TrimSpace(pair), []byte("="))
-		if !named { // it may be a value alone
+		if !named { // it may be a bare value
 			name, value = nil, name
 		}
 		if !first {

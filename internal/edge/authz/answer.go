@@ -14,7 +14,7 @@ import (
 	"github.com/weir-edge/weir/internal/edge/envoy"
 )
 
-// answer is the response to a call, with what it points to. All of it is used again.
+// answer is the response to a call, with what it points to. All of it is reused.
 type answer struct {
 	response pb.CheckResponse
 	status   rpc.Status
@@ -49,7 +49,8 @@ func (a *answer) reset() {
 	a.text, a.fields = a.text[:0], a.fields[:0]
 }
 
-// pass lets the request through. Envoy adds the fields to its client's answer, in place of an origin's.
+// pass lets the request through. Envoy adds the fields to its client's response, replacing
+// the origin's.
 func (c *call) pass() {
 	c.describe()
 	c.status.Code = int32(codes.OK)
@@ -64,7 +65,7 @@ var refusal431 = decide.Refusal{Status: http.StatusRequestHeaderFieldsTooLarge,
 
 // deny refuses the request. Envoy gives its client this answer.
 func (c *call) deny(r decide.Refusal) {
-	c.text = append(c.text, r.Body...) // the slice belongs to the request, which writes over it
+	c.text = append(c.text, r.Body...) // the slice belongs to the request, which will overwrite it
 	body := len(c.text)
 	c.add("content-type", []byte("application/problem+json"))
 	if r.RetryAfter > 0 {
@@ -76,7 +77,7 @@ func (c *call) deny(r decide.Refusal) {
 		c.add("weir-shed-reason", r.Reason)
 	}
 	c.describe()
-	// Envoy looks only whether this is OK.
+	// Envoy checks only whether this is OK.
 	if c.status.Code = int32(codes.PermissionDenied); r.Status == http.StatusTooManyRequests {
 		c.status.Code = int32(codes.ResourceExhausted)
 	}
@@ -100,7 +101,7 @@ func (a *answer) add(name string, value []byte) {
 	a.fields = append(a.fields, field{name, start, len(a.text)})
 }
 
-// written returns the fields as headers that replace others of their names.
+// written returns the fields as headers that replace others of the same name.
 func (a *answer) written() []*core.HeaderValueOption {
 	for len(a.headers) < len(a.fields) {
 		a.headers = append(a.headers, &core.HeaderValueOption{Header: &core.HeaderValue{}, AppendAction: core.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD})

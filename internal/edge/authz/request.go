@@ -22,7 +22,8 @@ var (
 	errQuery   = errors.New(atHTTP + ".query: must be empty: the query belongs to path")
 )
 
-// read fills in what Envoy states. Whatever is missing or contradicts itself is an error, and nothing is charged then.
+// read fills in what Envoy states. Missing or contradictory data is an error, and nothing
+// is charged then.
 func (c *call) read() (err error) {
 	h := c.request.GetAttributes().GetRequest().GetHttp()
 	switch {
@@ -54,7 +55,7 @@ func addressOf(text string) (netip.Addr, error) {
 	return a.WithZone("").Unmap(), nil
 }
 
-// checkHeaders refuses headers that would not be found by their names, and too many of them.
+// checkHeaders rejects too many headers, and names that lookups would not find.
 func (c *call) checkHeaders(size int) error {
 	for name, value := range c.joined {
 		if !lower(name) {
@@ -107,11 +108,11 @@ func (c *call) Header(name string) [][]byte {
 	return c.values
 }
 
-// split undoes what Envoy did to a header that occurs several times: it puts a comma between the
-// values, and no space. A list that a client sends has spaces as a rule. If it has none, the
-// header counts as several, which rules that go by it refuse: the origin might read only one of them, and
-// a client could vary the others. Lists of addresses are lists anyway, and the other two
-// never vary what an origin lets a client do.
+// split undoes how Envoy joins a header that occurs several times: with a comma and no
+// space. Lists that clients send usually have spaces. If there is none, the header counts
+// as several, and rules that read it refuse the request: the origin might read only one
+// value, and a client could vary the others. Address lists are lists in any case, and the
+// other two headers never affect what an origin lets a client do.
 func (c *call) split(name string, value []byte) {
 	switch name {
 	case "User-Agent", "Content-Type", "X-Forwarded-For":
@@ -148,5 +149,5 @@ func valueOf(raw []byte, text string) []byte {
 	return bytesOf(text)
 }
 
-// bytesOf are the bytes of a string of the call, which nobody may change.
+// bytesOf returns the bytes of a string of the call, which must not be changed.
 func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }

@@ -1,6 +1,6 @@
-// Package authz is Envoy's external authorization (envoy.service.auth.v3) over gRPC: it
-// turns the request that an Envoy describes into one for package decide, and fills the
-// answer, which Envoy gives to its client. A call is one pooled object.
+// Package authz implements Envoy's external authorization (envoy.service.auth.v3) over
+// gRPC: it turns the request that Envoy describes into one for package decide, and fills in
+// the answer, which Envoy gives to its client. Calls are pooled objects.
 package authz
 
 import (
@@ -28,17 +28,18 @@ type Service struct {
 	MaxHeaders int
 	// Asked is called after each answer.
 	Asked func(gateway.Answer, time.Duration)
-	// Panicked is called with what a call panicked with.
+	// Panicked receives the value of a call's panic.
 	Panicked func(any)
 
 	calls sync.Pool
 }
 
-// MaxMessage bounds a call, in bytes, for a bound of a request's header. It leaves room for what Envoy repeats
-// and adds: a call beyond it is an error to Envoy, which may let such requests pass.
+// MaxMessage bounds a call, in bytes, given a bound of a request's header. It leaves room
+// for what Envoy repeats and adds: Envoy treats a larger call as an error and may let such
+// requests pass.
 func MaxMessage(maxHeaders int) int { return 256<<10 + 2*maxHeaders }
 
-// method is the service's only one. The generated description would allocate a request
+// method is the service's only method. The generated description would allocate a request
 // for each call.
 var method = grpc.ServiceDesc{
 	ServiceName: pb.Authorization_ServiceDesc.ServiceName,
@@ -89,7 +90,7 @@ func (s *Service) handle(ctx context.Context, read func(any) error) (answer any,
 	return c, nil
 }
 
-// call is one call on its way. It is pooled: nothing of it may be retained.
+// call is one call in progress. It is pooled: nothing of it may be retained.
 type call struct {
 	decide.Request
 	service   *Service

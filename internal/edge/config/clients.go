@@ -16,7 +16,7 @@ func (c *Config) validateClients(f *faults) {
 	cache := &c.Clients.Cache
 	if !c.FollowsConsul() {
 		if *cache != "" {
-			f.add("clients.cache", "is for rules.source consul; remove it")
+			f.add("clients.cache", "is only for rules.source consul; remove it")
 		}
 		return
 	}
@@ -25,7 +25,7 @@ func (c *Config) validateClients(f *faults) {
 	}
 	for path, other := range map[string]string{"rules.cache": c.Rules.Cache, "shedder.cache": c.Shedder.Cache, "policy.cache": c.Policy.Cache} {
 		if other != "" && filepath.Clean(*cache) == filepath.Clean(other) {
-			f.add("clients.cache", "must be another file than %s, %s", path, other)
+			f.add("clients.cache", "must be a different file from %s, %s", path, other)
 		}
 	}
 }

@@ -56,12 +56,12 @@ type Server struct {
 	MaxHeaderBytes int   `yaml:"max_header_bytes"`
 	MaxBodyBytes   int64 `yaml:"max_body_bytes"`
 	MaxConnections int   `yaml:"max_connections"`
-	// MaxConnectionsPerClient is for each IPv4 address or IPv6 /64; 0 for no bound.
+	// MaxConnectionsPerClient applies to each IPv4 address or IPv6 /64; 0 means no limit.
 	MaxConnectionsPerClient int           `yaml:"max_connections_per_client"`
 	ReadTimeout             time.Duration `yaml:"read_timeout"`
 	WriteTimeout            time.Duration `yaml:"write_timeout"`
 	IdleTimeout             time.Duration `yaml:"idle_timeout"`
-	// Paths says what to do with a path that origins may read in several ways.
+	// Paths says how to handle a path that origins may read in several ways.
 	Paths string `yaml:"paths"`
 }
 
@@ -110,7 +110,7 @@ type Shutdown struct {
 	Timeout time.Duration `yaml:"timeout"`
 }
 
-// Defaults returns the configuration before a file changes it.
+// Defaults returns the configuration that a file overrides.
 func Defaults() Config {
 	host, _ := os.Hostname()
 	return Config{

@@ -214,8 +214,8 @@ func TestTrustedProxies(t *testing.T) {
 	f("any", "")
 	f(`"::ffff:10.0.0.0/104"`, ": is an IPv4 network written as IPv6, which no peer is in; write 10.0.0.0/8")
 	f(`"::ffff:10.0.0.1"`, ": is an IPv4 network written as IPv6, which no peer is in; write 10.0.0.1/32")
-	f("0.0.0.0/0", ": 0.0.0.0/0 trusts every client to say who it is; write any if nothing but your proxies can reach this node")
-	f(`"::/0"`, ": ::/0 trusts every client to say who it is; write any if nothing but your proxies can reach this node")
+	f("0.0.0.0/0", ": 0.0.0.0/0 trusts every client to state its own address; write any if only your proxies can reach this node")
+	f(`"::/0"`, ": ::/0 trusts every client to state its own address; write any if only your proxies can reach this node")
 	f("10.0.0.1/8", ": 10.0.0.1/8 has bits set beyond the network; write 10.0.0.0/8, or the address alone")
 	f("proxy", `: must be an address or a network such as 10.0.0.0/8 (got "proxy")`)
 

@@ -35,6 +35,6 @@ func (d *Decide) validate(f *faults, l *Listen, name string) {
 		f.file(at+".tls.client_ca_file", t.ClientCAFile)
 	}
 	if len(d.From) == 0 && (d.TLS == nil || d.TLS.ClientCAFile == "") {
-		f.add(at+".from", "is required: whoever asks may name any client; list your gateways' addresses, or set %s.tls.client_ca_file", at)
+		f.add(at+".from", "is required: callers may name any client; list your gateways' addresses, or set %s.tls.client_ca_file", at)
 	}
 }

@@ -15,7 +15,7 @@ import (
 type Documents struct {
 	// VerifyKeys are files with public keys.
 	VerifyKeys []string `yaml:"verify_keys"`
-	// RequireSigned refuses what none of the keys has signed.
+	// RequireSigned refuses documents that none of the keys has signed.
 	RequireSigned bool `yaml:"require_signed"`
 }
 

@@ -51,7 +51,7 @@ func (c *Config) validatePeer(f *faults) {
 	p := c.Listen.Peer
 	if p == nil {
 		if len(c.Peer.Regions) > 0 {
-			f.add("peer.regions", "is for listen.peer; remove it")
+			f.add("peer.regions", "is only for listen.peer; remove it")
 		}
 		return
 	}
@@ -78,7 +78,7 @@ func (c *Config) validatePeer(f *faults) {
 			f.add("node.region", "%v", err)
 		}
 		if p.Advertise != "" {
-			f.add("listen.peer.advertise", "is for rules.source consul; remove it")
+			f.add("listen.peer.advertise", "is only for rules.source consul; remove it")
 		}
 	}
 	if err := consul.CheckNodeID(c.Node.ID); err != nil && !(c.FollowsConsul() && c.Consul.Register) {
@@ -97,7 +97,7 @@ func (c *Config) validatePeer(f *faults) {
 	case !p.Insecure:
 		f.add("listen.peer.tls", "is required: nodes must know each other; to try it on one machine, set listen.peer.insecure: true")
 	case err == nil && outside(host):
-		f.add("listen.peer.insecure", "is for this machine only, and %s can be reached from outside; set listen.peer.tls", p.Address)
+		f.add("listen.peer.insecure", "is for this machine only, but %s can be reached from outside; set listen.peer.tls", p.Address)
 	}
 	c.validatePeerRegions(f)
 }
@@ -124,7 +124,7 @@ func (c *Config) validatePeerRegions(f *faults) {
 		if r.Datacenter != "" {
 			f.list.Take(at, (&consul.Config{Datacenter: r.Datacenter}).Validate())
 			if len(r.Nodes) > 0 || !c.FollowsConsul() {
-				f.add(at+".datacenter", "is where Consul has the region's nodes; remove it, or nodes")
+				f.add(at+".datacenter", "is for regions whose nodes Consul knows; remove it, or nodes")
 			}
 		}
 		if len(r.Nodes) == 0 && !c.FollowsConsul() && r.Name != c.Node.Region {

@@ -29,27 +29,27 @@ func (c *Config) validatePolicy(f *faults) {
 	switch f.word("policy.source", p.Source, FromFile, FromConsul); p.Source {
 	case FromFile:
 		if p.Cache != "" {
-			f.add("policy.cache", "is for policy.source consul; remove it")
+			f.add("policy.cache", "is only for policy.source consul; remove it")
 		}
 	case FromConsul:
 		if !c.FollowsConsul() {
 			f.add("policy.source", "can be consul only if rules.source is consul; use file")
 		}
 		if p.File != "" {
-			f.add("policy.file", "is for policy.source file; remove it, and publish the policy with regionctl policy apply")
+			f.add("policy.file", "is only for policy.source file; remove it, and publish the policy with regionctl policy apply")
 		}
 		if p.Cache == "" {
 			p.Cache = filepath.Join(filepath.Dir(c.Rules.Cache), "policy.json")
 		}
 		for path, other := range map[string]string{"rules.cache": c.Rules.Cache, "shedder.cache": c.Shedder.Cache} {
 			if filepath.Clean(p.Cache) == filepath.Clean(other) {
-				f.add("policy.cache", "must be another file than %s, %s", path, other)
+				f.add("policy.cache", "must be a different file from %s, %s", path, other)
 			}
 		}
 	}
 }
 
-// checkPolicy reports what would keep a policy from being active at the start.
+// checkPolicy reports what would prevent a policy from being active at startup.
 func (c *Config) checkPolicy() error {
 	p := &c.Policy
 	switch {

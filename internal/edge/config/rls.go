@@ -21,7 +21,7 @@ type RLS struct {
 	Networks []netip.Prefix `yaml:"-"`
 }
 
-// What RLSConfig.Descriptors may be.
+// The values of RLSConfig.Descriptors.
 const (
 	descriptorsTogether = "together"
 	DescriptorsSeparate = "separate"
@@ -48,10 +48,10 @@ func (c *Config) validateRLS(f *faults) {
 		f.file("listen.rls.tls.client_ca_file", t.ClientCAFile)
 	}
 	if host, _, err := net.SplitHostPort(r.Address); err == nil && !r.Authorization && outside(host) && len(r.From) == 0 && !r.Mutual() {
-		f.add("listen.rls.from", "is required: %s can be reached from outside, and whoever calls can spend your limits; list your Envoys, or set listen.rls.tls.client_ca_file", r.Address)
+		f.add("listen.rls.from", "is required: %s can be reached from outside, and any caller can spend your limits; list your Envoys, or set listen.rls.tls.client_ca_file", r.Address)
 	}
 	if r.Authorization && len(r.From) == 0 && !r.Mutual() {
-		f.add("listen.rls.from", "is required with authorization: whoever asks may name any client; list your Envoys, or set listen.rls.tls.client_ca_file")
+		f.add("listen.rls.from", "is required with authorization: callers may name any client; list your Envoys, or set listen.rls.tls.client_ca_file")
 	}
 	if r.Descriptors != "" {
 		f.word("listen.rls.descriptors", r.Descriptors, descriptorsTogether, DescriptorsSeparate)

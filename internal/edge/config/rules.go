@@ -45,7 +45,7 @@ func (c *Config) validateRules(f *faults) {
 		}
 	case FromConsul:
 		if c.Rules.File != "" {
-			f.add("rules.file", "is for rules.source file, and is not used while Consul is unreachable, rules.cache is; remove it")
+			f.add("rules.file", "is only for rules.source file; while Consul is unreachable, the node uses rules.cache; remove it")
 		}
 		if c.Rules.Cache == "" {
 			f.add("rules.cache", "must name a file when rules.source is consul: without it the node cannot start while Consul is unreachable")

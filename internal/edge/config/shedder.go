@@ -18,11 +18,12 @@ type Shedder struct {
 	Source string `yaml:"source"`
 	// Cache is the file that keeps the last good settings of Consul.
 	Cache string `yaml:"cache"`
-	// SecretFile holds what decides, together with a user's name, when that user is shed.
+	// SecretFile holds a secret that determines, together with a user's name, when that
+	// user is shed.
 	SecretFile string `yaml:"secret_file"`
 	// Document is active while Consul names none; nil: the defaults.
 	Document *shedding.Document `yaml:",inline"`
-	// Custom decides in place of any document's law. Only a program can set it, to compare laws.
+	// Custom replaces any document's law. Only a program can set it, to compare laws.
 	Custom shedder.Law `yaml:"-"`
 }
 
@@ -49,7 +50,7 @@ func (c *Config) validateShedder(f *faults) {
 	switch s.Source {
 	case FromConfig:
 		if s.Cache != "" {
-			f.add("shedder.cache", "is for shedder.source consul; remove it")
+			f.add("shedder.cache", "is only for shedder.source consul; remove it")
 		}
 	case FromConsul:
 		if !c.FollowsConsul() {
@@ -59,7 +60,7 @@ func (c *Config) validateShedder(f *faults) {
 			s.Cache = filepath.Join(filepath.Dir(c.Rules.Cache), "shedder.json")
 		}
 		if filepath.Clean(s.Cache) == filepath.Clean(c.Rules.Cache) {
-			f.add("shedder.cache", "must be another file than rules.cache, %s", c.Rules.Cache)
+			f.add("shedder.cache", "must be a different file from rules.cache, %s", c.Rules.Cache)
 		}
 	default:
 		f.add("shedder.source", "must be config or consul (got %q)", s.Source)

@@ -35,7 +35,7 @@ func (c *Config) validateStore(f *faults) {
 	switch r.Mode {
 	case "single", "cluster":
 		if r.MasterName != "" {
-			f.add("store.redis.master_name", "only mode sentinel has one; remove it")
+			f.add("store.redis.master_name", "is only for mode sentinel; remove it")
 		}
 	case "sentinel":
 		if r.MasterName == "" {

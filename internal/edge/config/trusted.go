@@ -8,10 +8,11 @@ import (
 	"github.com/weir-edge/weir/pkg/field"
 )
 
-// anyProxy trusts every peer. It has to be spelled out: 0.0.0.0/0 is too easily written.
+// anyProxy trusts every peer. It must be spelled out, because 0.0.0.0/0 is too easily
+// written.
 const anyProxy = "any"
 
-// networks reads a list of networks that are trusted to say who a client is.
+// networks reads a list of networks whose proxies are trusted to identify clients.
 func (f *faults) networks(path string, list []string) (networks []netip.Prefix) {
 	for i, text := range list {
 		at := field.Index(path, i)
@@ -31,7 +32,7 @@ func (f *faults) networks(path string, list []string) (networks []netip.Prefix) 
 		case p != p.Masked():
 			f.add(at, "%s has bits set beyond the network; write %s, or the address alone", text, p.Masked())
 		case p.Bits() == 0:
-			f.add(at, "%s trusts every client to say who it is; write %s if nothing but your proxies can reach this node", text, anyProxy)
+			f.add(at, "%s trusts every client to state its own address; write %s if only your proxies can reach this node", text, anyProxy)
 		default:
 			networks = append(networks, p)
 		}
@@ -39,7 +40,7 @@ func (f *faults) networks(path string, list []string) (networks []netip.Prefix) 
 	return networks
 }
 
-// plainPrefix is the IPv4 network of one that is written as IPv6.
+// plainPrefix converts an IPv4 network written as IPv6.
 func plainPrefix(p netip.Prefix) netip.Prefix {
 	return netip.PrefixFrom(p.Addr().Unmap(), max(0, p.Bits()-96)).Masked()
 }

@@ -15,7 +15,7 @@ import (
 type Upstream struct {
 	URL   string `yaml:"url"`
 	Group string `yaml:"group"` // "" is defaultGroup
-	// HTTP2 says that an https upstream speaks HTTP/2, and is spoken to in nothing else.
+	// HTTP2 says that an https upstream speaks HTTP/2; the node then uses nothing else.
 	HTTP2 bool `yaml:"http2"`
 }
 
@@ -41,7 +41,7 @@ type Forward struct {
 	MaxHeaderBytes int               `yaml:"max_header_bytes"`
 	Upgrade        []string          `yaml:"upgrade"` // the protocols that a connection may switch to
 	TunnelTimeout  time.Duration     `yaml:"tunnel_timeout"`
-	Loop           string            `yaml:"loop"` // the header in which loops show
+	Loop           string            `yaml:"loop"` // the header that reveals loops
 	HealthCheck    proxy.HealthCheck `yaml:"health_check"`
 	// Groups have settings of their own, by name.
 	Groups map[string]Group `yaml:"groups"`
@@ -137,7 +137,7 @@ func validateHealthCheck(f *faults, at string, h proxy.HealthCheck) {
 		f.add(at+"path", "must be a path in ASCII that begins with /, without spaces and #, as in /healthz (got %q)", h.Path)
 	default:
 		if _, err := url.ParseRequestURI(h.Path); err != nil {
-			f.add(at+"path", "must have two hexadecimal digits behind each %% (got %q)", h.Path)
+			f.add(at+"path", "must have two hexadecimal digits after each %% (got %q)", h.Path)
 		}
 	}
 	f.positive(at+"interval", h.Interval)

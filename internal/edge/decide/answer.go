@@ -21,7 +21,7 @@ const (
 type Refusal struct {
 	Status     int
 	RetryAfter int64  // seconds, or 0
-	Reason     []byte // why it was shed, if the settings want that told
+	Reason     []byte // why it was shed, if the settings reveal that
 	Body       []byte // application/problem+json (RFC 9457)
 }
 
@@ -41,7 +41,7 @@ func (d *Decider) Refuse(r *Request, v Verdict) Refusal {
 		return Refusal{Status: http.StatusForbidden, Body: blocked}
 	case v == NoRules:
 		return r.unavailable("No rules yet")
-	case r.Decision.Unavailable: // a rule that says closed could not be counted
+	case r.Decision.Unavailable: // a rule with on_store_failure: closed could not be counted
 		return r.unavailable("The rate limiter is unavailable")
 	}
 	return r.tooMany()
@@ -85,8 +85,8 @@ func (r *Request) tooMany() Refusal {
 	return Refusal{Status: http.StatusTooManyRequests, RetryAfter: retryAfter(r.Decision.RetryAfter(r.Match.Checks)), Body: r.buf}
 }
 
-// unavailable answers 503 until weir itself works again. The clients of an outage are
-// spread, so that they do not return as one.
+// unavailable answers 503 until weir itself works again. Retry times are spread, so that
+// clients do not all return at once.
 func (r *Request) unavailable(title string) Refusal {
 	b := append(r.buf[:0], `{"type":"`+typeReducedCapacity+`","title":"`...)
 	b = append(b, title...)
@@ -111,7 +111,7 @@ func (d *Decider) shed(r *Request) Refusal {
 	return a
 }
 
-// appendReason writes a reason for those who look for faults.
+// appendReason appends a reason for debugging.
 func appendReason(b []byte, reason *shedder.Reason) []byte {
 	number := func(name string, v float64) {
 		b = append(b, name...)

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
 
-// Conduct judges clients and routes by what was seen of them, and does what the policy says.
+// Conduct judges clients and routes by their past requests, and applies the policy.
 type Conduct struct {
 	Policy  func() *policy.Policy // nil until there is one
 	Clients *behavior.Table
@@ -21,12 +21,12 @@ type Conduct struct {
 	Stop    <-chan struct{} // ends all delays
 	// Judged is called once for each request of a subject above the mildest tier.
 	Judged func(*Request)
-	// Rose is called when a request moves its client, or its route, to a severer tier, and when
-	// it is the first of one that other nodes' counts moved.
+	// Rose is called when a request moves its client or its route to a severer tier, and at
+	// the first request of a subject that other nodes' counts moved.
 	Rose func(*Request, *Rise)
 
-	// names hides which subjects and routes share a place. Nodes that exchange what they
-	// counted have the same.
+	// names hides which subjects and routes share a place. Nodes that exchange counts use
+	// the same secret.
 	names     atomic.Pointer[Secret]
 	delayed   atomic.Int64
 	delayedOf [delayedKinds]atomic.Int32
@@ -38,17 +38,17 @@ const (
 	KindRoute  = "route"
 )
 
-// Rise tells that a subject entered a severer tier.
+// Rise reports that a subject entered a severer tier.
 type Rise struct {
 	Kind    string // KindClient or KindRoute
 	Tier    string
 	Score   float64
 	Reasons []behavior.Reason
-	Shared  bool // by what several nodes counted
+	Shared  bool // by the counts of several nodes
 }
 
-// NewConduct returns one that keeps up to subjects clients, and up to 1/128 as many of the
-// routes that ever answered 401 or 403.
+// NewConduct returns a Conduct that keeps up to subjects clients, and up to 1/128 as many
+// of the routes that ever answered 401 or 403.
 func NewConduct(active func() *policy.Policy, subjects int, now time.Time) *Conduct {
 	c := &Conduct{
 		Policy: active, Clients: behavior.NewTable(subjects, behavior.Default(), now), Routes: behavior.NewTable(subjects/128, behavior.DefaultRoutes(), now),
@@ -60,11 +60,11 @@ func NewConduct(active func() *policy.Policy, subjects int, now time.Time) *Cond
 	return c
 }
 
-// SetNames has all subjects from now on named by a secret that other nodes share. What was
-// counted under other names is forgotten.
+// SetNames names all subjects from now on by a secret that other nodes share. Counts under
+// the old names are forgotten.
 func (c *Conduct) SetNames(s *Secret) { c.names.Store(s) }
 
-// Activate has the tables judge by a policy that has become the active one.
+// Activate makes the tables judge by a policy that has become active.
 func (c *Conduct) Activate(p *policy.Policy) {
 	c.Clients.SetPolicy(p.Clients)
 	if p.Routes != nil {
@@ -81,21 +81,21 @@ func (c *Conduct) consults(header string) bool {
 	return p != nil && p.Consults(header)
 }
 
-// Delayed returns how many requests wait now.
+// Delayed returns how many requests are waiting now.
 func (c *Conduct) Delayed() int64 { return c.delayed.Load() }
 
-// Effect is what was done to a request because of its tier.
+// Effect is what happened to a request because of its tier.
 type Effect string
 
-// The effects. In shadow mode they are what would have been done.
+// The effects. In shadow mode they are what would have happened.
 const (
 	Passed     Effect = "passed"
 	DelayedFor Effect = "delayed"
 	Refused    Effect = "refused"
-	Crowded    Effect = "crowded" // refused, because MaxDelayed wait already
+	Crowded    Effect = "crowded" // refused, because MaxDelayed are already waiting
 )
 
-// Risk is what the policy says of one request.
+// Risk is the policy's judgment of one request.
 type Risk struct {
 	Policy *policy.Policy // nil: the request is exempt, or was refused before it was judged
 	Tier   int
@@ -108,13 +108,13 @@ type Risk struct {
 	print         uint64
 	lacks         bool
 	wait          time.Duration
-	factor        float64 // of all limits; 0 if they hold as they are
+	factor        float64 // of all limits; 0 if they apply unchanged
 }
 
 // Name returns the name of the tier.
 func (k *Risk) Name() string { return k.Policy.Effects[k.Tier].Name }
 
-// Stand finds out how the client of a request, or its route, stands with the policy. Rules may
+// Stand determines how the policy judges the client of a request and its route. Rules may
 // count by that.
 func (c *Conduct) Stand(r *Request) {
 	p := c.Policy()
@@ -139,15 +139,15 @@ func (c *Conduct) Stand(r *Request) {
 	k.Tier = min(k.Tier, len(p.Effects)-1) // the policy may have been replaced
 }
 
-// announce tells once of a subject that other nodes' counts moved to a severer tier.
+// announce reports once that other nodes' counts moved a subject to a severer tier.
 func (c *Conduct) announce(r *Request, kind string, table *behavior.Table, key uint64, st behavior.Standing) {
 	if st.Rose && table.Announce(key) && st.Tier > 0 { // it may have cooled down meanwhile
 		c.rose(r, kind, table, key, st, r.Began, true)
 	}
 }
 
-// judge reports whether a request may go on. It scales the costs of its checks, and waits,
-// as its tier says.
+// judge applies the tier: it scales the costs of the checks and delays the request. It
+// reports whether the request may proceed.
 func (c *Conduct) judge(r *Request) bool {
 	k := &r.Risk
 	p := k.Policy
@@ -173,7 +173,7 @@ func (c *Conduct) judge(r *Request) bool {
 	case e.Delay > 0:
 		k.Effect, k.wait = c.delay(k.client, e.Delay), e.Delay
 		if k.Effect == Crowded && k.own == 0 {
-			k.Effect = Passed // no route is refused
+			k.Effect = Passed // routes are never refused
 		}
 	}
 	c.Judged(r)
@@ -187,8 +187,8 @@ func (c *Conduct) judge(r *Request) bool {
 	return k.Effect == Passed || k.Effect == DelayedFor
 }
 
-// Tighten has a request that is only described count as one of its tier. What may or may not
-// pass by chance does not.
+// Tighten makes a request that is only described count as one of its tier, without the
+// random rounding.
 func (r *Request) Tighten() {
 	p := r.Risk.Policy
 	if p == nil || p.Shadow {
@@ -200,8 +200,8 @@ func (r *Request) Tighten() {
 	}
 }
 
-// scale lets a request count as much as if the limits were smaller by a factor. A cost
-// between two whole numbers is one of them by chance, so that the mean is exact.
+// scale makes a request count as if the limits were smaller by a factor. A cost between two
+// whole numbers is rounded at random, so that the mean is exact.
 func scale(checks []limiter.Check, factor float64, chance func() float64) {
 	for i := range checks {
 		c := &checks[i]
@@ -217,26 +217,27 @@ func scale(checks []limiter.Check, factor float64, chance func() float64) {
 	}
 }
 
-// scales reports whether tiers multiply a limit: slots are not divided.
+// scales reports whether tiers scale a limit: concurrency slots are not divided.
 func scales(l *limiter.Limit) bool { return l.Algorithm != limiter.Concurrency }
 
-// TierMade reports whether refusals of a client are its tier's doing, by the factor of its limits;
-// 0 is for limits as they are. Where less than half is left, refusals say nothing of the client:
-// if they counted, it might never leave the tier.
+// TierMade reports whether refusals of a client are due to its tier, given the factor of
+// its limits; 0 means that limits apply unchanged. Where less than half is left, refusals
+// say nothing about the client: if they counted, it might never leave the tier.
 func TierMade(factor float64) bool { return factor > 0 && factor < 0.5 }
 
 // Learn counts a request that is finished. status is the origin's answer; 0 if none came.
 func (c *Conduct) Learn(r *Request, v Verdict, status int, now time.Time) {
 	k := &r.Risk
 	if k.Policy == nil || v != Pass && (v != Limited || r.Decision.Unavailable) {
-		return // neither what weir sheds nor what it refuses for its tier is conduct
+		return // what weir sheds or refuses because of the tier says nothing about the client
 	}
 	if v == Limited && TierMade(k.factor) {
 		return
 	}
 	e := behavior.Event{Route: k.route, Status: status}
 	if v == Limited {
-		// What the client was told counts: whole seconds, though the limit may have room earlier.
+		// Count what the client was told: whole seconds, although the limit may have room
+		// earlier.
 		e.Refused, e.RetryAfter = true, time.Duration(retryAfter(r.Decision.RetryAfter(r.Match.Checks)))*time.Second
 	} else {
 		e.Print, e.Lacks = k.print, k.lacks
@@ -254,8 +255,8 @@ func (c *Conduct) rose(r *Request, kind string, table *behavior.Table, key uint6
 	}
 }
 
-// print hashes what a repeated request has in common: method, path, names in the query,
-// and the headers of the policy.
+// print hashes what repeated requests have in common: method, path, names in the query, and
+// the headers of the policy.
 func (c *Conduct) print(r *Request) uint64 {
 	b := append(r.buf[:0], r.Method...)
 	b = strconv.AppendUint(append(b, ' '), r.Risk.route, 36)
@@ -280,8 +281,8 @@ func (c *Conduct) print(r *Request) uint64 {
 	return c.names.Load().place(b)
 }
 
-// lacks reports whether a header that real clients always send is absent, or whether a trusted
-// proxy saw a handshake that is none of theirs.
+// lacks reports whether a header that real clients always send is absent, or whether a
+// trusted proxy saw a handshake that no real client makes.
 func lacks(r *Request) bool {
 	for _, header := range r.Risk.Policy.Presence {
 		if len(r.Fields.Header(header)) == 0 {
@@ -291,8 +292,8 @@ func lacks(r *Request) bool {
 	return r.Risk.Policy.TLS != "" && r.Trusted && r.Risk.Policy.Strange(r.Fields.Header(r.Risk.Policy.TLS)...)
 }
 
-// AppendRisk writes what the origin learns of a request, as in
-// suspicious;score=62;signals=scan,denials. It writes nothing if the tier says nothing.
+// AppendRisk appends what the origin is told, as in
+// suspicious;score=62;signals=scan,denials, or nothing if the tier says so.
 func (c *Conduct) AppendRisk(dst []byte, r *Request) []byte {
 	k := &r.Risk
 	if k.Policy == nil || k.Policy.Shadow || !k.Policy.Effects[k.Tier].Header {
@@ -312,8 +313,8 @@ func (c *Conduct) AppendRisk(dst []byte, r *Request) []byte {
 	return dst
 }
 
-// Explain returns how the client of a described request stands, and why; false if there is no
-// policy, or it exempts the request.
+// Explain returns the standing of the client of a described request, and why; false if
+// there is no policy, or it exempts the request.
 func (c *Conduct) Explain(r *Request, now time.Time) (st behavior.Standing, reasons []behavior.Reason, judged bool) {
 	if !c.judges(r) {
 		return st, nil, false
@@ -337,7 +338,7 @@ func (c *Conduct) judges(r *Request) bool {
 	return p != nil && !p.Exempts(asked{r}, &rules.Match{})
 }
 
-// conduct answers 429 until the client's tier lets it ask again.
+// conduct answers 429 until the client's tier admits it again.
 func (r *Request) conduct() Refusal {
 	r.buf = append(r.buf[:0], `{"type":"about:blank","title":"Refused because of earlier requests","status":429}`...)
 	return Refusal{Status: http.StatusTooManyRequests, RetryAfter: retryAfter(r.Risk.wait), Body: r.buf}

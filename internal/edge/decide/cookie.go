@@ -2,9 +2,9 @@ package decide
 
 import "bytes"
 
-// Cookie reads a Cookie header's value for gateways' Fields: it counts on from what earlier
-// values had. Spaces and quotes around a cookie's value are not part of it, and one whose value is
-// malformed does not exist, as on the public listener.
+// Cookie reads a Cookie header's value for gateways' Fields, continuing from the result for
+// earlier headers. Spaces and quotes around a cookie's value are not part of it, and a
+// malformed cookie is ignored, as on the public listener.
 func Cookie(line []byte, name string, first []byte, n int) ([]byte, int) {
 	for len(line) > 0 {
 		var pair []byte
@@ -28,7 +28,7 @@ func unquoted(v []byte) []byte {
 	return v
 }
 
-// AppendLower appends the name of a header in lower case, as HTTP/2 has it.
+// AppendLower appends the name of a header in lower case, as in HTTP/2.
 func AppendLower(b []byte, name string) []byte {
 	for i := range len(name) {
 		c := name[i]

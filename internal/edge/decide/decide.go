@@ -1,6 +1,6 @@
-// Package decide answers whether a request passes: it finds out who asks, which rules
-// apply, and whether the shedder and the store let the request through. It works on plain
-// values, so that every protocol enters here with the same result.
+// Package decide decides whether a request passes: it identifies the client, finds the
+// rules that apply, and asks the shedder and the store. It works on plain values, so that
+// every protocol enters here with the same result.
 package decide
 
 import (
@@ -24,7 +24,7 @@ import (
 type Decider struct {
 	Log        *slog.Logger
 	Trusted    []netip.Prefix // proxies
-	TierHeader string         // where a trusted proxy states the tier; "" if nowhere
+	TierHeader string         // the header in which a trusted proxy states the tier; "" if none
 	Strict     bool           // refuse a path that can be read in several ways
 
 	Rules    func() Rules // the active ones; nil until there are any
@@ -36,19 +36,19 @@ type Decider struct {
 	Store limiter.TakeReturner
 	// Shed is called with each request that was shed.
 	Shed func(*Request, shedder.Reason)
-	// Networks are the clients that operators block or allow; nil: nobody does.
+	// Networks are the clients that operators block or allow; nil if there are none.
 	Networks func() *networks.Table
 	// Block is called with each request whose client is blocked.
 	Block func(*Request)
-	// Conduct judges by what clients do; nil: nothing does.
+	// Conduct judges clients by their behavior; nil without a policy.
 	Conduct *Conduct
-	// UnderLoad lowers limits while upstreams are busy; nil: nothing does.
+	// UnderLoad lowers limits while upstreams are busy; nil if none follow load.
 	UnderLoad *UnderLoad
-	// Seen is called with each request that was decided; nil: nobody looks.
+	// Seen is called with each decided request; may be nil.
 	Seen func(*Request, Verdict)
 }
 
-// Rules are a set of rules, and what counts their decisions.
+// Rules are a set of rules that also counts its decisions.
 type Rules interface {
 	Set() *rules.Set
 	// Decided is called once the checks of a request have been decided.
@@ -62,7 +62,7 @@ type Shedding struct {
 	User     []rules.KeyPart
 }
 
-// Routes choose the upstream group of a request: the first that holds.
+// Routes choose the upstream group of a request: the first whose condition holds.
 type Routes struct {
 	Conditions *rules.Matcher
 	Groups     []int // by condition
@@ -84,8 +84,8 @@ type Verdict uint8
 // The verdicts. Refuse has the answer for all but Pass.
 const (
 	Pass        Verdict = iota
-	NoRules             // there have never been any rules, and nothing is to pass without
-	Malformed           // the origin might read the request in another way: see Request.Err
+	NoRules             // there have never been any rules, and requests need some to pass
+	Malformed           // the origin might read the request differently: see Request.Err
 	Limited             // see Request.Decision
 	Shed                // see Request.Permit
 	Uncountable         // a rule limits concurrency, but the request's end will be unknown: see Request.Err
@@ -102,7 +102,7 @@ func (d *Decider) Decide(r *Request) Verdict {
 	return v
 }
 
-// decide is the decision, from top to bottom.
+// decide lists the steps of a decision in order.
 func (d *Decider) decide(r *Request) Verdict {
 	if r.Rules == nil {
 		return NoRules
@@ -141,17 +141,18 @@ func (d *Decider) decide(r *Request) Verdict {
 	return Pass
 }
 
-// List finds what operators decided about the client of a request.
+// List looks up what operators decided about the client of a request.
 func (d *Decider) List(r *Request) {
 	if d.Networks != nil {
 		r.Listed = d.Networks().Find(r.Client)
 	}
 }
 
-// Judges reports whether the client's conduct matters: that of one that operators allow does not.
+// Judges reports whether the client's behavior matters; it does not if operators allow the
+// client.
 func (d *Decider) Judges(r *Request) bool { return d.Conduct != nil && r.Listed == nil }
 
-// Check decides about a request whose checks the caller found. Nothing is shed: such a
+// Check decides a request whose checks the caller found. It never sheds, because such a
 // request goes to no upstream of this node.
 func (d *Decider) Check(r *Request) Verdict {
 	if len(r.Match.Checks) == 0 {
@@ -182,8 +183,8 @@ func (d *Decider) ReadPath(r *Request, path []byte) error {
 	return nil
 }
 
-// FindChecks finds the checks that hold for every reading of the path. It fails if the
-// readings differ in them, in the upstream group or in the class.
+// FindChecks finds the checks for every reading of the path. It fails if the readings
+// differ in their checks, upstream group or class.
 func (d *Decider) FindChecks(r *Request) error {
 	set, a := r.Rules.Set(), asked{r}
 	r.path = r.Paths.At(0)
@@ -223,8 +224,8 @@ func (d *Decider) Destination(r *Request) (upstream int, class string) {
 	return upstream, s.Document.Classes[index].Name
 }
 
-// holdNoSlots reports a rule that limits concurrency. One in shadow must not change the
-// answer, so it is not asked.
+// holdNoSlots reports a rule that limits concurrency. A shadow rule must not change the
+// answer, so it is skipped.
 func (r *Request) holdNoSlots() error {
 	shadows := false
 	for i := range r.Match.Checks {
@@ -241,8 +242,8 @@ func (r *Request) holdNoSlots() error {
 	return nil
 }
 
-// known decides what takes no I/O: that a check is known to be refused. A flood of
-// refused requests is to cost neither the store nor the shedder.
+// known decides what needs no I/O: whether a check is known to be refused. A flood of
+// refused requests must not cost the store or the shedder anything.
 func (d *Decider) known(r *Request) bool {
 	denied, _ := d.Store.(*limiter.Denied)
 	if denied == nil {
@@ -277,9 +278,9 @@ func (d *Decider) admit(r *Request) bool {
 	return admitted
 }
 
-// user hashes the first of these parts that the request has, or its address: without
-// either, all such users would be shed at once. The hash is the same on every node, so
-// that a user who is shed here has no better luck elsewhere.
+// user hashes the first of these parts that the request has, or else its address: without
+// either, all such users would be shed at once. The hash is the same on every node, so that
+// a user who is shed here fares no better elsewhere.
 func (r *Request) user(known []rules.KeyPart, secret *Secret) uint64 {
 	b := r.buf[:0]
 	for i := range known {
@@ -296,8 +297,8 @@ func (r *Request) user(known []rules.KeyPart, secret *Secret) uint64 {
 
 // take asks the store; it reports whether the request passes.
 func (d *Decider) take(r *Request) bool {
-	// Bounded by the store's own time budget. The context of a request must not serve:
-	// it may be reused while a late answer still looks at it.
+	// Bounded by the store's own time budget. The request's context cannot be used: it may
+	// be recycled while a late answer still reads it.
 	var err error
 	if denied, ok := d.Store.(*limiter.Denied); ok {
 		err = denied.TakeAfter(context.Background(), r.Match.Checks, &r.Decision, r.look)

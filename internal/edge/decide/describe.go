@@ -16,10 +16,10 @@ var (
 )
 
 // Describe calls set with the fields that describe every enforced rule that governed this
-// request (draft-ietf-httpapi-ratelimit-headers: lists of String items). A rule
-// that was not asked, because another had refused, has a policy but no count. set replaces
-// what the origin says under that name, with nothing if the value is empty: it may limit,
-// too, but only this node's word holds here.
+// request (draft-ietf-httpapi-ratelimit-headers: lists of String items). A rule that was
+// not evaluated, because another had refused, has a policy but no count. set replaces the
+// origin's field of that name, even with an empty value: the origin may also have limits,
+// but clients must see only this node's.
 func (r *Request) Describe(legacy bool, set func(name, value []byte)) {
 	b := r.buf[:0]
 	for i := range r.Match.Checks {
@@ -71,7 +71,7 @@ func appendItem(b []byte, l *limiter.Limit) []byte {
 	return append(b, '"')
 }
 
-// describeLegacy speaks of the one rule that has the least left.
+// describeLegacy describes the one rule that has the least left.
 func (r *Request) describeLegacy(set func(name, value []byte)) {
 	var least *limiter.Result
 	var left, limit int64
@@ -95,9 +95,9 @@ func (r *Request) describeLegacy(set func(name, value []byte)) {
 	set(headerLegacyReset, r.buf)
 }
 
-// resetAfter returns whole seconds, rounded up, but for the millisecond that the ring of
-// rolling_window adds: a window of 10 s is not to read 11. Of a rule that refuses, it is
-// when the request can pass, as Retry-After says, even if the rest takes longer.
+// resetAfter returns whole seconds, rounded up, except for the millisecond that the ring of
+// rolling_window adds, so that a window of 10 s does not read 11. For a rule that refuses,
+// it is when the request can pass, as in Retry-After, even if the rest takes longer.
 func resetAfter(res *limiter.Result) int64 {
 	t := wholeSeconds(max(0, res.ResetAfter-time.Millisecond))
 	if !res.Allowed && res.Remaining == 0 {
@@ -106,8 +106,8 @@ func resetAfter(res *limiter.Result) int64 {
 	return t
 }
 
-// Quota returns what a limit lets pass of requests as this one: less than it says if the
-// client's tier has them count for more.
+// Quota returns how many requests like this one a limit passes: fewer than it says if the
+// client's tier makes them count for more.
 func (r *Request) Quota(l *limiter.Limit) int64 {
 	return max(min(1, l.Limit), r.Tightened(l, l.Limit))
 }
@@ -117,7 +117,7 @@ func (r *Request) Left(l *limiter.Limit, res *limiter.Result) int64 {
 	return min(r.Tightened(l, res.Remaining), r.Quota(l))
 }
 
-// Tightened returns how many requests as this one some units of a limit are.
+// Tightened converts units of a limit to requests like this one.
 func (r *Request) Tightened(l *limiter.Limit, units int64) int64 {
 	if f := r.Risk.factor; f > 0 && scales(l) {
 		return int64(float64(units) * f)

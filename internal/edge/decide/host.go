@@ -6,9 +6,9 @@ import (
 	"unsafe"
 )
 
-// ValidHost reports whether a request's host, with its port, is one that every program
-// reads alike: a name of the characters that names have in practice, an IPv4 address, or
-// an IPv6 address in brackets. A request of HTTP/1.0 may have none.
+// ValidHost reports whether every program reads a request's host, with its port, alike: as
+// a name of the usual characters, an IPv4 address, or an IPv6 address in brackets. An
+// HTTP/1.0 request may have none.
 func ValidHost(host []byte) bool {
 	if len(host) > 0 && host[0] == '[' {
 		end := bytes.IndexByte(host, ']')

@@ -7,8 +7,8 @@ import (
 	"unsafe"
 )
 
-// identify finds out who asks. Only the nearest address that no trusted proxy
-// vouches for counts: whatever stands left of it, a client may have written.
+// identify determines the client. Only the nearest address that no trusted proxy vouches
+// for counts, because a client may have written anything to its left.
 func (d *Decider) identify(r *Request) {
 	r.Client, r.Trusted = r.Peer, d.Trusts(r.Peer)
 	r.Tier = nil
@@ -16,7 +16,8 @@ func (d *Decider) identify(r *Request) {
 		return
 	}
 	if r.Trusted && d.TierHeader != "" {
-		// Twice: the proxy added its own beside one that may be the client's.
+		// A second value means that the proxy added its own to one that may be the
+		// client's.
 		if tiers := r.Fields.Header(d.TierHeader); len(tiers) == 1 {
 			r.Tier = tiers[0]
 		}
@@ -32,7 +33,7 @@ func (d *Decider) identify(r *Request) {
 			var a netip.Addr
 			var ok bool
 			if a, rest, ok = NearestHop(rest); !ok {
-				return // the proxy before it is the last one known
+				return // the last known proxy is taken as the client
 			}
 			r.Client = a
 			if !d.Trusts(a) {
@@ -53,7 +54,7 @@ func (d *Decider) Trusts(a netip.Addr) bool {
 }
 
 // NearestHop returns the last address of an X-Forwarded-For header, which the nearest proxy
-// wrote, and what stands before it.
+// wrote, and what precedes it.
 func NearestHop(hops []byte) (a netip.Addr, rest []byte, ok bool) {
 	hop := hops
 	if comma := bytes.LastIndexByte(hops, ','); comma >= 0 {
@@ -63,7 +64,7 @@ func NearestHop(hops []byte) (a netip.Addr, rest []byte, ok bool) {
 	return a, rest, ok
 }
 
-// parseHop reads an element of X-Forwarded-For: an address, perhaps with a port.
+// parseHop parses an element of X-Forwarded-For: an address, optionally with a port.
 func parseHop(hop []byte) (netip.Addr, bool) {
 	const longest = 64 // an IPv6 address with brackets, zone and port is shorter
 	if len(hop) == 0 || len(hop) > longest {
@@ -79,7 +80,7 @@ func parseHop(hop []byte) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// Consults reports whether anything goes by a header. Its name is in lower case.
+// Consults reports whether any decision depends on a header. Its name is in lower case.
 func (d *Decider) Consults(r *Request, header string) bool {
 	s := d.Shedding()
 	if d.Conduct.consults(header) || strings.EqualFold(header, d.TierHeader) || d.Routes.Conditions.Consults(header) || s.Classes.Consults(header) ||

@@ -11,36 +11,39 @@ import (
 	"github.com/weir-edge/weir/pkg/shedder"
 )
 
-// Request is one request on its way. It is meant to be reused, after Reset: its buffers
-// grow to what the requests need, and then deciding allocates nothing.
+// Request is one request in progress. Reuse it after Reset: its buffers grow to what the
+// requests need, and then deciding allocates nothing.
 type Request struct {
-	// What the protocol knows. Rules are those that the request began with.
+	// Set by the protocol. Rules are those active when the request began.
 	Began  time.Time
 	Rules  Rules
 	Peer   netip.Addr // the other end of the connection
 	Method []byte     // as sent
 	Host   []byte     // as sent: any case, perhaps with a port
 	Paths  paths.Readings
-	Sent   []byte // the path as it is forwarded, which Paths are readings of
+	Sent   []byte // the path as it is forwarded; Paths are its readings
 	Query  []byte // as sent
 	Fields Fields // kept by Reset
-	// Vouched lets the peer name the client: it is a gateway, proved otherwise than by Decider.Trusted.
+	// Vouched lets the peer name the client: it is a gateway, authenticated by other means
+	// than Decider.Trusted.
 	Vouched bool
-	// Source is whom a gateway names as the other end of its connection, apart from all headers. Otherwise it is not valid.
+	// Source is the address that a gateway reports as the other end of its connection,
+	// independent of headers; otherwise it is not valid.
 	Source netip.Addr
-	// NoEnd says that the end of the request will stay unknown, so that it can hold no slot.
+	// NoEnd says that the end of the request will never be known, so that it cannot hold a
+	// slot.
 	NoEnd bool
 
-	// Who asks. Decide finds it; a caller that only describes a request sets it.
-	Client  netip.Addr // the peer, or whom trusted proxies name
+	// The client. Decide finds it; a caller that only describes a request sets it.
+	Client  netip.Addr // the peer, or the address that trusted proxies name
 	Trusted bool       // the peer is a trusted proxy
 	Tier    []byte
-	Listed  *networks.Entry // what an operator decided about the client; nil: nothing
-	// Hashes are those of secret values that a request lacks which is only described, by key
-	// part, such as header:X-Api-Key. A request that is received has none.
+	Listed  *networks.Entry // what an operator decided about the client, or nil
+	// Hashes replace secret values in a request that is only described, by key part, such
+	// as header:X-Api-Key. Received requests have none.
 	Hashes map[string]string
 
-	// What was decided.
+	// The decision.
 	Err      error // of a Malformed or Uncountable request
 	Match    rules.Match
 	Decision limiter.Decision
@@ -64,18 +67,18 @@ type Request struct {
 
 // Fields gives the named parts of a request. The slices stay valid as long as the request.
 type Fields interface {
-	// Header returns the values of a header, in the order they came. The name is in
-	// canonical form. The outer slice stays valid until Header is called again.
+	// Header returns the values of a header in the order received. The name is in canonical
+	// form. The outer slice stays valid until Header is called again.
 	Header(name string) [][]byte
 	// Cookie returns the first value of a cookie, and how many times it occurs.
 	Cookie(name string) (value []byte, n int)
 }
 
-// Asked returns when the store was asked, or would have been if it had not been known that the
-// request is refused; zero if the node has no memory of refusals.
+// Asked returns when the store was called, or would have been if the refusal had not been
+// known; zero if the node has no memory of refusals.
 func (r *Request) Asked() time.Time { return r.look.At }
 
-// Reset makes r ready for the next request: nothing of this one is left.
+// Reset clears r for the next request.
 func (r *Request) Reset() {
 	r.Began, r.Rules, r.Peer, r.Method, r.Host, r.Query = time.Time{}, nil, netip.Addr{}, nil, nil, nil
 	r.Vouched, r.NoEnd, r.Source, r.Sent, r.Kept, r.Took = false, false, netip.Addr{}, nil, 0, 0
@@ -103,7 +106,8 @@ func (a asked) Path() []byte       { return a.path }
 func (a asked) Method() []byte     { return a.Request.Method }
 func (a asked) Tier() []byte       { return a.Request.Tier }
 
-// Risk is the tier above the mildest that changes something: a policy in shadow mode must not.
+// Risk returns the tier unless it is the mildest or the policy is in shadow mode, which
+// must not change anything.
 func (a asked) Risk() string {
 	k := &a.Request.Risk
 	if k.Policy == nil || k.Policy.Shadow || k.Tier == 0 {

@@ -12,16 +12,16 @@ import (
 	"github.com/dchest/siphash"
 )
 
-// Secret hides which users the shedder sheds. Without it their places follow from public
-// constants, so that a client with many addresses could compute which of them pass, and one
-// that names its user freely could choose many names with one place. One Secret gives the
+// Secret hides which users the shedder sheds. Without it, public constants determine their
+// places, so that a client with many addresses could compute which of them pass, and one
+// that chooses its user name could choose many with the same place. One Secret gives the
 // same places on every node. A nil Secret hides nothing.
 type Secret struct {
 	block  cipher.Block
 	k0, k1 uint64 // SipHash's key
 }
 
-// NewSecret makes a Secret of 32 bytes, nil of none.
+// NewSecret makes a Secret from 32 bytes; it returns nil for none.
 func NewSecret(key []byte) *Secret {
 	block, err := aes.NewCipher(key)
 	if err != nil {
@@ -39,7 +39,7 @@ func RandomSecret() *Secret {
 	return NewSecret(key)
 }
 
-// Fingerprint returns 16 bits by which nodes can be compared, and which help nobody to guess.
+// Fingerprint returns 16 bits for comparing nodes, too few to help anyone guess.
 func (s *Secret) Fingerprint() string {
 	if s == nil {
 		return "none"
@@ -49,8 +49,8 @@ func (s *Secret) Fingerprint() string {
 	return fmt.Sprintf("%x", out[:2])
 }
 
-// place returns where the shedder puts a user. The hash is keyed, so that nobody without the
-// secret finds two names with one place.
+// place returns where the shedder puts a user. The hash is keyed, so that no one without
+// the secret can find two names with the same place.
 func (s *Secret) place(user []byte) uint64 {
 	if s == nil {
 		return xxhash.Sum64(user)

@@ -7,7 +7,7 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
 
-// clientOf names the client of a request.
+// clientOf returns the number that identifies the client of a request.
 func (c *Conduct) clientOf(p *policy.Policy, r *Request) uint64 {
 	if key := r.subject(p); key != nil {
 		return c.names.Load().place(key)
@@ -15,8 +15,9 @@ func (c *Conduct) clientOf(p *policy.Policy, r *Request) uint64 {
 	return c.addressOf(r.Client)
 }
 
-// subject returns what the policy tells the client by, as in the key of a rule, until r.buf is
-// used again; nil if its address tells it. No key is as an address is here.
+// subject returns what identifies the client under the policy, in the form of a rule's key,
+// valid until r.buf is used again; nil if its address does. No key has the form of an
+// address here.
 func (r *Request) subject(p *policy.Policy) []byte {
 	if p.Subject == nil {
 		return nil
@@ -29,11 +30,11 @@ func (r *Request) subject(p *policy.Policy) []byte {
 	return key
 }
 
-// Route returns the path of the request's route, the beginning of a long one.
+// Route returns the path that identifies the request's route, truncated if long.
 func (r *Request) Route() []byte { return r.path[:min(len(r.path), 200)] }
 
-// Subject returns what the policy tells the client by, as in the key of a rule; "" if its
-// address tells it.
+// Subject returns what identifies the client under the policy, in the form of a rule's key;
+// "" if its address does.
 func (r *Request) Subject() string {
 	if p := r.Risk.Policy; p != nil {
 		return string(r.subject(p))
@@ -41,7 +42,7 @@ func (r *Request) Subject() string {
 	return ""
 }
 
-// addressOf names an address as rules do by default: IPv6 by its /64.
+// addressOf identifies an address as rules do by default: IPv6 by its /64.
 func (c *Conduct) addressOf(a netip.Addr) uint64 {
 	b := a.Unmap().As16()
 	if a.Is6() && !a.Is4In6() {

@@ -17,8 +17,9 @@ var (
 
 var errMethod = errors.New("the method is not one of HTTP's")
 
-// ReadTarget reads a request target, in origin form or *, into r, and checks the method and the host that r has already. It is for
-// protocols that did not parse the request themselves.
+// ReadTarget reads a request target, in origin form or *, into r, and checks the method and
+// the host that r already has. It is for protocols that did not parse the request
+// themselves.
 func (d *Decider) ReadTarget(r *Request, target []byte) error {
 	switch {
 	case !validMethod(r.Method):
@@ -48,7 +49,7 @@ func validMethod(method []byte) bool {
 	return len(method) > 0 && len(method) <= longest
 }
 
-// CheckTarget refuses the bytes that no request target has.
+// CheckTarget rejects bytes that no request target contains.
 func CheckTarget(target []byte) error {
 	for _, c := range target {
 		switch {

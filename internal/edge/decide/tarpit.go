@@ -2,18 +2,18 @@ package decide
 
 import "time"
 
-// MaxDelayed is how many requests wait at once because of their tier; others are refused.
-// They hold neither a permit nor anything of the store.
+// MaxDelayed is how many requests may wait at once because of their tier; others are
+// refused. Waiting requests hold no permit and nothing in the store.
 const MaxDelayed = 1000
 
-// maxDelayedOf is how many of one client do, of all whose names fall into the same of delayedKinds:
-// nobody may take all places.
+// maxDelayedOf is how many may wait per client, or rather per group of clients whose names
+// fall into the same of delayedKinds: no client may take all places.
 const (
 	maxDelayedOf = MaxDelayed / 16
 	delayedKinds = 4096
 )
 
-// delay waits, unless too many do already.
+// delay waits, unless too many requests already do.
 func (c *Conduct) delay(client uint64, d time.Duration) Effect {
 	of := &c.delayedOf[client%delayedKinds]
 	defer of.Add(-1)

@@ -9,35 +9,36 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
 
-// UnderLoad lowers the limits that follow load, by the utilization of each upstream group,
-// and tells which requests were refused only for that.
+// UnderLoad lowers the limits that follow load by the utilization of each upstream group,
+// and reports which requests were refused only because of that.
 type UnderLoad struct {
-	// Nodes returns how many nodes share the store. Each counts its part.
+	// Nodes returns how many nodes share the store. Each counts its share.
 	Nodes func() int
 	// Wanted is called with the group of each request that was refused only because a limit
 	// had been lowered.
 	Wanted func(upstream int)
 
 	followed []atomic.Int64 // in thousandths, by group
-	gaps     *memory.Store  // what full limits would have let pass in addition
+	gaps     *memory.Store  // what full limits would have passed in addition
 }
 
-// gapKeys bounds the keys whose refusals are told apart; of a key that was evicted, too many
-// requests are demand until its window ends.
+// gapKeys bounds the keys whose refusals are told apart. If a key is evicted, its demand is
+// overestimated until its window ends.
 const gapKeys = 100_000
 
-// NewUnderLoad returns one for so many upstream groups, none of which is busy.
+// NewUnderLoad returns an UnderLoad for the given number of upstream groups, none of them
+// busy.
 func NewUnderLoad(groups int, nodes func() int, wanted func(upstream int)) *UnderLoad {
 	return &UnderLoad{Nodes: nodes, Wanted: wanted, followed: make([]atomic.Int64, groups), gaps: memory.New(memory.Config{MaxKeys: gapKeys})}
 }
 
-// Set says what the limits of requests to a group follow from now on, in thousandths.
+// Set sets the utilization, in thousandths, that the limits of requests to a group follow.
 func (u *UnderLoad) Set(upstream int, utilization int64) { u.followed[upstream].Store(utilization) }
 
 // Utilization returns what was set.
 func (u *UnderLoad) Utilization(upstream int) int64 { return u.followed[upstream].Load() }
 
-// Lower gives the checks of a request the limits that hold at the load of its upstreams.
+// Lower gives the checks of a request the limits that apply at the load of its upstreams.
 func (d *Decider) Lower(r *Request) {
 	if d.UnderLoad == nil || !anyFollows(r.Match.Rules) {
 		return
@@ -49,7 +50,7 @@ func (d *Decider) Lower(r *Request) {
 			continue
 		}
 		c.Limit = c.Limit.At(utilization)
-		c.Cost = min(c.Cost, c.Limit.MaxCost()) // one that a header states may be too high now
+		c.Cost = min(c.Cost, c.Limit.MaxCost()) // a cost stated in a header may now be too high
 	}
 }
 
@@ -62,9 +63,9 @@ func anyFollows(list []*rules.Compiled) bool {
 	return false
 }
 
-// want reports a request that was refused only because limits had been lowered. A full limit
-// would have let pass only so many more in a window, of which this node saw its part; the
-// rest would have been refused anyway.
+// want reports a request that was refused only because limits had been lowered. A full
+// limit would have passed only a certain number more in a window, and this node counts its
+// share of that; the rest would have been refused anyway.
 func (d *Decider) want(r *Request) {
 	if d.UnderLoad == nil || r.Decision.Unavailable || !anyFollows(r.Match.Rules) {
 		return

@@ -9,8 +9,7 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
-// Metadata names the rules that refused, for Envoy's access log. It is meant to be reused,
-// after Reset.
+// Metadata names the rules that refused, for Envoy's access log. Reuse it after Reset.
 type Metadata struct {
 	limited, shadowed []byte // rules, with commas between
 
@@ -19,7 +18,7 @@ type Metadata struct {
 	retryAfter                 structpb.Value_NumberValue
 }
 
-// Reset forgets what was noted.
+// Reset clears m.
 func (m *Metadata) Reset() { m.limited, m.shadowed = m.limited[:0], m.shadowed[:0] }
 
 // Note adds what was decided about a request.
@@ -75,5 +74,5 @@ func HeaderName(name []byte) string {
 	return string(name)
 }
 
-// Text is a string that changes with its bytes: it lives no longer than the call.
+// Text returns a string that shares b: it must not outlive the call.
 func Text(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

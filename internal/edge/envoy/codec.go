@@ -10,7 +10,7 @@ import (
 	protobuf "google.golang.org/protobuf/proto"
 )
 
-// Call is one call on its way, which its service uses again after Release.
+// Call is one call in progress, which its service reuses after Release.
 type Call interface {
 	In() protobuf.Message  // what the request is read into
 	Malformed()            // the request could not be read

@@ -1,5 +1,5 @@
-// Package envoy is what the gRPC services that Envoy calls share: a listener with health,
-// reflection and drain, calls that are pooled, and how an answer describes a decision.
+// Package envoy holds what the gRPC services for Envoy share: a listener with health,
+// reflection and drain, pooled calls, and how an answer describes a decision.
 package envoy
 
 import (
@@ -19,15 +19,15 @@ import (
 	"google.golang.org/grpc/reflection"
 )
 
-// Bounds of the listener. A gateway needs a connection or two for each of its threads.
+// Bounds of the listener. A gateway needs one or two connections per thread.
 const (
 	maxConnections = 4096
 	maxStreams     = 1024     // of a connection
 	maxHeaders     = 16 << 10 // bytes
 	handshake      = 10 * time.Second
 	healthInterval = 200 * time.Millisecond
-	// workers are goroutines that serve calls one after another, so that the stack of each grows
-	// once and not with every call. When all are busy, a call gets a goroutine of its own.
+	// workers are goroutines that serve calls one after another, so that each stack grows
+	// once instead of with every call. When all are busy, a call gets its own goroutine.
 	workers         = 256
 	certifiedMaxAge = 30 * time.Minute
 )
@@ -38,7 +38,7 @@ type Service interface {
 	Register(grpc.ServiceRegistrar)
 }
 
-// Server is the listener's side of services: gRPC with health, reflection and drain.
+// Server is the listener for the services: gRPC with health, reflection and drain.
 type Server struct {
 	config Config
 	grpc   *grpc.Server
@@ -51,8 +51,8 @@ type Config struct {
 	Services   []Service
 	MaxMessage int         // bytes of a request
 	TLS        *tls.Config // nil: none
-	// Certified says that callers must show a certificate. Their connections are renewed,
-	// because a certificate may end while one is open.
+	// Certified says that callers must present a certificate. Their connections are
+	// renewed, because a certificate may expire while one is open.
 	Certified bool
 	From      []netip.Prefix // networks; nil: any
 	Refused   func()         // called with each connection that is refused
@@ -93,7 +93,7 @@ func (v *Server) Serve(ln net.Listener) error {
 	return v.grpc.Serve(&listener{ln, v})
 }
 
-// watch keeps what the health service reports.
+// watch updates what the health service reports.
 func (v *Server) watch(ctx context.Context) {
 	tick := time.NewTicker(healthInterval)
 	defer tick.Stop()

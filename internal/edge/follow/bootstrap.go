@@ -44,7 +44,7 @@ func (f *Follower[T]) bootstrap(ctx context.Context) {
 	}
 }
 
-// fetch returns a good document, signed if it must be.
+// fetch returns a valid document, signed if it must be.
 func (f *Follower[T]) fetch(ctx context.Context) (*Document[T], error) {
 	document, signatures, err := f.Bootstrap(ctx)
 	if err != nil {

@@ -17,28 +17,28 @@ import (
 	"github.com/weir-edge/weir/pkg/sign"
 )
 
-// maxCache is what a file of the longest document takes, each byte escaped.
+// maxCache is the size of a file for the longest document, with every byte escaped.
 const maxCache = 6*consul.MaxDocument + 1<<20
 
-// Cached is what a cache holds.
+// Cached is the content of a cache.
 type Cached struct {
 	Pointer    consul.Pointer
 	Document   []byte
-	Signatures []sign.Signature // of a node that verifies them
+	Signatures []sign.Signature // for a node that verifies them
 }
 
-// id tells what is written from what is not. A document may be signed later.
+// id identifies what was written. A document may be signed later.
 func (c *Cached) id() string { return fmt.Sprint(c.Pointer.SHA256, c.Signatures) }
 
-// Owner is whose document a cache holds. A file on a disk that came from
-// another region must not limit this one's clients.
+// Owner identifies whose documents a cache holds. A file copied from another region must
+// not limit this one's clients.
 type Owner struct {
 	Region     string `json:"region"`
 	Datacenter string `json:"datacenter"` // as configured; empty: the agent's
 	Prefix     string `json:"prefix"`
 }
 
-// Refuse says why a node of o does not use the cache of another.
+// Refuse reports why a node of o must not use the cache of other.
 func (o Owner) Refuse(other Owner) error {
 	switch {
 	case o.Region != other.Region:
@@ -54,23 +54,23 @@ func (o Owner) Refuse(other Owner) error {
 // cacheLookEvery is how often the file is checked, in case an operator deletes it.
 const cacheLookEvery = time.Minute
 
-// cache keeps the last good document on disk. It writes in its own goroutine:
-// a slow disk delays no rules.
+// cache keeps the last good document on disk. It writes in its own goroutine, so that a
+// slow disk does not delay rules.
 type cache struct {
 	file      string
 	owner     Owner
 	state     *Condition
-	failed    func() // at each failure
+	failed    func() // called at each failure
 	lookEvery time.Duration
 	next      chan *Cached
-	written   string // the id of what is in the file
+	written   string // the id of the file's content
 }
 
 func newCache(file string, owner Owner, state *Condition, failed func()) *cache {
 	return &cache{file: file, owner: owner, state: state, failed: failed, lookEvery: cacheLookEvery, next: make(chan *Cached, 1)}
 }
 
-// read returns the document in the file, nil without one.
+// read returns the document in the file, or nil without one.
 func (c *cache) read() (*Cached, error) {
 	p, err := ReadCache(c.file, c.owner)
 	if errors.Is(err, os.ErrNotExist) {
@@ -96,7 +96,7 @@ func (c *cache) prepare() error {
 	return os.Remove(probe.Name())
 }
 
-// put makes run write a document soon, in place of one that is pending.
+// put makes run write a document soon, replacing one that is pending.
 func (c *cache) put(d *Cached) {
 	select {
 	case <-c.next:
@@ -134,8 +134,8 @@ func (c *cache) run(ctx context.Context) {
 	}
 }
 
-// keep writes p to the file. If the file has it already, or there is nothing to write, keep
-// checks whether an earlier fault is over.
+// keep writes p to the file. If the file already has it, or there is nothing to write, keep
+// checks whether an earlier error is over.
 func (c *cache) keep(p *Cached) error {
 	if p != nil && (p.id() != c.written || !c.present()) {
 		if err := c.write(p); err != nil {
@@ -169,10 +169,10 @@ type cacheFile struct {
 	Owner
 	Pointer  consul.Pointer `json:"pointer"`
 	Document string         `json:"document"` // UTF-8
-	// Signatures are missing unless the node verifies them: releases before this one take
-	// a file with them for damaged.
+	// Signatures are missing unless the node verifies them: earlier releases consider a
+	// file with them damaged.
 	Signatures []sign.Signature `json:"signatures,omitempty"`
-	// Checksum is the SHA-256 of the others as they stand in the file.
+	// Checksum is the SHA-256 of the other fields as they appear in the file.
 	Checksum string `json:"checksum"`
 }
 
@@ -187,14 +187,14 @@ func encodeCache(owner Owner, d *Cached) ([]byte, error) {
 	return append(data, '\n'), err
 }
 
-// WriteCache writes what ReadCache reads.
+// WriteCache writes a file for ReadCache.
 func WriteCache(file string, owner Owner, pointer consul.Pointer, document []byte) error {
 	return (&cache{file: file, owner: owner}).write(&Cached{Pointer: pointer, Document: document})
 }
 
 var errDamaged = errors.New("is damaged: it is not what the node wrote")
 
-// ReadCache returns what encodeCache made for owner, if not a bit of it has changed.
+// ReadCache returns what encodeCache wrote for owner, provided that not a bit has changed.
 func ReadCache(file string, owner Owner) (*Cached, error) {
 	data, err := disk.Read(file, maxCache)
 	if err != nil {
@@ -209,7 +209,7 @@ func decodeCache(data []byte, owner Owner) (*Cached, error) {
 		return nil, fmt.Errorf("%w (%w)", errDamaged, err)
 	}
 	d := &Cached{c.Pointer, []byte(c.Document), c.Signatures}
-	// Writing it again compares all of it: names, spaces and the checksum too.
+	// Encoding it again compares everything: names, spaces and the checksum too.
 	again, err := encodeCache(c.Owner, d)
 	if err != nil || !bytes.Equal(again, data) {
 		return nil, errDamaged

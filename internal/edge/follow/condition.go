@@ -17,7 +17,7 @@ type Condition struct {
 	mu    sync.Mutex
 	err   error
 	since time.Time
-	told  bool // the fault is in the log
+	told  bool // the fault has been logged
 }
 
 // NewCondition starts with err, which is not logged: nothing has been tried yet.

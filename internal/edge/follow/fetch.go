@@ -28,7 +28,7 @@ func authentic(u *url.URL) bool {
 }
 
 // mayLead reports whether a redirect is followed. Another machine must not make this one
-// ask its own programs.
+// call its own programs.
 func mayLead(from, to *url.URL) bool { return authentic(to) && (local(from) || !local(to)) }
 
 // local reports whether u leads to this machine.
@@ -49,7 +49,7 @@ func Fetch(ctx context.Context, field, address string) ([]byte, error) {
 	}}
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
-		return nil, fmt.Errorf("%s is no URL", field)
+		return nil, fmt.Errorf("%s is not a valid URL", field)
 	}
 	answer, err := client.Do(r)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package follow keeps a node on a document that its region's Consul publishes: it
-// watches the pointers, fetches and verifies what they name, compiles it, keeps the
-// last good one on disk, and says what should be active. The keeper of a kind activates its
+// Package follow keeps a node on the document that its region's Consul publishes: it
+// watches the pointers, fetches and verifies what they name, compiles it, keeps the last
+// good one on disk, and reports what should be active. Each kind's keeper activates its
 // documents.
 package follow
 
@@ -18,10 +18,10 @@ import (
 
 // Kind is a kind of document.
 type Kind[T any] struct {
-	Name    string // of its folder in Consul: rules
-	What    string // in a sentence: rules, shedder settings
+	Name    string // its folder in Consul, such as rules
+	What    string // its name in a sentence: rules, shedder settings
 	Compile func(document []byte) (*T, error)
-	Faults  func(error) []string // what Compile found, one by one
+	Faults  func(error) []string // the faults in an error of Compile, one by one
 	// CanaryOf is the PoP whose canary is followed in place of the current document.
 	CanaryOf string
 	// Temporary: the current pointer may expire, and names what follows.
@@ -33,36 +33,37 @@ type Kind[T any] struct {
 type Config[T any] struct {
 	Kind[T]
 	Log *slog.Logger
-	// Consul to follow. Without it nothing is ever published, and the rest is unused.
+	// Consul to follow. Without it nothing is ever published, and the other fields are
+	// unused.
 	Consul *consul.Client
 	Cache  string // the file
 	Owner  Owner
 	// Bootstrap fetches a document for a node that starts without Consul and without a
 	// cached one. Nil: such a node waits for Consul.
 	Bootstrap func(context.Context) ([]byte, []sign.Signature, error)
-	// What is counted; each may be nil.
+	// Called to count events; each may be nil.
 	Rejected, CacheFailed func()
 }
 
-// Document is a good one that Consul names, or did before this node started.
+// Document is a good document that Consul names, or named before this node started.
 type Document[T any] struct {
 	Pointer consul.Pointer
 	Bytes   []byte
-	Made    *T     // what it compiled to
+	Made    *T     // the result of Compile
 	Source  string // adminapi.SourceConsul, SourceCache or SourceBootstrap
-	// Signatures are those that were read with it, and Unsigned is why none is valid. Both
+	// Signatures are those read with the document, and Unsigned is why none is valid. Both
 	// are nil if signatures do not matter.
 	Signatures []sign.Signature
 	Unsigned   error
 }
 
-// Choice is what should be active now, and what is known.
+// Choice is what should be active now, and what is known about it.
 type Choice[T any] struct {
 	Document *Document[T] // nil: nothing good is published, or it expired
 	Canary   bool
 	Next     *Document[T]      // what follows Document when it expires
-	Left     time.Duration     // until then; 0 if it does not expire
-	Pointer  *consul.Pointer   // that is followed; nil if unknown
+	Left     time.Duration     // how long Document remains active; 0 if it does not expire
+	Pointer  *consul.Pointer   // the one followed; nil if unknown
 	Known    bool              // the pointers have been resolved
 	Refused  *adminapi.Refusal // the latest
 	Lost     error             // why Consul does not answer
@@ -82,11 +83,11 @@ type Follower[T any] struct {
 	current   pointer[T]
 	canary    pointer[T]
 	base      *Document[T] // the current one that does not expire
-	temporary *Document[T] // the current one that expires
+	temporary *Document[T] // last given to the cache
 	kept      *Document[T] // given to the cache
 }
 
-// New returns a follower that has what the cache holds. It connects to nothing yet.
+// New returns a follower that starts from the cache. It does not connect yet.
 func New[T any](c Config[T]) *Follower[T] {
 	f := &Follower[T]{Config: c}
 	nothing := func() {}
@@ -142,10 +143,9 @@ func (f *Follower[T]) readCache() error {
 	return nil
 }
 
-// Run follows until ctx ends, and calls settle at the beginning and whenever Choose may
-// say something else: after news, after a signal on wake, and when what is active
-// expires or settle wants to look again. That is at most a minute away, because clocks
-// are set.
+// Run follows until ctx ends. It calls settle at the start and whenever Choose may change:
+// after news, after a signal on wake, when the active document expires, and when settle
+// wants to check again. It checks at least once a minute, because clocks may be adjusted.
 func (f *Follower[T]) Run(ctx context.Context, wake <-chan struct{}, settle func(now time.Time) (again time.Duration)) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -178,7 +178,7 @@ func (f *Follower[T]) Run(ctx context.Context, wake <-chan struct{}, settle func
 	}
 }
 
-// nextLook is when something expires.
+// nextLook returns the time until something expires.
 func (f *Follower[T]) nextLook(now time.Time) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -192,7 +192,7 @@ func (f *Follower[T]) nextLook(now time.Time) time.Duration {
 	return wait
 }
 
-// take notes an event.
+// take processes an event.
 func (f *Follower[T]) take(ev event[T], now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -220,12 +220,12 @@ func (f *Follower[T]) take(ev event[T], now time.Time) {
 	}
 }
 
-// takeCurrent notes what the current pointer led to.
+// takeCurrent processes what the current pointer led to.
 func (f *Follower[T]) takeCurrent(now time.Time) {
 	found := &f.current.finding
 	p := found.pointer
 	switch {
-	case p == nil || found.untrusted: // what is gone, malformed or unsigned changes nothing
+	case p == nil || found.untrusted: // a missing, malformed or unsigned pointer changes nothing
 	case p.ExpiresAt == nil || !f.Temporary:
 		if found.good != nil {
 			f.base, f.temporary = found.good, nil
@@ -255,8 +255,9 @@ func (f *Follower[T]) Choose(now time.Time) Choice[T] {
 	if f.temporary != nil && f.current.left(now) <= 0 {
 		f.temporary = nil
 	}
-	// Only what does not expire is kept on disk: a canary or a temporary document must
-	// not outlive its end in a node that starts from there while Consul is unreachable.
+	// Only documents that do not expire are kept on disk: a canary or a temporary document
+	// must not outlive its end on a node that starts from the cache while Consul is
+	// unreachable.
 	if f.base != nil && f.base != f.kept && f.base.Source == adminapi.SourceConsul {
 		f.kept = f.base
 		f.cache.put(&Cached{f.base.Pointer, f.base.Bytes, f.base.Signatures})

@@ -7,10 +7,10 @@ import (
 	"syscall"
 )
 
-// Lock reserves a cache for this process until release is called or the process dies:
-// two nodes that share one would start with each other's document. It locks a file next
-// to the cache, which is itself replaced at each write. A folder that cannot be written
-// to is not an error here: the cache's condition reports it.
+// Lock reserves a cache for this process until release is called or the process dies: two
+// nodes that share one would start with each other's document. It locks a file next to the
+// cache, because the cache itself is replaced at each write. A read-only folder is not an
+// error here: the cache's condition reports it.
 func Lock(cache string) (release func(), err error) {
 	f, err := os.OpenFile(cache+".lock", os.O_RDWR|os.O_CREATE|syscall.O_CLOEXEC, 0o600)
 	if err != nil {

@@ -9,24 +9,24 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// pointer is what is known of one pointer in Consul.
+// pointer is the state of one pointer in Consul.
 type pointer[T any] struct {
 	asked   error // why Consul could not be asked for the pointer, nil if it answered
 	known   bool  // there is a finding
 	finding finding[T]
-	good    *Document[T] // that the pointer named last and that was good
+	good    *Document[T] // the last good document that the pointer named
 	refused *adminapi.Refusal
 
-	// Of a pointer that expires: the last one seen, and when it expires by this node's
+	// For an expiring pointer: the last one seen, and when it expires by this node's
 	// monotonic clock. A clock that is behind, or set back, must not prolong it.
 	seen consul.Pointer
 	ends time.Time
 }
 
-// ErrNoAnswer stands for the time before the first answer.
+// ErrNoAnswer describes the time before the first answer.
 var ErrNoAnswer = errors.New("has not answered yet")
 
-// note takes an event, and reports whether it was a finding.
+// note processes an event, and reports whether it was a finding.
 func (f *pointer[T]) note(ev event[T], now time.Time) bool {
 	if ev.finding == nil {
 		f.asked = ev.asked
@@ -43,7 +43,7 @@ func (f *pointer[T]) note(ev event[T], now time.Time) bool {
 	return true
 }
 
-// see notes a pointer that expires. From when it is first seen it lasts no longer than it
+// see records an expiring pointer. From when it is first seen, it lasts no longer than it
 // was set to last.
 func (f *pointer[T]) see(p *consul.Pointer, now time.Time) {
 	if f.seen.ExpiresAt != nil && f.seen.SHA256 == p.SHA256 && f.seen.AppliedAt.Equal(p.AppliedAt) && f.seen.ExpiresAt.Equal(*p.ExpiresAt) {
@@ -52,7 +52,7 @@ func (f *pointer[T]) see(p *consul.Pointer, now time.Time) {
 	f.seen, f.ends = *p, now.Add(p.ExpiresAt.Sub(p.AppliedAt))
 }
 
-// lives reports whether there is a pointer that expires and has not.
+// lives reports whether there is an expiring pointer that has not expired.
 func (f *pointer[T]) lives(now time.Time) bool { return f.finding.pointer != nil && f.left(now) > 0 }
 
 // left returns how long the pointer seen last remains valid.
@@ -63,7 +63,7 @@ func (f *pointer[T]) left(now time.Time) time.Duration {
 	return min(f.seen.ExpiresAt.Sub(now), f.ends.Sub(now))
 }
 
-// judge notes what is wrong with the finding, once. nothing says that nothing was ever
+// judge records once what is wrong with the finding. nothing says that nothing was ever
 // published.
 func (f *pointer[T]) judge(nothing, canary bool, faults func(error) []string) {
 	found, version := &f.finding, ""
@@ -100,8 +100,8 @@ func newer(a, b *adminapi.Refusal) *adminapi.Refusal {
 	return a
 }
 
-// Refuse notes why a version is not activated. It does not replace a refusal of the same
-// version, so that the caller sees which ones are new.
+// Refuse records why a version is not activated. It keeps an existing refusal of the same
+// version, so that the caller can tell which ones are new.
 func Refuse(standing *adminapi.Refusal, version string, canary bool, why []string) *adminapi.Refusal {
 	if standing != nil && standing.Version == version && slices.Equal(standing.Errors, why) {
 		return standing

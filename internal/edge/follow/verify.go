@@ -12,9 +12,11 @@ import (
 
 // Verify is how a node verifies who signed its documents.
 type Verify struct {
-	// Keys reads the trusted keys, for each document: a replaced key needs no restart.
+	// Keys reads the trusted keys for each document, so that replacing a key needs no
+	// restart.
 	Keys func() (sign.Keys, error)
-	// Require refuses documents without a valid signature. Otherwise the node only says so.
+	// Require refuses documents without a valid signature. Otherwise the node only reports
+	// them.
 	Require bool
 	Region  string
 	// Every is how often to look again whether what is active is still signed by a trusted
@@ -26,8 +28,8 @@ const verifyEvery = time.Minute
 
 func (v *Verify) requires() bool { return v != nil && v.Require }
 
-// verify returns a *sign.Fault unless p may activate what these are the signatures of, a
-// document of this kind.
+// verify returns a *sign.Fault unless the signatures allow p to activate its document,
+// which is of this kind.
 func (v *Verify) verify(kind string, p consul.Pointer, list []sign.Signature) error {
 	if v == nil {
 		return nil
@@ -48,7 +50,8 @@ func (v *Verify) every() time.Duration {
 // Check verifies a cached document.
 func (v *Verify) Check(kind string, c *Cached) error { return v.verify(kind, c.Pointer, c.Signatures) }
 
-// unsigned returns why what Consul names, or what is active, counts as unsigned.
+// unsigned returns why the document that Consul names, or the active one, counts as
+// unsigned.
 func (f *Follower[T]) unsigned(now time.Time, active *Document[T]) error {
 	for _, p := range []*pointer[T]{&f.current, &f.canary} {
 		if p == &f.canary && !p.lives(now) {

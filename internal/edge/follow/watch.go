@@ -15,15 +15,16 @@ import (
 	"github.com/weir-edge/weir/pkg/sign"
 )
 
-// finding is the result of following a pointer in Consul. T is what its document is compiled to.
+// finding is the result of following a pointer in Consul. T is the compiled form of its
+// document.
 type finding[T any] struct {
 	pointer *consul.Pointer // nil if it is missing or malformed
 	good    *Document[T]    // nil if it names no good document, or has expired
 	then    *Document[T]    // what follows it; nil if nothing does, or it is not good
-	fault   error           // why there is none, if pointer or document is at fault
-	failure error           // why there is none, if Consul could not be asked
-	// untrusted: the pointer names what must be signed and is not, so nothing that it says
-	// counts, such as when something ends.
+	fault   error           // why there is none, if pointer or document is invalid
+	failure error           // why there is none, if Consul did not answer
+	// untrusted: the pointer's document must be signed and is not, so nothing that it says
+	// counts, such as when it expires.
 	untrusted bool
 }
 
@@ -44,8 +45,8 @@ type watch[T any] struct {
 	key       string
 	canary    bool // it must expire
 	events    chan<- event[T]
-	good      *Document[T] // found last
-	then      *Document[T] // likewise
+	good      *Document[T] // the last one found
+	then      *Document[T] // the last one found
 }
 
 // errNoPointer says that nothing is published, or no longer.
@@ -154,7 +155,7 @@ func (w *watch[T]) find(ctx context.Context, entry *consul.Entry) (f finding[T],
 	if f.good != nil {
 		w.good = f.good
 	}
-	if p.Then != nil && w.kind.Temporary { // ahead: Consul may be unreachable when it is needed
+	if p.Then != nil && w.kind.Temporary { // in advance: Consul may be unreachable when it is needed
 		next := consul.Pointer{Version: p.Then.Version, SHA256: p.Then.SHA256, AppliedAt: p.AppliedAt, AppliedBy: p.AppliedBy}
 		var more bool
 		f.then, more = w.load(ctx, next, w.then, &f)
@@ -166,14 +167,14 @@ func (w *watch[T]) find(ctx context.Context, entry *consul.Entry) (f finding[T],
 	return f, again
 }
 
-// load returns the document that p names, and notes in f why there is none. known is
-// one that was good, and is not loaded again.
+// load returns the document that p names, and records in f why there is none. known is a
+// document that was good, and is not loaded again.
 func (w *watch[T]) load(ctx context.Context, p consul.Pointer, known *Document[T], f *finding[T]) (good *Document[T], again bool) {
 	signatures, err := w.signatures(ctx, p)
 	unsigned := err
 	switch {
 	case sign.IsFault(err):
-		if again = true; w.kind.Verify.Require { // somebody may still sign it
+		if again = true; w.kind.Verify.Require { // a signature may still arrive
 			f.fault = err
 			return nil, again
 		}
@@ -202,12 +203,13 @@ func (w *watch[T]) load(ctx context.Context, p consul.Pointer, known *Document[T
 	return good, again
 }
 
-// signatures returns those of what p names, which are valid unless the error says otherwise.
+// signatures returns the signatures of the document that p names, which are valid unless
+// the error says otherwise.
 func (w *watch[T]) signatures(ctx context.Context, p consul.Pointer) ([]sign.Signature, error) {
 	if w.kind.Verify == nil {
 		return nil, nil
 	}
-	if !w.canary && !w.kind.Temporary { // nothing ends it, so it must not be signed as temporary
+	if !w.canary && !w.kind.Temporary { // nothing ends it, so a temporary signature is not enough
 		p.ExpiresAt = nil
 	}
 	list, err := w.documents.Signatures(ctx, p.Version)

@@ -12,16 +12,16 @@ import (
 // Region is a region as the configuration lists it.
 type Region struct {
 	Name  string
-	Nodes []Node // nil: Consul knows them
+	Nodes []Node // nil if Consul knows them
 }
 
-// Directory knows the regions and their nodes. It never forgets a region's last nodes for
-// want of news. Reading it takes no lock.
+// Directory tracks the regions and their nodes. It never forgets a region's last nodes for
+// lack of news. Reading it takes no lock.
 type Directory struct {
 	self    Node
 	current atomic.Pointer[view]
 
-	mu    sync.Mutex // for changes
+	mu    sync.Mutex // held while changing it
 	order []string
 	fixed map[string][]Node // from the configuration
 	found map[string][]Node // from Consul
@@ -36,14 +36,14 @@ type view struct {
 	all         map[string][]Node
 }
 
-// seat is a node's place in the hashing.
+// seat is a node's position in the hashing.
 type seat struct {
 	node Node
 	hash uint64
 }
 
 // NewDirectory returns a directory that knows the listed regions, in their order, until
-// SetRegions says otherwise. The nodes listed here are those of their region for good.
+// SetRegions changes them. Nodes listed here are permanently those of their region.
 func NewDirectory(self Node, listed []Region) *Directory {
 	d := &Directory{self: self, fixed: map[string][]Node{}, found: map[string][]Node{}, down: map[Node]bool{}}
 	for _, r := range listed {
@@ -59,16 +59,16 @@ func NewDirectory(self Node, listed []Region) *Directory {
 // IsSelf reports whether a node is this one.
 func (d *Directory) IsSelf(n Node) bool { return n.Region == d.self.Region && n.ID == d.self.ID }
 
-// Regions returns all regions in the topology's order, ours included: the number of a region
-// is its place. It is empty as long as that is unknown, or without our region. The caller must
-// not change it.
+// Regions returns all regions in the topology's order, including this node's own: a
+// region's number is its index. It is empty while the order is unknown or lacks our region.
+// The caller must not change it.
 func (d *Directory) Regions() []string { return d.current.Load().regions }
 
 // Nodes returns a region's live nodes by id. The caller must not change them.
 func (d *Directory) Nodes(region string) []Node { return d.current.Load().all[region] }
 
-// Owner returns the node of a region that a key belongs to. As nodes come and go, only keys
-// of those nodes change hands. All nodes that know the same live nodes agree.
+// Owner returns the node of a region that a key belongs to. When a node comes or goes, only
+// its keys move. All nodes that know the same live nodes agree.
 func (d *Directory) Owner(region, key string) (Node, bool) {
 	seats := d.current.Load().nodes[region]
 	if len(seats) == 0 {
@@ -95,7 +95,7 @@ func mix(x uint64) uint64 {
 
 func (d *Directory) fingerprint() string { return d.current.Load().fingerprint }
 
-// SetRegions takes the topology's regions in order. None changes nothing.
+// SetRegions sets the topology's regions in order. An empty list changes nothing.
 func (d *Directory) SetRegions(order []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -105,8 +105,8 @@ func (d *Directory) SetRegions(order []string) {
 	}
 }
 
-// SetNodes takes a region's nodes that can serve. None changes nothing: an empty list does
-// not prove that there are no nodes, and calling one that is gone does no harm.
+// SetNodes sets a region's nodes that can serve. An empty list changes nothing: it does not
+// prove that there are no nodes, and calling a node that is gone is harmless.
 func (d *Directory) SetNodes(region string, nodes []Node) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -117,7 +117,7 @@ func (d *Directory) SetNodes(region string, nodes []Node) {
 	}
 }
 
-// setDown notes that a node does not answer, or does again.
+// setDown records whether a node answers.
 func (d *Directory) setDown(n Node, down bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -148,8 +148,8 @@ func (d *Directory) rebuild() {
 	d.current.Store(v)
 }
 
-// live returns the nodes of a region that answer; all of them if none does, so that somebody
-// notices when the first is back.
+// live returns the nodes of a region that answer, or all of them if none does, so that the
+// first one to return is noticed.
 func (d *Directory) live(region string) []Node {
 	nodes := d.fixed[region]
 	if nodes == nil {
@@ -165,7 +165,7 @@ func (d *Directory) live(region string) []Node {
 	return up
 }
 
-// knows reports whether a region exists. unknown says that no region does yet.
+// knows reports whether a region exists. unknown means that no regions are known yet.
 func (d *Directory) knows(region string) (known, unknown bool) {
 	v := d.current.Load()
 	return slices.Contains(v.regions, region), len(v.regions) == 0

@@ -13,26 +13,27 @@ import (
 
 const (
 	// lookEvery is how often another region's nodes are listed, plus or minus a fifth. A
-	// watch would end at each change of their load.
+	// watch would wake at each change of their load.
 	lookEvery   = 10 * time.Second
 	lookTimeout = 5 * time.Second
 	// changeEvery is how soon a new region is noticed.
 	changeEvery = time.Second
 )
 
-// Follower keeps a Directory by the Consul of its region: the topology has the regions, and
-// other datacenters, joined over the WAN, have their nodes.
+// Follower updates a Directory from the Consul of its region: the topology lists the
+// regions, and other datacenters, joined over the WAN, list their nodes.
 type Follower struct {
 	Directory   *Directory
 	Consul      *consul.Client
-	Datacenters map[string]string // of regions whose datacenter has another name
-	// Topology calls each with the topology's regions, now and at every change, until ctx ends.
+	Datacenters map[string]string // for regions whose datacenter has another name
+	// Topology calls each with the topology's regions, now and at every change, until ctx
+	// ends.
 	Topology func(ctx context.Context, each func([]string))
 	// State gets nil for each answer about another region, and an error for each failure.
 	State func(region string, err error)
 }
 
-// Run follows until ctx ends. The nodes of the own region are the caller's to set.
+// Run follows until ctx ends. The caller sets the nodes of its own region.
 func (f *Follower) Run(ctx context.Context) {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -85,8 +86,8 @@ func (f *Follower) follow(ctx context.Context, name string) {
 	}
 }
 
-// Reachable returns the nodes of a region and fleet that have a peer listener and pass their
-// check; all that have one if none passes.
+// Reachable returns the nodes of a region and fleet that have a peer listener and pass
+// their check, or all that have a listener if none passes.
 func Reachable(all []consul.Node, region, prefix string) (nodes []Node) {
 	passing := false
 	for _, n := range all {

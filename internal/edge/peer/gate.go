@@ -11,13 +11,13 @@ import (
 const (
 	maxConnections = 4096
 	maxOfPeer      = 16 // connections of one certificate's identity from one address
-	maxStrangers   = 64 // connections of one address that have not shown a certificate yet
+	maxStrangers   = 64 // connections of one address that have not presented a certificate yet
 	maxAllStranger = 512
 )
 
 var errTooManyConnections = errors.New("too many connections of this peer")
 
-// gate counts connections, before and after they have shown who they are.
+// gate counts connections, before and after they have been identified.
 type gate struct {
 	mu        sync.Mutex
 	open      int
@@ -72,7 +72,7 @@ func (g *gate) enter(c net.Conn) *conn {
 	return own
 }
 
-// identify moves the connection to those of a peer.
+// identify moves the connection to its peer's count.
 func (c *conn) identify(peer string) error {
 	g := c.gate
 	g.mu.Lock()
@@ -90,7 +90,7 @@ func (c *conn) identify(peer string) error {
 	return nil
 }
 
-// leave uncounts a connection where it was counted.
+// leave removes a connection from the count that includes it.
 func (g *gate) leave(c *conn) {
 	if c.peer != "" {
 		if g.peers[c.peer]--; g.peers[c.peer] == 0 {
@@ -116,7 +116,7 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// addrOf returns the address of one peer: of IPv6, its /64.
+// addrOf returns a peer's address; for IPv6, its /64.
 func addrOf(a net.Addr) netip.Addr {
 	tcp, ok := a.(*net.TCPAddr)
 	if !ok {
@@ -129,8 +129,8 @@ func addrOf(a net.Addr) netip.Addr {
 	return ip
 }
 
-// room is the memory that messages under way may take, in all and for one region, and how
-// many messages one node may have under way.
+// room tracks the memory that messages in progress may take, in total and per region, and
+// how many messages a node may have in progress.
 type room struct {
 	mu     sync.Mutex
 	all    int
@@ -138,7 +138,7 @@ type room struct {
 	node   map[string]int
 }
 
-// Bounds of the messages under way.
+// Bounds of the messages in progress.
 const (
 	maxRoom       = 64 << 20
 	maxRegionRoom = maxRoom / 2
@@ -147,7 +147,7 @@ const (
 
 func newRoom() *room { return &room{region: map[string]int{}, node: map[string]int{}} }
 
-// begin counts a message of a node; it reports false if there are too many.
+// begin counts a node's message; it reports false if there are too many.
 func (r *room) begin(node string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -166,7 +166,7 @@ func (r *room) end(node string) {
 	}
 }
 
-// take takes memory for a region's message; it reports false if there is none.
+// take reserves memory for a region's message; it reports false if there is none.
 func (r *room) take(region string, bytes int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

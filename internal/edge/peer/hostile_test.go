@@ -74,7 +74,7 @@ func TestHostileMessages(t *testing.T) {
 		"no version":          {change: func(r *http.Request) { r.Header.Del(headerVersion) }, status: 406, why: "speaks versions 1"},
 		"no node":             {change: func(r *http.Request) { r.Header.Del(headerNode) }, status: 400, why: "needs Weir-Region and Weir-Node"},
 		"a long node":         {change: func(r *http.Request) { r.Header.Set(headerNode, strings.Repeat("a", 129)) }, status: 400, why: "needs Weir-Region and Weir-Node"},
-		"another node":        {change: func(r *http.Request) { r.Header.Set(headerNode, "c") }, status: 403, why: "the message is from eu-west/c, and the certificate is that of eu-west/a"},
+		"another node":        {change: func(r *http.Request) { r.Header.Set(headerNode, "c") }, status: 403, why: "the message is from eu-west/c, but the certificate is that of eu-west/a"},
 		"other regions":       {change: func(r *http.Request) { r.Header.Set(headerRegions, "0") }, status: 409, why: "the topology is being changed"},
 	} {
 		if c.method == "" {

@@ -30,8 +30,8 @@ func (i identity) is(n Node) bool { return i.region == n.Region && (i.node == ""
 
 var errNoIdentity = errors.New("the certificate names no node; it needs a URI spiffe://weir/<region>/<node>, or a DNS name <node>.<region>.peer.weir")
 
-// identify reads the identity in a certificate that has been verified. Two different ones
-// are an error: the holder could choose.
+// identify reads the identity in a verified certificate. Two different identities are an
+// error, because the holder could choose.
 func identify(c *x509.Certificate) (identity, error) {
 	var found []identity
 	for _, u := range c.URIs {
@@ -79,7 +79,7 @@ func newIdentity(region, node string, named bool) (identity, bool) {
 	return identity{region, node}, ok
 }
 
-// CheckCertificate reports why other nodes would not accept this node's own certificate, or
+// CheckCertificate reports why other nodes would reject this node's own certificate, or
 // nil.
 func CheckCertificate(s *certs.Server, self Node) error {
 	own, authorities := s.Current()
@@ -88,7 +88,7 @@ func CheckCertificate(s *certs.Server, self Node) error {
 		return err
 	}
 	if !i.is(self) {
-		return fmt.Errorf("the certificate is that of %s, and this node is %s/%s; issue one for it", i, self.Region, self.ID)
+		return fmt.Errorf("the certificate is that of %s, but this node is %s/%s; issue one for it", i, self.Region, self.ID)
 	}
 	chain := []*x509.Certificate{own.Leaf}
 	for _, der := range own.Certificate[1:] {
@@ -116,7 +116,7 @@ func verify(chain []*x509.Certificate, authorities *x509.CertPool, usage x509.Ex
 }
 
 // dialing returns the configuration of connections to a node. It accepts that node's
-// certificate whatever name or address it is reached at: what counts is who it is.
+// certificate under any name or address: only the node's identity counts.
 func dialing(s *certs.Server, to Node) *tls.Config {
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS13,
@@ -144,7 +144,7 @@ func dialing(s *certs.Server, to Node) *tls.Config {
 	}
 }
 
-// identityError says why a peer is not who it should be.
+// identityError says why a peer is not the expected one.
 type identityError struct{ err error }
 
 func (e *identityError) Error() string { return e.err.Error() }

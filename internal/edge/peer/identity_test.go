@@ -62,7 +62,7 @@ func TestWhoIsRefused(t *testing.T) {
 		"expired":                        {files: authority.Issue(-time.Hour, "spiffe://weir/eu-west/a"), region: "eu-west"},
 		"no name":                        {files: authority.Issue(time.Hour), region: "eu-west"},
 		"a region not in the topology":   {files: authority.Issue(time.Hour, "spiffe://weir/mars/a"), region: "mars", why: "region mars is not in the topology"},
-		"another region's":               {files: good, region: "ap-south", why: "the message is from ap-south/a, and the certificate is that of eu-west/a"},
+		"another region's":               {files: good, region: "ap-south", why: "the message is from ap-south/a, but the certificate is that of eu-west/a"},
 	} {
 		files := authority.Issue(time.Hour, "spiffe://weir/us-east/b")
 		b := newEnd(t, "us-east", "b", &files)

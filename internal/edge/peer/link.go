@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// link is the way to one node.
+// link is the connection to one node.
 type link struct {
 	links *Links
 	node  Node
@@ -25,17 +25,17 @@ type link struct {
 
 	mu          sync.Mutex
 	carrier     *http.Transport
-	own         *tls.Certificate // that it shows
-	authorities *x509.CertPool   // that it verifies by
+	own         *tls.Certificate // that this node presents
+	authorities *x509.CertPool   // for verifying the peer
 
 	inFlight int
 	used     time.Time
-	failures int  // in a row
+	failures int  // consecutive
 	down     bool // and being probed
 	until    time.Time
-	err      *CallError // why calls wait until then
+	err      *CallError // returned for calls until the pause ends
 	version  int        // 0: the newest
-	believed time.Time  // since when
+	believed time.Time  // since when the version is believed
 }
 
 func newLink(l *Links, to Node) *link {
@@ -46,8 +46,8 @@ func newLink(l *Links, to Node) *link {
 	return k
 }
 
-// transport returns what carries requests. After a change of certificate or authorities it is
-// a new one: connections show the one and are verified by the others.
+// transport returns the transport for requests. A change of certificate or authorities
+// needs a new one: connections present the one and are verified by the others.
 func (k *link) transport() *http.Transport {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -61,7 +61,7 @@ func (k *link) transport() *http.Transport {
 	own, authorities := s.Current()
 	if k.carrier == nil || own != k.own || authorities != k.authorities {
 		if k.carrier != nil {
-			k.carrier.CloseIdleConnections() // others end when they have been idle
+			k.carrier.CloseIdleConnections() // others close after being idle
 		}
 		k.carrier, k.own, k.authorities = k.newTransport(), own, authorities
 	}
@@ -102,7 +102,7 @@ func (k *link) newTransport() *http.Transport {
 	return t
 }
 
-// dialed is a connection that ends with its Links, whatever waits for it.
+// dialed is a connection that ends with its Links, even with calls pending.
 type dialed struct {
 	net.Conn
 	ended func() bool
@@ -122,7 +122,7 @@ func (k *link) close() {
 	}
 }
 
-// begin admits a call, or says why not.
+// begin admits a call, or returns why not.
 func (k *link) begin(now time.Time) *CallError {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -145,7 +145,8 @@ func (k *link) end() {
 	k.mu.Unlock()
 }
 
-// note takes an outcome. It reports whether the node counts as gone, and whether that is new.
+// note records an outcome. It reports whether the node counts as gone, and whether that is
+// new.
 func (k *link) note(failed *CallError, now time.Time) (down, changed bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -156,7 +157,7 @@ func (k *link) note(failed *CallError, now time.Time) (down, changed bool) {
 	case failed.Kind == ErrBusy || failed.Kind == ErrVersion:
 		k.failures, k.down = 0, false
 		k.err, k.until = failed, now.Add(failed.RetryAfter)
-	case failed.Kind == ErrUnreachable || failed.RetryAfter > 0: // or there is no trust
+	case failed.Kind == ErrUnreachable || failed.RetryAfter > 0: // or is not trusted
 		k.failures++
 		k.err, k.until = failed, now.Add(backoff(k.failures))
 		k.down = k.down || k.failures >= downAfter
@@ -196,7 +197,7 @@ func (k *link) pause() time.Duration {
 	return backoff(k.failures)
 }
 
-// speaks returns the version to write in.
+// speaks returns the version in which to write.
 func (k *link) speaks(now time.Time) int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -212,8 +213,8 @@ func (k *link) believe(version int, now time.Time) {
 	k.version, k.believed = version, now
 }
 
-// send sends a message; again, in the oldest version that both know, if the node does not know
-// the newest.
+// send sends a message. If the node does not know the newest version, it resends in the
+// oldest version that both know.
 func (k *link) send(ctx context.Context, topic string, body []byte, x *Exchange) ([]byte, *CallError) {
 	if len(body) > MaxBody {
 		return nil, k.fail(ErrRefused, 0, "the message is %v", errTooLong)
@@ -233,14 +234,14 @@ func (k *link) send(ctx context.Context, topic string, body []byte, x *Exchange)
 		drop(resp)
 		older, ok := oldestCommon(k.links.versions, parseVersions(theirs))
 		if !ok || !first {
-			return nil, k.fail(ErrVersion, maxRetryAfter, "it speaks versions %s, and this node %s; update the older of them", line(theirs), formatVersions(k.links.versions))
+			return nil, k.fail(ErrVersion, maxRetryAfter, "it speaks versions %s, but this node %s; update the older one", line(theirs), formatVersions(k.links.versions))
 		}
 		version = older
 		k.believe(older, time.Now())
 	}
 }
 
-// hello asks a node who it is.
+// hello asks a node for its identity.
 func (k *link) hello(ctx context.Context) *CallError {
 	resp, failed := k.request(ctx, http.MethodGet, "", nil, "", slices.Max(k.links.versions))
 	if failed == nil {
@@ -249,7 +250,7 @@ func (k *link) hello(ctx context.Context) *CallError {
 	return failed
 }
 
-// request sends a request and returns the answer of the node that was meant.
+// request sends a request and returns the answer of the intended node.
 func (k *link) request(ctx context.Context, method, topic string, wire []byte, encoding string, version int) (*http.Response, *CallError) {
 	at := k.base
 	at.Path = exchangePath + topic
@@ -283,7 +284,7 @@ func (k *link) answer(resp *http.Response, x *Exchange) ([]byte, *CallError) {
 	}
 	wire, err := readWire(resp.Body, resp.ContentLength)
 	if err != nil {
-		return nil, k.fail(ErrUnreachable, 0, "the answer did not arrive whole: %v", err)
+		return nil, k.fail(ErrUnreachable, 0, "the answer is incomplete: %v", err)
 	}
 	x.Received = len(wire)
 	encoding := resp.Header.Get("Content-Encoding")
@@ -297,7 +298,7 @@ func (k *link) answer(resp *http.Response, x *Exchange) ([]byte, *CallError) {
 	return wire, nil
 }
 
-// denied returns what an answer other than a reply means.
+// denied interprets an answer other than a reply.
 func (k *link) denied(resp *http.Response, why string) *CallError {
 	switch resp.StatusCode {
 	case http.StatusServiceUnavailable, http.StatusTooManyRequests, http.StatusConflict:
@@ -313,7 +314,7 @@ func (k *link) denied(resp *http.Response, why string) *CallError {
 	}
 }
 
-// broken returns what it means that there is no answer.
+// broken interprets a missing answer.
 func (k *link) broken(ctx context.Context, err error) *CallError {
 	var identity *identityError
 	var certificate *tls.CertificateVerificationError
@@ -334,5 +335,5 @@ func (k *link) fail(kind error, after time.Duration, why string, args ...any) *C
 	return &CallError{k.node, kind, fmt.Sprintf(why, args...), after}
 }
 
-// drop ends an answer of which no more is wanted.
+// drop closes an answer that is no longer needed.
 func drop(resp *http.Response) { _ = resp.Body.Close() }

@@ -11,14 +11,14 @@ import (
 
 const (
 	maxInFlight = 4 // calls to one node
-	// A node that fails is called again after a pause that grows from first to longest.
+	// A failing node is called again after a pause that grows from first to longest.
 	firstPause, longestPause = 50 * time.Millisecond, 5 * time.Second
-	// downAfter is how many calls in a row fail before a node counts as gone.
+	// downAfter is how many consecutive failures make a node count as gone.
 	downAfter = 3
 	// forgetAfter is when an unused link is closed.
 	forgetAfter = 5 * time.Minute
 	maxLinks    = 4096
-	// versionFor is how long a node is believed to speak only an older version.
+	// versionFor is how long a node is assumed to speak only an older version.
 	versionFor = time.Minute
 )
 
@@ -35,7 +35,7 @@ type Links struct {
 	closed bool
 }
 
-// NewLinks returns links that are not connected to anything yet.
+// NewLinks returns unconnected links.
 func NewLinks(c Config) *Links {
 	l := &Links{config: c, versions: versions, links: map[Node]*link{}}
 	l.ctx, l.stop = context.WithCancel(context.Background())
@@ -56,10 +56,10 @@ func (l *Links) Close() {
 	}
 }
 
-// Call sends a message and returns the reply. It returns when ctx ends at the latest, or
+// Call sends a message and returns the reply. It returns at the latest when ctx ends, or
 // after 5 s. Its error is a *CallError, or the context's if the caller has canceled it. It
-// never waits for another call: without room for one more it returns ErrBusy at once, and
-// ErrUnreachable while a node that failed is left in peace.
+// never waits for another call: without room it returns ErrBusy immediately, and
+// ErrUnreachable while a failed node is in its pause.
 func (l *Links) Call(ctx context.Context, to Node, topic string, body []byte) ([]byte, error) {
 	k, err := l.link(to)
 	if err != nil {
@@ -117,7 +117,7 @@ func (l *Links) link(to Node) (*link, error) {
 	return k, nil
 }
 
-// forget closes links that nobody uses.
+// forget closes unused links.
 func (l *Links) forget(now time.Time) {
 	maps.DeleteFunc(l.links, func(_ Node, k *link) bool {
 		idle := k.idle(now)
@@ -129,8 +129,8 @@ func (l *Links) forget(now time.Time) {
 	})
 }
 
-// note takes a call's outcome, and begins to probe a node that has gone. It reports whether
-// that is so.
+// note records a call's outcome, and starts probing a node that has gone. It reports
+// whether that is so.
 func (l *Links) note(k *link, failed *CallError) (gone bool) {
 	down, changed := k.note(failed, time.Now())
 	if !changed {
@@ -149,8 +149,8 @@ func (l *Links) note(k *link, failed *CallError) (gone bool) {
 	return true
 }
 
-// probe calls a node that has gone until it answers, or nobody wants it any more. So no
-// message has to find out.
+// probe calls a gone node until it answers or is no longer needed, so that no message has
+// to find out.
 func (l *Links) probe(k *link) {
 	for {
 		select {
@@ -176,8 +176,8 @@ func (l *Links) probe(k *link) {
 	}
 }
 
-// backoff is the pause after that many failures in a row: the longer half of it is random, so
-// that nodes that lost the same peer do not return together.
+// backoff returns the pause after that many consecutive failures. Its longer half is
+// random, so that nodes that lost the same peer do not return together.
 func backoff(failures int) time.Duration {
 	most := longestPause
 	if failures < 8 {

@@ -1,8 +1,8 @@
-// Package peer carries messages between edge nodes, of one region and of several: HTTP/2
-// over mutually authenticated TLS 1.3. It knows nothing of what they say. A message may be
-// lost, arrive twice, or after a later one.
+// Package peer carries messages between edge nodes, within a region and across regions:
+// HTTP/2 over mutually authenticated TLS 1.3. It does not interpret them. A message may be
+// lost, arrive twice, or arrive after a later one.
 //
-// Directory says who is there, Links calls, and Server answers.
+// Directory lists the nodes, Links calls them, and Server answers.
 package peer
 
 import (
@@ -23,20 +23,21 @@ type Node struct {
 
 func (n Node) String() string { return n.Region + "/" + n.ID + " at " + n.Addr }
 
-// Handler answers the messages of a topic. ctx ends with the caller's patience, or after 5 s.
-// It must not keep body. An error that is ErrBusy asks the caller to send a newer message
-// later; of any other, the caller learns the text.
+// Handler answers the messages of a topic. ctx ends when the caller gives up, or after 5 s.
+// The handler must not keep body. ErrBusy asks the caller to send a newer message later;
+// the text of any other error is sent to the caller.
 type Handler func(ctx context.Context, from Node, body []byte) (reply []byte, err error)
 
-// Why a call failed.
+// The reasons for a failed call.
 var (
-	// ErrBusy: the peer, or the way to it, has no room. A newer message may be sent later.
+	// ErrBusy: the peer, or the connection to it, has no room. A newer message may be sent
+	// later.
 	ErrBusy = errors.New("busy")
 	// ErrUnreachable: no answer in time. The message may have arrived.
 	ErrUnreachable = errors.New("unreachable")
-	// ErrRefused: one side does not accept the other, or the peer does not accept the message.
+	// ErrRefused: one side rejects the other, or the peer rejects the message.
 	ErrRefused = errors.New("refused")
-	// ErrVersion: there is no version of the exchange that both know.
+	// ErrVersion: no version of the exchange is known to both.
 	ErrVersion = errors.New("no common version")
 )
 
@@ -58,28 +59,28 @@ const MaxBody = 4 << 20
 // Bounds of both sides.
 const (
 	maxHeaders = 8 << 10 // bytes
-	// answerWithin is how long a message and its answer may take. Callers may be less patient.
+	// answerWithin is how long a message and its answer may take. Callers may wait less.
 	answerWithin = 5 * time.Second
-	// A connection over which nothing comes is probed, and closed if it does not answer.
+	// A silent connection is probed, and closed if it does not answer.
 	probeAfter, probeTimeout = 2 * time.Second, 2 * time.Second
 	idleTimeout              = 90 * time.Second
 	maxRetryAfter            = 10 * time.Second
 )
 
-// versions are those of the exchange that this release speaks: the form of requests and
-// answers. What messages say has rules of its own.
+// versions are the versions of the exchange that this release speaks: the form of requests
+// and answers. The content of messages is versioned separately.
 var versions = []int{1}
 
 // Config is what both sides of a node need.
 type Config struct {
 	Self      Node
 	Directory *Directory
-	// Certificates are what the node shows, and by whose authorities it verifies others; nil:
-	// neither, for nodes on one machine only.
+	// Certificates are what the node presents, with the authorities for verifying others;
+	// nil: neither, only for nodes on one machine.
 	Certificates *certs.Server
-	Observe      func(Exchange) // gets each exchange; nil: nothing does
-	Refused      func()         // is called for each connection that is refused
-	Panicked     func()         // is called for each message that caused a panic
+	Observe      func(Exchange) // called with each exchange; may be nil
+	Refused      func()         // called for each refused connection
+	Panicked     func()         // called for each message that caused a panic
 	Log          *slog.Logger
 }
 
@@ -92,7 +93,7 @@ type Exchange struct {
 	Took           time.Duration
 }
 
-// Direction is who began an exchange.
+// Direction is which side began an exchange.
 type Direction string
 
 // The directions.
@@ -104,7 +105,7 @@ const (
 // Result is how an exchange ended.
 type Result string
 
-// The results. Of an incoming message, failed is a fault of this node.
+// The results. For an incoming message, failed is an error of this node.
 const (
 	OK          Result = "ok"
 	Busy        Result = "busy"

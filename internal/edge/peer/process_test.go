@@ -218,7 +218,7 @@ func TestVersions(t *testing.T) {
 		{[]int{1}, []int{1, 2}, 1, ""},
 		{[]int{1, 2, 3}, []int{1, 2}, 2, ""},
 		{[]int{2, 3}, []int{1, 2}, 2, ""},
-		{[]int{1}, []int{2}, 1, "it speaks versions 2, and this node 1; update the older of them"},
+		{[]int{1}, []int{2}, 1, "it speaks versions 2, but this node 1; update the older one"},
 	} {
 		a, b, _ := pair(t)
 		a.links.versions, b.server.versions = c.own, c.theirs

@@ -19,8 +19,9 @@ import (
 
 const (
 	maxStreams = 16 // of a connection
-	// certificateAge is how long a connection's certificate counts as valid without another
-	// look: it may expire, and its authority may be replaced, while the connection is open.
+	// certificateAge is how long a connection's certificate counts as valid before it is
+	// checked again: it may expire, and its authority may be replaced, while the connection
+	// is open.
 	certificateAge = time.Minute
 )
 
@@ -34,7 +35,7 @@ type Server struct {
 	room     *room
 }
 
-// NewServer returns a server that has not begun.
+// NewServer returns a server that is not serving yet.
 func NewServer(c Config) *Server {
 	s := &Server{config: c, versions: versions, topics: map[string]Handler{}, gate: newGate(), room: newRoom()}
 	protocols := &http.Protocols{}
@@ -80,7 +81,7 @@ func (s *Server) Serve(ln net.Listener) error {
 	return err
 }
 
-// Drain stops accepting, lets messages under way finish, and cuts off those that have not
+// Drain stops accepting, lets messages in progress finish, and cuts off those still running
 // when ctx ends. It reports whether all finished.
 func (s *Server) Drain(ctx context.Context) bool {
 	if s.http.Shutdown(ctx) == nil {
@@ -90,7 +91,8 @@ func (s *Server) Drain(ctx context.Context) bool {
 	return false
 }
 
-// listening is the TLS configuration: every caller shows a certificate that names a node.
+// listening returns the TLS configuration: every caller must present a certificate that
+// names a node.
 func (s *Server) listening() *tls.Config {
 	c := s.config.Certificates.Speaking("h2")
 	load := c.GetConfigForClient
@@ -117,7 +119,7 @@ func (s *Server) listening() *tls.Config {
 type caller struct {
 	mu       sync.Mutex
 	verified time.Time
-	by       *x509.CertPool // the authorities then
+	by       *x509.CertPool // the authorities at that time
 }
 
 type callerKey struct{}
@@ -130,7 +132,7 @@ func (s *Server) withCaller(ctx context.Context, _ net.Conn) context.Context {
 	return context.WithValue(ctx, callerKey{}, c)
 }
 
-// valid reports whether the connection's certificate still is.
+// valid reports whether the connection's certificate is still valid.
 func (s *Server) valid(r *http.Request) bool {
 	c := r.Context().Value(callerKey{}).(*caller)
 	c.mu.Lock()
@@ -146,7 +148,7 @@ func (s *Server) valid(r *http.Request) bool {
 	return true
 }
 
-// refusal is an answer that is not the handler's.
+// refusal is an answer that does not come from the handler.
 type refusal struct {
 	status int
 	result Result
@@ -172,7 +174,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		x.Region = from.Region
 		err = s.exchange(w, r, from, &x)
 	} else {
-		w.Header().Set("Connection", "close") // as HTTP/2 says it: go away
+		w.Header().Set("Connection", "close") // in HTTP/2 terms: go away
 	}
 	if err != nil {
 		x.Result = err.result
@@ -185,7 +187,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	s.config.observe(x)
 }
 
-// identify returns who sent a message.
+// identify returns the sender of a message.
 func (s *Server) identify(r *http.Request) (Node, *refusal) {
 	from := Node{Region: r.Header.Get(headerRegion), ID: r.Header.Get(headerNode), Addr: r.RemoteAddr}
 	if from.Region == "" || from.ID == "" || len(from.ID) > 128 {
@@ -197,7 +199,7 @@ func (s *Server) identify(r *http.Request) (Node, *refusal) {
 			return from, refuse(http.StatusForbidden, "%v", err)
 		}
 		if !i.is(from) {
-			return from, refuse(http.StatusForbidden, "the message is from %s/%s, and the certificate is that of %s", line(from.Region), line(from.ID), i)
+			return from, refuse(http.StatusForbidden, "the message is from %s/%s, but the certificate is that of %s", line(from.Region), line(from.ID), i)
 		}
 		if !s.valid(r) {
 			return from, refuse(http.StatusForbidden, "the certificate is no longer valid")
@@ -255,11 +257,12 @@ func (s *Server) exchange(w http.ResponseWriter, r *http.Request, from Node, x *
 	}
 	w.Header().Set("Content-Type", "application/octet-stream")
 	w.Header().Set("Content-Length", strconv.Itoa(len(wire)))
-	x.Sent, _ = w.Write(wire) // who no longer listens asks again
+	x.Sent, _ = w.Write(wire) // a caller that no longer listens asks again
 	return nil
 }
 
-// read reads a message's body within the memory there is. held is what it has taken of that.
+// read reads a message's body within the available memory. held is how much of that it has
+// taken.
 func (s *Server) read(r *http.Request, region string, held *int) ([]byte, *refusal) {
 	length := r.ContentLength
 	switch {
@@ -273,7 +276,7 @@ func (s *Server) read(r *http.Request, region string, held *int) ([]byte, *refus
 	*held += int(length)
 	wire, err := readWire(r.Body, length)
 	if err != nil {
-		return nil, refuse(http.StatusBadRequest, "the message did not arrive whole: %v", err)
+		return nil, refuse(http.StatusBadRequest, "the message is incomplete: %v", err)
 	}
 	encoding := r.Header.Get("Content-Encoding")
 	size, err := decodedSize(wire, encoding)
@@ -297,7 +300,7 @@ func (s *Server) read(r *http.Request, region string, held *int) ([]byte, *refus
 	return body, nil
 }
 
-// handle calls a handler, whose panic is an error.
+// handle calls a handler and turns its panic into an error.
 func (s *Server) handle(ctx context.Context, h Handler, from Node, body []byte) (reply []byte, failed *refusal) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -319,7 +322,7 @@ func (s *Server) handle(ctx context.Context, h Handler, from Node, body []byte) 
 }
 
 func tcpAddr(text string) net.Addr {
-	a, err := net.ResolveTCPAddr("tcp", text) // of a connection: an address, never a name
+	a, err := net.ResolveTCPAddr("tcp", text) // from a connection: an address, never a name
 	if err != nil {
 		return nil
 	}

@@ -14,15 +14,15 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// exchangePath is followed by a topic. Alone, it answers who the node is.
+// exchangePath is followed by a topic. By itself, it returns the node's identity.
 const exchangePath = "/v1/exchange/"
 
 // The headers of both directions.
 const (
 	headerVersion  = "Weir-Version"  // in which a message is written
-	headerVersions = "Weir-Versions" // that a node speaks, with commas
+	headerVersions = "Weir-Versions" // that a node speaks, separated by commas
 	headerRegion   = "Weir-Region"   // the sender's
-	headerNode     = "Weir-Node"     // likewise
+	headerNode     = "Weir-Node"     // the sender's
 	headerRegions  = "Weir-Regions"  // fingerprint of all regions in order
 )
 
@@ -41,7 +41,7 @@ var encoder = sync.OnceValue(func() *zstd.Encoder {
 	e, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(2),
 		zstd.WithSingleSegment(true), zstd.WithWindowSize(1<<20), zstd.WithLowerEncoderMem(true))
 	if err != nil {
-		panic(err) // of the options above only
+		panic(err) // only if the options above are wrong
 	}
 	return e
 })
@@ -50,12 +50,12 @@ var decoder = sync.OnceValue(func() *zstd.Decoder {
 	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(2), zstd.WithDecoderLowmem(true),
 		zstd.WithDecoderMaxMemory(MaxBody), zstd.WithDecodeAllCapLimit(true))
 	if err != nil {
-		panic(err) // likewise
+		panic(err) // only if the options above are wrong
 	}
 	return d
 })
 
-// encode returns a body as it travels, and its encoding. The caller must not change body
+// encode returns a body as transmitted, and its encoding. The caller must not change body
 // while the result is in use.
 func encode(body []byte) (wire []byte, encoding string) {
 	if len(body) < compressFrom {
@@ -86,8 +86,8 @@ func decodedSize(wire []byte, encoding string) (int, error) {
 	}
 }
 
-// decode returns the body, whose length decodedSize has returned. What claims to be shorter
-// than it is gets an error before it takes more memory.
+// decode returns the body, whose length decodedSize has returned. A body that claims to be
+// shorter than it is fails before it takes more memory.
 func decode(wire []byte, encoding string, size int) ([]byte, error) {
 	if encoding == "" {
 		return wire, nil
@@ -140,8 +140,8 @@ func oldestCommon(own, other []int) (oldest int, ok bool) {
 	return oldest, ok
 }
 
-// fingerprint tells lists of regions apart: nodes that number regions differently must not
-// take each other's messages.
+// fingerprint identifies an ordered list of regions: nodes that number regions differently
+// must not accept each other's messages.
 func fingerprint(regions []string) string {
 	if len(regions) == 0 {
 		return ""
@@ -149,14 +149,14 @@ func fingerprint(regions []string) string {
 	return strconv.FormatUint(xxhash.Sum64String(strings.Join(regions, "\n")), 16)
 }
 
-// sign writes who a message is from.
+// sign writes the sender of a message.
 func (c *Config) sign(h http.Header) {
 	h.Set(headerRegion, c.Self.Region)
 	h.Set(headerNode, c.Self.ID)
 	h.Set(headerRegions, c.Directory.fingerprint())
 }
 
-// line makes a line of somebody else's text.
+// line turns received text into one line.
 func line(text string) string {
 	text, _, _ = strings.Cut(strings.TrimSpace(text), "\n")
 	return strings.Map(func(r rune) rune {

@@ -93,8 +93,8 @@ func (u *upstream) check(ctx context.Context, tr http.RoundTripper) error {
 	return nil
 }
 
-// verdict records a check's result and returns how many in a row have contradicted the
-// current verdict.
+// verdict records a check's result and returns how many consecutive results have
+// contradicted the current verdict.
 func (u *upstream) verdict(streak int, err error) int {
 	down, needed := u.health.down.Load(), u.cfg.Check.Unhealthy
 	if down {
@@ -116,8 +116,8 @@ func (u *upstream) verdict(streak int, err error) int {
 	return 0
 }
 
-// Healthy yields each upstream's address and whether it gets requests, which it does
-// unless it fails its checks or rests.
+// Healthy yields each upstream's address and whether it gets requests, which it does unless
+// it fails its checks or is resting.
 func (p *Pool) Healthy(yield func(upstream string, healthy bool) bool) {
 	now := time.Since(p.epoch)
 	for _, u := range p.ups {

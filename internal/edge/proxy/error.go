@@ -15,10 +15,10 @@ const (
 	KindNone        Kind = iota
 	KindConnect          // no connection: refused, unreachable, too slow, TLS not accepted
 	KindTimeout          // the upstream took longer than Timeout or StreamTimeout
-	KindBroken           // the upstream hung up before the response was whole
+	KindBroken           // the upstream disconnected before the response was complete
 	KindBadResponse      // the answer was not HTTP, had too large a header, or was a 101
 	KindUnavailable      // every connection in use, or the pool is closed
-	KindClient           // the client hung up, stalled or broke the framing of its body
+	KindClient           // the client disconnected, stalled or broke the framing of its body
 	KindTooLarge         // the request's body exceeds MaxRequestBodyBytes
 	KindBadRequest       // the request's header is ambiguous, see CheckFraming
 	KindUnsupported      // CONNECT
@@ -37,7 +37,7 @@ func (k Kind) String() string {
 	return "unknown"
 }
 
-// BeforeUpstream reports whether a request was refused before any upstream was asked.
+// BeforeUpstream reports whether a request was refused before any upstream was contacted.
 func (k Kind) BeforeUpstream() bool {
 	return k == KindBadRequest || k == KindUnsupported
 }

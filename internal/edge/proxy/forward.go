@@ -37,8 +37,8 @@ type Via struct {
 	Form    Form       // from CheckFraming; without it Forward checks
 	Done    Finisher   // may be nil
 
-	// Until is when a connection closes at the latest after the request switches protocols;
-	// zero is no bound.
+	// Until is the latest time at which a connection that has switched protocols closes;
+	// zero means no bound.
 	Until time.Time
 
 	oldClient bool   // HTTP/1.0
@@ -46,20 +46,20 @@ type Via struct {
 	upgrade   []byte // the protocol to switch to; nil: none
 }
 
-// Finisher learns once when an exchange with an upstream is over: at the end of a
-// streamed response's body, whole or not; otherwise before Forward returns, when only a
+// Finisher is notified once when an exchange with an upstream is over: at the end of a
+// streamed response's body, complete or not; otherwise before Forward returns, when only a
 // small answer remains to be written.
 type Finisher interface {
 	Finish()
 }
 
-// Forward sends ctx.Request to an upstream and makes ctx.Response its answer. The
-// caller must add its own headers afterwards; the body may still be streaming by then,
-// so the caller must not read or replace it without need.
+// Forward sends ctx.Request to an upstream and makes ctx.Response its answer. The caller
+// must add its own headers afterwards; the body may still be streaming by then, so the
+// caller must not read or replace it without need.
 //
-// Forward resends a request only if no upstream can have acted on it: to the next
-// upstream if no connection could be made, or on a new connection if a kept one turned
-// out closed and the method is idempotent. It never sends a streaming body twice.
+// Forward resends a request only if no upstream can have acted on it: to the next upstream
+// if no connection could be made, or on a new connection if a kept one turned out closed
+// and the method is idempotent. It never sends a streaming body twice.
 //
 // The server must accept from Listen, normalize header names, not parse multipart forms
 // (DisablePreParseMultipartForm), and have a WriteTimeout unless the listener has Timeouts,
@@ -133,9 +133,9 @@ func (p *Pool) forward(ctx *fasthttp.RequestCtx, via *Via) *Error {
 	}
 }
 
-// loadSmallBody turns a streamed body that has already arrived into a plain one. This
-// costs nothing: the bytes stay where fasthttp put them. The body of a stream of HTTP/2 is
-// read here, within the server's ReadTimeout.
+// loadSmallBody turns a streamed body that has already arrived into a plain one. This costs
+// nothing: the bytes stay where fasthttp put them. The body of an HTTP/2 stream is read
+// here, within the server's ReadTimeout.
 func (p *Pool) loadSmallBody(req *fasthttp.Request) *Error {
 	n := req.Header.ContentLength()
 	if limit := p.cfg.MaxRequestBodyBytes; limit > 0 && int64(n) > limit {
@@ -231,7 +231,7 @@ func (p *Pool) exchange(ctx *fasthttp.RequestCtx, c *conn, via *Via, start time.
 	resp.ResetBody()
 	resp.SkipBody = false
 	rerr := error(nil)
-	if client, ok := ctx.Conn().(streamed); ok { // whose reset costs nothing to notice
+	if client, ok := ctx.Conn().(streamed); ok { // an HTTP/2 client, whose reset costs nothing to notice
 		watch := watchHangUp(client, c.Conn)
 		if rerr = readHeader(&resp.Header, c, false); watch.stop() {
 			return &Error{Kind: KindClient, Err: errReset}
@@ -261,7 +261,7 @@ func (p *Pool) exchange(ctx *fasthttp.RequestCtx, c *conn, via *Via, start time.
 	return nil
 }
 
-// errReset: the client of HTTP/2 has given up its request.
+// errReset: the HTTP/2 client has given up its request.
 var errReset = errors.New("the client reset the stream")
 
 var http11 = []byte("HTTP/1.1")

@@ -15,23 +15,25 @@ import (
 // a silent stream writes nothing and would not notice.
 const hangUpPeriod = time.Second
 
-// hangUpWatch closes the upstream's connection when the client of a stream has hung up. It
-// is pooled with its timer; a timer that fires late merely checks the next client early.
+// hangUpWatch closes the upstream's connection when the client of a stream has
+// disconnected. It is pooled with its timer; a timer that fires late merely checks the next
+// client early.
 type hangUpWatch struct {
 	mu       sync.Mutex // guards all
 	client   syscall.RawConn
 	upstream io.Closer // nil: not watching
 	gone     bool
 	clock    *time.Timer
-	unhook   func() bool // of a stream of HTTP/2, which needs no clock
+	unhook   func() bool // for an HTTP/2 stream, which needs no clock
 }
 
-// streamed is the client's stream of HTTP/2, in place of its connection.
+// streamed is the client's HTTP/2 stream, in place of its connection.
 type streamed interface {
 	net.Conn
 	// Context ends with the stream.
 	Context() context.Context
-	// Request is the stream's own. From here on, the caller bounds how long the stream lasts.
+	// Request returns the stream's own request. From here on, the caller bounds how long
+	// the stream lasts.
 	Request() *http.Request
 	// SetTrailer sets the fields that follow the answer's body.
 	SetTrailer(http.Header)
@@ -86,12 +88,12 @@ func (w *hangUpWatch) reset() {
 	}
 }
 
-// stop ends the watch and reports whether the client has hung up.
+// stop ends the watch and reports whether the client has disconnected.
 func (w *hangUpWatch) stop() bool {
 	w.mu.Lock()
 	gone := w.gone
 	w.clock.Stop()
-	again := w.unhook == nil || w.unhook() // else reset may still be about to run
+	again := w.unhook == nil || w.unhook() // otherwise reset may still be about to run
 	w.client, w.upstream, w.gone, w.unhook = nil, nil, false, nil
 	w.mu.Unlock()
 	if again {

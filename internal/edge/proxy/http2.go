@@ -12,7 +12,7 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// The schemes of upstreams that speak HTTP/2 alone: in the clear, and with TLS.
+// The schemes of upstreams that speak only HTTP/2: unencrypted, and with TLS.
 const (
 	schemeH2C = "h2c"
 	schemeH2  = "h2"
@@ -22,8 +22,8 @@ const (
 const (
 	http2StreamWindow = 512 << 10
 	http2ConnWindow   = 8 << 20
-	// http2Quiet is how long a connection with open streams may be silent before the upstream
-	// must answer a ping, within http2Ping.
+	// http2Quiet is how long a connection with open streams may be silent before the
+	// upstream must answer a ping, within http2Ping.
 	http2Quiet = 15 * time.Second
 	http2Ping  = 5 * time.Second
 )
@@ -33,13 +33,13 @@ type dialError struct{ error }
 
 func (e dialError) Unwrap() error { return e.error }
 
-var errNoHTTP2 = errors.New("the upstream does not agree on HTTP/2 (h2) by ALPN")
+var errNoHTTP2 = errors.New("the upstream does not negotiate HTTP/2 (h2) by ALPN")
 
-// newHTTP2 returns the connections to an upstream that speaks HTTP/2. There are as many as
-// its limit of concurrent streams needs.
+// newHTTP2 returns the connections to an upstream that speaks HTTP/2: as many as its limit
+// of concurrent streams requires.
 func (u *upstream) newHTTP2() (*http2.Transport, error) {
-	// Only a transport that belongs to one of net/http has adjustable windows. It gets a
-	// connection pool of its own, as if it belonged to none.
+	// Only a transport that belongs to one of net/http has adjustable windows. It gets its
+	// own connection pool, as if it belonged to none.
 	t, err := http2.ConfigureTransports(&http.Transport{
 		DisableCompression: true, IdleConnTimeout: u.cfg.IdleTimeout,
 		HTTP2: &http.HTTP2Config{MaxReceiveBufferPerStream: http2StreamWindow, MaxReceiveBufferPerConnection: http2ConnWindow},
@@ -82,7 +82,7 @@ func (u *upstream) dialHTTP2(ctx context.Context) (net.Conn, error) {
 	return secure, nil
 }
 
-// urlScheme is what the http2 package calls it.
+// urlScheme returns the scheme that the http2 package expects.
 func (u *upstream) urlScheme() string {
 	if u.tls != nil {
 		return "https"
@@ -90,7 +90,7 @@ func (u *upstream) urlScheme() string {
 	return "http"
 }
 
-// oneConnEach makes a connection of HTTP/2 for each request.
+// oneConnEach opens an HTTP/2 connection for each request.
 type oneConnEach struct{ u *upstream }
 
 // RoundTrip implements http.RoundTripper.

@@ -16,13 +16,13 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// exchange is a request to an upstream that speaks HTTP/2, and its response. Both bodies are
-// passed on at the same time.
+// exchange is a request to an upstream that speaks HTTP/2, and its response. Both bodies
+// are forwarded concurrently.
 type exchange struct {
 	p      *Pool
 	u      *upstream
 	client net.Conn
-	stream streamed // the client's, if it speaks HTTP/2, too
+	stream streamed // the client's, if it also speaks HTTP/2
 	done   Finisher
 	ctx    context.Context
 	cancel context.CancelCauseFunc
@@ -38,8 +38,8 @@ type exchange struct {
 
 var errStalled = errors.New("neither side has sent anything for too long")
 
-// exchangeHTTP2 is exchange for an upstream that speaks HTTP/2. A request is sent again by
-// the http2 package, if the upstream says that it did not process it.
+// exchangeHTTP2 is exchange for an upstream that speaks HTTP/2. The http2 package resends a
+// request if the upstream says that it did not process it.
 func (p *Pool) exchangeHTTP2(ctx *fasthttp.RequestCtx, u *upstream, via *Via) *Error {
 	if int(u.busy.Add(1)) > u.cfg.MaxConns {
 		u.busy.Add(-1)
@@ -84,7 +84,7 @@ func (p *Pool) exchangeHTTP2(ctx *fasthttp.RequestCtx, u *upstream, via *Via) *E
 	return nil
 }
 
-// request makes the upstream's request of the client's.
+// request builds the upstream's request from the client's.
 func (x *exchange) request(ctx *fasthttp.RequestCtx, via *Via) *http.Request {
 	h := &ctx.Request.Header
 	req := (&http.Request{Method: string(h.Method()), Host: string(h.Host()), Header: http.Header{}}).WithContext(x.ctx)
@@ -92,7 +92,7 @@ func (x *exchange) request(ctx *fasthttp.RequestCtx, via *Via) *http.Request {
 		req.Host = x.u.addr // an HTTP/1.0 client
 	}
 	req.URL = &url.URL{Scheme: x.u.urlScheme(), Host: x.u.addr}
-	// The target goes out as it came: the http2 package takes away what precedes its path.
+	// The target is sent as received: the http2 package removes what precedes its path.
 	if req.URL.Opaque = string(h.RequestURI()); req.URL.Opaque != "*" {
 		req.URL.Opaque = "//" + req.Host + req.URL.Opaque
 	}
@@ -104,7 +104,7 @@ func (x *exchange) request(ctx *fasthttp.RequestCtx, via *Via) *http.Request {
 		}
 	}
 	if len(h.UserAgent()) == 0 {
-		req.Header["User-Agent"] = []string{""} // none, rather than Go's
+		req.Header["User-Agent"] = []string{""} // no header, rather than Go's default
 	}
 	if via.trailers {
 		req.Header["Te"] = []string{"trailers"}
@@ -129,9 +129,10 @@ func (x *exchange) request(ctx *fasthttp.RequestCtx, via *Via) *http.Request {
 	return req
 }
 
-// keepTrailers removes what a client may not say after a proxy has checked its header: some
-// origins read trailers as headers. What is not announced anymore is not filled in. The http2
-// package has refused the fields of framing, hosts and authorization.
+// keepTrailers removes trailers that a client may not send after a proxy has checked its
+// header: some origins read trailers as headers. Fields that are no longer announced are
+// not filled in. The http2 package already rejects fields for framing, hosts and
+// authorization.
 func keepTrailers(announced http.Header) {
 	for name := range announced {
 		if name == "Cookie" || strings.HasPrefix(name, "Weir-") || slices.ContainsFunc(names[:], func(n []byte) bool { return string(n) == name }) {
@@ -140,7 +141,7 @@ func keepTrailers(announced http.Header) {
 	}
 }
 
-// answer makes the response the client's.
+// answer copies the response to the client's.
 func (x *exchange) answer(ctx *fasthttp.RequestCtx) {
 	resp := &ctx.Response
 	resp.ResetBody()
@@ -168,7 +169,7 @@ func (x *exchange) answer(ctx *fasthttp.RequestCtx) {
 		resp.SetBodyStream(x, max(size, -1))
 		resp.ImmediateHeaderFlush = true // the client of a stream waits for it
 		if x.stream != nil {
-			x.stream.Request() // it lasts as long as the exchange
+			x.stream.Request() // let it last as long as the exchange
 		}
 		return
 	}
@@ -199,7 +200,7 @@ func (x *exchange) SupportsBodyWriteTo() bool { return true }
 func (x *exchange) WriteTo(w io.Writer) (written int64, err error) {
 	buf := x.p.buffers.Get().(*[]byte)
 	defer x.p.buffers.Put(buf)
-	if x.stream == nil { // else the context ends
+	if x.stream == nil { // for HTTP/2, the context ends
 		watch := watchHangUp(x.client, x)
 		defer func() {
 			if watch.stop() {
@@ -217,7 +218,7 @@ func (x *exchange) WriteTo(w io.Writer) (written int64, err error) {
 				return written, err
 			}
 			x.touch()
-			if x.stream != nil { // silence is no late write
+			if x.stream != nil { // a silent upstream must not count as a late write
 				_ = x.client.SetWriteDeadline(time.Time{})
 			}
 		}
@@ -252,13 +253,13 @@ func (x *exchange) CloseWithError(err error) error {
 	return nil
 }
 
-// Close ends the exchange early: the client has hung up.
+// Close ends the exchange early: the client has disconnected.
 func (x *exchange) Close() error {
 	x.cancel(context.Canceled)
 	return nil
 }
 
-// end frees what the exchange holds. Nobody reads the client's body afterwards.
+// end frees what the exchange holds. Nothing reads the client's body afterwards.
 func (x *exchange) end() {
 	x.cancel(nil)
 	x.clock.Stop()

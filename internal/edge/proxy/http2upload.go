@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// clientBody is the body of a client's request on its way to an upstream that speaks HTTP/2,
-// whose client reads it on another goroutine. Reading it ends with the exchange.
+// clientBody is the body of a client's request on its way to an upstream that speaks
+// HTTP/2. The upstream's transport reads it on another goroutine. Reading ends with the
+// exchange.
 type clientBody struct {
 	x         *exchange
 	body      io.Reader
@@ -22,7 +23,7 @@ type clientBody struct {
 	whole   bool
 	failed  Kind
 	err     error
-	over    chan struct{} // closed once whole or closed, and nobody reads
+	over    chan struct{} // closed once complete or closed, with no reader left
 }
 
 var errUploadOver = errors.New("the exchange is over")
@@ -39,7 +40,7 @@ func (b *clientBody) Read(p []byte) (int, error) {
 	}
 	b.reading = true
 	b.mu.Unlock()
-	if b.interrupt == nil { // nothing else ends a Read of HTTP/1.1
+	if b.interrupt == nil { // nothing else interrupts a Read of HTTP/1.1
 		_ = b.x.client.SetReadDeadline(time.Now().Add(b.x.p.cfg.StreamTimeout))
 	}
 	n, err := b.body.Read(p)
@@ -68,13 +69,13 @@ func (b *clientBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// fail notes why the body is not whole.
+// fail records why the body is incomplete.
 func (b *clientBody) fail(kind Kind, err error) error {
 	b.failed, b.err, b.closed = kind, err, true
 	return err
 }
 
-// settle says that nobody reads any more.
+// settle says that reading has ended.
 func (b *clientBody) settle() {
 	select {
 	case <-b.over:
@@ -83,7 +84,7 @@ func (b *clientBody) settle() {
 	}
 }
 
-// Close implements io.Closer: the http2 package wants no more of it.
+// Close implements io.Closer: the http2 package needs no more of it.
 func (b *clientBody) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -97,7 +98,7 @@ func (b *clientBody) Close() error {
 	return nil
 }
 
-// end waits until nobody reads.
+// end waits until reading has ended.
 func (b *clientBody) end() {
 	_ = b.Close()
 	<-b.over
@@ -109,7 +110,7 @@ func (b *clientBody) failure() Kind {
 	return b.failed
 }
 
-// ended reports whether the client has sent the whole body.
+// ended reports whether the client has sent the complete body.
 func (b *clientBody) ended() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

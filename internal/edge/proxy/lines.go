@@ -12,8 +12,8 @@ var (
 )
 
 // lines follows the requests in a client's bytes to catch what fasthttp accepts and does
-// not show: a bare line feed after a request line, in a chunk's line or in a trailer. There
-// another program may see one more line, and so another request.
+// not reveal: a bare line feed after a request line, in a chunk's line or in a trailer.
+// There another program may see one more line, and so another request.
 type lines struct {
 	part  linePart
 	left  int64 // of a body or chunk that precedes anything else

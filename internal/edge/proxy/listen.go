@@ -39,9 +39,9 @@ type listener struct {
 	limits        *limits // nil: none
 }
 
-// Accept returns the next connection. When the process or the machine has no room for
-// one, it waits: servers would take that error for the end of the listener, and a
-// flood of connections would stop them.
+// Accept returns the next connection. When the process or the machine has no room for one,
+// it waits: servers would take that error for the end of the listener, and a flood of
+// connections would stop them.
 func Accept(ln net.Listener) (net.Conn, error) {
 	c, err := ln.Accept()
 	for pause := minAcceptPause; err != nil && outOfRoom(err); pause = min(2*pause, maxAcceptPause) {

@@ -1,10 +1,10 @@
 // Package proxy forwards a request that weir has admitted to one of several upstreams.
 //
-// It uses fasthttp's wire code on the caller's own request and response, so a
-// small exchange costs no copy and no allocation, and it keeps its own
-// connections, because three things depend on knowing exactly how far an
-// exchange got: whether a request may be sent again, whether a pause counts
-// against the client or the upstream, and whether a connection may be reused.
+// It uses fasthttp's wire code on the caller's own request and response, so a small
+// exchange costs no copy and no allocation. It keeps its own connections, because three
+// things depend on knowing exactly how far an exchange got: whether a request may be sent
+// again, whether a pause counts against the client or the upstream, and whether a
+// connection may be reused.
 //
 // CONNECT is not supported: it is an error of KindUnsupported.
 package proxy
@@ -21,14 +21,14 @@ import (
 	"time"
 )
 
-// maxUpstreams is the width of the set of upstreams that one request has tried.
+// maxUpstreams is the size of the set of upstreams that one request has tried.
 const maxUpstreams = 64
 
 // Config says where requests go and how long anything may take. A zero field means the
 // default given next to it.
 type Config struct {
 	// Upstreams are 1 to 64 URLs of a host and an optional port, without a path: http or
-	// https, or for HTTP/2 h2c (in the clear) or h2 (with TLS).
+	// https, or for HTTP/2 h2c (unencrypted) or h2 (with TLS).
 	Upstreams []string
 
 	DialTimeout   time.Duration // connect, and the TLS handshake; default 2 s
@@ -76,16 +76,15 @@ type Observer interface {
 	Upstream(d time.Duration, err Kind)
 }
 
-// StreamObserver is an Observer that also learns of streamed response bodies that did
-// not arrive whole: KindClient if the client stopped reading, else the upstream's
-// fault.
+// StreamObserver is an Observer that is also notified of incomplete streamed response
+// bodies: KindClient if the client stopped reading, otherwise the upstream's fault.
 type StreamObserver interface {
 	Stream(err Kind)
 }
 
-// UnaskedObserver is an Observer that also learns when an upstream sends bytes that no
-// request asked for. first says that it was trusted until now: for the next minute each
-// of its requests gets a new connection.
+// UnaskedObserver is an Observer that is also notified when an upstream sends bytes that no
+// request asked for. first says that it was trusted until now: for the next minute each of
+// its requests gets a new connection.
 type UnaskedObserver interface {
 	Unasked(upstream string, first bool)
 }
@@ -117,7 +116,7 @@ func (e *URLError) Error() string {
 
 func (e *URLError) Unwrap() error { return e.Err }
 
-// New checks cfg and starts the pool. It connects to nothing yet.
+// New checks cfg and starts the pool. It does not connect yet.
 func New(cfg Config) (*Pool, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
@@ -249,11 +248,11 @@ func (p *Pool) sweep() {
 	}
 }
 
-// pick chooses an upstream that is not in tried: the less busy of the next two that are
-// not resting. An upstream whose rest is over is chosen at once, by one request. One
-// that fails its checks is chosen only if no other is left: then one that does not
-// rest, else the one whose rest ends first, since an attempt costs less than an outage.
-// It returns -1 when all have been tried.
+// pick chooses an upstream that is not in tried: the less busy of the next two that are not
+// resting. An upstream whose rest is over is chosen immediately, by one request. One that
+// fails its checks is chosen only if no other is left: then one that is not resting, else
+// the one whose rest ends first, since an attempt costs less than an outage. It returns -1
+// when all have been tried.
 func (p *Pool) pick(tried uint64, now time.Duration) (i int, trial bool) {
 	n := len(p.ups)
 	if n == 1 {

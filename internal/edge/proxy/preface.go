@@ -13,8 +13,8 @@ import (
 // with prior knowledge). The server must have a handler for that by NextProto.
 func ListenClear(ln net.Listener) net.Listener { return Timeouts{}.ListenClear(ln) }
 
-// prefaceConn is a connection whose first bytes decide between the protocols. fasthttp asks
-// connections of TLS which protocol they have agreed on, so it has their methods.
+// prefaceConn is a connection whose first bytes select the protocol. It has the methods of
+// a TLS connection, because fasthttp asks those which protocol they have negotiated.
 type prefaceConn struct {
 	clientConn
 	first *firstBytes
@@ -39,7 +39,7 @@ func (c *prefaceConn) Handshake() error {
 	return nil
 }
 
-// ConnectionState says which protocol it is.
+// ConnectionState reports the protocol.
 func (c *prefaceConn) ConnectionState() (state tls.ConnectionState) {
 	if c.http2 {
 		state.NegotiatedProtocol = http2.NextProtoTLS
@@ -47,11 +47,10 @@ func (c *prefaceConn) ConnectionState() (state tls.ConnectionState) {
 	return state
 }
 
-// Encrypted says that this is no connection of TLS, in spite of its methods.
+// Encrypted reports that this is not a TLS connection, despite its methods.
 func (c *prefaceConn) Encrypted() bool { return false }
 
-// firstBytes returns what was read of a connection before anything else, and the error that
-// followed.
+// firstBytes replays what was already read from a connection, and the error that followed.
 type firstBytes struct {
 	net.Conn
 	bytes []byte
@@ -76,8 +75,8 @@ func (c *firstBytes) Read(b []byte) (int, error) {
 // CloseWrite ends the sending half.
 func (c *firstBytes) CloseWrite() error { return closeWrite(c.Conn) }
 
-// Bare returns what a handler for NextProto serves in place of a connection of this package's
-// listeners, which follow HTTP/1.1. prefaced says that the preface has been read from it.
+// Bare returns what a NextProto handler serves in place of a connection of this package's
+// listeners, which parse HTTP/1.1. prefaced says that the preface has been read from it.
 func Bare(c net.Conn) (bare net.Conn, prefaced bool) {
 	switch c := c.(type) {
 	case *tlsClientConn:

@@ -8,7 +8,7 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// stream is a response body that is passed on as it arrives. fasthttp closes it exactly
+// stream is a response body that is forwarded as it arrives. fasthttp closes it exactly
 // once: after writing it to the client, when that fails, or when the response is reset.
 type stream struct {
 	p       *Pool

@@ -100,7 +100,7 @@ func (p *Pool) DrainTunnels(d time.Duration) {
 	p.tunnels.running.Wait()
 }
 
-// startTunnel answers 101 and passes bytes on once the answer is sent.
+// startTunnel answers 101 and forwards bytes once the answer is sent.
 func (p *Pool) startTunnel(ctx *fasthttp.RequestCtx, c *conn, via *Via) *Error {
 	h := &ctx.Response.Header
 	if !bytes.EqualFold(h.PeekCanonical(nameUpgrade), via.upgrade) {
@@ -133,7 +133,7 @@ func (p *Pool) startTunnel(ctx *fasthttp.RequestCtx, c *conn, via *Via) *Error {
 	return nil
 }
 
-// run passes bytes on until both sides have ended.
+// run forwards bytes until both sides have ended.
 func (t *tunnel) run() {
 	if !t.state.CompareAndSwap(tunnelWaiting, tunnelOpen) {
 		return

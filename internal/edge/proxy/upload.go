@@ -9,8 +9,8 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// upload passes the request's body on as it arrives. An *Error ends the exchange; a
-// plain error is the upstream's, which may have answered before it stopped reading.
+// upload forwards the request's body as it arrives. An *Error ends the exchange; a plain
+// error is the upstream's, which may have answered before it stopped reading.
 func (p *Pool) upload(ctx *fasthttp.RequestCtx, c *conn) (*Error, error) {
 	req := &ctx.Request
 	size := int64(req.Header.ContentLength())
@@ -72,7 +72,7 @@ func (p *Pool) tooSlow(moved int64, waited time.Duration) bool {
 	return waited > p.cfg.StreamTimeout && moved < int64(waited.Seconds()*float64(p.cfg.MinBodyRate))
 }
 
-// writePart writes part of a body at once, so that a slow body is passed on as it
+// writePart writes part of a body immediately, so that a slow body is forwarded as it
 // arrives.
 func writePart(c *conn, b []byte, chunked bool) error {
 	if chunked {

@@ -6,11 +6,11 @@ import (
 	"github.com/weir-edge/weir/internal/edge/accesslog"
 )
 
-// Config says what is kept of the latest requests.
+// Config says which recent requests are kept.
 type Config struct {
 	Keep int `yaml:"keep"` // requests; 0: none
-	// Share is the part of the clients whose requests are kept, all of them: rules that count
-	// by client can be replayed for those.
+	// Share is the fraction of clients whose requests are kept, always all of them, so that
+	// rules that count by client can be replayed.
 	Share       float64  `yaml:"share"`
 	Headers     []string `yaml:"headers"`
 	HashKeyFile string   `yaml:"hash_key_file"`

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Filter says which requests are wanted.
+// Filter selects requests.
 type Filter struct {
 	Client  netip.Prefix // not valid: all clients
 	ByRules bool         // only those that the rules decided
@@ -16,25 +16,25 @@ type Filter struct {
 	Most    int          // the latest ones
 }
 
-// Found is what the ring holds.
+// Found is the result of a search.
 type Found struct {
-	// Since is from when on no request is missing, but for Lost ones.
+	// Since is the time from which no request is missing, except Lost ones.
 	Since time.Time
 	Lost  uint64 // since the start
 	Share float64
 	refs  []ref
 }
 
-// ref is a request that was found; it may be gone when it is read.
+// ref is a found request; it may be overwritten before it is read.
 type ref struct {
 	began int64
 	seq   uint64
 }
 
-// ErrBusy says that others read.
-var ErrBusy = errors.New("others read the recent requests at the moment; ask again")
+// ErrBusy means that other callers are reading.
+var ErrBusy = errors.New("other callers are reading the recent requests; ask again")
 
-// Find looks for requests, and calls use with what it found before others may look.
+// Find searches for requests and passes the result to use before another caller may search.
 func (g *Ring) Find(f Filter, use func(*Found)) error {
 	select {
 	case g.reads <- struct{}{}:
@@ -58,7 +58,7 @@ func (g *Ring) Find(f Filter, use func(*Found)) error {
 		}
 		s.mu.Unlock()
 	}
-	if oldest.seq > 1 && oldest.began > 0 { // the first one has made room
+	if oldest.seq > 1 && oldest.began > 0 { // the first request has been overwritten
 		found.Since = time.UnixMicro(oldest.began)
 	}
 	slices.SortFunc(found.refs, func(a, b ref) int { return cmp.Or(cmp.Compare(a.began, b.began), cmp.Compare(a.seq, b.seq)) })
@@ -74,8 +74,8 @@ func (s *slot) wanted(f *Filter) bool {
 	return (!f.ByRules || s.verdict.byRules()) && (!f.Refused || s.verdict != passed) && (!f.Client.IsValid() || f.Client.Contains(s.address()))
 }
 
-// Lines calls write with each request that is still there, the oldest first, until it fails.
-// The line belongs to the ring.
+// Lines calls write with each request that still exists, the oldest first, until write
+// fails. The line belongs to the ring.
 func (g *Ring) Lines(found *Found, write func(line []byte) error) error {
 	var b []byte
 	var held slot

@@ -1,5 +1,5 @@
-// Package recent keeps the latest requests that a node decided, without their secrets, in
-// memory of a fixed size. Keeping one never makes a request wait, and allocates nothing.
+// Package recent keeps the latest requests that a node decided, without their secrets, in a
+// fixed amount of memory. Keeping one never makes a request wait, and allocates nothing.
 package recent
 
 import (
@@ -16,8 +16,8 @@ import (
 	"github.com/weir-edge/weir/internal/edge/decide"
 )
 
-// Ring holds requests; the oldest makes room for the next. Its methods may be called at the
-// same time.
+// Ring holds requests; each new one overwrites the oldest. Its methods may be called
+// concurrently.
 type Ring struct {
 	config   Config
 	headers  []string // in canonical form
@@ -27,17 +27,17 @@ type Ring struct {
 	scratch  sync.Pool
 
 	next atomic.Uint64 // how many were put
-	lost atomic.Uint64 // while their slot was in use
+	lost atomic.Uint64 // not kept, because their slot was in use
 	// slots are 512 bytes each.
 	slots []slot
-	reads chan struct{} // places of those who read
+	reads chan struct{} // one element per permitted reader
 }
 
-// room is for the text of a request.
+// room is the number of bytes for the text of a request.
 const room = 456
 
-// slot is one request. Whoever cannot have it at once does without: a writer when the ring
-// turned while another one wrote, or while the slot is read.
+// slot is one request. A goroutine that cannot lock it at once skips it: a writer if the
+// ring wrapped around while another one wrote, or while the slot is being read.
 type slot struct {
 	mu      sync.Mutex
 	seq     uint64 // 1 for the first request that was put; 0: never used
@@ -54,10 +54,10 @@ type slot struct {
 const (
 	isIPv4 uint8 = 1 << iota
 	isTrusted
-	isCut // not all of the text had room
+	isCut // the text was truncated
 )
 
-// kind is what became of a request.
+// kind is the outcome of a request.
 type kind uint8
 
 const (
@@ -69,14 +69,14 @@ const (
 	blocked
 )
 
-// kindNames are what the answers say.
+// kindNames are the words in answers.
 var kindNames = [...]string{"pass", "limited", "unavailable", "shed", "misbehaved", "blocked"}
 
-// byRules reports whether the rules decided it.
+// byRules reports whether the rules decided the request.
 func (k kind) byRules() bool { return k <= unavailable }
 
-// kindOf returns what a verdict amounts to. A request that was refused for its form is not
-// kept: no rule was asked.
+// kindOf returns the outcome for a verdict. A malformed request is not kept, because no
+// rule was evaluated.
 func kindOf(v decide.Verdict, r *decide.Request) (kind, bool) {
 	switch v {
 	case decide.Pass:
@@ -96,7 +96,7 @@ func kindOf(v decide.Verdict, r *decide.Request) (kind, bool) {
 	return 0, false
 }
 
-// readers is how many may read at the same time.
+// readers is how many may read concurrently.
 const readers = 2
 
 // New returns an empty ring. c must be valid.
@@ -116,7 +116,7 @@ func New(c Config) (*Ring, error) {
 	return r, nil
 }
 
-// Put keeps a request that was decided. Ended completes it.
+// Put keeps a decided request. Ended completes it.
 func (g *Ring) Put(r *decide.Request, v decide.Verdict) {
 	k, ok := kindOf(v, r)
 	if !ok || !g.chosen(r.Client) {
@@ -129,7 +129,7 @@ func (g *Ring) Put(r *decide.Request, v decide.Verdict) {
 		return
 	}
 	defer s.mu.Unlock()
-	if s.seq > seq { // this one was overtaken by a whole turn
+	if s.seq > seq { // the ring wrapped around past this request
 		g.lost.Add(1)
 		return
 	}
@@ -145,7 +145,7 @@ func (g *Ring) Put(r *decide.Request, v decide.Verdict) {
 	r.Kept = seq
 }
 
-// Ended says how a request that was kept ended.
+// Ended records the result of a kept request.
 func (g *Ring) Ended(seq uint64, status int, took time.Duration) {
 	s := &g.slots[(seq-1)%uint64(len(g.slots))]
 	if !s.mu.TryLock() {
@@ -157,8 +157,8 @@ func (g *Ring) Ended(seq uint64, status int, took time.Duration) {
 	}
 }
 
-// chosen reports whether a client is among those that are kept: the same ones on all nodes,
-// an IPv6 client with the whole of its /64.
+// chosen reports whether a client's requests are kept: the same clients on all nodes, and
+// IPv6 clients by /64.
 func (g *Ring) chosen(client netip.Addr) bool {
 	if g.below == math.MaxUint64 {
 		return true

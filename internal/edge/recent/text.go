@@ -10,11 +10,12 @@ import (
 	"github.com/weir-edge/weir/internal/edge/decide"
 )
 
-// The text of a slot is a row of values, each after its length in a byte: method, host, tier,
-// the rules that refused, path, query, and then the headers, each after its index.
+// The text of a slot is a sequence of values, each preceded by its length in a byte:
+// method, host, tier, the rules that refused, path, query, and then the headers, each
+// preceded by its index.
 
-// How long values may be. A longer one that rules count by ends in its hash, so that it stays
-// another one than others with the same beginning.
+// The longest values. A longer value that rules count by is cut and ends in its hash, so
+// that it stays distinct from others with the same beginning.
 const (
 	longestMethod = 24
 	longestHost   = 100
@@ -25,7 +26,7 @@ const (
 	hashed        = 17 // "~" and 16 digits
 )
 
-// describe writes what a request asked for.
+// describe encodes a request.
 func (g *Ring) describe(s *slot, r *decide.Request) {
 	held := g.scratch.Get().(*[]byte)
 	b := *held
@@ -66,7 +67,7 @@ func (g *Ring) describe(s *slot, r *decide.Request) {
 	g.scratch.Put(held)
 }
 
-// clip appends a value, or its beginning and its hash.
+// clip appends a value or, if it is too long, its beginning and its hash.
 func (g *Ring) clip(b, value []byte, longest int) []byte {
 	if len(value) <= longest {
 		return append(b, value...)
@@ -122,7 +123,8 @@ func (g *Ring) append(b []byte, s *slot) []byte {
 			b = accesslog.AppendString(b, value)
 		}
 	}
-	// The time first and of one length: lines of nodes can be merged as text.
+	// The time comes first and has a fixed length, so that lines of several nodes can be
+	// merged as text.
 	b = append(b, `{"time":"`...)
 	b = time.UnixMicro(s.began).UTC().AppendFormat(b, TimeFormat)
 	b = append(b, `","client":"`...)
@@ -162,7 +164,7 @@ func (g *Ring) append(b []byte, s *slot) []byte {
 	return append(b, "}\n"...)
 }
 
-// TimeFormat is that of a line's time.
+// TimeFormat is the format of a line's time.
 const TimeFormat = "2006-01-02T15:04:05.000000Z"
 
 func (g *Ring) appendHeaders(b, rest []byte) []byte {

@@ -8,21 +8,21 @@ import (
 	"github.com/weir-edge/weir/internal/edge/gateway"
 )
 
-// What an action of ACK is: it sets a variable of the transaction.
+// An action of an ACK: it sets a variable of the transaction.
 const (
 	setVar           = 1
 	setVarParts      = 3
-	scopeTransaction = 2 // until the answer is out
+	scopeTransaction = 2 // until the response is sent
 )
 
-// answer is an ACK that is being written.
+// answer is an ACK in progress.
 type answer struct {
 	frame []byte
 	most  int // bytes, without the length
 }
 
-// set sets a variable, unless the frame would exceed what HAProxy reads. The most important
-// come first.
+// set sets a variable, unless the frame would exceed what HAProxy reads. Callers set the
+// most important ones first.
 func (a *answer) set(name string, write func([]byte) []byte) {
 	before := len(a.frame)
 	a.frame = append(a.frame, setVar, setVarParts, scopeTransaction)
@@ -56,7 +56,7 @@ func (c *conn) decide(f *frame, unclear error) gateway.Answer {
 	return told
 }
 
-// write makes the ACK.
+// write builds the ACK.
 func (c *conn) write(f *frame, told gateway.Answer, r decide.Refusal) {
 	a := answer{begin(c.out, agentAck, f.stream, f.id), c.maxFrame}
 	refused := byte(typeBool)
@@ -76,7 +76,7 @@ func (c *conn) write(f *frame, told gateway.Answer, r decide.Refusal) {
 	c.out = finish(a.frame)
 }
 
-// variable names the variable of a field, without a new string.
+// variable returns the variable name for a field, without allocating.
 func variable(field []byte) string {
 	switch string(field) {
 	case "RateLimit-Policy":

@@ -15,8 +15,8 @@ import (
 	"github.com/weir-edge/weir/internal/edge/gateway"
 )
 
-// conn is one connection of HAProxy: a frame at a time. Its buffers are its own, and as
-// long as the longest frame.
+// conn is one connection of HAProxy, which carries one frame at a time. It owns its
+// buffers, which are as long as the longest frame.
 type conn struct {
 	net.Conn
 	server   *Server
@@ -25,19 +25,20 @@ type conn struct {
 	question question
 	out      []byte
 	scratch  []byte
-	until    time.Time // the connection ends with the first answer after that
+	until    time.Time // the connection ends with the first answer after this time
 
 	mu      sync.Mutex
 	idle    bool // between frames
 	leaving bool
 }
 
-// maxAge is how long HAProxy keeps a connection. It uses connections again while it has
-// any, so that a node that was restarted would get no questions; and a certificate may end while one is open.
+// maxAge is how long HAProxy keeps a connection. HAProxy reuses connections while it has
+// any, so a restarted node would get no questions; also, a certificate may expire while a
+// connection is open.
 const maxAge = 3 * time.Second
 
 var (
-	errLeaving = errors.New("the node drains")
+	errLeaving = errors.New("the node is draining")
 	errOld     = errors.New("the connection is old")
 )
 
@@ -56,7 +57,7 @@ func (c *conn) serve() error {
 	}
 }
 
-// greet agrees on the protocol.
+// greet negotiates the protocol.
 func (c *conn) greet() error {
 	if err := c.SetDeadline(time.Now().Add(c.server.config.ReadTimeout)); err != nil {
 		return err
@@ -118,7 +119,7 @@ func (c *conn) await() error {
 	return c.SetDeadline(time.Now().Add(c.server.config.ReadTimeout))
 }
 
-// frame reads one. What it returns is valid until the next.
+// frame reads one frame. The result is valid until the next.
 func (c *conn) frame() ([]byte, error) {
 	head, err := c.reader.Peek(lengthSize)
 	if err != nil {
@@ -172,7 +173,8 @@ func (c *conn) handle() error {
 	return err
 }
 
-// answer makes the ACK of a question; after a panic one that HAProxy does not take for leave.
+// answer builds the ACK of a question; after a panic, one that HAProxy does not take for
+// permission.
 func (c *conn) answer(f *frame, began time.Time) (told gateway.Answer, err error) {
 	q := &c.question
 	defer func() {
@@ -194,13 +196,13 @@ func (c *conn) answer(f *frame, began time.Time) (told gateway.Answer, err error
 
 var goodbye = appendDisconnect(nil, statusNormal)
 
-// leave makes the connection end after the frame that it is at.
+// leave makes the connection end after its current frame.
 func (c *conn) leave() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.leaving = true
 	if c.idle {
-		_ = c.SetReadDeadline(time.Unix(1, 0)) // the past: at once
+		_ = c.SetReadDeadline(time.Unix(1, 0)) // in the past, so it fails immediately
 	}
 }
 

@@ -5,8 +5,8 @@ import (
 	"errors"
 )
 
-// The frames of SPOP 2.0, as HAProxy's doc/SPOE.txt has them. Each is preceded by its length,
-// in four bytes.
+// The frames of SPOP 2.0, from HAProxy's doc/SPOE.txt. Each is preceded by its length in
+// four bytes.
 const (
 	haproxyHello      = 1
 	haproxyDisconnect = 2
@@ -18,7 +18,7 @@ const (
 	flagFinal = 1 // the only flag of a frame that is not in fragments
 
 	lengthSize = 4
-	// minFrame and maxHello bound what peers agree on, and what is read before they have.
+	// minFrame and maxHello bound what peers negotiate, and what is read before they have.
 	minFrame = 256
 	maxHello = 4 << 10
 )
@@ -59,12 +59,12 @@ var statusTexts = map[status]string{
 	statusNoSize: "max-frame-size not found", statusVersion: "unsupported version", statusSize: "max-frame-size is too small", statusFragmented: "fragmentation is not supported",
 }
 
-// Error implements error: for the peer that sent what is not SPOP.
+// Error implements error, for a peer that sent something other than SPOP.
 func (s status) Error() string { return statusTexts[s] }
 
 var errShort error = statusInvalid
 
-// frame is one frame as read. Its payload is valid until the next is read.
+// frame is one frame as read. Its payload is valid until the next one is read.
 type frame struct {
 	kind       byte
 	flags      uint32
@@ -97,8 +97,9 @@ func (r *reader) octet() (byte, error) {
 	return b, nil
 }
 
-// number reads a variable integer: a byte below 240 stands for itself; otherwise its four
-// lower bits are the lowest of the number, and each byte that follows adds seven.
+// number reads a variable-length integer: a byte below 240 is the number itself; otherwise
+// its four lower bits are the lowest of the number, and each following byte adds seven
+// bits.
 func (r *reader) number() (uint64, error) {
 	b, err := r.octet()
 	n := uint64(b)

@@ -4,7 +4,7 @@ import "bytes"
 
 const version = "2.0"
 
-// hello is what HAProxy says first.
+// hello is HAProxy's first message.
 type hello struct {
 	version, sized bool
 	maxFrame       uint64

@@ -8,11 +8,11 @@ import (
 	"github.com/weir-edge/weir/internal/edge/decide"
 )
 
-// question is HAProxy's description of one request. A connection has one, which it uses
-// again: nothing of it may be retained.
+// question is HAProxy's description of one request. A connection reuses one: nothing of it
+// may be retained.
 type question struct {
 	decide.Request
-	headers [][2][]byte // names in lower case, and values, as they came
+	headers [][2][]byte // names in lower case, and values, in order
 	values  [][]byte    // what Header returned
 	name    []byte      // scratch: of a header, in lower case
 	target  []byte
@@ -38,8 +38,8 @@ func (q *question) reset() {
 
 var errMessages = errors.New("the frame must have one message")
 
-// read fills in what HAProxy states. A status as the error says that the frame is not SPOP;
-// any other names what the configuration of HAProxy leaves unclear.
+// read fills in what HAProxy states. A status as the error means that the frame is not
+// SPOP; any other error names what the configuration of HAProxy leaves unclear.
 func (q *question) read(p reader) (unclear, err error) {
 	if _, err := p.text(); err != nil { // the message's name
 		return nil, err
@@ -65,7 +65,7 @@ func (q *question) read(p reader) (unclear, err error) {
 	}
 	for i, seen := range q.seen {
 		if !seen {
-			return fmt.Errorf("argument %s is required: the spoe-message must have it", argNames[i]), nil
+			return fmt.Errorf("argument %s is required: add it to the spoe-message", argNames[i]), nil
 		}
 	}
 	return q.checkHost(), nil
@@ -103,8 +103,8 @@ func (q *question) argument(name []byte, v value) error {
 	return nil
 }
 
-// readHeaders reads what req.hdrs_bin makes: names and values, each with its length, and two
-// empty ones at the end.
+// readHeaders reads the format of req.hdrs_bin: names and values, each preceded by its
+// length, and two empty ones at the end.
 func (q *question) readHeaders(r reader) bool {
 	for {
 		name, err := r.text()

@@ -1,5 +1,5 @@
 // Package spoe is an agent of HAProxy's Stream Processing Offload Engine: HAProxy describes
-// a request, and gets variables that say whether it may pass. The agent announces no
+// a request and gets variables that say whether it may pass. The agent announces no
 // capabilities, so a connection carries one request at a time and nothing needs a queue.
 package spoe
 
@@ -35,7 +35,7 @@ type Config struct {
 	Panicked func(any)
 }
 
-// Server answers HAProxys.
+// Server answers HAProxy.
 type Server struct {
 	config Config
 
@@ -105,8 +105,8 @@ func (s *Server) leave(c *conn) {
 	s.serving.Done()
 }
 
-// Drain ends idle connections, and the others after the frame that they are at. Those that
-// have not ended with ctx are closed. It reports whether all ended.
+// Drain ends idle connections, and the others after their current frame. It closes those
+// that have not ended by the end of ctx. It reports whether all ended in time.
 func (s *Server) Drain(ctx context.Context) bool {
 	s.mu.Lock()
 	s.draining = true

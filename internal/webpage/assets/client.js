@@ -66,7 +66,7 @@ function Conduct({ c }) {
   if (c.exempt) return html`<p class="dim">The behavior policy exempts it.</p>`;
   return html`<p>Tier <b>${c.tier}</b>, score ${Math.floor(c.score)} <span class="dim">(${c.mode}, policy ${c.policy_version})</span>${c.limits > 0 && c.limits < 1 && `, limits × ${c.limits}`}${c.delay && `, delayed by ${brief(c.delay)}`}${c.refused_for && html`, <span class="bad">refused for ${brief(c.refused_for)}</span>`}</p>
     <${Signals} list=${c.signals} />
-    ${c.route && html`<p>Its route is in tier <b>${c.route.tier}</b>, score ${Math.floor(c.route.score)}, which holds for all its clients.</p><${Signals} list=${c.route.signals} />`}`;
+    ${c.route && html`<p>Its route is in tier <b>${c.route.tier}</b>, score ${Math.floor(c.route.score)}, which applies to all its clients.</p><${Signals} list=${c.route.signals} />`}`;
 }
 
 function Signals({ list }) {

@@ -1,11 +1,11 @@
-// Package global keeps limits across regions: what a region knows of the others, what it
-// tells them, and what it may admit. It does no I/O, has no clock and takes no lock: its
-// caller does.
+// Package global enforces limits across regions: it tracks what a region knows of the
+// others, what it tells them, and what it may admit. It does no I/O, has no clock and takes
+// no lock; its caller does.
 //
-// Counts is for limits that may be exceeded by a printed bound ("eventual"): each region
-// has a counter of its own that only grows, for each key and window, and knows the others'
-// as it last heard of them. Held is for limits that are never exceeded ("escrow"): which parts
-// of which windows a region holds.
+// Counts is for limits that may be exceeded by a printed bound ("eventual"): for each key
+// and window, each region has a counter that only grows, and knows the last value it
+// received of the others' counters. Held is for limits that are never exceeded ("escrow"):
+// which parts of which windows a region holds.
 package global
 
 import (
@@ -15,29 +15,29 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
-// Period is the pause between the messages of a region to another.
+// Period is the pause between two messages from one region to another.
 const Period = 100 * time.Millisecond
 
-// MaxBatch is the number of counters in a message. What does not fit follows in the next.
+// MaxBatch is the most counters in a message. The rest follow in the next one.
 const MaxBatch = 10_000
 
-// maxCount keeps sums exact, whatever a peer says.
+// maxCount keeps sums exact, whatever a peer sends.
 const maxCount = 1 << 53
 
-// MaxSkew is how far the clocks of regions may be apart. A counter belongs to the window
-// that its region's clock names.
+// MaxSkew is how far apart the regions' clocks may be. A counter belongs to the window that
+// its own region's clock names.
 const MaxSkew = 10 * time.Second
 
-// Cell is one region's counter of one key and window. A later incarnation replaces an
-// earlier one, even if it has counted less: after a failover, a flush, or a reset, the
-// maximum would hide all that is counted until the old count is reached again.
+// Cell is one region's counter for one key and window. A later incarnation replaces an
+// earlier one even if it has counted less. After a failover, a flush or a reset, taking the
+// maximum would hide new counts until they reached the old value.
 type Cell struct {
 	Incarnation int64
 	Count       int64
 }
 
 // Merge returns the later of two states of a counter. It is commutative, associative and
-// idempotent, so a message that is doubled, late or out of order does no harm.
+// idempotent, so duplicated, late or reordered messages are harmless.
 func (c Cell) Merge(o Cell) Cell {
 	if o.Incarnation > c.Incarnation || o.Incarnation == c.Incarnation && o.Count > c.Count {
 		return o
@@ -45,24 +45,24 @@ func (c Cell) Merge(o Cell) Cell {
 	return c
 }
 
-// Count is a counter on its way to another region. Start and Width are those of the window,
-// in Unix microseconds and microseconds.
+// Count is a counter on its way to another region. Start and Width describe the window, in
+// Unix microseconds and microseconds.
 type Count struct {
 	Key string
-	// Tier is that of the limit by which the key is counted; "" for the rule's own.
+	// Tier is the tier whose limit counts the key; "" for the rule's own limit.
 	Tier         string
 	Start, Width int64
 	Cell
 }
 
-// Message is what one region tells another of its own counters.
+// Message carries one region's own counters to another.
 type Message struct {
 	Header
 	Counts []Count
 }
 
-// Gain is what another region has counted beyond what was known of it. A bucket fills by
-// it as it arrives. A new incarnation counts in full: a bucket may then hold a unit twice,
+// Gain is what another region has counted beyond what was known of it. Gains fill a bucket
+// as they arrive. A new incarnation counts in full: a bucket may then hold a unit twice,
 // but misses none.
 type Gain struct {
 	Key   string
@@ -70,16 +70,16 @@ type Gain struct {
 	Units int64
 }
 
-// Config says where a region stands. Regions have the same numbers everywhere.
+// Config is a region's place among the others. All regions use the same numbering.
 type Config struct {
 	Self, Regions int
-	// Incarnation is larger than that of any earlier state of this region.
+	// Incarnation is greater than that of any earlier state of this region.
 	Incarnation int64
-	// Resend is after how long without an answer a message counts as lost; 0 stands for
-	// one second.
+	// Resend is how long a message may go unanswered before it counts as lost; 0 means one
+	// second.
 	Resend time.Duration
-	// MaxKeys bounds the counters kept; others' are refused beyond it. 0 stands for a
-	// million.
+	// MaxKeys bounds the counters kept; beyond it, other regions' counters are refused. 0
+	// means a million.
 	MaxKeys int
 }
 
@@ -92,7 +92,7 @@ func (c *Config) fill() {
 	}
 }
 
-// Counts is what one region knows of the counters of all.
+// Counts is what one region knows of all regions' counters.
 type Counts struct {
 	config  Config
 	entries map[slot]*entry
@@ -116,7 +116,7 @@ type entry struct {
 	own   Cell
 	told  Cell // as it last entered the journal
 	pace  pace
-	heard []heard // of regions that count
+	heard []heard // by region, for those that count
 	sum   int64   // of heard
 }
 
@@ -125,21 +125,21 @@ type heard struct {
 	cell   Cell
 }
 
-// NewCounts returns a region's state that has heard of nothing.
+// NewCounts returns the state of a region that has heard nothing yet.
 func NewCounts(c Config) *Counts {
 	c.fill()
 	return &Counts{config: c, entries: map[slot]*entry{}, links: make([]link, c.Regions), merge: Cell.Merge}
 }
 
-// Observe notes that this region has counted so many units of a key in the window that
-// begins at start: what its store says, after its requests.
+// Observe records that this region has counted the given units of a key in the window that
+// begins at start, as its store reports after its requests.
 func (c *Counts) Observe(l *limiter.Limit, key string, start, count int64, now time.Duration) {
 	e := c.entry(slot{key, start}, Width(l))
 	if l.Global != nil {
 		e.tier = l.Global.Tier
 	}
 	if count <= e.own.Count && e.own.Incarnation != 0 {
-		return // an answer that was late
+		return // a late answer
 	}
 	if e.own.Incarnation == 0 {
 		e.own.Incarnation = c.config.Incarnation
@@ -152,7 +152,7 @@ func (c *Counts) Observe(l *limiter.Limit, key string, start, count int64, now t
 	}
 }
 
-// Reset begins this region's counter again, and tells the others at once.
+// Reset restarts this region's counter and tells the others immediately.
 func (c *Counts) Reset(key string, start int64) {
 	e := c.entries[slot{key, start}]
 	if e == nil || e.own.Incarnation == 0 {
@@ -163,8 +163,8 @@ func (c *Counts) Reset(key string, start int64) {
 	c.journal.touch(&e.place)
 }
 
-// Restart begins all counters of this region again, after a failover or a flush of its
-// store. What was heard of other regions stays.
+// Restart restarts all counters of this region, after a failover or a flush of its store.
+// Counts heard from other regions stay.
 func (c *Counts) Restart(incarnation int64) {
 	c.config.Incarnation = incarnation
 	for _, e := range c.entries {
@@ -176,13 +176,14 @@ func (c *Counts) Restart(incarnation int64) {
 	}
 }
 
-// Superseded reports whether the sender of a message has heard somebody else speak for this
-// region in a later incarnation. It hears nothing of this one any more.
+// Superseded reports whether the sender of a message has heard a later incarnation of this
+// region. It then ignores everything this one sends.
 func (c *Counts) Superseded(m *Message) bool {
 	return m.Heard > c.config.Incarnation && m.Heard < math.MaxInt64/2
 }
 
-// Supersede takes a later incarnation, and tells all that this region has told again.
+// Supersede moves to a later incarnation and queues every counter of this region to be sent
+// again.
 func (c *Counts) Supersede(incarnation int64) {
 	c.config.Incarnation = incarnation
 	for _, e := range c.entries {
@@ -200,7 +201,7 @@ func (c *Counts) Supersede(incarnation int64) {
 	}
 }
 
-// Others returns what this region has heard of the others' counts.
+// Others returns the sum of the other regions' counts, as far as this one has heard.
 func (c *Counts) Others(key string, start int64) int64 {
 	if e := c.entries[slot{key, start}]; e != nil {
 		return e.sum
@@ -208,7 +209,8 @@ func (c *Counts) Others(key string, start int64) int64 {
 	return 0
 }
 
-// Known returns what this region knows of a region's counter: its own, or what it heard.
+// Known returns this region's view of a region's counter: its own, or the last one it
+// heard.
 func (c *Counts) Known(region int, key string, start int64) Cell {
 	e := c.entries[slot{key, start}]
 	if e == nil {
@@ -234,8 +236,8 @@ func (c *Counts) Send(to int, now time.Duration) *Message {
 }
 
 // Receive merges a message at the time wall, in Unix microseconds by this region's clock,
-// and returns what others have counted in addition. Counters of windows that do not matter
-// here any more, or begin later than clocks may be apart, are left out.
+// and returns what others have counted in addition. It skips counters of windows that no
+// longer matter, or that begin further in the future than clocks may differ.
 func (c *Counts) Receive(m *Message, wall int64, now time.Duration) []Gain {
 	if m.From < 0 || m.From >= len(c.links) || m.From == c.config.Self {
 		return nil
@@ -323,12 +325,12 @@ func (c *Counts) Sweep(wall int64) {
 
 // Lag returns how old this region's knowledge of another may be, or false if it has none.
 // It needs no common clock: it is the time since this region sent the message that the
-// other's last one answered, and nothing is missing in between.
+// other's last one answered, provided nothing in between is missing.
 func (c *Counts) Lag(region int, now time.Duration) (time.Duration, bool) {
 	return c.links[region].lag(now)
 }
 
-// Alone reports whether this region has heard of no other for longer than that time.
+// Alone reports whether this region has heard from no other for longer than the given time.
 func (c *Counts) Alone(now, longer time.Duration) bool {
 	for i := range c.links {
 		if lag, known := c.Lag(i, now); i != c.config.Self && known && lag <= longer {
@@ -338,8 +340,8 @@ func (c *Counts) Alone(now, longer time.Duration) bool {
 	return len(c.links) > 1
 }
 
-// Keys returns how many counters are kept, how many of them matter to other regions, and
-// how many of others' were refused.
+// Keys returns how many counters are kept, how many of them must reach other regions, and
+// how many of the others' were refused.
 func (c *Counts) Keys() (kept, travel int, refused int64) {
 	return len(c.entries), c.journal.size, c.refused
 }

@@ -10,25 +10,25 @@ import (
 // minWindow is long against the delay between regions.
 const minWindow = 5 * time.Second
 
-// CountsFault returns why regions cannot share a limit by Counts, and what to do instead,
-// or "".
+// CountsFault returns why regions cannot share a limit by Counts and what to use instead,
+// or "" if they can.
 func CountsFault(l *limiter.Limit) string {
 	switch {
 	case l.Algorithm == limiter.RollingWindow:
-		return "rolling_window keeps the time of each request, and regions only tell sums; use sliding_window"
+		return "rolling_window keeps the time of each request, but regions exchange only sums; use sliding_window"
 	case l.Algorithm == limiter.Concurrency:
 		return "concurrency counts requests in flight, which have ended before other regions hear of them; remove scope: global"
 	case l.CountDenied:
-		return "count_denied counts refused attempts, and regions only tell what they admit; remove count_denied"
+		return "count_denied counts refused attempts, but regions exchange only what they admit; remove count_denied"
 	case l.Reported:
-		return "nodes of one region would learn of what they admitted as late as regions do; use consistency: strict or leased"
+		return "nodes of one region would learn of each other's requests as late as other regions do; use consistency: strict or leased"
 	case l.Window < minWindow:
-		return fmt.Sprintf("regions learn of each other too late for a window under %s (got %s); use a longer one, or remove scope: global", minWindow, l.Window)
+		return fmt.Sprintf("regions learn of each other's requests too late for a window under %s; use a longer one, or remove scope: global (got %s)", minWindow, l.Window)
 	}
 	return ""
 }
 
-// EscrowFault is the same for limits in escrow.
+// EscrowFault is CountsFault for limits in escrow.
 func EscrowFault(l *limiter.Limit) string {
 	switch l.Algorithm {
 	case limiter.SlidingWindow:

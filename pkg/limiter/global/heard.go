@@ -1,6 +1,6 @@
 package global
 
-// Heard is what a region has heard of another's counter.
+// Heard is the last that a region has heard of another's counter.
 type Heard struct {
 	Region       int
 	Key, Tier    string
@@ -22,7 +22,7 @@ func (c *Counts) HeardOf(region int, key string, start int64) (Heard, bool) {
 	return Heard{}, false
 }
 
-// AllHeard visits everything that this region has heard of others' counters.
+// AllHeard visits everything that this region has heard of the others' counters.
 func (c *Counts) AllHeard(visit func(Heard)) {
 	for _, e := range c.entries {
 		for i := range e.heard {

@@ -8,17 +8,18 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
-// Span is windows: those that begin in it, both ends included, in Unix microseconds.
+// Span is a range of windows: those that begin from From to To, inclusive, in Unix
+// microseconds.
 type Span struct{ From, To int64 }
 
-// Always is every window.
+// Always covers every window.
 var Always = Span{0, math.MaxInt64}
 
 func (s Span) has(start int64) bool { return s.From <= start && start <= s.To }
 
-// Covered returns the windows that so many of the spans have in common, in order.
+// Covered returns the windows that at least need of the spans cover, in order.
 func Covered(spans []Span, need int) (list []Span) {
-	var edges []int64 // starts with which something changes
+	var edges []int64 // window starts at which coverage changes
 	for _, s := range spans {
 		if s.From <= s.To {
 			edges = append(edges, s.From)
@@ -52,7 +53,7 @@ func Covered(spans []Span, need int) (list []Span) {
 	return list
 }
 
-// Division identifies the regions among which limits are divided, by their sorted names.
+// Division identifies the set of regions that divide a limit, by their sorted names.
 func Division(regions []string) int64 {
 	h := fnv.New64a()
 	for _, name := range regions {
@@ -61,17 +62,18 @@ func Division(regions []string) int64 {
 	return int64(h.Sum64() % (limiter.MaxLife - 1))
 }
 
-// HeirOf returns the region that takes over the part of another: the next one by name.
+// HeirOf returns the region that inherits another's part: the next one by name.
 func HeirOf(region, regions int) int { return (region + 1) % regions }
 
-// Majority is how many of so many stores must promise a window.
+// Majority returns how many of the regions' stores must promise a window.
 func Majority(regions int) int { return regions/2 + 1 }
 
-// Reclaims reports whether a dead region's part can be taken over: two regions have no
-// majority that tells a dead one from one that is cut off, so each keeps its part.
+// Reclaims reports whether a dead region's part can be taken over. Among two regions no
+// majority can tell a dead region from a disconnected one, so each keeps its part.
 func Reclaims(regions int) bool { return regions > 2 }
 
-// Holding is a region's part of some windows, when limits were divided among so many regions.
+// Holding is one part of some windows, from when limits were divided among the given number
+// of regions.
 type Holding struct {
 	Span
 	Part, Regions int
@@ -80,8 +82,8 @@ type Holding struct {
 // Held is what a region holds. It is immutable once in use.
 type Held []Holding
 
-// Part returns what a region holds of a key in the window that begins at start, before
-// anything moves, and false if that is nobody's part.
+// Part returns what a region holds of a key in the window that begins at start, before any
+// rights move, and false if the region holds no part of it.
 func Part[K string | []byte](h Held, l *limiter.Limit, key K, start int64) (units int64, ok bool) {
 	for i := range h {
 		if h[i].has(start) {
@@ -101,11 +103,11 @@ func (h Held) Parts(start int64) (n int) {
 	return n
 }
 
-// mostHoldings bounds what is remembered: windows of which more is held are lost, oldest
-// first.
+// mostHoldings bounds the holdings remembered. Beyond it, the windows of the oldest
+// holdings are lost.
 const mostHoldings = 64
 
-// With returns what is held with the windows of one more part.
+// With returns h with the windows of one more part added.
 func (h Held) With(part, regions int, spans []Span) Held {
 	var list Held
 	var same []Span

@@ -1,9 +1,9 @@
 package global
 
-// journal orders values by when they last changed. Every change has a position, so what a
-// peer lacks is all behind the position up to which it has heard. A value that changes
-// again moves to the end: however long a peer is cut off, the journal holds each value
-// once, and needs no queue for each peer.
+// journal orders values by when they last changed. Every change has a position, so
+// everything a peer lacks lies after the last position it acknowledged. A value that
+// changes again moves to the end: however long a peer is disconnected, the journal holds
+// each value once, and needs no queue per peer.
 type journal[V any] struct {
 	first, last *record[V]
 	position    uint64 // of the last change
@@ -18,7 +18,7 @@ type record[V any] struct {
 	next     *record[V]
 }
 
-// touch gives r the next position.
+// touch moves r to the next position.
 func (j *journal[V]) touch(r *record[V]) {
 	if r.position != 0 {
 		j.remove(r)
@@ -34,7 +34,7 @@ func (j *journal[V]) touch(r *record[V]) {
 	j.size++
 }
 
-// remove forgets r.
+// remove drops r from the journal.
 func (j *journal[V]) remove(r *record[V]) {
 	if r.position == 0 {
 		return
@@ -53,8 +53,8 @@ func (j *journal[V]) remove(r *record[V]) {
 	j.size--
 }
 
-// since visits up to most values that changed behind the position `from` and not behind
-// `to`, the oldest change first. It returns the position up to which nothing is missing.
+// since visits up to most values that changed after the position `from` and not after `to`,
+// oldest change first. It returns the position up to which nothing is missing.
 func (j *journal[V]) since(from, to uint64, most int, visit func(V)) (reached uint64) {
 	r := j.last
 	if r == nil || r.position <= from {

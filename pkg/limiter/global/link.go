@@ -2,49 +2,51 @@ package global
 
 import "time"
 
-// Header is what every message says, whatever it carries. Clocks in it are monotonic and
-// mean something only to the region that wrote them.
+// Header is common to all messages. Its clocks are monotonic and meaningful only to the
+// region that wrote them.
 type Header struct {
 	From int // the sender's place in the topology
-	// Incarnation of the sender's state; a later one is larger.
+	// Incarnation of the sender's state; later ones are greater.
 	Incarnation int64
 	// The message holds all changes of the sender's journal from Base up to Position.
 	Base, Position uint64
-	// Ack is the position of the receiver's journal up to which all has arrived, in its
-	// incarnation Heard.
+	// Ack is the position in the receiver's journal up to which everything has arrived, in
+	// its incarnation Heard.
 	Ack   uint64
 	Heard int64
-	// Stamp is the sender's clock, and Echo the latest Stamp of the receiver's that the
-	// sender knew, in the incarnation Heard.
+	// Stamp is the sender's clock. Echo is the receiver's latest Stamp that the sender has
+	// seen, in the incarnation Heard.
 	Stamp, Echo time.Duration
 	// Partial is set if more changes are waiting than fit into the message.
 	Partial bool
 }
 
-// link is what a region knows of the way to one other and back.
+// link is the state of the connection to one peer, in both directions.
 type link struct {
-	incarnation int64 // the peer's; 0: never heard of
-	// The way there.
+	incarnation int64 // the peer's; 0 if never heard from
+	// Outgoing.
 	sent, acked uint64
 	sentAt      time.Duration
-	// The way back: the position up to which nothing is missing, and the peer's clock.
+	// Incoming: the position up to which nothing is missing, and the peer's clock.
 	got   uint64
 	stamp time.Duration
-	// asOf is a time of the own clock: all that the peer's journal held then is known here.
+	// asOf is a time by the local clock: everything in the peer's journal at that time is
+	// known here.
 	asOf  time.Duration
-	known bool // asOf says something
+	known bool // whether asOf is valid
 	trip  time.Duration
 }
 
-// write fills the header of a message to the peer, all but From, Incarnation and Position.
+// write fills in the header of a message to the peer, except From, Incarnation and
+// Position.
 func (l *link) write(h *Header, now, resend time.Duration) {
 	if l.acked < l.sent && now-l.sentAt >= resend {
-		l.sent = l.acked // lost: everything since then goes again, as it is now
+		l.sent = l.acked // lost: send everything since then again, with current values
 	}
 	h.Base, h.Ack, h.Heard, h.Stamp, h.Echo = l.sent, l.got, l.incarnation, now, l.stamp
 }
 
-// wrote notes that a message which reaches that position left.
+// wrote records that a message reaching that position was sent.
 func (l *link) wrote(position uint64, now time.Duration) {
 	if l.acked == l.sent {
 		l.sentAt = now
@@ -52,13 +54,13 @@ func (l *link) wrote(position uint64, now time.Duration) {
 	l.sent = max(l.sent, position)
 }
 
-// read takes a message's header in. It reports false for one of an earlier incarnation of
-// the peer, whose content no longer counts.
+// read processes a message's header. It reports false for an earlier incarnation of the
+// peer, whose content no longer counts.
 func (l *link) read(h *Header, self int64, now time.Duration) bool {
 	if h.Incarnation < l.incarnation {
 		return false
 	}
-	if h.Incarnation > l.incarnation { // it has lost what it knew
+	if h.Incarnation > l.incarnation { // the peer has restarted without its state
 		*l = link{incarnation: h.Incarnation, asOf: l.asOf, known: l.known, trip: l.trip}
 	}
 	l.stamp = max(l.stamp, h.Stamp)
@@ -67,14 +69,14 @@ func (l *link) read(h *Header, self int64, now time.Duration) bool {
 		l.got = max(l.got, h.Position)
 	}
 	if h.Heard != self {
-		return true // it answers somebody who is gone
+		return true // it acknowledges an earlier incarnation of this region
 	}
 	switch {
 	case h.Ack > l.acked:
-		l.acked, l.sentAt = h.Ack, now // what is left has as much time again
+		l.acked, l.sentAt = h.Ack, now // restart the timeout for the rest
 		l.sent = max(l.sent, h.Ack)
 	case l.acked < l.sent && h.Echo >= l.sentAt:
-		l.sent = l.acked // it has heard a later message, and lacks what was in this one
+		l.sent = l.acked // the peer received a later message but not this one
 	}
 	if h.Echo > 0 {
 		l.trip = now - h.Echo
@@ -85,5 +87,5 @@ func (l *link) read(h *Header, self int64, now time.Duration) bool {
 	return true
 }
 
-// lag returns how old what is known of the peer may be, or false if nothing is known.
+// lag returns how old the knowledge of the peer may be, or false if there is none.
 func (l *link) lag(now time.Duration) (time.Duration, bool) { return now - l.asOf, l.known }

@@ -6,21 +6,21 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
-// Keys of which a region may keep so much to itself that, over all regions, it is at most
-// one part in shareOf of the limit.
+// shareOf bounds what regions keep to themselves: over all regions, at most one part in
+// shareOf of the limit.
 const shareOf = 20
 
-// Share returns how many units of a key a region may have counted without telling the
-// others. Below one unit, it tells them of every key.
+// Share returns how many units of a key a region may count without telling the others. If
+// that is less than one unit, it reports every key.
 func Share(l *limiter.Limit, regions int) int64 {
 	n := whole(l) / shareOf / int64(regions)
 	if l.Algorithm != limiter.FixedWindow {
-		n /= 2 // the window before counts too, and may miss as much
+		n /= 2 // the previous window counts too, and its share may be missing as well
 	}
 	return n
 }
 
-// whole is what a key may use at once.
+// whole returns how much of a key can be used at once.
 func whole(l *limiter.Limit) int64 {
 	if l.Algorithm == limiter.TokenBucket || l.Algorithm == limiter.LeakyBucket {
 		return l.Capacity()
@@ -29,9 +29,9 @@ func whole(l *limiter.Limit) int64 {
 }
 
 // Width returns the length of the windows in which a limit's counters travel, in
-// microseconds. That of a bucket is the time in which it drains, but at least ten seconds.
-// What arrives more than a window and MaxSkew after its window has ended is dropped: a
-// region that was cut off for longer owes nothing.
+// microseconds. For a bucket it is the time the bucket takes to drain, but at least ten
+// seconds. Counters that arrive more than a window and MaxSkew after the end of their
+// window are dropped: a region that was disconnected for longer owes nothing.
 func Width(l *limiter.Limit) int64 {
 	if l.Algorithm == limiter.TokenBucket || l.Algorithm == limiter.LeakyBucket {
 		drain, unit := l.Rate()
@@ -41,9 +41,10 @@ func Width(l *limiter.Limit) int64 {
 	return l.Window.Microseconds()
 }
 
-// travels reports whether the others must hear of a key now. They hear of it the sooner
-// the less is left of the limit, and the faster it grows: what is untold, and what will be
-// by the next message, must stay below the share, and small against what is left.
+// travels reports whether the other regions must learn of a key now. The less of the limit
+// is left and the faster the key grows, the sooner they must: the untold count, and what it
+// will be by the next message, must stay below the share, and small compared to what is
+// left.
 func (c *Counts) travels(l *limiter.Limit, e *entry, now time.Duration) bool {
 	if e.told.Incarnation != e.own.Incarnation && e.told.Incarnation != 0 {
 		return true
@@ -54,9 +55,9 @@ func (c *Counts) travels(l *limiter.Limit, e *entry, now time.Duration) bool {
 	return untold > room || untold > 0 && untold+e.pace.expected(now) > room
 }
 
-// pace is how much a counter grew in the present period and in the one before.
+// pace is how much a counter grew in the current period and in the one before.
 type pace struct {
-	every        time.Duration // 0 stands for Period
+	every        time.Duration // 0 means Period
 	began        time.Duration
 	here, before int64
 }
@@ -79,7 +80,7 @@ func (p *pace) roll(now time.Duration) {
 	}
 }
 
-// expected is how much it grows in a period.
+// expected returns how much the counter is expected to grow in a period.
 func (p *pace) expected(now time.Duration) int64 {
 	p.roll(now)
 	return max(p.here, p.before)

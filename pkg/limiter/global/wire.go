@@ -7,8 +7,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Messages travel in the protobuf encoding. A node skips fields that it does not know, and
-// takes a field that is missing for 0, so regions may run different releases.
+// Messages use the protobuf encoding. A node skips fields that it does not know and reads a
+// missing field as 0, so regions may run different releases.
 const (
 	fieldFrom protowire.Number = iota + 1
 	fieldIncarnation
@@ -22,8 +22,8 @@ const (
 	fieldCount
 )
 
-// The fields of a counter. Times are in milliseconds, and the incarnation says how far it
-// is ahead of the sender's: usually 0, which takes no space.
+// The fields of a counter. Times are in milliseconds. The incarnation is relative to the
+// sender's: usually 0, which takes no space.
 const (
 	countKey protowire.Number = iota + 1
 	countStart
@@ -33,7 +33,7 @@ const (
 	countTier
 )
 
-// errMessage is what a message that is no such thing gets, without its content.
+// errMessage rejects a malformed message without quoting its content.
 var errMessage = errors.New("not a message between regions")
 
 func appendVarint(b []byte, field protowire.Number, v int64) []byte {
@@ -101,7 +101,7 @@ func (m *Message) Append(b []byte) []byte {
 	return b
 }
 
-// Parse reads a message. What it holds may still be invalid: Receive checks that.
+// Parse reads a message. Its content may still be invalid; Receive checks it.
 func (m *Message) Parse(b []byte) error {
 	*m = Message{Counts: m.Counts[:0]}
 	var parts [][]byte
@@ -146,7 +146,7 @@ func (m *Message) Parse(b []byte) error {
 	return nil
 }
 
-// Fields visits the numbers and the byte strings of an encoded message.
+// Fields calls number and bytes for the numbers and byte strings of an encoded message.
 func Fields(b []byte, number func(protowire.Number, uint64), bytes func(protowire.Number, []byte)) error {
 	for len(b) > 0 {
 		field, kind, n := protowire.ConsumeTag(b)
@@ -169,7 +169,7 @@ func Fields(b []byte, number func(protowire.Number, uint64), bytes func(protowir
 			}
 			bytes(field, v)
 			b = b[n:]
-		default: // of a later release
+		default: // from a later release
 			n := protowire.ConsumeFieldValue(field, kind, b)
 			if n < 0 {
 				return errMessage

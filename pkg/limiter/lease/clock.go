@@ -6,20 +6,20 @@ import (
 	"time"
 )
 
-// clock is monotonic time that also passes while the machine is suspended. The system's
-// monotonic clock then stands still, and a lease would outlive what the store believes.
-// The wall clock does not: by as much as it gets ahead of the monotonic one, time was
-// missed. A wall clock that somebody sets ahead ends leases early for the same reason; one
-// that is set back changes nothing.
+// clock is monotonic time that also advances while the machine is suspended. The system's
+// monotonic clock then stands still, so a lease would outlive the store's view of it. The
+// wall clock keeps running: how far it gets ahead of the monotonic clock is the time that
+// was missed. If someone sets the wall clock ahead, leases end early for the same reason;
+// setting it back changes nothing.
 type clock struct {
 	read   func() (monotonic, wall time.Duration)
 	ahead  atomic.Int64 // of the monotonic clock, as last seen
-	missed atomic.Int64 // in all
+	missed atomic.Int64 // total
 	mu     sync.Mutex
 }
 
-// missedAtLeast is the shortest suspension that counts: below it, the difference may come
-// from what happened between the two readings. Leases end earlier by as much (see life).
+// missedAtLeast is the shortest suspension that counts. A smaller difference may just be
+// time between the two readings. Leases end earlier by the same amount (see life).
 const missedAtLeast = time.Millisecond
 
 // systemClock returns a reader of both clocks, in one call.
@@ -38,7 +38,7 @@ func newClock(read func() (monotonic, wall time.Duration)) *clock {
 	return c
 }
 
-// now returns the time. It never runs backwards for a reader.
+// now returns the time. No reader sees it run backwards.
 func (c *clock) now() time.Duration {
 	monotonic, wall := c.read()
 	if int64(wall-monotonic)-c.ahead.Load() > int64(missedAtLeast) {
@@ -47,17 +47,17 @@ func (c *clock) now() time.Duration {
 	return monotonic + time.Duration(c.missed.Load())
 }
 
-// catchUp counts what was missed, once.
+// catchUp adds what was missed, once.
 func (c *clock) catchUp(ahead int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if by := ahead - c.ahead.Load(); by > int64(missedAtLeast) {
-		c.missed.Add(by) // before whoever sees the new ahead reads it
+		c.missed.Add(by) // before a reader can see the new ahead
 		c.ahead.Store(ahead)
 	}
 }
 
-// follow notices small adjustments of the wall clock, and that it was set back.
+// follow tracks small adjustments of the wall clock, and steps backwards.
 func (c *clock) follow() {
 	c.now()
 	c.mu.Lock()

@@ -9,33 +9,33 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
-// closeWithin bounds how long Close returns units. What is left over counts as spent until
+// closeWithin bounds how long Close spends returning units. The rest counts as spent until
 // it leaves the window.
 const closeWithin = 2 * time.Second
 
-// job is a call to the store that no request waits for: an ask for a lease, or a return of
-// what a lease has left.
+// job is a call to the store that no request waits for: it asks for a lease, or returns the
+// unspent units of one.
 type job struct {
 	lease     *lease // the one to ask for; nil for a return
 	asked     uint64
 	nodes     int
-	saturated bool // asks as if alone
+	saturated bool // ask as if this were the only node
 
 	limit   *limiter.Limit
 	key     string
 	units   int64 // wanted, or returned
 	takenAt int64
 	use     *usage
-	spent   bool // counted as spent already
+	spent   bool // already counted as spent
 }
 
-// ask queues an ask, once at a time for each lease. The shard is locked.
+// ask queues a request for units, at most one at a time per lease. The shard is locked.
 func (s *Store) ask(l *lease, want int64) {
 	j := job{lease: l, asked: l.asked, nodes: max(1, s.nodes()), saturated: l.saturated, limit: l.limit, key: l.key, units: want, use: l.use}
 	select {
 	case s.jobs <- j:
 		l.asking = true
-	default: // the store cannot keep up; the key stays strict meanwhile
+	default: // the store cannot keep up; the key stays strict for now
 		l.resume = l.period
 	}
 }
@@ -80,9 +80,9 @@ func (s *Store) run(j *job) {
 	s.answer(j, granted, sent, now)
 }
 
-// answer gives a lease what the store granted; nil after an error, when the store may have
-// granted units all the same. Those must not be returned: what it has not charged would
-// then pass in addition.
+// answer gives a lease what the store granted. granted is nil after an error, even though
+// the store may have granted units. Those must not be returned: if the store never charged
+// them, that much more would pass.
 func (s *Store) answer(j *job, granted *limiter.Result, sent, now time.Duration) {
 	l := j.lease
 	l.shard.Lock()
@@ -114,9 +114,9 @@ func (s *Store) answer(j *job, granted *limiter.Result, sent, now time.Duration)
 }
 
 // life returns how long units may be spent after the call that granted them was sent: the
-// lease time, and no longer than the window of a limit whose windows begin at fixed times.
-// A thousandth less, because clocks that NTP slews drift apart, a microsecond, because the
-// store's clock counts whole ones, and what a suspension may last unnoticed.
+// lease time, but not beyond the end of a fixed window. Subtracted are a thousandth,
+// because clocks slewed by NTP drift apart; a microsecond, because the store's clock counts
+// whole ones; and the longest suspension that goes unnoticed.
 func life(l *limiter.Limit, reset time.Duration) time.Duration {
 	t := l.LeaseTime()
 	switch l.Algorithm {
@@ -128,8 +128,8 @@ func life(l *limiter.Limit, reset time.Duration) time.Duration {
 	return t - t/1000 - time.Microsecond - missedAtLeast
 }
 
-// giveBack returns units to the store. It is not tried again: a return whose answer was
-// lost may have happened.
+// giveBack returns units to the store. It is not retried: a return whose answer was lost
+// may have taken effect.
 func (s *Store) giveBack(j *job) {
 	checks := [1]limiter.Check{{Limit: j.limit, Key: []byte(j.key), Cost: j.units}}
 	d := limiter.Decision{Results: []limiter.Result{{Charged: true, TakenAt: j.takenAt}}}
@@ -140,7 +140,7 @@ func (s *Store) giveBack(j *job) {
 	j.use.giveBack(j)
 }
 
-// giveBackAll returns many at once, within closeWithin.
+// giveBackAll returns many jobs' units at once, within closeWithin.
 func (s *Store) giveBackAll(unspent []job) {
 	const atOnce = 256
 	until := s.clock.now() + closeWithin
@@ -164,7 +164,7 @@ func (s *Store) giveBackAll(unspent []job) {
 	group.Wait()
 }
 
-// sweep returns what lapses and ends the leases of keys that have cooled.
+// sweep returns lapsed units and ends the leases of keys that have cooled.
 func (s *Store) sweep() {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()

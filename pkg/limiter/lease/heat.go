@@ -6,14 +6,15 @@ import (
 )
 
 // heat estimates how often a key without a lease is used, in a fixed amount of memory. Two
-// keys that share a place push each other out, and updates race: a key may become hot a
-// little late or early, which costs a call, never a wrong answer.
+// keys that hash to the same place evict each other, and updates race: a key may become hot
+// a little late or early, which costs a call, never a wrong answer.
 type heat struct{ places [heatPlaces]atomic.Uint64 }
 
 const heatPlaces = 1 << 16
 
-// add counts a request in a lease time, given as its number, and returns how many came in
-// it. A place holds 32 bits of the key's hash, 16 of the number and 16 of the count.
+// add counts a request in the lease time with the given number, and returns the requests
+// counted in it. A place holds 32 bits of the key's hash, 16 of the number and 16 of the
+// count.
 func (h *heat) add(hash uint64, number time.Duration) int64 {
 	place := &h.places[hash>>8%heatPlaces]
 	head := hash&^0xffffffff | uint64(uint16(number))<<16

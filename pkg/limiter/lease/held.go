@@ -8,10 +8,10 @@ import (
 )
 
 const (
-	// A key becomes hot with this many requests in a lease time, and cold again below
-	// coldAt units in one. Between them it keeps what it is.
+	// A key becomes hot with this many requests in a lease time, and cold below coldAt
+	// units in one. In between it stays what it was.
 	hotAt, coldAt = 4, 2
-	// firstTrip is how long a call to the store takes until one was measured.
+	// firstTrip is the assumed duration of a call to the store until one has been measured.
 	firstTrip = time.Millisecond
 )
 
@@ -23,42 +23,42 @@ type lease struct {
 	use   *usage
 	time  time.Duration // the limit's lease time
 
-	// Two grants at most: the next one is asked for before the first is spent.
+	// At most two grants: the next one is requested before the first is spent.
 	older, newer  parcel
 	remaining     int64         // at the store, after the last grant
 	reset         time.Duration // when the whole limit is free again
 	asking, ended bool
 	asked         uint64        // counts forgets, so that a late answer is recognized
 	forgotten     int64         // the newest charge that an operator's reset has cleared
-	resume        time.Duration // ask no sooner
+	resume        time.Duration // when to ask again
 	trip          time.Duration // how long the last call took
 
 	// See saturated.go.
 	saturated, hidden bool
-	quiet             time.Duration // until then, what no units are held for is refused
-	floor             int64         // if it costs as much
+	quiet             time.Duration // until then, requests without units are refused
+	floor             int64         // if they cost at least this
 	free              time.Duration // when the store expected to pass what it refused
 
 	pace   int64         // units expected in a lease time
-	demand int64         // units requested in this one
+	demand int64         // units requested in the current one
 	period time.Duration // its end
 
 	due time.Duration // when the sweeper looks at it
 }
 
-// parcel is what one grant has left.
+// parcel is what is left of one grant.
 type parcel struct {
 	units, size int64
 	from, until time.Duration
 	takenAt     int64
 }
 
-// valid reports whether the units may be spent by a request that came at now. One that
-// came before the grant must not: it would count in an interval that the grant was not
-// charged in.
+// valid reports whether a request that arrived at now may spend the units. A request that
+// arrived before the grant must not: it would count in an interval for which the grant was
+// not charged.
 func (p *parcel) valid(now time.Duration) bool { return p.from <= now && now < p.until }
 
-// from returns the grant to spend cost from, the one that ends first if possible; nil if
+// from returns the grant to spend cost from, preferring the one that ends first, or nil if
 // neither has enough.
 func (l *lease) from(cost int64, now time.Duration) *parcel {
 	if l.older.units == 0 {
@@ -73,8 +73,9 @@ func (l *lease) from(cost int64, now time.Duration) *parcel {
 	return nil
 }
 
-// unspend reports whether a grant of that time is still here to take the units back. Two
-// grants of a bucket may have one time; the units are those of the one that they fit in.
+// unspend puts units back into the grant made at takenAt, and reports whether that grant
+// still exists. Two grants of a bucket may have the same time; the units go back to the one
+// they fit.
 func (l *lease) unspend(units, takenAt int64) bool {
 	for _, p := range [...]*parcel{&l.older, &l.newer} {
 		if p.size > 0 && p.takenAt == takenAt && p.units+units <= p.size {
@@ -85,7 +86,7 @@ func (l *lease) unspend(units, takenAt int64) bool {
 	return false
 }
 
-// observe counts the demand, granted or not.
+// observe records demand, granted or not.
 func (l *lease) observe(cost int64, now time.Duration) {
 	if now >= l.period {
 		l.pace = max(l.demand, (l.pace+l.demand)/2)
@@ -97,13 +98,13 @@ func (l *lease) observe(cost int64, now time.Duration) {
 	l.demand += cost
 }
 
-// wants returns how many units to ask for now, so that they arrive before what is held is
-// spent; 0 for none.
+// wants returns how many units to ask for now so that they arrive before the held ones are
+// spent, or 0.
 func (l *lease) wants(now time.Duration) int64 {
 	if l.asking || l.ended || now < l.resume || l.newer.units > 0 || l.saturated && now < l.free {
 		return 0
 	}
-	// A demand that grows is extrapolated from the part of the period that has passed.
+	// Extrapolate growing demand from the part of the period that has passed.
 	passed := max(l.time-(l.period-now), l.time/8)
 	expected := max(l.pace, int64(float64(l.demand)*float64(l.time)/float64(passed)))
 	soon := 2 * l.trip
@@ -113,7 +114,7 @@ func (l *lease) wants(now time.Duration) int64 {
 	if expected < coldAt {
 		return 0
 	}
-	// A little less than expected: what is left over has to be returned, which takes a call.
+	// Ask for a little less than expected: leftover units cost a call to return.
 	most := int64(limiter.MaxCount)
 	if l.limit.Storage == limiter.SortedSet {
 		most = limiter.MaxEntries
@@ -121,7 +122,7 @@ func (l *lease) wants(now time.Duration) int64 {
 	return min((3*expected+3)/4, most)
 }
 
-// arrive adds a grant. It reports false if there is nobody to spend it.
+// arrive adds a grant. It reports false if the lease is gone, so that nothing can spend it.
 func (l *lease) arrive(p parcel) bool {
 	if l.ended || p.until <= p.from {
 		return false
@@ -130,13 +131,13 @@ func (l *lease) arrive(p parcel) bool {
 		l.older.retire(l.use)
 		l.older = p
 	} else {
-		l.newer.retire(l.use) // empty, or nothing would have been asked
+		l.newer.retire(l.use) // empty, or no grant would have been requested
 		l.newer = p
 	}
 	return true
 }
 
-// lapsed takes out what may no longer be spent, to be returned.
+// lapsed removes units that may no longer be spent and returns them as jobs.
 func (l *lease) lapsed(now time.Duration) (unspent []job) {
 	for _, p := range [...]*parcel{&l.older, &l.newer} {
 		if p.size > 0 && now >= p.until {
@@ -150,7 +151,7 @@ func (l *lease) lapsed(now time.Duration) (unspent []job) {
 	return unspent
 }
 
-// leave takes out all that is held, to be returned.
+// leave removes all units held and returns them as jobs.
 func (l *lease) leave() (unspent []job) {
 	return l.takeOut(&l.newer, l.takeOut(&l.older, nil))
 }
@@ -163,8 +164,8 @@ func (l *lease) takeOut(p *parcel, unspent []job) []job {
 	return unspent
 }
 
-// forget drops what is held without returning it: after a reset, the store no longer
-// counts it.
+// forget drops the held units without returning them: after a reset, the store no longer
+// counts them.
 func (l *lease) forget() {
 	for _, p := range [...]*parcel{&l.older, &l.newer} {
 		l.forgotten = max(l.forgotten, p.takenAt)
@@ -175,13 +176,13 @@ func (l *lease) forget() {
 	l.saturated, l.quiet, l.free, l.resume = false, 0, 0, 0
 }
 
-// retire empties a parcel and counts what was spent of it.
+// retire empties a parcel and counts how much of it was spent.
 func (p *parcel) retire(u *usage) {
 	u.spent.Add(p.size - p.units)
 	*p = parcel{}
 }
 
-// next is when the sweeper has something to do here.
+// next returns when the sweeper must next visit this lease.
 func (l *lease) next(now time.Duration) time.Duration {
 	at := now + l.time
 	for _, p := range [...]*parcel{&l.older, &l.newer} {

@@ -7,22 +7,23 @@ import (
 )
 
 // A key is saturated while its limit is nearly used up: the store refused one of its
-// requests, or the share that one of several nodes may take in advance is below one unit.
-// Deciding each request at the store would then cost as many calls as a strict limit does.
-// Instead a node asks once in a while for as much as half of what remains. If that is less
-// than it wanted, or a request was refused, it refuses what it has no units for until it
-// asks again, a quiet time later. A request may thus be refused although the store would
-// have passed it: by what other nodes hold, by what has become free in the quiet time, and
-// by the other half, which is no more than what this node received.
+// requests, or the share that each node may take in advance is below one unit. Deciding
+// each request at the store would then cost as many calls as a strict limit does. Instead,
+// a node occasionally asks for as much as half of what remains. If it receives less than it
+// wanted, or a request was refused, it refuses requests that it has no units for until it
+// asks again after a quiet time. The store might have passed some of these requests, up to
+// the units that other nodes hold, those freed during the quiet time, and the other half of
+// the remainder, which is no more than this node received.
 
 // quietTime is how long the node refuses before it asks again.
 func (l *lease) quietTime() time.Duration { return l.time / 2 }
 
-// refuses reports whether the store would probably refuse the cost, or did, so recently
-// that it is not asked.
+// refuses reports whether the store refused such a cost, or probably would, so recently
+// that asking again is not worth a call.
 func (l *lease) refuses(cost int64, now time.Duration) bool { return now < l.quiet && cost >= l.floor }
 
-// hush lets the node refuse what costs at least that much.
+// hush starts a quiet time: until it ends, the node refuses requests that cost at least
+// that much.
 func (l *lease) hush(cost int64, now time.Duration) {
 	if now < l.quiet {
 		l.floor = min(l.floor, cost)
@@ -32,8 +33,8 @@ func (l *lease) hush(cost int64, now time.Duration) {
 	l.resume = max(l.resume, l.quiet)
 }
 
-// hide leaves the rest of a quiet time out of the period that demand is counted in, because
-// a memory of refusals in front of this store answers from now on.
+// hide excludes the rest of a quiet time from the period in which demand is measured,
+// because a memory of refusals in front of this store now answers.
 func (l *lease) hide(now time.Duration) {
 	if !l.hidden {
 		l.hidden = true
@@ -41,7 +42,7 @@ func (l *lease) hide(now time.Duration) {
 	}
 }
 
-// refusal is the answer while quiet.
+// refusal returns the answer during a quiet time.
 func (l *lease) refusal(c *limiter.Check, now time.Duration) limiter.Result {
 	wait := l.quiet - now
 	return limiter.Result{
@@ -50,19 +51,19 @@ func (l *lease) refusal(c *limiter.Check, now time.Duration) limiter.Result {
 	}
 }
 
-// refused notes that the store refused a request that came at now.
+// refused records that the store refused a request that arrived at now.
 func (l *lease) refused(cost int64, r *limiter.Result, now time.Duration) {
 	l.saturated = true
 	l.remaining, l.reset, l.free = r.Remaining, now+r.ResetAfter, now+r.RetryAfter
 	l.hush(cost, now)
 }
 
-// heed remembers what the store has just refused of hot keys. resets is what s.resets was
-// before it was asked: a refusal may be older than a reset.
+// heed remembers the store's latest refusals for hot keys. resets is the value of s.resets
+// before the call: a refusal may predate a reset.
 func (s *Store) heed(checks []limiter.Check, d *limiter.Decision, now time.Duration, resets uint64) {
 	for i := range checks {
 		c, r := &checks[i], &d.Results[i]
-		// A fallback's refusal is this node's own and ends when the store comes back.
+		// A fallback's refusal is local to this node and ends when the store recovers.
 		if !c.Limit.Leased || r.Allowed || r.RetryAfter <= 0 || r.Failed || r.Source == limiter.SourceNone || r.Source == limiter.SourceFallback {
 			continue
 		}
@@ -75,14 +76,14 @@ func (s *Store) heed(checks []limiter.Check, d *limiter.Decision, now time.Durat
 	}
 }
 
-// settle notes what the answer to an ask says about the rest of the limit.
+// settle records what the answer says about the rest of the limit.
 func (l *lease) settle(j *job, granted *limiter.Result, now time.Duration) {
 	l.remaining, l.reset = granted.Remaining, now+granted.ResetAfter
 	switch {
 	case !j.saturated:
 		l.saturated = granted.Granted == 0
 	case limiter.Advance(j.units, granted.Remaining, j.nodes) == j.units:
-		l.saturated = false // again there is enough for all nodes
+		l.saturated = false // there is enough for all nodes again
 	case granted.Granted == 0:
 		l.hush(granted.Remaining+1, now)
 	case granted.Granted < j.units && granted.Remaining <= granted.Granted+1:

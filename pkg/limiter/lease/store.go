@@ -1,14 +1,14 @@
-// Package lease lets a node spend part of a limit from its memory, so that a key that is
-// hot on the node does not cost the store a call for each request.
+// Package lease lets a node spend part of a limit from its memory, so that a hot key does
+// not cost the store a call per request.
 //
-// A lease is an advance: the store charges the units when it grants them, so what all
-// nodes spend never exceeds what was charged, and a limit stays as exact as without
-// leases. A node may refuse early, by no more than what other nodes hold unspent and, in
-// a rolling window, what was spent in the last lease time (limiter.Limit.LeaseTime).
+// A lease is an advance: the store charges the units when it grants them, so a limit stays
+// as exact as without leases. A node may refuse early, by at most the units that other
+// nodes hold unspent and, in a rolling window, those spent in the last lease time
+// (limiter.Limit.LeaseTime).
 //
-// Nothing here depends on another machine's clock: a node stops spending a lease by its
-// own monotonic clock, one lease time after it sent the call that granted it, which is
-// never later than the store believes. Time in which the machine was suspended counts.
+// A node stops spending a lease by its own monotonic clock, one lease time after it sent
+// the call that granted it, which is never later than the store assumes. Time during which
+// the machine was suspended counts.
 package lease
 
 import (
@@ -21,11 +21,11 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
-// Config of a Store.
+// Config configures a Store.
 type Config struct {
-	// Next decides what no lease covers.
+	// Next decides checks that no lease covers.
 	Next limiter.TakeReturner
-	// Grants charges advances and takes back what was not spent. It must fail, rather than
+	// Grants charges advances and takes back unspent units. It must fail, rather than
 	// decide locally, while the shared store is unreachable.
 	Grants limiter.TakeReturner
 	// Nodes returns how many nodes ask for leases, this one included.
@@ -37,7 +37,7 @@ type Config struct {
 }
 
 // DefaultMaxKeys bounds the leases of a Store unless Config says otherwise. A lease takes
-// less than 400 bytes: 352 of 100,000, 368 of a million.
+// under 400 bytes: 352 at 100,000 leases, 368 at a million.
 const DefaultMaxKeys = 1_000_000
 
 const (
@@ -47,7 +47,7 @@ const (
 	sweepEvery = 10 * time.Millisecond
 )
 
-// Store is a limiter.Store that spends leases, and calls the next store for the rest.
+// Store is a limiter.Store that spends leases and passes other checks to the next store.
 type Store struct {
 	next, grants limiter.TakeReturner
 	nodes        func() int
@@ -64,7 +64,7 @@ type Store struct {
 
 	jobs   chan job
 	mu     sync.Mutex
-	later  []job // returns that the sweeper queues
+	later  []job // returns for the sweeper to queue
 	closed atomic.Bool
 	stop   chan struct{}
 	ended  sync.WaitGroup
@@ -77,7 +77,7 @@ type shard struct {
 	_      [24]byte // keeps neighboring locks out of this cache line
 }
 
-// rest is the part of a request that is not decided here.
+// rest holds the checks of a request that the next store decides.
 type rest struct {
 	checks   []limiter.Check
 	decision limiter.Decision
@@ -85,7 +85,7 @@ type rest struct {
 
 var _ limiter.TakeReturner = (*Store)(nil)
 
-// New starts a Store. Close returns what it holds.
+// New starts a Store. Close returns the units it holds.
 func New(c Config) *Store {
 	if c.MaxKeys <= 0 {
 		c.MaxKeys = DefaultMaxKeys
@@ -109,8 +109,8 @@ func New(c Config) *Store {
 	return s
 }
 
-// Take spends what this node holds. If a check has too little, the store decides it, and
-// if the store refuses, what was spent here goes back.
+// Take spends units that this node holds. The store decides checks without enough units; if
+// it refuses, the units spent here go back.
 func (s *Store) Take(ctx context.Context, checks []limiter.Check, d *limiter.Decision) error {
 	if !leasable(checks) || s.closed.Load() {
 		return s.next.Take(ctx, checks, d)
@@ -154,7 +154,7 @@ func leasable(checks []limiter.Check) bool {
 	return false
 }
 
-// takeRest lets the next store decide the checks that were not decided here.
+// takeRest lets the next store decide the remaining checks.
 func (s *Store) takeRest(ctx context.Context, checks []limiter.Check, d *limiter.Decision) error {
 	r := s.rests.Get().(*rest)
 	defer s.rests.Put(r)
@@ -179,8 +179,8 @@ func (s *Store) takeRest(ctx context.Context, checks []limiter.Check, d *limiter
 	return err
 }
 
-// spend decides a check by what this node holds, and reports whether it could: it takes the
-// cost from the lease, or refuses while the key is quiet (see saturated.go).
+// spend tries to decide a check locally and reports whether it could: it takes the cost
+// from the lease, or refuses while the key is quiet (see saturated.go).
 func (s *Store) spend(c *limiter.Check, r *limiter.Result, now time.Duration) bool {
 	hash := maphash.Bytes(s.seed, c.Key)
 	sh := &s.shards[hash%shardCount]
@@ -195,7 +195,7 @@ func (s *Store) spend(c *limiter.Check, r *limiter.Result, now time.Duration) bo
 	}
 	if l.limit != c.Limit {
 		if !l.limit.Same(c.Limit) {
-			return false // another tier, or a request that still runs under the old rules
+			return false // another tier, or a request still running under the old rules
 		}
 		l.limit = c.Limit
 	}
@@ -224,7 +224,7 @@ func (s *Store) spend(c *limiter.Check, r *limiter.Result, now time.Duration) bo
 	return p != nil
 }
 
-// unspendAll gives back what a request that is refused has taken from leases.
+// unspendAll puts back the units that a refused request took from leases.
 func (s *Store) unspendAll(checks []limiter.Check, d *limiter.Decision) {
 	for i := range checks {
 		if d.Results[i].Source == limiter.SourceLease {
@@ -233,7 +233,8 @@ func (s *Store) unspendAll(checks []limiter.Check, d *limiter.Decision) {
 	}
 }
 
-// unspend gives back to this node's lease, or to the store if that lease has ended.
+// unspend puts units back into this node's lease, or returns them to the store if that
+// lease has ended.
 func (s *Store) unspend(c *limiter.Check, r *limiter.Result) {
 	if !r.Charged {
 		return
@@ -252,8 +253,7 @@ func (s *Store) unspend(c *limiter.Check, r *limiter.Result) {
 	}
 }
 
-// begin gives a key that has become hot its lease, which is empty until the store grants
-// units.
+// begin gives a key that has become hot an empty lease, which a grant will fill.
 func (s *Store) begin(sh *shard, c *limiter.Check, requests int64, now time.Duration) {
 	if holds := s.holds.Load(); s.closed.Load() || holds != nil && !(*holds)(c.Limit) {
 		return
@@ -276,7 +276,7 @@ func (s *Store) begin(sh *shard, c *limiter.Check, requests int64, now time.Dura
 	}
 }
 
-// evict makes room by ending one of a few leases, if it is used less than the new one.
+// evict ends one of a few sampled leases, if it is used less than the new one.
 func (s *Store) evict(sh *shard, pace int64) bool {
 	const samples = 4
 	var least *lease
@@ -307,7 +307,7 @@ func (s *Store) end(l *lease) {
 	l.use.leases.Add(-1)
 }
 
-// Return gives back what d took, from the store that it was taken from.
+// Return gives back the charges in d, each where it was taken.
 func (s *Store) Return(ctx context.Context, checks []limiter.Check, d *limiter.Decision) error {
 	r := s.rests.Get().(*rest)
 	defer s.rests.Put(r)
@@ -325,8 +325,8 @@ func (s *Store) Return(ctx context.Context, checks []limiter.Check, d *limiter.D
 	return s.next.Return(ctx, r.checks, &r.decision)
 }
 
-// Reset resets these keys in the store and drops what this node holds of them. Other nodes
-// spend what they hold until its lease time ends.
+// Reset resets these keys in the store and drops the units this node holds for them. Other
+// nodes may spend theirs until their leases end.
 func (s *Store) Reset(ctx context.Context, checks []limiter.Check) error {
 	err := s.next.Reset(ctx, checks)
 	s.resets.Add(1)
@@ -341,7 +341,7 @@ func (s *Store) Reset(ctx context.Context, checks []limiter.Check) error {
 	return err
 }
 
-// Keep ends the leases of limits that no longer hold, and returns their units in the
+// Keep ends the leases of limits that are no longer active and returns their units in the
 // background. holds may be called later, by several goroutines.
 func (s *Store) Keep(holds func(*limiter.Limit) bool) {
 	s.holds.Store(&holds)
@@ -364,7 +364,7 @@ func (s *Store) postponed() (unspent []job) {
 	return unspent
 }
 
-// endAll ends the leases of the limits that which names, and returns what to give back.
+// endAll ends the leases of the limits that which selects, and returns their units.
 func (s *Store) endAll(which func(*limiter.Limit) bool) (unspent []job) {
 	for i := range s.shards {
 		sh := &s.shards[i]
@@ -380,8 +380,8 @@ func (s *Store) endAll(which func(*limiter.Limit) bool) (unspent []job) {
 	return unspent
 }
 
-// Close returns what this node holds; requests that come later go to the next store. It
-// takes at most about closeWithin.
+// Close returns the units this node holds; later requests go to the next store. It takes
+// about closeWithin at most.
 func (s *Store) Close() {
 	if s.closed.Swap(true) {
 		return

@@ -7,7 +7,7 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
-// usage counts the leases of one rule.
+// usage counts the leased units of one rule.
 type usage struct {
 	limit                              atomic.Pointer[limiter.Limit] // the newest
 	leases                             atomic.Int64
@@ -19,7 +19,7 @@ func (u *usage) strand(j *job) { j.count(&u.stranded) }
 
 func (u *usage) giveBack(j *job) { j.count(&u.returned) }
 
-// count leaves out units that count as spent: counters must not fall.
+// count excludes units already counted as spent, because counters must not decrease.
 func (j *job) count(as *atomic.Int64) {
 	if !j.spent {
 		as.Add(j.units)
@@ -36,7 +36,7 @@ func (s *Store) usage(l *limiter.Limit) *usage {
 	return u
 }
 
-// forgetRules drops the counts of rules that are gone.
+// forgetRules drops the counts of removed rules.
 func (s *Store) forgetRules(holds func(*limiter.Limit) bool) {
 	s.usages.Range(func(rule, u any) bool {
 		if !holds(u.(*usage).limit.Load()) {
@@ -46,14 +46,14 @@ func (s *Store) forgetRules(holds func(*limiter.Limit) bool) {
 	})
 }
 
-// Usage is what became of the leases of one rule.
+// Usage summarizes the leases of one rule.
 type Usage struct {
 	Rule string
-	// Leases is how many keys have one now, and Held what they hold.
+	// Leases is how many keys have a lease now; Held is how many units they hold.
 	Leases, Held int64
-	// Granted is the sum of all grants. Spent, Returned and Stranded tell what became of
-	// them, and each is counted when its grant ends. Spent includes those of requests that
-	// another limit refused; Stranded were neither spent nor returned.
+	// Granted is the sum of all grants. Each unit ends up in Spent, Returned or Stranded
+	// (neither spent nor returned) when its grant ends. Spent includes units of requests
+	// that another limit refused.
 	Granted, Spent, Returned, Stranded int64
 }
 
@@ -79,7 +79,8 @@ func (s *Store) Usages() (list []Usage) {
 	return list
 }
 
-// Held returns how many units of a key this node may spend, and for how long at most.
+// Held returns how many units of a key this node may spend, and the longest time it may
+// spend them.
 func (s *Store) Held(key []byte) (units int64, left time.Duration) {
 	now := s.clock.now()
 	sh := s.shard(key)

@@ -7,17 +7,17 @@ import (
 )
 
 // bucket implements token_bucket and leaky_bucket: a level that requests fill and time
-// drains, in the units of Limit.Rate. The level is what is missing from a full bucket of
-// tokens; in GCRA terms, TAT - now (ITU-T I.371, virtual scheduling). Whole numbers only,
-// so nothing is lost to rounding.
+// drains, in the units of Limit.Rate. The level is what a full bucket of tokens lacks; in
+// GCRA terms, TAT - now (ITU-T I.371, virtual scheduling). All numbers are integers, so
+// nothing is lost to rounding.
 //
-// A key may hold more than the present limit allows: the rule shrank, or a client of a
-// larger tier filled it. It is then judged as just full when it was last charged, but
-// keeps its true level (see bucket.lua).
+// A key may hold more than the current limit allows, because the rule was lowered or a
+// client of a larger tier filled it. It is then treated as having been exactly full when
+// last charged, but keeps its true level (see bucket.lua).
 type bucket struct {
 	kept, seen bucketState // as last charged, and as of now
 	judged     int64
-	rate       *limiter.Limit // whose Rate drain and unit are; it is slow to compute
+	rate       *limiter.Limit // the limit that drain and unit belong to; its Rate is slow to compute
 	drain      int64
 	unit       int64
 	lease      int64 // the lease time, 0 for a strict limit
@@ -57,7 +57,7 @@ func (s *bucket) at(l *limiter.Limit, now int64) {
 		return
 	}
 	judged := level
-	if l.Global == nil { // otherwise it may be in debt
+	if l.Global == nil { // otherwise the bucket may be in debt
 		judged = min(level, l.Capacity()*s.unit)
 	}
 	s.judged = s.pass(judged, now)
@@ -66,9 +66,9 @@ func (s *bucket) at(l *limiter.Limit, now int64) {
 }
 
 // pass returns what a level at s.kept becomes by now. It does not drain below what nodes
-// may still hold, or they could spend what has been granted again meanwhile.
+// may still hold, because they could then spend units that were granted a second time.
 //
-// Let spent be the level of a bucket that takes each unit when a node spends it, and held
+// Let spent be the level of a bucket charged for each unit when a node spends it, and held
 // what nodes hold. Then spent + held ≤ level, so spent never exceeds the capacity, which is
 // what token_bucket promises. A grant adds to held and level alike, spending moves a unit
 // from held to spent, and while spent is above 0 it drains as fast as level. While spent is
@@ -128,7 +128,7 @@ func (s *bucket) charge(l *limiter.Limit, units int64, _ uint64, advance bool) {
 	}
 	if s.judged+added <= full {
 		s.seen.level += added
-	} else { // counting a denied attempt at most fills the bucket
+	} else { // counting a denied attempt fills the bucket at most
 		s.seen.level = max(s.seen.level, min(s.seen.level+added, full))
 	}
 	s.judged = max(s.judged, min(s.judged+added, full))

@@ -6,13 +6,13 @@ import "github.com/weir-edge/weir/pkg/limiter"
 // so that both stores give the same answers; they do no locking and no I/O. Times are
 // Unix microseconds.
 type counter interface {
-	// at computes the state at now, which every other method refers to. It changes
-	// nothing permanently, so a peek leaves no trace.
+	// at computes the state at now, which all other methods use. It changes nothing
+	// permanently, so a peek leaves no trace.
 	at(l *limiter.Limit, now int64)
 	// fits returns how many of n requests of that cost pass, one after another.
 	fits(l *limiter.Limit, cost, n int64) int64
-	// charge adds units, up to what the limit can hold. An advance is spent by the end of
-	// its lease, rather than now.
+	// charge adds units, up to what the limit can hold. An advance counts as spent at the
+	// end of its lease, rather than now.
 	charge(l *limiter.Limit, units int64, slot uint64, advance bool)
 	// settle makes the state current if the clock was set back since the last charge.
 	settle()
@@ -54,8 +54,8 @@ func howMany(free, cost, n int64) int64 {
 	return max(0, min(n, free/cost))
 }
 
-// clock returns the time that applies to a key last written at `at`, and whether the
-// clock was set back (see limiter.MaxClockBack).
+// clock returns the time that applies to a key last written at `at`, and whether the clock
+// was set back (see limiter.MaxClockBack).
 func clock(l *limiter.Limit, now, at int64) (t int64, stepped bool) {
 	switch {
 	case now >= at:

@@ -7,7 +7,7 @@ type fixedWindow struct {
 	kept, seen struct{ start, count int64 } // as last charged, and as of now
 	now        int64
 	stepped    bool
-	closed     bool // this store cannot know what was spent in the window
+	closed     bool // the store cannot know what was spent in the window
 }
 
 func (s *fixedWindow) at(l *limiter.Limit, now int64) {
@@ -19,13 +19,13 @@ func (s *fixedWindow) at(l *limiter.Limit, now int64) {
 	s.closed = false
 }
 
-// most is the greatest count. No limit is as large.
+// most exceeds every limit, so a count this large admits nothing.
 const most = 1 << 52
 
-// open lets nothing of a region's part be spent in a window that began before that time.
+// open closes a region's part of a window that began before that time.
 func (s *fixedWindow) open(from int64) {
 	if s.closed = s.kept.start < s.seen.start && s.seen.start < from; s.closed {
-		s.seen.count = most // the part may grow yet
+		s.seen.count = most // the part may still grow
 	}
 }
 
@@ -49,7 +49,7 @@ func (s *fixedWindow) answer(l *limiter.Limit, cost int64) (remaining, retry, re
 	if s.seen.count+cost > l.Limit {
 		retry = left
 	}
-	if s.seen.count != 0 { // less than 0: this region received rights
+	if s.seen.count != 0 { // less than 0 if this region received rights
 		reset = left
 	}
 	return max(0, l.Limit-s.seen.count), retry, reset

@@ -8,7 +8,7 @@ import (
 
 var _ limiter.Merger = (*Store)(nil)
 
-// counters are those of one key and window, beside the key's state: the twin of the hash
+// counters hold what regions and nodes counted for one key and window, the twin of the hash
 // that tally.lua and merge.lua keep.
 type counters struct {
 	own     int64
@@ -18,7 +18,7 @@ type counters struct {
 	expires int64
 }
 
-// countersOf returns the counters of a key and window, making them if asked to. The shard
+// countersOf returns the counters of a key and window, creating them on request. The shard
 // is locked.
 func (s *Store) countersOf(sh *shard, key []byte, start, width, now int64) *counters {
 	name := limiter.AppendCounters(nil, key, start)
@@ -40,7 +40,7 @@ func (s *Store) countersOf(sh *shard, key []byte, start, width, now int64) *coun
 	return c
 }
 
-// Tally counts what a node has let pass.
+// Tally records what a node has admitted.
 func (s *Store) Tally(_ context.Context, node string, tallies []limiter.Tally) {
 	for i := range tallies {
 		t := &tallies[i]
@@ -57,7 +57,7 @@ func (s *Store) Tally(_ context.Context, node string, tallies []limiter.Tally) {
 	}
 }
 
-// Merge charges what other regions have let pass.
+// Merge charges what other regions have admitted.
 func (s *Store) Merge(_ context.Context, merges []limiter.Merge) {
 	for i := range merges {
 		m := &merges[i]
@@ -81,7 +81,7 @@ func (s *Store) Merge(_ context.Context, merges []limiter.Merge) {
 }
 
 // merger is a counter that regions can share. merge adds units of the window that began at
-// start, beyond the limit if need be, and reports false if that has not begun here.
+// start, beyond the limit if need be, and reports false if that window has not begun here.
 type merger interface {
 	merge(l *limiter.Limit, units, start int64) bool
 }
@@ -106,7 +106,7 @@ func (s *slidingWindow) merge(l *limiter.Limit, units, start int64) bool {
 	return start <= s.seen.start
 }
 
-// merge fills the bucket, which may then be in debt: what others let pass has to drain, too.
+// merge fills the bucket, possibly into debt: what other regions admit has to drain too.
 func (s *bucket) merge(_ *limiter.Limit, units, _ int64) bool {
 	if units > most/s.unit {
 		units = most / s.unit
@@ -116,8 +116,8 @@ func (s *bucket) merge(_ *limiter.Limit, units, _ int64) bool {
 	return true
 }
 
-// Counters returns what is counted of a key and window: this region's own count, and what
-// was merged of others.
+// Counters returns the counts of a key and window: this region's own, and those merged from
+// others.
 func (s *Store) Counters(_ context.Context, key []byte, start int64) (own int64, others map[string]int64, err error) {
 	sh := &s.shards[s.shardOf(key)]
 	sh.Lock()

@@ -8,8 +8,8 @@ import (
 
 var _ limiter.Mover = (*Store)(nil)
 
-// rights are what passed between this region and others of one key and window: the twin of
-// what move.lua keeps.
+// rights are the units moved between this region and others for one key and window, the
+// twin of what move.lua keeps.
 type rights struct {
 	out, in map[string]int64
 	burned  bool

@@ -66,7 +66,7 @@ func (s *rollingWindow) fits(l *limiter.Limit, cost, n int64) int64 {
 func (s *rollingWindow) charge(l *limiter.Limit, units int64, _ uint64, advance bool) {
 	units = min(units, l.MaxCost())
 	stamp := s.ceil(s.now)
-	if advance { // none leaves the log before a window has passed since it was spent
+	if advance { // no entry may leave the log before a window has passed since it was spent
 		stamp = s.ceil(s.now + l.LeaseTime().Microseconds())
 	}
 	if k := len(s.times); k > 0 {

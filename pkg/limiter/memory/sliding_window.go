@@ -56,9 +56,9 @@ func (s *slidingWindow) answer(l *limiter.Limit, cost int64) (remaining, retry, 
 	cost = min(cost, l.Limit) // a higher cost never passes
 	if free < cost*width {
 		room := l.Limit - cost
-		if current <= room { // the previous window has to fade further
+		if current <= room { // until the previous window has faded enough
 			retry = start + ceilDiv((previous-(room-current))*width, previous)*1000 - s.now
-		} else { // the current one has to become the previous one and fade
+		} else { // until the current window has become the previous one and faded
 			retry = start + window + ceilDiv((current-room)*width, current)*1000 - s.now
 		}
 	}

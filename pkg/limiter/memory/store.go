@@ -19,7 +19,7 @@ const DefaultMaxKeys = 1_000_000
 
 const shardCount = 64 // one bit each in the mask of a Take
 
-// Config of a Store. The zero value is ready for production.
+// Config configures a Store. The zero value is ready for production.
 type Config struct {
 	// MaxKeys bounds the memory: beyond it, a new key evicts one that expires soon. 0
 	// means DefaultMaxKeys.
@@ -39,8 +39,8 @@ type Store struct {
 	shards      [shardCount]shard
 	swept       atomic.Uint64
 	promises    promises
-	// openFrom is since when windows of a region's part of a limit may be spent: what was
-	// spent before is not known here.
+	// openFrom is the first window start from which a region's part may be spent: what was
+	// spent earlier is unknown.
 	openFrom atomic.Int64
 }
 
@@ -136,7 +136,7 @@ func (s *Store) Take(_ context.Context, checks []limiter.Check, d *limiter.Decis
 	return nil
 }
 
-// grant charges what a node may take in advance.
+// grant charges the units that a node takes in advance.
 func (s *Store) grant(c *limiter.Check, d *limiter.Decision, now int64) {
 	e, r := s.load(c, now), &d.Results[0]
 	e.counter.settle()

@@ -21,7 +21,7 @@ type promises struct {
 type promise struct {
 	holder         string
 	from, to, seen int64
-	life           int64 // the first one of the owner's store that was heard of; 0: none
+	life           int64 // the first life of the owner's store that this store heard of; 0 if none
 }
 
 // Renew promises windows to regions.
@@ -39,7 +39,7 @@ func (p *promises) renew(t *limiter.Term, now int64) {
 		p.life, p.sure, p.division, p.parts = t.Draw, now+limiter.TermForgotten.Microseconds(), t.Division, map[string]*promise{}
 	}
 	owner, life := t.Part == t.Holder, t.Life
-	// What was found out about a store does not hold for the one that took its place.
+	// What was settled for a store does not apply to its successor.
 	settled := p.settled
 	if settled == limiter.Unsettled && life == p.life && (t.Settle == limiter.SettledLater || p.heard(t.Others)) {
 		if settled = t.Settle; settled != limiter.WouldBeFirst {
@@ -56,7 +56,7 @@ func (p *promises) renew(t *limiter.Term, now int64) {
 	if h == nil {
 		h = &promise{holder: t.Part, seen: now}
 		if p.parts[t.Part] = h; !owner {
-			h.to = p.sure // what the owner was promised before this store forgot it
+			h.to = p.sure // what was promised to the owner before this store forgot it
 		}
 	}
 	h.seen = min(h.seen, now)
@@ -79,16 +79,16 @@ func (p *promises) renew(t *limiter.Term, now int64) {
 	t.From, t.To, t.Sure, t.Own, t.Settled = h.from, h.to, p.sure, p.life, settled
 }
 
-// heard reports whether each of the regions has told the life of its store.
+// heard reports whether each region has told the life of its store.
 func (p *promises) heard(regions []string) bool {
 	return !slices.ContainsFunc(regions, func(r string) bool { return p.parts[r] == nil || p.parts[r].life == 0 })
 }
 
-// Open lets parts of limits be spent in windows that began before the store.
+// Open allows spending parts of limits in windows that began before this store.
 func (s *Store) Open(context.Context) error {
 	s.openFrom.Store(0)
 	return nil
 }
 
-// Reopen does nothing: the store has known since it was new.
+// Reopen does nothing: this store has had its state since it was created.
 func (s *Store) Reopen(context.Context) error { return nil }

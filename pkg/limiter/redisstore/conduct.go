@@ -13,8 +13,8 @@ import (
 
 const (
 	conductKey = "weir:{~conduct}"
-	// conductTimeout bounds an exchange: its answer may be some hundred kilobytes, so it may
-	// take longer than a decision. No request waits for it.
+	// conductTimeout bounds an exchange. The answer may be several hundred kilobytes, so it
+	// may take longer than a decision. No request waits for it.
 	conductTimeout = 250 * time.Millisecond
 )
 
@@ -22,13 +22,13 @@ const (
 type Conduct struct {
 	Now    time.Time // by the store's clock
 	Key    string    // by which all nodes name subjects
-	Others int       // nodes that said something in the last three seconds
-	Words  []string  // what each of them said; only for a node that asks
+	Others int       // nodes that reported in the last three seconds
+	Words  []string  // what each of them reported; only for a node that asks
 }
 
-// Conduct says what a node counted of clients, or, if accounts is empty, asks what the other
-// nodes said. key is the one that the node uses. The script may be sent
-// again: what a node says replaces what it said.
+// Conduct reports what a node counted of clients or, if accounts is empty, fetches what the
+// other nodes reported. key is the one that the node uses. The script may be sent again: a
+// node's report replaces its previous one.
 func (s *Store) Conduct(ctx context.Context, node, key, accounts string) (*Conduct, error) {
 	sh, err := s.shardFor(ctx, []byte(conductKey))
 	if err != nil {

@@ -22,7 +22,7 @@ const (
 	Cluster  Mode = "cluster"
 )
 
-// Config says where Redis is. All fields but Mode and Addrs may be zero.
+// Config describes the Redis deployment. All fields but Mode and Addrs may be zero.
 type Config struct {
 	Mode Mode
 	// Addrs are host:port of the server, of the sentinels, or of some cluster nodes.
@@ -40,7 +40,7 @@ type Config struct {
 	// DefaultTimeout.
 	Timeout time.Duration
 	// Flights is how many batches may be in flight to a master at a time, at most
-	// limiter.MaxFlights; 0 means that.
+	// limiter.MaxFlights; 0 means that maximum.
 	Flights int
 	// Clock returns Unix microseconds, for tests only; nil uses the server's clock, the
 	// only one that all nodes share.
@@ -56,10 +56,10 @@ const DefaultTimeout = 25 * time.Millisecond
 type Hooks struct {
 	// Batch receives how many calls went to a shard in one round trip.
 	Batch func(calls int)
-	// Shard receives why a shard, or the cluster's topology, stopped answering, again when
-	// the reason is another, and nil when it recovers.
+	// Shard receives why a shard or the cluster's topology stopped answering, again when
+	// the reason changes, and nil when it recovers.
 	Shard func(addr string, err error)
-	// Clock receives by how much a master's clock was set.
+	// Clock receives how far a master's clock was adjusted.
 	Clock func(addr string, by time.Duration)
 	// Eviction receives, each minute, what a master does when its memory is full, and nil
 	// once it is no longer a master.

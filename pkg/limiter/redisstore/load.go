@@ -8,8 +8,9 @@ import (
 
 var _ limiter.LoadStore = (*Store)(nil)
 
-// Loads says how busy upstream groups are, and finds what the region's limits follow. The
-// script may be sent again: a node's word replaces its last, and a second has one value.
+// Loads reports how busy upstream groups are and fetches the utilization that the region's
+// limits follow. The script may be sent again: a node's report replaces its last one, and
+// all nodes get the same value within a second.
 func (s *Store) Loads(ctx context.Context, node string, loads []limiter.Load) {
 	calls := make([]mergeCall, len(loads))
 	for i := range loads {

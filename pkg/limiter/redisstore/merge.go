@@ -16,8 +16,8 @@ import (
 
 var _ limiter.Merger = (*Store)(nil)
 
-// Fields of the hash that counts a key and window: what each node of this region has let
-// pass begins with nodeField, what was merged of another region with regionField.
+// Fields of the hash that counts a key and window: nodeField prefixes what each node of
+// this region admitted, regionField what was merged from another region.
 const (
 	nodeField   = "n:"
 	regionField = "r:"
@@ -30,14 +30,14 @@ type batch struct {
 	head   []any
 	// numbers are in the reply of each call.
 	numbers int
-	// opened is set if the script reads since when the store has lost nothing.
+	// opened is set if the script checks since when the store has kept its data.
 	opened bool
-	// confirm waits until a replica has what the scripts wrote, if there is one.
+	// confirm waits until a replica, if there is one, has received the scripts' writes.
 	confirm bool
 }
 
-// mergeCall is a part of one script call: a tally or a merge. Scripts that it is part of
-// may be sent again, because neither counts twice.
+// mergeCall is one tally or merge within a script call. The script may be sent again,
+// because neither counts twice.
 type mergeCall struct {
 	keys   []string
 	args   []any
@@ -46,7 +46,7 @@ type mergeCall struct {
 	fail   func(error)
 }
 
-// Tally counts what a node has let pass.
+// Tally records what a node has admitted.
 func (s *Store) Tally(ctx context.Context, node string, tallies []limiter.Tally) {
 	calls := make([]mergeCall, len(tallies))
 	for i := range tallies {
@@ -65,7 +65,7 @@ func (s *Store) Tally(ctx context.Context, node string, tallies []limiter.Tally)
 	s.mergeAll(ctx, &batch{script: allScripts().tally, head: []any{nodeField + node}, numbers: 2}, calls)
 }
 
-// Merge charges what other regions have let pass.
+// Merge charges what other regions have admitted.
 func (s *Store) Merge(ctx context.Context, merges []limiter.Merge) {
 	calls := make([]mergeCall, len(merges))
 	for i := range merges {
@@ -86,7 +86,7 @@ func (s *Store) Merge(ctx context.Context, merges []limiter.Merge) {
 	s.mergeAll(ctx, &batch{script: allScripts().merge, numbers: 1}, calls)
 }
 
-// mergeAll sends the calls, those to different masters concurrently.
+// mergeAll sends the calls; different masters receive theirs concurrently.
 func (s *Store) mergeAll(ctx context.Context, b *batch, calls []mergeCall) {
 	byShard := map[*shard][]*mergeCall{}
 	for i := range calls {
@@ -130,11 +130,11 @@ func (sh *shard) merge(ctx context.Context, b *batch, list []*mergeCall) {
 	sh.breaker.Record(clean(err))
 }
 
-// merge makes one round trip. Its results are those of report.
+// merge makes one round trip. It returns what report returns.
 func (n *node) merge(ctx context.Context, b *batch, list []*mergeCall) (again []*mergeCall, moved bool, failure error) {
 	pipe, unconfirmed := n.client.Pipeline(), func() error { return nil }
 	if b.confirm {
-		conn := n.client.Conn() // the server remembers by connection what was written
+		conn := n.client.Conn() // WAIT refers to what this connection wrote
 		defer func() { _ = conn.Close() }()
 		pipe, unconfirmed = conn.Pipeline(), func() error { return confirm(ctx, conn) }
 	}
@@ -216,11 +216,11 @@ func (n *node) mergeArgs(b *batch, list []*mergeCall) []any {
 	return args
 }
 
-// confirmWithin is how long a replica may take to have what was written.
+// confirmWithin is how long a replica may take to receive a write.
 const confirmWithin = 200 * time.Millisecond
 
-// confirm returns an error unless a replica has what this connection wrote. A server without
-// replicas, or one that does not tell, has nobody to wait for.
+// confirm returns an error unless a replica has received what this connection wrote. It
+// does not wait for a server that has no replicas or does not say whether it has any.
 func confirm(ctx context.Context, conn *redis.Conn) error {
 	info, err := conn.Info(ctx, "replication").Result()
 	if err != nil || infoField(info, "connected_slaves") == "0" || infoField(info, "connected_slaves") == "" {
@@ -228,13 +228,13 @@ func confirm(ctx context.Context, conn *redis.Conn) error {
 	}
 	n, err := conn.Wait(ctx, 1, confirmWithin).Result()
 	if err == nil && n < 1 {
-		err = fmt.Errorf("no replica had the write within %s", confirmWithin)
+		err = fmt.Errorf("no replica received the write within %s", confirmWithin)
 	}
 	return err
 }
 
-// Counters returns what is counted of a key and window: this region's own count, and what
-// was merged of others.
+// Counters returns the counts of a key and window: this region's own, and those merged from
+// others.
 func (s *Store) Counters(ctx context.Context, key []byte, start int64) (own int64, others map[string]int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.config.dialTimeout())
 	defer cancel()

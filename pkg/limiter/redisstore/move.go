@@ -8,8 +8,8 @@ import (
 
 var _ limiter.Mover = (*Store)(nil)
 
-// Move moves rights of limits in escrow. What was given is safe on a replica, if there is one,
-// before it is told.
+// Move moves rights of limits in escrow. A gift reaches a replica, if there is one, before
+// it is reported.
 func (s *Store) Move(ctx context.Context, moves []limiter.Move) {
 	var calls, loans []mergeCall
 	for i := range moves {

@@ -16,9 +16,9 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
-// maxWeight bounds the calls that share one script (limiter.Call.Weight), and thus how
-// long a script blocks the server: about 1 ms. Without a cluster any calls may share a
-// script, which saves Redis most of the cost of starting scripts.
+// maxWeight bounds the calls that share one script (limiter.Call.Weight), and thus how long
+// a script blocks the server: about 1 ms. Without a cluster, any calls may share a script,
+// which saves Redis most of the cost of starting scripts.
 const maxWeight = 200
 
 // node runs batches on one master.
@@ -33,7 +33,7 @@ type node struct {
 	watching  sync.Mutex // guards watch
 	watch     limiter.ClockWatch
 	clockSet  func(by time.Duration) // nil if not needed
-	givenUp   atomic.Int64           // until when nobody waits for an owner of slots, since born
+	givenUp   atomic.Int64           // until then, do not wait for an owner of slots; since born
 }
 
 func newNode(client *redis.Client, cluster *redis.ClusterClient, clock func() int64) *node {
@@ -73,16 +73,16 @@ func (n *node) Do(ctx context.Context, calls []*limiter.Call) {
 	}
 }
 
-// While a replica takes over, a third node may know of no owner for some milliseconds: it
-// hears from the old master and from the new one apart. The last pause is 64 ms. If that did
-// not help, the slots are down, and for a while nobody waits.
+// While a replica takes over, a third node may know of no owner for a few milliseconds,
+// because it hears from the old master and the new one separately. The last pause is 64 ms.
+// If that is not enough, the slots are down, and for a while no call waits for them.
 const (
 	maxFollows  = 8
 	firstFollow = time.Millisecond
 	givenUpFor  = time.Second
 )
 
-// follow sends packs whose slots are elsewhere to their owner.
+// follow sends packs whose slots have moved to their new owner.
 func (n *node) follow(ctx context.Context, packs []*pack) {
 	moved := failing(packs, movedAway)
 	for i := 0; len(moved) > 0; i++ {
@@ -101,7 +101,7 @@ func (n *node) follow(ctx context.Context, packs []*pack) {
 	}
 }
 
-// waitForOwner pauses before another try, and reports whether to try.
+// waitForOwner pauses before another attempt, and reports whether to make it.
 func (n *node) waitForOwner(ctx context.Context, try int) bool {
 	now := int64(time.Since(n.born))
 	if now < n.givenUp.Load() {
@@ -114,7 +114,7 @@ func (n *node) waitForOwner(ctx context.Context, try int) bool {
 	return false
 }
 
-// pause reports whether ctx outlives it.
+// pause waits for d and reports whether ctx is still active.
 func pause(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -12,16 +12,18 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
-// A store that has lost everything must not let a region's part of a limit be spent again. A
-// key beside the others says since when nothing was lost; scripts write it where it is missing,
-// as now. Each slot of a cluster has its own, so it moves with the keys that it speaks for.
+// A store that has lost its data must not let a region's part of a limit be spent again. An
+// extra key records since when the store has kept its data; scripts that find it missing
+// write the current time. In a cluster, each slot has its own, so it moves with the keys
+// that it covers.
 
 const slots = 16384
 
-// openedSingle is its name without a cluster, as an argument that costs no allocation.
+// openedSingle is the name of that key without a cluster, as an argument that costs no
+// allocation.
 var openedSingle any = "weir:{~open}"
 
-// openedNames are the names in a cluster, by slot.
+// openedNames are its names in a cluster, by slot.
 var openedNames = sync.OnceValue(func() *[slots]any {
 	var names [slots]any
 	for i, left := 0, slots; left > 0; i++ {
@@ -34,7 +36,7 @@ var openedNames = sync.OnceValue(func() *[slots]any {
 	return &names
 })
 
-// opened returns the name for the slot of a key.
+// opened returns its name for the slot of a key.
 func (n *node) opened(key string) any {
 	if n.cluster == nil {
 		return openedSingle
@@ -42,7 +44,8 @@ func (n *node) opened(key string) any {
 	return openedNames()[slotOf(key)]
 }
 
-// slotOf returns the slot of a key in a cluster: of what is in its first braces, if anything.
+// slotOf returns a key's cluster slot: the hash of what is in the first braces or, without
+// any, of the whole key.
 func slotOf(key string) uint16 {
 	if _, rest, ok := strings.Cut(key, "{"); ok {
 		if tag, _, ok := strings.Cut(rest, "}"); ok && tag != "" {
@@ -52,7 +55,7 @@ func slotOf(key string) uint16 {
 	return crc16(key) % slots
 }
 
-// crc16 is CRC-16/XMODEM, as the Redis Cluster specification has it.
+// crc16 computes CRC-16/XMODEM, as the Redis Cluster specification requires.
 func crc16(text string) (crc uint16) {
 	for i := range len(text) {
 		crc ^= uint16(text[i]) << 8
@@ -70,12 +73,13 @@ func crc16(text string) (crc uint16) {
 // Open lets parts of limits be spent in windows that began before the store was empty.
 func (s *Store) Open(ctx context.Context) error { return s.openSince(ctx, 0) }
 
-// reopensWithin is how long after its clock was read a store may learn since when it has lost
-// nothing. It is added to what the scripts leave for clocks that differ.
+// reopensWithin is the most time that may pass between reading a store's clock and marking
+// since when the store has kept its data. It adds to what the scripts allow for clocks that
+// differ.
 const reopensWithin = 2 * time.Second
 
-// Reopen lets parts of limits be spent in windows that begin in 12 s, wherever nothing says
-// since when.
+// Reopen lets parts of limits be spent in windows that begin 12 s from now, wherever the
+// mark is missing.
 func (s *Store) Reopen(ctx context.Context) error {
 	bounded, cancel := context.WithTimeout(ctx, reopensWithin)
 	defer cancel()
@@ -86,7 +90,7 @@ func (s *Store) Reopen(ctx context.Context) error {
 	return s.openSince(bounded, now+(limiter.MaxClockBack+reopensWithin).Microseconds())
 }
 
-// latest returns what the latest clock of all masters says.
+// latest returns the latest time by any master's clock.
 func (s *Store) latest(ctx context.Context) (now int64, err error) {
 	if s.config.Clock != nil {
 		return s.config.Clock(), nil
@@ -107,7 +111,7 @@ func (s *Store) latest(ctx context.Context) (now int64, err error) {
 	return now, err
 }
 
-// openSince says since when nothing was lost, wherever nothing says that.
+// openSince writes since when the store has kept its data, wherever that mark is missing.
 func (s *Store) openSince(ctx context.Context, since int64) error {
 	if s.cluster == nil {
 		return s.single.SetNX(ctx, openedSingle.(string), since, 0).Err()

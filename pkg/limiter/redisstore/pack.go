@@ -21,12 +21,13 @@ type pack struct {
 	rules  []*limiter.Limit
 	checks int // answered in the reply
 	weight int64
-	// divided is set if a limit is a region's part, which needs the store to have lost nothing.
+	// divided is set if a limit is a region's part, which may be spent only if the store
+	// has lost nothing.
 	divided bool
 }
 
-// errForeign fails a call if another program wrote one of its keys.
-var errForeign = clean(replyError("WRONGTYPE a key holds what no rule has written; delete it"))
+// errForeign fails a call on a key that another program wrote.
+var errForeign = clean(replyError("WRONGTYPE a key holds data that no rule wrote; delete it"))
 
 // replyError is a fault that a script reports in its reply.
 type replyError string
@@ -38,7 +39,7 @@ func (e replyError) Error() string { return string(e) }
 // RedisError implements redis.Error.
 func (replyError) RedisError() {}
 
-// packing is memory for the packs of a batch, used again by later ones.
+// packing is reusable memory for the packs of a batch.
 type packing struct{ packs []*pack }
 
 // pack groups the calls into scripts.
@@ -141,7 +142,7 @@ func (p *pack) encode(clock string, n *node) {
 	p.args = a
 }
 
-// schedule writes the plan of take.lua: one argument, because each costs Redis about as
+// schedule writes the plan for take.lua as one argument: each argument costs Redis about as
 // much time as reading all the numbers of a request from one.
 func (p *pack) schedule() {
 	b := p.plan[:0]

@@ -16,8 +16,8 @@ func (s *Store) Ping(ctx context.Context) error {
 	return s.single.Ping(ctx).Err()
 }
 
-// Await waits until Redis has answered, or has shown that it does not, but no longer than ctx:
-// a Store that is asked before then cannot know the masters of its keys.
+// Await waits until Redis has answered or failed to, or until ctx ends. A Store used
+// earlier may not know the masters of its keys yet.
 func (s *Store) Await(ctx context.Context) error {
 	select {
 	case <-s.asked:

@@ -15,16 +15,16 @@ import (
 )
 
 // Reports are plain commands, which cost Redis a tenth of a script: INCRBY adds to the
-// counter of a window and answers with the sum, GET only asks. A bucket drains meanwhile,
-// so it takes a script. All reports to one master go in one pipeline.
+// counter of a window and returns the sum, GET only reads it. A bucket also drains over
+// time, so it needs a script. All reports to one master go in one pipeline.
 
-// maxReports bounds one pipeline, and thus how long it keeps a master busy: some
-// milliseconds, during which Redis serves other clients, too.
+// maxReports bounds one pipeline, and thus how long it keeps a master busy: a few
+// milliseconds, during which Redis also serves other clients.
 const maxReports = 4096
 
 var _ limiter.Reporter = (*Store)(nil)
 
-// Report answers the reports, those to different masters concurrently.
+// Report answers the reports; different masters receive theirs concurrently.
 func (s *Store) Report(ctx context.Context, reports []limiter.Report) {
 	byShard := map[*shard][]*limiter.Report{}
 	for i := range reports {
@@ -76,9 +76,8 @@ type bucketPack struct {
 	list []*limiter.Report
 }
 
-// report makes one round trip. It returns the reports that have to be sent again once the
-// script is loaded, whether keys have moved to another master, and why this one did not
-// answer.
+// report makes one round trip. It returns the reports to send again once the script is
+// loaded, whether keys have moved to another master, and why this one did not answer.
 func (n *node) report(ctx context.Context, list []*limiter.Report) (again []*limiter.Report, moved bool, failure error) {
 	pipe := n.client.Pipeline()
 	clock := pipe.Time(ctx)
@@ -126,7 +125,7 @@ func (n *node) report(ctx context.Context, list []*limiter.Report) (again []*lim
 		}
 		if err != nil {
 			failed(r, err)
-			r.Lost = r.Lost || windows[i].count.Err() == nil // counted, though another command failed
+			r.Lost = r.Lost || windows[i].count.Err() == nil // counted, although another command failed
 		}
 	}
 	for _, p := range packs {
@@ -193,8 +192,8 @@ func value(cmd redis.Cmder) (int64, error) {
 	return 0, cmd.Err()
 }
 
-// maySent reports whether a command that failed may have run: not if the server refused it
-// or no connection was made.
+// maySent reports whether a failed command may have run: it has not if the server refused
+// it or no connection was made.
 func maySent(err error) bool {
 	var reply redis.Error
 	var network *net.OpError

@@ -18,7 +18,7 @@ func newScript(src string) *script {
 	return &script{sha: redis.NewScript(src).Hash(), src: src}
 }
 
-// scripts are the ones that a node runs.
+// scripts are the scripts that a node runs.
 type scripts struct {
 	take     *script // for any rules
 	giveBack *script
@@ -34,7 +34,7 @@ type scripts struct {
 	single   map[string]*script // takes for rules of one tag: the same, without the other algorithms
 }
 
-// allScripts joins them once.
+// allScripts assembles them once.
 var allScripts = sync.OnceValue(func() *scripts {
 	s := &scripts{take: newScript(lua.Take()), giveBack: newScript(lua.Return()), lease: newScript(lua.Lease()), report: newScript(lua.Report()), merge: newScript(lua.Merge()), tally: newScript(lua.Tally()), load: newScript(lua.Load()), move: newScript(lua.Move()), lend: newScript(lua.Lend()), conduct: newScript(lua.Conduct()), term: newScript(lua.Term()), single: map[string]*script{}}
 	for _, tag := range lua.Tags() {

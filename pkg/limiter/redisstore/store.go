@@ -1,6 +1,6 @@
 // Package redisstore decides in Redis: a single server, one managed by Sentinel, or a
 // Cluster. A shard is one master with its own stack of layers, so that a failing master
-// delays no key of another.
+// does not delay another master's keys.
 package redisstore
 
 import (
@@ -21,8 +21,8 @@ import (
 // failover is noticed within this time.
 const stateReloadEvery = time.Second
 
-// How long a shard that is no longer a master keeps its layers: another node's stale view
-// may still send requests there, but not if it does not answer.
+// How long a shard that is no longer a master keeps its layers: another node with a stale
+// topology may still send requests there, but not if it does not answer.
 const (
 	forgetAfter     = time.Minute
 	forgetDownAfter = 4 * stateReloadEvery

@@ -12,8 +12,8 @@ var _ limiter.Registrar = (*Store)(nil)
 // promisesKey holds what this region's store has promised.
 const promisesKey = "weir:{~terms}"
 
-// Renew promises windows to regions, and answers once a replica has the promises too, if there
-// is one.
+// Renew promises windows to regions, and answers once a replica, if there is one, has the
+// promises too.
 func (s *Store) Renew(ctx context.Context, terms []limiter.Term) {
 	calls := make([]mergeCall, len(terms))
 	for i := range terms {
@@ -35,7 +35,7 @@ func (s *Store) Renew(ctx context.Context, terms []limiter.Term) {
 	s.mergeAll(ctx, &batch{script: allScripts().term, head: head, numbers: 7, confirm: true}, calls)
 }
 
-// others ends each name with a comma.
+// others joins the names, each followed by a comma.
 func others(names []string) string {
 	if len(names) == 0 {
 		return ""

@@ -7,7 +7,7 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
-// round is one batch of reports, with memory that is used again.
+// round is one batch of reports, with reusable memory.
 type round struct {
 	entries []*entry
 	reports []limiter.Report
@@ -15,7 +15,7 @@ type round struct {
 	names   []byte
 }
 
-// sent is what an entry was when its report began.
+// sent is a snapshot of an entry when its report began.
 type sent struct {
 	start   int64
 	asked   int64
@@ -31,7 +31,7 @@ func (s *Store) run() {
 	for {
 		select {
 		case <-s.stop:
-			s.report(false) // what no request adds to any more
+			s.report(false) // entries that requests no longer add to
 			return
 		case <-tick.C:
 			next = s.config.Clock() + limiter.ReportEvery
@@ -43,8 +43,8 @@ func (s *Store) run() {
 	}
 }
 
-// report makes one round: it collects what has changed, or only what is urgent, asks, and
-// applies the answers.
+// report makes one round: it collects what has changed, or only what is urgent, sends it,
+// and applies the answers.
 func (s *Store) report(urgent bool) {
 	r := &s.round
 	s.collect(r, urgent)
@@ -85,7 +85,7 @@ func (s *Store) report(urgent bool) {
 }
 
 // collect takes what each shard has to report. A key that was urgent stays in the list of
-// changed ones, and is left out there if nothing was asked of it since.
+// changed ones, and is skipped there if no request has asked for it since.
 func (s *Store) collect(r *round, urgent bool) {
 	r.entries, r.reports, r.sent, r.names = r.entries[:0], r.reports[:0], r.sent[:0], r.names[:0]
 	now := s.config.Clock().Microseconds()
@@ -113,7 +113,7 @@ func (s *Store) collect(r *round, urgent bool) {
 	}
 }
 
-// add lets an entry report in this round.
+// add includes an entry in this round.
 func (r *round) add(e *entry, now int64) {
 	e.roll(e.limit, now+e.offset)
 	r.entries = append(r.entries, e)
@@ -121,21 +121,21 @@ func (r *round) add(e *entry, now int64) {
 	r.reports = append(r.reports, e.begin(r))
 }
 
-// begin moves what is to be reported on its way.
+// begin moves an entry's pending counts into flight.
 func (e *entry) begin(r *round) limiter.Report {
 	e.flying, e.flyLate = e.flying+e.pending, e.flyLate+e.late
 	e.pending, e.late, e.asked = 0, 0, 0
 	return e.question(r, e.flying, e.flyLate)
 }
 
-// question asks for the counts, and adds units to them.
+// question builds the report that adds units and asks for the counts.
 func (e *entry) question(r *round, units, late int64) limiter.Report {
 	l := e.limit
 	if l.Algorithm == limiter.TokenBucket {
 		return limiter.Report{Limit: l, Key: []byte(e.key), Units: units}
 	}
 	window := l.Window.Microseconds()
-	// Room for names is appended to; earlier slices keep the array that they were cut from.
+	// The names buffer may grow; earlier slices keep the array they were cut from.
 	name := func(start int64) []byte {
 		from := len(r.names)
 		r.names = limiter.AppendWindow(r.names, []byte(e.key), start)
@@ -146,7 +146,7 @@ func (e *entry) question(r *round, units, late int64) limiter.Report {
 		q.Earlier, q.Late = name(e.start-window), late
 	}
 	if (units != 0 || late != 0) && !e.expires {
-		// A window more than it matters: late reports must not find it gone.
+		// One window longer than needed, because late reports must still find it.
 		q.Expire = 2 * l.Window
 		if l.Algorithm == limiter.SlidingWindow {
 			q.Expire = 3 * l.Window
@@ -155,8 +155,8 @@ func (e *entry) question(r *round, units, late int64) limiter.Report {
 	return q
 }
 
-// answer applies what the store said. The entry's shard is locked. An urgent report that fails
-// is no sign yet that reports fail: it may be a moment after another one.
+// answer applies the store's answer. The entry's shard is locked. A single failed urgent
+// report does not mean that reports fail: it may follow another one by moments.
 func (s *Store) answer(sh *shard, e *entry, q *limiter.Report, was *sent, at int64, urgent bool) {
 	if was.forgets != e.forgets { // reset meanwhile; the next answer counts
 		return
@@ -182,7 +182,7 @@ func (s *Store) answer(sh *shard, e *entry, q *limiter.Report, was *sent, at int
 		e.level, e.levelAt, e.flying = q.Level, q.Now, 0
 		e.heard = q.Now
 		grown := int64(e.level - drained)
-		if known == 0 { // what was there may be old
+		if known == 0 { // earlier knowledge may be stale
 			known, grown = q.Now-limiter.ReportEvery.Microseconds(), q.Units
 		}
 		e.learn(e.limit, grown, q.Units, was.asked, float64(q.Now-known), s.trip)
@@ -204,7 +204,7 @@ func (s *Store) answer(sh *shard, e *entry, q *limiter.Report, was *sent, at int
 // hear takes over the counts of the window.
 func (e *entry) hear(q *limiter.Report) {
 	e.count, e.flying, e.heard = q.Count, 0, q.Now
-	if q.Units != 0 && (q.Expire > 0 || q.Count == q.Units) { // a new one has none
+	if q.Units != 0 && (q.Expire > 0 || q.Count == q.Units) { // a new counter has none
 		e.expires = q.Expire > 0
 	}
 	if q.Earlier != nil {
@@ -214,8 +214,8 @@ func (e *entry) hear(q *limiter.Report) {
 	}
 }
 
-// unanswered ends a report that failed: what may have been counted is taken as counted
-// until the next answer, the rest is reported again.
+// unanswered ends a failed report: units that may have been counted are treated as counted
+// until the next answer; the rest is reported again.
 func (e *entry) unanswered(lost bool) {
 	if lost {
 		e.use.lost.Add(max(0, e.flying+e.flyLate))
@@ -227,7 +227,8 @@ func (e *entry) unanswered(lost bool) {
 	e.flying, e.flyLate = 0, 0
 }
 
-// sweep forgets keys of one shard that no longer matter, the next shard at each call.
+// sweep forgets keys of one shard that no longer matter, advancing to the next shard with
+// each call.
 func (s *Store) sweep() {
 	s.swept++
 	sh := &s.shards[s.swept%shardCount]
@@ -241,7 +242,7 @@ func (s *Store) sweep() {
 	}
 }
 
-// Close reports what is left. What is admitted later is not reported.
+// Close reports what is left. Requests admitted later are not reported.
 func (s *Store) Close() {
 	if !s.closed.Swap(true) {
 		close(s.stop)

@@ -6,30 +6,30 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
-// A node that was never asked about a key, or not lately, does not know what others have
-// admitted. A client that goes from node to node would pass on each of them what it asks for
-// until that node's next report. So the second unit of such a key is reported at once; a
-// client that sends a single request costs no more than before.
+// A node that has not seen a key recently does not know what others have admitted. A client
+// that moves from node to node would be admitted on each of them until that node's next
+// report. So the second unit of such a key is reported at once; a client that sends a
+// single request costs no more than before.
 
 // staleAfter is how long after an answer a node no longer knows the count.
 const staleAfter = 3 * int64(limiter.ReportEvery/time.Microsecond)
 
-// hurryPause is the shortest pause between urgent rounds, so that they hold several keys
-// where many are urgent.
+// hurryPause is the shortest pause between urgent rounds, so that they batch keys when many
+// are urgent.
 const hurryPause = 2 * time.Millisecond
 
-// hurry lets a key report before all others. The shard is locked.
+// hurry marks a key to be reported before all others. The shard is locked.
 func (s *Store) hurry(sh *shard, e *entry) {
 	e.hurried = true
 	sh.urgent = append(sh.urgent, e)
 	select {
 	case s.wake <- struct{}{}:
-	default: // it is awake
+	default: // the reporter is already awake
 	}
 }
 
-// reportUrgent reports urgent keys, unless all keys report soon: what others have admitted
-// must not be late for that.
+// reportUrgent reports urgent keys, unless the regular round is due soon: news of what
+// others admitted must not delay that.
 func (s *Store) reportUrgent(next time.Duration) {
 	pause := max(0, s.hurried+hurryPause-s.config.Clock())
 	if next-s.config.Clock()-pause <= min(s.config.Trip, limiter.ReportEvery/2) {

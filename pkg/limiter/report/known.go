@@ -17,7 +17,7 @@ type entry struct {
 	start         int64 // of the window that the counts are for
 	count, before int64 // windows: what all nodes reported in this one, and in the one before
 	level         float64
-	levelAt       int64 // buckets: the level, and when it was that
+	levelAt       int64 // buckets: the level, and when it had that value
 
 	pending, late   int64 // admitted here and not reported: in this window, in the one before
 	flying, flyLate int64 // the same, on its way to the store
@@ -25,17 +25,17 @@ type entry struct {
 
 	offset int64   // the store's clock minus this node's
 	heard  int64   // when the store last answered; 0: never
-	rate   float64 // what all nodes are asked for, in units a microsecond
-	others float64 // what other nodes admitted when they did, in units a microsecond
-	peak   float64 // the most that all nodes admitted in this window, in units a microsecond
-	refuse float64 // which part of the requests to refuse
-	// What this node was asked for and has admitted, older intervals counting less.
+	rate   float64 // demand on all nodes, in units per microsecond
+	others float64 // what other nodes admitted at that time, in units per microsecond
+	peak   float64 // the most that all nodes admitted in this window, in units per microsecond
+	refuse float64 // the fraction of requests to refuse
+	// This node's demand and admissions, with older intervals counting less.
 	demand, passed float64
 
-	listed  bool // its shard's list of changed keys has it
+	listed  bool // it is in its shard's list of changed keys
 	hurried bool // it was urgent since its shard's changed keys were last reported
 	expires bool // the counter of this window has its expiry
-	settled bool // nobody adds to before any more
+	settled bool // no node adds to before any more
 	excused bool // the count was over the limit when the limit changed
 	failed  uint8
 	forgets uint32 // counts resets, so that a late answer is recognized
@@ -44,13 +44,13 @@ type entry struct {
 const (
 	// A second failure in a row hands a key to on_store_failure.
 	failedAt = 2
-	// How long the part of requests to refuse stays valid without an answer.
+	// How long the fraction of requests to refuse stays valid without an answer.
 	refuseFor = 3 * int64(limiter.ReportEvery/time.Microsecond)
 	every     = float64(limiter.ReportEvery / time.Microsecond)
 )
 
-// roll moves the counts to the window of t, and returns the time that applies: it does
-// not run backwards for a key, unless the clock was set back (see limiter.MaxClockBack).
+// roll advances the counts to the window of t and returns the time that applies: a key's
+// time does not run backwards unless the clock was set back (see limiter.MaxClockBack).
 func (e *entry) roll(l *limiter.Limit, t int64) int64 {
 	window := l.Window.Microseconds()
 	if l.Algorithm == limiter.TokenBucket {
@@ -81,17 +81,17 @@ func (e *entry) roll(l *limiter.Limit, t int64) int64 {
 	return t
 }
 
-// used is what is known to count against a window.
+// used returns what is known to count against a window.
 func (e *entry) used() (current, before int64) {
 	return e.count + e.pending + e.flying, e.before + e.late + e.flyLate
 }
 
-// full is what is known to be missing from a full bucket at t.
+// full returns what is known to be missing from a full bucket at t.
 func (e *entry) full(l *limiter.Limit, t int64) float64 {
 	return e.drained(l, t) + float64(e.pending+e.flying)
 }
 
-// drained is the level that was heard, as it is at t.
+// drained returns the last level heard, drained up to t.
 func (e *entry) drained(l *limiter.Limit, t int64) float64 {
 	return max(0, e.level-perMicrosecond(l)*float64(t-e.levelAt))
 }
@@ -100,7 +100,7 @@ func perMicrosecond(l *limiter.Limit) float64 {
 	return float64(l.Limit) / float64(l.Window.Microseconds())
 }
 
-// whole takes what floating point has lost for whole.
+// whole rounds down, tolerating floating-point loss.
 func whole(units float64) int64 { return int64(math.Floor(units + 1e-6)) }
 
 // room returns how many units fit at t, which is in the window of the counts; below 0 if
@@ -124,8 +124,8 @@ func (e *entry) free(l *limiter.Limit, t int64) (free, width int64) {
 	return l.Limit*width - before*max(0, width-(t-e.start)/1000) - current*width, width
 }
 
-// wait returns the microseconds until a cost that does not fit passes if nobody is
-// admitted meanwhile, and until the whole limit is free.
+// wait returns the microseconds until a cost that does not fit passes, if nothing else is
+// admitted, and until the whole limit is free.
 func (e *entry) wait(l *limiter.Limit, cost, t int64) (retry, reset int64) {
 	window, width := l.Window.Microseconds(), l.Window.Milliseconds()
 	current, before := e.used()
@@ -136,9 +136,9 @@ func (e *entry) wait(l *limiter.Limit, cost, t int64) (retry, reset int64) {
 	case limiter.SlidingWindow:
 		free, _ := e.free(l, t)
 		if cost = min(cost, l.Limit); free < cost*width {
-			if spare := l.Limit - cost; current <= spare { // the window before has to fade further
+			if spare := l.Limit - cost; current <= spare { // until the previous window has faded enough
 				retry = e.start + ceilDiv((before-(spare-current))*width, before)*1000 - t
-			} else { // this one has to become the one before and fade
+			} else { // until this window has become the previous one and faded
 				retry = e.start + window + ceilDiv((current-spare)*width, current)*1000 - t
 			}
 		}
@@ -169,7 +169,7 @@ func floorDiv(a, b int64) int64 {
 	return a / b
 }
 
-// admits decides about a request at t; draw is a random number below 1.
+// admits decides a request at t; draw is a random number below 1.
 func (e *entry) admits(l *limiter.Limit, cost, t int64, draw float64) bool {
 	if cost == 0 {
 		return true
@@ -180,34 +180,34 @@ func (e *entry) admits(l *limiter.Limit, cost, t int64, draw float64) bool {
 	return e.refuse == 0 || t-e.heard > refuseFor || draw >= e.refuse
 }
 
-// learn computes which part of the requests to refuse, so that all nodes together admit
-// about what remains until they hear of each other again. grown is by how much the count
-// grew in the time dt since the last answer, own what this node reported of that, asked
-// what it was asked for.
+// learn computes the fraction of requests to refuse so that all nodes together admit about
+// what remains until they hear of each other again. grown is how much the count grew in the
+// time dt since the last answer, own is how much of that this node reported, and asked is
+// the demand it saw.
 //
 //	refuse = 1 - (remaining - unseen) / (rate × time until the next answer)
 //
-// remaining is as of then, so a bucket refills meanwhile, and unseen what other nodes have
-// admitted and not reported: half an interval's worth on average. A node that is alone with
-// a key refuses nothing early: it knows all that counts.
+// remaining is as of the next answer, so a bucket refills meanwhile. unseen is what other
+// nodes have admitted and not reported: half an interval's worth on average. A node that
+// alone uses a key refuses nothing early: it knows everything that counts.
 func (e *entry) learn(l *limiter.Limit, grown, own, asked int64, dt, trip float64) {
-	if grown < min(own, 0) { // reset on another node: what was asked for before ended there
+	if grown < min(own, 0) { // reset on another node, where the earlier demand ended
 		e.rate, e.others, e.demand, e.passed = 0, 0, 0, 0
 	}
 	dt = max(dt, every/2)
 	admitted, others := float64(max(0, grown))/dt, float64(max(0, grown-own))/dt
 	e.peak = max(e.peak, admitted)
-	if others > 0 || own > 0 { // otherwise nobody knows who would ask
+	if others > 0 || own > 0 { // otherwise the demand is unknown
 		e.others = max(others, 0.7*e.others)
 	}
 	e.demand, e.passed = 0.8*e.demand+float64(asked), 0.8*e.passed+float64(max(0, own))
 	if own > 0 || asked == 0 {
-		if e.demand > e.passed && e.passed > 0 { // others refuse about the same part
+		if e.demand > e.passed && e.passed > 0 { // other nodes refuse about the same fraction
 			admitted *= e.demand / e.passed
 		}
 		e.rate = max(admitted, (admitted+e.rate)/2)
 	}
-	e.rate = max(e.rate, float64(asked)/every) // asked within one interval
+	e.rate = max(e.rate, float64(asked)/every) // demand within one interval
 	horizon := every + trip
 	expected := e.rate * horizon
 	remaining := float64(e.room(l, e.roomAt(l, int64(horizon)))) - others*every/2
@@ -217,7 +217,7 @@ func (e *entry) learn(l *limiter.Limit, grown, own, asked int64, dt, trip float6
 	}
 }
 
-// roomAt is the time of the next answer, or the last moment of this window.
+// roomAt returns the time of the next answer, or the last moment of this window.
 func (e *entry) roomAt(l *limiter.Limit, horizon int64) int64 {
 	t := e.heard + horizon
 	if l.Algorithm == limiter.TokenBucket {
@@ -226,8 +226,8 @@ func (e *entry) roomAt(l *limiter.Limit, horizon int64) int64 {
 	return min(t, e.start+l.Window.Microseconds()-1)
 }
 
-// over returns by what part of the limit, or of a bucket's burst, all nodes have exceeded
-// it as of the last answer.
+// over returns by what fraction of the limit, or of a bucket's burst, all nodes exceeded it
+// as of the last answer.
 func (e *entry) over(l *limiter.Limit) float64 {
 	switch l.Algorithm {
 	case limiter.TokenBucket:

@@ -6,8 +6,8 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
-// peek asks the store for an operator, who wants to see what all nodes have counted, and
-// adds what this node has not reported.
+// peek asks the store on behalf of an operator, who wants to see what all nodes have
+// counted, and adds what this node has not reported.
 func (s *Store) peek(ctx context.Context, checks []limiter.Check, d *limiter.Decision) error {
 	d.Reset(len(checks))
 	d.Allowed = true
@@ -20,7 +20,7 @@ func (s *Store) peek(ctx context.Context, checks []limiter.Check, d *limiter.Dec
 		e, err := s.read(ctx, c)
 		if err != nil {
 			s.config.Failed(err)
-			continue // split takes it for a key whose reports fail
+			continue // split treats it as a key whose reports fail
 		}
 		t := e.roll(c.Limit, s.config.Clock().Microseconds()+e.offset)
 		res := &d.Results[i]
@@ -70,7 +70,7 @@ func (s *Store) read(ctx context.Context, c *limiter.Check) (*entry, error) {
 		return nil, q[0].Err
 	}
 	known.offset = q[0].Now - ((from + s.config.Clock()) / 2).Microseconds()
-	// What is on its way may be counted already: better once too often than not at all.
+	// Counts in flight may already be included: better twice than not at all.
 	flying, late := known.flying, known.flyLate
 	if known.limit.Algorithm == limiter.TokenBucket {
 		known.level, known.levelAt, known.heard = q[0].Level, q[0].Now, q[0].Now
@@ -81,7 +81,7 @@ func (s *Store) read(ctx context.Context, c *limiter.Check) (*entry, error) {
 	return &known, nil
 }
 
-// Reset deletes the counters of these checks. Other nodes learn of it from their next
+// Reset deletes the counters of these checks. Other nodes learn of it with their next
 // report; what they have admitted and not reported counts again.
 func (s *Store) Reset(ctx context.Context, checks []limiter.Check) error {
 	var others []limiter.Check
@@ -92,7 +92,7 @@ func (s *Store) Reset(ctx context.Context, checks []limiter.Check) error {
 			others = append(others, *c)
 			continue
 		}
-		e, err := s.read(ctx, c) // for the store's time, and an error if it is unreachable
+		e, err := s.read(ctx, c) // to learn the store's time, and fail if it is unreachable
 		if err != nil {
 			return err
 		}
@@ -132,7 +132,7 @@ func reportedOnly(checks []limiter.Check) (list []limiter.Check) {
 	return list
 }
 
-// reset forgets what was counted, and what is on its way.
+// reset forgets what was counted, and what is in flight.
 func (s *Store) reset(key []byte) {
 	sh := s.shard(key)
 	sh.Lock()
@@ -145,8 +145,8 @@ func (s *Store) reset(key []byte) {
 	}
 }
 
-// Keep drops the counts of rules that are gone. A changed rule applies to its keys from
-// the next request on.
+// Keep drops the counts of removed rules. A changed rule applies to its keys from the next
+// request on.
 func (s *Store) Keep(holds func(*limiter.Limit) bool) {
 	s.usages.Range(func(rule, u any) bool {
 		if u := u.(*usage); u.keys.Load() == 0 && !holds(u.limit.Load()) {

@@ -6,7 +6,7 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
-// rest is the part of a request that this node does not decide from what it knows.
+// rest is the part of a request that this node cannot decide from what it knows.
 type rest struct {
 	down, others               []limiter.Check // keys whose reports fail; other limits
 	downAt, othersAt           []int
@@ -27,7 +27,7 @@ func newRest() any {
 	return r
 }
 
-// takeRest decides what decide has not: keys whose reports fail, by their rules' failure
+// takeRest decides what decide did not: keys whose reports fail, by their rules' failure
 // policies, then other limits by the next store.
 func (s *Store) takeRest(ctx context.Context, checks []limiter.Check, d *limiter.Decision) error {
 	r := s.rests.Get().(*rest)
@@ -70,7 +70,7 @@ func (s *Store) takeRest(ctx context.Context, checks []limiter.Check, d *limiter
 	return nil
 }
 
-// giveBackDown returns what TakeLocal charged for a request that is refused after all.
+// giveBackDown returns what TakeLocal charged for a request that another limit refused.
 func (s *Store) giveBackDown(ctx context.Context, r *rest) {
 	if len(r.downAt) > 0 && r.downDecision.Allowed {
 		_ = s.config.Local.Return(ctx, r.down, &r.downDecision) // in this process

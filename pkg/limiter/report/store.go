@@ -1,16 +1,17 @@
-// Package report lets a node decide about a limit by the counts that it last heard and by
-// what it has admitted since, so that no request asks the store, and no key costs the store
-// more than a plain command for each node and interval.
+// Package report lets a node decide from the counts that it last heard plus what it has
+// admitted since, so that no request waits for the store, and a key costs the store at most
+// one plain command per node and interval.
 //
-// Every limiter.ReportEvery the node reports what it has admitted, all keys of a master in
-// one round trip, and hears what all nodes have. Between two answers nodes do not know of
-// each other, so together they may admit more than the limit: at most what they are asked
-// for in limiter.ReportDelay. To stay below that, a node that hears of others refuses a
-// part of the requests as the limit nears (see entry.learn). What is over the limit counts:
-// a bucket goes into debt, and a window stays shut until it ends.
+// Every limiter.ReportEvery, the node reports what it has admitted, all keys of a master in
+// one round trip, and receives the totals of all nodes. Between two answers nodes do not
+// know of each other, so together they may exceed the limit: at most by the demand during
+// limiter.ReportDelay. To stay below that, a node that hears of others refuses a fraction
+// of the requests as the limit nears (see entry.learn). The excess counts: a bucket goes
+// into debt, and a window stays shut until it ends.
 //
 // A report whose answer is lost is not sent again, because it may have been counted; if it
-// was not, its units pass in addition. One that surely was not counted goes with the next.
+// was not, its units pass in addition. A report that was certainly not counted goes with
+// the next.
 package report
 
 import (
@@ -24,31 +25,32 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
-// Local decides by the rules' failure policies.
+// Local applies the rules' failure policies.
 type Local interface {
 	TakeLocal(ctx context.Context, checks []limiter.Check, d *limiter.Decision) error
 	limiter.Returner
 	limiter.Resetter
 }
 
-// Config of a Store.
+// Config configures a Store.
 type Config struct {
 	// Next decides the checks of other limits.
 	Next limiter.TakeReturner
 	// Reporter counts what nodes report.
 	Reporter limiter.Reporter
-	// Local decides about keys whose reports fail.
+	// Local decides keys whose reports fail.
 	Local Local
 	// Nodes returns how many nodes share the limits, this one included.
 	Nodes func() int
-	// Trip is how long a report may take at most.
+	// Trip is the longest time that a report may take.
 	Trip time.Duration
-	// Failed, if not nil, receives an error of each round of reports that leaves keys to Local.
+	// Failed, if not nil, receives an error for each round of reports that leaves keys to
+	// Local.
 	Failed func(error)
 	// MaxKeys bounds how many keys are known; 0 means DefaultMaxKeys.
 	MaxKeys int
-	// Clock returns monotonic time, nil means the system's; Wall is the Unix time, in
-	// microseconds, by which windows are found until the store has said its own.
+	// Clock returns monotonic time; nil means the system's. Wall is Unix time in
+	// microseconds; it determines windows until the store has reported its own time.
 	Clock func() time.Duration
 	Wall  func() int64
 }
@@ -60,13 +62,13 @@ const DefaultMaxKeys = 1_000_000
 const shardCount = 64
 
 // Store is a limiter.Store that decides reported limits, and calls the next store for the
-// rest.
+// others.
 type Store struct {
 	config   Config
 	perShard int
 	seed     maphash.Seed
 	shards   [shardCount]shard
-	offset   atomic.Int64 // of the store's clock, as last heard of any master
+	offset   atomic.Int64 // of the store's clock, as last heard from any master
 	usages   sync.Map     // *usage by rule
 	rests    sync.Pool
 	swept    int
@@ -76,20 +78,20 @@ type Store struct {
 	stop   chan struct{}
 	ended  chan struct{}
 
-	// Of the goroutine that reports:
+	// Owned by the reporting goroutine:
 	trip     float64 // how long the last round took, in microseconds
 	failures int     // rounds in a row without an answer
 	round    round
 	hurried  time.Duration // when the last urgent round ended
 
-	down atomic.Bool // as many as make a key fail: new ones fail from the start
+	down atomic.Bool // enough failures to fail a key; new keys start as failed
 }
 
 type shard struct {
 	sync.Mutex
 	entries map[string]*entry
 	changed []*entry // to report next
-	urgent  []*entry // to report before that (see hurry)
+	urgent  []*entry // to report before those (see hurry)
 }
 
 var _ limiter.TakeReturner = (*Store)(nil)
@@ -122,7 +124,7 @@ func New(c Config) *Store {
 	return s
 }
 
-// Take decides the checks of reported limits by what this node knows, and lets the next
+// Take decides the checks of reported limits from what this node knows, and lets the next
 // store decide the others. If any refuses, what was counted here is taken back.
 func (s *Store) Take(ctx context.Context, checks []limiter.Check, d *limiter.Decision) error {
 	if !anyReported(checks) {
@@ -170,7 +172,7 @@ func countsDenied(checks []limiter.Check) bool {
 	return false
 }
 
-// decide reports false if the key is one whose reports fail.
+// decide reports false for a key whose reports fail.
 func (s *Store) decide(c *limiter.Check, r *limiter.Result, now int64) bool {
 	sh := s.shard(c.Key)
 	sh.Lock()
@@ -205,24 +207,24 @@ func (s *Store) decide(c *limiter.Check, r *limiter.Result, now int64) bool {
 	return true
 }
 
-// follow notes under which limit the key is counted, and returns what roll does.
+// follow records which limit counts the key, and returns what roll returns.
 func (e *entry) follow(l *limiter.Limit, t int64) int64 {
 	t = e.roll(l, t)
 	if e.limit != l {
 		if !e.limit.Same(l) && e.room(l, t) < 0 {
-			e.excused = true // it was within the limit of before
+			e.excused = true // it was within the previous limit
 		}
 		e.limit = l
 	}
 	return t
 }
 
-// describe fills in what a result says beyond the verdict.
+// describe fills in the rest of a result.
 func (e *entry) describe(c *limiter.Check, r *limiter.Result, t int64) {
 	retry, reset := e.wait(c.Limit, c.Cost, t)
 	if r.Allowed {
 		retry = 0
-	} else if e.room(c.Limit, t) >= c.Cost { // refused as a part of the requests
+	} else if e.room(c.Limit, t) >= c.Cost { // refused as part of the fraction
 		retry = limiter.ReportEvery.Microseconds()
 	}
 	r.Source, r.Limit, r.TakenAt = limiter.SourceReported, c.Limit.Limit, t
@@ -235,8 +237,7 @@ func (s *Store) shard(key []byte) *shard {
 	return &s.shards[maphash.Bytes(s.seed, key)%shardCount]
 }
 
-// begin makes an entry for a key that nothing is known of, or returns nil if the reports
-// cannot keep up.
+// begin makes an entry for an unknown key, or returns nil if the reports cannot keep up.
 func (s *Store) begin(sh *shard, c *limiter.Check) *entry {
 	if len(sh.changed) >= 2*s.perShard {
 		return nil
@@ -253,7 +254,7 @@ func (s *Store) begin(sh *shard, c *limiter.Check) *entry {
 	return e
 }
 
-// evict forgets one of a few keys. If it has something to report it stays in the list
+// evict forgets one of a few sampled keys. A key with something to report stays in the list
 // until that is done.
 func (sh *shard) evict() {
 	const samples = 4
@@ -275,7 +276,7 @@ func (sh *shard) forget(e *entry) {
 	e.use.keys.Add(-1)
 }
 
-// takeBack forgets what a request was counted for that another check refused.
+// takeBack undoes what was counted for a request that another check refused.
 func (s *Store) takeBack(checks []limiter.Check, d *limiter.Decision) {
 	for i := range checks {
 		c, r := &checks[i], &d.Results[i]
@@ -307,7 +308,7 @@ func (e *entry) takeBack(c *limiter.Check, takenAt int64) {
 	}
 }
 
-// Return gives back what d took, from the store that it was taken from.
+// Return gives back the charges in d, each where it was taken.
 func (s *Store) Return(ctx context.Context, checks []limiter.Check, d *limiter.Decision) error {
 	s.takeBack(checks, d)
 	var others []limiter.Check

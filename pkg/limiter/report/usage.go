@@ -6,7 +6,7 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
-// usage is what is measured of one rule.
+// usage is what is measured for one rule.
 type usage struct {
 	limit         atomic.Pointer[limiter.Limit] // the newest
 	keys          atomic.Int64
@@ -24,8 +24,9 @@ func (s *Store) usage(l *limiter.Limit) *usage {
 	return u
 }
 
-// measure notes by how much a limit was exceeded, and by how much it may be: before a limit
-// is exceeded nodes admit what they are asked for, so the peak shows the demand. Tiers that share a counter are no measure of each other.
+// measure records by how much a limit was exceeded, and by how much it may be: below the
+// limit, nodes admit all demand, so the peak shows it. Tiers that share a counter say
+// nothing about each other.
 func (s *Store) measure(e *entry) {
 	l := e.limit
 	over := e.over(l)
@@ -41,21 +42,21 @@ func (s *Store) measure(e *entry) {
 	e.use.bound.See(l.Overshoot(times, limiter.ReportDelay(s.config.Trip), s.config.Nodes()), at)
 }
 
-// Usage is what was measured of one rule.
+// Usage is what was measured for one rule.
 type Usage struct {
 	Rule string
-	// Keys is of how many keys this node knows the counts.
+	// Keys is how many keys this node knows the counts of.
 	Keys int64
-	// Counted is how many units were reported and answered; Lost, those whose answer was lost,
-	// so that they may pass in addition.
+	// Counted is how many units were reported and answered; Lost is how many went
+	// unanswered, so that they may pass in addition.
 	Counted, Lost int64
-	// Overshoot is the largest part by which all nodes exceeded the limit of a key in the last
-	// 30 to 60 seconds, as this node has heard, and Bound by how much they may, at the rate
-	// at which the rule's busiest key was used.
+	// Overshoot is the largest fraction by which all nodes exceeded the limit of a key in
+	// the last 30 to 60 seconds, as far as this node knows. Bound is how much they may
+	// exceed it, at the rate of the rule's busiest key.
 	Overshoot, Bound float64
 }
 
-// Usages returns the usage of each reported rule that was asked for, in no order.
+// Usages returns the usage of each reported rule that was used, in no order.
 func (s *Store) Usages() (list []Usage) {
 	at := s.config.Clock().Microseconds()
 	s.usages.Range(func(rule, value any) bool {

@@ -14,12 +14,12 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
-// Descriptor is what a call says of a request.
+// Descriptor is one descriptor of a rate limit call.
 type Descriptor struct {
 	Pairs []Pair
-	Hits  int64 // 0 only looks; at most limiter.MaxCount
-	// Limit and Window are what the caller wants in place of the rule's limit; a Window of
-	// 0 if it wants nothing. Only rules with a MaxOverride heed them.
+	Hits  int64 // 0 only peeks; at most limiter.MaxCount
+	// Limit and Window override the rule's limit if Window is not 0. Only rules with a
+	// MaxOverride allow that.
 	Limit  int64
 	Window time.Duration
 }
@@ -27,12 +27,12 @@ type Descriptor struct {
 // Pair is an entry of a Descriptor.
 type Pair struct{ Key, Value string }
 
-// Use says that a descriptor must pass a check. Both are positions.
+// Use says that a descriptor must pass a check. Both are indexes.
 type Use struct{ Descriptor, Check int32 }
 
 // MatchCall fills m with the checks that the descriptors of a call must pass. If several
-// count by one key, their hits add up to one check. The error is about an override that
-// cannot be counted; it leaves m empty.
+// descriptors count under one key, their hits add up in one check. An error means that an
+// override cannot be counted; m is then empty.
 func (s *Set) MatchCall(domain string, list []Descriptor, slot uint64, m *Match) error {
 	m.Reset()
 	table := s.domains[domain]
@@ -45,7 +45,7 @@ func (s *Set) MatchCall(domain string, list []Descriptor, slot uint64, m *Match)
 		m.found = m.found[:0]
 		s.findCall(table, d.Pairs, d.Pairs, m)
 		slices.Sort(m.found)
-		m.found = slices.Compact(m.found) // two forms of a rule may fit
+		m.found = slices.Compact(m.found) // two forms of a rule may match
 		m.request.pairs = d.Pairs
 		for _, rule := range m.found {
 			if err := m.addCall(s.rules[rule], int32(i), d, slot); err != nil {
@@ -59,7 +59,7 @@ func (s *Set) MatchCall(domain string, list []Descriptor, slot uint64, m *Match)
 	return nil
 }
 
-// findCall puts the rules in m.found whose forms the rest of the pairs completes.
+// findCall adds to m.found the rules with a form that the remaining pairs complete.
 func (s *Set) findCall(t *entryTable, rest, all []Pair, m *Match) {
 	if len(rest) == 0 {
 		for _, e := range t.ends {
@@ -97,7 +97,7 @@ func (m *Match) addCall(c *Compiled, descriptor int32, d *Descriptor, slot uint6
 			cost = limiter.MaxCount // never passes
 		}
 	}
-	keys, _, _ := c.appendKey(m.keys, &m.request) // pairs are never missing and never refused
+	keys, _, _ := c.appendKey(m.keys, &m.request) // descriptor parts are never missing and never duplicated
 	if limit.Window != c.Limit.Window {
 		keys = strconv.AppendInt(append(keys, ":w"...), limit.Window.Milliseconds(), 10)
 	}
@@ -122,9 +122,10 @@ func (m *Match) addCall(c *Compiled, descriptor int32, d *Descriptor, slot uint6
 	return nil
 }
 
-var errTwoLimits = errors.New("differs from that of another descriptor that counts by the same key; send one of them")
+var errTwoLimits = errors.New("differs from that of another descriptor that counts by the same key; send only one of them")
 
-// capped keeps a cost within what stores can add up: more than passes is just that.
+// capped keeps a cost within what stores can add up; anything above MaxCost is refused
+// alike.
 func capped(l *limiter.Limit, cost int64) int64 { return min(cost, l.MaxCost()+1) }
 
 // appendDescriptor appends the hash of an entry's value, or of the whole descriptor. In
@@ -146,7 +147,7 @@ func (q *request) appendDescriptor(dst []byte, part *KeyPart) []byte {
 	return digest.Append(dst, b, hashedBytes)
 }
 
-// overrides are the limits that descriptors stated, kept so that equal ones are one.
+// overrides are the limits that descriptors stated, deduplicated.
 type overrides struct {
 	mu   sync.RWMutex
 	made map[stated]*limiter.Limit
@@ -157,7 +158,7 @@ type stated struct {
 	window time.Duration
 }
 
-const maxStated = 1024 // different ones of a rule
+const maxStated = 1024 // different ones per rule
 
 func (c *Compiled) override(d *Descriptor) (*limiter.Limit, error) {
 	want := stated{min(max(d.Limit, 1), c.MaxOverride), d.Window}
@@ -181,7 +182,7 @@ func (c *Compiled) override(d *Descriptor) (*limiter.Limit, error) {
 		return other, nil
 	}
 	if o.made == nil || len(o.made) >= maxStated {
-		o.made = map[stated]*limiter.Limit{} // one made again decides alike
+		o.made = map[stated]*limiter.Limit{} // recreated limits decide alike
 	}
 	o.made[want] = l
 	return l, nil

@@ -137,7 +137,7 @@ func TestOverrides(t *testing.T) {
 
 	d := described("path=/login", "path=/login")
 	d[0].Limit, d[0].Window = 20, time.Minute
-	require.EqualError(t, set.MatchCall("edge", d, 7, &m), "descriptors[1].limit: differs from that of another descriptor that counts by the same key; send one of them")
+	require.EqualError(t, set.MatchCall("edge", d, 7, &m), "descriptors[1].limit: differs from that of another descriptor that counts by the same key; send only one of them")
 	require.Empty(t, m.Checks)
 	d = described("path=/login")
 	d[0].Limit, d[0].Window = 20, 900*time.Hour
@@ -160,7 +160,7 @@ func TestTooManyDescriptors(t *testing.T) {
 		deep = Entry{Key: "a", Descriptors: []Entry{deep}}
 	}
 	f("rules[0].descriptors[0].descriptors[0].descriptors[0].descriptors[0].descriptors[0].descriptors[0].descriptors: is nested more than 6 deep", deep)
-	f("rules[0].descriptors[128]: is one of more than 128 forms of descriptors; split the rule", slices.Repeat([]Entry{{Key: "a"}}, 200)...)
+	f("rules[0].descriptors[128]: expands to more than 128 forms of descriptors; split the rule", slices.Repeat([]Entry{{Key: "a"}}, 200)...)
 }
 
 func TestMatchCallAllocatesNothing(t *testing.T) {

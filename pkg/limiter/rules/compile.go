@@ -23,7 +23,7 @@ type Mode uint8
 const (
 	Enforce Mode = iota
 	Shadow       // decides and reports but never refuses
-	Off          // is checked for faults but never applied
+	Off          // checked for errors but never applied
 )
 
 // String returns the name used in rules.
@@ -40,19 +40,20 @@ type Compiled struct {
 	Window    time.Duration
 	// Key holds what the rule counts by; empty counts all requests together.
 	Key []KeyPart
-	// CountMissing counts requests that lack a key part, all under one value, instead of
+	// CountMissing counts all requests that lack a key part under one value, instead of
 	// ignoring them.
 	CountMissing bool
 	// Limit applies to requests of a tier that is not in Tiers.
 	Limit *limiter.Limit
 	// Tiers holds the limits of tiers, and of risk tiers as risk:NAME; nil means unlimited.
 	Tiers map[string]*limiter.Limit
-	// Cost of a request, unless a trusted proxy states another in CostHeader.
+	// Cost is the cost of a request, unless a trusted proxy states another in CostHeader.
 	Cost       int64
 	CostHeader string
-	// Domain is that of the descriptors that the rule counts; "" if it counts requests.
+	// Domain is the domain of the descriptors that the rule counts; "" if it counts
+	// requests.
 	Domain string
-	// MaxOverride is the largest limit that a descriptor may state; 0: it may state none.
+	// MaxOverride is the largest limit that a descriptor may state; 0 allows none.
 	MaxOverride int64
 
 	// UnderLoad says how the limits follow load; nil if they do not.
@@ -60,12 +61,12 @@ type Compiled struct {
 	// Trial is the rule's experiment; nil without one.
 	Trial *Trial
 
-	base    *Compiled                 // the rule, of what an experiment tries
-	risks   map[string]*limiter.Limit // those of Tiers, by name
+	base    *Compiled                 // for an experiment's variant, the rule it belongs to
+	risks   map[string]*limiter.Limit // the risk tiers among Tiers, by name
 	match   conditions
 	infix   string // between the subject and the rest of a key
 	residue residue
-	not     *residue // the exempt requests; nil: none
+	not     *residue // the exempt requests; nil if none
 	// notPaths are the paths of match.not.
 	notPaths []string
 
@@ -73,8 +74,8 @@ type Compiled struct {
 	overrides overrides
 }
 
-// LimitFor returns the limit of a tier, or nil if it is unlimited. That of the risk tier comes
-// first, if the rule names it.
+// LimitFor returns the limit of a tier, or nil if it is unlimited. A risk tier takes
+// precedence if the rule names it.
 func (c *Compiled) LimitFor(tier []byte, risk string) *limiter.Limit {
 	if c.risks != nil {
 		if l, ok := c.risks[risk]; ok {
@@ -126,7 +127,7 @@ func (s *Set) Rule(id string) (*Compiled, bool) {
 	return c, ok
 }
 
-// Holds reports whether one of these rules decides as the limit does.
+// Holds reports whether a limit decides as one of these rules does.
 func (s *Set) Holds(l *limiter.Limit) bool {
 	if l.Whole != nil {
 		l = l.Whole
@@ -210,13 +211,13 @@ func compile(doc *Document, data []byte) (*Set, field.Errors) {
 		}
 	}
 	if p.following > maxFollowing {
-		p.add("rules", "have more than %d limits that follow load, those of tiers included (got %d); each is kept in all its steps; remove under_load where it matters least", maxFollowing, p.following)
+		p.add("rules", "have more than %d limits that follow load, including tiers; each is stored at every step; remove under_load where it matters least (got %d)", maxFollowing, p.following)
 	}
 	if p.experiments > maxExperiments {
-		p.add("rules", "have more than %d experiments (got %d); each is counted by itself on every node; end some", maxExperiments, p.experiments)
+		p.add("rules", "have more than %d experiments; every node counts each one separately; end some (got %d)", maxExperiments, p.experiments)
 	}
 	if len(headerNames) > maxHeaderNames {
-		p.add("rules", "match on more than %d different headers (got %d); each is looked up for every request", maxHeaderNames, len(headerNames))
+		p.add("rules", "match on more than %d different headers; each is looked up for every request (got %d)", maxHeaderNames, len(headerNames))
 	}
 	if p.list != nil {
 		return nil, p.list
@@ -343,7 +344,7 @@ func (v *reader) limit(r *Rule, mode Mode) *limiter.Limit {
 	return l
 }
 
-// A sorted set stores one entry per unit of cost, and blocks Redis while it does.
+// A sorted set stores one entry per unit of cost, which blocks Redis meanwhile.
 const (
 	sortedSetCost = "must be at most %d with storage sorted_set"
 	otherStorage  = "use storage ring, sliding_window or token_bucket"

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
-// form is one form of descriptors that a rule counts: what each entry must be.
+// form is one form of descriptor that a rule counts: a condition on each entry.
 type form []entryForm
 
 type entryForm struct {
@@ -16,8 +16,8 @@ type entryForm struct {
 	not        *pathTable[struct{}]
 }
 
-// entryTable finds rules by the entries of a descriptor, one level for each entry. A
-// value is looked up as a path is: exact, by its beginning, or any.
+// entryTable finds rules by the entries of a descriptor, one level per entry. Values are
+// looked up like paths: exactly, by prefix, or any.
 type entryTable struct {
 	keys map[string]*pathTable[entryTable]
 	ends []formEnd // of forms that end here
@@ -25,7 +25,7 @@ type entryTable struct {
 
 type formEnd struct {
 	rule int32
-	form form // to verify Not; nil if no entry has any
+	form form // to verify Not; nil if no entry has one
 }
 
 func (s *Set) buildDomains() {
@@ -50,7 +50,7 @@ func (t *entryTable) add(c *Compiled, f form) {
 	t.ends = append(t.ends, end)
 }
 
-// descriptors reads what a rule for calls counts.
+// descriptors reads what a rule for rate limit calls counts.
 func (v *reader) descriptors(r *Rule, c *Compiled) {
 	byDescriptor := slices.ContainsFunc(c.Key, func(k KeyPart) bool { return k.Kind == ByDescriptor })
 	if r.Descriptors == nil {
@@ -58,9 +58,9 @@ func (v *reader) descriptors(r *Rule, c *Compiled) {
 		case r.Domain != "":
 			v.bad("descriptors", "is required with a domain; name the descriptors to count")
 		case r.MaxOverride != 0:
-			v.bad("max_override", "is for rules with descriptors; remove it")
+			v.bad("max_override", "is only for rules with descriptors; remove it")
 		case byDescriptor:
-			v.bad("key", "descriptor is for rules with descriptors; count by client_ip, for example")
+			v.bad("key", "descriptor is only for rules with descriptors; count by client_ip, for example")
 		}
 		return
 	}
@@ -68,7 +68,7 @@ func (v *reader) descriptors(r *Rule, c *Compiled) {
 		v.bad("domain", "is required with descriptors: the domain of Envoy's rate limit filter, 1 to %d bytes without control characters (got %s)", maxDomain, field.Shown(r.Domain))
 	}
 	if !r.Match.Empty() || r.Match.Not != nil {
-		v.bad("match", "selects requests, and a rule with descriptors counts none; remove it")
+		v.bad("match", "selects requests, but a rule with descriptors counts none; remove it")
 	}
 	v.entries("descriptors", r.Descriptors, nil, c)
 	for i, part := range c.Key {
@@ -91,7 +91,7 @@ func (f form) count(key string) (n int) {
 	return n
 }
 
-// entries appends the forms that a list of entries stands for to the rule's.
+// entries appends the forms that a list of entries expands to.
 func (v *reader) entries(at string, list []Entry, before form, c *Compiled) {
 	switch {
 	case len(list) == 0:
@@ -108,7 +108,7 @@ func (v *reader) entries(at string, list []Entry, before form, c *Compiled) {
 			continue
 		}
 		if len(c.forms) == maxForms {
-			v.bad(at, "is one of more than %d forms of descriptors; split the rule", maxForms)
+			v.bad(at, "expands to more than %d forms of descriptors; split the rule", maxForms)
 			return
 		}
 		c.forms = append(c.forms, f)
@@ -137,27 +137,27 @@ func (v *reader) entryValue(at, value string) bool {
 	case len(value) > maxValue || !printableText(value):
 		v.bad(at, "must be at most %d bytes without control characters (got %s)", maxValue, field.Shown(value))
 	case strings.Contains(strings.TrimSuffix(value, "*"), "*"):
-		v.bad(at, "can have * only at the end, where it stands for the rest (got %s)", field.Shown(value))
+		v.bad(at, "can have * only at the end, where it matches the rest (got %s)", field.Shown(value))
 	default:
 		return true
 	}
 	return false
 }
 
-// calls checks what a call has no notion of: tiers, headers and an end.
+// calls rejects what a rate limit call lacks: tiers, headers and an end.
 func (v *reader) calls(r *Rule, c *Compiled) {
 	if c.Domain == "" {
 		return
 	}
 	l := c.Limit
 	if l.Algorithm == limiter.Concurrency {
-		v.bad("algorithm", "concurrency needs to know when a request ends, which a rate limit service is not told; limit its rate")
+		v.bad("algorithm", "concurrency needs to know when a request ends, which a rate limit service never learns; limit its rate")
 	}
 	if r.Tiers != nil {
 		v.bad("tiers", "a call has no tier; let a descriptor name it, or write max_override")
 	}
 	if strings.HasPrefix(r.Cost, "header:") {
-		v.bad("cost", "a call has no headers, but states hits_addend; remove it")
+		v.bad("cost", "a call has no headers; its cost is hits_addend; remove it")
 	}
 	if l.Storage == limiter.SortedSet && max(l.Limit, r.MaxOverride) > limiter.MaxEntries {
 		v.bad("limit", "must be at most %d with storage sorted_set and descriptors, whose hits_addend may be any; %s", limiter.MaxEntries, otherStorage)
@@ -169,7 +169,7 @@ func (v *reader) calls(r *Rule, c *Compiled) {
 	case r.MaxOverride < 1 || r.MaxOverride > limiter.MaxCount:
 		v.bad("max_override", "must be between 1 and %d (got %d)", limiter.MaxCount, r.MaxOverride)
 	case l.Algorithm == limiter.TokenBucket || l.Algorithm == limiter.LeakyBucket:
-		v.bad("max_override", "cannot be kept by %s, whose bucket all limits of a key share; use fixed_window, sliding_window or rolling_window", l.Algorithm)
+		v.bad("max_override", "cannot apply to %s, because all limits of a key share one bucket; use fixed_window, sliding_window or rolling_window", l.Algorithm)
 	case l.Leased || l.Reported:
 		v.bad("max_override", "needs consistency strict; remove one of them")
 	default:

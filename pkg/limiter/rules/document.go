@@ -6,8 +6,8 @@
 // the same with ten rules that do not apply as with ten thousand.
 package rules
 
-// Bounds of a document. They keep compiling short and the index small, whatever the
-// document contains.
+// Bounds of a document. They keep compiling fast and the index small, whatever the document
+// contains.
 const (
 	MaxBytes = 2 << 20 // 10,000 rules of 200 bytes
 	MaxRules = 10_000
@@ -27,7 +27,7 @@ const (
 	maxEntries = 6   // of a descriptor
 	maxForms   = 128 // of descriptors that a rule counts
 
-	maxFollowing = 2000 // limits of rules and tiers that follow load; each is made in all its steps, 8 kB
+	maxFollowing = 2000 // limits of rules and tiers that follow load; each is stored at every step, 8 kB
 )
 
 // Document is a rule document as written.
@@ -41,11 +41,11 @@ type Rule struct {
 	ID          string `yaml:"id" json:"id"`
 	Description string `yaml:"description,omitempty" json:"description,omitempty"`
 	Match       Scope  `yaml:"match,omitempty" json:"match,omitzero"`
-	// Domain and Descriptors make it a rule for calls of Envoy's rate limit service: it
-	// counts descriptors of that domain, and no other requests.
+	// Domain and Descriptors make this a rule for calls to Envoy's rate limit service: it
+	// counts descriptors of that domain and no other requests.
 	Domain      string  `yaml:"domain,omitempty" json:"domain,omitempty"`
 	Descriptors []Entry `yaml:"descriptors,omitempty" json:"descriptors,omitempty"`
-	// MaxOverride is the largest limit that a descriptor may state; 0: it may state none.
+	// MaxOverride is the largest limit that a descriptor may state; 0 allows none.
 	MaxOverride int64 `yaml:"max_override,omitempty" json:"max_override,omitempty"`
 	// Key must be present; an empty, non-nil Key counts all requests together.
 	Key         []string `yaml:"key" json:"key"`
@@ -64,7 +64,7 @@ type Rule struct {
 	Mode           string            `yaml:"mode,omitempty" json:"mode,omitempty"`
 	OnStoreFailure string            `yaml:"on_store_failure,omitempty" json:"on_store_failure,omitempty"`
 	Consistency    string            `yaml:"consistency,omitempty" json:"consistency,omitempty"`
-	// Scope is region, or global for a limit that regions share, as Global says.
+	// Scope is region, or global for a limit that regions share as Global describes.
 	Scope  string  `yaml:"scope,omitempty" json:"scope,omitempty"`
 	Global *Global `yaml:"global,omitempty" json:"global,omitempty"`
 	// UnderLoad lowers the limit while the upstreams are busy.
@@ -90,13 +90,13 @@ type Conditions struct {
 	Headers map[string]string `yaml:"headers,omitempty" json:"headers,omitempty"`
 }
 
-// Entry is what an entry of a descriptor must be. The entry after it must be one of
-// Descriptors; without any, it must be the last.
+// Entry is the condition on one entry of a descriptor. The next entry must match one of
+// Descriptors; without any, this entry must be the last.
 type Entry struct {
 	Key string `yaml:"key" json:"key"`
-	// Value is exact, or a beginning followed by *. Absent, any value will do.
+	// Value is exact, or a prefix followed by *. Without it, any value matches.
 	Value string `yaml:"value,omitempty" json:"value,omitempty"`
-	// Not lists values, written in the same way, that will not do.
+	// Not lists values, in the same notation, that do not match.
 	Not         []string `yaml:"not,omitempty" json:"not,omitempty"`
 	Descriptors []Entry  `yaml:"descriptors,omitempty" json:"descriptors,omitempty"`
 }

@@ -13,11 +13,12 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
-// Experiment puts a share of a rule's keys under other values, as written: absent fields are
+// Experiment tries other values on a share of a rule's keys, as written: absent fields are
 // as in the rule.
 type Experiment struct {
 	Share float64 `yaml:"share" json:"share" required:"write what share of the keys it takes, as in 0.1"`
-	// Name, another one, draws other keys and begins with new counters.
+	// Name identifies the experiment. A new name draws other keys and starts with new
+	// counters.
 	Name string `yaml:"name,omitempty" json:"name,omitempty"`
 
 	Algorithm      string            `yaml:"algorithm,omitempty" json:"algorithm,omitempty"`
@@ -37,7 +38,7 @@ type Experiment struct {
 	Same `yaml:",inline"`
 }
 
-// Same are the fields that an experiment must not have. They are read to say why.
+// Same holds the fields that an experiment must not set. They are read to say why.
 type Same struct {
 	ID          string      `yaml:"id,omitempty" json:"id,omitempty"`
 	Description string      `yaml:"description,omitempty" json:"description,omitempty"`
@@ -52,19 +53,19 @@ type Same struct {
 	Experiment  *Experiment `yaml:"experiment,omitempty" json:"experiment,omitempty"`
 }
 
-// Slices is into how many equal parts an experiment divides keys, by a hash. Each part is
-// wholly in the experiment or outside, so that parts can be compared with each other.
+// Slices is how many equal parts an experiment divides keys into, by a hash. Each part is
+// entirely inside or outside the experiment, so that parts can be compared.
 const Slices = 200
 
 // Bounds of Experiment.
 const (
 	smallestShare  = 0.02
 	largestShare   = 0.98
-	maxExperiments = 20 // in a document: each is counted by slice, and has metrics of its own
+	maxExperiments = 20 // in a document: each is counted by slice, and has its own metrics
 	maxTrialName   = 32
 )
 
-// faults says of each field why it must be the same for both variants.
+// faults explains for each field why it must be the same for both variants.
 func (s *Same) faults(v *reader) {
 	refuse := func(is bool, name, why string) {
 		if is {
@@ -72,43 +73,43 @@ func (s *Same) faults(v *reader) {
 		}
 	}
 	refuse(s.ID != "", "id", "the variants are one rule, with one id; tell experiments apart by name")
-	refuse(s.Description != "", "description", "the rule has one; say there what is tried")
+	refuse(s.Description != "", "description", "the rule already has one; state there what is tried")
 	refuse(s.Match != nil, "match", "both variants must apply to the same requests, or they cannot be compared")
 	refuse(s.Domain != "", "domain", "both variants must apply to the same requests, or they cannot be compared")
 	refuse(s.Descriptors != nil, "descriptors", "both variants must apply to the same requests, or they cannot be compared")
 	refuse(s.MaxOverride != nil, "max_override", "rules for descriptors take no experiment")
 	refuse(s.Key != nil, "key", "the key decides which variant a request belongs to, so it must be the same for both")
 	refuse(s.Missing != "", "missing", "both variants must count the same requests, or they cannot be compared")
-	refuse(s.Scope != "", "scope", "a rule with an experiment holds in one region")
-	refuse(s.Global != nil, "global", "a rule with an experiment holds in one region")
-	refuse(s.Experiment != nil, "experiment", "an experiment has no experiment; give the two to two rules, whose keys are drawn independently")
+	refuse(s.Scope != "", "scope", "a rule with an experiment applies in one region only")
+	refuse(s.Global != nil, "global", "a rule with an experiment applies in one region only")
+	refuse(s.Experiment != nil, "experiment", "an experiment cannot contain another; use two rules, whose keys are drawn independently")
 }
 
-// Trial is an experiment that is compiled. It is immutable.
+// Trial is a compiled experiment. It is immutable.
 type Trial struct {
 	Share float64
 	Name  string
-	// Version identifies the rule and its experiment as written: what was counted under one
-	// version can be added up.
+	// Version identifies the rule and its experiment as written: counts under one version
+	// can be added up.
 	Version string
-	// Variant is what the keys in the experiment are limited by.
+	// Variant is the rule that limits the keys in the experiment.
 	Variant *Compiled
-	// Beside is set if these keys stay limited by the rule and the variant decides without
+	// Beside is set if these keys stay limited by the rule, and the variant decides without
 	// enforcing.
 	Beside bool
-	// Cut is how many of the Slices are in the experiment: the first.
+	// Cut is how many of the Slices, from the first, are in the experiment.
 	Cut int
 
 	salt uint64
 }
 
-// Placed says that a check is part of an experiment, and in which slice its key is.
+// Placed says that a check is part of an experiment, and which slice its key is in.
 type Placed struct {
 	Check, Slice int
 	Hash         uint64 // of the key, the same for both variants
 }
 
-// Base returns the rule whose experiment c is; c itself, if it is none.
+// Base returns the rule that c is an experiment on, or c itself.
 func (c *Compiled) Base() *Compiled {
 	if c.base != nil {
 		return c.base
@@ -116,7 +117,7 @@ func (c *Compiled) Base() *Compiled {
 	return c
 }
 
-// Tried reports whether c is the experiment of a rule.
+// Tried reports whether c is the variant of an experiment.
 func (c *Compiled) Tried() bool { return c.base != nil }
 
 // enforces reports whether the rule or its experiment may refuse.
@@ -124,7 +125,7 @@ func (c *Compiled) enforces() bool {
 	return c.Mode == Enforce || c.Trial != nil && c.Trial.Variant.Mode == Enforce
 }
 
-// variants returns the rule and its experiment, if it has one.
+// variants returns the rule and its experiment's variant, if it has one.
 func (c *Compiled) variants() []*Compiled {
 	if c.Trial == nil {
 		return []*Compiled{c}
@@ -142,7 +143,8 @@ func (c *Compiled) holds(l *limiter.Limit) bool {
 	return l.SameUnderLoad(c.Limit) || c.mayOverride(l)
 }
 
-// Variants iterates over all rules, each followed by its experiment, if it has one.
+// Variants iterates over all rules, each followed by its experiment's variant, if it has
+// one.
 func (s *Set) Variants() iter.Seq[*Compiled] {
 	return func(yield func(*Compiled) bool) {
 		for _, c := range s.rules {
@@ -153,8 +155,8 @@ func (s *Set) Variants() iter.Seq[*Compiled] {
 	}
 }
 
-// experiment compiles the experiment of a rule. If the rule itself has faults, it reports only
-// those that do not depend on them.
+// experiment compiles the experiment of a rule. If the rule itself is invalid, it reports
+// only problems that do not depend on the rule.
 func (v *reader) experiment(r *Rule, c *Compiled, valid bool) {
 	e := r.Experiment
 	before := len(v.p.list)
@@ -212,8 +214,8 @@ func (v *reader) experiment(r *Rule, c *Compiled, valid bool) {
 	}
 }
 
-// Merge returns the rule that an experiment tries, without experiment. What belongs to
-// another algorithm than the experiment's is left out.
+// Merge returns the rule that an experiment tries, without the experiment. Fields that do
+// not apply to the experiment's algorithm are left out.
 func (e *Experiment) Merge(r *Rule) *Rule {
 	m := *r
 	m.Experiment = nil
@@ -249,7 +251,7 @@ func (e *Experiment) Merge(r *Rule) *Rule {
 	return &m
 }
 
-// asJSON writes a rule that is valid, so that it holds nothing that JSON lacks.
+// asJSON encodes a valid rule, which contains nothing that JSON cannot express.
 func asJSON(r *Rule) []byte {
 	b, _ := json.Marshal(r)
 	return b

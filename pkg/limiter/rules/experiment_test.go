@@ -238,7 +238,7 @@ func TestExperimentsAreBounded(t *testing.T) {
 	_, err := Load(document(maxExperiments))
 	require.NoError(t, err)
 	_, err = Load(document(maxExperiments + 1))
-	require.EqualError(t, err, "rules: have more than 20 experiments (got 21); each is counted by itself on every node; end some")
+	require.EqualError(t, err, "rules: have more than 20 experiments; every node counts each one separately; end some (got 21)")
 }
 
 func TestMatchingAnExperimentAllocatesNothing(t *testing.T) {

@@ -16,22 +16,22 @@ type Global struct {
 	PartitionAfter string `yaml:"partition_after,omitempty" json:"partition_after,omitempty" as:"duration"`
 }
 
-// For how long a region may hear of no other before on_partition applies.
+// How long a region may hear from no other before on_partition applies.
 const (
 	usualPartitionAfter    = 30 * time.Second
 	shortestPartitionAfter = 5 * time.Second
 	longestPartitionAfter  = time.Hour
 )
 
-// global reads scope and global. What it returns is nil for a rule of one region.
+// global reads scope and global. It returns nil for a rule of one region.
 func (v *reader) global(r *Rule, l *limiter.Limit) *limiter.Global {
 	if v.word("scope", r.Scope, "region", "global") == 0 {
 		if r.Global != nil {
-			v.bad("global", "only a rule with scope: global has it; add that, or remove global")
+			v.bad("global", "is only for rules with scope: global; add that, or remove global")
 		}
 		return nil
 	}
-	valid := l.Validate() == nil // otherwise there is enough to say
+	valid := l.Validate() == nil // otherwise there are enough problems to report
 	written := r.Global
 	if written == nil {
 		written = &Global{}
@@ -62,12 +62,12 @@ func (v *reader) global(r *Rule, l *limiter.Limit) *limiter.Global {
 		v.bad("scope", "%s", global.CountsFault(l))
 	}
 	if r.MaxOverride != 0 {
-		v.bad("max_override", "cannot be kept across regions, which know a rule's own limits only; remove one of them")
+		v.bad("max_override", "does not work across regions, which know only a rule's own limits; remove one of them")
 	}
 	return g
 }
 
-// escrow refuses what would let more pass than the limit.
+// escrow refuses settings that would admit more than the limit.
 func (v *reader) escrow(l *limiter.Limit, g *limiter.Global) {
 	if why := global.EscrowFault(l); why != "" {
 		v.bad("global.mode", "%s", why)
@@ -76,13 +76,13 @@ func (v *reader) escrow(l *limiter.Limit, g *limiter.Global) {
 		v.bad("global.on_partition", "open lets a region pass more than its part; remove it, or use mode: eventual")
 	}
 	if l.OnFailure != limiter.Closed {
-		v.bad("on_store_failure", "must be closed with mode: escrow (got %s): a node that decides without its store would pass more than its region's part", l.OnFailure)
+		v.bad("on_store_failure", "must be closed with mode: escrow, because a node that decides without its store would pass more than its region's part (got %s)", l.OnFailure)
 	}
 }
 
-// Outdated returns what nodes still read in a document that is published, and a new one must
-// not say: under mode: escrow a region spends what a majority has promised it, and nothing
-// after that, whatever the rule said.
+// Outdated reports fields that nodes still accept in published documents but that a new
+// document must not contain. Under mode: escrow, a region spends what a majority has
+// promised it and nothing after that, whatever the rule said.
 func Outdated(list []Rule) (errs field.Errors) {
 	for i := range list {
 		g := list[i].Global
@@ -91,10 +91,10 @@ func Outdated(list []Rule) (errs field.Errors) {
 		}
 		at := fmt.Sprintf("rules[%d].global.", i)
 		if g.OnPartition == limiter.PartitionShare.String() {
-			errs.Add(at+"on_partition", "must be closed with mode: escrow (got %s): a region that is cut off spends what it was promised, and what others may have taken over by then is not its share; remove it", g.OnPartition)
+			errs.Add(at+"on_partition", "must be closed with mode: escrow: a disconnected region spends only what it was promised, because others may take over the rest; remove it (got %s)", g.OnPartition)
 		}
 		if g.PartitionAfter != "" {
-			errs.Add(at+"partition_after", "mode: escrow has none: a region that is cut off spends windows that begin within %.0fs; remove it", limiter.TermLasts.Seconds())
+			errs.Add(at+"partition_after", "has no effect with mode: escrow: a disconnected region spends windows that begin within %.0fs; remove it", limiter.TermLasts.Seconds())
 		}
 	}
 	return errs

@@ -5,19 +5,19 @@ import (
 	"slices"
 )
 
-// index finds the rules that may apply to a request: a table per kind of condition, each
+// index finds the rules that may apply to a request: one table per kind of condition, each
 // leading to the next, with an "any" branch for rules without that condition. It never
 // touches rules that do not apply.
 type index struct {
 	clientTable[hostTable[pathTable[methodTable[leaf]]]]
 }
 
-// maxProduct bounds how many combinations of its conditions one rule occupies in the
-// index. Beyond it, the rule's shorter lists are verified on the candidate instead: a
-// small document must not grow into a huge index.
+// maxProduct bounds how many combinations of its conditions one rule occupies in the index.
+// Beyond that, the rule's shorter lists are verified on the candidate instead, so that a
+// small document cannot grow into a huge index.
 const maxProduct = 128
 
-// residue is what remains to be verified after the index; a nil table holds for any
+// residue is what remains to be verified after the index lookup; a nil table holds for any
 // request.
 type residue struct {
 	clients *clientTable[struct{}]
@@ -123,7 +123,7 @@ type headerBranch struct {
 	strict bool
 }
 
-// add enters a rule. headers are its conditions, the one to index first.
+// add enters a rule. headers are its header conditions, the one to index first.
 func (l *leaf) add(c *Compiled, headers []header) {
 	if len(headers) == 0 {
 		l.always = append(l.always, int32(c.Index))

@@ -24,8 +24,8 @@ const (
 	ByMethod
 	ByTier
 	ByNet
-	ByDescriptor // of a call; the value of its entry Name, or all of it
-	ByRisk       // the tier in which a behavior policy puts the client
+	ByDescriptor // of a call: the value of its entry Name, or the whole descriptor
+	ByRisk       // the client's tier under the behavior policy
 )
 
 var keyKinds = []string{"client_ip", "header", "cookie", "query", "host", "path", "method", "tier", "client_net", "descriptor", "risk"}
@@ -48,8 +48,8 @@ func (k KeyPart) String() string {
 // OfClient reports whether the part is the client's address or a network that holds it.
 func (k KeyPart) OfClient() bool { return k.Kind == ByClient || k.Kind == ByNet }
 
-// secret reports whether the kind's values may be credentials, which must reach neither a
-// store nor a log; these are the kinds that have a name.
+// secret reports whether the kind's values may be credentials, which must not reach a store
+// or a log. These are the kinds that have a name.
 func (k KeyPart) secret() bool { return k.Kind >= ByHeader && k.Kind <= ByQuery }
 
 // optional reports whether a request may lack the kind. An empty value of another kind
@@ -102,9 +102,9 @@ func (v *reader) keyPart(at, text string) (KeyPart, bool) {
 			}
 			return part, ok
 		case part.Kind == ByDescriptor && v.index < 0:
-			v.bad(at, "descriptors are counted by rules only; remove it")
+			v.bad(at, "only rules count descriptors; remove it")
 		case part.Kind == ByRisk && v.index < 0:
-			v.bad(at, "risk tiers are counted by rules only; remove it")
+			v.bad(at, "only rules count risk tiers; remove it")
 		case part.Kind == ByDescriptor && lengths == "" && (!named || name != ""):
 			return part, true
 		case (named || lengths != "") && !part.secret():
@@ -138,7 +138,7 @@ const (
 	hashedBytes = 16
 )
 
-// appendKey appends the key that c counts a request by. It returns false if the request
+// appendKey appends the key that c counts a request under. It returns false if the request
 // lacks a part and is not to be counted.
 func (c *Compiled) appendKey(dst []byte, q *request) (key []byte, counted bool, dup *DuplicateError) {
 	dst = append(dst, "weir:{"...)
@@ -206,7 +206,7 @@ func (q *request) appendPart(dst []byte, part *KeyPart, subject bool) ([]byte, *
 	return appendValue(dst, value, subject), nil
 }
 
-// appendTold appends the hash of a value that an operator told, if one did.
+// appendTold appends the hash of a value that an operator provided, if any.
 func (q *request) appendTold(dst []byte, part *KeyPart) []byte {
 	if h, ok := q.Request.(Hashed); ok {
 		if hash := h.Hash(part); len(hash) > 0 {
@@ -216,8 +216,8 @@ func (q *request) appendTold(dst []byte, part *KeyPart) []byte {
 	return dst
 }
 
-// IsHash reports whether text is what keys have in place of a secret value: ~ and the first 32
-// hex digits of its SHA-256.
+// IsHash reports whether text is the form in which keys hold a secret value: ~ and the
+// first 32 hex digits of its SHA-256.
 func IsHash(text string) bool {
 	if len(text) != 1+2*hashedBytes || text[0] != '~' {
 		return false
@@ -230,7 +230,7 @@ func IsHash(text string) bool {
 	return true
 }
 
-// HashOf returns what keys have in place of the value of a part of the given name, such as
+// HashOf returns the hash that keys contain for the value of a part such as
 // header:X-Api-Key.
 func HashOf(part, value string) string {
 	kind, name, _ := strings.Cut(part, ":")
@@ -282,9 +282,8 @@ func appendValue(dst, value []byte, subject bool) []byte {
 	return appendEscaped(dst, value, subject)
 }
 
-// appendEscaped escapes what could be mistaken for the key's own punctuation: a brace
-// would move the key to another cluster slot, and a colon in the rest could make two keys
-// equal.
+// appendEscaped escapes what could be mistaken for the key's own punctuation: a brace would
+// move the key to another cluster slot, and a colon in the rest could make two keys equal.
 func appendEscaped(dst, value []byte, subject bool) []byte {
 	const digits = "0123456789ABCDEF"
 	for _, c := range value {

@@ -22,19 +22,19 @@ type Request interface {
 	Cookie(name string) (value []byte, n int)
 	Query(name string) (value []byte, n int)
 	Tier() []byte
-	// Risk returns the tier in which the behavior policy puts the client; "" for the mildest,
-	// and without a policy.
+	// Risk returns the client's tier under the behavior policy; "" for the mildest, and
+	// without a policy.
 	Risk() string
 	// Trusted reports whether the request came through a trusted proxy, which may state
 	// its cost.
 	Trusted() bool
 }
 
-// Hashed is a Request of which an operator may tell the hash of a value in place of the value,
-// which is secret. A request that is received never is.
+// Hashed is a Request for which an operator may provide the hash of a secret value instead
+// of the value. Received requests are never Hashed.
 type Hashed interface {
-	// Hash returns the hash of a header, a cookie or a query parameter that the request has
-	// not, as keys have it without its ~; nil if it is not told.
+	// Hash returns the hash of a header, cookie or query parameter that the request does
+	// not contain, as in keys but without ~; nil if none was provided.
 	Hash(part *KeyPart) []byte
 }
 
@@ -47,7 +47,7 @@ type Match struct {
 	// Rules holds the rule of each check.
 	Rules []*Compiled
 	// Uses says which checks each descriptor of a call must pass, in the order of the
-	// descriptors. Descriptors that count by one key share a check.
+	// descriptors. Descriptors that count under one key share a check.
 	Uses []Use
 	// Placed says which checks are part of an experiment.
 	Placed []Placed
@@ -62,7 +62,7 @@ type Match struct {
 	dup     *DuplicateError
 }
 
-// request caches the parts of a Request in the form that rules are compared with.
+// request caches the parts of a Request in the form that rules compare.
 type request struct {
 	Request
 	client             netip.Addr
@@ -180,7 +180,7 @@ func (s *Set) anyConsults(b *headerBranch, q *request) bool {
 	return false
 }
 
-// applies verifies what the index has not.
+// applies verifies what the index did not.
 func (c *Compiled) applies(q *request) bool { return c.residue.meets(q) && !c.exempts(q) }
 
 // exempts reports whether match.not excludes the request. A repeated header exempts
@@ -197,7 +197,7 @@ func (s *Set) checks(slot uint64, m *Match) {
 	m.slice()
 }
 
-// slice gives each check its key: only at the end, because appending moves the buffer.
+// slice gives each check its key, after all appends, because appending may move the buffer.
 func (m *Match) slice() {
 	start := 0
 	for i, end := range m.ends {

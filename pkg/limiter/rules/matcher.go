@@ -10,12 +10,12 @@ import (
 // Matcher finds which of several conditions hold for a request, using the same index as
 // rules. It is immutable and safe for concurrent use.
 //
-// It classifies and refuses nothing: a repeated header, which programs may read
+// It only classifies and never refuses: a repeated header, which programs may read
 // differently, meets no condition.
 type Matcher struct{ set Set }
 
-// NewMatcher compiles conditions. One without any part holds for every request. The error
-// is field.Errors; each names its field by position, as in [2].paths[0].
+// NewMatcher compiles conditions. A condition without any part holds for every request. The
+// error is field.Errors; each names its field by position, as in [2].paths[0].
 func NewMatcher(conditions []Conditions) (*Matcher, error) {
 	p := &problems{}
 	if len(conditions) > MaxRules {
@@ -34,7 +34,7 @@ func NewMatcher(conditions []Conditions) (*Matcher, error) {
 		m.set.consult(c)
 	}
 	if len(names) > maxHeaderNames {
-		p.add("", "uses more than %d different headers (got %d); each is looked up for every request", maxHeaderNames, len(names))
+		p.add("", "uses more than %d different headers; each is looked up for every request (got %d)", maxHeaderNames, len(names))
 	}
 	if p.list != nil {
 		return nil, p.list
@@ -111,9 +111,9 @@ func ParseKey(list []string) ([]KeyPart, error) {
 	return parts, nil
 }
 
-// AppendKey appends what r counts by, as the key of a rule with these parts says it. It returns
-// false if r lacks one of them, or has it twice. m is any Match that is not in use; once it has
-// grown, AppendKey allocates nothing.
+// AppendKey appends the values that r counts under, as in the key of a rule with these
+// parts. It returns false if r lacks one of them or repeats it. m is any Match not in use;
+// once it has grown, AppendKey allocates nothing.
 func AppendKey(dst []byte, parts []KeyPart, r Request, m *Match) (key []byte, ok bool) {
 	m.Reset()
 	m.read(r)
@@ -137,8 +137,8 @@ func AppendKey(dst []byte, parts []KeyPart, r Request, m *Match) (key []byte, ok
 	return dst, true
 }
 
-// Append appends the request's value for this part, unescaped, and a network as an
-// address with a length. It appends nothing if the value is missing or repeated: the
+// Append appends the request's value for this part, unescaped; a network is an address with
+// a prefix length. It appends nothing if the value is missing or repeated, because the
 // client could choose which one counts.
 func (k KeyPart) Append(dst []byte, r Request) []byte {
 	var value []byte

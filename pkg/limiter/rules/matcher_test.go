@@ -48,7 +48,7 @@ func TestMatcherNamesTheFault(t *testing.T) {
 	require.EqualError(t, err, `[1].methods[0]: must be in upper case; write GET
 [2].hosts: is empty and would match nothing; name at least one value, or remove it
 [2].paths[0]: must begin with / (got "x")
-[2].paths[1]: would match every path; remove paths, or write /* for all that begin with /
+[2].paths[1]: would match every path; remove paths, or write /* for all paths that begin with /
 [2].clients[0]: has bits set beyond the network; write 10.0.0.0/8 for the network, or 10.0.0.1 for the one address (got "10.0.0.1/8")
 [2].headers.X-A: must not be empty; give the value that the header must have`)
 	many := make([]Conditions, maxHeaderNames+1)
@@ -56,7 +56,7 @@ func TestMatcherNamesTheFault(t *testing.T) {
 		many[i].Headers = map[string]string{"X-" + string(rune('A'+i%26)) + string(rune('a'+i/26)): "1"}
 	}
 	_, err = NewMatcher(many)
-	require.EqualError(t, err, "document: uses more than 32 different headers (got 33); each is looked up for every request")
+	require.EqualError(t, err, "document: uses more than 32 different headers; each is looked up for every request (got 33)")
 	_, err = NewMatcher(make([]Conditions, MaxRules+1))
 	require.ErrorContains(t, err, "has more than 10000 conditions (got 10001)")
 }

@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// network is how much of a client's address counts, as prefix lengths in bits. 0 means
-// all of an IPv4 address, and the /64 of an IPv6 address: one subscriber has at least
+// network is how much of a client's address counts, as prefix lengths in bits. 0 means all
+// of an IPv4 address, and the /64 of an IPv6 address, because one subscriber has at least
 // that many addresses to choose from.
 type network struct{ IPv4, IPv6 uint8 }
 
-// The networks of client_net: the smallest that providers are assigned and the Internet
-// routes.
+// The bounds of client_net: the smallest networks that providers are assigned and the
+// Internet routes.
 const (
 	netIPv4 = 24
 	netIPv6 = 48
@@ -64,7 +64,7 @@ func (n network) suffix(kind KeyKind) string {
 	return ""
 }
 
-// appendClient writes the part of an address that counts, a network with its length.
+// appendClient appends the part of an address that counts; a network includes its length.
 func (n network) appendClient(dst []byte, a netip.Addr) []byte {
 	bits := n.IPv4
 	switch {

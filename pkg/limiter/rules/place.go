@@ -14,10 +14,11 @@ import (
 // saltOf makes a salt of a hash.
 func saltOf(sum [32]byte) uint64 { return binary.LittleEndian.Uint64(sum[:]) }
 
-// place returns the hash and the slice of a key without the part that names rule and algorithm, which is 0 to Slices-1, all equally likely. It depends on
-// what the rule counts by alone, so that it is the same on every node and in every release, and
-// stays when the rule's values or its experiment's change. The salt makes it independent of
-// other experiments and of what else is hashed: by its bytes before, by mix after.
+// place returns the hash of a key without the part that names rule and algorithm, and its
+// slice, 0 to Slices-1, all equally likely. The result depends only on what the rule counts
+// by, so it is the same on every node and in every release, and survives changes to the
+// values of the rule or its experiment. The salt makes it independent of other experiments
+// and of other hashes of the same key: its bytes come first, and mix follows.
 func (x *Trial) place(subject, rest []byte) Placed {
 	h := mix(x.salt ^ xxhash.Sum64(subject))
 	if len(rest) > 0 {
@@ -34,8 +35,8 @@ func mix(h uint64) uint64 {
 	return h ^ h>>31
 }
 
-// addTrial appends the checks of a rule with an experiment: that of the variant which has the
-// key, and beside a variant in shadow mode that of the rule.
+// addTrial appends the checks of a rule with an experiment: that of the variant that
+// applies to the key and, alongside a variant in shadow mode, that of the rule.
 func (m *Match) addTrial(c *Compiled, slot uint64) *DuplicateError {
 	x, q := c.Trial, &m.request
 	limit, tried := c.LimitFor(q.tier, q.risk), x.Variant.LimitFor(q.tier, q.risk)
@@ -67,8 +68,8 @@ func (m *Match) addTrial(c *Compiled, slot uint64) *DuplicateError {
 	return m.put(x.Variant, tried, respell(keys, infix, c.infix, x.Variant.infix), slot, &at)
 }
 
-// put appends a check of c by the key at the end of keys; at is where it counts for the
-// experiment, nil if it does not.
+// put appends a check of c for the key at the end of keys. at is its place in the
+// experiment, or nil if it does not count there.
 func (m *Match) put(c *Compiled, limit *limiter.Limit, keys []byte, slot uint64, at *Placed) *DuplicateError {
 	if limit == nil {
 		return nil
@@ -84,7 +85,7 @@ func (m *Match) put(c *Compiled, limit *limiter.Limit, keys []byte, slot uint64,
 	return nil
 }
 
-// respell replaces the part at a place of keys that names rule and algorithm.
+// respell replaces the part of keys at the given offset that names rule and algorithm.
 func respell(keys []byte, at int, from, to string) []byte {
 	end := len(keys)
 	keys = append(keys, to...) // room, if to is longer
@@ -93,7 +94,7 @@ func respell(keys []byte, at int, from, to string) []byte {
 	return keys[:end+len(to)-len(from)]
 }
 
-// Keep removes the checks of which keep, given their positions, is false.
+// Keep removes the checks for whose index keep returns false.
 func (m *Match) Keep(keep func(i int) bool) {
 	kept, placed := 0, m.Placed[:0]
 	for i := range m.Checks {

@@ -40,5 +40,5 @@ rules:
 	f("pro", "elevated", []int64{1000, 5, 7}, "weir:{192.0.2.1}:a:rr", "weir:{192.0.2.1}:b:rr:elevated", "weir:{elevated}:c:rr")
 	f("", "known", []int64{5, 7}, "weir:{192.0.2.1}:b:rr:known", "weir:{known}:c:rr")
 	_, err = ParseKey([]string{"risk"})
-	require.ErrorContains(t, err, "risk tiers are counted by rules only; remove it")
+	require.ErrorContains(t, err, "only rules count risk tiers; remove it")
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
-// Schema is the newest document schema that this release reads. It rises with each field
-// or word that the previous release refuses; the document itself does not state it.
+// Schema is the newest document schema that this release reads. It increases with each
+// field or word that the previous release rejects; documents do not state it.
 //
 //	1  the first
 //	2  match.not; client_ip/N and client_net in keys
@@ -26,8 +26,8 @@ import (
 //	13 token_bucket with global.mode: escrow
 const Schema = 13
 
-// Needs returns the schema that a node must support to read these rules, and where and
-// what needs it; "" for 1. It depends on the text: even client_ip/64, which means
+// Needs returns the schema that a node must support to read these rules, and which field
+// needs it and why; "" for 1. It depends on the text: even client_ip/64, which equals
 // client_ip, is a word that schema 1 lacks.
 func Needs(list []Rule) (schema int, what string) {
 	schema = 1
@@ -75,7 +75,7 @@ func (r *Rule) needs(at string) (schema int, what string) {
 	return KeyNeeds(at+"key", r.Key)
 }
 
-// needsRisk is needs for what names a risk tier.
+// needsRisk is Needs for what names a risk tier.
 func (r *Rule) needsRisk(at string) (schema int, what string) {
 	if slices.Contains(r.Key, keyKinds[ByRisk]) {
 		return 9, at + "key: " + keyKinds[ByRisk]

@@ -87,7 +87,7 @@ type hostTable[V any] struct {
 	any     *V
 	names   map[string]*V
 	domains map[string]*V
-	longest int // domain in bytes: a hostile host must not cost more lookups
+	longest int // longest domain in bytes: a hostile host must not cost more lookups
 }
 
 func (t *hostTable[V]) at(pattern string) *V {
@@ -197,7 +197,7 @@ func (t *pathTable[V]) has(path []byte) bool {
 // radix is a node of a tree of prefixes; the root's text is empty.
 type radix[V any] struct {
 	text     []byte
-	value    *V // nil at a mere branching point
+	value    *V // nil at a pure branching point
 	children []*radix[V]
 	first    []byte // the first byte of each child's text, in order
 }

@@ -38,8 +38,8 @@ func (v *reader) tiers(written map[string]string, c *Compiled) map[string]*limit
 	return tiers
 }
 
-// MildestRisk is the risk of a request without a policy, and of one whose policy puts it into
-// the mildest tier, by whatever name.
+// MildestRisk is the risk of a request without a policy, and of one that the policy puts
+// into its mildest tier, whatever its name.
 const MildestRisk = "normal"
 
 const (
@@ -57,7 +57,7 @@ func riskName(s string) bool {
 	return s != "" && len(s) <= maxRisk
 }
 
-// risksOf returns the tiers that are risk tiers, nil without any.
+// risksOf returns the risk tiers among tiers, or nil if there are none.
 func risksOf(tiers map[string]*limiter.Limit) (risks map[string]*limiter.Limit) {
 	for name, l := range tiers {
 		if risk, ok := strings.CutPrefix(name, riskPrefix); ok {

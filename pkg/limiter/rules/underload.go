@@ -5,7 +5,7 @@ import (
 )
 
 // UnderLoad says how a limit follows the load of upstreams: as their utilization rises from
-// From to 1, the limit falls to Share of itself.
+// From to 1, the limit falls to Share of its full size.
 type UnderLoad struct {
 	From  float64 `yaml:"from" json:"from" required:"write from which utilization on the limit falls, as in 0.5"`
 	Share float64 `yaml:"share" json:"share" required:"write what share of the limit is left at a utilization of 1, as in 0.2"`
@@ -66,13 +66,14 @@ func (v *reader) underLoad(r *Rule, c *Compiled) {
 	c.UnderLoad = u
 }
 
-// loadFaults reports why the limit cannot follow load. What a lowered limit refuses must be
-// told from what the full one would refuse, because only the former is demand.
+// loadFaults reports why the limit cannot follow load. Requests refused only because the
+// limit is lowered must be distinguishable from those that the full limit would refuse,
+// because only the former are demand.
 func (v *reader) loadFaults(r *Rule, l *limiter.Limit) {
 	bad := func(format string, args ...any) { v.bad("under_load", format, args...) }
 	switch {
 	case l.Algorithm == limiter.Concurrency:
-		bad("concurrency has no rate, so nobody can tell how many requests a lowered limit has refused; the shedder's max_in_flight bounds what is in flight; remove it")
+		bad("concurrency has no rate, so the number of requests a lowered limit refused is unknown; the shedder's max_in_flight bounds what is in flight; remove it")
 	case l.MinInterval != 0:
 		bad("what min_interval refuses cannot be told from what the lowered limit refuses; remove one of them")
 	case l.CountDenied:

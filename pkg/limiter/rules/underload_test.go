@@ -88,5 +88,5 @@ func TestLimitsThatFollowLoadAreBounded(t *testing.T) {
 	_, err := Load(document(1000))
 	require.NoError(t, err)
 	_, err = Load(document(1001))
-	require.ErrorContains(t, err, "rules: have more than 2000 limits that follow load, those of tiers included (got 2002)")
+	require.ErrorContains(t, err, "rules: have more than 2000 limits that follow load, including tiers; each is stored at every step; remove under_load where it matters least (got 2002)")
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
-// reader checks the fields of one rule and returns their values. It reports every
-// problem; the value returned with one is not used.
+// reader checks the fields of one rule and returns their values. It reports every problem;
+// a value returned with a problem is not used.
 type reader struct {
 	p     *problems
 	list  string // the path of the list that the rule is in
@@ -37,8 +37,7 @@ func (v *reader) id(id string) {
 	}
 }
 
-// word returns the index of a value among those that a field accepts; an absent value is
-// the first.
+// word returns the index of a value among the accepted names; an absent value is the first.
 func (v *reader) word(name, got string, names ...string) int {
 	if got == "" {
 		return 0
@@ -160,19 +159,19 @@ func (v *reader) paths(list []string) []string {
 		star := strings.Index(path, "*")
 		switch {
 		case path == "*":
-			v.bad(at, "would match every path; remove paths, or write /* for all that begin with /")
+			v.bad(at, "would match every path; remove paths, or write /* for all paths that begin with /")
 		case path[0] != '/':
 			v.bad(at, "must begin with / (got %s)", field.Shown(path))
 		case len(path) > maxPath:
 			v.bad(at, "must be at most %d bytes (got %d)", maxPath, len(path))
 		case star >= 0 && star < len(path)-1:
-			v.bad(at, "can have * only at the end, where it stands for the rest; write %s", field.Shown(path[:star+1]))
+			v.bad(at, "can have * only at the end, where it matches the rest; write %s", field.Shown(path[:star+1]))
 		case strings.ContainsAny(path, "?#"):
 			v.bad(at, "is matched without query and fragment; write %s", field.Shown(path[:strings.IndexAny(path, "?#")]))
 		case percent(path):
 			v.bad(at, "is matched after decoding; write the characters themselves instead of %%XX (got %s)", field.Shown(path))
 		case strings.Contains(path, "//") || strings.Contains(path+"/", "/./") || strings.Contains(path+"/", "/../"):
-			v.bad(at, "must not contain //, /./ or /../: origins differ in how they read these; write the path that they lead to (got %s)", field.Shown(path))
+			v.bad(at, "must not contain //, /./ or /../: origins differ in how they read these; write the resulting path (got %s)", field.Shown(path))
 		case !printableText(path):
 			v.bad(at, "must not contain control characters (got %s)", field.Shown(path))
 		default:

@@ -9,8 +9,8 @@ import (
 	"github.com/weir-edge/weir/pkg/paths"
 )
 
-// Warnings returns the valid rules that cannot work: the rule treats the readings of one
-// of its paths differently, or the path has none, so every request for it gets 400.
+// Warnings lists the valid rules that cannot work: the rule treats the readings of one of
+// its paths differently, or the path has no reading, so every request for it gets 400.
 func (s *Set) Warnings() (list []string) {
 	for _, c := range s.rules {
 		if c.Mode == Off {
@@ -26,9 +26,9 @@ func (s *Set) Warnings() (list []string) {
 	return list
 }
 
-// Warnings does the same for conditions of which the first that holds decides: leads are
-// the destinations of the conditions, otherwise is that of a request that meets none, and
-// at names a condition.
+// Warnings does the same for a list of conditions of which the first match decides. leads
+// are the destinations of the conditions, otherwise is the destination of a request that
+// meets none, and at names a condition.
 func (x *Matcher) Warnings(leads []int, otherwise int, at func(i int) string) (list []string) {
 	for i, c := range x.set.rules {
 		alike := func(path string) bool {
@@ -46,7 +46,7 @@ func (x *Matcher) Warnings(leads []int, otherwise int, at func(i int) string) (l
 	return list
 }
 
-// anything stands for what * matches: bytes that are plain in a path.
+// anything stands in for what * matches: plain bytes in a path.
 const anything = "…"
 
 // encoded turns a path into what a client sends.
@@ -72,7 +72,7 @@ func appendWarning(list []string, at, pattern, differs string, counts func(path 
 			reading = start + "*"
 		}
 		other := field.Shown(reading)
-		return append(list, fmt.Sprintf("%s: %s is %s to other origins, which %s, so every request for it gets 400; add %s", at, field.Shown(pattern), other, differs, other))
+		return append(list, fmt.Sprintf("%s: other origins read %s as %s, which %s, so every request for it gets 400; add %s", at, field.Shown(pattern), other, differs, other))
 	}
 	return list
 }

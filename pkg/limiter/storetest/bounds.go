@@ -40,8 +40,8 @@ func (s *sequence) bounds() {
 
 type event struct{ at, cost, returned int64 }
 
-// within reports whether e is in the stretch that begins at start and that the
-// algorithm's bound covers.
+// within reports whether e is in the interval that begins at start and that the algorithm's
+// bound covers.
 func within(l *limiter.Limit, start int64, e event) bool {
 	window := l.Window.Microseconds()
 	switch l.Algorithm {
@@ -53,7 +53,7 @@ func within(l *limiter.Limit, start int64, e event) bool {
 	return true
 }
 
-// bound is how much may pass in such a stretch after t.
+// bound returns how much may pass in such an interval after t.
 func bound(l *limiter.Limit, t int64) *big.Rat {
 	if l.Algorithm == limiter.TokenBucket || l.Algorithm == limiter.LeakyBucket {
 		flow := new(big.Rat).Mul(rat(t), big.NewRat(l.Limit, l.Window.Microseconds()))

@@ -13,10 +13,10 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
-// RunLeases lets holders of leases spend what a store grants them at any moment until the
-// lease ends, together with requests that the store decides, and checks that no more
-// passes than the limit's model allows. Some holders return what they have left, some
-// vanish. It returns all that passed, which is the same for every store.
+// RunLeases lets lease holders spend what a store grants them at any moment until the lease
+// ends, mixed with requests that the store decides, and checks that no more passes than the
+// limit's model allows. Some holders return what they have left, some vanish. It returns
+// all that passed, which is the same for every store.
 func RunLeases(t *testing.T, sequences int, open Open) (passed []Passed) {
 	for _, line := range []string{
 		"r fixed_window limit=%d window=%s",
@@ -65,7 +65,7 @@ type holders struct {
 	log    []Passed
 }
 
-// holding is what one grant has left.
+// holding is what is left of one grant.
 type holding struct{ units, until, takenAt int64 }
 
 func (h *holders) step() {
@@ -86,7 +86,7 @@ func (h *holders) step() {
 	switch h.random.IntN(4) {
 	case 0:
 		h.ask()
-	case 1: // all that are held are spent at once, and all that the store passes
+	case 1: // spend all held units at once, and all that the store passes
 		for i := range h.held {
 			h.spend(&h.held[i], h.held[i].units)
 		}
@@ -146,8 +146,7 @@ func (h *holders) spend(one *holding, units int64) {
 	}
 }
 
-// lapse ends what can no longer be spent. Most of it is returned, now and then before its
-// time.
+// lapse ends leases that can no longer be spent. Most are returned, occasionally early.
 func (h *holders) lapse() {
 	var kept []holding
 	for _, one := range h.held {

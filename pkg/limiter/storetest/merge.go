@@ -13,9 +13,9 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
-// merge runs a line about what regions have let pass. The number is what is counted of the
-// window that begins at the last time, and the answer what was known before; of a tally,
-// also the region's count.
+// merge runs a line about what regions have admitted. The number is the count in the window
+// that begins at the last time; the answer is what was known before and, for a tally, also
+// the region's count.
 //
 //	1s  merge eu r*30 0s  -> 0
 //	1s  tally n1 r*5 0s   -> 0 5
@@ -50,9 +50,9 @@ func (r *runner) merge(op string, words, want []string) {
 	}
 }
 
-// RunMerges lets a store decide and merge at random what three regions let pass, in messages
-// that come twice or late. It checks that everything is charged exactly once, and returns
-// all answers, which are the same for every store.
+// RunMerges lets a store decide requests and merge at random what three regions admitted,
+// in messages that come twice or late. It checks that everything is charged exactly once,
+// and returns all answers, which are the same for every store.
 func RunMerges(t *testing.T, sequences int, open Open) (answers []string) {
 	for _, line := range []string{
 		"r fixed_window limit=%d window=10s global",
@@ -87,7 +87,7 @@ type merges struct {
 	limit           *limiter.Limit
 	now             time.Duration
 	counted, merged map[region]int64
-	used            int64 // of the present window: what passed here, and was merged
+	used            int64 // in the present window: what passed here, and what was merged
 	answers         []string
 }
 

@@ -68,7 +68,7 @@ func answer(m model, l *limiter.Limit, t, cost int64) (remaining, retry, reset i
 }
 
 // earliest returns the first moment at or after t at which f holds. Time only frees
-// capacity, so once f holds it continues to.
+// capacity, so once f holds it keeps holding.
 func earliest(t int64, f func(int64) bool) int64 {
 	if f(t) {
 		return t
@@ -245,7 +245,7 @@ func (m *diary) ready(t int64) bool {
 		m.floor(t)-m.times[len(m.times)-1] >= m.l.MinInterval.Microseconds()
 }
 
-// charge forgets what has left the window, for good: a clock that runs backwards does not
+// charge permanently forgets what has left the window: a clock that runs backwards does not
 // restore it.
 func (m *diary) charge(t, units int64, _ uint64) {
 	stamp := m.ceil(t)
@@ -268,7 +268,7 @@ func (m *diary) refund(_, takenAt, units int64, _ uint64) bool {
 	return true
 }
 
-// inFlight implements concurrency: which requests are in flight, and until when at most.
+// inFlight implements concurrency: the requests in flight, and when each expires.
 type inFlight struct {
 	l       *limiter.Limit
 	expires map[uint64]int64

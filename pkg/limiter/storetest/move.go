@@ -13,9 +13,9 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
-// move runs a line about rights. The number is what a region is to have given, or has got,
-// in all, in the window that begins at the last time. The answer is what it gave, what it
-// has got, and what is left; or burned.
+// move runs a line about rights. The number is the total that a region is to have given, or
+// has received, in the window that begins at the last time. The answer is what it gave,
+// what it received, and what is left; or burned.
 //
 //	1s  give eu r*30 0s  -> 30 0 70
 //	1s  got eu r*30 0s   -> 30 30 100
@@ -50,9 +50,9 @@ func (r *runner) move(op string, words, want []string) {
 	}
 }
 
-// RunMoves lets three regions share a limit in escrow: each has a part under a key of its
-// own, and they move rights by messages that are lost, doubled and late. It checks that in no
-// window more than the limit passes, and returns all answers, which are the same for every
+// RunMoves lets three regions share a limit in escrow: each has a part under its own key,
+// and they move rights by messages that are lost, duplicated and late. It checks that no
+// window passes more than the limit, and returns all answers, which are the same for every
 // store.
 func RunMoves(t *testing.T, sequences int, open Open) (answers []string) {
 	for seed := range sequences {

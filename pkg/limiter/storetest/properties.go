@@ -15,15 +15,15 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
-// RunProperties compares the store with the model on that many random sequences per
-// algorithm. They are the same in each run, unless WEIR_SOAK=1 asks for different and
+// RunProperties compares the store with the model on the given number of random sequences
+// per algorithm. They are the same in each run, unless WEIR_SOAK=1 asks for different and
 // many more ones.
 func RunProperties(t *testing.T, sequences int, open Open) {
 	seed := "1"
 	if os.Getenv("WEIR_SOAK") == "1" {
 		seed, sequences = "0", sequences*100 // 0 is any
 	}
-	// rapid offers no other way to set this.
+	// rapid offers no other way to set these.
 	for name, value := range map[string]string{"checks": strconv.Itoa(sequences), "seed": seed, "nofailfile": "true"} {
 		f := flag.Lookup("rapid." + name)
 		was := f.Value.String()
@@ -59,7 +59,7 @@ func RunProperties(t *testing.T, sequences int, open Open) {
 	})
 }
 
-// drawLimit draws a valid limit: usually a small one, where edges are close together.
+// drawLimit draws a valid limit: usually a small one, whose edges are close together.
 func drawLimit(rt *rapid.T, rule string, a limiter.Algorithm, st limiter.Storage) *limiter.Limit {
 	largest := int64(limiter.MaxCount)
 	if a == limiter.RollingWindow || a == limiter.Concurrency {
@@ -116,8 +116,8 @@ type request struct {
 func (s *sequence) run() {
 	s.set(Epoch)
 	forward := rapid.Bool().Draw(s.T, "forward")
-	// A store may forget an expired key when it makes room for a new one, which a clock
-	// that runs backwards would reveal; so all keys exist from the start.
+	// A store may forget an expired key when it makes room for a new one, and a clock that
+	// runs backwards would reveal that. So all keys exist from the start.
 	for _, l := range s.limits {
 		for _, subject := range []string{"a", "b"} {
 			s.models[string(Key(subject, l))] = newModel(l)
@@ -160,7 +160,7 @@ func (s *sequence) move(forward bool) {
 		by = window - s.now%window - rapid.Int64Range(0, 1).Draw(s.T, "before")
 	case 7: // when the last refusal may end, or just before
 		by = max(0, s.retry-rapid.Int64Range(0, 1).Draw(s.T, "before"))
-	case 8: // less in total than the 37 days that a ring can distinguish
+	case 8: // in total less than the 37 days that a ring can distinguish
 		by = rapid.Int64Range(0, 20*3600*1e6).Draw(s.T, "µs")
 	case 9:
 		if !forward {
@@ -175,7 +175,7 @@ func (s *sequence) move(forward bool) {
 	s.set(max(s.now+min(by, 20*3600*1e6), s.latest-maxBack))
 }
 
-// maxBack is how far a clock may be set back in all: a ring cannot tell more apart.
+// maxBack is how far a clock may be set back in total; a ring cannot distinguish more.
 const maxBack = 12 * 24 * 3600 * 1e6
 
 func (s *sequence) set(now int64) {
@@ -183,7 +183,7 @@ func (s *sequence) set(now int64) {
 	s.clock.Set(time.Duration(now-Epoch) * time.Microsecond)
 }
 
-// take asks the store and the models, and compares their answers.
+// take calls the store and the models, and compares their answers.
 func (s *sequence) take(subject string, limits []*limiter.Limit, costs []int64, peek bool) {
 	s.slot++
 	r := &request{at: s.now}

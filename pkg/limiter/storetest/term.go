@@ -14,7 +14,7 @@ import (
 )
 
 // RunTerms lets regions ask one store for windows. It checks that no window of a part is
-// promised to two, and returns all answers, which are the same for every store.
+// promised to two holders, and returns all answers, which are the same for every store.
 func RunTerms(t *testing.T, sequences int, open Open) (answers []string) {
 	for seed := range sequences {
 		random := rand.New(rand.NewPCG(uint64(seed), 91))
@@ -76,7 +76,7 @@ func RunTerms(t *testing.T, sequences int, open Open) (answers []string) {
 	return answers
 }
 
-// RunSettled checks that what was found out about a store settles no other one.
+// RunSettled checks that what was settled for one store does not apply to another.
 func RunSettled(t *testing.T, open Open) {
 	var clock Clock
 	store := open(t, clock.Now).(limiter.Registrar)
@@ -86,10 +86,10 @@ func RunSettled(t *testing.T, open Open) {
 		require.NoError(t, one[0].Err)
 		return one[0]
 	}
-	require.Equal(t, limiter.Unsettled, ask(4, limiter.SettledFirst).Settled, "the store before was meant")
+	require.Equal(t, limiter.Unsettled, ask(4, limiter.SettledFirst).Settled, "the question was about the previous store")
 	got := ask(0, limiter.Unsettled)
 	require.EqualValues(t, 5, got.Own)
-	require.True(t, got.First, "a life that this store never had is not heard of")
+	require.True(t, got.First, "a life that this store never had does not count as heard")
 	for _, as := range []limiter.Settling{limiter.WouldBeFirst, limiter.SettledFirst} {
 		require.Equal(t, limiter.Unsettled, ask(5, as).Settled, "it could not vouch for the store of b")
 	}
@@ -100,8 +100,8 @@ func RunSettled(t *testing.T, open Open) {
 	require.Equal(t, limiter.SettledFirst, ask(5, limiter.SettledLater).Settled, "it is settled once")
 }
 
-// RunOpened checks that a store which is empty lets a region's part be spent in windows that
-// begin later, and in earlier ones only once it is opened.
+// RunOpened checks that an empty store lets a region's part be spent in windows that begin
+// later, and in earlier ones only once it is opened.
 func RunOpened(t *testing.T, open Open) {
 	ctx := context.Background()
 	whole, err := ParseLimit(strings.Fields("r fixed_window limit=30 window=60s escrow"))
@@ -156,7 +156,7 @@ func RunOpened(t *testing.T, open Open) {
 	clock.Set(2 * time.Minute)
 	require.True(t, take("a"))
 
-	// Windows that begin a while after a loss was told are open for whoever comes first.
+	// Windows that begin a while after a loss was reported are open to the first request.
 	clock.Set(2*time.Minute + 5*time.Second)
 	store = open(t, clock.Now)
 	require.NoError(t, store.(limiter.Registrar).Reopen(ctx))

@@ -6,8 +6,8 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
-// isAlone reports whether on_partition applies to one of the checks, if the region has heard
-// of no other for so long.
+// isAlone reports whether on_partition applies to one of the checks, given how long the
+// region has heard from no other.
 func isAlone(checks []limiter.Check, alone int64) bool {
 	for i := range checks {
 		if applies(checks[i].Limit, alone) {
@@ -19,13 +19,13 @@ func isAlone(checks []limiter.Check, alone int64) bool {
 
 func applies(l *limiter.Limit, alone int64) bool {
 	g := l.Global
-	// A part in escrow is held, or not, whoever is heard of.
+	// Whether a part in escrow is held does not depend on hearing from other regions.
 	return g != nil && !g.Escrow && alone > int64(g.PartitionAfter) && g.OnPartition != limiter.PartitionOpen
 }
 
-// takeAlone decides as on_partition says. What is refused with 503 charges nothing; a share
-// is measured against the same state as the whole limit, so it counts what others are known
-// to have let pass, and what passed here before.
+// takeAlone decides as on_partition says. A request refused with 503 charges nothing. A
+// share is measured against the same state as the whole limit, so it includes what others
+// are known to have admitted, and what passed here before.
 func (s *Store) takeAlone(ctx context.Context, checks []limiter.Check, d *limiter.Decision, alone int64) error {
 	regions := int(s.regions.Load())
 	shares := make([]limiter.Check, len(checks))
@@ -42,7 +42,7 @@ func (s *Store) takeAlone(ctx context.Context, checks []limiter.Check, d *limite
 			continue
 		}
 		c.Limit = c.Limit.Share(regions)
-		c.Cost = min(c.Cost, c.Limit.MaxCost()) // otherwise it could never pass a small share
+		c.Cost = min(c.Cost, c.Limit.MaxCost()) // otherwise it could never fit a small share
 	}
 	return s.config.Next.Take(ctx, shares, d)
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
-// Total is what all nodes of this region have let pass of a key in a window.
+// Total is what all nodes of this region have admitted for a key in a window.
 type Total struct {
 	Limit *limiter.Limit
 	Key   string
@@ -16,9 +16,10 @@ type Total struct {
 	Count int64
 }
 
-// Flush lets the store count what this node has let pass since the last time. It returns
-// the region's totals of these keys, and those that nobody has confirmed yet, and when, in
-// Unix microseconds, the store was found to have lost what it held; 0: never. One goroutine calls it.
+// Flush lets the store count what this node has admitted since the last call. It returns
+// the region's totals of these keys and of those not yet confirmed, and when, in Unix
+// microseconds, the store was found to have lost data; 0 means never. Only one goroutine
+// may call it.
 func (s *Store) Flush(ctx context.Context) (totals []Total, lost int64) {
 	var tallies []limiter.Tally
 	var from []*window
@@ -56,8 +57,8 @@ func (s *Store) Flush(ctx context.Context) (totals []Total, lost int64) {
 	return s.unconfirmed(), s.losses
 }
 
-// unconfirmed lists the totals that are not reported, and forgets in the lists of changed
-// keys those that have nothing to tell.
+// unconfirmed lists the totals that are not reported, and drops keys with nothing to report
+// from the lists of changed keys.
 func (s *Store) unconfirmed() (totals []Total) {
 	for i := range s.shards {
 		sh := &s.shards[i]
@@ -80,7 +81,7 @@ func (s *Store) unconfirmed() (totals []Total) {
 	return totals
 }
 
-// Confirm notes that totals were heard by those who tell other regions.
+// Confirm records that the nodes that tell other regions have received the totals.
 func (s *Store) Confirm(totals []Total) {
 	for i := range totals {
 		t := &totals[i]
@@ -97,8 +98,8 @@ func (s *Store) Confirm(totals []Total) {
 	}
 }
 
-// TellAgain lets the next Flush return the totals of these keys again: somebody else tells
-// other regions of them now.
+// TellAgain lets the next Flush return the totals of these keys again, because another node
+// tells other regions of them now.
 func (s *Store) TellAgain(of func(key string) bool) {
 	s.tellAgain(func(e *entry) bool { return of(e.key) }, false)
 }
@@ -122,7 +123,7 @@ func (s *Store) tellAgain(of func(*entry) bool, count bool) {
 	}
 }
 
-// Visit shows what this node itself has let pass of each key in its newest window.
+// Visit shows what this node itself has admitted for each key in its newest window.
 func (s *Store) Visit(visit func(Total)) {
 	for i := range s.shards {
 		sh := &s.shards[i]

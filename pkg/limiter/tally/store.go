@@ -1,8 +1,8 @@
-// Package tally counts what a node lets pass under limits that regions share, and decides
-// about them while the region hears of no other.
+// Package tally counts what a node admits under limits that regions share, and decides
+// under them while the region hears from no other.
 //
-// Every global.Period its caller flushes: the store adds what this node let pass to
-// the region's counters, and the region's totals go on to those who tell other regions. No
+// Every global.Period its caller flushes: the store adds what this node admitted to the
+// region's counters, and the region's totals go to the nodes that tell other regions. No
 // request waits for that.
 package tally
 
@@ -23,13 +23,13 @@ const DefaultMaxKeys = 500_000
 
 const shardCount = 64
 
-// Config of a Store.
+// Config configures a Store.
 type Config struct {
 	// Next decides.
 	Next limiter.TakeReturner
-	// Merger counts what nodes let pass.
+	// Merger counts what nodes admit.
 	Merger limiter.Merger
-	// Node is this node's name, another one after each start.
+	// Node is this node's name, different after each start.
 	Node string
 	// MaxKeys bounds how many keys are counted; 0 means DefaultMaxKeys.
 	MaxKeys int
@@ -44,11 +44,11 @@ type Store struct {
 	swept     int
 	uncounted atomic.Int64
 
-	// While the region hears of no other: for how long, and how many regions there are.
+	// While the region hears from no other: for how long, and how many regions there are.
 	alone   atomic.Int64
 	regions atomic.Int64
 
-	losses int64 // when the store was found to have lost what it held
+	losses int64 // when the store was found to have lost data
 }
 
 type shard struct {
@@ -68,10 +68,10 @@ type entry struct {
 
 type window struct {
 	start, width int64
-	count        int64 // let pass here
-	told         int64 // of it, what the store has counted
-	total        int64 // in the region, as the store said last
-	reported     int64 // of that, what the region's teller has heard
+	count        int64 // admitted here
+	told         int64 // how much of it the store has counted
+	total        int64 // in the region, as the store last reported
+	reported     int64 // how much of that the region's teller has received
 }
 
 var _ limiter.TakeReturner = (*Store)(nil)
@@ -155,7 +155,7 @@ func (sh *shard) list(e *entry) {
 	}
 }
 
-// window returns the window that begins at start, or nil if that is long ago.
+// window returns the window that begins at start, or nil if it is long past.
 func (e *entry) window(start int64) *window {
 	switch {
 	case start == e.now.start && e.now.width == e.width:
@@ -169,7 +169,7 @@ func (e *entry) window(start int64) *window {
 	return &e.now
 }
 
-// settled reports whether nothing has to be told any more.
+// settled reports whether nothing is left to report.
 func (w *window) settled() bool { return w.told == w.count && w.reported == w.total }
 
 // ended reports whether a window no longer matters at a time.
@@ -177,7 +177,7 @@ func (w *window) ended(now int64) bool {
 	return w.start+w.width+limiter.CountersLast(w.width) <= now
 }
 
-// evict makes room by forgetting a key whose windows have ended, among a few.
+// evict makes room by forgetting a key whose windows have ended, among a few sampled ones.
 func (sh *shard) evict(now int64) bool {
 	const samples = 8
 	seen := 0
@@ -193,8 +193,8 @@ func (sh *shard) evict(now int64) bool {
 	return false
 }
 
-// Return gives back what d took. What the store has counted already stays so: it only makes
-// the limit tighter.
+// Return gives back what d took. What the store has already counted stays counted, which
+// only makes the limit tighter.
 func (s *Store) Return(ctx context.Context, checks []limiter.Check, d *limiter.Decision) error {
 	for i := range checks {
 		if c, r := &checks[i], &d.Results[i]; r.Charged && c.Limit.Global != nil {
@@ -219,12 +219,12 @@ func (s *Store) uncount(c *limiter.Check, takenAt int64) {
 	}
 }
 
-// Reset resets the next store. What was counted stays so: other regions need it.
+// Reset resets the next store. The counts stay, because other regions need them.
 func (s *Store) Reset(ctx context.Context, checks []limiter.Check) error {
 	return s.config.Next.Reset(ctx, checks)
 }
 
-// SetAlone says for how long this region has heard of no other, and how many regions there
+// SetAlone sets how long this region has heard from no other, and how many regions there
 // are, this one included.
 func (s *Store) SetAlone(since time.Duration, regions int) {
 	s.regions.Store(int64(regions))

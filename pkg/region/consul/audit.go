@@ -12,12 +12,12 @@ import (
 	"time"
 )
 
-// Audit is what the history of a region shows of tampering.
+// Audit is what the history of a region reveals of tampering.
 type Audit struct {
 	Head Head `json:"head"` // number 0: there is no chain yet
-	// Older are the entries from before the chain, which nothing ties together.
+	// Older are the entries from before the chain, which no hashes protect.
 	Older Older `json:"older"`
-	// Unlinked are later entries without a link: a release without one wrote them, or a hand.
+	// Unlinked are later entries without a link: written by an older release, or by hand.
 	Unlinked []Unlinked `json:"unlinked,omitempty"`
 	Faults   []string   `json:"faults,omitempty"`
 
@@ -25,7 +25,7 @@ type Audit struct {
 	newest string         // the name of the entry with the head's number
 }
 
-// Older counts entries and has one hash for all of them.
+// Older summarizes entries in a count and one hash.
 type Older struct {
 	Entries int    `json:"entries"`
 	Hash    string `json:"hash,omitempty"`
@@ -46,7 +46,7 @@ type linked struct {
 
 // Audit reads the whole history and verifies its chain.
 func (d *Documents) Audit(ctx context.Context) (*Audit, error) {
-	head, _, err := d.head(ctx) // before the entries, to which others may add meanwhile
+	head, _, err := d.head(ctx) // read before the entries, because others may add some meanwhile
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func (d *Documents) Audit(ctx context.Context) (*Audit, error) {
 }
 
 // Active adds a fault unless the newest change of the audited history made p active, and p
-// says of itself what that change does: a pointer that was active before can be put back.
+// is exactly what that change wrote: an earlier pointer could have been put back.
 func (d *Documents) Active(ctx context.Context, a *Audit, p Pointer) (good bool, err error) {
 	entry, err := d.entryOf(ctx, p)
 	if err != nil {
@@ -84,7 +84,7 @@ func (d *Documents) Active(ctx context.Context, a *Audit, p Pointer) (good bool,
 		a.fault("the active version %s, by %s, is not in the history", p.Version, p.AppliedBy)
 		return false, nil
 	case json.Unmarshal(entry.Value, &r) != nil:
-		return true, nil // the chain tells
+		return true, nil // the chain has the answer
 	case r.Link != nil && r.Link.Number < a.Head.Number:
 		a.fault("the active version %s, by %s, was put back: the change that made it active has number %d, and the newest number %d", p.Version, p.AppliedBy, r.Link.Number, a.Head.Number)
 		return false, nil
@@ -92,19 +92,19 @@ func (d *Documents) Active(ctx context.Context, a *Audit, p Pointer) (good bool,
 		a.fault("the active version %s, by %s, was put back: the change that made it active is older than the newest one", p.Version, p.AppliedBy)
 		return false, nil
 	case pointerText(r.Pointer) != pointerText(p):
-		a.fault("the pointer to the active version %s was changed: the history has %s, and it says %s", p.Version, pointerText(r.Pointer), pointerText(p))
+		a.fault("the pointer to the active version %s was changed: the history has %s, the pointer is %s", p.Version, pointerText(r.Pointer), pointerText(p))
 		return false, nil
 	}
 	return true, nil
 }
 
-// pointerText is a pointer in the one form in which it is written.
+// pointerText returns a pointer in its canonical form.
 func pointerText(p Pointer) string {
-	text, _ := json.Marshal(p) // of times and strings
+	text, _ := json.Marshal(p) // times and strings always encode
 	return string(text)
 }
 
-// auditor collects what matters of entries, in any order.
+// auditor collects the facts about entries, in any order.
 type auditor struct {
 	chain map[int][]linked
 	loose []loose
@@ -156,7 +156,8 @@ func (a *Audit) fault(format string, args ...any) {
 }
 
 // verify walks the chain from its head to its first entry. Each entry names the hash of the
-// one before it, so what is right is known at each step, until a removed or changed entry.
+// one before it, so at each step the genuine entry is known, until one is missing or
+// changed.
 func (a *Audit) verify(chain map[int][]linked, numbers []int) {
 	slices.SortFunc(numbers, func(x, y int) int { return cmp.Compare(y, x) })
 	expected, next := a.Head.Hash, a.Head.Number // hash and number of what comes next
@@ -168,7 +169,7 @@ func (a *Audit) verify(chain map[int][]linked, numbers []int) {
 		list := chain[n]
 		if n < 1 || n > next {
 			for _, e := range list {
-				a.fault("%s was inserted: it has number %d, and the chain those from 1 to %d", e.name, n, a.Head.Number)
+				a.fault("%s was inserted: it has number %d, but the chain ends at number %d", e.name, n, a.Head.Number)
 			}
 			continue
 		}
@@ -190,7 +191,7 @@ func (a *Audit) verify(chain map[int][]linked, numbers []int) {
 		if n == a.Head.Number {
 			a.newest = e.name
 		}
-		// A changed entry may name anything.
+		// A changed entry may name any hash.
 		if expected = e.Before; genuine < 0 && !slices.ContainsFunc(chain[n-1], func(b linked) bool { return b.hash == e.Before }) {
 			expected = ""
 		}
@@ -212,7 +213,7 @@ func (a *Audit) removed(from, to int) {
 	a.fault("the entries with numbers %d to %d were removed", from, to)
 }
 
-// sort tells entries from before the chain from later ones without a link.
+// sort separates entries from before the chain from later ones without a link.
 func (a *Audit) sort(list []loose, first string) {
 	slices.SortFunc(list, func(x, y loose) int { return cmp.Compare(x.Entry, y.Entry) })
 	h := sha256.New()
@@ -229,9 +230,9 @@ func (a *Audit) sort(list []loose, first string) {
 	}
 }
 
-// Since compares with what an earlier audit found, which was kept where nobody who can write
-// to Consul could change it. Only that reveals that the newest entries were cut off, or that
-// the whole chain was written again.
+// Since compares the audit with an earlier one, which must have been kept where no writer
+// to Consul could change it. Only that reveals that the newest entries were cut off, or
+// that the whole chain was rewritten.
 func (a *Audit) Since(earlier *Audit) {
 	hash, there := a.hashes[earlier.Head.Number]
 	switch {
@@ -239,9 +240,9 @@ func (a *Audit) Since(earlier *Audit) {
 	case a.Head.Number < earlier.Head.Number:
 		a.fault("the newest entries were cut off: the chain ends at number %d, and had %d", a.Head.Number, earlier.Head.Number)
 	case !there || hash != earlier.Head.Hash:
-		a.fault("the chain was written again: number %d is another entry than before", earlier.Head.Number)
+		a.fault("the chain was rewritten: number %d is a different entry than before", earlier.Head.Number)
 	}
 	if earlier.Older.Entries > 0 && a.Older != earlier.Older {
-		a.fault("the entries from before the chain were changed: there are %d, and were %d", a.Older.Entries, earlier.Older.Entries)
+		a.fault("the entries from before the chain were changed: there are %d now, there were %d", a.Older.Entries, earlier.Older.Entries)
 	}
 }

@@ -79,9 +79,9 @@ func TestAudit(t *testing.T) {
 	f("all", remove(1, 9), "the entries with numbers 1 to 9 were removed")
 	f("no head", func(list []Entry, h *Head) []Entry { *h = Head{}; return list }, "the head of the chain is missing or unreadable; entries after number 9 may have been removed")
 	f("an earlier head", func(list []Entry, h *Head) []Entry { *h = Head{8, hashEntry(list[9].Key, list[9].Value)}; return list },
-		name(9)+" was inserted: it has number 9, and the chain those from 1 to 8")
+		name(9)+" was inserted: it has number 9, but the chain ends at number 8")
 	f("a false head", func(list []Entry, h *Head) []Entry { h.Number = 1 << 40; return list }, fmt.Sprintf("the entries with numbers 10 to %d were removed", 1<<40))
-	f("no number", change(4, `"number":4`, `"number":-4`), "the entry with number 4 was removed", name(4)+" was inserted: it has number -4, and the chain those from 1 to 9")
+	f("no number", change(4, `"number":4`, `"number":-4`), "the entry with number 4 was removed", name(4)+" was inserted: it has number -4, but the chain ends at number 9")
 }
 
 // What is older than the chain, and what a release without one adds, is told apart.
@@ -127,9 +127,9 @@ func TestAuditSince(t *testing.T) {
 		require.NoError(t, err)
 		again[i].Value, h = value, Head{h.Number + 1, hashEntry(again[i].Key, value)}
 	}
-	f(again, h, "the chain was written again: number 6 is another entry than before")
-	f(entries[1:], head, "the entries from before the chain were changed: there are 1, and were 2")
-	f(nil, Head{}, "the newest entries were cut off: the chain ends at number 0, and had 6", "the entries from before the chain were changed: there are 0, and were 2")
+	f(again, h, "the chain was rewritten: number 6 is a different entry than before")
+	f(entries[1:], head, "the entries from before the chain were changed: there are 1 now, there were 2")
+	f(nil, Head{}, "the newest entries were cut off: the chain ends at number 0, and had 6", "the entries from before the chain were changed: there are 0 now, there were 2")
 }
 
 // No single change goes unnoticed, and a removed, changed or inserted entry is named.

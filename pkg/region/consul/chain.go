@@ -13,8 +13,8 @@ import (
 	"github.com/hashicorp/consul/api"
 )
 
-// Link ties an entry of the history to the one before it, so that nobody can remove, change
-// or insert an entry without changing every later one.
+// Link ties a history entry to the one before it. Removing, changing or inserting an entry
+// would require rewriting every later one.
 type Link struct {
 	// Number counts the entries of the chain, from 1.
 	Number int `json:"number"`
@@ -28,7 +28,7 @@ type Head struct {
 	Hash   string `json:"hash"`
 }
 
-// record is a Change as it is stored. Releases before this one write no link and ignore it.
+// record is a Change as stored. Releases before this one write no link and ignore it.
 type record struct {
 	Change
 	Link *Link `json:"link,omitempty"`
@@ -42,8 +42,8 @@ func hashEntry(key string, value []byte) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// entryName is the key of an entry without its folder: a chain may be moved to another
-// prefix with its history.
+// entryName returns the key of an entry without its folder, so that a chain may move to
+// another prefix with its history.
 func (d *Documents) entryName(key string) string { return key[len(d.key("history"))+1:] }
 
 func (d *Documents) headKey() string { return d.key("head") }
@@ -66,8 +66,8 @@ func (d *Documents) End(ctx context.Context) (End, error) {
 	return End{head, index}, err
 }
 
-// head returns the head of the chain, and the index to replace it; number 0 if there is none
-// that can be read.
+// head returns the head of the chain and the index to replace it. Its number is 0 if none
+// can be read.
 func (d *Documents) head(ctx context.Context) (h Head, index uint64, err error) {
 	entry, _, err := d.consul.get(ctx, d.headKey(), query{consistent: true}, answerTimeout)
 	if err != nil || entry == nil {
@@ -85,8 +85,8 @@ const mostNumber = 1 << 40
 // mostRaces is how often others may be faster before Record gives up.
 const mostRaces = 16
 
-// append adds an entry to the chain. Entry and head change in one transaction, which fails if
-// somebody else has appended since the end was read.
+// append adds an entry to the chain. Entry and head change in one transaction, which fails
+// if another writer has appended since the end was read.
 func (d *Documents) append(ctx context.Context, c Change, end End) error {
 	key := d.historyKey(c.Pointer)
 	for range mostRaces {
@@ -105,7 +105,7 @@ func (d *Documents) append(ctx context.Context, c Change, end End) error {
 		if err == nil && failed == nil {
 			return nil
 		}
-		// The answer to an earlier attempt may be lost. A change is recorded once.
+		// The answer to an earlier attempt may be lost, but a change is recorded only once.
 		switch entry, unseen := d.consul.Get(ctx, key); {
 		case unseen != nil:
 			return cmp.Or(err, unseen)
@@ -121,7 +121,7 @@ func (d *Documents) append(ctx context.Context, c Change, end End) error {
 	return d.consul.failure(ctx, "write "+key, errors.New("other changes were recorded at the same time; try again"))
 }
 
-// newestLink returns the head as the newest entries have it.
+// newestLink returns the head according to the newest entries.
 func (d *Documents) newestLink(ctx context.Context) (head Head, err error) {
 	_, err = d.EachEntry(ctx, func(page []Entry) bool {
 		for _, e := range page {
@@ -130,22 +130,22 @@ func (d *Documents) newestLink(ctx context.Context) (head Head, err error) {
 				head = Head{r.Link.Number, hashEntry(d.entryName(e.Key), e.Value)}
 			}
 		}
-		return false // clocks that differ by more than a page make a second chain, which Verify reports
+		return false // clocks that differ by more than a page start a second chain, which Verify reports
 	})
 	return head, err
 }
 
-// Identity is who a token belongs to, as Consul says.
+// Identity is the owner of a token, according to Consul.
 type Identity struct {
 	Accessor string `json:"accessor"`
 	// Name is the token's description, or its auth method.
 	Name string `json:"name,omitempty"`
 }
 
-// maxIdentity bounds what others may have written into a description.
+// maxIdentity bounds the length of a description, which others wrote.
 const maxIdentity = 128
 
-// Self returns whose token this client has, or nil without a token or without ACLs.
+// Self returns the identity of this client's token, or nil without a token or without ACLs.
 func (c *Client) Self(ctx context.Context) (*Identity, error) {
 	if c.config.TokenFile == "" {
 		return nil, nil

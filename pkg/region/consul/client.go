@@ -51,7 +51,7 @@ type Client struct {
 	transport *http.Transport
 	clock     *clock
 	lookEvery time.Duration // how often to check for a lost registration; tests shorten it
-	holdFor   time.Duration // how long another node's check must fail; likewise
+	holdFor   time.Duration // how long another node's check must fail; tests shorten it
 }
 
 // Open returns a client for the Consul that c names. It reads the certificates but does
@@ -223,8 +223,8 @@ func (c *Client) list(ctx context.Context, prefix string, q query, bound time.Du
 	return entries, meta.LastIndex, nil
 }
 
-// keys lists the names of all keys under a prefix. With a separator, those that have it
-// after the prefix are joined into what comes before it, with it.
+// keys lists the names of all keys under a prefix. With a separator, keys that contain it
+// after the prefix are grouped under their part up to and including it.
 func (c *Client) keys(ctx context.Context, prefix, separator string) ([]string, error) {
 	ctx, cancel := within(ctx, answerTimeout)
 	defer cancel()

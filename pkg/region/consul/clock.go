@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// sameClock is the least difference of two clocks that counts. Dates are whole seconds,
-// and answers take time.
+// sameClock is the smallest difference between two clocks that counts. Dates are whole
+// seconds, and answers take time.
 const sameClock = 5 * time.Second
 
-// clock compares this process's clock with that of the Consul which answers it.
+// clock compares this process's clock with that of the Consul that answers it.
 type clock struct {
 	heard atomic.Bool
 	ahead atomic.Int64 // nanoseconds
 }
 
-// hear takes the Date of an answer.
+// hear processes the Date of an answer.
 func (c *clock) hear(date string, now time.Time) {
 	at, err := http.ParseTime(date)
 	if err != nil {
@@ -30,8 +30,9 @@ func (c *clock) hear(date string, now time.Time) {
 	c.heard.Store(true)
 }
 
-// Ahead returns by how much Consul's clock is ahead of this process's, as its last answer
-// said; differences of a few seconds count as none. known is false before the first answer.
+// Ahead returns how far Consul's clock is ahead of this process's, according to its last
+// answer; differences of a few seconds count as none. known is false before the first
+// answer.
 func (c *Client) Ahead() (d time.Duration, known bool) {
 	return time.Duration(c.clock.ahead.Load()), c.clock.heard.Load()
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/weir-edge/weir/pkg/field"
 )
 
-// Config says where a Consul agent or server is.
+// Config describes how to reach a Consul agent or server.
 type Config struct {
 	// Addr is host:port or https://host:port; empty means 127.0.0.1:8500. TLS is
 	// used with https://, and whenever a field of TLS is set.
@@ -111,8 +111,8 @@ type authorized struct {
 	most      int64 // bytes of an answer
 }
 
-// tokenOf is the key of a context's value: the Config whose token a request carries in
-// place of the client's own.
+// tokenOf is the context key for a Config whose token a request carries instead of the
+// client's own.
 type tokenOf struct{}
 
 // RoundTrip sends one request.

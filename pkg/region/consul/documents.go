@@ -42,7 +42,7 @@ func (d *Documents) Temporary() *Documents {
 }
 
 // Under returns the same documents, but lets Point and SetCanary write only while a lock is
-// held. If it is not, their error is a *Displaced.
+// held. Without the lock, their error is a *Displaced.
 func (d *Documents) Under(f Fence) *Documents {
 	copied := *d
 	copied.fence = f

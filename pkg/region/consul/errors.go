@@ -25,7 +25,7 @@ func hidden(permission, on string) error {
 func (c *Client) failure(ctx context.Context, what string, err error) error {
 	var outer *url.Error
 	if errors.As(err, &outer) {
-		err = outer.Err // the rest is already said
+		err = outer.Err // the outer error already says the rest
 	}
 	var status api.StatusError
 	var large *http.MaxBytesError

@@ -33,7 +33,8 @@ func (d *Documents) Record(ctx context.Context, c Change) error {
 	return d.append(ctx, c, end)
 }
 
-// RecordAfter is Record for who has read the end of the chain before, which saves a round trip.
+// RecordAfter is Record for callers that have already read the end of the chain, which
+// saves a round trip.
 func (d *Documents) RecordAfter(ctx context.Context, c Change, end End) error {
 	if err := d.checkChange(&c); err != nil {
 		return err
@@ -51,7 +52,7 @@ func (d *Documents) checkChange(c *Change) error {
 	return nil
 }
 
-// Recorded reports whether the history has the change that wrote a pointer.
+// Recorded reports whether the history contains the change that wrote a pointer.
 func (d *Documents) Recorded(ctx context.Context, p Pointer) (bool, error) {
 	entry, err := d.entryOf(ctx, p)
 	return entry != nil, err
@@ -64,8 +65,8 @@ func (d *Documents) entryOf(ctx context.Context, p Pointer) (*Entry, error) {
 	return d.consul.Get(ctx, d.historyKey(p))
 }
 
-// History returns the newest changes, newest first, and at most so many; 0 means all.
-// wrong has an error for each unreadable key among them; err means that reading failed.
+// History returns at most the given number of changes, newest first; 0 means all. wrong has
+// an error for each unreadable key among them; err means that reading failed.
 func (d *Documents) History(ctx context.Context, most int) (changes []Change, wrong []error, err error) {
 	wrong, err = d.EachPage(ctx, func(page []Change) bool {
 		changes = append(changes, page...)
@@ -77,9 +78,9 @@ func (d *Documents) History(ctx context.Context, most int) (changes []Change, wr
 	return changes, wrong, err
 }
 
-// EachPage reads the history in pages, newest first, until do returns false. What it reads
-// and asks Consul for does not depend on how long the history is. wrong has an error for
-// each unreadable key among those read.
+// EachPage reads the history in pages, newest first, until do returns false. Its memory and
+// queries do not depend on the length of the history. wrong has an error for each
+// unreadable key among those read.
 func (d *Documents) EachPage(ctx context.Context, do func([]Change) bool) (wrong []error, err error) {
 	unnamed, err := d.EachEntry(ctx, func(page []Entry) bool {
 		var changes []Change
@@ -115,7 +116,7 @@ func (d *Documents) EachEntry(ctx context.Context, do func([]Entry) bool) (wrong
 	return wrong, errors.Join(err, failure)
 }
 
-// entries reads some keys of the history.
+// entries reads the given keys of the history.
 func (d *Documents) entries(ctx context.Context, keys []string, wrong *[]error) (list []Entry, err error) {
 	var ops []*api.KVTxnOp
 	for _, key := range keys {
@@ -138,8 +139,8 @@ func (d *Documents) entries(ctx context.Context, keys []string, wrong *[]error) 
 }
 
 // historyKeys calls do with the keys of the history, newest first, a month at a time, until
-// it returns false. Consul names the years and months, not everything in them: what comes
-// before the next hyphen of keys such as 2026-03-01T10:00:00.000000000Z-0123456789ab.
+// it returns false. It asks Consul for years and months first, not for everything in them,
+// by grouping keys such as 2026-03-01T10:00:00.000000000Z-0123456789ab at the next hyphen.
 func (d *Documents) historyKeys(ctx context.Context, do func([]string) bool) error {
 	if err := d.check(); err != nil {
 		return err
@@ -169,8 +170,8 @@ func (d *Documents) walk(ctx context.Context, prefix string, levels int, do func
 	return more, err
 }
 
-// Newest returns the versions that became active last, at most so many, and an
-// index, 0 if there are fewer. What was stored up to the index, and is none of them, is older.
+// Newest returns at most the given number of versions that became active last, and an
+// index, 0 if there are fewer. Versions stored by that index but not returned are older.
 func (d *Documents) Newest(ctx context.Context, most int) (versions map[string]bool, before uint64, err error) {
 	versions = map[string]bool{}
 	oldest := ""
@@ -192,7 +193,7 @@ func (d *Documents) Newest(ctx context.Context, most int) (versions map[string]b
 	return versions, before, err
 }
 
-// Versions returns the stored versions that begin with some digits, in order.
+// Versions returns the stored versions that begin with the given digits, in order.
 func (d *Documents) Versions(ctx context.Context, digits string) ([]string, error) {
 	if err := d.check(); err != nil {
 		return nil, err
@@ -211,20 +212,22 @@ func (d *Documents) Versions(ctx context.Context, digits string) ([]string, erro
 	return versions, nil
 }
 
-// Stored is a version that is stored.
+// Stored is a stored version.
 type Stored struct {
 	Version string
 	index   uint64
 }
 
-// StoredBefore returns those of the versions that are stored, and were so at an index.
+// StoredBefore returns those of the versions that are stored and were already at the given
+// index.
 func (d *Documents) StoredBefore(ctx context.Context, versions []string, before uint64) (old []Stored, err error) {
 	what := "read " + d.versionKey("")
 	for some := range slices.Chunk(versions, mostOps) {
 		for len(some) > 0 {
 			var ops []*api.KVTxnOp
 			for _, version := range some {
-				// Reads all but the value, which may be long: no session holds these keys.
+				// Reads everything but the value, which may be long: no session holds these
+				// keys.
 				ops = append(ops, &api.KVTxnOp{Verb: api.KVCheckSession, Key: d.versionKey(version)})
 			}
 			entries, failed, err := d.consul.transact(ctx, what, ops...)
@@ -248,12 +251,12 @@ func (d *Documents) StoredBefore(ctx context.Context, versions []string, before 
 	return old, nil
 }
 
-// MostRemoved is how many versions Remove takes at once: it also checks the lock, and removes
-// their signatures.
+// MostRemoved is how many versions Remove takes at once: the transaction also checks the
+// lock and removes their signatures.
 const MostRemoved = (mostOps - 1) / 2
 
-// Remove deletes versions with their signatures while a lock is held. Its error is a *Displaced if that is lost.
-// Nothing may name the versions.
+// Remove deletes versions and their signatures while a lock is held. Its error is a
+// *Displaced if the lock is lost. Nothing may refer to the versions.
 func (d *Documents) Remove(ctx context.Context, versions []Stored, f Fence) error {
 	ops := []*api.KVTxnOp{{Verb: api.KVCheckIndex, Key: d.consul.lockKey(f.What), Index: f.Index}}
 	for _, v := range versions {
@@ -267,9 +270,9 @@ func (d *Documents) Remove(ctx context.Context, versions []Stored, f Fence) erro
 	return err
 }
 
-var errMeanwhile = errors.New("keys were changed meanwhile; try again")
+var errMeanwhile = errors.New("keys were changed in the meantime; try again")
 
-// transact makes a transaction of these documents, which fails if others change them.
+// transact runs a transaction on these documents, which fails if others change them.
 func (d *Documents) transact(ctx context.Context, ops []*api.KVTxnOp) ([]*api.KVPair, error) {
 	what := "transaction in " + d.consul.Key(d.kind)
 	results, failed, err := d.consul.transact(ctx, what, ops...)

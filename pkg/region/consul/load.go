@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// Load is how loaded a node is, in requests per second.
+// Load is a node's load, in requests per second.
 type Load struct {
-	// Demand is what clients ask for, including what is shed.
+	// Demand is what clients request, including what is shed.
 	Demand float64
-	// Capacity is what the node served while it was full, within the last hour; 0: it was
-	// not. CapacityAtLeast is what it says it can serve until then.
+	// Capacity is what the node served while it was full within the last hour, or 0 if it
+	// was not full. CapacityAtLeast is what it claims to be able to serve until then.
 	Capacity, CapacityAtLeast float64
 }
 
@@ -19,17 +19,18 @@ const (
 	// loadEvery is the least time between two registrations of a changed load: each wakes
 	// every DNS router.
 	loadEvery = 10 * time.Second
-	// loadStep is the change that is worth a registration, as a share.
+	// loadStep is the relative change that is worth a registration.
 	loadStep = 0.05
-	// leastRate is the change in requests per second that is not noise.
+	// leastRate is the change in requests per second that exceeds noise.
 	leastRate = 1
-	// maxRate is far above what a node can serve. More is a fault of who wrote it.
+	// maxRate is far above what a node can serve; anything larger is an error of the
+	// writer.
 	maxRate = 1e9
 )
 
-// Due reports whether l is worth a registration, a while after told was registered: if it
-// differs by a step, or demand has passed capacity, up or down, but at most every 10 s. Only
-// a node that has just found its capacity, once an hour at most, does not wait.
+// Due reports whether l is worth a registration, after time after told was registered: if
+// it differs by a step, or demand has crossed capacity, but at most every 10 s. Only a node
+// that has just found its capacity, at most once an hour, does not wait.
 func (l Load) Due(told Load, after time.Duration) bool {
 	return l.Capacity > 0 && told.Capacity == 0 || after >= loadEvery && l.differs(told)
 }
@@ -53,8 +54,8 @@ func (l Load) Put(meta map[string]string) {
 	}
 }
 
-// newLoad reads l from a registration's meta; told is false if the node does not say how
-// loaded it is.
+// newLoad reads l from a registration's meta; told is false if the node does not report its
+// load.
 func newLoad(meta map[string]string) (l Load, told bool) {
 	l.Demand, told = parseRate(meta[MetaDemand])
 	l.Capacity, _ = parseRate(meta[MetaCapacity])
@@ -62,10 +63,10 @@ func newLoad(meta map[string]string) (l Load, told bool) {
 	return l, told
 }
 
-// formatRate writes requests per second with a precision well below a step.
+// formatRate formats requests per second with a precision well below a step.
 func formatRate(rate float64) string { return strconv.FormatFloat(min(rate, maxRate), 'g', 4, 64) }
 
-// parseRate reads requests per second. What cannot be one counts as not told.
+// parseRate parses requests per second. An impossible value counts as not reported.
 func parseRate(text string) (rate float64, told bool) {
 	rate, err := strconv.ParseFloat(text, 64)
 	if err != nil || !(rate >= 0 && rate <= maxRate) {

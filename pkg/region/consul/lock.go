@@ -15,34 +15,35 @@ import (
 const (
 	// RenewEvery is how often the holder of a lock renews it.
 	RenewEvery = 3 * time.Second
-	// StaleAfter is how long a lock must stay the same, by the clock of a process that
-	// watches it, before that process may take it over. A Consul session could not end so
-	// soon: its TTL is at least 10 s, is doubled, and a lock delay of 15 s follows.
+	// StaleAfter is how long a lock must stay unchanged, by the clock of a process watching
+	// it, before that process may take it over. A Consul session could not end that soon:
+	// its TTL is at least 10 s and is doubled, and a lock delay of 15 s follows.
 	StaleAfter = 10 * time.Second
 
-	// lasts is for how long a renewal holds by the clocks of releases that do not watch.
+	// lasts is how long a renewal holds by the clocks of releases that do not watch.
 	lasts = 20 * time.Second
-	// longestLock is the longest time for which a lock of such a release may be held. One
-	// that expires later than that was written by a wrong clock.
+	// longestLock is the longest time that such a release may hold a lock. A lock that
+	// expires later was written with a wrong clock.
 	longestLock = 10 * time.Minute
 )
 
-// Lock records who is changing something region by region; it makes other changes wait.
+// Lock records who is changing something region by region, and makes concurrent changes
+// wait.
 //
-// Its holder renews it, which changes its value. Whoever sees the same value for
-// StaleAfter takes it over by compare-and-set, and so do those who break it. The holder
-// makes each write depend on it (see Fence): one that slept learns that it is displaced
-// before it writes again.
+// Its holder renews it, which changes its value. A process that sees the same value for
+// StaleAfter takes it over by compare-and-set; breaking a lock works the same way. The
+// holder makes each write depend on the lock (see Fence), so one that was suspended learns
+// that it has been displaced before it writes again.
 type Lock struct {
 	By    string    `json:"by"`
 	Since time.Time `json:"since"`
-	// Until is for releases that do not watch: by their clocks the lock ends then.
+	// Until is for releases that do not watch: by their clocks, the lock ends then.
 	Until time.Time `json:"until"`
-	// ID tells the locks of one change from all others. Releases that do not renew have
-	// none; their locks end at Until.
+	// ID distinguishes the locks of one change from all others. Releases that do not renew
+	// set none; their locks end at Until.
 	ID string `json:"id,omitempty"`
-	// From is who held the lock that this one replaced before it was given back, and
-	// Broke says that they may still have been at work.
+	// From is the holder of the lock that this one replaced before it was released, and
+	// Broke says that this holder may still have been active.
 	From  string `json:"from,omitempty"`
 	Broke bool   `json:"broke,omitempty"`
 }
@@ -53,7 +54,7 @@ func NewLock(by string) Lock {
 	return Lock{By: by, Since: now, Until: now.Add(lasts), ID: rand.Text()}
 }
 
-// Seen is a lock as it was read.
+// Seen is a lock as read from Consul.
 type Seen struct {
 	Lock
 	Index uint64 // changes when the lock is renewed
@@ -62,7 +63,7 @@ type Seen struct {
 // Renews reports whether the holder renews the lock.
 func (l Lock) Renews() bool { return l.ID != "" }
 
-// held reports whether others must wait.
+// held reports whether other changes must wait.
 func (l Lock) held(now time.Time) bool {
 	return l.Renews() || now.Before(l.Until) && !now.Add(longestLock).Before(l.Until)
 }
@@ -78,7 +79,7 @@ func parseLock(value []byte) Lock {
 
 // Displaced is the error of a holder that has lost its lock.
 type Displaced struct {
-	By *Lock // who holds it now; nil: nobody, or unknown
+	By *Lock // the current holder; nil if there is none or it is unknown
 }
 
 func (d *Displaced) Error() string {
@@ -89,7 +90,7 @@ func (d *Displaced) Error() string {
 }
 
 // Fence makes a write depend on a lock: it takes effect only while the lock of What has
-// this index, that is, while nobody has taken it over. The zero Fence does not.
+// this index, that is, while it has not been taken over. The zero Fence depends on nothing.
 type Fence struct {
 	What  string
 	Index uint64
@@ -97,13 +98,13 @@ type Fence struct {
 
 func (c *Client) lockKey(what string) string { return c.Key(what, "lock") }
 
-// Locked returns the lock that keeps others from changing something, nil if none does.
+// Locked returns the lock that blocks changes to what, or nil if there is none.
 func (c *Client) Locked(ctx context.Context, what string) (*Seen, error) {
 	seen, _, err := c.lock(ctx, what)
 	return seen, err
 }
 
-// lock is Locked, with the index to replace whatever is there.
+// lock is Locked that also returns the index for replacing whatever is there.
 func (c *Client) lock(ctx context.Context, what string) (*Seen, uint64, error) {
 	entry, _, err := c.get(ctx, c.lockKey(what), query{consistent: true}, answerTimeout)
 	if err != nil || entry == nil {
@@ -116,8 +117,8 @@ func (c *Client) lock(ctx context.Context, what string) (*Seen, uint64, error) {
 }
 
 // Lock takes the lock of what is about to change, a kind of document or the topology, and
-// returns its index. If someone else holds it, Lock returns their lock, unless its index is
-// over: then it is abandoned, or to be broken.
+// returns its index. If it is held, Lock returns the holder's lock, unless its index is
+// over: that lock was abandoned, or is to be broken.
 func (c *Client) Lock(ctx context.Context, what string, mine Lock, over uint64) (uint64, *Seen, error) {
 	for {
 		seen, index, err := c.lock(ctx, what)
@@ -137,7 +138,7 @@ func (c *Client) Lock(ctx context.Context, what string, mine Lock, over uint64) 
 }
 
 // Renew renews the lock that has this index, and returns its new index. Its error is a
-// *Displaced if someone has taken the lock over, or removed it.
+// *Displaced if the lock was taken over or removed.
 func (c *Client) Renew(ctx context.Context, what string, mine Lock, index uint64) (uint64, error) {
 	mine.Until = time.Now().UTC().Round(0).Add(lasts)
 	for {
@@ -163,7 +164,7 @@ func displaced(by *Seen) *Displaced {
 	return &Displaced{By: &by.Lock}
 }
 
-// setLock writes a lock over what has this index. It returns 0 if that was changed.
+// setLock writes a lock over the value with this index. It returns 0 if that has changed.
 func (c *Client) setLock(ctx context.Context, what string, l Lock, index uint64) (uint64, error) {
 	value, err := json.Marshal(l)
 	if err != nil {
@@ -177,7 +178,7 @@ func (c *Client) setLock(ctx context.Context, what string, l Lock, index uint64)
 	return results[0].ModifyIndex, nil
 }
 
-// Unlock releases a lock. It is not an error if someone else holds it by now.
+// Unlock releases a lock. It is not an error if it has another holder by now.
 func (c *Client) Unlock(ctx context.Context, what string, mine Lock) error {
 	seen, index, err := c.lock(ctx, what)
 	if err != nil || seen == nil || seen.ID != mine.ID {
@@ -187,8 +188,8 @@ func (c *Client) Unlock(ctx context.Context, what string, mine Lock) error {
 	return err
 }
 
-// SwapUnder is Swap that depends on a fence. Its error is a *Displaced if the lock was lost:
-// then the write has not taken effect, or was replaced, and never will.
+// SwapUnder is Swap under a fence. Its error is a *Displaced if the lock was lost: then the
+// write has not taken effect, or was replaced, and never will.
 func (c *Client) SwapUnder(ctx context.Context, f Fence, key string, value []byte, index uint64) (bool, error) {
 	if f == (Fence{}) {
 		return c.Swap(ctx, key, value, index)
@@ -199,7 +200,7 @@ func (c *Client) SwapUnder(ctx context.Context, f Fence, key string, value []byt
 	if err == nil && !failed[0] || refused(err) {
 		return failed == nil && err == nil, err
 	}
-	// An answer that was lost leaves open what happened, unless the lock was.
+	// After a lost answer, only a lost lock settles what happened.
 	by, now, unseen := c.lock(ctx, f.What)
 	switch {
 	case err != nil && c.holds(ctx, key, value):
@@ -213,7 +214,7 @@ func (c *Client) SwapUnder(ctx context.Context, f Fence, key string, value []byt
 }
 
 // transact runs operations on keys, all or none, and returns what they read or wrote. If
-// they did not meet what is stored, failed says which.
+// stored values did not meet their conditions, failed says which.
 func (c *Client) transact(ctx context.Context, what string, ops ...*api.KVTxnOp) (results []*api.KVPair, failed map[int]bool, err error) {
 	var all api.TxnOps
 	answers := 0
@@ -247,8 +248,8 @@ func (c *Client) transact(ctx context.Context, what string, ops ...*api.KVTxnOp)
 	return results, nil, nil
 }
 
-// failures reads the answer to a transaction that was not made: which operations failed, or
-// that one is not allowed, which Consul reports with the same status.
+// failures interprets the answer to a transaction that was rolled back: which operations
+// failed, or that one is not allowed, which Consul reports with the same status.
 func failures(err error) (failed map[int]bool, refused *api.StatusError) {
 	var status api.StatusError
 	var answer api.TxnResponse
@@ -267,5 +268,5 @@ func failures(err error) (failed map[int]bool, refused *api.StatusError) {
 	return failed, nil
 }
 
-// denial begins Consul's reason when a token may not do something.
+// denial is the prefix of Consul's message when a token lacks a permission.
 const denial = "Permission denied"

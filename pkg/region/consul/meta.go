@@ -1,7 +1,7 @@
 package consul
 
 // The keys of a node's registered meta. Nodes of other versions and the DNS routers read
-// them: they do not change.
+// them, so they must not change.
 const (
 	MetaNode           = "node"
 	MetaRegion         = "region"
@@ -9,23 +9,24 @@ const (
 	MetaAdmin          = "admin"
 	MetaPrefix         = "prefix"
 	MetaPeer           = "peer"      // host:port for other nodes; absent: none
-	MetaSchema         = "schema"    // of the documents that it reads; absent: 1
-	MetaSignedBy       = "signed_by" // keys, one of which must sign documents, with commas; absent: none need to
+	MetaSchema         = "schema"    // of the documents that it reads; absent means 1
+	MetaSignedBy       = "signed_by" // comma-separated keys, one of which must sign documents; absent if none need to
 	MetaRulesVersion   = "rules_version"
 	MetaRulesRefused   = "rules_refused"
 	MetaShedderVersion = "shedder_version"
 	MetaShedderRefused = "shedder_refused"
-	// Of a node that follows behavior policies: the newest schema that it reads, what it runs
-	// and what it refused. Absent: it follows none.
+	// For a node that follows behavior policies: the newest schema that it reads, what it
+	// runs and what it rejected. Absent if it follows none.
 	MetaPolicySchema  = "policy_schema"
 	MetaPolicyVersion = "policy_version"
 	MetaPolicyRefused = "policy_refused"
-	// Of a node that follows the networks of clients: the newest schema that it reads, and
-	// which version it has. Absent: it follows none.
+	// For a node that follows client networks: the newest schema that it reads, and the
+	// version it has. Absent if it follows none.
 	MetaClientsSchema  = "clients_schema"
 	MetaClientsVersion = "clients_version"
 	// Requests per second. A node has a capacity if it was full within the last hour, and
-	// otherwise says what it can serve at least. Without a shedder it has none of the three.
+	// otherwise reports what it can serve at least. Without a shedder, it reports none of
+	// the three.
 	MetaDemand          = "demand"
 	MetaCapacity        = "capacity"
 	MetaCapacityAtLeast = "capacity_at_least"

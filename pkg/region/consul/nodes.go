@@ -24,21 +24,21 @@ type Node struct {
 	PoP          string `json:"pop"`
 	Address      string `json:"address"`             // host:port for clients
 	Admin        string `json:"admin"`               // the admin listener; see AdminURL
-	Peer         string `json:"peer,omitempty"`      // host:port for other nodes; "": it has no such listener
+	Peer         string `json:"peer,omitempty"`      // host:port for other nodes; "" if it has no such listener
 	Prefix       string `json:"prefix"`              // of the keys that it follows
-	Schema       int    `json:"schema"`              // the newest schema of documents that it reads; the first release registered none: 1
-	SignedBy     string `json:"signed_by,omitempty"` // keys, one of which must sign documents, with commas
+	Schema       int    `json:"schema"`              // the newest schema of documents that it reads; 1 for the first release, which registered none
+	SignedBy     string `json:"signed_by,omitempty"` // comma-separated keys, one of which must sign documents
 	RulesVersion string `json:"rules_version"`
 	RulesRefused string `json:"rules_refused,omitempty"`
 	// The same for the shedder's settings; a node without a shedder registers neither.
 	ShedderVersion string `json:"shedder_version,omitempty"`
 	ShedderRefused string `json:"shedder_refused,omitempty"`
-	// The same for behavior policies, with the newest schema that it reads; 0 for a node that
-	// follows none.
+	// The same for behavior policies, with the newest schema that it reads; 0 for a node
+	// that follows none.
 	PolicySchema  int    `json:"policy_schema,omitempty"`
 	PolicyVersion string `json:"policy_version,omitempty"`
 	PolicyRefused string `json:"policy_refused,omitempty"`
-	// The same for the networks of clients that are blocked or allowed by hand.
+	// The same for client networks that are blocked or allowed manually.
 	ClientsSchema  int    `json:"clients_schema,omitempty"`
 	ClientsVersion string `json:"clients_version,omitempty"`
 	// Passing reports whether all its checks pass. If not, Output is the output of the
@@ -66,7 +66,7 @@ type Instance struct {
 	Node
 	Datacenter string
 	Load            // zero unless TellsLoad
-	TellsLoad  bool // the previous release tells only its shed level
+	TellsLoad  bool // the previous release reports only its shed level
 	// Unchecked marks a node that its agent has not checked yet, for example after a
 	// restart of Consul: its check is critical and has no output.
 	Unchecked bool
@@ -96,9 +96,9 @@ func (c *Client) nodes(ctx context.Context, q query, bound time.Duration) ([]Nod
 }
 
 // InstancesVia asks another client's Consul for the edge nodes of this client's prefix in a
-// datacenter, sorted like Nodes. That Consul passes the question on, and the datacenter
-// decides by its own ACLs, so the request carries this client's token and not via's.
-// Nodes without a prefix are included.
+// datacenter, sorted like Nodes. That Consul forwards the query, and the datacenter applies
+// its own ACLs, so the request carries this client's token and not via's. Nodes without a
+// prefix are included.
 func (c *Client) InstancesVia(ctx context.Context, via *Client, datacenter string, bound time.Duration) ([]Instance, error) {
 	all, _, err := via.instances(context.WithValue(ctx, tokenOf{}, &c.config), datacenter, query{}, bound)
 	return c.own(all), err
@@ -163,7 +163,7 @@ func newInstance(e *api.ServiceEntry) Instance {
 	return n
 }
 
-// parseSchema parses a schema, which releases before it did not register.
+// parseSchema parses a schema; releases before it registered none.
 func parseSchema(text string) int {
 	n, _ := strconv.Atoi(text)
 	return max(n, 1)

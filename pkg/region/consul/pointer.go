@@ -23,13 +23,13 @@ type Pointer struct {
 	ExpiresAt *time.Time `json:"expires_at,omitempty"`
 	// Then becomes active after ExpiresAt; nil means each edge's own configuration.
 	Then *Named `json:"then,omitempty"`
-	// ApartUntil is until when other regions differ on purpose: this one was changed with
-	// --region, or by a wave with others to come. Nil, as in pointers of earlier releases,
-	// which ignore it: they should not differ.
+	// ApartUntil is until when other regions differ on purpose: only this region was
+	// changed, by --region or by a wave with more to come. Nil means that they should not
+	// differ, as in pointers of earlier releases, which ignore the field.
 	ApartUntil *time.Time `json:"apart_until,omitempty"`
 }
 
-// Apart returns until when a node that follows p differs from others on purpose, zero if
+// Apart returns until when a node that follows p differs from others on purpose, or zero if
 // it should not.
 func (p Pointer) Apart(canary bool) (until time.Time) {
 	switch {
@@ -52,8 +52,8 @@ func (p Pointer) Expired(now time.Time) bool {
 	return p.ExpiresAt != nil && !now.Before(*p.ExpiresAt)
 }
 
-// InForce returns the document that p activates at a moment: its own, or after
-// ExpiresAt Then, which may be nil.
+// InForce returns the document that p makes active at the given time: its own or, after
+// ExpiresAt, Then, which may be nil.
 func (p Pointer) InForce(now time.Time) *Named {
 	if p.Expired(now) {
 		return p.Then
@@ -66,9 +66,10 @@ type Change struct {
 	Pointer
 	Replaced string `json:"replaced,omitempty"` // the version before, empty for the first
 	Message  string `json:"message,omitempty"`
-	// BrokeLockOf is whose lock AppliedBy broke to make the change.
+	// BrokeLockOf names the holder whose lock AppliedBy broke to make the change.
 	BrokeLockOf string `json:"broke_lock_of,omitempty"`
-	// Token is whose token made the change, as Consul said; nil without ACLs.
+	// Token is the owner of the token that made the change, according to Consul; nil
+	// without ACLs.
 	Token *Identity `json:"token,omitempty"`
 }
 
@@ -174,8 +175,8 @@ func isHex(s string, digits int) bool {
 	return true
 }
 
-// CheckName returns what is wrong with the name of a region, PoP or kind of document:
-// these go into keys, so they are [a-z0-9-]{1,64}.
+// CheckName reports what is wrong with the name of a region, PoP or kind of document. Names
+// become parts of keys, so they must be [a-z0-9-]{1,64}.
 func CheckName(name string) error {
 	ok := len(name) >= 1 && len(name) <= 64
 	for _, b := range []byte(name) {

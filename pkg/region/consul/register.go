@@ -74,7 +74,7 @@ func (r *Registration) Validate() error {
 	return f.Err()
 }
 
-// CheckNodeID returns what is wrong with a node's id.
+// CheckNodeID reports what is wrong with a node's id.
 func CheckNodeID(id string) error {
 	if !cleanPath(id) || strings.Contains(id, "/") || len(id) > 128 {
 		return fmt.Errorf("must be 1 to 128 letters, digits or . _ : - (got %q)", id)
@@ -213,10 +213,10 @@ func (s *service) register(ctx context.Context, meta map[string]string, token st
 	s.attempted, s.sent, s.token = true, nil, token
 	s.times++
 	// The check's status is omitted: a new check begins critical, and Consul keeps the
-	// status of an existing one. The notes differ each time: an agent takes a check that
-	// equals the one before for known to the servers. It is not if its status has just
-	// changed, or if the update failed with a revoked token, and then the servers have the
-	// old status for a minute or two.
+	// status of an existing one. The notes differ each time, because an agent assumes that
+	// the servers already know a check equal to the previous one. That is wrong if its
+	// status has just changed, or if the update failed with a revoked token; the servers
+	// would then keep the old status for a minute or two.
 	err := s.consul.api.Agent().ServiceRegisterOpts(&api.AgentServiceRegistration{
 		ID: s.serviceID(), Name: Service, Address: s.Address, Port: s.Port, Meta: meta,
 		Check: &api.AgentServiceCheck{

@@ -6,12 +6,12 @@ import (
 	"github.com/weir-edge/weir/pkg/sign"
 )
 
-// Signatures lie next to the versions, so that a version never changes and releases that do
-// not verify read it as before.
+// Signatures are stored next to the versions, so that a version never changes, and releases
+// that do not verify read it as before.
 func (d *Documents) signatureKey(version string) string { return d.key("signatures", version) }
 
-// Signatures returns the signatures of a version; none is not an error. Those that cannot be
-// read are a *sign.Fault.
+// Signatures returns the signatures of a version; having none is not an error. Unreadable
+// ones are a *sign.Fault.
 func (d *Documents) Signatures(ctx context.Context, version string) ([]sign.Signature, error) {
 	list, _, err := d.signatures(ctx, version)
 	return list, err
@@ -37,7 +37,7 @@ func (c *Client) SignaturesAt(ctx context.Context, key string) ([]sign.Signature
 	return list, entry.ModifyIndex, nil
 }
 
-// Sign adds a signature to those of a version. What is there and cannot be read is replaced.
+// Sign adds a signature to a version, replacing an unreadable value.
 func (d *Documents) Sign(ctx context.Context, version string, s sign.Signature) error {
 	for {
 		list, index, err := d.signatures(ctx, version)
@@ -48,7 +48,7 @@ func (d *Documents) Sign(ctx context.Context, version string, s sign.Signature) 
 		if err != nil {
 			return err
 		}
-		// Someone else may sign the same version at the same time.
+		// Another client may sign the same version at the same time.
 		if done, err := d.consul.Swap(ctx, d.signatureKey(version), text, index); done || err != nil {
 			return err
 		}

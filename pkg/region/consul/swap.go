@@ -6,7 +6,7 @@ import (
 	"github.com/hashicorp/consul/api"
 )
 
-// MostSwapped is how many keys SwapWith writes at once, beside the first.
+// MostSwapped is how many keys SwapWith writes at once in addition to the first.
 const MostSwapped = mostOps - 1
 
 // Write is a key and what to write there; a nil Value deletes the key.
@@ -15,7 +15,7 @@ type Write struct {
 	Value []byte
 }
 
-// SwapWith is Swap that also writes other keys, all or none. Consul takes about 380 kB of
+// SwapWith is Swap that also writes other keys, all or none. Consul accepts about 380 kB of
 // values in one call.
 func (c *Client) SwapWith(ctx context.Context, key string, value []byte, index uint64, others []Write) (bool, error) {
 	ops := []*api.KVTxnOp{{Verb: api.KVCAS, Key: key, Value: value, Index: index}}

@@ -12,12 +12,12 @@ const (
 	// slot share its rate, so forged addresses can cost others a second query over TCP,
 	// which is not rate-limited. They cannot be aimed, because the hash has a secret.
 	slots = 1 << 17
-	// One in slip answers over the limit is sent, and tells the client to retry over TCP;
-	// the others are dropped.
+	// One in slip of the answers over the limit is sent, and tells the client to retry over
+	// TCP; the others are dropped.
 	slip = 2
-	// total is how many times the rate of one answer a network gets for all answers
-	// together: no caching resolver asks for one more often, but a large one asks for
-	// many names, and for many client subnets.
+	// total is the rate of all answers to a network together, as a multiple of the rate of
+	// one answer: no caching resolver repeats a question that often, but a large one asks
+	// for many names, and for many client subnets.
 	total = 10
 )
 
@@ -65,8 +65,9 @@ func (l *limiter) check(client netip.Addr, of subject, now time.Duration) verdic
 		bits = 24
 	}
 	network, _ := client.Prefix(bits) // of that family
-	// What is not sent for its own rate is none of all answers: a flood of one would keep
-	// the others from a resolver whose address it forges.
+	// Answers not sent because of their own rate do not count among all answers: otherwise
+	// a flood of one question would block the others for a resolver whose address it
+	// forges.
 	if (of == subject{} || l.count(network, of, l.interval, now)) && l.count(network, subject{}, l.interval/total, now) {
 		return send
 	}

@@ -7,8 +7,8 @@ import (
 	wire "github.com/miekg/dns"
 )
 
-// turns counts the answers with a name's addresses, separately for A and AAAA: a client
-// that asks for both must not find every second turn taken.
+// turns counts the answers with a name's addresses, separately for A and AAAA, because a
+// client that asks for both would otherwise see only every second turn.
 type turns [2]atomic.Uint64
 
 func (t *turns) next(qtype uint16) uint64 {
@@ -20,8 +20,8 @@ func (t *turns) next(qtype uint16) uint64 {
 }
 
 // spread orders addresses for one answer, because most clients take the first. Of n answers
-// in a row, each of n addresses leads one. Which one is drawn again for each n: in a fixed
-// rotation, two resolvers that ask in turn would get the same leader for ever.
+// in a row, each of n addresses leads one. The order is drawn again for each n: in a fixed
+// rotation, two resolvers that ask in turn would always get the same leader.
 func spread(list []wire.RR, seed, turn uint64) {
 	n := uint64(len(list))
 	if n < 2 {
