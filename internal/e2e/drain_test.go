@@ -142,10 +142,10 @@ func (w *world) spills(t *testing.T) {
 		return share > 0 && share < networks
 	})
 	t.Logf("%d of %d networks were given away", share, networks)
-	require.Contains(t, w.good("dns", "explain", "--client", "198.51.100.7"), "ams1 is asked for ")
+	require.Contains(t, w.good("dns", "explain", "--client", "198.51.100.7"), "ams1 receives ")
 	stop()
 	w.within("ams1 keeps its clients again", 30*time.Second, func() bool {
-		return given() == 0 && !strings.Contains(w.good("dns", "explain", "--client", "198.51.100.7"), "ams1 is asked for")
+		return given() == 0 && !strings.Contains(w.good("dns", "explain", "--client", "198.51.100.7"), "ams1 receives")
 	})
 }
 
