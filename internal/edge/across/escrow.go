@@ -213,13 +213,7 @@ func (x *Exchange) askForRights(ctx context.Context, regions []string) {
 	if borrows != nil {
 		x.calls.Go(func() { x.borrow(ctx, regions, borrows) })
 	}
-	for owner, list := range asks {
-		x.call(ctx, owner, TopicRights, func() []byte { return global.AppendClaims(nil, list) }, func(reply []byte) {
-			if got, err := global.ParseClaims(reply); err == nil { // a damaged answer counts as lost
-				x.receiveRights(ctx, owner.Region, got)
-			}
-		})
-	}
+	x.claim(ctx, asks, x.receiveRights)
 }
 
 // receiveRights adds what another region has given to what may be spent here.

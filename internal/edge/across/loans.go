@@ -78,10 +78,15 @@ func (x *Exchange) borrow(ctx context.Context, regions []string, list []borrow) 
 		c.Units += (b.lacks + int64(len(regions)) - 2) / int64(len(regions)-1)
 		asks[owners[i]] = append(asks[owners[i]], c)
 	}
+	x.claim(ctx, asks, x.receiveTokens)
+}
+
+// claim asks owners of other regions for rights or tokens, and hands on what each has given.
+func (x *Exchange) claim(ctx context.Context, asks map[peer.Node][]global.Claim, receive func(context.Context, string, []global.Claim)) {
 	for owner, list := range asks {
 		x.call(ctx, owner, TopicRights, func() []byte { return global.AppendClaims(nil, list) }, func(reply []byte) {
 			if got, err := global.ParseClaims(reply); err == nil { // a damaged answer counts as lost
-				x.receiveTokens(ctx, owner.Region, got)
+				receive(ctx, owner.Region, got)
 			}
 		})
 	}
