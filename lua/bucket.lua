@@ -99,7 +99,7 @@ if rule.escrow then
 end
 if rule.slowest < rule.limit then lives = min(lives * rule.limit / rule.slowest, 4503599627370496) end
 if rule.unit_text == '' then rule.unit_text = format(' %.0f', rule.unit) end
-local level = s.level < 100000000000000 and s.level or format('%.0f', s.level)
+local level = abs(s.level) < 100000000000000 and s.level or format('%.0f', s.level)
 local last = rule.unit_text
 if rule.lease > 0 then
   last, lives = last .. format(' %.0f %.0f', s.granted, s.before), lives + 2 * rule.lease

@@ -27,7 +27,7 @@
 
 local KEYS, ARGV, call, ask = KEYS, ARGV, redis.call, redis.pcall
 local format, match, byte = string.format, string.match, string.byte
-local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
+local floor, ceil, max, min, abs = math.floor, math.ceil, math.max, math.min, math.abs
 
 -- The time of this decision. In production ARGV[1] is '' and the time is the server's, the
 -- only clock that all edge nodes share. A test clock is not the server's, so keys must not

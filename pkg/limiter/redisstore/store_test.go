@@ -73,6 +73,8 @@ func TestLoans(t *testing.T) {
 	require.Equal(t, want, storetest.RunLoans(t, sequences, onTestClock(t)), "as in memory")
 }
 
+func TestFineLoans(t *testing.T) { storetest.RunFineLoans(t, onTestClock(t)) }
+
 func TestTerms(t *testing.T) {
 	const sequences = 6
 	want := storetest.RunTerms(t, sequences, func(_ *testing.T, clock func() int64) limiter.TakeReturner {

@@ -158,3 +158,37 @@ func RunLoans(t *testing.T, sequences int, open Open) (answers []string) {
 	}
 	return answers
 }
+
+// RunFineLoans lets one of many regions borrow so much of a bucket that is counted in fine units
+// that its level has more than 14 digits, beyond which Lua shows no whole number.
+func RunFineLoans(t *testing.T, open Open) {
+	whole, err := ParseLimit(strings.Fields("r token_bucket limit=999983 window=24h burst=500 escrow"))
+	require.NoError(t, err)
+	part := bucketPart(whole, 10, limiter.Portion{Num: 1, Den: 50, Have: 10})
+	var clock Clock
+	clock.Set(0)
+	store := open(t, clock.Now)
+	require.NoError(t, store.(limiter.Registrar).Open(context.Background()))
+	clock.Set(time.Hour)
+	move := func(got int64, loan limiter.Loan) limiter.Move {
+		list := []limiter.Move{{Limit: part, Key: Key("k", whole), Region: "b", Got: got, Loan: loan}}
+		store.(limiter.Mover).Move(context.Background(), list)
+		require.NoError(t, list[0].Err)
+		return list[0]
+	}
+	ask := move(0, limiter.Loan{Step: limiter.LoanAsk})
+	require.EqualValues(t, 10, ask.Left)
+	require.EqualValues(t, 210, move(200, limiter.Loan{Step: limiter.LoanTake, ID: ask.ID, Asked: ask.Asked}).Left)
+	var d limiter.Decision
+	take := func(cost int64) limiter.Result {
+		require.NoError(t, store.Take(context.Background(), []limiter.Check{{Limit: part, Key: Key("k", whole), Cost: cost}}, &d))
+		return d.Results[0]
+	}
+	for spent := int64(1); spent <= 100; spent++ {
+		r := take(1)
+		require.True(t, r.Allowed, "token %d of 210", spent)
+		require.EqualValues(t, 210-spent, r.Remaining)
+	}
+	clock.Set(time.Hour + limiter.LoanLasts + time.Millisecond)
+	require.EqualValues(t, 9, take(1).Remaining, "what was borrowed and not spent has ended")
+}
