@@ -36,23 +36,23 @@ var update = flag.Bool("update", false, "write the table of docs/CONSOLE.md")
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// place is where the console under test says that it listens.
+// place is the address that the console under test claims to listen on.
 var place = netip.MustParseAddrPort("127.0.0.1:8090")
 
-// ran is one call of regionctl.
+// ran records one call of regionctl.
 type ran struct {
 	user  string
 	args  []string
 	stdin string
 }
 
-// recorder stands in for regionctl: what it prints is what the test says.
+// recorder replaces regionctl and prints what the test sets.
 type recorder struct {
 	mu          sync.Mutex
 	calls       []ran
 	out, errOut string
 	status      int
-	hold        bool // until ctx ends
+	hold        bool // until ctx is done
 }
 
 func (c *recorder) run(ctx context.Context, user string, args []string, in io.Reader, out, errOut io.Writer) int {
@@ -75,7 +75,7 @@ func (c *recorder) called() int {
 	return len(c.calls)
 }
 
-// changed counts the calls that people asked for, without those of feeds.
+// changed counts the calls for requests, without those for feeds.
 func (c *recorder) changed() (n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -94,13 +94,13 @@ func newServer(t *testing.T, c *recorder) *Server {
 	return New(ctx, Config{Run: c.run, Access: access.Local("ana@desk"), Log: slog.New(slog.DiscardHandler)}, place)
 }
 
-// token is that of the local session.
+// token returns the token of the local session.
 func token(s *Server) string {
-	who, _ := s.Access.Identify(httptest.NewRequest("GET", "/", nil))
-	return who.Token
+	person, _ := s.Access.Identify(httptest.NewRequest("GET", "/", nil))
+	return person.Token
 }
 
-// ask sends a request as the console's own page does, unless change says otherwise.
+// ask sends a request as the console's own page would, as modified by change.
 func ask(s *Server, method, path, body string, change ...func(*http.Request)) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, "http://"+place.String()+path, strings.NewReader(body))
 	if method == http.MethodPost {
@@ -117,7 +117,7 @@ func ask(s *Server, method, path, body string, change ...func(*http.Request)) *h
 	return w
 }
 
-// form is a body with parts; name=value each.
+// form builds a multipart body from name=value parts.
 func form(parts ...string) string {
 	var b strings.Builder
 	for _, part := range parts {
@@ -127,7 +127,7 @@ func form(parts ...string) string {
 	return b.String() + "--form--\r\n"
 }
 
-// kindOf is the Content-Type of a body.
+// kindOf returns the Content-Type of a body.
 func kindOf(body string) string {
 	if strings.HasPrefix(body, "--form") {
 		return "multipart/form-data; boundary=form"
@@ -135,7 +135,7 @@ func kindOf(body string) string {
 	return "application/json"
 }
 
-// examples are good requests of all operations that take anything.
+// examples holds a valid request for each operation that takes input.
 var examples = map[string]string{
 	"rules.changes": "?from=3f2a", "policy.changes": "?from=none",
 	"drain": `{"reason": "kernel update"}`, "rules.validate": `{"document": "rules: []"}`, "rules.diff": `{"document": "rules: []"}`,
@@ -149,7 +149,7 @@ var examples = map[string]string{
 	"dns.explain": "?client=203.0.113.0/24", "policy.rollback": `{"to": "0123"}`,
 }
 
-// request returns the path and the body of an example.
+// request returns an example's path and body.
 func (o *Operation) request() (path, body string) {
 	path = Prefix + strings.ReplaceAll(o.Path, "{pop}", "ams1")
 	if o.Method == http.MethodGet {
@@ -161,8 +161,8 @@ func (o *Operation) request() (path, body string) {
 	return path, body
 }
 
-// strangers are requests that must not get through, and what each is answered for an
-// operation that reads and for one that writes.
+// strangers lists requests that must be refused, with the expected status for an operation that
+// reads and for one that writes.
 var strangers = []struct {
 	name        string
 	change      func(*http.Request)
@@ -183,8 +183,9 @@ var strangers = []struct {
 	{"to this address by another port", func(r *http.Request) { r.Host = "127.0.0.1:80" }, 421, 421},
 }
 
-// No operation that changes something runs without the token, nor any for a page of another
-// origin or by another name of this host. docs/CONSOLE.md has the table.
+// An operation that changes something requires the token. No operation runs for a page of
+// another origin, or for a request that uses another name of this host. docs/CONSOLE.md has the
+// table.
 func TestStrangers(t *testing.T) {
 	table := "| request | reads | changes |\n|---|---|---|\n"
 	for _, stranger := range strangers {
@@ -197,7 +198,8 @@ func TestStrangers(t *testing.T) {
 			}
 			before := c.called()
 			want := stranger.read
-			// Asking about a document changes nothing, but a page elsewhere must not do it either.
+			// Describing a document changes nothing, but a page of another origin must not do
+			// it either.
 			if o.Writes {
 				want = stranger.write
 			}
@@ -216,7 +218,7 @@ func TestStrangers(t *testing.T) {
 	inDocs(t, "TestStrangers", table)
 }
 
-// inDocs holds a table of docs/CONSOLE.md to what a test found.
+// inDocs compares a table of docs/CONSOLE.md with what a test found.
 func inDocs(t *testing.T, test, table string) {
 	t.Helper()
 	begin, end := "<!-- made by go test ./internal/console -run "+test+" -update -->\n", "<!-- end -->"
@@ -269,7 +271,7 @@ func TestCommands(t *testing.T) {
 	require.Equal(t, `'it'\''s'`, quote("it's"))
 }
 
-// No value becomes a flag, names a file, or reaches a command when it is not what it should be.
+// No value becomes a flag, names a file, or reaches a command unless it is valid.
 func TestBadInput(t *testing.T) {
 	for _, bad := range []struct{ method, path, body, saying string }{
 		{"GET", "/limits", "", "key: is missing"},
@@ -299,7 +301,7 @@ func TestBadInput(t *testing.T) {
 		{"POST", "/rules/test", form(append(slices.Repeat([]string{"region=a"}, mostParts), "document=", "log=1")...), "at most 100 parts"},
 		{"POST", "/rules/rollout/start", `{"document": "", "waves": "1;2"}`, "waves: must match"},
 		{"POST", "/rules/rollout/start", `{"document": "", "canary": "--yes"}`, "canary: must match"},
-		{"POST", "/rules/rollout/halt", `{"document": ""}`, "document: unknown; this takes nothing"},
+		{"POST", "/rules/rollout/halt", `{"document": ""}`, "document: unknown; it takes no parameters"},
 		{"POST", "/rules/apply", `{}`, "document: is missing"},
 		{"POST", "/rules/apply", `[]`, "must be a JSON object"},
 		{"POST", "/rules/apply", `{"document": 1}`, "document: must be a string"},
@@ -352,7 +354,8 @@ func TestExitStatuses(t *testing.T) {
 	}
 }
 
-// What began to change something is seen through when the page is closed; what only looks is not.
+// Closing the page ends a command that only reads, but not one that has begun to change
+// something.
 func TestPageClosed(t *testing.T) {
 	for _, id := range []string{"fleet", "rules.rollback"} {
 		closed := make(chan struct{})
@@ -380,7 +383,7 @@ func TestPageClosed(t *testing.T) {
 	}
 }
 
-// One command runs for all who follow a feed, and none once they have left.
+// One command serves all listeners of a feed, and ends when the last one leaves.
 func TestFeed(t *testing.T) {
 	c := &recorder{out: "{\"a\":1}\n{\"a\":2}\n", hold: true}
 	s := newServer(t, c)
@@ -438,7 +441,7 @@ func TestRun(t *testing.T) {
 	require.NoError(t, <-ended)
 }
 
-// vendored are the libraries as npm serves them.
+// vendored maps each library to the SHA-256 of its file in npm.
 var vendored = map[string]string{
 	"preact.mjs": "bdcbd9abdf2c77c5c45326eab42191e949222d479d0d5f69467387a77040cb55", "htm.mjs": "ab33dd3f38059b9be4d5f5350128eefb2356639c4e0bbe9d9e8b3ba75847e9e4", "signals-core.mjs": "0c80bc127d72ecb1496ef116ffddae75079829a3af01e7f417c8e5a6474c68b6",
 }
@@ -468,7 +471,7 @@ func TestAssets(t *testing.T) {
 		got, err := io.ReadAll(unpacked)
 		require.NoError(t, err)
 		require.True(t, bytes.Equal(text, got))
-		// Nothing is asked of another host.
+		// No library makes requests to another host.
 		if filepath.Ext(name) != ".txt" {
 			for _, scheme := range []string{"http://", "https://"} {
 				rest := strings.ReplaceAll(strings.ReplaceAll(string(text), "http://www.w3.org/", ""), "https://github.com/weir-edge/", "")
@@ -489,7 +492,7 @@ func TestAssets(t *testing.T) {
 	}
 }
 
-// The description names each operation, and what it says of types is what they are.
+// The description lists each operation, and its types match the Go types.
 func TestDescription(t *testing.T) {
 	type inner struct {
 		At time.Time `json:"at,omitzero"`

@@ -14,33 +14,33 @@ import (
 	"time"
 )
 
-// Prefix is that of all paths of the API.
+// Prefix begins every path of the API.
 const Prefix = "/api/v1"
 
-// mostBody bounds the body of a request. Consul takes no document that is longer.
+// mostBody bounds a request's body. Consul accepts no longer document.
 const mostBody = 1 << 20
 
-// Answer is what a command found out.
+// Answer is a command's result.
 type Answer struct {
-	// Command is what does the same in a shell.
+	// Command is the equivalent shell command.
 	Command string          `json:"command"`
 	Result  json.RawMessage `json:"result"`
-	// Notes are what the command said besides: warnings, and how a change went.
+	// Notes are the command's other output: warnings, and the progress of a change.
 	Notes []string `json:"notes,omitempty"`
-	// Incomplete says what is missing: regions that did not answer, edges that are behind.
+	// Incomplete says what is missing: regions that did not answer, edges that lag.
 	Incomplete string `json:"incomplete,omitempty"`
 }
 
-// Problem is every answer that refuses a request, or says that it failed (RFC 9457).
+// Problem answers every request that is refused or fails (RFC 9457).
 type Problem struct {
 	Type   string `json:"type"`
 	Title  string `json:"title"`
 	Status int    `json:"status"`
 	Detail string `json:"detail"`
-	// Reason is regionctl's: failed, usage, conflict or interrupted. The console's own are
-	// login, if logging in may help, and token, if that of the session was not sent.
+	// Reason comes from regionctl: failed, usage, conflict or interrupted. The console adds
+	// login, if logging in may help, and token, if the request lacks the session's token.
 	Reason string `json:"reason,omitempty"`
-	// Login is where to log in, with Reason login.
+	// Login is the login page, with Reason login.
 	Login   string          `json:"login,omitempty"`
 	Command string          `json:"command,omitempty"`
 	Notes   []string        `json:"notes,omitempty"`
@@ -52,7 +52,7 @@ const (
 	needsToken  = "this changes something and needs the header " + HeaderToken + " with the token of GET " + Prefix + "/session"
 )
 
-// The exit statuses of regionctl.
+// regionctl's exit statuses.
 const (
 	exitGood        = 0
 	exitUsage       = 2
@@ -63,16 +63,16 @@ const (
 
 // do runs an operation's command.
 func (s *Server) do(w http.ResponseWriter, r *http.Request, o *Operation) {
-	if o.Upload != "" { // it changes nothing, and needs no token
+	if o.Upload != "" { // uploads change nothing, so they need no token
 		s.upload(w, r, o)
 		return
 	}
-	v, document, ok := s.asked(w, r, o)
+	v, document, ok := s.accept(w, r, o)
 	if !ok {
 		return
 	}
-	who := personOf(r)
-	// What has begun to change is seen through when the page is closed.
+	person := personOf(r)
+	// A change continues when the page is closed.
 	ctx, cancel := context.WithTimeout(r.Context(), readTime)
 	if o.Writes {
 		cancel()
@@ -91,16 +91,17 @@ func (s *Server) do(w http.ResponseWriter, r *http.Request, o *Operation) {
 	}
 	began := time.Now()
 	var out, errOut bytes.Buffer
-	status := s.Run(ctx, who.Name, o.arguments(v), strings.NewReader(document), &out, &errOut)
+	status := s.Run(ctx, person.Name, o.arguments(v), strings.NewReader(document), &out, &errOut)
 	command := o.command(v)
 	if o.Writes {
-		s.Log.Info("changed", "operation", o.ID, "command", command, "user", who.Name, "exit_status", status, "took", time.Since(began).Round(time.Millisecond))
+		s.Log.Info("changed", "operation", o.ID, "command", command, "user", person.Name, "exit_status", status, "took", time.Since(began).Round(time.Millisecond))
 	}
 	answer(w, o, command, status, out.Bytes(), errOut.String())
 }
 
-// asked returns what a request gives, if it may be done. Otherwise it has answered.
-func (s *Server) asked(w http.ResponseWriter, r *http.Request, o *Operation) (v values, document string, ok bool) {
+// accept returns a request's values and document if the request is allowed. Otherwise it answers
+// the request.
+func (s *Server) accept(w http.ResponseWriter, r *http.Request, o *Operation) (v values, document string, ok bool) {
 	if o.Writes && !holds(r, personOf(r)) {
 		refuseFor(w, http.StatusForbidden, reasonToken, needsToken)
 		return nil, "", false
@@ -121,7 +122,7 @@ func (s *Server) asked(w http.ResponseWriter, r *http.Request, o *Operation) (v 
 	return v, document, true
 }
 
-// answer turns what a command printed into the answer.
+// answer converts a command's output into an HTTP answer.
 func answer(w http.ResponseWriter, o *Operation, command string, status int, out []byte, errOut string) {
 	notes, message, reason := notesOf(errOut)
 	result := json.RawMessage(bytes.TrimSpace(out))
@@ -133,7 +134,7 @@ func answer(w http.ResponseWriter, o *Operation, command string, status int, out
 		if result == nil {
 			result = json.RawMessage("null")
 		}
-		if status == exitUsage { // nothing is missing: this is what was found
+		if status == exitUsage { // the result is complete; the message is part of it
 			notes, message = append(notes, message), ""
 		}
 		reply(w, http.StatusOK, Answer{command, result, notes, message})
@@ -143,7 +144,7 @@ func answer(w http.ResponseWriter, o *Operation, command string, status int, out
 	reply(w, code, Problem{Type: "about:blank", Title: http.StatusText(code), Status: code, Detail: message, Reason: reason, Command: command, Notes: notes, Result: result})
 }
 
-// statusOf is how a command that failed is answered.
+// statusOf maps a failed command's exit status to an HTTP status.
 func statusOf(exit int) int {
 	switch exit {
 	case exitUsage:
@@ -156,7 +157,7 @@ func statusOf(exit int) int {
 	return http.StatusInternalServerError
 }
 
-// notesOf splits standard error: its last line is the error, if there is one.
+// notesOf splits standard error into notes and the error, if the last line is one.
 func notesOf(errOut string) (notes []string, message, reason string) {
 	lines := strings.Split(strings.TrimRight(errOut, "\n"), "\n")
 	var last struct {
@@ -168,7 +169,7 @@ func notesOf(errOut string) (notes []string, message, reason string) {
 	return slices.DeleteFunc(lines, func(line string) bool { return strings.TrimSpace(line) == "" }), message, reason
 }
 
-// read collects what a request gives.
+// read reads a request's values and document.
 func (o *Operation) read(w http.ResponseWriter, r *http.Request) (v values, document string, err error) {
 	v = values{}
 	for _, in := range o.Inputs {
@@ -191,7 +192,7 @@ func (o *Operation) read(w http.ResponseWriter, r *http.Request) (v values, docu
 	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind != "application/json" {
 		return nil, "", errors.New("Content-Type: must be application/json")
 	}
-	// Without support for deadlines, as in tests, reading is not bounded.
+	// Where deadlines are unsupported, as in tests, the read is unbounded.
 	to := http.NewResponseController(w)
 	_ = to.SetReadDeadline(time.Now().Add(bodyTime))
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, mostBody))
@@ -265,12 +266,12 @@ func (o *Operation) unknown(name string) error {
 		known = append(known, "log")
 	}
 	if len(known) == 0 {
-		return fmt.Errorf("%s: unknown; this takes nothing", clip(name))
+		return fmt.Errorf("%s: unknown; it takes no parameters", clip(name))
 	}
 	return fmt.Errorf("%s: unknown; this takes %s", clip(name), strings.Join(known, ", "))
 }
 
-// reply answers with JSON.
+// reply writes a JSON answer.
 func reply(w http.ResponseWriter, status int, v any) {
 	kind := "application/json"
 	if _, is := v.(Problem); is {
@@ -278,7 +279,7 @@ func reply(w http.ResponseWriter, status int, v any) {
 	}
 	w.Header().Set("Content-Type", kind)
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // the client hung up
+	_ = json.NewEncoder(w).Encode(v) // fails only if the client hung up
 }
 
 func refuse(w http.ResponseWriter, status int, detail string) { refuseFor(w, status, "", detail) }

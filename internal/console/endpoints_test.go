@@ -15,11 +15,11 @@ import (
 	"github.com/weir-edge/weir/internal/console/access"
 )
 
-// endpoint is one address of the API, and a good request to it.
+// endpoint is an address of the API and a valid request for it.
 type endpoint struct {
 	name, method, path, body string
 	least                    access.Role
-	token                    bool // it needs one
+	token                    bool // the request must carry a token
 }
 
 func endpoints() []endpoint {
@@ -34,18 +34,18 @@ func endpoints() []endpoint {
 	return append(list, endpoint{"logout", "POST", Prefix + "/logout", "", access.Reader, true})
 }
 
-// Each endpoint of a console with a login, as it is asked by those who should not get through.
-// docs/CONSOLE.md has the table.
+// Every endpoint of a console with a login refuses callers who lack the session, role or token
+// for it. docs/CONSOLE.md has the table.
 func TestEndpoints(t *testing.T) {
-	c := startTeam(t, "rate: {session: 100000, address: 1000000, login: 100000}\n") // this test asks more often than a person
+	c := startTeam(t, "rate: {session: 100000, address: 1000000, login: 100000}\n") // the test exceeds the default rates
 	handler := c.server.Config.Handler
 	names := map[access.Role]string{access.Reader: "carol", access.Operator: "bob", access.Admin: "ana"}
-	// as sends a request with a fresh session of a role: logout ends it.
+	// as sends a request with a new session of a role, because logout ends the session.
 	as := func(e endpoint, role access.Role, change ...func(*http.Request)) int {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		if strings.HasSuffix(e.path, "/events") {
-			cancel() // after its first line
+			cancel() // after the stream's first line
 		}
 		r := httptest.NewRequestWithContext(ctx, e.method, public+e.path, strings.NewReader(e.body))
 		r.Header.Set("Content-Type", kindOf(e.body))
@@ -126,7 +126,7 @@ func TestEndpoints(t *testing.T) {
 	inDocs(t, "TestEndpoints", table)
 }
 
-// The description names each endpoint that is in the table.
+// The description lists each endpoint of the table.
 func TestEndpointsAreDescribed(t *testing.T) {
 	var d struct{ Paths map[string]map[string]any }
 	require.NoError(t, json.Unmarshal(describe(Config{}), &d))

@@ -12,31 +12,32 @@ import (
 )
 
 const (
-	// mostListeners bounds who follows one feed.
+	// mostListeners bounds the listeners of one feed.
 	mostListeners = 64
-	// again is how long a feed waits before it runs a command again that has ended.
+	// again is the pause before a feed restarts a command that ended.
 	again = 3 * time.Second
-	// heartbeat is how often a silent stream says that it lives.
+	// heartbeat is the interval between comments on an idle stream.
 	heartbeat = 10 * time.Second
-	// slow is how long one event may take to be written.
+	// slow bounds the write of one event.
 	slow = 10 * time.Second
 )
 
-// feed runs one command that repeats its answer, or follows something else, once for all who
-// listen, while anybody does.
+// feed runs one streaming command, or another source of events, for all its listeners. It runs
+// only while it has listeners.
 type feed struct {
 	server    *Server
 	operation Operation
-	// source tells what is new until its context ends; nil: the operation's command does.
-	source func(ctx context.Context, tell func(event))
+	// source reports events until its context is done. nil: the events are the operation's
+	// output.
+	source func(ctx context.Context, report func(event))
 
 	mu        sync.Mutex
 	listeners map[chan event]bool
-	last      event // what the next listener sees first
+	last      event // the first event of a new listener
 	stop      context.CancelFunc
 }
 
-// event is one answer of the command.
+// event is one server-sent event.
 type event struct {
 	name string
 	data []byte
@@ -45,13 +46,13 @@ type event struct {
 // ServeHTTP implements http.Handler.
 func (f *feed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.RawQuery != "" {
-		refuse(w, http.StatusBadRequest, "this takes nothing")
+		refuse(w, http.StatusBadRequest, "this endpoint takes no parameters")
 		return
 	}
 	news, ok := f.join()
 	if !ok {
 		w.Header().Set("Retry-After", "10")
-		refuse(w, http.StatusServiceUnavailable, fmt.Sprintf("%d others follow this already", mostListeners))
+		refuse(w, http.StatusServiceUnavailable, fmt.Sprintf("this feed already has %d listeners", mostListeners))
 		return
 	}
 	defer f.leave(news)
@@ -64,7 +65,7 @@ func (f *feed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if f.server.Access.Ended(personOf(r)) {
 			return
 		}
-		// Without support for deadlines, as in tests, writes are not bounded.
+		// Where deadlines are unsupported, as in tests, writes are unbounded.
 		_ = to.SetWriteDeadline(time.Now().Add(slow))
 		if _, err := io.WriteString(w, text); err != nil {
 			return
@@ -85,7 +86,7 @@ func (f *feed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// join returns where news come. A listener that is slow misses what is outdated.
+// join adds a listener and returns its channel. A slow listener misses outdated events.
 func (f *feed) join() (chan event, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -98,7 +99,7 @@ func (f *feed) join() (chan event, bool) {
 		var ctx context.Context
 		ctx, f.stop = context.WithCancel(f.server.ctx)
 		if f.source != nil {
-			go f.source(ctx, func(e event) { f.tell(ctx, e) })
+			go f.source(ctx, func(e event) { f.publish(ctx, e) })
 		} else {
 			go f.run(ctx)
 		}
@@ -117,18 +118,18 @@ func (f *feed) leave(news chan event) {
 	}
 }
 
-// run runs the command until ctx ends.
+// run runs the command until ctx is done, and restarts it if it ends.
 func (f *feed) run(ctx context.Context) {
 	for {
 		var errOut bytes.Buffer
 		o := &f.operation
-		status := f.server.Run(ctx, "", o.arguments(nil), strings.NewReader(""), &lines{to: func(line []byte) { f.tell(ctx, event{"look", line}) }}, &errOut)
+		status := f.server.Run(ctx, "", o.arguments(nil), strings.NewReader(""), &lines{to: func(line []byte) { f.publish(ctx, event{"look", line}) }}, &errOut)
 		if ctx.Err() != nil {
 			return
 		}
 		_, message, _ := notesOf(errOut.String())
 		f.server.Log.Warn("a feed ended", "operation", o.ID, "exit_status", status, "error", message)
-		f.tell(ctx, event{"problem", encode(Problem{Type: "about:blank", Title: "Failed", Status: http.StatusInternalServerError, Detail: message, Command: o.command(nil)})})
+		f.publish(ctx, event{"problem", encode(Problem{Type: "about:blank", Title: "Failed", Status: http.StatusInternalServerError, Detail: message, Command: o.command(nil)})})
 		select {
 		case <-ctx.Done():
 			return
@@ -137,7 +138,7 @@ func (f *feed) run(ctx context.Context) {
 	}
 }
 
-func (f *feed) tell(ctx context.Context, e event) {
+func (f *feed) publish(ctx context.Context, e event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if ctx.Err() != nil {
@@ -146,14 +147,14 @@ func (f *feed) tell(ctx context.Context, e event) {
 	f.last = e
 	for news := range f.listeners {
 		select {
-		case <-news: // what nobody has read is outdated
+		case <-news: // drop an outdated event that was not read
 		default:
 		}
 		news <- e
 	}
 }
 
-// lines calls to with each whole line.
+// lines calls to with each complete line.
 type lines struct {
 	to   func([]byte)
 	part []byte

@@ -14,13 +14,13 @@ import (
 	"github.com/weir-edge/weir/internal/webpage"
 )
 
-// HeaderToken carries the token of GET /api/v1/session in every request that changes
-// something. A page of another origin can neither read that answer nor set this header.
+// HeaderToken carries the token of GET /api/v1/session in every request that changes something.
+// A page of another origin can neither read that answer nor set this header.
 const HeaderToken = "Weir-Console-Token"
 
-// originsOf are the values of Host by which a console may be addressed, and the origin of its
-// pages by each. Any other in Host is a name that somebody pointed at this address, so that
-// their page counts as this origin.
+// originsOf maps each Host header that the console accepts to the origin of its pages there.
+// Any other Host is a foreign name that resolves to this address (DNS rebinding), whose pages
+// the browser would treat as this origin.
 func originsOf(public string, addr netip.AddrPort) map[string]string {
 	origins := map[string]string{}
 	if u, err := url.Parse(public); err == nil && u.Host != "" {
@@ -40,8 +40,8 @@ func originsOf(public string, addr netip.AddrPort) map[string]string {
 	return origins
 }
 
-// guard refuses what does not come from the console's own page, or from a program that is
-// not a browser.
+// guard refuses requests that come neither from the console's own page nor from a program that
+// is not a browser.
 func (s *Server) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		webpage.Protect(w.Header())
@@ -55,14 +55,14 @@ func (s *Server) guard(next http.Handler) http.Handler {
 			refuse(w, http.StatusMisdirectedRequest, fmt.Sprintf("Host %q is not this console; open the address that it printed when it started. A proxy must pass Host on", clip(r.Host)))
 			return
 		}
-		// Links from elsewhere may open a page, and nothing more.
+		// Links on other sites may open a page, and nothing else.
 		page := r.Method == http.MethodGet && !strings.HasPrefix(r.URL.Path, "/api/")
 		if origin := r.Header.Get("Origin"); origin != "" && origin != own {
-			refuse(w, http.StatusForbidden, fmt.Sprintf("a page of %s may not ask this console", clip(origin)))
+			refuse(w, http.StatusForbidden, fmt.Sprintf("a page of %s may not call this console", clip(origin)))
 			return
 		}
 		if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" && !page {
-			refuse(w, http.StatusForbidden, "a page of another origin may not ask this console")
+			refuse(w, http.StatusForbidden, "a page of another origin may not call this console")
 			return
 		}
 		if r.Method != http.MethodGet && r.Method != http.MethodHead && r.Method != http.MethodPost {
@@ -73,51 +73,50 @@ func (s *Server) guard(next http.Handler) http.Handler {
 	})
 }
 
-// known lets only requests through whose person is known, until the session of that person
-// ends.
+// known passes only authenticated requests, and ends them when their session ends.
 func (s *Server) known(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		who, err := s.Access.Identify(r)
+		person, err := s.Access.Identify(r)
 		if err != nil {
 			s.denied(w, r, err)
 			return
 		}
-		ctx := context.WithValue(r.Context(), personKey{}, who)
-		if !who.Until.IsZero() {
+		ctx := context.WithValue(r.Context(), personKey{}, person)
+		if !person.Until.IsZero() {
 			var cancel context.CancelFunc
-			ctx, cancel = context.WithDeadline(ctx, who.Until)
+			ctx, cancel = context.WithDeadline(ctx, person.Until)
 			defer cancel()
 		}
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})
 }
 
-// holds reports whether a request carries the token of its person.
-func holds(r *http.Request, who access.Person) bool {
-	return subtle.ConstantTimeCompare([]byte(r.Header.Get(HeaderToken)), []byte(who.Token)) == 1
+// holds reports whether a request carries its person's token.
+func holds(r *http.Request, person access.Person) bool {
+	return subtle.ConstantTimeCompare([]byte(r.Header.Get(HeaderToken)), []byte(person.Token)) == 1
 }
 
 type personKey struct{}
 
-// personOf returns the person of a request that known let through, or else nobody.
+// personOf returns the person that known identified, or the zero Person.
 func personOf(r *http.Request) access.Person {
-	who, _ := r.Context().Value(personKey{}).(access.Person)
-	return who
+	person, _ := r.Context().Value(personKey{}).(access.Person)
+	return person
 }
 
-// denied answers a request of somebody who is unknown, or has no role.
+// denied answers a request of a person who is unknown or has no role.
 func (s *Server) denied(w http.ResponseWriter, r *http.Request, err error) {
 	why := &access.Refusal{Status: http.StatusForbidden, Detail: err.Error()}
-	_ = errors.As(err, &why) // all are refusals
+	_ = errors.As(err, &why) // every error of Access is a Refusal
 	if why.After > 0 {
 		w.Header().Set("Retry-After", fmt.Sprint(int(why.After.Seconds())))
-	} else { // what comes too often would fill the log, too
+	} else { // frequent requests would fill the log, too
 		s.Log.Warn("denied", "path", clip(r.URL.Path), "peer", r.RemoteAddr, "status", why.Status, "why", why.Detail)
 	}
 	reply(w, why.Status, Problem{Type: "about:blank", Title: http.StatusText(why.Status), Status: why.Status, Detail: why.Detail, Reason: why.Reason, Login: why.Login})
 }
 
-// clip keeps what a stranger sent from filling an answer.
+// clip shortens a stranger's text for an answer.
 func clip(text string) string {
 	if len(text) > 100 {
 		return text[:100] + "…"

@@ -27,10 +27,10 @@ import (
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
-// public is where browsers find the console under test.
+// public is the console's address in the browser.
 const public = "https://weir.example.com"
 
-// team is a console with a login, and the real issuer that it asks.
+// team is a console with a login, and a real issuer.
 type team struct {
 	t      *testing.T
 	ran    *recorder
@@ -39,7 +39,7 @@ type team struct {
 	folder string
 	issuer string
 	log    *lockedBuffer
-	ahead  atomic.Int64 // how far the clock of the console is
+	ahead  atomic.Int64 // how far the console's clock is ahead
 }
 
 type lockedBuffer struct {
@@ -75,7 +75,7 @@ func (c *team) write(name, text string) {
 	require.NoError(c.t, os.WriteFile(filepath.Join(c.folder, name), []byte(text), 0o600))
 }
 
-// start starts the console again, with these keys.
+// start restarts the console with these session keys.
 func (c *team) start(keys, more string) {
 	c.t.Helper()
 	c.write("console.yaml", "listen: 127.0.0.1:0\npublic: "+public+"\noidc: {issuer: \""+c.issuer+"\", client_id: weir, client_secret_file: secret}\n"+
@@ -93,7 +93,8 @@ func (c *team) start(keys, more string) {
 	c.t.Cleanup(func() { cancel(); server.Close() })
 }
 
-// browser is a browser of one person: its cookies, and the way to the console by its name.
+// browser returns one person's browser: its cookie jar, and a dialer that resolves the
+// console's name.
 func (c *team) browser() *http.Client {
 	jar, err := cookiejar.New(nil)
 	require.NoError(c.t, err)
@@ -109,7 +110,7 @@ func (c *team) browser() *http.Client {
 
 var hidden = regexp.MustCompile(`name="id" value="([^"]+)"`)
 
-// login logs a person in, as a browser does, and returns where that ended and what it said.
+// login logs a person in as a browser would. It returns the final address and its body.
 func (c *team) login(b *http.Client, name, to string) (*url.URL, string) {
 	c.t.Helper()
 	id, form := c.form(b, to)
@@ -118,7 +119,7 @@ func (c *team) login(b *http.Client, name, to string) (*url.URL, string) {
 	return resp.Request.URL, c.body(resp)
 }
 
-// form opens the login of the issuer.
+// form opens the issuer's login form.
 func (c *team) form(b *http.Client, to string) (id, at string) {
 	c.t.Helper()
 	resp, err := b.Get(public + "/auth/login?to=" + url.QueryEscape(to))
@@ -136,7 +137,7 @@ func (c *team) body(resp *http.Response) string {
 	return string(text)
 }
 
-// ask asks the API, and returns its answer.
+// ask sends a request to the API and returns its answer.
 func (c *team) ask(b *http.Client, method, path, body string, change ...func(*http.Request)) (int, string) {
 	c.t.Helper()
 	r, err := http.NewRequestWithContext(c.t.Context(), method, public+path, strings.NewReader(body))
@@ -162,7 +163,7 @@ func with(token string) func(*http.Request) {
 	return func(r *http.Request) { r.Header.Set(HeaderToken, token) }
 }
 
-// cookie is that of a session.
+// cookie returns the session cookie.
 func (c *team) cookie(b *http.Client) *http.Cookie {
 	at, _ := url.Parse(public)
 	for _, k := range b.Jar.Cookies(at) {
@@ -178,8 +179,8 @@ func (c *team) give(b *http.Client, name, value string) {
 	b.Jar.SetCookies(at, []*http.Cookie{{Name: name, Value: value, Path: "/", Secure: true}})
 }
 
-// People log in at a real issuer; what they may do follows from its claims, and histories name
-// them. A session ends with its logout, everywhere.
+// People log in at a real issuer. Its claims determine their roles and their names in
+// histories. A logout ends the session everywhere.
 func TestLogin(t *testing.T) {
 	c := startTeam(t, "")
 	b := c.browser()
@@ -187,7 +188,7 @@ func TestLogin(t *testing.T) {
 	require.Equal(t, 401, status)
 	require.Contains(t, text, `"login":"/auth/login"`)
 	status, _ = c.ask(b, "GET", "/fleet", "")
-	require.Equal(t, 200, status, "the page is the same for everybody")
+	require.Equal(t, 200, status, "the page is the same for everyone")
 
 	at, _ := c.login(b, "bob", "/client?client=203.0.113.7&path=%2Flogin")
 	require.Equal(t, public+"/client?client=203.0.113.7&path=%2Flogin", at.String())
@@ -199,7 +200,7 @@ func TestLogin(t *testing.T) {
 	require.Equal(t, "bob@example.com", c.ran.calls[0].user)
 	require.Contains(t, c.log.text(), "user=bob@example.com")
 
-	// Others: an admin, one without a group, one whose address nobody verified.
+	// An admin, a person without a group, and one whose address is not verified.
 	admin := c.browser()
 	c.login(admin, "ana", "/rules")
 	require.Equal(t, "admin", c.session(admin).Role)
@@ -210,7 +211,7 @@ func TestLogin(t *testing.T) {
 	_, text = c.login(c.browser(), "eve", "/")
 	require.Contains(t, text, "has not verified the address eve@example.com")
 
-	// A stream ends with the session, and so does a copy of the cookie.
+	// A logout also ends the session's streams and copies of its cookie.
 	copied := c.cookie(b).Value
 	follower := c.browser()
 	c.give(follower, "__Host-weir-session", copied)
@@ -220,15 +221,15 @@ func TestLogin(t *testing.T) {
 	status, text = c.ask(b, "POST", Prefix+"/logout", "", with(bob.Token))
 	require.Equal(t, 200, status, text)
 	require.Nil(t, c.cookie(b))
-	for _, who := range []*http.Client{b, follower} {
-		status, text = c.ask(who, "GET", Prefix+"/session", "")
+	for _, person := range []*http.Client{b, follower} {
+		status, text = c.ask(person, "GET", Prefix+"/session", "")
 		require.Equal(t, 401, status, text)
 	}
 	require.NotContains(t, c.log.text(), copied)
 	require.NotContains(t, c.log.text(), "code=")
 }
 
-// A session outlives the console, and its key while that is still listed.
+// Sessions survive a restart of the console, and a new key as long as the old one is listed.
 func TestKeyRotation(t *testing.T) {
 	c := startTeam(t, "")
 	b := c.browser()
@@ -251,7 +252,7 @@ func TestKeyRotation(t *testing.T) {
 	require.Equal(t, 401, status)
 }
 
-// The answer of the issuer counts once, for the browser that began the login, and in time.
+// An issuer's answer is accepted once, in time, and only from the browser that began the login.
 func TestForgedLogins(t *testing.T) {
 	c := startTeam(t, "")
 	b := c.browser()
@@ -306,7 +307,7 @@ func TestForgedLogins(t *testing.T) {
 	require.Contains(t, text, "login failed")
 	require.NotContains(t, text, callback.Query().Get("code"))
 
-	// The cookie of a login is none of a session.
+	// A login cookie is not accepted as a session cookie.
 	c.give(forged, "__Host-weir-session", saved)
 	status, body := c.ask(forged, "GET", Prefix+"/session", "")
 	require.Equal(t, 401, status, body)
@@ -314,7 +315,7 @@ func TestForgedLogins(t *testing.T) {
 	require.Equal(t, 403, status)
 }
 
-// Whoever asks too often waits.
+// Callers that exceed a rate must wait.
 func TestRate(t *testing.T) {
 	c := startTeam(t, "rate: {session: 20, address: 60, login: 5}\n")
 	b := c.browser()

@@ -8,8 +8,8 @@ import (
 
 type object = map[string]any
 
-// describe returns the OpenAPI 3.1 document. It is made from the table that the handlers are
-// made from, and the answers' schemas from the types that regionctl prints.
+// describe returns the OpenAPI 3.1 document, made from the handlers' table and the types that
+// regionctl prints.
 func describe(c Config) []byte {
 	schemas := newSchemas()
 	problem, session := schemas.of(reflect.TypeFor[Problem]()), schemas.of(reflect.TypeFor[Session]())
@@ -29,7 +29,7 @@ func describe(c Config) []byte {
 			"type": "object", "required": []string{"command", "result"}, "additionalProperties": false,
 			"properties": object{
 				"command": object{"type": "string", "description": "what does the same in a shell"}, "result": result,
-				"notes":      object{"type": "array", "items": object{"type": "string"}, "description": "what the command said besides"},
+				"notes":      object{"type": "array", "items": object{"type": "string"}, "description": "the command's warnings and progress"},
 				"incomplete": object{"type": "string", "description": "what is missing: regions that did not answer, edges that are behind"},
 			},
 		})
@@ -67,7 +67,7 @@ func jsonAnswer(what string, schema object) object {
 	return object{"description": what, "content": object{"application/json": object{"schema": schema}}}
 }
 
-// parameters describes where the inputs go.
+// parameters adds an operation's inputs.
 func (o *Operation) parameters(to object) {
 	parameters, fields, required := []object{}, object{}, []string{}
 	for _, in := range o.Inputs {
@@ -124,11 +124,11 @@ func (in *Input) schema() object {
 	return text
 }
 
-// encode writes JSON of what always can be.
+// encode returns v as JSON.
 func encode(v any) []byte {
 	text, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // maps, strings and numbers
+		panic(err) // maps, strings and numbers always encode
 	}
 	return text
 }

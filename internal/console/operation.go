@@ -9,54 +9,54 @@ import (
 	"github.com/weir-edge/weir/internal/console/access"
 )
 
-// Operation is one thing that the API does: it runs one command of regionctl. What a page
-// does is therefore what the command does, and a script can do all that a page can.
+// Operation is one operation of the API. It runs one command of regionctl, so pages, scripts
+// and shells have the same abilities.
 type Operation struct {
-	ID      string // of OpenAPI
+	ID      string // OpenAPI's operationId
 	Method  string
 	Path    string
 	Summary string
 	Command []string
-	// Quiet are flags that are passed and not shown: nobody is there to answer a question.
+	// Quiet flags are passed but not shown: they answer prompts.
 	Quiet  []string
 	Inputs []Input
-	// Document is the name of the file that the command reads; its text comes in the request
+	// Document is the name of the file that the command reads. Its text comes with the request
 	// and goes to standard input. "": none.
 	Document string
 	// Upload is the name of a file of any length that the command reads from standard input
 	// while it arrives; the document then goes to a file. "": none.
 	Upload string
-	// Least is the role that a person needs for it.
+	// Least is the least role that may use it.
 	Least access.Role
-	// Writes: the operation changes something. It needs the token.
+	// Writes: the operation changes something and requires the token.
 	Writes bool
-	// Verdict: a result is the answer even if the command found it bad, as a document with
-	// faults, or that nothing is published.
+	// Verdict: a result is a good answer even if the command failed, for example on a document
+	// with faults or a region without a published document.
 	Verdict bool
-	// Rollout is what the operation does with the rollout, which the console runs on its own:
-	// look, start, halt or resume; "": it is about something else.
+	// Rollout is what the operation does to the rollout: look, start, halt or resume. "":
+	// nothing.
 	Rollout string
-	// Streams: the command repeats its answer until it is ended.
+	// Streams: the command repeats its answer until it is interrupted.
 	Streams bool
 }
 
-// Input is a parameter of a path or a query, or a field of the JSON object in a body.
+// Input is a path or query parameter, or a field of the body's JSON object.
 type Input struct {
 	Name, About string
-	Flag        string // "": it is an argument
+	Flag        string // "": a positional argument
 	Shape       Shape
 	Required    bool
-	Check       *regexp.Regexp // of each value; nil: any line of text
-	Longest     int            // bytes of each value
+	Check       *regexp.Regexp // for each value; nil: any line of text
+	Longest     int            // most bytes of a value
 }
 
-// Shape is what an input consists of.
+// Shape is an input's type.
 type Shape int
 
 // The shapes.
 const (
 	Text  Shape = iota
-	List        // of texts
+	List        // of strings
 	Truth       // true or false
 )
 
@@ -77,12 +77,12 @@ var (
 	address  = regexp.MustCompile(`^[0-9A-Fa-f.:]{2,45}$`)
 	network  = regexp.MustCompile(`^[0-9A-Fa-f.:]{2,45}(/[0-9]{1,3})?$`)
 	urlPath  = regexp.MustCompile(`^/[^\x00-\x20?#]{0,1000}$`)
-	// key names what rules count by. Of what may be secret, headers, cookies and queries, it takes
-	// only hashes.
+	// key names a key that rules count by. Headers, cookies and queries may be secret, so only
+	// their hashes are accepted.
 	key = regexp.MustCompile(`^([0-9A-Fa-f.:]{2,45}|(client|host|path|method|tier)=[^\x00-\x20?]{1,1000}|(header|cookie|query):[^\x00-\x20=]{1,128}=~[0-9a-f]{32})$`)
 )
 
-// The inputs that several operations share.
+// Inputs shared by several operations.
 var (
 	inRegion  = Input{Name: "region", About: "only this region; default: all", Flag: "region", Shape: List, Check: word}
 	inVersion = Input{Name: "version", About: "the version, or four or more of its first digits; default: the active one", Check: digits}
@@ -96,14 +96,14 @@ var (
 	inPartial = Input{Name: "partial", About: "continue without regions that cannot be reached", Flag: "partial", Shape: Truth}
 )
 
-// The inputs of what is decided about clients by hand.
+// Inputs of manual decisions about clients.
 var (
 	inNetwork = Input{Name: "network", About: "an address, or a network such as 203.0.113.0/24", Required: true, Check: block}
 	inReason  = Input{Name: "reason", About: "why; other operators see it", Flag: "reason", Required: true, Longest: 200}
 	inLasts   = Input{Name: "for", About: "how long it lasts; default: until it is removed", Flag: "for", Check: duration}
 )
 
-// inReplay says how a log is to be read.
+// inReplay describes how to read a log.
 var inReplay = []Input{
 	{Name: "host", About: "the host of lines that name none", Flag: "host", Longest: 255, Check: regexp.MustCompile(`^[A-Za-z0-9.:_\[\]-]+$`)},
 	{Name: "paths", About: "server.paths of the edges: match_all, strict or normalized", Flag: "paths", Check: word},
@@ -111,7 +111,7 @@ var inReplay = []Input{
 	{Name: "top", About: "how many clients to list for each rule", Flag: "top", Check: regexp.MustCompile(`^[1-9][0-9]{0,2}$`)},
 }
 
-// inRequest describes a request, without what may be secret.
+// inRequest describes a request, without its secrets.
 var inRequest = []Input{
 	{Name: "client", About: "the client's address", Flag: "client", Required: true, Check: address},
 	{Name: "method", About: "the request's method; default: GET", Flag: "method", Check: word},
@@ -125,8 +125,8 @@ var (
 	apply = []string{"rules", "apply"}
 )
 
-// Operations returns all of them. Readers look. Operators act in an incident: they drain, reset,
-// switch the shedder off, and return to what was active before. Admins write what is active.
+// Operations returns all operations. Readers look. Operators act in an incident: they drain,
+// reset, switch the shedder off, and roll back. Admins publish documents.
 func Operations() []Operation {
 	return []Operation{
 		{ID: "fleet", Least: access.Reader, Method: "GET", Path: "/fleet", Summary: "Regions, PoPs and edges: health, drains, versions, requests, refusals", Command: []string{"status"}, Inputs: []Input{inRegion}},
@@ -183,7 +183,7 @@ func Operations() []Operation {
 		{ID: "shedder.set", Least: access.Admin, Method: "POST", Path: "/shedder/set", Summary: "Change settings, temporarily or for good", Command: []string{"shedder", "set"}, Quiet: yes, Writes: true, Inputs: []Input{
 			{Name: "settings", About: "FIELD=VALUE", Shape: List, Required: true, Check: setting},
 			{Name: "for", About: "how long they last; default: until the next change", Flag: "for", Check: duration}, inMessage, inRegion, inPartial}},
-		{ID: "shedder.off", Least: access.Operator, Method: "POST", Path: "/shedder/off", Summary: "The kill switch: shed nothing for a while", Command: []string{"shedder", "set", "enabled=false"}, Quiet: yes, Writes: true, Inputs: []Input{
+		{ID: "shedder.off", Least: access.Operator, Method: "POST", Path: "/shedder/off", Summary: "The kill switch: shed nothing temporarily", Command: []string{"shedder", "set", "enabled=false"}, Quiet: yes, Writes: true, Inputs: []Input{
 			{Name: "for", About: "how long it lasts; then the previous settings return", Flag: "for", Required: true, Check: duration}, inMessage, inRegion, inPartial}},
 		{ID: "shedder.rollback", Least: access.Operator, Method: "POST", Path: "/shedder/rollback", Summary: "End temporary settings, or activate an earlier version", Command: []string{"shedder", "rollback"}, Quiet: yes, Writes: true, Inputs: []Input{inTo, inRegion, inPartial}},
 		{ID: "shedder.history", Least: access.Reader, Method: "GET", Path: "/shedder/history", Summary: "Who changed the shedder's settings, when and why", Command: []string{"shedder", "history"}, Inputs: []Input{inRegion, inLines}},
@@ -200,14 +200,14 @@ func Operations() []Operation {
 			{Name: "region", About: "only PoPs of this region", Flag: "region", Check: word}}},
 
 		{ID: "audit.list", Least: access.Reader, Method: "GET", Path: "/audit/changes", Summary: "Who did what, when and why, of whatever kind", Command: []string{"audit", "list"}, Inputs: []Input{inRegion, inLines}},
-		{ID: "audit", Least: access.Reader, Method: "GET", Path: "/audit", Summary: "Whether anybody changed the histories", Command: []string{"audit", "verify"}, Inputs: []Input{inRegion}, Verdict: true},
+		{ID: "audit", Least: access.Reader, Method: "GET", Path: "/audit", Summary: "Verify that nobody changed the histories", Command: []string{"audit", "verify"}, Inputs: []Input{inRegion}, Verdict: true},
 	}
 }
 
-// values are what a request gives for each input, by name.
+// values holds a request's values by input name.
 type values map[string][]string
 
-// check refuses what no command should see.
+// check refuses invalid values before they reach a command.
 func (o *Operation) check(v values) error {
 	for _, in := range o.Inputs {
 		given := v[in.Name]
@@ -248,8 +248,8 @@ func (in *Input) check(text string) error {
 	return nil
 }
 
-// arguments are what regionctl is called with. No value can be taken for a flag: those of
-// flags are part of the flag, and arguments follow --.
+// arguments returns regionctl's arguments. No value can become a flag: a flag's value is part
+// of the flag's word, and positional arguments follow --.
 func (o *Operation) arguments(v values) []string {
 	document := ""
 	if o.Document != "" {
@@ -258,7 +258,7 @@ func (o *Operation) arguments(v values) []string {
 	return o.reading(document, v)
 }
 
-// reading are the arguments for a document of this name, and for an upload.
+// reading returns the arguments for a document with this name, or for an upload.
 func (o *Operation) reading(document string, v values) []string {
 	args := append(slices.Clone(o.Command), o.flags(v)...)
 	args = append(args, o.Quiet...)
@@ -288,7 +288,7 @@ func (o *Operation) flags(v values) (list []string) {
 	return list
 }
 
-// rest are the arguments that are no flags.
+// rest returns the positional arguments.
 func (o *Operation) rest(v values) (list []string) {
 	for _, in := range o.Inputs {
 		if in.Flag == "" {
@@ -298,7 +298,7 @@ func (o *Operation) rest(v values) (list []string) {
 	return list
 }
 
-// command is what a person would type for the same.
+// command returns the equivalent shell command.
 func (o *Operation) command(v values) string {
 	words := append([]string{"regionctl"}, o.Command...)
 	if o.Document != "" {
@@ -320,7 +320,7 @@ func (o *Operation) command(v values) string {
 	return strings.Join(words, " ")
 }
 
-// does says what an operation does, for its description.
+// does describes the operation for OpenAPI.
 func (o *Operation) does() string {
 	switch o.Rollout {
 	case lookAtRollout:

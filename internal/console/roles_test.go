@@ -15,7 +15,7 @@ import (
 	"github.com/weir-edge/weir/internal/console/access"
 )
 
-// proxied is a console behind a proxy at 10.0.0.5 that names people and their groups.
+// proxied configures a console behind a proxy at 10.0.0.5 that names people and their groups.
 const proxied = `
 listen: 127.0.0.1:0
 public: https://weir.example.com
@@ -37,7 +37,7 @@ func behindProxy(t *testing.T, c *recorder) *Server {
 	return New(t.Context(), Config{Run: c.run, Access: gate, Origin: config.Origin(), Log: slog.New(slog.DiscardHandler)}, place)
 }
 
-// through is a request that came through the proxy for a person of groups.
+// through makes a request look like one that the proxy forwarded for a person of these groups.
 func through(s *Server, name, groups string) func(*http.Request) {
 	return func(r *http.Request) {
 		r.Host, r.RemoteAddr = "weir.example.com", "10.0.0.5:4711"
@@ -46,14 +46,14 @@ func through(s *Server, name, groups string) func(*http.Request) {
 		r.Header.Del(HeaderToken)
 		if r.Method == http.MethodPost {
 			r.Header.Set("Origin", "https://weir.example.com")
-			if who, err := s.Access.Identify(r); err == nil {
-				r.Header.Set(HeaderToken, who.Token)
+			if person, err := s.Access.Identify(r); err == nil {
+				r.Header.Set(HeaderToken, person.Token)
 			}
 		}
 	}
 }
 
-// Each operation is done for those who have its role, in their names, and for nobody else.
+// Each operation runs only for people with its role, and in their names.
 func TestRoles(t *testing.T) {
 	c := &recorder{out: "{}"}
 	s := behindProxy(t, c)
@@ -86,7 +86,7 @@ func TestRoles(t *testing.T) {
 	require.Equal(t, []any{"bob@example.com", "operator", map[string]string{"rules.apply": "admin", "rules.rollout.start": "admin", "rules.rollout.resume": "admin", "shedder.set": "admin"}}, []any{session.User, session.Role, session.Needs})
 }
 
-// Only the proxy says who somebody is, and says it once.
+// Only the proxy may name a person, and only once.
 func TestProxy(t *testing.T) {
 	c := &recorder{out: "{}"}
 	s := behindProxy(t, c)
@@ -105,14 +105,14 @@ func TestProxy(t *testing.T) {
 		{"a name of two lines", Prefix + "/fleet", func(r *http.Request) { r.Header.Set("X-Forwarded-User", "bob\u2028admin") }, 403, "printable"},
 		{"a long name", Prefix + "/fleet", func(r *http.Request) { r.Header.Set("X-Forwarded-User", strings.Repeat("x", 129)) }, 403, "at most 128 bytes"},
 		{"the address that it listens on", Prefix + "/fleet", func(r *http.Request) { r.Host = place.String() }, 421, "A proxy must pass Host on"},
-		{"plain HTTP", Prefix + "/fleet", func(r *http.Request) { r.Header.Set("Origin", "http://weir.example.com") }, 403, "may not ask"},
+		{"plain HTTP", Prefix + "/fleet", func(r *http.Request) { r.Header.Set("Origin", "http://weir.example.com") }, 403, "may not call"},
 	} {
 		w := ask(s, "GET", bad.path, "", through(s, "bob@example.com", ""), bad.change)
 		require.Equal(t, bad.status, w.Code, "%s: %s", bad.name, w.Body)
 		require.Contains(t, w.Body.String(), bad.saying, bad.name)
 	}
 	require.Zero(t, c.called())
-	// A token is that of one person.
+	// A token works for one person only.
 	other, err := s.Access.Identify(func() *http.Request {
 		r, _ := http.NewRequest("GET", "/", nil)
 		through(s, "eve@example.com", "sre")(r)

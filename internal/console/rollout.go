@@ -12,16 +12,15 @@ import (
 	"time"
 )
 
-// rollout is the one change that may take hours: an apply with a canary, or in waves. The
-// console runs it apart from the page that began it, so that whoever opens the page sees how
-// it stands, and may halt it.
+// rollout is a change that may take hours: an apply with a canary or in waves. It runs
+// independently of the page that began it, so anyone who opens the page can watch and halt it.
 type rollout struct {
 	server *Server
 
 	mu      sync.Mutex
 	now     Rollout
 	stop    context.CancelFunc
-	ended   chan struct{} // closed once what runs has ended
+	ended   chan struct{} // closed when the command has ended
 	changed chan struct{} // closed at the next change of now
 }
 
@@ -32,22 +31,22 @@ type launch struct {
 	document  string
 }
 
-// Rollout is how it stands.
+// Rollout is the rollout's state.
 type Rollout struct {
-	// State is none, running, halting, done, halted (the fleet may be divided; resuming
+	// State is none, running, halting, done, halted (the regions may differ; resuming
 	// continues) or failed.
 	State   string            `json:"state"`
 	Command string            `json:"command"`
 	By      string            `json:"by"`
-	Inputs  map[string]string `json:"inputs"` // what it was begun with, but for the document
+	Inputs  map[string]string `json:"inputs"` // the inputs that it began with, except the document
 	Began   time.Time         `json:"began,omitzero"`
 	Ended   time.Time         `json:"ended,omitzero"`
-	// Lines are what the command said, the newest last.
+	// Lines are the command's messages, oldest first.
 	Lines []string `json:"lines"`
-	// Detail says why it halted or failed, Reason is regionctl's.
+	// Detail says why it halted or failed. Reason comes from regionctl.
 	Detail string `json:"detail,omitempty"`
 	Reason string `json:"reason,omitempty"`
-	// Result is what the command printed when it ended: one of rules apply.
+	// Result is the output of rules apply.
 	Result json.RawMessage `json:"result"`
 }
 
@@ -61,7 +60,7 @@ const (
 	rolloutFailed  = "failed"
 )
 
-// What operations do with the rollout.
+// The values of Operation.Rollout.
 const (
 	lookAtRollout = "look"
 	startRollout  = "start"
@@ -70,11 +69,11 @@ const (
 )
 
 const (
-	// quickly is how long a start waits for a refusal before it says that it runs.
+	// quickly is how long a start waits for an early refusal before it answers.
 	quickly = time.Second
-	// mostLines bounds what is kept of what a command says.
+	// mostLines bounds the messages that are kept.
 	mostLines = 200
-	// cleanup is how long a rollout has to take its canary back when the console stops.
+	// cleanup is how long the rollout may take to withdraw its canary when the console stops.
 	cleanup = 15 * time.Second
 )
 
@@ -82,19 +81,19 @@ func newRollout(s *Server) *rollout {
 	return &rollout{server: s, now: Rollout{State: rolloutNone, Inputs: map[string]string{}, Lines: []string{}}, changed: make(chan struct{})}
 }
 
-// serve does what a person asks for. Halting what has ended does nothing.
+// serve handles a request about the rollout. Halting a rollout that has ended does nothing.
 func (x *rollout) serve(w http.ResponseWriter, r *http.Request, o *Operation) {
-	v, document, ok := x.server.asked(w, r, o)
+	v, document, ok := x.server.accept(w, r, o)
 	if !ok {
 		return
 	}
-	who := personOf(r).Name
+	person := personOf(r).Name
 	var began bool
 	switch o.Rollout {
 	case startRollout, resumeRollout:
-		began = x.begin(&launch{o, v, document}, who)
+		began = x.begin(&launch{o, v, document}, person)
 	case haltRollout:
-		x.halt(who)
+		x.halt(person)
 	}
 	if (o.Rollout == startRollout || o.Rollout == resumeRollout) && !began {
 		refuseFor(w, http.StatusConflict, "conflict", "nothing was begun: "+x.busy())
@@ -116,7 +115,7 @@ func (x *rollout) serve(w http.ResponseWriter, r *http.Request, o *Operation) {
 	reply(w, http.StatusOK, Answer{Command: now.Command, Result: encode(now)})
 }
 
-// begin runs something. It reports false if something runs, or the console ends.
+// begin starts a rollout. It reports false if one is running or the console is stopping.
 func (x *rollout) begin(l *launch, by string) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -129,7 +128,7 @@ func (x *rollout) begin(l *launch, by string) bool {
 	}
 	x.ended = make(chan struct{})
 	x.now = Rollout{State: rolloutRunning, Command: l.operation.command(l.values), By: by, Inputs: inputs, Began: time.Now().UTC(), Lines: []string{}}
-	x.tell()
+	x.wake()
 	var ctx context.Context
 	ctx, x.stop = context.WithCancel(x.server.ctx)
 	x.server.Log.Info("rollout began", "command", x.now.Command, "user", by)
@@ -139,7 +138,7 @@ func (x *rollout) begin(l *launch, by string) bool {
 
 func (x *rollout) runs() bool { return x.now.State == rolloutRunning || x.now.State == rolloutHalting }
 
-// busy says why nothing can be begun.
+// busy says why begin refused.
 func (x *rollout) busy() string {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -149,7 +148,7 @@ func (x *rollout) busy() string {
 	return fmt.Sprintf("a rollout of %s is in progress: %s; halt it first, or wait", x.now.By, x.now.Command)
 }
 
-// halt interrupts what runs, as Ctrl-C does in a shell.
+// halt interrupts the command, as Ctrl-C does in a shell.
 func (x *rollout) halt(by string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -160,12 +159,12 @@ func (x *rollout) halt(by string) {
 	x.add("halted by " + by)
 	x.stop()
 	x.server.Log.Info("rollout is halted", "command", x.now.Command, "user", by)
-	x.tell()
+	x.wake()
 }
 
 func (x *rollout) run(ctx context.Context, l *launch, by string) {
 	var out bytes.Buffer
-	status := x.server.Run(ctx, by, l.operation.arguments(l.values), strings.NewReader(l.document), &out, &lines{to: func(line []byte) { x.said(string(line)) }})
+	status := x.server.Run(ctx, by, l.operation.arguments(l.values), strings.NewReader(l.document), &out, &lines{to: func(line []byte) { x.receive(string(line)) }})
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.stop()
@@ -178,12 +177,12 @@ func (x *rollout) run(ctx context.Context, l *launch, by string) {
 	}
 	x.now.Ended = time.Now().UTC()
 	x.server.Log.Info("changed", "operation", l.operation.ID, "command", x.now.Command, "user", by, "exit_status", status, "took", x.now.Ended.Sub(x.now.Began).Round(time.Millisecond))
-	x.tell()
+	x.wake()
 	close(x.ended)
 }
 
-// said takes a line of what the command says.
-func (x *rollout) said(line string) {
+// receive keeps one line of the command's output.
+func (x *rollout) receive(line string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if _, message, reason := notesOf(line); message != "" {
@@ -191,11 +190,11 @@ func (x *rollout) said(line string) {
 	} else if line = strings.TrimSpace(line); line != "" {
 		x.add(line)
 	}
-	x.tell()
+	x.wake()
 }
 
-// add keeps a line. One that counts down replaces the one before: a soak of a day says
-// 17,280 times how long it still takes.
+// add appends a line. A countdown replaces the one before: a soak of a day prints 17,280 of
+// them.
 func (x *rollout) add(line string) {
 	const countdown = " left"
 	if last := len(x.now.Lines) - 1; last >= 0 && strings.HasSuffix(line, countdown) && strings.HasSuffix(x.now.Lines[last], countdown) {
@@ -205,8 +204,8 @@ func (x *rollout) add(line string) {
 	x.now.Lines = append(slices.Clone(x.now.Lines[max(0, len(x.now.Lines)+1-mostLines):]), line)
 }
 
-// tell wakes those who follow. Its caller holds the mutex.
-func (x *rollout) tell() {
+// wake wakes the followers. The caller holds the mutex.
+func (x *rollout) wake() {
 	close(x.changed)
 	x.changed = make(chan struct{})
 }
@@ -217,18 +216,18 @@ func (x *rollout) look() (now Rollout, changed <-chan struct{}) {
 	return x.now, x.changed
 }
 
-// end is closed once what runs has ended.
+// end returns a channel that is closed when the rollout has ended.
 func (x *rollout) end() <-chan struct{} {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.ended
 }
 
-// follow tells how it stands at each change until ctx ends.
-func (x *rollout) follow(ctx context.Context, tell func(event)) {
+// follow reports each state until ctx is done.
+func (x *rollout) follow(ctx context.Context, report func(event)) {
 	for {
 		now, changed := x.look()
-		tell(event{"look", encode(now)})
+		report(event{"look", encode(now)})
 		select {
 		case <-ctx.Done():
 			return
@@ -237,8 +236,7 @@ func (x *rollout) follow(ctx context.Context, tell func(event)) {
 	}
 }
 
-// wait gives what runs, which the end of the console has interrupted, time to take its canary
-// back.
+// wait lets the rollout that the console's end interrupted withdraw its canary.
 func (x *rollout) wait() {
 	if ended := x.end(); ended != nil {
 		select {

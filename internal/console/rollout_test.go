@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// rolling is a server whose regionctl says lines and ends when the test says so.
+// rolling is a server whose regionctl prints lines and ends as the test says.
 type rolling struct {
 	*Server
 	t     *testing.T
@@ -42,7 +42,7 @@ func newRolling(t *testing.T) *rolling {
 	return x
 }
 
-// until waits for a state, as those who follow do.
+// until follows the rollout until is returns true.
 func (x *rolling) until(is func(Rollout) bool) Rollout {
 	x.t.Helper()
 	for {
@@ -70,15 +70,15 @@ func (x *rolling) post(path, body string) (int, string) {
 
 const inWaves = `{"document": "rules: []", "waves": "1,rest", "message": "INC-1"}`
 
-// A rollout goes on when the page that began it is closed. Whoever opens a page sees how it
-// stands; one at a time runs; it is halted, and begins again with the same arguments.
+// A rollout continues when the page that began it is closed. Every page shows its state. Only
+// one runs at a time. After a halt, resuming runs it with the same arguments.
 func TestRollout(t *testing.T) {
 	x := newRolling(t)
 	now, _ := x.rollout.look()
 	require.Equal(t, rolloutNone, now.State)
 	ctx, cancel := context.WithCancel(t.Context())
 	answered := make(chan struct{})
-	go func() { // the page is closed before the answer
+	go func() { // the page closes before the answer
 		defer close(answered)
 		r := httptest.NewRequestWithContext(ctx, "POST", "http://"+place.String()+Prefix+"/rules/rollout/start", strings.NewReader(inWaves))
 		r.Header.Set("Content-Type", "application/json")
@@ -123,7 +123,7 @@ func TestRollout(t *testing.T) {
 	require.Equal(t, rolloutDone, a.Result.State)
 }
 
-// What is refused at once is the answer to the start.
+// A start that is refused immediately answers with the refusal.
 func TestRolloutRefused(t *testing.T) {
 	c := &recorder{status: exitConflict, errOut: "warning: w\n" + `{"error":{"status":4,"reason":"conflict","message":"nothing was changed: eu-west runs another"}}` + "\n"}
 	s := newServer(t, c)
@@ -136,18 +136,18 @@ func TestRolloutRefused(t *testing.T) {
 	require.Equal(t, rolloutFailed, now.State)
 }
 
-// What a command says is bounded, however much that is.
+// The rollout keeps a bounded part of a command's output.
 func TestRolloutIsBounded(t *testing.T) {
 	s := newServer(t, &recorder{})
 	for i := range 3 * mostLines {
-		s.rollout.said(fmt.Sprint("line ", i))
+		s.rollout.receive(fmt.Sprint("line ", i))
 	}
 	now, _ := s.rollout.look()
 	require.Len(t, now.Lines, mostLines)
 	require.Equal(t, fmt.Sprint("line ", 3*mostLines-1), now.Lines[mostLines-1])
 }
 
-// It is begun, halted and resumed in the names of those who ask, if their roles allow it.
+// Starting, halting and resuming require a role, and record the caller's name.
 func TestRolloutNamesPeople(t *testing.T) {
 	c := &recorder{out: "{}", hold: true, status: exitInterrupted}
 	s := behindProxy(t, c)
@@ -171,7 +171,7 @@ func TestRolloutNamesPeople(t *testing.T) {
 	require.Equal(t, "root@example.com", c.calls[1].user)
 }
 
-// The end of the console interrupts what runs, and waits until it has cleaned up.
+// When the console stops, it interrupts the rollout and waits for its cleanup.
 func TestRolloutEndsWithTheConsole(t *testing.T) {
 	x := newRolling(t)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// schemas writes Go types as JSON Schema, as encoding/json writes their values.
+// schemas describes Go types as JSON Schema, as encoding/json writes them.
 type schemas struct{ named object }
 
 func newSchemas() *schemas { return &schemas{object{}} }
@@ -19,7 +19,7 @@ var (
 	textType = reflect.TypeFor[encoding.TextMarshaler]()
 )
 
-// of returns the schema of a type. Structures with a name go into components.
+// of returns a type's schema. Named structs go into components.
 func (s *schemas) of(t reflect.Type) object {
 	switch {
 	case t == timeType:
@@ -51,7 +51,7 @@ func (s *schemas) of(t reflect.Type) object {
 	case reflect.Struct:
 		return s.structure(t)
 	}
-	return object{} // an interface: anything
+	return object{} // an interface accepts anything
 }
 
 func orNull(schema object) object {
@@ -84,8 +84,8 @@ func (s *schemas) structure(t reflect.Type) object {
 	return ref
 }
 
-// fields adds those of a structure, and of what is embedded in it. Of an embedded pointer,
-// which may be nil, none is required.
+// fields adds a struct's fields and those of embedded structs. An embedded pointer may be nil,
+// so its fields are optional.
 func (s *schemas) fields(t reflect.Type, optional bool, properties object, required *[]string) {
 	for i := range t.NumField() {
 		f := t.Field(i)

@@ -1,6 +1,6 @@
-// Package console serves the web page and the HTTP API of regionctl console. Each operation
-// of the API runs a command of regionctl, so a page, a script and an operator do the same by
-// the same code; this package knows no region and no rule.
+// Package console serves the web page and HTTP API of regionctl console. Each operation of the
+// API runs a command of regionctl, so pages, scripts and operators share one implementation.
+// This package knows nothing about regions and rules.
 package console
 
 import (
@@ -20,18 +20,18 @@ import (
 	"github.com/weir-edge/weir/internal/webpage"
 )
 
-// Regionctl runs one command of regionctl in the name of a user, and returns its exit status.
+// Regionctl runs one command of regionctl on behalf of user and returns its exit status.
 type Regionctl func(ctx context.Context, user string, args []string, in io.Reader, out, errOut io.Writer) (status int)
 
-// Config is how a console is set up.
+// Config configures a console.
 type Config struct {
 	Run Regionctl
-	// Answers are the types of what the operations answer, by ID: for the description.
+	// Answers maps operation IDs to the types of their results, for the description.
 	Answers map[string]reflect.Type
-	// Access says who may. The histories name the person that it finds.
+	// Access authenticates and authorizes. Histories name the person that it identifies.
 	Access *access.Access
-	// Origin is the address by which browsers reach the console, as https://weir.example.com;
-	// "": http:// and what it listens on.
+	// Origin is the console's address in browsers, as https://weir.example.com. "": http:// and
+	// the listener's address.
 	Origin  string
 	Version string
 	Log     *slog.Logger
@@ -40,9 +40,9 @@ type Config struct {
 // Server is a console.
 type Server struct {
 	Config
-	origins map[string]string // of its pages, by the values of Host that it answers to
-	places  chan struct{}     // of commands at work
-	uploads chan struct{}     // of those that read what is uploaded
+	origins map[string]string // of its pages, by accepted Host
+	places  chan struct{}     // one for each running command
+	uploads chan struct{}     // one for each running upload
 	feeds   map[string]*feed
 	rollout *rollout
 	openapi []byte
@@ -50,23 +50,23 @@ type Server struct {
 }
 
 const (
-	// atOnce is how many commands run at the same time; each asks every region.
+	// atOnce bounds the concurrent commands, each of which asks every region.
 	atOnce = 8
 	// placeWait is how long a request waits for its turn.
 	placeWait = 5 * time.Second
-	// readTime bounds a command that only looks, writeTime one that changes something and
-	// waits for the edges.
+	// readTime bounds a command that only reads; writeTime one that changes something and waits
+	// for edges.
 	readTime  = 30 * time.Second
 	writeTime = 3 * time.Minute
 	// bodyTime bounds the reading of a body.
 	bodyTime = 30 * time.Second
-	// reload is how often files that may have changed are read again.
+	// reload is how often files are read again.
 	reload = time.Minute
-	// goodbye is how long requests in progress have once the console is told to stop.
+	// goodbye is how long requests in progress may take when the console stops.
 	goodbye = 5 * time.Second
 )
 
-// New returns a console that is to be reached at addr. ctx ends what it does on its own.
+// New returns a console for addr. Its background work ends with ctx.
 func New(ctx context.Context, c Config, addr netip.AddrPort) *Server {
 	s := &Server{Config: c, ctx: ctx, places: make(chan struct{}, atOnce), uploads: make(chan struct{}, uploadsAtOnce), feeds: map[string]*feed{}, origins: originsOf(c.Origin, addr)}
 	s.rollout = newRollout(s)
@@ -85,7 +85,7 @@ func New(ctx context.Context, c Config, addr netip.AddrPort) *Server {
 // Loopback reports whether only programs of this host can connect.
 func Loopback(addr netip.AddrPort) bool { return addr.Addr().Unmap().IsLoopback() }
 
-// Run serves until ctx ends.
+// Run serves until ctx is done.
 func Run(ctx context.Context, c Config, ln net.Listener) error {
 	feeds, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -124,7 +124,7 @@ func Run(ctx context.Context, c Config, ln net.Listener) error {
 	return err
 }
 
-// Handler answers all requests.
+// Handler routes all requests.
 func (s *Server) Handler() http.Handler {
 	api := http.NewServeMux()
 	for _, o := range Operations() {
@@ -135,7 +135,7 @@ func (s *Server) Handler() http.Handler {
 	api.HandleFunc("POST "+Prefix+"/logout", s.logout)
 	api.HandleFunc("GET "+Prefix+"/openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(s.openapi) // the client hung up
+		_, _ = w.Write(s.openapi) // fails only if the client hung up
 	})
 	api.HandleFunc("/api/", func(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusNotFound, "no operation "+r.Method+" "+clip(r.URL.Path)+"; "+Prefix+"/openapi.json lists them")
@@ -143,11 +143,12 @@ func (s *Server) Handler() http.Handler {
 	all := http.NewServeMux()
 	all.Handle("/api/", s.known(api))
 	all.Handle("/auth/", s.Access.Handler())
-	all.Handle("/", pages()) // the same for everybody: they contain nothing of the fleet
+	all.Handle("/", pages()) // the same for everyone: they contain no data of the fleet
 	return s.guard(all)
 }
 
-// Pages are the addresses of the pages: one document, whose script shows what its address says.
+// Pages are the pages' paths. All serve one document, whose script chooses the page by its
+// path.
 var Pages = []string{"/", "/fleet", "/rules", "/client", "/shedder", "/behavior", "/global", "/dns", "/audit"}
 
 func pages() http.Handler {
@@ -160,13 +161,13 @@ func pages() http.Handler {
 	})
 }
 
-// perform does what a person asks for who has the role.
+// perform runs an operation if the person has the role for it.
 func (s *Server) perform(w http.ResponseWriter, r *http.Request, o *Operation) {
-	who := personOf(r)
+	person := personOf(r)
 	switch {
-	case o.Least == access.None || who.Role < o.Least:
-		s.Log.Warn("refused", "operation", o.ID, "user", who.Name, "role", who.Role.String())
-		refuse(w, http.StatusForbidden, fmt.Sprintf("this needs the role %s, and %s is %s; ask who runs this console", o.Least, who.Name, who.Role))
+	case o.Least == access.None || person.Role < o.Least:
+		s.Log.Warn("refused", "operation", o.ID, "user", person.Name, "role", person.Role.String())
+		refuse(w, http.StatusForbidden, fmt.Sprintf("this needs the role %s, and %s is %s; ask the console's administrator", o.Least, person.Name, person.Role))
 	case o.Streams:
 		s.feeds[o.ID].ServeHTTP(w, r)
 	case o.Rollout != "":
@@ -181,17 +182,17 @@ type Session struct {
 	User  string `json:"user"`
 	Role  string `json:"role"`
 	Token string `json:"token"` // for the header Weir-Console-Token of writes
-	// Until is when it ends, if this console began it, and can end it.
+	// Until is the end of the session, if the console began it.
 	Until   time.Time `json:"until,omitzero"`
 	Version string    `json:"version"`
-	// Needs are the operations that this role may not do, and the least role for each.
+	// Needs lists the operations that this role may not use, with the least role for each.
 	Needs map[string]string `json:"needs"`
 }
 
 // logout ends a session that this console began.
 func (s *Server) logout(w http.ResponseWriter, r *http.Request) {
-	who := personOf(r)
-	if !holds(r, who) {
+	person := personOf(r)
+	if !holds(r, person) {
 		refuseFor(w, http.StatusForbidden, reasonToken, needsToken)
 		return
 	}
@@ -199,22 +200,22 @@ func (s *Server) logout(w http.ResponseWriter, r *http.Request) {
 		s.denied(w, r, err)
 		return
 	}
-	s.Log.Info("logout", "user", who.Name)
+	s.Log.Info("logout", "user", person.Name)
 	reply(w, http.StatusOK, Goodbye{true})
 }
 
-// Goodbye is the answer to a logout.
+// Goodbye answers a logout.
 type Goodbye struct {
 	Ended bool `json:"ended"`
 }
 
 func (s *Server) session(w http.ResponseWriter, r *http.Request) {
-	who := personOf(r)
+	person := personOf(r)
 	needs := map[string]string{}
 	for _, o := range Operations() {
-		if who.Role < o.Least {
+		if person.Role < o.Least {
 			needs[o.ID] = o.Least.String()
 		}
 	}
-	reply(w, http.StatusOK, Session{who.Name, who.Role.String(), who.Token, who.Until, s.Version, needs})
+	reply(w, http.StatusOK, Session{person.Name, person.Role.String(), person.Token, person.Until, s.Version, needs})
 }

@@ -15,17 +15,17 @@ import (
 )
 
 const (
-	// uploadsAtOnce is how many uploads are read at the same time.
+	// uploadsAtOnce bounds the concurrent uploads.
 	uploadsAtOnce = 2
-	// uploadTime bounds one of them, however slowly it arrives, and mostUpload its bytes.
+	// uploadTime bounds the duration of an upload, and mostUpload its size.
 	uploadTime = 15 * time.Minute
 	mostUpload = 8 << 30
 	// mostParts bounds the fields before the log.
 	mostParts = 100
 )
 
-// upload runs a command that reads a log while it arrives: nothing of it is kept, and a
-// sender who is faster than the command waits.
+// upload runs a command that reads a log while it arrives. Nothing is stored; a sender that is
+// faster than the command waits.
 func (s *Server) upload(w http.ResponseWriter, r *http.Request, o *Operation) {
 	select {
 	case s.uploads <- struct{}{}:
@@ -55,22 +55,22 @@ func (s *Server) upload(w http.ResponseWriter, r *http.Request, o *Operation) {
 	file, err := keep(document)
 	if err != nil {
 		s.Log.Error("upload", "error", err)
-		refuse(w, http.StatusInternalServerError, "the document could not be kept while it is read; the console's log says why")
+		refuse(w, http.StatusInternalServerError, "the document could not be stored; the console's log says why")
 		return
 	}
-	defer os.Remove(file) // nobody needs it
+	defer os.Remove(file) // fails only if it is gone
 	var out, errOut bytes.Buffer
 	status := s.Run(ctx, personOf(r).Name, o.reading(file, v), log, &out, &errOut)
-	// A browser that still sends sees no answer.
+	// A browser reads no answer while it sends.
 	_, _ = io.Copy(io.Discard, log)
-	// Without support for deadlines, as in tests, writes are not bounded.
+	// Where deadlines are unsupported, as in tests, writes are unbounded.
 	_ = to.SetReadDeadline(time.Time{})
 	_ = to.SetWriteDeadline(time.Now().Add(bodyTime))
-	said := strings.NewReplacer(file, o.Document, "standard input", o.Upload).Replace(errOut.String())
-	answer(w, o, o.command(v), status, out.Bytes(), said)
+	stderr := strings.NewReplacer(file, o.Document, "standard input", o.Upload).Replace(errOut.String())
+	answer(w, o, o.command(v), status, out.Bytes(), stderr)
 }
 
-// keep writes the document into a file that only this user can read.
+// keep writes the document to a file that only this user can read.
 func keep(document string) (name string, err error) {
 	file, err := os.CreateTemp("", "weir-console-*.yaml")
 	if err != nil {
@@ -78,12 +78,12 @@ func keep(document string) (name string, err error) {
 	}
 	_, err = file.WriteString(document)
 	if err = errors.Join(err, file.Close()); err != nil {
-		_ = os.Remove(file.Name()) // what there is of it
+		_ = os.Remove(file.Name()) // it is incomplete
 	}
 	return file.Name(), err
 }
 
-// patient ends a body that stops arriving.
+// patient is a body whose reads time out when it stops arriving.
 type patient struct {
 	body io.ReadCloser
 	to   *http.ResponseController
@@ -98,7 +98,7 @@ func (p *patient) Read(b []byte) (int, error) {
 		if p.set = now; until.After(p.end) {
 			until = p.end
 		}
-		_ = p.to.SetReadDeadline(until) // in tests without support
+		_ = p.to.SetReadDeadline(until) // unsupported in tests
 	}
 	return p.body.Read(b)
 }
@@ -133,7 +133,7 @@ func (o *Operation) readForm(form *multipart.Reader) (v values, document string,
 		case i < 0:
 			return nil, "", nil, o.unknown(name)
 		default:
-			most = 2000 // check refuses less
+			most = 2000 // check has tighter bounds
 		}
 		text, err := io.ReadAll(io.LimitReader(part, int64(most)+1))
 		if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// serving is a console that listens, with a client of its own.
+// serving listens for a console and returns its address and a client.
 func serving(t *testing.T, s *Server) (url string, client *http.Client) {
 	t.Helper()
 	server := httptest.NewServer(s.Handler())
@@ -25,7 +25,7 @@ func serving(t *testing.T, s *Server) (url string, client *http.Client) {
 	return server.URL, &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 }
 
-// send posts a document and a log of so many bytes, which is made while it is sent, until ctx ends.
+// send posts a document and a generated log of size bytes until ctx is done.
 func send(ctx context.Context, client *http.Client, url string, size int) (*http.Response, error) {
 	body, w := io.Pipe()
 	m := multipart.NewWriter(w)
@@ -49,8 +49,8 @@ func send(ctx context.Context, client *http.Client, url string, size int) (*http
 	return client.Do(r)
 }
 
-// A log goes to the command while it arrives, and is nowhere kept; the document is a file until
-// the command has ended, and the answer does not name it.
+// A log is streamed to the command and not stored. The document is a file until the command
+// ends, and the answer does not contain its name.
 func TestUpload(t *testing.T) {
 	const size = 100 << 20
 	s := newServer(t, &recorder{})
@@ -91,8 +91,8 @@ func TestUpload(t *testing.T) {
 	require.NoFileExists(t, file)
 }
 
-// Whoever cancels ends the command, and makes room for others, who wait no longer than they
-// are told.
+// Canceling an upload ends its command and frees its place. Other requests wait no longer than
+// Retry-After says.
 func TestUploadCancelled(t *testing.T) {
 	s := newServer(t, &recorder{})
 	begun, ended := make(chan struct{}), make(chan error)
@@ -125,7 +125,7 @@ func TestUploadCancelled(t *testing.T) {
 	}
 }
 
-// A command that does not read the log answers nevertheless.
+// A command that does not read the log still answers.
 func TestUploadUnread(t *testing.T) {
 	s := newServer(t, &recorder{})
 	s.Run = func(_ context.Context, _ string, _ []string, _ io.Reader, _, errOut io.Writer) int {

@@ -1,5 +1,5 @@
-// Package access decides who may use the console: which person a request is of, and which
-// role that person has. It knows no operation.
+// Package access decides who may use the console: it identifies a request's person and that
+// person's role. It knows no operation.
 package access
 
 import (
@@ -22,11 +22,10 @@ import (
 	"github.com/weir-edge/weir/pkg/certs"
 )
 
-// Role is what a person may do. Each one may do all that those before it may.
+// Role is what a person may do. Each role includes the ones before it.
 type Role int
 
-// The roles. None may do nothing: it is what an operation without a role would need nobody
-// to have, and what a person without a group has.
+// The roles. A person without a group has None, which permits nothing.
 const (
 	None Role = iota
 	Reader
@@ -34,27 +33,27 @@ const (
 	Admin
 )
 
-// String returns the name that configurations use.
+// String returns the role's name in configurations.
 func (r Role) String() string { return [...]string{"none", "reader", "operator", "admin"}[r] }
 
-// Person is the one a request is of.
+// Person sent a request.
 type Person struct {
 	Name string
 	Role Role
-	// Token is what a change must carry. A page of another origin cannot read it.
+	// Token must accompany a change. A page of another origin cannot read it.
 	Token string
 	// Until is when the session ends; zero: never.
 	Until   time.Time
-	session string // its ID, if there is one
+	session string // its ID, if the console began it
 }
 
-// Refusal says why a request is not answered.
+// Refusal says why a request is refused.
 type Refusal struct {
 	Status int
 	// Reason is login if logging in may help.
 	Reason string
 	Detail string
-	// Login is where to log in, if that is at this console.
+	// Login is the login page, if this console has one.
 	Login string
 	// After is how long to wait, if waiting helps.
 	After time.Duration
@@ -63,38 +62,38 @@ type Refusal struct {
 // Error implements error.
 func (r *Refusal) Error() string { return r.Detail }
 
-// ReasonLogin is the reason of a refusal that a login may end.
+// ReasonLogin is the reason of a refusal that a login may lift.
 const ReasonLogin = "login"
 
 func refusal(status int, reason, format string, args ...any) *Refusal {
 	return &Refusal{Status: status, Reason: reason, Detail: fmt.Sprintf(format, args...)}
 }
 
-// Access is a console's answer to who may.
+// Access authenticates and authorizes a console's requests.
 type Access struct {
 	Log *slog.Logger
 	// Now is the clock of sessions and limits.
 	Now    func() time.Time
-	config *Config // nil: everybody who can connect is local
+	config *Config // nil: every caller is the local user
 	local  string
-	secret []byte // of tokens without a session, for the life of this process
+	secret []byte // signs tokens without a session, for the life of this process
 	certs  *certs.Server
 	limits *limits
-	// With a login of its own: the issuer, what seals cookies, the sessions that were ended, and
-	// the logins that were finished.
+	// With a login at this console: the issuer, the cookies' keys, the ended sessions, and the
+	// finished logins.
 	provider    *provider
 	keys        keyring
 	ended, used spent
 }
 
-// Local lets everybody who can connect do everything, in the name of user.
+// Local grants every caller all rights in the name of user.
 func Local(user string) *Access {
 	secret := make([]byte, 32)
-	_, _ = rand.Read(secret) // it never fails
+	_, _ = rand.Read(secret) // never fails
 	return &Access{Log: slog.New(slog.DiscardHandler), local: user, secret: secret, Now: time.Now}
 }
 
-// New does what c says. Without a login, everybody is user.
+// New returns an Access configured by c. Without a login, every caller is user.
 func New(c *Config, user string) (*Access, error) {
 	a := Local(user)
 	if !c.login() {
@@ -119,10 +118,10 @@ func New(c *Config, user string) (*Access, error) {
 	return a, err
 }
 
-// Login reports whether people are told apart.
+// Login reports whether people have to authenticate.
 func (a *Access) Login() bool { return a.config != nil }
 
-// Listen returns ln, speaking TLS if that is configured.
+// Listen returns ln, with TLS if configured.
 func (a *Access) Listen(ln net.Listener) net.Listener {
 	if a.certs == nil {
 		return ln
@@ -130,7 +129,7 @@ func (a *Access) Listen(ln net.Listener) net.Listener {
 	return tls.NewListener(ln, a.certs.Config())
 }
 
-// Reload reads the files again. What cannot be read stays as it was.
+// Reload reads the files again. A file that cannot be read keeps its old contents.
 func (a *Access) Reload() error {
 	var faults []error
 	if a.certs != nil {
@@ -145,7 +144,7 @@ func (a *Access) Reload() error {
 	return errors.Join(faults...)
 }
 
-// Admit refuses a request that must not even see a page.
+// Admit refuses requests that may not even get a page.
 func (a *Access) Admit(r *http.Request) error {
 	switch {
 	case a.config == nil:
@@ -162,7 +161,7 @@ func (a *Access) Admit(r *http.Request) error {
 	return a.limits.take(a.limits.address, "address "+from)
 }
 
-// Identify returns the person a request is of. A Refusal says why there is none.
+// Identify returns a request's person, or a Refusal that says why there is none.
 func (a *Access) Identify(r *http.Request) (Person, error) {
 	if a.config == nil {
 		return Person{Name: a.local, Role: Admin, Token: a.token("")}, nil
@@ -177,7 +176,7 @@ func (a *Access) Identify(r *http.Request) (Person, error) {
 	return p, entitled(p)
 }
 
-// person returns whom the proxy or a session names, and what they are counted by.
+// person returns the person that the proxy or a session names, and the key of their limits.
 func (a *Access) person(r *http.Request) (p Person, key string, err error) {
 	if a.config.Proxy == nil {
 		s, err := a.session(r)
@@ -190,12 +189,13 @@ func (a *Access) person(r *http.Request) (p Person, key string, err error) {
 // entitled refuses a person without a role.
 func entitled(p Person) error {
 	if p.Role == None {
-		return refusal(http.StatusForbidden, "", "you are %s, and neither your name nor a group of yours has a role here; ask who runs this console to add one to roles", p.Name)
+		return refusal(http.StatusForbidden, "", "you are %s, and neither your name nor a group of yours has a role here; ask the console's administrator to add one to roles", p.Name)
 	}
 	return nil
 }
 
-// token is bound to a person, so that one who sees another's gains nothing by it.
+// token returns a token that is valid for one name only, so a stolen one gives its thief
+// nothing.
 func (a *Access) token(name string) string {
 	mac := hmac.New(sha256.New, a.secret)
 	mac.Write([]byte(name))
@@ -204,7 +204,7 @@ func (a *Access) token(name string) string {
 
 const longestName = 128 // as in the histories
 
-// checkName refuses a name that would mislead the readers of a history.
+// checkName refuses a name that would mislead readers of a history.
 func checkName(name string) error {
 	switch {
 	case len(name) > longestName:
@@ -215,7 +215,7 @@ func checkName(name string) error {
 	return nil
 }
 
-// peer is the address that a request came from, without one of a header.
+// peer returns the connection's address, ignoring headers.
 func peer(r *http.Request) netip.Addr {
 	at, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {

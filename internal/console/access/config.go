@@ -18,7 +18,7 @@ type Config struct {
 	Listen string      `yaml:"listen" required:"give the address and port to listen on, as 0.0.0.0:8443"`
 	Public string      `yaml:"public"`
 	TLS    *certs.Pair `yaml:"tls"`
-	// People are known by one of these.
+	// One of these identifies people.
 	Proxy   *Proxy  `yaml:"proxy"`
 	OIDC    *OIDC   `yaml:"oidc"`
 	Session Session `yaml:"session"`
@@ -26,27 +26,26 @@ type Config struct {
 	Rate    Rate    `yaml:"rate"`
 }
 
-// login reports whether people are told apart.
+// login reports whether people have to authenticate.
 func (c *Config) login() bool { return c.Proxy != nil || c.OIDC != nil }
 
-// Roles says who has which role.
+// Roles assigns roles.
 type Roles struct {
 	Reader   Members `yaml:"reader"`
 	Operator Members `yaml:"operator"`
 	Admin    Members `yaml:"admin"`
 }
 
-// Members are groups, and people by their names. The group * is everybody who is
-// authenticated.
+// Members lists groups, and people by name. The group * contains everyone who is authenticated.
 type Members struct {
 	Groups []string `yaml:"groups"`
 	Users  []string `yaml:"users"`
 }
 
-// Everybody is the group of all who are authenticated.
+// Everybody is the group of all authenticated people.
 const Everybody = "*"
 
-// of returns the highest role of a person.
+// of returns a person's highest role.
 func (r *Roles) of(name string, groups []string) Role {
 	switch {
 	case r.Admin.has(name, groups):
@@ -70,7 +69,7 @@ func (m *Members) has(name string, groups []string) bool {
 
 var form = &field.Form{MaxBytes: 64 << 10, Shorten: "give roles to groups instead of people", Empty: "write at least listen: 127.0.0.1:8090"}
 
-// Load reads a configuration. It returns every fault, with its field, line and remedy.
+// Load reads a configuration. Its error lists every fault, with field, line and remedy.
 func Load(file string) (*Config, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -134,7 +133,7 @@ func (c *Config) validate(f *field.Errors) {
 	of(f, "rate", c.Rate.validate)
 }
 
-// of adds the faults of a part.
+// of adds a part's faults.
 func of(f *field.Errors, part string, validate func(*field.Errors)) {
 	found := &field.Errors{}
 	validate(found)
@@ -159,7 +158,7 @@ func (c *Config) validateLogin(f *field.Errors) {
 // validateLocal checks a console without a login.
 func (c *Config) validateLocal(f *field.Errors, reachable bool) {
 	if reachable {
-		f.Add("proxy", "or oidc is required, because listen is not an address of loopback: without it, everybody who can connect could change the fleet")
+		f.Add("proxy", "or oidc is required, because listen is not an address of loopback: without it, anyone who can connect could change the fleet")
 	}
 	if c.TLS != nil {
 		f.Add("tls", "has no effect without proxy or oidc; remove it")
@@ -174,7 +173,7 @@ func (c *Config) validateLocal(f *field.Errors, reachable bool) {
 		f.Add("rate", "has no effect without proxy or oidc; remove it")
 	}
 	if !c.Roles.empty() {
-		f.Add("roles", "have no effect without proxy or oidc, because nobody is known by name; remove them")
+		f.Add("roles", "have no effect without proxy or oidc, because callers are not identified; remove them")
 	}
 }
 
@@ -184,7 +183,7 @@ func (r *Roles) empty() bool {
 
 func (r *Roles) validate(f *field.Errors) {
 	if r.empty() {
-		f.Add("roles", "must give somebody a role; name groups or users of reader, operator or admin")
+		f.Add("roles", "must give someone a role; name groups or users of reader, operator or admin")
 	}
 	for _, m := range []struct {
 		path  string
@@ -198,20 +197,19 @@ func (r *Roles) validate(f *field.Errors) {
 			if err := checkName(name); err != nil {
 				f.Add(path, "%v", err)
 			} else if name == Everybody && strings.HasSuffix(m.path, "users") {
-				f.Add(path, "must be the name of a person; everybody is the group %q", Everybody)
+				f.Add(path, "must be the name of a person; the group %q contains everyone", Everybody)
 			}
 		}
 	}
 }
 
-// Origin returns the scheme, host and port by which browsers reach the console; "": by what
-// it listens on.
+// Origin returns the scheme, host and port of the console in browsers; "": the listener's.
 func (c *Config) Origin() string {
-	at, _ := origin(c.Public) // checked
+	at, _ := origin(c.Public) // already validated
 	return at
 }
 
-// origin writes an address as browsers write the origin of its pages.
+// origin returns an address in the form of the Origin header.
 func origin(public string) (string, error) {
 	u, err := url.Parse(public)
 	if err != nil || u.Scheme != "https" || u.Host == "" || u.Hostname() == "" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {

@@ -43,7 +43,7 @@ func TestRolesOfPeople(t *testing.T) {
 	f(Reader, "bob@example.com")
 	f(Operator, "bob@example.com", "others", "sre")
 	f(Admin, "ana@example.com", "sre")
-	f(Reader, "sre")                                // a person's name is no group
+	f(Reader, "sre")                                // a person's name is not a group
 	f(Reader, "bob@example.com", "ana@example.com") // nor a group a person
 	c.Roles.Reader.Groups = nil
 	f(None, "bob@example.com", "*")
@@ -70,7 +70,7 @@ func TestFaults(t *testing.T) {
 		"listen: 127.0.0.1:1\npublic: https://x\nproxy: {from: [10.0.0.5/32], header: X_User}\nroles: {admin: {users: [a]}}":        "proxy.header: must be the name of a header",
 		"listen: 127.0.0.1:1\npublic: https://x\nproxy: {from: [10.0.0.5/32], header: user-agent}\nroles: {admin: {users: [a]}}":    "proxy.header: must be a header that only the proxy sets",
 		"listen: 127.0.0.1:1\npublic: https://x\nproxy: {from: [10.0.0.5/32], header: X-User, groups_header: x-user}\nroles: {}":    "proxy.groups_header: must differ",
-		"listen: 127.0.0.1:1\npublic: https://x\nproxy: {from: [10.0.0.5/32], header: X-User}":                                      "roles: must give somebody a role",
+		"listen: 127.0.0.1:1\npublic: https://x\nproxy: {from: [10.0.0.5/32], header: X-User}":                                      "roles: must give someone a role",
 		"listen: 127.0.0.1:1\npublic: https://x\nproxy: {from: [10.0.0.5/32], header: X-User}\nroles: {admin: {users: [\"*\"]}}":    "roles.admin.users[0]: must be the name of a person",
 		"listen: 127.0.0.1:1\npublic: https://x\nproxy: {from: [10.0.0.5/32], header: X-User}\nroles: {root: {users: [ana]}}":       "roles.root: unknown field",
 		"listen: 127.0.0.1:1\npublic: https://x\ntls: {cert_file: no.pem}\nproxy: {from: [10.0.0.5/32], header: X-User}\nroles: {}": "tls: must name both",
@@ -121,7 +121,7 @@ func TestFaultsOfLogins(t *testing.T) {
 	require.ErrorContains(t, err, "session: has no effect")
 }
 
-// Only a token for this client, with a verified address, names a person.
+// Only a token for this client with a verified address names a person.
 func TestClaims(t *testing.T) {
 	f := func(saying string, audience int, claims map[string]any, o OIDC) (string, []string) {
 		t.Helper()
@@ -148,7 +148,7 @@ func TestClaims(t *testing.T) {
 	f("printable", 1, map[string]any{"sub": "a\nb"}, OIDC{NameClaim: "sub"})
 }
 
-// The memory of what was used is bounded: when it is full, nothing more is accepted.
+// The memory of used IDs is bounded: when it is full, no new one is accepted.
 func TestSpent(t *testing.T) {
 	var s spent
 	at := time.Unix(0, 0)
@@ -162,7 +162,8 @@ func TestSpent(t *testing.T) {
 	require.False(t, s.has("a"))
 }
 
-// The listener speaks TLS with the certificate of the file, whose name is relative to it.
+// The listener speaks TLS with the configured certificate, whose path is relative to the
+// configuration.
 func TestTLS(t *testing.T) {
 	files := testenv.Certificates(t)
 	folder := t.TempDir()

@@ -14,17 +14,17 @@ import (
 	"sync/atomic"
 )
 
-// keyring encrypts and authenticates cookies. The first key seals; all open, so that a key
-// can be replaced without ending the sessions that it sealed.
+// keyring encrypts and authenticates cookies. The first key seals, and every key opens, so
+// replacing the first ends no session while the old key is listed.
 type keyring struct {
 	files []string
 	keys  atomic.Pointer[[]cipher.AEAD]
 }
 
-// leastKey is how many bytes a key file must have: what openssl rand -hex 32 prints has more.
+// leastKey is the shortest key file in bytes. openssl rand -hex 32 prints more.
 const leastKey = 32
 
-// reload reads the files. If one is bad, the keys stay what they were.
+// reload reads the files. If one is bad, the old keys stay.
 func (k *keyring) reload() error {
 	var keys []cipher.AEAD
 	for i, file := range k.files {
@@ -54,7 +54,7 @@ func (k *keyring) reload() error {
 	return nil
 }
 
-// seal returns v as the value of the cookie of this name, and of no other.
+// seal returns v as the value of the cookie with this name; open refuses it under any other.
 func (k *keyring) seal(name string, v any) (string, error) {
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -63,7 +63,7 @@ func (k *keyring) seal(name string, v any) (string, error) {
 	return base64.RawURLEncoding.EncodeToString((*k.keys.Load())[0].Seal(nil, nil, text, []byte(name))), nil
 }
 
-// open reads what seal wrote under this name.
+// open decodes a value that seal wrote under this name.
 func (k *keyring) open(name, value string, v any) error {
 	sealed, err := base64.RawURLEncoding.Strict().DecodeString(value)
 	if err != nil {

@@ -11,12 +11,11 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/memory"
 )
 
-// Rate bounds how often the console is asked, a minute.
+// Rate bounds the console's requests a minute.
 type Rate struct {
-	// Session bounds a session, or a person whom the proxy names.
+	// Session bounds one session, or one person that the proxy names.
 	Session int64 `yaml:"session"`
-	// Address bounds an IPv4 address or an IPv6 /64, whoever is there; Login what it may ask
-	// of /auth/.
+	// Address bounds an IPv4 address or an IPv6 /64; Login bounds its requests to /auth/.
 	Address int64 `yaml:"address"`
 	Login   int64 `yaml:"login"`
 }
@@ -38,13 +37,13 @@ func (r *Rate) validate(f *field.Errors) {
 	}
 }
 
-// limits decide by weir's own limiter, in memory.
+// limits counts by weir's own limiter, in memory.
 type limits struct {
 	store                   *memory.Store
 	session, address, login *limiter.Limit
 }
 
-// mostKeys bounds the memory; beyond it, the counters that nobody used for the longest time go.
+// mostCounters bounds the memory; beyond it, the least recently used counters go.
 const mostCounters = 50_000
 
 func newLimits(r *Rate, now func() time.Time) *limits {
@@ -54,19 +53,19 @@ func newLimits(r *Rate, now func() time.Time) *limits {
 	return &limits{memory.New(memory.Config{MaxKeys: mostCounters, Clock: func() int64 { return now().UnixMicro() }}), of(r.Session), of(r.Address), of(r.Login)}
 }
 
-// take refuses what is more than a limit allows for a key.
+// take refuses a request over the key's limit.
 func (l *limits) take(limit *limiter.Limit, key string) error {
 	var d limiter.Decision
 	checks := []limiter.Check{{Limit: limit, Key: []byte(key), Cost: 1}}
 	if err := l.store.Take(context.Background(), checks, &d); err != nil || d.Allowed {
-		return nil // it never fails
+		return nil // memory never fails
 	}
 	r := refusal(http.StatusTooManyRequests, "", "more than %d requests in a minute; wait", limit.Limit)
 	r.After = max(time.Second, d.RetryAfter(checks).Round(time.Second))
 	return r
 }
 
-// network is whom the limits for addresses take for one.
+// network returns the network that an address is counted by.
 func network(addr netip.Addr) string {
 	if addr.Is6() {
 		if p, err := addr.Prefix(64); err == nil {

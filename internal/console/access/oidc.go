@@ -23,11 +23,11 @@ import (
 	"github.com/weir-edge/weir/pkg/field"
 )
 
-// OIDC is the issuer that people log in at: code flow with PKCE.
+// OIDC is the issuer where people log in: code flow with PKCE.
 type OIDC struct {
 	Issuer   string `yaml:"issuer" required:"give the address of the issuer, as https://id.example.com"`
 	ClientID string `yaml:"client_id" required:"give the ID that the issuer knows this console by"`
-	// ClientSecretFile is not needed if the issuer knows this console as a public client.
+	// ClientSecretFile is unnecessary if this console is a public client at the issuer.
 	ClientSecretFile string   `yaml:"client_secret_file"`
 	CAFile           string   `yaml:"ca_file"`
 	Scopes           []string `yaml:"scopes"`
@@ -64,11 +64,11 @@ type provider struct {
 	client   *http.Client
 
 	mu    sync.Mutex
-	found *oidc.Provider // once the issuer has answered
+	found *oidc.Provider // set when the issuer has answered
 }
 
 const (
-	// issuerTime bounds each question to the issuer.
+	// issuerTime bounds each request to the issuer.
 	issuerTime = 10 * time.Second
 	// loginTime is how long a person may take to log in.
 	loginTime = 10 * time.Minute
@@ -99,12 +99,14 @@ func (p *provider) secret() (string, error) {
 	return strings.TrimSpace(string(text)), nil
 }
 
-// issuer returns what the issuer says of itself. A console starts without it.
+// issuer returns the issuer's configuration. A console starts even if the issuer is
+// unreachable.
 func (p *provider) issuer(ctx context.Context) (*oidc.Provider, *oauth2.Config, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.found == nil {
-		// The provider keeps the client of this context for its keys, and no deadline.
+		// The provider keeps this context's client to fetch keys, so the context must have no
+		// deadline.
 		found, err := oidc.NewProvider(oidc.ClientContext(context.WithoutCancel(ctx), p.client), p.Issuer)
 		if err != nil {
 			return nil, nil, fmt.Errorf("the issuer %s cannot be asked: %w", p.Issuer, err)
@@ -115,7 +117,7 @@ func (p *provider) issuer(ctx context.Context) (*oidc.Provider, *oauth2.Config, 
 	return p.found, &oauth2.Config{ClientID: p.ClientID, ClientSecret: secret, Endpoint: p.found.Endpoint(), RedirectURL: p.callback, Scopes: append([]string{oidc.ScopeOpenID}, p.Scopes...)}, err
 }
 
-// attempt is what the cookie of a login that has begun holds, sealed.
+// attempt is the sealed content of the cookie of a login in progress.
 type attempt struct {
 	State    string    `json:"s"`
 	Nonce    string    `json:"n"`
@@ -124,12 +126,12 @@ type attempt struct {
 	Until    time.Time `json:"u"`
 }
 
-// inside are the pages that a login may lead to.
+// inside matches the pages to which a login may return.
 var inside = regexp.MustCompile(`^/[a-z]{0,20}(\?[A-Za-z0-9%&=.:_~+-]{0,1000})?$`)
 
 const loginPath = "/auth/login"
 
-// Handler answers /auth/: where people log in, and where the issuer sends them back to.
+// Handler serves /auth/, where people log in and the issuer sends them back.
 func (a *Access) Handler() http.Handler {
 	mux := http.NewServeMux()
 	if a.provider != nil {
@@ -159,8 +161,8 @@ func (a *Access) login(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusInternalServerError, err.Error())
 		return
 	}
-	// The issuer's redirect is a navigation that began at another site, to which Strict would
-	// not be sent. It holds no session, only what this login must come back with.
+	// The issuer's redirect is a navigation from another site, for which browsers withhold
+	// Strict cookies. This one contains no session, only what this login must return with.
 	setCookie(w, loginCookie, value, loginTime, http.SameSiteLaxMode)
 	http.Redirect(w, r, config.AuthCodeURL(one.State, oidc.Nonce(one.Nonce), oauth2.S256ChallengeOption(one.Verifier)), http.StatusSeeOther)
 }
@@ -188,7 +190,7 @@ func (a *Access) callback(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, one.To, http.StatusSeeOther)
 }
 
-// attempt returns the login that this browser began, and that nobody has finished.
+// attempt returns the unfinished login that this browser began.
 func (a *Access) attempt(r *http.Request) (attempt, error) {
 	var one attempt
 	list := r.CookiesNamed(loginCookie)
@@ -211,7 +213,8 @@ func (a *Access) attempt(r *http.Request) (attempt, error) {
 	return one, nil
 }
 
-// person asks the issuer for whom the code of a request is, and returns what it vouches for.
+// person exchanges the request's code at the issuer and returns the person and groups that it
+// names.
 func (p *provider) person(r *http.Request, one attempt) (name string, groups []string, err error) {
 	found, config, err := p.issuer(r.Context())
 	if err != nil {
@@ -249,7 +252,7 @@ func (p *provider) read(claims map[string]any, audience int) (name string, group
 	if err := checkName(name); err != nil {
 		return "", nil, fmt.Errorf("%s: %w", p.NameClaim, err)
 	}
-	// Some issuers let people write any address there.
+	// Some issuers let people enter any address.
 	if p.NameClaim == "email" && claims["email_verified"] != true {
 		return "", nil, fmt.Errorf("the issuer has not verified the address %s; verify it there, or set oidc.name_claim to another claim", name)
 	}
@@ -266,9 +269,9 @@ func (p *provider) read(claims map[string]any, audience int) (name string, group
 	return name, groups, nil
 }
 
-// fail says in plain words why nobody is logged in.
+// fail says why the login failed.
 func fail(w http.ResponseWriter, status int, why string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(status)
-	_, _ = fmt.Fprintf(w, "Not logged in: %s.\nOpen /auth/login to begin again.\n", why) // the client hung up
+	_, _ = fmt.Fprintf(w, "Not logged in: %s.\nOpen /auth/login to begin again.\n", why) // fails only if the client hung up
 }

@@ -11,17 +11,17 @@ import (
 	"github.com/weir-edge/weir/pkg/field"
 )
 
-// Proxy trusts the headers of an authenticating proxy. It must remove them from what its
-// clients send.
+// Proxy trusts the headers of an authenticating proxy, which must remove them from its clients'
+// requests.
 type Proxy struct {
-	// From are the networks of the proxy. Nobody else is answered.
+	// From lists the proxy's networks. Requests from elsewhere are refused.
 	From []netip.Prefix `yaml:"from" required:"list the networks of the proxy, as [10.0.0.5/32]"`
-	// Header names the person, GroupsHeader their groups, separated by commas.
+	// Header names the person, GroupsHeader their comma-separated groups.
 	Header       string `yaml:"header" required:"name the header in which the proxy names the person, as X-Forwarded-User"`
 	GroupsHeader string `yaml:"groups_header"`
 }
 
-// widest is how many addresses, as bits of a prefix, may be trusted at most.
+// The shortest prefixes that may be trusted, in bits.
 const (
 	widest4 = 8
 	widest6 = 32
@@ -35,7 +35,7 @@ func (p *Proxy) validate(f *field.Errors) {
 		if n.Masked() != n {
 			f.Add(field.Index("from", i), "must be the first address of its network; write %s (got %s)", n.Masked(), n)
 		} else if n.Bits() < widest4 || n.Addr().Is6() && n.Bits() < widest6 {
-			f.Add(field.Index("from", i), "is too wide: whoever is in it can claim to be anybody; name the proxy's own addresses (got %s)", n)
+			f.Add(field.Index("from", i), "is too wide: every address in it can claim any name; name the proxy's own addresses (got %s)", n)
 		}
 	}
 	header(f, "header", p.Header)
@@ -47,12 +47,12 @@ func (p *Proxy) validate(f *field.Errors) {
 	}
 }
 
-// given are headers that clients or this console give a meaning.
+// given lists headers that clients or this console define.
 var given = []string{"Host", "Cookie", "Origin", "Referer", "User-Agent", "Content-Type", "Accept", "Connection", "X-Forwarded-For"}
 
 func header(f *field.Errors, path, name string) {
 	switch {
-	case name == "": // it is missing, which is known
+	case name == "": // reported elsewhere
 	case !httpguts.ValidHeaderFieldName(name) || strings.Contains(name, "_"):
 		f.Add(path, "must be the name of a header, without underscores, which some proxies take for dashes (got %q)", name)
 	case slices.Contains(given, http.CanonicalHeaderKey(name)):
@@ -60,23 +60,23 @@ func header(f *field.Errors, path, name string) {
 	}
 }
 
-// admit refuses whoever is not the proxy.
+// admit refuses every caller but the proxy.
 func (p *Proxy) admit(r *http.Request) error {
 	from := peer(r)
 	if slices.ContainsFunc(p.From, func(n netip.Prefix) bool { return n.Contains(from) }) {
 		return nil
 	}
-	return refusal(http.StatusForbidden, "", "only the proxy that knows who you are may ask this console, and %s is not in proxy.from; open the console's public address", from)
+	return refusal(http.StatusForbidden, "", "this console accepts only requests of its proxy, and %s is not in proxy.from; open the console's public address", from)
 }
 
-// read returns whom the proxy names.
+// read returns the person and groups that the proxy names.
 func (p *Proxy) read(r *http.Request) (name string, groups []string, err error) {
 	name, err = one(r, p.Header)
 	if err != nil {
 		return "", nil, err
 	}
 	if name == "" {
-		return "", nil, refusal(http.StatusUnauthorized, ReasonLogin, "the proxy did not say who you are: %s is missing; log in at the proxy, by opening this page again", p.Header)
+		return "", nil, refusal(http.StatusUnauthorized, ReasonLogin, "the proxy did not identify you: %s is missing; reload this page to log in at the proxy", p.Header)
 	}
 	if err := checkName(name); err != nil {
 		return "", nil, refusal(http.StatusForbidden, "", "%s: %v", p.Header, err)
@@ -96,8 +96,8 @@ func (p *Proxy) read(r *http.Request) (name string, groups []string, err error) 
 	return name, groups, nil
 }
 
-// one returns a header that comes once. Of two, one may be of a client that the proxy let
-// through.
+// one returns a header that must occur once: a second may be the client's own, which the proxy
+// passed on.
 func one(r *http.Request, name string) (string, error) {
 	switch list := r.Header.Values(name); len(list) {
 	case 0:

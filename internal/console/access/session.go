@@ -10,9 +10,9 @@ import (
 	"github.com/weir-edge/weir/pkg/field"
 )
 
-// Session says how long a login lasts, and what seals its cookie.
+// Session configures how long a login lasts, and the keys of its cookie.
 type Session struct {
-	// KeyFiles hold random text. The first seals cookies, all open them.
+	// KeyFiles contain random text. The first seals cookies; all open them.
 	KeyFiles []string      `yaml:"key_files"`
 	Lifetime time.Duration `yaml:"lifetime"`
 }
@@ -38,25 +38,25 @@ func (s *Session) validate(f *field.Errors) {
 	}
 }
 
-// The names of the cookies. A browser takes one with the prefix __Host- only with Secure, for
-// this host alone, and from no other host of its domain.
+// The cookies' names. A browser accepts the prefix __Host- only with Secure, for this host
+// alone, and from no other host of its domain.
 const (
 	sessionCookie = "__Host-weir-session"
 	loginCookie   = "__Host-weir-login"
 )
 
-// grant is what the cookie of a session holds, sealed.
+// grant is the sealed content of a session cookie.
 type grant struct {
 	ID     string    `json:"i"`
 	Name   string    `json:"n"`
-	Groups []string  `json:"g"` // those that had a role at the login
+	Groups []string  `json:"g"` // those that had a role at login
 	Token  string    `json:"t"`
 	Until  time.Time `json:"u"`
 }
 
-// begin sets the cookie of a new session. No page of another site can have it sent
-// (SameSite=Strict), not even by a link: the page that opens is the same for everybody, and
-// what it asks then is of this site.
+// begin sets the cookie of a new session. It is SameSite=Strict: requests from pages of other
+// sites, links included, lack it. A linked page still opens, because pages are the same for
+// everyone, and its script's requests are of this site.
 func (a *Access) begin(w http.ResponseWriter, name string, groups []string, now time.Time) error {
 	groups = slices.DeleteFunc(slices.Clone(groups), func(g string) bool { return !a.config.Roles.names(g) })
 	s := grant{rand.Text(), name, groups, rand.Text(), now.Add(a.config.Session.Lifetime).Round(0)}
@@ -73,7 +73,7 @@ func (a *Access) begin(w http.ResponseWriter, name string, groups []string, now 
 
 const mostCookie = 3900
 
-// setCookie sets a cookie, or removes it if it lasts no time.
+// setCookie sets a cookie; a zero lifetime removes it.
 func setCookie(w http.ResponseWriter, name, value string, lasts time.Duration, site http.SameSite) {
 	age := int(lasts.Seconds())
 	if age <= 0 {
@@ -82,20 +82,20 @@ func setCookie(w http.ResponseWriter, name, value string, lasts time.Duration, s
 	http.SetCookie(w, &http.Cookie{Name: name, Value: value, Path: "/", MaxAge: age, Secure: true, HttpOnly: true, SameSite: site})
 }
 
-// loggedOut refuses a request until its person has logged in.
+// loggedOut returns a Refusal that a login lifts.
 func loggedOut(format string, args ...any) *Refusal {
 	r := refusal(http.StatusUnauthorized, ReasonLogin, format, args...)
 	r.Login = loginPath
 	return r
 }
 
-// session returns the one of a request.
+// session returns a request's session.
 func (a *Access) session(r *http.Request) (grant, error) {
 	var s grant
 	list := r.CookiesNamed(sessionCookie)
 	switch {
 	case len(list) == 0:
-		return s, loggedOut("this console must know who you are")
+		return s, loggedOut("log in to use this console")
 	case len(list) > 1:
 		return s, loggedOut("the cookie %s comes %d times; log in again", sessionCookie, len(list))
 	}
@@ -108,7 +108,7 @@ func (a *Access) session(r *http.Request) (grant, error) {
 	return s, nil
 }
 
-// End ends the session of a request, everywhere: its cookie is worth nothing from now on.
+// End ends a request's session everywhere: copies of its cookie no longer work.
 func (a *Access) End(w http.ResponseWriter, r *http.Request) error {
 	if a.provider == nil {
 		return refusal(http.StatusNotFound, "", "this console has no sessions; log out where you logged in")
@@ -122,5 +122,5 @@ func (a *Access) End(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// Ended reports whether a person's session was ended, as by a logout elsewhere.
+// Ended reports whether a person's session was ended, for example by a logout elsewhere.
 func (a *Access) Ended(p Person) bool { return p.session != "" && a.ended.has(p.session) }

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// spent remembers what must not be used again, until it would have ended anyway.
+// spent remembers IDs that must not be used again, until they would expire anyway.
 type spent struct {
 	mu    sync.Mutex
 	until map[string]time.Time
@@ -15,7 +15,8 @@ type spent struct {
 // mostSpent bounds the memory.
 const mostSpent = 100_000
 
-// spend reports whether id is used for the first time. When no more can be remembered, nothing is.
+// spend reports whether id is used for the first time. When the memory is full, it reports
+// false.
 func (s *spent) spend(id string, until, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -25,13 +25,13 @@ import (
 // chromium is a browser with one page, driven by the DevTools protocol.
 type chromium struct {
 	t    *testing.T
-	at   string // of the browser's DevTools
+	at   string // the browser's DevTools address
 	conn *websocket.Conn
 
 	mu      sync.Mutex
 	last    int
 	waiting map[int]chan answer
-	faults  []string // script errors, resources that were refused, dialogs
+	faults  []string // script errors, refused resources, dialogs
 	hosts   map[string]bool
 	sent    []string // addresses and bodies of requests
 	offline bool     // requests may fail
@@ -50,7 +50,8 @@ func launch(t *testing.T) *chromium {
 	require.NoError(t, err)
 	cmd := exec.Command(program, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--hide-scrollbars",
 		"--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-breakpad", "--no-proxy-server", "--force-prefers-reduced-motion",
-		// It may reach nothing else. The certificate of the public name is for another one.
+		// The browser can reach no other host. Certificates are not checked: they are for other
+		// names.
 		"--host-resolver-rules=MAP "+publicHost+" 127.0.0.1, MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", "--ignore-certificate-errors",
 		"--user-data-dir="+filepath.Join(home, "profile"), "--remote-debugging-port=0", "about:blank")
 	cmd.Env = append(os.Environ(), "HOME="+home, "XDG_CONFIG_HOME="+home, "XDG_CACHE_HOME="+home, "DBUS_SESSION_BUS_ADDRESS=disabled:")
@@ -59,7 +60,7 @@ func launch(t *testing.T) *chromium {
 	require.NoError(t, err)
 	started, ended := make(chan error), make(chan struct{})
 	go func() {
-		// Pdeathsig is sent when the thread that forked ends.
+		// Pdeathsig is sent when the forking thread ends.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		started <- cmd.Start()
@@ -80,13 +81,13 @@ func launch(t *testing.T) *chromium {
 	at, _, _ = strings.Cut(at, "/")
 	require.NotEmpty(t, at, "Chromium does not start")
 	go func() {
-		for lines.Scan() { // or it would block on a full pipe
+		for lines.Scan() { // an unread pipe would fill and block it
 		}
 	}()
 	return tab(t, at)
 }
 
-// tab opens another tab of a browser.
+// tab opens another tab in a browser.
 func tab(t *testing.T, at string) *chromium {
 	t.Helper()
 	r, err := http.NewRequest(http.MethodPut, "http://"+at+"/json/new?about:blank", nil)
@@ -107,7 +108,7 @@ func tab(t *testing.T, at string) *chromium {
 	return c
 }
 
-// read hands out answers, and notes what happens on the page.
+// read delivers answers and records events of the page.
 func (c *chromium) read() {
 	for {
 		var m struct {
@@ -147,7 +148,7 @@ func (c *chromium) read() {
 	}
 }
 
-// call requires that Chromium does something.
+// call sends a DevTools command, which must succeed.
 func (c *chromium) call(method string, params map[string]any, result any) {
 	c.t.Helper()
 	require.NoError(c.t, c.try(method, params, result))
@@ -181,7 +182,7 @@ func (c *chromium) try(method string, params map[string]any, result any) error {
 	}
 }
 
-// run runs a script, and waits for it if it is a promise.
+// run evaluates a script and awaits a promise.
 func (c *chromium) run(script string) (any, error) {
 	var r struct {
 		Result           struct{ Value any }
@@ -205,16 +206,16 @@ func (c *chromium) eval(script string) any {
 
 func (c *chromium) is(script string) bool { c.t.Helper(); return c.eval("Boolean("+script+")") == true }
 
-// sees waits until a script says so.
+// sees waits until a script returns true.
 func (c *chromium) sees(script string) {
 	c.t.Helper()
 	require.Eventually(c.t, func() bool {
-		v, err := c.run("Boolean(" + script + ")") // a page on its way has no body yet
+		v, err := c.run("Boolean(" + script + ")") // a page that is loading has no body
 		return err == nil && v == true
 	}, testenv.Patience, 50*time.Millisecond, "%s in:\n%s", script, lately{c})
 }
 
-// lately is the page's text and faults at the time when they are printed.
+// lately prints the page's text and faults as they are when it is formatted.
 type lately struct{ c *chromium }
 
 func (l lately) String() string {
@@ -230,13 +231,13 @@ func literal(text string) string {
 	return string(quoted)
 }
 
-// has waits for a text on the page.
+// has waits for text on the page.
 func (c *chromium) has(text string) {
 	c.t.Helper()
 	c.sees("document.body.innerText.includes(" + literal(text) + ")")
 }
 
-// click clicks the button with this text or label, in the dialog if there is one.
+// click clicks the button with this text or label, in the open dialog if there is one.
 func (c *chromium) click(name string) {
 	c.t.Helper()
 	find := "[...(document.querySelector('dialog[open]') ?? document).querySelectorAll('button, a')].find((e) => (e.getAttribute('aria-label') ?? e.textContent.trim()) === " + literal(name) + " && !e.disabled)"
@@ -244,14 +245,13 @@ func (c *chromium) click(name string) {
 	c.eval("void " + find + ".click()")
 }
 
-// fill writes into a field, as typing does.
+// fill sets a field's value as typing does.
 func (c *chromium) fill(selector, text string) {
 	c.t.Helper()
 	c.sees("document.querySelector(" + literal(selector) + ")")
 	c.eval(fmt.Sprintf("(() => { const e = document.querySelector(%s); e.value = %s; e.dispatchEvent(new Event('input', {bubbles: true})); })()", literal(selector), literal(text)))
 }
 
-// press presses a key.
 func (c *chromium) press(key string) {
 	c.t.Helper()
 	for _, kind := range []string{"keyDown", "keyUp"} {
@@ -264,14 +264,14 @@ func (c *chromium) visit(url string) {
 	c.call("Page.navigate", map[string]any{"url": url}, nil)
 }
 
-// dress sets the scheme and the width of the window.
+// dress sets the color scheme and the window's width.
 func (c *chromium) dress(scheme string, width int) {
 	c.t.Helper()
 	c.call("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]string{{"name": "prefers-color-scheme", "value": scheme}}}, nil)
 	c.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false}, nil)
 }
 
-// picture keeps a picture of the page in the folder that WEIR_SCREENSHOTS names, if it does.
+// picture saves a picture of the page to the folder WEIR_SCREENSHOTS, if that is set.
 func (c *chromium) picture(name string) {
 	c.t.Helper()
 	folder := os.Getenv("WEIR_SCREENSHOTS")
@@ -286,8 +286,8 @@ func (c *chromium) picture(name string) {
 	require.NoError(c.t, os.WriteFile(filepath.Join(folder, name+".png"), picture, 0o644))
 }
 
-// look checks a state of a page in both schemes and at two widths: axe-core finds nothing, and
-// nothing is wider than the window. With WEIR_SCREENSHOTS it keeps pictures.
+// look checks the page in both color schemes and at two widths: axe-core finds no fault, and
+// nothing is wider than the window. It saves pictures if WEIR_SCREENSHOTS is set.
 func (c *chromium) look(name string) {
 	c.t.Helper()
 	for _, scheme := range []string{"light", "dark"} {

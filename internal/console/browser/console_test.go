@@ -1,5 +1,4 @@
-// Package browser opens regionctl's console in Chromium, before a fleet of real edges, and
-// does what a person does.
+// Package browser drives regionctl's console in Chromium, against a fleet of real edges.
 package browser
 
 import (
@@ -29,17 +28,17 @@ import (
 //go:embed testdata/axe.min.js
 var axe string
 
-// hostile is text that would run if any page wrote it as HTML.
+// hostile is text that would run if a page inserted it as HTML.
 const hostile = `<img src=x onerror="window.ran=1"> & 'quotes'`
 
-// lab is a fleet of two regions with a Consul, a Redis and an edge each, and a console of it.
+// lab is a fleet of two regions, each with Consul, Redis and an edge, and a console for it.
 type lab struct {
 	t                     *testing.T
 	regionctl, fleet, url string
 	edges                 []*testenv.EdgeNode
 	consuls               []*testenv.Consul
 	redis                 []*testenv.Server
-	join                  func(region int, id, peer string) // starts another edge there, reached by others at peer; "": by none
+	join                  func(region int, id, peer string) // starts another edge there, whose peer address is peer; "": none
 	console               *exec.Cmd
 }
 
@@ -50,14 +49,14 @@ func document(limit int, mode string) string {
 		"  - {id: stricter, description: \"a try\", key: [client_ip], limit: 50, window: 1m, mode: shadow}\n"
 }
 
-// shared are rules that regions count together, and one that counts by a secret.
+// shared are rules whose counts the regions share, and one whose key is secret.
 const shared = `rules:
   - {id: moving, key: [client_ip], algorithm: fixed_window, limit: 6000, window: 1m, scope: global}
   - {id: quota, match: {paths: [/quota]}, key: [client_ip], algorithm: fixed_window, limit: 6000, window: 1m, on_store_failure: closed, scope: global, global: {mode: escrow}}
   - {id: per-key, key: ["header:X-Api-Key"], limit: 10, window: 1h}
 `
 
-// sensible are rules to show in a picture.
+// sensible are rules for pictures.
 const sensible = `rules:
   - id: per-client
     description: a client's fair share of the whole site
@@ -74,7 +73,7 @@ const sensible = `rules:
   - {id: stricter, description: "half as much, to see whom it would hit", key: [client_ip], limit: 600, window: 1m, mode: shadow}
 `
 
-// start starts a lab; more goes into the configuration of its edges.
+// start starts a lab. more is appended to its edges' configuration.
 func start(t *testing.T, more ...string) *lab {
 	t.Helper()
 	l := &lab{t: t, regionctl: testenv.Program(t, "regionctl")}
@@ -119,7 +118,7 @@ func (l *lab) write(name, text string) string {
 	return file
 }
 
-// run runs regionctl as an operator does.
+// run runs regionctl in a shell's place.
 func (l *lab) run(args ...string) string {
 	l.t.Helper()
 	out, err := exec.Command(l.regionctl, append(args, "--fleet", l.fleet, "-o", "json", "--timeout", "5s")...).Output()
@@ -148,7 +147,7 @@ func (l *lab) open(how ...string) {
 
 func (l *lab) close() { l.end(syscall.SIGTERM) }
 
-// end sends a signal to the console, and waits until its process is gone.
+// end sends the console a signal and waits until it has exited.
 func (l *lab) end(how syscall.Signal) {
 	if l.console.ProcessState == nil {
 		_ = l.console.Process.Signal(how)
@@ -156,7 +155,7 @@ func (l *lab) end(how syscall.Signal) {
 	}
 }
 
-// traffic asks the edges until the test ends, more often than the rules allow.
+// traffic sends requests to the edges, above the rules' limits, until ctx is done.
 func (l *lab) traffic(ctx context.Context) {
 	var all sync.WaitGroup
 	ctx, cancel := context.WithCancel(ctx)
@@ -175,7 +174,7 @@ func (l *lab) traffic(ctx context.Context) {
 	}
 }
 
-// limits returns what every edge's first rule allows.
+// limits returns the limit of each edge's first rule.
 func (l *lab) limits() string {
 	var all []string
 	for _, e := range l.edges {
@@ -189,16 +188,16 @@ func (l *lab) limits() string {
 	return strings.Join(all, " ")
 }
 
-// Every page's main act, from a click to its effect on the edges; every page in both schemes
-// and on a phone, without a fault that axe-core knows, a script of a stranger, or a request
-// to another host.
+// The main action of each page takes effect on the edges. Each page, in both color schemes and
+// at phone width, has no fault that axe-core finds, runs no foreign script, and sends no
+// request to another host.
 func TestConsole(t *testing.T) {
 	l := start(t)
 	l.traffic(t.Context())
 	b := launch(t)
 	b.dress("light", 1280)
 
-	// The picture of docs/console.png, whose series are longer when it is kept.
+	// This page is docs/console.png. When that is saved, wait until its series are longer.
 	b.visit(l.url + "/rules")
 	b.has("CHG-77")
 	looks := 2
@@ -232,7 +231,7 @@ func TestConsole(t *testing.T) {
 	b.click("Rules")
 	b.has("per-client")
 	b.sees("document.querySelector('#document')?.value.includes('per-client')")
-	b.sees("[...document.querySelectorAll('td.n.bad')].length > 0") // limited now
+	b.sees("[...document.querySelectorAll('td.n.bad')].length > 0") // now limited
 	b.has("the first rules")
 	b.look("rules")
 	b.fill("#document", strings.Replace(document(100, "enforce"), "limit: 100", "limit: no", 1))
@@ -255,7 +254,7 @@ func TestConsole(t *testing.T) {
 	b.sees("document.querySelector('section[aria-labelledby=history] .changes ins')?.innerText === '5000'")
 	b.look("rules-history")
 
-	// Somebody else applies while this page edits: the page says so, and keeps the text.
+	// Another operator applies while this page is edited: the page says so and keeps its text.
 	l.run("rules", "apply", l.write("other.yaml", document(70, "enforce")), "--yes", "-m", "another")
 	b.fill("#document", document(80, "enforce"))
 	b.has("Good: 3 rules")
@@ -368,7 +367,7 @@ func TestConsole(t *testing.T) {
 	b.click("Export")
 	b.sees("window.saved && JSON.parse(window.saved).every((c) => c.message.includes('INC-1'))")
 
-	// A page that is linked opens at once; keys lead from page to page.
+	// Links open each page directly; keys switch between pages.
 	b.visit(l.url + "/client?client=127.0.0.1&path=/login&method=POST")
 	b.has("login")
 	b.eval("document.activeElement.blur()")
@@ -381,18 +380,18 @@ func TestConsole(t *testing.T) {
 	}
 	b.press("1")
 	b.has("requests a second")
-	b.has("in step") // the clocks of the edges
+	b.has("in step") // the edges' clocks
 
 	require.False(t, b.is("window.ran"), "a script of a stranger ran")
 	b.mu.Lock()
 	require.Equal(t, map[string]bool{l.url: true}, b.hosts)
-	// A refused change is also an error of the network in the browser's log.
-	// So is a document that does not exist, or that the regions do not agree on.
+	// Chromium also logs refused changes as network errors, and requests for documents that do
+	// not exist or on which the regions disagree.
 	b.faults = slices.DeleteFunc(b.faults, func(f string) bool {
 		return strings.Contains(f, "status of 409") || strings.HasSuffix(f, "/rules/document") || strings.HasSuffix(f, "/policy/document")
 	})
 	require.Empty(t, b.faults)
-	// The console goes away while a page is open: what was seen stays, and says how old it is.
+	// The console stops while a page is open: the page keeps its data and shows their age.
 	b.offline = true
 	b.mu.Unlock()
 	l.close()

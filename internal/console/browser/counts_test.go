@@ -10,15 +10,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// counted are rules whose counts all edges of a region share.
+// counted are rules whose counts the edges of a region share.
 const counted = `rules:
   - {id: per-client, match: {paths: [/]}, key: [client_ip], algorithm: fixed_window, limit: 100, window: 24h}
   - {id: busy, match: {paths: [/busy]}, key: [client_ip], algorithm: fixed_window, limit: 100000, window: 1h, consistency: leased}
   - {id: per-path, match: {paths: [/]}, key: [path], algorithm: fixed_window, limit: 500, window: 24h}
 `
 
-// What the page says of a client is what the region's Redis counts, whichever edges were asked;
-// a reset forgets it there, and on all edges. Of a leased limit it names who holds what.
+// The client page shows the counts of the region's Redis, whichever edges decided. A reset
+// clears them there and on all edges. For a leased limit the page names the holders.
 func TestCounts(t *testing.T) {
 	l := start(t, "trusted_proxies: [127.0.0.0/8]")
 	l.join(0, "ams1-2", "")
@@ -45,7 +45,7 @@ func TestCounts(t *testing.T) {
 	require.Equal(t, []int{1, 0}, []int{keys(0), keys(1)}, "each region counts for itself")
 	b.look("counts")
 
-	// All is used up, on both edges of the region; nowhere else.
+	// Both edges of the region refuse; other regions do not.
 	for range 50 {
 		require.Equal(t, http.StatusOK, l.ask(2, client, "/"))
 	}
@@ -62,14 +62,14 @@ func TestCounts(t *testing.T) {
 	b.click("Explain")
 	b.sees(left("eu-west") + " === '98' && " + left("us-east") + " === '99'")
 
-	// A rule that counts by something else than an address.
+	// A rule whose key is not an address.
 	b.eval(`(() => { const e = document.querySelector('select[name=kind]'); e.value = 'path'; e.dispatchEvent(new Event('change', {bubbles: true})); })()`)
 	b.sees("document.querySelector('[name=secret]').type === 'text'")
 	b.fill("[name=secret]", "/")
 	b.click("Look up")
 	b.sees("document.querySelector('[aria-label=\"Rules that count this key in eu-west\"] tbody tr')?.cells[0].textContent === 'per-path'")
 
-	// Both edges of the region lease a part of what a busy client has left.
+	// Both edges of the region lease parts of a busy client's limit.
 	ctx, stop := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	for _, edge := range []int{0, 2} {

@@ -17,8 +17,8 @@ import (
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
-// loads asks for more at once than a connection may have streams, uploads more than a window
-// holds, and goes over a limit. It returns what the page saw.
+// loads sends more concurrent requests than a connection has streams, uploads more than a
+// flow-control window, and exceeds a limit. It returns what the page saw.
 const loads = `(async () => {
   const small = await Promise.all([...Array(150).keys()].map(async (i) => (await fetch("/n/" + i)).text()));
   const sent = "x".repeat(1 << 20);
@@ -35,7 +35,7 @@ const loads = `(async () => {
   });
 })()`
 
-// An edge's clients are browsers, too: over TLS, Chromium agrees on HTTP/2 with it.
+// Over TLS, Chromium negotiates HTTP/2 with an edge.
 func TestAnEdgeSpeaksHTTP2WithChromium(t *testing.T) {
 	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {

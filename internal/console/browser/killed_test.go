@@ -9,9 +9,9 @@ import (
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
-// A console is killed (SIGKILL) in the middle of waves, and of a canary. Another one shows what
-// is unfinished: which waves are done, who began it, and that its process is gone. It resumes
-// it, or rolls it back.
+// A console is killed (SIGKILL) during waves and during a canary. The next one shows the
+// unfinished rollout: the completed waves, who began it, and that its process is gone. It can
+// resume the rollout or roll it back.
 func TestConsoleIsKilled(t *testing.T) {
 	l := start(t)
 	l.run("rules", "apply", l.write("rules.yaml", document(70, "enforce")), "--yes", "-m", "the first rules")
@@ -51,7 +51,7 @@ func TestConsoleIsKilled(t *testing.T) {
 	b.sees("!document.querySelector('.rollout')")
 	require.Equal(t, "69 69", l.limits())
 
-	// The edges of a site follow a canary until it ends.
+	// A site's edges follow a canary until it ends.
 	l.edit(b, 67)
 	b.choose("canary")
 	b.sees("document.querySelector('select[name=site]').value === 'ams1'")
@@ -72,7 +72,7 @@ func TestConsoleIsKilled(t *testing.T) {
 	l.run("audit", "verify")
 }
 
-// edit writes a document with this limit into the editor.
+// edit puts a document with this limit into the editor.
 func (l *lab) edit(b *chromium, limit int) {
 	b.visit(l.url + "/rules")
 	b.sees("document.querySelector('#document')?.value.includes('limit: ')")
@@ -89,7 +89,7 @@ func (l *lab) begin(b *chromium, message string) {
 	b.click("Close")
 }
 
-// waves begins waves, and returns in the middle: the first region is changed, and watched.
+// waves begins a rollout in waves and returns while the first region bakes.
 func (l *lab) waves(b *chromium, limit int, issue string) {
 	before := l.limits()[3:]
 	l.edit(b, limit)
@@ -99,7 +99,7 @@ func (l *lab) waves(b *chromium, limit int, issue string) {
 	require.Eventually(l.t, func() bool { return l.limits() == l.limits()[:3]+before && l.limits() != before+" "+before }, testenv.Patience, 50e6)
 }
 
-// restart kills the console, and opens another one on its page of rules.
+// restart kills the console and opens the rules page of a new one.
 func (l *lab) restart(b *chromium) {
 	b.mu.Lock()
 	b.offline = true

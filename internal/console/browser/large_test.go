@@ -32,9 +32,9 @@ const (
 	manyRules   = 1000
 )
 
-// crowd is simulated nodes: each says what one real node said within the last second.
+// crowd simulates nodes: each repeats what one real node answered within the last second.
 type crowd struct {
-	real string // the admin address of that node
+	real string // that node's admin address
 	port int
 
 	mu   sync.Mutex
@@ -47,7 +47,7 @@ type saying struct {
 	body []byte
 }
 
-// ServeHTTP answers for the node whose address was asked: all of 127.0.0.0/8 leads here.
+// ServeHTTP answers for the addressed node: all of 127.0.0.0/8 leads here.
 func (c *crowd) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ip := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr).IP.To4()
 	said, err := c.ask(r.URL.RequestURI(), r.Header.Get("Accept"))
@@ -84,7 +84,7 @@ func (c *crowd) ask(path, accept string) (*saying, error) {
 func regionName(region int) string     { return fmt.Sprintf("region-%02d", region) }
 func nodeName(region, node int) string { return fmt.Sprintf("edge-%02d-%02d", region, node) }
 
-// catalog serves a region's Consul: the keys are those of a real one, the nodes are ours.
+// catalog serves a region's Consul with the real one's keys and the crowd's nodes.
 func (c *crowd) catalog(t *testing.T, region int, real *url.URL) string {
 	var list []api.ServiceEntry
 	for i := range nodesEach {
@@ -113,8 +113,8 @@ func (c *crowd) catalog(t *testing.T, region int, real *url.URL) string {
 	return server.Listener.Addr().String()
 }
 
-// Fifty regions with forty nodes each, and a thousand rules: all are listed, and what a person
-// does there is answered while the lists are live.
+// Fifty regions of forty nodes with a thousand rules: the pages list them all and respond to
+// input while the lists are live.
 func TestALargeFleet(t *testing.T) {
 	l := &lab{t: t, regionctl: testenv.Program(t, "regionctl")}
 	real := testenv.StartConsul(t, testenv.ConsulOptions{})

@@ -14,8 +14,8 @@ import (
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
-// A node without Consul shows itself: what its rules count, why a client is refused and how to
-// serve it again, and what is shed, which can be switched off for a while.
+// A node without Consul has its own page. It shows the rules' counts, why a client is refused
+// and how to admit it again, and what is shed, and can switch shedding off temporarily.
 func TestANodeShowsItself(t *testing.T) {
 	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }))
 	t.Cleanup(origin.Close)
@@ -52,7 +52,7 @@ func TestANodeShowsItself(t *testing.T) {
 	b.has("The counter is reset")
 	b.click("Close")
 	require.Equal(t, 200, ask())
-	b.visit("http://" + edge.Admin + "/?client=127.0.0.1&path=%2Flogin") // as a link in a chat
+	b.visit("http://" + edge.Admin + "/?client=127.0.0.1&path=%2Flogin") // like a link from a chat
 	b.has("weir:{127.0.0.1}:two")
 
 	b.click("Kill switch…")

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
-// publicHost is the name by which browsers find the console of a team.
+// publicHost is the name of a team's console.
 const publicHost = "weir.example.com"
 
 // enter logs a person in at the issuer.
@@ -21,8 +21,8 @@ func (c *chromium) enter(name string) {
 	c.click("Login")
 }
 
-// people opens the console of a team, where an issuer knows who has which role. A page disables
-// what its person may not do, and says why. When the session ends, nothing written is lost.
+// people tests a console with a login. A page disables the actions that its person's role does
+// not permit, and says why. The end of a session loses no text.
 func people(t *testing.T, l *lab) {
 	port := testenv.FreePorts(t, 1)[0]
 	at := fmt.Sprintf("https://%s:%d", publicHost, port)
@@ -74,7 +74,7 @@ oidc: {issuer: %q, client_id: weir, client_secret_file: %q}, roles: {reader: {gr
 	b.sees("document.querySelector('#document')?.value.includes('per-client')")
 	b.fill("#document", document(60, "enforce"))
 	b.has("Good: 3 rules")
-	// Somebody ends the session while she writes.
+	// Her session ends while she writes.
 	b.eval(`fetch('/api/v1/session').then((r) => r.json()).then((s) => fetch('/api/v1/logout', {method: 'POST', headers: {'Weir-Console-Token': s.token}})).then((r) => r.status)`)
 	b.fill("#document", document(65, "enforce"))
 	b.has("What you wrote here stays.")

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
-// choose chooses a way to roll out.
+// choose selects a rollout method.
 func (c *chromium) choose(way string) {
 	c.t.Helper()
 	radio := "document.querySelector('input[name=how][value=" + way + "]')"
@@ -16,11 +16,12 @@ func (c *chromium) choose(way string) {
 	c.eval(radio + ".click()")
 }
 
-// rollOut rolls documents out from the page of rules, whose edges run a limit of 70: in shadow,
-// in waves that are halted and rolled back, and by a canary.
+// rollOut applies documents on the rules page, where the edges have a limit of 70: in shadow,
+// in waves that are halted and rolled back, and with a canary.
 func rollOut(l *lab, b *chromium) {
 	b.t.Helper()
-	// The limited share must stay within the bounds, so limits hardly change. New rules count, and refuse nobody: the page writes the mode into the document.
+	// The limited share must stay within the bounds, so limits hardly change. In shadow mode,
+	// new rules count and refuse no one: the page writes the mode into the document.
 	b.click("Load the active version")
 	b.sees("document.querySelector('#document').value.includes('limit: 70')")
 	b.fill("#document", document(70, "enforce")+"  - {id: brandnew, key: [client_ip], limit: 1, window: 1m}\n")
@@ -38,7 +39,7 @@ func rollOut(l *lab, b *chromium) {
 	b.has("Every edge that could be asked runs it")
 	require.Contains(l.t, l.run("rules", "show"), "mode: shadow}\\n\"")
 
-	// In waves. The page is loaded again: the rollout is still there, and is halted.
+	// In waves. After a reload the page still shows the rollout, which is halted.
 	b.fill("#document", document(69, "enforce"))
 	b.has("Good: 3 rules")
 	b.choose("waves")
@@ -69,7 +70,7 @@ func rollOut(l *lab, b *chromium) {
 	b.click("Close")
 	require.Equal(l.t, "70 70", l.limits())
 
-	// A canary, which is promoted.
+	// A canary that is promoted.
 	b.click("Load the active version")
 	b.sees("document.querySelector('#document').value.includes('limit: 70')")
 	b.fill("#document", document(70, "enforce"))

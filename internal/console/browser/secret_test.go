@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// secrets looks an API key up by its hash: the key itself is in nothing that the page sends.
+// secrets looks an API key up by its hash: the page never sends the key itself.
 func secrets(l *lab, b *chromium) {
 	const secret = "sk-4711-hunter2"
 	for range 3 {

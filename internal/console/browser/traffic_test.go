@@ -19,13 +19,13 @@ import (
 // hostilePath is a path that rules may count by; decoded, it is HTML.
 const hostilePath = "/%3Cimg%20src=x%20onerror=window.ran=1%3E"
 
-// stricter is a candidate that limits what sensible lets pass.
+// stricter is a candidate that limits what sensible allows.
 const stricter = `rules:
   - {id: per-client, key: [client_ip], algorithm: sliding_window, limit: 5, window: 1m}
   - {id: per-path, key: [path], limit: 1, window: 1m, mode: shadow}
 `
 
-// ask sends a request of a client to an edge, and returns the status of the answer.
+// ask sends a client's request to an edge and returns its status.
 func (l *lab) ask(edge int, client, path string) int {
 	l.t.Helper()
 	r, err := http.NewRequest(http.MethodGet, "http://"+l.edges[edge].Public+path, nil)
@@ -37,7 +37,7 @@ func (l *lab) ask(edge int, client, path string) int {
 	return resp.StatusCode
 }
 
-// access writes an access log of so many bytes, of a thousand clients in an hour.
+// access writes an access log of size bytes: a thousand clients in an hour.
 func (l *lab) access(size int) string {
 	name := filepath.Join(l.t.TempDir(), "access.log")
 	file, err := os.Create(name)
@@ -54,7 +54,7 @@ func (l *lab) access(size int) string {
 	return name
 }
 
-// memory returns the most that the console has used, in MB.
+// memory returns the console's peak memory in MB.
 func (l *lab) memory() int {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", l.console.Process.Pid))
 	require.NoError(l.t, err)
@@ -63,7 +63,7 @@ func (l *lab) memory() int {
 	return kb >> 10
 }
 
-// attach chooses a file in a field, as a person does.
+// attach chooses a file in a field.
 func (c *chromium) attach(selector, file string) {
 	c.t.Helper()
 	c.sees("document.querySelector(" + literal(selector) + ")")
@@ -72,8 +72,8 @@ func (c *chromium) attach(selector, file string) {
 	c.call("DOM.setFileInputFiles", map[string]any{"files": []string{file}, "objectId": object.Result.ObjectID}, nil)
 }
 
-// A document is tried on what the edges decided, and on a log; a client is blocked, and let in
-// again; a region is lost while its page is open. No client's text runs as a script.
+// Simulations replay the edges' decisions and a log. A client is blocked and unblocked. A
+// region becomes unreachable while its page is open. No client's text runs as a script.
 func TestTraffic(t *testing.T) {
 	l := start(t, "recent: {keep: 10000}", "trusted_proxies: [127.0.0.0/8]")
 	b := launch(t)
@@ -91,7 +91,7 @@ func TestTraffic(t *testing.T) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	require.Equal(t, map[string]bool{l.url: true}, b.hosts)
-	// What the console refuses is also an error of the network in the browser's log.
+	// The browser also logs the console's refusals as network errors.
 	require.Empty(t, slices.DeleteFunc(b.faults, func(f string) bool { return strings.Contains(f, "the server responded with a status of") }))
 }
 
@@ -108,7 +108,7 @@ func tryTraffic(t *testing.T, l *lab, b *chromium) {
 	b.look("try-nodes")
 	require.Equal(t, "1200 1200", l.limits(), "nothing was changed")
 
-	// What was found is of the document that was tried.
+	// A changed document discards the old result.
 	b.fill("#document", strings.Replace(stricter, "limit: 5", "limit: 50", 1))
 	b.has("The document was edited since")
 	b.click("Try")
@@ -118,7 +118,7 @@ func tryTraffic(t *testing.T, l *lab, b *chromium) {
 	b.has("have decided no request since")
 	b.look("try-nothing")
 
-	// A log, slowly, and cancelled.
+	// A slow log, canceled.
 	log := l.access(100 << 20)
 	b.eval(`document.querySelector('input[value=log]').click()`)
 	b.attach("input[type=file]", log)
@@ -129,7 +129,7 @@ func tryTraffic(t *testing.T, l *lab, b *chromium) {
 	b.click("Cancel")
 	b.has("Cancelled")
 	b.look("try-cancelled")
-	// The same to its end.
+	// The same log to its end.
 	b.call("Network.emulateNetworkConditions", map[string]any{"offline": false, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}, nil)
 	b.fill("#document", stricter)
 	b.has("Good: 2 rules")
@@ -143,7 +143,7 @@ func tryTraffic(t *testing.T, l *lab, b *chromium) {
 	t.Logf("the console used at most %d MB", most)
 	require.Less(t, most, 200, "MB: the console keeps nothing of a log of 100 MB")
 
-	// What is no log.
+	// A file that is not a log.
 	b.attach("input[type=file]", l.write("rules.txt", "<img src=x onerror=window.ran=1>\n"))
 	b.click("Try")
 	b.has("none of the 1 lines can be read")
@@ -188,7 +188,7 @@ func byHand(t *testing.T, l *lab, b *chromium) {
 	require.Contains(t, l.run("clients", "show", "203.0.113.9"), `"allow"`)
 }
 
-// lost takes one region's Consul away while pages are open, and gives it back.
+// lost stops one region's Consul while pages are open, and restarts it.
 func lost(t *testing.T, l *lab, b *chromium) {
 	b.visit(l.url + "/fleet")
 	b.has("2 / 2")
@@ -196,7 +196,7 @@ func lost(t *testing.T, l *lab, b *chromium) {
 	l.consuls[1].Kill()
 	b.has("Its Consul does not answer; its edges keep deciding by the rules they have")
 	b.has("1 unknown")
-	b.sees("document.querySelector('.fresh.good')") // the others are live
+	b.sees("document.querySelector('.fresh.good')") // the other regions are live
 	b.look("lost-fleet")
 	b.click("Rules")
 	b.has("us-east: its rules are unknown")
@@ -206,7 +206,7 @@ func lost(t *testing.T, l *lab, b *chromium) {
 	b.click("Explain")
 	b.has("us-east could not be asked")
 	b.look("lost-client")
-	// What can be done is done, and what is missing is said.
+	// An action takes effect where it can, and the page names the rest.
 	b.click("Block…")
 	b.fill("dialog [name=reason]", "scans")
 	b.click("Block")
