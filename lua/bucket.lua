@@ -1,23 +1,23 @@
--- token_bucket and leaky_bucket: a level that requests fill and time drains. One request
--- is `unit` units, a microsecond drains `drain` of them, and drain/unit is limit/window in
--- lowest terms. Whole numbers only, so nothing is lost to rounding. They differ in what
--- `capacity` means:
---   token_bucket  a bucket of `burst` tokens, refilled at limit/window. Kept upside down:
---                 the level is what is missing from a full bucket, the capacity is burst.
+-- token_bucket and leaky_bucket: requests raise a level and time drains it. One request
+-- adds `unit` units and each microsecond drains `drain` units; drain/unit is limit/window
+-- in lowest terms. All numbers are integers, so nothing is rounded. The algorithms differ
+-- in what `capacity` means:
+--   token_bucket  a bucket of `burst` tokens, refilled at limit/window. The level counts
+--                 the missing tokens, and the capacity is burst.
 --   leaky_bucket  GCRA. A request is due at the theoretical arrival time (TAT) of a steady
---                 flow and may come `burst` requests ahead of it. The level, in time, is
+--                 flow and may arrive up to `burst` requests early. The level, in time, is
 --                 TAT - now, and the capacity is burst + 1: the tolerance and the request
 --                 that is due. Source: ITU-T I.371, virtual scheduling and continuous-state
---                 leaky bucket. The TAT alone would suffice as the state, but could not
---                 reveal a clock that ran backwards.
+--                 leaky bucket. The TAT alone would suffice as state, but would hide a
+--                 clock that ran backwards.
 -- State: "time level unit"; unit lets a changed rule convert the level. A leased rule adds
--- " granted before": what was granted in the lease time that `time` is in, counted from the
--- epoch, and in the one before it. A region's part adds what escrow_bucket.lua names.
+-- " granted before": the units granted in the lease period of `time` (periods count from
+-- the epoch) and in the period before it. For a region's part see escrow_bucket.lua.
 --
--- A key may hold more than the present rule allows: the rule shrank, or a client of a
--- larger tier filled it. It is then judged as just full when it was last charged, so no
--- client waits longer than for an empty bucket; but it keeps its true level, or a request
--- under the small limit would wipe out what was charged under the large one.
+-- A key may hold more than the current rule allows, because the rule shrank or a client of
+-- a larger tier filled it. Such a key is judged as if it had been exactly full when last
+-- charged, so no client waits longer than an empty bucket takes to refill. It keeps its
+-- true level, or a request under the small limit would erase charges under the large one.
 
 --- load
 local text, at, level, time, stepped, granted, before = ask('GET', key), 0, 0, now, false, 0, 0
@@ -50,7 +50,7 @@ s.now, s.stepped, s.full = time, stepped, full
 s.level = level > drained and level - drained or 0
 s.judged = judged > drained and judged - drained or 0
 if rule.escrow then
-  if stepped then loan = 0 end -- until when is unknown
+  if stepped then loan = 0 end -- the clock was set back, so its end is unknown
   s.level, s.judged = aged(rule, level, at, time, granted, before, till, loan)
   if time > till then before, till = 0, 0 end
   s.out, s.till, s.loan = before, till, loan
@@ -73,7 +73,7 @@ if cost > 0 and room < n * each then n = room < each and 0 or floor(room / each)
 local added = (rule.escrow and units or min(units, rule.capacity)) * rule.unit
 if s.judged + added <= s.full then
   s.level, s.judged = s.level + added, s.judged + added
-else -- counting a denied attempt at most fills the bucket
+else -- a counted denial fills the bucket but never overfills it
   s.level, s.judged = max(s.level, min(s.level + added, s.full)), max(s.judged, s.full)
 end
 
@@ -85,13 +85,13 @@ local short = cost * rule.unit - free
 reset = s.level > 0 and ceil(s.level / rule.drain) or 0
 if free > 0 then remaining = floor(free / rule.unit) end
 if short > 0 then retry = ceil(short / rule.drain) end
-if rule.drain == 0 then -- the region's part is less than one token
+if rule.drain == 0 then -- the region's part is below one token
   retry, reset = short > 0 and rule.window or 0, s.level > 0 and rule.window or 0
 end
 if rule.lease > 0 and s.granted + s.before > 0 and reset > 0 then reset = reset + 2 * rule.lease end
 
 --- save
--- The state matters until it has drained for the slowest of the tiers that share it.
+-- Keep the state until it has drained for the slowest tier that shares it.
 local lives = ceil(s.level / rule.drain)
 if rule.escrow then
   if rule.drain == 0 then lives = 5356800000000 end
@@ -108,11 +108,11 @@ if rule.escrow then last = last .. format(' %.0f %.0f %.0f %.0f', rule.have, s.o
 call('SET', key, time_text(rule, s.now) .. ' ' .. level .. last, 'PX', ttl(rule, lives, slack))
 
 --- refund
--- Without the charge the bucket might have run empty sooner, so what drained since is
--- not returned: a refund must never let too many pass. For units of a lease, `at` is when
--- it had ended, before which the level did not drain below them.
+-- Without the charge the level might have reached 0 sooner, so a refund leaves out what
+-- drained since; returning it could admit too many requests. For leased units, `at` is the
+-- end of the lease: until then the level did not drain below them.
 local back, least = units * rule.unit - max(0, s.now - at) * rule.drain, 0
-if rule.escrow then least = s.out * rule.unit end -- nor make room for what is out
+if rule.escrow then least = s.out * rule.unit end -- tokens lent to other regions stay charged
 if back > 0 and s.level > least then
   s.level = max(least, s.level - back)
   changed = true

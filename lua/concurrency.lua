@@ -1,5 +1,5 @@
--- concurrency: requests in flight, as a sorted set of slots. Each is scored with the time
--- at which it expires if the edge node that holds it dies.
+-- concurrency: a sorted set with one slot per request in flight. The score is when the slot
+-- expires should its edge node die.
 
 --- load
 local count = returning and 0 or ask('ZCOUNT', key, format('(%.0f', now), '+inf')
@@ -14,12 +14,12 @@ elseif cost > 0 then
 end
 
 --- charge
--- Expired slots go, 200 in one call.
+-- Each call removes up to 200 expired slots.
 trim(key, s.count, 200)
 s.count = s.count + call('ZADD', key, format('%.0f', s.now + rule.window), s.slot)
 
 --- answer
--- A slot may become free at any moment, so there is no retry time.
+-- A slot may become free at any moment, so retry stays 0.
 local last = call('ZRANGE', key, -1, -1, 'WITHSCORES')[2]
 remaining = max(0, rule.limit - s.count)
 if last then reset = max(0, last - s.now) end

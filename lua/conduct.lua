@@ -1,13 +1,12 @@
--- conduct lets the nodes of a region tell each other what they counted of clients. Each keeps
--- its accounts in a field of one hash; what a node said more than three seconds ago is removed
--- by the next that asks. Subjects have the same names on all nodes by a key that the first one
--- proposes.
+-- conduct shares the nodes' counts of client behavior within a region. Each node writes its
+-- accounts to a field of one hash; any call removes fields older than three seconds. All
+-- nodes hash subjects with the same secret, which the first node proposes.
 --
 -- KEYS  the hash
--- ARGV  test clock ('' in production), field of the node, the key that it uses, and its
---       accounts: '' to ask only, without a change to what it said
--- Reply: the time, the key to use, how many other nodes there are, and for one that only asks,
---   the accounts of each; only the time if the key holds what this script does not write
+-- ARGV  test clock ('' in production), the node's field, its secret, and its accounts;
+--       '' reads the others' accounts and leaves the node's own unchanged
+-- Reply: the time, the secret to use, the number of other nodes and, if accounts was '',
+--   the accounts of each; only the time if the key holds foreign data
 local key, own, asks, reply = KEYS[1], ARGV[2], ARGV[4] == '', { format('%.0f', now) }
 local held = ask('HGETALL', key)
 if held.err then return reply end

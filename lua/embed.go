@@ -1,6 +1,6 @@
 // Package lua holds the scripts that decide inside Redis. Each algorithm is one file of
-// parts; Take and Return put those that a script needs into the file that drives them. See
-// prelude.lua.
+// parts, which Take, Return and the other functions insert into the driver of each script.
+// See prelude.lua.
 package lua
 
 import (
@@ -13,7 +13,7 @@ import (
 //go:embed *.lua
 var files embed.FS
 
-// algorithms are the tags of keys, each with the files of its algorithm.
+// algorithms lists the tags in keys, each with the files of its algorithm.
 var algorithms = []struct {
 	tag   string
 	files []string
@@ -42,8 +42,8 @@ func Tags() []string {
 // for its arguments.
 func Take() string { return join("take", "") }
 
-// TakeOne returns the same for rules of one tag, without the parts of all others, which
-// would cost time at each call.
+// TakeOne returns the same for rules of one tag. Without the other algorithms each call is
+// faster.
 func TakeOne(tag string) string { return join("take", tag) }
 
 // Lease returns the script that grants part of a limit in advance. See lease.lua.
@@ -52,18 +52,18 @@ func Lease() string { return join("lease", "") }
 // Return returns the script that gives back what Take charged. See return.lua.
 func Return() string { return join("return", "") }
 
-// Report returns the script that counts what nodes admitted under reported limits with a
-// bucket. See report.lua.
+// Report returns the script that charges what nodes admitted under reported limits. See
+// report.lua.
 func Report() string { return join("report", "tb") }
 
-// Merge returns the script that charges what other regions have let pass. See merge.lua.
+// Merge returns the script that charges what other regions admitted. See merge.lua.
 func Merge() string { return join("merge", "") }
 
-// Tally returns the script that counts what a node has let pass under global limits. See
+// Tally returns the script that counts what a node admitted under global limits. See
 // tally.lua.
 func Tally() string { return join("tally", "tb") }
 
-// Load returns the script that finds how busy a region's upstreams are. See load.lua.
+// Load returns the script that averages the utilization of a region's upstreams. See load.lua.
 func Load() string { return join("load", "tb") }
 
 // Move returns the script that moves rights between regions. See move.lua.
@@ -75,20 +75,20 @@ func Lend() string { return join("lend", "te") }
 // Term returns the script that promises windows to regions. See term.lua.
 func Term() string { return join("term", "tb") }
 
-// Conduct returns the script by which nodes tell each other what clients did. See conduct.lua.
+// Conduct returns the script that shares nodes' counts of client behavior. See conduct.lua.
 func Conduct() string { return join("conduct", "tb") }
 
-// marker is a line that begins a part in an algorithm's file, and calls for it in others.
+// marker matches a line that begins a part in an algorithm's file, and inserts it in a driver.
 var marker = regexp.MustCompile(`(?m)^ *--- (\w+)\n`)
 
-// join returns the driver with the parts of one algorithm, or of all.
+// join returns the driver with the parts of one algorithm, or of all if only is empty.
 func join(driver, only string) string {
 	return marker.ReplaceAllStringFunc(read("prelude")+read(driver), func(line string) string {
 		return choose(marker.FindStringSubmatch(line)[1], only)
 	})
 }
 
-// choose returns the code of a part: a choice by the rule's tag unless there is only one.
+// choose returns a part's code, selected by the rule's tag if there are several algorithms.
 func choose(part, only string) string {
 	var b strings.Builder
 	seen := map[string]bool{}

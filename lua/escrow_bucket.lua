@@ -1,14 +1,15 @@
--- What a region's part of a token_bucket needs in addition to bucket.lua.
+-- Additions to bucket.lua for a region's part of a token_bucket in escrow.
 --
--- State: "time level unit have out till loan": what it had of the burst, in tokens of the
--- largest tier; how many tokens are out at other regions, and until when; until when it may
--- keep tokens that others still count as theirs. The level is what is missing from a full
--- part, so it stays at or above what is out. It is below only by what others still count, and
--- below 0 if that is beyond the part.
+-- State: "time level unit have out till loan". have is the region's share of the burst, in
+-- tokens of the largest tier; out is how many tokens other regions hold, until `till`; loan
+-- is until when this region may keep tokens that their lenders still count. The level is
+-- what a full part lacks, so it stays at or above out. Borrowed tokens lower it further,
+-- below 0 if they exceed the part.
 
 --- functions
--- begin returns the state of a key that this store does not have: empty when the store began,
--- for it may have lost what was spent. The last of KEYS says when that was, and is lost with it.
+-- begin returns the state of a missing key: an empty part as of the store's start, because
+-- the store may have lost what was spent. The last of KEYS records that start; a store that
+-- loses its data loses it too.
 local function begin(rule)
   local open = redis.call('GET', KEYS[#KEYS])
   if not open then
@@ -20,7 +21,7 @@ local function begin(rule)
   return open, have * rule.unit, have
 end
 
--- drop lets a level drain, but not below what is out.
+-- drop drains a level, but not below floor until `till`.
 local function drop(level, from, to, rate, floor, till)
   if from < till then
     local part = math.min(to, till)
@@ -30,8 +31,8 @@ local function drop(level, from, to, rate, floor, till)
   return level
 end
 
--- aged returns what a level at `at` becomes by `time`, and how it is judged. Whatever the part
--- grows by comes without tokens, and drains from rule.since on.
+-- aged returns the level at `time` of a level at `at`, and the level to judge by. Capacity
+-- that a part gains arrives without tokens and refills from rule.since on.
 local function aged(rule, level, at, time, had, out, till, loan)
   local max, min = math.max, math.min
   local young = at < rule.since and rule.young or 0

@@ -1,7 +1,7 @@
 -- fixed_window: a counter per window, windows aligned to the Unix epoch.
--- State: "start count". The count is less than 0 where another region gave its rights.
--- A region's part of a limit has nothing to spend in windows that began before its store may
--- have lost what was spent: the last of KEYS says until when that is, and is lost with it.
+-- State: "start count". Rights received from another region can make the count negative.
+-- A store that loses its data forgets what was spent, so a region's part admits nothing in
+-- windows that began before the time in the last of KEYS, which is lost with the data.
 
 --- load
 local text, at, count, time, stepped = ask('GET', key), 0, 0, now, false

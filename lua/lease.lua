@@ -1,12 +1,12 @@
--- lease grants part of a limit to a node in advance: it charges at once what the node may
--- spend until its lease ends. It grants no more than the share of what remains, so little
--- is left over for one node as the limit nears, and nothing once the share is below one.
+-- lease grants a node part of a limit in advance, charging now what the node may spend
+-- until its lease ends. A grant is at most 1/divisor of what remains, so grants shrink as
+-- the limit nears and stop when that share is below one.
 --
--- KEYS  one per ask
--- ARGV  test clock ('' in production), number of rules, the rules, then per ask:
---         index of its rule, units wanted, divisor of what remains
--- Reply: the time of the grants, then four numbers per ask: the units granted, remaining,
---   0, reset; or -1 and three zeros if the key does not hold what these scripts write
+-- KEYS  one per request for a lease
+-- ARGV  test clock ('' in production), number of rules, the rules, then per request:
+--         index of its rule, units wanted, divisor
+-- Reply: the time of the grants, then four numbers per request: the units granted,
+--   remaining, 0, reset; or -1 and three zeros if the key holds foreign data
 local rules, position, returning = {}, 3 + ARGV[2], false
 for i = 3, position - 1 do rules[i - 2] = rule_of(ARGV[i]) end
 

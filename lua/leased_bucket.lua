@@ -1,8 +1,8 @@
--- What a leased token_bucket needs in addition to bucket.lua.
+-- Additions to bucket.lua for a leased token_bucket.
 
 --- functions
--- pass returns what a level becomes from `at` to `time`. It does not drain below what nodes
--- may still hold: what was granted in the lease time that `at` is in, and before. The
+-- pass returns the level at `time` of a level at `at`. The level does not drain below what
+-- nodes may still hold: the grants of the lease period of `at` and of the one before. The
 -- memory store's bucket.go shows why that suffices.
 local function pass(rule, level, at, time, granted, before)
   local stop, held = at - at % rule.lease + rule.lease, granted + before

@@ -1,19 +1,20 @@
--- lend moves tokens of a bucket in escrow between this region and another. What one gave to
--- another is counted by both and only grows, from when the receiver's counters began: so a
--- message may come twice, late, or from several nodes.
+-- lend moves tokens of a bucket in escrow between this region and another. Giver and
+-- receiver each count the tokens moved since the receiver's counters began. The counts only
+-- grow, so a message may arrive twice, late, or from several nodes.
 --
--- KEYS  two per move: the key, and the hash of its counters: id, when they began; per region
---       that got tokens "g:" with its id, what it got, what of that it need not give back, and
---       when that was told last; per region that gave some "i:" with what it gave, and what of
---       that need not be given back. Then the one that says since when the store has lost nothing
--- ARGV  test clock ('' in production), how long after it asked a region takes tokens, for how
---       long what it got counts as out, number of rules, the rules, then per move: index of
---       its rule, step (0 look, 1 ask, 2 give, 3 take, 4 empty), the region, id and time of
---       the request, what may be forgotten of what was given, what it is to have got in all
---       (3: what it has got), and what stays here at least
--- Reply: the time, then six numbers per move: what was given in all, what of that may be
---   forgotten, what is left, what this region has got in all; id; and 1, or -1 if the key does
---   not hold what these scripts write
+-- KEYS  two per move: the key, and the hash of its counters; then the key that records since
+--       when the store has lost nothing. The hash holds
+--         id          when the counters began
+--         g:<region>  tokens given: the receiver's id, the total, the part of it that is
+--                     settled (need not come back), and when that was last confirmed
+--         i:<region>  tokens received: the total, and the part of it that is settled
+-- ARGV  test clock ('' in production), how long after its request a region accepts tokens,
+--       how long given tokens count as out, number of rules, the rules, then per move:
+--       index of its rule, step (0 look, 1 ask, 2 give, 3 take, 4 empty), the other region,
+--       id and time of the request, the settled total, the total to give (3: received), and
+--       how many tokens stay here at least
+-- Reply: the time, then six numbers per move: the total given, its settled part, what is
+--   left, the total received, id, and 1; or -1 as the last if the key holds foreign data
 local lasts, held, position, returning, lease = tonumber(ARGV[2]), tonumber(ARGV[3]), 5 + ARGV[4], false, 0
 local rules = {}
 for i = 5, position - 1 do rules[i - 4] = rule_of(ARGV[i]) end
@@ -52,9 +53,9 @@ for i = 1, floor(#KEYS / 2) do
     got, confirmed = known + 0, confirmed + 0
 
     if step == 2 and id >= theirs and id > 0 then
-      -- The counters of the receiver that began later know of nothing from before.
+      -- The receiver began new counters, which know nothing of earlier gifts.
       if id > theirs then theirs, gave, closed = id, 0, 0 end
-      -- This store has lost what it gave.
+      -- This store has lost its count of gifts.
       if closes > gave then gave, closed = closes, closes end
       closed = max(closed, closes)
       if now - last > held then closed = gave end
@@ -64,7 +65,7 @@ for i = 1, floor(#KEYS / 2) do
         s.out = s.out + n
       end
       last = now
-      -- Even if nothing moved: whoever waits for replicas must wait for what was written before.
+      -- Write even if nothing moved: a caller that waits for replicas must wait for earlier writes.
       call('HSET', counters, 'g:' .. region, text(theirs) .. ' ' .. text(gave) .. ' ' .. text(closed) .. ' ' .. text(last))
     elseif step == 2 then
       gave, closed = 0, 0
@@ -82,7 +83,7 @@ for i = 1, floor(#KEYS / 2) do
         mine = now
         call('HSET', counters, 'id', text(mine))
       end
-      -- Others still count as theirs what this region could not give back.
+      -- Lenders still count the tokens that this region cannot give back.
       local free = pending - max(0, ceil((s.out * unit - s.level) / unit))
       local n = min(got - confirmed, free)
       if n > 0 then

@@ -1,14 +1,14 @@
--- load finds the utilization of upstream groups that a region's limits follow: one for each
--- second of this server's clock, so that all nodes have the same. Nodes say theirs, in
--- thousandths, each in a field of the group's hash beside the second; the first one in a
--- second calculates the next value from their mean, as FollowLoad does in Go. What a node said
--- more than three seconds ago does not count.
+-- load averages the nodes' utilization of each upstream group into the value that a region's
+-- limits follow. The value changes once per second of this server's clock, so all nodes see
+-- the same. Each node writes its own utilization, in thousandths, and the second to a field
+-- of the group's hash; the first call in a second computes the next value from the mean, as
+-- FollowLoad does in Go. Fields older than three seconds do not count.
 --
--- KEYS  the hash of a group, one per group
--- ARGV  test clock ('' in production), field of the node, then per group: utilization, less
---       than 0 if the node does not know it
--- Reply: the time, then two numbers per group: the value and how many nodes' count; or -1 and
---   0 if the key does not hold what this script writes
+-- KEYS  one hash per group
+-- ARGV  test clock ('' in production), the node's field, then per group: its utilization,
+--       negative if unknown
+-- Reply: the time, then two numbers per group: the value and how many nodes it averages; or
+--   -1 and 0 if the key holds foreign data
 local second, reply = floor(now / 1000000), { now }
 for i, key in ipairs(KEYS) do
   local own = tonumber(ARGV[2 + i])
@@ -37,7 +37,7 @@ for i, key in ipairs(KEYS) do
       call('HDEL', key, ARGV[2])
     end
     local mean = nodes > 0 and floor(sum / nodes + 0.5) or 0
-    -- Behind the clock only if nobody asked meanwhile, before it only if it was set back.
+    -- The value lags if no node called meanwhile, and leads if the clock was set back.
     for _ = 1, at < second and min(second - at, 120) or at > second and 1 or #held == 0 and 1 or 0 do
       if mean > smooth then
         smooth = smooth + ceil((mean - smooth) / 16)

@@ -1,12 +1,12 @@
--- merge charges what other regions have let pass. A region's counter of a key and window only
--- grows, and what was charged of it is kept beside the key: so a count may come twice, late,
--- or from several nodes, and only the difference is charged.
+-- merge charges what other regions admitted. A region's count for a key and window only
+-- grows, and a hash records how much of it was charged. Only the difference is charged, so
+-- a count may arrive twice, late, or from several nodes.
 --
 -- KEYS  two per count: the key, and the hash of its window's counters
 -- ARGV  test clock ('' in production), number of rules, the rules, then per count:
---         index of its rule, field of the region, count, start and width of the window
--- Reply: the time, then per count what had been charged before; -1 if the key does not hold
---   what these scripts write; -2 if the window has not begun here
+--         index of its rule, the region's field, count, start and width of the window
+-- Reply: the time, then per count what had been charged before; -1 if the key holds foreign
+--   data; -2 if the window has not begun here
 local rules, position, returning, lease = {}, 3 + ARGV[2], false, 0
 for i = 3, position - 1 do rules[i - 2] = rule_of(ARGV[i]) end
 

@@ -1,17 +1,17 @@
--- move moves rights of a limit in escrow between this region and another: it adds what the
--- other gave, and charges what this one gives, within what is left of its part. What passed
--- between the two in a window is counted beside the key and only grows, so a move may come
--- twice, late, or from several nodes.
+-- move moves rights of a limit in escrow between this region and another. It adds what the
+-- other region gave and charges what this one gives, which is at most what is left of its
+-- part. The totals moved in a window only grow, so a move may arrive twice, late, or from
+-- several nodes.
 --
--- KEYS  two per move: the key, and the hash of its window's counters; then the one that says
---         since when the store has lost nothing
+-- KEYS  two per move: the key, and the hash of its window's counters; then the key that
+--         records since when the store has lost nothing
 -- ARGV  test clock ('' in production), number of rules, the rules, then per move: index of
---         its rule, the region, start of the window, what it gave in all, what it is to have
---         got in all (-1: charge all that is left, for the store has lost what was spent),
---         and what stays here at least
--- Reply: the time, then four numbers per move: what this region gave in all, what is left,
---   what it has got in all; -1 if the key does not hold what these scripts write;
---   and 1 if the window's rights were charged after a loss
+--         its rule, the other region, start of the window, the total it gave, the total to
+--         give it (-1: charge all that is left, because the store has lost what was spent),
+--         and how many rights stay here at least
+-- Reply: the time, then four numbers per move: the total given, what is left, the total
+--   received (-1 if the key holds foreign data), and 1 if the window's rights were charged
+--   after a loss
 local rules, position, returning = {}, 3 + ARGV[2], false
 for i = 3, position - 1 do rules[i - 2] = rule_of(ARGV[i]) end
 
@@ -38,7 +38,7 @@ for i = 1, floor(#KEYS / 2) do
         end
         local n = min(upto - gave, rule.limit - s.count - keep)
         if n > 0 then gave, s.count = gave + n, s.count + n end
-        -- Also what was written before: whoever waits for replicas must wait for that.
+        -- Write even if nothing moved: a caller that waits for replicas must wait for earlier writes.
         if gave > 0 then call('HSET', counters, 'o:' .. region, format('%.0f', gave)) end
       end
       if s.count ~= count or gave > 0 or upto < 0 then

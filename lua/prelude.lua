@@ -1,37 +1,37 @@
--- Shared by every script. embed.go joins the files of this folder: it puts the parts of the
--- algorithms that a script serves where a line such as `--- load` in take.lua or return.lua
--- names them. An algorithm has these parts, over a state `s`:
---   functions   what the others call
---   load        fills s with the state of `key` as it is at `now`; readable = false if the
---               key holds what no algorithm has written
+-- The beginning of every script. embed.go replaces each line such as `--- load` in a driver
+-- (take.lua, return.lua, …) with that part of the algorithms that the script serves. An
+-- algorithm has these parts, which work on a state `s`:
+--   functions   what the other parts call
+--   load        reads the state of `key` at `now` into s; readable = false if the key holds
+--               data that no algorithm here writes (foreign data)
 --   fits        n = how many of n requests of that cost pass, one after another
---   charge      adds units to s, up to what the rule can hold; units of a lease are spent
+--   charge      adds units to s, at most what the rule can hold; leased units may be spent
 --               at any time until now + lease
---   answer      remaining, retry, reset = what is left, and microseconds until cost passes
---               and until all is free
---   save        writes s with a time to live; also if s.stepped, see clock
---   refund      takes back units that were charged at `at`; changed = true if s must be saved
---   merge       adds units that another region let pass in its window that began at `at`,
---               beyond the limit if need be; changed as above; early = true if the window
---               has not begun here. Only algorithms of global limits have it
--- load only reads: a peek leaves no trace. It sets every field of s that the others read,
--- because s is used again for the next request of the call.
+--   answer      sets remaining, and the microseconds until cost passes (retry) and until
+--               everything is free (reset)
+--   save        writes s with a TTL; also if s.stepped, see clock
+--   refund      takes back units charged at `at`; changed = true if s must be saved
+--   merge       adds units that another region admitted in its window that began at `at`,
+--               even beyond the limit; changed as above; early = true if the window has not
+--               begun here. Only algorithms of global limits have it
+-- load only reads, so a peek leaves no trace. It sets every field of s that the other parts
+-- read, because the next request of the call reuses s.
 --
--- A script spends most of its time on what it creates at each call and check: functions,
--- with a cell for each variable outside that they use; tables, strings, and their garbage.
--- Hence parts instead of functions, functions that use globals, tables that are written
--- with all their fields and used again, and texts that a rule remembers.
+-- A script spends most of its time creating objects: functions (with a cell for each outer
+-- variable that they use), tables, strings, and their garbage. That is why the algorithms
+-- are inlined parts, functions use globals, tables are created with all fields and reused,
+-- and rules cache the texts they print.
 --
--- Times are whole microseconds, below 2^53, so a Lua number holds them exactly.
--- Print them with %.0f: concatenation and tostring show 14 digits.
+-- Times are integer microseconds below 2^53, which a Lua number holds exactly. Print them
+-- with %.0f: concatenation and tostring show 14 digits.
 
 local KEYS, ARGV, call, ask = KEYS, ARGV, redis.call, redis.pcall
 local format, match, byte = string.format, string.match, string.byte
 local floor, ceil, max, min, abs = math.floor, math.ceil, math.max, math.min, math.abs
 
--- The time of this decision. In production ARGV[1] is '' and the time is the server's, the
--- only clock that all edge nodes share. A test clock is not the server's, so keys must not
--- expire by the latter.
+-- The time of this decision. In production ARGV[1] is '' and the server's clock, the only
+-- one that all edge nodes share, applies. Under a test clock keys get an hour of slack,
+-- because they still expire by the server's.
 local now, slack = ARGV[1], 0
 if now == '' then
   local t = call('TIME')
@@ -40,17 +40,17 @@ else
   now, slack = tonumber(now), 3600000
 end
 
--- clock returns the time that applies to a key last written at `at`, after now. If that is
--- by at most ten seconds, and no more than the window, time stands still for the key until
--- the clock has caught up. A clock further behind was set back: its time applies, and the
--- state is treated as current, as if no time had passed. That must be saved even if
--- nothing is charged, or the state would never age; hence the second result.
+-- clock returns the time that applies to a key last written at `at`, which is after now. If
+-- the clock is behind by at most ten seconds and one window, the key's time stands still
+-- until the clock has caught up. A clock further behind was set back: its time applies, and
+-- the state counts as written now. Then the second result is true, and the caller must save
+-- the state even if it charges nothing, or the state would never age.
 local function clock(now, at, window)
   if at - now <= math.min(window, 10000000) then return at, false end
   return now, true
 end
 
--- ttl returns a time to live as text. Most keys of a rule have the same one.
+-- ttl returns a TTL as text. Most keys of a rule share one, so the rule caches it.
 local function ttl(rule, us, slack)
   if us ~= rule.ttl_of then
     rule.ttl_of, rule.ttl = us, string.format('%.0f', math.max(1, math.ceil(us / 1000)) + slack)
@@ -58,14 +58,14 @@ local function ttl(rule, us, slack)
   return rule.ttl
 end
 
--- time_text returns a time as text. Most keys of a rule have the same one.
+-- time_text returns a time as text, cached like a TTL.
 local function time_text(rule, at)
   if at ~= rule.time then rule.time, rule.time_text = at, string.format('%.0f', at) end
   return rule.time_text
 end
 
--- rule_of reads what Go wrote (Limit.Encoded): a rule travels as data, so that changing one
--- never changes the script.
+-- rule_of decodes a rule (Limit.Encoded in Go). Rules travel as data, so changing one never
+-- changes the script.
 local function rule_of(text)
   local tag, count_denied, shadow, debt, limit, window, capacity, interval, drain, unit, slowest, lease, more =
     struct.unpack('<c2BBBdddddddd', text)
@@ -75,7 +75,7 @@ local function rule_of(text)
     tag = tag,
     limit = limit,
     window = window,
-    capacity = capacity, -- of a bucket; of a log, its entries up to which it is saved as a whole
+    capacity = capacity, -- of a bucket; for a log, how many entries are rewritten as a whole
     interval = interval,
     drain = drain,
     unit = unit,

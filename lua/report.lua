@@ -1,11 +1,11 @@
--- report adds what nodes have admitted to the buckets of reported limits, even beyond what
--- a bucket holds: it is then in debt, and refuses until that has drained.
+-- report adds what nodes admitted to the buckets of reported limits. It may overfill a
+-- bucket, which then refuses until the excess has drained.
 --
 -- KEYS  one per report
 -- ARGV  test clock ('' in production), number of rules, the rules, then per report:
---         index of its rule, units (below 0: taken back)
--- Reply: the time, then per report the level in the rule's units; -1 if the key does not
---   hold what these scripts write
+--         index of its rule, units (negative: taken back)
+-- Reply: the time, then per report the level in the rule's units; -1 if the key holds
+--   foreign data
 local rules, position, returning, lease = {}, 3 + ARGV[2], false, 0
 for i = 3, position - 1 do rules[i - 2] = rule_of(ARGV[i]) end
 

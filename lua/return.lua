@@ -1,5 +1,5 @@
--- return gives back what take charged: a concurrency slot when its request is done, or a
--- charge when another slot's check refused the request.
+-- return gives back what take charged: a concurrency slot when its request ends, or a
+-- charge when a check in another hash slot refused the request.
 --
 -- KEYS  one per check
 -- ARGV  test clock ('' in production), number of rules, the rules, then per check:
@@ -12,8 +12,8 @@ for i = 1, #KEYS do
   local key, rule, s = KEYS[i], rules[tonumber(ARGV[position])], { slot = ARGV[position + 3] }
   local units, at, readable, changed = tonumber(ARGV[position + 1]), tonumber(ARGV[position + 2]), true, false
   position = position + 4
-  -- If the clock was set back since, what has drained is unknown. A key that holds
-  -- something else has nothing to return, and affects no other.
+  -- If the clock was set back since, how much has drained is unknown. A key with foreign
+  -- data is skipped.
   if at <= now + 2 * rule.lease or rule.tag == 'cc' then
     --- load
     if readable then

@@ -1,26 +1,24 @@
--- rolling_window, storage ring or large_ring: the times of the accepted requests, oldest
--- first, 4 bytes each, in one string. A time is in milliseconds modulo 2^32, rounded up, so
--- an entry never leaves the window early; windows are at most 7 days, so an age is never
--- ambiguous. (A clock that is set back by more than 12 days therefore empties the log.)
--- Units of a lease are stamped with its end, so that none leaves before a window has passed
--- since it was spent.
+-- rolling_window, storage ring or large_ring: the times of the admitted requests, oldest
+-- first, 4 bytes each, in one string. Times are milliseconds modulo 2^32, rounded up so that
+-- no entry leaves the window early. Windows last at most 7 days, so an age is unambiguous.
+-- (A clock set back by more than 12 days therefore empties the log.) Leased units carry the
+-- end of their lease, so each stays for a full window after it was spent.
 --
--- The string is a log or, if that would hold more than `rule.capacity` entries, a ring.
--- Rules of either storage read both.
---   log   the entries. Each change writes all of them, which is cheap while they are few.
---   ring  a header of six numbers, 4 bytes each, then room for `room` entries, of which
---         `size` are used, from `head` on and around the end. A change writes only the
---         header and the entries that it adds: its cost does not depend on the length.
---         The first two numbers are the newest entry's time and the same with its highest
---         bit inverted: no two times of a log are that far apart. The last one is when the
---         key expires.
--- A full ring doubles; one less than a quarter full shrinks. That writes all of it, but only
--- after as many changes.
+-- The string is a log, or a ring if a log would exceed `rule.capacity` entries. Rules of
+-- either storage read both.
+--   log   the entries. Every change rewrites all of them, which is cheap while they are few.
+--   ring  a header of six 4-byte numbers, then `room` entries, of which `size` are used from
+--         `head` on, wrapping around the end. A change writes only the header and the new
+--         entries, whatever the length. The first two numbers are the newest entry's time,
+--         plain and with its highest bit inverted; no two entries of a log are that far
+--         apart, which tells a ring from a log. The last number is when the key expires.
+-- A full ring doubles; a ring less than a quarter full shrinks. Resizing rewrites the whole
+-- string, but only after as many changes as it has entries.
 
 --- functions
--- age returns the age of entry i (0 is the oldest) in milliseconds; negative if it was
--- stamped later than now (rounding, or a clock that ran backwards). s.log holds entries
--- from slot s.from on: all of a log, some of a ring.
+-- age returns the age of entry i (0 is the oldest) in milliseconds, negative for an entry
+-- later than now (rounding, or a clock that ran backwards). s.log holds the entries from
+-- slot s.from on: all of a log, or some of a ring.
 local function age(s, i)
   if s.room then
     if i >= s.size - s.added then return s.newest end
@@ -37,7 +35,7 @@ local function age(s, i)
   return since > 3221225472 and since - 4294967296 or since
 end
 
--- before returns how many entries are at least that old.
+-- before returns how many entries are at least `limit` milliseconds old.
 local function before(s, limit)
   local low, high = 0, s.size
   if high > 16 and age(s, 15) < limit then high = 15 end -- few leave at a time
@@ -48,19 +46,18 @@ local function before(s, limit)
   return low
 end
 
--- stamps returns n entries of that time.
+-- stamps returns n entries of one time.
 local function stamps(ms, n)
   return string.rep(struct.pack('>I4', ms % 4294967296), n)
 end
 
--- unroll makes a ring a log again, which is saved as a whole.
+-- unroll turns a ring back into a log, which save then rewrites.
 local function unroll(s)
   local all, from = redis.call('GET', s.key), 24 + s.head * 4
   local log = string.sub(all, from + 1, math.min(from + s.size * 4, 24 + s.room * 4))
   s.log, s.room = log .. string.sub(all, 25, 24 + s.size * 4 - #log), nil
 end
 
--- head_of returns a ring's header.
 local function head_of(s)
   local newest = (s.now_ms - s.newest) % 4294967296
   return struct.pack('>I4I4I4I4I4I4', newest, (newest + 2147483648) % 4294967296, s.head, s.size, s.room, s.expires)
@@ -116,8 +113,8 @@ if cost > 0 and room < n * cost then n = room < cost and 0 or floor(room / cost)
 --- charge
 local added, stamp = min(units, rule.limit), ceil((s.now + lease) / 1000)
 if s.size > 0 then stamp = max(stamp, s.now_ms - s.newest) end
--- A denied attempt that counts pushes out the oldest entries, but a log that a larger
--- tier filled is not cut down to this tier's limit.
+-- A counted denial pushes out the oldest entries, but never cuts a log that a larger tier
+-- filled down to this tier's limit.
 local live = s.size - s.first
 local gone = s.first + max(0, live + added - max(live, rule.limit))
 local size = s.size - gone + added
@@ -146,7 +143,7 @@ local ends = s.now_ms + ceil(life / 1000)
 if s.size == 0 then
   call('UNLINK', key)
 elseif s.room then
-  -- The time to live is set again only when half a second is missing.
+  -- Renew the TTL only once it is half a second short.
   if (s.expires - ends) % 4294967296 > 500 then
     s.expires = (ends + 500) % 4294967296
     call('PEXPIRE', key, ttl(rule, life + 500000, slack))

@@ -1,9 +1,9 @@
--- rolling_window, storage sorted_set: one member per accepted request, scored with its
--- time in microseconds, or with the end of its lease. One call adds at most 200 members (limiter.MaxEntries) and removes
--- about as many old ones.
+-- rolling_window, storage sorted_set: one member per admitted request, scored with its time
+-- in microseconds, or with the end of its lease. One call adds at most 200 members
+-- (limiter.MaxEntries) and removes about as many old ones.
 
 --- functions
--- score returns the time of the member at that rank, or nil.
+-- score returns the time of the member at a rank, or nil.
 local function score(key, rank)
   return tonumber(redis.call('ZRANGE', key, rank, rank, 'WITHSCORES')[2])
 end
@@ -38,9 +38,8 @@ end
 local added = min(units, rule.limit, 200)
 local old = trim(key, s.count, added + 200)
 s.newest = max(s.now + lease, s.newest or 0)
--- Requests in the same microsecond differ in their suffix. A suffix may be taken by a
--- member of an earlier release, or by one from a clock that ran backwards: NX adds the
--- rest.
+-- Members of the same microsecond differ in their suffix. An earlier release, or a clock
+-- that ran backwards, may have used a suffix already: NX adds the others.
 local stamp, missing = format('%.0f', s.newest), added
 local suffix = call('ZCOUNT', key, stamp, stamp)
 while missing > 0 do
@@ -52,8 +51,8 @@ while missing > 0 do
   end
   missing = missing - call('ZADD', key, 'NX', unpack(members))
 end
--- A denied attempt that counts pushes out the oldest members, but a log that a larger
--- tier filled is not cut down to this tier's limit.
+-- A counted denial pushes out the oldest members, but never cuts a log that a larger tier
+-- filled down to this tier's limit.
 local full = max(s.count, rule.limit)
 s.count = s.count + added
 if s.count > full then
@@ -65,7 +64,7 @@ end
 if s.count > 0 then reset = s.newest + rule.window - s.now end
 local over = s.count + min(cost, rule.limit) - rule.limit -- a higher cost never passes
 if over > 0 and cost > 0 then
-  -- Ranks count from the end: the log may still hold entries that left the window.
+  -- Count ranks from the end, because expired members may remain at the beginning.
   local oldest = score(key, over - 1 - s.count)
   if s.stepped then oldest = min(oldest, s.now) end
   retry = oldest + rule.window - s.now
@@ -84,7 +83,7 @@ end
 call('PEXPIRE', key, ttl(rule, s.newest + rule.window - s.now, slack))
 
 --- refund
--- The last ones of a microsecond go, so that the other suffixes have no gap.
+-- Remove the last members of a microsecond, so that the remaining suffixes have no gap.
 local stamp = format('%.0f', at)
 local charged = call('ZCOUNT', key, stamp, stamp)
 local after = call('ZCOUNT', key, '-inf', stamp)

@@ -1,6 +1,5 @@
--- sliding_window: the previous window's count, weighted by how much of it the
--- sliding window still covers, plus the current one's. Weights are whole
--- milliseconds, so all sums are exact.
+-- sliding_window: the current window's count plus the previous one's, weighted by how much
+-- of it the sliding window still covers. Weights are whole milliseconds, so sums are exact.
 -- State: "start previous current".
 
 --- load
@@ -22,7 +21,7 @@ if at < start then
 end
 s.now, s.start, s.previous, s.current, s.stepped = time, start, previous, current, stepped
 s.width = window / 1000
--- The weighted count of the previous window, in milliseconds of a full one.
+-- The previous window's count, weighted by the milliseconds it still covers.
 s.faded = previous * (s.width - floor((time - start) / 1000))
 
 --- fits
@@ -30,8 +29,7 @@ local room, each = (rule.limit - s.current) * s.width - s.faded, cost * s.width
 if cost > 0 and room < n * each then n = room < each and 0 or floor(room / each) end
 
 --- charge
--- The cap is no less than any valid limit, keeps the weighted sum within 2^53, and prints
--- exactly.
+-- The cap exceeds every valid limit, keeps the weighted sum below 2^53, and prints exactly.
 s.current = min(s.current + units, floor(4503599627370496 / s.width), 99999999999999)
 
 --- answer

@@ -1,9 +1,9 @@
--- Shared by the algorithms that keep a sorted set.
+-- For the algorithms that use a sorted set.
 
 --- functions
--- trim removes expired members from a sorted set of which `live` are not, but no more
--- than `most`: clearing a million at once would delay every other call. It returns how
--- many expired members are left.
+-- trim removes up to `most` expired members from a sorted set that also has `live` others,
+-- and returns how many expired ones remain. Removing a million at once would delay every
+-- other call.
 local function trim(key, live, most)
   local old = redis.call('ZCARD', key) - live
   local gone = math.min(old, most)

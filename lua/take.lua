@@ -1,19 +1,19 @@
--- take decides requests: first it peeks at every check of a request; then, if all
--- enforced ones pass, it charges every one. A refused request charges nothing, except for
--- rules that count denied attempts.
+-- take decides requests. It peeks at all checks of a request; if every enforced check
+-- passes, it charges them all. A refused request charges only rules that count denied
+-- attempts.
 --
--- KEYS  one per check, in order; then, if a rule is a region's part of a limit, the one that says
---       since when the store has lost nothing
+-- KEYS  one per check, in order; then, if a rule is a region's part of a limit, the key that
+--       records since when the store has lost nothing
 -- ARGV  test clock ('' in production), the plan, the number of rules, the rules, then the
 --       slot of each check whose rule is concurrency
--- The plan is bytes, numbers with the high byte first, per request:
---         times   2 bytes: how many identical requests ask at once; 0 only peeks
+-- The plan is binary, big-endian; per request:
+--         times   2 bytes: how many identical requests to decide; 0 only peeks
 --         checks  2 bytes: how many checks follow, at least one, each 2 bytes for the
 --                 index of its rule and 4 for its cost
 -- Reply: the time of the decision, then four numbers per check:
---   how many of the requests this check would pass, remaining, retry, reset
--- or -1 and three zeros for every check of a request with a key that does not hold what
--- these scripts write: it charges nothing and affects no other request of the call.
+--   how many of the requests this check passes, remaining, retry, reset
+-- or -1 and three zeros for every check of a request if one of its keys holds foreign data.
+-- Such a request charges nothing and affects no other request of the call.
 local plan, rules, slots, returning, lease = ARGV[2], {}, 3 + ARGV[3], false, 0
 for i = 4, slots do rules[i - 3] = rule_of(ARGV[i]) end
 
@@ -21,7 +21,7 @@ local reply, size, first, position, length = { now, 0, 0, 0, 0 }, 1, 0, 1, #plan
 local states = {}
 
 while position < length do
-  -- The numbers of the request and of its first check, read at once.
+  -- Read the request's numbers and its first check's together.
   local t, u, v, w, a, b, c, d, e, f = byte(plan, position, position + 9)
   position = position + 10
   local times, checks = t * 256 + u, v * 256 + w
@@ -37,7 +37,7 @@ while position < length do
     local rule, cost = rules[a * 256 + b], ((c * 256 + d) * 256 + e) * 256 + f
     local key, s, n = KEYS[first + i], states[i], asked
     if not s then
-      -- Room for the fields of all algorithms.
+      -- Fields for all algorithms, so that the table never grows.
       s = { rule = 0, cost = 0, fits = 0, slot = 0, key = 0, now = 0, stepped = 0, count = 0, newest = 0, a = 0, closed = false }
       states[i] = s
     end
@@ -63,7 +63,7 @@ while position < length do
     else
       if not peek then
         local units = (fits < granted and fits or granted) * cost
-        -- This check did not deny the requests that another check refused.
+        -- Requests that another check refused are not denials of this one.
         if rule.count_denied and fits <= granted then units = units + (asked - fits) * cost end
         if units > 0 then
           --- charge

@@ -1,12 +1,11 @@
--- tally counts what a node has let pass under global limits. A node states its count of a key
--- and window from the beginning, so the same may be told twice: only the difference is added
--- to the region's counter.
+-- tally adds what a node admitted under global limits to the region's counter. A node sends
+-- its total for a key and window; only the increase is added, so repeats are harmless.
 --
 -- KEYS  the hash of the window's counters, one per tally
 -- ARGV  test clock ('' in production), field of the node, then per tally: count, start and
 --         width of the window
--- Reply: the time, then two numbers per tally: what was known of the node before, and the
---   region's count; or -1 and 0 if the key does not hold what these scripts write
+-- Reply: the time, then two numbers per tally: the node's previous total, and the region's
+--   count; or -1 and 0 if the key holds foreign data
 local field, reply = ARGV[2], { now }
 for i, counters in ipairs(KEYS) do
   local count, at, width = tonumber(ARGV[3 * i]), tonumber(ARGV[3 * i + 1]), tonumber(ARGV[3 * i + 2])

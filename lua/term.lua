@@ -1,20 +1,22 @@
--- term promises windows to a region: those that begin in the promised span are the holder's, as
--- far as this region is asked. What was promised to one holder is never promised to another,
--- so a region that a majority has promised a window is its only holder.
+-- term votes on which region holds a part of a limit. A vote promises the holder all windows
+-- that begin in a span. No vote promises a window to two holders, so a region with the votes
+-- of a majority is its only holder.
+--
+-- A store's life is the number that it draws when it starts empty. A life is settled as the
+-- first of its region, or as a later one that follows a loss of data.
 --
 -- KEYS  the hash of promises, once per term
--- ARGV  test clock ('' in production), the longest promise, for how long an owner must be silent
---         before its heir gets windows, for how long what a store has forgotten may matter, then
---         per term: number of the division, the part, who asks, the last window's start,
---         number of the life of the asker's store (0: this store's own), a number for this
---         store's life if it has none, what the store of that life is settled as: 1 the first
---         of its region, 2 a later one, 3 whether it would be the first, 0 nothing, and the other regions, each with a comma after
---         it, of whose stores it must have heard to be settled as the first
--- Reply: the time, then seven numbers per term: 1 if promised, or 0, or -1 if the key does not
---   hold what this script writes; the first and the last start that are promised; from when on
---   that is sure though this store may have lost what it promised before; the number of this
---   store's life; what it is settled as; and whether no other life of the owner's store was
---   ever heard of
+-- ARGV  test clock ('' in production), the longest promise, how long an owner must be silent
+--         before its heir gets windows, how long promises that a store forgot may matter, then
+--         per term: number of the division, the part, the region that asks, the last window's
+--         start, the life of the asker's store (0: this store), a life for this store if it has
+--         none, what to settle that life as (1 the first, 2 a later one, 3 find out whether it
+--         would be the first, 0 nothing), and the other regions, each followed by a comma, whose
+--         stores it must have heard of to be settled as the first
+-- Reply: the time, then seven numbers per term: 1 if promised, 0 if not, or -1 if the key holds
+--   foreign data; the first and the last start promised; from when on the promise is certain
+--   although this store may have forgotten earlier ones; this store's life; what it is settled
+--   as; and 1 if it has heard of no other life of the owner's store
 local longest, silence, forgotten, reply = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4]), { now }
 local function text(n) return format('%.0f', n) end
 
@@ -28,11 +30,11 @@ for i = 1, #KEYS do
   if not held.err then
     promised = 0
     mine, sure = tonumber(held[1] or draw), tonumber(held[6] or now + forgotten)
-    -- What was found out about a store does not hold for the one that took its place.
+    -- A finding about a store does not apply to its successor.
     if settle > 0 then
       if life ~= mine then settle = 0 end
       life = mine
-      -- The first store of a region vouches for others, so it must know those that were spent from.
+      -- A region's first store vouches for others, so it must have heard of those in use.
       for other in string.gmatch(settle ~= 2 and ARGV[a + 7] or '', '[^,]+') do
         if call('HEXISTS', key, 'l:' .. other) == 0 then settle = 0 end
       end
@@ -45,11 +47,11 @@ for i = 1, #KEYS do
     if seen > now then seen = now end
     if life == 0 then life = mine end
     local heard = held[11]
-    -- What the owner was promised before this store forgot it ends when that is sure.
+    -- Promises to the owner that this store may have forgotten end when they are certain to have expired.
     if not held[7] and part ~= holder then to = sure end
     if part == holder then
       seen, heard = now, heard or text(life)
-      -- A store that has lost everything does not know whom it had heard of.
+      -- A store that lost its data no longer knows which lives it had heard of.
       first = settled ~= 2 and tonumber(heard) == life and 1 or 0
     end
     if part == holder or was == holder or now - seen > silence then
