@@ -17,7 +17,7 @@ export function direct() {
   watch(seconds - 1);
 }
 export default function () {
-  request(__ENV.REGION, eventual, exec.scenario.iterationInTest);
+  request(__ENV.REGION, [eventual], exec.scenario.iterationInTest);
 }
 export const teardown = finish;
 // At 6,000 a minute, 3 % is promised, whatever the bound.

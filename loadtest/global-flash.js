@@ -2,14 +2,14 @@
 // share, for many times what there is.
 import exec from 'k6/execution';
 import { director, each, finish, full, phase, regions, steadily } from './lib.js';
-import { atWindow, escrow, eventual, flow, late, limit, never, proof, request, watch, window } from './global.js';
+import { atWindow, bucket, escrow, eventual, flow, late, limit, never, proof, request, watch, window } from './global.js';
 
 const times = 4;
 const calm = 1.5 * window;
 const flash = full ? 2 * window : 1.5 * window;
 const seconds = calm + flash;
 const phases = ['calm', 'flash'];
-const rate = (n) => Math.round((2 * n * flow) / regions.length);
+const rate = (n) => Math.round((3 * n * flow) / regions.length);
 export const options = {
   setupTimeout: '120s',
   scenarios: Object.assign(each(steadily(rate(0.2), `${calm}s`), 'calm-'), each(steadily(rate(times), `${flash}s`, { startTime: `${calm}s` })), director),
@@ -24,10 +24,9 @@ export function direct() {
   watch(began + seconds - 0.5 - Date.now() / 1000);
 }
 export default function () {
-  const turn = exec.scenario.iterationInTest;
-  request(__ENV.REGION, turn % 2 ? eventual : escrow, Math.floor(turn / 2));
+  request(__ENV.REGION, [eventual, escrow, bucket], exec.scenario.iterationInTest);
 }
 export const teardown = finish;
 export const handleSummary = proof('all regions are asked at once for four times a limit that they share', phases, [
-  late(['calm', 'flash'], times), never(['flash', 'calm'], Math.floor(0.95 * limit)),
+  late(['calm', 'flash'], times), ...[escrow, bucket].map((rule) => never(rule, ['flash', 'calm'], Math.floor(0.95 * limit))),
 ]);

@@ -4,13 +4,13 @@ import { sleep } from 'k6';
 import { Trend } from 'k6/metrics';
 import exec from 'k6/execution';
 import { act, director, each, finish, full, phase, regions, steadily } from './lib.js';
-import { atWindow, escrow, eventual, flow, late, learned, limit, never, proof, request, watch, window } from './global.js';
+import { atWindow, bucket, escrow, eventual, flow, late, learned, limit, never, proof, request, watch, window } from './global.js';
 
 const victim = regions[2];
 // In windows: the cut begins with one, and the window after it has what passed in its middle.
 // Healing lasts as long as it may take, or nothing would be asked for afterwards.
 const [before, cut, healing, after] = full ? [1, 0.5, 1.5, 1] : [1, 2, 4, 1];
-const times = 1.8; // the demand of all regions, for each of both limits
+const times = 1.8; // the demand of all regions, for each of the limits
 const phases = ['before', 'cut', 'healing', 'after'];
 const healed = new Trend('healed_after_seconds');
 const patience = 20;
@@ -18,7 +18,7 @@ const own = (times / regions.length) * limit;
 
 export const options = {
   setupTimeout: '120s',
-  scenarios: Object.assign(each(steadily(Math.round((2 * times * flow) / regions.length), `${(before + cut + healing + after) * window}s`)), director),
+  scenarios: Object.assign(each(steadily(Math.round((3 * times * flow) / regions.length), `${(before + cut + healing + after) * window}s`)), director),
   thresholds: { http_req_failed: ['rate==0'], healed_after_seconds: [`max<${patience}`] },
 };
 export const setup = atWindow;
@@ -42,8 +42,7 @@ export function direct() {
   until(before + cut + healing + after - 0.2);
 }
 export default function () {
-  const turn = exec.scenario.iterationInTest;
-  request(__ENV.REGION, turn % 2 ? eventual : escrow, Math.floor(turn / 2));
+  request(__ENV.REGION, [eventual, escrow, bucket], exec.scenario.iterationInTest);
 }
 export const teardown = finish;
 export const handleSummary = proof(`${victim} is cut off from the other regions, and joined again`, phases, [
@@ -53,9 +52,9 @@ export const handleSummary = proof(`${victim} is cut off from the other regions,
     because: ` ${victim} asks for ${Math.round(own)} more in a window, of which the others do not hear: it measures against a third of the limit once it has heard of nobody for 5 s.`,
   }),
   late(['after'], times),
-  never(['before', 'healing', 'after'], Math.floor(0.9 * limit * before)),
+  ...[escrow, bucket].map((rule) => never(rule, ['before', 'healing', 'after'], Math.floor(0.9 * limit * before))),
   // The others have two thirds of the limit in each window, and the victim, for its own clients, the rest.
-  never(['cut'], Math.floor(0.9 * limit * Math.floor(cut))),
+  ...[escrow, bucket].map((rule) => never(rule, ['cut'], Math.floor(0.9 * limit * Math.floor(cut)))),
 ], [
   { metric: 'healed_after_seconds', seconds: patience, why: 'A call that hung in the cut ends after 2 s, and a node that did not answer is tried again after a pause of up to 5 s. Then one exchange tells all that has changed.' },
 ]);

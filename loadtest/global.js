@@ -4,11 +4,13 @@ import { sleep } from 'k6';
 import { Trend } from 'k6/metrics';
 import { act, ask, byEdge, everywhere, full, network, regions, rule, summary } from './lib.js';
 
-// In the long form the limit is 6,000 a minute, in the short form 500 in 5 s.
+// In the long form the limit is 6,000 a minute, in the short form 500 in 5 s. A bucket in
+// escrow has half of that as its burst.
 const named = (mode) => (full ? `${mode}-minute` : mode);
 export const eventual = named('eventual');
 export const escrow = named('escrow');
-const declared = { [eventual]: rule(eventual), [escrow]: rule(escrow) };
+export const bucket = named('escrow-bucket');
+const declared = { [eventual]: rule(eventual), [escrow]: rule(escrow), [bucket]: rule(bucket) };
 export const limit = declared[eventual].limit;
 export const window = Number(declared[eventual].window.replace('s', ''));
 // The rate at which a client asks for the limit.
@@ -16,10 +18,11 @@ export const flow = limit / window;
 
 const client = network(regions[0]).replace('0.0/16', '9.1');
 
-// request asks under a rule, at the edges of a region in turn.
-export function request(region, id, turn) {
+// request asks under one of these rules, each in turn, at the edges of a region in turn.
+export function request(region, ids, turn) {
+  const id = ids[turn % ids.length];
   // A region whose store does not answer in time refuses what is in escrow.
-  ask(region, byEdge(region, `/load/${id}`, turn), client, id, { expected: [200, 429, 503] });
+  ask(region, byEdge(region, `/load/${id}`, Math.floor(turn / ids.length)), client, id, { expected: [200, 429, 503] });
 }
 
 // atWindow waits until a window begins.
@@ -69,12 +72,14 @@ export function late(phases, times, { more = 0, because = '', most = Infinity, l
   };
 }
 
-// never bounds the rule in escrow: nothing passes beyond the limit, whatever happens. least is
+// never bounds a rule in escrow: nothing passes beyond the limit, whatever happens. least is
 // how much must pass in the first of the phases.
-export function never(phases, least) {
+export function never(rule, phases, least) {
   return (metrics) => ({
-    rule: escrow, region: everywhere, phases, percent: 0, late: true, least: tried(metrics) ? least : 0,
-    why: 'A limit in escrow is divided among the regions as rights that only move, so all together never exceed it.',
+    rule, region: everywhere, phases, percent: 0, late: true, least: tried(metrics) ? least : 0,
+    why: rule === bucket
+      ? 'A bucket in escrow is divided among the regions, which lend each other tokens, so in any interval all together never pass more than the burst and what refills.'
+      : 'A limit in escrow is divided among the regions as rights that only move, so all together never exceed it.',
   });
 }
 

@@ -186,7 +186,7 @@ func TestDifference(t *testing.T) {
 func TestRules(t *testing.T) {
 	text, err := os.ReadFile("../rules.json")
 	require.NoError(t, err)
-	_, err = rules.Load(text)
+	local, err := rules.Load(text)
 	require.NoError(t, err)
 	require.Equal(t, 1, strings.Count(string(text), `"mode"`))
 	require.Contains(t, string(text), `"id": "in-shadow"`)
@@ -200,6 +200,8 @@ func TestRules(t *testing.T) {
 	require.NoError(t, err)
 	for _, r := range set.Rules() {
 		require.NotNil(t, r.Limit.Global, "regions share %s", r.ID)
+		_, known := local.Rule(r.ID)
+		require.False(t, known, "scripts find %s in the other document", r.ID)
 	}
 }
 
