@@ -1,0 +1,240 @@
+package e2e
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"github.com/valyala/fasthttp"
+
+	"github.com/weir-edge/weir/internal/testenv"
+)
+
+// A bucket in escrow passes in no interval, in all regions together, more than its burst and
+// what refills: while clients ask all regions, move from one to the next, ask all in one
+// instant, and while connections between regions are reset.
+func TestRegionsShareABucket(t *testing.T) {
+	t.Parallel()
+	const rate, burst = 100, 250
+	g := newBucketGlobe(t, rate, burst)
+	f := g.flood("203.0.113.6", 5)
+	// What refills is used, in the end: on a busy machine tokens may move too late.
+	uses := func(what string, part float64, length time.Duration, regions ...int) {
+		g.eventually(what, func() bool {
+			passed := f.asks(length, regions...)
+			t.Logf("%s: %d passed in %s, of %.0f that refill", what, passed, length, rate*length.Seconds())
+			return float64(passed) >= part*rate*length.Seconds()
+		})
+	}
+	uses("all regions", 0.9, 4*time.Second, 0, 1, 2)
+	for region := range g.nodes {
+		uses(g.names[region], 0.8, 2*time.Second, region)
+	}
+	stop := g.resets()
+	uses("connections are reset", 0.5, 3*time.Second, 0, 1, 2)
+	stop()
+	for range 3 {
+		f.rests(3 * time.Second) // to fill
+		f.asks(time.Second, 0, 1, 2)
+	}
+	f.never(rate, burst)
+}
+
+// The same while processes are killed, stopped for a time and restarted, regions are cut off,
+// stores lose everything and the rule changes, at random.
+//
+// It takes minutes, so it belongs to make soak.
+func TestABucketIsAttacked(t *testing.T) {
+	if !soak() {
+		return
+	}
+	t.Parallel()
+	const rate, burst = 20, 300
+	g := newBucketGlobe(t, rate, burst)
+	f := g.flood("203.0.113.7", 10)
+	g.eventually("every region lets requests pass", func() bool {
+		return f.asks(100*time.Millisecond, 0) > 0 && f.asks(100*time.Millisecond, 1) > 0 && f.asks(100*time.Millisecond, 2) > 0
+	})
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 16))
+	for end := time.Now().Add(4 * time.Minute); time.Now().Before(end); {
+		var breaks sync.WaitGroup
+		breaks.Go(func() {
+			g.breaks(random.IntN(8), random.IntN(3), random.IntN(2), time.Duration(random.Int64N(int64(5*time.Second))))
+		})
+		for range 3 {
+			f.rests(time.Duration(random.Int64N(int64(3 * time.Second))))
+			f.asks(time.Duration(random.Int64N(int64(time.Second))), random.Perm(3)[:1+random.IntN(3)]...)
+		}
+		breaks.Wait()
+		f.never(rate, burst)
+	}
+	g.eventually("all regions let requests pass again", func() bool { return f.asks(4*time.Second, 0, 1, 2) >= 3*rate })
+	f.never(rate, burst)
+}
+
+func newBucketGlobe(t *testing.T, rate, burst int) *globe {
+	return globeUnder(t, bucketRules(rate, burst), [3]*testenv.Clock{}, func(int, int) string { return testenv.Program(t, "edge") })
+}
+
+func bucketRules(rate, burst int) string {
+	return fmt.Sprintf(`
+rules:
+  - {id: bucket, match: {paths: [/bucket]}, key: [client_ip], algorithm: token_bucket, limit: %d, window: 5s, burst: %d, on_store_failure: closed, scope: global, global: {mode: escrow}}
+`, 5*rate, burst)
+}
+
+// breaks does something to a region, or one of its nodes, and repairs it after some time.
+func (g *globe) breaks(what, region, node int, after time.Duration) {
+	n, redis := g.nodes[region][node], g.redis[region]
+	wait := func() { <-time.After(after) }
+	switch what {
+	case 0:
+		g.Logf("%s: a node is killed", g.names[region])
+		n.Kill()
+		wait()
+		n.Start()
+		n.WaitReady()
+	case 1:
+		g.Logf("%s: a node stops for %s", g.names[region], after)
+		require.NoError(g, n.Signal(syscall.SIGSTOP))
+		wait()
+		require.NoError(g, n.Signal(syscall.SIGCONT))
+	case 2:
+		g.Logf("%s: Redis stops for %s", g.names[region], after)
+		redis.Suspend()
+		wait()
+		redis.Resume()
+	case 3:
+		g.Logf("%s is cut off for %s", g.names[region], 6*after)
+		g.cut(region)
+		<-time.After(6 * after)
+		g.heal(region)
+	case 4:
+		stop := g.resets()
+		wait()
+		stop()
+	case 5, 6:
+		if time.Since(g.lost) < 100*time.Second {
+			return // stores that lose everything cannot vouch for one another
+		}
+		g.lost = time.Now()
+		g.Logf("%s: Redis loses everything", g.names[region])
+		if what == 5 {
+			require.NoError(g, redis.Client().FlushAll(g.Context()).Err())
+			return
+		}
+		redis.Kill()
+		wait()
+		redis.Start()
+	case 7:
+		rate, burst := 1+int(after.Milliseconds())%20, 1+int(after.Microseconds())%300
+		g.Logf("the rule becomes %d a second and %d", rate, burst)
+		require.NoError(g, os.WriteFile(g.rules, []byte(bucketRules(rate, burst)), 0o600))
+		<-time.After(3*time.Second + after)
+		require.NoError(g, os.WriteFile(g.rules, []byte(bucketRules(20, 300)), 0o600))
+	}
+}
+
+// flood is clients that ask nodes for a key in a bucket, and what passed.
+type flood struct {
+	*globe
+	client *fasthttp.Client
+	who    string
+	every  time.Duration // a request to each node
+	mu     sync.Mutex
+	passed []passage
+}
+
+// passage is a request that passed: decided after it was sent and before it was answered.
+type passage struct{ sent, answered time.Time }
+
+func (g *globe) flood(who string, milliseconds int) *flood {
+	f := &flood{globe: g, client: client(), who: who, every: time.Duration(milliseconds) * time.Millisecond}
+	g.Cleanup(f.client.CloseIdleConnections)
+	return f
+}
+
+func (f *flood) rests(length time.Duration) { <-time.After(length) }
+
+// asks lets clients ask the nodes of these regions for so long, and returns how many requests
+// passed.
+func (f *flood) asks(length time.Duration, regions ...int) (passed int) {
+	end := time.Now().Add(length)
+	var all sync.WaitGroup
+	for _, region := range regions {
+		for _, n := range f.nodes[region] {
+			for range 2 {
+				all.Go(func() {
+					tick := time.NewTicker(2 * f.every)
+					defer tick.Stop()
+					for ; time.Now().Before(end); <-tick.C {
+						if f.ask(n.Public) {
+							f.mu.Lock()
+							passed++
+							f.mu.Unlock()
+						}
+					}
+				})
+			}
+		}
+	}
+	all.Wait()
+	return passed
+}
+
+func (f *flood) ask(node string) bool {
+	req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
+	defer fasthttp.ReleaseRequest(req)
+	defer fasthttp.ReleaseResponse(resp)
+	req.SetRequestURI("http://" + node + "/bucket")
+	req.Header.Set("X-Forwarded-For", f.who)
+	p := passage{sent: time.Now()}
+	err := f.client.DoTimeout(req, resp, 2*time.Second)
+	if p.answered = time.Now(); err != nil || resp.StatusCode() != http.StatusOK {
+		return false
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.passed = append(f.passed, p)
+	return true
+}
+
+// never fails the test if more passed in some interval than a bucket of that burst may pass.
+func (f *flood) never(rate float64, burst int64) {
+	f.Helper()
+	most, at := beyond(f.passed, rate, burst)
+	f.Logf("%d passed; the fullest interval lacked %.1f of what may pass", len(f.passed), -most)
+	require.LessOrEqual(f, most, 0.0, "beyond the bucket, in an interval that ends at %s", at)
+}
+
+// beyond returns by how many requests the fullest interval exceeds what a bucket may pass. A
+// request counts in an interval only if it was decided there for certain.
+func beyond(list []passage, rate float64, burst int64) (most float64, at time.Time) {
+	most = math.Inf(-1)
+	sent := slices.SortedFunc(slices.Values(list), func(a, b passage) int { return a.sent.Compare(b.sent) })
+	for _, end := range list {
+		level, last := 0.0, sent[0].sent
+		for _, p := range sent {
+			if p.sent.After(end.answered) {
+				break
+			}
+			if !p.answered.After(end.answered) {
+				level, last = max(0, level-rate*p.sent.Sub(last).Seconds())+1, p.sent
+			}
+		}
+		if over := level - rate*end.answered.Sub(last).Seconds() - float64(burst); over > most {
+			most, at = over, end.answered
+		}
+	}
+	return most, at
+}
