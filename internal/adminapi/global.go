@@ -34,6 +34,8 @@ type GlobalRule struct {
 	Limit  int64  `json:"limit"`
 	Window string `json:"window"`
 	Escrow bool   `json:"escrow"`
+	// Burst is a token_bucket's.
+	Burst int64 `json:"burst,omitempty"`
 	// Partition is what holds while nothing is heard of other regions.
 	Partition string `json:"on_partition"`
 	// Overshoot is the largest part by which all regions exceeded the limit of a key in the last
@@ -41,7 +43,8 @@ type GlobalRule struct {
 	// Both are 0 while no key is asked for.
 	Overshoot float64 `json:"overshoot"`
 	Bound     float64 `json:"bound"`
-	// Rights are the units in escrow that the region holds in the present windows.
+	// Rights are the units in escrow that the region holds in the present windows; of a
+	// token_bucket, its parts of the burst.
 	Rights int64 `json:"rights,omitempty"`
 }
 
@@ -62,9 +65,11 @@ type GlobalCounts struct {
 }
 
 // EscrowRights are a region's part of a limit in each window, and what may still be spent
-// there in the present one, with what other regions gave and without what this one did.
+// there in the present one, with what other regions gave and without what this one did. Of a
+// token_bucket, Part is of its Burst, and Left is what may be spent at once.
 type EscrowRights struct {
 	Part  int64  `json:"part"`
 	Left  int64  `json:"left"`
+	Burst int64  `json:"burst,omitempty"`
 	Error string `json:"error,omitempty"`
 }

@@ -176,6 +176,9 @@ func (r *shared) write(b *bytes.Buffer, s term.Style) {
 	t.Row("RULE", "LIMIT", "MODE", "EXCEEDED BY", "AT MOST", "RIGHTS HELD", "ON PARTITION")
 	for _, g := range r.Rules {
 		limit := fmt.Sprintf("%d in %s", g.Limit, brief(g.Window))
+		if g.Burst > 0 {
+			limit += fmt.Sprintf(", burst %d", g.Burst)
+		}
 		if g.Escrow {
 			t.Row(term.Printable(g.Rule), limit, "escrow", "never", "-", strconv.FormatInt(g.Rights, 10), term.Printable(g.Partition))
 			continue

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/edge/across"
+	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
 
@@ -46,8 +47,12 @@ func (e *Edge) showGlobal(w http.ResponseWriter, _ *http.Request) {
 			continue
 		}
 		u := used[c.ID]
+		burst := int64(0)
+		if c.Limit.Algorithm == limiter.TokenBucket {
+			burst = c.Limit.Burst
+		}
 		out.Rules = append(out.Rules, adminapi.GlobalRule{
-			Rule: c.ID, Limit: c.Limit.Limit, Window: c.Limit.Window.String(), Escrow: g.Escrow, Partition: g.OnPartition.String(),
+			Rule: c.ID, Limit: c.Limit.Limit, Window: c.Limit.Window.String(), Burst: burst, Escrow: g.Escrow, Partition: g.OnPartition.String(),
 			Overshoot: u.Overshoot, Bound: u.Bound, Rights: held[c.ID],
 		})
 	}

@@ -384,6 +384,9 @@ func (x *Exchange) RightsHeld() map[string]int64 {
 func (x *Exchange) Right(ctx context.Context, l *limiter.Limit, key string) (part, left int64, err error) {
 	wall := x.config.Wall()
 	p := x.part(l, key, wall)
+	if p == nil && l.Algorithm == limiter.TokenBucket && x.Parts() > 0 {
+		return 0, 0, fmt.Errorf("this region has had its part for less than %s, and spends no tokens until then", limiter.PartRests)
+	}
 	if p == nil {
 		return 0, 0, fmt.Errorf("no majority of the regions has promised this one its part; see that they reach each other, and that a topology or peer.regions lists all of them")
 	}
