@@ -1,6 +1,6 @@
-// Package adminapi is what an edge node's admin listener says on the wire, for the
-// node that serves it and for the programs that ask: paths, headers and the JSON of
-// each answer. What a node registers is in pkg/region/consul.
+// Package adminapi defines an edge node's admin API, for the node that serves it and the
+// programs that call it: paths, headers and JSON answers. pkg/region/consul has the format of
+// registrations.
 package adminapi
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// Where each answer is.
+// The paths.
 const (
 	PathIndex   = "/v1"
 	PathHealth  = "/healthz"
@@ -31,11 +31,11 @@ const (
 	PathGlobal     = "/v1/global"
 )
 
-// HeaderNode names, in every answer, the node that gives it: one address may lead to
-// another node on each machine, as the default 127.0.0.1:8081 does.
+// HeaderNode names the answering node in every answer: one address may lead to different nodes
+// on different machines, as the default 127.0.0.1:8081 does.
 const HeaderNode = "Weir-Node"
 
-// NoVersion stands in for the version, and the source, of rules that were never there.
+// NoVersion is the version, and the source, of rules that were never published.
 const NoVersion = "none"
 
 // RequestBounds are those of the buckets of weir_request_seconds, in seconds: the same in
@@ -89,15 +89,15 @@ type Problem struct {
 	Type   string   `json:"type"`
 }
 
-// Refusal is a document, or what should name one, that a node did not activate.
+// Refusal is a document, or a pointer to one, that a node refused.
 type Refusal struct {
 	At      time.Time `json:"at,omitzero"`
-	Version string    `json:"version"` // "" if none was named
+	Version string    `json:"version"` // "" if unknown
 	Canary  bool      `json:"canary,omitempty"`
 	Errors  []string  `json:"errors,omitempty"` // at least one
 }
 
-// String fits on one line. It is what a node registers, and "" for nil.
+// String returns one line, which the node registers; "" for nil.
 func (r *Refusal) String() string {
 	if r == nil {
 		return ""
@@ -108,7 +108,7 @@ func (r *Refusal) String() string {
 	return r.Version + ": " + r.Errors[0]
 }
 
-// ParseRefusal reads what String wrote, of which only the first error is known.
+// ParseRefusal parses what String returned, which has only the first error.
 func ParseRefusal(text string) *Refusal {
 	version, reason, ok := strings.Cut(text, ": ")
 	if !ok || len(version) != 12 || strings.Trim(version, "0123456789abcdef") != "" {
@@ -117,31 +117,31 @@ func ParseRefusal(text string) *Refusal {
 	return &Refusal{Version: version, Errors: []string{reason}}
 }
 
-// Condition is the state of something that a node keeps trying.
+// Condition is the state of an operation that a node keeps retrying.
 type Condition struct {
 	OK    bool      `json:"ok"`
 	Error string    `json:"error,omitempty"`
 	Since time.Time `json:"since"`
 }
 
-// Rules is GET /v1/rules. With ?brief the rules themselves are left out.
+// Rules is GET /v1/rules. ?brief omits the rules themselves.
 type Rules struct {
 	Node    string          `json:"node"`
 	Version string          `json:"version"`
 	Since   time.Time       `json:"since,omitzero"`
 	Source  string          `json:"source"`
 	Canary  bool            `json:"canary"`
-	Stale   bool            `json:"stale"` // not what should run, or that is unknown
+	Stale   bool            `json:"stale"` // the current version is unknown, or not active here
 	Pointer *consul.Pointer `json:"pointer"`
 	Rules   []Rule          `json:"rules,omitzero"`
 	Refused *Refusal        `json:"refused"`
 	Consul  *Condition      `json:"consul"`
 	Cache   *Condition      `json:"cache"`
-	// Signature is missing unless the node verifies signatures.
+	// Signature is set if the node verifies signatures.
 	Signature *Condition `json:"signature,omitempty"`
 }
 
-// Rule is one of the active rules.
+// Rule is an active rule.
 type Rule struct {
 	ID          string   `json:"id"`
 	Description string   `json:"description,omitempty"`
@@ -152,13 +152,13 @@ type Rule struct {
 	Burst       int64    `json:"burst,omitempty"`
 	Key         []string `json:"key"`
 	OnFailure   string   `json:"on_store_failure"`
-	Consistency string   `json:"consistency,omitempty"` // if not strict
-	// Experiment is the share of its keys that are in an experiment.
+	Consistency string   `json:"consistency,omitempty"` // unless strict
+	// Experiment is the share of the rule's keys in the experiment.
 	Experiment float64 `json:"experiment,omitempty"`
 }
 
-// Experiment is GET /v1/experiment?rule=ID: what a node counted of both variants of a rule since
-// it began to run them, by slice of the keys: the first Cut are in the experiment.
+// Experiment is GET /v1/experiment?rule=ID: a node's counts for both variants of a rule since
+// it began to run them, by slice of the keys. The first Cut slices are in the experiment.
 type Experiment struct {
 	Node         string    `json:"node"`
 	Rule         string    `json:"rule"`
@@ -171,13 +171,13 @@ type Experiment struct {
 	Slices      []experiment.Counts `json:"slices"`
 }
 
-// Shedder is GET /v1/shedder. With ?brief the document is left out.
+// Shedder is GET /v1/shedder. ?brief omits the document.
 type Shedder struct {
 	Node    string    `json:"node"`
 	Version string    `json:"version"`
 	Source  string    `json:"source"`
 	Since   time.Time `json:"since"`
-	// ExpiresAt and Then, a version, are there while temporary settings are active.
+	// ExpiresAt and Then, a version, are set while temporary settings are active.
 	ExpiresAt *time.Time      `json:"expires_at,omitempty"`
 	Then      string          `json:"then,omitempty"`
 	Pointer   *consul.Pointer `json:"pointer,omitempty"`
@@ -186,8 +186,8 @@ type Shedder struct {
 	Cache     *Condition      `json:"cache,omitempty"`
 	Signature *Condition      `json:"signature,omitempty"`
 
-	// Document is a *shedding.Document where it is written. A reader gets a map: the
-	// document of a newer node must not fail to decode.
+	// Document is a *shedding.Document for the writer. Readers get a map, so that they can
+	// decode a newer node's document.
 	Document   any                       `json:"document,omitempty"`
 	Upstreams  []shedding.UpstreamStatus `json:"upstreams"`
 	ShadowBias string                    `json:"shadow_bias"`
@@ -201,16 +201,16 @@ type Policy struct {
 	Since   time.Time       `json:"since,omitzero"`
 	Source  string          `json:"source"`
 	Canary  bool            `json:"canary,omitempty"`
-	Stale   bool            `json:"stale"` // not what should run, or that is unknown
+	Stale   bool            `json:"stale"` // the current version is unknown, or not active here
 	Pointer *consul.Pointer `json:"pointer,omitempty"`
 	Refused *Refusal        `json:"refused,omitempty"`
 	Consul  *Condition      `json:"consul,omitempty"`
 	Cache   *Condition      `json:"cache,omitempty"`
-	// Signature is missing unless the node verifies signatures.
+	// Signature is set if the node verifies signatures.
 	Signature *Condition `json:"signature,omitempty"`
 }
 
-// Clients is GET /v1/clients: the networks of clients that a node blocks or allows.
+// Clients is GET /v1/clients: the client networks that a node blocks or allows.
 type Clients struct {
 	Node    string     `json:"node"`
 	Version string     `json:"version"` // "" before anything was published
@@ -218,12 +218,12 @@ type Clients struct {
 	Since   time.Time  `json:"since,omitzero"`
 	Blocks  int        `json:"blocks"`
 	Allows  int        `json:"allows"`
-	Next    time.Time  `json:"next,omitzero"` // when the next of them ends
+	Next    time.Time  `json:"next,omitzero"` // when the next one expires
 	Consul  *Condition `json:"consul,omitempty"`
 	Cache   *Condition `json:"cache,omitempty"`
 }
 
-// Running is what GET /v1/rules, GET /v1/shedder and GET /v1/policy have in common.
+// Running is the common part of GET /v1/rules, GET /v1/shedder and GET /v1/policy.
 type Running struct {
 	Version, Source string
 	Since           time.Time
@@ -234,12 +234,10 @@ type Running struct {
 	Off             bool                      // the shedder's kill switch
 }
 
-// Running returns what the node runs.
 func (r *Rules) Running() Running {
 	return Running{Version: r.Version, Source: r.Source, Since: r.Since, Canary: r.Canary, Refused: r.Refused, Consul: r.Consul}
 }
 
-// Running returns what the node runs.
 func (s *Shedder) Running() Running {
 	document, _ := s.Document.(map[string]any)
 	return Running{
@@ -248,7 +246,6 @@ func (s *Shedder) Running() Running {
 	}
 }
 
-// Running returns what the node runs.
 func (p *Policy) Running() Running {
 	return Running{Version: p.Version, Source: p.Source, Since: p.Since, Canary: p.Canary, Refused: p.Refused, Consul: p.Consul}
 }
@@ -257,21 +254,21 @@ func (p *Policy) Running() Running {
 type Explanation struct {
 	Client       string         `json:"client"`
 	RulesVersion string         `json:"rules_version"`
-	Readings     []string       `json:"readings,omitempty"` // of the path, if it has several
+	Readings     []string       `json:"readings,omitempty"` // of the path, if ambiguous
 	Upstream     string         `json:"upstream"`           // the group
 	Class        string         `json:"class"`              // for the shedder
 	Verdict      string         `json:"verdict"`
 	RetryAfter   string         `json:"retry_after,omitempty"`
 	Rules        []RuleDecision `json:"rules"`
-	// OtherMethods are the rules that would decide the request by another method.
+	// OtherMethods are rules that would apply with another method.
 	OtherMethods []RuleMethods `json:"other_methods,omitempty"`
-	// Conduct is what the behavior policy says of the client; nil without one.
+	// Conduct is the client's standing with the behavior policy; nil without one.
 	Conduct *Conduct `json:"conduct,omitempty"`
-	// Listed is what an operator decided about the client's network; nil: nothing.
+	// Listed is the operators' decision about the client's network; nil: none.
 	Listed *networks.Entry `json:"listed,omitempty"`
 }
 
-// Conduct is how a client stands with the behavior policy of one node.
+// Conduct is a client's standing with one node's behavior policy.
 type Conduct struct {
 	PolicyVersion string          `json:"policy_version"`
 	Mode          string          `json:"mode"`
@@ -280,23 +277,23 @@ type Conduct struct {
 	Score         float64         `json:"score"`
 	RefusedFor    string          `json:"refused_for,omitempty"`
 	Signals       []ConductSignal `json:"signals,omitempty"`
-	// Limits multiplies the limits of all rules, and Delay is how long requests wait: by the
-	// tier of the client or of the route, whichever is severer.
+	// Limits multiplies the limits of all rules, and Delay is the requests' wait: by the tier
+	// of the client or of the route, whichever is severer.
 	Limits float64 `json:"limits,omitempty"`
 	Delay  string  `json:"delay,omitempty"`
 	// Route is set if the route is above the mildest tier, which applies to all its clients.
 	Route *RouteConduct `json:"route,omitempty"`
 }
 
-// RouteConduct is how a route stands with the behavior policy of one node.
+// RouteConduct is a route's standing with one node's behavior policy.
 type RouteConduct struct {
 	Tier    string          `json:"tier"`
 	Score   float64         `json:"score"`
 	Signals []ConductSignal `json:"signals,omitempty"`
 }
 
-// ConductSignal is what one signal adds to a score, and what was counted against what when
-// it rose last.
+// ConductSignal is one signal's part of a score, with the count and threshold when it last
+// rose.
 type ConductSignal struct {
 	Signal    string  `json:"signal"`
 	Points    float64 `json:"points"`
@@ -304,15 +301,15 @@ type ConductSignal struct {
 	Threshold float64 `json:"threshold"`
 }
 
-// RuleMethods are the methods that a rule is for.
+// RuleMethods are a rule's methods.
 type RuleMethods struct {
 	Rule    string   `json:"rule"`
 	Methods []string `json:"methods"`
 }
 
-// RuleDecision is what one rule says of the explained request. Durations are as Go writes
-// them. Limit and Remaining are of requests as this one: less than the rule's if a tier of
-// the behavior policy lowers limits.
+// RuleDecision is one rule's decision about the explained request. Durations have Go's format.
+// Limit and Remaining apply to this request: they are lower than the rule's if a behavior tier
+// lowers limits.
 type RuleDecision struct {
 	Rule       string `json:"rule"`
 	Mode       string `json:"mode"`
@@ -326,22 +323,21 @@ type RuleDecision struct {
 	RetryAfter string `json:"retry_after,omitempty"`
 	ResetAfter string `json:"reset_after"`
 	Source     string `json:"source"`
-	// Leased is set for a rule with consistency: leased; Held is what the node that answers
-	// may still spend without the store, which Remaining does not contain, within HeldFor.
-	// regionctl limits inspect adds up the nodes of a region, and names them as Holders, the one
-	// with the most first.
+	// Leased is set for a rule with consistency: leased. Held is what the answering node may
+	// still spend without the store, within HeldFor; Remaining does not include it. regionctl
+	// limits inspect sums a region's nodes and lists them as Holders, largest first.
 	Leased  bool     `json:"leased,omitempty"`
 	Held    int64    `json:"held,omitempty"`
 	HeldFor string   `json:"held_for,omitempty"`
 	Holders []Holder `json:"holders,omitempty"`
-	// Delay is set for a rule with consistency: reported: for how long nodes may admit more
-	// than the limit. Overshoot is how much more, as a part of the limit, if clients ask for
-	// ten times as much.
+	// Delay is set for a rule with consistency: reported: how long nodes may admit more than
+	// the limit. Overshoot is how much more, as a part of the limit, if clients ask for ten
+	// times the limit.
 	Delay     string  `json:"delay,omitempty"`
 	Overshoot float64 `json:"overshoot,omitempty"`
 	// Global is set for a rule with scope: global.
 	Global *GlobalCounts `json:"global,omitempty"`
-	// UnderLoad is set for a rule with under_load; Limit is then what holds now.
+	// UnderLoad is set for a rule with under_load; Limit is then the lowered limit.
 	UnderLoad *UnderLoad `json:"under_load,omitempty"`
 	// Variant is set for a rule with an experiment: VariantBase or VariantExperiment.
 	Variant string `json:"variant,omitempty"`
@@ -351,11 +347,10 @@ type RuleDecision struct {
 type Holder struct {
 	Node string `json:"node"`
 	Held int64  `json:"held"`
-	// HeldFor is for how long; a node of an earlier release does not say.
+	// HeldFor is for how long; nodes of earlier releases omit it.
 	HeldFor string `json:"held_for,omitempty"`
 }
 
-// The variants of a rule with an experiment.
 const (
 	VariantBase       = "base"
 	VariantExperiment = "experiment"
@@ -372,7 +367,7 @@ type UnderLoad struct {
 	Lowest      int64   `json:"lowest"`
 }
 
-// Reset is DELETE /v1/limits: the keys of the counters that are gone.
+// Reset is DELETE /v1/limits: the keys of the removed counters.
 type Reset struct {
 	Reset []string `json:"reset"`
 }

@@ -17,7 +17,7 @@ var (
 	refused = &adminapi.Refusal{At: at, Version: "0123456789ab", Canary: true, Errors: []string{"rules[0].id: is required", "b"}}
 )
 
-// What programs of other versions read and write does not change.
+// The wire format stays compatible with other versions.
 func TestWire(t *testing.T) {
 	f := func(v any, want string) {
 		t.Helper()
@@ -52,7 +52,7 @@ func TestWire(t *testing.T) {
 	f(adminapi.Reset{Reset: []string{"k"}}, `{"reset":["k"]}`)
 }
 
-// A node may register more than one line has room for; the first error remains.
+// A registration has room for one line; the first error survives.
 func TestRefusalSurvivesRegistration(t *testing.T) {
 	f := func(r, want *adminapi.Refusal) {
 		t.Helper()
@@ -64,7 +64,7 @@ func TestRefusalSurvivesRegistration(t *testing.T) {
 	require.Empty(t, (*adminapi.Refusal)(nil).String())
 }
 
-// The settings of a node of another version need not be those of this one.
+// A reader decodes the settings of a node of another version.
 func TestShedderOfAnotherVersion(t *testing.T) {
 	f := func(document string, off bool) {
 		t.Helper()

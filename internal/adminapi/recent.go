@@ -2,23 +2,23 @@ package adminapi
 
 import "time"
 
-// The headers of GET /v1/recent, whose body is a Recent a line.
+// The headers of GET /v1/recent. The body has one Recent a line.
 const (
-	// HeaderSince is from when on the body has all requests, RFC 3339.
+	// HeaderSince is the time from which the body is complete, RFC 3339.
 	HeaderSince = "Weir-Recent-Since"
-	// HeaderShare is the part of all clients whose requests are kept.
+	// HeaderShare is the part of clients whose requests are kept.
 	HeaderShare = "Weir-Recent-Share"
-	// HeaderLost is how many requests the node could not keep since it started.
+	// HeaderLost counts the requests that the node could not keep since it started.
 	HeaderLost = "Weir-Recent-Lost"
 )
 
-// Recent is a request that a node decided lately. regionctl rules test reads such lines.
+// Recent is a request that a node decided recently. regionctl rules test reads these lines.
 type Recent struct {
 	Time     time.Time           `json:"time"`
 	Client   string              `json:"client"`
 	Method   string              `json:"method"`
 	Host     string              `json:"host,omitempty"`
-	Target   string              `json:"target"` // values of the query hashed
+	Target   string              `json:"target"` // query values are hashed
 	Status   int                 `json:"status,omitempty"`
 	Tier     string              `json:"tier,omitempty"`
 	Trusted  bool                `json:"trusted,omitempty"`
@@ -27,5 +27,5 @@ type Recent struct {
 	// Verdict is pass, limited, unavailable, shed, misbehaved or blocked.
 	Verdict string `json:"verdict"`
 	Rules   string `json:"rules,omitempty"` // that refused it, separated by spaces
-	Cut     bool   `json:"cut,omitempty"`   // it was too long to be kept as a whole
+	Cut     bool   `json:"cut,omitempty"`   // it was too long to keep whole
 }

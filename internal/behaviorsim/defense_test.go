@@ -8,26 +8,25 @@ import (
 	"github.com/weir-edge/weir/pkg/behavior"
 )
 
-// verdict is what a defense does with a request. Only what the defense does beyond the
-// static limits is its own.
+// verdict is a defense's verdict on a request.
 type verdict struct {
 	corpus.Answer
 	static, own bool // refused by the limits alone; refused by the layer above them
 	delayed     bool
-	detected    bool // the subject is suspicious, or worse
+	detected    bool // the subject is at least suspicious
 }
 
 type defense interface {
 	decide(now time.Time, q *corpus.Request) verdict
 }
 
-// The rule that all three enforce: 20 requests a second for each client, 200 at once.
+// The rule that all three defenses enforce: 20 requests a second for each client, bursts of
+// 200.
 const (
 	limitRate  = 20.0
 	limitBurst = 200.0
 )
 
-// bucket is a token bucket.
 type bucket struct {
 	spent float64
 	at    time.Time
@@ -45,7 +44,7 @@ func (b *bucket) take(now time.Time, factor float64) (ok bool, retryAfter time.D
 	return true, 0
 }
 
-// limits are the static limits: as they are, and as a tier scales them.
+// limits are the static limits, and the same scaled by a tier.
 type limits struct {
 	plain, scaled map[int]*bucket
 }
@@ -67,7 +66,7 @@ func (l *limits) decide(now time.Time, client int, factor float64) (v verdict) {
 	return v
 }
 
-// static is a defense of limits alone: a client is detected once it is limited.
+// static is limits alone: a client is detected once it is limited.
 type static struct{ limits }
 
 func (d *static) decide(now time.Time, q *corpus.Request) verdict {
@@ -79,15 +78,15 @@ func (d *static) decide(now time.Time, q *corpus.Request) verdict {
 	return v
 }
 
-// shipped is weir's layer with its default policy. The tiers do what `regionctl policy
-// example` says.
+// shipped is weir's layer with its default policy. Its tiers have the effects that `regionctl
+// policy example` prints.
 type shipped struct {
 	limits
 	clients, routes *behavior.Table
-	worst           int // tier that any subject was in
+	worst           int // worst tier of any subject
 }
 
-// factors of the limits by tier; suspicious requests wait as well.
+// factors multiply the limits, by tier; suspicious requests also wait.
 var factors = [...]float64{1, 0.6, 0.2, 0}
 
 const (
@@ -123,8 +122,8 @@ func (d *shipped) decide(now time.Time, q *corpus.Request) (v verdict) {
 	return v
 }
 
-// spread is three nodes of weir that tell each other each second what they counted, behind a
-// balancer that sends them each client's requests in turn.
+// spread is three weir nodes that exchange counts each second, behind a balancer that
+// distributes each client's requests in turn.
 type spread struct {
 	limits
 	nodes [3]*shipped
@@ -136,7 +135,7 @@ func newSpread(start time.Time, clients int) *spread {
 	d := &spread{limits: newLimits(), told: start}
 	for i := range d.nodes {
 		d.nodes[i] = newShipped(start, clients)
-		d.nodes[i].limits = d.limits // Redis counts for all of them
+		d.nodes[i].limits = d.limits // counted in one Redis
 	}
 	return d
 }
@@ -168,8 +167,8 @@ func (d *spread) exchange(now time.Time, table func(*shipped) *behavior.Table) {
 	}
 }
 
-// published is the scoring that is widely published: five signals, exact counts, no decay,
-// own refusals count.
+// published is a widely published scoring: five signals, exact counts, no decay; its own
+// refusals count.
 type published struct {
 	limits
 	of map[int]*scored
@@ -246,7 +245,7 @@ func (d *published) decide(now time.Time, q *corpus.Request) (v verdict) {
 	for drop < len(s.all) && now.Sub(s.all[drop].at) > 5*time.Minute {
 		drop++
 	}
-	// 600 are more than enough for each threshold, and keep the simulation fast.
+	// 600 exceed every threshold and keep the simulation fast.
 	s.all = s.all[max(drop, len(s.all)-600):]
 	score := s.score(now)
 	defer func() {

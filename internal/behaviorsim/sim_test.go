@@ -24,7 +24,7 @@ const long = 1000
 
 var start = time.Date(2026, 1, 5, 9, 0, 0, 0, time.UTC)
 
-// outcome is what a defense did to the subjects of one kind.
+// outcome is a defense's effect on one kind's subjects.
 type outcome struct {
 	subjects, refusedSubjects, detected, inTime int
 	requests, refused, delayed, static          int
@@ -41,7 +41,7 @@ var ways = []struct {
 	{"published", func(*corpus.Kind) defense { return &published{newLimits(), map[int]*scored{}} }},
 }
 
-// run simulates subjects of one kind. The same seeds serve every defense.
+// run simulates one kind's subjects. All defenses get the same seeds.
 func run(k *corpus.Kind, subjects int, draw func(*corpus.Kind, int) corpus.Actor, make func(*corpus.Kind) defense) (o outcome) {
 	if k.Share > 0 {
 		subjects = max(5, int(float64(subjects)*k.Share))
@@ -52,7 +52,7 @@ func run(k *corpus.Kind, subjects int, draw func(*corpus.Kind, int) corpus.Actor
 	return o
 }
 
-// subject simulates one subject from its first request on.
+// subject simulates one subject from its first request.
 func (o *outcome) subject(k *corpus.Kind, act corpus.Actor, d defense) {
 	now, n, was, refused := start, 0, false, false
 	var last corpus.Answer
@@ -125,7 +125,7 @@ func TestCorpus(t *testing.T) {
 	}
 }
 
-// The same goals hold when each client is spread over three nodes.
+// The same goals hold when each client's requests are spread over three nodes.
 func TestCorpusOverThreeNodes(t *testing.T) {
 	var benign outcome
 	for i := range corpus.Kinds {
@@ -141,12 +141,12 @@ func TestCorpusOverThreeNodes(t *testing.T) {
 	benign.harmless(t)
 }
 
-// heldOut draws subjects by which the shipped policy was not chosen.
+// heldOut draws subjects that the shipped policy was not tuned on.
 func heldOut(k *corpus.Kind, n int) corpus.Actor {
 	return k.HeldOut(fmt.Sprintf("%+v %+v", *behavior.Default(), *behavior.DefaultRoutes()), n)
 }
 
-// Subjects that nobody has looked at when the policy was chosen are judged as well.
+// The shipped policy meets its goals on subjects that it was not tuned on.
 func TestCorpusHeldOut(t *testing.T) {
 	subjects := max(5, *few/2)
 	if *update {
@@ -179,20 +179,20 @@ func (o *outcome) add(other *outcome) {
 	o.delayed += other.delayed
 }
 
-// harmless holds the goals for benign subjects.
+// harmless requires the goals for benign subjects.
 func (o *outcome) harmless(t *testing.T) {
 	t.Helper()
 	require.LessOrEqual(t, percent(o.refusedSubjects, o.subjects), 0.1, "benign subjects refused")
 	require.LessOrEqual(t, percent(o.refused+o.delayed, o.requests), 0.05, "benign requests refused or delayed")
 }
 
-// row describes what weir did to one kind, for the log.
+// row describes weir's effect on one kind, for the log.
 func row(k *corpus.Kind, o *outcome) string {
 	return fmt.Sprintf("subjects %d refused %d detected %d in time %d; requests %d static %d refused %d delayed %d", o.subjects, o.refusedSubjects, o.detected, o.inTime,
 		o.requests, o.static, o.refused, o.delayed)
 }
 
-// shareText prints a percentage that is honest about what lies between 0 and 0.01.
+// shareText formats a percentage, with enough digits for those between 0 and 0.01.
 func shareText(part, all int) string {
 	switch v := percent(part, all); {
 	case part == 0:
@@ -240,7 +240,7 @@ func write(t *testing.T, results [][]outcome) {
 	replace(t, "<!-- make behavior -->\n", b.String())
 }
 
-// writeHeldOut writes one table: the other defenses were not chosen by any corpus.
+// writeHeldOut writes a table of weir only: the other defenses were not tuned on any corpus.
 func writeHeldOut(t *testing.T, results []outcome) {
 	t.Helper()
 	var b strings.Builder

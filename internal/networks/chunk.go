@@ -15,24 +15,25 @@ import (
 )
 
 const (
-	// chunks is how many there are. With Max networks, each with the longest texts, one has
-	// at most 250 kB; Consul takes 512 kB.
+	// chunks is the number of chunks. With Max networks that have the longest texts, each has
+	// at most 250 kB; Consul accepts 512 kB.
 	chunks = 256
-	// maxChunk is the longest value of a chunk: Consul counts a value in a transaction a
-	// third longer, and the index goes with it.
+	// maxChunk bounds a chunk's value: Consul counts a value in a transaction a third longer,
+	// and the index comes on top.
 	maxChunk = 340 << 10
 )
 
-// Chunk is a part of the entries: those whose networks hash to its number.
+// Chunk holds the entries whose networks hash to its number.
 type Chunk struct {
 	hash    string // of its document
 	entries []*Entry
 }
 
-// chunkOf is the number of a network's chunk. Programs of all releases must agree on it.
+// chunkOf returns the number of a network's chunk. All releases must agree on it.
 func chunkOf(p netip.Prefix) int { return int(xxhash.Sum64String(p.String()) % chunks) }
 
-// chunkText is a chunk as it is stored: an import decides about many networks alike.
+// chunkText is a stored chunk. Imports give many networks the same decision, so it stores each
+// once.
 type chunkText struct {
 	Decisions []decided `json:"decisions"`
 }
@@ -42,7 +43,7 @@ type decided struct {
 	Networks []netip.Prefix `json:"networks"`
 }
 
-// newChunk returns the chunk of some entries, and what to store; nothing for none.
+// newChunk returns a chunk and its stored form; nil without entries.
 func newChunk(entries []*Entry) (*Chunk, []byte, error) {
 	if len(entries) == 0 {
 		return nil, nil, nil
@@ -58,8 +59,8 @@ func newChunk(entries []*Entry) (*Chunk, []byte, error) {
 	return &Chunk{hashOf(document), entries}, stored, err
 }
 
-// encode sorts entries, and returns them as a chunk's document: always the same for the same
-// entries.
+// encode returns the document of a chunk. It sorts the entries, so equal entries give equal
+// documents.
 func encode(entries []*Entry) ([]byte, error) {
 	slices.SortFunc(entries, func(a, b *Entry) int {
 		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Action, b.Action), cmp.Compare(a.By, b.By), cmp.Compare(a.Reason, b.Reason),
@@ -81,7 +82,7 @@ func hashOf(document []byte) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// parseChunk reads what newChunk wrote. A chunk with a fault is refused whole.
+// parseChunk reads a stored chunk. It refuses a chunk with any fault.
 func parseChunk(number int, document []byte) (*Chunk, error) {
 	var text chunkText
 	if err := json.Unmarshal(document, &text); err != nil {

@@ -15,44 +15,44 @@ import (
 )
 
 const (
-	// mostRaces is how often others may be faster before an edit gives up.
+	// mostRaces is how many lost races end an edit.
 	mostRaces = 24
-	// keepOver is how long an entry that is over stays in Consul, should an edit pass by: a
-	// node whose clock is behind still reads it as it was.
+	// keepOver is how long an expired entry stays before the next edit may drop it: a node
+	// whose clock is behind still applies it.
 	keepOver = time.Minute
-	// batch is how many bytes of chunks go into one transaction.
+	// batch bounds the chunks' bytes in one transaction.
 	batch = maxChunk
 )
 
-// Edit is what happens to one network: a decision, or nil to remove it.
+// Edit sets one network's decision; nil removes it.
 type Edit struct {
 	Network  netip.Prefix
 	Decision *Decision
 }
 
-// Edits are made together. Other operators' changes of other networks stay.
+// Edits are made together. Concurrent changes to other networks are kept.
 type Edits struct {
 	List []Edit
-	// Own leaves networks alone that somebody else than By decided about.
+	// Own skips networks that anyone but By decided about.
 	Own bool
-	// Keep, if set, reports whether a decision about a network stays that is edited.
+	// Keep, if set, reports whether to keep an existing decision.
 	Keep    func(was *Entry) bool
 	By      string
 	Message string // for the history
 	Token   *consul.Identity
-	Now     time.Time // by the region's clock
+	Now     time.Time // the region's clock
 }
 
-// Outcome is what became of edits.
+// Outcome is the result of edits.
 type Outcome struct {
-	Version string // of the index after them
-	Changed int    // how many networks; 0: all was so already
-	// Unrecorded is why the history has no entry of the change, which was made.
+	Version string // of the index afterwards
+	Changed int    // how many networks; 0: none needed it
+	// Unrecorded is why the change, although made, is not in the history.
 	Unrecorded error
 }
 
-// Apply makes edits in one region. Doing it twice has no further effect. Many chunks take several
-// steps; if a later one fails, the outcome counts the networks of those before.
+// Apply makes edits in one region. It is idempotent. Many chunks take several transactions; if
+// one fails, the outcome counts the networks of those before.
 func (e *Edits) Apply(ctx context.Context, c *consul.Client) (out Outcome, err error) {
 	for _, one := range e.List {
 		if one.Decision != nil {
@@ -86,7 +86,7 @@ func (e *Edits) Apply(ctx context.Context, c *consul.Client) (out Outcome, err e
 	return out, err
 }
 
-// step is an attempt from one state of the index.
+// step is one attempt, from one state of the index.
 type step struct {
 	edits  *Edits
 	client *consul.Client
@@ -94,8 +94,7 @@ type step struct {
 	index  uint64
 }
 
-// run makes the edits in as many transactions as they need. It is to be run again if somebody
-// else was faster.
+// run makes the edits in as many transactions as they need. again reports a lost race: retry.
 func (s *step) run(ctx context.Context, out *Outcome) (again bool, err error) {
 	if s.before == nil {
 		s.before = &Index{contents: contents{Schema: Schema}}
@@ -110,7 +109,7 @@ func (s *step) run(ctx context.Context, out *Outcome) (again bool, err error) {
 		return errors.Is(err, ErrMeanwhile), err
 	}
 	made, total := s.make(l, perChunk)
-	if total > Max { // what is over in other chunks gives way
+	if total > Max { // drop expired entries of other chunks
 		if l, err = Load(ctx, s.client, s.before, l, nil); err != nil {
 			return errors.Is(err, ErrMeanwhile), err
 		}
@@ -144,7 +143,7 @@ type remade struct {
 	changed int
 }
 
-// make returns the chunks that change, and how many entries there are then.
+// make returns the changed chunks and the resulting number of entries.
 func (s *step) make(l *List, perChunk map[int][]Edit) (list []remade, total int) {
 	total = s.before.Count()
 	for _, number := range slices.Sorted(maps.Keys(perChunk)) {
@@ -178,7 +177,7 @@ func (s *step) make(l *List, perChunk map[int][]Edit) (list []remade, total int)
 	return list, total
 }
 
-// write writes chunks with the index, a transaction at a time.
+// write writes chunks together with the index, one transaction at a time.
 func (s *step) write(ctx context.Context, list []remade, out *Outcome) (again bool, err error) {
 	if !slices.ContainsFunc(list, func(r remade) bool { return r.changed > 0 }) {
 		return false, nil
@@ -213,7 +212,7 @@ func (s *step) write(ctx context.Context, list []remade, out *Outcome) (again bo
 	return false, nil
 }
 
-// swap makes one transaction, and records it.
+// swap makes one transaction and records it in the history.
 func (s *step) swap(ctx context.Context, next contents, writes []consul.Write, changed int, out *Outcome) (again bool, err error) {
 	x, err := newIndex(next, s.edits.By, s.client.Now())
 	if err != nil {
@@ -242,7 +241,7 @@ func (s *step) swap(ctx context.Context, next contents, writes []consul.Write, c
 	if s.before, err = ParseIndex(entry.Value); err != nil {
 		return false, err
 	}
-	// Somebody else's change is the base of the next step only after their chunks were read.
+	// The next step must not build on a concurrent change before it has read its chunks.
 	s.index = entry.ModifyIndex
 	return s.before.Version != x.Version || !s.before.AppliedAt.Equal(x.AppliedAt), nil
 }

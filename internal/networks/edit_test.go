@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// region is the keys of one test.
+// region holds one test's keys.
 type region struct {
 	*testing.T
 	server *testenv.Consul
@@ -73,14 +73,14 @@ func editsChange(r *region) {
 	require.Equal(r, 2, first.Changed)
 	require.Equal(r, []string{"203.0.113.0/24", "2001:db8::/32"}, r.networks())
 
-	// Saying it again changes nothing: who said it first, and when, stays.
+	// Repeating a decision keeps its first author and time.
 	again := edit("203.0.113.0/24", Block, 0)
 	again.Decision.By, again.Decision.Since = "ben", noon.Add(time.Minute)
 	require.Equal(r, Outcome{Version: first.Version}, r.apply(again))
 	again.Decision.Reason = "another"
 	require.Equal(r, 1, r.apply(again).Changed)
 
-	// An entry that is over is dropped when an edit passes by.
+	// The next edit drops an expired entry.
 	ended := edit("203.0.113.0/24", Block, time.Minute)
 	require.Equal(r, 1, r.apply(ended).Changed)
 	require.Len(r, r.networks(), 2)
@@ -89,7 +89,8 @@ func editsChange(r *region) {
 	require.Equal(r, 2, last.Changed)
 	require.Empty(r, r.networks())
 
-	// Each change is in the history, whose chain is whole, and names what is active.
+	// The history records every change, its chain is intact, and its newest entry is the active
+	// version.
 	docs := r.client.Documents(Kind)
 	changes, wrong, err := docs.History(r.Context(), 0)
 	require.NoError(r, err)
@@ -108,7 +109,7 @@ func editsChange(r *region) {
 	require.ErrorContains(r, err, `action: must be block or allow (got "drop")`)
 }
 
-// Operators who change networks at the same moment lose nothing, even in one chunk.
+// Concurrent changes to one chunk lose nothing.
 func editsRace(r *region) {
 	var same []string
 	want := chunkOf(netip.MustParsePrefix("10.0.0.0/32"))
@@ -130,7 +131,7 @@ func editsRace(r *region) {
 	require.Len(r, r.networks(), 16)
 }
 
-// An import takes several transactions; a file on disk has all of it.
+// An import takes several transactions; afterwards a saved file holds all of it.
 func editsMany(r *region) {
 	const n = 20_000
 	var list []Edit
@@ -150,7 +151,7 @@ func editsMany(r *region) {
 	require.ErrorContains(r, again.UnmarshalJSON([]byte(strings.Replace(string(data), "drop list", "drop lust", 1))), "is not the one that the index names")
 	require.Error(r, again.UnmarshalJSON(data[:len(data)-1]))
 
-	// One change writes one chunk: the others keep the index at which they were written.
+	// A change writes one chunk: the others keep their modify index.
 	before := r.indexes()
 	r.apply(edit("203.0.113.77/32", Block, 0))
 	changed := 0
@@ -177,12 +178,12 @@ func editsFull(r *region) {
 	for i, e := range many(Max) {
 		d := e.Decision
 		if i < 10 {
-			d.Until = noon.Add(time.Minute) // over, by the time of the edits
+			d.Until = noon.Add(time.Minute) // expired when the edits run
 		}
 		list = append(list, Edit{e.Network, &d})
 	}
 	r.apply(list...)
-	// What is over gives way, in whichever chunk it is.
+	// Expired entries make room, whichever chunk they are in.
 	var more []Edit
 	for i := range 11 {
 		more = append(more, edit(fmt.Sprintf("240.0.0.%d/32", i), Block, 0))
@@ -193,9 +194,9 @@ func editsFull(r *region) {
 	require.Len(r, r.networks(), Max)
 }
 
-// Edits of a remote list leave alone what others have decided, also in the moment before.
+// A remote list's edits keep other authors' decisions, including ones made just before.
 func editsOwn(r *region) {
-	r.apply(edit("203.0.113.0/24", Allow, 0), edit("198.51.100.0/24", Block, time.Minute)) // the second has ended
+	r.apply(edit("203.0.113.0/24", Allow, 0), edit("198.51.100.0/24", Block, time.Minute)) // the second has expired
 	d := remote("203.0.113.0/24", "drop").Decision
 	e := Edits{Own: true, By: d.By, Message: "test", Now: noon.Add(time.Hour)}
 	for _, n := range []string{"203.0.113.0/24", "198.51.100.0/24", "192.0.2.0/24"} {

@@ -1,7 +1,7 @@
-// Package networks keeps the clients that operators block or allow by hand: networks, each
-// with who, why and until when. A region's Consul holds them in chunks, so that a change
-// rewrites one of them; a node looks clients up in an index that is as fast with 100,000
-// networks as with 10.
+// Package networks keeps the clients that operators block or allow manually: networks, each
+// with an author, a reason and an expiry. A region's Consul stores them in chunks, so a change
+// rewrites only one. A node looks clients up in an index that is as fast with 100,000 networks
+// as with 10.
 package networks
 
 import (
@@ -16,20 +16,20 @@ import (
 )
 
 const (
-	// Max is how many networks a region holds.
+	// Max is the most networks in a region.
 	Max = 100_000
-	// MaxReason and MaxBy bound the texts of an entry, in bytes.
+	// MaxReason and MaxBy bound an entry's texts, in bytes.
 	MaxReason = 200
 	MaxBy     = 128
 )
 
-// Action is what happens to the clients of a network.
+// Action is what happens to a network's clients.
 type Action string
 
 // The actions.
 const (
-	Block Action = "block" // their requests get 403, before any rule
-	Allow Action = "allow" // no block of a wider network applies to them, nor does the behavior policy
+	Block Action = "block" // their requests get 403 before any rule
+	Allow Action = "allow" // neither a wider block nor the behavior policy applies to them
 )
 
 // Entry is one network.
@@ -38,20 +38,20 @@ type Entry struct {
 	Decision
 }
 
-// Decision is what an operator decided about one network, or about many at once.
+// Decision is an operator's decision about one or more networks.
 type Decision struct {
 	Action Action    `json:"action"`
 	By     string    `json:"by"`
 	Reason string    `json:"reason"`
 	Since  time.Time `json:"since"`
-	Until  time.Time `json:"until,omitzero"` // zero: until it is removed
+	Until  time.Time `json:"until,omitzero"` // zero: until removed
 }
 
-// Over reports whether the decision has ended.
+// Over reports whether the decision has expired.
 func (d *Decision) Over(now time.Time) bool { return !d.Until.IsZero() && !now.Before(d.Until) }
 
-// same reports whether replacing d by other changes nothing: who says it again changes
-// neither who said it first nor since when.
+// same reports whether other would change nothing. Repeating a decision keeps its first author
+// and time.
 func (d *Decision) same(other *Decision) bool {
 	return d.Action == other.Action && d.Reason == other.Reason && d.Until.Equal(other.Until)
 }
@@ -74,7 +74,7 @@ func (d *Decision) validate() error {
 	return f.Err()
 }
 
-// Parse reads a network: CIDR, or one address. IPv4 that is written as IPv6 is IPv4.
+// Parse reads a network in CIDR form, or an address. It unmaps IPv4-mapped IPv6.
 func Parse(text string) (netip.Prefix, error) {
 	if a, err := netip.ParseAddr(text); err == nil {
 		if a.Zone() != "" {
@@ -99,14 +99,14 @@ func Parse(text string) (netip.Prefix, error) {
 	return p, nil
 }
 
-// The shortest prefixes that are blocked without --force: a shorter one is most often a slip
-// of the finger.
+// The shortest prefixes that can be blocked without --force: a shorter one is probably a typing
+// error.
 const (
 	leastBits4 = 8
 	leastBits6 = 16
 )
 
-// Wide reports whether a network has so many clients that to block it is most often a mistake.
+// Wide reports whether a network is so wide that blocking it is probably a mistake.
 func Wide(p netip.Prefix) bool {
 	if p.Addr().Is4() {
 		return p.Bits() < leastBits4
@@ -114,7 +114,7 @@ func Wide(p netip.Prefix) bool {
 	return p.Bits() < leastBits6
 }
 
-// Compare orders networks: IPv4 first, by address, and the wider one first.
+// Compare orders networks: IPv4 first, then by address, then the wider one first.
 func Compare(a, b netip.Prefix) int {
 	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
 }

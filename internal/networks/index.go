@@ -10,25 +10,25 @@ import (
 )
 
 const (
-	// Kind is the folder of the networks in Consul, and what the history calls them.
+	// Kind is the networks' folder in Consul and their name in the history.
 	Kind = "clients"
-	// Schema is the newest that this release reads and writes.
+	// Schema is the newest schema that this release reads and writes.
 	Schema = 1
 )
 
-// Index names the chunks that are current. It is the value of the pointer, so that both
-// change in one step: nodes follow it, and the history has it as any other pointer.
+// Index names the current chunks. It is also the pointer's value, so both change in one step:
+// nodes follow it, and the history records it like any pointer.
 type Index struct {
-	consul.Pointer // its version is that of what is below
+	consul.Pointer // its version identifies the contents below
 	contents
 }
 
 type contents struct {
 	Schema int             `json:"schema"`
-	Chunks map[string]part `json:"chunks"` // by number, as in the key: 00 to ff; those without entries are missing
+	Chunks map[string]part `json:"chunks"` // by number, as in the key: 00 to ff; empty ones are absent
 }
 
-// part is what the index says of a chunk.
+// part is the index's entry for a chunk.
 type part struct {
 	Entries int    `json:"entries"`
 	Hash    string `json:"hash"`
@@ -36,7 +36,7 @@ type part struct {
 
 func partName(number int) string { return fmt.Sprintf("%02x", number) }
 
-// Count is how many entries there are, those that are over included.
+// Count returns the number of entries, including expired ones.
 func (x *Index) Count() (n int) {
 	for _, c := range x.Chunks {
 		n += c.Entries
@@ -44,7 +44,7 @@ func (x *Index) Count() (n int) {
 	return n
 }
 
-// newIndex names the contents.
+// newIndex returns the index of these contents.
 func newIndex(c contents, by string, at time.Time) (*Index, error) {
 	document, err := json.Marshal(c)
 	if err != nil {
@@ -53,7 +53,7 @@ func newIndex(c contents, by string, at time.Time) (*Index, error) {
 	return &Index{consul.NewPointer(document, by, at), c}, nil
 }
 
-// ParseIndex reads an index. A damaged one names nothing.
+// ParseIndex reads an index. It refuses a damaged one.
 func ParseIndex(value []byte) (*Index, error) {
 	x := &Index{}
 	var err error

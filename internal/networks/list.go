@@ -10,13 +10,13 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// List is all that a region holds, at one moment.
+// List is a region's networks at one moment.
 type List struct {
-	Index  *Index // nil: nothing was ever published
+	Index  *Index // nil: nothing was published yet
 	chunks [chunks]*Chunk
 }
 
-// Entries returns all entries in the order of their networks.
+// Entries returns all entries, ordered by network.
 func (l *List) Entries() (list []*Entry) {
 	for _, c := range l.chunks {
 		if c != nil {
@@ -27,7 +27,7 @@ func (l *List) Entries() (list []*Entry) {
 	return list
 }
 
-// Version is that of the index, "" before anything was published.
+// Version returns the index's version, "" before anything was published.
 func (l *List) Version() string {
 	if l.Index == nil {
 		return ""
@@ -35,7 +35,8 @@ func (l *List) Version() string {
 	return l.Index.Version
 }
 
-// ErrMeanwhile says that a chunk is not the one that the index names: somebody is changing it, or it is damaged.
+// ErrMeanwhile reports a chunk that the index does not name, because of a concurrent change or
+// damage.
 var ErrMeanwhile = errors.New("is not what the index names; somebody is changing it, or it is damaged")
 
 // CurrentKey is the key of the index.
@@ -43,11 +44,11 @@ func CurrentKey(c *consul.Client) string { return c.Key(Kind, "current") }
 
 func chunkKey(c *consul.Client, number int) string { return c.Key(Kind, "chunks", partName(number)) }
 
-// atOnce is how many chunks are read at the same time.
+// atOnce bounds the concurrent reads of chunks.
 const atOnce = 8
 
-// Load reads the chunks that an index names. Those that are in known it does not read again.
-// Only may name chunks; then the others are left out.
+// Load reads the chunks that an index names, except those in known. If only is set, it reads
+// only the chunks that only selects.
 func Load(ctx context.Context, c *consul.Client, x *Index, known *List, only func(number int) bool) (*List, error) {
 	l := &List{Index: x}
 	var mu sync.Mutex
@@ -105,7 +106,7 @@ func loadChunk(ctx context.Context, c *consul.Client, number int, want part) (*C
 	return chunk, nil
 }
 
-// Read reads all that a region holds.
+// Read reads a region's networks.
 func Read(ctx context.Context, c *consul.Client) (l *List, err error) {
 	for range mostRaces {
 		var x *Index
@@ -122,7 +123,7 @@ func Read(ctx context.Context, c *consul.Client) (l *List, err error) {
 	return nil, err
 }
 
-// current reads the index, and what to replace it by; nil if there is none.
+// current reads the index and its modify index; nil if there is none.
 func current(ctx context.Context, c *consul.Client) (*Index, uint64, error) {
 	key := CurrentKey(c)
 	entry, err := c.Get(ctx, key)

@@ -2,13 +2,13 @@ package networks
 
 import "strings"
 
-// byList begins By in decisions of a remote list: the list decided, and no person.
+// byList begins By in a remote list's decisions.
 const byList = "list:"
 
-// ByList is what By says of the networks of a remote list.
+// ByList returns By for the networks of a remote list.
 func ByList(name string) string { return byList + name }
 
-// List returns the name of the remote list that a decision is from, "" for one by hand.
+// List returns the name of the decision's remote list, or "" for a manual decision.
 func (d *Decision) List() string {
 	name, _ := strings.CutPrefix(d.By, byList)
 	if name == d.By {

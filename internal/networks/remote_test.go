@@ -15,7 +15,7 @@ func remote(network, list string) *Entry {
 	return e
 }
 
-// What an operator allows, no remote list blocks, however narrow its network is.
+// A remote list cannot block clients that an operator allows, however narrow its network.
 func TestListsYieldToAllows(t *testing.T) {
 	list := []*Entry{
 		remote("203.0.113.7/32", "drop"), remote("203.0.113.64/27", "drop"), remote("203.0.113.70/32", "other"), remote("198.51.100.0/24", "drop"),
@@ -38,8 +38,8 @@ func TestListsYieldToAllows(t *testing.T) {
 	f(noon.Add(time.Hour), "203.0.113.7", "203.0.113.7/32")
 }
 
-// A table of lists and decisions by hand agrees with a search: the narrowest decision by hand
-// goes first if it is an allow, otherwise the narrowest of all.
+// A table of lists and manual decisions agrees with a search: the narrowest manual decision
+// wins if it is an allow; otherwise the narrowest of all wins.
 func TestListsAgreeWithASearch(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		network := rapid.Custom(func(r *rapid.T) netip.Prefix {

@@ -6,14 +6,12 @@ import (
 	"slices"
 )
 
-// saved is a list as a file holds it. The hashes in the index prove that no bit of it has
-// changed.
+// saved is a list as stored in a file. The index's hashes prove its integrity.
 type saved struct {
 	Index  *Index                     `json:"index"`
 	Chunks map[string]json.RawMessage `json:"chunks"`
 }
 
-// MarshalJSON returns what UnmarshalJSON reads.
 func (l *List) MarshalJSON() ([]byte, error) {
 	s := saved{l.Index, map[string]json.RawMessage{}}
 	for number, c := range l.chunks {
@@ -29,7 +27,7 @@ func (l *List) MarshalJSON() ([]byte, error) {
 	return json.Marshal(s)
 }
 
-// UnmarshalJSON refuses a list that is not what MarshalJSON wrote.
+// UnmarshalJSON refuses a list that MarshalJSON did not write.
 func (l *List) UnmarshalJSON(data []byte) error {
 	var s struct {
 		Index  json.RawMessage            `json:"index"`

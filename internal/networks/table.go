@@ -8,20 +8,20 @@ import (
 	"github.com/gaissmai/bart"
 )
 
-// Table finds the entry of a client. It never changes: a node replaces it as a whole. The
-// nil Table has none.
+// Table finds a client's entry. It is immutable: a node replaces the whole table. The nil Table
+// is empty.
 type Table struct {
 	Version        string // of the index; "": nothing is published
 	Blocks, Allows int
-	// Next is when the next entry ends; zero: none does.
+	// Next is when the next entry expires; zero: never.
 	Next time.Time
 
 	index bart.Table[*Entry]
 }
 
-// NewTable returns a table of the entries that are not over. What an operator allows, no
-// remote list blocks: its networks inside are left out, unless an operator blocks a wider one
-// of them that is inside, too.
+// NewTable returns a table of the unexpired entries. An operator's allow overrides remote
+// lists: their networks inside it are left out, unless an operator blocks a network between the
+// two.
 func NewTable(version string, entries []*Entry, now time.Time) *Table {
 	t := &Table{Version: version}
 	var remote []*Entry
@@ -59,8 +59,8 @@ func (t *Table) insert(e *Entry) {
 	t.index.Insert(e.Network, e)
 }
 
-// Find returns the entry of the narrowest network with the client in it, nil if there is
-// none. It neither locks nor allocates.
+// Find returns the entry of the narrowest network that contains the client, or nil. It does not
+// lock or allocate.
 func (t *Table) Find(client netip.Addr) *Entry {
 	if t == nil || t.Blocks+t.Allows == 0 {
 		return nil
@@ -77,7 +77,7 @@ func (t *Table) All() (list []*Entry) {
 	return list
 }
 
-// Covering returns all entries with the network in them, the narrowest first.
+// Covering returns the entries whose networks contain p, narrowest first.
 func (t *Table) Covering(p netip.Prefix) (list []*Entry) {
 	for _, e := range t.index.Supernets(p) {
 		list = append(list, e)

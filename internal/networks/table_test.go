@@ -48,7 +48,7 @@ func TestTheNarrowestNetworkDecides(t *testing.T) {
 	require.Nil(t, table.Find(netip.Addr{}))
 	require.Nil(t, (*Table)(nil).Find(netip.MustParseAddr("203.0.113.1")))
 
-	// What is over leaves the decision to the wider network.
+	// After an entry expires, the wider network decides.
 	table = NewTable("v", list, noon.Add(time.Hour))
 	require.True(t, table.Next.IsZero())
 	f("203.0.113.65", "203.0.113.64/26")
@@ -88,11 +88,11 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// A table agrees with a search of the whole list, whatever is in it.
+// A table agrees with a linear search.
 func TestFindAgreesWithASearch(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		network := rapid.Custom(func(r *rapid.T) netip.Prefix {
-			if rapid.Bool().Draw(r, "4") { // few bits, so that networks lie in each other
+			if rapid.Bool().Draw(r, "4") { // few bits, to nest networks
 				a := netip.AddrFrom4([4]byte{10, byte(rapid.IntRange(0, 3).Draw(r, "b")), 0, byte(rapid.IntRange(0, 3).Draw(r, "d"))})
 				return netip.PrefixFrom(a, rapid.IntRange(0, 32).Draw(r, "bits")).Masked()
 			}
@@ -119,7 +119,7 @@ func TestFindAgreesWithASearch(t *testing.T) {
 	})
 }
 
-// many returns n different networks, most of them single addresses.
+// many returns n different networks, mostly single addresses.
 func many(n int) []*Entry {
 	random := rand.New(rand.NewPCG(1, 2))
 	seen := map[netip.Prefix]bool{}
@@ -150,8 +150,8 @@ func TestFindDoesNotAllocate(t *testing.T) {
 	}))
 }
 
-// A value in Consul holds 512 kB, which Max networks must not exceed in any chunk: neither many
-// that were imported alike nor each with the longest texts.
+// A Consul value holds 512 kB. With Max networks, no chunk exceeds that: neither with uniform
+// imports nor with the longest texts.
 func TestChunksFitIntoConsul(t *testing.T) {
 	list := many(Max)
 	f := func(what string, most int) {

@@ -1,6 +1,6 @@
-// Package policy is the document that says which conduct of clients adds to a score, what
-// the score means, and what happens then: its format, its faults, and its compiled form.
-// pkg/behavior judges by it.
+// Package policy is the behavior policy's document: the signals of client behavior that add to
+// a score, and the tiers of scores with their effects. It reads, validates and compiles the
+// document; pkg/behavior applies it.
 package policy
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
 
-// Bounds of a document. Fingerprint and presence headers are looked up for every request.
+// Bounds of a document. Every request looks up the fingerprint and presence headers.
 const (
 	MaxBytes     = 64 << 10
 	maxHeaders   = 8
@@ -28,11 +28,11 @@ const Schema = 3 // 2: signals.presence.tls; 3: subject
 
 // The modes.
 const (
-	Shadow  = "shadow"  // judge and report, change nothing
-	Enforce = "enforce" // what the tiers say happens
+	Shadow  = "shadow"  // score and report, change nothing
+	Enforce = "enforce" // apply the tiers' effects
 )
 
-// Example is a document that says what Defaults does, explained.
+// Example is an annotated document that is equivalent to Defaults.
 //
 //go:embed example.yaml
 var Example string
@@ -40,21 +40,22 @@ var Example string
 // Document is a policy as written.
 type Document struct {
 	Mode string `yaml:"mode"`
-	// Subject lists the key parts that tell clients apart; nil for the address. Who lacks one of
-	// them is told by the address.
+	// Subject lists the key parts that identify a client; nil: the address. A request that
+	// lacks a part is identified by its address.
 	Subject  []string      `yaml:"subject"`
 	HalfLife time.Duration `yaml:"half_life"`
 	Signals  Signals       `yaml:"signals"`
-	// Fingerprint names headers that join the method, path and query names of a request.
+	// Fingerprint names headers that join the method, path and query names in a request's
+	// fingerprint.
 	Fingerprint []string `yaml:"fingerprint"`
 	Routes      Routes   `yaml:"routes"`
 	Tiers       []Tier   `yaml:"tiers"`
-	// Exempt lists requests that are not judged: those that meet all parts of an entry.
-	// One with headers holds only for requests that came through a trusted proxy.
+	// Exempt lists requests that are not scored: those that meet all conditions of an entry. An
+	// entry with headers matches only requests from a trusted proxy.
 	Exempt []rules.Conditions `yaml:"exempt"`
 }
 
-// Signals are the signals of a client.
+// Signals are a client's signals.
 type Signals struct {
 	Burst      Burst    `yaml:"burst"`
 	Repetition Shared   `yaml:"repetition"`
@@ -64,25 +65,25 @@ type Signals struct {
 	Presence   Presence `yaml:"presence"`
 }
 
-// Routes are the signals of a route.
+// Routes are a route's signals.
 type Routes struct {
-	// Guessing counts 401 and 403 of all clients.
+	// Guessing counts all clients' 401 and 403.
 	Guessing Shared `yaml:"guessing"`
 }
 
-// Counted is a signal that rises at a count.
+// Counted is a signal with a threshold count.
 type Counted struct {
 	Weight  float64 `yaml:"weight"`
 	AtLeast int     `yaml:"at_least"`
 }
 
-// Shared is one that also needs a share of the requests.
+// Shared is a signal that also requires a share of the requests.
 type Shared struct {
 	Counted `yaml:",inline"`
 	Share   float64 `yaml:"share"`
 }
 
-// Burst is compared with the client's own past.
+// Burst compares a client with its own past.
 type Burst struct {
 	Counted `yaml:",inline"`
 	Times   float64 `yaml:"times"`
@@ -95,33 +96,33 @@ type Presence struct {
 	TLS     *TLS     `yaml:"tls"`
 }
 
-// TLS tells clients by how they shake hands. A request lacks what real clients send if its
-// fingerprint is none of Known. Only requests of a trusted proxy are judged by it: anybody
-// else could claim one.
+// TLS identifies client software by its handshake. A request counts as lacking if its
+// fingerprint is not in Known. Only a trusted proxy's requests are examined: any other client
+// could forge the header.
 type TLS struct {
 	Header string   `yaml:"header" required:"name the header in which your proxy writes the fingerprint, as in header: X-JA4"`
 	Known  []string `yaml:"known" required:"list the fingerprints of real clients of your site"`
 }
 
-// Tier is a range of scores, and what happens in it.
+// Tier is a range of scores and its effects.
 type Tier struct {
 	Name  string  `yaml:"name" required:"name the tier, as in name: suspicious"`
 	From  float64 `yaml:"from"`
 	Until float64 `yaml:"until"`
-	// Limits multiplies the limits of all rules; nil for 1.
+	// Limits multiplies the limits of all rules; nil: 1.
 	Limits *float64      `yaml:"limits"`
 	Delay  time.Duration `yaml:"delay"`
 	Refuse *Refuse       `yaml:"refuse"`
 	Header bool          `yaml:"header"` // tell the origin
 }
 
-// Refuse is for how long a tier refuses.
+// Refuse is how long a tier refuses.
 type Refuse struct {
 	For time.Duration `yaml:"for" required:"say for how long the first time, as in for: 1m"`
 	Max time.Duration `yaml:"max" required:"say for how long at most, as in max: 1h"`
 }
 
-// Defaults returns the policy that is shipped, in shadow mode.
+// Defaults returns the shipped policy, in shadow mode.
 func Defaults() *Document {
 	p, r := behavior.Default(), behavior.DefaultRoutes()
 	counted := func(p *behavior.Policy, s behavior.Signal) Counted {

@@ -11,30 +11,30 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// form is the permitted form of a document.
+// form describes valid documents.
 var form = field.Form{MaxBytes: MaxBytes, Empty: "write {} for the defaults", Exponents: true}
 
-// Policy is a document in its compiled form. It is immutable.
+// Policy is a compiled document. It is immutable.
 type Policy struct {
-	// Version is the first 12 hex digits of the SHA-256 of what was parsed.
+	// Version is the first 12 hex digits of the document's SHA-256.
 	Version string
 	Shadow  bool
 	Clients *behavior.Policy
-	Routes  *behavior.Policy // nil if routes are not judged
+	Routes  *behavior.Policy // nil if routes have no scores
 	Effects []Effect         // by tier
-	// Subject tells clients apart; nil: their addresses do.
+	// Subject identifies clients; nil: their addresses do.
 	Subject []rules.KeyPart
-	// Presence and Fingerprint name headers, in canonical form.
+	// Presence and Fingerprint are canonical header names.
 	Presence    []string
 	Fingerprint []string
-	TLS         string // the header of signals.presence.tls; "" without
+	TLS         string // the header of signals.presence.tls, or ""
 
 	known   map[string]bool // fingerprints of TLS
 	exempt  *rules.Matcher
-	trusted []bool // by condition: it holds only behind a trusted proxy
+	trusted []bool // by condition: it requires a trusted proxy
 }
 
-// Effect is what happens in a tier, beyond what behavior.Tier says.
+// Effect is a tier's effects beyond behavior.Tier.
 type Effect struct {
 	Name   string
 	Limits float64 // multiplies limits; from 0.01 to 1
@@ -42,9 +42,8 @@ type Effect struct {
 	Header bool
 }
 
-// Parse reads a YAML or JSON document of at most MaxBytes. Absent fields are as in
-// Defaults. The error is field.Errors: every fault, with the path of its field and a
-// remedy.
+// Parse reads a YAML or JSON document of at most MaxBytes. Absent fields are as in Defaults.
+// The error is field.Errors: every fault, with the path of its field and a remedy.
 func Parse(data []byte) (*Policy, error) {
 	p, _, err := ParseDocument(data)
 	return p, err
@@ -66,8 +65,8 @@ func ParseDocument(data []byte) (*Policy, *Document, error) {
 	return p, d, nil
 }
 
-// Exempts reports whether a request is not judged. scratch is any Match that is not in
-// use; once it has grown, Exempts allocates nothing.
+// Exempts reports whether a request is not scored. scratch is any unused Match; once it has
+// grown, Exempts does not allocate.
 func (p *Policy) Exempts(r rules.Request, scratch *rules.Match) bool {
 	for _, i := range p.exempt.Find(r, scratch) {
 		if !p.trusted[i] || r.Trusted() {
@@ -77,7 +76,7 @@ func (p *Policy) Exempts(r rules.Request, scratch *rules.Match) bool {
 	return false
 }
 
-// Consults reports whether the policy depends on that header, given in lower case.
+// Consults reports whether the policy depends on a header, given in lower case.
 func (p *Policy) Consults(header string) bool {
 	for _, list := range [][]string{p.Presence, p.Fingerprint} {
 		for _, name := range list {
@@ -94,8 +93,8 @@ func (p *Policy) Consults(header string) bool {
 	return p.TLS != "" && strings.EqualFold(p.TLS, header) || p.exempt.Consults(header)
 }
 
-// Strange reports whether what a trusted proxy wrote in the header TLS is no fingerprint of a
-// real client.
+// Strange reports whether a trusted proxy's values of the header TLS are not a known client's
+// fingerprint.
 func (p *Policy) Strange(values ...[]byte) bool {
 	for _, v := range values {
 		if !p.known[string(v)] {
@@ -105,7 +104,8 @@ func (p *Policy) Strange(values ...[]byte) bool {
 	return len(values) == 0
 }
 
-// Needs returns the oldest schema that can express the document, and what asks for it.
+// Needs returns the oldest schema that can express the document, and the field that requires
+// it.
 func (d *Document) Needs() (schema int, what string) {
 	if d.Subject != nil {
 		return 3, "subject"
@@ -153,7 +153,7 @@ func (d *Document) compile() (*Policy, field.Errors) {
 	return p, nil
 }
 
-// subject returns the parts that tell clients apart; nil if addresses do.
+// subject returns the parts that identify clients; nil if addresses do.
 func (d *Document) subject(faults *field.Errors) []rules.KeyPart {
 	const path = "subject"
 	if d.Subject == nil {
@@ -205,7 +205,7 @@ func (d *Document) clients() *behavior.Policy {
 	return p
 }
 
-// routes returns the policy for routes: all tiers but the one that refuses.
+// routes returns the policy for routes: all tiers except the one that refuses.
 func (d *Document) routes(tiers []behavior.Tier, faults *field.Errors) *behavior.Policy {
 	p := behavior.DefaultRoutes()
 	p.HalfLife = d.HalfLife

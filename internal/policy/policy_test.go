@@ -85,7 +85,7 @@ func TestSubject(t *testing.T) {
 	require.Equal(t, 3, schema, "an older node does not know the field")
 }
 
-// Each document of testdata/bad.txt is refused with the faults that follow it.
+// Parse refuses each document of testdata/bad.txt with the faults that follow it.
 func TestBadDocuments(t *testing.T) {
 	text, err := os.ReadFile("testdata/bad.txt")
 	require.NoError(t, err)

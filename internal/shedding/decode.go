@@ -10,12 +10,11 @@ import (
 	"github.com/weir-edge/weir/pkg/shedder"
 )
 
-// form is the permitted form of a document.
+// form describes valid documents.
 var form = field.Form{MaxBytes: MaxBytes, Empty: "write {} for the defaults", Exponents: true}
 
-// Parse reads a YAML or JSON document of at most MaxBytes. Absent fields are as in
-// Defaults. The error is field.Errors: every fault, with the path of its field and a
-// remedy.
+// Parse reads a YAML or JSON document of at most MaxBytes. Absent fields are as in Defaults.
+// The error is field.Errors: every fault, with the path of its field and a remedy.
 func Parse(data []byte) (*Document, error) {
 	root, err := field.Read(data, &form)
 	if err != nil {
@@ -32,7 +31,7 @@ func Parse(data []byte) (*Document, error) {
 func decode(root *field.Node) (*Document, field.Errors) {
 	d := Defaults()
 	faults := root.Decode(d, &form)
-	if faults == nil { // unreadable values would be reported twice
+	if faults == nil { // avoids reporting unreadable values twice
 		faults = d.Check()
 	}
 	if faults != nil {
@@ -41,15 +40,14 @@ func decode(root *field.Node) (*Document, field.Errors) {
 	return d, nil
 }
 
-// word reports whether a name can be a label: of a signal, class, group or candidate.
+// word reports whether a name can be a metric label: of a signal, class, group or candidate.
 func word(name string) bool {
 	return name != "" && len(name) <= 64 && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789_-") == ""
 }
 
-// UnmarshalField implements field.Unmarshaler.
 func (t *Duration) UnmarshalField(d *field.Decoder, n *field.Node) { d.Decode(n, (*time.Duration)(t)) }
 
-// UnmarshalField reads knees, and keeps those that are not named.
+// UnmarshalField merges knees: signals that are not named keep theirs.
 func (s *Signals) UnmarshalField(d *field.Decoder, n *field.Node) {
 	if *s == nil {
 		*s = Signals{}
@@ -86,11 +84,11 @@ func (k *Knees) read(d *field.Decoder, n *field.Node, signal string) {
 	}
 }
 
-// auto marks a knee that the node estimates.
+// auto marks an estimated knee.
 const auto = "auto"
 
-// readHigh reads a knee, auto, or the bounds between which it is estimated. below is the
-// knee that it replaces, whose value becomes Max if that is not given.
+// readHigh reads a knee, auto, or the bounds of an estimate. below is the knee that it
+// replaces, and the default of Max.
 func readHigh(d *field.Decoder, n *field.Node, signal string, below *Knee) *Knee {
 	isAuto := n.Kind == field.Text && n.Text == auto
 	if !isAuto && n.Kind != field.Map {
@@ -130,8 +128,8 @@ func readHigh(d *field.Decoder, n *field.Node, signal string, below *Knee) *Knee
 	return k
 }
 
-// readKnee reads a duration for a signal that is a time, else a number; for a signal
-// measured elsewhere, either.
+// readKnee reads a duration for a timed signal, a number for any other built-in one, and either
+// for a signal measured elsewhere.
 func readKnee(d *field.Decoder, n *field.Node, signal string) *Knee {
 	_, measured := shedder.Defaults().Signals[signal]
 	if timed[signal] || !measured && n.Kind == field.Text {
@@ -144,8 +142,8 @@ func readKnee(d *field.Decoder, n *field.Node, signal string) *Knee {
 	return k
 }
 
-// UnmarshalField implements field.Unmarshaler. An empty value counts as absent, which is
-// how it is written again.
+// UnmarshalField implements field.Unmarshaler. An empty value means absent, which is how it is
+// rendered.
 func (o *Overrides) UnmarshalField(d *field.Decoder, n *field.Node) {
 	all := Overrides{}
 	d.Each(n, func(name string, value *field.Node) {
@@ -168,10 +166,9 @@ func (o *Overrides) UnmarshalField(d *field.Decoder, n *field.Node) {
 	}
 }
 
-// Alternatives are conditions of which any one suffices.
+// Alternatives are conditions of which one must hold.
 type Alternatives []rules.Conditions
 
-// UnmarshalField implements field.Unmarshaler.
 func (a *Alternatives) UnmarshalField(d *field.Decoder, n *field.Node) {
 	var list []rules.Conditions
 	if d.Decode(n, &list); len(list) > 0 {

@@ -1,6 +1,6 @@
-// Package shedding is the document with the load shedder's settings: its format, its
-// faults, and its meaning for one upstream group. pkg/shedder decides; this package only
-// selects the settings.
+// Package shedding is the document with the load shedder's settings: its format, validation,
+// and meaning for one upstream group. pkg/shedder decides; this package only selects the
+// settings.
 package shedding
 
 import (
@@ -24,17 +24,17 @@ const (
 	longestRetry  = time.Hour
 )
 
-// The versions of settings that were never published.
+// Versions of settings that were never published.
 const (
 	VersionBuiltIn = "built-in"
 	VersionConfig  = "config"
 )
 
-// Document is the settings of all upstream groups. One from Parse, Set or Defaults is
-// valid and must not be changed.
+// Document holds the settings of all upstream groups. Documents from Parse, Set and Defaults
+// are valid and must not be changed.
 type Document struct {
-	// Version is not part of the document: the first 12 hex digits of the SHA-256 of what
-	// was parsed, unless a caller sets it.
+	// Version is not part of the document: the first 12 hex digits of the parsed text's
+	// SHA-256, unless a caller sets it.
 	Version string `json:"-" yaml:"-"`
 
 	Enabled  bool     `json:"enabled" yaml:"enabled"`
@@ -43,34 +43,33 @@ type Document struct {
 	Target   float64  `json:"target" yaml:"target"`
 	Patience Duration `json:"patience" yaml:"patience"`
 	Rotate   Duration `json:"rotate" yaml:"rotate"`
-	// User lists what identifies a user to the shedder: the first one that a request has
-	// applies.
+	// User lists what identifies a user to the shedder: the first one that a request has.
 	User         []string `json:"user" yaml:"user"`
 	RetryAfter   Span     `json:"retry_after" yaml:"retry_after"`
 	ReasonHeader bool     `json:"reason_header" yaml:"reason_header"`
-	// Signals are the signals that count, by name, and those that are Off.
+	// Signals maps names to signals: those in use, and those that are Off.
 	Signals Signals `json:"signals" yaml:"signals"`
-	// Classes are ordered by importance: the last one is shed first.
+	// Classes are ordered by importance: the last is shed first.
 	Classes      []Class   `json:"classes" yaml:"classes"`
 	DefaultClass string    `json:"default_class" yaml:"default_class"`
 	Upstreams    Overrides `json:"upstreams,omitempty" yaml:"upstreams,omitempty"`
 	Candidates   Overrides `json:"candidates,omitempty" yaml:"candidates,omitempty"`
 }
 
-// Span is a shortest and a longest time.
+// Span is a range of times.
 type Span struct {
 	Min Duration `json:"min" yaml:"min"`
 	Max Duration `json:"max" yaml:"max"`
 }
 
-// Class is a priority and the requests that have it.
+// Class is a priority and its requests.
 type Class struct {
 	Name        string       `json:"name" yaml:"name"`
 	MaxInFlight int64        `json:"max_in_flight" yaml:"max_in_flight"`
 	Match       Alternatives `json:"match,omitempty" yaml:"match,omitempty"`
 }
 
-// Override is what differs for an upstream group or a candidate. nil keeps the underlying
+// Override lists the differences of an upstream group or a candidate. nil keeps the underlying
 // value.
 type Override struct {
 	Law         *string          `json:"law,omitempty" yaml:"law,omitempty"`
@@ -81,36 +80,36 @@ type Override struct {
 	MaxInFlight map[string]int64 `json:"max_in_flight,omitempty" yaml:"max_in_flight,omitempty"`
 }
 
-// Signals are the load signals, by name.
+// Signals are load signals by name.
 type Signals map[string]Knees
 
-// Overrides are the overrides by name of the upstream group or candidate.
+// Overrides are keyed by upstream group or candidate.
 type Overrides map[string]Override
 
-// Knees are those of a signal; nil keeps the underlying value.
+// Knees are a signal's knees; nil keeps the underlying value.
 type Knees struct {
 	Off       bool
 	Low, High *Knee
 }
 
-// Knee is a value of a signal, in its unit; times are in seconds.
+// Knee is a signal's value, in its unit; times are in seconds.
 type Knee struct {
 	Value  float64
 	IsTime bool    // written as a duration
 	Auto   *Bounds // the node estimates the value between these
 }
 
-// Bounds are those of an estimated knee; 0 is the default: for Min leastKnee, for Max the
-// underlying knee.
+// Bounds limit an estimated knee. 0 is the default: leastKnee for Min, the underlying knee for
+// Max.
 type Bounds struct {
 	Min float64 `json:"min,omitempty" yaml:"min,omitempty"`
 	Max float64 `json:"max,omitempty" yaml:"max,omitempty"`
 }
 
-// leastKnee is a small site's; below it, chance alone would fill what is in flight.
+// leastKnee suits a small site; below it, chance alone fills the requests in flight.
 const leastKnee = 10
 
-// timed are the signals that are times.
+// timed lists the signals that are times.
 var timed = map[string]bool{shedder.SignalUpstreamWait: true, shedder.SignalSchedLatency: true}
 
 // Defaults returns the settings of a node without configuration.
@@ -145,10 +144,10 @@ func (d *Document) Needs() (schema int, what string) {
 	return rules.KeyNeeds("user", d.User)
 }
 
-// schemaAuto is the first of rules.Schema in which a knee may be estimated.
+// schemaAuto is the first rules.Schema with estimated knees.
 const schemaAuto = 3
 
-// estimated lists the paths of the knees that nodes estimate.
+// estimated lists the paths of estimated knees.
 func (d *Document) estimated() (paths []string) {
 	find := func(path string, s Signals) {
 		if k := s[shedder.SignalInFlight].High; k != nil && k.Auto != nil {
@@ -165,7 +164,7 @@ func (d *Document) estimated() (paths []string) {
 	return paths
 }
 
-// Settings returns what applies to one upstream group, with the candidates based on it.
+// Settings returns an upstream group's settings, with the candidates based on them.
 func (d *Document) Settings(group string) (shedder.Settings, error) {
 	s := d.live(group)
 	for _, name := range slices.Sorted(maps.Keys(d.Candidates)) {
@@ -176,10 +175,10 @@ func (d *Document) Settings(group string) (shedder.Settings, error) {
 	return s.Settings, s.Validate()
 }
 
-// settings are those of pkg/shedder under construction.
+// settings are pkg/shedder's, under construction.
 type settings struct{ shedder.Settings }
 
-// live returns the settings enforced for a group.
+// live returns a group's enforced settings.
 func (d *Document) live(group string) *settings {
 	s := &settings{shedder.Settings{
 		Version: d.Version, Enabled: d.Enabled, Law: d.Law, Start: d.Start, Target: d.Target,
@@ -231,7 +230,7 @@ func (s *settings) signals(given Signals) {
 	}
 }
 
-// high sets the high knee; only that of SignalInFlight can be Auto.
+// high sets the high knee; only SignalInFlight's can be Auto.
 func (s *settings) high(signal string, k *Knee, knees *shedder.Knees) {
 	if k.Auto == nil {
 		knees.High = k.Value

@@ -17,7 +17,7 @@ import (
 	"github.com/weir-edge/weir/pkg/shedder"
 )
 
-// Each file of testdata/bad begins with the expected error, as comments.
+// Each file in testdata/bad begins with its expected error, as comments.
 func TestBadDocuments(t *testing.T) {
 	files, err := filepath.Glob("testdata/bad/*.yaml")
 	require.NoError(t, err)
@@ -118,7 +118,7 @@ func TestRendering(t *testing.T) {
 	}
 }
 
-// An estimated knee is bounded by what it replaces.
+// An estimated knee is bounded by the one that it replaces.
 func TestAuto(t *testing.T) {
 	f := func(document, group string, from, to float64) *Document {
 		t.Helper()
@@ -174,7 +174,7 @@ func TestSlashesAndTabsOfJSON(t *testing.T) {
 	require.Equal(t, `"\/:,`, d.Classes[0].Match[0].Headers["X"])
 }
 
-// request is what classes match on.
+// request implements rules.Request.
 type request struct {
 	method  string
 	headers map[string][]string
@@ -215,11 +215,11 @@ func TestClasses(t *testing.T) {
 	f("read", "GET", false, "critical") // a client cannot raise its class
 	f("critical", "GET", true, "critical")
 	f("critical", "POST", true, "critical")
-	f("test", "GET", false, "test") // but may lower it
+	f("test", "GET", false, "test") // but it may lower it
 	f("test", "POST", false, "test")
-	f("test", "GET", true, "critical", "test") // nor undo what a proxy added
+	f("test", "GET", true, "critical", "test") // or undo what a proxy added
 	f("test", "GET", true, "test", "critical")
-	f("test", "POST", true, "critical", "critical") // unknown which value counts
+	f("test", "POST", true, "critical", "critical") // it is unknown which value counts
 	f("read", "GET", true, "Critical")
 	f("read", "GET", true, "write")
 }

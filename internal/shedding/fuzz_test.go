@@ -6,8 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Any input is either refused with a message, or means the same for every group when
-// written again.
+// Parse refuses an input with a message, or rendering it keeps its meaning for every group.
 func FuzzDocument(f *testing.F) {
 	for _, seed := range []string{
 		"{}", "", full, "enabled: false", "signals: {cpu: off}", "classes: []", "user: [a, b]", "[[[[", "a: &a [*a]", "<<: {}", "\x00", "- - - -",

@@ -15,20 +15,24 @@ type Matcher struct {
 	otherwise  int
 }
 
-// lowering is a header that may put a request into a class below the default one.
+// lowering is a header that may lower a request below the default class.
 type lowering struct {
 	header string
 	class  int
 }
 
-// lead is the consequence of a condition that holds.
+// lead is what a condition that holds decides.
 type lead struct {
 	class   int
-	trusted bool // it holds only for a request that came through a trusted proxy
+	trusted bool // it requires a trusted proxy
 	at      string
 }
 
-// Matcher compiles the conditions of the classes.
+// Matcher compiles the classes' conditions.
+//
+// Classes below the default are tried first: a request may lower itself. Only a trusted proxy's
+// header raises a request, because any client can write one. A client cannot raise itself by
+// repeating a header with which a proxy lowered it.
 //
 // Classes below the default one are tried first, then those above: a request that lowers
 // itself is believed. A header raises a request only if a trusted proxy passed it on,
@@ -59,11 +63,11 @@ func (d *Document) Matcher() (*Matcher, error) {
 	return m, err
 }
 
-// Consults reports whether a class depends on that header, given in lower case.
+// Consults reports whether a class depends on a header, given in lower case.
 func (m *Matcher) Consults(header string) bool { return m.conditions.Consults(header) }
 
-// Class returns the index of a request's class. scratch is any Match that is not in use;
-// once it has grown, Class allocates nothing.
+// Class returns the index of a request's class. scratch is any unused Match; once it has grown,
+// Class does not allocate.
 func (m *Matcher) Class(r rules.Request, scratch *rules.Match) int {
 	for _, l := range m.lowering {
 		if _, n := r.Header(l.header); n > 1 {

@@ -10,10 +10,10 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Duration is written with units, as in 1m30s.
+// Duration is rendered with units: 1m30s.
 type Duration time.Duration
 
-// String omits the units that are zero: 1m, not 1m0s.
+// String omits units that are zero: 1m, not 1m0s.
 func (d Duration) String() string {
 	text := time.Duration(d).String()
 	for _, zero := range []string{"m0s", "h0m"} {
@@ -24,13 +24,11 @@ func (d Duration) String() string {
 	return text
 }
 
-// MarshalJSON implements json.Marshaler.
 func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(d.String()) }
 
-// MarshalYAML implements the marshalers of YAML.
 func (d Duration) MarshalYAML() (any, error) { return d.String(), nil }
 
-// written returns a knee as in a document: a duration, a number, or how it is estimated.
+// written returns the knee's document form: a duration, a number, or the estimate's bounds.
 func (k Knee) written() any {
 	switch {
 	case k.Auto != nil && *k.Auto == Bounds{}:
@@ -45,13 +43,11 @@ func (k Knee) written() any {
 	return k.Value
 }
 
-// MarshalJSON implements json.Marshaler.
 func (k Knee) MarshalJSON() ([]byte, error) { return json.Marshal(k.written()) }
 
-// MarshalYAML implements the marshalers of YAML.
 func (k Knee) MarshalYAML() (any, error) { return k.written(), nil }
 
-// off marks a signal that does not count.
+// off marks a signal that is not in use.
 const off = "off"
 
 type writtenKnees struct {
@@ -66,10 +62,8 @@ func (k Knees) written() any {
 	return writtenKnees{k.Low, k.High}
 }
 
-// MarshalJSON implements json.Marshaler.
 func (k Knees) MarshalJSON() ([]byte, error) { return json.Marshal(k.written()) }
 
-// MarshalYAML implements the marshalers of YAML.
 func (k Knees) MarshalYAML() (any, error) { return k.written(), nil }
 
 // YAML renders the document with every field, as Parse reads it.

@@ -9,11 +9,10 @@ import (
 	"github.com/weir-edge/weir/pkg/field"
 )
 
-// Set returns a document that differs from d in one field, named by its path as in
-// signals.inflight.high; d is unchanged. A class is named by its name or its index, as in
-// classes.read.max_in_flight. The value is written as in the document, even a list or a
-// map; an empty one removes an optional field. The error is that of Parse for the whole
-// document.
+// Set returns a copy of d with one field changed, named by its path as in
+// signals.inflight.high. A class is named by its name or index, as in
+// classes.read.max_in_flight. The value is written as in the document, even a list or a map; an
+// empty one removes an optional field. The error is that of Parse for the whole document.
 func Set(d *Document, path, value string) (*Document, error) {
 	fault := func(format string, args ...any) error {
 		return &field.Error{Path: path, Msg: fmt.Sprintf(format, args...)}
@@ -59,7 +58,7 @@ func Set(d *Document, path, value string) (*Document, error) {
 		case last:
 			*next = *given
 		default:
-			// signals.cpu.high turns on a signal that is off.
+			// signals.cpu.high turns a signal on that is off.
 			if next.Kind == field.Null || next.Kind == field.Text && next.Text == off {
 				*next = field.Node{Kind: field.Map}
 			}
@@ -74,7 +73,7 @@ func Set(d *Document, path, value string) (*Document, error) {
 	return next, nil
 }
 
-// readValue returns the new value of a field; nil removes it.
+// readValue returns a field's new value; nil removes it.
 func readValue(text string) (*field.Node, error) {
 	switch strings.TrimSpace(text) {
 	case "":
@@ -85,8 +84,7 @@ func readValue(text string) (*field.Node, error) {
 	return field.Read([]byte(text), &form)
 }
 
-// find returns the index in n's items that a step leads to, or -1 if it does not exist
-// yet.
+// find returns the index of a step in n's items, or -1 if it is absent.
 func find(n *field.Node, step string) (int, error) {
 	switch n.Kind {
 	case field.Map:

@@ -69,7 +69,7 @@ func TestSetRefuses(t *testing.T) {
 	f("start", "!!float 1", "start: uses \"!!float\" in line 1: tags and directives are not accepted; remove it")
 }
 
-// A knee can be estimated, bounded, and set by hand again.
+// A knee can become estimated, get bounds, and become a fixed value again.
 func TestSetAuto(t *testing.T) {
 	d := Defaults()
 	for _, step := range []struct {

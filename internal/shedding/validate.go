@@ -11,12 +11,12 @@ import (
 	"github.com/weir-edge/weir/pkg/shedder"
 )
 
-// faults collects what is wrong with the meaning of a document.
+// faults collects a document's faults.
 type faults struct{ list field.Errors }
 
 func (f *faults) add(path, format string, args ...any) { f.list.Add(path, format, args...) }
 
-// Check returns what is wrong with the meaning of the fields.
+// Check returns the semantic faults of the fields.
 func (d *Document) Check() field.Errors {
 	var f faults
 	f.document(d)
@@ -115,12 +115,12 @@ func (d *Document) names() []string {
 	return names
 }
 
-// class returns the index of a class, or -1.
+// class returns a class's index, or -1.
 func (d *Document) class(name string) int {
 	return slices.IndexFunc(d.Classes, func(c Class) bool { return c.Name == name })
 }
 
-// complete requires both knees of a signal that nothing below it has.
+// complete requires both knees of a signal that no lower layer defines.
 func (f *faults) complete(path string, given Signals, below ...Signals) {
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		k := given[name]
@@ -161,8 +161,8 @@ func (f *faults) differs(path string, o Override, d *Document) {
 	}
 }
 
-// values lets pkg/shedder judge the settings of each group. It does not repeat a fault of
-// the document itself for each of them.
+// values validates each group's settings by pkg/shedder. It reports a fault of the document
+// itself only once.
 func (f *faults) values(d *Document) {
 	told := map[string]bool{}
 	judge := func(path string, s *settings) {

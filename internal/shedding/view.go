@@ -13,13 +13,13 @@ const ShadowBias = "A candidate runs in shadow: the utilization that it sees fol
 // UpstreamStatus describes an upstream group, as GET /v1/shedder reports it.
 type UpstreamStatus struct {
 	Name        string            `json:"name"`
-	At          time.Time         `json:"at,omitzero"` // of the last sample
+	At          time.Time         `json:"at,omitzero"` // time of the last sample
 	Level       float64           `json:"level"`
 	Utilization float64           `json:"utilization"`
-	Winner      string            `json:"winner"` // the signal with the highest utilization; "" if none counts
+	Winner      string            `json:"winner"` // the signal with the highest utilization, or ""
 	Regulating  bool              `json:"regulating"`
 	Demand      float64           `json:"demand"` // requests per second
-	Wanted      float64           `json:"wanted"` // of them, refused only because limits were lowered
+	Wanted      float64           `json:"wanted"` // part of Demand, refused only because limits were lowered
 	Served      float64           `json:"served"` // requests per second
 	Signals     []SignalStatus    `json:"signals"`
 	Classes     []ClassStatus     `json:"classes"`
@@ -27,16 +27,16 @@ type UpstreamStatus struct {
 	Estimate    EstimateStatus    `json:"estimate"`
 }
 
-// EstimateStatus is what the node has learned about the origin, whether or not the settings
-// use it.
+// EstimateStatus is what the node has learned about the origin, even if the settings do not use
+// it.
 type EstimateStatus struct {
-	High      float64 `json:"high"`       // the knee of inflight, without bounds; 0 until a queue was seen
-	Rate      float64 `json:"rate"`       // answers per second with a queue; until one was seen, the most without
+	High      float64 `json:"high"`       // the knee of inflight, unbounded; 0 until a queue was seen
+	Rate      float64 `json:"rate"`       // answers per second with a queue; until one was seen, the highest without
 	Base      float64 `json:"base"`       // seconds that a request takes without a queue; 0 while unknown
 	RoundTrip float64 `json:"round_trip"` // seconds that a request takes; 0 while unknown
-	Queued    bool    `json:"queued"`     // requests wait at the origin
+	Queued    bool    `json:"queued"`     // requests queue at the origin
 	Probes    uint64  `json:"probes"`     // since the start
-	Undecided uint64  `json:"undecided"`  // probes that learned nothing
+	Undecided uint64  `json:"undecided"`  // inconclusive probes
 }
 
 // SignalStatus is a signal's value in its unit; times are in seconds.
@@ -49,7 +49,7 @@ type SignalStatus struct {
 	Problem     string  `json:"problem,omitempty"` // why it does not count
 }
 
-// ClassStatus describes a class. Counts are since the node's start.
+// ClassStatus describes a class. Counts start with the node.
 type ClassStatus struct {
 	Name        string  `json:"name"`
 	InFlight    int64   `json:"in_flight"`
@@ -61,14 +61,14 @@ type ClassStatus struct {
 	ShedByCap   uint64  `json:"shed_by_cap"`
 }
 
-// CandidateStatus describes what other settings would do; see ShadowBias.
+// CandidateStatus describes what a candidate would do; see ShadowBias.
 type CandidateStatus struct {
 	Name        string            `json:"name"`
 	Level       float64           `json:"level"`
 	Utilization float64           `json:"utilization"`
 	Winner      string            `json:"winner"`
 	Knee        float64           `json:"knee,omitempty"` // high, of inflight
-	Shed        map[string]uint64 `json:"shed"`           // by class, since the start
+	Shed        map[string]uint64 `json:"shed"`           // by class, since the node started
 }
 
 // NewUpstreamStatus converts s for operators.
@@ -106,8 +106,7 @@ func NewUpstreamStatus(s shedder.Status) UpstreamStatus {
 	return u
 }
 
-// finite keeps values that JSON cannot represent out of it; an application's signal may
-// have such.
+// finite replaces values that JSON cannot represent; an application's signal may have them.
 func finite(v float64) float64 {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		return 0

@@ -10,14 +10,14 @@ import (
 )
 
 const (
-	// farBelow is how many times the high knee the lowest cap may be. With the defaults it is
-	// not quite once.
+	// farBelow is the least ratio of the lowest cap to the high knee that gets a warning. With
+	// the defaults the ratio is just below 1.
 	farBelow = 4
 	// patient is the shortest patience in which a queue does harm.
 	patient = 5 * time.Second
 )
 
-// Warnings lists what is good and likely not meant.
+// Warnings lists settings that are valid but probably unintended.
 func (d *Document) Warnings() []string {
 	list := append(d.unanswered(), d.loose("")...)
 	for _, group := range slices.Sorted(maps.Keys(d.Upstreams)) {
@@ -31,7 +31,7 @@ func (d *Document) Warnings() []string {
 	return list
 }
 
-// unanswered lists the paths in the classes for which every request gets 400.
+// unanswered lists the paths of classes whose every request gets 400.
 func (d *Document) unanswered() []string {
 	m, err := d.Matcher()
 	if err != nil {
@@ -44,8 +44,8 @@ func (d *Document) unanswered() []string {
 	return m.conditions.Warnings(classes, m.otherwise, func(i int) string { return m.leads[i].at })
 }
 
-// loose tells of caps that let a queue stand while the level is 0: a little more than an origin can
-// serve takes a patience to shed, and until then only caps bound what waits.
+// loose warns of caps that permit a queue while the level is 0. Slight overload takes one
+// patience to shed; until then only caps bound the queue.
 func (d *Document) loose(group string) []string {
 	s, err := d.Settings(group)
 	knees, counts := s.Signals[shedder.SignalInFlight]

@@ -25,7 +25,7 @@ func TestWarnings(t *testing.T) {
 	f("{signals: {inflight: {low: 0, high: 80}}, law: cap}")
 	f("signals: {inflight: {low: 0, high: {min: 20, max: 400}}}")
 	f("{signals: {inflight: {low: 0, high: 80}}, classes: [{name: all, max_in_flight: 100}], default_class: all}", "a single one only its max_in_flight")
-	// A group is told of what it has of its own.
+	// A group's warnings are about its own settings.
 	f("upstreams: {search: {signals: {inflight: {low: 0, high: 100}}}, other: {start: 0.7}}", "upstreams.search.signals.inflight.high: 100 is far below")
 	f("upstreams: {search: {signals: {inflight: {low: 0, high: 100}}, max_in_flight: {critical: 120, write: 110, read: 100, test: 90}}}")
 }

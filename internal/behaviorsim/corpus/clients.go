@@ -4,50 +4,50 @@ import (
 	"time"
 )
 
-// Request is what one client sends, and what the origin would answer.
+// Request is a client's request with the origin's answer.
 type Request struct {
-	Client int    // of several that act together
+	Client int    // which of several that act together
 	Route  uint64 // hash of the path
-	Print  uint64 // hash of what a repeated request has in common
-	Lacks  bool   // User-Agent or Accept
+	Print  uint64 // fingerprint: hash of what repeated requests have in common
+	Lacks  bool   // User-Agent or Accept is missing
 	Status int
 }
 
-// Answer is what the client gets.
+// Answer is the client's answer.
 type Answer struct {
 	Status     int
-	RetryAfter time.Duration // 0: it says nothing
+	RetryAfter time.Duration // 0: absent
 }
 
-// Actor is one subject's side: it gets the last answer, and says after which wait it sends
-// what next.
+// Actor simulates one subject: given the last answer, it returns its next request and the wait
+// before it.
 type Actor func(last Answer) (wait time.Duration, q Request)
 
-// Kind is a kind of subjects.
+// Kind is a kind of subject.
 type Kind struct {
 	Name    string
 	Hostile bool
 	Lasts   time.Duration
 	make    func(r *random) Actor
-	Clients int           // that act together; 0: one
-	Within  time.Duration // Hostile: when it must be detected, if not within 200 requests
-	Share   float64       // of a long run's subjects that are simulated; 0: all
-	Reports bool          // no goal: reported as it is
+	Clients int           // clients that act together; 0: one
+	Within  time.Duration // Hostile: detection deadline, unless within 200 requests
+	Share   float64       // part of a long run's subjects that are simulated; 0: all
+	Reports bool          // reported, without a goal
 }
 
 const second = float64(time.Second)
 
-// around returns a wait with the given mean, exponentially distributed.
+// around returns an exponentially distributed wait with the given mean.
 func around(r *random, seconds float64) time.Duration {
 	return time.Duration(r.ExpFloat64() * seconds * second)
 }
 
-// get is a request whose fingerprint follows from its route and the client's software.
+// get returns a request whose fingerprint follows from its route and the client's software.
 func get(route uint64, software uint64, status int) Request {
 	return Request{Route: Mix(route), Print: Mix(route ^ software<<40), Status: status}
 }
 
-// sometimes returns status with a probability, and otherwise 200.
+// sometimes returns status with probability p, otherwise 200.
 func sometimes(r *random, p float64, status int) int {
 	if r.Float64() < p {
 		return status
@@ -55,7 +55,7 @@ func sometimes(r *random, p float64, status int) int {
 	return 200
 }
 
-// bursts sends n() requests spread over span, then pauses.
+// bursts sends n() requests over span, then pauses.
 func bursts(r *random, n func() int, span time.Duration, pause func() time.Duration, q func(i int) Request) Actor {
 	left, size := 0, 1
 	return func(Answer) (time.Duration, Request) {
@@ -70,7 +70,7 @@ func bursts(r *random, n func() int, span time.Duration, pause func() time.Durat
 	}
 }
 
-// obedient waits as long as Retry-After says, and then sends the same request again.
+// obedient waits as Retry-After says and then repeats the request.
 func obedient(inner Actor) Actor {
 	var pending Request
 	return func(last Answer) (time.Duration, Request) {
@@ -83,7 +83,7 @@ func obedient(inner Actor) Actor {
 	}
 }
 
-// page is someone who reads pages of 100 assets; some are cached.
+// page reads pages of 100 assets, some of them cached.
 func page(r *random) Actor {
 	current, size, reads, dead, lost := uint64(0), r.vary(1), r.vary(30), r.vary(0.01), r.vary(0.005)
 	return bursts(r, func() int { current++; return int(size * float64(20+r.IntN(81))) }, 2*time.Second, func() time.Duration { return 5*time.Second + around(r, reads) },
@@ -95,7 +95,7 @@ func page(r *random) Actor {
 		})
 }
 
-// photos is a library that syncs: 50 events in 8 s, for a new file each.
+// photos syncs a photo library: 50 events in 8 s, each for a new file.
 func photos(r *random) Actor {
 	file, size, rests := uint64(0), r.vary(1), r.vary(90)
 	return obedient(bursts(r, func() int { return int(size * float64(40+r.IntN(21))) }, 8*time.Second, func() time.Duration { return around(r, rests) }, func(int) Request {
@@ -104,7 +104,7 @@ func photos(r *random) Actor {
 	}))
 }
 
-// chat polls, sends, and says that someone is typing.
+// chat polls, sends, and reports typing.
 func chat(r *random) Actor {
 	rate, failing := between(r, 0.5, 4), r.vary(0.002)
 	return func(Answer) (time.Duration, Request) {
@@ -112,7 +112,7 @@ func chat(r *random) Actor {
 	}
 }
 
-// poller asks for the same thing for ever, and expects to see failures.
+// poller polls one resource forever, and expects failures.
 func poller(r *random) Actor {
 	every, down, failing := between(r, 2, 15), 0, r.vary(0.002)
 	return func(Answer) (time.Duration, Request) {
@@ -128,7 +128,7 @@ func poller(r *random) Actor {
 	}
 }
 
-// mobile wakes up after a pause with an expired token, and then fetches what is new.
+// mobile wakes after a pause with an expired token, then fetches news.
 func mobile(r *random) Actor {
 	expired, size, stale, sleeps := 0, r.vary(1), r.vary(1), r.vary(300)
 	return bursts(r, func() int {
@@ -143,7 +143,7 @@ func mobile(r *random) Actor {
 		})
 }
 
-// mirror walks a repository as fast as it may.
+// mirror walks a repository as fast as allowed.
 func mirror(r *random) Actor {
 	rate, file, lost := between(r, 5, 18), uint64(0), r.vary(0.004)
 	return obedient(func(Answer) (time.Duration, Request) {
@@ -152,7 +152,7 @@ func mirror(r *random) Actor {
 	})
 }
 
-// crawler is a search engine's: steady, and some of the links that it follows are dead.
+// crawler is a search engine: steady, and some of its links are dead.
 func crawler(r *random) Actor {
 	rate, dead, at := between(r, 0.5, 3), between(r, 0, 0.03), uint64(0)
 	return obedient(func(Answer) (time.Duration, Request) {
@@ -161,7 +161,7 @@ func crawler(r *random) Actor {
 	})
 }
 
-// office is 500 people behind one address, with the software of 40.
+// office is 500 people behind one address, with 40 kinds of software.
 func office(r *random) Actor {
 	rate, dead, mistyped := between(r, 5, 15), r.vary(0.01), r.vary(0.01)
 	return func(Answer) (time.Duration, Request) {
@@ -174,7 +174,7 @@ func office(r *random) Actor {
 	}
 }
 
-// batch sends as fast as it is let, and obeys Retry-After.
+// batch sends as fast as allowed and obeys Retry-After.
 func batch(r *random) Actor {
 	rate, conflicts := between(r, 5, 60), r.vary(0.01)
 	return obedient(func(Answer) (time.Duration, Request) {
@@ -182,7 +182,7 @@ func batch(r *random) Actor {
 	})
 }
 
-// twice is a client with a bug: it sends what failed twice again, at once.
+// twice is a client with a bug: it repeats failed requests twice, immediately.
 func twice(r *random) Actor {
 	again, failed, fails, every := 0, Request{}, r.vary(0.08), r.vary(0.7)
 	return func(last Answer) (time.Duration, Request) {
@@ -200,7 +200,7 @@ func twice(r *random) Actor {
 	}
 }
 
-// scraper enumerates; some of what it asks for has never been there. It does not obey.
+// scraper enumerates; some resources never existed. It ignores Retry-After.
 func scraper(slow bool) func(r *random) Actor {
 	return func(r *random) Actor {
 		rate, at, missing := between(r, 10, 60), uint64(0), between(r, 0.15, 0.5)
@@ -214,7 +214,7 @@ func scraper(slow bool) func(r *random) Actor {
 	}
 }
 
-// scanner looks for admin pages and backups that are not there.
+// scanner looks for admin pages and backups that do not exist.
 func scanner(r *random) Actor {
 	rate, at := between(r, 2, 50), uint64(0)
 	return func(Answer) (time.Duration, Request) {
@@ -233,8 +233,8 @@ func guesser(r *random) Actor {
 	}
 }
 
-// guessers are 1,000 addresses that try one password a minute or less each, at a site
-// whose own users mistype one in ten.
+// guessers are 1,000 addresses that each try at most one password a minute, at a site whose
+// users mistype one in ten.
 func guessers(r *random) Actor {
 	rate, users, mistyped := between(r, 5, 15), r.vary(0.15), r.vary(0.1)
 	return func(Answer) (time.Duration, Request) {
@@ -248,14 +248,13 @@ func guessers(r *random) Actor {
 	}
 }
 
-// retrier is stuck: it sends what failed again, as often as it can.
+// retrier is stuck: it repeats failed requests as often as it can.
 func retrier(r *random) Actor {
 	rate, status := between(r, 2, 60), []int{500, 503, 401, 404}[r.IntN(4)]
 	return func(Answer) (time.Duration, Request) { return around(r, 1/rate), get(1, 11, status) }
 }
 
-// buster makes every request miss every cache: its query is random, with names that are,
-// too, half of the time.
+// buster bypasses caches: its query values are random, and half of the time so are the names.
 func buster(r *random) Actor {
 	rate, names := between(r, 60, 400), r.IntN(2) == 0
 	return func(Answer) (time.Duration, Request) {
@@ -275,8 +274,8 @@ func rotator(r *random) Actor {
 	}
 }
 
-// careful knows the shipped policy, and walks every route at 18 a second: 7 % of them are
-// missing, it lacks a header in 6 of 7 requests, and guesses 36 passwords a minute.
+// careful knows the shipped policy. It walks every route at 18 requests a second, of which 7 %
+// are missing and 6 of 7 lack a header, and guesses 36 passwords a minute.
 func careful(r *random) Actor {
 	at := uint64(0)
 	return func(Answer) (time.Duration, Request) {
@@ -292,7 +291,7 @@ func careful(r *random) Actor {
 
 const half = 30 * time.Minute
 
-// Kinds are all of them, the benign ones first.
+// Kinds lists all kinds, benign ones first.
 var Kinds = []Kind{
 	{Name: "a page of 100 assets", Lasts: half, make: page},
 	{Name: "a photo library that syncs", Lasts: half, make: photos},

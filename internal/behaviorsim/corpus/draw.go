@@ -1,5 +1,5 @@
-// Package corpus is the clients, benign and hostile, that behavior policies are judged on. Tests
-// simulate them in virtual time, and k6 sends their requests to real edges.
+// Package corpus simulates the clients, benign and hostile, that behavior policies are tested
+// on. Tests run them in virtual time; k6 sends their requests to real edges.
 package corpus
 
 import (
@@ -8,16 +8,16 @@ import (
 	"math/rand/v2"
 )
 
-// random draws what one subject is like.
+// random draws one subject's properties.
 type random struct {
 	*rand.Rand
 	spread float64
 }
 
-// heldOut makes each rate, size and share of a subject 3/4 to 4/3 of what it would be.
+// heldOut scales each rate, size and share of a subject by 3/4 to 4/3.
 var heldOut = math.Log(4.0 / 3)
 
-// vary returns a rate, a size or a share as it is for one subject.
+// vary scales a rate, a size or a share for one subject.
 func (r *random) vary(x float64) float64 {
 	if r.spread == 0 {
 		return x
@@ -27,14 +27,14 @@ func (r *random) vary(x float64) float64 {
 
 func between(r *random, low, high float64) float64 { return r.vary(low + r.Float64()*(high-low)) }
 
-// Subject returns the nth subject of the kind, of those by which the shipped policy was chosen.
+// Subject returns the kind's nth subject of the set that the shipped policy was tuned on.
 func (k *Kind) Subject(n int) Actor {
 	return k.make(&random{rand.New(rand.NewPCG(seed(k.Name), uint64(n))), 0})
 }
 
-// HeldOut returns the nth subject of those by which this policy was not chosen. Its seed follows
-// from the policy itself, so a policy that is changed to suit these subjects is judged by others.
-// Each rate, size and share is 3/4 to 4/3 of what Subject could draw.
+// HeldOut returns the nth subject of a set that this policy was not tuned on. The seed follows
+// from the policy, so a change that suits these subjects gets different ones. Each rate, size
+// and share is 3/4 to 4/3 of what Subject could draw.
 func (k *Kind) HeldOut(policy string, n int) Actor {
 	return k.make(&random{rand.New(rand.NewPCG(seed("held out", policy, k.Name), uint64(n))), heldOut})
 }
@@ -50,7 +50,7 @@ func seed(parts ...string) uint64 {
 	return h.Sum64()
 }
 
-// Mix makes a hash of a number.
+// Mix hashes a number.
 func Mix(n uint64) uint64 {
 	n = (n + 1) * 0x9e3779b97f4a7c15
 	n = (n ^ n>>30) * 0xbf58476d1ce4e5b9
