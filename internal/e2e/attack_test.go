@@ -20,8 +20,7 @@ rules:
   - {id: others, match: {paths: [/others]}, key: [client_ip], algorithm: token_bucket, limit: 1000, burst: 100000, window: 1s}
 `
 
-// A flood on one refused key costs Redis next to nothing and does not affect other
-// clients.
+// A flood on one refused key costs Redis almost nothing and does not affect other clients.
 func TestAttackOnOneKey(t *testing.T) {
 	const attacker, callsPerRetryAfter = "198.51.100.66", 10
 	requests := 40_000
@@ -69,7 +68,7 @@ func TestAttackOnOneKey(t *testing.T) {
 			require.Equal(t, requests, got[http.StatusOK]+got[http.StatusTooManyRequests])
 			require.Zero(t, bad.Load(), "other clients keep their answers")
 			require.Positive(t, bystanders.Load())
-			// The ten that pass in each window are decided in Redis too.
+			// Redis also decides the ten requests that pass in each window.
 			require.LessOrEqual(t, calls-int64(got[http.StatusOK]), callsPerRetryAfter*retries)
 		})
 	}

@@ -23,7 +23,7 @@ import (
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
-// programOf builds a program of a commit.
+// programOf builds a commit's program.
 func programOf(t *testing.T, commit, name string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -37,10 +37,10 @@ go build -o "../$2" "./cmd/$2"`, dir, commit, name)
 	return filepath.Join(dir, name)
 }
 
-// A node of each release in one region: they count together, by every algorithm. regionctl
-// refuses rules that the old node cannot read; if another program publishes them, the old
-// node keeps its rules, and the status says so. make compat names the previous release in
-// WEIR_BEFORE: other test runs may have no history to take it from.
+// Nodes of two releases in one region count together, by every algorithm. regionctl refuses
+// rules that the old node cannot read. If another program publishes them, the old node keeps
+// its rules and reports that. make compat names the previous release in WEIR_BEFORE, because
+// other test runs may have no history to take it from.
 func TestTwoReleases(t *testing.T) {
 	before := os.Getenv("WEIR_BEFORE")
 	if before == "" {
@@ -116,11 +116,11 @@ func besideGlobal(t *testing.T, f *fleet, old *testenv.EdgeNode) {
 	require.Equal(t, shared, exhaust(t, s.nodes, "/shared", who))
 }
 
-// besideLeases applies rules to both nodes, and then, as another program would, makes them
-// leased on the new one alone. Both still count together, except under a token_bucket,
-// whose leased form has another key.
+// besideLeases applies rules to both nodes, then bypasses regionctl to make them leased on the
+// new one only. Both still count together, except under a token_bucket, whose leased form has
+// another key.
 func besideLeases(t *testing.T, f *fleet, old *testenv.EdgeNode) {
-	const who = "198.51.100.77" // whom no other rules have counted
+	const who = "198.51.100.77" // not counted by any other rule
 	s := f.regions[0]
 	leased := strings.ReplaceAll(leasedRules, "  - {id: local, match: {paths: [/local]}", "  - {id: away, match: {paths: [/away]}")
 	strict := strings.ReplaceAll(leased, ", consistency: leased", "")
@@ -154,8 +154,8 @@ func besideLeases(t *testing.T, f *fleet, old *testenv.EdgeNode) {
 	}
 }
 
-// besideReports does the same with consistency: reported. Its keys are others than those of
-// strict rules, so a client passes one limit at each release, and no more.
+// besideReports does the same with consistency: reported. Its keys differ from strict rules'
+// keys, so a client may use one limit at each release, and no more.
 func besideReports(t *testing.T, f *fleet, old *testenv.EdgeNode) {
 	const who = "198.51.100.78"
 	s := f.regions[0]
@@ -182,14 +182,14 @@ func besideReports(t *testing.T, f *fleet, old *testenv.EdgeNode) {
 		awaitRedis(t, s.nodes[1:], "/"+rule, who)
 		passed := exhaust(t, s.nodes, "/"+rule, who)
 		t.Logf("%s, reported by one of two releases: %d passed of %d", rule, passed, reportedLimit)
-		require.InDelta(t, 2*reportedLimit, passed, 2*refilled) // one node that reports exceeds nothing
+		require.InDelta(t, 2*reportedLimit, passed, 2*refilled) // a single reporting node exceeds nothing
 		require.Equal(t, map[int]int{http.StatusTooManyRequests: 4}, statuses(t, s.nodes, "/"+rule, who, 2, 4))
 		require.EqualValues(t, reportedLimit, min(reportedLimit, reported(t, s.nodes[0], "weir_reported_units_total", rule, `fate="counted",`)))
 	}
 }
 
-// regionctl of each release changes the same regions: each waits for the other while that is
-// at work, and goes on after it died.
+// regionctl of each release changes the same regions: each waits while the other works, and
+// continues if the other has died.
 func TestTwoReleasesLock(t *testing.T) {
 	before := os.Getenv("WEIR_BEFORE")
 	if before == "" {

@@ -28,8 +28,8 @@ tiers:
   - {name: blocked, from: 60, until: 50, refuse: {for: 1h, max: 1h}}
 `
 
-// judges starts nodes of one region that judge clients, before an origin where every password
-// is wrong.
+// judges starts nodes of one region with a behavior policy and an origin that refuses every
+// password.
 func judges(t *testing.T, redis *testenv.Server, programs ...string) (nodes []*testenv.EdgeNode) {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }))
@@ -48,7 +48,7 @@ func judges(t *testing.T, redis *testenv.Server, programs ...string) (nodes []*t
 	return nodes
 }
 
-// tierOf returns how a client stands on a node.
+// tierOf returns a client's tier on a node.
 func tierOf(t *testing.T, n *testenv.EdgeNode, client string) string {
 	t.Helper()
 	resp, err := http.Get("http://" + n.Admin + "/v1/explain?path=/login&client=" + client)
@@ -61,7 +61,7 @@ func tierOf(t *testing.T, n *testenv.EdgeNode, client string) string {
 	return e.Conduct.Tier
 }
 
-// login guesses a password at a node.
+// login tries a password at a node.
 func login(t *testing.T, c *fasthttp.Client, n *testenv.EdgeNode, client string) int {
 	t.Helper()
 	status, err := get(c, n.Public, "/login", client)
@@ -93,7 +93,7 @@ func TestAClientSpreadOverNodesIsRefused(t *testing.T) {
 	var delays []time.Duration
 	for k := range 3 * runs() {
 		who := fmt.Sprintf("192.0.2.%d", k+1)
-		for i := range 27 { // 9 at each node, where 12 are one signal
+		for i := range 27 { // 9 at each node; one signal needs 12
 			require.Equal(t, http.StatusUnauthorized, login(t, c, nodes[i%3], who), "guess %d", i)
 		}
 		last := time.Now()
@@ -109,7 +109,7 @@ func TestAClientSpreadOverNodesIsRefused(t *testing.T) {
 	slices.Sort(delays)
 	t.Logf("refused by all nodes after the last guess: median %s, worst of %d %s", delays[len(delays)/2].Round(time.Millisecond), len(delays), delays[len(delays)-1].Round(time.Millisecond))
 
-	// Without Redis each node judges what it sees itself, and answers as before.
+	// Without Redis, each node scores what it sees itself and answers as before.
 	redis.Suspend()
 	for _, n := range nodes {
 		soon(t, "it is alone", func() bool { return metrics(t, n, "weir_behavior_alone")["weir_behavior_alone"] == 1 })

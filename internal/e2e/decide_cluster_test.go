@@ -39,7 +39,7 @@ type askedNode struct {
 	decide string
 }
 
-// asked returns the status of one request of a client: 200 if it may pass.
+// asked returns the status of a client's request: 200 if it may pass.
 func (n *askedNode) asked(c *http.Client, how int, path, client string) (int, error) {
 	a := askers[how]
 	url := "http://" + n.decide + a.path
@@ -67,8 +67,8 @@ func (n *askedNode) asked(c *http.Client, how int, path, client string) (int, er
 	return status, err
 }
 
-// Questions of gateways at three nodes, and requests through them, share one exact count in a
-// Redis Cluster of six; when a master dies, each rule decides what gateways are told.
+// Gateways' questions at three nodes and requests through them share one exact count in a Redis
+// Cluster of six. When a master dies, each rule decides what gateways get.
 func TestGatewaysOverACluster(t *testing.T) {
 	t.Parallel()
 	cluster := testenv.Cluster(t, testenv.Options{})

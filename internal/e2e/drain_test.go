@@ -14,8 +14,8 @@ import (
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
-// One world loses its parts one by one and gets them back: starting it takes as long as
-// any test.
+// The subtests share one world, which loses its parts one by one and recovers them, because
+// starting it takes as long as any of them.
 func TestRegions(t *testing.T) {
 	t.Parallel()
 	w := startWorld(t)
@@ -27,7 +27,7 @@ func TestRegions(t *testing.T) {
 	t.Run("loss of everything", func(t *testing.T) { w.losesAll(t) })
 }
 
-// No client fails during a drain, and none arrives after the TTL.
+// No client's request fails during a drain, and none arrives after the TTL.
 func (w *world) drains(t *testing.T) {
 	ams, fra := w.pop("ams1"), w.pop("fra1")
 	v := w.visit(europe)
@@ -49,7 +49,7 @@ func (w *world) drains(t *testing.T) {
 	v.none(t, "a drain and its end")
 }
 
-// Each edge is restarted while clients keep sending: the answers stay the same.
+// Each edge restarts while clients keep sending: the answers do not change.
 func (w *world) upgrades(t *testing.T) {
 	v, others := w.visit(europe), w.visit(america)
 	flapped := w.watch(europe, w.pop("ams1").addr)
@@ -61,7 +61,7 @@ func (w *world) upgrades(t *testing.T) {
 	for _, name := range names {
 		p := w.pop(name)
 		all := len(p.region.nodes)
-		back := fmt.Sprintf("%d of %d edges passing", all, all) // a node that has not registered again is not failing
+		back := fmt.Sprintf("%d of %d edges passing", all, all) // an edge that has not registered again does not count as failing
 		for i, n := range p.nodes {
 			n.Terminate()
 			n.Start()
@@ -80,7 +80,7 @@ func (w *world) upgrades(t *testing.T) {
 	others.none(t, "a rolling upgrade elsewhere")
 }
 
-// watch counts the answers that differ.
+// watch counts the answers that differ from want.
 func (w *world) watch(network, want string) (stop func() int64) {
 	var others atomic.Int64
 	done := make(chan struct{})
@@ -104,7 +104,7 @@ func (w *world) watch(network, want string) (stop func() int64) {
 	return func() int64 { end(); return others.Load() }
 }
 
-// A PoP that sheds gives some networks to the next one, and takes them back.
+// A PoP that sheds hands some networks to the next one, and takes them back.
 func (w *world) spills(t *testing.T) {
 	ams := w.pop("ams1")
 	done := make(chan struct{})
@@ -120,7 +120,7 @@ func (w *world) spills(t *testing.T) {
 				default:
 				}
 				if status, err := get(c, ams.nodes[i%2].Public, "/slow/x", fmt.Sprintf("198.51.100.%d", i)); err != nil || status == http.StatusServiceUnavailable {
-					<-time.After(20 * time.Millisecond) // a client that waits less would only measure the node
+					<-time.After(20 * time.Millisecond) // a client with a shorter wait would only measure the node
 				}
 			}
 		})
@@ -202,7 +202,7 @@ func (w *world) losesRegion(t *testing.T) {
 	others.none(t, "elsewhere")
 }
 
-// With nothing left, clients fare better with every address than with none.
+// When every PoP is down, clients get every address rather than none.
 func (w *world) losesAll(t *testing.T) {
 	var all []string
 	for _, p := range w.pops {
@@ -220,8 +220,8 @@ func (w *world) losesAll(t *testing.T) {
 	require.ElementsMatch(t, all, addrs)
 }
 
-// A limit counts per region, so a client that moves can use it once in each, however it
-// moves within one.
+// A limit counts per region: a client that moves can use it once in each, and only once however
+// it moves within one.
 func TestLimitsOfAClientThatMoves(t *testing.T) {
 	t.Parallel()
 	const rules = "rules:\n  - {id: fixed, key: [client_ip], algorithm: fixed_window, limit: 50, window: 24h}\n"

@@ -19,7 +19,7 @@ import (
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
-// region is one region whose rules come from its Consul.
+// region starts a region whose rules come from Consul.
 func (x *exercise) region(t *testing.T, o testenv.ConsulOptions) *fleet {
 	t.Helper()
 	o.Datacenter = "eu-west"
@@ -49,8 +49,7 @@ func (x *exercise) region(t *testing.T, o testenv.ConsulOptions) *fleet {
 	return f
 }
 
-// edgeToken returns the configuration of a token, in a file, that a drill can revoke; ""
-// without ACLs.
+// edgeToken writes a revocable token to a file and returns its configuration; "" without ACLs.
 func (x *exercise) edgeToken(t *testing.T, consul *testenv.Consul, o testenv.ConsulOptions) string {
 	t.Helper()
 	if !o.ACL {
@@ -64,7 +63,7 @@ func (x *exercise) edgeToken(t *testing.T, consul *testenv.Consul, o testenv.Con
 	return fmt.Sprintf(", token_file: %q", x.tokenFile)
 }
 
-// follows reports whether a node's reads from Consul succeed (or, if not wanted, fail).
+// follows matches nodes whose reads from Consul succeed, or fail if not ok.
 func follows(ok bool) func(*testenv.EdgeNode) bool {
 	return func(n *testenv.EdgeNode) bool {
 		r, err := rulesOf(n)
@@ -73,9 +72,9 @@ func follows(ok bool) func(*testenv.EdgeNode) bool {
 }
 
 var (
-	// backOff is how a node finds a Consul that has returned.
+	// backOff is how a node finds a Consul that is back.
 	backOff = steps{{"the longest pause between attempts", 8 * time.Second}, {"a dial in progress", 2 * time.Second}, looking}
-	// publishing is how long a document takes.
+	// publishing is how long a document takes to arrive.
 	publishing = steps{{"Consul answers regionctl within", 5 * time.Second}, {"the watch's pause", 500 * time.Millisecond}, looking}
 )
 
@@ -110,7 +109,7 @@ func consulDrills() []drill {
 				require.NoError(t, err)
 				version = r.Version
 			})
-			x.since = repair // publishing is part of it
+			x.since = repair // includes the publishing
 			x.recovers("the new rules run", func(n *testenv.EdgeNode) bool {
 				r, err := rulesOf(n)
 				return err == nil && r.Version == version
@@ -145,8 +144,8 @@ func consulDrills() []drill {
 	}
 }
 
-// fullDisk keeps every file of the nodes from growing: the copy of the rules, the access log, and
-// their output.
+// fullDisk makes every write of the nodes to a file fail: the copy of the rules, the access
+// log, and their output.
 func fullDisk(t *testing.T, x *exercise) {
 	f := x.region(t, testenv.ConsulOptions{})
 	grow := func(to uint64) {
@@ -156,7 +155,7 @@ func fullDisk(t *testing.T, x *exercise) {
 	}
 	x.changes(func() { grow(0) })
 	more := drillRules + "  - {id: more, match: {paths: [/more]}, key: [client_ip], limit: 5, window: 1m}\n"
-	f.apply(more) // waits until every node runs it
+	f.apply(more) // returns when every node runs it
 	x.sees("both miss it", func(n *testenv.EdgeNode) bool {
 		return metrics(t, n, "weir_rules_cache_errors_total")["weir_rules_cache_errors_total"] > 0 &&
 			metrics(t, n, "weir_access_log_dropped_total")["weir_access_log_dropped_total"] > 0
@@ -177,7 +176,7 @@ func leaderFlaps(t *testing.T, x *exercise) {
 	c := x.region(t, testenv.ConsulOptions{Servers: 3}).regions[0].consul
 	for range 3 {
 		x.changes(func() { c.KillLeader() })
-		c.WaitHealthy() // the others elect one
+		c.WaitHealthy() // the other servers elect a leader
 		x.changes(c.Start)
 	}
 	x.recovers("Consul is followed again", follows(true))
@@ -221,7 +220,7 @@ func edgeDrills() []drill {
 	}
 }
 
-// crowd opens this many connections to a node and sends each one's text byte by byte.
+// crowd opens n connections to a node and sends each one's text byte by byte.
 func crowd(n int, says []byte) func(*testing.T, *exercise) {
 	return alone(func(t *testing.T, x *exercise, _ *testenv.Server) {
 		conns := make([]net.Conn, n)
@@ -236,7 +235,7 @@ func crowd(n int, says []byte) func(*testing.T, *exercise) {
 		defer tick.Stop()
 		for i := range min(len(says), 50) {
 			for _, c := range conns {
-				_, _ = c.Write(says[i : i+1]) // the node may have hung up
+				_, _ = c.Write(says[i : i+1]) // the node may have closed it
 			}
 			<-tick.C
 		}
@@ -257,7 +256,7 @@ func noFiles(t *testing.T, x *exercise) {
 		var limit unix.Rlimit
 		require.NoError(t, unix.Prlimit(n.Pid(), unix.RLIMIT_NOFILE, nil, &limit))
 		none := limit
-		none.Cur = 1 // what is open stays open
+		none.Cur = 1 // open files stay open
 		x.changes(func() { require.NoError(t, unix.Prlimit(n.Pid(), unix.RLIMIT_NOFILE, &none, nil)) })
 		fresh := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 		answered := make(chan error, 20)
@@ -306,17 +305,17 @@ func stampede(t *testing.T, x *exercise) {
 	})(t, x)
 }
 
-// reply answers with these bytes and hangs up.
+// reply writes these bytes and closes the connection.
 func reply(w http.ResponseWriter, text string) {
 	conn, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		return
 	}
-	_, _ = conn.Write([]byte(text)) // the peer may have hung up
+	_, _ = conn.Write([]byte(text)) // the peer may have closed it
 	_ = conn.Close()                // likewise
 }
 
-// bad runs a drill in which one group of upstreams answers like this.
+// bad runs a drill in which one upstream group answers like this.
 func bad(answer http.HandlerFunc) func(*testing.T, *exercise) {
 	return func(t *testing.T, x *exercise) {
 		s := httptest.NewServer(answer)
@@ -328,7 +327,8 @@ func bad(answer http.HandlerFunc) func(*testing.T, *exercise) {
 	}
 }
 
-// beside begins a drill in which one upstream has a group of its own, with requests of its own for /bad until stop.
+// beside begins a drill with an upstream in its own group, which gets requests for /bad until
+// stop.
 func (x *exercise) beside(t *testing.T, url, more string) (stop func()) {
 	t.Helper()
 	redis := testenv.Redis(t, testenv.Options{})
@@ -346,7 +346,7 @@ func (x *exercise) beside(t *testing.T, url, more string) (stop func()) {
 				case <-done:
 					return
 				case <-pace.C:
-					_, _ = get(c, x.nodes[0].Public, "/bad", victim) // what becomes of these is no part of the drill
+					_, _ = get(c, x.nodes[0].Public, "/bad", victim) // their outcome is not part of the drill
 				}
 			}
 		}()

@@ -13,16 +13,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A drill breaks one thing under load and holds weir to its promise for that.
+// A drill breaks one thing under load and checks what weir promises for that failure.
 type drill struct {
 	breaks  string        // what breaks
-	promise string        // in addition to: no request fails, and the limit holds within the bound
-	local   bool          // Redis cannot decide meanwhile, so the nodes' shares must
+	promise string        // besides: no request fails, and the limit holds within the bound
+	local   bool          // Redis cannot decide during the outage, so the nodes' shares must
 	short   bool          // also part of make test
-	budget  time.Duration // of the store, if not the default; promise says why
-	within  steps         // how it recovers
-	// forgives says why a count may start over, if not because Redis lost it; cuts says why requests got no answer,
-	// if not because they were in flight on the killed process.
+	budget  time.Duration // of the store, unless the default; promise says why
+	within  steps         // the steps of its recovery
+	// forgives says why a count may restart although Redis did not lose it. cuts says why
+	// requests went unanswered although they were not in flight on the killed process.
 	forgives, cuts string
 	run            func(t *testing.T, x *exercise)
 }
@@ -33,7 +33,7 @@ type step struct {
 	most time.Duration
 }
 
-// steps follow each other.
+// steps are consecutive.
 type steps []step
 
 func (s steps) bound() (sum time.Duration) {
@@ -55,9 +55,9 @@ const (
 	drillLimit = 40
 	drillNodes = 2
 	workers    = 8                     // half of them send as greedy clients
-	pace       = 10 * time.Millisecond // between the requests of a worker
-	greedy     = 8                     // clients that use up their limit before, during and after
-	// share is what a node passes of a client while Redis does not decide; shares is the sum
+	pace       = 10 * time.Millisecond // between a worker's requests
+	greedy     = 8                     // clients that exhaust their limit before, during and after
+	// share is what a node admits for a client while Redis does not decide; shares is the sum
 	// over the nodes.
 	share  = (drillLimit + drillNodes - 1) / drillNodes
 	shares = drillNodes * share
@@ -73,14 +73,15 @@ func drills() []drill {
 	return slices.Concat(redisDrills(), consulDrills(), edgeDrills(), timeDrills(), worldDrills())
 }
 
-// written is the file into which make drills writes the table.
+// written returns the file to which make drills writes the table.
 func written() string { return os.Getenv("WEIR_DRILLS") }
 
-// long reports whether all drills run, on an otherwise idle machine: recoveries are held to their bounds.
+// long reports whether all drills run, on an otherwise idle machine, with bounds on their
+// recovery times.
 func long() bool { return written() != "" }
 
-// TestDrills runs the short drills, or all of them with WEIR_DRILLS set to the document that
-// make drills updates.
+// TestDrills runs the short drills, or all if WEIR_DRILLS names the document that make drills
+// updates.
 func TestDrills(t *testing.T) {
 	const file = "../../docs/DRILLS.md"
 	into := written()
@@ -114,7 +115,7 @@ func TestDrills(t *testing.T) {
 	require.NoError(t, err)
 	marked := regexp.MustCompile(`(?s)(<!-- make drills -->\n).*(<!-- end -->)`)
 	require.Regexp(t, marked, string(text))
-	if into != "" && !t.Failed() && ran == len(drills()) { // -run may choose fewer
+	if into != "" && !t.Failed() && ran == len(drills()) { // -run may select fewer
 		require.NoError(t, os.WriteFile(into, marked.ReplaceAll(text, []byte("${1}\n"+table.String()+"\n${2}")), 0o644))
 		return
 	}

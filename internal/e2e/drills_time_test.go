@@ -27,7 +27,7 @@ func timeDrills() []drill {
 		alone = "Redis decides by its own clock"
 		more  = "at most one more limit"
 	)
-	// The longest rest of an upstream is 16 times the first.
+	// An upstream's longest rest is 16 times the first.
 	rest := steps{{"the longest rest of an upstream", 16 * firstRest}, inTime, looking}
 	return []drill{
 		{breaks: "Redis's clock set an hour ahead, across midnight (fixed_window)", promise: "the window ends: " + more, forgives: "the window before", short: true, within: atOnce,
@@ -53,7 +53,8 @@ func timeDrills() []drill {
 
 func (x *exercise) forgetsAll() { x.t.Helper(); x.forgets(nil) }
 
-// halfAnHour returns how far ahead a clock is that shows half an hour before the next midnight UTC, or after it.
+// halfAnHour returns the offset of a clock that shows half an hour before the next midnight
+// UTC, or half an hour after it.
 func halfAnHour(before bool) time.Duration {
 	now := time.Now().UTC()
 	midnight := now.Truncate(24 * time.Hour).Add(24 * time.Hour)
@@ -63,14 +64,14 @@ func halfAnHour(before bool) time.Duration {
 	return midnight.Add(30 * time.Minute).Sub(now)
 }
 
-// stepped reports whether a node has noticed that a clock was set.
+// stepped matches nodes that have noticed a clock step.
 func stepped(t *testing.T, clock string, by time.Duration) func(n *testenv.EdgeNode) bool {
 	name := fmt.Sprintf(`weir_clock_steps_total{clock=%q,direction=%q}`, clock, map[bool]string{true: "forward", false: "back"}[by > 0])
 	return func(n *testenv.EdgeNode) bool { return metrics(t, n, name)[name] > 0 }
 }
 
-// redisClock sets the clock of Redis across midnight while clients spend their limits. forgives records what they may
-// pass in addition.
+// redisClock steps Redis's clock across midnight while clients spend their limits. forgives
+// records what they may pass in addition.
 func redisClock(by time.Duration, algorithm string, forgives func(*exercise)) func(*testing.T, *exercise) {
 	return func(t *testing.T, x *exercise) {
 		clock, right := testenv.NewClock(t), halfAnHour(by > 0)
@@ -78,7 +79,7 @@ func redisClock(by time.Duration, algorithm string, forgives func(*exercise)) fu
 		s := testenv.Redis(t, testenv.Options{Clock: clock})
 		config := redisConfig(origin(t, nil), "single", []string{s.Addr}, max(budget, x.budget), drillNodes, "")
 		x.begin(edges(t, drillNodes, config, strings.Replace(drillRules, "fixed_window", algorithm, 1)))
-		x.joins(newcomers()...) // whom no node remembers as refused
+		x.joins(newcomers()...) // no node remembers a refusal of them
 		x.answers(100)
 		x.changes(func() { clock.Set(right + by) })
 		forgives(x)
@@ -86,7 +87,7 @@ func redisClock(by time.Duration, algorithm string, forgives func(*exercise)) fu
 	}
 }
 
-// edgeClock sets the clock of one of two nodes across midnight, and right again.
+// edgeClock steps the clock of one of two nodes across midnight and back.
 func edgeClock(hung bool) func(*testing.T, *exercise) {
 	return func(t *testing.T, x *exercise) {
 		clock, right := testenv.NewClock(t), halfAnHour(true)
@@ -118,7 +119,7 @@ func edgeClock(hung bool) func(*testing.T, *exercise) {
 	}
 }
 
-// redisCertificate makes Redis show an expired certificate to nodes that must connect again.
+// redisCertificate makes Redis present an expired certificate to nodes that must reconnect.
 func redisCertificate(t *testing.T, x *exercise) {
 	ca := testenv.NewAuthority(t)
 	shown := ca.Issue(time.Hour)
@@ -136,7 +137,7 @@ func redisCertificate(t *testing.T, x *exercise) {
 
 const firstRest = 100 * time.Millisecond
 
-// upstreamCertificate makes an upstream show an expired certificate on each new connection.
+// upstreamCertificate makes an upstream present an expired certificate on each new connection.
 func upstreamCertificate(t *testing.T, x *exercise) {
 	ca := testenv.NewAuthority(t)
 	shown := ca.Issue(time.Hour)
@@ -166,7 +167,8 @@ func upstreamCertificate(t *testing.T, x *exercise) {
 	stop()
 }
 
-// ownCertificate lets the nodes' certificate expire by the clients' clocks, which are set more than a day ahead.
+// ownCertificate makes the nodes' certificate expire by the clients' clocks, which are set more
+// than a day ahead.
 func ownCertificate(t *testing.T, x *exercise) {
 	ca := testenv.NewAuthority(t)
 	shown := ca.Issue(24 * time.Hour)

@@ -22,7 +22,7 @@ import (
 
 const limit = 50
 
-// longRules limit each algorithm over a window longer than any test.
+// longRules limit each algorithm over a window that outlasts the test.
 const longRules = `
 rules:
   - {id: fixed, match: {paths: [/fixed]}, key: [client_ip], algorithm: fixed_window, limit: 50, window: 24h}
@@ -33,8 +33,8 @@ rules:
   - {id: set, match: {paths: [/set]}, key: [client_ip], algorithm: rolling_window, storage: sorted_set, limit: 50, window: 24h}
 `
 
-// generous is a time budget that no healthy decision exceeds, even on a busy machine:
-// these tests check counts, and a fallback would count separately.
+// generous is a time budget that no healthy decision exceeds, even on a busy machine: these
+// tests check counts, and a fallback would count separately.
 const generous = 5 * time.Second
 
 func edges(t testing.TB, n int, config, rules string) []*testenv.EdgeNode {
@@ -72,8 +72,8 @@ func TestExactOverThreeNodesAndACluster(t *testing.T) {
 	}
 }
 
-// Nodes count together from the first request that they answer, also when a cluster is slow to
-// say who owns what: those who ask a node that is starting wait for it, and get no share of their own.
+// Nodes count together from the first answered request, even while a cluster is slow to report
+// its slots: requests to a starting node wait instead of using its own share.
 func TestExactFromTheFirstRequest(t *testing.T) {
 	t.Parallel()
 	p := link(t, testenv.Cluster(t, testenv.Options{}).Addrs()[0])
@@ -129,8 +129,8 @@ func TestExactConcurrencyOverThreeNodes(t *testing.T) {
 	}
 }
 
-// Windows begin and end under load: the requests that passed equal the writes in Redis,
-// and no window exceeds the limit.
+// Windows begin and end under load: the admitted requests equal Redis's writes, and no window
+// exceeds the limit.
 func TestExactInEveryWindow(t *testing.T) {
 	t.Parallel()
 	const rules = `
@@ -165,7 +165,7 @@ rules:
 			passed, written := loadRecorded(t, cluster, nodes, "/set", who)
 			log := map[string]float64{} // member to time
 			for _, command := range written {
-				if command[0] == "ZADD" { // key, NX, then score and member in turn
+				if command[0] == "ZADD" { // key, NX, then alternating scores and members
 					for i := 3; i < len(command); i += 2 {
 						at, err := strconv.ParseFloat(command[i], 64)
 						require.NoError(t, err)
@@ -191,8 +191,8 @@ rules:
 	}
 }
 
-// loadRecorded loads one key until more than three limits of it have passed. It returns how
-// many requests passed, and every command on that key.
+// loadRecorded loads one key until more than three times its limit has passed. It returns the
+// number of admitted requests and every command on the key.
 func loadRecorded(t *testing.T, cluster *testenv.RedisCluster, nodes []*testenv.EdgeNode, path, who string) (passed int, commands [][]string) {
 	t.Helper()
 	awaitRedis(t, nodes, path, who)
@@ -225,9 +225,9 @@ func loadRecorded(t *testing.T, cluster *testenv.RedisCluster, nodes []*testenv.
 
 var quoted = regexp.MustCompile(`"((?:[^"\\]|\\.)*)"`)
 
-// record follows a server's MONITOR, which prints each command as it runs, including those of
-// scripts. Unlike polling the key, it misses nothing, however busy the machine is. The function
-// that it returns ends the recording and returns the commands on the key.
+// record follows a server's MONITOR, which prints each command as it runs, including scripts'
+// own. Unlike polls of the key, it misses nothing, however busy the machine. end stops the
+// recording and returns the commands on the key.
 func record(t *testing.T, server *testenv.Server, key string) (end func() [][]string) {
 	t.Helper()
 	conn, err := net.Dial("tcp", server.Addr)

@@ -15,19 +15,19 @@ import (
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
-// outage is one way to lose the master that owns a key.
+// outage is a way to lose the master that owns a key.
 type outage struct {
 	name string
-	// addrs for the nodes' configuration, and more for what else the mode needs.
+	// addrs go into the nodes' configuration, with more for the mode.
 	mode, more string
 	addrs      []string
-	// lose takes the key's master down and returns it.
+	// lose takes down the key's master and returns it.
 	lose func(key string) *testenv.Server
-	// master owns the key, according to Redis itself.
+	// master returns the key's owner according to Redis.
 	master func(key string) *testenv.Server
-	// bound is how soon after the loss Redis decides again: for a cluster its node
-	// timeout and 3 s; sentinels also need their vote. Nearly all of it is Redis's own
-	// election; weir's part is from the promotion on.
+	// bound is how soon after the loss Redis decides again: for a cluster, its node timeout and
+	// 3 s; sentinels also vote. Nearly all of it is Redis's election; weir's part begins with
+	// the promotion.
 	bound time.Duration
 }
 
@@ -39,8 +39,8 @@ const (
 	afterPromotion = 3 * time.Second
 )
 
-// outageRules: one key of each policy is used up before the outage, and all other
-// clients stay far below their limit.
+// outageRules have one rule for each failure policy. One key of each is used up before the
+// outage; all other clients stay far below their limit.
 const outageRules = `
 rules:
   - {id: local, match: {paths: [/local]}, key: [client_ip], algorithm: rolling_window, limit: 40, window: 24h, on_store_failure: local}
@@ -87,7 +87,7 @@ func TestMasterLoss(t *testing.T) {
 	}
 }
 
-// tally counts answers to one path, before and after the master was lost.
+// tally counts the answers on one path before and after the loss.
 type tally struct{ ok, limited, failed, other atomic.Int64 }
 
 func (c *tally) add(status int) {
@@ -108,7 +108,7 @@ func masterLoss(t *testing.T, o outage) {
 	for _, path := range []string{"/local", "/closed", "/open"} {
 		awaitRedis(t, nodes, path, victim)
 	}
-	// Part of the limit is counted before the loss.
+	// Part of the limit is used before the loss.
 	const counted = 15
 	require.Equal(t, map[int]int{http.StatusOK: counted}, statuses(t, nodes, "/local", victim, 5, counted))
 	before := make([]map[string]float64, len(nodes))
@@ -118,7 +118,7 @@ func masterLoss(t *testing.T, o outage) {
 	e, err := explain(nodes[0], "/local", victim)
 	require.NoError(t, err)
 
-	// Load on every policy, and from other clients on every shard, throughout.
+	// All policies and all shards are under load throughout.
 	punctual := timers(t)
 	var tallies [4]tally
 	paths := [4]string{"/local", "/closed", "/open", "/others"}
@@ -153,7 +153,7 @@ func masterLoss(t *testing.T, o outage) {
 	lost := time.Now()
 	key := e.Rules[0].Key
 	server := o.lose(key)
-	// The shard first falls back, then Redis decides again on every node.
+	// The shard falls back, then Redis decides again on every node.
 	for _, n := range nodes {
 		eventually(t, testenv.Patience, "the loss is noticed", func() bool {
 			return source(n) == "fallback"
@@ -199,8 +199,8 @@ func masterLoss(t *testing.T, o outage) {
 	}
 }
 
-// source returns what would decide the victim's request on that node. It asks by a rule
-// that is never used up: a node remembers a refusal, whatever decided it.
+// source returns the source of that node's decision about the victim. Its rule is never
+// exhausted, because a node remembers refusals whatever their source.
 func source(n *testenv.EdgeNode) string {
 	e, err := explain(n, "/open", victim)
 	if err != nil || len(e.Rules) == 0 {
@@ -209,9 +209,9 @@ func source(n *testenv.EdgeNode) string {
 	return e.Rules[0].Source
 }
 
-// decisionsInBudget requires that at least 99 of 100 decisions took no longer than the
-// store's budget and 5 ms; fewer only if even a bare timer of the budget was less
-// punctual, because the machine had other work.
+// decisionsInBudget requires that 99 of 100 decisions take at most the store's budget and 5 ms,
+// or as many as bare timers of the same duration achieve, if other work on the machine delays
+// those.
 func decisionsInBudget(t *testing.T, delta func(string) float64, punctual float64) {
 	t.Helper()
 	var all, within float64
@@ -223,8 +223,8 @@ func decisionsInBudget(t *testing.T, delta func(string) float64, punctual float6
 	require.GreaterOrEqual(t, within/all, 0.99*punctual)
 }
 
-// timers runs timers of the budget, several at a time, until the returned function is
-// called; that returns the share of them that fired within 5 ms.
+// timers runs concurrent timers of the budget until stop is called, which returns the share of
+// them that fired within 5 ms.
 func timers(t *testing.T) (stop func() float64) {
 	t.Helper()
 	var all, within atomic.Int64

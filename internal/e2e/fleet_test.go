@@ -21,7 +21,7 @@ import (
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
-// fleet is several regions and the fleet file that lists them.
+// fleet is several regions and their fleet file.
 type fleet struct {
 	t       *testing.T
 	file    string
@@ -44,7 +44,7 @@ func (f *fleet) nodes() (all []*testenv.EdgeNode) {
 	return all
 }
 
-// startFleet starts this many nodes in each region. They have no rules yet.
+// startFleet starts this many nodes in each region, without rules.
 func startFleet(t *testing.T, o testenv.ConsulOptions, nodes int, regions ...string) *fleet {
 	t.Helper()
 	return startFleetBefore(t, origin(t, nil), o, nodes, regions...)
@@ -65,7 +65,7 @@ func startFleetBefore(t *testing.T, backend string, o testenv.ConsulOptions, nod
 	return f
 }
 
-// config returns the configuration of node n. more goes into its consul section.
+// config returns node n's configuration. more goes into its consul section.
 func (s *site) config(backend string, n int, cache, more string) string {
 	return fmt.Sprintf("node: {id: %[1]s-%[2]d, region: %[1]s, pop: %[1]s-pop%[2]d}\n"+
 		"rules: {source: consul, cache: %[3]q}\nconsul: {addr: %[4]q%[5]s}\n", s.name, n, cache, s.consul.Addr(), more) +
@@ -102,7 +102,7 @@ func (f *fleet) regionctl(args ...string) (stdout, stderr string, status int) {
 	return out.String(), errOut.String(), 0
 }
 
-// apply activates a document everywhere, and fails the test if that fails.
+// apply activates a document everywhere; a failure fails the test.
 func (f *fleet) apply(document string, more ...string) {
 	f.t.Helper()
 	file := filepath.Join(f.t.TempDir(), "rules.yaml")
@@ -133,7 +133,7 @@ func rulesOf(n *testenv.EdgeNode) (running, error) {
 	return told[running](n, "/v1/rules")
 }
 
-// told returns the answer of a node's admin side.
+// told returns an answer of a node's admin listener.
 func told[T any](n *testenv.EdgeNode, path string) (v T, err error) {
 	resp, err := http.Get("http://" + n.Admin + path)
 	if err != nil {
@@ -173,8 +173,8 @@ func policies(n *testenv.EdgeNode, path, who string) (string, error) {
 	return resp.Header.Get("RateLimit-Policy"), err
 }
 
-// doc is a document of two rules that always state the same limit, so that an answer
-// that mixes two documents shows.
+// doc returns a document of two rules that always have the same limit, so an answer that mixes
+// two documents is evident.
 func doc(limit int) string {
 	return strings.ReplaceAll(`
 rules:

@@ -13,10 +13,10 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/global"
 )
 
-// Regions whose clocks are 5 s apart keep both kinds of limits in windows of the same name. In
-// the short form only the clocks of Redis are: an edge that has another takes minutes to build.
-// A node whose clock differs from that of its own Redis asks for rights of the wrong window at
-// times, so less of a limit is used then.
+// Regions whose clocks differ by 5 s keep both kinds of limits in windows of the same name. In
+// the short form only Redis's clocks differ, because an edge with another clock takes minutes
+// to build. A node whose clock differs from its own Redis's sometimes asks for rights of the
+// wrong window, so it uses less of a limit.
 func TestRegionsWithClocksApart(t *testing.T) {
 	t.Parallel()
 	ahead := [3]time.Duration{3 * time.Second, 0, -2 * time.Second}
@@ -35,9 +35,8 @@ func TestRegionsWithClocksApart(t *testing.T) {
 	g.both(windows, used, g.names, func(client int, _ float64) int { return client })
 }
 
-// Nodes of an earlier release and of this one, in the same regions and in different ones,
-// exchange counts and rights, and keep both kinds of limits. make compat names the release in
-// WEIR_BEFORE_GLOBAL.
+// Nodes of this and an earlier release exchange counts and rights, within and across regions,
+// and keep both kinds of limits. make compat names the release in WEIR_BEFORE_GLOBAL.
 func TestTwoReleasesShareLimits(t *testing.T) {
 	before := os.Getenv("WEIR_BEFORE_GLOBAL")
 	if before == "" {
@@ -57,13 +56,14 @@ func TestTwoReleasesShareLimits(t *testing.T) {
 	t.Run("a region cut off", func(t *testing.T) { g.in(t).isCutOff() })
 }
 
-// isAttacked sends more than the limit to all regions in the same instant, as a window begins.
+// isAttacked sends more than the limit to all regions at the same instant, at the start of a
+// window.
 func (g *globe) isAttacked() {
 	for path, more := range map[string]int64{
 		"/steady": int64(global.Over(limitOf(globalLimit, globalWindow), 3, 1, 0).Worst),
 		"/escrow": 0,
 	} {
-		// On a busy machine an attack may take longer than the window.
+		// On a busy machine an attack may outlast the window.
 		g.eventually(path+" lets a part of an attack pass within one window", func() bool {
 			passed := g.attack(path, "203.0.113.4")
 			all := passed[0] + passed[1] + passed[2]
@@ -74,7 +74,7 @@ func (g *globe) isAttacked() {
 	}
 }
 
-// attack returns how much each region lets pass in a window that has just begun.
+// attack returns how much each region admits in a window that has just begun.
 func (g *globe) attack(path, who string) (passed [3]int64) {
 	const callers, requests = 10, 30 // for each node: 600 in a region
 	c := client()

@@ -17,7 +17,8 @@ import (
 
 const leasedLimit = 3000
 
-// leasedRules lease each algorithm that can be, over a window longer than any test.
+// leasedRules have one leased rule for each algorithm that permits it, with a window that
+// outlasts the test.
 const leasedRules = `
 rules:
   - {id: fixed, match: {paths: [/fixed]}, key: [client_ip], algorithm: fixed_window, limit: 3000, window: 24h, consistency: leased, on_store_failure: closed}
@@ -28,12 +29,12 @@ rules:
   - {id: local, match: {paths: [/local]}, key: [client_ip], algorithm: fixed_window, limit: 3000, window: 24h, consistency: leased, on_store_failure: local}
 `
 
-// refilled is what a token_bucket of these rules refills during a test.
+// refilled is the refill of a token_bucket of these rules during a test.
 const refilled = 10
 
-// exhaust sends requests until the limit is used up: no node holds any of it, and none has
-// passed for longer than a lease lasts, for which a node may remember a refusal. It returns
-// how many passed.
+// exhaust sends requests until the limit is used up: no node holds units, and nothing passed
+// for longer than a lease, for which a node may remember a refusal. It returns how many
+// requests passed.
 func exhaust(t *testing.T, nodes []*testenv.EdgeNode, path, who string) (passed int) {
 	t.Helper()
 	last := time.Now()
@@ -76,8 +77,8 @@ func TestLeasesAreExactOverThreeNodesAndACluster(t *testing.T) {
 	}
 }
 
-// A node that is killed, one that stops for longer than a lease lasts, and a store that
-// does: no more passes than the limit.
+// When a node is killed, or a node or the store stops for longer than a lease, no more than the
+// limit passes.
 func TestLeasesWhenPartsFail(t *testing.T) {
 	type failure func(t *testing.T, nodes []*testenv.EdgeNode, redis *testenv.Server) (rest []*testenv.EdgeNode)
 	killed := func(_ *testing.T, nodes []*testenv.EdgeNode, _ *testenv.Server) []*testenv.EdgeNode {
@@ -119,7 +120,7 @@ func TestLeasesWhenPartsFail(t *testing.T) {
 			load.Wait()
 			more = exhaust(t, rest, "/"+rule, who)
 			t.Logf("%d passed of %d", passed+more, leasedLimit)
-			// By local, each node passes its share in addition.
+			// With on_store_failure: local, each node also admits its share.
 			require.LessOrEqual(t, passed+more, leasedLimit+map[string]int{"token": refilled, "local": leasedLimit}[rule])
 			require.Greater(t, passed+more, leasedLimit/2)
 		})
@@ -131,8 +132,8 @@ func after(d time.Duration) func() bool {
 	return func() bool { return time.Now().After(end) }
 }
 
-// The runbook "When leased units are lost": a Redis that hangs, and a node that is killed,
-// lose what nodes hold; a reset gives the client its whole limit back.
+// The runbook "When leased units are lost": a Redis that hangs and a node that is killed lose
+// the units that nodes hold; a reset restores the client's whole limit.
 func TestLostUnits(t *testing.T) {
 	t.Parallel()
 	redis := testenv.Redis(t, testenv.Options{})
@@ -156,7 +157,7 @@ func TestLostUnits(t *testing.T) {
 		lease(nodes[0])
 		e, err := told[adminapi.Explanation](nodes[0], "/v1/explain?path=/fixed&client="+who)
 		if err != nil || len(e.Rules) == 0 || e.Rules[0].Held == 0 {
-			return false // the lease has ended meanwhile
+			return false // the lease has expired
 		}
 		left, err := time.ParseDuration(e.Rules[0].HeldFor)
 		return err == nil && left > 0 && left <= time.Second

@@ -25,12 +25,12 @@ import (
 )
 
 const (
-	// dnsTTL is short to keep the tests short: they bound TTL + 5 s.
+	// dnsTTL is short to keep the tests short: their bounds are TTL + 5 s.
 	dnsTTL = 2 * time.Second
 	// lookupTimeout is how long a resolver waits for a router before it asks the next.
 	lookupTimeout = time.Second
-	// outWithin and backWithin are the bounds for a PoP whose edges are killed and come
-	// back.
+	// outWithin and backWithin bound how long DNS takes to withdraw a PoP whose edges are
+	// killed, and to return it.
 	outWithin, backWithin = 5 * time.Second, 10 * time.Second
 	// probeTimeout is how long a balancer waits for an edge.
 	probeTimeout    = 2 * time.Second
@@ -38,19 +38,19 @@ const (
 	europe, america = "198.51.100.0/24", "203.0.113.0/24" // clients of ams1, and of iad1
 )
 
-// pop is a site: edges behind one public address, where a balancer sends each
-// connection to an edge that reports ready, as cloud balancers do.
+// pop is a site: edges behind one public address, where a balancer sends each connection to an
+// edge that reports ready, as cloud balancers do.
 type pop struct {
 	name, addr string
 	region     *site
 	nodes      []*testenv.EdgeNode
 	ready      []atomic.Bool
 	next       atomic.Int64
-	last       atomic.Int64 // when the last connection came, in ns
+	last       atomic.Int64 // time of the last connection, in ns
 	sentAway   atomic.Value // why the balancer last closed a connection without an answer
 }
 
-// world is regions with PoPs, DNS routers and what clients need.
+// world is regions with PoPs, and DNS routers for them.
 type world struct {
 	*fleet
 	pops    []*pop
@@ -58,14 +58,14 @@ type world struct {
 	routers []*router
 }
 
-// router is regionctl dns.
+// router is a process of regionctl dns.
 type router struct {
 	addr, metrics, log string
 	cmd                *exec.Cmd
 	killed             bool
 }
 
-// kill ends it as kill -9 does, and returns when it is gone.
+// kill ends it like kill -9 and returns when it is gone.
 func (r *router) kill() {
 	r.killed = true
 	_ = r.cmd.Process.Kill() // Wait reports
@@ -78,11 +78,11 @@ type land struct {
 	pops []string
 }
 
-// clientsOf are the networks of a PoP, if it has any.
+// clientsOf maps PoPs to their clients' networks.
 var clientsOf = map[string]string{"ams1": "198.51.0.0/16", "iad1": america}
 
-// startWorld starts eu with ams1 and fra1, us with iad1, and ap with sin1, each with
-// two edges. Requests under /slow are held.
+// startWorld starts eu with ams1 and fra1, us with iad1, and ap with sin1, each with two edges.
+// Requests under /slow are held.
 func startWorld(t *testing.T) *world {
 	t.Helper()
 	slow := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-time.After(100 * time.Millisecond) }))
@@ -105,7 +105,8 @@ shedder:
 	return w
 }
 
-// openWorld starts everything except routers; config adds what an edge of a region needs.
+// openWorld starts everything except routers; config returns additions to the configuration of
+// a region's edges.
 func openWorld(t *testing.T, lands []land, config func(*site) string) *world {
 	t.Helper()
 	w := &world{fleet: &fleet{t: t}, port: testenv.FreePorts(t, 1)[0]}
@@ -137,8 +138,8 @@ func openWorld(t *testing.T, lands []land, config func(*site) string) *world {
 	return w
 }
 
-// settles waits until every router takes every PoP for healthy, and every client is sent to
-// its own.
+// settles waits until every router reports every PoP as healthy and sends every client to its
+// own.
 func (w *world) settles() {
 	w.t.Helper()
 	for _, r := range w.routers {
@@ -160,7 +161,7 @@ func (w *world) file2(name, text string) string {
 	return file
 }
 
-// good runs regionctl and requires success.
+// good runs regionctl, which must succeed.
 func (w *world) good(args ...string) string {
 	w.t.Helper()
 	stdout, stderr, status := w.regionctl(args...)
@@ -178,7 +179,7 @@ func (w *world) pop(name string) *pop {
 	return nil
 }
 
-// startRouter runs regionctl dns until the end of the test, and requires a clean stop.
+// startRouter runs regionctl dns until the test ends, and requires a clean stop.
 func (w *world) startRouter() {
 	w.t.Helper()
 	ports := testenv.FreePorts(w.t, 2)
@@ -211,7 +212,7 @@ func (w *world) startRouter() {
 	})
 }
 
-// resolve asks the routers in turn as a client of a network, until one answers.
+// resolve asks the routers in turn, as a client of a network, until one answers.
 func (w *world) resolve(network string) (addrs []string, err error) {
 	for _, r := range w.routers {
 		if addrs, err = r.resolve(network); err == nil {
@@ -244,7 +245,7 @@ func (r *router) resolve(network string) ([]string, error) {
 	return addrs, nil
 }
 
-// answer returns where a network is sent, in one word.
+// answer returns the PoP of a network in one word.
 func (w *world) answer(network string) string {
 	addrs, err := w.resolve(network)
 	if err != nil {
@@ -253,7 +254,7 @@ func (w *world) answer(network string) string {
 	return strings.Join(addrs, " ")
 }
 
-// within waits for a condition that is promised within that time.
+// within waits for a condition and requires it within that time.
 func (w *world) within(what string, most time.Duration, done func() bool) time.Duration {
 	w.t.Helper()
 	began := time.Now()
@@ -263,7 +264,7 @@ func (w *world) within(what string, most time.Duration, done func() bool) time.D
 	return took
 }
 
-// balance serves the PoP's public address until the end of the test.
+// balance serves the PoP's public address until the test ends.
 func (p *pop) balance(t *testing.T, port int) {
 	t.Helper()
 	l, err := net.Listen("tcp", fmt.Sprintf("%s:%d", p.addr, port))
@@ -278,7 +279,7 @@ func (p *pop) balance(t *testing.T, port int) {
 			for missed := 0; ctx.Err() == nil; <-tick.C {
 				resp, err := probe.Get("http://" + n.Admin + "/readyz")
 				if err != nil {
-					// As balancers do: one late probe on a busy machine means little.
+					// As balancers do: on a busy machine, one late probe means little.
 					if missed++; missed >= 3 {
 						p.ready[i].Store(false)
 					}
@@ -310,14 +311,14 @@ func (p *pop) balance(t *testing.T, port int) {
 // forward passes a connection to a ready node, or closes it.
 func (p *pop) forward(conn net.Conn) {
 	defer conn.Close()
-	first := int(p.next.Add(1)) // once: others keep counting
+	first := int(p.next.Add(1)) // once: concurrent connections count on
 	for n := range p.nodes {
 		i := (first + n) % len(p.nodes)
 		if !p.ready[i].Load() {
 			continue
 		}
 		to, err := net.DialTimeout("tcp", p.nodes[i].Public, probeTimeout)
-		if err != nil { // as a balancer that has not noticed yet
+		if err != nil { // like a balancer that has not noticed yet
 			p.sentAway.Store(fmt.Sprintf("%s: %s at %s", p.nodes[i].Public, err, time.Now().Format(time.StampMilli)))
 			return
 		}

@@ -20,7 +20,7 @@ import (
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
-// rlsProcesses are nodes that are Envoy's rate limit service, and a client of each.
+// rlsProcesses starts n nodes with Envoy's rate limit service, and a client of each.
 func rlsProcesses(t *testing.T, n int, redis *testenv.Server, rules string) (nodes []*testenv.EdgeNode, clients []pb.RateLimitServiceClient) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "rules.yaml")
@@ -46,8 +46,7 @@ func calls(pairs ...string) *pb.RateLimitRequest {
 	return q
 }
 
-// Three processes on one Redis pass exactly the limit, and what one descriptor refuses
-// charges no other.
+// Three processes on one Redis admit exactly the limit. A refused descriptor charges no other.
 func TestRateLimitServiceIsExact(t *testing.T) {
 	redis := testenv.Redis(t, testenv.Options{})
 	_, clients := rlsProcesses(t, 3, redis, `
@@ -88,7 +87,7 @@ rules:
 	require.Equal(t, pb.RateLimitResponse_OK, a.OverallCode, "exactly 50 of it were charged")
 }
 
-// A gateway with several nodes to ask loses no call while they restart one by one.
+// A gateway with several nodes loses no call while they restart one by one.
 func TestRateLimitServiceRestarts(t *testing.T) {
 	redis := testenv.Redis(t, testenv.Options{})
 	nodes, clients := rlsProcesses(t, 2, redis, `
@@ -107,7 +106,7 @@ rules:
 				default:
 				}
 				_, err := clients[(i+k)%2].ShouldRateLimit(context.Background(), calls("user", "bob"))
-				if err != nil { // as Envoy retries, once, on the other node
+				if err != nil { // Envoy retries once, on the other node
 					_, err = clients[(i+k+1)%2].ShouldRateLimit(context.Background(), calls("user", "bob"))
 				}
 				if err != nil {
@@ -129,8 +128,7 @@ rules:
 	wg.Wait()
 }
 
-// What regionctl translates from the reference service's configuration is what a node
-// serves.
+// A node serves the rules that regionctl imports from the reference service's configuration.
 func TestRateLimitServiceServesImportedRules(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), testenv.Program(t, "regionctl"), "rules", "import", "envoy", "../ctl/envoy/testdata/messaging.yaml")
 	var report bytes.Buffer

@@ -20,7 +20,8 @@ rules:
   - {id: roomy, key: [client_ip], algorithm: rolling_window, limit: 10000, window: 1h}
 `
 
-// load runs this many clients until stop, and counts answers other than 200.
+// load runs clients on these nodes until stop is called, which returns the requests and the
+// answers other than 200.
 func load(nodes []*testenv.EdgeNode) (stop func() (asked, bad int64)) {
 	done := make(chan struct{})
 	var asked, bad atomic.Int64
@@ -56,7 +57,7 @@ func fallbacks(t *testing.T, n *testenv.EdgeNode) float64 {
 	return metrics(t, n, name)[name]
 }
 
-// awaitRequests waits until the node has served n more.
+// awaitRequests waits until the node has served n more requests.
 func awaitRequests(t *testing.T, node *testenv.EdgeNode, n float64) {
 	t.Helper()
 	const name = `weir_requests_total{code_class="2xx"}`
@@ -97,8 +98,7 @@ func TestRestartFailsNoRequest(t *testing.T) {
 	require.Zero(t, bad)
 }
 
-// A replica takes over in a planned handover: the new master has never seen the
-// scripts.
+// In a planned handover a replica takes over, which does not have the scripts.
 func TestPromotionFailsNoRequest(t *testing.T) {
 	cluster := testenv.Cluster(t, testenv.Options{})
 	nodes := edges(t, 2, redisConfig(origin(t, nil), "cluster", cluster.Addrs(), generous, 2, ""), roomyRules)

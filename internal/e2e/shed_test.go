@@ -16,7 +16,7 @@ import (
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
-// shedderStatus returns a node's report on its upstream groups, by name.
+// shedderStatus returns the status of a node's upstream groups by name.
 func shedderStatus(t testing.TB, node *testenv.EdgeNode) map[string]document.UpstreamStatus {
 	t.Helper()
 	resp, err := http.Get("http://" + node.Admin + "/v1/shedder?brief")
@@ -33,14 +33,13 @@ func shedderStatus(t testing.TB, node *testenv.EdgeNode) map[string]document.Ups
 	return groups
 }
 
-// A slow origin sheds its own routes but not its neighbor's, and stops shedding when it
-// is quick again.
+// A slow origin causes shedding on its own routes only, which ends when it is fast again.
 func TestSlowOriginShedsItsOwn(t *testing.T) {
 	t.Parallel()
 	slow := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-time.After(100 * time.Millisecond) }))
 	t.Cleanup(slow.Close)
-	// The clients wait for their answers, so they demand no more than is served: nothing but
-	// chance shortens the patience.
+	// The clients wait for their answers, so they demand no more than is served: only chance
+	// shortens the patience.
 	node := testenv.Edge(t, fmt.Sprintf(`
 upstreams: [{url: %q}, {url: %q, group: reports}]
 routes: [{match: {paths: ["/reports/*"]}, group: reports}]
@@ -65,7 +64,7 @@ shedder:
 				default:
 				}
 				if status, err := get(c, node.Public, "/reports/x", fmt.Sprintf("198.51.100.%d", i)); err != nil || status == http.StatusServiceUnavailable {
-					<-time.After(20 * time.Millisecond) // a client that waits less would only measure the node
+					<-time.After(20 * time.Millisecond) // a client with a shorter wait would only measure the node
 				}
 			}
 		})
@@ -94,7 +93,7 @@ shedder:
 	require.Equal(t, map[int]int{http.StatusOK: 20}, statuses(t, nodes, "/reports/x", victim, 2, 20))
 }
 
-// operate sends a request to the admin side and returns the status.
+// operate sends a request to the admin listener and returns the status.
 func operate(t testing.TB, node *testenv.EdgeNode, method, path, body string) int {
 	t.Helper()
 	req, err := http.NewRequest(method, "http://"+node.Admin+path, strings.NewReader(body))
@@ -105,7 +104,7 @@ func operate(t testing.TB, node *testenv.EdgeNode, method, path, body string) in
 	return resp.StatusCode
 }
 
-// The kill switch works on a node that sheds, for exactly as long as requested.
+// The kill switch works on a node that sheds, for exactly the requested time.
 func TestKillSwitch(t *testing.T) {
 	t.Parallel()
 	hold := make(chan struct{})

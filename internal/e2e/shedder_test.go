@@ -12,7 +12,7 @@ import (
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
-// shedderState is a node's report on its shedder.
+// shedderState is a node's shedder status.
 type shedderState struct {
 	Version   string     `json:"version"`
 	Source    string     `json:"source"`
@@ -58,7 +58,7 @@ type report struct {
 	} `json:"regions"`
 }
 
-// set changes settings of the shedder, and fails the test if that fails.
+// set changes shedder settings; a failure fails the test.
 func (f *fleet) set(args ...string) report {
 	f.t.Helper()
 	stdout, stderr, status := f.regionctl(append([]string{"shedder", "set", "--yes", "-o", "json"}, args...)...)
@@ -81,9 +81,9 @@ func requireSheddingBy(t *testing.T, version string, regions ...*site) {
 	}
 }
 
-// Settings are active on every node when regionctl says so, and decide about the next
-// request. The kill switch admits everything at once, and expires on every node without
-// regionctl or Consul.
+// When regionctl reports settings as active, every node decides the next request by them. The
+// kill switch admits everything immediately and expires on every node without regionctl or
+// Consul.
 func TestShedderTunedAtRunTime(t *testing.T) {
 	t.Parallel()
 	hold := make(chan struct{})
@@ -117,7 +117,7 @@ func TestShedderTunedAtRunTime(t *testing.T) {
 		require.True(t, full(n))
 	}
 
-	const lasts = 20 * time.Second // ample for what follows before its end
+	const lasts = 20 * time.Second // ample for the steps before it expires
 	off := f.set("enabled=false", "--for", lasts.String())
 	require.Equal(t, off.AppliedAt.Add(lasts), off.ExpiresAt)
 	requireSheddingBy(t, off.Version, f.regions...)
@@ -142,14 +142,14 @@ func TestShedderTunedAtRunTime(t *testing.T) {
 	all.Wait()
 }
 
-// Two people change the settings at the same time: one of them wins everywhere.
+// Of two concurrent changes to the settings, one wins everywhere.
 func TestShedderSetByTwo(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, testenv.ConsulOptions{}, 1, "eu-west", "us-east", "ap-south")
 	for _, n := range f.nodes() {
 		eventually(t, testenv.Patience, "the admin side answers", func() bool { _, err := sheddingOf(n); return err == nil })
 	}
-	// Nothing was published before, so the nodes return to their own settings.
+	// Nothing was published before, so the nodes return to their configured settings.
 	configured, err := sheddingOf(f.nodes()[0])
 	require.NoError(t, err)
 	f.set("enabled=false", "--for", "1h")
@@ -181,8 +181,8 @@ func TestShedderSetByTwo(t *testing.T) {
 	}
 }
 
-// An unreachable region blocks a change in all regions unless --partial is given; the
-// same command finishes it.
+// An unreachable region blocks a change in all regions unless --partial is passed. Repeating
+// the command afterwards completes it.
 func TestShedderSetInPart(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, testenv.ConsulOptions{}, 1, "eu-west", "us-east", "ap-south")
