@@ -20,7 +20,7 @@ func TestAudit(t *testing.T) {
 	inFleets(t, map[string]func(*testing.T, *testFleet){"tampering": testTampering, "races": testAuditOfRaces})
 }
 
-// Each kind of tampering with the history shows, in a real Consul.
+// The audit of a real Consul finds each kind of tampering with the history.
 func testTampering(t *testing.T, f *testFleet) {
 	store := f.consuls["us-east"].Client().KV()
 	folder := f.prefix + "/rules/history/"
@@ -82,7 +82,7 @@ func testTampering(t *testing.T, f *testFleet) {
 	_, err = store.Delete(forged, nil)
 	require.NoError(t, err)
 
-	// The newest are cut off, head included: only what was kept shows it.
+	// The newest changes and their head are removed: only a kept export reveals it.
 	headKey := f.prefix + "/rules/head"
 	newest, head := get(all[4]), get(headKey)
 	_, err = store.Delete(all[4], nil)
@@ -100,24 +100,24 @@ func testTampering(t *testing.T, f *testFleet) {
 	put(headKey, head)
 	f.good(t, "audit", "verify", "--since", heads)
 
-	// A lost head costs no change, and the chain goes on.
+	// A lost head loses no change, and the chain continues.
 	_, err = store.Delete(headKey, nil)
 	require.NoError(t, err)
 	finds("the head of the chain is missing or unreadable; entries after number 4 may have been removed")
 	f.good(t, "rules", "rollback", "--yes", "--wait", "0")
 	f.good(t, "audit", "verify", "--since", heads)
-	// Nor does a head after whose number there is none.
+	// The same for a head whose number has no change.
 	put(headKey, toJSON(t, consul.Head{Number: math.MaxInt, Hash: strings.Repeat("a", 64)}))
 	finds("the head of the chain is missing or unreadable; entries after number 5 may have been removed")
 	f.good(t, "rules", "rollback", "--yes", "--wait", "0")
 	f.good(t, "audit", "verify", "--since", heads)
 
-	// Someone moved the pointer by other means.
+	// Someone moves the pointer without regionctl.
 	p := consul.NewPointer([]byte(rulesOf(2)), "eve", time.Now())
 	put(f.prefix+"/rules/current", toJSON(t, p))
 	finds("the active version " + p.Version + ", by eve, is not in the history")
 
-	// Someone puts a pointer back, byte for byte, or changes what it says of itself.
+	// Someone restores an old pointer byte for byte, or changes its fields.
 	f.good(t, "rules", "apply", write(t, "r.yaml", rulesOf(6)), "--yes", "--wait", "0")
 	active := get(f.prefix + "/rules/current")
 	f.good(t, "rules", "apply", write(t, "r.yaml", rulesOf(7)), "--yes", "--wait", "0")
@@ -143,7 +143,7 @@ func testTampering(t *testing.T, f *testFleet) {
 	require.Equal(t, term.StatusUsage, f.run(t, "audit", "verify", "--unlinked-until", "yesterday").status)
 }
 
-// Changes that are recorded at once make one chain, whatever their clocks say.
+// Concurrent changes form one chain, whatever their clocks.
 func testAuditOfRaces(t *testing.T, f *testFleet) {
 	const writers = 8
 	done := make(chan error, writers)

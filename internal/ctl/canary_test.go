@@ -42,7 +42,7 @@ func newSite(t *testing.T, f *testFleet, onTrial func(*stub, string)) *site {
 	return s
 }
 
-// args run a trial that reads figures every 100 ms.
+// args returns the arguments of a trial that reads metrics every 100 ms.
 func (s *site) args(more ...string) []string {
 	return append([]string{"rules", "apply", s.file, "--canary", "ams1", "--interval", "100ms"}, more...)
 }
@@ -55,7 +55,7 @@ func startTrial(t *testing.T) (*site, *session) {
 	return s, s.converse(t, s.args("--bake", "10m", "--yes", "--timeout", "5s")...)
 }
 
-// Consul is gone when the canary is to be removed: it expires on its edges.
+// Consul is unreachable when the canary should be removed: it expires on its edges.
 func TestCanaryCannotBeRemoved(t *testing.T) {
 	t.Parallel()
 	s, c := startTrial(t)
@@ -66,7 +66,7 @@ func TestCanaryCannotBeRemoved(t *testing.T) {
 	require.Regexp(t, fmt.Sprintf(`the canary could not be removed; it expires at \d{4}-.*Z:\neu-west: consul %s`, s.consuls["eu-west"].Addr()), r.errOut)
 }
 
-// Consul is gone before the site gets anything.
+// Consul is unreachable before the site gets anything.
 func TestCanaryNeverSet(t *testing.T) {
 	t.Parallel()
 	s, c := startTrial(t)
@@ -77,14 +77,14 @@ func TestCanaryNeverSet(t *testing.T) {
 	require.Contains(t, r.errOut, "no region was changed")
 }
 
-// A changed region whose Consul does not answer is not what the next wave may follow. One look
-// without an answer is no reason to halt.
+// The next wave must not follow a changed region whose Consul does not answer. One failed check
+// does not halt the rollout.
 func TestRegionVanishesInASoak(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, "eu-west", "us-east")
 	s := newSite(t, f, load(100, 2, 0))
 	next := versionOf(rulesOf(2))
-	var asked, from, to atomic.Int64 // looks at the pointer; which of them fail
+	var asked, from, to atomic.Int64 // reads of the pointer; which of them fail
 	from.Store(math.MaxInt64)
 	vanishing := f.faulty(t, "eu-west", func(w http.ResponseWriter, r *http.Request) bool {
 		if n := asked.Add(1); n < from.Load() || n >= to.Load() {
@@ -106,7 +106,7 @@ func TestRegionVanishesInASoak(t *testing.T) {
 	require.Equal(t, s.old.Version, f.current(t, "us-east"))
 
 	from.Store(math.MaxInt64)
-	c = wave("6s") // long before its end, two looks fail
+	c = wave("6s") // two reads fail long before its end
 	c.sees(t, " left")
 	to.Store(asked.Load() + 2)
 	from.Store(0)

@@ -22,7 +22,7 @@ func (d dated) WriteHeader(status int) {
 	d.ResponseWriter.WriteHeader(status)
 }
 
-// elsewhen returns the fleet, Consuls and edges, as one whose clocks are ahead of this machine's.
+// elsewhen returns the fleet, Consuls and edges, with clocks ahead of this machine's.
 func (f *testFleet) elsewhen(t *testing.T, ahead time.Duration) *testFleet {
 	t.Helper()
 	through := f
@@ -35,8 +35,7 @@ func (f *testFleet) elsewhen(t *testing.T, ahead time.Duration) *testFleet {
 	return through
 }
 
-// The clocks of the operator's machine and of the fleet are hours apart: what expires does so
-// by the fleet's.
+// The operator's clock and the fleet's are hours apart: expiry follows the fleet's.
 func TestClocksApart(t *testing.T) {
 	t.Parallel()
 	f := func(ahead time.Duration, warning string) func(*testing.T, *testFleet) {
@@ -48,7 +47,8 @@ func TestClocksApart(t *testing.T) {
 			for _, s := range []*stub{f.edge(t, "eu-west", "ams1", "ams1-1", traffic), f.edge(t, "us-east", "iad1", "iad1-1", traffic)} {
 				require.Eventually(t, func() bool { return s.runs() == versionOf(rulesOf(1)) }, patience, tick)
 			}
-			// The stubs date their answers by this machine's clock, so they differ from their Consuls.
+			// The stubs date their answers by this machine's clock, so they differ from their
+			// Consuls.
 			looked := through.good(t, "status", "-o", "json").out
 			off := parse[fleetStatus](t, looked).Regions[0].PoPs[0].Nodes[0].Clock
 			require.NotNil(t, off, looked)
@@ -73,14 +73,14 @@ func TestClocksApart(t *testing.T) {
 			require.Regexp(t, warning, r.errOut)
 			require.Equal(t, next, f.current(t, "us-east"))
 
-			// So do temporary settings, and only what has not expired can be ended.
+			// Temporary settings expire the same way, and only unexpired ones can be ended.
 			through.good(t, "shedder", "set", "enabled=false", "--for", "1h", "--yes", "--wait", "0")
 			settings, _, err := f.settings("eu-west").Current(t.Context())
 			require.NoError(t, err)
 			byTheirs(settings.AppliedAt)
 			require.NotContains(t, through.good(t, "shedder", "show").out, "ended")
 			through.good(t, "shedder", "rollback", "--yes", "--wait", "0")
-			// An answer dates in whole seconds, so the end may seem a second away.
+			// Date has whole seconds, so the end may appear a second away.
 			require.Eventually(t, func() bool { return strings.Contains(through.run(t, "shedder", "show").out, "ended") }, patience, tick)
 		}
 	}

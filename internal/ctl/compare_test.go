@@ -58,7 +58,7 @@ const comparedRules = `rules:
   - {id: other, key: [client_ip], limit: 3, window: 1m}
 `
 
-// countsOf are those of a node at which the experiment refuses more.
+// countsOf returns the counts of a node whose experiment refuses more.
 func countsOf(t testing.TB, document string) adminapi.Experiment {
 	set, err := rules.Load([]byte(document))
 	require.NoError(t, err)
@@ -89,8 +89,8 @@ func (s *stub) tried(w http.ResponseWriter, _ *http.Request) {
 	reply(w, s.experiment)
 }
 
-// Both variants are shown side by side, from all edges of all regions, and one takes the place of
-// both in the document.
+// The output has both variants side by side, from all edges of all regions. In the document,
+// one variant replaces both.
 func TestCompareAndPromote(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, "eu-west", "us-east")

@@ -22,7 +22,7 @@ import (
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
-// consoleUnderTest is a console of a fleet, as a script uses it.
+// consoleUnderTest is a fleet's console, as used by a script.
 type consoleUnderTest struct {
 	t       *testing.T
 	at      string
@@ -58,7 +58,8 @@ func (c *consoleUnderTest) send(method, path, body string) *httptest.ResponseRec
 	return w
 }
 
-// get asks an operation, which must answer as it is described, and returns its result.
+// get calls an operation, requires an answer that matches the description, and returns its
+// result.
 func (c *consoleUnderTest) get(path string) map[string]any { return c.ask("GET", path, path, "") }
 
 // post is get for an operation with a body; at is its path in the description.
@@ -80,7 +81,7 @@ func (c *consoleUnderTest) ask(method, at, path, body string) map[string]any {
 	return answer
 }
 
-// mismatches compares a value with those parts of JSON Schema that the description uses.
+// mismatches compares a value with the parts of JSON Schema that the description uses.
 func (c *consoleUnderTest) mismatches(at string, schema, value any) (list []string) {
 	s := schema.(map[string]any)
 	wrong := func(format string, args ...any) { list = append(list, at+": "+fmt.Sprintf(format, args...)) }
@@ -149,7 +150,7 @@ func (c *consoleUnderTest) mismatches(at string, schema, value any) (list []stri
 	return list
 }
 
-// dig returns what is deep in a JSON object, nil if nothing is.
+// dig returns a value inside a JSON object, or nil.
 func dig(value any, names ...string) any {
 	for _, name := range names {
 		object, _ := value.(map[string]any)
@@ -158,7 +159,7 @@ func dig(value any, names ...string) any {
 	return value
 }
 
-// refused asks for what must be refused, and returns why.
+// refused sends a request that must be refused, and returns the reason.
 func (c *consoleUnderTest) refused(status int, path, body string) string {
 	c.t.Helper()
 	w := c.send("POST", path, body)
@@ -176,8 +177,8 @@ func text(t *testing.T, v any) string {
 	return strings.TrimSpace(b.String())
 }
 
-// All that the console can do, in two regions: each operation does what its command does and
-// answers what the description says.
+// In two regions, each operation of the console does what its command does, and its answer
+// matches the description.
 func TestConsole(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, "eu-west", "us-east")
@@ -196,7 +197,7 @@ func TestConsole(t *testing.T) {
 	}
 	body := func(limit int, more string) string { return `{"document": ` + text(t, document(limit)) + more + `}` }
 
-	// A document with a fault is an answer, with its line; a good one is compared and applied.
+	// A faulty document's answer has the fault's line; a valid one is compared and applied.
 	bad := c.post("/rules/validate", "/rules/validate", `{"document": "rules:\n- {id: a}\n- {id: b, limit: no}\n"}`)
 	require.Equal(t, false, dig(bad, "result", "valid"))
 	require.Contains(t, text(t, dig(bad, "result", "errors")), `"line":`)
@@ -210,7 +211,8 @@ func TestConsole(t *testing.T) {
 	require.Equal(t, document(10), dig(c.get("/rules/document"), "result", "document"))
 	c.post("/rules/apply", "/rules/apply", body(20, `, "if_version": "`+first+`"`))
 
-	// Of two people who edit the same version, the second learns of the first, and loses nothing.
+	// Of two people who edit the same version, the second learns of the first's change and
+	// loses nothing.
 	second := f.current(t, "eu-west")
 	require.Contains(t, c.refused(409, "/rules/apply", body(30, `, "if_version": "`+first+`"`)), "not "+first+" from --if-version")
 	require.Equal(t, second, f.current(t, "eu-west"))
@@ -226,8 +228,8 @@ func TestConsole(t *testing.T) {
 	require.Equal(t, true, dig(c.get("/rules/status"), "result", "converged"))
 	require.Contains(t, text(t, c.get("/rules")["result"]), `"id":"per-client"`)
 
-	// In waves, which the console runs on its own. Halting what has ended does nothing; the
-	// same again changes nothing.
+	// Waves run in the console itself. Halting an ended rollout does nothing; repeating it
+	// changes nothing.
 	require.Equal(t, "none", dig(c.get("/rules/rollout"), "result", "state"))
 	began := c.post("/rules/rollout/start", "/rules/rollout/start", body(25, `, "message": "INC-9", "waves": "1,rest", "soak": "1s", "min_requests": "0", "if_version": "`+first+`"`))
 	require.Equal(t, "regionctl rules apply rules.yaml --waves 1,rest --soak 1s --min-requests 0 --message INC-9 --if-version "+first, began["command"])
@@ -248,7 +250,7 @@ func TestConsole(t *testing.T) {
 	}
 	require.Contains(t, text(t, c.get("/rules/rollout")["result"]), "no rollout of the rules is unfinished")
 	require.Contains(t, c.refused(409, "/rules/rollout/back", `{}`), "no rollout of the rules is unfinished")
-	// One that is halted is taken back, or resumed.
+	// A halted rollout is rolled back or resumed.
 	before := f.current(t, "eu-west")
 	halted := func() {
 		c.post("/rules/rollout/start", "/rules/rollout/start", body(26, `, "message": "INC-10", "waves": "1,rest", "soak": "3s", "min_requests": "0"`))
@@ -268,14 +270,14 @@ func TestConsole(t *testing.T) {
 	rolled()
 	require.Equal(t, f.current(t, "eu-west"), f.current(t, "us-east"))
 	require.NotEqual(t, before, f.current(t, "us-east"))
-	// What is refused within a second is refused at once; on a slow machine, the rollout says it.
+	// A refusal within a second is the start's answer; on a slow machine, the rollout has it.
 	if w := c.send("POST", "/rules/rollout/start", body(30, `, "if_version": "`+first+`"`)); w.Code != http.StatusConflict {
 		require.Equal(t, http.StatusOK, w.Code, "%s", w.Body)
 		require.Eventually(t, func() bool { return dig(c.get("/rules/rollout"), "result", "state") == "failed" }, testenv.Patience, 20*time.Millisecond)
 	}
 	require.Contains(t, text(t, c.get("/rules/rollout")["result"]), "not "+first+" from --if-version")
 
-	// A PoP is drained in every region's records, and comes back.
+	// A drain changes every region's records; so does its end.
 	drained := c.post("/pops/{pop}/drain", "/pops/ams1/drain", `{"reason": "kernel update"}`)
 	require.Equal(t, "regionctl drain ams1 --reason 'kernel update'", drained["command"])
 	require.Contains(t, text(t, dig(c.get("/fleet"), "result", "regions")), `"why":"kernel update"`)
@@ -284,7 +286,7 @@ func TestConsole(t *testing.T) {
 	c.post("/pops/{pop}/undrain", "/pops/ams1/undrain", `{}`)
 	require.NotContains(t, text(t, c.get("/fleet")["result"]), "kernel update")
 
-	// What a client has left, why, and a new beginning.
+	// What a client has left, the reason, and a reset.
 	require.Contains(t, text(t, c.get("/limits?key=203.0.113.7")["result"]), `"remaining":9`)
 	one.mu.Lock()
 	one.global = &adminapi.Global{Others: []adminapi.GlobalRegion{{Region: "us-east", Lag: "90ms"}}, Rules: []adminapi.GlobalRule{}}
@@ -305,7 +307,7 @@ func TestConsole(t *testing.T) {
 	require.Equal(t, "regionctl shedder set enabled=false --for 1h --message INC-2", off["command"])
 	c.post("/shedder/rollback", "/shedder/rollback", `{}`)
 	require.Contains(t, text(t, c.get("/shedder/history")["result"]), `"message":"INC-1"`)
-	// Policies, and where clients are sent.
+	// Policies, and where DNS sends clients.
 	f.good(t, "policy", "apply", write(t, "policy.yaml", "mode: shadow"), "--yes", "--wait", "0")
 	f.good(t, "policy", "apply", write(t, "policy2.yaml", "mode: enforce"), "--yes", "--wait", "0")
 	require.Equal(t, "mode: enforce", dig(c.get("/policy/document"), "result", "document"))
@@ -329,7 +331,7 @@ func TestConsole(t *testing.T) {
 	}
 }
 
-// What a person does through a console that others use, too, is done in the name of that person.
+// A person's actions in a shared console are recorded in that person's name.
 func TestConsoleNamesPeople(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, "eu-west")
@@ -380,7 +382,7 @@ func TestConsoleConfig(t *testing.T) {
 	require.Equal(t, term.StatusUsage, term.ExitStatus(load("", "missing.yaml")))
 }
 
-// A region that is lost is missing in the answer, which says so; the others are there.
+// If a region is unreachable, the answer lacks it and says so, and has the others.
 func TestConsoleWithoutARegion(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, "eu-west")
@@ -396,7 +398,7 @@ func TestConsoleWithoutARegion(t *testing.T) {
 	require.Contains(t, c.refused(500, "/rules/rollback", `{}`), "us-east cannot be reached")
 }
 
-// Each operation's command exists, and has the flags that the console passes.
+// Each operation's command exists and has the flags that the console passes.
 func TestConsoleCommandsExist(t *testing.T) {
 	for _, o := range console.Operations() {
 		cmd, rest, err := Commands().Find(o.Command)

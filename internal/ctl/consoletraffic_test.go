@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// tryTraffic does what the console can do with traffic and with single clients.
+// tryTraffic tests the console's operations on traffic and on single clients.
 func (c *consoleUnderTest) tryTraffic(t *testing.T) {
 	strict := rulesOf(1)
 	recent := c.post("/rules/test/recent", "/rules/test/recent", `{"document": `+text(t, strict)+`, "region": ["eu-west"]}`)

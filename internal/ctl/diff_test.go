@@ -21,8 +21,7 @@ func documentOf(t *testing.T, text string) *ruleBook {
 	return bookOf(d)
 }
 
-// ruleOf returns a document with one rule that has these fields in addition to the
-// usual ones.
+// ruleOf returns a document with one rule that adds these fields to the usual ones.
 func ruleOf(fields string) string {
 	if !strings.Contains(fields, "key:") {
 		fields += ", key: [client_ip]"

@@ -44,7 +44,7 @@ func TestDNSFlags(t *testing.T) {
 	f("", "nowhere.yaml")
 }
 
-// The router waits for a topology, answers, and stops when told to.
+// The router waits for a topology, answers, and stops on request.
 func TestDNS(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, "eu-west", "us-east")

@@ -14,7 +14,7 @@ func TestBusyNodes(t *testing.T) {
 	}))
 }
 
-// For a node that cannot be reached, only Consul shows whether it has been stopped.
+// For an unreachable node, only Consul shows whether it has stopped.
 func TestDrainNamesNodesThatCannotBeAsked(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, "eu-west", "us-east")

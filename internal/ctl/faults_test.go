@@ -22,12 +22,12 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// fault is how tests break what is between regionctl and a Consul or an edge: it sees each
-// request first, may wait or change the world, and reports whether it has answered itself.
+// fault breaks the path between regionctl and a Consul or an edge. It sees each request first,
+// may wait or change state, and reports whether it has answered.
 type fault func(w http.ResponseWriter, r *http.Request) bool
 
-// atWrite is the fault that calls do ahead of every write of a pointer or of the topology,
-// when a change is in some regions and not in others.
+// atWrite runs do before every write of a pointer or the topology, when some regions have a
+// change and others do not.
 func atWrite(do func()) fault {
 	return func(_ http.ResponseWriter, r *http.Request) bool {
 		if writes(r, "/current") || writes(r, "/topology") {
@@ -37,8 +37,8 @@ func atWrite(do func()) fault {
 	}
 }
 
-// faulty returns the fleet with a fault in front of one region's Consul. The fleet itself
-// is as before, for others who change it meanwhile.
+// faulty returns the fleet with a fault in front of one region's Consul. The fleet itself stays
+// reachable for concurrent changes.
 func (f *testFleet) faulty(t testing.TB, name string, inject fault) *testFleet {
 	t.Helper()
 	addr := f.consuls[name].Addr()
@@ -55,7 +55,7 @@ func (f *testFleet) faulty(t testing.TB, name string, inject fault) *testFleet {
 	return &through
 }
 
-// writes reports whether a request to Consul writes a key that ends so.
+// writes reports whether a request to Consul writes a key with this suffix.
 func writes(r *http.Request, ends string) bool {
 	if r.Method != http.MethodPut {
 		return false
@@ -75,10 +75,10 @@ func writes(r *http.Request, ends string) bool {
 	return slices.ContainsFunc(ops, func(op *api.TxnOp) bool { return op.KV.Verb == api.KVCAS && strings.HasSuffix(op.KV.Key, ends) })
 }
 
-// nearby takes no time. A connection that it kept would stop the clock.
+// nearby takes no virtual time. A kept connection would stop the clock.
 var nearby = &http.Transport{DisableKeepAlives: true}
 
-// forward asks the real Consul.
+// forward sends the request to the real Consul.
 func forward(w http.ResponseWriter, r *http.Request, addr string) {
 	out := r.Clone(r.Context())
 	out.URL.Scheme, out.URL.Host, out.RequestURI = "http", addr, ""
@@ -95,7 +95,7 @@ func forward(w http.ResponseWriter, r *http.Request, addr string) {
 	_, _ = io.Copy(w, answer.Body)
 }
 
-// orphan makes a site follow a canary that nobody manages.
+// orphan makes a site follow a canary without a manager.
 func (f *testFleet) orphan(t testing.TB, name, pop, document, by string) consul.Pointer {
 	t.Helper()
 	p := consul.NewPointer([]byte(document), by, time.Now())
@@ -132,7 +132,7 @@ func TestStrangers(t *testing.T) {
 		"warning: eu-west: 1 node says it is configured with consul.prefix other; the fleet file says "+f.prefix+"\n", r.errOut)
 }
 
-// Consul made the change, but its answer was lost, and those to all later questions.
+// Consul made the change, but its answer and those to later requests were lost.
 func testLostAnswer(t *testing.T, f *testFleet) {
 	var losing, gone atomic.Bool
 	losing.Store(true)
@@ -162,7 +162,7 @@ func testLostAnswer(t *testing.T, f *testFleet) {
 	require.Equal(t, "why", changes[0].Message)
 }
 
-// Hanging nodes do not delay reading the others.
+// Hanging nodes do not delay reads of the others.
 func testLookIsBounded(t *testing.T, f *testFleet) {
 	s := newSite(t, f, load(50, 1, 0))
 	hang := make(chan struct{})
@@ -187,7 +187,7 @@ func testLookIsBounded(t *testing.T, f *testFleet) {
 	began := time.Now()
 	_ = p.run(t.Context(), s.args("--bake", "500ms", "--yes", "--wait", "1s", "--min-requests", "0", "--fleet", f.file))
 	require.Contains(t, errOut.String(), "ams1 is within the bounds after 500ms")
-	if os.Getenv("WEIR_SOAK") != "" { // elsewhere other work may slow the machine
+	if os.Getenv("WEIR_SOAK") != "" { // otherwise other work may slow the machine
 		require.Less(t, time.Since(began), 3*defaultTimeout)
 	}
 }

@@ -25,12 +25,12 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// roundTrip is how long each region takes to answer, and to accept a connection.
+// roundTrip is the latency of each region's answers and connections.
 const roundTrip = 100 * time.Millisecond
 
-// farFleet is regions that are far away, each with one edge. Its clock is that of a synctest
-// bubble: it stands still while anybody computes or a real Consul answers, so what a command
-// takes is the number of round trips that wait for each other.
+// farFleet is distant regions, each with one edge. It uses a synctest bubble's clock, which
+// stops during computation and a real Consul's answers, so a command's duration is its number
+// of sequential round trips.
 type farFleet struct {
 	*testFleet
 	near   *api.Client // of the real Consul
@@ -38,7 +38,7 @@ type farFleet struct {
 	faults map[string]fault // by host
 }
 
-// faults are ways not to answer.
+// faults are ways of not answering.
 var faults = []fault{
 	func(_ http.ResponseWriter, r *http.Request) bool { <-r.Context().Done(); return true },
 	func(http.ResponseWriter, *http.Request) bool { time.Sleep(defaultTimeout); return false },
@@ -54,7 +54,7 @@ var faults = []fault{
 		}
 		return true
 	},
-	func(w http.ResponseWriter, r *http.Request) bool { // without end
+	func(w http.ResponseWriter, r *http.Request) bool { // endless
 		for all := strings.Repeat(" ", 1<<20); r.Context().Err() == nil; {
 			_, _ = io.WriteString(w, all)
 		}
@@ -62,8 +62,8 @@ var faults = []fault{
 	},
 }
 
-// inFiftyRegions runs a test in a bubble. The regions share a real Consul, each with keys of
-// its own.
+// inFiftyRegions runs a test in a bubble. The regions share a real Consul, each with its own
+// keys.
 func inFiftyRegions(t *testing.T, test func(*testing.T, *farFleet)) {
 	server := testenv.StartConsul(t, testenv.ConsulOptions{})
 	text := "regions:\n"
@@ -108,7 +108,7 @@ func inFiftyRegions(t *testing.T, test func(*testing.T, *farFleet)) {
 	})
 }
 
-// serve lets a host answer.
+// serve makes a host answer.
 func (f *farFleet) serve(t *testing.T, host string, next http.HandlerFunc) {
 	door := make(chan net.Conn)
 	f.doors[host] = door
@@ -123,7 +123,7 @@ func (f *farFleet) serve(t *testing.T, host string, next http.HandlerFunc) {
 	t.Cleanup(func() { _ = server.Shutdown(context.Background()) })
 }
 
-// pipes is a listener for connections in memory.
+// pipes is a listener for in-memory connections.
 type pipes struct {
 	door   chan net.Conn
 	closed chan struct{}
@@ -155,7 +155,7 @@ func (f *farFleet) dial(ctx context.Context, _, addr string) (net.Conn, error) {
 	}
 }
 
-// run returns how long a command takes, on the clock of the bubble.
+// run returns a command's duration on the bubble's clock.
 func (f *farFleet) run(t *testing.T, args ...string) (result, time.Duration) {
 	t.Helper()
 	var out, errOut buffer
@@ -171,7 +171,7 @@ func TestFiftyRegions(t *testing.T) {
 	inFiftyRegions(t, func(t *testing.T, f *farFleet) {
 		for _, c := range []struct {
 			args string
-			most int // round trips that wait for each other
+			most int // sequential round trips
 		}{
 			{"rules apply " + write(t, "one.yaml", rulesOf(1)) + " --yes", 25},
 			{"rules apply " + write(t, "two.yaml", rulesOf(2)) + " --yes", 25},
@@ -187,8 +187,7 @@ func TestFiftyRegions(t *testing.T) {
 	})
 }
 
-// A region or an edge that answers badly, or not at all, is waited for as long as it may take,
-// and keeps nobody from the others.
+// A region or an edge that fails or hangs is waited for up to its timeout, and delays no other.
 func TestFiftyRegionsWithFaults(t *testing.T) {
 	t.Parallel()
 	inFiftyRegions(t, func(t *testing.T, f *farFleet) {
@@ -228,7 +227,7 @@ func TestFiftyRegionsWithFaults(t *testing.T) {
 		require.LessOrEqual(t, took, defaultTimeout+25*roundTrip)
 		require.Equal(t, good, applied(t, r))
 
-		// Consuls that hang once they are to switch.
+		// Consuls that hang at the switch.
 		f.faults = map[string]fault{}
 		for _, name := range f.names[30:35] {
 			var hangs atomic.Bool

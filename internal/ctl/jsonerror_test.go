@@ -12,11 +12,11 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/term"
 )
 
-// With -o json every command ends a failure with a JSON object, and standard output holds
-// nothing else than results.
+// With -o json, every failed command ends with a JSON object on standard error, and standard
+// output contains only results.
 func TestJSONErrors(t *testing.T) {
 	t.Parallel()
-	// Nobody listens there.
+	// Nothing listens there.
 	fleet := write(t, "fleet.yaml", "regions: [{name: eu-west, consul: {addr: \"127.0.0.1:1\"}}]")
 	rules, bad := write(t, "rules.yaml", "rules: []"), write(t, "bad.yaml", "rules: 1")
 	policy := write(t, "policy.yaml", "mode: shadow")
@@ -124,7 +124,7 @@ func TestJSONErrors(t *testing.T) {
 	}
 }
 
-// A difference is no fault, but --exit-code makes it a failure.
+// A difference is not an error, but --exit-code makes it a failure.
 func TestJSONErrorOfDiff(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, "eu-west", "us-east")

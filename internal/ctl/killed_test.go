@@ -14,7 +14,7 @@ import (
 )
 
 // A regionctl is killed (SIGKILL) while it writes the second region's pointer: before Consul
-// has it, or after, when the history lacks the change. The same command again completes it.
+// has it, or after, when the history lacks the change. Repeating the command completes it.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	inFleets(t, map[string]func(*testing.T, *testFleet){
@@ -101,7 +101,8 @@ func TestKilled(t *testing.T) {
 	})
 }
 
-// killed has ana's regionctl killed at its write in us-east, and bob run the same to its end.
+// killed kills ana's regionctl at its write in us-east, and lets bob run the same command to
+// its end.
 func (f *testFleet) killed(t *testing.T, written bool, how ...string) (errOut string) {
 	t.Helper()
 	next := rulesOf(2)
@@ -156,7 +157,7 @@ func (f *testFleet) kill(t *testing.T, written bool, args ...string) {
 	bury()
 }
 
-// abandon has ana's regionctl killed in the middle of waves.
+// abandon kills ana's regionctl in the middle of waves.
 func (f *testFleet) abandon(t *testing.T) {
 	t.Helper()
 	old := f.publish(t, rulesOf(1), "eve", f.names...)
@@ -167,7 +168,7 @@ func (f *testFleet) abandon(t *testing.T) {
 	require.Equal(t, versionOf(rulesOf(2)), f.current(t, "eu-west"))
 }
 
-// abandoned waits until the record of ana's rollout is not renewed any more.
+// abandoned waits until the record of ana's rollout is no longer renewed.
 func (f *testFleet) abandoned(t *testing.T) {
 	t.Helper()
 	require.Eventually(t, func() bool {

@@ -17,7 +17,7 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// Locks that no script can leave behind. Those that people wait for are in testdata/fleet/lock*.txtar.
+// Locks that no script can leave. testdata/fleet/lock*.txtar tests waiting for locks.
 func TestLock(t *testing.T) {
 	t.Parallel()
 	inFleets(t, map[string]func(*testing.T, *testFleet){
@@ -27,7 +27,7 @@ func TestLock(t *testing.T) {
 	})
 }
 
-// locked names the regions that hold a lock.
+// locked returns the regions that hold a lock.
 func (f *testFleet) locked(t testing.TB, what string) (names []string) {
 	t.Helper()
 	for _, name := range f.names {
@@ -40,8 +40,7 @@ func (f *testFleet) locked(t testing.TB, what string) (names []string) {
 	return names
 }
 
-// unlock removes the lock left in a region that died during the change. It would expire
-// anyway.
+// unlock removes the lock from a region that died during the change. It would expire anyway.
 func (f *testFleet) unlock(t *testing.T, name string) {
 	t.Helper()
 	require.Equal(t, []string{name}, f.locked(t, "rules"))
@@ -49,7 +48,7 @@ func (f *testFleet) unlock(t *testing.T, name string) {
 	require.NoError(t, err)
 }
 
-// The program that held the lock was killed.
+// The process that held the lock was killed.
 func testLockLeft(t *testing.T, f *testFleet) {
 	f.publish(t, rulesOf(1), "eve", f.names...)
 	leave := func(value string) {
@@ -81,8 +80,7 @@ func testLockLeft(t *testing.T, f *testFleet) {
 	}
 }
 
-// Somebody writes a pointer without the lock: the fleet is divided, and the command says
-// so.
+// Someone writes a pointer without the lock: the regions differ, and the command says so.
 func testLockIgnored(t *testing.T, f *testFleet) {
 	f.publish(t, rulesOf(1), "eve", f.names...)
 	var theirs consul.Pointer
@@ -96,8 +94,8 @@ func testLockIgnored(t *testing.T, f *testFleet) {
 	require.Empty(t, f.locked(t, "rules"))
 }
 
-// A regionctl is stopped halfway, as a laptop that sleeps, and its write to the second
-// region is late. Another one takes its locks over and back what it did; then it wakes up.
+// A regionctl is suspended halfway, like a sleeping laptop, and its write to the second region
+// is late. Another takes over its locks and reverts its changes; then the first resumes.
 func testLockStopped(t *testing.T, f *testFleet) {
 	old := f.publish(t, rulesOf(1), "eve", f.names...)
 	arrived, late := make(chan struct{}), make(chan struct{})

@@ -33,7 +33,7 @@ const (
 	ample    = 20 * time.Second // for a Consul to answer on a busy machine
 )
 
-// rulesOf returns a document that allows this many requests a minute.
+// rulesOf returns a document with this limit a minute.
 func rulesOf(limit int) string {
 	return fmt.Sprintf("rules:\n  - {id: per-client, key: [client_ip], limit: %d, window: 1m}\n", limit)
 }
@@ -65,7 +65,7 @@ func (b *buffer) String() string {
 	return b.text.String()
 }
 
-// testFleet is some regions with their Consuls, and a fleet file that names them.
+// testFleet is regions with their Consuls, and their fleet file.
 type testFleet struct {
 	file    string
 	names   []string
@@ -73,7 +73,7 @@ type testFleet struct {
 	open    map[string]*consul.Client
 	prefix  string
 
-	registering time.Duration // how long missing edges are waited for; 0: not long
+	registering time.Duration // how long to wait for missing edges; 0: briefly
 }
 
 // startFleet starts a Consul for each region.
@@ -147,7 +147,7 @@ func (f *testFleet) try(t testing.TB, name, pop string, p consul.Pointer) {
 	require.True(t, done)
 }
 
-// result is how a run of the program ended.
+// result is the outcome of a run.
 type result struct {
 	status      int
 	out, errOut string
@@ -171,7 +171,7 @@ func (f *testFleet) runContext(t testing.TB, ctx context.Context, in string, arg
 	return result{term.ExitStatus(err), out.String(), errOut.String()}
 }
 
-// good runs the program and requires success.
+// good runs the program, which must succeed.
 func (f *testFleet) good(t testing.TB, args ...string) result {
 	t.Helper()
 	r := f.run(t, args...)
@@ -179,7 +179,7 @@ func (f *testFleet) good(t testing.TB, args ...string) result {
 	return r
 }
 
-// refused is what a command says that must end with a status.
+// refused is the expected status and message of a failed command.
 func (f *testFleet) refused(t testing.TB, status int, args ...string) string {
 	t.Helper()
 	r := f.run(t, args...)
@@ -187,7 +187,7 @@ func (f *testFleet) refused(t testing.TB, status int, args ...string) string {
 	return r.errOut
 }
 
-// session is a run of the program with somebody at its prompt.
+// session is a run of the program with a user at its prompt.
 type session struct {
 	out, errOut buffer
 	answers     *io.PipeWriter
@@ -211,7 +211,7 @@ func (f *testFleet) converse(t testing.TB, args ...string) *session {
 	return s
 }
 
-// sees waits for a text on standard error.
+// sees waits for text on standard error.
 func (s *session) sees(t testing.TB, text string) {
 	t.Helper()
 	require.Eventually(t, func() bool { return strings.Contains(s.errOut.String(), text) }, patience, tick, "%q in:\n%s", text, &s.errOut)

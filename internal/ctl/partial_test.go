@@ -41,7 +41,7 @@ func TestPartialFailure(t *testing.T) {
 	require.Equal(t, []rollout.Outcome{rollout.Applied, rollout.Unknown, rollout.Applied}, []rollout.Outcome{report.Regions[0].Result, report.Regions[1].Result, report.Regions[2].Result})
 	require.Equal(t, doc.Version(), edge.runs())
 
-	// While it is unreachable nothing more happens; afterwards the rest does.
+	// While it is unreachable, the change waits; afterwards it completes.
 	r := f.run(t, "rules", "apply", file, "--yes")
 	require.Equal(t, term.StatusFailed, r.status)
 	require.Contains(t, r.errOut, "nothing was changed, because us-east cannot be reached")
@@ -59,7 +59,7 @@ func TestPartialFailure(t *testing.T) {
 	require.Equal(t, []rollout.Outcome{rollout.AlreadyThere, rollout.Applied, rollout.AlreadyThere}, []rollout.Outcome{report.Regions[0].Result, report.Regions[1].Result, report.Regions[2].Result})
 	require.False(t, report.Converged, "two regions have no edges")
 
-	// Without the first region's lock, no other region is touched.
+	// Without the first region's lock, no other region is changed.
 	c = &change{p: p, by: "ana"}
 	c.doc, err = fleet.ParseDocument(rulesKind, "next", []byte(rulesOf(3)))
 	require.NoError(t, err)
@@ -73,7 +73,7 @@ func TestPartialFailure(t *testing.T) {
 	require.Equal(t, doc.Version(), f.current(t, "ap-south"))
 }
 
-// An interruption between two regions lets the one in progress finish.
+// An interruption between two regions lets the write in progress finish.
 func TestInterruptedBetweenRegions(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, "eu-west", "us-east")
@@ -114,8 +114,8 @@ func TestInterruptedBetweenRegions(t *testing.T) {
 	require.ErrorContains(t, err, "this was briefly active:\neu-west: bob applied "+theirs.Version)
 }
 
-// A region that dies after it stored the document and before it is locked does not stop a
-// change that may proceed without it.
+// A region that dies between storing the document and being locked does not stop a change with
+// --partial.
 func TestRegionDiesBeforeItsLock(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, "eu-west", "us-east", "ap-south")
@@ -145,8 +145,8 @@ func TestRegionDiesBeforeItsLock(t *testing.T) {
 	require.Empty(t, left.locked(t, "rules"))
 }
 
-// With --partial, the region of the site cannot store the document: the trial ends, and
-// nothing is changed.
+// With --partial, the site's region cannot store the document: the trial ends and nothing
+// changes.
 func TestPartialCanary(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, "eu-west", "us-east")

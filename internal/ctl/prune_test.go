@@ -27,7 +27,7 @@ func TestPrune(t *testing.T) {
 	})
 }
 
-// changed makes so many changes, and returns their versions, the oldest first.
+// changed makes n changes and returns their versions, oldest first.
 func (f *testFleet) changed(t *testing.T, first, n int) (versions []string) {
 	t.Helper()
 	for i := range n {
@@ -43,12 +43,14 @@ func (f *testFleet) storedRules(t *testing.T, name string) []string {
 	return versions
 }
 
-// Whatever a region names stays in all of them, and what was stored lately; the rest goes.
+// Every region keeps the versions that any region names and the recently stored ones; the rest
+// is removed.
 func testPruneKeeps(t *testing.T, f *testFleet) {
 	abandoned, err := f.rules("us-east").Put(t.Context(), []byte(rulesOf(500)))
 	require.NoError(t, err)
 	all := f.changed(t, 1, 15)
-	// us-east runs the oldest, a rollback would go to the second, and a canary tries the third.
+	// us-east runs the oldest, a rollback would restore the second, and a canary tries the
+	// third.
 	f.publish(t, rulesOf(2), "eve", "us-east")
 	f.good(t, "rules", "apply", write(t, "r.yaml", rulesOf(1)), "--yes", "--wait", "0", "--region", "us-east")
 	canary, expires := consul.NewPointer([]byte(rulesOf(3)), "eve", time.Now()), time.Now().Add(time.Hour)
@@ -90,7 +92,7 @@ func testPruneKeeps(t *testing.T, f *testFleet) {
 	require.Contains(t, f.good(t, "rules", "history", "-n", "0").out, all[4], "the history stays")
 }
 
-// Every change prunes, as many as the flag or the fleet file says.
+// Every change prunes, down to the number in the flag or the fleet file.
 func testPruneAfter(t *testing.T, f *testFleet) {
 	f.changed(t, 1, 14)
 	apply := func(limit int, args ...string) result {
@@ -110,18 +112,18 @@ func testPruneAfter(t *testing.T, f *testFleet) {
 	f.file = write(t, "fleet.yaml", string(text)+"keep_versions: 0\n")
 	require.NotContains(t, apply(104).errOut, "pruned")
 	require.Len(t, f.storedRules(t, "us-east"), 11)
-	// What a rollback needs is there, whatever it goes back to.
+	// The versions that a rollback needs are kept, whichever one it restores.
 	f.good(t, "rules", "rollback", "--yes", "--wait", "0", "--keep-versions", "10")
 	require.Equal(t, versionOf(rulesOf(103)), f.current(t, "us-east"))
 }
 
-// What a region needs that does not answer is not known, so nothing is removed anywhere.
+// If a region does not answer, its needs are unknown, so nothing is removed anywhere.
 func testPruneAway(t *testing.T, f *testFleet) {
 	f.changed(t, 1, 14)
 	away := newFleet(t, f.prefix, []string{"eu-west"}, f.consuls)
 	text, err := os.ReadFile(away.file)
 	require.NoError(t, err)
-	away.file = write(t, "fleet.yaml", string(text)+"  - {name: us-east, consul: {addr: \"127.0.0.1:1\"}}\n") // nobody listens there
+	away.file = write(t, "fleet.yaml", string(text)+"  - {name: us-east, consul: {addr: \"127.0.0.1:1\"}}\n") // nothing listens there
 	r := away.run(t, "rules", "prune", "--keep", "10", "--yes", "--region", "eu-west")
 	require.Equal(t, term.StatusFailed, r.status)
 	require.Contains(t, r.errOut, "nothing was removed, because the versions that are still needed are unknown:\nus-east: ")
@@ -129,7 +131,7 @@ func testPruneAway(t *testing.T, f *testFleet) {
 	require.Contains(t, r.errOut, "old versions were not pruned; the next change will prune them: us-east: ")
 	require.Len(t, f.storedRules(t, "eu-west"), 15)
 
-	// Nor if a pointer or a canary cannot be read.
+	// The same if a pointer or a canary cannot be read.
 	for _, key := range []string{"rules/canary/ams1", "rules/current"} {
 		_, err = f.consuls["us-east"].Client().KV().Put(kv(f.prefix+"/"+key, "x"), nil)
 		require.NoError(t, err)
@@ -138,7 +140,7 @@ func testPruneAway(t *testing.T, f *testFleet) {
 	}
 }
 
-// What follows temporary settings stays, however old it is.
+// The version that follows temporary settings is kept, whatever its age.
 func testPruneTemporary(t *testing.T, f *testFleet) {
 	set := func(high int, args ...string) {
 		f.good(t, append([]string{"shedder", "set", fmt.Sprintf("signals.inflight.high=%d", high), "--yes", "--wait", "0", "--region", "eu-west", "--keep-versions", "10"}, args...)...)
@@ -157,7 +159,7 @@ func testPruneTemporary(t *testing.T, f *testFleet) {
 	f.good(t, "shedder", "rollback", "--yes", "--wait", "0", "--region", "eu-west")
 	require.Equal(t, lasting, active())
 
-	// So does what a rollback returns to once they have expired.
+	// So is the version that a rollback restores after they expire.
 	set(501)
 	before := lasting
 	lasting = active()
@@ -173,7 +175,7 @@ func testPruneTemporary(t *testing.T, f *testFleet) {
 	require.Equal(t, before, active())
 }
 
-// Somebody prunes what another one, who waits for the lock, has found stored.
+// Someone prunes a version that another change, waiting for the lock, has found stored.
 func testPruneRestores(t *testing.T, f *testFleet) {
 	all := f.changed(t, 1, 14)
 	ana := consul.NewLock("ana")
@@ -201,7 +203,7 @@ func testPruneRestores(t *testing.T, f *testFleet) {
 	require.Contains(t, f.storedRules(t, "us-east"), all[1])
 }
 
-// However long the history, what is read of it is not; WEIR_SOAK=1 has 100,000 changes.
+// However long the history, a bounded part of it is read; WEIR_SOAK=1 tests 100,000 changes.
 func TestLongHistory(t *testing.T) {
 	t.Parallel()
 	changes := 2000
@@ -232,8 +234,8 @@ func TestLongHistory(t *testing.T) {
 	require.Equal(t, last.Version, f.current(t, "eu-west"))
 }
 
-// fill makes changes in a Consul, an hour apart and with messages as long as they may be, in
-// transactions of as many operations as those may have.
+// fill makes changes in a Consul, an hour apart, with the longest messages, in the largest
+// transactions.
 func (f *testFleet) fill(t *testing.T, changes int) consul.Change {
 	t.Helper()
 	client := f.consuls["eu-west"].Client()

@@ -14,7 +14,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/term"
 )
 
-// lately answers with the recent requests of a stub.
+// lately answers with a stub's recent requests.
 func (s *stub) lately(w http.ResponseWriter, r *http.Request) {
 	if s.recentSince.IsZero() {
 		w.WriteHeader(http.StatusNotFound)
@@ -35,13 +35,13 @@ func (s *stub) lately(w http.ResponseWriter, r *http.Request) {
 
 var tenOClock = time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
 
-// kept is a request so many seconds after ten.
+// kept returns a request at so many seconds after ten.
 func keptAt(second int, client, verdict, more string) string {
 	return fmt.Sprintf(`{"time":"%s","client":"%s","method":"GET","host":"\u001b[31m","target":"/%d","status":200,"verdict":"%s"%s}`, tenOClock.Add(time.Duration(second)*time.Second).Format("2006-01-02T15:04:05.000000Z"), client, second, verdict, more)
 }
 
-// What the edges of a region decided is merged by time, from when all of them have theirs, and
-// replayed; edges without it are named.
+// The decisions of a region's edges are merged by time, from when all edges have them, and
+// replayed; edges without any are named.
 func TestRecentTraffic(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, "eu-west", "us-east")
@@ -85,7 +85,7 @@ func TestRecentTraffic(t *testing.T) {
 	f.edge(t, "us-east", "iad1", "iad1-1")
 	require.Contains(t, fails(term.StatusFailed, "rules", "test", one, "--from-nodes", "--region", "us-east").errOut, "set recent.keep in their configuration")
 
-	// Of one client.
+	// One client's.
 	lately := f.good(t, "clients", "recent", "203.0.113.7", "--all")
 	require.Regexp(t, `(?s)eu-west, since .*10:00:40\.000 +ams1-1 +limited +200 +per-client.*10:00:20.*10:00:10.*ams1-3 keep none.*us-east: its edges keep no requests`, lately.out)
 	require.NotContains(t, lately.out, "\x1b")

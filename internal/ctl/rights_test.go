@@ -12,8 +12,7 @@ import (
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
-// What a token can do without regionctl, with all that Consul's API has, is what the manual
-// says and nothing else.
+// Calling Consul's whole API directly, a token can do what the manual says and nothing else.
 func TestRightsOfTokens(t *testing.T) {
 	t.Parallel()
 	server := testenv.StartConsul(t, testenv.ConsulOptions{Datacenter: "eu-west", ACL: true})

@@ -16,8 +16,8 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// Each role of the manual may do what the manual says in a Consul with ACLs. What it may not
-// do changes nothing, and the error names the missing permission.
+// In a Consul with ACLs, each role of the manual can do what the manual says. A forbidden
+// command changes nothing, and its error names the missing permission.
 func TestRoles(t *testing.T) {
 	t.Parallel()
 	server := testenv.StartConsul(t, testenv.ConsulOptions{Datacenter: "eu-west", ACL: true})

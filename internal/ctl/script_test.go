@@ -22,8 +22,8 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// Conversations with regionctl, each with its own keys in the same two Consuls. The
-// scripts' commands are the methods of type script.
+// Conversations with regionctl, each with its own keys in two shared Consuls. The scripts'
+// commands are the methods of script.
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	names := []string{"eu-west", "us-east"}
@@ -59,7 +59,7 @@ type script struct {
 	names    []string
 	consuls  map[string]*testenv.Consul
 	prefix   string
-	away     map[string]string // addresses other than the Consuls' own
+	away     map[string]string // addresses that replace the Consuls' own
 	fleet    *testFleet
 	sessions map[string]*session
 	edges    map[string]*stub
@@ -104,7 +104,7 @@ func (s *script) show(r result) {
 // regionctl ARGUMENT… must succeed.
 func (s *script) regionctl(args []string) { s.status(append([]string{"0", "regionctl"}, args...)) }
 
-// terminal regionctl ARGUMENT… has a terminal for its output, which would obey control characters.
+// terminal regionctl ARGUMENT… writes to a terminal, which would obey control characters.
 func (s *script) terminal(args []string) {
 	var out, errOut buffer
 	p := s.fleet.program(strings.NewReader(""), &out, &errOut)

@@ -62,8 +62,8 @@ func TestRefused(t *testing.T) {
 	f("a.yaml: descriptors[0].rate_limit: requests_per_unit must be 0 to 4294967295 and unit_multiplier at least 1 (got -1 and 1)", "{domain: a, descriptors: [{key: b, rate_limit: {unit: day, requests_per_unit: -1}}]}")
 }
 
-// follow finds the limit of a descriptor as the reference service documents it: at each
-// level the exact entry, else the first whose beginning fits, else the one of any value.
+// follow finds a descriptor's limit as the reference service documents: at each level the exact
+// entry, else the first with a matching prefix, else the entry for any value.
 func follow(list []entry, pairs []rules.Pair) *entry {
 	var found *entry
 	for i := range list {
@@ -87,8 +87,8 @@ func follow(list []entry, pairs []rules.Pair) *entry {
 	return follow(found.Descriptors, pairs[1:])
 }
 
-// For random configurations and descriptors, the rule that counts is that of the entry that
-// the service follows, and no other.
+// For random configurations and descriptors, the service's entry and the imported rule are the
+// same.
 func TestRulesFollowTheSameEntries(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	values := []string{"", "", "x", "xy", "xyz", "a", "x*", "xy*", "*", "a*"}

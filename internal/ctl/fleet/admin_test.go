@@ -54,7 +54,7 @@ func TestAdminToken(t *testing.T) {
 	require.NoError(t, os.Remove(wrong))
 	require.ErrorContains(t, ask(wrong, false, addr), "admin_token_file: open")
 
-	// The token never leaves this host unencrypted unless that is allowed.
+	// The token never leaves this host unencrypted unless configured.
 	given = nil
 	for _, elsewhere := range []string{"192.0.2.1:8081", "[2001:db8::1]:8081", "edge.example.com:8081"} {
 		require.ErrorContains(t, ask(token, false, elsewhere), "the admin token would travel over plain HTTP; set listen.admin_tls of the edge, or pass --insecure-admin")
@@ -94,8 +94,7 @@ func TestAdminIsBounded(t *testing.T) {
 	require.ErrorContains(t, err, "is not an edge's answer")
 }
 
-// serveTLS answers as an edge with listen.admin_tls does: one that requires client
-// certificates.
+// serveTLS answers like an edge with listen.admin_tls that requires client certificates.
 func serveTLS(t *testing.T, files testenv.TLSFiles, clientCA string) (addr string) {
 	t.Helper()
 	certificates, err := certs.NewServer([]certs.Pair{{CertFile: files.CertFile, KeyFile: files.KeyFile}}, clientCA)

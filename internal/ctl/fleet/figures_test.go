@@ -25,7 +25,7 @@ func TestTally(t *testing.T) {
 	require.Equal(t, Traffic{Requests: 125, Limited: 10, Errors: 11}, c.Total, "a new series began at zero, and a missing one adds nothing")
 }
 
-// All counters of a node begin again together: none may be taken for a small growth.
+// A node's counters all restart together: none may count as small growth.
 func TestTallyOfARestartedNode(t *testing.T) {
 	var c Tally
 	c.Add("1", &Figures{requests: map[string]float64{"2xx": 1000, "5xx": 5}, took: Durations{0: 10, 11: 1005}})

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Requests that a policy refuses are limited, unless it only would.
+// Requests that a policy refuses count as limited, except in shadow mode.
 func TestFiguresCountWhatAPolicyRefuses(t *testing.T) {
 	f := &Figures{requests: map[string]float64{}}
 	require.NoError(t, f.read(familiesOf(t, `# TYPE weir_requests_total counter

@@ -31,7 +31,7 @@ func TestFamiliesInBothForms(t *testing.T) {
 	require.Equal(t, 3.0, value(again["weir_inflight"].GetMetric()[0]))
 }
 
-// Whatever answers at an edge's address does not bring the console down.
+// No answer at an edge's address can crash the console.
 func TestFamiliesThatAreNone(t *testing.T) {
 	for _, text := range []string{"<html>", "weir_requests_total{code_class=} x\n"} {
 		_, err := readFamilies(strings.NewReader(text), expfmt.NewFormat(expfmt.TypeTextPlain))

@@ -82,8 +82,8 @@ func TestRefused(t *testing.T) {
 	f("nginx.conf:1: blocks are nested more than 16 deep", "a {a {a {a {a {a {a {a {a {a {a {a {a {a {a {a {a {a {")
 }
 
-// In random configurations and logs, the rules decide as the model of nginx does wherever
-// the import had nothing to report.
+// For random configurations and logs, the rules decide like the model of nginx wherever the
+// import reported nothing.
 func TestRulesDecideAsNginx(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	places := []string{"/", "/api/", "/api/free/", "/static/", "= /login", "^~ /api/x", `~ ^/up/`}
@@ -151,7 +151,7 @@ func TestRulesDecideAsNginx(t *testing.T) {
 	require.Greater(t, refused, int64(500))
 }
 
-// harmless reports whether a report names only zones that nobody uses.
+// harmless reports whether a report names only unused zones.
 func harmless(report []string) bool {
 	for _, line := range report {
 		if !strings.HasSuffix(line, ": it limits nothing") {

@@ -24,7 +24,7 @@ rules:
 `
 
 // BenchmarkReplay replays a million lines of 100,000 clients against two documents: one
-// iteration is what an operator waits for.
+// iteration is an operator's wait.
 func BenchmarkReplay(b *testing.B) {
 	const lines = 1_000_000
 	for _, f := range []struct {

@@ -20,7 +20,8 @@ func shipped(t testing.TB) *policy.Policy {
 	return p
 }
 
-// Who guesses passwords, and where, is found by both formats; who browses is not.
+// A replay of either format finds a client that guesses passwords, and the route, but not one
+// that browses.
 func TestConductOfALog(t *testing.T) {
 	at := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
 	write := func(line func(at time.Time, client, path string, status int) string) *bytes.Buffer {
@@ -60,7 +61,7 @@ func TestConductOfALog(t *testing.T) {
 		})
 	}
 
-	// A log that is not sorted is judged by a clock that never runs back, and the notes say so.
+	// The clock of an unsorted log never runs backward, and the notes say so.
 	line := func(second int) string {
 		return fmt.Sprintf("203.0.113.7 - - [20/Nov/2026:10:00:%02d +0000] \"GET / HTTP/1.1\" 401 12 \"-\" \"x\"\n", second)
 	}
@@ -87,8 +88,8 @@ func BenchmarkConduct(b *testing.B) {
 	b.ReportMetric(float64(b.N)*largeLines/b.Elapsed().Seconds(), "lines/s")
 }
 
-// A policy that tells clients apart by a header does so in a log that has it, and says so of one
-// that has not.
+// A policy that identifies clients by a header works on a log with that header, and reports its
+// absence.
 func TestSubjectsOfALog(t *testing.T) {
 	p, err := policy.Parse([]byte("subject: [header:X-Api-Key]"))
 	require.NoError(t, err)

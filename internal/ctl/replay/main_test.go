@@ -29,7 +29,7 @@ func load(t testing.TB, text string) *rules.Set {
 	return set
 }
 
-// run replays lines that are all good.
+// run replays lines, all of them valid.
 func run(t testing.TB, c Config, lines ...string) *Report {
 	t.Helper()
 	r, err := Run(t.Context(), c, strings.NewReader(strings.Join(lines, "\n")+"\n"))
@@ -38,7 +38,6 @@ func run(t testing.TB, c Config, lines ...string) *Report {
 	return r
 }
 
-// parsed reads a single line.
 func parsed(t testing.TB, c Config, line string) (*entry, error) {
 	t.Helper()
 	e, text := &entry{}, &arena{}
@@ -59,7 +58,7 @@ func golden(t *testing.T, name string, got []byte) {
 	require.Equal(t, string(want), string(got), "if this is intended, run WEIR_GOLDEN=write go test ./internal/ctl/replay")
 }
 
-// traffic is an invented log: it is generated while it is read, so it needs no memory.
+// traffic is a generated log: it is written while it is read, so it needs no memory.
 type traffic struct {
 	lines, done int
 	write       func(b *bytes.Buffer, x *sample)
@@ -130,5 +129,5 @@ func text(t testing.TB, r *Report) string {
 	return b.String()
 }
 
-// reader delivers s as a connection would.
+// reader delivers s like a connection.
 func reader(s string) *bufio.Reader { return bufio.NewReader(strings.NewReader(s)) }

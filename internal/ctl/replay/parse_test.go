@@ -180,7 +180,7 @@ func TestTheBestNameOfAFieldCounts(t *testing.T) {
 		{[]string{"method", "request_method", "RequestMethod"}, [2]string{`"POST"`, `"PUT"`}, func(e *entry) string { return string(e.method) }, "POST"},
 		{[]string{"host", "http_host", "vhost", "RequestHost"}, [2]string{`"a.example"`, `"b.example"`}, func(e *entry) string { return string(e.host) }, "a.example"},
 	} {
-		// The other fields a line needs, each under its last name, which never wins.
+		// The other required fields, each under its last name, which never wins.
 		rest := `"time_local":"1795160000","ClientHost":"203.0.113.99","RequestPath":"/rest"`
 		for i, better := range c.names {
 			for _, worse := range c.names[i+1:] {
@@ -207,7 +207,7 @@ func TestFormats(t *testing.T) {
 	require.EqualError(t, err, `format "xml": unknown; use auto, json or combined`)
 }
 
-// sound requires what later stages rely on.
+// sound requires the properties that later stages rely on.
 func sound(t *testing.T, e *entry) {
 	t.Helper()
 	require.True(t, e.client.IsValid())
@@ -246,7 +246,7 @@ func FuzzJSON(f *testing.F) {
 		if !json.Valid([]byte(line)) || line[0] != '{' || !utf8.ValidString(line) {
 			return
 		}
-		// The walk finds what encoding/json finds.
+		// walk finds what encoding/json finds.
 		dec := json.NewDecoder(strings.NewReader(line))
 		dec.UseNumber()
 		var want any

@@ -21,7 +21,7 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
 
-// asked is a request made of plain values.
+// asked is a request in plain values.
 type asked struct {
 	time                     time.Time
 	took                     time.Duration // < 0: not logged
@@ -80,7 +80,7 @@ func drawRequest(t *rapid.T, at time.Time) *asked {
 	return a
 }
 
-// line formats the request as a log would.
+// line formats the request as in a log.
 func (a *asked) line(t require.TestingT) []byte {
 	headers := map[string]any{}
 	for name, value := range a.headers {
@@ -140,8 +140,8 @@ func drawDocument(t *rapid.T, name string) *rules.Set {
 			r.CountDenied = rapid.Bool().Draw(t, "count_denied")
 			r.Cost = pick("cost", "", "1", "header:X-Cost")
 		}
-		// Not for buckets: a tier may share a key with a slower one, whose count lasts
-		// longer than the store promises to keep it.
+		// Not for buckets: a tier may share a key with a slower one, whose count outlasts the
+		// store's promise to keep it.
 		if !strings.HasSuffix(r.Algorithm, "_bucket") && rapid.Bool().Draw(t, "has tiers") {
 			r.Tiers = map[string]string{"pro": "7", "internal": "unlimited"}
 		}
@@ -229,7 +229,7 @@ func (d *direct) decide(t require.TestingT, a *asked, now int64, lease uint64) s
 	return "passed"
 }
 
-// A replay counts what a store counts when it decides request by request.
+// A replay counts like a store that decides request by request.
 func TestReplayIsTheStoreRequestByRequest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		candidate, running := drawDocument(t, "candidate"), drawDocument(t, "running")

@@ -11,13 +11,13 @@ import (
 	"github.com/weir-edge/weir/pkg/paths"
 )
 
-// asNode reads a request target with fasthttp, as internal/edge does.
+// asNode parses a request target with fasthttp, like internal/edge.
 func asNode(t *testing.T, method, target string) (*fasthttp.URI, bool) {
 	t.Helper()
 	if bytes.IndexByte([]byte(target), '#') >= 0 {
 		return nil, false
 	}
-	// Only reading from the wire checks the target's form.
+	// Only parsing from the wire checks the target's form.
 	var wire fasthttp.RequestHeader
 	if err := wire.Read(reader(method + " " + target + " HTTP/1.1\r\nHost: api.example.com\r\n\r\n")); err != nil || string(wire.RequestURI()) != target {
 		return nil, false
@@ -30,7 +30,7 @@ func asNode(t *testing.T, method, target string) (*fasthttp.URI, bool) {
 	return u, u.Parse([]byte("api.example.com"), b) == nil
 }
 
-// compareTarget requires that a target is read as a node reads it.
+// compareTarget requires that a replay parses a target like a node.
 func compareTarget(t *testing.T, method, target string) {
 	t.Helper()
 	e := &entry{method: []byte(method), host: []byte("api.example.com")}
@@ -91,7 +91,7 @@ func FuzzTarget(f *testing.F) {
 	f.Fuzz(func(t *testing.T, target string) { compareTarget(t, "GET", target) })
 }
 
-// compareCookies requires that cookies are found as a node finds them.
+// compareCookies requires that a replay finds the same cookies as a node.
 func compareCookies(t *testing.T, lines ...string) {
 	t.Helper()
 	e := &entry{}

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// value is what a region holds of a document.
+// value is a region's state of a document.
 type value struct {
 	text  string
 	index int
@@ -27,8 +27,8 @@ type place struct {
 	locked uint64 // the index of the last lock
 	stored string
 
-	// fault, which may be nil, runs before an operation. If it returns an error and false,
-	// the operation takes effect and only its answer is lost.
+	// fault, if set, runs before an operation. If it returns an error and false, the operation
+	// takes effect and only its answer is lost.
 	fault func(operation string) (err error, taken bool)
 }
 
@@ -78,7 +78,7 @@ func (p *place) seen() *consul.Seen {
 	return &l
 }
 
-// take is somebody else's lock, over what is there.
+// take replaces the lock with another holder's.
 func (p *place) take(l consul.Lock) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -130,7 +130,7 @@ func (a *actor) Unlock(_ context.Context, _ string, mine consul.Lock) error {
 	})
 }
 
-// told is what a change reported.
+// told is the reports of a change.
 type told struct {
 	waits  []string
 	takes  []string
@@ -189,7 +189,7 @@ func changeTo(text, by string, places []*place, turn func()) (*Change[value], *t
 	return c, report
 }
 
-// schedule makes operations happen one at a time, in an order that its seed chooses.
+// schedule runs operations one at a time, in an order determined by its seed.
 type schedule struct {
 	mu      sync.Mutex
 	waiting []chan struct{}
@@ -204,7 +204,7 @@ func (s *schedule) turn() {
 	<-mine
 }
 
-// run grants turns until all have ended.
+// run grants turns until all actors have ended.
 func (s *schedule) run(ended <-chan struct{}) {
 	for {
 		synctest.Wait()
@@ -222,7 +222,7 @@ func (s *schedule) run(ended <-chan struct{}) {
 		}
 		idle := len(s.waiting) == 0
 		s.mu.Unlock()
-		if idle { // those waiting for a lock try again
+		if idle { // actors waiting for a lock try again
 			select {
 			case <-ended:
 				return

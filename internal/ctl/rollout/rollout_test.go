@@ -31,8 +31,8 @@ func reason(t *testing.T, err error) Reason {
 	return stop.Why
 }
 
-// Two operators see the same difference. However their operations interleave, one of them
-// changes all regions and the other none, and both know it.
+// Two operators see the same difference. However their operations interleave, one changes all
+// regions and the other none, and both learn it.
 func TestInterleavings(t *testing.T) {
 	for seed := range uint64(400) {
 		same := seed%4 == 0 // both want the same version
@@ -85,8 +85,8 @@ func TestInterleavings(t *testing.T) {
 	}
 }
 
-// sleeps lets a change sleep before its first write of a place, while another does
-// something, as a process does that is stopped: nothing of it runs.
+// sleeps suspends a change before its first write of a place, like a stopped process, while
+// another change runs.
 func sleeps(p *place, meanwhile func()) {
 	writes := 0
 	p.fault = func(operation string) (error, bool) {
@@ -101,8 +101,8 @@ func sleeps(p *place, meanwhile func()) {
 	}
 }
 
-// A change sleeps past its locks, and another one takes back what it did: it learns that
-// with its next write, which is not made.
+// A change sleeps past its locks, and another reverts it: the first learns that at its next
+// write, which fails.
 func TestSleepsPastItsLocks(t *testing.T) {
 	for name, bobs := range map[string]func(*Change[value]){
 		"taken over": func(*Change[value]) {},
@@ -149,7 +149,7 @@ func TestSleepsPastItsLocks(t *testing.T) {
 	}
 }
 
-// A region that is slow to take its write delays no other.
+// A slow region delays no other.
 func TestSlowRegion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		places := newPlaces(50)
@@ -166,7 +166,7 @@ func TestSlowRegion(t *testing.T) {
 	})
 }
 
-// A change that was stopped asks for its locks before it writes on, wherever it lost one.
+// A change that was suspended checks its locks before its next write, wherever it lost one.
 func TestDisplacedElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		places := newPlaces(3)
@@ -189,7 +189,7 @@ func TestDisplacedElsewhere(t *testing.T) {
 	})
 }
 
-// A holder that is slow keeps its locks, in 50 regions too.
+// A slow holder keeps its locks, in 50 regions too.
 func TestRenews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		places := newPlaces(50)
@@ -209,8 +209,8 @@ func TestRenews(t *testing.T) {
 	})
 }
 
-// The renewal takes effect, but its answer is lost: the write finds an index that is newer, of
-// the same holder.
+// The renewal takes effect but its answer is lost: the write finds a newer index of the same
+// holder.
 func TestRenewalUnanswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		places := newPlaces(3)
@@ -230,7 +230,7 @@ func TestRenewalUnanswered(t *testing.T) {
 	})
 }
 
-// However many regions a change held when it died, the next one waits no longer than 15 s.
+// However many regions a change had locked when it died, the next one waits at most 15 s.
 func TestHolderDied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		places := newPlaces(50)
@@ -274,7 +274,7 @@ func TestLockIsHeld(t *testing.T) {
 	})
 }
 
-// A write's answer and what the region holds afterwards determine the outcome.
+// A write's answer and the region's state afterwards determine the outcome.
 func TestAnswers(t *testing.T) {
 	on := func(wanted string, err error, taken bool, then func()) func(string) (error, bool) {
 		return func(operation string) (error, bool) {
