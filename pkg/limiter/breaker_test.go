@@ -49,7 +49,7 @@ func (b *broken) try(t *testing.T, want error) {
 	require.ErrorIs(t, err, want)
 }
 
-// pass advances the clock by d and lets everything settle.
+// pass advances the clock by d and waits until everything settles.
 func pass(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
@@ -96,7 +96,7 @@ func TestBreaker(t *testing.T) {
 	})
 }
 
-// A shard that is down for another reason than at first says so, once.
+// A shard that is down reports a changed cause once.
 func TestBreakerReportsAnotherCause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var heard []string
@@ -119,7 +119,7 @@ func TestBreakerReportsAnotherCause(t *testing.T) {
 func TestBreakerCountsFailuresInARow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBroken(t)
-		// Neither an error reply nor a client that left means that the shard is failing.
+		// Neither an error reply nor a canceled caller means that the shard is failing.
 		for _, harmless := range []error{nil, fmt.Errorf("%w: WRONGTYPE", limiter.ErrReply), fmt.Errorf("%w", context.Canceled)} {
 			for range 5 {
 				b.next.err = limiter.ErrTimeout

@@ -28,7 +28,7 @@ func combined(t *testing.T) (*limiter.Combine, *shard) {
 	return c, s
 }
 
-// crowd makes as many batches as possible be in progress; one is already.
+// crowd starts as many batches as possible; one is already in progress.
 func crowd(t *testing.T, c *limiter.Combine) {
 	l := rule(t, "other fixed_window limit=1 window=1h")
 	for i := range limiter.MaxFlights - 1 {
@@ -40,8 +40,8 @@ func crowd(t *testing.T, c *limiter.Combine) {
 	}
 }
 
-// On a long way, the next batch goes before the one before it is answered: not sooner than
-// a usual round trip and what Redis needs for it, nor more than MaxFlights.
+// Over a long distance, a batch leaves before the previous one is answered, but not earlier
+// than a usual round trip and Redis's time for it, and at most MaxFlights at a time.
 func TestCombineOverlapsLongRoundTrips(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -77,7 +77,7 @@ func TestCombineOverlapsLongRoundTrips(t *testing.T) {
 		sizes(1, 10, 5, 1) // late enough already
 		arrive(7)
 		pass(3 * time.Millisecond)
-		sizes(1, 10, 5, 1) // as many as may be in progress
+		sizes(1, 10, 5, 1) // the most in progress
 		s.resume()
 		synctest.Wait()
 		sizes(1, 10, 5, 1, 7)
@@ -120,7 +120,7 @@ func TestCombineLoneRequestDoesNotWait(t *testing.T) {
 	})
 }
 
-// n callers with the same question get k grants, as if they had come one by one.
+// n identical calls get k grants, as if they had arrived one by one.
 func TestCombineTwins(t *testing.T) {
 	f := func(line string, callers int, cost int64, want ...int64) {
 		t.Helper()
@@ -160,7 +160,7 @@ func TestCombineTwins(t *testing.T) {
 	f("r rolling_window limit=5 window=1h min_interval=1s", 9, 1, 4)
 }
 
-// Twins share a call only while it stores no more than one request may.
+// Identical requests share a call only while it stores no more than one request may.
 func TestCombineTwinsOfASortedSet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s := combined(t)
@@ -272,7 +272,7 @@ func TestCombineGivesBackTheSlotOfAnAbandonedCall(t *testing.T) {
 				go c.Close()
 				synctest.Wait()
 			}
-			s.resume() // which takes the slot for nobody
+			s.resume() // it takes the slot without a caller
 			synctest.Wait()
 			require.Equal(t, [][]string{{"1 × weir:{a}:c:cc"}, {"return weir:{a}:c:cc 7"}}, s.batches)
 			require.EqualValues(t, 1, ask(t, s, peek(mine)).Results[0].Remaining)
@@ -284,7 +284,7 @@ func TestCombineGivesBackTheSlotOfAnAbandonedCall(t *testing.T) {
 	f(true)
 }
 
-// A grant that a caller no longer waits for goes to a twin that does.
+// A grant whose caller has left goes to a twin that still waits.
 func TestCombineAbandonedTwin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &gate{shard: newShard(), open: make(chan struct{})}

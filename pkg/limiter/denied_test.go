@@ -15,7 +15,7 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/storetest"
 )
 
-// remembering returns a Denied over a counted memory store, on a clock set by hand.
+// remembering returns a Denied over a counted memory store, on a manual clock.
 func remembering(size int) (*limiter.Denied, *counted, *storetest.Clock) {
 	clock := &storetest.Clock{}
 	clock.Set(0)
@@ -25,8 +25,8 @@ func remembering(size int) (*limiter.Denied, *counted, *storetest.Clock) {
 	return m, next, clock
 }
 
-// A client that never stops asking gets the same answers with the memory as without, and
-// costs the store one call per request that passes and one per wait.
+// A client that never stops asking gets the same answers with and without the memory. It costs
+// the store one call for each admitted request and one for each wait.
 func TestDeniedIsExact(t *testing.T) {
 	for name, l := range every(t) {
 		t.Run(name, func(t *testing.T) {
@@ -70,7 +70,7 @@ func TestDeniedKnowsWhatItRefused(t *testing.T) {
 	f(check(l, "a", 2), true, false)
 	f(check(l, "b", 4), true, false)
 
-	// Other values at the same key: another tier, or a new rule document.
+	// Other values at the same key: another tier, or a new document.
 	f(check(rule(t, "r fixed_window limit=9 window=10s"), "a", 4), true, false)
 }
 
@@ -89,8 +89,8 @@ func TestDeniedIsExactForEveryCost(t *testing.T) {
 	}
 }
 
-// A bucket that tiers share drains at each tier's rate, so a refusal may end sooner than
-// it said.
+// A bucket that tiers share drains at each tier's rate, so a refusal may end earlier than it
+// said.
 func TestDeniedIsExactForTiersOfABucket(t *testing.T) {
 	for _, algorithm := range []string{"token_bucket", "leaky_bucket"} {
 		set, err := rules.Load([]byte("rules: [{id: r, key: [], algorithm: " + algorithm + ", limit: 1, window: 10s, burst: 3, tiers: {pro: 1000}}]"))
@@ -111,8 +111,8 @@ func TestDeniedIsExactForTiersOfABucket(t *testing.T) {
 	}
 }
 
-// A new document keeps the refusals of unchanged rules, so a flood does not reach the
-// store at each push.
+// A new document keeps unchanged rules' refusals, so a flood does not reach the store at each
+// publication.
 func TestDeniedKeepsUnchangedRules(t *testing.T) {
 	const document = "rules: [{id: r, key: [], limit: 1, window: 10s}, {id: s, key: [], limit: %d, window: 10s}]"
 	m, next, _ := remembering(1000)
@@ -185,7 +185,7 @@ func TestDeniedReset(t *testing.T) {
 	require.True(t, ask(t, m, checks...).Allowed)
 }
 
-// during runs f during a Take: after the store has decided, before its answer returns.
+// during runs f during a Take, after the store has decided and before its answer returns.
 type during struct {
 	limiter.TakeReturner
 	f func()
@@ -236,7 +236,7 @@ func TestDeniedNeverRemembers(t *testing.T) {
 	}
 }
 
-// Refusals under old limits are void once new ones are active.
+// Refusals under old limits are void when new ones become active.
 func TestDeniedForgets(t *testing.T) {
 	m, next, _ := remembering(1000)
 	l := rule(t, "r fixed_window limit=1 window=10s")
@@ -287,8 +287,8 @@ func TestDeniedPassesErrorsOn(t *testing.T) {
 	require.Zero(t, m.Len())
 }
 
-// Where another slot's refusal may return a charge, a first refusal is remembered only
-// briefly, a second one in full.
+// If another slot's refusal may return a charge, a first refusal is remembered only briefly, a
+// second one in full.
 func TestDeniedConfirms(t *testing.T) {
 	clock := &storetest.Clock{}
 	clock.Set(0)
@@ -330,8 +330,7 @@ func TestDeniedLetsAttemptsBeCounted(t *testing.T) {
 	require.EqualValues(t, 5, next.takes.Load())
 }
 
-// Look answers from memory as Take would, calls nothing, and leaves the rest to
-// TakeAfter.
+// Look answers from memory like Take, without calls, and leaves the rest to TakeAfter.
 func TestDeniedLook(t *testing.T) {
 	m, next, clock := remembering(1000)
 	l := rule(t, "r fixed_window limit=1 window=10s")

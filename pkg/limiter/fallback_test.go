@@ -50,8 +50,8 @@ func TestFallbackCountsThisNodesShare(t *testing.T) {
 	require.Len(t, f.heard, 6)
 	require.ErrorIs(t, f.heard[0], limiter.ErrTimeout)
 
-	// With fewer nodes, each share is larger; the shared store is used again as soon as
-	// it recovers.
+	// With fewer nodes, each share is larger. The shared store is used again as soon as it
+	// recovers.
 	f.nodes = 2
 	require.EqualValues(t, 5, ask(t, f, check(l, "a", 1)).Results[0].Limit)
 	f.shared.err = nil
@@ -113,7 +113,7 @@ func TestFallbackPolicies(t *testing.T) {
 	require.False(t, try(true, false, shadow).Results[0].Allowed, "a shadow rule reports but never refuses")
 	try(false, true, open, closed, shadow)
 
-	// The request is refused already, so the local rule is peeked, not charged.
+	// The request is refused already, so the local rule is peeked at, not charged.
 	d := try(false, true, local, closed)
 	require.False(t, d.Results[0].Charged)
 	require.True(t, d.Results[0].Allowed)

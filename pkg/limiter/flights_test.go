@@ -16,8 +16,8 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
-// distant is a simulated Redis behind a network, in virtual time: it works on one batch of
-// calls after another, which costs it what cost says, and its answer travels back.
+// distant simulates a distant Redis in virtual time: it processes one batch after another, at
+// the given cost, and its answer travels back.
 type distant struct {
 	trip time.Duration
 	cost func(calls int) time.Duration // called under the mutex
@@ -49,14 +49,14 @@ func (d *distant) Do(_ context.Context, calls []*limiter.Call) {
 	}
 }
 
-// What a script call costs Redis, and a decision in it: see TABLES.md.
+// The Redis time of a script call and of a decision in it: see TABLES.md.
 const (
 	callCost     = 5 * time.Microsecond
 	decisionCost = 4 * time.Microsecond
 )
 
-// A node of 20,000 requests a second waits for about one round trip, however long the way,
-// in batches no smaller than on a short one. The times are virtual; -v prints them.
+// A node with 20,000 requests a second waits for about one round trip at any distance, in
+// batches as large as over a short one. The times are virtual; -v prints them.
 func TestLongWaysCostOneRoundTrip(t *testing.T) {
 	const perSecond, requests = 20_000, 20_000
 	table := []string{fmt.Sprintf("%-12s %10s %10s %16s %22s", "round trip", "median", "p99", "calls in a batch", "µs of Redis a decision")}

@@ -15,7 +15,7 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/report"
 )
 
-// deaf is a Reporter that answers that nobody else has admitted anything.
+// deaf is a Reporter that reports no other node's admissions.
 type deaf struct{}
 
 // Report implements limiter.Reporter.
@@ -28,7 +28,7 @@ func (deaf) Report(_ context.Context, reports []limiter.Report) {
 // Forget implements limiter.Reporter.
 func (deaf) Forget(context.Context, [][]byte) error { return nil }
 
-// Whatever layer holds something for each key, a flood of keys does not fill the memory.
+// A flood of keys does not fill the memory of any layer that holds state for each key.
 func TestMaxKeys(t *testing.T) {
 	const most, keys = 64 * 64, 40_000
 	wide := func(leased bool) *limiter.Limit {
@@ -37,7 +37,7 @@ func TestMaxKeys(t *testing.T) {
 	alone := func() int { return 1 }
 	for name, c := range map[string]struct {
 		limit    *limiter.Limit
-		requests int // that make the layer hold something
+		requests int // until the layer holds something
 		open     func(next *memory.Store) (store limiter.TakeReturner, held func() int64, closing func())
 	}{
 		"leases": {wide(true), 6, func(next *memory.Store) (limiter.TakeReturner, func() int64, func()) {
@@ -54,7 +54,7 @@ func TestMaxKeys(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { // in no time: what is held expires
+			synctest.Test(t, func(t *testing.T) { // no real time: what it holds expires
 				s, held, closing := c.open(memory.New(memory.Config{}))
 				defer closing()
 				require.Empty(t, c.limit.Validate())

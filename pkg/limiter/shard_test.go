@@ -47,7 +47,7 @@ func (s *shard) Do(ctx context.Context, calls []*limiter.Call) {
 			continue
 		}
 		c.Answers = make([]limiter.Answer, len(c.Checks))
-		for n := range max(1, c.Times) { // one after another: a batch must give the same
+		for n := range max(1, c.Times) { // one after another: a batch must match
 			var d limiter.Decision
 			c.Err = s.Take(ctx, c.Checks, &d)
 			for i, r := range d.Results {
@@ -69,8 +69,8 @@ func question(c *limiter.Call) string {
 	return fmt.Sprintf("%d × %s", c.Times, c.Checks[0].Key)
 }
 
-// gate is a shard that decides once it is open, and holds back its second answer for a
-// millisecond, so that a caller can leave meanwhile.
+// gate is a shard that decides when opened, and delays its second answer by a millisecond so
+// that a caller can leave.
 type gate struct {
 	*shard
 	open     chan struct{}

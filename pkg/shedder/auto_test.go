@@ -9,15 +9,15 @@ import (
 	"pgregory.net/rapid"
 )
 
-// fluid is an origin as a fluid: it answers what is in flight within base, but no more than
-// capacity. What controls it holds the target exactly, except for critical requests.
+// fluid models an origin as a fluid: it answers the requests in flight within base, up to
+// capacity. Its control holds the target exactly, except for critical requests.
 type fluid struct {
 	capacity, base float64 // requests per second, seconds
 	demand         float64 // requests per second
-	critical       float64 // of them, requests per second that a probe lets pass
+	critical       float64 // of them, requests per second that probes admit
 	inFlight       float64
-	free           bool // nothing but probes holds demand back
-	shadow         bool // not even those
+	free           bool // only probes hold demand back
+	shadow         bool // not even probes do
 	e              Estimate
 	now            time.Time
 	refused        float64 // by probes
@@ -29,7 +29,7 @@ func newFluid() *fluid {
 
 const fluidTarget = 0.7
 
-// run lets time pass.
+// run advances the time.
 func (f *fluid) run(seconds float64) *fluid {
 	const step = 0.001
 	for range int(math.Round(seconds / Interval.Seconds())) {
@@ -54,7 +54,7 @@ func (f *fluid) run(seconds float64) *fluid {
 	return f
 }
 
-// requireEstimate compares with the truth: what hands would choose.
+// requireEstimate compares the estimate with the knee that an operator would choose.
 func (f *fluid) requireEstimate(t *testing.T, rate, base float64) {
 	t.Helper()
 	require.True(t, f.e.Found)
@@ -87,7 +87,7 @@ func TestEstimateFollowsTheOrigin(t *testing.T) {
 	f.run(20).requireEstimate(t, 1000, 0.010)
 }
 
-// A node's part of the answers is its part of the knee.
+// A node's knee is proportional to its part of the answers.
 func TestEstimateDividesAmongNodes(t *testing.T) {
 	f := newFluid().load(500).run(10).load(1500).run(30)
 	f.capacity = 500 // another node takes the rest
@@ -96,7 +96,7 @@ func TestEstimateDividesAmongNodes(t *testing.T) {
 	f.run(20).requireEstimate(t, 1000, 0.020)
 }
 
-// The work takes longer, and nothing waits: a probe refuses a little, once.
+// The work takes longer and nothing waits: a probe refuses a little, once.
 func TestEstimateTellsSlowWorkFromAQueue(t *testing.T) {
 	for _, demand := range []float64{100, 400, 800} {
 		for _, before := range []float64{500, 1500} { // full rate unknown or known
@@ -111,8 +111,7 @@ func TestEstimateTellsSlowWorkFromAQueue(t *testing.T) {
 	}
 }
 
-// A queue that is there from the beginning looks like the work. Each probe drains below what
-// it explains.
+// An initial queue looks like work. Each probe drains below the level that it explains.
 func TestEstimateRecoversFromAStandingQueue(t *testing.T) {
 	f := newFluid().load(1000)
 	f.inFlight = 300
@@ -121,7 +120,7 @@ func TestEstimateRecoversFromAStandingQueue(t *testing.T) {
 	f.load(1300).run(60).requireEstimate(t, 1000, 0.020)
 }
 
-// An hour of overload moves nothing: no queue becomes the base.
+// An hour of overload changes nothing: the queue does not become the base.
 func TestEstimateDoesNotDrift(t *testing.T) {
 	f := newFluid().load(500).run(10).load(1500)
 	for range 60 {
@@ -131,7 +130,7 @@ func TestEstimateDoesNotDrift(t *testing.T) {
 	require.Less(t, f.refused/(3600*1500), 0.01)
 }
 
-// Requests that time out after a constant time are no answers.
+// Requests that time out after a constant time are not answers.
 func TestEstimateIgnoresTimeouts(t *testing.T) {
 	f := newFluid().load(500).run(10).load(1500).run(30)
 	before := f.e
@@ -165,7 +164,7 @@ func TestBurstsMoveLittle(t *testing.T) {
 	}
 }
 
-// Where nothing may be refused for a probe, what is learned in calm has to do.
+// If probes may refuse nothing, the estimate relies on calm periods.
 func TestEstimateInShadow(t *testing.T) {
 	f := newFluid().load(500).run(20).load(1500)
 	f.shadow = true
@@ -177,11 +176,11 @@ func TestEstimateInShadow(t *testing.T) {
 
 func TestProbesSpareTheFirstClass(t *testing.T) {
 	f := newFluid().load(500).run(10).load(1500)
-	f.critical = 900 // nearly all: what is in flight falls no further than what they need
+	f.critical = 900 // nearly all: the load in flight falls no further than they need
 	f.run(30).requireEstimate(t, 1000, 0.020)
 }
 
-// A process that stalls while it probes sees a queue that is none of the origin's.
+// A process that stalls during a probe sees a queue that is not the origin's.
 func TestAStallInAProbeRaisesNoBase(t *testing.T) {
 	f := newFluid().load(500).run(10).load(1500)
 	for range 1000 {
@@ -233,7 +232,7 @@ func TestEstimateStaysFinite(t *testing.T) {
 	})
 }
 
-// A newcomer whose work takes long is alone: it finds that out by one try.
+// A new node with slow work is alone: one attempt shows that.
 func TestANewcomerThatIsAloneSearchesOnce(t *testing.T) {
 	f := newFluid()
 	f.base = 0.100
@@ -246,7 +245,7 @@ func TestANewcomerThatIsAloneSearchesOnce(t *testing.T) {
 	require.Less(t, f.refused, 0.6*500, "half a second's requests")
 }
 
-// One that finds a queue has it all when it starts, and searches until others have probed.
+// A node that starts with a queue has all of it, and searches until others have probed.
 func TestANewcomerSearchesInAQueue(t *testing.T) {
 	f := newFluid().load(1500)
 	f.inFlight = 300

@@ -14,8 +14,8 @@ type estimating struct {
 	now time.Time
 }
 
-// learned returns one whose settings allow ten times what the origin bears: 20 in flight at
-// full rate, a knee of 80.
+// learned returns a Shedder whose settings allow ten times the origin's capacity: 20 in flight
+// at full rate, a knee of 80.
 func learned(t *testing.T) *estimating {
 	settings := Defaults()
 	settings.AutoFrom = 10
@@ -26,7 +26,7 @@ func learned(t *testing.T) *estimating {
 	return s
 }
 
-// hold admits requests of a class; it returns those admitted.
+// hold admits requests of a class and returns the admitted ones.
 func (s *estimating) hold(class, n int) (held []*Permit) {
 	for i := range n {
 		if p, ok := s.Admit(class, hash(i)); ok {
@@ -63,7 +63,7 @@ func TestCapsFollowTheEstimate(t *testing.T) {
 	require.Len(t, s.hold(3, 1000), int(s.caps()[3]))
 }
 
-// Streams are in flight for hours and do not make the origin busy.
+// Streams are in flight for hours without making the origin busy.
 func TestStreamsDoNotCountAgainstTheEstimate(t *testing.T) {
 	s := learned(t)
 	s.tick()

@@ -31,8 +31,8 @@ func TestCapacityIsWhatAFullSiteServes(t *testing.T) {
 	require.InDelta(t, 1000, run(3, 0, Reading{Utilization: 0.9, Demand: demand, Served: 1000, Capped: 200}), 1e-9, "caps refuse, too")
 }
 
-// The mean of what is served lags behind at low rates. It must not pass for the capacity of a
-// site that has just become full, or routers send too many of its clients away.
+// At low rates the mean of the served requests lags. It must not count as the capacity of a
+// site that has just become full, or routers send too many clients away.
 func TestFirstCapacityIsThatOfTheFullSite(t *testing.T) {
 	settings, c, now := Defaults(), capacity{}, start
 	served := rate{}
@@ -49,13 +49,13 @@ func TestFirstCapacityIsThatOfTheFullSite(t *testing.T) {
 	require.InDelta(t, 33, run(4, 33, 0.5, 0.8), 1e-9)
 	require.Less(t, served.calm, 25.0, "what it served before still counts in the mean")
 	require.InDelta(t, 33, run(60, 20, 0, 0.3), 1e-9)
-	// One that is full again for a moment does not forget what it could serve.
+	// A site that is full again briefly does not forget its capacity.
 	require.InDelta(t, 30, run(2, 20, 0.5, 0.8), 1)
 	require.InDelta(t, 20, run(60, 20, 0.5, 0.8), 0.1)
 }
 
-// A shedder that has just begun refuses more than it must. What is served then is not what
-// could be, or routers send too many clients away.
+// A shedder that has just begun refuses more than it must. The requests served then are not the
+// capacity, or routers send too many clients away.
 func TestRefusingTooMuchIsNoCapacity(t *testing.T) {
 	settings, c, now := Defaults(), capacity{}, start
 	run := func(seconds int, answered, utilization, inFlight float64) {
@@ -75,8 +75,8 @@ func TestRefusingTooMuchIsNoCapacity(t *testing.T) {
 	require.InDelta(t, 45, c.measured, 1, "the node is full, and not the origin")
 }
 
-// An origin that stalls for a moment and then answers everybody who waited serves no more than
-// before, although it looks like several times as much.
+// An origin that stalls and then answers everyone who waited has the same capacity as before,
+// although it appears several times as large.
 func TestAStallIsNoCapacity(t *testing.T) {
 	settings, c, now := Defaults(), capacity{}, start
 	served := rate{}
@@ -112,7 +112,7 @@ func TestPromise(t *testing.T) {
 	require.Zero(t, st.Capacity)
 }
 
-// What was measured counts as long as the site is full at the same load.
+// A measurement counts as long as the site is full at the same load.
 func TestSettingsThatChangeWhatIsFullForgetTheCapacity(t *testing.T) {
 	f := func(want float64, change func(*Settings)) {
 		t.Helper()
@@ -131,8 +131,8 @@ func TestSettingsThatChangeWhatIsFullForgetTheCapacity(t *testing.T) {
 	f(0, func(s *Settings) { s.Classes[1].MaxInFlight++ })
 }
 
-// Requests that queue show how much a site can serve before it refuses any. Chance does not,
-// even where few, slow requests are in flight.
+// A queue shows a site's capacity before it refuses anything. Chance does not, even with few,
+// slow requests in flight.
 func TestAQueueBoundsThePromise(t *testing.T) {
 	settings, c, now := Defaults(), capacity{}, start
 	run := func(seconds int, rate, trip float64) float64 {

@@ -55,8 +55,7 @@ func TestDemandIsWhatUsersWantAndNotWhatTheyRepeat(t *testing.T) {
 	require.InDelta(t, 800, d.reading(0).Demand[3], 1)
 }
 
-// What a rule refused only because its limit had been lowered is demand for routers, and sheds
-// nobody.
+// A refusal by a lowered limit is demand for routers, and causes no shedding.
 func TestWhatLoweredLimitsRefuseIsDemand(t *testing.T) {
 	s := newShedder(t, small())
 	now := start

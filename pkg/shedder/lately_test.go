@@ -6,8 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A site that hears nothing for a second, and then all who waited, is asked for about as much as
-// before. A change that lasts is known within seconds.
+// A site that hears nothing for a second and then everyone who waited reports about the same
+// demand as before. It reports a lasting change within seconds.
 func TestAStallIsNoDemand(t *testing.T) {
 	s, now := newShedder(t, Defaults()), start
 	least, most := 1e9, 0.0
@@ -41,7 +41,8 @@ func TestAStallIsNoDemand(t *testing.T) {
 	require.Less(t, s.Status().Demand, 20.0)
 }
 
-// One whose origin stalls, and then answers all who waited, promises no more than before.
+// A site whose origin stalls and then answers everyone who waited promises the same capacity as
+// before.
 func TestAStallIsNoPromise(t *testing.T) {
 	s, now := newShedder(t, Defaults()), start
 	var waiting []Permit

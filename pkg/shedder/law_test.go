@@ -55,7 +55,7 @@ func TestPITimeline(t *testing.T) {
 	require.Equal(t, State{}, held(LawPI, held(LawPI, rest, 20, demanding(0.9, 1000, 1000)), 0.4, demanding(0.5, 1000, 1000)), "patience recovers as fast")
 }
 
-// What caps hold down is judged by its mean.
+// Demand that caps hold down is judged by its mean.
 func TestPIWhileCapsRefuse(t *testing.T) {
 	swinging := func(s State, seconds, low, high, capped float64) State {
 		r := [2]Reading{demanding(low, 1020, 1000), demanding(high, 1020, 1000)}
@@ -76,7 +76,7 @@ func TestPIWhileCapsRefuse(t *testing.T) {
 	require.Zero(t, held(LawPI, swinging(State{}, 20, 0.6, 1, 20), 10, quiet).Integral, "and with them when the mean has fallen")
 }
 
-// What fits but for chance is no reason to begin again: a load at capacity would be left to
+// Demand that fits only by chance does not end regulation: a load at capacity would be left to
 // the caps for another patience each time.
 func TestPIKeepsRegulatingAtCapacity(t *testing.T) {
 	engaged := held(LawPI, State{}, 40, demanding(0.9, 1000, 1000))

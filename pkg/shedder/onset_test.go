@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// backend is an origin with so many workers, who take 400 ms for a request, behind a Shedder.
+// backend is an origin behind a Shedder, with so many workers that take 400 ms a request.
 type backend struct {
 	*Shedder
 	rng     *rand.Rand
@@ -25,7 +25,7 @@ const (
 	simStep    = 2 * time.Millisecond
 )
 
-// second lets rate requests come, at random, and returns which share was refused.
+// second admits rate requests at random times and returns the refused share.
 func (q *backend) second(rate float64) float64 {
 	asked, refused := 0, 0
 	for range time.Second / simStep {
@@ -62,16 +62,15 @@ func (q *backend) second(rate float64) float64 {
 	return float64(refused) / float64(asked)
 }
 
-// When demand steps from half of what an origin can serve to 1.3 times as much, a shedder refuses
-// what is too much, and not what was not served before the step: also where a few seconds bring
-// only some hundred requests.
+// When demand steps from half of an origin's capacity to 1.3 times it, a shedder refuses only
+// the excess, even if a few seconds bring only some hundred requests.
 func TestWhatIsRefusedAtAStep(t *testing.T) {
 	for _, workers := range []int{28, 280, 2800} {
 		for _, patience := range []time.Duration{time.Second, Defaults().Patience} {
 			t.Run(fmt.Sprint(workers, " workers, patience ", patience), func(t *testing.T) {
 				capacity := float64(workers) / answerTime.Seconds()
 				var first, later, estimate float64
-				runs := float64(max(1, 140/workers)) // chance matters where few requests come
+				runs := float64(max(1, 140/workers)) // chance matters with few requests
 				for seed := range uint64(runs) {
 					settings := Defaults()
 					settings.Patience = patience

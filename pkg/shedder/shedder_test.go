@@ -32,7 +32,7 @@ func newShedder(t testing.TB, settings Settings) *Shedder {
 // hash spreads small numbers over all places.
 func hash(user int) uint64 { return uint64(user+1) * 0xd6e8feb86659fd93 }
 
-// shedding sets a Shedder's level, as if its law had chosen it.
+// shedding sets a Shedder's level as its law would.
 func shedding(s *Shedder, level float64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -288,7 +288,7 @@ func BenchmarkAdmit(b *testing.B) {
 	}
 }
 
-// A stream is held until its end, but awaited only until it begins.
+// A stream is held until its end, but its answer is awaited only until it begins.
 func TestStreams(t *testing.T) {
 	settings := small()
 	settings.Signals[SignalUpstreamWait] = Knees{0.1, 1}
@@ -351,7 +351,7 @@ func TestOtherClassesBeginAnew(t *testing.T) {
 	require.Zero(t, s.Status().Candidates[0].Shed[3])
 }
 
-// After a pause of 20 s, the process spreads what arrived meanwhile over those 20 s.
+// After a pause of 20 s, the process spreads the arrivals of the pause over those 20 s.
 func TestLateSample(t *testing.T) {
 	s := newShedder(t, small())
 	pass := func(n int) {

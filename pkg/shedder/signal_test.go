@@ -62,10 +62,10 @@ func TestWaitIsLittlesLaw(t *testing.T) {
 	}
 	f(20, 50, 10, 0.5, "")        // 100 per second
 	f(30, 50, 0, 50, "")          // no answers: as if the next one came now
-	f(600, 50, 0, 63, "")         // and once that has lasted longer
+	f(600, 50, 0, 63, "")         // more after a longer time
 	f(20, 0, 0, 0, ProblemFew)    // no requests
 	f(600, 1, 0, 1, ProblemFew)   // one slow request and no load
-	f(20, 1, 10, 0.01, "")        // few wait because answers are quick
+	f(20, 1, 10, 0.01, "")        // few wait because answers are fast
 	f(20, fewWaiting, 1, 0.5, "") // 10 per second
 	f(20, fewWaiting, 0, 5, "")   // it may hang
 }

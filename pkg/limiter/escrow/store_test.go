@@ -23,16 +23,16 @@ func clock() int64 { return storetest.Epoch }
 
 func newStore() *Store {
 	store := memory.New(memory.Config{Clock: clock})
-	_ = store.Open(context.Background()) // it always succeeds
+	_ = store.Open(context.Background()) // always succeeds
 	return New(store, clock)
 }
 
-// place lets a region hold its own part of all windows.
+// place gives a region its own part of all windows.
 func (s *Store) place(region, regions int) {
 	s.Hold(global.Held{{Span: global.Always, Part: region, Regions: regions}})
 }
 
-// The parts of all regions are the limit, and a client sees the limit.
+// The regions' parts add up to the limit, and a client sees the limit.
 func TestParts(t *testing.T) {
 	for _, limit := range []string{"1", "2", "10", "300"} {
 		checks := checkOf(t, "r fixed_window limit="+limit+" window=10s escrow")
@@ -58,7 +58,7 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// Until the regions are known, no part is, and what is enforced is refused.
+// Until the regions are known, no part is, and enforced rules refuse.
 func TestUnknownRegions(t *testing.T) {
 	s := newStore()
 	var d limiter.Decision
@@ -102,7 +102,7 @@ func TestTakeAllocatesNothing(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(1000, func() { _ = s.Take(context.Background(), checks, &d) }))
 }
 
-// A region that has inherited a part has both, in the windows that it was promised.
+// A region that inherited a part has both, in the windows for which it has promises.
 func TestTwoParts(t *testing.T) {
 	now := storetest.Epoch
 	store := memory.New(memory.Config{Clock: func() int64 { return now }})
@@ -129,7 +129,7 @@ func TestTwoParts(t *testing.T) {
 	}
 }
 
-// The store's clock names the window. Where a node's own is ahead or behind, no more passes
+// The store's clock determines the window. If a node's clock is ahead or behind, no more passes
 // than the region holds by the store's.
 func TestTheStoresClockCounts(t *testing.T) {
 	for _, skew := range []int64{-5e6, 5e6} {

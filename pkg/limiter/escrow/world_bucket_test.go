@@ -14,17 +14,17 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/storetest"
 )
 
-// brokenLoans are faults of buckets that a test puts in.
+// brokenLoans are deliberate faults of buckets.
 type brokenLoans struct {
 	generous bool // a giver's store takes nothing
-	unheld   bool // ... or forgets at once what is out
-	roomless bool // a receiver says that all had room
-	late     bool // ... and takes what was given long ago
+	unheld   bool // ... or immediately forgets what it lent
+	roomless bool // a receiver says that everything had room
+	late     bool // ... and takes late loans
 	doubles  bool // ... each time
-	past     bool // a region gives what it no longer holds
+	past     bool // a region lends what it no longer holds
 }
 
-// newBucketWorld is a world that divides a bucket.
+// newBucketWorld returns a world that divides a bucket.
 func newBucketWorld(seed uint64) *world {
 	w := newEscrowWorld(seed)
 	l, err := storetest.ParseLimit(strings.Fields(fmt.Sprintf("r token_bucket limit=%d window=%ds burst=%d escrow",
@@ -37,9 +37,10 @@ func newBucketWorld(seed uint64) *world {
 	return w
 }
 
-// flood lets clients ask all regions for twice the limit, at once. It returns false as ask does.
+// flood asks all regions at once for twice the limit. Like ask, it returns false if too much
+// has passed.
 func (w *world) flood() bool {
-	for range 2 { // and again what others gave meanwhile
+	for range 2 { // again, for units that others lent in between
 		for _, r := range w.regions {
 			if w.now >= r.dead && !w.ask(r, 2*int(w.limit.MaxCost())) {
 				return false
@@ -53,7 +54,7 @@ func (w *world) flood() bool {
 	return true
 }
 
-// rests lets buckets fill now and then.
+// rests lets buckets fill occasionally.
 func (w *world) rests() bool {
 	if w.bucket != nil && w.now > w.quiet+time.Minute && w.random.IntN(20) == 0 {
 		w.quiet = w.now + time.Duration(w.random.Int64N(int64(time.Minute)))
@@ -61,7 +62,7 @@ func (w *world) rests() bool {
 	return w.now < w.quiet
 }
 
-// lend lets a region ask another for tokens.
+// lend makes a region ask another for tokens.
 func (w *world) lend(to, from *worldRegion) {
 	b := w.loans
 	if w.now < w.quiet {
@@ -110,7 +111,7 @@ func (w *world) lent(r *worldRegion, m limiter.Move) (limiter.Move, bool) {
 	return one[0], true
 }
 
-// Whatever happens at random, no more passes in any interval than the burst and what refills.
+// Under random events, no interval passes more than the burst and the refill.
 func TestRandomWorldsOfBuckets(t *testing.T) {
 	worlds := 150
 	if os.Getenv("WEIR_SOAK") == "1" {
@@ -126,7 +127,7 @@ func TestRandomWorldsOfBuckets(t *testing.T) {
 	require.Greater(t, total, int64(100*worlds), "worlds in which something passes")
 }
 
-// Each of these faults lets more pass in some world.
+// Each of these faults makes some world pass more.
 func TestBrokenWorldsOfBucketsAreCaught(t *testing.T) {
 	for name, set := range map[string]func(w *world){
 		"what is given is not charged first": func(w *world) { w.loans.generous = true },

@@ -18,32 +18,32 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/storetest"
 )
 
-// world is regions that divide a limit, with a node each: real stores and tenures, and
-// messages that are late, lost and doubled. Time is a number.
+// world is regions that divide a limit, with a node each: real stores and tenures, and messages
+// that are late, lost and duplicated. Time is a number.
 type world struct {
 	random  *rand.Rand
 	now     time.Duration
 	limit   *limiter.Limit
-	names   []string // of the regions that the topology lists
+	names   []string // of the regions in the topology
 	changed time.Duration
 	regions []*worldRegion
 	late    []message
 	loss    float64
 	passed  map[int64]int64        // by window
-	bucket  *storetest.WholeBucket // the plain model of a bucket
+	bucket  *storetest.WholeBucket // a plain model of a bucket
 	lostAt  time.Duration
 	broken  broken
 	loans   brokenLoans
-	quiet   time.Duration // until when nobody asks
-	usual   int           // of how many messages one is late by minutes
+	quiet   time.Duration // until when no client asks
+	usual   int           // one message in so many is minutes late
 }
 
-// broken are faults that a test puts in.
+// broken are deliberate faults.
 type broken struct {
 	minority bool // one store's promise is enough
-	forgets  bool // a store that has lost everything promises as if it had not
-	reopens  bool // ... and lets be spent what may have been
-	doubles  bool // what arrives counts each time
+	forgets  bool // a store that lost everything promises as if it had not
+	reopens  bool // ... and makes spendable what may have been spent
+	doubles  bool // duplicates count each time
 	generous bool // a giver's store charges nothing
 }
 
@@ -56,8 +56,8 @@ type worldRegion struct {
 	checks  *Store
 	tenure  global.Tenure
 	ready   bool
-	cut     time.Duration // until when it reaches nobody
-	dead    time.Duration // until when it does nothing at all
+	cut     time.Duration // until when it is isolated
+	dead    time.Duration // until when it does nothing
 	renewed time.Duration
 }
 
@@ -94,7 +94,7 @@ func newEscrowWorld(seed uint64) *world {
 	return w
 }
 
-// change lists one region more, or one less, of which nodes learn at different times.
+// change adds or removes a listed region, which nodes learn at different times.
 func (w *world) change() {
 	if len(w.names) < 3 || w.now-w.changed < 4*time.Minute {
 		return
@@ -110,7 +110,7 @@ func (w *world) change() {
 	}
 }
 
-// tell lets regions know by and by which are listed.
+// tell gradually tells regions which ones are listed.
 func (w *world) tell() {
 	for _, r := range w.regions {
 		if w.random.IntN(20) == 0 || w.now-w.changed > time.Minute {
@@ -123,7 +123,7 @@ func (w *world) wall(r *worldRegion) int64 {
 	return storetest.Epoch + (w.now + r.skew).Microseconds()
 }
 
-// lose lets a region's store lose everything.
+// lose empties a region's store.
 func (w *world) lose(r *worldRegion) {
 	again := r.store != nil
 	r.store = memory.New(memory.Config{Clock: func() int64 { return w.wall(r) }})
@@ -138,7 +138,7 @@ func (w *world) lose(r *worldRegion) {
 	r.checks.Hold(held)
 }
 
-// restart lets a region's node forget what it knows.
+// restart makes a region's node forget what it knows.
 func (w *world) restart(r *worldRegion) {
 	r.tenure, r.ready, r.renewed = global.Tenure{}, false, 0
 	r.checks.Hold(nil)
@@ -146,7 +146,7 @@ func (w *world) restart(r *worldRegion) {
 
 func (w *world) draw() int64 { return 1 + w.random.Int64N(1<<40) }
 
-// send delivers a message, perhaps: late, twice, or never.
+// send delivers a message late, twice, or never.
 func (w *world) send(from, to int, deliver func()) {
 	for n := 1 + w.random.IntN(5)/4; n > 0; n-- {
 		if w.random.Float64() >= w.loss {
@@ -161,7 +161,7 @@ func (w *world) send(from, to int, deliver func()) {
 
 func (w *world) reaches(r int) bool { return w.now >= w.regions[r].cut && w.now >= w.regions[r].dead }
 
-// step lets time pass, and what is due arrive.
+// step advances the time and delivers what is due.
 func (w *world) step(d time.Duration) {
 	w.now += d
 	due := w.late
@@ -176,7 +176,7 @@ func (w *world) step(d time.Duration) {
 	}
 }
 
-// renew is what across does, without its goroutines.
+// renew does the work of across without its goroutines.
 func (w *world) renew(r *worldRegion) {
 	r.renewed = w.now
 	if !r.tenure.Place(r.name, r.names, w.now) {
@@ -250,7 +250,7 @@ func (w *world) hold(r *worldRegion) {
 	}
 }
 
-// move lets a region ask another for rights of a window.
+// move makes a region ask another for rights of a window.
 func (w *world) move(to, from *worldRegion) {
 	if w.bucket != nil {
 		w.lend(to, from)
@@ -285,8 +285,8 @@ func (w *world) moved(r *worldRegion, m limiter.Move) limiter.Move {
 	return one[0]
 }
 
-// ask lets clients of a region ask for so many units at once. It returns false if more than
-// the limit has passed.
+// ask makes a region's clients ask for units at once. It returns false if more than the limit
+// has passed.
 func (w *world) ask(r *worldRegion, times int) bool {
 	var d limiter.Decision
 	for range times {
@@ -358,7 +358,7 @@ func (w *world) run(steps int) bool {
 	return true
 }
 
-// Whatever happens at random, no window lets more than the limit pass.
+// Under random events, no window passes more than the limit.
 func TestRandomWorlds(t *testing.T) {
 	worlds := 150
 	if os.Getenv("WEIR_SOAK") == "1" {
@@ -377,7 +377,7 @@ func TestRandomWorlds(t *testing.T) {
 	require.Greater(t, total, int64(100*worlds), "worlds in which something passes")
 }
 
-// Each of these faults lets more than the limit pass in some world.
+// Each of these faults makes some world pass more than the limit.
 func TestBrokenWorldsAreCaught(t *testing.T) {
 	for name, b := range map[string]broken{
 		"a minority promises":                {minority: true},

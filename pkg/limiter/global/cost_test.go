@@ -18,7 +18,7 @@ var keyNames = func() (names []string) {
 	return names
 }()
 
-// busy counts all keys in one period, of which so many matter.
+// busy counts all keys in one period, of which some matter to other regions.
 func busy(t testing.TB, c *Counts, keys []string, matter, period int, now time.Duration) {
 	l := limitOf(t, "r fixed_window limit=6000 window=60s")
 	quiet := limitOf(t, "r fixed_window limit=600000 window=60s")
@@ -31,7 +31,7 @@ func busy(t testing.TB, c *Counts, keys []string, matter, period int, now time.D
 	}
 }
 
-// What is sent grows with the keys that matter to others, not with those that are active.
+// Traffic grows with the keys that matter to other regions, not with the active ones.
 func TestCostGrowsWithKeysThatMatter(t *testing.T) {
 	sizes := map[int]int{}
 	for _, matter := range []int{0, 100, 1000} {
@@ -51,8 +51,8 @@ func TestCostGrowsWithKeysThatMatter(t *testing.T) {
 	require.InDelta(t, 10, float64(sizes[1000])/float64(sizes[100]), 1.5)
 }
 
-// The exchange of one region: a message to all others, and one from each, every period.
-// The time of an operation is what a period costs. Keys that matter gain 10 units in each.
+// The exchange of one region: a message to and from each other region, every period. An
+// operation is one period's work. Keys that matter gain 10 units each.
 func BenchmarkExchange(b *testing.B) {
 	zip, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest))
 	require.NoError(b, err)

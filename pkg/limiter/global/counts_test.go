@@ -36,8 +36,8 @@ func randomCounts(seed uint64, calm bool, prepare func(*countsWorld)) *countsWor
 	return w
 }
 
-// Whatever the network does to messages and the regions to their stores, no more passes
-// than the limit, what the others admitted in the measured lag, and the shares.
+// Whatever happens to messages and stores, no more passes than the limit, what other regions
+// admitted in the measured lag, and the shares.
 func TestCountsKeepTheirBound(t *testing.T) {
 	over := 0
 	for seed := range uint64(worlds(30)) {
@@ -51,7 +51,7 @@ func TestCountsKeepTheirBound(t *testing.T) {
 	t.Logf("%d worlds exceeded the limit, all within their bound", over)
 }
 
-// The printed bound holds at the printed demand and delay, if messages arrive.
+// The printed bound holds at the printed demand and delay if messages arrive.
 func TestCountsKeepThePrintedBound(t *testing.T) {
 	for seed := range uint64(worlds(30)) {
 		w := randomCounts(seed, true, func(w *countsWorld) { w.run(time.Second, true); w.over = 0 })
@@ -62,7 +62,7 @@ func TestCountsKeepThePrintedBound(t *testing.T) {
 				longest = max(longest, w.net.delay[i][j])
 			}
 		}
-		// The way there and back, a period on each side, and a step of the model for each.
+		// The round trip, a period on each side, and a step of the model for each.
 		delay := 2*(longest+Period) + 4*tick
 		bound := Over(w.limit, len(w.regions), times, delay)
 		noise := 5*math.Sqrt(times*float64(w.limit.Limit)*delay.Seconds()/w.limit.Window.Seconds()) + 4
@@ -70,7 +70,7 @@ func TestCountsKeepThePrintedBound(t *testing.T) {
 	}
 }
 
-// A merge that is not the maximum is caught: by what regions know, or by what passes.
+// A merge other than the maximum is detected: by what regions know, or by what passes.
 func TestBrokenMergesAreCaught(t *testing.T) {
 	for name, merge := range map[string]func(a, b Cell) Cell{
 		"the last message wins": func(_, b Cell) Cell { return b },
@@ -108,8 +108,8 @@ func TestMergeIsAMaximum(t *testing.T) {
 	})
 }
 
-// Somebody who asks all regions for all he can get in the same millisecond gets the
-// printed worst case, and no more in that window.
+// A client that floods all regions in the same millisecond gets the printed worst case, and no
+// more in that window.
 func TestCountsAgainstTheSameInstant(t *testing.T) {
 	for _, regions := range []int{2, 3, 5} {
 		for _, line := range countsLimits {
@@ -160,7 +160,7 @@ func TestCountsInSteadyDemand(t *testing.T) {
 	}
 }
 
-// A region that was cut off knows all within two exchanges after it is back.
+// A region that was cut off knows everything within two exchanges after its return.
 func TestCountsHeal(t *testing.T) {
 	w := newCountsWorld(3, 3)
 	w.limit = limitOf(t, "r fixed_window limit=100000 window=60s")
@@ -188,8 +188,8 @@ func TestCountsHeal(t *testing.T) {
 	}
 }
 
-// Keys below their share stay at home; a key of which a region may keep nothing travels
-// with its first unit.
+// Keys below their share are not sent; if a region may keep nothing of a key, its first unit is
+// sent.
 func TestWhichKeysTravel(t *testing.T) {
 	big, small := limitOf(t, "r fixed_window limit=6000 window=60s"), limitOf(t, "r fixed_window limit=59 window=60s")
 	require.EqualValues(t, 100, Share(big, 3))
@@ -215,7 +215,7 @@ func TestWhichKeysTravel(t *testing.T) {
 	require.NotEmpty(t, c.Send(1, now).Counts, "little is left")
 }
 
-// What peers say is bounded by what makes sense.
+// Implausible numbers of peers are bounded.
 func TestCountsRefuseWhatCannotBe(t *testing.T) {
 	c := NewCounts(Config{Self: 0, Regions: 2, Incarnation: 1, MaxKeys: 3})
 	wall := storetest.Epoch
@@ -247,7 +247,7 @@ func TestCountsRefuseWhatCannotBe(t *testing.T) {
 	require.Zero(t, kept)
 }
 
-// A counter that begins again is heard of, although it is smaller.
+// A counter that restarts is sent, although it is smaller.
 func TestResetTravels(t *testing.T) {
 	l := limitOf(t, "r fixed_window limit=10 window=60s")
 	a, b := NewCounts(Config{Self: 0, Regions: 2, Incarnation: 1}), NewCounts(Config{Self: 1, Regions: 2, Incarnation: 1})

@@ -12,8 +12,8 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/storetest"
 )
 
-// countsWorld is a plain model of regions that share limits by Counts: it knows every
-// request that passed, and checks each against what the regions promise.
+// countsWorld is a plain model of regions that share limits by Counts: it knows every admitted
+// request and checks each against the regions' promises.
 type countsWorld struct {
 	net     *network[*Message]
 	random  *rand.Rand
@@ -21,8 +21,8 @@ type countsWorld struct {
 	regions []*countsRegion
 	faults  []string
 	buckets map[string]*modelBucket // of all regions together
-	over    float64                 // the most that passed beyond the limit
-	bound   float64                 // and what was promised then
+	over    float64                 // the largest excess over the limit
+	bound   float64                 // and the bound at that time
 	passed  int64
 }
 
@@ -91,7 +91,7 @@ func (w *countsWorld) wall(r *countsRegion) int64 {
 	return storetest.Epoch + (w.net.now + r.skew).Microseconds()
 }
 
-// run lets the world go on. Disturbances are drawn at random if it is not calm.
+// run advances the world, with random disturbances unless calm.
 func (w *countsWorld) run(length time.Duration, calm bool) {
 	for end := w.net.now + length; w.net.now < end && len(w.faults) == 0; {
 		w.net.step(w.deliver)
@@ -163,7 +163,7 @@ func (w *countsWorld) deliver(to int, m *Message) {
 	}
 }
 
-// ask is a request in a region, which decides by what it knows.
+// ask sends a request to a region, which decides by what it knows.
 func (w *countsWorld) ask(r *countsRegion, key string, cost int64) {
 	l, now, wall := w.limit, w.net.now, w.wall(r)
 	width := Width(l)
@@ -213,7 +213,7 @@ func (w *countsWorld) ask(r *countsRegion, key string, cost int64) {
 		if w.buckets[key] == nil {
 			w.buckets[key] = &modelBucket{at: now}
 		}
-		drained += kept / (float64(width) / 1e6) // what is kept back is so in each window
+		drained += kept / (float64(width) / 1e6) // the shares apply in each window
 		b := w.buckets[key]
 		b.drain(drained, now)
 		b.level += float64(cost)
@@ -232,7 +232,7 @@ func (w *countsWorld) ask(r *countsRegion, key string, cost int64) {
 	}
 }
 
-// unheard is what other regions have admitted in the time for which this one may not have
+// unheard returns what other regions admitted during the time for which this one may not have
 // heard of them, and what they counted before their stores lost it.
 func (w *countsWorld) unheard(r *countsRegion, s slot) (sum float64) {
 	for i, o := range w.regions {
@@ -252,8 +252,8 @@ func (w *countsWorld) unheard(r *countsRegion, s slot) (sum float64) {
 	return sum
 }
 
-// unheardOf is the same for a bucket, which knows no windows: regions whose clocks differ
-// may be in any.
+// unheardOf is the same for a bucket, which has no windows: regions whose clocks differ may be
+// in any.
 func (w *countsWorld) unheardOf(r *countsRegion, key string) (sum float64) {
 	for i, o := range w.regions {
 		if o == r {
@@ -282,7 +282,7 @@ func (w *countsWorld) unheardOf(r *countsRegion, key string) (sum float64) {
 	return sum
 }
 
-// countAt is what a region had counted at a time.
+// countAt returns a region's count at a time.
 func (r *countsRegion) countAt(s slot, t time.Duration) int64 {
 	list := r.history[s]
 	i := sort.Search(len(list), func(i int) bool { return list[i].at >= t })
@@ -292,7 +292,7 @@ func (r *countsRegion) countAt(s slot, t time.Duration) int64 {
 	return list[i-1].count
 }
 
-// checkKnowledge holds what a region knows of the others' counters to what they are.
+// checkKnowledge compares a region's view of the others' counters with the counters.
 func (w *countsWorld) checkKnowledge(r *countsRegion, s slot) {
 	sum := int64(0)
 	for i, o := range w.regions {
@@ -319,7 +319,7 @@ func (w *countsWorld) checkKnowledge(r *countsRegion, s slot) {
 }
 
 func (w *countsWorld) fault(format string, args ...any) {
-	if len(w.faults) < 5 { // the first say enough
+	if len(w.faults) < 5 { // the first few suffice
 		w.faults = append(w.faults, fmt.Sprintf(format, args...))
 	}
 }

@@ -17,8 +17,8 @@ func worlds(short int) int {
 	return short
 }
 
-// network carries messages between regions in virtual time: late, doubled, out of order,
-// or not at all.
+// network delivers messages between regions in virtual time: late, duplicated, reordered, or
+// not at all.
 type network[M any] struct {
 	random  *rand.Rand
 	now     time.Duration
@@ -26,7 +26,7 @@ type network[M any] struct {
 	jitter  time.Duration
 	loss    float64
 	double  float64
-	cut     []time.Duration // until when a region reaches nobody
+	cut     []time.Duration // until when a region is isolated
 	arrival map[time.Duration][]parcel[M]
 }
 
@@ -48,7 +48,7 @@ func newNetwork[M any](random *rand.Rand, regions int) *network[M] {
 	return n
 }
 
-// disturb makes it lose, double and reorder.
+// disturb makes it lose, duplicate and reorder messages.
 func (n *network[M]) disturb() {
 	n.jitter = time.Duration(n.random.IntN(400)) * time.Millisecond
 	n.loss, n.double = n.random.Float64()*0.3, n.random.Float64()*0.3
@@ -74,7 +74,7 @@ func (n *network[M]) send(from, to int, m M) {
 	}
 }
 
-// step moves the time on, and delivers what arrives.
+// step advances the time and delivers the messages that are due.
 func (n *network[M]) step(deliver func(to int, m M)) {
 	n.now += tick
 	for _, p := range n.arrival[n.now] {

@@ -56,7 +56,7 @@ func TestTermsAreReadAsWritten(t *testing.T) {
 	})
 }
 
-// Whatever a peer sends of terms, no number is beyond what stores count exactly.
+// Whatever terms a peer sends, no number exceeds what stores count exactly.
 func FuzzTerms(f *testing.F) {
 	f.Add(AppendTerms(nil, []limiter.Term{{Division: 1, Part: "a", Holder: "b", Until: 1, Life: 1, Promised: true, From: 1, To: 2, Sure: 3, First: true}}))
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -73,7 +73,7 @@ func FuzzTerms(f *testing.F) {
 	})
 }
 
-// Whatever a peer sends, a region neither panics nor keeps a counter that makes no sense.
+// Whatever a peer sends, a region neither panics nor keeps an implausible counter.
 func FuzzMessage(f *testing.F) {
 	m := Message{Header: Header{From: 1, Incarnation: 3, Position: 9}, Counts: []Count{{"k", "gold", 1e9, 1e7, Cell{3, 4}}}}
 	f.Add(m.Append(nil))

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A machine that was suspended does not spend what it held: its first request afterwards
-// asks the store.
+// A machine that was suspended does not spend its leases: its first request afterwards asks the
+// store.
 func TestASuspendedMachine(t *testing.T) {
 	for _, set := range []time.Duration{0, -time.Hour} { // its wall clock, before
 		inWorld(t, 1, 1, func(t *testing.T, w *world) {
@@ -29,7 +29,7 @@ func TestASuspendedMachine(t *testing.T) {
 	}
 }
 
-// A wall clock that is set ahead ends leases, once, and the units go back.
+// A wall clock that is set ahead ends leases once, and their units are returned.
 func TestAClockSetAhead(t *testing.T) {
 	inWorld(t, 2, 1, func(t *testing.T, w *world) {
 		n, c := w.nodes[0], check(limit(t, generous), 1)
@@ -46,8 +46,7 @@ func TestAClockSetAhead(t *testing.T) {
 	})
 }
 
-// Time is that of the monotonic clock and what this one missed, whatever is done to the wall
-// clock.
+// Time is the monotonic clock plus what that missed, whatever happens to the wall clock.
 func TestClock(t *testing.T) {
 	var monotonic, wall time.Duration
 	c := newClock(func() (time.Duration, time.Duration) { return monotonic, wall })
@@ -64,7 +63,7 @@ func TestClock(t *testing.T) {
 		c.follow()
 		require.Equal(t, step.want, c.now())
 	}
-	for range 10_000 { // NTP's fastest slew adds up to nothing
+	for range 10_000 { // NTP's fastest slew accumulates to nothing
 		monotonic, wall = monotonic+sweepEvery, wall+sweepEvery+5*time.Microsecond
 		c.follow()
 	}

@@ -29,7 +29,7 @@ func limit(t testing.TB, line string) *limiter.Limit {
 	return l
 }
 
-// The algorithms that can be leased, with a limit and a window to fill in.
+// The algorithms that support leases, with placeholders for limit and window.
 var lines = map[string]string{
 	"fixed_window":   "r fixed_window limit=%d window=%s",
 	"sliding_window": "r sliding_window limit=%d window=%s",
@@ -46,8 +46,8 @@ func drawLimit(w *world, name string) *limiter.Limit {
 	return limit(w, fmt.Sprintf(lines[name], n, window))
 }
 
-// However many nodes lease a limit, and whatever happens to them, no more passes than the
-// algorithm promises in any interval.
+// However many nodes lease a limit, and however they fail, no interval passes more than the
+// algorithm promises.
 func TestNeverOverTheLimit(t *testing.T) {
 	seeds := 5
 	switch {
@@ -82,9 +82,9 @@ func TestNeverOverTheLimit(t *testing.T) {
 	}
 }
 
-// disturbed lets a world run for a few windows, with nodes that pause, die, stop, are
-// suspended and cut off, clocks that are set, calls and answers that are lost, and requests
-// that another limit refuses. It returns how many units were spent of leases.
+// disturbed runs a world for a few windows in which nodes pause, die, stop, are suspended or
+// cut off, clocks are set, calls and answers are lost, and other limits refuse requests. It
+// returns how many units were spent from leases.
 func (w *world) disturbed(l *limiter.Limit) (leased int) {
 	other := &limiter.Limit{Rule: "other", Algorithm: limiter.FixedWindow, Limit: l.Limit / 3, Window: 7 * time.Second}
 	length := 3 * l.Window
@@ -119,7 +119,7 @@ func (w *world) disturbed(l *limiter.Limit) (leased int) {
 			for end := time.Now().Add(lives); time.Now().Before(end); {
 				part := min(time.Duration(w.draw()*float64(l.Window)), time.Until(end))
 				if burst && w.draw() < 0.5 {
-					sleep(part) // a client that comes in bursts
+					sleep(part) // a client with bursts
 				} else {
 					n.drive(share, part, checks)
 				}
@@ -139,7 +139,7 @@ func (w *world) disturbed(l *limiter.Limit) (leased int) {
 				switch w.random.IntN(8) {
 				case 0:
 					w.suspend(n, long)
-				case 1: // somebody sets its clock
+				case 1: // its clock is set
 					n.wall.Add(int64(4*long) - int64(20*time.Second))
 				case 2, 3, 4:
 					n.set(func() { n.paused = time.Now().Add(long) })

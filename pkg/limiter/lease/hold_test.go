@@ -17,8 +17,8 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/storetest"
 )
 
-// When a master dies, no more passes in addition than what it charged and had not
-// replicated, whatever nodes hold at that moment.
+// When a master dies, the excess is at most what it charged and had not replicated, whatever
+// nodes hold at that moment.
 func TestAMasterDies(t *testing.T) {
 	for _, nodes := range []int{1, 3, 20} {
 		for seed := range uint64(5) {
@@ -45,7 +45,7 @@ func TestAMasterDies(t *testing.T) {
 	}
 }
 
-// A lease that makes room for a hotter one gives back what it holds.
+// A lease that yields to a hotter one returns its units.
 func TestEvictionReturnsUnits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := memory.New(memory.Config{})

@@ -43,8 +43,7 @@ func ask(t testing.TB, s *Store, checks ...limiter.Check) *limiter.Decision {
 	return &d
 }
 
-// Making room for one key of a request must not evict another, which would lose its
-// charge.
+// Evicting a key for one of a request's keys must not lose the charge of another.
 func TestNewKeysOfOneRequestKeepTheirCharge(t *testing.T) {
 	for _, maxKeys := range []int{1, DefaultMaxKeys} {
 		s := New(Config{MaxKeys: maxKeys, Clock: func() int64 { return storetest.Epoch }})

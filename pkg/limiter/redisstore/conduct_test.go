@@ -22,7 +22,7 @@ func TestConduct(t *testing.T) {
 		require.Equal(t, now, c.Now.UnixMicro())
 		return c
 	}
-	// The first key is the one that all use; nobody hears its own word.
+	// All nodes use the first key; no node receives its own report.
 	require.Equal(t, "k1", say("a", "k1", "of a").Key)
 	got := say("b", "k2", "\x00\xff of b\n")
 	require.Equal(t, "k1", got.Key)
@@ -34,7 +34,7 @@ func TestConduct(t *testing.T) {
 	require.Equal(t, []string{large}, say("b", "k1", "").Words)
 	require.Equal(t, []string{"\x00\xff of b\n"}, say("a", "k1", "").Words, "asking says nothing new")
 
-	// What was said more than three seconds ago is gone, by whichever clock.
+	// Reports older than three seconds are gone, by either clock.
 	now += 3_000_000
 	got = say("c", "k1", "")
 	require.Len(t, got.Words, 2)
@@ -46,7 +46,7 @@ func TestConduct(t *testing.T) {
 	now -= 3_600_000_000
 	require.Zero(t, say("b", "k1", "").Others)
 
-	// A server that lost its data learns the key from those who use it.
+	// A server that lost its data learns the key from the nodes that use it.
 	require.NoError(t, server.Client().FlushAll(t.Context()).Err())
 	require.Equal(t, "k1", say("b", "k1", "").Key)
 	ttl, err := server.Client().PTTL(t.Context(), "weir:{~conduct}").Result()

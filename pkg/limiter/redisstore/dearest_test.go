@@ -33,8 +33,8 @@ func members(t testing.TB, server *testenv.Server, key string, n int, last int64
 	}
 }
 
-// A key left alone with a million old members is cleared a little at each call and counts
-// as if they were gone.
+// An idle key with a million old members is cleared a little at each call, and decides as if it
+// were empty.
 func TestOldMembersGoInChunks(t *testing.T) {
 	server := testenv.Redis(t, testenv.Options{})
 	now := storetest.Epoch
@@ -63,8 +63,8 @@ func TestOldMembersGoInChunks(t *testing.T) {
 	}
 }
 
-// BenchmarkDearestCall runs the most expensive scripts that rules allow, and reports how
-// long one took by Redis's own SLOWLOG: the median and the 90th percentile.
+// BenchmarkDearestCall runs the most expensive scripts that rules allow and reports their
+// duration from Redis's SLOWLOG: the median and the 90th percentile.
 func BenchmarkDearestCall(b *testing.B) {
 	server := testenv.Redis(b, testenv.Options{Args: []string{"slowlog-log-slower-than 0", "slowlog-max-len 100000", "lazyfree-lazy-expire yes"}})
 	for _, c := range []struct {

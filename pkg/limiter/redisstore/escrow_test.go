@@ -14,8 +14,8 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/storetest"
 )
 
-// A cluster divides limits as memory does, tells nothing that its replicas lack, and has
-// forgotten nothing that it told once one of them has taken over.
+// A cluster divides limits like memory. It reports nothing that its replicas lack, and after a
+// failover it still has everything that it reported.
 func TestEscrowOnACluster(t *testing.T) {
 	cluster := testenv.Cluster(t, testenv.Options{})
 	t.Run("as in memory", func(t *testing.T) {
@@ -61,7 +61,7 @@ func TestEscrowOnACluster(t *testing.T) {
 	require.Eventually(t, func() bool { return m.store.Open(t.Context()) == nil }, testenv.Patience, 10*time.Millisecond)
 	require.Eventually(t, told(10, 10, 90), testenv.Patience, 10*time.Millisecond)
 
-	// What no replica has is not told, and once one has it, it is told whole.
+	// A change is not reported until a replica has it, and then completely.
 	replica, master := cluster.Nodes[3], cluster.Nodes[0]
 	replica.Suspend()
 	for i, one := range move(20) {

@@ -27,7 +27,7 @@ func awaitNews(t *testing.T, heard <-chan shardNews) shardNews {
 	}
 }
 
-// Every master is watched from the start: noticing its loss needs no request.
+// Every master is watched from the start: its loss is noticed without a request.
 func TestIdleClusterNoticesItsLoss(t *testing.T) {
 	cluster := testenv.Cluster(t, testenv.Options{})
 	heard := make(chan shardNews, 100)
@@ -70,7 +70,7 @@ func TestCauseOfAStoreThatIsDown(t *testing.T) {
 		redisstore.Config{Mode: redisstore.Single, Addrs: []string{overTLS.Addr}})
 }
 
-// A master that starts to answer only with errors is down.
+// A master that begins to answer only with errors counts as down.
 func TestPasswordChangedUnderANode(t *testing.T) {
 	server := testenv.Redis(t, testenv.Options{Password: "horse"})
 	heard, looked := make(chan shardNews, 100), make(chan struct{}, 100)
@@ -82,7 +82,7 @@ func TestPasswordChangedUnderANode(t *testing.T) {
 		},
 	})
 	awaitTopology(t, s)
-	<-looked // the first question has its answer: killing its connection would be the news
+	<-looked // the first probe is answered: killing its connection would be the news
 	admin := server.Client()
 	require.NoError(t, admin.ConfigSet(t.Context(), "requirepass", "battery").Err())
 	require.NoError(t, admin.Do(t.Context(), "client", "kill", "type", "normal", "skipme", "yes").Err())

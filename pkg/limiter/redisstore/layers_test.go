@@ -41,8 +41,8 @@ func ask(t testing.TB, s limiter.Store, checks ...limiter.Check) *limiter.Decisi
 	return &d
 }
 
-// every returns one limit of 500 per way of counting; nothing becomes free again while a
-// test's clock stands still.
+// every returns one limit of 500 for each way of counting; nothing becomes free while a test's
+// clock stands still.
 func every(t testing.TB) map[string]*limiter.Limit {
 	limits := map[string]*limiter.Limit{}
 	for _, line := range []string{
@@ -62,7 +62,7 @@ func every(t testing.TB) map[string]*limiter.Limit {
 
 func stopped() int64 { return storetest.Epoch + 1 }
 
-// flood takes 20 times from each of 64 goroutines, and returns how many passed.
+// flood takes 20 times from each of 64 goroutines and returns how many passed.
 func flood(t *testing.T, s limiter.Store, l *limiter.Limit) int64 {
 	var passed, slot atomic.Int64
 	var wg sync.WaitGroup
@@ -117,10 +117,10 @@ func TestScriptFlushUnderLoad(t *testing.T) {
 	require.Positive(t, <-flushed)
 }
 
-// news receives what the store reports about its shards.
+// news receives the store's reports about its shards.
 type news chan bool
 
-// hooks hears of changes, not of further causes while a shard is down.
+// hooks receives changes, not further causes while a shard is down.
 func (n news) hooks() redisstore.Hooks {
 	var down atomic.Bool
 	return redisstore.Hooks{Shard: func(_ string, err error) {

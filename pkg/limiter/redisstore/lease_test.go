@@ -13,7 +13,7 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/redisstore"
 )
 
-// leases returns a node's leases over Redis, and a tenant with a limit that nobody reaches.
+// leases returns a node's leases over Redis, and a tenant with an unreachable limit.
 func leases(t testing.TB) (*testenv.Server, *lease.Store, limiter.Check) {
 	server := testenv.Redis(t, testenv.Options{})
 	shared := open(t, redisstore.Config{Mode: redisstore.Single, Addrs: []string{server.Addr}, Timeout: patience})
@@ -24,8 +24,7 @@ func leases(t testing.TB) (*testenv.Server, *lease.Store, limiter.Check) {
 	return server, s, check(l, "tenant", 1)
 }
 
-// One busy tenant, allowed, with 64 callers, costs Redis at most a call in a hundred
-// decisions.
+// A busy tenant with 64 callers costs Redis at most one call in a hundred decisions.
 func TestABusyTenantCostsNearlyNothing(t *testing.T) {
 	server, s, c := leases(t)
 	const callers, each = 64, 5000

@@ -26,7 +26,7 @@ func TestLoads(t *testing.T) {
 		return l[0]
 	}
 
-	// One node: the script does what FollowLoad does.
+	// One node: the script matches FollowLoad.
 	var want limiter.Following
 	r := rand.New(rand.NewPCG(1, 1))
 	target := int64(0)
@@ -43,7 +43,7 @@ func TestLoads(t *testing.T) {
 		now += 1_000_000
 	}
 
-	// Several: the mean of those that said something lately.
+	// Several: the mean of recent reports.
 	server.Client().Del(ctx, "weir:{~load:a}")
 	want = limiter.Following{}
 	for range 100 {
@@ -58,7 +58,8 @@ func TestLoads(t *testing.T) {
 	now += 1_000_000
 	require.Equal(t, int64(1), say("y", 300).Nodes, "what was said long ago does not count")
 
-	// A clock that was set back does not stop it, and nobody is asked for longer than a few minutes.
+	// A clock that was set back does not stop it, and no node is needed for longer than a few
+	// minutes.
 	before := say("y", 0).Value
 	now -= 3_600_000_000
 	for range 60 {

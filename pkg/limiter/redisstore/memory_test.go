@@ -14,8 +14,8 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/redisstore"
 )
 
-// What one client costs Redis, key and overhead included, when its limit is exhausted.
-// make tables prints it.
+// What one client that has used up its limit costs Redis, including key and overhead. make
+// tables prints it.
 func TestMemoryTable(t *testing.T) {
 	server := testenv.Redis(t, testenv.Options{})
 	store := open(t, redisstore.Config{Mode: redisstore.Single, Addrs: []string{server.Addr}, Timeout: patience})

@@ -37,7 +37,7 @@ func onCluster(t *testing.T, cluster *testenv.RedisCluster) storetest.Open {
 	}
 }
 
-// many is what a node has let pass, or another region has, of keys in every part of a cluster.
+// many returns counts of this node or another region, with keys in every part of a cluster.
 type many struct {
 	*testing.T
 	store   *redisstore.Store
@@ -145,9 +145,9 @@ func TestMergesOnACluster(t *testing.T) {
 	t.Run("a master that hangs", func(t *testing.T) { masterHangs(t, cluster, newMany(t, cluster)) })
 }
 
-// masterHangs proves that a master that hangs fails its own keys only, and after a few calls
-// fails them without a wait, so others' counts continue. Once a replica has taken over, all
-// are counted, whatever it had missed.
+// masterHangs tests that a hung master fails only its own keys, after a few calls without a
+// wait, so other counts continue. Once a replica has taken over, everything is counted,
+// including what it had missed.
 func masterHangs(t *testing.T, cluster *testenv.RedisCluster, m *many) {
 	require.Eventually(t, func() bool { return m.tally("3", 0)[0].Err == nil }, testenv.Patience, 10*time.Millisecond)
 	hung := cluster.MasterOf(string(m.key(0)))

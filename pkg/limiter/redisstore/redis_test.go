@@ -20,8 +20,8 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/redisstore"
 )
 
-// Every key has a time to live, which ends within a second of when its state stops
-// mattering: after charges, refusals, returns and rule changes.
+// Every key has a TTL that ends within a second of when its state stops mattering: after
+// charges, refusals, returns and rule changes.
 func TestTimeToLive(t *testing.T) {
 	server := testenv.Redis(t, testenv.Options{})
 	s := open(t, redisstore.Config{Mode: redisstore.Single, Addrs: []string{server.Addr}, Timeout: patience})
@@ -94,13 +94,12 @@ func TestSharedBucketLivesForItsSlowestTier(t *testing.T) {
 	require.LessOrEqual(t, left, time.Hour)
 }
 
-// A decision's time has sixteen digits, none of which is lost on the way into Redis or
-// back.
+// A decision's time keeps all sixteen digits on the way to Redis and back.
 func TestSixteenDigits(t *testing.T) {
 	server := testenv.Redis(t, testenv.Options{})
 	s := open(t, redisstore.Config{Mode: redisstore.Single, Addrs: []string{server.Addr}, Timeout: patience})
 	ctx := context.Background()
-	for range 200 { // digits that end in 0 prove nothing
+	for range 200 { // trailing zeros prove nothing
 		set := check(rule(t, "set rolling_window limit=1000 window=1h storage=sorted_set"), "a", 1)
 		bucket := check(rule(t, "bucket token_bucket limit=1 window=744h burst=1681"), "a", 1681)
 		slot := check(rule(t, "slot concurrency limit=1000 window=1h"), "a", 1)
@@ -127,7 +126,7 @@ func TestSixteenDigits(t *testing.T) {
 	}
 }
 
-// Identical requests in one question are charged as if they had come one by one.
+// Identical requests in one batch are charged as if they had arrived one by one.
 func TestTwinsInTheScript(t *testing.T) {
 	server := testenv.Redis(t, testenv.Options{})
 	f := func(want []int64, times int, lines ...string) {
@@ -152,7 +151,7 @@ func TestTwinsInTheScript(t *testing.T) {
 		"tight fixed_window limit=1 window=10s", "roomy token_bucket limit=1 window=10s burst=3 count_denied")
 	f([]int64{3, 0, 10 * second, 30 * second, 9, 6, 0, 30 * second}, 9,
 		"tight token_bucket limit=1 window=10s burst=3 count_denied", "roomy token_bucket limit=1 window=10s burst=9")
-	// A shadow rule is charged for what passes and refuses nothing.
+	// A shadow rule charges what passes and refuses nothing.
 	f([]int64{1, 0, 10*second - 1, 10*second - 1, 5, 4, 0, 10*second - 1}, 5,
 		"shadow fixed_window limit=1 window=10s shadow", "r fixed_window limit=9 window=10s")
 }
@@ -188,8 +187,7 @@ func TestReplyErrorIsTheCallsOwn(t *testing.T) {
 	require.Empty(t, heard, "the breaker stayed closed")
 }
 
-// A key of another program fails only the request that needs it, not the others in the
-// same script.
+// A foreign key fails only the request that needs it, not the others in the same script.
 func TestAForeignKeyHarmsItsOwnRequestOnly(t *testing.T) {
 	server := testenv.Redis(t, testenv.Options{})
 	ctx := context.Background()
@@ -251,7 +249,7 @@ func TestClusterAllOrNothing(t *testing.T) {
 	require.True(t, s.Slots())
 	spread := limiter.NewSpread(s, time.Minute)
 	one := rule(t, "one rolling_window limit=1 window=1h")
-	// Two subjects that different masters own.
+	// Two subjects on different masters.
 	mine, theirs := "a", ""
 	for i := 0; theirs == ""; i++ {
 		if other := fmt.Sprint("b", i); cluster.MasterOf("{"+other+"}") != cluster.MasterOf("{"+mine+"}") {
@@ -260,7 +258,7 @@ func TestClusterAllOrNothing(t *testing.T) {
 	}
 	for name, l := range every(t) {
 		if l.Algorithm == limiter.Concurrency {
-			continue // each slot its own, below
+			continue // each slot on its own, below
 		}
 		require.NoError(t, s.Reset(t.Context(), []limiter.Check{check(one, mine, 1), check(one, theirs, 1)}))
 		for _, subject := range []string{mine, theirs} { // in one slot, then in two
@@ -324,8 +322,7 @@ func argsOf(key []byte) redis.ZRangeArgs {
 	return redis.ZRangeArgs{Key: string(key), Start: 0, Stop: -1}
 }
 
-// A connection whose deadline passed missed the budget, just like a caller that stopped
-// waiting.
+// A connection whose deadline passed missed the budget, like a caller that stopped waiting.
 func TestPassedDeadlineIsATimeout(t *testing.T) {
 	read := &net.OpError{Op: "read", Net: "tcp", Err: os.ErrDeadlineExceeded}
 	require.Equal(t, "timeout", redisstore.ErrorKind(read))

@@ -27,13 +27,13 @@ func reportedRule(t testing.TB, line string) *limiter.Limit {
 	return l
 }
 
-// counterOf is a report of a window's counter.
+// counterOf returns a report of a window's counter.
 func counterOf(l *limiter.Limit, subject string, start, units int64) limiter.Report {
 	return limiter.Report{Limit: l, Key: limiter.AppendWindow(nil, storetest.Key(subject, l), start), Units: units, Expire: 2 * l.Window}
 }
 
-// Random reports of several nodes to a single server and to a cluster add up as whole
-// numbers do, and buckets drain and go into debt.
+// Random reports of several nodes to a single server and to a cluster add up like integers;
+// buckets drain and go into debt.
 func TestReportsAddUp(t *testing.T) {
 	fixed := reportedRule(t, "fixed fixed_window limit=10 window=1m")
 	bucket := reportedRule(t, "bucket token_bucket limit=6000 window=1m burst=6000")
@@ -104,8 +104,8 @@ func TestUsualReportDelay(t *testing.T) {
 	require.Equal(t, limiter.UsualReportDelay, limiter.ReportDelay(redisstore.DefaultTimeout))
 }
 
-// Every counter expires; a lost script is loaded again, and what may not have been counted
-// is told from what was not.
+// Every counter expires; a lost script is loaded again; counts that may have been lost are
+// distinguished from those that were.
 func TestReportsWhenPartsFail(t *testing.T) {
 	server := testenv.Redis(t, testenv.Options{})
 	s := open(t, redisstore.Config{Mode: redisstore.Single, Addrs: []string{server.Addr}, Timeout: 100 * time.Millisecond})
@@ -151,14 +151,14 @@ func TestReportsWhenPartsFail(t *testing.T) {
 	}
 	server.Resume()
 	server.Kill()
-	require.Eventually(t, func() bool { // once the old connections are gone
+	require.Eventually(t, func() bool { // when the old connections are gone
 		a := ask(counterOf(fixed, "a", 0, 1))[0]
 		return a.Err != nil && !a.Lost
 	}, time.Minute, time.Millisecond)
 }
 
-// Three nodes over one store count together: what all have admitted is what the store has
-// after they have stopped, and a limit that is used up refuses on all of them.
+// Three nodes over one store count together: after they stop, the store has everything they
+// admitted, and an exhausted limit refuses on all of them.
 func TestThreeNodesReport(t *testing.T) {
 	for name, c := range stores(t) {
 		for _, line := range []string{
@@ -204,8 +204,8 @@ func TestThreeNodesReport(t *testing.T) {
 	}
 }
 
-// exhaust asks all nodes until each refuses what it did not refuse early, and returns how
-// many passed.
+// exhaust asks each node until it refuses for longer than an early refusal lasts. It returns
+// how many requests passed.
 func exhaust(t *testing.T, nodes []*report.Store, c limiter.Check) int {
 	var mu sync.Mutex
 	admitted := 0
@@ -234,8 +234,8 @@ func exhaust(t *testing.T, nodes []*report.Store, c limiter.Check) int {
 	return admitted
 }
 
-// BenchmarkReport measures what a report costs Redis, by its own account: a counter of a
-// window that is known, a new one, and a bucket.
+// BenchmarkReport measures a report's cost by Redis's own account: for a window's known
+// counter, a new one, and a bucket.
 func BenchmarkReport(b *testing.B) {
 	server := testenv.Redis(b, testenv.Options{})
 	s := open(b, redisstore.Config{Mode: redisstore.Single, Addrs: []string{server.Addr}, Timeout: patience})
@@ -271,7 +271,7 @@ func BenchmarkReport(b *testing.B) {
 	}
 }
 
-// cpu returns the processor time that a server has used.
+// cpu returns a server's processor time.
 func cpu(b *testing.B, c *redis.Client) (sum time.Duration) {
 	text, err := c.Info(b.Context(), "cpu").Result()
 	require.NoError(b, err)

@@ -17,8 +17,8 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/storetest"
 )
 
-// A ring goes round many times, doubles and shrinks, while its rule changes between the
-// two storages, and decides as the memory store does.
+// A ring wraps many times, grows and shrinks, while its rule alternates between the two
+// storages, and decides like the memory store.
 func TestLargeRingGoesRound(t *testing.T) {
 	server := testenv.Redis(t, testenv.Options{})
 	now := storetest.Epoch
@@ -69,8 +69,8 @@ func TestLargeRingGoesRound(t *testing.T) {
 	require.Greater(t, logs, 100)
 }
 
-// What a ring costs Redis does not grow with its limit: an accepted request neither reads
-// nor writes all of it.
+// A ring's cost in Redis does not grow with its limit: an accepted request neither reads nor
+// writes all of it.
 func TestLargeRingTouchesLittle(t *testing.T) {
 	server := testenv.Redis(t, testenv.Options{})
 	s := open(t, redisstore.Config{Mode: redisstore.Single, Addrs: []string{server.Addr}, Timeout: patience})

@@ -85,7 +85,7 @@ func TestTerms(t *testing.T) {
 
 func TestOpened(t *testing.T) { storetest.RunOpened(t, onTestClock(t)) }
 
-// What is found out about a store settles no store that takes its place.
+// What a probe learns about a store does not apply to its replacement.
 func TestSettled(t *testing.T) { storetest.RunSettled(t, onTestClock(t)) }
 
 func TestMerges(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/redisstore"
 )
 
-// A call to a slot that nobody owns waits for its owner, which comes with the next gossip
+// A call to a slot without an owner waits for the new one, which follows with the next gossip
 // when a replica takes over.
 func TestUnownedSlot(t *testing.T) {
 	cluster := testenv.Cluster(t, testenv.Options{})
@@ -41,7 +41,7 @@ func TestUnownedSlot(t *testing.T) {
 		return <-answer == nil
 	}, time.Minute, time.Millisecond, "a slow machine may take longer than a call waits, but not each time")
 
-	// Slots that stay down keep nobody for long: one call a second waits.
+	// Slots that stay down delay no caller for long: one call a second waits.
 	before, calls := refused(), 100
 	require.NoError(t, owner.ClusterDelSlots(t.Context(), slot).Err())
 	for range calls {

@@ -17,8 +17,8 @@ var limits = []string{
 	"r token_bucket limit=%d window=10s burst=%[1]d",
 }
 
-// What passes over a limit is at most what nodes are asked for in the delay, whatever the
-// demand. Here no report is lost.
+// The excess over a limit is at most what nodes are asked for in the delay, whatever the
+// demand. No report is lost here.
 func TestOvershootIsBounded(t *testing.T) {
 	for _, line := range limits {
 		for _, nodes := range []int{1, 3, 20} {
@@ -30,7 +30,7 @@ func TestOvershootIsBounded(t *testing.T) {
 					over, bound := w.exceeds(l), w.bound(limiter.ReportDelay(longestTrip))
 					t.Logf("%s, %d nodes: %d passed, over by %.0f of %d, bound %d", l.Algorithm, nodes, w.passed(), over, l.Limit, bound)
 					require.LessOrEqual(t, over, float64(bound))
-					if nodes == 1 { // it knows all that counts
+					if nodes == 1 { // it has every count
 						require.LessOrEqual(t, over, 1e-3)
 					}
 				})
@@ -39,8 +39,8 @@ func TestOvershootIsBounded(t *testing.T) {
 	}
 }
 
-// A lost report delays what its node knows by another one, and what it carried may pass in
-// addition. Nodes that are cut off refuse after the second failure.
+// A lost report delays a node's knowledge by one report, and its contents may pass in addition.
+// Isolated nodes refuse after the second failure.
 func TestOvershootWithLosses(t *testing.T) {
 	for _, line := range limits {
 		for _, nodes := range []int{1, 3, 20} {
@@ -102,8 +102,8 @@ func (w *world) demand(l *limiter.Limit, loss float64) {
 	group.Wait()
 }
 
-// With more demand than the limit, spread over 20 nodes, the whole limit is used and little
-// more: the figures that RULES.md states.
+// When demand exceeds the limit and is spread over 20 nodes, the whole limit is used and little
+// more: the figures in RULES.md.
 func TestUse(t *testing.T) {
 	for _, line := range []string{
 		"r fixed_window limit=3000 window=60s",

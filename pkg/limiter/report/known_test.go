@@ -13,8 +13,8 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/storetest"
 )
 
-// A node that knows all that counts answers as the strict store does, at any moment: the
-// same verdict, remaining, retry-after and reset-after.
+// A node that has every other node's count decides like the strict store at any moment: same
+// verdict, remaining, retry-after and reset-after.
 func TestKnowsAsTheStoreDoes(t *testing.T) {
 	for _, line := range []string{
 		"r fixed_window limit=%d window=%s",
@@ -60,7 +60,7 @@ func TestKnowsAsTheStoreDoes(t *testing.T) {
 	}
 }
 
-// A part of the requests is refused as the limit nears, if other nodes admit some.
+// As the limit nears, a part of the requests is refused if other nodes admit some.
 func TestLearn(t *testing.T) {
 	l := limit(t, "r fixed_window limit=1000 window=10s")
 	const trip = 5000

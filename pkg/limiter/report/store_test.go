@@ -31,7 +31,7 @@ func (w *world) counted(l *limiter.Limit) (sum int64) {
 	return sum
 }
 
-// No request asks the store, and what all admitted is there within a report.
+// No request waits for the store; within a report it has what all nodes admitted.
 func TestReports(t *testing.T) {
 	for _, line := range []string{generous, "r sliding_window limit=1000 window=1h", "r token_bucket limit=1000 window=24h burst=1000"} {
 		inWorld(t, 2, 1, func(t *testing.T, w *world) {
@@ -110,7 +110,7 @@ func TestAllOrNothing(t *testing.T) {
 	})
 }
 
-// A reset reaches the node that resets at once, and others with their next report.
+// A reset reaches the resetting node immediately, and others with their next report.
 func TestReset(t *testing.T) {
 	for _, line := range []string{"r fixed_window limit=100 window=24h", "r sliding_window limit=100 window=24h", "r token_bucket limit=100 window=24h burst=100"} {
 		inWorld(t, 2, 1, func(t *testing.T, w *world) {
@@ -133,7 +133,7 @@ func TestReset(t *testing.T) {
 	}
 }
 
-// A changed limit applies from the next request on, and what it finds used is no overshoot.
+// A changed limit applies from the next request, and earlier use is not overshoot.
 func TestAChangedLimit(t *testing.T) {
 	inWorld(t, 1, 1, func(t *testing.T, w *world) {
 		n := w.nodes[0]
@@ -148,8 +148,8 @@ func TestAChangedLimit(t *testing.T) {
 	})
 }
 
-// The second failure in a row hands a key to its rule's failure policy, and the next
-// answer takes it back. What was admitted before is not forgotten.
+// The second failure in a row hands a key to its rule's failure policy; the next answer takes
+// it back. Earlier admissions are not forgotten.
 func TestTheStoreIsUnreachable(t *testing.T) {
 	for policy, passes := range map[limiter.OnFailure]int{limiter.Local: 50, limiter.Open: 100, limiter.Closed: 0} {
 		inWorld(t, 2, 1, func(t *testing.T, w *world) {
@@ -210,7 +210,7 @@ func TestWhatCannotBeReported(t *testing.T) {
 	}
 }
 
-// silent is a store that answers nothing but zeros, at once.
+// silent is a store that answers only zeros, immediately.
 type silent struct{}
 
 // Report implements limiter.Reporter.
@@ -262,7 +262,7 @@ func TestChangedKeysAreBounded(t *testing.T) {
 	}
 }
 
-// Keys that no longer matter go.
+// Keys that no longer matter are dropped.
 func TestColdKeysGo(t *testing.T) {
 	inWorld(t, 1, 1, func(t *testing.T, w *world) {
 		l := limit(t, "r fixed_window limit=100 window=10s")
@@ -286,7 +286,7 @@ func BenchmarkDecide(b *testing.B) {
 	})
 }
 
-// BenchmarkMemory reports the bytes of a key.
+// BenchmarkMemory reports a key's bytes.
 func BenchmarkMemory(b *testing.B) {
 	l := limit(b, generous)
 	for b.Loop() {

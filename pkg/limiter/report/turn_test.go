@@ -10,9 +10,9 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
-// A client that goes from node to node finds each of them ignorant of what it has had from
-// the others: it was never asked about the client, or long ago. The bound that is printed,
-// what all nodes together are asked for in the delay, holds all the same.
+// When a client moves from node to node, each node is ignorant of what the others admitted: it
+// was never asked about the client, or long ago. The printed bound, what all nodes together are
+// asked for in the delay, holds anyway.
 func TestOvershootOfAClientThatGoesFromNodeToNode(t *testing.T) {
 	const rate = 1000 // a second
 	for _, line := range limits {
@@ -31,7 +31,7 @@ func TestOvershootOfAClientThatGoesFromNodeToNode(t *testing.T) {
 						one(n, 2)
 					}
 				}
-				for _, n := range w.nodes { // as long as it takes this node to learn
+				for _, n := range w.nodes { // until this node has learned
 					one(n, 300)
 				}
 				over := w.exceeds(l)

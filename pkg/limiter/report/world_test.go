@@ -19,7 +19,7 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/storetest"
 )
 
-// world is a store and the nodes that share it, in the virtual time of a synctest bubble.
+// world is a store and its nodes, in the virtual time of a synctest bubble.
 type world struct {
 	*testing.T
 	random *rand.Rand
@@ -30,7 +30,7 @@ type world struct {
 	counts   map[string]int64
 	buckets  map[string]*level
 	admitted []event
-	lost     int64 // units of reports that were not counted and will not be
+	lost     int64 // units in reports that will never be counted
 }
 
 type level struct {
@@ -38,13 +38,13 @@ type level struct {
 	at    int64
 }
 
-// event is a request, at the time at which its node decided, by the store's clock.
+// event is a request, at its decision's time by the store's clock.
 type event struct {
 	at   int64
 	cost int64
 }
 
-// node is one node with a link to the store that delays, loses and is cut.
+// node is a node with a link to the store that delays, loses and breaks.
 type node struct {
 	world  *world
 	store  *Store
@@ -61,7 +61,7 @@ type node struct {
 
 var errLost = errors.New("lost")
 
-// longestTrip is how long a report takes at most in a world: what Config.Trip says.
+// longestTrip is the longest duration of a report in a world: Config.Trip.
 const longestTrip = 25 * time.Millisecond
 
 // source lets goroutines share random numbers.
@@ -77,7 +77,7 @@ func (s *source) Uint64() uint64 {
 	return s.PCG.Uint64()
 }
 
-// sleep lets virtual time pass in a bubble.
+// sleep advances a bubble's virtual time.
 func sleep(d time.Duration) { time.Sleep(d) }
 
 func inWorld(t *testing.T, nodes int, seed uint64, f func(t *testing.T, w *world)) {
@@ -163,7 +163,7 @@ func (l link) Report(_ context.Context, reports []limiter.Report) {
 	time.Sleep(delay)
 }
 
-// count does what Redis does.
+// count counts like Redis.
 func (w *world) count(r *limiter.Report, now int64) {
 	r.Now = now
 	if r.Limit.Algorithm == limiter.TokenBucket {
@@ -242,8 +242,8 @@ func (n *node) peak(length time.Duration) (most int64) {
 	return most
 }
 
-// bound is what may pass over a limit: see limiter.ReportDelay. A node passes what it is
-// asked for in one half of the delay until it has reported, and in another from its next
+// bound returns how much may pass over a limit: see limiter.ReportDelay. A node admits what it
+// is asked for in one half of the delay until it has reported, and in another from its next
 // request on.
 func (w *world) bound(delay time.Duration) (sum int64) {
 	for _, n := range w.nodes {
@@ -254,8 +254,8 @@ func (w *world) bound(delay time.Duration) (sum int64) {
 	return sum + w.lost
 }
 
-// exceeds returns the most by which what was admitted exceeds the limit at any instant,
-// by an account that knows nothing of nodes.
+// exceeds returns the largest excess of admitted units over the limit at any instant, by an
+// account independent of nodes.
 func (w *world) exceeds(l *limiter.Limit) (most float64) {
 	slices.SortStableFunc(w.admitted, func(a, b event) int { return int(a.at - b.at) })
 	window := l.Window.Microseconds()

@@ -59,7 +59,7 @@ func TestExperimentTakesItsShare(t *testing.T) {
 	}
 }
 
-// Where a key goes is a promise to other nodes and to the next release.
+// A key's variant is a contract with other nodes and the next release.
 func TestPlacesAreFixed(t *testing.T) {
 	f := func(id, name string, clientNumber, want int) {
 		t.Helper()
@@ -73,8 +73,8 @@ func TestPlacesAreFixed(t *testing.T) {
 	f("b", "", 1, 2)
 }
 
-// Neither the values of a rule nor a larger share move a key out of the experiment; another
-// name, and another rule, draw independently.
+// Neither a change of the rule's values nor a larger share moves a key out of the experiment.
+// Other names and other rules draw independently.
 func TestPlacesDependOnTheKeyAlone(t *testing.T) {
 	load := func(id, rule string) *Set {
 		return compiled(t, "rules: [{id: "+id+", key: [client_ip], window: 1m, "+rule+"}]")
@@ -108,7 +108,7 @@ func TestPlacesDependOnTheKeyAlone(t *testing.T) {
 	}
 }
 
-// A variant in shadow mode decides beside the rule, which stays enforced.
+// A variant in shadow mode decides alongside the rule, which stays enforced.
 func TestShadowExperimentDecidesBeside(t *testing.T) {
 	set := compiled(t, fmt.Sprintf(withExperiment, "0.5", "limit: 50, mode: shadow"))
 	var m Match
@@ -138,7 +138,7 @@ func TestShadowExperimentDecidesBeside(t *testing.T) {
 	require.Greater(t, beside, 50)
 }
 
-// Tiers of both variants hold; what only one of them leaves unlimited is still limited by the other.
+// Tiers of both variants apply; what only one variant exempts, the other still limits.
 func TestExperimentWithTiers(t *testing.T) {
 	set := compiled(t, fmt.Sprintf(withExperiment, "0.5", "mode: shadow, tiers: {free: 3, staff: 7}"))
 	f := func(tier string, base, variant []int64) {
@@ -182,7 +182,7 @@ func TestExperimentRefusesDuplicates(t *testing.T) {
 	f("mode: shadow, experiment: {share: 0.1}", false)
 }
 
-// What belongs to the rule's algorithm is not taken over to another.
+// A variant with another algorithm does not inherit the fields of the rule's.
 func TestMerge(t *testing.T) {
 	f := func(rule, want string) {
 		t.Helper()

@@ -15,8 +15,8 @@ import (
 	"github.com/weir-edge/weir/pkg/paths"
 )
 
-// linear matches in the simplest way: rule by rule, as the reference specifies. It
-// returns the ids that apply, and the headers that a rule reads and the request repeats.
+// linear matches rule by rule, as the reference specifies. It returns the ids that apply, and
+// the headers that a rule reads and the request repeats.
 func linear(doc *Document, r *fake) (ids, twice []string) {
 	host, _, _ := strings.Cut(strings.ToLower(r.host), ":")
 	host = strings.TrimSuffix(host, ".")

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
-// fake is a request made of plain values.
+// fake is a request in plain values.
 type fake struct {
 	client                   netip.Addr
 	host, path, method, tier string
@@ -335,7 +335,7 @@ func TestMatchAllocatesNothing(t *testing.T) {
 	require.LessOrEqual(t, allocs, dropped)
 }
 
-// told is a request of which the hashes of secret values are told in place of the values.
+// told is a request with hashes of secret values in place of the values.
 type told struct {
 	*fake
 	hashes map[string]string
@@ -343,7 +343,7 @@ type told struct {
 
 func (r told) Hash(part *KeyPart) []byte { return []byte(r.hashes[part.String()]) }
 
-// Whoever knows the hash of a value finds the counter of those who know the value.
+// A request with a value's hash finds the same counter as one with the value.
 func TestHashesInPlaceOfSecrets(t *testing.T) {
 	f := func(part, value string, has func(r *fake, value string)) {
 		t.Helper()

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The tier of the behavior policy comes before the client's own, and without a policy
-// everybody is normal.
+// The behavior policy's tier precedes the client's own. Without a policy every client is
+// normal.
 func TestRisk(t *testing.T) {
 	set, err := Load([]byte(`
 rules:

@@ -62,7 +62,7 @@ rules:
 	require.Len(t, seen, limiter.LoadSteps+1)
 }
 
-// Refusals and leases outlive a change of the document only under the limits that stay.
+// After a change of the document, refusals and leases survive only under unchanged limits.
 func TestHoldsUnderLoad(t *testing.T) {
 	load := func(share string) *Set {
 		set, err := Load([]byte("rules: [{id: a, key: [client_ip], limit: 100, window: 1m, under_load: {from: 0.5, share: " + share + "}}]"))

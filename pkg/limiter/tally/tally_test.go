@@ -19,7 +19,7 @@ import (
 
 const width = int64(10 * time.Second / time.Microsecond)
 
-// bench is a region's store with nodes before it, at a time that the test sets.
+// bench is a region's store and its nodes, at a time that the test sets.
 type bench struct {
 	*testing.T
 	limit *limiter.Limit
@@ -36,7 +36,7 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
-// lose lets the store lose everything.
+// lose empties the store.
 func (b *bench) lose() { b.store = memory.New(memory.Config{Clock: func() int64 { return b.now }}) }
 
 func (b *bench) Tally(ctx context.Context, node string, list []limiter.Tally) {
@@ -95,7 +95,7 @@ func (b *bench) requireFlush(s *Store, want string) []Total {
 	return totals
 }
 
-// A total is told until somebody confirms it, and again once it has grown.
+// A total is reported until a peer confirms it, and again after it has grown.
 func TestTotalsAreToldUntilConfirmed(t *testing.T) {
 	b := newBench(t)
 	one, other := b.node("1"), b.node("2")
@@ -120,8 +120,8 @@ func TestTotalsAreToldUntilConfirmed(t *testing.T) {
 	require.Equal(t, 1, one.Keys())
 }
 
-// Only what passes counts, in the window in which it was taken; what is given back before it
-// is told does not.
+// Only admitted units count, in the window in which they were taken; units returned before the
+// report do not.
 func TestWhatCounts(t *testing.T) {
 	b := newBench(t)
 	s := b.node("1")
@@ -139,7 +139,7 @@ func TestWhatCounts(t *testing.T) {
 	b.requireFlush(s, "map[a@0:60]")
 	told := b.take(s, "a", 10)
 	b.requireFlush(s, "map[a@0:70]")
-	require.NoError(t, s.Return(t.Context(), b.checks("a", 10), told)) // too late: others heard of it
+	require.NoError(t, s.Return(t.Context(), b.checks("a", 10), told)) // too late: others learned of it
 	b.requireFlush(s, "map[a@0:70]")
 
 	late := b.take(s, "a", 5)
@@ -154,7 +154,7 @@ func TestWhatCounts(t *testing.T) {
 	require.EqualValues(t, 7, s.Uncounted())
 }
 
-// A store that fails is told everything once it answers.
+// A store that failed gets everything after it recovers.
 func TestAStoreThatFails(t *testing.T) {
 	b := newBench(t)
 	s := b.node("1")
@@ -167,8 +167,7 @@ func TestAStoreThatFails(t *testing.T) {
 	b.requireFlush(s, "map[a@0:6]")
 }
 
-// A node notices that the store has lost what it held at its next count, and tells it all
-// again.
+// A node notices at its next count that the store lost its data, and reports everything again.
 func TestAStoreThatLosesEverything(t *testing.T) {
 	b := newBench(t)
 	one, other := b.node("1"), b.node("2")
@@ -195,7 +194,7 @@ func TestAStoreThatLosesEverything(t *testing.T) {
 	require.Greater(t, next, lost)
 }
 
-// While the region hears of no other, on_partition decides, once it has for long enough.
+// When the region has heard from no other for long enough, on_partition decides.
 func TestAlone(t *testing.T) {
 	for policy, want := range map[limiter.OnPartition][2]int64{limiter.PartitionShare: {34, 0}, limiter.PartitionOpen: {100, 0}, limiter.PartitionClosed: {0, 1}} {
 		t.Run(policy.String(), func(t *testing.T) {
@@ -231,8 +230,8 @@ func TestAlone(t *testing.T) {
 	require.True(t, b.take(s, "a", 1).Allowed, "a rule in shadow refuses nobody")
 }
 
-// A node that counts all the keys that it may counts others once windows have ended, and
-// says what it did not.
+// A node that counts its maximum of keys counts others after windows have ended, and reports
+// the number that it did not count.
 func TestMaxKeys(t *testing.T) {
 	b := newBench(t)
 	s := New(Config{Next: b, Merger: b, Node: "1", MaxKeys: shardCount})
@@ -262,8 +261,8 @@ func TestMaxKeys(t *testing.T) {
 	require.Zero(t, s.Keys())
 }
 
-// Whatever fails and is lost, what nodes let pass is counted once they are heard: exactly,
-// unless the store lost what it held, which loses nothing that nodes remember.
+// Whatever fails, the units that nodes admit are counted after recovery: exactly, unless the
+// store lost its data, which loses nothing that nodes remember.
 func TestTotalsAreExact(t *testing.T) {
 	for seed := range uint64(200) {
 		random := rand.New(rand.NewPCG(seed, 16))
@@ -329,7 +328,7 @@ func TestTotalsAreExact(t *testing.T) {
 	}
 }
 
-// Requests and flushes at once lose nothing.
+// Concurrent requests and flushes lose nothing.
 func TestConcurrentFlushes(t *testing.T) {
 	b := newBench(t)
 	b.limit.Limit = 1_000_000
@@ -366,7 +365,7 @@ func TestConcurrentFlushes(t *testing.T) {
 	require.EqualValues(t, callers*each, sum)
 }
 
-// next lets everything pass and allocates nothing.
+// next admits everything and allocates nothing.
 type next struct{ bench }
 
 func (*next) Take(_ context.Context, checks []limiter.Check, d *limiter.Decision) error {
