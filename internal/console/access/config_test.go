@@ -4,6 +4,8 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -160,6 +162,37 @@ func TestSpent(t *testing.T) {
 	require.False(t, s.spend("b", at.Add(time.Minute), at))
 	require.True(t, s.spend("b", at.Add(time.Hour), at.Add(2*time.Minute)), "what has ended is forgotten")
 	require.False(t, s.has("a"))
+}
+
+// A logout that the full memory cannot record removes the cookie and fails. A second logout of
+// a recorded session succeeds.
+func TestLogoutThatIsNotRemembered(t *testing.T) {
+	key := filepath.Join(t.TempDir(), "key")
+	require.NoError(t, os.WriteFile(key, []byte(strings.Repeat("k", leastKey)), 0o600))
+	now := time.Unix(1_800_000_000, 0)
+	a := &Access{Now: func() time.Time { return now }, provider: &provider{}, keys: keyring{files: []string{key}},
+		config: &Config{Session: Session{Lifetime: time.Hour}}}
+	require.NoError(t, a.keys.reload())
+	login := func() *http.Request {
+		w := httptest.NewRecorder()
+		require.NoError(t, a.begin(w, "ana", nil, now))
+		r := httptest.NewRequest("POST", "/", nil)
+		r.AddCookie(w.Result().Cookies()[0])
+		return r
+	}
+	require.NoError(t, a.End(httptest.NewRecorder(), login()))
+	for i := range mostSpent - 1 {
+		require.True(t, a.ended.spend(strconv.Itoa(i), now.Add(time.Minute), now))
+	}
+	r, w := login(), httptest.NewRecorder()
+	require.ErrorContains(t, a.End(w, r), "a copy of its cookie works until 2027-01-15T09:00:00Z")
+	require.Negative(t, w.Result().Cookies()[0].MaxAge)
+	_, err := a.session(r)
+	require.NoError(t, err)
+	now = now.Add(2 * time.Minute)
+	require.NoError(t, a.End(httptest.NewRecorder(), r), "the other sessions have expired")
+	_, err = a.session(r)
+	require.Error(t, err)
 }
 
 // The listener speaks TLS with the configured certificate, whose path is relative to the

@@ -108,7 +108,8 @@ func (a *Access) session(r *http.Request) (grant, error) {
 	return s, nil
 }
 
-// End ends a request's session everywhere: copies of its cookie no longer work.
+// End ends a request's session everywhere: copies of its cookie no longer work. If it cannot
+// remember that, it removes the cookie and returns a Refusal.
 func (a *Access) End(w http.ResponseWriter, r *http.Request) error {
 	if a.provider == nil {
 		return refusal(http.StatusNotFound, "", "this console has no sessions; log out where you logged in")
@@ -118,7 +119,9 @@ func (a *Access) End(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	setCookie(w, sessionCookie, "", 0, http.SameSiteStrictMode)
-	a.ended.spend(s.ID, s.Until, a.Now())
+	if !a.ended.spend(s.ID, s.Until, a.Now()) && !a.ended.has(s.ID) {
+		return refusal(http.StatusServiceUnavailable, "", "the console cannot remember more ended sessions: yours is gone from this browser, but a copy of its cookie works until %s; to end it, replace the key in session.key_files", s.Until.UTC().Format(time.RFC3339))
+	}
 	return nil
 }
 
