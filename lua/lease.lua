@@ -6,7 +6,7 @@
 -- ARGV  test clock ('' in production), number of rules, the rules, then per request:
 --         index of its rule, units wanted, divisor
 -- Reply: the time of the grants, then four numbers per request: the units granted,
---   remaining, 0, reset; or -1 and three zeros if the key holds foreign data
+--   remaining, 0, reset; or what unreadable returns and three zeros
 local rules, position, returning = {}, 3 + ARGV[2], false
 for i = 3, position - 1 do rules[i - 2] = rule_of(ARGV[i]) end
 
@@ -29,7 +29,7 @@ for i = 1, #KEYS do
     end
     --- answer
   else
-    units = -1
+    units = unreadable(key)
   end
   reply[4 * i - 2], reply[4 * i - 1], reply[4 * i], reply[4 * i + 1] = units, remaining, 0, reset
 end

@@ -64,6 +64,12 @@ local function time_text(rule, at)
   return rule.time_text
 end
 
+-- unreadable says why a key could not be read: -1 if it holds foreign data, -2 if another
+-- master has it (see across.lua).
+local function unreadable(key)
+  return type(ask('EXISTS', key)) == 'table' and -2 or -1
+end
+
 -- rule_of decodes a rule (Limit.Encoded in Go). Rules travel as data, so changing one never
 -- changes the script.
 local function rule_of(text)

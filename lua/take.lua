@@ -12,8 +12,8 @@
 --                 index of its rule and 4 for its cost
 -- Reply: the time of the decision, then four numbers per check:
 --   how many of the requests this check passes, remaining, retry, reset
--- or -1 and three zeros for every check of a request if one of its keys holds foreign data.
--- Such a request charges nothing and affects no other request of the call.
+-- or, for every check of a request with a key that cannot be read, what unreadable returns
+-- and three zeros. Such a request charges nothing and affects no other request of the call.
 local plan, rules, slots, returning, lease = ARGV[2], {}, 3 + ARGV[3], false, 0
 for i = 4, slots do rules[i - 3] = rule_of(ARGV[i]) end
 
@@ -59,7 +59,7 @@ while position < length do
     local rule, cost, fits = s.rule, s.cost, s.fits
     local remaining, retry, reset = 0, 0, 0
     if not readable then
-      fits = -1
+      fits = unreadable(key)
     else
       if not peek then
         local units = (fits < granted and fits or granted) * cost

@@ -15,7 +15,8 @@ type Batcher interface {
 }
 
 // Combine batches naturally: while one round trip to its shard is in progress, arriving
-// checks queue, and the next round trip takes them all. A lone request never waits.
+// checks queue, and the next round trip takes them all. Unless told to linger, a lone
+// request never waits.
 // Identical checks in a batch are sent once. If a round trip is long, the next batch leaves
 // before it ends (see flights).
 //
@@ -24,6 +25,7 @@ type Combine struct {
 	shard   Batcher
 	budget  time.Duration
 	flights int
+	linger  time.Duration
 	onBatch func(calls int)
 
 	calls sync.Pool
@@ -34,6 +36,7 @@ type Combine struct {
 
 	mu     sync.Mutex
 	queue  []*Call
+	first  time.Time // when the oldest of the queue came, if it is to linger
 	closed bool
 }
 
@@ -45,13 +48,15 @@ const (
 var _ TakeReturner = (*Combine)(nil)
 
 // NewCombine batches the calls to shard, with at most the given number of batches in
-// flight. onBatch, if not nil, receives the size of each batch. Close stops it.
-func NewCombine(shard Batcher, budget time.Duration, flights int, onBatch func(calls int)) *Combine {
+// flight. A batch leaves when its first call has waited for linger, which must be well below
+// the budget: larger batches cost Redis less, and each decision takes longer. onBatch, if
+// not nil, receives the size of each batch. Close stops it.
+func NewCombine(shard Batcher, budget time.Duration, flights int, linger time.Duration, onBatch func(calls int)) *Combine {
 	if onBatch == nil {
 		onBatch = func(int) {}
 	}
 	c := &Combine{
-		shard: shard, budget: budget, flights: max(1, min(flights, MaxFlights)), onBatch: onBatch,
+		shard: shard, budget: budget, flights: max(1, min(flights, MaxFlights)), linger: linger, onBatch: onBatch,
 		calls: sync.Pool{New: newCall}, seed: maphash.MakeSeed(),
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), ended: make(chan struct{}),
 	}
@@ -116,6 +121,9 @@ func (c *Combine) ask(ctx context.Context, call *Call) error {
 	}
 	c.queue = append(c.queue, call)
 	first := len(c.queue) == 1
+	if first && c.linger > 0 {
+		c.first = time.Now()
+	}
 	c.mu.Unlock()
 	if first {
 		c.signal()
@@ -152,6 +160,11 @@ func (c *Combine) signal() {
 func (c *Combine) next(batch []*Call) []*Call {
 	for {
 		c.mu.Lock()
+		if wait := c.waits(); wait > 0 {
+			c.mu.Unlock()
+			c.pause(wait)
+			continue
+		}
 		if n := min(len(c.queue), maxBatch); n > 0 {
 			batch = append(batch[:0], c.queue[:n]...)
 			rest := copy(c.queue, c.queue[n:])
@@ -169,6 +182,24 @@ func (c *Combine) next(batch []*Call) []*Call {
 		case <-c.wake:
 		case <-c.stop:
 		}
+	}
+}
+
+// waits returns how long the queue is still to linger.
+func (c *Combine) waits() time.Duration {
+	if c.linger == 0 || c.closed || len(c.queue) == 0 || len(c.queue) >= maxBatch {
+		return 0
+	}
+	return c.linger - time.Since(c.first)
+}
+
+// pause waits for d, or until the Combine closes.
+func (c *Combine) pause(d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-c.stop:
 	}
 }
 
@@ -247,6 +278,9 @@ func (c *Combine) giveBack(call *Call) bool {
 	call.Checks, call.Return = kept, true
 	c.mu.Lock()
 	c.queue = append(c.queue, call) // even if closed: flights checks the queue after each flight
+	if len(c.queue) == 1 && c.linger > 0 {
+		c.first = time.Now()
+	}
 	c.mu.Unlock()
 	c.signal()
 	return true

@@ -18,7 +18,7 @@ import (
 // combined returns a Combine over a shard that hangs, with one call in progress.
 func combined(t *testing.T) (*limiter.Combine, *shard) {
 	s := newShard()
-	c := limiter.NewCombine(s, budget, limiter.MaxFlights, nil)
+	c := limiter.NewCombine(s, budget, limiter.MaxFlights, 0, nil)
 	s.hang()
 	go func() {
 		var d limiter.Decision
@@ -40,6 +40,43 @@ func crowd(t *testing.T, c *limiter.Combine) {
 	}
 }
 
+// A batch lingers from its first call on, for any number of them; closing ends that.
+func TestCombineLingers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const linger = 2 * time.Millisecond
+		var mu sync.Mutex
+		var sent []int
+		c := limiter.NewCombine(newShard(), budget, limiter.MaxFlights, linger, func(calls int) { mu.Lock(); defer mu.Unlock(); sent = append(sent, calls) })
+		sizes := func(want ...int) { t.Helper(); synctest.Wait(); mu.Lock(); defer mu.Unlock(); require.Equal(t, want, sent); sent = nil }
+		l := rule(t, "r fixed_window limit=1 window=1h")
+		clients := 0
+		var answered atomic.Int64
+		arrive := func() {
+			clients++
+			name := fmt.Sprint("client", clients)
+			go func() { require.True(t, ask(t, c, check(l, name, 1)).Allowed); answered.Add(1) }()
+			synctest.Wait()
+		}
+		for range 3 {
+			answered.Store(0)
+			arrive()
+			pass(linger / 2)
+			arrive()
+			pass(linger/2 - 1)
+			sizes()
+			pass(1)
+			sizes(2)
+			require.EqualValues(t, 2, answered.Load())
+			pass(10 * linger)
+		}
+		arrive()
+		arrive()
+		c.Close()
+		sizes(2)
+		require.EqualValues(t, 4, answered.Load())
+	})
+}
+
 // Over a long distance, a batch leaves before the previous one is answered, but not earlier
 // than a usual round trip and Redis's time for it, and at most MaxFlights at a time.
 func TestCombineOverlapsLongRoundTrips(t *testing.T) {
@@ -47,7 +84,7 @@ func TestCombineOverlapsLongRoundTrips(t *testing.T) {
 		var mu sync.Mutex
 		var sent []int
 		s := newShard()
-		c := limiter.NewCombine(s, budget, limiter.MaxFlights, func(calls int) { mu.Lock(); defer mu.Unlock(); sent = append(sent, calls) })
+		c := limiter.NewCombine(s, budget, limiter.MaxFlights, 0, func(calls int) { mu.Lock(); defer mu.Unlock(); sent = append(sent, calls) })
 		sizes := func(want ...int) { t.Helper(); mu.Lock(); defer mu.Unlock(); require.Equal(t, want, sent) }
 		l := rule(t, "r fixed_window limit=1 window=1h")
 		clients := 0
@@ -91,7 +128,7 @@ func TestCombineBatchesWhileOneIsUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sizes []int
 		s := newShard()
-		c := limiter.NewCombine(s, budget, limiter.MaxFlights, func(calls int) { sizes = append(sizes, calls) })
+		c := limiter.NewCombine(s, budget, limiter.MaxFlights, 0, func(calls int) { sizes = append(sizes, calls) })
 		l := rule(t, "r fixed_window limit=1 window=1h")
 		s.hang()
 		for i := range 1001 {
@@ -110,7 +147,7 @@ func TestCombineBatchesWhileOneIsUnderWay(t *testing.T) {
 
 func TestCombineLoneRequestDoesNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := limiter.NewCombine(newShard(), budget, limiter.MaxFlights, nil)
+		c := limiter.NewCombine(newShard(), budget, limiter.MaxFlights, 0, nil)
 		defer c.Close()
 		begin := time.Now()
 		for range 10 {
@@ -261,7 +298,7 @@ func TestCombineGivesBackTheSlotOfAnAbandonedCall(t *testing.T) {
 	f := func(closing bool) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newShard()
-			c := limiter.NewCombine(s, budget, limiter.MaxFlights, nil)
+			c := limiter.NewCombine(s, budget, limiter.MaxFlights, 0, nil)
 			l, counted := rule(t, "c concurrency limit=1 window=1h"), rule(t, "r fixed_window limit=9 window=1h")
 			mine := check(l, "a", 1)
 			mine.Slot = 7
@@ -288,7 +325,7 @@ func TestCombineGivesBackTheSlotOfAnAbandonedCall(t *testing.T) {
 func TestCombineAbandonedTwin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &gate{shard: newShard(), open: make(chan struct{})}
-		c := limiter.NewCombine(s, budget, limiter.MaxFlights, nil)
+		c := limiter.NewCombine(s, budget, limiter.MaxFlights, 0, nil)
 		defer c.Close()
 		l := rule(t, "r fixed_window limit=2 window=1h")
 		go ask(t, c, check(l, "other", 1))
@@ -363,7 +400,7 @@ func TestCombineCloseAnswersWhoWaits(t *testing.T) {
 func TestCombineReturnsOnlyWhatWasCharged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShard()
-		c := limiter.NewCombine(s, budget, limiter.MaxFlights, nil)
+		c := limiter.NewCombine(s, budget, limiter.MaxFlights, 0, nil)
 		l, shadow := rule(t, "r fixed_window limit=5 window=1h"), rule(t, "s fixed_window limit=1 window=1h shadow")
 		checks := []limiter.Check{check(shadow, "a", 1), check(l, "a", 1)}
 		ask(t, c, checks...)
@@ -382,7 +419,7 @@ func TestCombineReturnsOnlyWhatWasCharged(t *testing.T) {
 
 // With many goroutines on few keys, exactly the limit passes.
 func TestCombineExact(t *testing.T) {
-	c := limiter.NewCombine(newShard(), time.Minute, limiter.MaxFlights, nil)
+	c := limiter.NewCombine(newShard(), time.Minute, limiter.MaxFlights, 0, nil)
 	defer c.Close()
 	l, slot := rule(t, "r rolling_window limit=1000 window=1h"), rule(t, "c concurrency limit=300 window=1h")
 	var passed, inFlight atomic.Int64

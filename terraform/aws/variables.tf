@@ -39,6 +39,7 @@ variable "regions" {
       shards        = optional(number, 3)
       replicas      = optional(number, 1)
       rotation_days = optional(number, 30)
+      linger        = optional(string, "0s")
     }), {})
   }))
 

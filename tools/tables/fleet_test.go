@@ -28,14 +28,16 @@ type fleet struct {
 	zipf                  bool    // by Zipf's law with 1.1; else uniform
 	limit                 *limiter.Limit
 	trip                  time.Duration // to a master and back
+	linger                time.Duration // of the nodes' batches
 	warm, measured        time.Duration
 }
 
-// What a master takes for a batch and for each call in it; the queues before it depend on that,
-// its CPU time is measured (replay).
+// What a master takes for a batch, for each script and for each call in it; the queues before
+// it depend on that, its CPU time is measured (replay). The calls of a kind share a script.
 const (
-	batchCost = 6 * time.Microsecond
-	callCost  = 9 * time.Microsecond
+	batchCost  = 6 * time.Microsecond
+	scriptCost = 6 * time.Microsecond
+	callCost   = 4 * time.Microsecond
 )
 
 // traffic is what reached the masters while it was measured.
@@ -52,7 +54,7 @@ type traffic struct {
 // batch is a round trip from a node to a master.
 type batch []op
 
-// op is one script call. In a Cluster each subject is a slot, and has calls of its own.
+// op is one call.
 type op struct {
 	user  int32
 	times int32
@@ -209,7 +211,7 @@ func (w *world) master(key []byte) *master {
 func (w *world) node(index int) {
 	shards := map[*master]*limiter.Combine{}
 	for _, m := range w.owners {
-		shards[m] = limiter.NewCombine(link{m, index}, time.Minute, limiter.MaxFlights, nil)
+		shards[m] = limiter.NewCombine(link{m, index}, time.Minute, limiter.MaxFlights, w.linger, nil)
 		defer shards[m].Close()
 	}
 	next := spread{w, shards}
@@ -292,7 +294,7 @@ func (l link) Do(ctx context.Context, calls []*limiter.Call) {
 	if now := time.Now(); l.busy.Before(now) {
 		l.busy = now
 	}
-	l.busy = l.busy.Add(batchCost + time.Duration(len(calls))*callCost)
+	l.busy = l.busy.Add(batchCost + scriptsFor(calls)*scriptCost + time.Duration(len(calls))*callCost)
 	wait := time.Until(l.busy)
 	l.mu.Unlock()
 	b := make(batch, len(calls))
@@ -301,6 +303,22 @@ func (l link) Do(ctx context.Context, calls []*limiter.Call) {
 	}
 	l.world.record(l, b)
 	time.Sleep(wait + l.world.trip/2)
+}
+
+// scriptsFor returns how many scripts serve the calls.
+func scriptsFor(calls []*limiter.Call) (n time.Duration) {
+	var taking, leasing time.Duration
+	for _, c := range calls {
+		switch {
+		case c.Return:
+			n++
+		case c.Lease():
+			leasing = 1
+		default:
+			taking = 1
+		}
+	}
+	return n + taking + leasing
 }
 
 // decide fills in what the scripts would answer.

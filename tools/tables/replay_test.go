@@ -84,9 +84,14 @@ func (f *fleet) warmUp(ctx context.Context, server *server) error {
 		if kind != take && !f.limit.Leased {
 			continue
 		}
-		_, source := redisstore.Command(nil, []*limiter.Call{f.call(op{times: 1, cost: 1, kind: kind})})
-		if err := server.client.ScriptLoad(ctx, source).Err(); err != nil {
-			return err
+		one := f.call(op{times: 1, cost: 1, kind: kind})
+		for _, calls := range [][]*limiter.Call{{one}, {one, one}} { // scripts for one slot, and for several
+			_, sources := redisstore.ClusterCommands(nil, calls)
+			for _, source := range sources {
+				if err := server.client.ScriptLoad(ctx, source).Err(); err != nil {
+					return err
+				}
+			}
 		}
 	}
 	if f.limit.Algorithm != limiter.RollingWindow {
@@ -111,8 +116,8 @@ func (f *fleet) send(ctx context.Context, server *server, batches []batch) error
 	defer conn.Close()
 	for _, b := range batches {
 		pipe := conn.Pipeline()
-		for _, o := range b {
-			pipe.Do(ctx, f.command(o)...)
+		for _, command := range f.commands(b) {
+			pipe.Do(ctx, command...)
 		}
 		if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
 			return fmt.Errorf("a batch of %d: %w", len(b), err)
@@ -121,18 +126,23 @@ func (f *fleet) send(ctx context.Context, server *server, batches []batch) error
 	return nil
 }
 
-// command returns what a node sends for an op.
-func (f *fleet) command(o op) []any {
-	switch {
-	case o.kind == ask:
-		return []any{"time"}
-	case o.kind == tally && o.cost == 0:
-		return []any{"get", o.name}
-	case o.kind == tally:
-		return []any{"incrby", o.name, o.cost}
+// commands returns what a node sends in a round trip.
+func (f *fleet) commands(b batch) (commands [][]any) {
+	var calls []*limiter.Call
+	for _, o := range b {
+		switch {
+		case o.kind == ask:
+			commands = append(commands, []any{"time"})
+		case o.kind == tally && o.cost == 0:
+			commands = append(commands, []any{"get", o.name})
+		case o.kind == tally:
+			commands = append(commands, []any{"incrby", o.name, o.cost})
+		default:
+			calls = append(calls, f.call(o))
+		}
 	}
-	command, _ := redisstore.Command(nil, []*limiter.Call{f.call(o)})
-	return command
+	packed, _ := redisstore.ClusterCommands(nil, calls)
+	return append(commands, packed...)
 }
 
 func (f *fleet) call(o op) *limiter.Call {

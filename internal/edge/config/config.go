@@ -94,6 +94,8 @@ type Redis struct {
 	SentinelUsername     string        `yaml:"sentinel_username"`
 	SentinelPasswordFile string        `yaml:"sentinel_password_file"`
 	TLS                  *certs.Client `yaml:"tls"` // empty: with the system's authorities
+	// Linger is how long a decision waits for others to share its round trip.
+	Linger time.Duration `yaml:"linger"`
 }
 
 // Log is what is logged.

@@ -53,6 +53,9 @@ func (c *Config) validateStore(f *faults) {
 	for i, a := range r.Addrs {
 		f.address(fmt.Sprintf("store.redis.addrs[%d]", i), a)
 	}
+	if r.Linger < 0 || r.Linger > s.Timeout/4 {
+		f.add("store.redis.linger", "must be between 0 and a quarter of store.timeout, %s (got %s)", s.Timeout/4, r.Linger)
+	}
 	f.file("store.redis.password_file", r.PasswordFile)
 	f.file("store.redis.sentinel_password_file", r.SentinelPasswordFile)
 	f.list.Take("store.redis.tls", r.TLS.Validate())
@@ -61,7 +64,7 @@ func (c *Config) validateStore(f *faults) {
 func (c *Store) RedisConfig() (redisstore.Config, error) {
 	r := &c.Redis
 	rc := redisstore.Config{
-		Mode: redisstore.Mode(r.Mode), Addrs: r.Addrs, MasterName: r.MasterName, Timeout: c.Timeout,
+		Mode: redisstore.Mode(r.Mode), Addrs: r.Addrs, MasterName: r.MasterName, Timeout: c.Timeout, Linger: r.Linger,
 		Username: r.Username, Password: secretFile(r.PasswordFile),
 		SentinelUsername: r.SentinelUsername, SentinelPassword: secretFile(r.SentinelPasswordFile),
 	}

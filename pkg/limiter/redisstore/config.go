@@ -42,6 +42,9 @@ type Config struct {
 	// Flights is how many batches may be in flight to a master at a time, at most
 	// limiter.MaxFlights; 0 means that maximum.
 	Flights int
+	// Linger is how long a decision waits for others to share its round trip; see
+	// limiter.NewCombine.
+	Linger time.Duration
 	// Clock returns Unix microseconds, for tests only; nil uses the server's clock, the
 	// only one that all nodes share.
 	Clock func() int64

@@ -17,8 +17,8 @@ import (
 )
 
 // maxWeight bounds the calls that share one script (limiter.Call.Weight), and thus how long
-// a script blocks the server: about 1 ms. Without a cluster, any calls may share a script,
-// which saves Redis most of the cost of starting scripts.
+// a script blocks the server: about 1 ms. Sharing saves Redis most of the cost of starting
+// scripts.
 const maxWeight = 200
 
 // node runs batches on one master.
@@ -27,8 +27,10 @@ type node struct {
 	cluster   *redis.ClusterClient // nil unless mode is cluster
 	clock     func() int64
 	scripts   *scripts
-	maxWeight int64
-	spare     sync.Pool // *packing
+	maxWeight int64        // of calls that need not be in one slot
+	slots     bool         // calls of different slots may share a script; see across.go
+	apart     atomic.Int64 // until then they may not; since born
+	spare     sync.Pool    // *packing
 	born      time.Time
 	watching  sync.Mutex // guards watch
 	watch     limiter.ClockWatch
@@ -42,7 +44,7 @@ func newNode(client *redis.Client, cluster *redis.ClusterClient, clock func() in
 		spare: sync.Pool{New: func() any { return &packing{} }},
 	}
 	if cluster != nil {
-		n.maxWeight = 0 // calls of different slots cannot share a script
+		n.maxWeight, n.slots = 0, true
 	}
 	return n
 }
@@ -66,7 +68,7 @@ func (n *node) Do(ctx context.Context, calls []*limiter.Call) {
 		n.exec(ctx, unloaded, n.client.Pipeline())
 	}
 	if n.cluster != nil {
-		n.follow(ctx, packs)
+		packs = n.follow(ctx, packs)
 	}
 	for _, p := range packs {
 		p.answer()
@@ -74,7 +76,8 @@ func (n *node) Do(ctx context.Context, calls []*limiter.Call) {
 }
 
 // While a replica takes over, a third node may know of no owner for a few milliseconds,
-// because it hears from the old master and the new one separately. The last pause is 64 ms.
+// because it hears from the old master and the new one separately. While a slot moves, two
+// masters may each have some keys of a request. The last pause is 64 ms.
 // If that is not enough, the slots are down, and for a while no call waits for them.
 const (
 	maxFollows  = 8
@@ -82,9 +85,12 @@ const (
 	givenUpFor  = time.Second
 )
 
-// follow sends packs whose slots have moved to their new owner.
-func (n *node) follow(ctx context.Context, packs []*pack) {
-	moved := failing(packs, movedAway)
+// follow sends packs whose slots have moved to their new owner. It returns all packs that
+// have answers.
+func (n *node) follow(ctx context.Context, packs []*pack) []*pack {
+	packs, lone := n.part(packs)
+	moved := append(failing(packs, movedAway), lone...)
+	packs = append(packs, lone...)
 	for i := 0; len(moved) > 0; i++ {
 		if i > 0 && !n.waitForOwner(ctx, i) {
 			break // the packs keep the reason
@@ -94,11 +100,12 @@ func (n *node) follow(ctx context.Context, packs []*pack) {
 			p.withSource() // the new owner may lack the script
 		}
 		n.exec(ctx, moved, n.cluster.Pipeline()) // follows MOVED and ASK
-		moved = failing(moved, unowned)
+		moved = failing(moved, unsettled)
 	}
 	if len(failing(packs, isFailure)) > 0 {
 		n.cluster.ReloadState(ctx)
 	}
+	return packs
 }
 
 // waitForOwner pauses before another attempt, and reports whether to make it.
@@ -178,6 +185,9 @@ func (n *node) load(ctx context.Context) error {
 	for _, sc := range n.scripts.all() {
 		errs = append(errs, n.client.ScriptLoad(ctx, sc.src).Err())
 	}
+	if n.slots {
+		errs = append(errs, n.loadAcross(ctx))
+	}
 	return errors.Join(errs...)
 }
 
@@ -207,11 +217,14 @@ func failing(packs []*pack, kind func(error) bool) []*pack {
 func notLoaded(err error) bool { return redis.HasErrorPrefix(err, "NOSCRIPT") }
 
 func movedAway(err error) bool {
-	return redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK") || redis.HasErrorPrefix(err, "TRYAGAIN") ||
-		unowned(err)
+	return redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK") || unsettled(err)
 }
 
-func unowned(err error) bool { return redis.HasErrorPrefix(err, "CLUSTERDOWN") }
+// unsettled reports whether nobody owns a slot for the moment, or two masters have some of
+// its keys each.
+func unsettled(err error) bool {
+	return redis.HasErrorPrefix(err, "CLUSTERDOWN") || redis.HasErrorPrefix(err, "TRYAGAIN")
+}
 
 // isFailure reports whether the shard, not the call, is at fault: another node may have
 // taken over.

@@ -24,7 +24,15 @@ type pack struct {
 	// divided is set if a limit is a region's part, which may be spent only if the store
 	// has lost nothing.
 	divided bool
+	// across is set if the keys are in several slots. See across.lua.
+	across bool
 }
+
+// The scripts' answers to a check whose key they could not read.
+const (
+	foreign   = -1 // another program wrote it
+	elsewhere = -2 // another master has it
+)
 
 // errForeign fails a call on a key that another program wrote.
 var errForeign = clean(replyError("WRONGTYPE a key holds data that no rule wrote; delete it"))
@@ -65,7 +73,7 @@ func (n *node) pack(m *packing, calls []*limiter.Call) []*pack {
 			target = &leasing
 		}
 		weight := c.Weight()
-		if *target == nil || (*target).weight+weight > n.maxWeight {
+		if !n.joins(c, weight, *target) {
 			*target = open()
 		}
 		(*target).add(c)
@@ -73,10 +81,41 @@ func (n *node) pack(m *packing, calls []*limiter.Call) []*pack {
 	}
 	clock := n.now()
 	for _, p := range m.packs[:used] {
-		p.script = n.scripts.of(p)
-		p.encode(clock, n)
+		p.prepare(clock, n)
 	}
 	return m.packs[:used]
+}
+
+// joins reports whether a call may share a script with those of a pack.
+func (n *node) joins(c *limiter.Call, weight int64, p *pack) bool {
+	if p == nil {
+		return false
+	}
+	most := n.maxWeight
+	if n.sharesSlots() && !c.Return && !p.divided && !divided(c) {
+		most = maxWeight
+	}
+	return p.weight+weight <= most
+}
+
+// divided reports whether a limit of the call is a region's part.
+func divided(c *limiter.Call) bool {
+	for i := range c.Checks {
+		if c.Checks[i].Limit.Whole != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// prepare chooses the script of a complete pack and writes its arguments.
+func (p *pack) prepare(clock string, n *node) {
+	p.script = n.scripts.of(p)
+	p.across = len(p.calls) > 1 && n.slots
+	if p.across {
+		p.script = n.scripts.across[p.script]
+	}
+	p.encode(clock, n)
 }
 
 func (p *pack) add(c *limiter.Call) {
@@ -86,8 +125,8 @@ func (p *pack) add(c *limiter.Call) {
 		if p.rule(c.Checks[i].Limit) == 0 {
 			p.rules = append(p.rules, c.Checks[i].Limit)
 		}
-		p.divided = p.divided || c.Checks[i].Limit.Whole != nil
 	}
+	p.divided = p.divided || divided(c)
 }
 
 // rule returns the index of a limit in the pack, from 1, or 0 if it is not there.
@@ -109,10 +148,11 @@ func (p *pack) encode(clock string, n *node) {
 		keys++
 	}
 	a := append(p.args[:0], "evalsha", p.script.sha, keys)
-	for _, c := range p.calls {
-		for i := range c.Checks {
-			a = append(a, c.Checks[i].Key)
-		}
+	if p.across {
+		a[2] = 1
+		a = append(a, p.calls[0].Checks[0].Key)
+	} else {
+		a = p.keys(a)
 	}
 	if opened {
 		a = append(a, n.opened(string(p.calls[0].Checks[0].Key)))
@@ -139,7 +179,21 @@ func (p *pack) encode(clock string, n *node) {
 			}
 		}
 	}
+	if p.across {
+		at := len(a)
+		a = p.keys(a)
+		a = append(append(a[:at], a[at+1:]...), keys)
+	}
 	p.args = a
+}
+
+func (p *pack) keys(a []any) []any {
+	for _, c := range p.calls {
+		for i := range c.Checks {
+			a = append(a, c.Checks[i].Key)
+		}
+	}
+	return a
 }
 
 // schedule writes the plan for take.lua as one argument: each argument costs Redis about as
@@ -179,8 +233,21 @@ func (p *pack) answer() {
 			c.Answers = append(c.Answers, limiter.Answer{Fits: rest[0], Remaining: rest[1], Retry: rest[2], Reset: rest[3]})
 			rest = rest[4:]
 		}
-		if len(c.Answers) > 0 && c.Answers[0].Fits < 0 {
+		switch {
+		case isElsewhere(c.Answers):
+			c.Answers = c.Answers[:0] // a pack of its own has asked again
+		case len(c.Answers) > 0 && c.Answers[0].Fits < 0:
 			c.Answers, c.Err = c.Answers[:0], errForeign
 		}
 	}
+}
+
+// isElsewhere reports whether another master has a key of the call.
+func isElsewhere(answers []limiter.Answer) bool {
+	for i := range answers {
+		if answers[i].Fits == elsewhere {
+			return true
+		}
+	}
+	return false
 }

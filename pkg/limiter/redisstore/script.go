@@ -32,6 +32,8 @@ type scripts struct {
 	term     *script
 	conduct  *script
 	single   map[string]*script // takes for rules of one tag: the same, without the other algorithms
+	// across has, for each script that may serve several slots of a master, its form that does.
+	across map[*script]*script
 }
 
 // allScripts assembles them once.
@@ -39,6 +41,10 @@ var allScripts = sync.OnceValue(func() *scripts {
 	s := &scripts{take: newScript(lua.Take()), giveBack: newScript(lua.Return()), lease: newScript(lua.Lease()), report: newScript(lua.Report()), merge: newScript(lua.Merge()), tally: newScript(lua.Tally()), load: newScript(lua.Load()), move: newScript(lua.Move()), lend: newScript(lua.Lend()), conduct: newScript(lua.Conduct()), term: newScript(lua.Term()), single: map[string]*script{}}
 	for _, tag := range lua.Tags() {
 		s.single[tag] = newScript(lua.TakeOne(tag))
+	}
+	s.across = map[*script]*script{}
+	for _, sc := range slices.AppendSeq([]*script{s.take, s.lease}, maps.Values(s.single)) {
+		s.across[sc] = newScript(lua.Across(sc.src))
 	}
 	return s
 })
@@ -75,4 +81,15 @@ func Command(clock func() int64, calls []*limiter.Call) (command []any, source s
 	n.maxWeight = math.MaxInt64
 	p := n.pack(&packing{}, calls)[0]
 	return p.args, p.script.src
+}
+
+// ClusterCommands returns the commands that decide calls on one master of a Cluster in a
+// round trip, and the source of each one's script. It is for tests and measurements, like
+// Command.
+func ClusterCommands(clock func() int64, calls []*limiter.Call) (commands [][]any, sources []string) {
+	n := newNode(nil, &redis.ClusterClient{}, clock)
+	for _, p := range n.pack(&packing{}, calls) {
+		commands, sources = append(commands, p.args), append(sources, p.script.src)
+	}
+	return commands, sources
 }

@@ -24,6 +24,7 @@ module "edge_user_data" {
         policy     = merge({ source = "consul" }, { for field, value in var.policy : field => value if value != null })
         bootstrap  = "https://${aws_s3_bucket.rules.bucket_regional_domain_name}/rules.yaml"
         documents  = length(var.verify_keys) == 0 ? null : { verify_keys = [local.keys_file], require_signed = var.require_signed }
+        linger     = var.redis.linger
         redis      = "${aws_elasticache_replication_group.this.configuration_endpoint_address}:${local.redis_port}"
       })
     }

@@ -181,19 +181,25 @@ variable "consul" {
 }
 
 variable "redis" {
-  description = "The Redis Cluster: node type, version, shards, replicas of each, and days between rotations of the AUTH token. The previous token stays valid until the next rotation."
+  description = "The Redis Cluster: node type, version, shards, replicas of each, days between rotations of the AUTH token, and how long decisions wait to share a round trip (store.redis.linger). The previous token stays valid until the next rotation."
   type = object({
     node_type     = optional(string, "cache.m7g.large")
     version       = optional(string, "7.1")
     shards        = optional(number, 3)
     replicas      = optional(number, 1)
     rotation_days = optional(number, 30)
+    linger        = optional(string, "0s")
   })
   default = {}
 
   validation {
     condition     = var.redis.shards >= 1 && var.redis.shards <= 90 && var.redis.replicas >= 1 && var.redis.replicas <= 5
     error_message = "redis.shards must be 1 to 90 and redis.replicas 1 to 5: without a replica, a dying shard takes its counts with it."
+  }
+
+  validation {
+    condition     = can(regex("^[0-9]+(us|ms|s)$", var.redis.linger))
+    error_message = "redis.linger must be a duration such as 2ms, at most a quarter of store.timeout (25ms)."
   }
 
   validation {

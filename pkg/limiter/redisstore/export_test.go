@@ -1,0 +1,29 @@
+package redisstore
+
+import (
+	"context"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-edge/weir/pkg/limiter"
+)
+
+// DoWithAcross decides calls on a master of a cluster with this source in place of the
+// scripts that serve several slots, and reports whether slots have their own scripts from
+// then on.
+func DoWithAcross(ctx context.Context, cluster *redis.ClusterClient, master *redis.Client, source string, calls []*limiter.Call) (apart bool) {
+	n := newNode(master, cluster, nil)
+	scripts := *n.scripts
+	scripts.across = map[*script]*script{}
+	for plain := range n.scripts.across {
+		scripts.across[plain] = newScript(source)
+	}
+	n.scripts = &scripts
+	n.Do(ctx, calls)
+	return !n.sharesSlots()
+}
+
+// Do decides calls in one round trip to what is taken for their master.
+func Do(ctx context.Context, cluster *redis.ClusterClient, master *redis.Client, calls []*limiter.Call) {
+	newNode(master, cluster, nil).Do(ctx, calls)
+}
