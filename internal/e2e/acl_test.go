@@ -12,7 +12,7 @@ import (
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
-// The manual's policies allow what the manual describes, and nothing more.
+// The manual's policies grant exactly what the manual describes.
 func TestLeastPrivilege(t *testing.T) {
 	t.Parallel()
 	consul := testenv.StartConsul(t, testenv.ConsulOptions{Datacenter: "eu-west", ACL: true})
@@ -45,7 +45,7 @@ func TestLeastPrivilege(t *testing.T) {
 	stdout, stderr, status = f.regionctl("shedder", "show", "--live")
 	require.Zero(t, status, "%s\n%s", stdout, stderr)
 
-	// What neither token allows.
+	// Neither token permits these.
 	as := func(token string) *api.WriteOptions { return &api.WriteOptions{Token: token} }
 	kv := consul.Client().KV()
 	for _, key := range []string{"weir/rules/current", "weir/rules/versions/000000000000", "weir/shedder/current", "weir/other"} {
@@ -61,8 +61,7 @@ func TestLeastPrivilege(t *testing.T) {
 		require.ErrorContains(t, err, "403", "%s registers nodes", who)
 	}
 
-	// When the token is revoked, the node keeps running, reports it, and picks up a new
-	// token.
+	// When the token is revoked, the node keeps running, reports it, and picks up a new token.
 	_, err = consul.Client().ACL().TokenDelete(accessor, nil)
 	require.NoError(t, err)
 	eventually(t, testenv.Patience, "the revoked token shows", func() bool {

@@ -13,8 +13,7 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// publish activates a document without any of regionctl's checks and returns its
-// version.
+// publish activates a document without regionctl's checks and returns its version.
 func (s *site) publish(t *testing.T, document []byte) string {
 	t.Helper()
 	client, err := consul.Open(consul.Config{Addr: s.consul.Addr()})
@@ -32,8 +31,8 @@ func (s *site) publish(t *testing.T, document []byte) string {
 	return p.Version
 }
 
-// Any bad document that reaches Consul without regionctl's checks is refused with the
-// reason, and the active rules stay.
+// If an invalid document reaches Consul without regionctl's checks, nodes refuse it with the
+// reason and keep the active rules.
 func TestBadDocuments(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, testenv.ConsulOptions{}, 1, "eu-west")

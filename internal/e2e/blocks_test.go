@@ -13,8 +13,8 @@ import (
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
-// A network that an operator blocks is refused by every node of every region. The test prints
-// how soon, from the moment that the command begins and from the one that it returns.
+// Every node of every region refuses a network that an operator blocks. The test prints how
+// soon, from the start of the command and from its return.
 func TestBlocksReachAllNodes(t *testing.T) {
 	f := startFleet(t, testenv.ConsulOptions{}, 2, "eu-west", "us-east")
 	f.apply("rules: []")

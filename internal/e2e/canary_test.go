@@ -22,8 +22,8 @@ func (f *fleet) trial(document string) (stdout, stderr string, status int) {
 	return f.regionctl("rules", "apply", file, "--yes", "--canary", "eu-west-pop0", "--bake", "2s", "--interval", "200ms", "--min-requests", "20")
 }
 
-// A good candidate is tried at one PoP and then active everywhere; one that limits more
-// than the other PoPs do is withdrawn, and the others never decide by it.
+// A good candidate is tried at one PoP and then applied everywhere. One that limits more than
+// the other PoPs do is withdrawn, and the others never decide by it.
 func TestCanary(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, testenv.ConsulOptions{}, 2, "eu-west")
@@ -36,8 +36,7 @@ func TestCanary(t *testing.T) {
 		passing, _, err := f.regions[0].consul.Client().Health().Service("weir-edge", "", true, nil)
 		return err == nil && len(passing) == len(nodes)
 	})
-	// The versions by which each node has decided, while clients send requests all the
-	// time.
+	// The versions by which each node has decided, under constant requests.
 	var mu sync.Mutex
 	seen := make([]map[string]bool, len(nodes))
 	stop := make(chan struct{})

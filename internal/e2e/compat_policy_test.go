@@ -30,8 +30,7 @@ func judged(t *testing.T) string {
 	return s.URL
 }
 
-// publishPolicy activates a behavior policy as another program would, without regionctl's
-// checks.
+// publishPolicy activates a behavior policy without regionctl's checks.
 func (s *site) publishPolicy(t *testing.T, document []byte) string {
 	t.Helper()
 	client, err := consul.Open(consul.Config{Addr: s.consul.Addr()})
@@ -49,7 +48,7 @@ func (s *site) publishPolicy(t *testing.T, document []byte) string {
 	return p.Version
 }
 
-// runsPolicy reports whether a node judges clients by a version of the policy.
+// runsPolicy reports whether a node scores clients by this policy version.
 func runsPolicy(t *testing.T, n *testenv.EdgeNode, version string) bool {
 	for name := range metrics(t, n, "weir_behavior_policy_info") {
 		if strings.Contains(name, version) {
@@ -59,9 +58,9 @@ func runsPolicy(t *testing.T, n *testenv.EdgeNode, version string) bool {
 	return false
 }
 
-// Two nodes of this release judge clients together, beside one of the previous release in the
-// same region, on the same Redis. regionctl refuses a policy, and names the old node. If another program publishes one, the
-// old node passes what it passed before, and all three count the same limits.
+// Two nodes of this release score clients together, alongside a node of the previous release on
+// the same Redis. regionctl refuses a policy and names the old node. If another program
+// publishes one, the old node admits what it did before, and all three count the same limits.
 func TestTwoReleasesJudge(t *testing.T) {
 	before := os.Getenv("WEIR_BEFORE")
 	if before == "" {
@@ -106,12 +105,12 @@ func TestTwoReleasesJudge(t *testing.T) {
 	}
 	require.Equal(t, http.StatusUnauthorized, login(t, c, old, who), "the old node judges nobody")
 
-	// All three count together, and none of the exchange is in the way.
+	// All three count together, undisturbed by the exchange.
 	awaitRedis(t, s.nodes, "/fixed", victim)
 	require.Equal(t, map[int]int{http.StatusOK: limit}, statuses(t, s.nodes, "/fixed", victim, 3, limit))
 	require.Equal(t, map[int]int{http.StatusTooManyRequests: 6}, statuses(t, s.nodes, "/fixed", victim, 3, 6))
 
-	// What an operator blocks, the old node passes too, and is named.
+	// The old node does not apply an operator's block, and regionctl names it.
 	_, stderr, status = f.regionctl("clients", "block", "198.51.100.9", "--reason", "a scraper")
 	require.Equal(t, term.StatusPartial, status)
 	require.Contains(t, stderr, "eu-west-2: of an earlier release")
@@ -119,7 +118,7 @@ func TestTwoReleasesJudge(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, http.StatusForbidden, blocked)
 
-	// Without the old node, regionctl publishes another one.
+	// Without the old node, regionctl publishes another policy.
 	old.Terminate()
 	require.NoError(t, os.WriteFile(file, []byte(strings.Replace(passwords, "mode: enforce", "mode: shadow", 1)), 0o600))
 	soon(t, "Consul has forgotten the old node", func() bool {
@@ -130,7 +129,7 @@ func TestTwoReleasesJudge(t *testing.T) {
 	require.Equal(t, http.StatusUnauthorized, login(t, c, news[0], who), "in shadow mode nobody is refused")
 }
 
-// spread lets a client guess at all nodes in turn, so often that two of three see too few.
+// spread makes a client guess at all nodes in turn, so often that two of three see too few.
 func spread(t *testing.T, c *fasthttp.Client, nodes []*testenv.EdgeNode, who string) {
 	t.Helper()
 	for i := range 12 * len(nodes) {
@@ -138,8 +137,9 @@ func spread(t *testing.T, c *fasthttp.Client, nodes []*testenv.EdgeNode, who str
 	}
 }
 
-// A node of before reads policies, but not all that this release can write. regionctl refuses
-// those, and names the node; if another program publishes one, the node judges on by the policy before.
+// An earlier release's node reads policies, but not all that this release can write. regionctl
+// refuses those and names the node. If another program publishes one, the node keeps its
+// previous policy.
 func TestTwoReleasesReadPolicies(t *testing.T) {
 	before := os.Getenv("WEIR_BEFORE_GLOBAL") // it follows policies of schema 1
 	if before == "" {

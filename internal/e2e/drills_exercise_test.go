@@ -23,10 +23,10 @@ import (
 type exercise struct {
 	t      *testing.T
 	nodes  []*testenv.EdgeNode
-	budget time.Duration // of the store, if not the default
+	budget time.Duration // of the store, unless the default
 	stop   func()
 
-	// ask sends a request of a worker; nil means to the worker's node.
+	// ask sends a worker's request; nil: to the worker's node.
 	ask func(c *fasthttp.Client, worker int, path, who string) (int, error)
 
 	asked, failed, cut atomic.Int64
@@ -34,12 +34,12 @@ type exercise struct {
 	lastCut            atomic.Int64 // in ns
 	spenders           atomic.Pointer[[]*spender]
 	turns              [workers]atomic.Int64 // requests that each worker has finished
-	killing            atomic.Bool           // a process is being killed: the requests it was answering are lost
-	aside              aside                 // what nodes that no longer run decided without Redis
-	again              int64                 // how often a step of its clock lets a node start its shares again
+	killing            atomic.Bool           // a process is being killed: its requests in flight are lost
+	aside              aside                 // decisions without Redis by nodes that no longer run
+	again              int64                 // how often a clock step makes a node restart its shares
 
-	accessor, token, tokenFile string   // the token that the nodes use for Consul
-	caches                     []string // where nodes keep their rules
+	accessor, token, tokenFile string   // the nodes' token for Consul
+	caches                     []string // the nodes' cached rules
 
 	since     time.Time
 	recovered time.Duration
@@ -49,10 +49,10 @@ type exercise struct {
 type spender struct {
 	addr          string
 	asked, passed atomic.Int64
-	forgiven      int64 // how many of its admitted requests Redis may have forgotten since
+	forgiven      int64 // how many of its admitted requests Redis may have lost since
 }
 
-// joins lets more clients exceed their limit from now on.
+// joins adds clients that exceed their limit.
 func (x *exercise) joins(addrs ...string) {
 	var list []*spender
 	if old := x.spenders.Load(); old != nil {
@@ -64,7 +64,7 @@ func (x *exercise) joins(addrs ...string) {
 	x.spenders.Store(&list)
 }
 
-// newcomers are greedy clients of whom Redis has counted nothing yet.
+// newcomers returns greedy clients that Redis has not counted.
 func newcomers() (addrs []string) {
 	for i := range greedy / 2 {
 		addrs = append(addrs, fmt.Sprintf("198.51.100.%d", 150+i))
@@ -72,7 +72,7 @@ func newcomers() (addrs []string) {
 	return addrs
 }
 
-// passes returns how many requests of the greedy clients passed.
+// passes maps greedy clients to their admitted requests.
 type passes map[*spender]int64
 
 func (x *exercise) counted() passes {
@@ -83,7 +83,7 @@ func (x *exercise) counted() passes {
 	return p
 }
 
-// replicated returns what replicas of these masters have certainly counted too.
+// replicated returns the counts that replicas of these masters certainly have too.
 func (x *exercise) replicated(replicas int, masters ...*testenv.Server) passes {
 	x.t.Helper()
 	p := x.counted() // and Redis had counted it before
@@ -95,15 +95,15 @@ func (x *exercise) replicated(replicas int, masters ...*testenv.Server) passes {
 	return p
 }
 
-// forgets notes that Redis may have lost what clients passed between kept and now. If kept is nil, it may have
-// lost everything.
+// forgets records that Redis may have lost the requests admitted since kept. If kept is nil, it
+// may have lost everything.
 func (x *exercise) forgets(kept passes, clients ...string) {
 	x.t.Helper()
 	var from [workers]int64
 	for i := range x.turns {
 		from[i] = x.turns[i].Load()
 	}
-	for i := range x.turns { // waits for the answers to what was decided earlier
+	for i := range x.turns { // waits for answers to earlier decisions
 		eventually(x.t, testenv.Patience, "a worker continues", func() bool { return x.turns[i].Load() > from[i] })
 	}
 	for s, passed := range x.counted() {
@@ -119,9 +119,10 @@ func (x *exercise) redis(mode string, addrs []string, more string) {
 	x.begin(edges(x.t, drillNodes, redisConfig(origin(x.t, nil), mode, addrs, max(budget, x.budget), drillNodes, more), drillRules))
 }
 
-// begin loads the nodes until the end of the drill: half of the requests come from clients that stay far
-// below their limit, half from greedy ones. Each worker keeps to one node, so that a hanging node delays
-// only its own requests; as behind a balancer, it uses the other node when its own refuses connections.
+// begin loads the nodes until the drill ends: half of the requests come from clients far below
+// their limit, half from greedy ones. Each worker keeps to one node, so a hanging node delays
+// only its own requests; as behind a balancer, it uses the other node when its own refuses
+// connections.
 func (x *exercise) begin(nodes []*testenv.EdgeNode) {
 	x.t.Helper()
 	x.nodes = nodes
@@ -130,7 +131,7 @@ func (x *exercise) begin(nodes []*testenv.EdgeNode) {
 		return metrics(x.t, n, "weir_store_nodes")["weir_store_nodes"] >= drillNodes
 	})
 	x.aside.causes = map[string]int64{}
-	for _, n := range nodes { // what failed before the load began does not count
+	for _, n := range nodes { // earlier failures do not count
 		for name, v := range metrics(x.t, n, "weir_store_errors_total") {
 			x.aside.causes[name] -= int64(v)
 		}
@@ -165,7 +166,7 @@ func (x *exercise) begin(nodes []*testenv.EdgeNode) {
 	x.answers(400)
 }
 
-// balanced asks the worker's node, and the other one where that refuses connections.
+// balanced asks the worker's node, or the other one if that refuses connections.
 func (x *exercise) balanced(c *fasthttp.Client, worker int, path, who string) (int, error) {
 	status, err := get(c, x.nodes[worker/2%len(x.nodes)].Public, path, who)
 	if errors.Is(err, syscall.ECONNREFUSED) {
@@ -174,7 +175,7 @@ func (x *exercise) balanced(c *fasthttp.Client, worker int, path, who string) (i
 	return status, err
 }
 
-// request sends a worker's nth request and judges the answer.
+// request sends a worker's nth request and checks the answer.
 func (x *exercise) request(c *fasthttp.Client, worker, n int) {
 	path, who, list := "/", fmt.Sprintf("203.0.113.%d", (workers*n+worker)%250), *x.spenders.Load()
 	spender := list[(n+worker)%len(list)]
@@ -201,20 +202,20 @@ func (x *exercise) request(c *fasthttp.Client, worker, n int) {
 	}
 }
 
-// answers waits until the load has received n more.
+// answers waits for n more answers of the load.
 func (x *exercise) answers(n int64) {
 	x.t.Helper()
 	from := x.asked.Load()
 	eventually(x.t, testenv.Patience, "requests are answered", func() bool { return x.asked.Load() >= from+n })
 }
 
-// changes breaks or repairs something: the time to recover counts from the last change.
+// changes breaks or repairs something: the recovery is timed from the last change.
 func (x *exercise) changes(what func()) {
 	what()
 	x.since = time.Now()
 }
 
-// sees waits until a condition holds on every node.
+// sees waits until a condition is true for every node.
 func (x *exercise) sees(what string, is func(n *testenv.EdgeNode) bool) {
 	x.t.Helper()
 	for _, n := range x.nodes {
@@ -230,8 +231,8 @@ func (x *exercise) recovers(what string, is func(n *testenv.EdgeNode) bool) {
 	x.exceed()
 }
 
-// exceed waits until every greedy client has sent twice its limit: a bound holds only for clients that tried to
-// exceed it.
+// exceed waits until every greedy client has sent twice its limit: a bound is tested only by
+// clients that tried to exceed the limit.
 func (x *exercise) exceed() {
 	x.t.Helper()
 	from := map[*spender]int64{}
@@ -243,7 +244,7 @@ func (x *exercise) exceed() {
 	}
 }
 
-// kills ends a node's process. Its metrics die with it, so they are read first.
+// kills ends a node's process, after reading its metrics, which die with it.
 func (x *exercise) kills(n *testenv.EdgeNode) {
 	x.t.Helper()
 	x.killing.Store(true)
@@ -251,7 +252,7 @@ func (x *exercise) kills(n *testenv.EdgeNode) {
 	n.Kill()
 }
 
-// by reports whether a node's decisions come from this source.
+// by matches nodes that decide by this source.
 func by(source string) func(n *testenv.EdgeNode) bool {
 	return func(n *testenv.EdgeNode) bool { return decidedBy(n) == source }
 }
@@ -266,13 +267,13 @@ func (x *exercise) falls() {
 // returns ends a drill in which Redis was lost.
 func (x *exercise) returns() { x.t.Helper(); x.recovers("Redis decides again", by("redis")) }
 
-// aside is what nodes decided without Redis, according to their own metrics.
+// aside is what nodes decided without Redis, by their own metrics.
 type aside struct {
-	passed int64            // requests of greedy clients
-	causes map[string]int64 // all decisions that Redis did not make, by kind
+	passed int64            // greedy clients' requests
+	causes map[string]int64 // all decisions without Redis, by kind
 }
 
-// most is how many requests of greedy clients a node passes alone at most.
+// most returns the most requests of greedy clients that a node admits alone.
 func (x *exercise) most() int64 { return int64(len(*x.spenders.Load())) * share * (1 + x.again) }
 
 func (a *aside) add(t *testing.T, n *testenv.EdgeNode, most int64) {
@@ -285,9 +286,9 @@ func (a *aside) add(t *testing.T, n *testenv.EdgeNode, most int64) {
 	}
 }
 
-// limits holds the drill to its bound: a client may exceed its limit by what nodes passed without Redis, which
-// their shares bound, and by what Redis lost. It returns the figures of the client that exceeded its limit
-// most.
+// limits checks the drill's bound: a client may exceed its limit by the requests that nodes
+// admitted without Redis, which their shares bound, and by those that Redis lost. It returns
+// the figures of the client with the largest excess.
 func (x *exercise) limits(d drill) (over, bound int64, because string) {
 	x.t.Helper()
 	a := &x.aside

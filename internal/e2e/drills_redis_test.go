@@ -22,7 +22,7 @@ func alone(drill func(t *testing.T, x *exercise, s *testenv.Server)) func(*testi
 	}
 }
 
-// spoilt runs a drill of a link that a toxic degrades.
+// spoilt runs a drill on a link that a toxic degrades.
 func spoilt(toxic string) func(*testing.T, *exercise) {
 	return func(t *testing.T, x *exercise) {
 		p := link(t, testenv.Redis(t, testenv.Options{}).Addr)
@@ -37,8 +37,8 @@ func spoilt(toxic string) func(*testing.T, *exercise) {
 	}
 }
 
-// lossy drops one in twenty segments between the nodes and Redis, each way. TCP resends them after 200 ms or
-// more, far beyond the budget.
+// lossy drops one in twenty segments between the nodes and Redis, each way. TCP resends them
+// after 200 ms or more, far beyond the budget.
 func lossy(t *testing.T, x *exercise) {
 	front := testenv.Forward(t, testenv.Redis(t, testenv.Options{}).Addr)
 	x.redis("single", []string{front.Addr}, "")
@@ -57,7 +57,7 @@ func do(t *testing.T, s *testenv.Server, args ...any) {
 	require.NoError(t, s.Client().Do(context.Background(), args...).Err(), "%v", args)
 }
 
-// The parts of a recovery. A probe in progress when Redis returns may have to fail first.
+// Parts of a recovery. A probe in progress when Redis returns may have to fail first.
 var (
 	looking = step{"polling", 100 * time.Millisecond} // by this test, every 10 ms over HTTP
 	inTime  = step{"a decision", budget}
@@ -68,12 +68,13 @@ var (
 	atOnce     = steps{inTime, looking}
 	afterProbe = steps{probing, inTime, looking}
 	afterDial  = steps{redial, probing, inTime, looking}
-	// election is that of a Redis Cluster, by its documentation: a ping every second, cluster-node-timeout, the
-	// suspicion spread with the next pings, then 500 ms and a random wait of up to as much again before the vote.
+	// election is a Redis Cluster's, by its documentation: a ping every second,
+	// cluster-node-timeout, the suspicion spread by the next pings, then 500 ms and a random
+	// wait up to the same before the vote.
 	election = steps{{"a ping every", time.Second}, {"cluster-node-timeout", 2 * time.Second}, {"suspicion sent with pings every", time.Second}, {"election up to", time.Second}, learned, probing, inTime, looking}
 )
 
-// rejoin is how an isolated master learns that it has been replaced.
+// rejoin is how an isolated master learns that it was replaced.
 var rejoin = steps{{"a link retried after", time.Second}, {"a ping every", time.Second}, learned, probing, inTime, looking}
 
 func redisDrills() []drill {
@@ -166,14 +167,14 @@ func redisDrills() []drill {
 	}
 }
 
-// flushes loses all counters.
+// flushes deletes all counters.
 func (x *exercise) flushes(s *testenv.Server) {
 	x.t.Helper()
 	x.changes(func() { do(x.t, s, "flushall") })
 	x.forgets(nil)
 }
 
-// ofTight returns the key of a greedy client.
+// ofTight returns a greedy client's key.
 func ofTight(t *testing.T, x *exercise) string {
 	t.Helper()
 	e, err := explain(x.nodes[0], "/tight", "198.51.100.100")

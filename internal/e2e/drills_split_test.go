@@ -11,15 +11,16 @@ import (
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
-// A master that no longer hears from the majority refuses to decide: Redis pings each other node at least once
-// in half of cluster-node-timeout, suspects one that has not answered for all of it, and checks ten times a
-// second.
+// A master that no longer hears from the majority refuses to decide. Redis pings each other
+// node at least once in half of cluster-node-timeout, suspects one that has not answered for
+// all of it, and checks ten times a second.
 func lonelyFor(nodeTimeout time.Duration) time.Duration {
 	return nodeTimeout + nodeTimeout/2 + 200*time.Millisecond
 }
 
-// split cuts a master and a node off from the rest, together with greedy clients whose counts that master keeps.
-// The master decides for its node until it notices, and its promoted replica knows nothing of those decisions.
+// split isolates a master and a node, together with greedy clients whose counts are on that
+// master. The master decides for its node until it notices; its promoted replica has none of
+// those decisions.
 func split(t *testing.T, x *exercise) {
 	island := testenv.NewIsland(t)
 	c := testenv.Cluster(t, testenv.Options{Island: island})
@@ -45,7 +46,7 @@ func split(t *testing.T, x *exercise) {
 	kept := x.replicated(1, c.Nodes[0])
 	x.joins(there...)
 	x.changes(island.Cut)
-	// One decision without it proves nothing: a missed budget is another reason.
+	// One decision without the master proves nothing: a missed budget has the same effect.
 	eventually(t, testenv.Patience, "the lonely master gives up", func() bool {
 		info, err := c.Nodes[0].Client().ClusterInfo(t.Context()).Result()
 		return err == nil && strings.Contains(info, "cluster_state:fail")

@@ -1,4 +1,4 @@
-// Package e2e tests whole nodes: real edge processes with a real Redis, loaded by real
+// Package e2e tests whole nodes: real edge processes with a real Redis, under load of real
 // clients, while parts of it die.
 package e2e
 
@@ -49,7 +49,7 @@ func origin(t testing.TB, hold <-chan struct{}) string {
 	return s.URL
 }
 
-// redisConfig returns the configuration of a node that uses these servers.
+// redisConfig returns a node's configuration with these servers.
 func redisConfig(originURL, mode string, addrs []string, budget time.Duration, nodes int, more string) string {
 	list, _ := json.Marshal(addrs)
 	return fmt.Sprintf(`

@@ -27,7 +27,7 @@ rules:
   - {id: open, match: {paths: [/open]}, key: [client_ip], limit: 50, window: 1h, on_store_failure: open}
 `
 
-// checking is a request of a client, as Envoy describes it.
+// checking returns a client's request as Envoy describes it.
 func checking(client, path string) *auth.CheckRequest {
 	return &auth.CheckRequest{Attributes: &auth.AttributeContext{
 		Source: &auth.AttributeContext_Peer{Address: &core.Address{Address: &core.Address_SocketAddress{SocketAddress: &core.SocketAddress{Address: client}}}},
@@ -37,9 +37,9 @@ func checking(client, path string) *auth.CheckRequest {
 	}}
 }
 
-// Two nodes on a Redis Cluster are Envoy's rate limit service and its external authorization:
-// counts are exact, descriptors in several slots are all or nothing, and once the cluster
-// is gone each rule says what happens.
+// Two nodes on a Redis Cluster serve Envoy's rate limit service and its external authorization.
+// Counts are exact, descriptors in several slots are all or nothing, and when the cluster is
+// lost each rule decides.
 func TestEnvoyServicesOnCluster(t *testing.T) {
 	cluster := testenv.Cluster(t, testenv.Options{})
 	file := write(t, "rules.yaml", envoyRules)

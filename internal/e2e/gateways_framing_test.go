@@ -13,8 +13,8 @@ import (
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
-// framing: what belongs to a client's connection or body says nothing about the question. A node that
-// waited for a body that no gateway sends would be one that does not answer, and requests would pass.
+// framing: the framing of a client's connection or body does not affect the question. A node
+// that waited for a body that no gateway sends would not answer, and requests would pass.
 func (l *gatewayLab) framing() {
 	t := l.t
 	body := strings.Repeat("x", 40_000)
@@ -48,7 +48,7 @@ func (l *gatewayLab) framing() {
 	}
 }
 
-// raw sends bytes on a connection of their own.
+// raw sends bytes on a new connection.
 func (l *gatewayLab) raw(gateway, request string) answer {
 	t := l.t
 	conn, err := net.Dial("tcp", gateway)

@@ -12,11 +12,11 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/global"
 )
 
-// A client that asks three regions for three times its limit, at 6,000 a minute, exceeds it
-// by no more than the printed bound under `eventual`, and by nothing under `escrow`: while it
-// asks all of them, at a steady rate or in one instant, moves from one to the next, and while connections between regions are
-// reset. A region that is cut off, a node and a Redis that are killed, and a Redis that hangs,
-// do not change what the others know of each other.
+// A client that asks three regions for three times its limit, at 6,000 a minute, exceeds it by
+// at most the printed bound under `eventual` and by nothing under `escrow`. It asks all of them
+// at a steady rate, or at one instant, or moves from one to the next, also while connections
+// between regions are reset. An isolated region, a killed node, and a Redis that is killed or
+// hangs do not change the other regions' exchange.
 func TestRegionsShareLimits(t *testing.T) {
 	t.Parallel()
 	g := newGlobe(t)
@@ -45,8 +45,8 @@ func TestRegionsShareLimits(t *testing.T) {
 	t.Run("parts killed", func(t *testing.T) { g.in(t).partsDie() })
 }
 
-// A region whose nodes and Redis die at once takes only its own part of a limit in escrow with
-// it, and nothing else changes for the others.
+// If a region's nodes and Redis die together, only its own part of a limit in escrow is lost,
+// and nothing else changes for the others.
 func TestARegionDies(t *testing.T) {
 	t.Parallel()
 	g := newGlobe(t)
@@ -69,7 +69,7 @@ func TestARegionDies(t *testing.T) {
 }
 
 // isAsFast compares requests under a limit that regions share with those under the same limit
-// of one region, in turn.
+// of one region, alternately.
 func (g *globe) isAsFast() {
 	const who = "203.0.113.1"
 	n, c := 1000, client()
@@ -102,7 +102,7 @@ func (g *globe) isAsFast() {
 	}
 }
 
-// isCutOff cuts a region off until it is on its own, and lets it return.
+// isCutOff isolates a region until it counts alone, and reconnects it.
 func (g *globe) isCutOff() {
 	const who, path, most = "203.0.113.2", "/cut", int64(globalFixed)
 	kept := global.Share(limitOf(most, 24*time.Hour), 3)
@@ -117,7 +117,7 @@ func (g *globe) isCutOff() {
 		passed[r] += g.ask(g.nodes[r][:], path, who, 150)
 	}
 	g.eventually("the others go on without it", func() bool { return g.knows(0, path, who, passed, kept) && g.knows(1, path, who, passed, kept) })
-	// Alone, it measures against a third of the limit, and what it knows exceeds that.
+	// Alone, it measures against a third of the limit, which the known counts exceed.
 	g.eventually("it is on its own", func() bool {
 		alone := g.ask(g.nodes[2][:1], path, who, 1)
 		passed[2] += alone
@@ -151,7 +151,7 @@ func (g *globe) isCutOff() {
 	require.LessOrEqual(g, float64(total), float64(most)+bound.Demand)
 }
 
-// partsDie kills a node, then another region's Redis, and lets the third's hang.
+// partsDie kills a node, then another region's Redis, and suspends the third's.
 func (g *globe) partsDie() {
 	const who, path, most = "203.0.113.3", "/lost", int64(globalFixed)
 	kept := global.Share(limitOf(most, 24*time.Hour), 3)

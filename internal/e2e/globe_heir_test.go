@@ -13,9 +13,9 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/global"
 )
 
-// A region dies with its Redis. Its part of a limit in escrow is lost until it is taken for
-// dead; from then on its heir, and nobody else, spends it. It returns with an empty Redis and
-// spends nothing until the part is its own again. In no window more than the limit passes.
+// A region dies with its Redis. Its part of a limit in escrow is lost until the region counts
+// as dead; from then on only its heir spends it. The region returns with an empty Redis and
+// spends nothing until the part is its own again. No window passes more than the limit.
 //
 // It takes six minutes, so it belongs to make soak.
 func TestTheHeirOfADeadRegion(t *testing.T) {
@@ -30,7 +30,7 @@ func TestTheHeirOfADeadRegion(t *testing.T) {
 	require.Equal(t, g.names[heir], byName[global.HeirOf(slices.Index(byName, g.names[dead]), len(byName))])
 	g.partsAre("every region has its part", [3]float64{1, 1, 1})
 
-	// asks sends demand to so many regions while the test does something.
+	// asks sends demand to the first regions while during runs.
 	asks := func(regions, windows int, meanwhile func()) []outcome {
 		var list []outcome
 		var asking sync.WaitGroup
@@ -50,10 +50,10 @@ func TestTheHeirOfADeadRegion(t *testing.T) {
 		}
 		return list
 	}
-	const twoParts = globalLimit - globalLimit/3 // what two regions may have by rounding
+	const twoParts = globalLimit - globalLimit/3 // the most that two regions may have, with rounding
 
-	// Stores that have just been started are not sure that they have forgotten nothing, and a
-	// majority of such stores is not enough. All together are.
+	// New stores cannot be certain that they lost nothing, and a majority of such stores does
+	// not suffice. All together do.
 	for _, o := range asks(3, int(limiter.TermForgotten/globalWindow)+1, func() {})[1:] {
 		require.Greater(t, o.passed+o.unsure, int64(twoParts), "all have their parts")
 	}
@@ -69,8 +69,8 @@ func TestTheHeirOfADeadRegion(t *testing.T) {
 		t.Logf("%s after it died, its heir has its part", took.Round(100*time.Millisecond))
 		require.Greater(t, took, limiter.TermLasts, "it may live: it asked 5 s before at the most")
 	})
-	// The first window may have begun while it lived. Before it died it asked for those that begin
-	// within a term, for the last time up to one window's time before.
+	// The first window may have begun while it lived. Before it died it asked for windows that
+	// begin within a term, at most one window's duration earlier.
 	for _, o := range list[1 : limiter.TermLasts/globalWindow-1] {
 		require.LessOrEqual(t, o.passed, int64(twoParts), "its part is nobody's yet")
 		require.GreaterOrEqual(t, o.passed+o.unsure, int64(twoParts)-2, "the others lack only its part")
@@ -92,8 +92,7 @@ func TestTheHeirOfADeadRegion(t *testing.T) {
 	require.Greater(t, last.passed+last.unsure, int64(twoParts), "all parts are spent")
 }
 
-// partsAre waits until each region may spend so many parts of a limit. Regions of which
-// nothing is expected are not asked.
+// partsAre waits until each region may spend this many parts of a limit. 0 skips the region.
 func (g *globe) partsAre(what string, parts [3]float64) {
 	g.Helper()
 	eventually(g, 2*testenv.Patience, what, func() bool {

@@ -36,8 +36,8 @@ rules:
   - {id: lost, match: {paths: [/lost]}, key: [client_ip], algorithm: fixed_window, limit: 1500, window: 24h, scope: global, global: {partition_after: 1m}}
 `
 
-// globe is three regions of two nodes and a Redis each. Messages between regions pass
-// proxies that delay them.
+// globe is three regions of two nodes and a Redis each. Messages between regions pass proxies
+// that delay them.
 type globe struct {
 	*testing.T
 	names []string
@@ -50,14 +50,14 @@ type globe struct {
 	ahead [3]time.Duration // the regions' clocks
 }
 
-// roundTrips between regions, by their numbers.
+// roundTrips maps pairs of regions, by number, to their round trip.
 var roundTrips = map[[2]int]time.Duration{{0, 1}: 80 * time.Millisecond, {0, 2}: 140 * time.Millisecond, {1, 2}: 220 * time.Millisecond}
 
 func newGlobe(t *testing.T) *globe {
 	return globeOf(t, [3]*testenv.Clock{}, func(int, int) string { return testenv.Program(t, "edge") })
 }
 
-// globeOf is newGlobe with a clock for each region's Redis, and a program for each node.
+// globeOf is newGlobe with a clock for each region's Redis and a program for each node.
 func globeOf(t *testing.T, clocks [3]*testenv.Clock, program func(region, node int) string) *globe {
 	return globeUnder(t, globalRules, clocks, program)
 }
@@ -96,7 +96,7 @@ func globeUnder(t *testing.T, rules string, clocks [3]*testenv.Clock, program fu
 	return g
 }
 
-// in returns the same for a subtest.
+// in returns the same globe for a subtest.
 func (g *globe) in(t *testing.T) *globe {
 	sub := *g
 	sub.T = t
@@ -105,7 +105,7 @@ func (g *globe) in(t *testing.T) *globe {
 
 func lagOf(region string) string { return fmt.Sprintf(`weir_global_lag_seconds{from=%q}`, region) }
 
-// delayed puts a link before a node as another region reaches it.
+// delayed puts a link in front of a node for another region.
 func (g *globe) delayed(from, to int, address string) string {
 	p := link(g.T, address)
 	trip := roundTrips[[2]int{min(from, to), max(from, to)}]
@@ -121,7 +121,7 @@ func spoil(p *toxiproxy.Proxy, toxic string) error {
 	return err
 }
 
-// cut lets nothing through between a region and all others.
+// cut isolates a region.
 func (g *globe) cut(region int) {
 	for _, p := range g.links[region] {
 		for _, stream := range []string{"upstream", "downstream"} {
@@ -137,7 +137,8 @@ func (g *globe) heal(region int) {
 	}
 }
 
-// resets the connections of one link after the other, with what is on the way, until stop.
+// resets resets the connections of one link after another, with the data in transit, until
+// stop.
 func (g *globe) resets() (stop func()) {
 	ended := make(chan struct{})
 	var resetting sync.WaitGroup
@@ -182,7 +183,7 @@ func (g *globe) ask(nodes []*testenv.EdgeNode, path, who string, n int) int64 {
 	return int64(got[http.StatusOK])
 }
 
-// counts returns what a node's region has counted of a client's key, and knows of others.
+// counts returns a node's counts of a client's key, its own region's and others'.
 func (g *globe) counts(n *testenv.EdgeNode, path, who string) adminapi.GlobalCounts {
 	e, err := told[adminapi.Explanation](n, fmt.Sprintf("/v1/explain?client=%s&path=%s", who, path))
 	if err != nil || len(e.Rules) != 1 || e.Rules[0].Global == nil {
@@ -191,8 +192,8 @@ func (g *globe) counts(n *testenv.EdgeNode, path, who string) adminapi.GlobalCou
 	return *e.Rules[0].Global
 }
 
-// knows reports whether a region knows all of what each has let pass but what each keeps to
-// itself.
+// knows reports whether a region knows everything that each region admitted, except what each
+// keeps to itself.
 func (g *globe) knows(region int, path, who string, passed [3]int64, kept int64) bool {
 	c := g.counts(g.nodes[region][0], path, who)
 	for i, name := range g.names {
@@ -211,7 +212,7 @@ func (g *globe) allKnow(path, who string, passed [3]int64, kept int64) bool {
 	return g.knows(0, path, who, passed, kept) && g.knows(1, path, who, passed, kept) && g.knows(2, path, who, passed, kept)
 }
 
-// knowledge says, if the test fails, what each node's region knows of a key.
+// knowledge prints each region's counts of a key if the test fails.
 func (g *globe) knowledge(path, who string, passed *[3]int64) {
 	if !g.Failed() {
 		return
@@ -221,17 +222,17 @@ func (g *globe) knowledge(path, who string, passed *[3]int64) {
 	}
 }
 
-// limitOf is a rule's limit, as the bounds are printed for it.
+// limitOf returns a rule's limit for its bounds.
 func limitOf(limit int64, window time.Duration) *limiter.Limit {
 	return &limiter.Limit{Rule: "r", Algorithm: limiter.FixedWindow, Limit: limit, Window: window, Global: &limiter.Global{}}
 }
 
-// slack is how much later than measured a region may learn of a request: the lag is read now
-// and then, and a busy machine keeps a node from counting every 100 ms.
+// slack is how much later than measured a region may learn of a request: the lag is read only
+// occasionally, and a busy machine delays the counts of each 100 ms.
 const slack = time.Second
 
-// delay follows within what time regions learn of each other, by the largest lag that any
-// node reports of these regions, until stop.
+// delay measures until stop how late regions learn of each other: the largest lag that any node
+// reports about these regions.
 func (g *globe) delay(of ...string) (stop func() time.Duration) {
 	ended, most := make(chan struct{}), time.Duration(0)
 	var watch sync.WaitGroup
@@ -258,7 +259,7 @@ func (g *globe) delay(of ...string) (stop func() time.Duration) {
 	return func() time.Duration { close(ended); watch.Wait(); return most + 2*global.Period }
 }
 
-// outcome is what a client asked for and got in one window of the clock.
+// outcome is a client's demand and admissions in one window of the clock.
 type outcome struct {
 	asked, passed int64
 	unsure        int64 // passed in this window or the next, or had no answer
@@ -266,12 +267,12 @@ type outcome struct {
 	enough        time.Duration // after which 95 % of the limit had passed; 0: never
 }
 
-// windowOf returns the number of the window of that time.
+// windowOf returns a time's window number.
 func windowOf(t time.Time) int64 { return t.UnixNano() / int64(globalWindow) }
 
-// demand asks for three times the limit in each window, from the next one on, until so many
-// have ended. where names the region that the client of that number asks now, by the time in
-// windows; none if it is negative.
+// demand asks for three times the limit in each window, from the next one on, until the given
+// number has ended. where returns the region that a client asks at a time in windows; negative:
+// none.
 func (g *globe) demand(path, who string, windows int, where func(client int, now float64) int) []outcome {
 	var mu sync.Mutex
 	all := map[int64]*outcome{}
@@ -337,15 +338,16 @@ func (g *globe) demand(path, who string, windows int, where func(client int, now
 	return list
 }
 
-// both demands the same of both modes at once, and judges each: eventual by the bound that is
-// printed for the delay of messages of these regions, escrow by 0. It requires that so much of a limit is used, in the end: on
-// a busy machine rights may move too late for one window.
+// both applies the same demand to both modes simultaneously and checks each: eventual against
+// the bound for these regions' message delay, escrow against 0. It requires that the given part
+// of a limit is used eventually: on a busy machine rights may move too late for one window.
 func (g *globe) both(windows int, used float64, of []string, where func(client int, now float64) int) {
 	g.Helper()
 	eventually(g, testenv.Patience, "limits are used", func() bool { return g.holds(windows, used, of, where) })
 }
 
-// holds reports whether so much of both limits was used. More than the bound fails the test.
+// holds reports whether the given part of both limits was used. An excess over the bound fails
+// the test.
 func (g *globe) holds(windows int, used float64, of []string, where func(client int, now float64) int) bool {
 	g.Helper()
 	delay := g.delay(of...)

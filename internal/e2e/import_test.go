@@ -41,8 +41,8 @@ http {
 }
 `
 
-// The same requests, sent to nginx and to an edge with the rules that regionctl makes of
-// nginx's configuration, are refused alike; and nginx's log proves it.
+// nginx, and an edge with the rules that regionctl imports from nginx's configuration, refuse
+// the same requests; nginx's log proves it.
 func TestImportedNginxDecidesAlike(t *testing.T) {
 	origin := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	t.Cleanup(origin.Close)
@@ -95,7 +95,7 @@ func TestImportedNginxDecidesAlike(t *testing.T) {
 	require.NoError(t, err, report)
 	require.Contains(t, report, "300 requests, decided alike: 300;")
 
-	// Rules that are not nginx's are found out.
+	// The comparison detects rules that differ from nginx's.
 	changed := strings.Replace(conf, "zone=clients:1m rate=1r/m", "zone=clients:1m rate=100r/s", 1)
 	require.NoError(t, os.WriteFile(file, []byte(strings.Replace(changed, "location = /free {", "location ~ e$ {", 1)), 0o600))
 	_, report, err = imported("--prove", log)

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
-// link puts a link that can be degraded before a server.
+// link puts a degradable link in front of a server.
 func link(t *testing.T, upstream string) *toxiproxy.Proxy {
 	t.Helper()
 	server := toxiproxy.NewServer(toxiproxy.NewMetricsContainer(prometheus.NewRegistry()), zerolog.Nop())
@@ -23,8 +23,8 @@ func link(t *testing.T, upstream string) *toxiproxy.Proxy {
 	return p
 }
 
-// With a link slower than the budget, one that swallows everything, and one that is
-// cut, no request fails or waits, and Redis decides again once the link is good.
+// On a link slower than the budget, one that drops everything, and one that is cut, no request
+// fails or waits. Redis decides again once the link is good.
 func TestBadLink(t *testing.T) {
 	server := testenv.Redis(t, testenv.Options{})
 	p := link(t, server.Addr)

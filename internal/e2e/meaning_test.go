@@ -41,7 +41,7 @@ func handlerOf(p string) string {
 	return "other"
 }
 
-// goOrigins read paths as programs in Go do.
+// goOrigins parse paths like Go programs.
 func goOrigins(t *testing.T) map[string]string {
 	mux := http.NewServeMux()
 	for pattern, name := range map[string]string{"/api/v/": "v", "/login": "login", "/{$}": "root", "/": "other"} {
@@ -58,7 +58,7 @@ func goOrigins(t *testing.T) map[string]string {
 			if p := path.Clean(r.URL.Path); p == "/" || !strings.HasSuffix(r.URL.Path, "/") {
 				return p
 			}
-			return path.Clean(r.URL.Path) + "/" // a rule for /a does not hold for /a/
+			return path.Clean(r.URL.Path) + "/" // a rule for /a does not apply to /a/
 		}),
 		"go-escaped": by(func(r *http.Request) string { return r.URL.EscapedPath() }),
 		"go-twice": by(func(r *http.Request) string {
@@ -135,7 +135,7 @@ var parts = []string{
 	"/api/v/", "/login", "/../", "/./", "/..;/", "%2f..", "..%2f",
 }
 
-// corpus returns n targets: meant, and mutations of it.
+// corpus returns n targets: meant and its mutations.
 func corpus(n int, seed uint64) []string {
 	random := rand.New(rand.NewPCG(seed, 1))
 	list := append([]string{}, meant...)
@@ -161,8 +161,8 @@ func corpus(n int, seed uint64) []string {
 	return list
 }
 
-// TestAPathMeansTheSameToEveryOrigin sends a corpus through an edge to origins with
-// many parsers. No request reaches a limited handler without the rule that limits it.
+// TestAPathMeansTheSameToEveryOrigin sends a corpus through an edge to origins with many
+// parsers. No request reaches a limited handler without its rule.
 func TestAPathMeansTheSameToEveryOrigin(t *testing.T) {
 	origins := goOrigins(t)
 	otherOrigins(t, origins)
@@ -202,7 +202,7 @@ func TestAPathMeansTheSameToEveryOrigin(t *testing.T) {
 	}
 }
 
-// rawClient sends targets byte for byte, on one connection as long as it lasts.
+// rawClient sends targets byte for byte, reusing a connection while it lasts.
 type rawClient struct {
 	addr string
 	conn net.Conn
@@ -226,7 +226,7 @@ func (c *rawClient) get(t *testing.T, target, host string) (status int, rules, b
 			c.br = bufio.NewReader(c.conn)
 		}
 		require.NoError(t, c.conn.SetDeadline(time.Now().Add(20*time.Second)))
-		// An absolute target names the host itself.
+		// An absolute target contains the host.
 		_, err := fmt.Fprintf(c.conn, "GET %s HTTP/1.1\r\nHost: %s\r\n\r\n", strings.Replace(target, "://h", "://"+host, 1), host)
 		var resp *http.Response
 		if err == nil {

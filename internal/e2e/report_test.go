@@ -18,7 +18,8 @@ import (
 
 const reportedLimit = 3000
 
-// reportedRules report each algorithm that can be, over a window longer than any test.
+// reportedRules have one reported rule for each algorithm that permits it, with a window that
+// outlasts the test.
 const reportedRules = `
 rules:
   - {id: fixed, match: {paths: [/fixed]}, key: [client_ip], algorithm: fixed_window, limit: 3000, window: 24h, consistency: reported, on_store_failure: closed}
@@ -26,14 +27,14 @@ rules:
   - {id: token, match: {paths: [/token]}, key: [client_ip], algorithm: token_bucket, limit: 3000, window: 24h, burst: 3000, consistency: reported, on_store_failure: closed}
 `
 
-// reported returns the value of a node's metric of a rule.
+// reported returns a node's metric of a rule.
 func reported(t *testing.T, n *testenv.EdgeNode, name, rule, more string) float64 {
 	return metrics(t, n, name)[fmt.Sprintf("%s{%srule=%q}", name, more, rule)]
 }
 
-// Three nodes and a cluster: every node refuses once all together have used up the limit,
-// and what has passed is what all reported. By how much it exceeds the limit depends on the
-// speed of this machine, and nodes measure it.
+// Three nodes and a cluster: every node refuses once all together have used up the limit, and
+// the sum of their reports is what passed. The excess depends on this machine's speed, and
+// nodes measure it.
 func TestReportsOfThreeNodesAndACluster(t *testing.T) {
 	t.Parallel()
 	cluster := testenv.Cluster(t, testenv.Options{})
@@ -62,8 +63,8 @@ func TestReportsOfThreeNodesAndACluster(t *testing.T) {
 	}
 }
 
-// asking is clients that ask nodes at once until told to stop, and when each request was sent
-// and answered.
+// asking is clients that ask nodes concurrently until stop, with the times of each request and
+// answer.
 type asking struct {
 	mu    sync.Mutex
 	asked []span
@@ -74,8 +75,8 @@ type span struct {
 	passed         bool
 }
 
-// ask sends a request every few milliseconds from `callers` clients of each node, until stop
-// is closed.
+// ask sends a request every few milliseconds from `callers` clients of each node, until stop is
+// closed.
 func (a *asking) ask(nodes []*testenv.EdgeNode, path, who string, callers int, stop <-chan struct{}) {
 	c := client()
 	defer c.CloseIdleConnections()
@@ -134,9 +135,9 @@ func (a *asking) most(length time.Duration) (most int) {
 	return most
 }
 
-// The printed bound, and what reports that are lost carried: three nodes that are asked at once, at many times the limit, pass no
-// more beyond it than they were asked for in the delay, and two requests a node. So does one
-// client that goes from node to node, of which each learns only when it is asked.
+// Three nodes under concurrent demand of many times the limit exceed the printed bound by at
+// most the demand in the delay, two requests a node, and the contents of lost reports. The same
+// applies to a client that moves from node to node, of which each learns only when asked.
 func TestReportsStayWithinTheBound(t *testing.T) {
 	t.Parallel()
 	redis := testenv.Redis(t, testenv.Options{})
@@ -165,7 +166,7 @@ func TestReportsStayWithinTheBound(t *testing.T) {
 				for _, n := range nodes {
 					lost += reported(t, n, "weir_reported_units_total", rule, `fate="lost",`)
 				}
-				if lost > 0 { // on a busy machine: its node learns one report later
+				if lost > 0 { // on a busy machine its node learns one report later
 					delay *= 2
 				}
 				over, bound := a.passed()-limit, a.most(delay)+2*len(nodes)+int(lost)
@@ -182,8 +183,8 @@ func TestReportsStayWithinTheBound(t *testing.T) {
 	}
 }
 
-// A node that stops reports what it has admitted. One whose store is unreachable follows
-// on_store_failure, and asks again when it is back.
+// A stopping node reports what it has admitted. If its store is unreachable, it applies
+// on_store_failure, and asks again when the store is back.
 func TestReportsWhenPartsFail(t *testing.T) {
 	t.Parallel()
 	redis := testenv.Redis(t, testenv.Options{})

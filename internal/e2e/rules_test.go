@@ -16,8 +16,8 @@ import (
 	"github.com/weir-edge/weir/lua"
 )
 
-// Six nodes in three regions decide by new rules within two seconds, never by half a
-// document; counts stay, and Redis needs no new script.
+// Six nodes in three regions apply new rules within two seconds, never half of a document;
+// counts are kept, and Redis needs no new script.
 func TestApplyReachesEveryNode(t *testing.T) {
 	t.Parallel()
 	const before, after, spent = 100_000, 200_000, 30
@@ -92,8 +92,7 @@ func TestApplyReachesEveryNode(t *testing.T) {
 	}
 }
 
-// scriptsLoaded checks with SCRIPT EXISTS that Redis knows the repository's scripts by
-// their hash.
+// scriptsLoaded checks with SCRIPT EXISTS that Redis has the repository's scripts.
 func scriptsLoaded(t *testing.T, s *testenv.Server) {
 	t.Helper()
 	sum := sha1.Sum([]byte(lua.Take()))
@@ -109,7 +108,7 @@ func cachedScripts(t *testing.T, s *testenv.Server) string {
 	return info["Memory"]["number_of_cached_scripts"]
 }
 
-// Consul is killed under load and comes back with newer rules.
+// Consul is killed under load and returns with newer rules.
 func TestConsulLoss(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, testenv.ConsulOptions{}, 2, "eu-west")
@@ -138,7 +137,7 @@ func TestConsulLoss(t *testing.T) {
 			require.NotEmpty(t, r.Consul.Error)
 		}
 	}
-	// A node that starts now has its copy on disk.
+	// A node that starts now uses its copy on disk.
 	s.nodes[1].Terminate()
 	s.nodes[1].Start()
 	s.nodes[1].WaitReady()
@@ -168,7 +167,7 @@ func TestConsulLoss(t *testing.T) {
 	}
 }
 
-// awayFor is how long Consul stays unreachable.
+// awayFor returns how long Consul stays unreachable.
 func awayFor() time.Duration {
 	if soak() {
 		return time.Minute
@@ -186,7 +185,7 @@ func TestConsulElection(t *testing.T) {
 	stop := load(s.nodes)
 	lost := s.consul.KillLeader()
 	s.consul.WaitHealthy()
-	if lost == s.consul.Addr() { // the one that node and regionctl use
+	if lost == s.consul.Addr() { // the server that the node and regionctl use
 		s.consul.Start()
 	}
 	f.apply(doc(200_000))

@@ -26,10 +26,9 @@ rules:
   - {id: ring, match: {paths: [/ring]}, key: [client_ip], algorithm: rolling_window, limit: 1000, window: 10s, consistency: leased, on_store_failure: closed}
 `
 
-// Under four times as much demand as the limits, and while nodes are paused, killed and
-// started again, Redis hangs, and rules go back and forth between leased and strict at any
-// moment of a window, never more than a limit passes in any interval that its algorithm
-// promises.
+// Demand is four times the limits; nodes are paused, killed and restarted, Redis hangs, and
+// rules alternate between leased and strict at any moment of a window. No interval that an
+// algorithm bounds passes more than its limit.
 func TestLeasesUnderSiege(t *testing.T) {
 	redis := testenv.Redis(t, testenv.Options{})
 	config := redisConfig(origin(t, nil), "single", []string{redis.Addr}, 100*time.Millisecond, 3, "")
@@ -57,7 +56,7 @@ func TestLeasesUnderSiege(t *testing.T) {
 		load.Go(func() { clients[path].ask(nodes, "/"+path, who, 1, stop) })
 	}
 	spent := 0.0
-	notice := func() { // a node that is killed forgets its metrics
+	notice := func() { // a killed node loses its metrics
 		for _, n := range nodes {
 			spent = max(spent, leased(t, n, "fixed"))
 		}
@@ -100,7 +99,7 @@ func TestLeasesUnderSiege(t *testing.T) {
 	}
 }
 
-// mostIn returns the most that surely passed in any interval of an algorithm: what was both
+// mostIn returns the most that certainly passed in any interval of an algorithm: requests both
 // sent and answered in it.
 func (a *asking) mostIn(algorithm string, window time.Duration) (most int) {
 	passed := slices.DeleteFunc(slices.Clone(a.asked), func(s span) bool { return !s.passed })

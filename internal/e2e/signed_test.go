@@ -17,11 +17,11 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// signedFleet is two regions whose nodes require signatures, and who writes to their Consuls
-// past regionctl.
+// signedFleet is two regions whose nodes require signatures, and an attacker who writes to
+// their Consuls without regionctl.
 type signedFleet struct {
 	*fleet
-	key, keys string // ana's, and the file of those that count
+	key, keys string // ana's key, and the file of trusted keys
 }
 
 func startSigned(t *testing.T) *signedFleet {
@@ -50,7 +50,7 @@ func (f *signedFleet) newKey(file string) {
 	require.Zero(f.t, status, "%s%s", out, errOut)
 }
 
-// trust makes the public halves of these keys those that count.
+// trust replaces the trusted public keys by these keys' halves.
 func (f *signedFleet) trust(keys ...string) {
 	f.t.Helper()
 	var all strings.Builder
@@ -63,7 +63,7 @@ func (f *signedFleet) trust(keys ...string) {
 	require.NoError(f.t, os.Rename(f.keys+".new", f.keys))
 }
 
-// kv is what the attacker writes to.
+// kv returns the attacker's access to Consul.
 func (s *site) kv() *api.KV { return s.consul.Client().KV() }
 
 func (s *site) read(t *testing.T, key string) []byte {
@@ -80,7 +80,7 @@ func (s *site) put(t *testing.T, key string, value []byte) {
 	require.NoError(t, err)
 }
 
-// forge stores a document and points at it, with signatures that were taken elsewhere.
+// forge stores a document and points at it, with signatures copied from elsewhere.
 func (s *site) forge(t *testing.T, at, document string, signatures []byte, expires time.Duration) consul.Pointer {
 	t.Helper()
 	p := consul.NewPointer([]byte(document), "eve", time.Now())
@@ -97,7 +97,7 @@ func (s *site) forge(t *testing.T, at, document string, signatures []byte, expir
 	return p
 }
 
-// refuses waits until the node says that it refuses a version, and requires that it still
+// refuses waits until the node reports that it refuses a version, and requires that it still
 // decides by the rules before.
 func (f *signedFleet) refuses(n *testenv.EdgeNode, version, why string, limit int) {
 	f.t.Helper()
@@ -118,8 +118,8 @@ func (f *signedFleet) runs(n *testenv.EdgeNode, limit int) {
 	})
 }
 
-// Who can write to Consul and has no key gets no document past a real node, except one that
-// was signed for its region before; and that one the audit names.
+// An attacker who can write to Consul and has no key cannot get a document past a real node,
+// except one that was signed for its region before; the audit reports that one.
 func TestSignaturesUnderAttack(t *testing.T) {
 	t.Parallel()
 	f := startSigned(t)
@@ -141,7 +141,7 @@ func TestSignaturesUnderAttack(t *testing.T) {
 	const current, canary = "weir/rules/current", "weir/rules/canary/eu-west-pop0"
 	replayed := europe.read(t, current)
 
-	// regionctl changes nothing that a strict node would refuse, a canary included.
+	// regionctl changes nothing that a strict node would refuse, including canaries.
 	file := filepath.Join(t.TempDir(), "rules.yaml")
 	require.NoError(t, os.WriteFile(file, []byte(doc(150)), 0o600))
 	for _, args := range [][]string{{}, {"--canary", "eu-west-pop0", "--bake", "1h"}, {"--waves", "1,rest"}} {
@@ -176,7 +176,7 @@ func TestSignaturesUnderAttack(t *testing.T) {
 	f.refuses(edge, p.Version, "covers another document, kind or region", 100)
 	europe.put(t, current, replayed)
 
-	// Put back byte for byte, an old one passes, as a rollback would. The audit says so.
+	// An old version, restored byte for byte, passes like a rollback. The audit reports it.
 	f.apply(doc(300), "--sign", f.key)
 	f.runs(edge, 300)
 	out, errOut, status := f.regionctl("audit", "verify", "--region", "eu-west")
@@ -190,7 +190,7 @@ func TestSignaturesUnderAttack(t *testing.T) {
 	europe.put(t, current, newest)
 	f.runs(edge, 300)
 
-	// A replaced key counts at once, without a restart, and the one before no longer.
+	// A replaced key is trusted immediately, without a restart, and the previous one no longer.
 	bob := filepath.Join(t.TempDir(), "bob.pem")
 	f.newKey(bob)
 	f.trust(f.key, bob)
@@ -201,7 +201,7 @@ func TestSignaturesUnderAttack(t *testing.T) {
 	})
 	f.runs(edge, 400)
 	f.trust(bob)
-	p = europe.forge(t, current, doc(300), nil, 0) // which ana signed
+	p = europe.forge(t, current, doc(300), nil, 0) // ana's signature
 	f.refuses(edge, p.Version, "is signed by key", 400)
 	f.apply(doc(500), "--sign", bob)
 	f.runs(edge, 500)

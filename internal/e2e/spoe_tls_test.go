@@ -15,8 +15,8 @@ import (
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
-// HAProxy asks over TLS, with the line of docs/GATEWAYS.md: both ends show a certificate, and a
-// HAProxy with another one gets no answer.
+// HAProxy asks over TLS, with the line in docs/GATEWAYS.md: both ends present a certificate,
+// and a HAProxy with another one gets no answer.
 func TestHAProxyAsksOverTLS(t *testing.T) {
 	var kind gatewayKind
 	for _, k := range gatewayKinds {

@@ -14,8 +14,8 @@ import (
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
-// visitor simulates clients of a network that resolve, keep the answer for its TTL, and
-// request on a new connection each time. They retry nothing.
+// visitor simulates clients of a network that resolve, keep the answer for its TTL, and open a
+// new connection for each request. They do not retry.
 type visitor struct {
 	mu          sync.Mutex
 	asked       int
@@ -91,7 +91,7 @@ func (v *visitor) none(t *testing.T, what string) {
 	t.Logf("%s: %d requests, none failed", what, v.asked)
 }
 
-// brief requires that failures have ended, as promised within TTL + 5 s of the loss.
+// brief requires that failures have ended within the promised TTL + 5 s of the loss.
 func (v *visitor) brief(t *testing.T, what string, lost time.Time) {
 	t.Helper()
 	asked, failed := v.counts()
