@@ -105,7 +105,7 @@ func unlined(n Node) Node {
 	return n
 }
 
-// TestPlainYAML tests what readers of YAML disagree about.
+// TestPlainYAML tests what YAML readers disagree about.
 func TestPlainYAML(t *testing.T) {
 	f := func(value, want string) {
 		t.Helper()

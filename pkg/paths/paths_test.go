@@ -132,8 +132,7 @@ func TestAppendNormal(t *testing.T) {
 	require.ErrorIs(t, err, ErrForm)
 }
 
-// origins are ways in which real programs read a path: the decoded path, or "" if
-// refused.
+// origins are the ways in which real programs read a path: the decoded path, or "" if refused.
 var origins = map[string]func(raw string) string{
 	"WSGI: decoded, nothing else":     decoded,
 	"net/http: decoded, then cleaned": func(raw string) string { return clean(decoded(raw)) },
@@ -160,7 +159,7 @@ var origins = map[string]func(raw string) string{
 	},
 }
 
-// clean keeps a trailing slash, as do programs that distinguish the two paths.
+// clean keeps a trailing slash, like programs that distinguish the two paths.
 func clean(p string) string {
 	if c := path.Clean(p); c == "/" || !strings.HasSuffix(p, "/") {
 		return c
@@ -201,7 +200,7 @@ func checkReadingsOf(t require.TestingT, raw string) {
 	}
 }
 
-// pieces are the parts of hostile paths.
+// pieces are parts of hostile paths.
 var pieces = []string{
 	"/", "//", "a", "api", "v", ".", "..", "%2f", "%2F", "%2e", "%2E", ";", ";x=1", "%3b", `\`, "%5c", "%", "%zz", "%25", "%252f", "%252e", "%61", "\xff", " ", "%20", "%00",
 }
@@ -212,7 +211,7 @@ func TestReadingsHoldWhatOriginsRead(t *testing.T) {
 	})
 }
 
-// Programs that are left out, because others read a path the same way, read it in no other way.
+// Programs that are omitted, because others read a path the same way, add no reading.
 func TestEveryProgram(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		tokens, _ := tokenize(nil, []byte("/"+strings.Join(rapid.SliceOfN(rapid.SampledFrom(pieces), 0, 9).Draw(t, "pieces"), "")))

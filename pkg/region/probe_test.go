@@ -57,7 +57,7 @@ func TestSight(t *testing.T) {
 	f(CutOff, lost, missed, missed)
 }
 
-// What is listening decides whether an address answers, and nothing keeps the prober.
+// The listener decides whether an address answers, and cannot block the prober.
 func TestProbeAnswers(t *testing.T) {
 	t.Parallel()
 	serve := func(tls bool, handle http.HandlerFunc) uint16 {
@@ -99,7 +99,7 @@ func TestProbeAnswers(t *testing.T) {
 	f(false, Probe{}, uint16(testenv.FreePorts(t, 1)[0]))
 }
 
-// Probes decide only where no Consul reports, and not at a router that is cut off.
+// Probes decide only where no Consul reports, and not at an isolated router.
 func TestProbedStates(t *testing.T) {
 	facts := fleetFacts{topology: mustParse(t, twoSites), regions: map[string]regionFacts{
 		"eu": {listed: true, nodes: []consul.Instance{seen("ams1", "a", true), seen("ams2", "b", true)}},
@@ -127,8 +127,8 @@ func TestProbedStates(t *testing.T) {
 	require.Equal(t, CutOff, states["nyc1"].Sight)
 }
 
-// What probes decided stays until they, or a Consul, decide otherwise: one miss, or a router
-// that is cut off, does not bring back what a Consul reported before.
+// A probes' decision stays until they, or a Consul, decide otherwise: neither one miss nor
+// isolation of the router restores a Consul's earlier report.
 func TestProbedStatesStay(t *testing.T) {
 	answers, missed, lost := sight{looked: true}, sight{looked: true, misses: 1}, sight{looked: true, misses: lostAfter}
 	f := func(passing, healthy bool, own sight) {
@@ -162,8 +162,8 @@ func TestProbedStatesStay(t *testing.T) {
 	f(false, true, answers)
 }
 
-// A region whose Consul never answered is used as long as its PoP answers, and left out
-// when it no longer does.
+// A region whose Consul never answered is used as long as its PoP answers, and left out when it
+// stops.
 func TestFollowerProbes(t *testing.T) {
 	t.Parallel()
 	server := testenv.StartConsul(t, testenv.ConsulOptions{})

@@ -17,7 +17,7 @@ import (
 	"github.com/weir-edge/weir/pkg/sign"
 )
 
-// A follower with keys takes no topology that none of them has signed, neither from Consul nor
+// A follower with keys accepts no topology without a valid signature, neither from Consul nor
 // from its predecessor.
 func TestTopologyMustBeSigned(t *testing.T) {
 	t.Parallel()

@@ -11,7 +11,7 @@ func giving(by string, since time.Time, at time.Time, share float64) *Spill {
 	return &Spill{By: by, Since: since, At: at, Gifts: map[string]Gift{"a1": {Own: 1000, Parts: map[string]Part{"b1": {Goal: share, Share: share}}}}}
 }
 
-// A router that missed something continues from what the one records that heard it all.
+// A router that missed something continues from the record of the one that did not.
 func TestAgreement(t *testing.T) {
 	after := func(seconds int) time.Time { return noon.Add(time.Duration(seconds) * time.Second) }
 	same := func(mine, record *Spill, now time.Time, wantWrite bool, past ...*Spill) {
@@ -43,7 +43,7 @@ func TestAgreement(t *testing.T) {
 	adopts(fresh, old, after(100+59*60))
 	same(fresh, old, after(100+61*60), true)
 
-	// What counts is what the junior answered when the record was written.
+	// The junior's answer at the time of the record counts.
 	young := giving("b", after(50), after(110), 0.4)
 	same(young, old, after(110), false, giving("b", after(50), after(99), 0.2), giving("b", after(50), after(101), 0.3))
 	adopts(young, old, after(110), giving("b", after(50), after(99), 0.1), giving("b", after(50), after(101), 0.2))
@@ -56,7 +56,7 @@ func TestAgreement(t *testing.T) {
 	same(young, &deaf, after(111), true)
 }
 
-// A record is as old as it has been seen to be, whatever the clock of its writer says.
+// A record's age is how long it has been seen unchanged, whatever its writer's clock.
 func TestAgreementIgnoresClocks(t *testing.T) {
 	after := func(d time.Duration) time.Time { return noon.Add(d) }
 	for _, apart := range []time.Duration{-24 * time.Hour, -time.Hour, 0, time.Minute, time.Hour, 24 * time.Hour} {

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What moves do to figures is expected, and what a figure does not say is not: the estimate
-// of what a PoP's own clients ask for stays, though every figure on the way differs.
+// The estimate expects the effect of moves on figures, and nothing that a figure does not show:
+// the estimated demand of a PoP's own clients stays, though every figure on the way differs.
 func TestMovesAreNoChangeOfDemand(t *testing.T) {
 	topology := mustParse(t, row)
 	v, spill := NewView(topology, nil, nil), &Spill{At: noon}
@@ -42,7 +42,7 @@ func of1(g Gift) float64 {
 	return 1 - g.given(func(p Part) float64 { return p.Share }, []string{"b1", "c1"})
 }
 
-// A figure that stays says that demand is within a step of it, and no more.
+// A constant figure shows only that demand is within a step of it.
 func TestAFigureThatStaysBoundsDemand(t *testing.T) {
 	topology := mustParse(t, row)
 	v := NewView(topology, nil, nil)

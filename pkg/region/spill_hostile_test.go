@@ -11,8 +11,8 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// A router that starts with a clock behind that of the one that wrote its file, or its record,
-// goes on from there.
+// A router whose clock is behind the clock of the writer of its file, or its record, continues
+// from there.
 func TestSpillOutlastsClocksSetBack(t *testing.T) {
 	topology := mustParse(t, row)
 	for _, ahead := range []time.Duration{time.Second, time.Minute, time.Hour, 365 * 24 * time.Hour} {
@@ -31,8 +31,8 @@ func TestSpillOutlastsClocksSetBack(t *testing.T) {
 	}
 }
 
-// No figures that a node can publish, and no record that can be read, lead to shares that
-// are none. (Figures beyond consul.Load's bounds count as not published.)
+// No figures that a node can publish, and no readable record, lead to invalid shares. (Figures
+// beyond consul.Load's bounds count as unpublished.)
 func TestSpillOutlastsAnyFigures(t *testing.T) {
 	topology := mustParse(t, row)
 	figure := rapid.SampledFrom([]float64{0, 5e-324, 1e-300, 1e-9, 1, 100, 1000, 1e9})
@@ -65,8 +65,8 @@ func TestSpillOutlastsAnyFigures(t *testing.T) {
 	})
 }
 
-// A PoP that says every half minute that it has become small, or large again, moves clients
-// a few times, and then at the pace of a settled one.
+// A PoP that alternately reports a small and a large capacity every half minute moves clients a
+// few times, and then at the pace of a settled one.
 func TestRestlessPoP(t *testing.T) {
 	topology := mustParse(t, row)
 	spill, last := &Spill{At: noon}, map[int]string{}
@@ -96,7 +96,7 @@ func TestRestlessPoP(t *testing.T) {
 	why := v.Choose(Query{Client: netip.MustParsePrefix("10.0.0.0/24"), Explain: true}).Reason
 	require.Regexp(t, `^a1 has filled up again \d+ times; its clients come back at 12:2\d:\d\dZ at the earliest$`, why[0])
 
-	// One whose demand comes and goes within what it can serve still gets clients at once.
+	// A PoP whose demand varies within its capacity still gets clients immediately.
 	spill = &Spill{At: noon}
 	for second := range 900 {
 		idle, full := []float64{100, 150}[second/60%2], 1000.0

@@ -12,7 +12,7 @@ import (
 
 var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
-// settle lets a router spill for ten minutes while the figures stay as they are.
+// settle runs a router's spill for ten minutes with constant figures.
 func settle(v *View) *View {
 	spill := &Spill{At: noon}
 	for t := noon; t.Before(noon.Add(10 * time.Minute)); t = t.Add(longestSpillStep) {
@@ -52,7 +52,7 @@ func loads(topology *Topology, figures ...float64) map[string]PoPState {
 	return states
 }
 
-// The nearest gets what fits, then the next; nobody else's clients move.
+// The nearest PoP gets what fits, then the next; no other PoP's clients move.
 func TestSpillGoesWhereItFits(t *testing.T) {
 	topology := mustParse(t, row)
 	first := func(demand float64) *View {
@@ -88,8 +88,8 @@ func TestSpillGoesWhereItFits(t *testing.T) {
 	require.Len(t, shares, 1, "below 97 % nobody moves")
 }
 
-// A PoP whose capacity nobody knows neither gives nor receives; nor does one of weight 0
-// receive, or one whose figures are old.
+// A PoP with unknown capacity neither gives nor receives. A PoP of weight 0, or with old
+// figures, does not receive.
 func TestSpillNeedsFigures(t *testing.T) {
 	topology := mustParse(t, row)
 	stays := func(change func(map[string]PoPState)) {
@@ -117,7 +117,7 @@ func TestSpillNeedsFigures(t *testing.T) {
 	stays(func(map[string]PoPState) {})
 }
 
-// While figures are old, gifts stay as they are; a PoP that is lost gets nobody.
+// While figures are old, gifts stay as they are; a lost PoP gets no clients.
 func TestSpillFreezes(t *testing.T) {
 	topology := mustParse(t, row)
 	states := loads(topology, 1200, 1000, 500, 1000, 500, 1000)
@@ -139,7 +139,7 @@ func TestSpillFreezes(t *testing.T) {
 	require.Equal(t, map[string]float64{"a1": 1}, after)
 }
 
-// The clients of a lost region go where they fit, by what it was asked for before.
+// A lost region's clients go where they fit, by its earlier demand.
 func TestLostRegionSpreads(t *testing.T) {
 	topology := mustParse(t, row)
 	v := NewView(topology, loads(topology, 700, 1000, 500, 1000, 500, 1000), nil).Spilled(&Spill{}, 0, noon)
@@ -152,15 +152,15 @@ func TestLostRegionSpreads(t *testing.T) {
 	require.InDelta(t, 0.43/0.7, shares["b1"], 0.02)
 	require.InDelta(t, 0.27/0.7, shares["c1"], 0.02)
 
-	// It is back, and says nothing about its load yet.
+	// The region is back, and has not published its load yet.
 	states["a1"] = PoPState{Healthy: true}
 	v = NewView(topology, states, nil).Spilled(v.Spill, 20*time.Second, noon.Add(time.Minute))
 	shares, _ = of(v, 0)
 	require.Equal(t, map[string]float64{"a1": 1}, shares)
 }
 
-// A PoP returns with new edges, which have served next to nothing and promise little more. Its
-// clients return anyway, also those of a router that starts from the record of another.
+// A PoP returns with new edges, which have served almost nothing and promise little more. Its
+// clients return anyway, also with a router that starts from another's record.
 func TestAPromiseStartsNoGift(t *testing.T) {
 	topology := mustParse(t, row)
 	const ttl = 20 * time.Second
@@ -185,15 +185,15 @@ func TestAPromiseStartsNoGift(t *testing.T) {
 	shares, _ := of(fresh, 0)
 	require.Equal(t, map[string]float64{"a1": 1}, shares)
 
-	// What was given while the PoP was full stays given once it has forgotten how much it can serve.
+	// Gifts made while the PoP was full stay after it has forgotten its capacity.
 	part := Part{Goal: 0.2, Share: 0.2, Noticed: 0.2, Asking: [3]float64{0.2, 0.2, 0.2}}
 	states["a1"] = PoPState{Healthy: true, Demand: 960, Capacity: 960 / receiveTo, Promised: true}
 	kept := NewView(topology, states, nil).Spilled(&Spill{At: noon, Gifts: map[string]Gift{"a1": {Own: 1200, Told: 960, Since: noon, Parts: map[string]Part{"b1": part}}}}, ttl, noon.Add(time.Second))
 	require.InDelta(t, 0.2, kept.Spill.Gifts["a1"].Parts["b1"].Share, 0.001)
 }
 
-// Whatever the figures, shares are shares, no gift goes to a PoP that is out, and what is
-// promised to a PoP fits. The law changes nothing that it was given.
+// Whatever the figures, shares are valid, no gift goes to a PoP that is out, and what a PoP is
+// promised fits. The law does not modify its input.
 func TestSpillProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		topology, states, _ := drawTopology(t)

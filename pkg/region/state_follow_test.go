@@ -108,8 +108,8 @@ func followAll(t testing.TB, regions ...FollowedRegion) *following {
 	return f
 }
 
-// within waits for a view that is promised within that time. Only the long form holds it to
-// that: elsewhere other work may slow the machine.
+// within waits for a view that is promised within that time. Only the long form requires it:
+// otherwise other work may slow the machine.
 func (f *following) within(t testing.TB, most time.Duration, what string, ok func(*View) bool) {
 	t.Helper()
 	start := time.Now()
@@ -194,7 +194,7 @@ func TestFollower(t *testing.T) {
 	require.NoError(t, EndDrain(t.Context(), us, "ams1", epoch))
 	f.within(t, patience, "undrained", func(v *View) bool { return v.PoPs["ams1"].Drained == nil })
 
-	// A topology that is deleted or corrupted stays active.
+	// A deleted or corrupted topology stays active.
 	servers[0].Set(t, "weir/topology", []byte("zone: ["))
 	servers[1].Remove(t, "weir/topology")
 	f.within(t, patience, "corrupted", func(v *View) bool { return v.Regions["eu"].Err != nil })
@@ -249,8 +249,8 @@ func TestFollowerLosesARegion(t *testing.T) {
 	servers[1].Start()
 	f.within(t, patience, "known again", func(v *View) bool { return v.PoPs["nyc1"].Known })
 
-	// A drain that ends while its region is unreachable does not return with it; the next
-	// one does.
+	// A drain that ends while its region is unreachable does not return with it; the next one
+	// does.
 	drained := func(is bool) func(*View) bool {
 		return func(v *View) bool { return v.Regions["us"].Known && (v.PoPs["ams1"].Drained != nil) == is }
 	}
@@ -346,8 +346,8 @@ func TestDetour(t *testing.T) {
 	}
 }
 
-// An edge that started to pass a moment ago counts as lost with its region: it was
-// reached before that.
+// An edge that began to pass a moment ago counts as lost with its region: it was reached before
+// that.
 func TestFollowerLosesANewEdge(t *testing.T) {
 	t.Parallel()
 	server := testenv.StartConsul(t, testenv.ConsulOptions{})

@@ -38,7 +38,8 @@ func TestLoadOfAPoP(t *testing.T) {
 	f(1300, 1000, 2, 5000, telling(650, 500, 0), telling(650, 0, 900))
 	f(600, 750, 3, 0, telling(200, 250, 0), telling(200, 250, 0), before)
 
-	// One node is full and the other idle, whatever that promises or the topology states.
+	// One node is full and the other idle, whatever the idle one promises or the topology
+	// states.
 	f(105, 88, 2, 0, telling(100, 80, 0), telling(5, 0, 100))
 	f(115, 103, 2, 5000, telling(100, 80, 0), telling(15, 0, 300))
 	f(105, 88, 2, 0, telling(100, 80, 0), telling(5, 80, 0))
@@ -46,10 +47,12 @@ func TestLoadOfAPoP(t *testing.T) {
 	f(4005, 2506, 2, 5000, telling(4000, 0, 4100), telling(5, 0, 100)) // until it has measured 2,500
 	// No node was ever full: an idle one promises no more than the busy one.
 	f(115, 144, 2, 0, telling(100, 0, 110), telling(15, 0, 300))
-	// A PoP of few clients has the room of all nodes, although one node has the clients.
+	// A PoP with few clients has the room of all nodes, although one node serves all of the
+	// clients.
 	f(3, 4993, 2, 5000, telling(3, 0, 60), telling(0, 0, 0))
 	f(40, 100, 2, 0, telling(40, 80, 0), telling(0, 80, 0))
-	// One node of ten serves hardly anything: the PoP counts as 63 % full, not as 10 times too full.
+	// One node of ten serves almost nothing: the PoP counts as 63 % full, not as overloaded
+	// tenfold.
 	f(1000, 1588.6, 10, 0, append([]consul.Instance{telling(100, 1, 0)}, slices.Repeat([]consul.Instance{telling(100, 200, 0)}, 9)...)...)
 	f(1000, 1588.6, 10, 0, append([]consul.Instance{telling(100, 1e-300, 0)}, slices.Repeat([]consul.Instance{telling(100, 200, 0)}, 9)...)...)
 	f(1000, 100, 2, 0, telling(500, 50, 0), telling(500, 50, 0)) // both are ten times too full
@@ -57,7 +60,7 @@ func TestLoadOfAPoP(t *testing.T) {
 	f(180, 199, 2, 0, telling(95, 100, 0), telling(85, 100, 0))
 }
 
-// A PoP counts as no less full than if its clients spread evenly, and as no fuller than its
+// A PoP counts as at least as full as with evenly spread clients, and at most as full as its
 // fullest node.
 func TestLoadIsBetweenEvenAndTheFullestNode(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

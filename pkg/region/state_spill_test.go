@@ -11,7 +11,7 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// A router that starts without knowing anything answers as the one that runs.
+// A router that starts without any state answers like the running one.
 func TestFollowersAgree(t *testing.T) {
 	t.Parallel()
 	server := testenv.StartConsul(t, testenv.ConsulOptions{Datacenter: "eu"})
@@ -25,7 +25,7 @@ regions: [{name: eu, pops: [{name: ams1, addresses: [192.0.2.1]}, {name: ams2, a
 		s.set("capacity", "1000")
 		s.set("demand", demand)
 	}
-	// After a spill, figures tell nobody that there is one.
+	// After a spill, figures alone do not show it.
 	figures(newSite(t, c, "ams1"), "930")
 	figures(newSite(t, c, "ams2"), "770")
 	now := time.Now()
@@ -41,7 +41,7 @@ regions: [{name: eu, pops: [{name: ams1, addresses: [192.0.2.1]}, {name: ams2, a
 	f.within(t, patience, "gives as the other does", func(v *View) bool { return v.Spill.Gifts["ams1"].Parts["ams2"].Share > 0.2 })
 	require.NoError(t, f.View().SpillErr)
 
-	// So does who only looks once.
+	// A command that looks only once gets the same.
 	seen := *f.View()
 	seen.Spill = &Spill{}
 	once := NewFollower(FollowConfig{Regions: []FollowedRegion{{"eu", c}}}).Recorded(t.Context(), &seen)

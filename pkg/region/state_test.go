@@ -15,8 +15,8 @@ import (
 
 var epoch = time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC)
 
-// timeline looks once a second at a PoP of four nodes, of which half must pass, and
-// records whether it is healthy: each digit of looks is the number of passing nodes.
+// timeline looks at a PoP of four nodes once a second, of which half must pass, and records
+// whether it is healthy: each digit of looks is the number of passing nodes.
 func timeline(h health, looks string) (string, health) {
 	var out strings.Builder
 	for i, c := range looks {
@@ -70,8 +70,7 @@ func TestNewLook(t *testing.T) {
 	f(3, 3, 1, true)
 }
 
-// A PoP whose only node fails and recovers at any pace rarely changes after the first
-// minute.
+// A PoP whose only node fails and recovers at any pace rarely changes after the first minute.
 func TestFlappingIsDamped(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		up, down := rapid.IntRange(1, 20).Draw(t, "up"), rapid.IntRange(1, 20).Draw(t, "down")

@@ -31,7 +31,7 @@ func newKey(t testing.TB) (*Key, Keys) {
 
 var subject = Subject{Kind: "rules", Region: "eu-west", SHA256: strings.Repeat("ab", 32)}
 
-// A signature says nothing about another subject, and no bit of it may change.
+// A signature is void for another subject, and if any bit changes.
 func TestVerify(t *testing.T) {
 	key, keys := newKey(t)
 	other, _ := newKey(t)
@@ -61,7 +61,7 @@ func TestVerify(t *testing.T) {
 	} {
 		f([]Signature{good}, s, nil, "is damaged, or covers another document, kind or region")
 	}
-	// What is temporary must stay so, or a kill switch could be made permanent.
+	// Temporary settings must stay temporary, or a kill switch could be made permanent.
 	f([]Signature{temporary}, subject, &soon, "")
 	f([]Signature{temporary}, subject, &now, "")
 	f([]Signature{temporary}, subject, nil, "as temporary, until 2026-03-01T11:00:00Z, but the pointer does not expire")
@@ -72,7 +72,7 @@ func TestVerify(t *testing.T) {
 	f([]Signature{forged}, subject, &later, "damaged")
 	forged.Until = nil
 	f([]Signature{forged}, subject, nil, "damaged")
-	// The key's name is only a name.
+	// The key's name carries no trust.
 	forged = other.Sign(subject, nil)
 	forged.Key = key.ID()
 	f([]Signature{forged}, subject, nil, "damaged")
@@ -100,7 +100,7 @@ func TestEncode(t *testing.T) {
 	}
 }
 
-// The newest signatures stay, one of each key for what lasts and one for what does not.
+// The newest signatures stay, one of each key for permanent and one for temporary validity.
 func TestAdd(t *testing.T) {
 	now := time.Unix(1000, 0)
 	at := func(seconds int) *time.Time { t := now.Add(time.Duration(seconds) * time.Second); return &t }
@@ -172,7 +172,7 @@ func TestFilesAreSafe(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// openssl makes keys that sign, and verifies what they have signed.
+// openssl makes keys that sign, and verifies their signatures.
 func TestOpenSSL(t *testing.T) {
 	dir := t.TempDir()
 	run := func(args ...string) {

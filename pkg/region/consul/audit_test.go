@@ -84,7 +84,7 @@ func TestAudit(t *testing.T) {
 	f("no number", change(4, `"number":4`, `"number":-4`), "the entry with number 4 was removed", name(4)+" was inserted: it has number -4, but the chain ends at number 9")
 }
 
-// What is older than the chain, and what a release without one adds, is told apart.
+// Entries from before the chain are distinguished from those of a release without one.
 func TestAuditOfUnlinked(t *testing.T) {
 	entries, head := chained(t, 3, 4)
 	old := Entry{Key: "0004-5-old", Value: []byte(`{"version":"0123456789ab","sha256":"0123456789ab` + strings.Repeat("0", 52) + `","applied_at":"2026-03-01T10:00:00Z","applied_by":"bob"}`)}
@@ -102,7 +102,7 @@ func TestAuditOfUnlinked(t *testing.T) {
 	require.Equal(t, 3, a.Older.Entries)
 }
 
-// Only a head that was kept elsewhere shows some tampering.
+// Only a head kept elsewhere reveals some tampering.
 func TestAuditSince(t *testing.T) {
 	entries, head := chained(t, 2, 9)
 	earlier := audit(entries[:8], Head{6, hashEntry(entries[7].Key, entries[7].Value)})
@@ -132,7 +132,7 @@ func TestAuditSince(t *testing.T) {
 	f(nil, Head{}, "the newest entries were cut off: the chain ends at number 0, and had 6", "the entries from before the chain were changed: there are 0 now, there were 2")
 }
 
-// No single change goes unnoticed, and a removed, changed or inserted entry is named.
+// Every single change is detected, and the audit names a removed, changed or inserted entry.
 func TestAuditFindsAnyChange(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		entries, head := chained(t, rapid.IntRange(0, 3).Draw(t, "older"), rapid.IntRange(1, 12).Draw(t, "entries"))
@@ -158,7 +158,7 @@ func TestAuditFindsAnyChange(t *testing.T) {
 			told += u.Entry
 		}
 		require.NotEmpty(t, a.Faults)
-		if at == older { // nothing tells a damaged first entry from an older one
+		if at == older { // a damaged first entry looks like an older one
 			told += victim.Key
 		}
 		require.Contains(t, told, victim.Key)

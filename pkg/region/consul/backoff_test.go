@@ -31,8 +31,8 @@ func TestBackoffIsBounded(t *testing.T) {
 	})
 }
 
-// The schedule of 200 watches that lose Consul at the same instant: how often they retry
-// while it is unreachable, and how they reconnect when it returns.
+// The schedule of 200 watches that lose Consul at the same instant: how often they retry while
+// it is unreachable, and how they reconnect when it returns.
 func TestBackoffSpreadsAFleet(t *testing.T) {
 	const (
 		watches = 200
@@ -61,8 +61,8 @@ func TestBackoffSpreadsAFleet(t *testing.T) {
 	t.Logf("%d watches lose Consul for %s; attempts per %s, until they settle:\n%s", watches, away, bucket, histogram(attempts[:settled/bucket], bucket))
 	t.Logf("after its return; reconnections per %s:\n%s", bucket, histogram(back, bucket))
 	require.Less(t, total, watches*25, "a watch tries no more than 25 times in a minute")
-	// The first attempts come early, so that a short interruption stays short: at 1,600
-	// per second, Consul can answer that many, or refuse them, which costs less.
+	// The first attempts come early, so that a short interruption stays short: Consul can
+	// answer 1,600 per second, or refuse them, which costs less.
 	for i, n := range attempts {
 		require.LessOrEqual(t, n, 3*watches/2, "bucket %d", i)
 		if time.Duration(i)*bucket >= settled {

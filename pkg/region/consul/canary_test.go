@@ -80,7 +80,7 @@ func TestCanaries(t *testing.T) {
 	require.Empty(t, wrong)
 	require.Equal(t, map[string]Pointer{"ams1": first, "ams2": second}, all)
 
-	// Only the transaction endpoint takes any bytes for a key.
+	// Only the transaction endpoint accepts arbitrary bytes in a key.
 	const hostile = "weir/rules/canary/x\x1b]0;owned\a\n\u009b"
 	ok, _, _, err := server.Client().Txn().Txn(api.TxnOps{{KV: &api.KVTxnOp{Verb: api.KVSet, Key: hostile, Value: server.Stored(t, d.CanaryKey("ams1"))}}}, nil)
 	require.NoError(t, err)

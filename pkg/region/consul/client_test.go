@@ -320,8 +320,8 @@ func TestOtherDatacenter(t *testing.T) {
 	require.ErrorContains(t, err, "No path to datacenter")
 }
 
-// Datacenters that share no token: one passes a question about another on, and the other
-// knows only its own token.
+// Datacenters without a shared token: one forwards a request to another, which knows only its
+// own token.
 func TestInstancesViaNeedsNoSharedToken(t *testing.T) {
 	t.Parallel()
 	all := testenv.StartConsuls(t, testenv.ConsulOptions{ACL: true}, "eu-west", "us-east")

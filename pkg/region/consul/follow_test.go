@@ -21,8 +21,8 @@ type reply struct {
 
 var errAway = errors.New("away")
 
-// scripted follows a source that gives these replies, the last one forever, for told. It
-// returns the queries with their times, and what was delivered.
+// scripted follows a source with these replies, the last one forever, for told. It returns the
+// queries with their times, and the deliveries.
 type scripted struct {
 	asked     []query
 	at        []time.Duration
@@ -188,8 +188,8 @@ func TestFollowBacksOffAsScheduled(t *testing.T) {
 	require.Equal(t, 1, s.answers)
 }
 
-// A change after a quiet period is delivered immediately, and a second one right behind
-// it within half a second.
+// A change after a quiet period is delivered immediately, and the next one within half a
+// second.
 func TestFollowDeliversWithinASecond(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		quiet := time.Duration(rapid.IntRange(0, 60_000).Draw(rt, "quiet ms")) * time.Millisecond

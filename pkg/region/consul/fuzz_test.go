@@ -11,8 +11,8 @@ import (
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
-// Any value of a pointer, history entry or lock is either read or refused; a value that
-// was read is valid and survives being written and read again.
+// Any value of a pointer, history entry or lock is either read or refused. A value that was
+// read is valid and survives a round trip.
 func FuzzPointer(f *testing.F) {
 	whole, err := json.Marshal(NewPointer([]byte("rules: []"), "ann", time.Unix(1_800_000_000, 0)))
 	require.NoError(f, err)

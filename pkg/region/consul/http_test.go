@@ -160,8 +160,8 @@ func TestRequestsAreBounded(t *testing.T) {
 	require.Equal(t, 20625*time.Millisecond, query{index: 1}.bound())
 }
 
-// Consul does not answer a missing key with an empty list and status 200. That counts
-// only if the leader says the same.
+// Consul does not answer a missing key with an empty list and status 200, so that counts only
+// if the leader confirms it.
 func TestWatchDoubtsAnEmptyList(t *testing.T) {
 	var asked atomic.Int32
 	var consistent atomic.Int32
@@ -274,8 +274,8 @@ func TestEnvironmentIsIgnored(t *testing.T) {
 	require.Zero(t, index)
 }
 
-// A pointer written although the answer was lost is not reported as a failure; one that
-// was not written is.
+// A pointer that was written although the answer was lost is not reported as a failure; one
+// that was not written is.
 func TestPointLooksAfterALostAnswer(t *testing.T) {
 	for name, row := range map[string]struct {
 		status int // of the write

@@ -18,7 +18,7 @@ func TestLock(t *testing.T) {
 	server := testenv.StartConsul(t, testenv.ConsulOptions{})
 	c, ctx := open(t, Config{Addr: server.Addr()}), t.Context()
 	ana, bob := NewLock("ana"), NewLock("bob")
-	// takes fails the test unless a lock is had, or another is in the way.
+	// takes fails the test unless it gets the lock, or another is in the way.
 	takes := func(what string, l Lock, other *Lock) (index uint64) {
 		t.Helper()
 		index, got, err := c.Lock(ctx, what, l, 0)
@@ -46,8 +46,8 @@ func TestLock(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, bob, seen.Lock)
 
-	// What binds nobody: of a release that does not renew, an end that has passed and one
-	// that no lock may have; and what is no lock.
+	// Locks without effect: of a release that does not renew, with an end that has passed or is
+	// impossibly late, and an invalid one.
 	until := func(after time.Duration) []byte {
 		text, err := json.Marshal(Lock{By: "ana", Since: time.Now(), Until: time.Now().Add(after)})
 		require.NoError(t, err)
@@ -89,7 +89,7 @@ func TestLock(t *testing.T) {
 	require.Error(t, err)
 }
 
-// A holder that is displaced can neither renew its lock nor write under it.
+// A displaced holder can neither renew its lock nor write under it.
 func TestDisplaced(t *testing.T) {
 	t.Parallel()
 	server := testenv.StartConsul(t, testenv.ConsulOptions{})
@@ -149,7 +149,7 @@ func TestDisplaced(t *testing.T) {
 	require.Equal(t, before, current())
 }
 
-// A token that may not write is refused in a transaction as in any other request.
+// A token without write permission is refused in a transaction as in any other request.
 func TestDeniedUnderALock(t *testing.T) {
 	t.Parallel()
 	server := testenv.StartConsul(t, testenv.ConsulOptions{ACL: true})

@@ -35,8 +35,8 @@ func write(t testing.TB, name, content string) string {
 
 const patience = testenv.Patience
 
-// promised holds a duration to what users are promised. Only the long form does: elsewhere
-// other work may slow the machine.
+// promised requires a promised duration, in the long form only: otherwise other work may slow
+// the machine.
 func promised(t testing.TB, took, most time.Duration) {
 	t.Helper()
 	t.Logf("took %s of %s", took.Round(time.Millisecond), most)

@@ -131,7 +131,7 @@ func TestRegister(t *testing.T) {
 	require.Equal(t, "service:weir-edge-edge-1.example.com", checks[0].CheckID)
 	told := map[string]bool{} // each registration's check differs, or the servers may miss its status
 
-	// A change reaches the watches, and never makes the check fail.
+	// A change reaches the watches and never makes the check fail.
 	e.set("rules_refused", "")
 	for len(lists) > 0 {
 		<-lists
@@ -150,7 +150,7 @@ func TestRegister(t *testing.T) {
 		told[checks[0].Notes] = true
 	}
 
-	// Changes in quick succession become few registrations, and the last one counts.
+	// Rapid changes become few registrations, and the last one wins.
 	before, start := e.asked.Load(), time.Now()
 	for i := range 1000 {
 		e.set("rules_version", fmt.Sprint("fast ", i))
@@ -198,7 +198,8 @@ func TestRegisterTwice(t *testing.T) {
 	stopFirst()
 	until(t, c, "free", func(nodes []Node) bool { return passing(nodes) && nodes[0].PoP == "fra1" })
 
-	// A node whose check fails keeps its id for a while. Then it loses the id, and reports that when it recovers.
+	// A node whose check fails keeps its id temporarily. Then it loses the id, and reports that
+	// when it recovers.
 	second.ready.Store(false)
 	until(t, c, "failing", func(nodes []Node) bool { return len(nodes) == 1 && !nodes[0].Passing })
 	third := newEdge(t, "edge-1", "lon1")
@@ -212,7 +213,7 @@ func TestRegisterTwice(t *testing.T) {
 	says(second, "lon1", "")
 	until(t, c, "passing", passing)
 	third.mu.Lock()
-	third.states = nil // until its check passed, the second could take the id
+	third.states = nil // before its check passed, the second could take the id
 	third.mu.Unlock()
 	second.ready.Store(true)
 	second.set("rules_version", "2")
@@ -347,8 +348,8 @@ func TestRegisterStopsInTime(t *testing.T) {
 	})
 }
 
-// An agent keeps using the token of a registration; once that is revoked, the node's
-// check results no longer reach the catalog.
+// An agent keeps using a registration's token; once that is revoked, the node's check results
+// no longer reach the catalog.
 func TestRegisterWithANewToken(t *testing.T) {
 	t.Parallel()
 	server := testenv.StartConsul(t, testenv.ConsulOptions{ACL: true})

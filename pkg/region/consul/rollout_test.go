@@ -9,8 +9,8 @@ import (
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
-// The record of a rollout changes by compare-and-set; one that cannot be read is replaced, and
-// what does not belong in it is refused.
+// A rollout's record changes by compare-and-set. An unreadable one is replaced, and invalid
+// fields are refused.
 func TestRollout(t *testing.T) {
 	t.Parallel()
 	d := open(t, Config{Addr: testenv.StartConsul(t, testenv.ConsulOptions{}).Addr()}).Documents("rules")

@@ -80,8 +80,8 @@ func TestWatchOutlastsAHang(t *testing.T) {
 	promised(t, time.Since(start), 10*time.Second)
 }
 
-// A restored or new Consul counts from a lower index, so waiting for the old one would
-// take too long.
+// A restored or new Consul counts from a lower index; waiting for the old one would take too
+// long.
 func TestWatchFollowsALossOfData(t *testing.T) {
 	t.Parallel()
 	old := testenv.StartConsul(t, testenv.ConsulOptions{})

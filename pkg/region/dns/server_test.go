@@ -134,7 +134,7 @@ func TestFaultyOptionsAreAnsweredWithAnOPT(t *testing.T) {
 	}
 }
 
-// No client learns that a family has no address while a healthy PoP has one.
+// No client gets an answer that a family has no address while a healthy PoP has one.
 func TestAnswersOfAFamily(t *testing.T) {
 	v := view(t, fleet, healthy)
 	s, err := New(config(v))

@@ -49,8 +49,8 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// Whoever asks every nth time gets every address as often, and so do the clients that fall
-// back from a dead one.
+// A client that asks every nth time gets every address equally often, and so do the clients
+// that fall back from a dead one.
 func TestSpreadDoesNotLock(t *testing.T) {
 	const n, answers = 3, 9000
 	leads, seconds := map[int]int{}, map[[2]int]int{}
@@ -68,7 +68,7 @@ func TestSpreadDoesNotLock(t *testing.T) {
 	}
 }
 
-// Answers for the same client, of both families, lead with each address as often.
+// Answers for the same client, of both families, lead with each address equally often.
 func TestAnswersSpread(t *testing.T) {
 	s, err := New(config(view(t, fleet+`
   - name: us-west
