@@ -113,7 +113,7 @@ func (s *script) terminal(args []string) {
 	s.show(result{out: out.String(), errOut: errOut.String()})
 }
 
-// complete WORD… shows what the shell offers for the last word.
+// complete WORD… shows the shell's completions of the last word.
 func (s *script) complete(words []string) {
 	var out, errOut buffer
 	require.NoError(s, s.fleet.program(strings.NewReader(""), &out, &errOut).run(s.Context(), append([]string{"__complete", "--fleet", s.fleet.file}, words...)))
@@ -140,8 +140,8 @@ func (s *script) begin(args []string) {
 	s.sessions[args[0]] = s.fleet.converse(s, s.args(args[2:])...)
 }
 
-// held NAME regionctl ARGUMENT… starts a run, and waits until it wants to change us-east after
-// it has changed eu-west. There it stays until let NAME.
+// held NAME regionctl ARGUMENT… starts a run and waits until it has changed eu-west and is
+// about to change us-east. It stays there until let NAME.
 func (s *script) held(args []string) {
 	arrived, released := make(chan struct{}), make(chan struct{})
 	came, let := sync.OnceFunc(func() { close(arrived) }), sync.OnceFunc(func() { close(released) })
@@ -163,10 +163,10 @@ func (s *script) locked(args []string) {
 	require.Equal(s, args[1:], append([]string{}, s.fleet.locked(s, args[0])...))
 }
 
-// sees NAME TEXT waits for a text on standard error.
+// sees NAME TEXT waits for text on standard error.
 func (s *script) sees(args []string) { s.sessions[args[0]].sees(s, args[1]) }
 
-// prints NAME N waits for that many lines on standard output.
+// prints NAME N waits for N lines on standard output.
 func (s *script) prints(args []string) {
 	n, err := strconv.Atoi(args[1])
 	require.NoError(s, err)
@@ -174,7 +174,7 @@ func (s *script) prints(args []string) {
 	require.Eventually(s, func() bool { return strings.Count(out.String(), "\n") >= n }, patience, tick)
 }
 
-// patient lets the commands that follow wait for missing edges.
+// patient makes later commands wait for missing edges.
 func (s *script) patient([]string) { s.fleet.registering = patience }
 
 // answer NAME LINE
@@ -225,7 +225,7 @@ func (s *script) edge(args []string) {
 						e.requests["2xx"] += 100
 					}
 				}
-			case "load": // between two readings: requests, how many of them limited, answered 5xx
+			case "load": // between two readings: requests, of them limited, of them 5xx
 				var requests, limited, errors float64
 				_, err := fmt.Sscanf(value, "%g,%g,%g", &requests, &limited, &errors)
 				require.NoError(s, err)
@@ -245,7 +245,7 @@ func (s *script) edge(args []string) {
 					}
 					before(e, version)
 				}
-			case "slow": // so many of the requests between two readings
+			case "slow": // this many of the requests between two readings
 				slow, err := strconv.ParseFloat(value, 64)
 				require.NoError(s, err)
 				before := e.traffic
@@ -272,11 +272,11 @@ func (s *script) edge(args []string) {
 				e.shedder.stays = value
 			case "refuses-settings":
 				e.shedder.refuses = value
-			case "explains": // so, whatever it is asked
+			case "explains": // this answer to every question
 				require.NoError(s, json.Unmarshal([]byte(s.ts.ReadFile(value)), &e.explanation))
-			case "global": // what it knows of other regions
+			case "global": // its knowledge of other regions
 				require.NoError(s, json.Unmarshal([]byte(s.ts.ReadFile(value)), &e.global))
-			case "shedders": // what they measure
+			case "shedders": // their status
 				require.NoError(s, json.Unmarshal([]byte(s.ts.ReadFile(value)), &e.shedder.status))
 			case "off": // the kill switch
 				e.shedder.off = true
@@ -313,13 +313,12 @@ func (s *script) sheds(args []string) { s.follows(args[0], args[1], (*stub).shed
 // judges ID VERSION waits until an edge has this policy.
 func (s *script) judges(args []string) { s.follows(args[0], args[1], (*stub).judges) }
 
-// publish FILE BY REGION… publishes rules without regionctl, as another person's
-// program would.
+// publish FILE BY REGION… publishes rules without regionctl, as another person.
 func (s *script) publish(args []string) {
 	s.fleet.publish(s, s.ts.ReadFile(args[0]), args[1], args[2:]...)
 }
 
-// asked ID QUERY… checks what an edge was asked to explain, and forgets it.
+// asked ID QUERY… checks and clears the questions that an edge was asked to explain.
 func (s *script) asked(args []string) {
 	e := s.edges[args[0]]
 	e.mu.Lock()
@@ -367,12 +366,12 @@ func (s *script) unchanged(args []string) {
 	require.Equal(s, args[2], strconv.Itoa(len(changes)))
 }
 
-// forget REGION N: the history of the rules there keeps its oldest N entries.
+// forget REGION N: the rules' history there keeps its oldest N entries.
 func (s *script) forget(args []string) {
 	n, err := strconv.Atoi(args[1])
 	require.NoError(s, err)
 	kv := s.consuls[args[0]].Client().KV()
-	keys, _, err := kv.Keys(s.prefix+"/rules/history/", "", nil) // in the order of their time
+	keys, _, err := kv.Keys(s.prefix+"/rules/history/", "", nil) // in order of time
 	require.NoError(s, err)
 	for _, key := range keys[n:] {
 		_, err := kv.Delete(key, nil)
@@ -399,7 +398,8 @@ func (s *script) active(args []string) {
 	s.ts.Setenv(args[0], p.Version)
 }
 
-// canary REGION POP VERSION|none [DURATION] waits until a site is to try that, for about as long.
+// canary REGION POP VERSION|none [DURATION] waits until a site is to try a version, for about
+// that duration.
 func (s *script) canary(args []string) {
 	got := ""
 	require.Eventually(s, func() bool {
@@ -419,13 +419,13 @@ func (s *script) canary(args []string) {
 	}
 }
 
-// try REGION POP FILE BY has a site follow a version on trial, which nobody attends to.
+// try REGION POP FILE BY makes a site follow a version on trial, without a manager.
 func (s *script) try(args []string) {
 	s.fleet.orphan(s, args[0], args[1], s.ts.ReadFile(args[2]), args[3])
 }
 
-// lasts REGION DURATION|forever [VERSION|none]: how long the settings there are active, and
-// what follows them. It sets $EXPIRES, and $UNTIL as people read it.
+// lasts REGION DURATION|forever [VERSION|none]: how long the settings there are active, and the
+// version that follows. It sets $EXPIRES, and $UNTIL for display.
 func (s *script) lasts(args []string) {
 	p, _, err := s.documents("shedder", args[0]).Current(s.Context())
 	require.NoError(s, err)
@@ -445,8 +445,8 @@ func (s *script) lasts(args []string) {
 	s.ts.Setenv("UNTIL", until(p))
 }
 
-// duel NAME NAME has two people answer yes at the same time: one of them changes all
-// regions, the other learns of it. It sets $WINNER and $LOSER and shows what the loser saw.
+// duel NAME NAME makes two people answer yes at the same time: one changes all regions, the
+// other learns of it. It sets $WINNER and $LOSER and shows the loser's output.
 func (s *script) duel(args []string) {
 	for _, name := range args {
 		go s.sessions[name].answer(s.t, "y")
@@ -475,7 +475,7 @@ func (s *script) put(args []string) {
 			require.NoError(s, err)
 		}
 	}
-	// In a transaction the key may be anything.
+	// In a transaction the key may have any bytes.
 	done, _, _, err := s.consuls[args[0]].Client().Txn().Txn(api.TxnOps{{KV: &api.KVTxnOp{Verb: api.KVSet, Key: s.prefix + "/" + text[0], Value: []byte(text[1])}}}, nil)
 	require.NoError(s, err)
 	require.True(s, done)
@@ -512,8 +512,8 @@ func (s *script) at(path string) string {
 	return fmt.Sprint(v)
 }
 
-// address REGION [ADDRESS] sets the address that the fleet file gives a Consul; nothing
-// listens at 127.0.0.1:1.
+// address REGION [ADDRESS] sets a Consul's address in the fleet file; nothing listens at
+// 127.0.0.1:1.
 func (s *script) address(args []string) {
 	if delete(s.away, args[0]); len(args) > 1 {
 		s.away[args[0]] = args[1]

@@ -35,7 +35,7 @@ func TestCompareSettings(t *testing.T) {
 	f("{}", "user: [\"header:X-Api-Key\"]\nretry_after: {min: 2s}", "user: [client_ip] → [header:X-Api-Key]", "retry_after.min: 1s → 2s")
 }
 
-// One assignment may be valid only after another, in whatever order they are given.
+// One assignment may be valid only after another, whatever their order.
 func TestSetAll(t *testing.T) {
 	for _, args := range [][]string{{"start=0.6", "target=0.5"}, {"target=0.5", "start=0.6"}, {"signals.inflight.low=900", "signals.inflight.high=1000"}} {
 		_, err := setAll(shedding.Defaults(), args)

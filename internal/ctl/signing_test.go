@@ -39,7 +39,7 @@ func (f *testFleet) signed(t *testing.T, keys sign.Keys, docs *consul.Documents,
 	return keys.Verify(sign.Subject{Kind: kind, Region: region, SHA256: p.SHA256}, list, p.ExpiresAt)
 }
 
-// Signatures are for a document, its kind and its region, and last as long as what is signed.
+// A signature is for a document, its kind and its region, and lasts as long as the document.
 func testSignDocuments(t *testing.T, f *testFleet) {
 	key, id, keys := f.key(t)
 	_, _, others := f.key(t)
@@ -54,7 +54,7 @@ func testSignDocuments(t *testing.T, f *testFleet) {
 	}
 	require.Contains(t, f.good(t, "rules", "show", "--signatures", "--region", "us-east").out, `"key": "`+id+`"`)
 
-	// What is there already is signed later, by another key too. A rollback needs no key.
+	// An active document can be signed later, and by another key too. A rollback needs no key.
 	f.good(t, "rules", "apply", two, "--yes", "--wait", "0")
 	second := consul.NewPointer([]byte(rulesOf(2)), "", time.Time{})
 	require.ErrorContains(t, f.signed(t, keys, f.rules("eu-west"), "rules", "eu-west", &second), "is not signed")
@@ -68,7 +68,7 @@ func testSignDocuments(t *testing.T, f *testFleet) {
 	require.NoError(t, f.signed(t, keys, f.rules("eu-west"), "rules", "eu-west", &first))
 	f.good(t, "rules", "rollback", "--yes", "--wait", "0", "--sign", again)
 
-	// A kill switch is signed only for its hour.
+	// A kill switch's signature lasts only for its hour.
 	f.good(t, "shedder", "set", "signals.inflight.high=500", "--yes", "--wait", "0", "--sign", key)
 	f.good(t, "shedder", "set", "enabled=false", "--for", "1h", "--yes", "--wait", "0", "--sign", key)
 	p, _, err := f.settings("eu-west").Current(t.Context())
@@ -96,7 +96,7 @@ func testSignDocuments(t *testing.T, f *testFleet) {
 	require.Contains(t, r.errOut, "--sign: "+key+" is accessible to other users (mode 0644); run chmod 600 ")
 	require.Equal(t, second.Version, f.current(t, "eu-west"))
 
-	// Pruned with their documents.
+	// Signatures are pruned with their documents.
 	for i := range 11 {
 		f.good(t, "rules", "apply", write(t, "r.yaml", rulesOf(10+i)), "--yes", "--wait", "0", "--sign", again, "--keep-versions", "10")
 	}
@@ -106,7 +106,7 @@ func testSignDocuments(t *testing.T, f *testFleet) {
 	require.NotContains(t, strings.Join(left, " "), first.Version)
 }
 
-// What registered nodes would refuse is not published.
+// regionctl does not publish what registered nodes would refuse.
 func testSignRequired(t *testing.T, f *testFleet) {
 	key, id, keys := f.key(t)
 	other, _, _ := f.key(t)

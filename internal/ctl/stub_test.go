@@ -25,7 +25,7 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// stub is the admin listener of an edge that follows Consul, or does as told.
+// stub is the admin listener of an edge that follows Consul, or behaves as configured.
 type stub struct {
 	region, id, pop string
 	server          *httptest.Server
@@ -36,11 +36,11 @@ type stub struct {
 	stays   bool   // keeps its version, whatever is published
 	refuses string // the version that it refuses
 	reasons []string
-	ahead   time.Duration // of this machine's clock
+	ahead   time.Duration // ahead of this machine's clock
 	old     bool          // of a release that registered no schema
 	silent  bool          // its admin listener answers 500
-	claims  string        // whose answers its admin listener gives, if not its own
-	asked   []string      // to explain
+	claims  string        // the node whose answers its admin listener gives, if not its own
+	asked   []string      // questions to explain
 	current *consul.Pointer
 	onTrial *consul.Pointer
 	shedder stubShedder
@@ -49,13 +49,13 @@ type stub struct {
 
 	requests map[string]float64 // by code class
 	limited  float64
-	slow     float64 // requests that took nearly a second; the others were quick
+	slow     float64 // requests that took nearly a second; the others were fast
 	// traffic is called before each scrape with the running version.
 	traffic     func(s *stub, version string)
 	explanation adminapi.Explanation
 	keeps       bool // refuses resets
 	experiment  adminapi.Experiment
-	global      *adminapi.Global // nil: of a release that does not say
+	global      *adminapi.Global // nil: of a release without it
 	recent      []string
 	recentSince time.Time // zero: it keeps no requests
 }
@@ -128,8 +128,7 @@ func (f *testFleet) register(t testing.TB, s *stub) {
 	}, patience, tick)
 }
 
-// enroll registers a stub with the rules version that it has now, and does not wait until
-// others see it.
+// enroll registers a stub with its present rules version, without waiting until others see it.
 func (f *testFleet) enroll(s *stub) (version string, err error) {
 	host, port, err := net.SplitHostPort(s.admin())
 	if err != nil {
@@ -176,7 +175,7 @@ func (f *testFleet) deregister(t testing.TB, s *stub) {
 	}, patience, tick)
 }
 
-// follow processes what a watch found.
+// follow processes a watch's result.
 func (s *stub) follow(to **consul.Pointer, e *consul.Entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Bounded runs code on a fuzzer's hostile input. It fails the test if run, or anything
-// beside it, allocates more than that many bytes, and panics if run does not end, so that
-// the fuzzer keeps the input.
+// Bounded runs code on a fuzzer's hostile input. It fails the test if run, or concurrent code,
+// allocates more than that many bytes, and panics if run does not end, so that the fuzzer keeps
+// the input.
 func Bounded(t testing.TB, bytes uint64, run func()) {
 	t.Helper()
 	hangs := time.AfterFunc(Patience, func() { panic(fmt.Sprintf("%s does not end within %s", t.Name(), Patience)) })

@@ -57,7 +57,7 @@ func (c *Clock) runs(t testing.TB, program string) string {
 //go:embed testdata/clock.c
 var clockInC []byte
 
-// clockLibrary builds what replaces the C library's clock functions.
+// clockLibrary builds the replacement of the C library's clock functions.
 func clockLibrary(t testing.TB) string {
 	t.Helper()
 	source := filepath.Join(t.TempDir(), "clock.c")
@@ -65,25 +65,26 @@ func clockLibrary(t testing.TB) string {
 	return build(t, "clock.so", "gcc", "-shared", "-fPIC", "-O2", source)
 }
 
-// Edge starts an edge node as the function Edge does, with this clock.
+// Edge starts an edge node like the function Edge, with this clock.
 func (c *Clock) Edge(t testing.TB, config, rules string) *EdgeNode {
 	t.Helper()
 	return edgeOf(nil, t, c.EdgeProgram(t), config, rules)
 }
 
-// EdgeProgram returns what StartEdgeOf starts an edge with this clock by.
+// EdgeProgram returns the program for StartEdgeOf that has this clock.
 func (c *Clock) EdgeProgram(t testing.TB) string {
 	t.Helper()
 	return c.runs(t, clockedEdge(t))
 }
 
-// A Go program asks the kernel for the time without the C library, so this file becomes a part of its package time.
+// A Go program asks the kernel for the time without the C library, so this file becomes part of
+// its package time.
 //
 //go:embed testdata/clock.go.txt
 var clockInGo []byte
 
-// clockedEdge builds an edge whose time.Now follows a Clock. The first time, that compiles everything again and takes a
-// minute or two.
+// clockedEdge builds an edge whose time.Now follows a Clock. The first time, that recompiles
+// everything and takes a minute or two.
 func clockedEdge(t testing.TB) string {
 	t.Helper()
 	root, err := exec.Command("go", "env", "GOROOT").Output()

@@ -68,8 +68,8 @@ func Cluster(t testing.TB, o Options) *RedisCluster {
 	return c
 }
 
-// form does what redis-cli --cluster create does, without its pauses. Every node meets
-// every other, which saves rounds of gossip.
+// form does the work of redis-cli --cluster create without its pauses. Every node meets every
+// other, which saves rounds of gossip.
 func (c *RedisCluster) form(ports, busPorts []int) {
 	c.t.Helper()
 	ctx := context.Background()
@@ -196,8 +196,8 @@ func (c *RedisCluster) health() error {
 	})
 }
 
-// owners returns which master owns which slots in one node's view, or why that view is
-// not of a healthy cluster.
+// owners returns the masters of the slots in one node's view, or why that view is not of a
+// healthy cluster.
 func (c *RedisCluster) owners(view []clusterNode) (map[string]string, error) {
 	owners, slots, live := map[string]string{}, 0, 0
 	for _, n := range view {

@@ -15,9 +15,9 @@ import (
 // ConsulOptions are the same for every server of a datacenter.
 type ConsulOptions struct {
 	Datacenter string // "" = dc1
-	// ACL refuses what no token allows. Each datacenter has its own tokens, as do regions
-	// that must outlive each other; only the management token is the same in all that
-	// StartConsuls starts.
+	// ACL refuses requests that no token permits. Each datacenter has its own tokens, like
+	// regions that must outlive each other; only the management token is the same in all
+	// datacenters that StartConsuls starts.
 	ACL     bool
 	Servers int  // 0 = 1; three survive the loss of one
 	TLS     bool // closes the plain HTTP port; clients need no certificate
@@ -238,8 +238,8 @@ func (c *Consul) launch() {
 	}
 }
 
-// consulBinary finds what make tools built, starting from the package directory in which
-// a test runs.
+// consulBinary finds the binary that make tools built, starting from the package directory in
+// which a test runs.
 func consulBinary(t testing.TB) string {
 	t.Helper()
 	dir, err := os.Getwd()

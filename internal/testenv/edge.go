@@ -131,7 +131,7 @@ func (n *EdgeNode) Signal(sig syscall.Signal) error { return n.proc.signal(sig) 
 // Pid returns the node's process id.
 func (n *EdgeNode) Pid() int { return n.proc.pid }
 
-// Terminate asks the node to stop, as an orchestrator does, and waits until it has.
+// Terminate stops the node like an orchestrator and waits until it has stopped.
 func (n *EdgeNode) Terminate() {
 	n.t.Helper()
 	if err := n.proc.signal(syscall.SIGTERM); err != nil {

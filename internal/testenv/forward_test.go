@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What a lossy link drops arrives once it recovers: TCP repeats it.
+// Segments that a lossy link drops arrive once it recovers: TCP repeats them.
 func TestFrontLoses(t *testing.T) {
 	f := Forward(t, Redis(t, Options{}).Addr)
 	conn, err := net.Dial("tcp", f.Addr)

@@ -19,11 +19,10 @@ const (
 	quorum           = 2
 )
 
-// sentinelPeriods, in milliseconds, speed up what sentinels do only periodically: asking
-// servers for their replicas (10 s), telling each other about themselves (2 s; a
-// returning master is left alone for four times as long) and repeating a tied vote (10
-// s). They do not affect the decision that a master is down. Only this command sets them,
-// so each start runs it.
+// sentinelPeriods, in milliseconds, speed up the sentinels' periodic work: asking servers for
+// their replicas (10 s), announcing themselves to each other (2 s; a returning master is left
+// alone for four times as long) and repeating a tied vote (10 s). They do not affect the
+// decision that a master is down. Only this command sets them, so each start runs it.
 var sentinelPeriods = []any{"sentinel", "debug",
 	"info-period", 1000, "publish-period", 500, "election-timeout", 1000}
 
@@ -204,7 +203,7 @@ func (r *RedisSentinel) replicasReachable(s *Server) error {
 	return nil
 }
 
-// monitored returns what a sentinel knows about the master.
+// monitored returns a sentinel's information about the master.
 func (r *RedisSentinel) monitored(s *Server) (map[string]string, error) {
 	reply, err := s.client.Do(context.Background(), "sentinel", "master", r.MasterName).Slice()
 	if err != nil {
