@@ -54,6 +54,46 @@ func TestStateLog(t *testing.T) {
 	step(0, up)
 }
 
+// The lines about a PoP that cannot serve all of its clients are about one that is up. Where the
+// clients of a lost PoP go is no news besides its loss.
+func TestStateLogOfGifts(t *testing.T) {
+	topology, err := region.ParseTopology([]byte(`{zone: edge.example.com, regions: [{name: eu-west, pops: [{name: ams1, addresses: [203.0.113.1]}, {name: fra1, addresses: [203.0.113.2]}]}]}`))
+	require.NoError(t, err)
+	var out bytes.Buffer
+	s := newStateLog(slog.New(slog.NewTextHandler(&out, nil)), []string{"eu-west"}, false)
+	now := time.Now()
+	step := func(ams region.PoPState, share float64) string {
+		out.Reset()
+		ams.Known, ams.Nodes, ams.Passing, ams.Since = true, 2, 2, now
+		v := region.NewView(topology, map[string]region.PoPState{"ams1": ams, "fra1": {Healthy: true}}, nil)
+		v.At, v.Regions = now, map[string]region.RegionState{"eu-west": {Known: true, Heard: now}}
+		v.Spill = &region.Spill{Gifts: map[string]region.Gift{"ams1": {Own: 1200, Parts: map[string]region.Part{"fra1": {Goal: share, Share: share}}}}}
+		s.changed(v)
+		return out.String()
+	}
+	full := region.PoPState{Healthy: true, Demand: 1200, Capacity: 1000}
+	up, down, drained := full, full, full
+	up.Demand = 600
+	down.Healthy, down.Demand, down.Capacity = false, 0, 0
+	drained.Drained = &region.Drain{Who: "ann", Why: "x", Since: now}
+	unknown := region.PoPState{Healthy: true}
+
+	step(up, 0)
+	require.Contains(t, step(full, 0.2), `msg="pop cannot serve all of its clients; some go to others" region=eu-west pop=ams1 demand=1200 capacity=1000`)
+	require.Empty(t, step(full, 0.3))
+	require.Contains(t, step(up, 0), "pop serves all of its clients again")
+	for _, out := range []region.PoPState{down, drained} {
+		lost := step(out, 1)
+		require.Equal(t, 1, strings.Count(lost, "\n"), lost)
+		require.NotContains(t, lost, "clients; some")
+		require.NotContains(t, step(up, 0), "serves all")
+	}
+	step(full, 0.2)
+	require.NotContains(t, step(down, 1), "serves all", "it is down instead")
+	step(up, 0)
+	require.Contains(t, step(unknown, 0.2), `msg="pop has not published its load; some clients go to others until it does" region=eu-west pop=ams1`)
+}
+
 func TestUnsignedTopologyIsCounted(t *testing.T) {
 	v := region.NewView(nil, nil, nil)
 	v.Regions = map[string]region.RegionState{"eu": {Unsigned: true}, "us": {}}

@@ -105,19 +105,25 @@ func (s *stateLog) pop(in, name string, before, now region.PoPState, known bool,
 	}
 }
 
-// gives logs when a PoP begins and ends to give clients away.
+// gives logs when a PoP that is up begins or stops giving clients away. The lines about
+// down and drained PoPs imply that their clients go elsewhere.
 func (s *stateLog) gives(in, name string, v *region.View) {
 	at := []any{"region", in, "pop", name}
-	gives := v.Spill.Gifts[name].Gives()
-	if gives == s.before.Spill.Gifts[name].Gives() {
-		return
-	}
-	if now := v.PoPs[name]; gives {
+	before, now := s.before.PoPs[name], v.PoPs[name]
+	gives := serves(now) && v.Spill.Gifts[name].Gives()
+	gave := serves(before) && s.before.Spill.Gifts[name].Gives()
+	switch {
+	case gives && !gave && now.Capacity > 0:
 		s.log.Warn("pop cannot serve all of its clients; some go to others", append(at, "demand", math.Round(now.Demand), "capacity", math.Round(now.Capacity))...)
-	} else {
+	case gives && !gave:
+		s.log.Warn("pop has not published its load; some clients go to others until it does", at...)
+	case gave && !gives && serves(now):
 		s.log.Info("pop serves all of its clients again", at...)
 	}
 }
+
+// serves reports whether a PoP serves its own clients.
+func serves(p region.PoPState) bool { return p.Healthy && p.Drained == nil }
 
 // downBecause returns why a PoP counts as down.
 func downBecause(s region.PoPState, of region.RegionState) string {
