@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -52,7 +53,7 @@ func (c *change) openJournal(ctx context.Context, canary string, waves [][]strin
 		Canary: canary, Waves: waves, Before: map[string]consul.Named{},
 	}}
 	for _, r := range regions {
-		if has := r.step.from.Active; has != nil && r.region.Outcome == rollout.Untouched {
+		if has := r.step.from.Active; has != nil {
 			j.record.Before[r.target.Name] = *has
 		}
 	}
@@ -64,9 +65,14 @@ func (c *change) openJournal(ctx context.Context, canary string, waves [][]strin
 		if a.Value == nil || a.Value.Version != j.record.Version {
 			continue
 		}
-		for region, had := range a.Value.Before { // of what has the version already
-			if _, known := j.record.Before[region]; !known {
+		for _, region := range slices.Concat(a.Value.Waves...) {
+			if j.record.Before[region].Version != j.record.Version {
+				continue // no earlier run has changed it
+			}
+			if had, known := a.Value.Before[region]; known {
 				j.record.Before[region] = had
+			} else {
+				delete(j.record.Before, region)
 			}
 		}
 	}
@@ -117,12 +123,19 @@ func (j *journal) close(ctx context.Context, err error) {
 	ctx = context.WithoutCancel(ctx)
 	j.stop()
 	<-j.ended
-	if status := term.ExitStatus(err); err != nil && (status == term.StatusInterrupted || status == term.StatusPartial) {
+	if status := term.ExitStatus(err); err != nil && (status == term.StatusInterrupted || status == term.StatusPartial || j.divides()) {
 		j.record.SeenAt, j.record.Halted = j.c.p.now().UTC().Round(0), term.Clip(firstLine(err), 500)
 		j.write(ctx, false)
 		return
 	}
 	j.c.p.forget(ctx, j.targets, func(r *consul.Rollout) bool { return r.Same(&j.record) })
+}
+
+// divides reports whether a region has the version, or may have it, that had another before.
+func (j *journal) divides() bool {
+	return slices.ContainsFunc(j.c.with(rollout.Applied, rollout.AlreadyThere, rollout.Unknown), func(r *regionChange) bool {
+		return j.record.Before[r.target.Name].Version != j.record.Version
+	})
 }
 
 func firstLine(err error) string {

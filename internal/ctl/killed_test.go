@@ -4,7 +4,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os/exec"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -99,6 +101,51 @@ func TestKilled(t *testing.T) {
 			require.Equal(t, versionOf(rulesOf(3)), f.current(t, "us-east"))
 		},
 	})
+}
+
+// A resumed rollout that fails before it changes anything can be resumed again.
+func TestResumedInVain(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, "eu-west", "us-east")
+	f.abandon(t)
+	f.abandoned(t)
+	var broken atomic.Bool
+	through := f.faulty(t, "us-east", func(w http.ResponseWriter, r *http.Request) bool {
+		if writes(r, "/rollout") {
+			broken.Store(true)
+		}
+		if broken.Load() && strings.HasPrefix(r.URL.Path, "/v1/health/") {
+			http.Error(w, "no", http.StatusInternalServerError)
+			return true
+		}
+		return false
+	})
+	require.Contains(t, through.refused(t, 1, "rules", "apply", "--resume", "--yes"), "nothing was changed")
+	u := parse[rolloutReport](t, f.good(t, "rules", "rollout", "-o", "json").out).Rollout
+	require.NotNil(t, u, "the fleet is still divided")
+	require.Equal(t, rolloutHalted, u.State)
+	require.Equal(t, []any{regionDone, regionWaits}, []any{u.Waves[0][0].State, u.Waves[1][0].State})
+	f.good(t, "rules", "rollback", "--rollout", "--yes")
+	require.Equal(t, versionOf(rulesOf(1)), f.current(t, "eu-west"))
+}
+
+// A region that had the version before the rollout keeps it when the rollout is taken back.
+func TestTakenBackWhereOneHadIt(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, "eu-west", "ap-south", "us-east")
+	f.publish(t, rulesOf(1), "eve", "ap-south", "us-east")
+	f.publish(t, rulesOf(2), "eve", "eu-west")
+	for _, s := range []*stub{f.edge(t, "eu-west", "ams1", "ams1-1"), f.edge(t, "ap-south", "sin1", "sin1-1"), f.edge(t, "us-east", "iad1", "iad1-1")} {
+		require.Eventually(t, func() bool { return s.runs() == f.current(t, s.region) }, patience, tick)
+	}
+	f.kill(t, false, "rules", "apply", write(t, "two.yaml", rulesOf(2)), "--by", "ana", "-m", "why", "--yes", "--waves", "1,1,rest", "--soak", "200ms", "--interval", "100ms", "--min-requests", "0")
+	require.Equal(t, versionOf(rulesOf(2)), f.current(t, "ap-south"))
+	f.abandoned(t)
+	f.good(t, "rules", "rollback", "--rollout", "--yes")
+	for name, version := range map[string]string{"eu-west": rulesOf(2), "ap-south": rulesOf(1), "us-east": rulesOf(1)} {
+		require.Equal(t, versionOf(version), f.current(t, name), name)
+	}
+	require.Contains(t, f.good(t, "rules", "rollout").out, "every rollout of the rules is finished")
 }
 
 // killed kills ana's regionctl at its write in us-east, and lets bob run the same command to

@@ -97,7 +97,7 @@ func (c *change) takeBack(ctx context.Context, k *fleet.Kind) error {
 	if err := u.idle(k, c.p.now()); err != nil {
 		return err
 	}
-	changed := u.regions(regionDone)
+	changed := u.changed()
 	c.message, c.relative = "rollback of the rollout of "+u.Version, true
 	c.aimAt = func(ctx context.Context, t *fleet.Target, s *step) error {
 		had, known := u.record.Before[t.Name]

@@ -213,6 +213,11 @@ func (u *unfinished) regions(states ...string) (list []string) {
 	return list
 }
 
+// changed are the regions that have the version and had another before.
+func (u *unfinished) changed() []string {
+	return slices.DeleteFunc(u.regions(regionDone), func(region string) bool { return u.record.Before[region].Version == u.Version })
+}
+
 // over reports whether nothing is left to resume or to take back, whatever the record says:
 // a regionctl may be killed between its last act and its word about it.
 func (u *unfinished) over(now time.Time) bool {
@@ -223,14 +228,14 @@ func (u *unfinished) over(now time.Time) bool {
 	case u.State == rolloutRuns, len(unknown) > 0:
 		return false
 	case u.Canary == "":
-		return len(done) == 0
+		return len(u.changed()) == 0
 	}
 	// A canary that is gone with its regionctl has changed nothing; the document is what a
 	// person may want to try again.
 	return len(u.regions(regionMoved)) > 0 || now.Sub(u.SeenAt) > 24*time.Hour
 }
 
-// resume is why it cannot be continued, nil if it can.
+// idle returns why it can be neither continued nor taken back, nil if it can.
 func (u *unfinished) idle(k *fleet.Kind, now time.Time) error {
 	switch {
 	case u == nil:
