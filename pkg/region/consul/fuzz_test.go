@@ -42,6 +42,35 @@ func FuzzPointer(f *testing.F) {
 	})
 }
 
+// Any record of a rollout is either read or refused; one that was read is valid and survives
+// being written and read again.
+func FuzzRollout(f *testing.F) {
+	p := NewPointer([]byte("rules: []"), "ana", time.Unix(1_800_000_000, 0))
+	named := Named{p.Version, p.SHA256}
+	whole, err := json.Marshal(Rollout{Named: named, By: "ana", BeganAt: p.AppliedAt, SeenAt: p.AppliedAt, Flags: []string{"--waves=1,rest"}, Canary: "ams1", Waves: [][]string{{"eu-west"}, {"us-east"}}, Before: map[string]Named{"eu-west": named}, Halted: "why"})
+	require.NoError(f, err)
+	for _, seed := range []string{string(whole), "", "{}", "null", `{"waves":[[]]}`, `{"waves":{"a":1}}`, `{"began_at":"2026-13-01"}`, `{"before":{"a":null}}`} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, value []byte) {
+		testenv.Bounded(t, 8<<20, func() {
+			r, err := parseRollout(value)
+			if err != nil {
+				require.NotEmpty(t, err.Error())
+				return
+			}
+			r.Silent(time.Now())
+			written, err := json.Marshal(r)
+			if err != nil {
+				return // a year that JSON cannot represent
+			}
+			again, err := parseRollout(written)
+			require.NoError(t, err)
+			require.True(t, r.Same(again))
+		})
+	})
+}
+
 // Any service may register under this name, with any meta: a load stays within bounds, and
 // nothing fails.
 func FuzzRegistration(f *testing.F) {

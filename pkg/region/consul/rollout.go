@@ -54,6 +54,18 @@ func (r *Rollout) validate() error {
 	case len(r.Waves) == 0 || slices.ContainsFunc(r.Waves, func(w []string) bool { return len(w) == 0 }):
 		return &field.Error{Path: "waves", Msg: "must be lists of regions"}
 	}
+	for i, wave := range r.Waves {
+		for _, region := range wave {
+			if err := CheckName(region); err != nil {
+				return &field.Error{Path: fmt.Sprintf("waves[%d]", i), Msg: err.Error()}
+			}
+		}
+	}
+	if r.Canary != "" {
+		if err := CheckName(r.Canary); err != nil {
+			return &field.Error{Path: "canary", Msg: err.Error()}
+		}
+	}
 	for region, before := range r.Before {
 		if err := before.validate("before." + region + "."); err != nil {
 			return err
@@ -75,14 +87,19 @@ func (d *Documents) Rollout(ctx context.Context) (*Rollout, uint64, error) {
 	if err != nil || entry == nil {
 		return nil, 0, err
 	}
-	var r Rollout
-	if err = json.Unmarshal(entry.Value, &r); err == nil {
-		err = r.validate()
-	}
+	r, err := parseRollout(entry.Value)
 	if err != nil {
 		return nil, entry.ModifyIndex, d.consul.Unreadable(d.rolloutKey(), fmt.Errorf("%w; delete the key", err))
 	}
-	return &r, entry.ModifyIndex, nil
+	return r, entry.ModifyIndex, nil
+}
+
+func parseRollout(value []byte) (*Rollout, error) {
+	var r Rollout
+	if err := json.Unmarshal(value, &r); err != nil {
+		return nil, err
+	}
+	return &r, r.validate()
 }
 
 // SetRollout writes the record if it has not changed since Rollout returned index; 0 requires
