@@ -73,6 +73,32 @@ func FuzzTerms(f *testing.F) {
 	})
 }
 
+// Whatever a peer sends of claims, no number is beyond what stores count exactly, and what a
+// region keeps of what it has left stays within that.
+func FuzzClaims(f *testing.F) {
+	f.Add(AppendClaims(nil, []Claim{{Key: "k", Tier: "gold", Start: 1e9, Units: 7, Need: 3, Left: 2, ID: 4, Known: 5}}))
+	f.Add([]byte{0xff})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		list, err := ParseClaims(b)
+		if err != nil {
+			return
+		}
+		require.LessOrEqual(t, len(list), MaxBatch)
+		for _, c := range list {
+			for _, n := range []int64{c.Start / 1000, c.Units, c.Need, c.Left, c.ID, c.Known} {
+				require.True(t, n >= 0 && n <= maxCount)
+			}
+			for _, left := range []int64{0, 10, limiter.MaxCount} {
+				kept := Kept(left, c.Need, c.Left, c.Need)
+				require.True(t, kept >= 0 && kept <= left)
+			}
+		}
+		again, err := ParseClaims(AppendClaims(nil, list))
+		require.NoError(t, err)
+		require.Equal(t, list, again)
+	})
+}
+
 // Whatever a peer sends, a region neither panics nor keeps an implausible counter.
 func FuzzMessage(f *testing.F) {
 	m := Message{Header: Header{From: 1, Incarnation: 3, Position: 9}, Counts: []Count{{"k", "gold", 1e9, 1e7, Cell{3, 4}}}}
