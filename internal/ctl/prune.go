@@ -32,7 +32,8 @@ those of --region. Each region keeps
   - the newest --keep versions that became active there
   - what was stored later than the oldest of these, such as a change in progress
   - every version that any region of the fleet file still names: its active version, what
-    follows a temporary one, its canaries, and what a rollback would return to
+    follows a temporary one, its canaries, what a rollback would return to, and what a
+    rollout that is not finished needs to be resumed or taken back
 
 The history is not pruned: it still says who changed what, though rollback --to and show
 no longer find the oldest versions. Keep the documents themselves under version control.
@@ -165,6 +166,14 @@ func needed(ctx context.Context, t *fleet.Target) ([]string, error) {
 	canaries, wrong, err := t.Docs.Canaries(ctx)
 	for _, p := range canaries {
 		versions = append(versions, p.Version)
+	}
+	if record, index, err := t.Docs.Rollout(ctx); record != nil {
+		versions = append(versions, record.Version)
+		for _, before := range record.Before {
+			versions = append(versions, before.Version)
+		}
+	} else if err != nil && index == 0 { // one that cannot be read names nothing
+		return nil, err
 	}
 	return versions, errors.Join(append(wrong, err)...)
 }

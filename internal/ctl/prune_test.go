@@ -56,6 +56,13 @@ func testPruneKeeps(t *testing.T, f *testFleet) {
 	canary, expires := consul.NewPointer([]byte(rulesOf(3)), "eve", time.Now()), time.Now().Add(time.Hour)
 	canary.ExpiresAt = &expires
 	f.try(t, "us-east", "iad1", canary)
+	// A rollout that was cut off names two more: its own, and what it replaced.
+	named := func(limit int) consul.Named {
+		p := consul.NewPointer([]byte(rulesOf(limit)), "eve", time.Now())
+		return consul.Named{Version: p.Version, SHA256: p.SHA256}
+	}
+	_, err = f.rules("us-east").SetRollout(t.Context(), consul.Rollout{Named: named(4), By: "eve", BeganAt: time.Now(), Waves: [][]string{{"us-east"}}, Before: map[string]consul.Named{"us-east": named(5)}}, 0)
+	require.NoError(t, err)
 	for i := range 12 {
 		f.publish(t, rulesOf(100+i), "eve", "eu-west")
 	}
@@ -66,30 +73,30 @@ func testPruneKeeps(t *testing.T, f *testFleet) {
 	require.Equal(t, term.StatusUsage, f.run(t, "rules", "prune", "--keep", "9", "--yes").status)
 	require.Equal(t, term.StatusUsage, f.run(t, "rules", "prune", "--keep", "10").status, "nobody to ask")
 	s := f.converse(t, "rules", "prune", "--keep", "10")
-	s.sees(t, "Remove 19 versions? [y/N] ")
+	s.sees(t, "Remove 15 versions? [y/N] ")
 	s.answer(t, "n")
 	require.Equal(t, term.StatusFailed, s.end(t).status)
 	require.Equal(t, before, f.storedRules(t, "eu-west"))
 
 	r := f.good(t, "rules", "prune", "--keep", "10", "--yes", "-o", "json")
-	require.Contains(t, r.errOut, "eu-west: 14 of 28 versions can be removed\nus-east: 5 of 16 versions can be removed\n")
-	require.Equal(t, []prunedRegion{{"eu-west", 14, 14}, {"us-east", 5, 11}}, parse[[]prunedRegion](t, r.out))
+	require.Contains(t, r.errOut, "eu-west: 12 of 28 versions can be removed\nus-east: 3 of 16 versions can be removed\n")
+	require.Equal(t, []prunedRegion{{"eu-west", 12, 16}, {"us-east", 3, 13}}, parse[[]prunedRegion](t, r.out))
 	require.Empty(t, f.locked(t, "rules"))
 	for _, name := range f.names {
-		require.Subset(t, f.storedRules(t, name), all[:3], name)
+		require.Subset(t, f.storedRules(t, name), all[:5], name)
 	}
 	require.NotContains(t, f.storedRules(t, "us-east"), abandoned)
 	require.Contains(t, f.storedRules(t, "eu-west"), fresh)
-	require.NotContains(t, f.storedRules(t, "eu-west"), all[4])
+	require.NotContains(t, f.storedRules(t, "eu-west"), all[5])
 	require.Contains(t, f.storedRules(t, "eu-west"), versionOf(rulesOf(102)))
-	require.Contains(t, f.good(t, "rules", "prune", "--keep", "10", "--yes").out, "eu-west  0        14\n")
+	require.Contains(t, f.good(t, "rules", "prune", "--keep", "10", "--yes").out, "eu-west  0        16\n")
 
-	r = f.run(t, "rules", "rollback", "--to", all[4], "--yes")
+	r = f.run(t, "rules", "rollback", "--to", all[5], "--yes")
 	require.Equal(t, term.StatusUsage, r.status)
 	require.Contains(t, r.errOut, "no region has it; regionctl rules history lists past versions, of which the newest are kept (prune --help)")
 	f.good(t, "rules", "rollback", "--yes", "--wait", "0", "--region", "us-east")
 	require.Equal(t, all[1], f.current(t, "us-east"))
-	require.Contains(t, f.good(t, "rules", "history", "-n", "0").out, all[4], "the history stays")
+	require.Contains(t, f.good(t, "rules", "history", "-n", "0").out, all[5], "the history stays")
 }
 
 // Every change prunes, down to the number in the flag or the fleet file.
