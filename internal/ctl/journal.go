@@ -49,7 +49,7 @@ func (c *change) openJournal(ctx context.Context, canary string, waves [][]strin
 	now := c.p.now().UTC().Round(0)
 	pointer := c.doc.Pointer(c.by, now)
 	j := &journal{c: c, targets: targetsOf(regions), ended: make(chan struct{}), record: consul.Rollout{
-		Named: consul.Named{Version: pointer.Version, SHA256: pointer.SHA256}, By: c.by, Message: c.message, BeganAt: now, SeenAt: now, Flags: c.given,
+		Named: consul.Named{Version: pointer.Version, SHA256: pointer.SHA256}, By: c.by, Message: c.message, BeganAt: now, Flags: c.given,
 		Canary: canary, Waves: waves, Before: map[string]consul.Named{},
 	}}
 	for _, r := range regions {
@@ -96,7 +96,9 @@ func (j *journal) write(ctx context.Context, first bool) []fleet.Answer[bool] {
 		case !first && (now == nil || !now.Same(&j.record)): // another one, or a later change ended it
 			return false, nil
 		}
-		return t.Docs.SetRollout(ctx, j.record, index)
+		record := j.record // renewed now, by the clock of this region's Consul
+		record.SeenAt = t.Consul.Now().UTC().Round(0)
+		return t.Docs.SetRollout(ctx, record, index)
 	})
 }
 
@@ -110,7 +112,6 @@ func (j *journal) renew(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		j.record.SeenAt = j.c.p.now().UTC().Round(0)
 		j.write(ctx, false) // the next renewal is the answer to a failure
 	}
 }
@@ -124,7 +125,7 @@ func (j *journal) close(ctx context.Context, err error) {
 	j.stop()
 	<-j.ended
 	if status := term.ExitStatus(err); err != nil && (status == term.StatusInterrupted || status == term.StatusPartial || j.divides()) {
-		j.record.SeenAt, j.record.Halted = j.c.p.now().UTC().Round(0), term.Clip(firstLine(err), 500)
+		j.record.Halted = term.Clip(firstLine(err), 500)
 		j.write(ctx, false)
 		return
 	}

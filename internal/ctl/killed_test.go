@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/testenv"
@@ -66,7 +67,6 @@ func TestKilled(t *testing.T) {
 		},
 		"and resumed": func(t *testing.T, f *testFleet) {
 			f.abandon(t)
-			require.Contains(t, f.refused(t, 4, "rules", "apply", "--resume", "--yes"), "ana is rolling out")
 			f.abandoned(t)
 			r := f.good(t, "rules", "apply", "--resume", "--yes", "--by", "bob", "--soak", "500ms")
 			require.Contains(t, r.errOut, "wave 1 of 2 has it already, and is watched again")
@@ -88,6 +88,37 @@ func TestKilled(t *testing.T) {
 			}
 			require.Contains(t, f.good(t, "rules", "rollout").out, "every rollout of the rules is finished")
 			require.Contains(t, f.refused(t, 4, "rules", "rollback", "--rollout", "--yes"), "no rollout of the rules is unfinished")
+		},
+		// Times in a record may be wrong.
+		"by a clock that is ahead": func(t *testing.T, f *testFleet) {
+			f.abandon(t)
+			f.renew(t, time.Hour)
+			require.Equal(t, rolloutRuns, parse[rolloutReport](t, f.good(t, "rules", "rollout", "-o", "json").out).Rollout.State)
+			r := f.good(t, "rules", "apply", "--resume", "--yes", "--by", "bob", "--soak", "500ms")
+			require.Contains(t, r.errOut, "watches for 10s whether the regionctl of ana still runs")
+			require.Equal(t, versionOf(rulesOf(2)), f.current(t, "us-east"))
+		},
+		"by a clock that is behind, but not killed": func(t *testing.T, f *testFleet) {
+			f.abandon(t)
+			f.renew(t, -time.Hour)
+			require.Equal(t, rolloutDeserts, parse[rolloutReport](t, f.good(t, "rules", "rollout", "-o", "json").out).Rollout.State)
+			renewed, ended := make(chan struct{}), make(chan struct{})
+			go func() {
+				defer close(ended)
+				for tick := time.NewTicker(time.Second); ; f.renew(t, -time.Hour) {
+					select {
+					case <-renewed:
+						return
+					case <-tick.C:
+					}
+				}
+			}()
+			for _, args := range [][]string{{"apply", "--resume"}, {"rollback", "--rollout"}} {
+				require.Contains(t, f.refused(t, 4, append([]string{"rules"}, append(args, "--yes")...)...), "ana is rolling out "+versionOf(rulesOf(2))+", and renews the record")
+			}
+			close(renewed)
+			<-ended
+			require.Equal(t, versionOf(rulesOf(1)), f.current(t, "us-east"))
 		},
 		"and overtaken": func(t *testing.T, f *testFleet) {
 			f.abandon(t)
@@ -213,6 +244,18 @@ func (f *testFleet) abandon(t *testing.T) {
 	}
 	f.kill(t, false, "rules", "apply", write(t, "two.yaml", rulesOf(2)), "--by", "ana", "-m", "why", "--yes", "--waves", "1,rest", "--soak", "200ms", "--interval", "100ms", "--min-requests", "0")
 	require.Equal(t, versionOf(rulesOf(2)), f.current(t, "eu-west"))
+}
+
+// renew dates the record of a rollout by a clock that is ahead of the Consuls'.
+func (f *testFleet) renew(t *testing.T, ahead time.Duration) {
+	for _, name := range f.names {
+		r, index, err := f.rules(name).Rollout(t.Context())
+		if assert.NoError(t, err) && assert.NotNil(t, r) {
+			r.SeenAt = time.Now().Add(ahead).UTC().Round(0)
+			_, err = f.rules(name).SetRollout(t.Context(), *r, index)
+			assert.NoError(t, err)
+		}
+	}
 }
 
 // abandoned waits until the record of ana's rollout is no longer renewed.

@@ -20,12 +20,12 @@ func (c *change) resume(ctx context.Context, cmd *cobra.Command, k *fleet.Kind) 
 	if err != nil {
 		return err
 	}
-	u, err := c.p.unfinished(ctx, targets)
-	if u == nil && err != nil { // perhaps where nobody answered
-		return term.Failed("nothing was changed: %w", err)
-	}
-	if err := u.idle(k, c.p.now()); err != nil {
+	u, failures, err := c.p.idle(ctx, targets, k)
+	switch {
+	case err != nil:
 		return err
+	case u == nil:
+		return term.Failed("nothing was changed: %w", failures)
 	}
 	for _, flag := range u.record.Flags {
 		name, value, _ := strings.Cut(strings.TrimPrefix(flag, "--"), "=")
@@ -90,12 +90,12 @@ func (c *change) takeBack(ctx context.Context, k *fleet.Kind) error {
 	if err != nil {
 		return err
 	}
-	u, err := c.p.unfinished(ctx, targets)
-	if err != nil && !c.partial {
-		return term.Failed("nothing was changed: %w", err)
-	}
-	if err := u.idle(k, c.p.now()); err != nil {
+	u, failures, err := c.p.idle(ctx, targets, k)
+	switch {
+	case err != nil:
 		return err
+	case u == nil, failures != nil && !c.partial:
+		return term.Failed("nothing was changed: %w", failures)
 	}
 	changed := u.changed()
 	c.message, c.relative = "rollback of the rollout of "+u.Version, true

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -19,7 +20,8 @@ import (
 const rolloutHelp = `Shows the canary or the waves that are in progress, or that ended before all regions had
 the version: which waves are done, who started it, and whether its regionctl still runs. One
 that was killed, or that lost its network, no longer renews the record of its rollout:
-after 10 seconds without a renewal it counts as gone.
+after 10 seconds without a renewal, by the Consuls' clocks, it counts as gone. Before you
+resume or go back, regionctl watches the record for up to 10 seconds, whatever clocks say.
 
   resume    regionctl rules apply --resume continues in the name of the caller: with the
             same document and the same flags, after another look at what is changed
@@ -89,6 +91,7 @@ type unfinished struct {
 	Back   string `json:"back,omitempty"`
 
 	record consul.Rollout
+	marks  map[string]uint64 // by region: the index of the record, which changes at each renewal
 }
 
 type rolloutRegion struct {
@@ -105,6 +108,8 @@ const longestUnfinished = 7 * 24 * time.Hour
 // noted is what one region says.
 type noted struct {
 	record  *consul.Rollout
+	mark    uint64        // changes when the record is renewed
+	silence time.Duration // since the record was renewed last, by this region's Consul
 	now     fleet.Current
 	canary  *consul.Pointer // of the record's version
 	expires time.Time
@@ -119,6 +124,9 @@ func (p *program) unfinished(ctx context.Context, targets []*fleet.Target) (*unf
 			var index uint64
 			if n.record, index, wrong = t.Docs.Rollout(ctx); index == 0 {
 				err = wrong
+			}
+			if n.mark = index; n.record != nil {
+				n.silence = t.Consul.Now().Sub(n.record.SeenAt)
 			}
 			return err
 		}, func() (err error) {
@@ -146,7 +154,8 @@ func (p *program) unfinished(ctx context.Context, targets []*fleet.Target) (*unf
 		if a.Err != nil || r == nil {
 			continue
 		}
-		if record == nil || cmp.Or(r.BeganAt.Compare(record.BeganAt), r.SeenAt.Compare(record.SeenAt)) > 0 {
+		// The word of the process that it halted may have reached some regions only.
+		if record == nil || cmp.Or(r.BeganAt.Compare(record.BeganAt), strings.Compare(r.Halted, record.Halted)) > 0 {
 			record = r
 		}
 	}
@@ -164,14 +173,71 @@ func (p *program) unfinished(ctx context.Context, targets []*fleet.Target) (*unf
 	return u, failures
 }
 
+// idle returns the rollout that is not finished and that no regionctl runs, to resume it or take
+// it back; the error says why there is none. Times in a record may be wrong, so idle watches the
+// record: one that is renewed belongs to a regionctl that runs, whatever its clock says.
+func (p *program) idle(ctx context.Context, targets []*fleet.Target, k *fleet.Kind) (u *unfinished, failures, err error) {
+	u, failures = p.unfinished(ctx, targets)
+	switch {
+	case u == nil && failures != nil: // perhaps where nobody answered
+		return nil, failures, nil
+	case u == nil:
+		return nil, nil, term.Conflict("no rollout of the %s is unfinished; see %s", saidOf(k).what, saidOf(k).look)
+	case u.State == rolloutHalted:
+		return u, failures, nil
+	}
+	first, began := u, time.Now()
+	silence := min(max(p.now().Sub(u.SeenAt), 0), consul.StaleAfter)
+	wait := max(consul.StaleAfter-silence, consul.RenewEvery+time.Second)
+	p.Say("watches for %s whether the regionctl of %s still runs", wait.Round(time.Second), term.Printable(u.By))
+	for {
+		select {
+		case <-ctx.Done():
+			return nil, nil, ctx.Err()
+		case <-time.After(time.Second / 2):
+		}
+		if u, failures = p.unfinished(ctx, targets); u == nil || u.State == rolloutHalted {
+			return p.idle(ctx, targets, k)
+		}
+		if u.renewed(first) {
+			return nil, nil, term.Conflict("%s is rolling out %s, and renews the record; halt it there with Ctrl-C, or wait", term.Printable(u.By), u.Version)
+		}
+		if time.Since(began) >= wait {
+			u.State = rolloutDeserts
+			return u, failures, nil
+		}
+	}
+}
+
+// renewed reports whether the record changed since the earlier look.
+func (u *unfinished) renewed(earlier *unfinished) bool {
+	if !u.record.Same(&earlier.record) {
+		return true
+	}
+	for region, mark := range u.marks {
+		if before, known := earlier.marks[region]; known && before != mark {
+			return true
+		}
+	}
+	return false
+}
+
 // viewOf compares a record with what the regions have.
 func viewOf(record *consul.Rollout, answers []fleet.Answer[noted], now time.Time) *unfinished {
-	u := &unfinished{Version: record.Version, By: record.By, Message: record.Message, BeganAt: record.BeganAt, SeenAt: record.SeenAt,
-		State: rolloutRuns, Why: record.Halted, Canary: record.Canary, record: *record}
+	u := &unfinished{Version: record.Version, By: record.By, Message: record.Message, BeganAt: record.BeganAt,
+		State: rolloutRuns, Why: record.Halted, Canary: record.Canary, record: *record, marks: map[string]uint64{}}
+	silence := time.Duration(math.MaxInt64) // in every region
+	for _, a := range answers {
+		if has := a.Value; a.Err == nil && has.record != nil && has.record.Same(record) {
+			u.marks[a.Target.Name] = has.mark
+			silence = min(silence, max(has.silence, 0))
+		}
+	}
+	u.SeenAt = now.Add(-silence)
 	switch {
 	case record.Halted != "":
 		u.State = rolloutHalted
-	case record.Silent(now):
+	case silence > consul.StaleAfter:
 		u.State = rolloutDeserts
 	}
 	for _, wave := range record.Waves {
@@ -233,17 +299,6 @@ func (u *unfinished) over(now time.Time) bool {
 	// A canary that is gone with its regionctl has changed nothing; the document is what a
 	// person may want to try again.
 	return len(u.regions(regionMoved)) > 0 || now.Sub(u.SeenAt) > 24*time.Hour
-}
-
-// idle returns why it can be neither continued nor taken back, nil if it can.
-func (u *unfinished) idle(k *fleet.Kind, now time.Time) error {
-	switch {
-	case u == nil:
-		return term.Conflict("no rollout of the %s is unfinished; see %s", saidOf(k).what, saidOf(k).look)
-	case u.State == rolloutRuns:
-		return term.Conflict("%s is rolling out %s, and renewed the record %s ago; halt it there with Ctrl-C, or wait", term.Printable(u.By), u.Version, term.Ago(now, u.SeenAt))
-	}
-	return nil
 }
 
 func (u *unfinished) write(b *bytes.Buffer, st term.Style, k *fleet.Kind, now time.Time) {

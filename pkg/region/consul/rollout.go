@@ -19,7 +19,8 @@ type Rollout struct {
 	By      string    `json:"by"`
 	Message string    `json:"message,omitempty"`
 	BeganAt time.Time `json:"began_at"`
-	// SeenAt is when the process that makes the change renewed the record last.
+	// SeenAt is when the process that makes the change renewed the record last, by the clock of
+	// this region's Consul.
 	SeenAt time.Time `json:"seen_at"`
 	// Flags are those of the command, such as --soak=10m.
 	Flags []string `json:"flags,omitempty"`
@@ -40,9 +41,6 @@ const longestRollout = 256 << 10
 func (r *Rollout) Same(other *Rollout) bool {
 	return r.Version == other.Version && r.By == other.By && r.BeganAt.Equal(other.BeganAt)
 }
-
-// Silent reports whether the process that makes the change has stopped renewing the record.
-func (r *Rollout) Silent(now time.Time) bool { return now.Sub(r.SeenAt) > StaleAfter }
 
 func (r *Rollout) validate() error {
 	if err := r.Named.validate(""); err != nil {
