@@ -102,17 +102,14 @@ func (m *Match) addCall(c *Compiled, descriptor int32, d *Descriptor, slot uint6
 		keys = strconv.AppendInt(append(keys, ":w"...), limit.Window.Milliseconds(), 10)
 	}
 	start := len(m.keys)
-	for i, before := 0, 0; i < len(m.ends); i++ {
-		if string(m.keys[before:m.ends[i]]) == string(keys[start:]) {
-			m.keys = keys[:start]
-			if m.Checks[i].Limit != limit {
-				return errTwoLimits
-			}
-			m.Checks[i].Cost = capped(limit, m.Checks[i].Cost+cost)
-			m.Uses = append(m.Uses, Use{descriptor, int32(i)})
-			return nil
+	if i := m.seen(keys[start:]); i >= 0 {
+		m.keys = keys[:start]
+		if m.Checks[i].Limit != limit {
+			return errTwoLimits
 		}
-		before = m.ends[i]
+		m.Checks[i].Cost = capped(limit, m.Checks[i].Cost+cost)
+		m.Uses = append(m.Uses, Use{descriptor, int32(i)})
+		return nil
 	}
 	m.keys = keys
 	m.ends = append(m.ends, len(keys))

@@ -176,3 +176,71 @@ func TestMatchCallAllocatesNothing(t *testing.T) {
 	})
 	require.LessOrEqual(t, allocs, dropped)
 }
+
+// manyChecks are rules that all match each descriptor of a call, by different keys.
+func manyChecks(t testing.TB, n int) *Set {
+	var b strings.Builder
+	b.WriteString("rules:\n")
+	for i := range n {
+		fmt.Fprintf(&b, "  - {id: r%d, domain: edge, descriptors: [{key: user}], key: [descriptor], limit: 10, window: 1m}\n", i)
+	}
+	set, err := Load([]byte(b.String()))
+	require.NoError(t, err)
+	return set
+}
+
+func manyUsers(different int) []Descriptor {
+	d := make([]Descriptor, 64)
+	for i := range d {
+		d[i] = Descriptor{Pairs: []Pair{{"user", fmt.Sprint("u", i%different)}}, Hits: 1}
+	}
+	return d
+}
+
+// However many checks a call has, those with equal keys become one.
+func TestMatchCallMergesManyChecks(t *testing.T) {
+	set := manyChecks(t, 20)
+	var m Match
+	for _, different := range []int{64, 1, 7, 33} {
+		require.NoError(t, set.MatchCall("edge", manyUsers(different), 7, &m))
+		require.Len(t, m.Checks, 20*different)
+		require.Len(t, m.Uses, 20*64)
+		costs := map[string]int64{}
+		for i := range m.Checks {
+			costs[string(m.Checks[i].Key)] += m.Checks[i].Cost
+		}
+		require.Len(t, costs, 20*different, "keys differ")
+		var total int64
+		for _, c := range costs {
+			total += c
+		}
+		require.EqualValues(t, 20*64, total)
+		for _, u := range m.Uses {
+			require.Equal(t, m.Checks[u.Check].Limit.Rule, m.Rules[u.Check].ID)
+		}
+	}
+	d := manyUsers(32)
+	allocs := testing.AllocsPerRun(20, func() {
+		if set.MatchCall("edge", d, 7, &m) != nil {
+			panic("match")
+		}
+	})
+	require.LessOrEqual(t, allocs, dropped)
+}
+
+// The time of a call grows with its checks, not with their square: compare the lines.
+func BenchmarkMatchCall(b *testing.B) {
+	for _, n := range []int{1, 16, 256} {
+		set, d := manyChecks(b, n), manyUsers(64)
+		b.Run(fmt.Sprint("checks=", 64*n), func(b *testing.B) {
+			b.ReportAllocs()
+			var m Match
+			for b.Loop() {
+				if err := set.MatchCall("edge", d, 7, &m); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(64*n), "ns/check")
+		})
+	}
+}

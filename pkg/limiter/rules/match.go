@@ -59,6 +59,7 @@ type Match struct {
 	found   []int32
 	keys    []byte
 	ends    []int
+	places  places // of the keys of a call
 	dup     *DuplicateError
 }
 
@@ -80,6 +81,7 @@ func (m *Match) Reset() {
 	m.Checks, m.Rules, m.Uses, m.Placed = m.Checks[:0], m.Rules[:0], m.Uses[:0], m.Placed[:0]
 	m.found, m.keys, m.ends = m.found[:0], m.keys[:0], m.ends[:0]
 	m.request, m.dup = request{}, nil
+	m.places.reset()
 }
 
 // Match fills m with the checks that r must pass, in document order. Each gets the slot.

@@ -1,0 +1,73 @@
+package rules
+
+import "hash/maphash"
+
+// places finds equal keys among the many of a call: a hash table with open addressing. A caller
+// chooses the values that keys are made of, so the hash has a secret seed.
+type places struct {
+	at     []int32 // one more than the key's index, or 0; the length is a power of two
+	filled int     // how many keys are in it
+}
+
+// fewKeys are compared one by one; most calls have no more.
+const fewKeys = 8
+
+// spaciousPlaces bounds what is kept for the next call.
+const spaciousPlaces = 4 << 10
+
+var keySeed = maphash.MakeSeed()
+
+func (p *places) reset() {
+	if p.filled == 0 {
+		return
+	}
+	p.filled = 0
+	if len(p.at) > spaciousPlaces {
+		p.at = nil
+	}
+	clear(p.at)
+}
+
+// seen returns the index of an equal key that the call already has, or -1; then the caller adds
+// the key.
+func (m *Match) seen(key []byte) int {
+	if len(m.ends) < fewKeys {
+		for i := range m.ends {
+			if string(m.keyAt(i)) == string(key) {
+				return i
+			}
+		}
+		return -1
+	}
+	p := &m.places
+	for p.filled < len(m.ends) { // the keys that were added since
+		if 2*(p.filled+1) > len(p.at) {
+			p.at, p.filled = make([]int32, max(8*fewKeys, 2*len(p.at))), 0
+			continue
+		}
+		place, _ := m.place(m.keyAt(p.filled))
+		p.filled++
+		p.at[place] = int32(p.filled)
+	}
+	_, i := m.place(key)
+	return i
+}
+
+// place returns where a key is in the table and its index, or where it belongs and -1.
+func (m *Match) place(key []byte) (place, index int) {
+	at := m.places.at
+	for place = int(maphash.Bytes(keySeed, key) & uint64(len(at)-1)); at[place] != 0; place = (place + 1) & (len(at) - 1) {
+		if i := int(at[place]) - 1; string(m.keyAt(i)) == string(key) {
+			return place, i
+		}
+	}
+	return place, -1
+}
+
+func (m *Match) keyAt(i int) []byte {
+	start := 0
+	if i > 0 {
+		start = m.ends[i-1]
+	}
+	return m.keys[start:m.ends[i]]
+}
