@@ -331,6 +331,7 @@ func TestSPOEBounds(t *testing.T) {
 		require.Equal(t, -1, h.ends())
 	}
 	eventually(t, "all have ended", func() bool { return n.spoe.server.Connections() == 0 })
+	require.EqualValues(t, 1, n.metric(`weir_gateway_answers_total{protocol="spoe",answer="failed"}`), "the one beyond the bound is counted")
 }
 
 func TestSPOEOnly(t *testing.T) {

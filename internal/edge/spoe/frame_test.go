@@ -63,6 +63,24 @@ func TestHello(t *testing.T) {
 	}
 }
 
+// A connection does not keep the room that a frame full of tiny headers took.
+func TestTinyHeadersAreNotKept(t *testing.T) {
+	var q question
+	f := func(n int) {
+		var b []byte
+		for range n {
+			b = append(b, 1, 'x', 0)
+		}
+		require.True(t, q.readHeaders(append(b, 0, 0)))
+		require.Len(t, q.headers, n)
+		q.reset()
+		require.LessOrEqual(t, cap(q.headers), keptHeaders)
+	}
+	f(20_000)
+	f(100)
+	require.NotZero(t, cap(q.headers), "usual ones are reused")
+}
+
 // Whatever arrives is read without a panic, and no slice reaches beyond the frame.
 func FuzzFrames(f *testing.F) {
 	f.Add(appendHello(nil, 16380)[lengthSize:])

@@ -30,9 +30,16 @@ const (
 
 var argNames = [arguments]string{"client", "method", "target", "headers"}
 
+// keptHeaders is room for how many headers a connection keeps between questions. HAProxy allows
+// 101 by default.
+const keptHeaders = 256
+
 func (q *question) reset() {
 	q.Reset()
 	clear(q.headers)
+	if cap(q.headers) > keptHeaders { // a frame of tiny headers takes 16 times its size here
+		q.headers = nil
+	}
 	q.headers, q.target, q.seen = q.headers[:0], nil, [arguments]bool{}
 }
 

@@ -68,6 +68,7 @@ func (s *Server) Serve(ln net.Listener) error {
 		c := &conn{Conn: accepted, server: s}
 		c.question.Fields = &c.question
 		if !s.enter(c) {
+			s.config.Asked(gateway.Failed, 0)
 			_ = accepted.Close()
 			continue
 		}
