@@ -3,28 +3,37 @@
 package envoy
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"net"
 	"net/netip"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/reflection"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/tap"
 )
 
 // Bounds of the listener. A gateway needs one or two connections per thread.
 const (
 	maxConnections = 4096
 	maxStreams     = 1024     // of a connection
+	maxWatches     = 1024     // streams of all connections that are not calls: health, reflection
 	maxHeaders     = 16 << 10 // bytes
 	handshake      = 10 * time.Second
+	// callTime is how long a call may last. Without it, one whose message never comes would
+	// hold a goroutine for as long as its connection lives.
+	callTime       = 10 * time.Second
 	healthInterval = 200 * time.Millisecond
 	// workers are goroutines that serve calls one after another, so that each stack grows
 	// once instead of with every call. When all are busy, a call gets its own goroutine.
@@ -44,6 +53,9 @@ type Server struct {
 	grpc   *grpc.Server
 	health *health.Server
 	open   atomic.Int64
+	calls  []string // what the methods of the services begin with
+	// watches counts the open streams that are not calls.
+	watches atomic.Int64
 }
 
 // Config says what is served, and who may call.
@@ -57,24 +69,31 @@ type Config struct {
 	From      []netip.Prefix // networks; nil: any
 	Refused   func()         // called with each connection that is refused
 	Ready     func() bool    // what the health service reports
+
+	handshake, callTime time.Duration // 0: the usual ones
 }
 
 // NewServer returns a server that has not begun.
 func NewServer(c Config) *Server {
+	c.handshake, c.callTime = cmp.Or(c.handshake, handshake), cmp.Or(c.callTime, callTime)
 	alive := keepalive.ServerParameters{Time: time.Minute, Timeout: 20 * time.Second}
 	if c.Certified {
 		alive.MaxConnectionAge, alive.MaxConnectionAgeGrace = certifiedMaxAge, handshake
 	}
+	v := &Server{config: c, health: health.NewServer()}
+	for _, s := range c.Services {
+		v.calls = append(v.calls, "/"+s.Name()+"/")
+	}
 	options := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(NewCodec()),
 		grpc.MaxRecvMsgSize(c.MaxMessage), grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(maxHeaders),
-		grpc.ConnectionTimeout(handshake), grpc.KeepaliveParams(alive), grpc.NumStreamWorkers(workers),
+		grpc.ConnectionTimeout(c.handshake), grpc.InTapHandle(v.bound), grpc.KeepaliveParams(alive), grpc.NumStreamWorkers(workers),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 	}
 	if c.TLS != nil {
 		options = append(options, grpc.Creds(credentials.NewTLS(c.TLS)))
 	}
-	v := &Server{config: c, grpc: grpc.NewServer(options...), health: health.NewServer()}
+	v.grpc = grpc.NewServer(options...)
 	for _, s := range c.Services {
 		s.Register(v.grpc)
 	}
@@ -82,6 +101,24 @@ func NewServer(c Config) *Server {
 	healthpb.RegisterHealthServer(v.grpc, v.health)
 	reflection.Register(v.grpc)
 	return v
+}
+
+// bound limits how long a call lasts, and how many other streams are open, before anything
+// of a stream is served.
+func (v *Server) bound(ctx context.Context, stream *tap.Info) (context.Context, error) {
+	for _, prefix := range v.calls {
+		if strings.HasPrefix(stream.FullMethodName, prefix) {
+			bounded, cancel := context.WithTimeout(ctx, v.config.callTime)
+			_ = cancel // the end of the stream cancels ctx, and so releases the timer
+			return bounded, nil
+		}
+	}
+	if v.watches.Add(1) > maxWatches {
+		v.watches.Add(-1)
+		return nil, status.Error(codes.ResourceExhausted, "too many streams watch health or use reflection; close some")
+	}
+	context.AfterFunc(ctx, func() { v.watches.Add(-1) })
+	return ctx, nil
 }
 
 // Serve accepts connections until Drain.
