@@ -36,7 +36,7 @@ type gatewayKind struct {
 	run func(t *testing.T, conf string, port int)
 	// closed makes the configuration refuse requests while no node answers.
 	closed func(conf string) string
-	// unreachable lists the statuses that clients get then.
+	// unreachable is what clients then get.
 	unreachable []int
 }
 
@@ -44,7 +44,7 @@ var gatewayKinds = []gatewayKind{
 	{
 		name: "nginx.conf",
 		run: func(t *testing.T, conf string, port int) {
-			// As a system daemon, it would keep these in its own folders.
+			// As a daemon of the machine, it would keep these in folders of its own.
 			conf = strings.Replace(conf, "http {\n", "http {\n  access_log off;\n  client_body_temp_path tmp; proxy_temp_path tmp; fastcgi_temp_path tmp; uwsgi_temp_path tmp; scgi_temp_path tmp;\n", 1)
 			file := write(t, "nginx.conf", conf)
 			testenv.Serve(t, []int{port}, "nginx", "-p", filepath.Dir(file), "-c", file, "-g", "daemon off; master_process off; pid nginx.pid; error_log stderr;")
@@ -69,7 +69,7 @@ var gatewayKinds = []gatewayKind{
 		name: "haproxy.cfg",
 		with: "weir.lua",
 		run: func(t *testing.T, conf string, port int) {
-			// Both files contain the address of HAProxy's own proxy in front of the nodes.
+			// Both files have the address of HAProxy's own proxy in front of the nodes.
 			conf = strings.ReplaceAll(conf, "127.0.0.1:8085", fmt.Sprintf("127.0.0.1:%d", testenv.FreePorts(t, 1)[0]))
 			cfg, script, _ := strings.Cut(conf, besides)
 			lua := write(t, "weir.lua", script)
@@ -87,8 +87,7 @@ var gatewayKinds = []gatewayKind{
 		spoe: true,
 		run: func(t *testing.T, conf string, port int) {
 			cfg, engine, _ := strings.Cut(conf, besides)
-			// Answers are later on a busy machine.
-			file := write(t, "weir.spoe", strings.NewReplacer("hello 1s", "hello 5s", "processing 1s", "processing 5s").Replace(engine))
+			file := write(t, "weir.spoe", engine)
 			cfg = strings.Replace(cfg, "config weir.spoe", "config "+file, 1)
 			testenv.Serve(t, []int{port}, "haproxy", "-db", "-f", write(t, "haproxy.cfg", cfg))
 		},
@@ -109,7 +108,7 @@ func write(t *testing.T, name, text string) string {
 	return file
 }
 
-// block returns the file with this name in docs/GATEWAYS.md.
+// block returns the file of this name in docs/GATEWAYS.md.
 func block(t *testing.T, name string) string {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/GATEWAYS.md")
@@ -119,7 +118,14 @@ func block(t *testing.T, name string) string {
 	return string(found[1])
 }
 
-// documented returns a gateway's configuration for these addresses.
+// patient lets gateways wait longer for answers than the page says. On a busy machine a node may
+// take a second; a gateway then asks the other node, and the request counts twice.
+var patient = strings.NewReplacer("proxy_connect_timeout 1s", "proxy_connect_timeout 10s", "proxy_read_timeout 1s", "proxy_read_timeout 10s",
+	"dial_timeout 1s", "dial_timeout 10s", "response_header_timeout 1s", "response_header_timeout 10s",
+	"timeout connect 1s", "timeout connect 10s", "timeout server 1s", "timeout server 10s",
+	"timeout hello 1s", "timeout hello 10s", "timeout processing 1s", "timeout processing 10s", "timeout = 3000", "timeout = 30000")
+
+// documented returns the configuration of a gateway, for these addresses.
 func documented(t *testing.T, kind gatewayKind, port int, nodes [2]string, originURL string) string {
 	t.Helper()
 	conf := block(t, kind.name)
@@ -130,19 +136,19 @@ func documented(t *testing.T, kind gatewayKind, port int, nodes [2]string, origi
 		require.Contains(t, conf, shown)
 		conf = strings.ReplaceAll(conf, shown, real)
 	}
-	return strings.NewReplacer("listen 8000;", fmt.Sprintf("listen 127.0.0.1:%d;", port), "http://:8000", fmt.Sprintf("http://127.0.0.1:%d", port),
-		"bind :8000", fmt.Sprintf("bind 127.0.0.1:%d", port)).Replace(conf)
+	return patient.Replace(strings.NewReplacer("listen 8000;", fmt.Sprintf("listen 127.0.0.1:%d;", port), "http://:8000", fmt.Sprintf("http://127.0.0.1:%d", port),
+		"bind :8000", fmt.Sprintf("bind 127.0.0.1:%d", port)).Replace(conf))
 }
 
-// gatewayLab is two nodes with one Redis, and two gateway processes in front of one origin.
+// gatewayLab is two nodes with one Redis, and two processes of a gateway in front of one origin.
 type gatewayLab struct {
 	t       *testing.T
 	kind    gatewayKind
 	redis   *testenv.Server
 	nodes   [2]*testenv.EdgeNode
-	decide  [2]string // the nodes' addresses for gateways
-	addrs   []string  // the gateways' addresses
-	strict  string    // address of a gateway that refuses requests while no node answers
+	decide  [2]string // where the nodes are asked
+	addrs   []string  // of the gateways
+	strict  string    // of a gateway that refuses requests while no node answers
 	client  *http.Client
 	reached atomic.Int64 // requests at the origin
 }
@@ -159,7 +165,7 @@ func newGatewayLab(t *testing.T, kind gatewayKind) *gatewayLab {
 	t.Cleanup(origin.Close)
 	ports := testenv.FreePorts(t, 5)
 	rules := write(t, "rules.yaml", gatewayRules)
-	// The clients of this test run on this machine, and none may name another.
+	// The clients of this test are on this machine, and none of them may name another.
 	config := strings.Replace(redisConfig(origin.URL, "single", []string{l.redis.Addr}, 500*time.Millisecond, 2, ""), "trusted_proxies: [127.0.0.1]\n", "", 1)
 	for i := range l.nodes {
 		l.decide[i] = fmt.Sprintf("127.0.0.1:%d", ports[i])
@@ -183,7 +189,7 @@ func newGatewayLab(t *testing.T, kind gatewayKind) *gatewayLab {
 	return l
 }
 
-// listener returns the nodes' listener name in their configuration.
+// listener is the name of the nodes' listener in their configuration.
 func (l *gatewayLab) listener() string {
 	if l.kind.spoe {
 		return "spoe"
@@ -191,7 +197,7 @@ func (l *gatewayLab) listener() string {
 	return "decide"
 }
 
-// answer is a client's answer.
+// answer is what a client got.
 type answer struct {
 	status int
 	header http.Header
@@ -242,7 +248,7 @@ func TestGateways(t *testing.T) {
 	}
 }
 
-// oneCount: two gateway processes and two nodes admit ten requests in 10 s.
+// oneCount: two processes of the gateway and two nodes admit ten requests in 10 s.
 func (l *gatewayLab) oneCount() {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -260,7 +266,7 @@ func (l *gatewayLab) oneCount() {
 	require.EqualValues(l.t, 10, l.reached.Load())
 }
 
-// answers: the answers that clients get, admitted or not.
+// answers: what clients get, whether they pass or not.
 func (l *gatewayLab) answers() {
 	t := l.t
 	for range 10 {
@@ -288,7 +294,7 @@ func (l *gatewayLab) answers() {
 	require.Equal(t, 200, l.ask(l.addrs[0], "GET", "/free", "").status)
 }
 
-// identity: a client can neither pose as another nor ask about a request that it does not send.
+// identity: no client can be another, or ask about another request than it sends.
 func (l *gatewayLab) identity() {
 	for i := range 11 {
 		a := l.ask(l.addrs[i%2], "GET", "/ten/x", "", "X-User: identity", "X-Forwarded-For: 203.0.113."+fmt.Sprint(i), "X-Real-IP: 203.0.113.1",
@@ -297,13 +303,13 @@ func (l *gatewayLab) identity() {
 	}
 }
 
-// longHeaders: every request gets a decision or is refused; none passes because the question
-// about it was too long.
+// longHeaders: whatever a client sends, it gets a decision or is refused; nothing passes because
+// the question about it was too long.
 func (l *gatewayLab) longHeaders() {
 	decided := map[bool]int{}
 	for _, size := range []int{4_000, 7_500, 8_500, 11_500, 13_000, 14_000, 14_500, 15_000, 15_500, 16_000, 16_500, 18_000, 24_000, 32_000, 48_000, 80_000, 200_000} {
 		long := strings.Repeat("x", size)
-		var many []string // each below nginx's limit for one header
+		var many []string // each below what nginx accepts in one header
 		for i := range size/7000 + 1 {
 			many = append(many, fmt.Sprintf("X-Long-%d: %s", i, long[:size/(size/7000+1)]))
 		}
@@ -337,8 +343,8 @@ func (l *gatewayLab) longHeaders() {
 	require.Equal(l.t, 200, l.ask(l.addrs[0], "GET", "/open/x", "").status, "the gateway outlives it")
 }
 
-// rollingRestart: the nodes are replaced one by one, and every request passes through a gateway
-// that refuses requests while no node answers.
+// rollingRestart: one node after the other is replaced, and every request passes through a
+// gateway that refuses requests while no node answers.
 func (l *gatewayLab) rollingRestart() {
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
@@ -380,7 +386,7 @@ func (l *gatewayLab) serves(n *testenv.EdgeNode) {
 	eventually(l.t, testenv.Patience, "gateways ask the node", func() bool { return metrics(l.t, n, name)[name] > before })
 }
 
-// redisLost: each rule decides, and the gateway passes its decision on.
+// redisLost: each rule decides what happens, and the gateway hands it on.
 func (l *gatewayLab) redisLost() {
 	require.Equal(l.t, 200, l.ask(l.addrs[0], "GET", "/closed/x", "").status)
 	l.redis.Kill()
@@ -395,7 +401,7 @@ func (l *gatewayLab) redisLost() {
 	eventually(l.t, testenv.Patience, "Redis counts again", func() bool { return l.ask(l.addrs[0], "GET", "/closed/x", "").status == 200 })
 }
 
-// weirLost: the gateway's configuration decides.
+// weirLost: the gateway's configuration decides what happens.
 func (l *gatewayLab) weirLost(kind gatewayKind) {
 	l.nodes[0].Kill()
 	for range 4 {
