@@ -9,16 +9,16 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
-// Fields are the named parts of a request. What they return must stay as it is until Call.End.
+// Fields gives access to the named parts of a request. What its methods return must stay unchanged until Call.End.
 type Fields interface {
-	// Header returns the values of a header, in the order they came. The name is in
-	// canonical form, as X-Api-Key.
+	// Header returns the values of a header, in the order received. The name is in
+	// canonical form, like X-Api-Key.
 	Header(name string) [][]byte
 	// Cookie returns the first value of a cookie, and how many times it occurs.
 	Cookie(name string) (value []byte, n int)
 }
 
-// Request describes a request to Limiter.Begin. Its slices must stay as they are until Call.End.
+// Request describes a request to Limiter.Begin. Its slices must stay unchanged until Call.End.
 type Request struct {
 	Peer   netip.Addr // the other end of the connection
 	Method []byte     // as sent
@@ -27,7 +27,7 @@ type Request struct {
 	Fields Fields
 }
 
-// Call is a request on its way, from Limiter.Begin to End. One goroutine may use it.
+// Call is a request in progress, from Limiter.Begin to End. Only one goroutine may use it at a time.
 type Call struct {
 	limiter *Limiter
 	request decide.Request
@@ -37,7 +37,7 @@ type Call struct {
 	buf     []byte
 }
 
-// Begin decides about a request. The caller must end the call when the request has been answered.
+// Begin decides a request. Once the request has been answered, the caller must call End.
 func (l *Limiter) Begin(q Request) *Call {
 	c := l.calls.Get().(*Call)
 	r := &c.request
@@ -57,19 +57,19 @@ func (l *Limiter) Begin(q Request) *Call {
 // Passed reports whether the request may pass.
 func (c *Call) Passed() bool { return c.verdict == decide.Pass }
 
-// Status is the status of the answer to a request that may not: 429, 503 while a rule cannot be
-// counted that says on_store_failure: closed, or 400.
+// Status returns the HTTP status for a request that may not pass: 429; 503 while a rule with
+// on_store_failure: closed cannot be counted; or 400 for an ambiguous request.
 func (c *Call) Status() int { return c.refusal.Status }
 
-// Body is the body of that answer, application/problem+json, until End.
+// Body returns the body for that answer, application/problem+json. It is valid until End.
 func (c *Call) Body() []byte { return c.refusal.Body }
 
-// RetryAfter is after how many seconds a request that may not pass can succeed; 0 if that is unknown.
+// RetryAfter returns after how many seconds a refused request can succeed; 0 if that is unknown.
 func (c *Call) RetryAfter() int64 { return c.refusal.RetryAfter }
 
-// Describe calls set with the fields that belong into the answer, whether the request passes or
-// not, in canonical form: RateLimit-Policy, RateLimit and so on, and Retry-After. The slice is valid until set
-// returns.
+// Describe calls set with each header of the answer, whether the request passes or not:
+// RateLimit-Policy, RateLimit and so on, and Retry-After, in canonical form. The value is valid
+// until set returns.
 func (c *Call) Describe(set func(name string, value []byte)) {
 	c.request.Describe(c.limiter.config.LegacyHeaders, func(name, value []byte) {
 		if len(value) > 0 {
@@ -93,7 +93,7 @@ func headerName(name []byte) string {
 	return string(name)
 }
 
-// End says that the request has been answered, and returns the slots that it held. c must not be used any more.
+// End ends the call once the request has been answered, and returns its concurrency slots. Do not use c afterwards.
 func (c *Call) End() {
 	r := &c.request
 	var checks []limiter.Check

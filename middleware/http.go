@@ -8,10 +8,10 @@ import (
 	"unsafe"
 )
 
-// Handler returns a handler that answers requests which the rules refuse, and hands all others to next.
-// A request holds its slots of concurrency rules until next returns.
+// Handler returns a handler that answers the requests that the rules refuse, and passes all others to next.
+// A request holds its concurrency slots until next returns.
 //
-// The fields that describe limits are set before next is called, which may change them.
+// Handler sets the RateLimit headers before it calls next, which may change them.
 func (l *Limiter) Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f := fieldsPool.Get().(*httpFields)
@@ -36,7 +36,7 @@ func (l *Limiter) Handler(next http.Handler) http.Handler {
 	})
 }
 
-// target returns what the request line has, without scheme and host.
+// target returns the request target without scheme and host.
 func target(r *http.Request) string {
 	if t := r.RequestURI; strings.HasPrefix(t, "/") || t == "*" {
 		return t
@@ -86,5 +86,5 @@ func (f *httpFields) Cookie(name string) (value []byte, n int) {
 	return value, n
 }
 
-// bytesOf are the bytes of a string, which nobody may change.
+// bytesOf returns the bytes of a string, which must not be changed.
 func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }

@@ -1,5 +1,5 @@
-// Package middleware limits the requests of a Go program by weir's rules, inside that program:
-// no proxy in front, no question to a node.
+// Package middleware limits the requests of a Go program by weir's rules. It runs inside the
+// program and needs neither a proxy nor an edge node.
 //
 //	limiter, err := middleware.New(middleware.Config{Rules: rules})
 //	if err != nil {
@@ -10,21 +10,20 @@
 // Rules are those of weir's edges, described in docs/RULES.md of the module
 // github.com/weir-edge/weir: six algorithms, keys of addresses, headers, cookies and more, tiers,
 // shadow mode, and a policy for each rule while Redis is unreachable. Programs and edges
-// that use one Redis and have rules with the same ids count together.
+// that share a Redis and have rules with the same ids count together.
 //
 // A request that a rule refuses gets 429 with Retry-After, the RateLimit fields and a problem
-// document (RFC 9457). One that could be read in several ways gets 400. Requests that pass have
-// the RateLimit fields in their answer. Nothing is shed: the load shedder belongs to edges.
+// document (RFC 9457). An ambiguous request gets 400. Answers to requests that pass have the
+// RateLimit fields, too. Only edges have the load shedder, so nothing is shed here.
 //
-// [Limiter.Handler] is for net/http. Packages fasthttpweir and grpcweir have the same for fasthttp and gRPC,
+// [Limiter.Handler] is for net/http. Packages fasthttpweir and grpcweir do the same for fasthttp and gRPC,
 // and [Limiter.Begin] serves any other protocol.
 //
 // # Stability
 //
 // This module follows semantic versioning. Before 1.0 a minor version may change what is exported, and CHANGELOG.md
-// says so; rules and the counts in Redis stay compatible as docs/OPERATIONS.md states for two releases. Nothing but
-// what the packages of this module export is meant to be used: types of other modules
-// appear only in [Config].
+// says so; rules and the counts in Redis stay compatible as docs/OPERATIONS.md states for two releases. Use only
+// what the packages of this module export: types of other modules appear only in [Config].
 package middleware
 
 import (
@@ -46,11 +45,11 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
 
-// Config says what a Limiter does. Only Rules is required.
+// Config configures a Limiter. Only Rules is required.
 type Config struct {
 	// Rules is a rule document, YAML or JSON.
 	Rules []byte
-	// Redis keeps the counts of all processes that share it. Without, this process counts alone, in memory.
+	// Redis keeps the counts of all processes that share it. If nil, this process counts alone, in memory.
 	Redis *redisstore.Config
 	// Processes is how many processes share the limits: while Redis is unreachable, each allows that part of a
 	// limit whose rule says on_store_failure: local. 0 means 1.
@@ -71,7 +70,7 @@ type Config struct {
 	Decided func(refused, shadow []string)
 }
 
-// Limiter decides about requests. All methods are safe for concurrent use.
+// Limiter decides requests. All methods are safe for concurrent use.
 type Limiter struct {
 	config  Config
 	decider decide.Decider
@@ -114,7 +113,7 @@ func (a *active) Decided(r *decide.Request) {
 // deniedMemory is how many refusals are remembered, so that a flood asks Redis only once in a while.
 const deniedMemory = 100_000
 
-// New returns a limiter. An unreachable Redis is not an error: the rules say what happens then.
+// New returns a limiter. An unreachable Redis is not an error: each rule decides what happens then.
 func New(c Config) (*Limiter, error) {
 	if c.Log == nil {
 		c.Log = slog.Default()
@@ -179,8 +178,8 @@ func (l *Limiter) open() error {
 	return nil
 }
 
-// SetRules replaces the rules; the error names each fault, and the old rules stay then. Requests in progress
-// finish with the rules that they began with. Counts of rules that stay the same are kept.
+// SetRules replaces the rules. If the new ones are invalid, the old rules stay active and the error names each
+// fault. Requests in progress finish with the rules that they began with. Rules that do not change keep their counts.
 func (l *Limiter) SetRules(document []byte) error {
 	if len(document) == 0 {
 		return errors.New("Rules: is empty; write rules: [] for no rules")
@@ -206,8 +205,8 @@ func (l *Limiter) SetRules(document []byte) error {
 	return nil
 }
 
-// Close returns what is held and ends the connections to Redis. Call it once, after the last request has ended: slots
-// of requests that end later expire.
+// Close returns concurrency slots and leases, and closes the connections to Redis. Call it once, after the last
+// request has ended; slots of requests that end later expire.
 func (l *Limiter) Close() {
 	l.mu.Lock()
 	l.closed = true
@@ -218,7 +217,7 @@ func (l *Limiter) Close() {
 	}
 }
 
-// returnSlots gives slots of concurrency rules back, off the path of the request.
+// returnSlots returns concurrency slots, off the request path.
 func (l *Limiter) returnSlots(checks []limiter.Check, results []limiter.Result) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

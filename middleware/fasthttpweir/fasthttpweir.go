@@ -17,10 +17,10 @@ import (
 	"github.com/weir-edge/weir/middleware"
 )
 
-// Handler returns a handler that answers requests which the rules refuse, and hands all others to next.
-// A request holds its slots of concurrency rules until next returns: a body that is streamed after that holds none.
+// Handler returns a handler that answers the requests that the rules refuse, and passes all others to next.
+// A request holds its concurrency slots until next returns, so a body that is streamed afterwards holds none.
 //
-// The fields that describe limits are set after next returns, in place of its own.
+// Handler sets the RateLimit headers after next returns, and replaces those that next has set.
 func Handler(l *middleware.Limiter, next fasthttp.RequestHandler) fasthttp.RequestHandler {
 	return func(ctx *fasthttp.RequestCtx) {
 		f := pool.Get().(*fields)
@@ -45,7 +45,7 @@ func Handler(l *middleware.Limiter, next fasthttp.RequestHandler) fasthttp.Reque
 	}
 }
 
-// target returns what the request line has, without scheme and host.
+// target returns the request target without scheme and host.
 func target(ctx *fasthttp.RequestCtx) []byte {
 	t := ctx.Request.Header.RequestURI()
 	if len(t) > 0 && (t[0] == '/' || t[0] == '*') {

@@ -7,9 +7,9 @@
 //	server := grpc.NewServer(grpc.UnaryInterceptor(grpcweir.Unary(limiter)), grpc.StreamInterceptor(grpcweir.Stream(limiter)))
 //
 // To the rules, a call is a request with the method POST and the path /package.Service/Method, and metadata
-// are headers. A call that a rule refuses ends with RESOURCE_EXHAUSTED and a google.rpc.RetryInfo; one for which a rule
-// cannot be counted that says on_store_failure: closed with UNAVAILABLE, and one that carries a value twice that a rule goes
-// by with INVALID_ARGUMENT. A stream counts once, when it begins, and holds its slots of concurrency rules until it
+// are headers. A call that a rule refuses ends with RESOURCE_EXHAUSTED and a google.rpc.RetryInfo. While a rule with
+// on_store_failure: closed cannot be counted, its calls end with UNAVAILABLE. A call that repeats a value that a rule
+// counts by ends with INVALID_ARGUMENT. A stream counts once, when it begins, and holds its concurrency slots until it
 // ends.
 package grpcweir
 
@@ -32,7 +32,7 @@ import (
 	"github.com/weir-edge/weir/middleware"
 )
 
-// Unary returns an interceptor of unary calls. The answer's header metadata describe the limits.
+// Unary returns an interceptor for unary calls. The header metadata of the answer describes the limits.
 func Unary(l *middleware.Limiter) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, request any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 		c := begin(ctx, l, info.FullMethod)
@@ -45,7 +45,7 @@ func Unary(l *middleware.Limiter) grpc.UnaryServerInterceptor {
 	}
 }
 
-// Stream returns an interceptor of streams. The header metadata describe the limits.
+// Stream returns an interceptor for streams. The header metadata describes the limits.
 func Stream(l *middleware.Limiter) grpc.StreamServerInterceptor {
 	return func(service any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
 		c := begin(stream.Context(), l, info.FullMethod)
