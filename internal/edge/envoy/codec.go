@@ -18,15 +18,15 @@ type Call interface {
 	Release()
 }
 
-// Wire is a Call that reads and writes its messages itself, where reflection would take more time than
-// the decision.
+// Wire is a Call that reads and writes its own messages, because reflection would take longer
+// than the decision.
 type Wire interface {
 	Read(data mem.BufferSlice) bool // false: malformed
 	Append([]byte) ([]byte, error)
 }
 
-// codec is gRPC's own, which also reads and writes a Call: the request in it, and the
-// answer, after which the call is free for the next.
+// codec extends gRPC's codec to Calls. It reads the request into a Call, writes the Call's
+// answer, and then releases it.
 type codec struct{ encoding.CodecV2 }
 
 // NewCodec returns the codec of a Server.
@@ -45,7 +45,7 @@ func (k codec) Marshal(v any) (mem.BufferSlice, error) {
 	return k.CodecV2.Marshal(c.Out())
 }
 
-// scratch is what answers are written to before their length is known.
+// scratch holds buffers for answers whose length is not known yet.
 var scratch = sync.Pool{New: func() any { return new([]byte) }}
 
 func marshal(w Wire) (mem.BufferSlice, error) {
@@ -59,8 +59,8 @@ func marshal(w Wire) (mem.BufferSlice, error) {
 	return mem.BufferSlice{mem.SliceBuffer(slices.Clone(b))}, nil
 }
 
-// Unmarshal implements encoding.CodecV2. Of a malformed call, the service says so itself:
-// gRPC would call it a fault of the server.
+// Unmarshal implements encoding.CodecV2. It lets the service report a malformed call, because
+// gRPC would report an internal error of the server.
 func (k codec) Unmarshal(data mem.BufferSlice, v any) error {
 	c, ok := v.(Call)
 	if !ok {

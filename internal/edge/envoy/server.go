@@ -1,5 +1,5 @@
 // Package envoy holds what the gRPC services for Envoy share: a listener with health,
-// reflection and drain, pooled calls, and how an answer describes a decision.
+// reflection and drain, pooled calls, and the parts of an answer that describe a decision.
 package envoy
 
 import (
@@ -58,7 +58,7 @@ type Server struct {
 	watches atomic.Int64
 }
 
-// Config says what is served, and who may call.
+// Config lists the services and their permitted callers.
 type Config struct {
 	Services   []Service
 	MaxMessage int         // bytes of a request
@@ -175,7 +175,7 @@ func (v *Server) Drain(ctx context.Context) bool {
 	}
 }
 
-// listener drops connections from elsewhere, and those beyond the bound.
+// listener closes connections from other networks, and those beyond maxConnections.
 type listener struct {
 	net.Listener
 	server *Server

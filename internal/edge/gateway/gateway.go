@@ -23,10 +23,10 @@ import (
 // The paths at which gateways ask.
 const (
 	Path      = "/v1/decide"
-	PathNginx = "/v1/decide/nginx" // auth_request hands on no status but 401 and 403
+	PathNginx = "/v1/decide/nginx" // auth_request forwards only the statuses 401 and 403
 )
 
-// Answer is what a gateway was told.
+// Answer is the kind of answer that a gateway received.
 type Answer uint8
 
 // The answers.

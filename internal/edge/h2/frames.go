@@ -20,7 +20,7 @@ const (
 	goAwaySize = 8
 )
 
-// frame is the head of one.
+// frame is the header of a frame.
 type frame struct {
 	kind   http2.FrameType
 	flags  http2.Flags
@@ -81,11 +81,11 @@ func (s *frames) needs() int {
 	return headSize
 }
 
-// within reports whether the last frame is not whole and is, or may be, one of a header.
+// within reports whether the last frame is incomplete and is, or may be, part of a header.
 func (s *frames) within() bool {
 	kind := http2.FrameType(s.head[3])
 	return s.n > 0 || s.left > 0 && (kind == http2.FrameHeaders || kind == http2.FrameContinuation)
 }
 
-// between reports whether the last frame is whole.
+// between reports whether the last frame is complete.
 func (s *frames) between() bool { return s.n == 0 && s.left == 0 }

@@ -26,7 +26,7 @@ const (
 	Strays                       // DATA for streams that are over
 	Continuations                // a header in too many frames
 	BadProtocol                  // what no client may do, or a header too large to read
-	SlowHeaders                  // a header that does not arrive in time
+	SlowHeaders                  // a header that is late
 	TooManyStreams               // of all connections
 	reasons
 )
@@ -48,8 +48,8 @@ func Reasons(yield func(Reason) bool) {
 // budget is how many frames of a kind a connection may send at once, and each second.
 type budget struct{ burst, rate float64 }
 
-// The budgets. A browser or a gRPC client stays far below; nothing here bounds requests,
-// which rules do.
+// Browsers and gRPC clients stay far below these budgets. None of them limits requests; rules
+// do that.
 var budgets = [Continuations]budget{
 	Resets:    {1000, 100},
 	Controls:  {1000, 100},
@@ -66,27 +66,27 @@ const maxContinuations = 64
 // http2 package may queue 10,000 answers and close the connection, which nothing would count.
 const maxAhead = 256
 
-// What other frames earn: a client accounts for the data that it gets by WINDOW_UPDATE, and
-// measures the way by PING; browsers send the priority of each request; and what is left of a
-// body is on its way when weir refuses the request.
+// What other frames earn. A client acknowledges data by WINDOW_UPDATE and measures round trips by
+// PING; browsers send the priority of each request; and when weir refuses a request, the rest of
+// its body may still be in transit.
 const (
 	windowsPerData     = 4
 	controlsPerData    = 1
 	controlsPerRequest = 2
 	straysPerBody      = 128
-	// savedBursts is how many bursts a connection may save up: a client that accounts for a window
-	// full of small DATA frames does so after it got them all.
+	// savedBursts is how many bursts a connection may save up: a client may acknowledge a window
+	// full of small DATA frames only after it received them all.
 	savedBursts = 10
-	// wholeData is how many bytes a DATA frame has that earns everything. One with fewer earns in
-	// proportion, unless an answer was written in such parts: the client's windows made it small.
+	// wholeData is the size, in bytes, from which a DATA frame earns the full amount. A smaller one
+	// earns in proportion, unless the origin wrote the answer in such small parts.
 	wholeData = 512
 )
 
 var errFlood = errors.New("the client floods the connection with frames")
 
-// guard follows the frames of a connection, and closes it when they exceed a budget. The
-// http2 package has bounds of its own behind it: handlers, streams, the size of headers, and
-// queued answers to control frames.
+// guard counts the frames of a connection and closes it when they exceed a budget. The http2
+// package behind it has its own bounds for handlers, streams, header sizes, and queued answers
+// to control frames.
 type guard struct {
 	net.Conn
 	refused func(Reason)
@@ -162,8 +162,8 @@ func (g *guard) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// limitHeader bounds how long the rest of a header may take. Most arrive whole, with one read,
-// and set no deadline. The http2 package sets none for reading.
+// limitHeader bounds how long the rest of a header may take. Most headers arrive with one read
+// and need no deadline. The http2 package sets no read deadlines.
 func (g *guard) limitHeader() {
 	switch open := g.header || g.in.within(); {
 	case open && g.limited != g.begun+1:
@@ -175,9 +175,9 @@ func (g *guard) limitHeader() {
 	}
 }
 
-// Write implements net.Conn. It lets other goroutines run first: streams that have frames ready queue them
-// meanwhile, and the next write takes all of them. That saves a third of the CPU time of busy
-// connections, and costs idle ones nothing.
+// Write implements net.Conn. It lets other goroutines run first, so that other streams queue their
+// frames for the next write. That saves a third of the CPU time of busy connections and costs idle
+// ones nothing.
 func (g *guard) Write(b []byte) (int, error) {
 	runtime.Gosched()
 	g.writing.Lock()
@@ -216,7 +216,7 @@ func (g *guard) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// follow accounts for what was read.
+// follow counts the frames that were read.
 func (g *guard) follow(b []byte) (reason Reason, flood bool) {
 	exceeds := func(r Reason, is bool) {
 		if is && !flood {
@@ -268,11 +268,11 @@ func (g *guard) earn(r Reason, n float64) {
 	s.tokens = max(-savedBursts*budgets[r].burst, s.tokens-n)
 }
 
-// wrote notes that a part of an answer has been written.
+// wrote counts a part of an answer that has been written.
 func (g *guard) wrote() { g.parts.Add(1) }
 
-// ends notes a frame of a request after its first. One that follows the client's own end makes the
-// node reset a stream that it serves; one for a stream that is over is answered alone.
+// ends counts a frame of a request after its first one. A frame after END_STREAM makes the node
+// reset a stream that it serves; a frame for a closed stream only makes it send an answer.
 func (g *guard) ends(stream uint32, ends bool) (Reason, bool) {
 	switch ended, live := g.live[stream]; {
 	case !live:
@@ -302,8 +302,8 @@ func (g *guard) spend(r Reason) bool {
 	return g.over(r)
 }
 
-// over reports whether more is spent than time has earned. It asks for the time only at the
-// budget's end, so that after a quiet time two bursts may pass.
+// over reports whether a budget is exceeded. It reads the clock only when a burst is used up,
+// so two bursts may pass after a quiet period.
 func (g *guard) over(r Reason) bool {
 	s, b := &g.spent[r], &budgets[r]
 	if s.tokens <= b.burst {

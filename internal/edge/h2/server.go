@@ -21,7 +21,7 @@ import (
 // Protocol is the name of HTTP/2 in ALPN.
 const Protocol = http2.NextProtoTLS
 
-// Flow control. A client can have weir keep as much of bodies that nobody reads yet.
+// Flow control: how many bytes of unread bodies a client can make weir buffer.
 const (
 	connWindow   = 512 << 10
 	streamWindow = 256 << 10
@@ -49,12 +49,12 @@ type Config struct {
 	ReadTimeout  time.Duration // of the rest of a header, and of a body that is read as a whole
 	WriteTimeout time.Duration // of an answer that is written as a whole, and of a write to the connection
 	IdleTimeout  time.Duration // of a connection without streams
-	// StreamTimeout is how long a stream lasts at most if neither of its bodies is passed on
-	// as it comes. Those have deadlines of their own.
+	// StreamTimeout bounds a stream whose bodies are both buffered. Bodies that are forwarded
+	// while they arrive have their own deadlines.
 	StreamTimeout time.Duration
 }
 
-// Server serves connections that have agreed on HTTP/2.
+// Server serves connections that negotiated HTTP/2.
 type Server struct {
 	config  Config
 	http    http.Server
@@ -74,7 +74,7 @@ func New(c Config) (*Server, error) {
 	s.http = http.Server{
 		IdleTimeout:  c.IdleTimeout,
 		WriteTimeout: c.StreamTimeout,
-		// More than is allowed, so that a header that is somewhat too large gets weir's own answer.
+		// More than is allowed, so that weir itself answers a header that is only slightly too large.
 		MaxHeaderBytes: 2 * c.MaxHeaderBytes,
 		ErrorLog:       log.New(io.Discard, "", 0),
 	}
@@ -127,7 +127,7 @@ func (s *Server) Drain() {
 	_ = s.http.Shutdown(context.Background()) // it has no listener to wait for
 }
 
-// Close closes the connections that are left.
+// Close closes the remaining connections.
 func (s *Server) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,7 +146,7 @@ func (s *Server) Connections() int {
 // Streams returns how many requests are being served.
 func (s *Server) Streams() int64 { return s.streams.Load() }
 
-// connection is the http.Handler of one.
+// connection is the http.Handler of one connection.
 type connection struct {
 	server      *Server
 	guard       *guard

@@ -15,7 +15,7 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
-// answer is the response to a call, with what it points to. All of it is used again.
+// answer is the response to a call, with the messages that it points to. All of it is reused.
 type answer struct {
 	response pb.RateLimitResponse
 	statuses []*descriptorStatus // kept; the first n are in use
@@ -52,10 +52,10 @@ func (a *answer) reset() {
 	a.erase()
 }
 
-// erase drops what was written about the call as a whole.
+// erase drops the headers and the body written so far.
 func (a *answer) erase() { a.text, a.fields, a.body = a.text[:0], a.fields[:0], field{} }
 
-// begin makes room for n descriptors; one that no rule counts is OK and has no limit.
+// begin adds a status for each of n descriptors. It stays OK without a limit if no rule applies.
 func (a *answer) begin(n int) {
 	for len(a.statuses) < n {
 		a.statuses = append(a.statuses, &descriptorStatus{})
@@ -83,8 +83,8 @@ func (c *call) describe(first int, passed bool) {
 	c.describeAll(passed)
 }
 
-// tighter returns which of two checks says more about a descriptor: one that refuses, or
-// else the one with less left. Shadow rules, and checks that were not asked, say nothing.
+// tighter returns which of two checks describes a descriptor: one that refuses, or else the
+// one with less remaining. It ignores shadow rules and checks that were not decided.
 func (c *call) tighter(one, other int) int {
 	o := &c.Decision.Results[other]
 	if c.Match.Checks[other].Limit.Shadow || o.Source == limiter.SourceNone {
@@ -143,8 +143,8 @@ func unitOf(window time.Duration) (pb.RateLimitResponse_RateLimit_Unit, uint32) 
 	return pb.RateLimitResponse_RateLimit_UNKNOWN, 0 // Envoy has no unit below a second
 }
 
-// describeAll writes the headers and the body. Of descriptors that are decided separately,
-// the first that was refused decides what they say.
+// describeAll writes the headers and the body. If descriptors are decided separately, the
+// first refused one determines them.
 func (c *call) describeAll(passed bool) {
 	a := &c.answer
 	if a.refused {

@@ -25,13 +25,13 @@ const (
 	maxPairs       = 16 // of a descriptor
 )
 
-// call is one call on its way. It is pooled: nothing of it may be retained.
+// call is one call in progress. It is pooled, so no part of it may be retained.
 type call struct {
 	decide.Request
 	service   *Service
 	request   pb.RateLimitRequest
-	wire      []byte        // the request as it came
-	kept      []*descriptor // the first are those of the request
+	wire      []byte        // the request as received
+	kept      []*descriptor // for reuse; the request uses the first ones
 	malformed bool
 
 	descriptors []rules.Descriptor
@@ -65,8 +65,8 @@ func (c *call) Release() {
 	c.service.calls.Put(c)
 }
 
-// decide answers the call. The error is a status that says what is wrong with it; nothing
-// was charged then.
+// decide answers the call. An error is a status that says what is wrong with the call; in
+// that case nothing was charged.
 func (c *call) decide() (Outcome, error) {
 	if c.Rules == nil {
 		return Unavailable, status.Error(codes.Unavailable, "there are no rules yet")
@@ -79,7 +79,7 @@ func (c *call) decide() (Outcome, error) {
 	step := len(c.descriptors)
 	if c.service.Separate {
 		step = 1
-		// All before the first is charged, so that a faulty call charges nothing.
+		// Match all descriptors before charging the first, so that an invalid call charges nothing.
 		if err := c.match(c.descriptors); err != nil {
 			return Invalid, status.Error(codes.InvalidArgument, err.Error())
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/weir-edge/weir/internal/edge/envoy"
 )
 
-// descriptor is one of a call, with what it may point to.
+// descriptor is one descriptor of a call, with the messages that it may point to.
 type descriptor struct {
 	ratelimit.RateLimitDescriptor
 	limit ratelimit.RateLimitDescriptor_RateLimitOverride
@@ -20,8 +20,8 @@ type descriptor struct {
 	hits  wrapperspb.UInt64Value
 }
 
-// Read implements envoy.Wire. It reads as proto.Unmarshal does, except that it drops unknown
-// fields, and reuses what earlier calls allocated: the strings are parts of c.wire.
+// Read implements envoy.Wire. It reads as proto.Unmarshal does, but drops unknown fields and
+// reuses what earlier calls allocated. Strings point into c.wire.
 func (c *call) Read(data mem.BufferSlice) bool {
 	if n := data.Len(); n > cap(c.wire) {
 		c.wire = make([]byte, n)
@@ -78,7 +78,7 @@ func (d *descriptor) read(b []byte) bool {
 	return valid && !f.bad
 }
 
-// nextEntry adds an empty entry, one of an earlier call if there is.
+// nextEntry adds an empty entry, reusing that of an earlier call if there is one.
 func (d *descriptor) nextEntry() *ratelimit.RateLimitDescriptor_Entry {
 	n := len(d.Entries)
 	if n == cap(d.Entries) || d.Entries[:n+1][n] == nil {
@@ -127,7 +127,7 @@ func (d *descriptor) readLimit(b []byte) bool {
 	return valid && !f.bad
 }
 
-// readWrapper reads a message that has a number only.
+// readWrapper reads a message whose only field is a number.
 func readWrapper(value uint64, b []byte) (uint64, bool) {
 	f := fields{rest: b}
 	for f.next() {
@@ -138,7 +138,7 @@ func readWrapper(value uint64, b []byte) (uint64, bool) {
 	return value, !f.bad
 }
 
-// forget drops the request; what it was read into serves the next call, unless it has grown.
+// forget drops the request. The next call reuses its buffers, unless they have grown large.
 func (c *call) forget() {
 	const spacious = 8 << 10
 	q := &c.request
@@ -162,7 +162,7 @@ func (f *fields) is(field protowire.Number, kind protowire.Type) bool {
 	return f.field == field && f.kind == kind
 }
 
-// next reads a field. At the end, or if there is none to read, it reports false.
+// next reads a field. It reports false at the end and if the field is malformed.
 func (f *fields) next() bool {
 	if len(f.rest) == 0 || f.bad {
 		return false
@@ -189,7 +189,7 @@ func (f *fields) next() bool {
 	return true
 }
 
-// text is the field as a string, which must be UTF-8. It lives no longer than the message.
+// text returns the field as a string, which must be UTF-8 and is valid as long as the message.
 func (f *fields) text() string {
 	f.bad = f.bad || !utf8.Valid(f.bytes)
 	return envoy.Text(f.bytes)

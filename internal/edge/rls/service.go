@@ -1,6 +1,6 @@
-// Package rls is Envoy's rate limit service (envoy.service.ratelimit.v3) over gRPC: it
-// turns the descriptors of a call into checks, lets package decide decide, and fills the
-// answer. A call is one pooled object, so that the limiter's own part allocates nothing.
+// Package rls implements Envoy's rate limit service (envoy.service.ratelimit.v3) over gRPC.
+// It turns the descriptors of a call into checks, asks package decide for a decision, and
+// fills in the answer. Calls are pooled objects, so the limiter's own part allocates nothing.
 package rls
 
 import (
@@ -28,13 +28,13 @@ type Service struct {
 	Headers, Legacy bool
 	// Done is called after each call.
 	Done func(Outcome, time.Duration)
-	// Panicked is called with what a call panicked with.
+	// Panicked receives the value of a call's panic.
 	Panicked func(any)
 
 	calls sync.Pool
 }
 
-// Outcome is what came of a call.
+// Outcome is the result of a call.
 type Outcome uint8
 
 // The outcomes, and their names in the metrics.
@@ -49,7 +49,7 @@ const (
 // Outcomes are the names of the outcomes.
 var Outcomes = [...]string{"ok", "over_limit", "invalid", "unavailable", "failed"}
 
-// method is the service's only one. The generated description would allocate a request
+// method is the service's only method. The generated description would allocate a request
 // for each call.
 var method = grpc.ServiceDesc{
 	ServiceName: pb.RateLimitService_ServiceDesc.ServiceName,

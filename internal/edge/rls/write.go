@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Append implements envoy.Wire. It writes what proto.Marshal would, of the fields that answers have.
+// Append implements envoy.Wire. It writes the fields that answers have as proto.Marshal would.
 func (c *call) Append(b []byte) ([]byte, error) {
 	r := &c.response
 	b = appendNumber(b, 1, uint64(r.OverallCode))
@@ -83,7 +83,7 @@ func begin(b *[]byte, field protowire.Number) (start int) {
 	return len(*b)
 }
 
-// end closes a message. Most are shorter than 128 bytes, and their lengths take one.
+// end closes a message. Most are shorter than 128 bytes, so one byte holds their length.
 func end(b []byte, start int) []byte {
 	n := uint64(len(b) - start)
 	if size := protowire.SizeVarint(n); size > 1 {

@@ -173,8 +173,7 @@ func (c *conn) handle() error {
 	return err
 }
 
-// answer builds the ACK of a question; after a panic, one that HAProxy does not take for
-// permission.
+// answer builds the ACK of a question. After a panic, it builds one that refuses the request.
 func (c *conn) answer(f *frame, began time.Time) (told gateway.Answer, err error) {
 	q := &c.question
 	defer func() {
@@ -206,7 +205,7 @@ func (c *conn) leave() {
 	}
 }
 
-// end says why, and closes the connection.
+// end tells HAProxy why the connection ends, and closes it.
 func (c *conn) end(why error) {
 	var s status
 	switch {
