@@ -170,7 +170,7 @@ func (r *residue) meets(q *request) bool {
 // holds reports whether the request meets all of the residue except the headers.
 func (r *residue) holds(q *request) bool {
 	return (r.clients == nil || r.clients.has(q.client)) &&
-		(r.hosts == nil || r.hosts.has(q.host)) &&
+		(r.hosts == nil || r.hosts.has(q.plainHost())) &&
 		(r.paths == nil || r.paths.has(q.path)) &&
 		(r.methods == nil || r.methods.has(q.method))
 }

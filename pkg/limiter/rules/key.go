@@ -194,7 +194,7 @@ func (q *request) appendPart(dst []byte, part *KeyPart, subject bool) ([]byte, *
 		var text [64]byte
 		return appendEscaped(dst, part.appendClient(text[:0], q.client), subject), nil
 	case ByHost:
-		value = q.host
+		value = q.plainHost()
 	case ByPath:
 		*q.pathKey = paths.AppendKey((*q.pathKey)[:0], q.path)
 		value = *q.pathKey

@@ -66,12 +66,14 @@ type Match struct {
 // request caches the parts of a Request in the form that rules compare.
 type request struct {
 	Request
-	client             netip.Addr
-	host, path, method []byte
-	pathKey            *[]byte // buffer for the path part of a key
-	tier               []byte
-	risk               string
-	pairs              []Pair // of the descriptor
+	client       netip.Addr
+	path, method []byte
+	host         *[]byte // buffer for plainHost, which is read only if a rule needs it
+	hostRead     bool
+	pathKey      *[]byte // buffer for the path part of a key
+	tier         []byte
+	risk         string
+	pairs        []Pair // of the descriptor
 }
 
 // Reset empties m and releases the request, but keeps the buffers.
@@ -110,7 +112,6 @@ func (m *Match) Same(o *Match) bool {
 
 // read copies what may be compared repeatedly.
 func (m *Match) read(r Request) {
-	m.host = appendHost(m.host[:0], r.Host())
 	m.method = append(m.method[:0], r.Method()...)
 	for i, c := range m.method {
 		// Upstreams differ on whether get is GET; a rule on GET counts both.
@@ -120,8 +121,19 @@ func (m *Match) read(r Request) {
 	}
 	m.request = request{
 		Request: r, client: r.Client().Unmap().WithZone(""),
-		host: m.host, path: r.Path(), pathKey: &m.path, method: m.method, tier: r.Tier(), risk: cmp.Or(r.Risk(), MildestRisk),
+		host: &m.host, path: r.Path(), pathKey: &m.path, method: m.method, tier: r.Tier(), risk: cmp.Or(r.Risk(), MildestRisk),
 	}
+}
+
+// plainHost returns the host as rules compare it; a call has none.
+func (q *request) plainHost() []byte {
+	if q.host == nil {
+		return nil
+	}
+	if !q.hostRead {
+		*q.host, q.hostRead = appendHost((*q.host)[:0], q.Host()), true
+	}
+	return *q.host
 }
 
 // appendHost appends a host in lower case, without port and trailing dot.
@@ -147,15 +159,20 @@ func appendHost(dst, host []byte) []byte {
 func (s *Set) find(m *Match) {
 	q := &m.request
 	s.index.each(q.client, func(hosts *hostTable[pathTable[methodTable[leaf]]]) {
-		hosts.each(q.host, func(paths *pathTable[methodTable[leaf]]) {
+		var host []byte
+		if hosts.named() {
+			host = q.plainHost()
+		}
+		hosts.each(host, func(paths *pathTable[methodTable[leaf]]) {
 			paths.each(q.path, func(methods *methodTable[leaf]) {
 				methods.each(q.method, func(l *leaf) { s.candidates(l, m) })
 			})
 		})
 	})
-	// A rule is found once for each of its values that match.
-	slices.Sort(m.found)
-	m.found = slices.Compact(m.found)
+	if len(m.found) > 1 { // a rule is found once for each of its values that match
+		slices.Sort(m.found)
+		m.found = slices.Compact(m.found)
+	}
 	m.found = slices.DeleteFunc(m.found, func(i int32) bool { return !s.rules[i].applies(q) })
 }
 

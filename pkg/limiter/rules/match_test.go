@@ -366,3 +366,29 @@ func TestHashesInPlaceOfSecrets(t *testing.T) {
 		require.False(t, IsHash(text), text)
 	}
 }
+
+// asking counts how often the host is read.
+type asking struct {
+	*fake
+	hosts int
+}
+
+func (a *asking) Host() []byte { a.hosts++; return a.fake.Host() }
+
+// The host is read once, and only if a rule needs it.
+func TestHostIsReadWhenNeeded(t *testing.T) {
+	f := func(rule string, want, checks int) {
+		t.Helper()
+		r := &asking{fake: &fake{client: netip.MustParseAddr("192.0.2.1"), host: "API.example.com:80", path: "/a", method: "GET"}}
+		var m Match
+		require.NoError(t, compiled(t, "rules: ["+rule+"]").Match(r, 1, &m))
+		require.Len(t, m.Checks, checks)
+		require.Equal(t, want, r.hosts)
+	}
+	f("{id: a, key: [client_ip], limit: 1, window: 1s}", 0, 1)
+	f("{id: a, match: {paths: [/a]}, key: [method], limit: 1, window: 1s}", 0, 1)
+	f("{id: a, key: [host], limit: 1, window: 1s}", 1, 1)
+	f("{id: a, match: {hosts: [api.example.com]}, key: [host, path], limit: 1, window: 1s}", 1, 1)
+	f("{id: a, match: {hosts: ['*.example.com']}, key: [client_ip], limit: 1, window: 1s}, {id: b, match: {hosts: [other.com]}, key: [host], limit: 1, window: 1s}", 1, 1)
+	f("{id: a, match: {not: {hosts: [api.example.com]}}, key: [client_ip], limit: 1, window: 1s}", 1, 0)
+}

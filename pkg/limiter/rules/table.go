@@ -101,6 +101,9 @@ func (t *hostTable[V]) at(pattern string) *V {
 	return made(&t.names, pattern)
 }
 
+// named reports whether any pattern depends on the host.
+func (t *hostTable[V]) named() bool { return len(t.names)+len(t.domains) > 0 }
+
 func (t *hostTable[V]) each(host []byte, f func(*V)) {
 	if t.any != nil {
 		f(t.any)
