@@ -73,7 +73,12 @@ func addrOf(a net.Addr) netip.Addr {
 }
 
 // Header implements decide.Fields.
-func (r *request) Header(name string) [][]byte { return r.ctx.Request.Header.PeekAll(name) }
+func (r *request) Header(name string) [][]byte {
+	if r.form.Lacks(name) {
+		return nil
+	}
+	return r.ctx.Request.Header.PeekAll(name)
+}
 
 // Cookie implements decide.Fields.
 func (r *request) Cookie(name string) ([]byte, int) { return proxy.Cookie(&r.ctx.Request.Header, name) }

@@ -19,6 +19,27 @@ var (
 type Form struct {
 	found   fields
 	checked bool
+	names   nameSet
+}
+
+// nameSet has a bit for the length and the outer letters of each header's name, in any letter
+// case. It makes asking for an absent header cost next to nothing.
+type nameSet uint64
+
+const anyName = ^nameSet(0)
+
+func nameBit[T []byte | string](name T) nameSet {
+	return 1 << ((uint(len(name)) + 5*uint(name[0]|0x20) + 11*uint(name[len(name)-1]|0x20)) % 64)
+}
+
+// Lacks reports that the request has no header of that canonical name. It may have none even if
+// Lacks returns false.
+func (f Form) Lacks(name string) bool {
+	switch name {
+	case "", "Host", "Connection", "Content-Length", "Trailer":
+		return false // fasthttp has values of these that are not in the header as received
+	}
+	return f.checked && f.names&nameBit(name) == 0
 }
 
 // Names reports whether Connection names headers, which are not forwarded; see EachNamed.
@@ -44,8 +65,12 @@ func (f Form) Unusual() bool { return f.found&unusual != 0 }
 // Transfer-Encoding, an encoding other than chunked. Answer such a request with 400 and
 // Connection: close. Forward runs the same check unless Via has the Form.
 func CheckFraming(h *fasthttp.RequestHeader) (Form, error) {
-	found, err := scan(h.RawHeaders())
-	return Form{found, true}, err
+	raw := h.RawHeaders()
+	found, names, err := scan(raw)
+	if err != nil || len(raw) == 0 { // not read to the end, or made by hand
+		names = anyName
+	}
+	return Form{found, true, names}, err
 }
 
 // EachUnusual calls f for the name of each header that has characters other than
@@ -60,7 +85,7 @@ func EachUnusual(h *fasthttp.RequestHeader, f func(name []byte)) {
 }
 
 // scan finds the special headers in a raw header.
-func scan(raw []byte) (found fields, err error) {
+func scan(raw []byte) (found fields, names nameSet, err error) {
 	for len(raw) > 0 {
 		end := bytes.IndexByte(raw, '\n')
 		if end < 0 {
@@ -69,21 +94,21 @@ func scan(raw []byte) (found fields, err error) {
 		line := raw[:end]
 		raw = raw[end+1:]
 		if end == 0 || line[end-1] != '\r' {
-			return found, errBareLF
+			return found, names, errBareLF
 		}
 		if end == 1 {
 			break
 		}
 		if line[0] == ' ' || line[0] == '\t' {
-			return found, errFolded
+			return found, names, errFolded
 		}
 		colon := bytes.IndexByte(line, ':')
 		if colon <= 0 {
-			return found, errName
+			return found, names, errName
 		}
 		form := checkName(line[:colon])
 		if form == badName {
-			return found, errName
+			return found, names, errName
 		}
 		bit := classify(line[:colon])
 		switch bit {
@@ -91,7 +116,7 @@ func scan(raw []byte) (found fields, err error) {
 			bit |= tokens(line[colon+1:])
 		case transferEncoding:
 			if !bytes.EqualFold(bytes.TrimSpace(line[colon+1:]), []byte("chunked")) {
-				return found, errEncoding
+				return found, names, errEncoding
 			}
 		case expect:
 			if !bytes.EqualFold(bytes.TrimSpace(line[colon+1:]), []byte("100-continue")) {
@@ -99,11 +124,12 @@ func scan(raw []byte) (found fields, err error) {
 			}
 		}
 		found |= bit | form
+		names |= nameBit(line[:colon])
 	}
 	if found&(contentLength|transferEncoding) == contentLength|transferEncoding {
-		return found, errTwoLengths
+		return found, names, errTwoLengths
 	}
-	return found, nil
+	return found, names, nil
 }
 
 const badName = allFields + 1
