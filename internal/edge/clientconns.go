@@ -13,6 +13,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/weir-edge/weir/internal/edge/config"
+	"github.com/weir-edge/weir/internal/edge/proxy"
 )
 
 // clientConns bounds the open connections of all clients, and of each, so that no client
@@ -46,7 +47,7 @@ func (c *clientConns) changed(_ net.Conn, state fasthttp.ConnState) {
 
 // admit returns the connection if there is room for it, else nil.
 func (c *clientConns) admit(conn *net.TCPConn) net.Conn {
-	peer := addrOf(conn.RemoteAddr())
+	peer := proxy.AddrOf(conn.RemoteAddr())
 	counted := countedConn{TCPConn: conn, clients: c}
 	switch {
 	case c.all.Load() >= int64(c.config.MaxConnections):
@@ -109,7 +110,7 @@ func (c *clientConns) refuse(limit string, client netip.Addr) {
 func (c *clientConns) refuseHeader(balancer net.Addr, fault error) {
 	c.refused.WithLabelValues(badHeader).Inc()
 	if skipped, ok := c.headerSampler.sample(time.Now()); ok {
-		c.log.Warn("PROXY header refused", "balancer", addrOf(balancer), "error", fault, "not_logged", skipped)
+		c.log.Warn("PROXY header refused", "balancer", proxy.AddrOf(balancer), "error", fault, "not_logged", skipped)
 	}
 }
 

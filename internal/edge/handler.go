@@ -53,7 +53,7 @@ func (r *request) pass() bool {
 func (e *Edge) begin(ctx *fasthttp.RequestCtx) *request {
 	r := e.requests.Get().(*request)
 	r.edge, r.ctx = e, ctx
-	r.Began, r.Rules, r.Peer = ctx.Time(), e.decider.Rules(), addrOf(ctx.RemoteAddr())
+	r.Began, r.Rules, r.Peer = ctx.Time(), e.decider.Rules(), proxy.PeerOf(ctx)
 	if r.Began.IsZero() { // fasthttp did not read it
 		r.Began = time.Now()
 	}

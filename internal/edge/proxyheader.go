@@ -10,6 +10,8 @@ import (
 	"os"
 
 	"github.com/pires/go-proxyproto"
+
+	"github.com/weir-edge/weir/internal/edge/proxy"
 )
 
 // balancedConn is a connection from a load balancer that begins with a PROXY header, version 1
@@ -58,8 +60,8 @@ func (c *balancedConn) Read(b []byte) (int, error) {
 			return 0, fault
 		}
 		c.header = nil
-		if c.client != nil && !c.clients.enter(&c.countedConn, addrOf(c.client)) {
-			c.clients.refuse(tooManyOfOne, addrOf(c.client))
+		if c.client != nil && !c.clients.enter(&c.countedConn, proxy.AddrOf(c.client)) {
+			c.clients.refuse(tooManyOfOne, proxy.AddrOf(c.client))
 			_ = c.Close()
 			return 0, net.ErrClosed
 		}

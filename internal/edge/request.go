@@ -3,8 +3,6 @@ package edge
 import (
 	"bytes"
 	"errors"
-	"net"
-	"net/netip"
 	"sync/atomic"
 
 	"github.com/valyala/fasthttp"
@@ -62,14 +60,6 @@ func (r *request) checkForm() error {
 		return errLoop
 	}
 	return r.readTarget()
-}
-
-func addrOf(a net.Addr) netip.Addr {
-	if t, ok := a.(*net.TCPAddr); ok {
-		addr, _ := netip.AddrFromSlice(t.IP)
-		return addr.Unmap()
-	}
-	return netip.Addr{}
 }
 
 // Header implements decide.Fields.

@@ -5,9 +5,12 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/valyala/fasthttp"
 )
 
 // Listen wraps the listener of the server that calls Forward, outside of TLS:
@@ -92,6 +95,7 @@ type clientConn struct {
 
 	limits *limits // nil: the server has its own
 	due    deadlines
+	peer   netip.Addr // see PeerOf
 
 	tunnel atomic.Pointer[tunnel] // set once the connection has switched protocols
 }
@@ -133,6 +137,30 @@ func (c *clientConn) self() *clientConn { return c }
 func Begun(c net.Conn) bool {
 	client, ok := c.(ender)
 	return ok && (client.self().fault != nil || client.self().lines.beyond(0))
+}
+
+// PeerOf returns the address of the other end of a request's connection, without a zone, or
+// none if it is not a TCP connection. A PROXY header has been read by then, so the address
+// stays the same, and a connection of Listen remembers it.
+func PeerOf(ctx *fasthttp.RequestCtx) netip.Addr {
+	client, ok := ctx.Conn().(ender)
+	if !ok {
+		return AddrOf(ctx.RemoteAddr())
+	}
+	c := client.self()
+	if !c.peer.IsValid() {
+		c.peer = AddrOf(ctx.RemoteAddr())
+	}
+	return c.peer
+}
+
+// AddrOf returns the address of a TCP connection's end, without a zone; none of another's.
+func AddrOf(a net.Addr) netip.Addr {
+	if t, ok := a.(*net.TCPAddr); ok {
+		addr, _ := netip.AddrFromSlice(t.IP)
+		return addr.Unmap()
+	}
+	return netip.Addr{}
 }
 
 // early reports whether the client has sent anything after its nth request, which must
