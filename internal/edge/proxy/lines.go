@@ -137,8 +137,12 @@ func (l *lines) beyond(n uint64) bool {
 	return l.requests != n || l.part != requestLine || l.left > 0 || len(l.begun) > 0
 }
 
-// header determines the body's length.
+// header determines the body's length. It looks at few lines more closely than at their first
+// letter.
 func (l *lines) header(line []byte) error {
+	if c := line[0] | 0x20; c != 'c' && c != 't' {
+		return nil
+	}
 	name, value, _ := bytes.Cut(line, []byte(":"))
 	switch classify(name) {
 	case transferEncoding:
