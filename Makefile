@@ -109,10 +109,10 @@ overload-fast: deps-overload build ## the same for weir's law only, with steps o
 	cd tools && $(GO) build -o ../bin/overload ./overload
 	bin/overload -short -only weir
 
-profile: deps-bench build ## profile the edge under load, for profile-guided builds; 2 minutes
+profile: deps-bench build ## profile the edge under load, for profile-guided builds; 4 minutes
 	cd tools && $(GO) build -o ../bin/bench ./bench
 	rm -rf bin/profiles
-	for part in refuse proxy http2; do bin/bench -only $$part -rounds 3 -duration 4s -profiles bin/profiles || exit 1; done
+	for part in refuse shed proxy leased http2; do bin/bench -only $$part -rounds 3 -duration 4s -profiles bin/profiles || exit 1; done
 	$(GO) tool pprof -proto bin/profiles/*.pprof >cmd/edge/default.pgo
 
 # SEEDS is over how many seeds the routers' law is judged.
