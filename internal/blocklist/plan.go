@@ -37,7 +37,7 @@ func newPlan(d *networks.Decision, list []netip.Prefix, held *networks.List, los
 	for i, n := range list {
 		wanted[n], entries[i] = true, &networks.Entry{Network: n, Decision: *d}
 		switch was := at[n]; {
-		case was != nil && was.By != d.By && !was.Over(now):
+		case was != nil && was.By != d.By && !was.Expired(now):
 			p.yielded++
 			continue
 		case was == nil || was.By != d.By:

@@ -201,7 +201,7 @@ func (p *program) decide(ctx context.Context, action networks.Action, list []net
 func (p *program) sayKept(at time.Time, held *networks.List, list []netip.Prefix, keep func(*networks.Entry) bool) {
 	var kept []*networks.Entry
 	for _, was := range held.Entries() {
-		if _, listed := slices.BinarySearchFunc(list, was.Network, networks.Compare); listed && !was.Over(at) && keep(was) {
+		if _, listed := slices.BinarySearchFunc(list, was.Network, networks.Compare); listed && !was.Expired(at) && keep(was) {
 			kept = append(kept, was)
 		}
 	}

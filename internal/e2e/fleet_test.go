@@ -130,11 +130,11 @@ type running struct {
 }
 
 func rulesOf(n *testenv.EdgeNode) (running, error) {
-	return told[running](n, "/v1/rules")
+	return adminGet[running](n, "/v1/rules")
 }
 
-// told returns an answer of a node's admin listener.
-func told[T any](n *testenv.EdgeNode, path string) (v T, err error) {
+// adminGet returns an answer of a node's admin listener.
+func adminGet[T any](n *testenv.EdgeNode, path string) (v T, err error) {
 	resp, err := http.Get("http://" + n.Admin + path)
 	if err != nil {
 		return v, err

@@ -185,7 +185,7 @@ func (g *globe) ask(nodes []*testenv.EdgeNode, path, who string, n int) int64 {
 
 // counts returns a node's counts of a client's key, its own region's and others'.
 func (g *globe) counts(n *testenv.EdgeNode, path, who string) adminapi.GlobalCounts {
-	e, err := told[adminapi.Explanation](n, fmt.Sprintf("/v1/explain?client=%s&path=%s", who, path))
+	e, err := adminGet[adminapi.Explanation](n, fmt.Sprintf("/v1/explain?client=%s&path=%s", who, path))
 	if err != nil || len(e.Rules) != 1 || e.Rules[0].Global == nil {
 		return adminapi.GlobalCounts{}
 	}

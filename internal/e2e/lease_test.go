@@ -155,7 +155,7 @@ func TestLostUnits(t *testing.T) {
 	}
 	eventually(t, testenv.Patience, "a node says what it holds, and for how long", func() bool {
 		lease(nodes[0])
-		e, err := told[adminapi.Explanation](nodes[0], "/v1/explain?path=/fixed&client="+who)
+		e, err := adminGet[adminapi.Explanation](nodes[0], "/v1/explain?path=/fixed&client="+who)
 		if err != nil || len(e.Rules) == 0 || e.Rules[0].Held == 0 {
 			return false // the lease has expired
 		}

@@ -29,7 +29,7 @@ type shedderState struct {
 }
 
 func sheddingOf(n *testenv.EdgeNode) (shedderState, error) {
-	return told[shedderState](n, "/v1/shedder")
+	return adminGet[shedderState](n, "/v1/shedder")
 }
 
 // inFlight returns how many requests of a class a node has at its origin.

@@ -122,7 +122,7 @@ func (k *networkKeeper) load(ctx context.Context, found <-chan *consul.Entry) {
 			again = time.After(consul.Backoff(failures, rand.Float64()))
 			failures++
 		}
-		if failures != 1 || !errors.Is(err, networks.ErrMeanwhile) {
+		if failures != 1 || !errors.Is(err, networks.ErrMismatch) {
 			k.note(&k.loaded, err)
 		}
 	}

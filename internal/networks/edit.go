@@ -17,9 +17,9 @@ import (
 const (
 	// mostRaces is how many lost races end an edit.
 	mostRaces = 24
-	// keepOver is how long an expired entry stays before the next edit may drop it: a node
+	// keepExpired is how long an expired entry stays before the next edit may drop it: a node
 	// whose clock is behind still applies it.
-	keepOver = time.Minute
+	keepExpired = time.Minute
 	// batch bounds the chunks' bytes in one transaction.
 	batch = maxChunk
 )
@@ -106,12 +106,12 @@ func (s *step) run(ctx context.Context, out *Outcome) (again bool, err error) {
 	}
 	l, err := Load(ctx, s.client, s.before, nil, func(n int) bool { return perChunk[n] != nil })
 	if err != nil {
-		return errors.Is(err, ErrMeanwhile), err
+		return errors.Is(err, ErrMismatch), err
 	}
 	made, total := s.make(l, perChunk)
 	if total > Max { // drop expired entries of other chunks
 		if l, err = Load(ctx, s.client, s.before, l, nil); err != nil {
-			return errors.Is(err, ErrMeanwhile), err
+			return errors.Is(err, ErrMismatch), err
 		}
 		for n := range chunks {
 			if perChunk[n] == nil && slices.ContainsFunc(entriesOf(l, n), s.old) {
@@ -134,17 +134,17 @@ func entriesOf(l *List, number int) []*Entry {
 }
 
 // old reports whether an entry may be dropped.
-func (s *step) old(e *Entry) bool { return e.Over(s.edits.Now.Add(-keepOver)) }
+func (s *step) old(e *Entry) bool { return e.Expired(s.edits.Now.Add(-keepExpired)) }
 
-// remade is a chunk after the edits.
-type remade struct {
+// rewritten is a chunk after the edits.
+type rewritten struct {
 	number  int
 	entries []*Entry
 	changed int
 }
 
 // make returns the changed chunks and the resulting number of entries.
-func (s *step) make(l *List, perChunk map[int][]Edit) (list []remade, total int) {
+func (s *step) make(l *List, perChunk map[int][]Edit) (list []rewritten, total int) {
 	total = s.before.Count()
 	for _, number := range slices.Sorted(maps.Keys(perChunk)) {
 		before := entriesOf(l, number)
@@ -157,7 +157,7 @@ func (s *step) make(l *List, perChunk map[int][]Edit) (list []remade, total int)
 		dropped := len(before) - len(now)
 		for _, e := range perChunk[number] {
 			was := now[e.Network]
-			if was != nil && !was.Over(s.edits.Now) && (s.edits.Own && was.By != s.edits.By || s.edits.Keep != nil && s.edits.Keep(was)) {
+			if was != nil && !was.Expired(s.edits.Now) && (s.edits.Own && was.By != s.edits.By || s.edits.Keep != nil && s.edits.Keep(was)) {
 				continue
 			}
 			switch {
@@ -171,15 +171,15 @@ func (s *step) make(l *List, perChunk map[int][]Edit) (list []remade, total int)
 		}
 		total += len(now) - len(before)
 		if changed+dropped > 0 {
-			list = append(list, remade{number, slices.Collect(maps.Values(now)), changed})
+			list = append(list, rewritten{number, slices.Collect(maps.Values(now)), changed})
 		}
 	}
 	return list, total
 }
 
 // write writes chunks together with the index, one transaction at a time.
-func (s *step) write(ctx context.Context, list []remade, out *Outcome) (again bool, err error) {
-	if !slices.ContainsFunc(list, func(r remade) bool { return r.changed > 0 }) {
+func (s *step) write(ctx context.Context, list []rewritten, out *Outcome) (again bool, err error) {
+	if !slices.ContainsFunc(list, func(r rewritten) bool { return r.changed > 0 }) {
 		return false, nil
 	}
 	for len(list) > 0 {

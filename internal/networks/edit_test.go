@@ -220,10 +220,10 @@ func editsDamaged(r *region) {
 	_, err := r.server.Client().KV().Put(&api.KVPair{Key: key, Value: []byte(`{"decisions":[]}`)}, nil)
 	require.NoError(r, err)
 	_, err = Read(r.Context(), r.client)
-	require.ErrorIs(r, err, ErrMeanwhile)
+	require.ErrorIs(r, err, ErrMismatch)
 	require.ErrorContains(r, err, key)
 	_, err = r.try(edit("203.0.113.0/24", Allow, 0))
-	require.ErrorIs(r, err, ErrMeanwhile)
+	require.ErrorIs(r, err, ErrMismatch)
 
 	_, err = r.server.Client().KV().Put(&api.KVPair{Key: CurrentKey(r.client), Value: []byte(`{}`)}, nil)
 	require.NoError(r, err)

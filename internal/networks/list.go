@@ -35,9 +35,9 @@ func (l *List) Version() string {
 	return l.Index.Version
 }
 
-// ErrMeanwhile reports a chunk that the index does not name, because of a concurrent change or
+// ErrMismatch reports a chunk that the index does not name, because of a concurrent change or
 // damage.
-var ErrMeanwhile = errors.New("is not what the index names; somebody is changing it, or it is damaged")
+var ErrMismatch = errors.New("does not match the index; it is being changed, or is damaged")
 
 // CurrentKey is the key of the index.
 func CurrentKey(c *consul.Client) string { return c.Key(Kind, "current") }
@@ -87,18 +87,18 @@ func loadChunk(ctx context.Context, c *consul.Client, number int, want part) (*C
 		return nil, err
 	}
 	if entry == nil {
-		return nil, fmt.Errorf("%s: %w", key, ErrMeanwhile)
+		return nil, fmt.Errorf("%s: %w", key, ErrMismatch)
 	}
 	document, err := consul.Decode(entry.Value)
 	if err == nil && hashOf(document) != want.Hash {
-		err = ErrMeanwhile
+		err = ErrMismatch
 	}
 	var chunk *Chunk
 	if err == nil {
 		chunk, err = parseChunk(number, document)
 	}
 	if err == nil && len(chunk.entries) != want.Entries {
-		err = ErrMeanwhile
+		err = ErrMismatch
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", key, err)
@@ -116,7 +116,7 @@ func Read(ctx context.Context, c *consul.Client) (l *List, err error) {
 		if x == nil {
 			return &List{}, nil
 		}
-		if l, err = Load(ctx, c, x, l, nil); !errors.Is(err, ErrMeanwhile) {
+		if l, err = Load(ctx, c, x, l, nil); !errors.Is(err, ErrMismatch) {
 			return l, err
 		}
 	}

@@ -26,7 +26,7 @@ func NewTable(version string, entries []*Entry, now time.Time) *Table {
 	t := &Table{Version: version}
 	var remote []*Entry
 	for _, e := range entries {
-		if e.Over(now) {
+		if e.Expired(now) {
 			continue
 		}
 		if !e.Until.IsZero() && (t.Next.IsZero() || e.Until.Before(t.Next)) {

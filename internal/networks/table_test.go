@@ -111,7 +111,7 @@ func TestFindAgreesWithASearch(t *testing.T) {
 		client := network.Draw(r, "client").Addr()
 		var want *Entry
 		for _, e := range list {
-			if !e.Over(now) && e.Network.Contains(client) && (want == nil || e.Network.Bits() > want.Network.Bits()) {
+			if !e.Expired(now) && e.Network.Contains(client) && (want == nil || e.Network.Bits() > want.Network.Bits()) {
 				want = e
 			}
 		}

@@ -166,7 +166,7 @@ func (d *Document) subject(faults *field.Errors) []rules.KeyPart {
 	}
 	for i, part := range parts {
 		if part.Kind == rules.ByPath || part.Kind == rules.ByMethod {
-			faults.Add(field.Index(path, i), "would make one client many, each for a part of what it does; name what tells clients apart, such as client_ip or header:NAME (got %s)", part)
+			faults.Add(field.Index(path, i), "would count one client as several, each with a part of its requests; name a part that identifies clients, such as client_ip or header:NAME (got %s)", part)
 		}
 	}
 	if len(parts) == 1 && parts[0].String() == "client_ip" {
