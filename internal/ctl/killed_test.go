@@ -44,7 +44,7 @@ func TestKilled(t *testing.T) {
 				if r := <-results; r.status == 0 {
 					good++
 				} else {
-					require.Contains(t, r.errOut, "nothing was changed", "the slower one learns who was faster")
+					require.Contains(t, r.errOut, "nothing was changed", "the slower one learns of the faster")
 				}
 			}
 			require.Positive(t, good)

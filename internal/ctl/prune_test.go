@@ -71,7 +71,7 @@ func testPruneKeeps(t *testing.T, f *testFleet) {
 
 	before := f.storedRules(t, "eu-west")
 	require.Equal(t, term.StatusUsage, f.run(t, "rules", "prune", "--keep", "9", "--yes").status)
-	require.Equal(t, term.StatusUsage, f.run(t, "rules", "prune", "--keep", "10").status, "nobody to ask")
+	require.Equal(t, term.StatusUsage, f.run(t, "rules", "prune", "--keep", "10").status, "no terminal to prompt on")
 	s := f.converse(t, "rules", "prune", "--keep", "10")
 	s.sees(t, "Remove 15 versions? [y/N] ")
 	s.answer(t, "n")

@@ -153,7 +153,7 @@ func TestLostUnits(t *testing.T) {
 			return held(n) > 0
 		})
 	}
-	eventually(t, testenv.Patience, "a node says what it holds, and for how long", func() bool {
+	eventually(t, testenv.Patience, "a node reports its units and their lease time", func() bool {
 		lease(nodes[0])
 		e, err := adminGet[adminapi.Explanation](nodes[0], "/v1/explain?path=/fixed&client="+who)
 		if err != nil || len(e.Rules) == 0 || e.Rules[0].Held == 0 {

@@ -115,12 +115,12 @@ func TestProbedStates(t *testing.T) {
 		now = now.Add(riseAfter)
 		return states
 	}
-	require.True(t, at(lost, sight{})["ams1"].Healthy, "its Consul says so")
+	require.True(t, at(lost, sight{})["ams1"].Healthy, "its Consul reports it")
 	require.True(t, at(answers, answers)["nyc1"].Healthy, "it never reported")
 	require.False(t, at(answers, lost)["nyc1"].Healthy)
 	at(answers, answers)
 	require.True(t, at(answers, answers)["nyc1"].Healthy, "after the hysteresis")
-	require.True(t, at(answers, sight{looked: true, misses: 1})["nyc1"].Healthy, "one miss says nothing")
+	require.True(t, at(answers, sight{looked: true, misses: 1})["nyc1"].Healthy, "one miss proves nothing")
 	facts.sights = map[string]sight{"ams1": lost, "ams2": lost, "nyc1": lost}
 	states, _ := facts.states(healths, now)
 	require.True(t, states["nyc1"].Healthy, "nothing answers this router")
@@ -144,13 +144,13 @@ func TestProbedStatesStay(t *testing.T) {
 			now = now.Add(riseAfter)
 			return states["ams1"].Healthy
 		}
-		require.Equal(t, passing, at(own, answers), "its Consul says so")
+		require.Equal(t, passing, at(own, answers), "its Consul reports it")
 		eu.failing = epoch
 		facts.regions["eu"] = eu
 		at(own, answers)
 		require.Equal(t, healthy, at(own, answers), "its probes say so")
 		for range 3 {
-			require.Equal(t, healthy, at(missed, answers), "one miss says nothing")
+			require.Equal(t, healthy, at(missed, answers), "one miss proves nothing")
 			require.Equal(t, healthy, at(lost, lost), "this router is cut off")
 		}
 		eu.failing = time.Time{}

@@ -71,7 +71,7 @@ func (f *fluid) load(demand float64) *fluid {
 func TestEstimateFindsWhatHandsWouldChoose(t *testing.T) {
 	f := newFluid().load(500).run(30)
 	require.False(t, f.e.Found)
-	require.Zero(t, f.e.High(fluidTarget), "nothing shows what is too much")
+	require.Zero(t, f.e.High(fluidTarget), "nothing shows the limit")
 	require.InDelta(t, 0.020, f.e.Base, 0.001)
 	f.load(1500).run(5).requireEstimate(t, 1000, 0.020)
 	require.InDelta(t, 80, f.e.High(fluidTarget), 3, "20 in flight at full rate, 36 for chance")

@@ -19,7 +19,7 @@ func TestCapacityIsWhatAFullSiteServes(t *testing.T) {
 	demand := [MaxClasses]float64{0: 1200}
 	require.Zero(t, run(60, 0, Reading{Utilization: 0.9, Demand: demand, Served: 900}), "it refuses nothing")
 	require.Zero(t, run(60, 0.5, Reading{Utilization: 0.1, Demand: demand, Served: 900}), "it is not busy")
-	require.Zero(t, run(1, 0.5, Reading{Utilization: 0.8, Demand: demand, Served: 1000}), "a second says little")
+	require.Zero(t, run(1, 0.5, Reading{Utilization: 0.8, Demand: demand, Served: 1000}), "one second is too short")
 	require.InDelta(t, 1000, run(3, 0.5, Reading{Utilization: 0.8, Demand: demand, Served: 1000}), 1e-9, "soon")
 	require.InDelta(t, 800, run(60, 0.5, Reading{Utilization: 0.8, Demand: demand, Served: 800}), 1, "it became slower")
 	require.InDelta(t, 800, run(600, 0, Reading{Utilization: 0.1, Demand: demand, Served: 700}), 1)
@@ -68,7 +68,7 @@ func TestRefusingTooMuchIsNoCapacity(t *testing.T) {
 	run(4, 70, 1, 40)
 	require.InDelta(t, 70, c.measured, 1e-9)
 	run(10, 50, 0.6, 20)
-	require.InDelta(t, 70, c.measured, 2, "nobody waits")
+	require.InDelta(t, 70, c.measured, 2, "no request waits")
 	run(60, 50, 0.8, 32)
 	require.InDelta(t, 50, c.measured, 1, "the origin is slower")
 	run(60, 45, 1, 18)

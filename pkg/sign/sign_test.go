@@ -109,7 +109,7 @@ func TestAdd(t *testing.T) {
 	list = Add(list, Signature{Key: "b"}, now)
 	require.Len(t, list, 3)
 	list = Add(list, Signature{Key: "a", Value: []byte("2")}, now.Add(time.Minute))
-	require.Equal(t, []Signature{{Key: "b"}, {Key: "a", Value: []byte("2")}}, list, "the one for what is over is gone")
+	require.Equal(t, []Signature{{Key: "b"}, {Key: "a", Value: []byte("2")}}, list, "the expired one is gone")
 	rapid.Check(t, func(t *rapid.T) {
 		var list []Signature
 		for _, name := range rapid.SliceOfN(rapid.StringMatching(`[a-z]{3}`), 1, 3*maxKept).Draw(t, "names") {

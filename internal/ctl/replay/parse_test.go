@@ -148,7 +148,7 @@ func TestWhatTheConfigurationAddsToALine(t *testing.T) {
 	}{
 		{"host", Config{Host: "a.example"}, line, ` GET a.example / X-Tier="pro"`},
 		{"the line's own host", Config{Host: "a.example"}, strings.Replace(line, `"path"`, `"host":"b.example","path"`, 1), ` GET b.example / X-Tier="pro"`},
-		{"a tier nobody vouches for", Config{TierHeader: "X-Tier"}, line, ` GET  / X-Tier="pro"`},
+		{"a tier without a trusted proxy", Config{TierHeader: "X-Tier"}, line, ` GET  / X-Tier="pro"`},
 		{"a tier", Config{TierHeader: "x-tier", Trusted: true}, line, ` GET  / tier=pro trusted X-Tier="pro"`},
 		{"the line's own tier", Config{TierHeader: "X-Tier", Trusted: true}, strings.Replace(line, `"path"`, `"tier":"free","path"`, 1), ` GET  / tier=free trusted X-Tier="pro"`},
 		{"two tiers", Config{TierHeader: "X-Tier", Trusted: true}, strings.Replace(line, `"pro"`, `["pro","free"]`, 1), ` GET  / trusted X-Tier="pro" X-Tier="free"`},

@@ -80,7 +80,7 @@ func TestInterleavings(t *testing.T) {
 			if same {
 				require.NoError(t, errors.Join(errs...), "seed %d", seed)
 			}
-			require.True(t, changes[0].Wrote || changes[1].Wrote, "seed %d: nobody wrote", seed)
+			require.True(t, changes[0].Wrote || changes[1].Wrote, "seed %d: no change wrote", seed)
 		})
 	}
 }
@@ -427,7 +427,7 @@ func TestReady(t *testing.T) {
 	require.ErrorIs(t, c.prepared(t).Write(t.Context()), wrong)
 	require.Equal(t, []Outcome{Untouched, Untouched}, ends(c))
 	places[1].put("bob's")
-	require.Equal(t, Moved, reason(t, c.Write(t.Context())), "somebody came before the locks")
+	require.Equal(t, Moved, reason(t, c.Write(t.Context())), "another change came before the locks")
 	require.Equal(t, []Outcome{Untouched, Lost}, ends(c))
 }
 

@@ -205,7 +205,7 @@ func TestWhichKeysTravel(t *testing.T) {
 	m := c.Send(1, now)
 	require.Equal(t, []Count{{"small", "", 0, 60e6, Cell{1, 1}}}, m.Counts)
 	require.Empty(t, c.Send(1, now).Counts, "it has been sent")
-	require.Len(t, c.Send(1, now+time.Second).Counts, 1, "nobody answered")
+	require.Len(t, c.Send(1, now+time.Second).Counts, 1, "no region answered")
 	c.Observe(big, "big", 0, 130, now)
 	require.Len(t, c.Send(1, now).Counts, 1, "it grows fast")
 	c.Observe(big, "big", 0, 5999, now)

@@ -27,12 +27,12 @@ func TestConduct(t *testing.T) {
 	got := say("b", "k2", "\x00\xff of b\n")
 	require.Equal(t, "k1", got.Key)
 	require.Equal(t, 1, got.Others)
-	require.Empty(t, got.Words, "who tells is not told: nodes would hear all of it twice a second")
+	require.Empty(t, got.Words, "a node does not get its own report: nodes would get everything twice a second")
 	require.Equal(t, []string{"of a"}, say("b", "k2", "").Words)
 	large := strings.Repeat("x", 200<<10)
 	say("a", "k1", large)
 	require.Equal(t, []string{large}, say("b", "k1", "").Words)
-	require.Equal(t, []string{"\x00\xff of b\n"}, say("a", "k1", "").Words, "asking says nothing new")
+	require.Equal(t, []string{"\x00\xff of b\n"}, say("a", "k1", "").Words, "asking reports nothing new")
 
 	// Reports older than three seconds are gone, by either clock.
 	now += 3_000_000
@@ -55,7 +55,7 @@ func TestConduct(t *testing.T) {
 
 	require.NoError(t, server.Client().Set(t.Context(), "weir:{~conduct}", "?", 0).Err())
 	_, err = s.Conduct(t.Context(), "a", "k1", "x")
-	require.Error(t, err, "a key of somebody else")
+	require.Error(t, err, "a foreign key")
 	require.NoError(t, server.Client().Del(t.Context(), "weir:{~conduct}").Err())
 
 	server.Suspend()

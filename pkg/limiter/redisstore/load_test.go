@@ -56,7 +56,7 @@ func TestLoads(t *testing.T) {
 	now += 2_000_000
 	require.Equal(t, int64(2), say("y", 300).Nodes)
 	now += 1_000_000
-	require.Equal(t, int64(1), say("y", 300).Nodes, "what was said long ago does not count")
+	require.Equal(t, int64(1), say("y", 300).Nodes, "old reports do not count")
 
 	// A clock that was set back does not stop it, and no node is needed for longer than a few
 	// minutes.
@@ -77,7 +77,7 @@ func TestLoads(t *testing.T) {
 	require.NoError(t, server.Client().Set(ctx, "weir:{~load:b}", "?", 0).Err())
 	l := []limiter.Load{{Group: "b"}, {Group: "c", Own: 1000}}
 	s.Loads(ctx, "x", l)
-	require.Error(t, l[0].Err, "a key of somebody else")
+	require.Error(t, l[0].Err, "a foreign key")
 	require.NoError(t, l[1].Err)
 	require.Equal(t, int64(63), l[1].Value)
 }

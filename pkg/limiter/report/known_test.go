@@ -97,7 +97,7 @@ func TestClockSetBack(t *testing.T) {
 	require.Equal(t, t0, e.roll(l, t0-5_000_000))
 	require.False(t, e.admits(l, 1, t0, 0))
 	require.Equal(t, t0-30_000_000, e.roll(l, t0-30_000_000))
-	require.False(t, e.admits(l, 1, t0-30_000_000, 0), "what is known counts from now")
+	require.False(t, e.admits(l, 1, t0-30_000_000, 0), "the known count is dated now")
 	require.Equal(t, t0, e.roll(l, t0))
 	require.True(t, e.admits(l, 1, t0, 0))
 	require.EqualValues(t, 10, e.late, "the window before learns of it")

@@ -46,7 +46,7 @@ func TestBadDocuments(t *testing.T) {
 			var errs field.Errors
 			require.ErrorAs(t, err, &errs)
 			require.Equal(t, strings.Join(want, "\n"), err.Error())
-			require.Empty(t, told[err.Error()], "says the same as another document")
+			require.Empty(t, told[err.Error()], "has the same message as another document")
 			told[err.Error()] = name
 			var one *field.Error
 			require.ErrorAs(t, err, &one)

@@ -216,7 +216,7 @@ func TestAlone(t *testing.T) {
 			}
 			require.Equal(t, want, [2]int64{passed, unavailable})
 			if policy == limiter.PartitionShare {
-				require.True(t, b.take(s, "large", 80).Allowed, "what the whole limit allows at once")
+				require.True(t, b.take(s, "large", 80).Allowed, "the whole limit at once")
 				require.False(t, b.take(s, "large", 1).Allowed)
 			}
 			s.SetAlone(0, 3)
@@ -227,7 +227,7 @@ func TestAlone(t *testing.T) {
 	b.limit.Global.OnPartition, b.limit.Shadow = limiter.PartitionClosed, true
 	s := b.node("1")
 	s.SetAlone(time.Minute, 3)
-	require.True(t, b.take(s, "a", 1).Allowed, "a rule in shadow refuses nobody")
+	require.True(t, b.take(s, "a", 1).Allowed, "a shadow rule refuses nothing")
 }
 
 // A node that counts its maximum of keys counts others after windows have ended, and reports

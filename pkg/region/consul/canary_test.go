@@ -45,7 +45,7 @@ func TestCanaries(t *testing.T) {
 	require.Zero(t, follows("ams1", nil))
 	require.NoError(t, d.EndCanary(ctx, "ams1"))
 	require.True(t, drop(0), "there is none, as required")
-	require.False(t, set1(first, 7), "there is none of index 7")
+	require.False(t, set1(first, 7), "no value has index 7")
 	require.True(t, set1(first, 0))
 	require.False(t, set1(second, 0), "there is one")
 	index := follows("ams1", &first)

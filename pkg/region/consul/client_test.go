@@ -96,7 +96,7 @@ func TestDocuments(t *testing.T) {
 		first := NewPointer([]byte("1"), "ana", at)
 		ok, err := d.Point(ctx, first, 7)
 		require.NoError(t, err)
-		require.False(t, ok, "there is none of index 7")
+		require.False(t, ok, "no value has index 7")
 		ok, err = d.Point(ctx, first, 0)
 		require.NoError(t, err)
 		require.True(t, ok)

@@ -117,7 +117,7 @@ func TestDisplaced(t *testing.T) {
 	require.True(t, done)
 	done, err = point(0, first)
 	require.NoError(t, err)
-	require.False(t, done, "somebody else was faster")
+	require.False(t, done, "another writer was faster")
 
 	second, err := c.Renew(ctx, "rules", ana, first)
 	require.NoError(t, err)

@@ -258,7 +258,7 @@ func TestRegisterAgain(t *testing.T) {
 	server.Kill()
 	e.set("rules_version", "2")
 	server.Start()
-	until(t, c, "registered after a restart, with what changed meanwhile", func(nodes []Node) bool {
+	until(t, c, "registered after a restart, with the changes made since", func(nodes []Node) bool {
 		return passing(nodes) && nodes[0].RulesVersion == "2"
 	})
 
