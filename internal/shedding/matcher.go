@@ -33,11 +33,6 @@ type lead struct {
 // Classes below the default are tried first: a request may lower itself. Only a trusted proxy's
 // header raises a request, because any client can write one. A client cannot raise itself by
 // repeating a header with which a proxy lowered it.
-//
-// Classes below the default one are tried first, then those above: a request that lowers
-// itself is believed. A header raises a request only if a trusted proxy passed it on,
-// because any client can write one. Nor can a client raise itself by repeating a header
-// with which a proxy lowered it.
 func (d *Document) Matcher() (*Matcher, error) {
 	m := &Matcher{otherwise: d.class(d.DefaultClass)}
 	var list []rules.Conditions
