@@ -45,7 +45,7 @@ Ctrl-C stops it.
 
 `
 
-// errUsage ends the program with status 2 after the fault was printed.
+// errUsage exits with status 2; the fault is already printed.
 var errUsage = errors.New("usage")
 
 func main() {

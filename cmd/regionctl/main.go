@@ -13,17 +13,17 @@ import (
 )
 
 func main() {
-	// A reader that went away (regionctl … | head) must not end a change halfway:
-	// writing then fails as it does to any other file.
+	// A closed pipe (regionctl … | head) must not end a change halfway: ignore SIGPIPE, so
+	// that the write returns an error as for any other file.
 	signal.Ignore(syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// The second signal ends the program at once.
+	// A second signal ends the program immediately.
 	context.AfterFunc(ctx, stop)
 	err := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	os.Exit(term.ExitStatus(err))
 }
 
-// run prints what went wrong; the exit status says of which kind it was.
+// run prints the error; its kind determines the exit status.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	return ctl.Run(ctx, args, stdin, stdout, stderr)
 }

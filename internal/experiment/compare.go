@@ -7,13 +7,13 @@ import (
 	"slices"
 )
 
-// Level is how likely it is at most that any difference is reported where there is none.
+// Level bounds the chance that Compare reports any difference where there is none.
 const Level = 0.05
 
-// shuffles is in how many ways slices are divided anew. The smallest p is one of as many.
+// shuffles is the number of random divisions of the slices; the smallest p is one of as many.
 const shuffles = 1999
 
-// Measure is one figure of both variants, and what can be said of their difference.
+// Measure compares one figure of both variants.
 type Measure struct {
 	Name string `json:"name"`
 	// Base and Tried are the rule's figure and the experiment's.
@@ -21,16 +21,16 @@ type Measure struct {
 	Tried float64 `json:"experiment"`
 	// Known is set if both variants have the figure. The fields below need that.
 	Known bool `json:"known"`
-	// Low and High bound Tried - Base. All intervals hold together at Level (Holm).
+	// Low and High bound Tried - Base. All intervals hold jointly at Level (Holm).
 	Low  float64 `json:"low"`
 	High float64 `json:"high"`
-	// P is how often chance alone makes as large a difference, corrected for the number of
-	// measures (Holm).
+	// P is how often chance alone produces a difference this large, corrected for the number
+	// of measures (Holm).
 	P       float64 `json:"p"`
 	Differs bool    `json:"differs"`
 }
 
-// measures are what is compared: for a slice, a sum and what to divide it by.
+// measures lists what to compare: for each slice a sum, and its divisor.
 var measures = []struct {
 	name string
 	of   func(*Counts) (sum, by float64)
@@ -47,11 +47,11 @@ func sign(n int64) float64 { return float64(min(n, 1)) }
 
 // Compare compares the first cut slices, which are in the experiment, with the others.
 //
-// Each measure is a ratio of sums over slices. Its p is that of a permutation test: the share of
-// random choices of cut slices whose difference, divided by its standard error, is at least as
-// large. That is exact whatever the distribution of the figures, because without an effect all
-// choices are equally likely. The intervals use the same distribution in place of Student's t,
-// so that one contains 0 just if the test finds no difference.
+// Each measure is a ratio of sums over slices. Its p comes from a permutation test: the share
+// of random choices of cut slices whose difference, divided by its standard error, is at least
+// as large. The test is exact for any distribution, because without an effect all choices are
+// equally likely. The intervals use the same distribution in place of Student's t, so an
+// interval contains 0 exactly when the test finds no difference.
 func Compare(list []Counts, cut int) []Measure {
 	out := make([]Measure, len(measures))
 	columns := make([]*column, len(measures))
@@ -64,7 +64,7 @@ func Compare(list []Counts, cut int) []Measure {
 	for i := range order {
 		order[i] = i
 	}
-	random := rand.New(rand.NewPCG(1, 2)) // the same figures give the same answer
+	random := rand.New(rand.NewPCG(1, 2)) // fixed seed: the same figures give the same answer
 	chance := make([][]float64, len(measures))
 	few := min(cut, len(list)-cut)
 	for range shuffles {
@@ -92,13 +92,13 @@ func Compare(list []Counts, cut int) []Measure {
 	return out
 }
 
-// column is one measure, by slice. Its x are what is left of the sums without the mean of all slices.
+// column is one measure by slice. Its x are the sums' residuals from the mean of all slices.
 type column struct {
-	parts []sums // of one slice each
+	parts []sums // one per slice
 	all   sums
 }
 
-// figure returns a measure of all of these slices together, 0 if there is none.
+// figure returns a measure over the given slices together, 0 if they have none.
 func figure(list []Counts, of func(*Counts) (sum, by float64)) float64 {
 	var x, y float64
 	for i := range list {
@@ -124,7 +124,7 @@ func newColumn(list []Counts, of func(*Counts) (sum, by float64)) *column {
 	return c
 }
 
-// divide returns the sums of the slices outside the experiment and of those in it.
+// divide returns the sums of the slices outside the experiment and of those inside.
 func (c *column) divide(cut int) (base, tried sums) {
 	for i := range c.parts {
 		if i < cut {
@@ -145,7 +145,7 @@ func (c *column) shuffled(some []int) difference {
 	return difference{s, c.all.without(&s)}
 }
 
-// sums are all that is needed of some slices.
+// sums holds the statistics of a set of slices.
 type sums struct{ n, x, y, xx, xy, yy float64 }
 
 func (s *sums) add(o *sums) {
@@ -163,7 +163,7 @@ func (s *sums) ratio() float64 {
 	return s.x / s.y
 }
 
-// variance is that of ratio (by linearization, as of any ratio of sums over a sample).
+// variance estimates the variance of ratio by linearization, as for any ratio of sample sums.
 func (s *sums) variance() float64 {
 	if s.n < 2 {
 		return 0
@@ -177,10 +177,10 @@ type difference struct{ a, b sums }
 func (d *difference) size() float64   { return d.a.ratio() - d.b.ratio() }
 func (d *difference) spread() float64 { return math.Sqrt(d.a.variance() + d.b.variance()) }
 
-// mostErrors bounds t where nothing varies within the variants, so that any difference is large.
+// mostErrors caps t when the variants show no variance and any difference would be infinite.
 const mostErrors = 1e9
 
-// t is the difference in standard errors.
+// t returns the difference in standard errors.
 func (d difference) t() float64 {
 	size, by := d.size(), d.spread()
 	switch {
@@ -195,17 +195,17 @@ func (d difference) t() float64 {
 type test struct {
 	*Measure
 	difference
-	chance []float64 // t of shuffled slices, without sign, ascending
-	alone  float64   // p before the correction
+	chance []float64 // |t| of shuffled slices, ascending
+	alone  float64   // p before correction
 }
 
-// asLarge returns the share of chance that is as large as t, counting t itself.
+// asLarge returns the share of chance at least as large as t, counting t itself.
 func asLarge(chance []float64, t float64) float64 {
 	below, _ := slices.BinarySearch(chance, t*(1-1e-9))
 	return float64(len(chance)-below+1) / float64(len(chance)+1)
 }
 
-// holm corrects for the number of tests, and gives each its interval.
+// holm corrects p for the number of tests and sets each interval.
 func holm(tests []test) {
 	slices.SortStableFunc(tests, func(a, b test) int { return cmp.Compare(a.alone, b.alone) })
 	found, p := 0, 0.0
@@ -222,9 +222,9 @@ func holm(tests []test) {
 	}
 }
 
-// bound sets the interval: what the test at that level would not tell from the difference.
+// bound sets the interval to the differences that a test at that level would not reject.
 func (t *test) bound(level float64) {
-	beyond := int(math.Floor(level*float64(len(t.chance)+1)+1e-9)) - 1 // so many of chance may be larger
+	beyond := int(math.Floor(level*float64(len(t.chance)+1)+1e-9)) - 1 // how many of chance may be larger
 	by := math.Inf(1)
 	if beyond >= 0 {
 		by = t.chance[max(0, len(t.chance)-1-beyond)] * t.spread()

@@ -1,9 +1,9 @@
-// Package experiment counts what the two variants of a rule do, and compares them.
+// Package experiment counts what the two variants of a rule do and compares them.
 //
-// Requests of one key are alike, so they are no independent evidence. What is compared are
-// slices of the keys: a hash puts each key into one of rules.Slices equal ones, and each slice
-// wholly into the experiment or outside. If the experiment changes nothing, which slices are in
-// it is chance, whatever the keys do: Compare tests just that.
+// Requests of one key resemble each other, so they are not independent evidence. The package
+// compares slices of keys instead: a hash puts each key into one of rules.Slices equal slices,
+// and each slice is entirely inside the experiment or outside. If the experiment has no effect,
+// chance alone decides which slices are inside, however keys behave; Compare tests that.
 package experiment
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
 
-// Tally counts what one node decides under a rule with an experiment, in fixed memory.
+// Tally counts one node's decisions under a rule with an experiment, in fixed memory.
 type Tally struct {
 	Trial *rules.Trial
 	Since time.Time
@@ -22,29 +22,29 @@ type Tally struct {
 	slices [rules.Slices]slice
 }
 
-// Counts are what was counted in a slice of keys.
+// Counts are the figures of one slice of keys.
 type Counts struct {
 	Checks  int64 `json:"checks,omitempty"`
-	Refused int64 `json:"refused,omitempty"` // of Checks; by a variant in shadow mode, what it would have refused
-	Failed  int64 `json:"failed,omitempty"`  // no part of Checks: the store did not answer
-	// WaitMicros is what refused clients were told to wait, in sum.
+	Refused int64 `json:"refused,omitempty"` // part of Checks; in shadow mode, would-be refusals
+	Failed  int64 `json:"failed,omitempty"`  // not part of Checks: the store did not answer
+	// WaitMicros sums the waits that refused clients were told.
 	WaitMicros int64 `json:"wait_us,omitempty"`
-	// Asked counts decisions that were not known beforehand, and TookMicros how long they took.
+	// Asked counts decisions that needed the store, and TookMicros sums their durations.
 	Asked      int64 `json:"asked,omitempty"`
 	TookMicros int64 `json:"took_us,omitempty"`
-	// Answers are those of the origin, and Errors the 5xx among them, with what weir answers
-	// for an origin that does not.
+	// Answers counts the origin's answers, and Errors the 5xx among them, including weir's
+	// own answers for an unreachable origin.
 	Answers int64 `json:"answers,omitempty"`
 	Errors  int64 `json:"errors,omitempty"`
-	// Worst is the most that one key passed in any window, of the keys that were followed.
+	// Worst is the most that a followed key passed in any window.
 	Worst int64 `json:"worst,omitempty"`
-	// Bytes is the memory of Keys counters in the store.
+	// Bytes is the memory that Keys counters take in the store.
 	Bytes int64 `json:"bytes,omitempty"`
 	Keys  int64 `json:"keys,omitempty"`
 }
 
-// Add adds what another node counted in the same slice. The worst window is that of the node
-// that saw the worse.
+// Add adds another node's counts of the same slice. The worst window is that of the node
+// with the larger figure.
 func (c *Counts) Add(o *Counts) {
 	c.Checks += o.Checks
 	c.Refused += o.Refused
@@ -59,30 +59,30 @@ func (c *Counts) Add(o *Counts) {
 	c.Keys += o.Keys
 }
 
-// Windows are followed in eighths, of a few keys in each slice: those that are busy.
+// The tally follows windows, in eighths, of a few busy keys per slice.
 const (
 	parts    = 8
 	followed = 4
-	longest  = 160 // bytes of a key that is remembered, to ask for its memory
+	longest  = 160 // bytes kept of a key, to query its memory
 )
 
 type slice struct {
 	sync.Mutex
 	counts Counts
 	keys   [followed]passes
-	key    [longest]byte // of the counter that was charged last
+	key    [longest]byte // the counter charged last
 	length uint8
 }
 
-// passes are what one key passed in the last window.
+// passes holds what one key passed in the last window.
 type passes struct {
 	key  uint64
-	last int64 // the newest part in which it passed
+	last int64 // the newest part with a pass
 	sum  int64 // of in
 	in   [parts]int64
 }
 
-// NewTally returns one for a rule with an experiment.
+// NewTally returns a Tally for a rule with an experiment.
 func NewTally(c *rules.Compiled, now time.Time) *Tally {
 	return &Tally{Trial: c.Trial, Since: now, part: max(1, c.Window.Microseconds()/parts)}
 }
@@ -96,10 +96,10 @@ type Check struct {
 	Failed bool
 	Passed bool // otherwise it was refused, unless it failed
 	Wait   time.Duration
-	Took   time.Duration // until the decision; less than 0 if it was known beforehand
+	Took   time.Duration // until the decision; negative if it was known beforehand
 }
 
-// Decided counts a check of a key in a slice. It does not allocate, and keeps nothing of c.
+// Decided counts a check of a key in a slice. It does not allocate or retain parts of c.
 func (t *Tally) Decided(place int, c *Check) {
 	s := &t.slices[place]
 	part := c.At.UnixMicro() / t.part
@@ -132,7 +132,7 @@ func (s *slice) count(c *Check, part int64) {
 	}
 }
 
-// Answered counts an answer to a request that was let through.
+// Answered counts an answer to an admitted request.
 func (t *Tally) Answered(place int, failed bool) {
 	s := &t.slices[place]
 	s.Lock()
@@ -143,7 +143,7 @@ func (t *Tally) Answered(place int, failed bool) {
 	s.Unlock()
 }
 
-// follow finds a key, or a place for it: that of one which has passed nothing for a window.
+// follow returns a key's entry, or reuses that of a key idle for a window.
 func (s *slice) follow(key uint64, part int64) *passes {
 	var idle *passes
 	for i := range s.keys {
@@ -161,10 +161,10 @@ func (s *slice) follow(key uint64, part int64) *passes {
 	return idle
 }
 
-// pass adds what passed, and returns the sum of the window that ends with the newest part.
+// pass adds admitted requests and returns the sum of the window that ends with the newest part.
 func (p *passes) pass(part, cost int64) int64 {
 	for p.last < part {
-		p.last = max(p.last+1, part-parts+1) // nothing before matters
+		p.last = max(p.last+1, part-parts+1) // earlier parts no longer matter
 		p.sum -= p.in[p.last%parts]
 		p.in[p.last%parts] = 0
 	}
@@ -175,7 +175,7 @@ func (p *passes) pass(part, cost int64) int64 {
 	return p.sum
 }
 
-// Counts returns what was counted, by slice.
+// Counts returns the counts by slice.
 func (t *Tally) Counts() []Counts {
 	list := make([]Counts, rules.Slices)
 	for i := range t.slices {
@@ -187,7 +187,7 @@ func (t *Tally) Counts() []Counts {
 	return list
 }
 
-// Keys returns of each slice the counter that was charged last; nil of one without any.
+// Keys returns the counter that each slice charged last, nil for a slice without one.
 func (t *Tally) Keys() [][]byte {
 	list := make([][]byte, rules.Slices)
 	for i := range t.slices {
@@ -201,7 +201,7 @@ func (t *Tally) Keys() [][]byte {
 	return list
 }
 
-// Sum adds up the slices that are in the experiment, or those outside.
+// Sum adds up the slices inside the experiment, or those outside.
 func Sum(list []Counts, cut int, tried bool) (sum Counts) {
 	if tried {
 		list = list[:cut]

@@ -1,6 +1,6 @@
-// Package across keeps limits that regions share: it carries what the nodes of a region let
-// pass to the other regions, and charges what those let pass to the region's own store. All
-// of it is off the request path.
+// Package across maintains limits that regions share. It sends other regions what this region's
+// nodes admitted, and charges what other regions admitted to this region's store. All of it
+// runs off the request path.
 //
 // Keys are divided into partitions. In each region a partition has an owner, found by
 // rendezvous hashing among the region's nodes. Every global.Period
@@ -9,9 +9,9 @@
 //	each owner   sends the owners of its partitions in other regions what they lack
 //	an answer    brings back what the caller lacks
 //
-// and what arrives is charged at once. Counts only grow and are merged by maximum, in memory
-// and in the store. So two nodes that both believe to own a partition, messages that are
-// lost, doubled or late, and an owner's end do no harm.
+// and the owners charge what arrives immediately. Counts only grow and are merged by maximum,
+// in memory and in the store, so two nodes that both claim a partition, messages that are lost,
+// duplicated or late, and the death of an owner do no harm.
 package across
 
 import (
@@ -29,7 +29,7 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/tally"
 )
 
-// Partitions is the number of parts that keys are divided into. It is the same everywhere.
+// Partitions is how many parts keys are divided into, the same in every region.
 const Partitions = 64
 
 // Topics of messages.
@@ -39,10 +39,10 @@ const (
 	TopicReset  = "reset"  // of a key, by an operator
 	TopicShort  = "short"  // from a node to an owner in its region: keys in escrow that run short
 	TopicRights = "rights" // from an owner to one in another region
-	TopicTerms  = "terms"  // from a node to one in another region: which windows may be spent
+	TopicTerms  = "terms"  // from a node to one in another region: promises of windows
 )
 
-// Directory says who is there, as peer.Directory does.
+// Directory lists the nodes, as peer.Directory does.
 type Directory interface {
 	IsSelf(peer.Node) bool
 	Regions() []string
@@ -64,25 +64,25 @@ type Config struct {
 	Escrow       Escrow
 	// Limit returns the limit of a rule and tier, or nil if there is no such limit.
 	Limit func(rule, tier string) *limiter.Limit
-	// Needed reports whether a limit is shared at all. While none is, this node only answers;
-	// nil: always.
+	// Needed reports whether any limit is shared; nil means yes. While none is, this node
+	// only answers.
 	Needed func() bool
 	// Reset clears the state of a key, as an operator's request does.
 	Reset func(ctx context.Context, checks []limiter.Check) error
-	// Incarnation is larger than in any earlier life of this node.
+	// Incarnation exceeds that of every earlier process of this node.
 	Incarnation int64
-	// Clock returns monotonic time, nil means the system's; Wall is the Unix time in
+	// Clock returns monotonic time, by default the system's; Wall returns Unix time in
 	// microseconds.
 	Clock func() time.Duration
 	Wall  func() int64
 }
 
-// Exchange is one node's part in it.
+// Exchange is one node's side of the exchange.
 type Exchange struct {
 	config Config
 	born   time.Duration
 	parts  [Partitions]part
-	wake   chan struct{} // something is to be charged
+	wake   chan struct{} // signals work for charge
 	calls  sync.WaitGroup
 	usages sync.Map // *usage by rule
 
@@ -91,19 +91,19 @@ type Exchange struct {
 	burns          burns
 	tenure         tenure
 
-	// Of the goroutine that ticks:
+	// Used only by the ticking goroutine:
 	ticks  int
 	needed bool
 	owners [Partitions]peer.Node // in this region
-	losses int64                 // of the store, as last told
+	losses int64                 // of the store, as last reported
 	flush  chan flushed          // of a flush in progress; nil if there is none
 
 	mu       sync.Mutex
-	heard    time.Duration // when this region last heard of another, as far as this node knows
+	heard    time.Duration // when this region last heard from another, as far as this node knows
 	inFlight map[errand]int
 }
 
-// New returns an Exchange that Run starts.
+// New returns an Exchange; Run starts it.
 func New(c Config) *Exchange {
 	if c.Clock == nil {
 		born := time.Now()
@@ -132,10 +132,10 @@ func (x *Exchange) Run(ctx context.Context) {
 			defer cancel()
 			if x.needed {
 				if x.flush != nil {
-					<-x.flush // it ends with ctx
+					<-x.flush // ends with ctx
 					x.flush = nil
 				}
-				x.exchange(last, time.Second) // what passed since
+				x.exchange(last, time.Second) // what was admitted since
 				x.calls.Wait()
 			}
 			return
@@ -148,7 +148,7 @@ func (x *Exchange) Run(ctx context.Context) {
 // partitionOf returns the partition of a key.
 func partitionOf(key string) int { return int(xxhash.Sum64String(key) % Partitions) }
 
-// names of partitions, as owners are found by.
+// names identifies partitions when finding their owners.
 var names = func() (names [Partitions]string) {
 	for i := range names {
 		names[i] = "partition/" + string(rune('0'+i/10)) + string(rune('0'+i%10))
@@ -156,7 +156,7 @@ var names = func() (names [Partitions]string) {
 	return names
 }()
 
-// place returns the regions, and this one's number; false if there is no other.
+// place returns the regions and this one's index; false if there is no other.
 func (x *Exchange) place() (regions []string, self int, ok bool) {
 	regions = x.config.Directory.Regions()
 	self = slices.Index(regions, x.config.Region)
@@ -175,10 +175,10 @@ func (x *Exchange) tick(ctx context.Context) {
 	before := x.needed
 	x.needed = x.config.Needed == nil || x.config.Needed()
 	if x.needed && !before {
-		x.noteHeard(x.config.Clock()) // nobody was asked
+		x.noteHeard(x.config.Clock()) // until now there was no reason to ask
 		x.config.Tallies.TellAgain(func(string) bool { return true })
 	}
-	if x.needed || before { // once more, for what passed under the last limit
+	if x.needed || before { // once more, for requests admitted under the last limit
 		x.exchange(ctx, flushFor)
 	}
 	if !x.needed {
@@ -193,11 +193,11 @@ type flushed struct {
 	losses int64
 }
 
-// flushFor is how long an exchange waits for the store, except the last.
+// flushFor is how long an exchange waits for the store; the last one waits longer.
 const flushFor = global.Period / 2
 
-// flushTallies lets the store count. A store that hangs does not hold up what others hear:
-// its answer goes with the exchange after it.
+// flushTallies makes the store count. A hanging store does not delay what others receive:
+// its answer goes out with the next exchange after it.
 func (x *Exchange) flushTallies(ctx context.Context, patience time.Duration) flushed {
 	if x.flush == nil {
 		done := make(chan flushed, 1)
@@ -220,7 +220,7 @@ func (x *Exchange) flushTallies(ctx context.Context, patience time.Duration) flu
 	}
 }
 
-// exchange waits for the store no longer than patience.
+// exchange waits for the store at most patience.
 func (x *Exchange) exchange(ctx context.Context, patience time.Duration) {
 	var moved [Partitions]bool
 	changed := false
@@ -248,7 +248,7 @@ func (x *Exchange) exchange(ctx context.Context, patience time.Duration) {
 	x.listen(regions, number)
 }
 
-// listen notes when other regions were heard of last.
+// listen records when other regions were last heard from.
 func (x *Exchange) listen(regions []string, number int) {
 	now := x.config.Clock()
 	for p := range x.parts {
@@ -268,18 +268,18 @@ func (x *Exchange) noteHeard(at time.Duration) {
 	x.mu.Unlock()
 }
 
-// errand is what messages are for, and to whom. Each has a bound of its own: to a node far away
-// counts, which go every 100 ms, are always under way, and must not keep promises from it.
+// errand is the purpose of a message and its receiver. Each errand has its own bound: counts,
+// sent every 100 ms, are always in flight to a distant node and must not block promises to it.
 type errand struct {
 	to    peer.Node
 	topic string
 }
 
-// maxInFlight is how many messages of an errand may wait for their answers. Later ones hold
-// what those before them did, so there is no need for a queue.
+// maxInFlight bounds an errand's unanswered messages. Later messages repeat the content of
+// earlier ones, so no queue is needed.
 const maxInFlight = 3
 
-// call sends a message in the background, unless too many of its errand are under way.
+// call sends a message in the background, unless its errand has too many in flight.
 func (x *Exchange) call(ctx context.Context, to peer.Node, topic string, body func() []byte, answered func(reply []byte)) {
 	e := errand{to, topic}
 	x.mu.Lock()
@@ -307,5 +307,5 @@ func (x *Exchange) call(ctx context.Context, to peer.Node, topic string, body fu
 	})
 }
 
-// callWithin is the patience with a message. What was in it goes again after a second.
+// callWithin limits the wait for a reply. The content is sent again after a second.
 const callWithin = 2 * time.Second

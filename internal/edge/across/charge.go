@@ -8,7 +8,7 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/global"
 )
 
-// maxCharges bounds what is charged at once.
+// maxCharges bounds the counts charged per call.
 const maxCharges = 4096
 
 // signal wakes charge.
@@ -19,9 +19,8 @@ func (x *Exchange) signal() {
 	}
 }
 
-// charge charges what other regions have let pass to this region's store, until ctx ends.
-// What could not be charged is tried again after a while: the store is unreachable, or the
-// window has not begun here.
+// charge charges what other regions admitted to this region's store until ctx ends. It retries
+// later if the store is unreachable or the window has not begun here.
 func (x *Exchange) charge(ctx context.Context) {
 	for {
 		again := false
@@ -37,7 +36,7 @@ func (x *Exchange) charge(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-x.wake:
-			if again { // not sooner, whatever arrives
+			if again { // new counts do not hasten a retry
 				select {
 				case <-ctx.Done():
 					return
@@ -49,8 +48,8 @@ func (x *Exchange) charge(ctx context.Context) {
 	}
 }
 
-// chargeSome charges what is pending. It reports whether there was more than it takes at
-// once, and whether something has to be tried again.
+// chargeSome charges pending counts. It reports whether more are pending, and whether any must
+// be retried.
 func (x *Exchange) chargeSome(ctx context.Context) (more, again bool) {
 	regions, _, ok := x.place()
 	if !ok {
@@ -73,7 +72,7 @@ func (x *Exchange) chargeSome(ctx context.Context) (more, again bool) {
 			h, known := p.counts.HeardOf(c.region, c.key, c.start)
 			l := x.limit(h.Key, h.Tier, h.Width)
 			if !known || l == nil {
-				continue // when the rule is active here, the next count brings all
+				continue // the next count after the rule becomes active includes this one
 			}
 			merges = append(merges, limiter.Merge{Limit: l, Key: []byte(c.key), Region: regions[c.region], Start: c.start, Width: h.Width, Count: h.Count})
 			from = append(from, c)

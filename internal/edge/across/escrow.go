@@ -14,38 +14,38 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
 
-// Limits in escrow need no exchange to hold: each region's store enforces the region's part
-// of a window. The owner of a key asks the other regions for rights of it when it runs short;
-// their stores charge what they give before they answer, and this region's store adds it. All
-// that moved is counted in the stores, so an owner may die, be two, or ask again at any time.
+// Limits in escrow hold without an exchange: each region's store enforces the region's part of
+// a window. When a key runs short, its owner asks the other regions for rights. Their stores
+// charge what they give before they answer, and this region's store adds it. The stores count
+// all moves, so owners may die, exist twice, or repeat a request at any time.
 
-// Escrow is what limits in escrow need.
+// Escrow holds what limits in escrow need.
 type Escrow struct {
 	// Checks decides by this region's parts.
 	Checks *escrow.Store
 	// Mover and Registrar are this region's store.
 	Mover     limiter.Mover
 	Registrar limiter.Registrar
-	// Needed reports whether a limit is in escrow at all; nil: always.
+	// Needed reports whether any limit is in escrow; nil means yes.
 	Needed func() bool
 }
 
 const (
-	// askEvery is how often a region asks for rights of one key.
+	// askEvery is how often a region asks for rights to one key.
 	askEvery = 250 * time.Millisecond
-	// shortFor is for how long a node's word that a key runs short holds.
+	// shortFor is how long a node's report that a key runs short stays valid.
 	shortFor = time.Second
-	// maxHoldings bounds the keys of a partition that are watched. Others keep their parts.
+	// maxHoldings bounds the watched keys of a partition. Other keys keep their initial parts.
 	maxHoldings = maxKeys / Partitions
 )
 
-// holdings are the keys in escrow of one partition.
+// holdings are one partition's keys in escrow.
 type holdings struct {
 	mu   sync.Mutex
 	keys map[string]*holding
 }
 
-// holding is what this node knows of a key in the present window.
+// holding is this node's knowledge of a key in the current window.
 type holding struct {
 	limit   *limiter.Limit // the whole
 	tier    string
@@ -58,16 +58,16 @@ type holding struct {
 	shortAt time.Duration
 	asked   time.Duration
 	used    time.Duration
-	owes    map[string]time.Duration // by region, until when it waits to hear what it may forget
+	owes    map[string]time.Duration // by region, until when to wait for word of settled tokens
 }
 
-// part returns this region's part of a key's limit in the window that has that time, or nil
-// if that is nobody's part here.
+// part returns this region's part of a key's limit in the window that contains a time, or nil
+// if this region has none.
 func (x *Exchange) part(l *limiter.Limit, key string, at int64) *limiter.Limit {
 	return x.config.Escrow.Checks.At(l, []byte(key), at)
 }
 
-// inEscrow returns the limit of a key, or nil if none in escrow has it here.
+// inEscrow returns a key's limit, or nil if no rule here has it in escrow.
 func (x *Exchange) inEscrow(key, tier string) *limiter.Limit {
 	l := x.config.Limit(rules.RuleOf(key), tier)
 	if l == nil || l.Global == nil || !l.Global.Escrow {
@@ -76,7 +76,7 @@ func (x *Exchange) inEscrow(key, tier string) *limiter.Limit {
 	return l
 }
 
-// holding returns what is known of a key in the window that is now. The holdings are locked.
+// holding returns a key's entry for the current window. The holdings are locked.
 func (x *Exchange) holding(h *holdings, l *limiter.Limit, key string) *holding {
 	k := h.keys[key]
 	if k == nil {
@@ -102,7 +102,7 @@ func (x *Exchange) holding(h *holdings, l *limiter.Limit, key string) *holding {
 	return k
 }
 
-// windowOf returns when the window began that has that time. A bucket has only one.
+// windowOf returns the start of the window that contains a time. A bucket has only one window.
 func windowOf(l *limiter.Limit, at int64) int64 {
 	if l.Algorithm == limiter.TokenBucket {
 		return 0
@@ -110,7 +110,7 @@ func windowOf(l *limiter.Limit, at int64) int64 {
 	return at - at%l.Window.Microseconds()
 }
 
-// admitted notes what this region has let pass of a key.
+// admitted records what this region admitted of a key.
 func (x *Exchange) admitted(l *limiter.Limit, key string, start, count int64) {
 	h := &x.holdings[partitionOf(key)]
 	h.mu.Lock()
@@ -120,8 +120,8 @@ func (x *Exchange) admitted(l *limiter.Limit, key string, start, count int64) {
 	}
 }
 
-// exchangeRights tells owners which keys run short here, and asks other regions for rights of
-// those that this node owns.
+// exchangeRights reports keys that run short here to their owners, and asks other regions for
+// rights to those that this node owns.
 func (x *Exchange) exchangeRights(ctx context.Context, regions []string) {
 	byOwner := map[peer.Node][]global.Claim{}
 	for _, w := range x.config.Escrow.Checks.Drain() {
@@ -142,7 +142,7 @@ func (x *Exchange) exchangeRights(ctx context.Context, regions []string) {
 	x.askForRights(ctx, regions)
 }
 
-// short notes keys that run short in this region.
+// short records keys that run short in this region.
 func (x *Exchange) short(list []global.Claim) {
 	now := x.config.Clock()
 	for i := range list {
@@ -173,7 +173,7 @@ func (x *Exchange) Short(_ context.Context, from peer.Node, body []byte) ([]byte
 	return nil, err
 }
 
-// askForRights asks the owners in other regions for what keys lack here.
+// askForRights asks owners in other regions for the rights that keys lack here.
 func (x *Exchange) askForRights(ctx context.Context, regions []string) {
 	now, wall := x.config.Clock(), x.config.Wall()
 	asks := map[peer.Node][]global.Claim{}
@@ -216,7 +216,7 @@ func (x *Exchange) askForRights(ctx context.Context, regions []string) {
 	x.claim(ctx, asks, x.receiveRights)
 }
 
-// receiveRights adds what another region has given to what may be spent here.
+// receiveRights adds rights from another region to this region's store.
 func (x *Exchange) receiveRights(ctx context.Context, region string, list []global.Claim) {
 	var moves []limiter.Move
 	for i := range list {
@@ -231,7 +231,7 @@ func (x *Exchange) receiveRights(ctx context.Context, region string, list []glob
 	for i := range moves {
 		m := &moves[i]
 		if m.Err != nil {
-			continue // the next answer says it again
+			continue // the next answer repeats it
 		}
 		h := &x.holdings[partitionOf(string(m.Key))]
 		h.mu.Lock()
@@ -279,7 +279,7 @@ func (x *Exchange) Rights(ctx context.Context, from peer.Node, body []byte) ([]b
 			asked = append(asked, c)
 		}
 	}
-	x.move(ctx, moves) // what is left?
+	x.move(ctx, moves) // learn what is left
 	before := make([]int64, len(moves))
 	for i := range moves {
 		m := &moves[i]
@@ -302,7 +302,7 @@ func (x *Exchange) Rights(ctx context.Context, from peer.Node, body []byte) ([]b
 	return global.AppendClaims(nil, append(answer, x.lend(ctx, from.Region, loans)...)), nil
 }
 
-// given notes what this region gave of a key.
+// given records what this region gave of a key.
 func (x *Exchange) given(key string, start, units int64) {
 	h := &x.holdings[partitionOf(key)]
 	h.mu.Lock()
@@ -312,9 +312,9 @@ func (x *Exchange) given(key string, start, units int64) {
 	}
 }
 
-// need returns what this region expects to be asked for of a key until its window ends, and
-// the most that its store may have left by what this node knows. More is left only if the
-// store has lost what was spent: that must not be given.
+// need returns the demand that this region expects for a key until its window ends, and the most
+// that its store may have left as far as this node knows. A store with more left has lost what
+// was spent, and must not give it away.
 func (x *Exchange) need(key string, m *limiter.Move) (need, most int64) {
 	h := &x.holdings[partitionOf(key)]
 	h.mu.Lock()
@@ -333,7 +333,7 @@ func (x *Exchange) need(key string, m *limiter.Move) (need, most int64) {
 	return k.demand.Need(k.limit, time.Duration(window-wall%window)*time.Microsecond, x.config.Clock()), most
 }
 
-// sweepHoldings forgets keys that nobody asks for.
+// sweepHoldings drops keys that are no longer requested.
 func (x *Exchange) sweepHoldings() {
 	now := x.config.Clock()
 	for p := range x.holdings {
@@ -348,11 +348,11 @@ func (x *Exchange) sweepHoldings() {
 	}
 }
 
-// RightsMoved returns how many units this node has moved to other regions, and from them.
+// RightsMoved returns how many units this node gave to other regions, and received.
 func (x *Exchange) RightsMoved() (gave, received int64) { return x.gave.Load(), x.received.Load() }
 
-// RightsHeld returns the units that this region may spend in the present windows, or has spent,
-// of the keys that this node owns, by rule: parts, and what moved.
+// RightsHeld returns, by rule, the units of the current windows that this region may spend or
+// has spent, over the keys that this node owns: initial parts and moves.
 func (x *Exchange) RightsHeld() map[string]int64 {
 	held := map[string]int64{}
 	for p := range x.holdings {
@@ -367,7 +367,7 @@ func (x *Exchange) RightsHeld() map[string]int64 {
 				held[k.limit.Rule] += part.MaxCost()
 			}
 			if k.limit.Algorithm == limiter.TokenBucket {
-				continue // what moves is spent or refills
+				continue // moved tokens are spent or refill
 			}
 			for _, got := range k.got {
 				held[k.limit.Rule] += got
@@ -379,8 +379,8 @@ func (x *Exchange) RightsHeld() map[string]int64 {
 	return held
 }
 
-// Right returns this region's part of a key's limit, and what may still be spent in the
-// window that is now.
+// Right returns this region's part of a key's limit, and what remains to spend in the current
+// window.
 func (x *Exchange) Right(ctx context.Context, l *limiter.Limit, key string) (part, left int64, err error) {
 	wall := x.config.Wall()
 	p := x.part(l, key, wall)

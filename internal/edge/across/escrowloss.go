@@ -8,16 +8,16 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/tally"
 )
 
-// burns are keys of which the store has lost what was spent, until all that is left of them
-// is charged.
+// burns are keys whose spending the store has forgotten, kept until all that is left of them is
+// charged.
 type burns struct {
 	mu   sync.Mutex
 	keys map[string]tally.Total
 	busy bool
 }
 
-// burn charges all that is left of every key that this node has let pass, because the store
-// has lost what was spent. What cannot be charged now is charged later.
+// burn charges all that is left of every key that this node admitted, because the store has
+// forgotten what was spent. What cannot be charged now is charged later.
 func (x *Exchange) burn(ctx context.Context, lost bool) {
 	b := &x.burns
 	b.mu.Lock()

@@ -9,14 +9,14 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/global"
 )
 
-// Tokens of buckets in escrow move as rights do, with one step more: this region's store says
-// first when it asks, because it takes nothing that was given long after that, and what the
-// other may forget of what it gave.
+// Tokens of buckets in escrow move as rights do, with one extra step. Before asking, this
+// region's store states the time of the request, because it accepts no gift made much later,
+// and how many received tokens the giver may consider settled.
 
-// needAhead is for how long a region asks for tokens in advance.
+// needAhead is how far ahead a region asks for tokens.
 const needAhead = 2 * time.Second
 
-// borrow is a key that needs tokens of other regions, or owes them word of some.
+// borrow is a key that needs tokens from other regions, or owes them word of settled ones.
 type borrow struct {
 	limit       *limiter.Limit
 	part        *limiter.Limit
@@ -25,7 +25,7 @@ type borrow struct {
 	lacks, need int64
 }
 
-// wanted says what other regions are to be asked for. The holdings are locked.
+// wanted returns what to ask other regions for. The holdings are locked.
 func (x *Exchange) wanted(h *holdings, key string, k *holding, now time.Duration, wall int64) (b borrow, ok bool) {
 	short := k.shortAt != 0 && now-k.shortAt <= shortFor
 	owes := false
@@ -72,7 +72,7 @@ func (x *Exchange) borrow(ctx context.Context, regions []string, list []borrow) 
 	for i := range moves {
 		m, b := &moves[i], from[i]
 		if m.Err != nil || len(asks[owners[i]]) >= global.MaxBatch {
-			continue // the next time
+			continue // next time
 		}
 		c := global.Claim{Key: b.key, Tier: b.tier, Start: m.Asked, Units: m.Known, Left: m.Left, Need: b.need, ID: m.ID, Known: m.Closed}
 		c.Units += (b.lacks + int64(len(regions)) - 2) / int64(len(regions)-1)
@@ -81,7 +81,7 @@ func (x *Exchange) borrow(ctx context.Context, regions []string, list []borrow) 
 	x.claim(ctx, asks, x.receiveTokens)
 }
 
-// claim asks owners of other regions for rights or tokens, and hands on what each has given.
+// claim asks owners in other regions for rights or tokens, and passes on what each gave.
 func (x *Exchange) claim(ctx context.Context, asks map[peer.Node][]global.Claim, receive func(context.Context, string, []global.Claim)) {
 	for owner, list := range asks {
 		x.call(ctx, owner, TopicRights, func() []byte { return global.AppendClaims(nil, list) }, func(reply []byte) {
@@ -92,7 +92,7 @@ func (x *Exchange) claim(ctx context.Context, asks map[peer.Node][]global.Claim,
 	}
 }
 
-// receiveTokens adds what another region has given.
+// receiveTokens adds tokens from another region.
 func (x *Exchange) receiveTokens(ctx context.Context, region string, list []global.Claim) {
 	var moves []limiter.Move
 	for i := range list {
@@ -117,7 +117,7 @@ func (x *Exchange) receiveTokens(ctx context.Context, region string, list []glob
 	for i := range moves {
 		m := &moves[i]
 		if m.Err != nil {
-			continue // the next answer says it again
+			continue // the next answer repeats it
 		}
 		h := &x.holdings[partitionOf(string(m.Key))]
 		h.mu.Lock()
@@ -125,7 +125,7 @@ func (x *Exchange) receiveTokens(ctx context.Context, region string, list []glob
 			if before, known := k.got[region]; known {
 				x.received.Add(max(0, m.Known-before))
 			} else {
-				x.received.Add(max(0, m.Known-forgets[i])) // this node has not asked before
+				x.received.Add(max(0, m.Known-forgets[i])) // this node's first request
 			}
 			k.got[region], k.left = m.Known, m.Left
 			delete(k.owes, region)
@@ -137,7 +137,7 @@ func (x *Exchange) receiveTokens(ctx context.Context, region string, list []glob
 	}
 }
 
-// lend answers a region that asks for tokens.
+// lend answers a region's request for tokens.
 func (x *Exchange) lend(ctx context.Context, region string, claims []*global.Claim) (answer []global.Claim) {
 	var moves []limiter.Move
 	var asked []*global.Claim
@@ -151,7 +151,7 @@ func (x *Exchange) lend(ctx context.Context, region string, claims []*global.Cla
 			asked = append(asked, c)
 		}
 	}
-	x.move(ctx, moves) // what is left?
+	x.move(ctx, moves) // learn what is left
 	before := make([]int64, len(moves))
 	for i := range moves {
 		m, c := &moves[i], asked[i]
@@ -167,7 +167,7 @@ func (x *Exchange) lend(ctx context.Context, region string, claims []*global.Cla
 		}
 		if before[i] <= m.Gave {
 			x.gave.Add(m.Gave - before[i])
-		} else { // the other's counters have begun again
+		} else { // the other region began new counters
 			x.gave.Add(m.Gave)
 		}
 		answer = append(answer, global.Claim{Key: c.Key, Tier: c.Tier, Start: c.Start, Units: m.Gave, ID: c.ID, Known: m.Closed})
@@ -175,7 +175,7 @@ func (x *Exchange) lend(ctx context.Context, region string, claims []*global.Cla
 	return answer
 }
 
-// needs returns what this region expects to be asked for of a key soon.
+// needs returns the demand that this region expects for a key soon.
 func (x *Exchange) needs(key string) int64 {
 	h := &x.holdings[partitionOf(key)]
 	h.mu.Lock()

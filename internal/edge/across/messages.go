@@ -29,12 +29,12 @@ const (
 	fieldHeardAgo protowire.Number = 1 // microseconds, and one more
 )
 
-// maxBody bounds a message. What does not fit goes with the next.
+// maxBody bounds a message. The next one carries what does not fit.
 const maxBody = 2 << 20
 
 var errMessage = errors.New("not a message between regions")
 
-// report tells the owners of this region's partitions what the region has let pass.
+// report sends what the region admitted to the owners of its partitions.
 func (x *Exchange) report(ctx context.Context, totals []tally.Total, losses int64) {
 	byOwner := map[peer.Node][]tally.Total{}
 	for _, t := range totals {
@@ -43,11 +43,11 @@ func (x *Exchange) report(ctx context.Context, totals []tally.Total, losses int6
 	}
 	owner := x.owners[x.ticks/10%Partitions]
 	if x.ticks%10 == 0 && !x.config.Directory.IsSelf(owner) && byOwner[owner] == nil {
-		byOwner[owner] = nil // to learn whether the region hears of others
+		byOwner[owner] = nil // to learn whether the region hears from others
 	}
 	if losses > x.losses {
 		x.losses = losses
-		for _, owner := range x.owners { // all of them must know
+		for _, owner := range x.owners { // every owner must know
 			byOwner[owner] = slices.Clip(byOwner[owner])
 		}
 	}
@@ -108,7 +108,7 @@ func parseHeardAgo(reply []byte) (ago time.Duration, ok bool) {
 	return ago, ok && err == nil
 }
 
-// observe takes in totals of this region.
+// observe merges totals of this region.
 func (x *Exchange) observe(node string, m *global.Message) {
 	regions, self, ok := x.place()
 	if !ok {
@@ -141,8 +141,7 @@ func (x *Exchange) observe(node string, m *global.Message) {
 	}
 }
 
-// limit returns the limit that counts a key, or nil if the rules that run here have none
-// such.
+// limit returns the limit that counts a key, or nil if no active rule has it.
 func (x *Exchange) limit(key, tier string, width int64) *limiter.Limit {
 	l := x.config.Limit(rules.RuleOf(key), tier)
 	if l == nil || l.Global == nil || global.Width(l) != width {
@@ -151,7 +150,7 @@ func (x *Exchange) limit(key, tier string, width int64) *limiter.Limit {
 	return l
 }
 
-// send tells the owners in other regions what they lack.
+// send sends owners in other regions the counts that they lack.
 func (x *Exchange) send(ctx context.Context, regions []string, number int) {
 	for p := range x.parts {
 		if x.config.Directory.IsSelf(x.owners[p]) {
@@ -184,8 +183,8 @@ func (p *part) isOpen() bool {
 	return p.counts != nil
 }
 
-// write returns what is due to a region of these partitions, beginning with another one each
-// time, as they may not all fit.
+// write returns what these partitions owe a region. It starts at a different partition each
+// time, since not all may fit.
 func (x *Exchange) write(parts []int, to int) (body []byte) {
 	if len(parts) == 0 {
 		return nil
@@ -213,7 +212,7 @@ func (x *Exchange) write(parts []int, to int) (body []byte) {
 	return body
 }
 
-// read takes in the parts of a message of a region.
+// read merges the parts of a region's message.
 func (x *Exchange) read(body []byte, from int, before func(partition int)) error {
 	var bad error
 	err := global.Fields(body, func(protowire.Number, uint64) {}, func(field protowire.Number, one []byte) {

@@ -8,33 +8,33 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/global"
 )
 
-// part is what this node knows of one partition.
+// part is this node's knowledge of one partition.
 type part struct {
 	mu      sync.Mutex
 	counts  *global.Counts // nil: nothing
 	born    time.Duration
-	used    time.Duration // when the partition was last this node's, or somebody took it for that
+	used    time.Duration // when this node last owned the partition, or was taken for its owner
 	regions int
 	self    int
 	pending map[charge]bool
-	excused map[string]int64 // keys that were reset: until when sums say nothing
-	losses  map[string]int64 // when nodes found the store to have lost what it held
-	// superseded is when another node of this region had spoken for the partition last.
+	excused map[string]int64 // keys that were reset, and until when their sums mean nothing
+	losses  map[string]int64 // when nodes found the store to have lost its counts
+	// superseded is when another node of this region last spoke for the partition.
 	superseded time.Duration
 }
 
-// charge is a count that has to be charged to the store.
+// charge is a count to charge to the store.
 type charge struct {
 	key    string
 	start  int64
 	region int
 }
 
-// keepFor is how long a partition that is no longer this node's is kept: others may not know
-// that yet.
+// keepFor is how long a node keeps a partition that it no longer owns, because other nodes may
+// learn of the change later.
 const keepFor = 30 * time.Second
 
-// open prepares the partition for so many regions. It is locked.
+// open prepares the partition for a number of regions. It is locked.
 func (p *part) open(c *Config, regions, self int) {
 	now := c.Clock()
 	p.used = now
@@ -49,10 +49,10 @@ func (p *part) open(c *Config, regions, self int) {
 	p.pending, p.excused, p.losses = map[charge]bool{}, map[string]int64{}, map[string]int64{}
 }
 
-// maxKeys bounds the counters that a node keeps of all partitions.
+// maxKeys bounds a node's counters over all partitions.
 const maxKeys = 1_000_000
 
-// heard returns when another region was last heard of.
+// heard returns when another region was last heard from.
 func (p *part) heard(now time.Duration) (at time.Duration, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -67,7 +67,7 @@ func (p *part) heard(now time.Duration) (at time.Duration, ok bool) {
 	return at, ok
 }
 
-// observe notes a total of this region.
+// observe records a total of this region.
 func (p *part) observe(x *Exchange, l *limiter.Limit, key string, start, count int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -75,18 +75,17 @@ func (p *part) observe(x *Exchange, l *limiter.Limit, key string, start, count i
 	p.measure(x, l, key, start)
 }
 
-// supersedeEvery bounds how often two nodes that both take themselves for the owner of a
-// partition outdo each other.
+// supersedeEvery bounds how often two nodes that both claim a partition supersede each other.
 const supersedeEvery = time.Second
 
-// receive takes in a message of another region about the partition of that number.
+// receive merges another region's message about a partition.
 func (p *part) receive(x *Exchange, number int, m *global.Message) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.counts == nil {
 		return
 	}
-	// Another node was the owner meanwhile, and began later.
+	// Another node owned the partition meanwhile, and began later.
 	if now := x.config.Clock(); p.counts.Superseded(m) && x.owns(number) && (p.superseded == 0 || now-p.superseded >= supersedeEvery) {
 		p.superseded = now
 		p.counts.Supersede(m.Heard + 1)
@@ -101,8 +100,8 @@ func (p *part) receive(x *Exchange, number int, m *global.Message) {
 	}
 }
 
-// lost notes that a node has found the store to lack what it held. All that was charged has
-// to be charged again.
+// lost records that a node found the store to have lost its counts. Everything charged must be
+// charged again.
 func (p *part) lost(node string, losses int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -116,7 +115,7 @@ func (p *part) lost(node string, losses int64) {
 	p.counts.AllHeard(func(h global.Heard) { p.pending[charge{h.Key, h.Start, h.Region}] = true })
 }
 
-// sweep forgets what no longer matters.
+// sweep drops what no longer matters.
 func (p *part) sweep(now time.Duration, wall int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

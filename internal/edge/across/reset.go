@@ -10,8 +10,8 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/global"
 )
 
-// Reset lets every other region clear the state of these keys, and says which did not. What
-// was counted stays counted, so nothing that passed before is charged again.
+// Reset makes every other region clear the state of these keys, and returns those that did not.
+// Counts stay, so nothing admitted before is charged again.
 func (x *Exchange) Reset(ctx context.Context, checks []limiter.Check) error {
 	regions, _, ok := x.place()
 	if !ok {

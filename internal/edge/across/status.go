@@ -8,15 +8,15 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/global"
 )
 
-// usage is what is measured of one rule.
+// usage is what was measured of one rule.
 type usage struct {
 	mu    sync.Mutex
 	limit *limiter.Limit // the newest
 	over  limiter.Recent
 }
 
-// measure notes by how much all regions exceeded a limit, as far as this one knows. Tiers
-// that share a counter are no measure of each other. The part is locked.
+// measure records by how much all regions exceeded a limit, as far as this one knows. Tiers that
+// share a counter do not measure each other. The part is locked.
 func (p *part) measure(x *Exchange, l *limiter.Limit, key string, start int64) {
 	if l.Shared || p.excused[key] > 0 {
 		return
@@ -42,7 +42,7 @@ type Usage struct {
 	Overshoot, Bound float64
 }
 
-// Usages returns the usage of each rule of whose keys this node knows, in no order.
+// Usages returns the usage of each rule whose keys this node knows, in no order.
 func (x *Exchange) Usages() (list []Usage) {
 	regions, _, ok := x.place()
 	if !ok {
@@ -64,8 +64,8 @@ func (x *Exchange) Usages() (list []Usage) {
 	return list
 }
 
-// Lags returns how old this node's knowledge of each other region may be, by the partitions
-// that it owns. One that was never heard of is as old as the partition.
+// Lags returns the possible age of this node's knowledge of each other region, from the partitions
+// that it owns. A region never heard from is as old as the partition.
 func (x *Exchange) Lags() map[string]time.Duration {
 	regions, self, ok := x.place()
 	if !ok {
@@ -91,8 +91,8 @@ func (x *Exchange) Lags() map[string]time.Duration {
 	return lags
 }
 
-// Delay returns within what time this region learns of a request in another: the largest
-// lag, a Period in which a node counts, and another until its region tells.
+// Delay returns how soon this region learns of a request in another: the largest lag, a Period in
+// which a node counts, and another until its region reports.
 func (x *Exchange) Delay() time.Duration {
 	most := time.Duration(0)
 	for _, lag := range x.Lags() {
@@ -101,8 +101,8 @@ func (x *Exchange) Delay() time.Duration {
 	return most + 2*global.Period
 }
 
-// Keys returns how many counters this node keeps, how many of them other regions must know,
-// and how many of others' were refused.
+// Keys returns how many counters this node keeps, how many of them other regions must know, and
+// how many of other regions' were refused.
 func (x *Exchange) Keys() (kept, travel int, refused int64) {
 	for i := range x.parts {
 		p := &x.parts[i]

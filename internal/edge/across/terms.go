@@ -13,28 +13,28 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/global"
 )
 
-// Each node asks the stores of all regions to promise its region the windows to come: its own
-// store directly, the others through a node of theirs. What a majority has promised is its
-// region's, and the node lets that be spent. No node depends on another of its region for that.
+// Each node asks the stores of all regions to promise its region the coming windows: its own
+// store directly, the others through one of their nodes. The region holds what a majority has
+// promised, and the node allows it to be spent. No node depends on others of its region for that.
 
 const (
-	// renewEvery is how often a node asks, and askAgain while it holds nothing.
+	// renewEvery is how often a node asks, and askAgain how often while it holds nothing.
 	renewEvery = 5 * time.Second
 	askAgain   = 500 * time.Millisecond
 )
 
-// tenure is what this node knows of what its region holds.
+// tenure is this node's knowledge of what its region holds.
 type tenure struct {
 	mu sync.Mutex
 	global.Tenure
-	ready    bool // the store may be spent from
+	ready    bool // the store may be spent
 	settling bool
 	asking   bool
 	asked    time.Duration
-	division int64 // when it asked last
+	division int64 // as of the last request
 }
 
-// renew asks for windows if it is time to.
+// renew asks for windows when it is time.
 func (x *Exchange) renew(ctx context.Context) {
 	t := &x.tenure
 	now := x.config.Clock()
@@ -55,7 +55,7 @@ func (x *Exchange) renew(ctx context.Context) {
 	x.calls.Go(func() { x.renewHere(ctx, terms) })
 }
 
-// draw returns a number for the life of a store.
+// draw returns a random number for a store's life.
 func draw() int64 { return 1 + rand.Int64N(limiter.MaxLife-1) }
 
 // renewHere asks this region's store, and then the other regions.
@@ -99,7 +99,7 @@ func (x *Exchange) register(ctx context.Context, terms []limiter.Term) {
 	x.config.Escrow.Registrar.Renew(bounded, terms)
 }
 
-// hold lets be spent what this region holds by all answers, once it is known whether its store
+// hold allows spending what all answers grant this region, once it is known whether its store
 // may have lost what was spent. The tenure is locked.
 func (x *Exchange) hold(ctx context.Context) {
 	t := &x.tenure
@@ -115,9 +115,9 @@ func (x *Exchange) hold(ctx context.Context) {
 	}
 }
 
-// settle lets this region's store be spent from: at once if it is the first that the region
-// has, and otherwise from the next window on, for what was spent before is lost. A store that
-// took the place of the one with that life is judged anew.
+// settle allows spending from this region's store: immediately if it is the region's first, and
+// otherwise from the next window on, because earlier spending is lost. A store that replaced the
+// one with that life is judged again.
 func (x *Exchange) settle(ctx context.Context, life int64, first bool) {
 	t := &x.tenure
 	as := limiter.SettledLater
@@ -129,7 +129,7 @@ func (x *Exchange) settle(ctx context.Context, life int64, first bool) {
 		says = x.settleAs(ctx, life, limiter.SettledFirst)
 	}
 	if says == limiter.SettledLater {
-		_ = x.config.Escrow.Registrar.Reopen(ctx) // or the first requests do
+		_ = x.config.Escrow.Registrar.Reopen(ctx) // otherwise the first requests do it
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -139,14 +139,14 @@ func (x *Exchange) settle(ctx context.Context, life int64, first bool) {
 	}
 }
 
-// open lets windows be spent that began before this region's store.
+// open allows spending windows that began before this region's store.
 func (x *Exchange) open(ctx context.Context) bool {
 	bounded, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	return x.config.Escrow.Registrar.Open(bounded) == nil
 }
 
-// settleAs asks this region's store to be settled, and returns what it is.
+// settleAs asks this region's store to be settled, and returns the result.
 func (x *Exchange) settleAs(ctx context.Context, life int64, as limiter.Settling) limiter.Settling {
 	t := &x.tenure
 	t.mu.Lock()
@@ -161,7 +161,7 @@ func (x *Exchange) settleAs(ctx context.Context, life int64, as limiter.Settling
 	return terms[0].Settled
 }
 
-// Terms answers a node of another region that asks for promises.
+// Terms answers another region's node that asks for promises.
 func (x *Exchange) Terms(ctx context.Context, from peer.Node, body []byte) ([]byte, error) {
 	list, err := global.ParseTerms(body)
 	if err != nil {
