@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// authzUsers are fewer than users: their requests are kept.
+// authzUsers is smaller than users because every user's request is kept in memory.
 const authzUsers = 10_000
 
 type bareAuthz struct {
@@ -25,8 +25,8 @@ func (b bareAuthz) Check(context.Context, *auth.CheckRequest) (*auth.CheckRespon
 	return b.answer, nil
 }
 
-// authz: calls of Envoy's external authorization, by 64 callers, and by one, where nothing waits
-// for anything else.
+// authz measures calls of Envoy's external authorization by 64 callers, and by one, for latency
+// without queueing.
 func (b *bench) authz(ctx context.Context) error {
 	redis, err := b.startRedis()
 	if err != nil {
@@ -74,7 +74,7 @@ func authzAnswer(ctx context.Context, addr string) (*auth.CheckResponse, error) 
 	return auth.NewAuthorizationClient(conn).Check(ctx, authzRequest(0))
 }
 
-// authzRequest is what an Envoy says of a small request of a browser.
+// authzRequest is Envoy's description of a small browser request.
 func authzRequest(user int) *auth.CheckRequest {
 	address := &core.Address{Address: &core.Address_SocketAddress{SocketAddress: &core.SocketAddress{Address: "203.0.113.1"}}}
 	return &auth.CheckRequest{Attributes: &auth.AttributeContext{
@@ -89,7 +89,7 @@ func authzRequest(user int) *auth.CheckRequest {
 	}}
 }
 
-// byAuthz returns a contender that callers load at addr, each with one of the requests at a time.
+// byAuthz returns a contender whose callers load addr, each with one request in flight.
 func (b *bench) byAuthz(name, addr string, ours bool, callers int, requests []*auth.CheckRequest) *contender {
 	return b.byGRPC(name, addr, ours, callers, func(ctx context.Context, conn *grpc.ClientConn) error {
 		a, err := auth.NewAuthorizationClient(conn).Check(ctx, requests[rand.IntN(len(requests))])

@@ -7,7 +7,7 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// serveBare runs the smallest fasthttp server for a job: the yardsticks.
+// serveBare runs the smallest fasthttp server for a role: the baselines.
 func serveBare(ctx context.Context, role, listen, origin string) error {
 	if role == "rls" || role == "authz" {
 		return serveBareGRPC(ctx, role, listen, origin)
@@ -49,7 +49,7 @@ func serveBare(ctx context.Context, role, listen, origin string) error {
 	return server.ListenAndServe(listen)
 }
 
-// refuse returns the smallest handler that sends one answer, with these headers.
+// refuse returns the smallest handler that sends one fixed answer with these headers.
 func refuse(status int, text string, headers ...string) fasthttp.RequestHandler {
 	body := []byte(text)
 	return func(req *fasthttp.RequestCtx) {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// clientScript makes wrk send as one of many clients behind a trusted proxy, chosen uniformly.
+// clientScript makes wrk act as many clients behind a trusted proxy, chosen uniformly.
 const clientScript = `
 local requests, n = {}, %d
 init = function()
@@ -17,7 +17,7 @@ end
 request = function() return requests[math.random(n)] end
 `
 
-// behavior: the same requests with clients judged by the shipped policy, and without.
+// behavior compares the same requests with and without judging clients by the shipped policy.
 func (b *bench) behavior(ctx context.Context) error {
 	origin, _, redis, err := b.proxies()
 	if err != nil {

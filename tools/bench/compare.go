@@ -11,17 +11,17 @@ import (
 	"github.com/weir-edge/weir/tools/internal/svg"
 )
 
-// contender is one of the things measured side by side.
+// contender is one of the programs measured against each other.
 type contender struct {
 	paired.Contender
 	ours  bool
-	goal  float64 // the least ratio to the first contender
-	calls float64 // the most calls to Redis a request; 0 for no goal
-	asks  bool    // its calls to Redis are counted
+	goal  float64 // minimum ratio to the first contender
+	calls float64 // maximum Redis calls per request; 0 for no goal
+	asks  bool    // count its calls to Redis
 }
 
-// compare measures the contenders in turn, prints them as ratios to the first, and keeps
-// the table. unit is what a second has.
+// compare measures the contenders in turn, prints their ratios to the first, and keeps the
+// table. unit names what is counted per second.
 func (b *bench) compare(ctx context.Context, name, title, unit string, contenders ...*contender) error {
 	var all []*paired.Contender
 	counted := false
@@ -80,7 +80,7 @@ func (b *bench) compare(ctx context.Context, name, title, unit string, contender
 	return ctx.Err()
 }
 
-// ratioText gives a ratio with its standard error, if that is known.
+// ratioText formats a ratio with its standard error, if known.
 func ratioText(ratio, fault float64) string {
 	switch {
 	case math.IsInf(fault, 0):
@@ -98,7 +98,7 @@ func mark(ok bool) string {
 	return "✗"
 }
 
-// tail is a 99th percentile, "" if there is none.
+// tail formats a 99th percentile, "" if there is none.
 func tail(d float64) string {
 	switch {
 	case !(d > 0):

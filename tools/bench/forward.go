@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// forward: nginx forwards, and asks the edge about every request, with the configuration of
-// docs/GATEWAYS.md.
+// forward measures nginx asking the edge about every request it forwards, with the configuration
+// in docs/GATEWAYS.md.
 func (b *bench) forward(ctx context.Context) error {
 	origin, redis := freeAddr(), ""
 	if err := b.self(origin, "origin"); err != nil {
@@ -39,7 +39,7 @@ func (b *bench) forward(ctx context.Context) error {
 		if err := b.startGateway(gatewayKinds[0], name, nginx, origin, decide); err != nil {
 			return err
 		}
-		b.admins[nginx] = b.admins[edge] // whose profile is that of the questions
+		b.admins[nginx] = b.admins[edge] // the edge's profile shows the cost of the questions
 		c := b.by(v.name, nginx, true, v.args...)
 		c.goal = v.goal
 		all = append(all, c)

@@ -15,12 +15,12 @@ import (
 	"github.com/weir-edge/weir/tools/internal/svg"
 )
 
-// gatewayKind is a program that can ask weir, with its configuration in docs/GATEWAYS.md.
+// gatewayKind is a program that can ask weir, configured as in docs/GATEWAYS.md.
 type gatewayKind struct {
 	name, block string
 	listen      string // of the node
-	with        string // a second block, whose file the first names
-	alone       string // a configuration that asks nobody
+	with        string // a second block, referenced by the first
+	alone       string // a configuration that does not ask weir
 	change      func(b *bench, conf string) string
 	command     func(b *bench, file string) (string, []string)
 }
@@ -80,7 +80,7 @@ backend origin
   server origin 127.0.0.1:9000
 `
 
-// blockOf returns a file of docs/GATEWAYS.md: what users copy is what is measured.
+// blockOf returns a file from docs/GATEWAYS.md, so that the benchmark measures what users copy.
 func blockOf(name string) (string, error) {
 	page, err := os.ReadFile(filepath.Join("docs", "GATEWAYS.md"))
 	if err != nil {
@@ -93,7 +93,7 @@ func blockOf(name string) (string, error) {
 	return string(found[1]), nil
 }
 
-// startGateway runs a gateway that asks the node at this address, or nobody if that is "".
+// startGateway runs a gateway that asks the node at this address, or no node if it is "".
 func (b *bench) startGateway(kind gatewayKind, name, addr, origin, node string) error {
 	conf, second := kind.alone, ""
 	var err error
@@ -122,8 +122,8 @@ func (b *bench) startGateway(kind gatewayKind, name, addr, origin, node string) 
 	return b.start(addr, program, args...)
 }
 
-// gateways: what a question to weir costs in each gateway, with one connection, where nothing
-// waits for anything else, and with 64.
+// gateways measures the cost of asking weir in each gateway: with one connection, where nothing
+// queues, and with 64.
 func (b *bench) gateways(ctx context.Context) error {
 	origin := freeAddr()
 	if err := b.self(origin, "origin"); err != nil {

@@ -11,8 +11,8 @@ import (
 
 const users = 100_000
 
-// userScript makes wrk send as one of many users, chosen uniformly. Requests are
-// rendered in advance, so that generating the load costs little.
+// userScript makes wrk act as many users, chosen uniformly. It renders the requests in advance,
+// so that generating load stays cheap.
 const userScript = `
 local requests, n = {}, %d
 init = function()
@@ -32,8 +32,8 @@ func (b *bench) self(addr, role string, more ...string) error {
 	return b.start(addr, self, append([]string{"-role", role, "-listen", addr}, more...)...)
 }
 
-// startEdge runs the edge with these rules, in front of the origin; an empty redis selects
-// the memory store. more is added to its configuration; indented lines at its beginning are part of listen.
+// startEdge runs the edge with these rules in front of the origin; an empty redis selects the
+// memory store. more extends its configuration; leading indented lines of it extend listen.
 func (b *bench) startEdge(name, origin, redis, rules, more string) (string, error) {
 	public, admin := freeAddr(), freeAddr()
 	file := b.write(name+"-rules.yaml", "rules:\n"+rules)
@@ -61,7 +61,7 @@ func (b *bench) startRedis() (string, error) {
 	return addr, b.start(addr, "redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", b.dir)
 }
 
-// proxies starts what the proxied parts compare with.
+// proxies starts the baselines of the proxied parts.
 func (b *bench) proxies() (origin, bare, redis string, err error) {
 	origin, bare = freeAddr(), freeAddr()
 	if err := b.self(origin, "origin"); err != nil {
@@ -74,14 +74,14 @@ func (b *bench) proxies() (origin, bare, redis string, err error) {
 	return origin, bare, redis, err
 }
 
-// by returns a contender that wrk loads at addr, with these arguments.
+// by returns a contender that wrk loads at addr with these arguments.
 func (b *bench) by(name, addr string, ours bool, args ...string) *contender {
 	return &contender{ours: ours, Contender: paired.Contender{Name: name, Measure: func(ctx context.Context, _ int) (paired.Sample, error) {
 		return b.wrk(ctx, addr, args...)
 	}}}
 }
 
-// proxy: every request is decided in Redis and forwarded.
+// proxy measures requests decided in Redis and forwarded.
 func (b *bench) proxy(ctx context.Context) error {
 	origin, bare, redis, err := b.proxies()
 	if err != nil {
@@ -117,7 +117,7 @@ func (b *bench) proxy(ctx context.Context) error {
 	return b.compare(ctx, "proxy", fmt.Sprintf("Proxied, one strict check a request, %d users uniform, %d connections", users, connections), "requests", all...)
 }
 
-// leased: one tenant, far below its limit, costs Redis next to nothing.
+// leased measures one tenant far below its limit, which costs Redis next to nothing.
 func (b *bench) leased(ctx context.Context) error {
 	origin, bare, redis, err := b.proxies()
 	if err != nil {

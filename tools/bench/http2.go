@@ -15,8 +15,8 @@ import (
 	"github.com/weir-edge/weir/tools/internal/paired"
 )
 
-// http2: the same requests by either protocol, from the same generator of load. wrk speaks
-// HTTP/1.1 only, and costs less than h2load, so a comparison of the two would flatter HTTP/1.1.
+// http2 compares the two protocols under one load generator. wrk speaks only HTTP/1.1 and costs
+// less than h2load, so using both would flatter HTTP/1.1.
 func (b *bench) http2(ctx context.Context) error {
 	origin, _, redis, err := b.proxies()
 	if err != nil {
@@ -35,7 +35,7 @@ func (b *bench) http2(ctx context.Context) error {
 	return b.compare(ctx, "http2", fmt.Sprintf("Proxied, one strict check a request, %d users, by either protocol", users), "requests", first, second, third)
 }
 
-// targets writes a file of URIs for h2load, one for each user.
+// targets writes h2load's file of URIs, one for each user.
 func (b *bench) targets(addr string) string {
 	var text strings.Builder
 	for user := range users {
@@ -92,8 +92,8 @@ func readH2load(out []byte) (float64, error) {
 	return strconv.ParseFloat(string(rate[1]), 64)
 }
 
-// tailOf returns the 99th percentile of a log of h2load: a line for each request, with its
-// start, its status and its microseconds.
+// tailOf returns the 99th percentile of an h2load log, in which each line holds a request's
+// start, status and microseconds.
 func tailOf(log string) (time.Duration, error) {
 	file, err := os.Open(log)
 	if err != nil {

@@ -1,9 +1,9 @@
-// Command bench compares weir with its alternatives, in one run on one machine, and
-// prints ratios. make bench writes them into docs/BENCHMARKS.md, each table with a chart.
+// Command bench compares weir with its alternatives on one machine in one run, and prints
+// ratios. make bench writes them to docs/BENCHMARKS.md, each table with a chart.
 //
-// It starts every server itself on loopback: redis-server, nginx, Caddy, HAProxy, wrk,
-// h2load and the edge must be installed or built (make bench does both). The contenders of a
-// table take turns, for several rounds; a ratio is the median of those within a round.
+// It starts every server on loopback: redis-server, nginx, Caddy, HAProxy, wrk, h2load and
+// the edge must be installed or built (make bench does both). The contenders of a table take
+// turns for several rounds; a ratio is the median of the ratios within each round.
 package main
 
 import (
@@ -62,7 +62,7 @@ type bench struct {
 	dir     string
 	started []*process
 	admins  map[string]string // of edges, by public address
-	held    []net.Conn        // whose requests are in flight
+	held    []net.Conn        // with requests in flight
 	tables  []*report.Table
 }
 
@@ -74,8 +74,8 @@ type part struct {
 	run      func(*bench, context.Context) error
 }
 
-// A refusal is compared until its ratio has a standard error of 0.5 %: then five runs are
-// within 2 % of each other, unless one in twenty is not.
+// The comparison of refusals runs until the ratio's standard error is 0.5 %: then five runs
+// agree within 2 %, except about one run in twenty.
 var (
 	few     = paired.Length{Least: 5}
 	precise = paired.Length{Least: 15, Most: 150, Precision: 0.005}

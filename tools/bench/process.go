@@ -17,7 +17,7 @@ import (
 	"github.com/weir-edge/weir/tools/internal/paired"
 )
 
-// process is a server that runs until the comparison is over.
+// process is a server that runs until the comparison ends.
 type process struct {
 	cmd *exec.Cmd
 	log string
@@ -66,7 +66,7 @@ func (b *bench) stopAll() {
 func freeAddr() string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		panic(err) // no loopback: nothing can be measured
+		panic(err) // without loopback nothing can be measured
 	}
 	defer l.Close()
 	return l.Addr().String()
@@ -110,7 +110,7 @@ func (b *bench) wrk(ctx context.Context, addr string, more ...string) (paired.Sa
 
 var scriptCalls = regexp.MustCompile(`(?m)^cmdstat_evalsha:calls=(\d+)`)
 
-// counted also counts the script calls that a Redis received meanwhile.
+// counted also counts the script calls that a Redis receives meanwhile.
 func (b *bench) counted(addr string, measure func(context.Context, int) (paired.Sample, error)) func(context.Context, int) (paired.Sample, error) {
 	calls := func(ctx context.Context) (float64, error) {
 		client := redis.NewClient(&redis.Options{Addr: addr})
@@ -134,7 +134,7 @@ func (b *bench) counted(addr string, measure func(context.Context, int) (paired.
 		}
 		took := time.Since(began)
 		after, err := calls(ctx)
-		// The load takes a little less than its process; the difference only adds calls.
+		// The load is slightly shorter than its process, so this may count too many calls, never too few.
 		s.Calls = (after - before) / (s.Rate * min(took, b.duration).Seconds())
 		return s, err
 	}

@@ -11,15 +11,15 @@ import (
 	"github.com/weir-edge/weir/tools/internal/paired"
 )
 
-// processes is how many of each server take turns in the comparison of refusals: two
-// processes of one program differ by a percent or two, which more rounds of one would not
-// even out.
+// processes is how many processes of each server take turns in the comparison of refusals.
+// Processes of one program differ by a percent or two, which more rounds with a single process
+// would not average out.
 const processes = 5
 
 // starter starts one server and returns its address.
 type starter func(i int) (addr string, err error)
 
-// fleet returns a contender whose processes take turns. All answers must have the status.
+// fleet returns a contender whose processes take turns. All answers must have this status.
 func (b *bench) fleet(name string, ours bool, status int, start starter) (*contender, error) {
 	var addrs []string
 	for i := range processes {
@@ -37,7 +37,7 @@ func (b *bench) fleet(name string, ours bool, status int, start starter) (*conte
 	}}}, nil
 }
 
-// answers waits until a server answers so.
+// answers waits until a server answers with this status.
 func answers(addr string, status int, within time.Duration) error {
 	for deadline := time.Now().Add(within); ; time.Sleep(10 * time.Millisecond) {
 		resp, err := http.Get("http://" + addr + "/hello")
@@ -63,8 +63,8 @@ func (b *bench) bare(role string) starter {
 	}
 }
 
-// refusing compares what refuses with a bare server that sends the same bytes. The others
-// take part in every fifth round, for orientation.
+// refusing compares refusals with a bare server that sends the same bytes. The other contenders
+// run only in every fifth round, for orientation.
 func (b *bench) refusing(ctx context.Context, name, title string, status int, edge starter, others ...*contender) error {
 	same, err := b.fleet(fmt.Sprintf("bare fasthttp %d, weir's message", status), false, status, b.bare(fmt.Sprint("refuse-", status)))
 	if err != nil {
@@ -86,8 +86,8 @@ func (b *bench) refusing(ctx context.Context, name, title string, status int, ed
 	return b.compare(ctx, name, title, "requests", append(all, others...)...)
 }
 
-// everything is the configuration of an edge with a shedder whose classes match by path,
-// method and header, beside its rules.
+// everything is the configuration of an edge with rules and with a shedder whose classes match by
+// path, method and header.
 const everything = `upstream: {timeout: 10m}
 shedder:
   enabled: true
@@ -100,7 +100,7 @@ shedder:
     - {name: test, match: [{headers: {X-Weir-Class: test}}], max_in_flight: %[1]d}
 `
 
-// refuse: one key that has used up its limit.
+// refuse measures one key that has used up its limit.
 func (b *bench) refuse(ctx context.Context) error {
 	origin, nginx := freeAddr(), freeAddr()
 	if err := b.self(origin, "origin"); err != nil {
@@ -119,7 +119,7 @@ func (b *bench) refuse(ctx context.Context) error {
 	}, b.by("nginx limit_req", nginx, false))
 }
 
-// shed: a node that refuses everything, since one request may be in flight and one is.
+// shed measures a node that refuses everything: it may have one request in flight, and has it.
 func (b *bench) shed(ctx context.Context) error {
 	origin := freeAddr()
 	if err := b.self(origin, "origin"); err != nil {
@@ -139,7 +139,7 @@ func (b *bench) shed(ctx context.Context) error {
 	})
 }
 
-// hold sends a request that the origin never answers, again if that was not forwarded.
+// hold sends a request that the origin never answers, and retries until it is forwarded.
 func (b *bench) hold(addr string) error {
 	for try := 1; ; try++ {
 		c, err := net.Dial("tcp", addr)

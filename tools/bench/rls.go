@@ -20,10 +20,10 @@ import (
 	"github.com/weir-edge/weir/tools/internal/paired"
 )
 
-// rlsConnections is what an Envoy of four threads has.
+// rlsConnections is the number of connections of an Envoy with four threads.
 const rlsConnections = 4
 
-// serveBareGRPC runs the smallest grpc-go server that sends one answer, which file has: the yardstick.
+// serveBareGRPC runs the smallest grpc-go server that sends the answer in file: the baseline.
 func serveBareGRPC(ctx context.Context, role, listen, file string) error {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -61,7 +61,7 @@ func (b bareRLS) ShouldRateLimit(context.Context, *pb.RateLimitRequest) (*pb.Rat
 	return b.answer, nil
 }
 
-// rlsAnswer asks a server once, so that the yardstick can send the same message.
+// rlsAnswer asks a server once, so that the baseline can send the same message.
 func rlsAnswer(ctx context.Context, addr string, calls int) (a *pb.RateLimitResponse, err error) {
 	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -82,7 +82,7 @@ func rlsRequest(user int) *pb.RateLimitRequest {
 	}}}
 }
 
-// byRLS returns a contender that callers load at addr, each as one of n users at a time.
+// byRLS returns a contender whose callers load addr, each as one of n users at a time.
 func (b *bench) byRLS(name, addr string, ours bool, n int, want pb.RateLimitResponse_Code) *contender {
 	requests := make([]*pb.RateLimitRequest, n)
 	for i := range requests {
@@ -97,7 +97,7 @@ func (b *bench) byRLS(name, addr string, ours bool, n int, want pb.RateLimitResp
 	})
 }
 
-// byGRPC returns a contender that so many callers load at addr.
+// byGRPC returns a contender that this many callers load at addr.
 func (b *bench) byGRPC(name, addr string, ours bool, callers int, call func(context.Context, *grpc.ClientConn) error) *contender {
 	return &contender{ours: ours, Contender: paired.Contender{Name: name, Measure: func(ctx context.Context, _ int) (paired.Sample, error) {
 		return b.callGRPC(ctx, addr, callers, call)
@@ -144,7 +144,7 @@ func (b *bench) callGRPC(ctx context.Context, addr string, callers int, call fun
 	return paired.Sample{Rate: float64(len(all)) / elapsed.Seconds(), P99: all[len(all)*99/100]}, nil
 }
 
-// rls: calls of Envoy's rate limit service, decided in Redis, and refused from memory.
+// rls measures calls of Envoy's rate limit service: decided in Redis, and refused from memory.
 func (b *bench) rls(ctx context.Context) error {
 	redis, err := b.startRedis()
 	if err != nil {
@@ -183,7 +183,7 @@ func (b *bench) rls(ctx context.Context) error {
 	return nil
 }
 
-// startEdgeRLS runs the edge with this address as listen.rls, for both services.
+// startEdgeRLS runs the edge with listen.rls at this address, for both services.
 func (b *bench) startEdgeRLS(name, rls, redis, rules string) error {
 	public, admin := freeAddr(), freeAddr()
 	config := b.write(name+".yaml", fmt.Sprintf(`
@@ -197,7 +197,7 @@ log: {level: warn}
 	return b.start(public, b.edge, "-config", config)
 }
 
-// startBareGRPC hands the answer to the process in a file.
+// startBareGRPC passes the answer to the process in a file.
 func (b *bench) startBareGRPC(role, addr string, answer proto.Message) error {
 	data, err := proto.Marshal(answer)
 	if err != nil {

@@ -24,7 +24,7 @@ import (
 // decider decides once for one of the users.
 type decider func(ctx context.Context, user int) error
 
-// store: decisions alone, without HTTP, next to the best-known Go library.
+// store measures decisions alone, without HTTP, against the best-known Go library.
 func (b *bench) store(ctx context.Context) error {
 	addr, err := b.startRedis()
 	if err != nil {
@@ -64,7 +64,7 @@ func (b *bench) store(ctx context.Context) error {
 	return nil
 }
 
-// hot: one key that is far below its limit.
+// hot measures one key far below its limit.
 func (b *bench) hot(ctx context.Context) error {
 	addr, err := b.startRedis()
 	if err != nil {
@@ -98,7 +98,7 @@ func (b *bench) hot(ctx context.Context) error {
 	return b.compare(ctx, "hot", fmt.Sprintf("The store alone, one hot key that is always allowed, %d callers", callers), "decisions", all...)
 }
 
-// redisRate returns the library's limiter with so many a minute for each user.
+// redisRate returns the library's limiter with this limit a minute for each user.
 func redisRate(addr string, limit int) (decider, func()) {
 	client := redis.NewClient(&redis.Options{Addr: addr, PoolSize: 512})
 	lib, allowed := redis_rate.NewLimiter(client), redis_rate.PerMinute(limit)
@@ -160,8 +160,8 @@ type question struct {
 	decision limiter.Decision
 }
 
-// callers measures n goroutines that each decide repeatedly. Counters stay from round to
-// round, so that later ones show clients that have spent their limits.
+// callers measures n goroutines that decide repeatedly. Counters persist between rounds, so in
+// later ones clients have used up their limits.
 func (b *bench) callers(name, addr string, decide decider, keys string, n int) *contender {
 	return &contender{Contender: paired.Contender{Name: name, Measure: func(ctx context.Context, round int) (paired.Sample, error) {
 		if round == 0 {
@@ -220,7 +220,7 @@ func flush(ctx context.Context, addr string) error {
 	return client.FlushDB(ctx).Err()
 }
 
-// memory: the store in this process, on one core.
+// memory measures the in-process store on one core.
 func (b *bench) memory(ctx context.Context) error {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	var contenders []*contender

@@ -14,11 +14,11 @@ import (
 	"github.com/weir-edge/weir/tools/internal/paired"
 )
 
-// swapRate is the node's load in requests a second: far below its maximum, since the
-// question is whether a swap shows, not how much work it is.
+// swapRate is the node's load in requests a second. It is far below the maximum, because the
+// question is whether a swap delays requests, not how much work it is.
 const swapRate = 2_000
 
-// swap: 10,000 rules are replaced under a steady load, once and every second.
+// swap replaces 10,000 rules under a steady load, once and then every second.
 func (b *bench) swap(ctx context.Context) error {
 	origin := freeAddr()
 	if err := b.self(origin, "origin"); err != nil {
@@ -79,9 +79,8 @@ func manyRules(version int) []byte {
 	return b.Bytes()
 }
 
-// steady sends requests to the edge at swapRate for the duration, and counts each time
-// from when the request was due, so that a pause counts for every request that it
-// delayed.
+// steady sends requests to the edge at swapRate for the duration. It measures each from when it
+// was due, so a pause counts for every request that it delayed.
 func (b *bench) steady(ctx context.Context, addr string) (paired.Sample, error) {
 	const callers = 64
 	client := &fasthttp.HostClient{Addr: addr, MaxConns: callers}

@@ -1,7 +1,7 @@
 // Command issuer is an OpenID Connect provider for tests, with three people in memory. It is a
-// module of its own, so that its library weighs on nothing else.
+// separate module, so that no other one depends on its library.
 //
-// It serves until it is ended.
+// It serves until it is stopped.
 package main
 
 import (
@@ -19,13 +19,13 @@ import (
 	"github.com/zitadel/oidc/v3/pkg/op"
 )
 
-// people are those who can log in, by their names, and their groups. Eve's address is not verified.
+// people lists who can log in, with their names and groups. Eve's address is not verified.
 var people = map[string][]string{"ana": {"leads", "everything else"}, "bob": {"sre"}, "carol": nil, "eve": {"leads"}}
 
 // users implements storage.UserStore.
 type users struct{}
 
-// GetUserByID returns one of the people. Everybody has the same password.
+// GetUserByID returns one of the people. All of them have the same password.
 func (users) GetUserByID(id string) *storage.User {
 	if _, known := people[id]; !known {
 		return nil

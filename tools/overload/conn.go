@@ -12,8 +12,7 @@ import (
 	"github.com/weir-edge/weir/tools/internal/overload"
 )
 
-// conn is a connection that is kept as long as answers arrive in time. It serves one
-// attempt at a time.
+// conn is a connection kept open while answers arrive in time. It serves one attempt at a time.
 type conn struct {
 	addr string
 	tcp  *net.TCPConn // nil: not connected
@@ -59,7 +58,7 @@ func (c *conn) dial(deadline time.Time) error {
 	return nil
 }
 
-// close resets the connection: thousands of abandoned ones must not use up the ports.
+// close resets the connection, so that thousands of abandoned ones do not use up the ports.
 func (c *conn) close() {
 	if c.tcp != nil {
 		_ = c.tcp.SetLinger(0)

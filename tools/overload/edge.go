@@ -12,8 +12,7 @@ import (
 	"github.com/weir-edge/weir/tools/internal/overload"
 )
 
-// serveEdge runs a node that sheds by the published law, which no configuration can
-// select.
+// serveEdge runs a node that sheds by the published law, which configurations cannot select.
 func serveEdge(ctx context.Context, file string) error {
 	c, err := config.Load(file)
 	if err != nil {

@@ -24,7 +24,7 @@ type fleet struct {
 	nodes []*node // those that take requests
 }
 
-// join makes it n nodes. Those that leave keep running without requests; those that join
+// join changes the number of nodes to n. Nodes that leave keep running without requests; new ones
 // know nothing.
 func (f *fleet) join(n int) error {
 	f.mu.Lock()
@@ -41,7 +41,7 @@ func (f *fleet) join(n int) error {
 	return nil
 }
 
-// change makes the changes when they are due, until ctx ends.
+// change applies the changes when they are due, until ctx ends.
 func (f *fleet) change(ctx context.Context, changes []overload.Change) error {
 	for _, c := range changes {
 		select {
@@ -99,7 +99,7 @@ func (f *fleet) samples(ctx context.Context, begin time.Time) ([]overload.Sample
 	}
 }
 
-// sample is that of a node, or of several: levels and probabilities are means.
+// sample returns one node's sample, or for several the means of levels and probabilities.
 func (f *fleet) sample(ctx context.Context) (sum overload.Sample, err error) {
 	f.mu.Lock()
 	nodes := f.nodes

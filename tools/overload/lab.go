@@ -86,8 +86,7 @@ func (p *process) lastWords() string {
 	return strings.Join(lines[max(0, len(lines)-10):], "\n")
 }
 
-// stop ends a process and waits until it is gone, so that it does not slow down the
-// next one.
+// stop ends a process and waits for its exit, so that it does not slow down the next one.
 func (p *process) stop() {
 	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
 	<-p.exited

@@ -79,7 +79,7 @@ const refusal = "refusal"
 // ours must hold every bar.
 const ours = "weir"
 
-// forInterest is simulated, and run only if -only names it.
+// forInterest names contenders that are simulated but run only if -only names them.
 const forInterest = "integrator"
 
 func names() []string {
@@ -204,7 +204,7 @@ func plural(word string, n int) string {
 	return word + "s"
 }
 
-// outcome collects tables, as Markdown by name, and the bars that were missed and must not be.
+// outcome collects the tables, as Markdown by name, and the required bars that were missed.
 type outcome struct {
 	texts  map[string]string
 	missed []string
@@ -227,7 +227,7 @@ func (r *outcome) add(name, title string, columns []overload.Column) error {
 	return nil
 }
 
-// simulation runs everything in virtual time, as many runs at once as there are cores.
+// simulation runs everything in virtual time, one run per core at a time.
 func (o *options) simulation(contenders []overload.Contender, scenarios []overload.Scenario) ([]overload.Column, []overload.Curve, error) {
 	loads := overload.CurveLoads()
 	columns, curves := make([]overload.Column, len(contenders)), make([]overload.Curve, len(contenders))

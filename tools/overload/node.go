@@ -27,8 +27,8 @@ type node struct {
 	version       int    // of its rules
 }
 
-// startNode runs an edge that counts in memory, by one rule that never limits. A custom
-// law needs this program's own edge. reasons makes refusals say why.
+// startNode runs an edge that counts in memory by one rule that never limits. A custom law needs
+// this program's own edge. reasons makes refusals state their reason.
 func (l *lab) startNode(program, origin string, settings shedder.Settings, reasons bool) (*node, error) {
 	n := &node{lab: l}
 	var err error

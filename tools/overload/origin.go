@@ -99,8 +99,8 @@ func serveOrigin(ctx context.Context, listen string, seed uint64) error {
 	return serve(ctx, server, listen)
 }
 
-// serveRefusals is the smallest fasthttp server that refuses, with weir's body and
-// headers or with a short message.
+// serveRefusals is the smallest fasthttp server that refuses, with weir's body and headers or
+// with a short message.
 func serveRefusals(ctx context.Context, listen string, same bool) error {
 	kind, body := "text/plain; charset=utf-8", []byte("overloaded\n")
 	if same {

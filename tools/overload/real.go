@@ -61,8 +61,8 @@ func (o *options) real(ctx context.Context, contenders []overload.Contender, sce
 	return columns, nil
 }
 
-// runs reports whether real nodes run a scenario. What takes long and shows nothing new
-// about a contender is only simulated.
+// runs reports whether to run a scenario on real nodes. Scenarios that take long and show nothing
+// new about a contender are only simulated.
 func (o *options) runs(contender string, s overload.Scenario) bool {
 	switch contender {
 	case ours, overload.Estimated:

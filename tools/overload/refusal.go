@@ -56,7 +56,7 @@ func (o *options) refusal(ctx context.Context) (r *overload.Refusal, err error) 
 		if i%5 == 0 { // for orientation
 			order = append(order, bare)
 		}
-		if i%2 == 1 { // what the machine does meanwhile shall not favor one of them
+		if i%2 == 1 { // alternate the order, so that drift favors neither
 			slices.Reverse(order)
 		}
 		for _, c := range order {
@@ -87,13 +87,13 @@ func (o *options) refusal(ctx context.Context) (r *overload.Refusal, err error) 
 	return &overload.Refusal{CPU: cpu, Throughput: rate, Allocs: allocs / refused}, nil
 }
 
-// settled reports whether the ratio is known well enough that five runs agree within 2 %.
+// settled reports whether the ratio is precise enough that five runs agree within 2 %.
 func settled(a, b *cost) bool {
 	ratio, fault := paired.Compare(a.rates, b.rates)
 	return fault <= 0.005*ratio
 }
 
-// full starts a node that refuses everything: one request may be in flight, and one is.
+// full starts a node that refuses everything: it may have one request in flight, and has it.
 func (o *options) full(ctx context.Context, l *lab) (*node, error) {
 	origin, _, err := l.self("origin")
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/weir-edge/weir/tools/internal/overload"
 )
 
-// trace writes a run second by second, as CSV, into the folder of -trace, to show what
-// the figures do not.
+// trace writes a run second by second, as CSV, to the folder of -trace, to show details that the
+// figures omit.
 func (o *options) trace(kind string, c overload.Contender, s overload.Scenario, run overload.Run) error {
 	if o.traces == "" {
 		return nil

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// file is one of an archive.
+// file is a file in an archive.
 type file struct {
 	name string
 	mode int64
 	data []byte
 }
 
-// tarball packs files below a directory, with the same bytes each time.
+// tarball packs files below a directory; the same files always give the same bytes.
 func tarball(directory string, date time.Time, files []file) ([]byte, error) {
 	var out bytes.Buffer
 	zip, err := gzip.NewWriterLevel(&out, gzip.BestCompression)

@@ -15,7 +15,7 @@ import (
 	cdx "github.com/CycloneDX/cyclonedx-go"
 )
 
-// bill is what the programs of a platform are made of.
+// bill describes the contents of a platform's programs.
 type bill struct {
 	data     []byte // CycloneDX
 	licenses []byte // the texts of all modules
@@ -41,7 +41,7 @@ func (r *release) bill(ctx context.Context, directory string) (*bill, error) {
 		}
 	}
 	doc := cdx.NewBOM()
-	doc.SerialNumber = "" // random: the same commit has the same bill
+	doc.SerialNumber = "" // random, but the same commit must give the same bill
 	doc.Metadata = &cdx.Metadata{
 		Timestamp: r.date.Format(time.RFC3339),
 		Component: &cdx.Component{BOMRef: "weir", Type: cdx.ComponentTypeApplication, Name: "weir", Version: r.version, PackageURL: "pkg:golang/github.com/weir-edge/weir@" + r.version},

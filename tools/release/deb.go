@@ -14,8 +14,8 @@ import (
 //go:embed debian
 var scripts embed.FS
 
-// deb writes the Debian package of a platform, whose architecture has the same name there. dpkg-deb writes the same bytes for the same
-// tree and SOURCE_DATE_EPOCH.
+// deb writes a platform's Debian package; Debian uses the same architecture names. dpkg-deb gives
+// the same bytes for the same tree and SOURCE_DATE_EPOCH.
 func (r *release) deb(ctx context.Context, name, arch string, built, texts []file) error {
 	tree := filepath.Join(r.work, name)
 	put := func(path string, mode os.FileMode, data []byte) error {
@@ -64,7 +64,7 @@ func (r *release) deb(ctx context.Context, name, arch string, built, texts []fil
 		if err != nil {
 			return err
 		}
-		// Packages install into /usr, people into /usr/local.
+		// Packages install to /usr, administrators to /usr/local.
 		if err := put(path, 0o644, []byte(strings.ReplaceAll(string(data), "/usr/local/bin/", "/usr/bin/"))); err != nil {
 			return err
 		}
@@ -87,7 +87,7 @@ func (r *release) deb(ctx context.Context, name, arch string, built, texts []fil
 			return err
 		}
 	}
-	// Directories follow the umask of whoever builds.
+	// Directories follow the builder's umask.
 	if _, err := r.run(ctx, nil, "find", tree, "-type", "d", "-exec", "chmod", "755", "{}", "+"); err != nil {
 		return err
 	}
@@ -107,8 +107,8 @@ func script(name string) []byte {
 	return data
 }
 
-// debVersion writes a module version so that Debian orders it: what follows a hyphen
-// comes before the release it leads to.
+// debVersion formats a module version so that Debian orders it: a pre-release sorts before its
+// release.
 func debVersion(version string) string {
 	return strings.Replace(strings.TrimPrefix(version, "v"), "-", "~", 1)
 }

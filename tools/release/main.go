@@ -1,8 +1,8 @@
-// Command release builds what users download: static programs for each platform with
-// their man pages and completions, Debian packages, a bill of materials and checksums.
+// Command release builds the downloads: static programs for each platform with man pages and
+// completions, Debian packages, a bill of materials and checksums.
 //
-// The same commit gives the same bytes on every machine with the same version of Go. It
-// builds the checkout that it runs in, which must hold no uncommitted changes.
+// The same commit and Go version give the same bytes on every machine. release builds the
+// checkout that it runs in, which must have no uncommitted changes.
 package main
 
 import (
@@ -45,7 +45,7 @@ type release struct {
 	files     []string
 }
 
-// programs are what a release holds.
+// programs lists the programs of a release.
 var programs = []string{"edge", "regionctl"}
 
 func (r *release) build(ctx context.Context) (err error) {
@@ -62,8 +62,8 @@ func (r *release) build(ctx context.Context) (err error) {
 		return err
 	}
 	defer os.RemoveAll(r.work)
-	// A clone holds the commit and nothing else, and lets go build record it also where
-	// the checkout is a worktree.
+	// A clone holds nothing but the commit, and lets go build record it even if the checkout is a
+	// worktree.
 	source := filepath.Join(r.work, "source")
 	if _, err := r.run(ctx, nil, "git", "clone", "-q", "--shared", ".", source); err != nil {
 		return err
@@ -87,7 +87,7 @@ func (r *release) build(ctx context.Context) (err error) {
 	return nil
 }
 
-// readCommit refuses a checkout whose programs could not be built again.
+// readCommit refuses a checkout whose build could not be repeated.
 func (r *release) readCommit(ctx context.Context) error {
 	changed, err := r.run(ctx, nil, "git", "status", "--porcelain")
 	if err != nil {
@@ -114,7 +114,7 @@ func (r *release) buildPlatform(ctx context.Context, platform string) error {
 	var built []file
 	for _, name := range programs {
 		path := filepath.Join(r.work, platform, name)
-		// -s and -w leave out symbols and debug information: a third of the size.
+		// -s and -w omit symbols and debug information, a third of the size.
 		if _, err := r.run(ctx, []string{"CGO_ENABLED=0", "GOOS=" + system, "GOARCH=" + arch, "GOFLAGS=-buildvcs=true"},
 			"go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path, "./cmd/"+name); err != nil {
 			return err

@@ -14,7 +14,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl"
 )
 
-// makePages makes the man pages and the completions from the commands themselves.
+// makePages generates man pages and completions from the commands.
 func (r *release) makePages(ctx context.Context) error {
 	usage, err := r.usage(ctx)
 	if err != nil {
@@ -48,7 +48,7 @@ func (r *release) makePages(ctx context.Context) error {
 	return nil
 }
 
-// usage is what edge -help prints.
+// usage returns the output of edge -help.
 func (r *release) usage(ctx context.Context) (string, error) {
 	path := filepath.Join(r.work, "edge")
 	if _, err := r.run(ctx, nil, "go", "build", "-o", path, "./cmd/edge"); err != nil {
@@ -58,7 +58,7 @@ func (r *release) usage(ctx context.Context) (string, error) {
 	return string(text), err
 }
 
-// walk visits the commands that a user is to find.
+// walk visits the commands shown to users.
 func walk(c *cobra.Command, visit func(*cobra.Command)) {
 	visit(c)
 	for _, sub := range c.Commands() {
@@ -68,7 +68,7 @@ func walk(c *cobra.Command, visit func(*cobra.Command)) {
 	}
 }
 
-// page is a man page of a help text, which keeps its lines: it is written for terminals.
+// page formats a help text as a man page, keeping its lines, which are written for terminals.
 func (r *release) page(name, short, help string) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, ".TH %s 1 %s %q %q\n", strings.ToUpper(roff(name)), r.date.Format(time.DateOnly), "weir "+r.version, "weir")
@@ -80,7 +80,7 @@ func (r *release) page(name, short, help string) []byte {
 	return b.Bytes()
 }
 
-// roff escapes what troff would take for a command or a hyphen.
+// roff escapes what troff would read as a request or a hyphen.
 func roff(text string) string {
 	text = strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(text)
 	if strings.HasPrefix(text, ".") || strings.HasPrefix(text, "'") {

@@ -13,12 +13,12 @@ import (
 	"github.com/weir-edge/weir/tools/internal/svg"
 )
 
-// together is how many decisions share a script call: one in a Cluster, where each slot
-// needs its own; a dozen and many on a single server.
+// together is how many decisions share a script call: one in a Cluster, where each slot needs its
+// own call; a dozen and many on a single server.
 var together = []int{1, 12, 64}
 
-// decisions measures what a decision that passes costs inside Redis, by its own account
-// (commandstats): the time in the script, without the network and its protocol.
+// decisions measures the cost of an admitted decision inside Redis, from commandstats: the time
+// in the script, without network and protocol.
 func decisions(ctx context.Context, server *server, d time.Duration) (*report.Table, error) {
 	t := &report.Table{Name: "decisions", Title: fmt.Sprintf("Time of Redis in the script, a decision that passes: %d uniform clients, 100 a minute each; the quickest twentieth of rounds of %d calls", users, roundCalls),
 		Head: []string{"algorithm"}}
@@ -101,10 +101,10 @@ func runScript(ctx context.Context, server *server, calls []*limiter.Call) error
 	return server.client.Do(ctx, command...).Err()
 }
 
-// roundCalls make a round short enough that in some of them nothing else had the processor.
+// roundCalls keeps rounds so short that some of them run undisturbed.
 const roundCalls = 20
 
-// decide returns the time in the quickest twentieth of rounds.
+// decide returns the time per decision in the fastest twentieth of the rounds.
 func decide(ctx context.Context, server *server, c *contender, clients, n int, d time.Duration) (float64, error) {
 	r := rand.New(rand.NewSource(1))
 	var took []float64

@@ -23,7 +23,7 @@ type loaded struct {
 	median, p99                 time.Duration
 }
 
-// load makes decisions as fast as it can with this many callers, after a flush.
+// load flushes Redis, then makes decisions as fast as it can with this many callers.
 func load(ctx context.Context, server *server, store *layers, l *limiter.Limit, callers int, zipf bool, d time.Duration) (*loaded, error) {
 	if err := server.client.FlushDB(ctx).Err(); err != nil {
 		return nil, err
@@ -91,7 +91,7 @@ func median(took []time.Duration) time.Duration {
 	return took[len(took)/2]
 }
 
-// layers are the ones that an edge puts in front of Redis.
+// layers are those that an edge puts in front of Redis.
 type layers struct {
 	limiter.Store
 	shared  *redisstore.Store

@@ -1,7 +1,7 @@
-// Command tables measures the tables of algorithms that are published about rate
-// limiters: how far each lets a client exceed a limit, how much memory a client takes,
-// how long an operation lasts, and how often Redis is called. All contenders get the
-// same load. docs/TABLES.md records a run; make tables updates it.
+// Command tables measures what is published about rate limiters: how far each algorithm lets
+// a client exceed a limit, how much memory a client takes, how long an operation lasts, and
+// how often Redis is called. All contenders get the same load. docs/TABLES.md records a run;
+// make tables updates it.
 package main
 
 import (
@@ -104,8 +104,8 @@ func contenders(limit int64, window time.Duration) []*contender {
 // admitted is when an admitted request was sent and answered.
 type admitted struct{ sent, answered time.Time }
 
-// overshoot floods every contender at the same time: it pauses, so that buckets are full,
-// then sends without pause for two windows around a boundary of the clock.
+// overshoot floods every contender simultaneously. It pauses until buckets are full, then sends
+// without pause for two windows around a boundary of the clock.
 func overshoot(ctx context.Context, server *server, rounds int) (*report.Table, error) {
 	const limit, window = 100, 2 * time.Second
 	t := &report.Table{Name: "overshoot", Title: fmt.Sprintf("Worst overshoot: %d in %v, a client that asks every millisecond for 4 s after a pause, %d times", limit, window, rounds),
@@ -166,8 +166,8 @@ func flood(ctx context.Context, store limiter.Store, l *limiter.Limit, key []byt
 	return passed, nil
 }
 
-// most returns how many requests were both sent and answered within less than a window:
-// at least that many were decided in one window, whatever the network delay.
+// most returns the largest number of requests sent and answered within less than a window. At
+// least that many were decided in one window, whatever the network delay.
 func most(passed []admitted, window time.Duration) int {
 	best := 0
 	for i := range passed {
@@ -183,7 +183,7 @@ func most(passed []admitted, window time.Duration) int {
 	return best
 }
 
-// memoryTable uses up one client's limit and asks Redis how much memory that takes.
+// memoryTable uses up one client's limit and asks Redis how much memory the client takes.
 func memoryTable(ctx context.Context, server *server) (*report.Table, error) {
 	t := &report.Table{Name: "memory", Title: "Memory of one client in Redis, its limit used up: in all (MEMORY USAGE), and without the key, its entry and its object",
 		Head: []string{"algorithm", "limit", "all, B", "payload, B", "payload a request, B", "published"}}
@@ -232,7 +232,7 @@ func memoryTable(ctx context.Context, server *server) (*report.Table, error) {
 // users are distinguished by their keys.
 const users = 100_000
 
-// times measures one caller that waits for each answer, and 64 of them.
+// times measures one caller that waits for each answer, and 64 callers.
 func times(ctx context.Context, server *server, d time.Duration) (*report.Table, error) {
 	t := &report.Table{Name: "times", Title: fmt.Sprintf("Time of one operation: %d uniform clients, 100 a minute each, over loopback", users),
 		Head: []string{"algorithm", "one caller: median", "p99", "script in Redis", "64 callers: CPU of Redis a decision", "published"}}
@@ -268,7 +268,7 @@ func names(all []*contender) (labels []string) {
 	return labels
 }
 
-// besides puts a published figure beside a measured one.
+// besides prints a published figure next to a measured one.
 func besides(measured, published string) string {
 	if published == "" {
 		return measured
@@ -285,8 +285,8 @@ func draw(t *report.Table, labels []string, panels ...svg.Panel) {
 	t.Charts = []report.Chart{{Alt: t.Title + ", as bars", Picture: &svg.Bars{Title: t.Title, Rows: rows, Panels: panels}}}
 }
 
-// target is the required decisions a second, and busy the share of a core that a Redis
-// node should use for them.
+// target is the required rate of decisions, and busy the share of a core that a Redis node should
+// spend on them.
 const (
 	target = 400_000
 	busy   = 0.7

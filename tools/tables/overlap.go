@@ -13,9 +13,8 @@ import (
 	"github.com/weir-edge/weir/tools/internal/report"
 )
 
-// overlap measures what a second batch in flight is worth where the way to Redis is long:
-// the same load with one batch at a time, as earlier releases had, and with as many as the
-// edge allows.
+// overlap measures the benefit of several batches in flight on a long path to Redis. It compares
+// one batch at a time, as in earlier releases, with as many as the edge allows.
 func overlap(ctx context.Context, server *server, d time.Duration) (*report.Table, error) {
 	const callers = 64
 	t := &report.Table{Name: "overlap", Title: fmt.Sprintf("One batch in flight, and up to %d: sliding_window, %d uniform clients, %d callers of one edge node", limiter.MaxFlights, users, callers),
@@ -57,7 +56,7 @@ func overlap(ctx context.Context, server *server, d time.Duration) (*report.Tabl
 	return t, nil
 }
 
-// pingTakes is the median of the round trips of an idle connection.
+// pingTakes returns the median round trip of an idle connection.
 func pingTakes(ctx context.Context, addr string) (time.Duration, error) {
 	c := redis.NewClient(&redis.Options{Addr: addr, PoolSize: 1})
 	defer c.Close()

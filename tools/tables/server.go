@@ -30,8 +30,8 @@ type server struct {
 	mode   redisstore.Mode
 }
 
-// startRedis starts one server, or a cluster of one, to show the cost of keeping counts separate
-// by slot.
+// startRedis starts one server, or a cluster of one to show the cost of counting separately by
+// slot.
 func startRedis(ctx context.Context, mode redisstore.Mode) (*server, error) {
 	port := freePort()
 	addr := net.JoinHostPort("127.0.0.1", port)
@@ -89,7 +89,7 @@ func (s *server) ready(ctx context.Context) error {
 func freePort() string {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		panic(err) // no loopback: nothing can be measured
+		panic(err) // without loopback nothing can be measured
 	}
 	defer ln.Close()
 	_, port, _ := net.SplitHostPort(ln.Addr().String())

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// way is a network path to a server on which all bytes take longer.
+// way is a network path to a server that delays all bytes.
 type way struct {
 	addr     string
 	listener net.Listener
@@ -23,7 +23,7 @@ type way struct {
 	all  sync.WaitGroup
 }
 
-// lengthen makes a way to a server whose round trip takes that much longer.
+// lengthen returns a path to a server with this much added to its round trip.
 func lengthen(target string, by time.Duration) (*way, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -66,7 +66,7 @@ type piece struct {
 	data []byte
 }
 
-// carry delivers what it reads when it is due, in order and however much follows.
+// carry delivers what it reads when it is due, in order, whatever its rate.
 func (w *way) carry(from, to net.Conn) {
 	pieces := make(chan piece, 1024)
 	w.all.Go(func() {

@@ -1,10 +1,9 @@
-// Command unit runs the tests that start no server and no other program: what an editor
-// should run on saving. It reads the test files of the module around it, and omits each
-// test that reaches internal/testenv or os/exec, directly or through its helpers. No test
-// needs a mark, so none is forgotten.
+// Command unit runs the tests that start no server or other program, the ones for an editor to
+// run on saving. It reads the module's test files and omits each test that reaches
+// internal/testenv or os/exec, directly or through helpers, so tests need no marks.
 //
-// It goes by names, not types: a helper with the same name as one that starts a server
-// counts as starting one. That may omit a test needlessly; make test runs them all.
+// It compares names, not types: a helper that shares its name with one that starts a server
+// counts as starting it. That may omit too many tests; make test runs them all.
 package main
 
 import (
@@ -99,10 +98,10 @@ func packages(root string) ([]tests, error) {
 	}
 }
 
-// harmless are helpers of testenv that start nothing.
+// harmless lists helpers of testenv that start nothing.
 var harmless = []string{"FreePorts", "Certificates"}
 
-// sort finds the tests, and those that start something.
+// sort divides the tests by whether they start something.
 func (p *tests) sort() error {
 	calls := map[string][]string{} // the names used, by function or method
 	starts := map[string]bool{}
@@ -151,7 +150,7 @@ func (p *tests) sort() error {
 	return nil
 }
 
-// startsOne reports whether a function is one of os/exec or testenv that starts something.
+// startsOne reports whether a function of os/exec or testenv starts something.
 func startsOne(function ast.Expr) bool {
 	f, ok := function.(*ast.SelectorExpr)
 	if !ok {
@@ -177,7 +176,7 @@ func isTest(name string) bool {
 	return false
 }
 
-// inTurn runs go, two at once, and prints failures.
+// inTurn runs go, two at a time, and prints failures.
 func inTurn(root string, calls [][]string) error {
 	var wg sync.WaitGroup
 	var mu sync.Mutex

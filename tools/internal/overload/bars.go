@@ -160,12 +160,12 @@ func worstBar(figure func(*Result) float64, judge func(float64) Cell) func(*Colu
 	}
 }
 
-// shedBar is a worstBar for those that shed at all.
+// shedBar is a worstBar for contenders that shed at all.
 func shedBar(figure func(*Result) float64, judge func(float64) Cell) func(*Column) Cell {
 	return ifAny(func(r *Result) float64 { return float64(r.Sheds) }, worstBar(figure, judge))
 }
 
-// levelBar is a worstBar for those that have a level.
+// levelBar is a worstBar for contenders with a level.
 func levelBar(figure func(*Result) float64, judge func(float64) Cell) func(*Column) Cell {
 	return ifAny(func(r *Result) float64 { return float64(r.LevelSheds) }, worstBar(figure, judge))
 }

@@ -19,7 +19,7 @@ func (s Span) after(d time.Duration) Span { return Span{min(s.From+d, s.To), s.T
 // last keeps only the end.
 func (s Span) last(d time.Duration) Span { return Span{max(s.To-d, s.From), s.To} }
 
-// Never is the time of something that does not happen.
+// Never is the time of an event that does not occur.
 const Never = time.Duration(math.MaxInt64)
 
 // Goodput is the rate at which a span's attempts were answered within Deadline, as a

@@ -102,8 +102,8 @@ type Contender struct {
 	Settings shedder.Settings
 }
 
-// Node returns the settings of each node if there are several at the start: divided by hand,
-// unless they are estimated.
+// Node returns the settings of each node if several start: divided by hand, unless nodes
+// estimate them.
 func (c *Contender) Node(changes []Change) shedder.Settings {
 	s := c.Settings
 	if len(changes) == 0 || changes[0].At > 0 || changes[0].Nodes < 2 || s.AutoFrom > 0 {
@@ -158,8 +158,8 @@ func Settings(law string) shedder.Settings {
 	return s
 }
 
-// Auto are settings of one who has measured nothing: they allow ten times what suits the
-// origin and leave the knee to the node.
+// Auto are settings chosen without measuring: they allow ten times what suits the origin and
+// leave the knee to the node.
 func Auto() shedder.Settings {
 	s := Settings(shedder.LawPI)
 	k := s.Signals[shedder.SignalInFlight]

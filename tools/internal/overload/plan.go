@@ -116,8 +116,8 @@ func Overload(load float64) Scenario {
 	}}
 }
 
-// Slight is a step to a load slightly above capacity that lasts. It is measured from a
-// minute on, when patience has run out.
+// Slight is a lasting step to a load slightly above capacity. It is measured after a minute,
+// when patience has run out.
 func Slight(load float64) Scenario {
 	return Scenario{Name: fmt.Sprintf("%gx", load), Load: load, Step: 2, Plan: Plan{
 		{10 * time.Second, Mix(0.5), 0},
@@ -126,11 +126,11 @@ func Slight(load float64) Scenario {
 	}}
 }
 
-// steadily is a load that lasts, next to those at which the origin changes.
+// steadily is a lasting load, used where the origin changes.
 const steadily = 1.5
 
-// The scenarios in which the origin or the nodes change while users ask for more than the
-// origin bears, and one in which they do not ask for more but the work takes longer.
+// The scenarios in which the origin or the nodes change while users demand more than the origin
+// can serve, and one with constant demand whose work takes longer.
 const (
 	Slower = "slower"
 	Faster = "faster"

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// Results are those of several runs. What is measured again replaces what was there, so a
-// table can be measured in parts.
+// Results are those of several runs. A new measurement replaces the previous one, so a table can
+// be measured in parts.
 type Results struct {
 	Runs []Measured `json:"runs"`
 }

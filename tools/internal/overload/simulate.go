@@ -73,7 +73,7 @@ func (s *simulation) change(c Change) {
 	}
 }
 
-// join makes it n nodes. Those that leave take no more requests; those that join know
+// join changes the number of nodes to n. Nodes that leave take no more requests; new ones know
 // nothing.
 func (s *simulation) join(n int) {
 	for len(s.nodes) < n {
@@ -115,7 +115,7 @@ func (s *simulation) push(at time.Duration, do func()) {
 	heap.Push(&s.events, event{at, s.order, do})
 }
 
-// request asks the shedder, and the origin if admitted.
+// request asks the shedder and, if admitted, the origin.
 func (s *simulation) request(a Arrival, retry bool) {
 	at := Attempt{Due: a.Due, Class: a.Class, Retry: retry}
 	node := s.nodes[0]
@@ -147,9 +147,8 @@ func (s *simulation) request(a Arrival, retry bool) {
 	}
 }
 
-// finish records an attempt, and schedules a retry if its client makes one. A client
-// gives up an attempt that waits past its deadline, though the origin does not learn of
-// it.
+// finish records an attempt, and schedules a retry if its client makes one. A client abandons an
+// attempt at its deadline; the origin does not notice.
 func (s *simulation) finish(a Arrival, at Attempt) {
 	s.run.Attempts = append(s.run.Attempts, at)
 	if at.Outcome == Answered || a.Retries == 0 {

@@ -105,10 +105,10 @@ func NewTable(columns []Column) Table {
 	return t
 }
 
-// Missed names the bars for all that a column did not hold.
+// Missed names the common bars that a column did not hold.
 func (t Table) Missed(column string) []string { return t.missed(column, "") }
 
-// MissedAlone names the bars for this column alone that it did not hold.
+// MissedAlone names the bars for this column only that it did not hold.
 func (t Table) MissedAlone(column string) []string { return t.missed(column, column) }
 
 func (t Table) missed(column, only string) []string {

@@ -1,6 +1,6 @@
-// Package paired compares contenders that take turns. What slows the machine down for
-// longer than a round slows down all of them, so their ratios within a round vary much
-// less than their rates.
+// Package paired compares contenders that take turns. A slowdown of the machine that lasts
+// longer than a round affects all of them, so their ratios within a round vary much less
+// than their rates.
 package paired
 
 import (
@@ -79,9 +79,9 @@ func (c *Contender) figures(of func(Sample) float64) (all []float64) {
 	return all
 }
 
-// Compare returns the median of a to b in the same round, and its standard error, leaving
-// out rounds in which either is 0. The error is taken from the distance of the quartiles,
-// so a few rounds that were disturbed do not count; it is infinite for fewer than five.
+// Compare returns the median of a/b over the rounds in which neither is 0, and its standard
+// error. The error is derived from the quartiles, so a few disturbed rounds do not count; it is
+// infinite for fewer than five rounds.
 func Compare(a, b []float64) (ratio, err float64) {
 	var ratios []float64
 	for i := range a {

@@ -1,5 +1,5 @@
-// Package report writes what a program measured: tables on the terminal, and into
-// Markdown documents, each with a chart.
+// Package report prints measurements as tables on the terminal, and writes them to Markdown
+// documents, each with a chart.
 package report
 
 import (
@@ -78,7 +78,7 @@ func Machine() string {
 }
 
 // Save writes the tables into the document, each between the comments of Regenerate, and
-// their charts into the folder plots beside it.
+// their charts into the folder plots next to it.
 func Save(document, command string, tables []*Table) error {
 	text, err := os.ReadFile(document)
 	if err != nil {
