@@ -19,7 +19,7 @@ unit: ## run the tests that start no server and no other program
 	@cd middleware && $(GO) test -skip Redis ./...
 
 # These drive other processes or read files: the race detector would watch only the test
-# itself, and slow down its load.
+# itself and slow down its load.
 PLAIN = $(filter %/internal/e2e %/internal/testenv %/internal/house %/internal/spillsim %/internal/behaviorsim %/internal/console/browser %/dashboards %/terraform %/terraform/lab,$(PACKAGES))
 PACKAGES = $(shell $(GO) list ./...)
 ALLOC = $(sort $(dir $(shell grep -rlE '^func Test\w*Alloc' --include='*_test.go' internal pkg)))
@@ -34,7 +34,7 @@ test: ## install what the tests need, then run them all, most with the race dete
 	@echo "a separate lab under load: the oracle finds no violation, and does find the rule that limits nothing; regions never exceed a limit in escrow"
 	TF_VAR_network=127.254 $(MAKE) --no-print-directory loadtest LAB_DIR="$(CURDIR)/.lab-test" LAB_VARS= LOADTEST="-only steady,shadow,global-escrow -out bin/loadtest-test"
 
-# One after the other: what waits for servers or a browser fails if race tests have the processors.
+# Sequential: tests that wait for servers or a browser fail while race tests use all CPUs.
 test-race:
 	$(GO) test -race -timeout 25m $(filter-out $(PLAIN),$(PACKAGES))
 	cd middleware && $(GO) vet ./... && $(GO) test -race -timeout 25m ./...
@@ -77,19 +77,19 @@ soak: deps-soak tools ## run the long forms of the tests: many seeds, 20 exactne
 # The commit of the previous release; a shallow clone lacks it.
 BEFORE ?= be81f43
 
-# The first commit with which regions of this release share limits; the previous release has no such limits, and follows no policies.
+# The first commit whose regions share limits with this release's; the previous release has no such limits and follows no policies.
 BEFORE_GLOBAL ?= 52fb196
 
 compat: .bin/consul ## run edges and regionctl of the previous release and of this one together, on one Redis and Consul, and in three regions
 	@tools/install.sh redis-server
 	WEIR_BEFORE=$(BEFORE) WEIR_BEFORE_GLOBAL=$(BEFORE_GLOBAL) $(GO) test -count 1 -timeout 10m -run TestTwoReleases ./internal/e2e
 
-# How long each parser is fuzzed, and by how many processes. The long form is make fuzz FUZZTIME=10m.
+# How long to fuzz each parser, and with how many processes. The long form is make fuzz FUZZTIME=10m.
 FUZZTIME ?= 20s
 FUZZPROCS ?= $(shell nproc)
 FUZZ ?= $(shell grep -rE '^func Fuzz' --include='*_test.go' internal pkg | sed -E 's|/[^/]*:func |:|; s|\W*f [*].*||; s|^|./|' | sort)
 
-# Each runs a second time if it fails, since reaching the end of FUZZTIME may count as a failure (context deadline exceeded); an input that fails is kept, and fails again.
+# A failure runs again, because reaching the end of FUZZTIME may count as one (context deadline exceeded); a failing input is kept and fails again.
 fuzz: ## fuzz every parser that hostile bytes reach, FUZZTIME each; FUZZ=./pkg/paths:FuzzReadings for one
 	@for one in $(FUZZ); do echo "$$one"; run="$(GO) test -run ^$$ -fuzz ^$${one##*:}$$ -fuzztime $(FUZZTIME) -fuzzminimizetime 1s -parallel $(FUZZPROCS) $${one%:*}"; $$run || $$run || exit 1; done
 
@@ -115,7 +115,7 @@ profile: deps-bench build ## profile the edge under load, for profile-guided bui
 	for part in refuse shed proxy leased http2; do bin/bench -only $$part -rounds 3 -duration 4s -profiles bin/profiles || exit 1; done
 	$(GO) tool pprof -proto bin/profiles/*.pprof >cmd/edge/default.pgo
 
-# SEEDS is over how many seeds the routers' law is judged.
+# SEEDS is the number of seeds that the routers' law is judged over.
 SEEDS ?= 10
 
 steering: ## simulate overloaded PoPs, the routers and the resolvers in virtual time, and write the tables of docs/DNS.md; about 5 minutes

@@ -31,7 +31,7 @@ func Load(t testing.TB, transport *http.Transport, clients int, request func(ctx
 					resp.Body.Close()
 				}
 				if err != nil || resp.StatusCode >= http.StatusTooManyRequests {
-					<-time.After(60 * time.Millisecond) // a client that waits less only heats the machine
+					<-time.After(60 * time.Millisecond) // a shorter wait would only use CPU
 				}
 			}
 		})

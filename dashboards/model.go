@@ -50,7 +50,7 @@ type panel struct {
 	queries       []query
 }
 
-// query is PromQL in which {@ stands for { and the variables that all panels share.
+// query is PromQL in which {@ stands for { and the variables common to all panels.
 type query struct{ legend, expr string }
 
 type step struct {
@@ -126,7 +126,7 @@ func (d dashboard) json() object {
 	}
 }
 
-// choice is a variable with the values that a query finds. all replaces all of them, and
+// choice is a variable whose values a query finds. all replaces the union of the values, and
 // matches targets without such a label; "" means the values found.
 func choice(name, label, values, all string) object {
 	o := object{
@@ -140,9 +140,9 @@ func choice(name, label, values, all string) object {
 	return o
 }
 
-// annotations mark when nodes began to run other rules or shedder settings: a version
-// that was not there a step before. The length of a step depends on the time shown; a
-// fixed offset would miss changes between two steps.
+// annotations mark when nodes began to run other rules or shedder settings: a version that was
+// absent one step earlier. The step depends on the time shown, because a fixed offset would miss
+// changes between two steps.
 func annotations() []object {
 	change := func(name, color, metric, labels, title, text string) object {
 		of := func(offset string) string {

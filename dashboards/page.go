@@ -6,8 +6,8 @@ import (
 	"regexp"
 )
 
-// page is a dashboard as Grafana reads it: tests and QueryAll use it, so that they see
-// what an operator sees.
+// page is a dashboard as Grafana reads it. Tests and QueryAll use it, so that they see what an
+// operator sees.
 type page struct {
 	UID, Title, Description, Refresh string
 	Editable                         bool

@@ -94,8 +94,8 @@ func QueryAll(t testing.TB, promURL string, over Span, except Except) {
 	}
 }
 
-// Panels show 0 for what nothing has counted yet. QueryAll requires a count, or a query
-// for a missing metric would pass.
+// Panels show 0 for what was never counted. QueryAll requires a count, or a query for a missing
+// metric would pass.
 const orZero, andZero = " or 0 * ", " and 0 * "
 
 // Far more than a busy machine needs: only failures ever wait this long.
@@ -106,8 +106,7 @@ const settle = 5 * time.Second
 
 var window = regexp.MustCompile(`\[(\d+s)\]`)
 
-// reach returns how far back a query looks: an answer that much later depends on nothing
-// earlier.
+// reach returns how far back a query looks: a result that much later depends on nothing earlier.
 func reach(query string) time.Duration {
 	longest := settle
 	for _, m := range window.FindAllStringSubmatch(query, -1) {
@@ -118,8 +117,8 @@ func reach(query string) time.Duration {
 	return longest
 }
 
-// Await waits until a query without variables has had an answer, at some moment after
-// since, that depends on nothing earlier. Its windows are in seconds, such as [8s].
+// Await waits until a query without variables returns a result, at some moment after since, that
+// depends on nothing earlier. Its windows are in seconds, such as [8s].
 func Await(t testing.TB, promURL string, since time.Time, what, query string) {
 	t.Helper()
 	p := prometheus{url: strings.TrimSuffix(promURL, "/"), span: Span{From: since.Add(reach(query))}}
@@ -138,9 +137,9 @@ func Await(t testing.TB, promURL string, since time.Time, what, query string) {
 	}
 }
 
-// Scraped waits for a moment until which every target was scraped at least twice within the
-// window, so that rates have values, and at which every query of also has a result. It
-// returns that moment. On a busy machine scrapes time out.
+// Scraped waits for a moment by which every target was scraped at least twice within the window,
+// so that rates have values, and at which every query of also has a result. It returns that
+// moment. On a busy machine scrapes time out.
 func Scraped(t testing.TB, promURL string, window time.Duration, also ...string) (moment time.Time) {
 	t.Helper()
 	p := prometheus{url: strings.TrimSuffix(promURL, "/")}

@@ -1,5 +1,5 @@
-// One attacker: in each region, a client that never waits, among many that do nothing
-// wrong. It gets its limit; the others are not affected.
+// Attacker: in each region one client that never waits, among many that obey. It gets its limit;
+// the others are not affected.
 import { Keys } from 'k6/x/weir';
 import { Counter } from 'k6/metrics';
 import exec from 'k6/execution';

@@ -1,6 +1,6 @@
-// Conduct: the corpus that behavior policies are judged on, in every region, each subject at
-// the region's edges in turn, under the shipped policy. Clients that wait as told are limited
-// as without one.
+// Conduct: the corpus for judging behavior policies, in every region under the shipped policy,
+// each subject at the region's edges in turn. A client that obeys Retry-After is limited as
+// without a policy.
 import { Conduct, conductKinds } from 'k6/x/weir';
 import { Counter, Rate } from 'k6/metrics';
 import { sleep } from 'k6';
@@ -40,13 +40,13 @@ export function direct() {
   phase('corpus');
 }
 
-// severe reports whether the policy holds the client to be suspicious, or worse. A request that
-// it refuses never reaches the origin, which names the tier of the others.
+// severe reports whether the policy ranks the client suspicious or worse. A refused request never
+// reaches the origin, which returns the tier of the others.
 function severe(res) {
   return (res.status === 429 && !res.limited) || /^(suspicious|blocked)/.test(res.headers['X-Conduct-Risk'] || '');
 }
 
-// Each VU is a subject; its kind decides what it sends, and how it reacts.
+// Each VU is a subject; its kind determines what it sends and how it reacts.
 export default function () {
   const region = __ENV.REGION;
   const at = exec.scenario.iterationInTest % kinds.length;
@@ -80,13 +80,13 @@ export default function () {
       conclude(sent <= 200 || elapsed() <= kind.within);
     }
   }
-  // One that has not had its time is not judged.
+  // A subject that has not had its time is not judged.
   if (kind.hostile && !found && (elapsed() >= kind.within || (sent >= 200 && elapsed() >= within))) {
     conclude(false);
   }
 }
 
-// obey asks for more than its limit, and waits as long as it is told. A real client sends Accept.
+// obey asks for more than its limit, and waits as long as Retry-After says. Real clients send Accept.
 export function obey() {
   const region = __ENV.REGION;
   const res = ask(region, byEdge(region, '/load/rolling', exec.scenario.iterationInTest), network(region).replace('0.0/16', '7.1'), 'rolling', { headers: { Accept: '*/*', 'User-Agent': 'obey' } });

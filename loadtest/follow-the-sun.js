@@ -1,13 +1,13 @@
-// Follow the sun: demand for twice the limit moves wholly from one region to the next, in the
-// middle of a window.
+// Follow the sun: all demand, twice the limit, moves from one region to the next in the middle of
+// a window.
 import { sleep } from 'k6';
 import exec from 'k6/execution';
 import { director, each, finish, phase, regions, steadily } from './lib.js';
 import { atWindow, bucket, escrow, eventual, flow, late, limit, never, proof, request, watch, window } from './global.js';
 
 const times = 2;
-const stay = 1.5 * window; // holds one whole window at least
-// What a region is asked for while nobody asks the others: it must get nearly the whole limit.
+const stay = 1.5 * window; // at least one whole window
+// Demand on the only busy region, which must get nearly the whole limit.
 const least = Math.floor(0.95 * limit);
 export const options = {
   setupTimeout: '120s',

@@ -1,5 +1,5 @@
-// Global, escrow: one client asks three regions for 1.5, 1 and 0.5 times limits that are
-// divided among them, of a fixed window and of a bucket.
+// Global, escrow: one client asks three regions for 1.5, 1 and 0.5 times limits that they divide: a
+// fixed window and a bucket.
 import exec from 'k6/execution';
 import { director, each, finish, full, phase, steadily } from './lib.js';
 import { atWindow, bucket, escrow, flow, limit, never, proof, request, window } from './global.js';

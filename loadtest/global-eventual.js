@@ -1,5 +1,5 @@
-// Global, eventual: one client asks each of three regions for the whole of a limit that they
-// share, at once.
+// Global, eventual: one client asks each of three regions simultaneously for the whole of a limit
+// that they share.
 import exec from 'k6/execution';
 import { director, each, finish, full, phase, regions, steadily } from './lib.js';
 import { atWindow, eventual, flow, late, limit, proof, request, watch, window } from './global.js';
@@ -20,7 +20,7 @@ export default function () {
   request(__ENV.REGION, [eventual], exec.scenario.iterationInTest);
 }
 export const teardown = finish;
-// At 6,000 a minute, 3 % is promised, whatever the bound.
+// At 6,000 a minute, the promise is 3 %, whatever the bound.
 export const handleSummary = proof('one client asks three regions, 80 to 220 ms apart, for the whole of one limit each', ['steady'], [
   late(['steady'], regions.length, { most: full ? 3 : Infinity, least: Math.floor(0.97 * limit * windows) }),
 ]);

@@ -1,5 +1,4 @@
-// Global flash: from one moment to the next, all regions are asked for limits that they
-// share, for many times what there is.
+// Global flash: demand in all regions jumps to several times the limits that they share.
 import exec from 'k6/execution';
 import { director, each, finish, full, phase, regions, steadily } from './lib.js';
 import { atWindow, bucket, escrow, eventual, flow, late, limit, never, proof, request, watch, window } from './global.js';

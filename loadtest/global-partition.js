@@ -1,5 +1,5 @@
-// Global, partition: a region is cut off from the others while one client asks all of them
-// for limits that they share, and is joined again.
+// Global, partition: one client asks all regions for limits that they share while one region is
+// cut off from the others and joined again.
 import { sleep } from 'k6';
 import { Trend } from 'k6/metrics';
 import exec from 'k6/execution';
@@ -7,8 +7,8 @@ import { act, director, each, finish, full, phase, regions, steadily } from './l
 import { atWindow, bucket, escrow, eventual, flow, late, learned, limit, never, proof, request, watch, window } from './global.js';
 
 const victim = regions[2];
-// In windows: the cut begins with one, and the window after it has what passed in its middle.
-// Healing lasts as long as it may take, or nothing would be asked for afterwards.
+// In windows. The cut begins with a window, and the window after it includes what passed in its
+// middle. Healing takes its maximum, or there would be no demand afterwards.
 const [before, cut, healing, after] = full ? [1, 0.5, 1.5, 1] : [1, 2, 4, 1];
 const times = 1.8; // the demand of all regions, for each of the limits
 const phases = ['before', 'cut', 'healing', 'after'];
@@ -49,11 +49,11 @@ export const handleSummary = proof(`${victim} is cut off from the other regions,
   late(['before'], times),
   late(['cut', 'healing'], times, {
     more: own,
-    because: ` ${victim} asks for ${Math.round(own)} more in a window, of which the others do not hear: it measures against a third of the limit once it has heard of nobody for 5 s.`,
+    because: ` ${victim} asks for ${Math.round(own)} more in a window, which the others do not learn of: it measures against a third of the limit after 5 s without word from another region.`,
   }),
   late(['after'], times),
   ...[escrow, bucket].map((rule) => never(rule, ['before', 'healing', 'after'], Math.floor(0.9 * limit * before))),
-  // The others have two thirds of the limit in each window, and the victim, for its own clients, the rest.
+  // In each window the others have two thirds of the limit, and the victim the rest for its clients.
   ...[escrow, bucket].map((rule) => never(rule, ['cut'], Math.floor(0.9 * limit * Math.floor(cut)))),
 ], [
   { metric: 'healed_after_seconds', seconds: patience, why: 'A call that hung in the cut ends after 2 s, and a node that did not answer is tried again after a pause of up to 5 s. Then one exchange tells all that has changed.' },

@@ -1,5 +1,4 @@
-// Shared by the scenarios of limits that hold in all regions together. One client asks in
-// all of them.
+// Shared by the scenarios of limits across regions. One client asks in all of them.
 import { sleep } from 'k6';
 import { Trend } from 'k6/metrics';
 import { act, ask, byEdge, everywhere, full, network, regions, rule, summary } from './lib.js';
@@ -13,7 +12,7 @@ export const bucket = named('escrow-bucket');
 const declared = { [eventual]: rule(eventual), [escrow]: rule(escrow), [bucket]: rule(bucket) };
 export const limit = declared[eventual].limit;
 export const window = Number(declared[eventual].window.replace('s', ''));
-// The rate at which a client asks for the limit.
+// The client's rate of requests.
 export const flow = limit / window;
 
 const client = network(regions[0]).replace('0.0/16', '9.1');
@@ -31,12 +30,12 @@ export function atWindow() {
   sleep((ms - (Date.now() % ms)) / 1000);
 }
 
-// delays are within what time regions learn of each other, as the edges measure it.
+// delays holds how soon regions learn of each other's requests, as the edges measure it.
 const delays = new Trend('exchange_delay_seconds');
-// A reading lasts until the next.
+// A reading is valid until the next.
 const between = 0.5;
 
-// watch waits for so many seconds, and reads the delay meanwhile.
+// watch waits this many seconds while reading the delay.
 export function watch(seconds, except = '') {
   const end = Date.now() + seconds * 1000;
   for (let left = seconds; left > between; left = (end - Date.now()) / 1000) {
@@ -51,14 +50,14 @@ export function learned() {
   return JSON.parse(act('delay/'));
 }
 
-// tried reports whether clients asked for nearly all that they should: on a busy machine k6
-// drops requests, and then nobody can tell how much should have passed.
+// tried reports whether clients sent nearly all their requests. On a busy machine k6 drops some,
+// and then how much should have passed is unknown.
 const tried = (metrics) => (metrics.dropped_iterations ? metrics.dropped_iterations.values.count : 0) < 0.02 * metrics.iterations.values.count;
 
 const phrase = (n) => String(Math.round(100 * n) / 100);
 
-// late bounds the eventual rule during some phases: by what `printed` says for the delay as
-// measured, if clients of all regions ask for so many times the limit, and by `more` units.
+// late bounds the eventual rule during some phases by what `printed` says for the measured delay
+// if clients of all regions demand this many times the limit, plus `more` units.
 export function late(phases, times, { more = 0, because = '', most = Infinity, least } = {}) {
   return (metrics) => {
     const delay = metrics.exchange_delay_seconds.values.max + between;
@@ -83,7 +82,7 @@ export function never(rule, phases, least) {
   });
 }
 
-// proof is summary() of bounds by the measured delay.
+// proof is summary() with bounds by the measured delay.
 export function proof(about, phases, bounds, waits = []) {
   return (data) => summary(about, { phases, bounds: bounds.map((bound) => bound(data.metrics)), waits })(data);
 }

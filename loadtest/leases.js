@@ -1,6 +1,6 @@
-// Leases: one big tenant at two edges of a region, allowed until its limit is used up, and
-// tenants of the other regions that reach theirs over and over. What passes is exact,
-// although Redis is asked for nearly none of it.
+// Leases: one big tenant at two edges of a region until its limit is used up, and tenants of the
+// other regions that reach theirs repeatedly. What passes is exact, although almost no decision
+// calls Redis.
 import { Keys } from 'k6/x/weir';
 import { sleep } from 'k6';
 import { Trend } from 'k6/metrics';
@@ -14,8 +14,8 @@ const keys = {};
 regions.forEach((r) => (keys[r] = new Keys({ kind: 'uniform', n: 1, seed: 9, cidr: network(r) })));
 const calls = new Trend('calls_a_decision');
 
-// The tenant's requests a second, and how long they are measured, once its key is hot. A
-// third of the time is left for what is refused.
+// The tenant's requests a second, and how long to measure them once its key is hot. A third of the
+// time remains for refusals.
 const rate = 800;
 const warm = 3;
 const measured = tenant.burst / rate - warm - 1;

@@ -1,5 +1,5 @@
-// Shared by the scenarios. The runner passes the lab in LAB, and does at CONTROL what a
-// script requests: faults, their ends, other rules.
+// Shared by the scenarios. The runner passes the lab in LAB and serves a script's requests at
+// CONTROL: faults, their ends, other rules.
 import { Client, oracle } from 'k6/x/weir';
 import http from 'k6/http';
 
@@ -13,10 +13,10 @@ export const full = __ENV.FORM === 'full';
 const known = [].concat(...['./rules.json', './rules-global.json'].map((file) => JSON.parse(open(file)).rules));
 export const judge = oracle({ fresh: true });
 
-// everywhere is where the oracle judges rules that regions share.
+// everywhere is the oracle's region for rules that regions share.
 export const everywhere = 'everywhere';
 
-// rule declares a rule of the documents to the oracle, with what only the oracle needs.
+// rule declares a rule of the documents to the oracle, with the options that only the oracle needs.
 export function rule(id, more = {}) {
   const found = Object.assign({}, known.find((r) => r.id === id), more);
   judge.rule(found);
@@ -34,19 +34,19 @@ for (const r of lab.regions) {
 const clients = {};
 const edges = {};
 for (const r of lab.regions) {
-  // On a busy machine the first SYN may be lost, and the next is sent after a second.
-  // Dead edges refuse at once.
+  // On a busy machine the first SYN may be lost, and the next follows after a second. Dead edges
+  // refuse connections immediately.
   clients[r.name] = new Client({ region: r.name, dns: lab.dns, subnet: r.subnet, pops, connectTimeout: '3s', timeout: '5s' });
   edges[r.name] = [].concat(...r.pops.map((pop) => pop.addresses));
 }
 
-// network returns a region's client addresses, which no other run used lately.
+// network returns a region's client addresses, which no recent run used.
 export function network(region, part = 0) {
   return `10.${(Number(__ENV.RUN) + 40 * part + regions.indexOf(region)) % 250}.0.0/16`;
 }
 
-// byName is the zone's URL, which the DNS router resolves; byEdge is that of the
-// region's edges in turn, as a load balancer in front of them would choose.
+// byName is the zone's URL, resolved by the DNS router; byEdge is that of the region's edges in
+// turn, as a load balancer in front of them would choose.
 export function byName(path) {
   return `http://${lab.zone}:8080${path}`;
 }
@@ -58,7 +58,7 @@ export function edgesOf(region) {
   return edges[region].length;
 }
 
-// ask sends one request of a client, and tells the oracle which rule counts it.
+// ask sends one client's request and tells the oracle which rule counts it.
 export function ask(region, url, key, limit, more = {}) {
   const headers = Object.assign({ 'X-Forwarded-For': key }, more.headers);
   return clients[region].request(more.method || 'GET', url, null, {
@@ -66,7 +66,7 @@ export function ask(region, url, key, limit, more = {}) {
   });
 }
 
-// send sends one request that the oracle does not judge; whatever the origin answers is no failure.
+// send sends a request that the oracle does not judge; no answer of the origin is a failure.
 const anything = Array.from({ length: 400 }, (_, i) => 200 + i);
 export function send(region, url, headers, tags) {
   return clients[region].get(url, { headers, tags, expected: anything });
@@ -86,11 +86,10 @@ export function steadily(rate, duration, more = {}) {
   return Object.assign({ executor: 'constant-arrival-rate', rate, timeUnit: '1s', duration }, more);
 }
 
-// director is the scenario that names the phases and requests the faults.
+// director is the scenario that names the phases and requests faults.
 export const director = { director: { executor: 'shared-iterations', vus: 1, iterations: 1, maxDuration: '10m', exec: 'direct' } };
 
-// act requests something from the runner, waits until it is done, and returns the
-// answer.
+// act requests an action from the runner, waits for its end, and returns the answer.
 export function act(what) {
   const res = http.post(`${__ENV.CONTROL}/${what}`, null, { timeout: '120s', tags: { name: 'control' } });
   if (res.status !== 200) {
@@ -104,7 +103,7 @@ export function phase(name) {
   act(`phase/${name}`);
 }
 
-// strict are the thresholds of phases that allow no violation.
+// strict are the thresholds for phases that allow no violation.
 export function strict(phases) {
   const all = {};
   for (const name of phases) {
@@ -114,7 +113,7 @@ export function strict(phases) {
   }
   return all;
 }
-// exact are those of regions that allow no violation throughout.
+// exact are the thresholds for regions that never allow a violation.
 export function exact(which = regions) {
   const all = {};
   for (const region of which) {
@@ -124,7 +123,7 @@ export function exact(which = regions) {
   }
   return all;
 }
-// calm are those of a scenario without a fault.
+// calm are the thresholds for a scenario without a fault.
 export function calm() {
   const all = Object.assign({ weir_overadmitted: ['count==0'], weir_wrongly_refused: ['count==0'], weir_retry_after_error: ['max==0'] }, exact());
   for (const region of regions) {
@@ -137,9 +136,8 @@ export function finish() {
   judge.finish();
 }
 
-// summary writes what the runner judges and reports. phases lists every phase that must
-// occur; bounds say how far each phase of a fault may exceed a rule; anything not listed
-// has a bound of 0.
+// summary writes what the runner judges and reports. phases lists every phase that must occur.
+// bounds says how far a rule may be exceeded in each phase of a fault; unlisted bounds are 0.
 export function summary(about, { phases = [], bounds = [], waits = [] } = {}) {
   return (data) => {
     const metrics = {};

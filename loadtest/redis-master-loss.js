@@ -1,13 +1,13 @@
-// Redis master loss: one of three masters in the first region is killed, and its replica
-// takes its place. Clients are spread over all edges, the worst case for separate
-// counts. Clients counted by another master must not notice.
+// Redis master loss: one of three masters in the first region is killed, and its replica takes
+// over. Clients use all edges in turn, the worst case while edges count separately. Clients of
+// the other masters must not notice.
 import { Counter } from 'k6/metrics';
 import { sleep } from 'k6';
 import exec from 'k6/execution';
 import { act, ask, byEdge, director, each, exact, finish, full, judge, lab, network, phase, regions, rule, steadily, strict, summary } from './lib.js';
 
 const api = rule('api');
-// To the oracle, clients of the surviving masters have their own rule: its bound is 0.
+// For the oracle, clients of the surviving masters have a rule of their own with bound 0.
 const staying = 'api-staying-masters';
 judge.rule(Object.assign({}, api, { id: staying, as: 'api' }));
 const victim = regions[0];
@@ -19,8 +19,8 @@ const phases = ['before', 'fault', 'recovery', 'after'];
 const clients = 12;
 const lost = 4; // of them, those whose master is killed
 const rate = 180;
-// Such a client sends more than its limit in each window of the fault, and must get the
-// limit; a tenth is allowed for requests that wait while the replica takes over.
+// Such a client exceeds its limit in each window of the fault, and must get the limit, less a tenth
+// for requests that wait while the replica takes over.
 const least = Math.floor(0.9 * lost * api.limit * Math.floor(away / Number(api.window.replace('s', ''))));
 const bounds = [{
   rule: 'api', region: victim, phases: ['fault', 'recovery'], fallback: true, least, percent: (100 * lab.nodes * share) / api.limit,
@@ -35,7 +35,7 @@ const thresholds = Object.assign(strict(['before', 'after']), exact(regions.slic
 });
 export const options = { scenarios: Object.assign(each(steadily(rate, `${calm + away + settle + after}s`)), director), thresholds };
 
-// slot is where a Redis Cluster has a key with this hash tag: CRC16 (XMODEM) of it.
+// slot returns the slot of a hash tag in Redis Cluster: its CRC16 (XMODEM).
 function slot(tag) {
   let crc = 0;
   for (const c of tag) {
@@ -47,8 +47,8 @@ function slot(tag) {
   return crc % 16384;
 }
 
-// The runner chooses the master and reports its slots: the client's address, the hash
-// tag of its keys, says whether the client loses its master.
+// The runner chooses the master and reports its slots. A client's address is the hash tag of its
+// keys, so it determines whether the client loses its master.
 export function setup() {
   const { slots } = JSON.parse(act(`choose-master/${victim}`));
   const [its, others] = [[], []];

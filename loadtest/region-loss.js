@@ -1,5 +1,5 @@
-// Region loss: all of a region is killed. The DNS router stops naming it, its clients
-// move to the next one, and limits hold there; then it comes back.
+// Region loss: every process of a region is killed. The DNS router stops naming the region, its
+// clients move to the next one, and limits hold there; then it returns.
 import { Keys } from 'k6/x/weir';
 import { Counter, Trend } from 'k6/metrics';
 import { sleep } from 'k6';
@@ -13,13 +13,12 @@ const elsewhere = new Counter('answered_elsewhere');
 const home = new Counter('answered_at_home_again');
 const took = new Trend('failed_seconds_after_loss');
 const [calm, away, after] = full ? [60, 120, 120] : [5, 10, 8];
-const heal = 25; // most of the time that the region takes to come back
+const heal = 25; // most of the time that the region takes to return
 
 const share = Math.ceil(api.limit / lab.nodes);
 const phases = ['before', 'loss', 'recovery', 'after'];
-// The router confirms the loss with a second check, and asks another region for the edges that
-// it knew from the lost Consul (docs/OPERATIONS.md); then the client's cached answer must
-// expire.
+// The router confirms the loss with a second check and asks another region about the edges that
+// it knew from the lost Consul (docs/OPERATIONS.md); then the client's cached answer must expire.
 const leave = lab.ttl + 5;
 const bounds = [{
   rule: 'api', region: victim, phases: ['loss', 'recovery'], percent: (100 * lab.nodes * share) / api.limit,
@@ -27,7 +26,7 @@ const bounds = [{
 }];
 
 const thresholds = Object.assign(strict(['before', 'after']), exact(regions.slice(1)), {
-  // Requests may fail until the loss is noticed and the client's cached DNS answer has expired.
+  // Requests may fail until the router notices the loss and the client's cached answer expires.
   failed_seconds_after_loss: [`max<${leave}`],
   answered_elsewhere: ['count>0'], answered_at_home_again: ['count>0'],
 });

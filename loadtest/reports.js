@@ -1,6 +1,6 @@
-// Reports: clients that ask for twice their limit at two edges of their region, under rules
-// whose nodes decide by what they know. More than the limit may pass: what edges are asked
-// for in the delay, which the oracle counts, and by which the edges measure themselves.
+// Reports: clients ask for twice their limit at two edges of a region, under rules by which each
+// node decides from what it knows. The excess is at most the demand on the edges during the
+// delay; the oracle counts it, and edges measure it themselves.
 import { Keys } from 'k6/x/weir';
 import { sleep } from 'k6';
 import { Trend } from 'k6/metrics';

@@ -1,5 +1,5 @@
-// Rules swap: one limit is halved under load and restored, in all regions. It holds before
-// and after; the other rules are not affected.
+// Rules swap: one limit is halved under load and restored, in all regions. It holds before and
+// after; other rules are not affected.
 import { Keys } from 'k6/x/weir';
 import { sleep } from 'k6';
 import exec from 'k6/execution';
@@ -11,14 +11,13 @@ const keys = {};
 regions.forEach((r) => (keys[r] = new Keys({ kind: 'zipf', n: 30, seed: 8, cidr: network(r) })));
 const phases = ['before', 'halved', 'restored'];
 const [calm, between, after] = full ? [60, 60, 60] : [4, 9, 9];
-// How long regionctl may take before it stops waiting, and then a window and what is in
-// flight.
+// How long regionctl waits at most, plus a window and requests in flight.
 const change = 120;
 const settle = 5;
 
 export const options = {
   scenarios: Object.assign(each(steadily(120, `${calm + between + after + 4}s`)), director),
-  // The changed rule is not judged while the change settles; everything else is, throughout.
+  // The changed rule is not judged while the change settles; all others always are.
   thresholds: Object.assign(strict(phases), exact(), { weir_overadmitted: ['count==0'], weir_wrongly_refused: ['count==0'], http_req_failed: ['rate==0'] }),
 };
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs the named Debian packages whose program is missing, and keeps their services
-# from starting: tests start their own servers.
+# Installs the named Debian packages whose program is missing, and prevents their services from
+# starting: tests start their own servers.
 set -eu
 missing=
 for name in "$@"; do

@@ -22,8 +22,7 @@ const (
 	longLabel = 40 // letters that fit
 )
 
-// kinds are the possible outcomes of a request; page.html has a color and a dash for
-// each.
+// kinds are the possible outcomes of a request; page.html has a color and a dash for each.
 var kinds = []struct {
 	Name, Text string
 	of         func(second) int
@@ -34,7 +33,7 @@ var kinds = []struct {
 	{"failed", "failed", func(s second) int { return s.Failed }},
 }
 
-// plot is shared by the charts of a scenario: readers compare regions by eye.
+// plot is shared by a scenario's charts, so that readers can compare regions.
 type plot struct {
 	s         *result
 	seconds   int
@@ -88,7 +87,7 @@ func niceStep(n, few int) int {
 	}
 }
 
-// secondStep does the same for times.
+// secondStep is niceStep for times.
 func secondStep(n int) int {
 	for _, step := range []int{1, 2, 5, 10, 15, 30, 60, 120, 300, 600} {
 		if n <= 6*step {
@@ -98,7 +97,7 @@ func secondStep(n int) int {
 	return (n + 5) / 6
 }
 
-// place arranges the phases' names in rows in which they do not overlap.
+// place arranges the phases' names in rows without overlap.
 func (p *plot) place() {
 	var ends []float64
 	for i, ph := range p.s.Phases {
@@ -144,7 +143,7 @@ func (p *plot) y(v int) float64 {
 	return float64(p.base()) - float64(v)*plotHigh/float64(p.top)
 }
 
-// chart draws a region's answers, second by second, and the phases.
+// chart draws a region's answers by second, and the phases.
 func (p *plot) chart(t traffic) template.HTML {
 	var b strings.Builder
 	say := template.HTMLEscapeString
@@ -187,7 +186,7 @@ func (p *plot) chart(t traffic) template.HTML {
 	return template.HTML(b.String())
 }
 
-// phases draws where they begin, and shades those in which the region may exceed a limit.
+// phases marks where phases begin, and shades those in which the region may exceed a limit.
 func (p *plot) phases(b *strings.Builder, region string) {
 	top := p.base() - plotHigh
 	for _, l := range p.labels {

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// control does what a script requests, and undoes what the script left.
+// control performs a script's requests, and undoes what the script left.
 type control struct {
 	l      *lab
 	ctx    context.Context // no interrupt ends it: half an act is worse than a complete one
@@ -43,7 +43,7 @@ type phase struct {
 	From time.Time `json:"from"`
 }
 
-// actLimit is how long an act may take; the scripts wait as long.
+// actLimit bounds an act; the scripts wait as long.
 const actLimit = 2 * time.Minute
 
 func (l *lab) control(ctx context.Context) (*control, error) {
@@ -74,7 +74,7 @@ func (c *control) found() ([]phase, []string) {
 	return c.named, c.failed
 }
 
-// act performs an act of a script. k6 ignores a failed one, so it is recorded here.
+// act performs a script's act. k6 ignores a failed one, so it is recorded here.
 func (c *control) act(what string) (answer []byte, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -153,7 +153,7 @@ func (c *control) do(ctx context.Context, what string) (answer []byte, err error
 	return nil, fmt.Errorf("unknown: %s", what)
 }
 
-// swap applies the rules, either with half of a limit or unchanged.
+// swap applies the rules with half of one limit, or unchanged.
 func (c *control) swap(ctx context.Context, half bool) error {
 	file := filepath.Join(c.l.root, "loadtest", "rules.json")
 	if half {
@@ -170,7 +170,7 @@ func (c *control) swap(ctx context.Context, half bool) error {
 	return err
 }
 
-// cut lets no message through between a region's edges and those of others, or again.
+// cut blocks messages between a region's edges and those of others, or lets them pass again.
 func (c *control) cut(ctx context.Context, verb, region string) error {
 	if verb == "cut" {
 		c.apart = region
@@ -243,13 +243,13 @@ func (l *lab) halved() (string, error) {
 	return file, os.WriteFile(file, text, 0o600)
 }
 
-// master is a Redis process that is a master, and its slots.
+// master is a current Redis master and its slots.
 type master struct {
 	Name  string   `json:"name"`
 	Slots [][2]int `json:"slots"`
 }
 
-// master finds one in a region.
+// master finds a master in a region.
 func (l *lab) master(ctx context.Context, region string) (master, error) {
 	dirs, err := filepath.Glob(filepath.Join(l.dir, region, "redis-*"))
 	if err != nil {
@@ -272,8 +272,7 @@ func (l *lab) master(ctx context.Context, region string) (master, error) {
 	return master{}, fmt.Errorf("no Redis of %s is a master", region)
 }
 
-// ownSlots reads the slots of the queried node from CLUSTER NODES; nil if it is not a
-// master.
+// ownSlots reads the queried node's slots from CLUSTER NODES; nil if it is not a master.
 func ownSlots(nodes string) [][2]int {
 	for line := range strings.Lines(nodes) {
 		f := strings.Fields(line) // id address flags master ping pong epoch link slots...
@@ -297,7 +296,7 @@ func ownSlots(nodes string) [][2]int {
 	return nil
 }
 
-// stillMaster checks that the process to kill is the one that the script knows.
+// stillMaster checks that the process to kill is the master that the script knows.
 func (c *control) stillMaster(ctx context.Context, region string) error {
 	was := c.chosen
 	var err error

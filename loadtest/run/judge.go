@@ -32,17 +32,17 @@ type result struct {
 	Traffic  []traffic      `json:"traffic"`
 }
 
-// bound says how far a rule may be exceeded in a region during some phases, per window.
+// bound says how far a rule may be exceeded per window in a region during some phases.
 type bound struct {
 	Rule    string   `json:"rule"`
 	Region  string   `json:"region"`
 	Phases  []string `json:"phases"`
 	Percent float64  `json:"percent"`
-	// Decisions without Redis are part of the fault: without any, the fault had no
+	// Fallback is set if the fault must cause decisions without Redis: without any, it had no
 	// effect.
 	Fallback bool `json:"fallback,omitempty"`
-	// The fewest requests that must be admitted in the first of the phases; nothing
-	// else bounds refusals without a reason.
+	// Least is how many requests must be admitted in the first of the phases; nothing else
+	// bounds wrong refusals.
 	Least int `json:"least,omitempty"`
 	// Late is set if more may pass although nothing is broken: regions hear late of each
 	// other.
@@ -313,7 +313,7 @@ func (r *result) untried() []string {
 	var wrong []string
 	for _, at := range order {
 		if refused[at] == 0 && !bounded[at] {
-			wrong = append(wrong, fmt.Sprintf("%s, rule %s: nobody was refused, so the limit is not proven", at.region, at.rule))
+			wrong = append(wrong, fmt.Sprintf("%s, rule %s: no request was refused, so the limit is not proven", at.region, at.rule))
 		}
 	}
 	return wrong

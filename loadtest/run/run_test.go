@@ -114,7 +114,7 @@ func TestJudge(t *testing.T) {
 			if l.Region == "us-east" {
 				l.Refused, l.RetryChecked = 0, 0
 			}
-		})}, "us-east, rule api: nobody was refused"},
+		})}, "us-east, rule api: no request was refused"},
 		{"nobody was refused where more may pass", result{Bounds: bounds, Fallback: lost, Report: lines(func(l *line) {
 			if l.Region == "eu-west" {
 				l.Refused, l.RetryChecked = 0, 0

@@ -20,7 +20,7 @@ import (
 const spillNetwork = "198.18.0.0/15"
 
 // home adds spillNetwork to the clients of a PoP, and states how many requests per second each
-// edge of the others can serve: they were never full, so nobody could know. It waits until the
+// edge of the others can serve: they were never full, so it is unknown. It waits until the
 // router follows.
 func (c *control) home(ctx context.Context, rest string) error {
 	l := c.l

@@ -35,8 +35,8 @@ locals {
     }]
   }
 
-  # How far regions are apart: between their edges are proxies that delay what passes, at an
-  # address of the region that calls.
+  # The distance between regions: proxies delay messages between their edges, at an address of
+  # the calling region.
   seats = { for name, r in var.regions : name => flatten([for p, pop in r.pops : [for e in range(1, r.edges_per_pop + 1) : {
     id = "${name}-${pop.name}-${e}", host = 10 * (p + 1) + e
   }]]) }
@@ -48,7 +48,7 @@ locals {
     listen = "${var.network}.${var.regions[from].number}.200:${10000 + 100 * var.regions[to].number + s.host}"
     target = "${var.network}.${var.regions[to].number}.${s.host}:8444"
   }] if local.trips[from][to] != null]])
-  # What the edges of a region know of others without Consul.
+  # What a region's edges know of other regions without Consul.
   peers = { for from in local.order : from => [for to in local.order : {
     name  = to
     nodes = [for l in local.far : { id = l.id, address = l.listen } if l.from == from && l.to == to]
@@ -144,8 +144,8 @@ module "region" {
   environment   = local.environment
 }
 
-# What regionctl and make lab need to know. The file names are fixed, so that commands
-# in documents work.
+# Input for regionctl and make lab. The file names are fixed, so that documented commands
+# work.
 resource "terraform_data" "files" {
   triggers_replace = [yamlencode(local.fleet), yamlencode(local.topology), local.processes, local.summary, jsonencode(local.targets)]
 

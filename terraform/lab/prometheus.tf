@@ -42,6 +42,6 @@ locals {
   }
   rule_files = [for name in ["recording", "alerts"] : abspath("${path.module}/../../dashboards/rules/${name}.yaml")]
 
-  # Changed rules need another process.
+  # Changed rules need a restart.
   prometheus_config = join("\n", concat([for file in local.rule_files : "# ${filemd5(file)}"], [yamlencode(local.prometheus)]))
 }

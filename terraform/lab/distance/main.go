@@ -1,5 +1,5 @@
-// Command distance puts the regions of the lab as far apart as they would be: proxies between
-// their edges delay what passes, and can cut a region off.
+// Command distance simulates the distance between the lab's regions: proxies between their edges
+// delay messages, and can cut a region off.
 package main
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// link is the way from the edges of a region to one edge of another.
+// link is the path from a region's edges to one edge of another region.
 type link struct {
 	From, To       string
 	Listen, Target string
@@ -71,7 +71,7 @@ func run(ctx context.Context, listen, file string) error {
 	}
 }
 
-// distance is all links.
+// distance holds all links.
 type distance struct {
 	links []link
 
@@ -113,7 +113,7 @@ func (l *link) spoil(name, stream, kind, attributes string) error {
 	return err
 }
 
-// set lets nothing through between a region and the others, or all again.
+// set blocks messages between a region and the others, or lets them pass again.
 func (d *distance) set(ctx context.Context, region string, cut bool) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -145,7 +145,7 @@ func (d *distance) set(ctx context.Context, region string, cut bool) error {
 	return failed
 }
 
-// ServeHTTP cuts a region off and joins it again. GET / says that the links are open.
+// ServeHTTP cuts a region off or joins it again. GET / reports that the links are open.
 func (d *distance) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	verb, region, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	switch {

@@ -16,13 +16,13 @@ const (
 
 var errLanes = fmt.Errorf("lane: this origin has %d already; ask for one of them, or restart it", mostLanes)
 
-// lanes give requests as few workers as a busy site has: who finds none free waits in a queue.
+// lanes give requests as few workers as a busy site has; a request that finds none free waits.
 type lanes struct {
 	mu  sync.Mutex
 	all map[string]chan struct{} // by name and workers
 }
 
-// enter waits for a worker of the lane that the query names, if it does, and returns what
+// enter waits for a worker of the lane that the query names, if any, and returns a function that
 // frees it.
 func (l *lanes) enter(ctx context.Context, query url.Values) (leave func(), err error) {
 	name := query.Get("lane")

@@ -1,5 +1,5 @@
-// Command origin is the server behind the lab's edges: it answers at once with the name
-// of its region.
+// Command origin is the server behind the lab's edges: it immediately answers with the name of
+// its region.
 package main
 
 import (
@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// The longest wait that a request may ask for.
+// The longest wait that a request may specify.
 const longestWait = 30 * time.Second
 
 func main() {
@@ -55,10 +55,10 @@ func run(ctx context.Context, listen, region string) error {
 	return nil
 }
 
-// handler answers with the region and the request. ?wait=2s delays the answer, to keep
-// requests in flight while a part of the lab is drained or lost. With &lane=ams1&workers=28, at
-// most 28 requests of that lane wait so at a time; the others queue. X-Conduct-Status chooses
-// the answer's status, and X-Conduct-Risk repeats what the edge said of the client.
+// handler answers with the region and the request. ?wait=2s delays the answer, to keep requests
+// in flight while a part of the lab is drained or lost. With &lane=ams1&workers=28, at most 28
+// requests of that lane are delayed at a time; others queue. X-Conduct-Status sets the answer's
+// status, and X-Conduct-Risk echoes the edge's judgment of the client.
 func handler(region string) http.Handler {
 	l := lanes{all: map[string]chan struct{}{}}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

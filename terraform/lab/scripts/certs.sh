@@ -1,6 +1,6 @@
 #!/bin/sh
-# certs.sh REGION: makes the certificate that the region's edges show to other edges, and the
-# lab's authority that signs all of these. What is there already stays.
+# certs.sh REGION: creates the certificate that the region's edges present to other edges, and
+# the lab's authority that signs it. It keeps existing files.
 . "$(dirname "$0")/lib.sh"
 enter
 region=$1

@@ -1,8 +1,8 @@
 #!/bin/sh
 # cluster.sh REGION MASTERS ADDRESS...: forms one Redis Cluster of the servers at these
-# addresses, and waits until it is healthy. Initially the first MASTERS are masters; the
-# others are replicas of them in turn. In an existing cluster it repairs what differs: a
-# new node, one that lost its place, one that is gone for good.
+# addresses, and waits until it is healthy. At first the first MASTERS are masters, and the
+# others are their replicas in turn. In an existing cluster it repairs nodes that are new,
+# lost their place, or are permanently gone.
 . "$(dirname "$0")/lib.sh"
 enter
 region=$1 masters=$2
@@ -48,8 +48,8 @@ id_of() {
   done
 }
 
-# Every node meets every other, which saves rounds of gossip. A fresh node gets its own
-# epoch at once: equal ones would be resolved one by one.
+# Every node meets every other, which saves rounds of gossip. A fresh node immediately gets an
+# epoch of its own: equal epochs would be resolved one by one.
 n=0 answer=
 for a in $addresses; do
   n=$((n + 1))
@@ -67,10 +67,10 @@ for a in $addresses; do
     shift
   done
   [ -z "$meets" ] || answer=$(printf '%s' "$meets" | ask "$a") || true
-  case $meets$answer in *ERR*) fail "$region: redis $a meets nobody: $answer" ;; esac
+  case $meets$answer in *ERR*) fail "$region: redis $a met no other node: $answer" ;; esac
 done
 
-# joined: all know all, by name.
+# joined reports whether all nodes know all others by name.
 joined() {
   for a in $addresses; do
     known=$(view "$a" '$3 !~ /handshake/ {print $1}')
@@ -87,22 +87,22 @@ done
 
 listed() { case $ids in *"$1"*) return 0 ;; esac; return 1; }
 
-# look keeps what each node knows, with the node's address before each line.
+# look stores each node's view, with the node's address before each line.
 look() { for a in $addresses; do ask "$a" cluster nodes | sed "s/^/$a /"; done >"$LAB/$region/views"; }
 
-# If a replica's master is gone for good, the replica takes its place without a vote.
+# A replica whose master is permanently gone takes over without a vote.
 look
 for pair in $(awk '$4 ~ /myself,slave/ {print $1 "=" $5}' "$LAB/$region/views"); do
   listed "${pair#*=}" || tell "${pair%%=*}" cluster failover takeover
 done
 
-# Nodes that are gone for good, or came back empty and so under another name.
+# Nodes that are permanently gone, or returned empty under another name.
 for pair in $(awk '$4 !~ /myself|handshake/ {print $1 "=" $2}' "$LAB/$region/views"); do
   listed "${pair#*=}" || tell "${pair%%=*}" cluster forget "${pair#*=}"
 done
 
-# owner SLOT prints the address of its owner, by the newest claim that any node knew when
-# last looked at.
+# owner SLOT prints the address of the slot's owner, by the newest claim that any node knew at the
+# last look.
 owner() {
   awk -v slot="$1" '{for (i = 10; i <= NF; i++) if ($i !~ /^\[/) {
     n = split($i, r, "-"); if (r[1] + 0 <= slot + 0 && slot + 0 <= r[n] + 0) { split($3, p, ":"); print $8, p[1] }}}' "$LAB/$region/views" |
@@ -125,7 +125,7 @@ for a in $addresses; do
   if [ -z "$(awk -v a="$a" '$1 == a && $4 ~ /myself/ && ($4 ~ /slave/ || NF > 9) {print}' "$LAB/$region/views")" ]; then
     began=$(now)
     until master=$(id_of "$(owner "$(first_slot $((n % masters)))")") && [ "$(ask "$a" cluster replicate "$master")" = OK ]; do
-      [ $(($(now) - began)) -lt "$start_limit" ] || fail "$region: redis $a becomes nobody's replica: $(ask "$a" cluster replicate "$master")"
+      [ $(($(now) - began)) -lt "$start_limit" ] || fail "$region: redis $a did not become a replica: $(ask "$a" cluster replicate "$master")"
       sleep 0.1
       look
     done
@@ -133,7 +133,7 @@ for a in $addresses; do
   n=$((n + 1))
 done
 
-# healthy prints what is wrong.
+# healthy prints faults.
 healthy() {
   for a in $addresses; do
     info=$(printf 'cluster info\ncluster nodes\ninfo replication\n' | ask "$a" | tr -d '\r')

@@ -1,6 +1,6 @@
 #!/bin/sh
-# console.sh [TFVARS]: the lab with visitors, and a console to look at it and to change it,
-# until Ctrl-C. A lab that it started, it also stops. LAB is its folder.
+# console.sh [TFVARS]: runs the lab with visitors and a console until Ctrl-C. It stops the lab
+# only if it started it. LAB is its folder.
 set -eu
 root=$(cd "$(dirname "$0")/../../.." && pwd)
 scripts=$(cd "$(dirname "$0")" && pwd)

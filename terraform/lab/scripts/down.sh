@@ -1,7 +1,7 @@
 #!/bin/sh
-# down.sh: ends every process of the lab and removes its folder, whatever state it is in:
-# even after an apply that failed or was killed, or while one is running. It uses neither
-# Terraform nor its state. LAB is the folder.
+# down.sh: ends every process of the lab and removes its folder, even after an apply that
+# failed or was killed, or while one is running. It uses neither Terraform nor its state. LAB is
+# the folder.
 root=$(cd "$(dirname "$0")/../../.." && pwd)
 export LAB="${LAB:-$root/.lab}"
 # It must not carry the mark that it looks for.

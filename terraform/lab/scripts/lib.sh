@@ -6,7 +6,7 @@
 #   before   a shell command that it runs first
 #   ready    a shell command that succeeds once it may be used
 #   log      its output
-# A pid alone proves nothing: by now the number may belong to another process. So a
+# A pid alone proves nothing, because the number may belong to another process by now. A
 # process to be signaled must also have the command line that was started.
 set -eu
 
@@ -52,11 +52,11 @@ $want") echo "$pid" ;;
 
 ready() { (eval "$(cat "$1/ready")") >"$1/ready.log" 2>&1; }
 
-# launch DIR starts the command in a session of its own: neither the end of Terraform
-# nor Ctrl-C reaches it. It does not wait.
+# launch DIR starts the command in its own session, which neither Terraform's exit nor Ctrl-C
+# reaches. It does not wait.
 #
-# A make lab that was killed may have launched it, too, and its shell not have run yet. The
-# lock orders them: the first shell that finds no pid becomes the process.
+# A killed make lab may have launched it too, with a shell that has not run yet. The lock orders
+# the shells: the first one that finds no pid becomes the process.
 launch() {
   (flock 8 && { alive "$1" >/dev/null || rm -f "$1/pid"; }) 8>"$1/lock"
   [ ! -e "$1/pid" ] || return 0
@@ -80,7 +80,7 @@ launch() {
   ) &
 }
 
-# await DIR waits until a process is ready. It fails at once if the process has ended.
+# await DIR waits until a process is ready. It fails immediately if the process has exited.
 await() {
   began=$(now)
   until ready "$1"; do
@@ -107,7 +107,7 @@ explain() {
   tail -n 15 "$1/log" 2>/dev/null | sed 's/^/  /' >&2 || true
 }
 
-# stop DIR ends a process and its children: politely, and after 10 s by force.
+# stop DIR terminates a process and its children, and kills them after 10 s.
 stop() {
   pid=$(alive "$1") || { rm -f "$1/pid"; return 0; }
   signal=TERM

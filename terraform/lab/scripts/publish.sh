@@ -1,7 +1,7 @@
 #!/bin/sh
-# publish.sh: gives initial rules, shedder settings and a behavior policy to regions that
-# have none, and the topology to all. It does not touch what an operator has applied meanwhile: a new
-# region gets what the others have. REGIONCTL is the program.
+# publish.sh: gives regions that have none initial rules, shedder settings and a behavior
+# policy, and the topology to all. It keeps what an operator has applied: a new region gets what
+# the others have. REGIONCTL is the program.
 . "$(dirname "$0")/lib.sh"
 enter
 export WEIR_FLEET="$LAB/fleet.yaml" WEIR_USER=lab NO_COLOR=1
@@ -43,7 +43,7 @@ for kind in rules shedder policy; do
   try "$REGIONCTL" $kind $verb "$file" --region "$bare" --yes --wait "${start_limit}s" -m "first $kind of a new region"
 done
 
-# A regionctl without this command is older than the lab.
+# A regionctl without this command predates the lab.
 if "$REGIONCTL" --help | grep -q '^  topology '; then
   try "$REGIONCTL" topology apply "$LAB/topology.yaml" --yes
 fi

@@ -1,7 +1,7 @@
 #!/bin/sh
-# restart.sh PATTERN...: ends processes of the lab politely and starts them again one by
-# one, each once the previous one is ready; dead ones are only started. A rebuilt program
-# takes effect. LAB is its folder.
+# restart.sh PATTERN...: terminates processes of the lab and starts them again one by one, each
+# once the previous one is ready. Dead processes are only started. Rebuilt programs take effect.
+# LAB is its folder.
 root=$(cd "$(dirname "$0")/../../.." && pwd)
 export LAB="${LAB:-$root/.lab}"
 . "$(dirname "$0")/lib.sh"

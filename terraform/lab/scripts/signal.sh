@@ -1,7 +1,7 @@
 #!/bin/sh
-# signal.sh SIGNAL PATTERN...: sends a signal to processes of the lab, to see what a loss
-# does: signal.sh KILL 'eu-west/*' for a region, 'eu-west/edge-ams1-*' for a PoP. make lab
-# restarts what ended. STOP and CONT suspend and resume. LAB is its folder.
+# signal.sh SIGNAL PATTERN...: sends a signal to processes of the lab, to simulate a loss:
+# signal.sh KILL 'eu-west/*' for a region, 'eu-west/edge-ams1-*' for a PoP. make lab restarts
+# dead processes. STOP and CONT suspend and resume. LAB is its folder.
 root=$(cd "$(dirname "$0")/../../.." && pwd)
 export LAB="${LAB:-$root/.lab}"
 . "$(dirname "$0")/lib.sh"
@@ -19,6 +19,6 @@ for dir in $found; do
     echo "${dir#"$LAB/"} is not running"
   fi
 done
-# All at once: a region is not lost process by process.
+# All at once: a region does not fail process by process.
 # shellcheck disable=SC2086 # numbers
 [ -z "$pids" ] || kill -s "$signal" -- $pids

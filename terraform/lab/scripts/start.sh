@@ -1,7 +1,7 @@
 #!/bin/sh
-# start.sh NAME: starts a process and waits until it is ready. A running one, as after
-# an interrupted apply, is kept if it is the requested one. COMMAND, FILES, BEFORE
-# and READY describe it: see process/main.tf.
+# start.sh NAME: starts a process and waits until it is ready. It keeps a running one, as after
+# an interrupted apply, if that is the requested one. COMMAND, FILES, BEFORE and READY describe
+# it: see process/main.tf.
 . "$(dirname "$0")/lib.sh"
 enter
 dir=$LAB/$1
@@ -12,7 +12,7 @@ put() { # FILE: standard input
   cat >"$1.new"
   mv "$1.new" "$1"
 }
-# same: the files of the process are those wanted. Every line of FILES is a name and its
+# same reports whether the process has the requested files. Every line of FILES is a name and its
 # content in base64.
 same() {
   printf '%s\n' "$FILES" | while read -r name content; do
@@ -35,7 +35,7 @@ begin() {
 }
 printf '%s\n' "$COMMAND" | put "$dir/command"
 if ! (begin); then
-  # Terraform will request it again; until then it is not a process of the lab.
+  # Terraform will request it again; until then it does not belong to the lab.
   stop "$dir"
   rm -f "$dir/command"
   exit 1

@@ -1,7 +1,6 @@
 #!/bin/sh
-# stop.sh NAME: ends a process that the lab no longer needs, or needs in another form.
-# Its log and data stay, since it may return with another configuration; make lab removes
-# the rest.
+# stop.sh NAME: ends a process that the lab no longer needs, or needs with another
+# configuration. Its log and data stay, since it may return; make lab removes the rest.
 . "$(dirname "$0")/lib.sh"
 enter
 dir=$LAB/$1

@@ -1,6 +1,6 @@
 #!/bin/sh
-# up.sh [TFVARS]: starts or repairs the lab: restarts what has died, lets Terraform
-# create what is missing, and prints where everything is. LAB is its folder.
+# up.sh [TFVARS]: starts or repairs the lab: restarts dead processes, lets Terraform create
+# missing ones, and prints the addresses. LAB is its folder.
 set -eu
 root=$(cd "$(dirname "$0")/../../.." && pwd)
 export LAB="${LAB:-$root/.lab}"
@@ -30,8 +30,8 @@ enter
 log=$LAB/terraform.log
 started=$(now)
 
-# What has died starts again where it was, with its data. Terraform is not involved:
-# nothing that it knows of has changed.
+# Dead processes restart with their data. Terraform is not involved, because its state has not
+# changed.
 healed=
 for dir in $(processes '*'); do
   alive "$dir" >/dev/null && continue
@@ -50,7 +50,7 @@ tf() {
 }
 tf init -input=false -backend-config="path=$LAB/terraform.tfstate" >"$log" 2>&1 || fail "terraform init: $(cat "$log")"
 
-# progress prints a line for each thing that Terraform has done.
+# progress prints a line for each change that Terraform completes.
 progress() {
   total=0 count=0
   while IFS= read -r line; do
@@ -116,8 +116,8 @@ failing() {
   case $status in *" $((edges)) of $((edges)) edge"*" passing"*) ;; *) echo "$status" ;; esac
 }
 
-# The result may include a PoP that DNS now returns, and a Consul that has lost its data
-# must hear of every edge again.
+# This may wait for a PoP to return to DNS, and for a Consul that lost its data to learn of every
+# edge again.
 if [ -n "$healed" ] || grep -q ' complete after ' "$log"; then
   [ ! -e "$LAB/global/dns/ready" ] || await "$LAB/global/dns" || exit 1
   began=$(now)

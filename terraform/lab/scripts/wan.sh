@@ -9,8 +9,8 @@ first=${1#*=}
 
 get() { curl -fsS -m 3 "$@"; }
 
-# One curl asks for all of them: a process for each of n x n answers takes half a minute
-# with twelve regions.
+# One curl asks all of them: one process for each of n × n answers takes half a minute with
+# twelve regions.
 all=$*
 joins=
 for pair in $all; do
@@ -28,7 +28,7 @@ for node in $("$CONSUL" members -wan -http-addr "$first:8500" | awk '$3 == "fail
   get -o /dev/null -X PUT "http://$first:8500/v1/agent/force-leave/$node?wan=1&prune=1" || fail "consul $first does not forget $node"
 done
 
-# reads PAIR: waits until this one reads the catalog of every other.
+# reads PAIR: waits until the first one reads the catalog of every other.
 reads() {
   urls=
   for other in $all; do

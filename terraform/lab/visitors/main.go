@@ -1,6 +1,6 @@
-// Command visitors asks the lab's edges as a few hundred clients would, so that there is
-// something to look at: most are modest, one asks too often, and one guesses passwords. It sends
-// so many requests a second and not more, however the edges answer.
+// Command visitors acts as a few hundred clients of the lab's edges, to give the console
+// something to show: most are modest, one exceeds its limit, and one guesses passwords. The
+// request rate is fixed, however the edges answer.
 package main
 
 import (
@@ -21,13 +21,13 @@ import (
 )
 
 const (
-	// mostAtOnce are the requests that wait for an answer; more are left out.
+	// mostAtOnce bounds the requests in flight; others are dropped.
 	mostAtOnce = 32
-	// patience is how long one may take.
+	// patience bounds a request.
 	patience = 5 * time.Second
-	// again is how often the edges are asked for again: PoPs come and go.
+	// again is how often to list the edges again: PoPs come and go.
 	again = 10 * time.Second
-	// mostRate keeps the lab from being overloaded by mistake; make loadtest does that.
+	// mostRate prevents accidental overload of the lab; make loadtest is for that.
 	mostRate = 2000
 )
 
@@ -59,7 +59,7 @@ func edgesOf(ctx context.Context, regionctl, fleet string) (list []string, err e
 			} `json:"nodes"`
 		} `json:"regions"`
 	}
-	// It also ends with status 3 where not all edges run the same.
+	// regionctl also exits with status 3 if edges run different versions.
 	if wrong := json.Unmarshal(out, &answer); wrong != nil {
 		return nil, errors.Join(err, wrong)
 	}
@@ -74,7 +74,7 @@ func edgesOf(ctx context.Context, regionctl, fleet string) (list []string, err e
 	return list, nil
 }
 
-// visit asks until ctx ends. It fails only if it finds no edge at first.
+// visit sends requests until ctx ends. It fails only if it finds no edge at first.
 func visit(ctx context.Context, edges func(context.Context) ([]string, error), rate int, random func(int) int) error {
 	at, err := edges(ctx)
 	if err != nil {
@@ -118,7 +118,7 @@ func visit(ctx context.Context, edges func(context.Context) ([]string, error), r
 	}
 }
 
-// request is the one with a number.
+// request returns the request with a number.
 func request(ctx context.Context, edges []string, i int, random func(int) int) *http.Request {
 	paths := []string{"/", "/products", "/products/4711", "/cart", "/api/v1/orders", "/api/v1/search"}
 	method, path, client, edge := http.MethodGet, paths[random(len(paths))], fmt.Sprintf("198.18.%d.%d", random(2), 1+random(200)), edges[random(len(edges))]

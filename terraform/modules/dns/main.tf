@@ -124,7 +124,7 @@ resource "aws_vpc_security_group_ingress_rule" "node" {
 }
 
 # In every region: its Consul, and its edges, to which a router connects to learn whether a
-# region that nobody answers for still serves.
+# region without answers still serves.
 resource "aws_vpc_security_group_egress_rule" "node_fleet" {
   for_each = { for pair in setproduct(var.fleet_cidrs, [8501, var.edge_port]) : join("-", pair) => { cidr = pair[0], port = pair[1] } }
 
@@ -315,7 +315,7 @@ resource "aws_lb_target_group" "dns" {
   deregistration_delay = 30
   tags                 = local.tags
 
-  # A router that knows no topology answers nobody, though it listens.
+  # A router without a topology listens but does not answer.
   health_check {
     protocol            = "HTTP"
     port                = tostring(local.metrics_port)

@@ -25,7 +25,7 @@ resource "aws_elasticache_parameter_group" "this" {
     value = "noeviction"
   }
 
-  # Free an expired sorted set of 100,000 entries in the background; otherwise Redis serves nobody
+  # Free an expired sorted set of 100,000 entries in the background; otherwise Redis serves no request
   # meanwhile.
   parameter {
     name  = "lazyfree-lazy-expire"

@@ -1,6 +1,6 @@
-// Package discover replaces github.com/hashicorp/go-discover in Consul builds for tests.
-// Consul uses that library to find peers in a dozen clouds, whose client libraries take over
-// a third of the build time. This package finds nothing: tests name their servers' addresses.
+// Package discover stands in for github.com/hashicorp/go-discover when Consul is built
+// for tests. Consul uses that library to find its peers in a dozen clouds, whose client
+// libraries take over a third of the build. Here nothing is discovered: a test names its servers' addresses.
 package discover
 
 import (

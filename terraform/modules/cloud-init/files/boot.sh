@@ -1,6 +1,6 @@
 #!/bin/sh
-# Sets up a fresh instance according to its files. weir-boot.service runs it until it
-# succeeds; running it again is harmless.
+# Sets up a fresh instance from its files. weir-boot.service runs it until it succeeds;
+# repeating it is harmless.
 set -eu
 root=${WEIR_ROOT:-} # a test's
 . "$root/etc/weir/boot.env"
@@ -28,7 +28,7 @@ for program in edge regionctl consul; do
 done
 
 echo "weir: secrets"
-# A role created a moment ago may not be known everywhere yet.
+# A new role may not be known everywhere yet.
 tries=0
 until "$root/usr/local/lib/weir/secrets"; do
   missing=$?
@@ -36,13 +36,13 @@ until "$root/usr/local/lib/weir/secrets"; do
   if [ "$tries" -ge 30 ]; then
     [ "$missing" = 3 ] || exit 1
     # Without its tokens an edge has no Consul, as in an outage: it starts with a copy of
-    # the rules. The timer goes on asking.
+    # the rules. The timer keeps asking.
     echo "weir: starting without what is missing in S3"
     break
   fi
   sleep "${WEIR_PAUSE:-5}"
 done
-# An empty token is filled later; a missing file would keep weir from starting.
+# An empty token is filled in later; a missing file would prevent weir from starting.
 if grep -q '^/etc/weir/consul-token ' "$root/etc/weir/secrets.list" && ! [ -e "$root/etc/weir/consul-token" ]; then
   : >"$root/etc/weir/consul-token"
 fi

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Updates every file of /etc/weir/secrets.list from its secret. A file is replaced
-# whole, and only if it changes. One unreadable secret does not keep the others from
-# being fetched. Exits with 3 if only objects in S3 are missing.
+# Updates every file of /etc/weir/secrets.list from its secret. It replaces files atomically, and
+# only changed ones. An unreadable secret does not block the others. Exits with 3 if only objects
+# in S3 are missing.
 set -eu
 root=${WEIR_ROOT:-} # a test's
 status=0
@@ -40,14 +40,14 @@ while read -r path group arn reload consul server; do
     rm -f "$new"
     continue
   fi
-  # The token before it stays valid, so a new one waits until Consul's servers have it.
+  # The previous token stays valid, so wait until Consul's servers know the new one.
   if [ "$consul" != - ] && [ -s "$file" ] && ! (known "$new" "$consul" "$server"); then
     echo "weir: $consul does not know the new token yet; $path stays as it is"
     rm -f "$new"
     continue
   fi
-  # At boot the unit has not started. One that started without a token may wait for it, and
-  # not take it by a reload.
+  # At boot the unit has not started. A unit that started without a token may be waiting for it, and
+  # would not adopt it on a reload.
   [ -s "$file" ] || how=try-restart
   chgrp "$group" "$new"
   chmod 0640 "$new"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Tells the autoscaling group that this server is one of its datacenter's, which has a
-# leader. Until then the group ends no other server.
+# Tells the autoscaling group that this server has joined its datacenter, which has a leader.
+# Until then the group terminates no other server.
 set -eu
 consul=http://${CONSUL_HTTP_ADDR:-127.0.0.1:8500}/v1/status
 curl -sSf --max-time 5 "$consul/leader" | grep -q ':'

@@ -1,12 +1,12 @@
 #!/bin/sh
-# Gives each edge tokens of its own, which end with its instance: one for its Consul agent,
-# with the identity of that node, and one for weir. Every server does so every 15 seconds;
-# repeating it changes nothing.
+# Gives each edge its own tokens, which end with its instance: one for its Consul agent, with the
+# identity of that node, and one for weir. Every server does so every 15 seconds; repeating it
+# changes nothing.
 #
-# A token follows from a secret of the servers and the instance's ID. So the servers agree
-# without asking each other, and an edge that starts while Consul has no leader gets tokens
-# that count once it has one. Only the instance itself may read them in S3. No token is
-# ever an argument of a program.
+# A token is derived from a secret of the servers and the instance's ID. So the servers agree
+# without asking each other, and an edge that starts while Consul has no leader gets tokens that
+# become valid once it has one. Only the instance itself may read them in S3. No token is ever an
+# argument of a program.
 set -eu
 root=${WEIR_ROOT:-} # a test's
 umask 077
@@ -63,9 +63,9 @@ while read -r id; do
   create edge "$id" '"Policies":[{"Name":"weir-edge"}]'
 done <"$work/live"
 
-# Delete the tokens of instances that have ended, and all but the two newest of the others:
-# an edge may still use the one before. EC2 shows what has ended for about an hour; until
-# then, one that it does not show may be so new that not every answer has it.
+# Delete the tokens of terminated instances, and all but the two newest of the others: an edge may
+# still use the previous one. EC2 lists terminated instances for about an hour; an instance that it
+# does not list yet may be too new for every answer to include it.
 awk '
   /^AccessorID:/ { accessor = $2 }
   /^Description:/ { of = $2 ~ /^node-(agent|edge)$/ ? $2 " " $3 : "" }

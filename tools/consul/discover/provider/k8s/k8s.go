@@ -1,4 +1,4 @@
-// Package k8s replaces the provider of the same name; see package discover.
+// Package k8s stands in for the provider of the same name; see package discover.
 package k8s
 
 import (
@@ -14,5 +14,5 @@ func (*Provider) Addrs(map[string]string, *log.Logger) ([]string, error) {
 	return nil, errors.New("built without cloud providers")
 }
 
-// Help says that the provider is missing.
+// Help says so.
 func (*Provider) Help() string { return "built without cloud providers" }
