@@ -24,7 +24,7 @@ PLAIN = $(filter %/internal/e2e %/internal/testenv %/internal/house %/internal/s
 PACKAGES = $(shell $(GO) list ./...)
 ALLOC = $(sort $(dir $(shell grep -rlE '^func Test\w*Alloc' --include='*_test.go' internal pkg)))
 
-test: ## install what the tests need, then run them all, most with the race detector
+test: ## install the programs that the tests need, then run all tests, most with the race detector
 	@$(MAKE) --no-print-directory -j2 deps tools
 	@echo "compiling before anything is timed, as users do and with the race detector"
 	@$(MAKE) --no-print-directory build
@@ -56,7 +56,7 @@ check: lint test build ## lint, test and build; CI runs this and make release-te
 
 RELEASE ?= -out "$(CURDIR)/dist"
 
-release: ## build what users download into dist/: programs, .deb, checksums, bill of materials
+release: ## build the downloads into dist/: programs, .deb, checksums, bill of materials
 	@tools/install.sh dpkg-deb
 	cd tools && $(GO) run ./release -root .. $(RELEASE)
 
@@ -64,7 +64,7 @@ release-test: ## as root, build a release twice, install its .deb into directori
 	@tools/install.sh dpkg-deb
 	cd tools && $(if $(filter 0,$(shell id -u)),,sudo -E env "PATH=$$PATH") $(GO) test -count 1 -timeout 20m ./release
 
-lint: ## check formatting, and vet
+lint: ## check formatting and run go vet
 	@echo "gofmt"; out=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$out" || { echo "run gofmt -w on:"; echo "$$out"; exit 1; }
 	$(GO) vet ./...
 
@@ -80,7 +80,7 @@ BEFORE ?= be81f43
 # The first commit whose regions share limits with this release's; the previous release has no such limits and follows no policies.
 BEFORE_GLOBAL ?= 52fb196
 
-compat: .bin/consul ## run edges and regionctl of the previous release and of this one together, on one Redis and Consul, and in three regions
+compat: .bin/consul ## run the previous release's edges and regionctl with this one's, on one Redis and Consul, and in three regions
 	@tools/install.sh redis-server
 	WEIR_BEFORE=$(BEFORE) WEIR_BEFORE_GLOBAL=$(BEFORE_GLOBAL) $(GO) test -count 1 -timeout 10m -run TestTwoReleases ./internal/e2e
 
@@ -90,7 +90,7 @@ FUZZPROCS ?= $(shell nproc)
 FUZZ ?= $(shell grep -rE '^func Fuzz' --include='*_test.go' internal pkg | sed -E 's|/[^/]*:func |:|; s|\W*f [*].*||; s|^|./|' | sort)
 
 # A failure runs again, because reaching the end of FUZZTIME may count as one (context deadline exceeded); a failing input is kept and fails again.
-fuzz: ## fuzz every parser that hostile bytes reach, FUZZTIME each; FUZZ=./pkg/paths:FuzzReadings for one
+fuzz: ## fuzz every parser of untrusted input for FUZZTIME each; FUZZ=./pkg/paths:FuzzReadings for one
 	@for one in $(FUZZ); do echo "$$one"; run="$(GO) test -run ^$$ -fuzz ^$${one##*:}$$ -fuzztime $(FUZZTIME) -fuzzminimizetime 1s -parallel $(FUZZPROCS) $${one%:*}"; $$run || $$run || exit 1; done
 
 drills: deps tools ## break each part under load, and write docs/DRILLS.md
@@ -105,7 +105,7 @@ overload: deps-overload build ## compare the load shedder with none, caps and th
 	cd tools && $(GO) build -o ../bin/overload ./overload
 	bin/overload -results docs/overload.json -svg docs/overload.svg -doc docs/SHEDDING.md -only "$(ONLY)" -parallel $(or $(PARALLEL),1)
 
-overload-fast: deps-overload build ## the same for weir's law only, with steps of 20 s; about 7 minutes
+overload-fast: deps-overload build ## run make overload for weir's law only, with steps of 20 s; about 7 minutes
 	cd tools && $(GO) build -o ../bin/overload ./overload
 	bin/overload -short -only weir
 
@@ -141,7 +141,7 @@ loadtest: deps-lab tools build k6 ## load the lab in three regions, with faults,
 	@$(GO) build -o bin/loadtest-run ./loadtest/run
 	@LAB="$(LAB_DIR)" TERRAFORM="$(TERRAFORM)" bin/loadtest-run $(if $(LAB_VARS),-vars $(LAB_VARS)) $(LOADTEST)
 
-loadtest-full: ## the same at length; about an hour
+loadtest-full: ## run make loadtest with longer phases; about an hour
 	@$(MAKE) --no-print-directory loadtest LOADTEST="-full $(LOADTEST)"
 
 # The lab runs on terraform, or on OpenTofu if terraform is missing.
@@ -157,14 +157,14 @@ lab: deps-lab tools build ## start three regions on this machine with Terraform;
 lab-status: ## show the lab's processes and their memory
 	@LAB="$(LAB_DIR)" terraform/lab/scripts/status.sh
 
-lab-down: ## stop the lab and remove its files, whatever state it is in
+lab-down: ## stop the lab and remove its files, even after failures
 	@LAB="$(LAB_DIR)" terraform/lab/scripts/down.sh
 
-console: deps-lab tools build ## the lab with visitors, and a web page to look at it and change it; Ctrl-C stops all of it
+console: deps-lab tools build ## run the lab with traffic, and the console to watch and change it; Ctrl-C stops everything
 	@CGO_ENABLED=0 $(GO) build -o bin/ ./terraform/lab/origin ./terraform/lab/visitors
 	@LAB="$(LAB_DIR)" TERRAFORM="$(TERRAFORM)" terraform/lab/scripts/console.sh $(LAB_VARS)
 
-terraform-schema: ## take the AWS provider's schema for terraform/testdata from npm, 37 MB; after a new resource type
+terraform-schema: ## update terraform/testdata with the AWS provider's schema from npm, 37 MB; after adding a resource type
 	rm -rf bin/schema && mkdir -p bin/schema
 	cd bin/schema && npm pack --silent @cdktf/provider-aws@21.22.1 && tar -xzf *.tgz
 	$(GO) test ./terraform -run TestProviderSchema -provider $(CURDIR)/bin/schema/package

@@ -14,26 +14,26 @@ declare module 'k6/x/weir' {
   export interface ClientOptions {
     /** The virtual region: the tag `region` of the client's HTTP metrics. */
     region?: string;
-    /** host:port of the DNS server to ask. Without it k6 resolves names. */
+    /** host:port of the DNS server to query. Without it k6 resolves names. */
     dns?: string;
-    /** The network that the client claims to be in (EDNS client subnet). Needs `dns`. */
+    /** The network that the client claims (EDNS client subnet). Needs `dns`. */
     subnet?: string;
     /** Ask for AAAA instead of A. */
     ipv6?: boolean;
-    /** Offer HTTP/2 over TLS (ALPN); default false. The response's `proto` says what was chosen. */
+    /** Offer HTTP/2 over TLS (ALPN); default false. The response's `proto` tells the choice. */
     http2?: boolean;
     /**
-     * The region and PoP behind each address ("192.0.2.1" or "192.0.2.1:8080"). If given, a
-     * request with `limits` to any other address fails and is not sent.
+     * The region and PoP behind each address ("192.0.2.1" or "192.0.2.1:8080"). If set, a
+     * request with `limits` to any other address fails without being sent.
      */
     pops?: Record<string, Pop>;
-    /** Of a whole request; default "30s". */
+    /** Timeout of a whole request; default "30s". */
     timeout?: Duration;
-    /** Of connecting to one address; default "3s". */
+    /** Timeout for connecting to one address; default "3s". */
     connectTimeout?: Duration;
-    /** Of one question to the DNS server, of which two are asked; default "2s". */
+    /** Timeout of one DNS query, of which there are two at most; default "2s". */
     dnsTimeout?: Duration;
-    /** After which an unused connection is closed; default "90s". */
+    /** An idle connection is closed after this time; default "90s". */
     idleTimeout?: Duration;
   }
 
@@ -46,7 +46,7 @@ declare module 'k6/x/weir' {
      * key is only the client's address or network, give the address.
      */
     limits?: Record<string, string | { key: string; cost?: number }>;
-    /** The statuses that are not failures; default 200 to 399, and 429. */
+    /** Statuses that count as success; default 200 to 399, and 429. */
     expected?: number[];
   }
 
@@ -67,7 +67,7 @@ declare module 'k6/x/weir' {
     headers: Record<string, string>;
     body: string;
     error: string;
-    /** Of the PoP that answered. */
+    /** The PoP that answered. */
     region: string;
     pop: string;
     address: string;
@@ -102,11 +102,11 @@ declare module 'k6/x/weir' {
     seed?: number;
     /** Distinguishes generators with the same seed; default the VU's number. */
     stream?: number;
-    /** How many keys; default 10000. */
+    /** The number of keys; default 10000. */
     n?: number;
-    /** Of the names; default "key-". */
+    /** Prefix of the keys; default "key-". */
     prefix?: string;
-    /** Names keys by addresses of this network instead. */
+    /** Use addresses of this network as keys instead. */
     cidr?: string;
   }
 
@@ -121,9 +121,9 @@ declare module 'k6/x/weir' {
           ramp?: Duration;
           hold?: Duration;
           decay?: Duration;
-          /** How many keys are hot; default 1. */
+          /** The number of hot keys; default 1. */
           hot?: number;
-          /** Their part of the requests at the peak; default 0.9. */
+          /** Their share of the requests at the peak; default 0.9. */
           peak?: number;
           /** The traffic at the peak, as a multiple of the usual; default 5. */
           surge?: number;
@@ -132,30 +132,30 @@ declare module 'k6/x/weir' {
       | {
           kind: 'retrying_bot';
           policy?: 'obey' | 'early' | 'backoff' | 'ignore';
-          /** The part of Retry-After that `early` waits; default 0.5. */
+          /** The share of Retry-After that `early` waits; default 0.5. */
           early?: number;
           /** The first wait of `backoff`; default "100ms". */
           base?: Duration;
-          /** Its longest; default "30s". */
+          /** The longest wait of `backoff`; default "30s". */
           max?: Duration;
         }
       | {
           kind: 'diurnal';
           exponent?: number;
-          /** How long a day takes; default "24h". */
+          /** The length of a day; default "24h". */
           day?: Duration;
-          /** Hour of the most traffic, 0 to 24; default 20. */
+          /** The busiest hour, 0 to 24; default 20. */
           peakHour?: number;
           /** People's traffic at the quietest hour; default 0.2. */
           low?: number;
-          /** Part of the usual traffic without a daily rhythm; default 0.1. */
+          /** The share of usual traffic without a daily rhythm; default 0.1. */
           bots?: number;
         }
       | {
           kind: 'replay';
           /** The text of the log: open('./access.log'). */
           log: string;
-          /** Default 1. */
+          /** Speed of the replay; default 1. */
           speed?: number;
         }
     );
@@ -186,17 +186,17 @@ declare module 'k6/x/weir' {
   export interface OracleOptions {
     /** The keys were never used before; default false. */
     fresh?: boolean;
-    /** How far this clock and the limiter's may differ; default "1ms", also for "0s". */
+    /** The largest difference between this clock and the limiter's; default "1ms", also for "0s". */
     clockError?: Duration;
-    /** How long after it was given up a request may still be charged; default "60s". */
+    /** How long after the client gave up a request may still be charged; default "60s". */
     late?: Duration;
     /** How long after its answer a concurrency slot may be held; default "1s". */
     release?: Duration;
-    /** By how much a Retry-After may be too short; default "25ms". */
+    /** How much too short a Retry-After may be; default "25ms". */
     retrySlack?: Duration;
-    /** Default 200000. */
+    /** Keys to remember; default 200000. */
     maxKeys?: number;
-    /** Of one key, at least twice the largest limit; default 100000. */
+    /** Requests to remember per key, at least twice the largest limit; default 100000. */
     maxRequests?: number;
   }
 
@@ -258,11 +258,11 @@ declare module 'k6/x/weir' {
   export interface Oracle {
     /** Declares a rule; in the init context. */
     rule(rule: Rule): void;
-    /** Says that a rule changes now. It is not judged until `settle` has passed; default "5s". */
+    /** Announces that a rule changes now. It is not judged until `settle` has passed; default "5s". */
     replace(rule: Rule, settle?: Duration): void;
     /** Names the part of the test that begins now: the tag `phase` of the verdicts. */
     phase(name: string): void;
-    /** Judges the rest; call it in teardown(). */
+    /** Judges what remains; call it in teardown(). */
     finish(): void;
     report(): ReportLine[];
   }
@@ -275,9 +275,9 @@ declare module 'k6/x/weir' {
     kind: string;
     /** Which subject of the kind; default 0. */
     n?: number;
-    /** Any text: a subject that no policy was chosen by, another for each text. */
+    /** Any text. Each text gives another subject, none of which was used to choose a policy. */
     heldOut?: string;
-    /** The network of IPv4 that the kind's clients are in. */
+    /** The IPv4 network of the kind's clients. */
     cidr: string;
   }
 
@@ -295,7 +295,7 @@ declare module 'k6/x/weir' {
   export class Conduct {
     constructor(options: ConductOptions);
     next(): ConductTurn;
-    /** Tells the subject the outcome: what it does next may depend on that. */
+    /** Tells the subject the outcome, on which its next request may depend. */
     answered(status: number, retryAfterSeconds: number): void;
   }
 
