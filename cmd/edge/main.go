@@ -33,13 +33,13 @@ Flags:
 const devHint = `
 weir is running. Try, in another terminal:
 
-  curl -i http://%[1]s/hello                                      # passes, and says what is left
-  for i in $(seq 10); do curl -s -o /dev/null -w '%%{http_code}\n' http://%[1]s/; done   # the 11th in 10 s, with the one before, gets 429
+  curl -i http://%[1]s/hello                                      # passes; the headers show what is left
+  for i in $(seq 10); do curl -s -o /dev/null -w '%%{http_code}\n' http://%[1]s/; done   # with the one above, the tenth of these is the 11th in 10 s: 429
   curl 'http://%[2]s/v1/explain?client=127.0.0.1&path=/hello'      # which rules decide, and why
 
-or open http://%[2]s/ in a browser: it shows what the node does.
+or open http://%[2]s/ in a browser: the page shows the node's state.
 
-README.md shows how to overload the origin's /busy, and what is shed then.
+README.md shows how to overload the origin's /busy, and which requests weir then sheds.
 
 Ctrl-C stops it.
 
