@@ -310,39 +310,6 @@ func TestAnswersThatNobodyReadsStopTheCaller(t *testing.T) {
 	v.answers()
 }
 
-// Frames that gRPC queues without answering them do not fill the memory while a caller does not
-// read its answers.
-func TestUnansweredFramesStopTheCaller(t *testing.T) {
-	v := attacked(t, func(c *Config) { c.callTime = 3 * time.Second })
-	a := v.attack()
-	require.NoError(t, a.conn.(*net.TCPConn).SetReadBuffer(4<<10))
-	long := method + strings.Repeat("x", 12<<10)
-	for i := range uint32(1000) { // the answers repeat the unknown method
-		a.header.Reset()
-		for _, f := range []hpack.HeaderField{{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "http"}, {Name: ":path", Value: long, Sensitive: true},
-			{Name: ":authority", Value: "x"}, {Name: "content-type", Value: "application/grpc"}} {
-			require.NoError(t, a.hpack.WriteField(f))
-		}
-		require.NoError(t, a.WriteHeaders(http2.HeadersFrameParam{StreamID: 2*i + 1, BlockFragment: a.header.Bytes(), EndHeaders: true, EndStream: true}))
-	}
-	var updates bytes.Buffer
-	for range 10_000 {
-		require.NoError(t, http2.NewFramer(&updates, nil).WriteWindowUpdate(0, 1))
-	}
-	const most = 64 << 20
-	sent := 0
-	for sent < most {
-		require.NoError(t, a.conn.SetWriteDeadline(time.Now().Add(2*time.Second)))
-		n, err := a.conn.Write(updates.Bytes())
-		if sent += n; err != nil {
-			break
-		}
-	}
-	require.Less(t, sent, most)
-	v.answers()
-	require.Eventually(t, func() bool { return v.server.open.Load() == 0 }, patience, time.Millisecond, "the connection ends")
-}
-
 // Streams that only watch are bounded over all connections.
 func TestWatchesAreBounded(t *testing.T) {
 	v := attacked(t, nil)

@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/netip"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -36,8 +35,6 @@ const (
 	// hold a goroutine for as long as its connection lives.
 	callTime       = 10 * time.Second
 	healthInterval = 200 * time.Millisecond
-	// maxAhead is how many bytes are read during one write, which then must end within callTime.
-	maxAhead = 1 << 20
 	// workers are goroutines that serve calls one after another, so that each stack grows
 	// once instead of with every call. When all are busy, a call gets its own goroutine.
 	workers         = 256
@@ -193,7 +190,7 @@ func (l *listener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		if v.open.Add(1) <= maxConnections && v.admits(addrOf(c.RemoteAddr())) {
-			return &conn{Conn: c, open: &v.open, patience: v.config.callTime}, nil
+			return &conn{Conn: c, open: &v.open}, nil
 		}
 		v.open.Add(-1)
 		v.config.Refused()
@@ -210,44 +207,11 @@ func (v *Server) admits(a netip.Addr) bool {
 	return v.config.From == nil
 }
 
-// conn counts itself until it is closed. It stops reading from a caller that does not read its
-// answers: gRPC would queue what some frames change, without a bound.
+// conn counts itself until it is closed.
 type conn struct {
 	net.Conn
-	open     *atomic.Int64
-	closed   atomic.Bool
-	patience time.Duration // with a write
-
-	writing sync.Mutex    // held during each write
-	writes  atomic.Uint64 // odd during a write
-	during  uint64        // the write that ahead belongs to
-	ahead   int           // bytes that were read during one write
-}
-
-// Read implements net.Conn.
-func (c *conn) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
-	if w := c.writes.Load(); w%2 == 1 {
-		if c.during != w {
-			c.during, c.ahead = w, 0
-		}
-		if c.ahead += n; c.ahead > maxAhead {
-			_ = c.SetWriteDeadline(time.Now().Add(c.patience))
-			c.writing.Lock() // until the write ends
-			_ = c.SetWriteDeadline(time.Time{})
-			c.writing.Unlock()
-		}
-	}
-	return n, err
-}
-
-// Write implements net.Conn.
-func (c *conn) Write(b []byte) (int, error) {
-	c.writing.Lock()
-	defer c.writing.Unlock()
-	c.writes.Add(1)
-	defer c.writes.Add(1)
-	return c.Conn.Write(b)
+	open   *atomic.Int64
+	closed atomic.Bool
 }
 
 // Close implements net.Conn.
