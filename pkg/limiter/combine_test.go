@@ -47,7 +47,14 @@ func TestCombineLingers(t *testing.T) {
 		var mu sync.Mutex
 		var sent []int
 		c := limiter.NewCombine(newShard(), budget, limiter.MaxFlights, linger, func(calls int) { mu.Lock(); defer mu.Unlock(); sent = append(sent, calls) })
-		sizes := func(want ...int) { t.Helper(); synctest.Wait(); mu.Lock(); defer mu.Unlock(); require.Equal(t, want, sent); sent = nil }
+		sizes := func(want ...int) {
+			t.Helper()
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			require.Equal(t, want, sent)
+			sent = nil
+		}
 		l := rule(t, "r fixed_window limit=1 window=1h")
 		clients := 0
 		var answered atomic.Int64
