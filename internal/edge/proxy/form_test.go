@@ -39,7 +39,7 @@ func TestLacks(t *testing.T) {
 	require.True(t, form.Lacks("Accept"))
 	require.False(t, Form{}.Lacks("Accept"), "not checked")
 
-	form, err = CheckFraming(parsedHeader(t, "GET / HTTP/1.1\r\nTransfer-Encoding: gzip\r\nAccept: a\r\n\r\n"))
+	form, err = CheckFraming(parsedHeader(t, "GET / HTTP/1.1\r\nHost: a\r\nX-A: 1\r\n 2\r\nAccept: a\r\n\r\n"))
 	require.Error(t, err)
 	require.False(t, form.Lacks("Accept"), "it comes after the fault")
 
