@@ -34,7 +34,7 @@ func EscrowFault(l *limiter.Limit) string {
 	case limiter.SlidingWindow:
 		return "sliding_window weighs what each region admitted in the window before, which moves with no right; use fixed_window, or mode: eventual"
 	case limiter.LeakyBucket:
-		return "leaky_bucket spaces requests evenly, which regions cannot do for each other; use fixed_window, or mode: eventual"
+		return "leaky_bucket spaces requests evenly, which regions cannot do for each other; use token_bucket, or mode: eventual"
 	case limiter.RollingWindow:
 		return "rolling_window keeps the time of each request, which moves with no right; use fixed_window"
 	}
