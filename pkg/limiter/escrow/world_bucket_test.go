@@ -37,6 +37,27 @@ func newBucketWorld(seed uint64) *world {
 	return w
 }
 
+// share lets clients of a smaller tier spend and refill the same bucket.
+func (w *world) share() {
+	small, err := storetest.ParseLimit(strings.Fields(fmt.Sprintf("r token_bucket limit=%d window=%s burst=%d escrow",
+		1+w.random.Int64N(w.limit.Limit), w.limit.Window, 1+w.random.Int64N(w.limit.Burst))))
+	if err != nil {
+		panic(err)
+	}
+	w.tiers = []*limiter.Limit{w.limit, small}
+	for _, l := range w.tiers {
+		l.Shared, l.Slowest, l.Largest = true, small.Limit, w.limit.Burst
+	}
+}
+
+// tier returns the limit of the client that asks now.
+func (w *world) tier() *limiter.Limit {
+	if w.tiers == nil {
+		return w.limit
+	}
+	return w.tiers[w.random.IntN(len(w.tiers))]
+}
+
 // flood asks all regions at once for twice the limit. Like ask, it returns false if too much
 // has passed.
 func (w *world) flood() bool {
@@ -103,7 +124,7 @@ func (w *world) lend(to, from *worldRegion) {
 
 func (w *world) lent(r *worldRegion, m limiter.Move) (limiter.Move, bool) {
 	m.Key = storetest.Key("k", w.limit)
-	if m.Limit = r.checks.At(w.limit, m.Key, w.wall(r)); m.Limit == nil {
+	if m.Limit = r.checks.At(w.tier(), m.Key, w.wall(r)); m.Limit == nil {
 		return m, false
 	}
 	one := []limiter.Move{m}
@@ -125,6 +146,24 @@ func TestRandomWorldsOfBuckets(t *testing.T) {
 	}
 	t.Logf("%d passed in %d worlds", total, worlds)
 	require.Greater(t, total, int64(100*worlds), "worlds in which something passes")
+}
+
+// Nor if tiers share a bucket: than the burst of the largest, and what refills at its rate.
+func TestRandomWorldsOfTiersOfABucket(t *testing.T) {
+	worlds := 100
+	if os.Getenv("WEIR_SOAK") == "1" {
+		worlds = 10_000
+	}
+	total := int64(0)
+	for seed := range worlds {
+		w := newBucketWorld(uint64(seed))
+		w.share()
+		require.True(t, w.run(600), "seed %d: %d regions, %d and %d in %s, burst %d and %d: over at %s", seed, len(w.regions),
+			w.limit.Limit, w.tiers[1].Limit, w.limit.Window, w.limit.Burst, w.tiers[1].Burst, w.now)
+		total += w.passed[0]
+	}
+	t.Logf("%d passed in %d worlds", total, worlds)
+	require.Greater(t, total, int64(50*worlds), "worlds in which something passes")
 }
 
 // Each of these faults makes some world pass more.

@@ -34,8 +34,9 @@ type world struct {
 	lostAt  time.Duration
 	broken  broken
 	loans   brokenLoans
-	quiet   time.Duration // until when no client asks
-	usual   int           // one message in so many is minutes late
+	tiers   []*limiter.Limit // limits that share the bucket, if any do
+	quiet   time.Duration    // until when no client asks
+	usual   int              // one message in so many is minutes late
 }
 
 // broken are deliberate faults.
@@ -290,7 +291,7 @@ func (w *world) moved(r *worldRegion, m limiter.Move) limiter.Move {
 func (w *world) ask(r *worldRegion, times int) bool {
 	var d limiter.Decision
 	for range times {
-		if err := r.checks.Take(context.Background(), []limiter.Check{{Limit: w.limit, Key: storetest.Key("k", w.limit), Cost: 1}}, &d); err != nil {
+		if err := r.checks.Take(context.Background(), []limiter.Check{{Limit: w.tier(), Key: storetest.Key("k", w.limit), Cost: 1}}, &d); err != nil {
 			panic(err)
 		}
 		if !d.Allowed {
