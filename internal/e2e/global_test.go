@@ -25,7 +25,7 @@ func TestRegionsShareLimits(t *testing.T) {
 	if soak() {
 		windows = 6
 	}
-	t.Run("a request waits for no other region", func(t *testing.T) { g.in(t).isAsFast() })
+	t.Run("a request waits for no other region", func(t *testing.T) { g.in(t).isAsFast("/here", "/there") })
 	t.Run("three times the limit", func(t *testing.T) {
 		g := g.in(t)
 		g.both(windows+1, 0.97, g.names, everywhere)
@@ -70,7 +70,7 @@ func TestARegionDies(t *testing.T) {
 
 // isAsFast compares requests under a limit that regions share with those under the same limit
 // of one region, alternately.
-func (g *globe) isAsFast() {
+func (g *globe) isAsFast(ofOne, ofAll string) {
 	const who = "203.0.113.1"
 	n, c := 1000, client()
 	if soak() {
@@ -79,7 +79,7 @@ func (g *globe) isAsFast() {
 	defer c.CloseIdleConnections()
 	took := map[string][]time.Duration{}
 	for i := range 2*n + 200 {
-		path := []string{"/here", "/there"}[i%2]
+		path := []string{ofOne, ofAll}[i%2]
 		began := time.Now()
 		status, err := get(c, g.nodes[0][0].Public, path, who)
 		require.NoError(g, err)
@@ -93,12 +93,12 @@ func (g *globe) isAsFast() {
 		return took[path][len(took[path])*part/1000]
 	}
 	for _, part := range []int{500, 900, 990} {
-		here, there := at("/here", part), at("/there", part)
+		here, there := at(ofOne, part), at(ofAll, part)
 		g.Logf("%.1f %% of %d requests within %s under a limit of one region, %s under the same limit of all: %+.1f %%",
 			float64(part)/10, n, here, there, 100*(float64(there)/float64(here)-1))
 	}
 	if soak() {
-		require.LessOrEqual(g, float64(at("/there", 500)), 1.03*float64(at("/here", 500)))
+		require.LessOrEqual(g, float64(at(ofAll, 500)), 1.03*float64(at(ofOne, 500)))
 	}
 }
 

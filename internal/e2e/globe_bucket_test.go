@@ -35,6 +35,7 @@ func TestRegionsShareABucket(t *testing.T) {
 		})
 	}
 	uses("all regions", 0.9, 4*time.Second, 0, 1, 2)
+	g.isAsFast("/alone", "/divided")
 	for region := range g.nodes {
 		uses(g.names[region], 0.8, 2*time.Second, region)
 	}
@@ -82,6 +83,61 @@ func TestABucketIsAttacked(t *testing.T) {
 	f.never(rate, burst)
 }
 
+// A region's nodes stop for longer than its term, and continue as if nothing had happened. Its
+// heir has its part meanwhile. Then the region dies with its Redis, and returns.
+//
+// It takes minutes, so it belongs to make soak.
+func TestAPartOfABucketChangesHands(t *testing.T) {
+	if !soak() {
+		return
+	}
+	t.Parallel()
+	const rate, burst = 20, 300
+	g := newBucketGlobe(t, rate, burst)
+	f := g.flood("203.0.113.8", 10)
+	random := rand.New(rand.NewPCG(16, 16))
+	// attacks lets buckets fill, and asks all regions at once, until done.
+	attacks := func(what string, done func() bool) {
+		eventually(g, 2*testenv.Patience, what, func() bool {
+			f.rests(time.Duration(random.Int64N(int64(8 * time.Second))))
+			f.asks(time.Duration(random.Int64N(int64(2*time.Second))), 0, 1, 2)
+			f.never(rate, burst)
+			return done()
+		})
+	}
+	parts := func(most float64, regions ...int) bool {
+		for _, region := range regions {
+			m, err := scrape(g.nodes[region][0].Admin, "weir_global_parts")
+			if err != nil || m["weir_global_parts"] != most {
+				return false
+			}
+		}
+		return true
+	}
+	steady := func() bool { return f.asks(10*time.Second, 0, 1) >= 9*rate }
+	attacks("every region has its part", func() bool { return parts(1, 0, 1, 2) && steady() })
+	signal := func(sig syscall.Signal) {
+		for _, n := range g.nodes[2] {
+			require.NoError(t, n.Signal(sig))
+		}
+	}
+	signal(syscall.SIGSTOP)
+	attacks("its heir has its part", func() bool { return parts(2, 0) && steady() })
+	signal(syscall.SIGCONT)
+	attacks("it has its part again", func() bool { return parts(1, 0, 1, 2) && steady() && f.asks(time.Second, 2) > 0 })
+	for _, n := range g.nodes[2] {
+		n.Kill()
+	}
+	g.redis[2].Kill()
+	attacks("its heir has its part again", func() bool { return parts(2, 0) && steady() })
+	g.redis[2].Start()
+	for _, n := range g.nodes[2] {
+		n.Start()
+		n.WaitReady()
+	}
+	attacks("it has its part in the end", func() bool { return parts(1, 0, 1, 2) && steady() && f.asks(time.Second, 2) > 0 })
+}
+
 func newBucketGlobe(t *testing.T, rate, burst int) *globe {
 	return globeUnder(t, bucketRules(rate, burst), [3]*testenv.Clock{}, func(int, int) string { return testenv.Program(t, "edge") })
 }
@@ -90,6 +146,8 @@ func bucketRules(rate, burst int) string {
 	return fmt.Sprintf(`
 rules:
   - {id: bucket, match: {paths: [/bucket]}, key: [client_ip], algorithm: token_bucket, limit: %d, window: 5s, burst: %d, on_store_failure: closed, scope: global, global: {mode: escrow}}
+  - {id: alone, match: {paths: [/alone]}, key: [client_ip], algorithm: token_bucket, limit: 1000000, window: 5s, on_store_failure: closed}
+  - {id: divided, match: {paths: [/divided]}, key: [client_ip], algorithm: token_bucket, limit: 1000000, window: 5s, on_store_failure: closed, scope: global, global: {mode: escrow}}
 `, 5*rate, burst)
 }
 
