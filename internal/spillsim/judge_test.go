@@ -7,9 +7,8 @@ import (
 	"testing"
 )
 
-// The bounds. Before the first 5 TTLs after a change are over, no more is shed than twice
-// what an omniscient router lets a fleet shed under the same TTL and delay; chance may add a
-// little. After that, hardly more is shed than by the omniscient one, networks stay where
+// The bounds. In the first 5 TTLs after a change, at most twice as much is shed as with an
+// omniscient router under the same TTL and delay; chance may add a little. After that, hardly more is shed than by the omniscient one, networks stay where
 // they are, and no PoP sheds because of others' clients. Without them, a PoP below its
 // capacity sheds nothing here: "no spill" has none.
 const (

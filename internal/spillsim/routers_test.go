@@ -13,15 +13,15 @@ import (
 
 // spilling is a real router: the law, the choice and the agreement of this release.
 type spilling struct {
-	view       *region.View
-	agreement  region.Agreement
-	by         string
-	loads      []consul.Load
-	heard      int // how many registrations of the world
-	index      map[string]int
-	deaf, anew time.Duration
-	hears      time.Duration // again; 0: never
-	last       time.Duration // when it last heard
+	view           *region.View
+	agreement      region.Agreement
+	by             string
+	loads          []consul.Load
+	heard          int // how many registrations of the world
+	index          map[string]int
+	deaf, restarts time.Duration
+	hears          time.Duration // again; 0: never
+	last           time.Duration // when it last heard
 }
 
 func newSpilling(w *world) router { return newRouter(w, "a", 0) }
@@ -35,7 +35,7 @@ func newRouter(w *world, by string, t time.Duration) *spilling {
 	return r
 }
 
-// start makes the router know nothing.
+// start restarts the router without any state.
 func (r *spilling) start(w *world, t time.Duration) {
 	r.view, r.agreement = region.NewView(w.topology, nil, nil), region.Agreement{}
 	r.view.Spill = &region.Spill{By: r.by, Since: w.epoch.Add(t)}
@@ -44,13 +44,13 @@ func (r *spilling) start(w *world, t time.Duration) {
 // second is the router to which the scenario does something.
 func second(w *world) router {
 	r := newRouter(w, "b", time.Second)
-	r.deaf, r.anew, r.hears = w.deaf, w.anew, w.hears
+	r.deaf, r.restarts, r.hears = w.deaf, w.restarts, w.hears
 	return r
 }
 
 func (r *spilling) hear(w *world, t time.Duration) {
 	since, spill := t-warmUp, r.view.Spill
-	if r.anew != 0 && since == r.anew {
+	if r.restarts != 0 && since == r.restarts {
 		r.start(w, t)
 		spill = r.view.Spill
 	}
@@ -59,7 +59,7 @@ func (r *spilling) hear(w *world, t time.Duration) {
 			r.loads[w.heard[r.heard].pop] = w.heard[r.heard].load
 		}
 		r.last = t
-		if since == r.anew || t%(10*time.Second) == time.Duration(r.by[0]-96)*3*time.Second {
+		if since == r.restarts || t%(10*time.Second) == time.Duration(r.by[0]-96)*3*time.Second {
 			next, write := r.agreement.Agree(spill, w.record, w.epoch.Add(t))
 			if spill = next; write {
 				w.record = next

@@ -69,7 +69,7 @@ func TestSpill(t *testing.T) {
 
 const page = "../../docs/DNS.md"
 
-// write replaces what stands in the page below the line that says so.
+// write replaces the table below a marker line of the page.
 func write(t *testing.T, what, table string) {
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)

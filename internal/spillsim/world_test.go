@@ -40,16 +40,16 @@ type scenario struct {
 	ttl      time.Duration                       // 0: usualTTL
 	tail     float64                             // the nth network's demand is as n^-tail; 0: 0.6
 	length   time.Duration                       // from then on; 0: 10 minutes
-	// deaf is when the second router stops hearing; anew is when it starts again and knows
+	// deaf is when the second router stops hearing; restarts is when it starts again and knows
 	// nothing. 0: never.
-	deaf, anew time.Duration
-	hears      time.Duration // when the deaf one hears again; 0: never
-	seeds      uint64        // how many the short form judges; 0: 1
+	deaf, restarts time.Duration
+	hears          time.Duration // when the deaf one hears again; 0: never
+	seeds          uint64        // how many the short form judges; 0: 1
 	allowances
 }
 
 // allowances are what may be beyond the bounds: % of networks that move in the worst minute;
-// as parts of demand, what is shed at first and then, and because of others' clients.
+// as fractions of demand, what is shed at first, later, and because of others' clients.
 type allowances struct{ moves, shed, late, pushed float64 }
 
 // warmUp is how long the world runs before the change.
@@ -90,7 +90,7 @@ type world struct {
 	topology *region.Topology
 	pops     []*pop
 	networks []*network
-	due      []*network // in the order in which they ask; next is who asks next
+	due      []*network // in the order in which they ask; next is the index of the next
 	next     int
 	flow     [][]float64 // of each PoP's own demand, the part that goes to each PoP
 	routers  []router
@@ -155,7 +155,7 @@ func newWorld(s scenario, seed uint64, routers ...func(*world) router) *world {
 	return w
 }
 
-// start makes a PoP's edges know nothing.
+// start replaces a PoP's edges with new ones, which have measured nothing.
 func (p *pop) start() {
 	settings := shedder.Defaults()
 	settings.Signals = map[string]shedder.Knees{shedder.SignalInFlight: {Low: 0, High: 800}}
@@ -173,7 +173,7 @@ func address(pop, nth int) netip.Addr {
 	return netip.AddrFrom4(b)
 }
 
-// run lets the world live until the end of its scenario.
+// run simulates the world until its scenario ends.
 func (w *world) run() result {
 	end := warmUp + w.change + w.length
 	seconds := int(end / time.Second)
@@ -223,7 +223,7 @@ func (w *world) rate(p int, t time.Duration) float64 { return w.demand(p, t-warm
 // figures are published a few times.
 func (w *world) settling() time.Duration { return max(5*w.ttl, 100*time.Second) }
 
-// resolve lets the networks ask whose answers have expired, and adds up what arrives where.
+// resolve answers the networks whose answers have expired, and adds up what arrives at each PoP.
 func (w *world) resolve(t time.Duration) {
 	for ; w.due[w.next].asks <= t; w.next = (w.next + 1) % len(w.due) {
 		n := w.due[w.next]
@@ -246,7 +246,7 @@ func (w *world) resolve(t time.Duration) {
 	}
 }
 
-// serve lets a PoP and its origin work for one interval.
+// serve simulates a PoP and its origin for one interval.
 func (w *world) serve(p *pop, dead bool) {
 	dt := shedder.Interval.Seconds() / parts
 	for range parts {
@@ -310,7 +310,7 @@ func (w *world) publish(i int, t time.Duration) {
 	}
 }
 
-// note keeps a line for reading.
+// note records a line of the trace.
 func (w *world) note(t time.Duration) {
 	if !*trace || t%(5*time.Second) != 0 {
 		return
