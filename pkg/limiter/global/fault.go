@@ -45,8 +45,8 @@ func EscrowFault(l *limiter.Limit) string {
 		return "nodes would hold in advance what other regions may need; use consistency: strict"
 	case l.Reported:
 		return "nodes would admit more than their region's part before they learn of each other; use consistency: strict"
-	case l.Algorithm == limiter.TokenBucket && !divides(l):
-		return fmt.Sprintf("a burst of %d at %d in %s is too fine to divide exactly among %d regions; use a smaller burst or a shorter window", l.Burst, l.Limit, l.Window, mostRegions)
+	case l.Algorithm == limiter.TokenBucket:
+		return DivideFault(l)
 	case l.Algorithm == limiter.FixedWindow && l.Window < minWindow:
 		return fmt.Sprintf("rights arrive too late for a window under %s (got %s); use a longer one, or remove scope: global", minWindow, l.Window)
 	}
@@ -56,8 +56,13 @@ func EscrowFault(l *limiter.Limit) string {
 // mostRegions is among how many regions a bucket can be divided.
 const mostRegions = 100
 
-// divides reports whether parts of a bucket are exact.
-func divides(l *limiter.Limit) bool {
-	part := &limiter.Limit{Limit: l.Limit, Window: l.Window, Portion: &limiter.Portion{Num: 1, Den: mostRegions, Have: l.Burst}}
-	return part.Exact()
+// DivideFault returns why regions cannot divide a bucket exactly, along with the tiers that share
+// it, or "" if they can.
+func DivideFault(l *limiter.Limit) string {
+	burst := max(l.Burst, l.Largest)
+	part := &limiter.Limit{Limit: l.Limit, Window: l.Window, Portion: &limiter.Portion{Num: 1, Den: mostRegions, Have: burst}}
+	if part.Exact() {
+		return ""
+	}
+	return fmt.Sprintf("a burst of %d at %d in %s is too fine to divide exactly among %d regions; use a smaller burst or a shorter window", burst, l.Limit, l.Window, mostRegions)
 }

@@ -282,6 +282,7 @@ func (v *reader) rule(r *Rule) *Compiled {
 			l.Shared, l.Slowest, l.Largest = true, slowest, largest
 		}
 	}
+	v.divide(c)
 	v.underLoad(r, c)
 	return c
 }
