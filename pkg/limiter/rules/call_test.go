@@ -182,7 +182,7 @@ func manyChecks(t testing.TB, n int) *Set {
 	var b strings.Builder
 	b.WriteString("rules:\n")
 	for i := range n {
-		fmt.Fprintf(&b, "  - {id: r%d, domain: edge, descriptors: [{key: user}], key: [descriptor], limit: 10, window: 1m}\n", i)
+		fmt.Fprintf(&b, "  - {id: r%d, domain: edge, descriptors: [{key: user}], key: [descriptor], limit: 100, window: 1m}\n", i)
 	}
 	set, err := Load([]byte(b.String()))
 	require.NoError(t, err)
