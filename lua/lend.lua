@@ -52,9 +52,11 @@ for i = 1, floor(#KEYS / 2) do
     local known, confirmed = match(fields['i:' .. region] or '0 0', '^(%d+) (%d+)$')
     got, confirmed = known + 0, confirmed + 0
 
-    if step == 2 and id >= theirs and id > 0 then
-      -- The receiver began new counters, which know nothing of earlier gifts.
-      if id > theirs then theirs, gave, closed = id, 0, 0 end
+    if step == 2 and (id >= theirs or now - last > held) and id > 0 then
+      -- The receiver began new counters, which know nothing of earlier gifts. Counters that seem
+      -- older belong to a clock that was set back, or to a late message, which moves nothing that
+      -- the receiver still accepts.
+      if id ~= theirs then theirs, gave, closed = id, 0, 0 end
       -- This store has lost its count of gifts.
       if closes > gave then gave, closed = closes, closes end
       closed = max(closed, closes)

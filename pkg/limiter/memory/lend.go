@@ -37,8 +37,8 @@ func (s *Store) lend(sh *shard, m *limiter.Move) {
 	closed := to.closed
 	if m.Step == limiter.LoanGive {
 		closed, m.Gave = 0, 0
-		if m.ID >= to.id && m.ID > 0 {
-			if m.ID > to.id { // counters that began later know of nothing from before
+		if (m.ID >= to.id || now-to.at > held) && m.ID > 0 {
+			if m.ID != to.id { // see lend.lua
 				*to = gift{id: m.ID}
 			}
 			if m.Closed > to.gave { // this store has lost what it gave

@@ -25,6 +25,8 @@ func TestMoves(t *testing.T)      { storetest.RunMoves(t, 100, open) }
 func TestLoans(t *testing.T)      { storetest.RunLoans(t, 300, open) }
 func TestFineLoans(t *testing.T)  { storetest.RunFineLoans(t, open) }
 
+func TestLoansAfterClockSetBack(t *testing.T) { storetest.RunLoansAfterClockSetBack(t, open) }
+
 func TestTerms(t *testing.T)   { storetest.RunTerms(t, 100, open) }
 func TestOpened(t *testing.T)  { storetest.RunOpened(t, open) }
 func TestSettled(t *testing.T) { storetest.RunSettled(t, open) }

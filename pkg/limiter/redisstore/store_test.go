@@ -75,6 +75,8 @@ func TestLoans(t *testing.T) {
 
 func TestFineLoans(t *testing.T) { storetest.RunFineLoans(t, onTestClock(t)) }
 
+func TestLoansAfterClockSetBack(t *testing.T) { storetest.RunLoansAfterClockSetBack(t, onTestClock(t)) }
+
 func TestTerms(t *testing.T) {
 	const sequences = 6
 	want := storetest.RunTerms(t, sequences, func(_ *testing.T, clock func() int64) limiter.TakeReturner {

@@ -192,3 +192,30 @@ func RunFineLoans(t *testing.T, open Open) {
 	clock.Set(time.Hour + limiter.LoanLasts + time.Millisecond)
 	require.EqualValues(t, 9, take(1).Remaining, "what was borrowed and not spent has ended")
 }
+
+// RunLoansAfterClockSetBack lets a region lose its counters while its clock is set back: others
+// lend to it again once what they gave before has ended.
+func RunLoansAfterClockSetBack(t *testing.T, open Open) {
+	whole, err := ParseLimit(strings.Fields("r token_bucket limit=60 window=60s burst=30 escrow"))
+	require.NoError(t, err)
+	part := bucketPart(whole, 10, limiter.Portion{Num: 1, Den: 3, Have: 10})
+	var clock Clock
+	clock.Set(0)
+	store := open(t, clock.Now)
+	require.NoError(t, store.(limiter.Registrar).Open(context.Background()))
+	give := func(at time.Duration, id int64) int64 {
+		clock.Set(at)
+		list := []limiter.Move{{Limit: part, Key: Key("k", whole), Region: "b", Upto: 4, Loan: limiter.Loan{Step: limiter.LoanGive, ID: id}}}
+		store.(limiter.Mover).Move(context.Background(), list)
+		require.NoError(t, list[0].Err)
+		return list[0].Gave
+	}
+	ahead := Epoch + time.Hour.Microseconds()
+	require.EqualValues(t, 4, give(time.Minute, ahead))
+	back := time.Minute + time.Second
+	for ; back < time.Minute+limiter.LoanHeld; back += time.Second {
+		require.Zero(t, give(back, Epoch), "what it gave may still be spent")
+	}
+	require.EqualValues(t, 4, give(back+time.Second, Epoch))
+	require.Zero(t, give(back+2*time.Second, Epoch-1), "a late message")
+}
