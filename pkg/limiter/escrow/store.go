@@ -28,7 +28,8 @@ type Store struct {
 	held     atomic.Pointer[global.Held]
 	divided  sync.Map // *[]*limiter.Limit by *limiter.Limit
 	portions sync.Map // *portions by *limiter.Limit
-	sizes    atomic.Int64
+	dividing sync.Mutex
+	sizes    int       // guarded by dividing
 	pool     sync.Pool // *[]limiter.Check
 	seed     maphash.Seed
 	shards   [shardCount]shard
@@ -242,24 +243,39 @@ func nothing(l *limiter.Limit) *limiter.Portion {
 // Part returns a part of a whole: a limit of that size, or a bucket with that burst. It is the
 // same one each time, because limits are known by their addresses.
 func (s *Store) Part(whole *limiter.Limit, size int64, portion *limiter.Portion) *limiter.Limit {
-	var known []*limiter.Limit
-	if found, ok := s.divided.Load(whole); ok {
-		known = *found.(*[]*limiter.Limit)
-		for _, l := range known {
-			if portion == nil && l.Limit == size || portion != nil && l.Burst == size && *l.Portion == *portion {
-				return l
-			}
-		}
+	if l, _ := s.known(whole, size, portion); l != nil {
+		return l
 	}
-	if s.sizes.Add(1) > 10_000 { // rules have changed often
+	s.dividing.Lock()
+	defer s.dividing.Unlock()
+	l, others := s.known(whole, size, portion)
+	if l != nil { // made meanwhile
+		return l
+	}
+	if s.sizes++; s.sizes > 10_000 { // rules have changed often
 		s.divided.Clear()
 		s.portions.Clear()
-		s.sizes.Store(0)
+		s.sizes = 0
 	}
-	list := append([]*limiter.Limit{part(whole, size, portion)}, known...)
+	list := append([]*limiter.Limit{part(whole, size, portion)}, others...)
 	list = list[:min(len(list), mostSizes)]
 	s.divided.Store(whole, &list)
 	return list[0]
+}
+
+// known returns that part if it was made, and all parts of the whole that are kept.
+func (s *Store) known(whole *limiter.Limit, size int64, portion *limiter.Portion) (l *limiter.Limit, all []*limiter.Limit) {
+	found, ok := s.divided.Load(whole)
+	if !ok {
+		return nil, nil
+	}
+	all = *found.(*[]*limiter.Limit)
+	for _, l := range all {
+		if portion == nil && l.Limit == size || portion != nil && l.Burst == size && *l.Portion == *portion {
+			return l, all
+		}
+	}
+	return nil, all
 }
 
 func part(whole *limiter.Limit, size int64, portion *limiter.Portion) *limiter.Limit {

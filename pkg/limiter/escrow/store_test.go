@@ -3,6 +3,7 @@ package escrow
 import (
 	"context"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -95,11 +96,35 @@ func TestReturnAndReset(t *testing.T) {
 }
 
 func TestTakeAllocatesNothing(t *testing.T) {
-	s := newStore()
-	s.place(0, 3)
-	checks := checkOf(t, "r fixed_window limit=100 window=10s escrow")
-	var d limiter.Decision
-	require.Zero(t, testing.AllocsPerRun(1000, func() { _ = s.Take(context.Background(), checks, &d) }))
+	for _, line := range []string{"r fixed_window limit=100 window=10s escrow", "r token_bucket limit=100 window=10s burst=10 escrow"} {
+		s := newStore()
+		s.place(0, 3)
+		checks := checkOf(t, line)
+		var d limiter.Decision
+		require.Zero(t, testing.AllocsPerRun(1000, func() { _ = s.Take(context.Background(), checks, &d) }), line)
+	}
+}
+
+// Requests that need the same part first at the same time get the same one.
+func TestPartIsOne(t *testing.T) {
+	whole := checkOf(t, "r token_bucket limit=100 window=10s burst=10 escrow")[0].Limit
+	for range 2000 {
+		s := newStore()
+		var got [4]*limiter.Limit
+		var all sync.WaitGroup
+		begin := make(chan struct{})
+		for i := range got {
+			all.Go(func() {
+				<-begin
+				got[i] = s.Part(whole, 5, &limiter.Portion{Num: 1, Den: 2, Have: 5})
+			})
+		}
+		close(begin)
+		all.Wait()
+		for _, l := range got {
+			require.Same(t, got[0], l)
+		}
+	}
 }
 
 // A region that inherited a part has both, in the windows for which it has promises.
