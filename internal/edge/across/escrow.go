@@ -183,7 +183,10 @@ func (x *Exchange) askForRights(ctx context.Context, regions []string) {
 		h.mu.Lock()
 		for key, k := range h.keys {
 			if k.limit.Algorithm == limiter.TokenBucket {
-				if b, ok := x.wanted(h, key, k, now, wall); ok && len(borrows) < global.MaxBatch {
+				if len(borrows)*(len(regions)-1) >= global.MaxBatch {
+					continue // at the next tick
+				}
+				if b, ok := x.wanted(key, k, now, wall); ok {
 					borrows = append(borrows, b)
 				}
 				continue

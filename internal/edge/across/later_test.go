@@ -15,6 +15,8 @@ type shape map[protowire.Number]shape
 var shapes = map[string]shape{
 	TopicCounts: {fieldPart: {partMessage: {10: {}}}},
 	TopicTotals: {10: {}},
+	TopicShort:  {1: {}},
+	TopicRights: {1: {}},
 }
 
 // later returns what a node of a later release would send: with fields that this one does not
@@ -65,5 +67,9 @@ func TestMessagesOfALaterRelease(t *testing.T) {
 		}
 		require.GreaterOrEqual(t, passed, 600*95/100)
 		require.LessOrEqual(t, passed, 600)
+	})
+	inBucketWorld(t, loanLine, 1, func(w *world) {
+		w.later.Store(true)
+		require.Greater(t, w.only(w.regions[0], 300, 10*time.Second, "k"), int64(2000), "its own part is a third of that")
 	})
 }

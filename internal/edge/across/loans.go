@@ -25,8 +25,8 @@ type borrow struct {
 	lacks, need int64
 }
 
-// wanted returns what to ask other regions for. The holdings are locked.
-func (x *Exchange) wanted(h *holdings, key string, k *holding, now time.Duration, wall int64) (b borrow, ok bool) {
+// wanted says what other regions are to be asked for. The holdings are locked.
+func (x *Exchange) wanted(key string, k *holding, now time.Duration, wall int64) (b borrow, ok bool) {
 	short := k.shortAt != 0 && now-k.shortAt <= shortFor
 	owes := false
 	for _, till := range k.owes {
@@ -71,8 +71,8 @@ func (x *Exchange) borrow(ctx context.Context, regions []string, list []borrow) 
 	asks := map[peer.Node][]global.Claim{}
 	for i := range moves {
 		m, b := &moves[i], from[i]
-		if m.Err != nil || len(asks[owners[i]]) >= global.MaxBatch {
-			continue // next time
+		if m.Err != nil {
+			continue // the next time
 		}
 		c := global.Claim{Key: b.key, Tier: b.tier, Start: m.Asked, Units: m.Known, Left: m.Left, Need: b.need, ID: m.ID, Known: m.Closed}
 		c.Units += (b.lacks + int64(len(regions)) - 2) / int64(len(regions)-1)
@@ -98,8 +98,8 @@ func (x *Exchange) receiveTokens(ctx context.Context, region string, list []glob
 	for i := range list {
 		c := &list[i]
 		l := x.inEscrow(c.Key, c.Tier)
-		if l == nil || l.Algorithm != limiter.TokenBucket {
-			continue
+		if l == nil || l.Algorithm != limiter.TokenBucket || c.Units-c.Known > l.MaxCost() {
+			continue // no region has as many to lend
 		}
 		if part := x.part(l, c.Key, x.config.Wall()); part != nil {
 			moves = append(moves, limiter.Move{

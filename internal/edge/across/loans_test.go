@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/limiter/global"
 	"github.com/weir-edge/weir/pkg/limiter/storetest"
 )
 
@@ -257,6 +258,59 @@ func TestLoansTheHeir(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Many keys that run short at once are asked for a part at a time, and what is not asked for now
+// does not wait longer for that.
+func TestLoansOfManyKeys(t *testing.T) {
+	if race {
+		return // the others run the same code
+	}
+	inBucketWorld(t, loanLine, 1, func(w *world) {
+		x := w.regions[0].nodes[0].exchange
+		var list []global.Claim
+		for i := range 12_000 {
+			list = append(list, global.Claim{Key: string(storetest.Key(fmt.Sprint(i), w.limit)), Units: 10})
+		}
+		x.short(list)
+		now, asked := x.config.Clock(), 0
+		x.askForRights(t.Context(), []string{"a", "b", "c"})
+		for p := range x.holdings {
+			h := &x.holdings[p]
+			h.mu.Lock()
+			for _, k := range h.keys {
+				if k.asked == now {
+					asked++
+				}
+			}
+			h.mu.Unlock()
+		}
+		require.Equal(t, global.MaxBatch/2, asked, "each of two other regions")
+	})
+}
+
+// More than the whole burst is nobody's to lend, whatever a region says.
+func TestLoansThatNobodyHas(t *testing.T) {
+	inBucketWorld(t, loanLine, 1, func(w *world) {
+		x, key := w.regions[0].nodes[0].exchange, storetest.Key("k", w.limit)
+		part := x.part(w.limit, string(key), x.config.Wall())
+		left := func(step limiter.Step) limiter.Move {
+			list := []limiter.Move{{Limit: part, Key: key, Region: "b", Loan: limiter.Loan{Step: step}}}
+			x.move(t.Context(), list)
+			require.NoError(t, list[0].Err)
+			return list[0]
+		}
+		ask := left(limiter.LoanAsk)
+		claim := global.Claim{Key: string(key), Start: ask.Asked, ID: ask.ID}
+		for _, units := range []int64{1 << 53, w.limit.Burst + 1} {
+			claim.Units = units
+			x.receiveTokens(t.Context(), "b", []global.Claim{claim})
+			require.Equal(t, ask.Left, left(limiter.LoanLook).Left)
+		}
+		claim.Units = 7
+		x.receiveTokens(t.Context(), "b", []global.Claim{claim})
+		require.Equal(t, ask.Left+7, left(limiter.LoanLook).Left)
+	})
 }
 
 // Whatever happens at random, no interval exceeds the burst and what refills.
