@@ -1,6 +1,7 @@
 package across
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -274,7 +275,7 @@ func TestLoansOfManyKeys(t *testing.T) {
 		}
 		x.short(list)
 		now, asked := x.config.Clock(), 0
-		x.askForRights(t.Context(), []string{"a", "b", "c"})
+		x.askForRights(context.Background(), []string{"a", "b", "c"})
 		for p := range x.holdings {
 			h := &x.holdings[p]
 			h.mu.Lock()
@@ -296,7 +297,7 @@ func TestLoansThatNobodyHas(t *testing.T) {
 		part := x.part(w.limit, string(key), x.config.Wall())
 		left := func(step limiter.Step) limiter.Move {
 			list := []limiter.Move{{Limit: part, Key: key, Region: "b", Loan: limiter.Loan{Step: step}}}
-			x.move(t.Context(), list)
+			x.move(context.Background(), list)
 			require.NoError(t, list[0].Err)
 			return list[0]
 		}
@@ -304,11 +305,11 @@ func TestLoansThatNobodyHas(t *testing.T) {
 		claim := global.Claim{Key: string(key), Start: ask.Asked, ID: ask.ID}
 		for _, units := range []int64{1 << 53, w.limit.Burst + 1} {
 			claim.Units = units
-			x.receiveTokens(t.Context(), "b", []global.Claim{claim})
+			x.receiveTokens(context.Background(), "b", []global.Claim{claim})
 			require.Equal(t, ask.Left, left(limiter.LoanLook).Left)
 		}
 		claim.Units = 7
-		x.receiveTokens(t.Context(), "b", []global.Claim{claim})
+		x.receiveTokens(context.Background(), "b", []global.Claim{claim})
 		require.Equal(t, ask.Left+7, left(limiter.LoanLook).Left)
 	})
 }
