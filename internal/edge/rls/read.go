@@ -44,9 +44,10 @@ func (c *call) Read(data mem.BufferSlice) bool {
 	return valid && !f.bad
 }
 
-// nextDescriptor adds an empty descriptor to the request.
+// nextDescriptor adds an empty descriptor to the request. Those beyond the bound share one,
+// because the call is refused.
 func (c *call) nextDescriptor() *descriptor {
-	n := len(c.request.Descriptors)
+	n := min(len(c.request.Descriptors), maxDescriptors)
 	if n == len(c.kept) {
 		c.kept = append(c.kept, &descriptor{})
 	}
@@ -78,9 +79,14 @@ func (d *descriptor) read(b []byte) bool {
 	return valid && !f.bad
 }
 
-// nextEntry adds an empty entry, reusing that of an earlier call if there is one.
+// nextEntry adds an empty entry, one of an earlier call if there is. Those beyond the bound
+// share one, because the call is refused.
 func (d *descriptor) nextEntry() *ratelimit.RateLimitDescriptor_Entry {
 	n := len(d.Entries)
+	if n > maxPairs {
+		d.Entries = append(d.Entries, d.Entries[maxPairs])
+		return d.Entries[n]
+	}
 	if n == cap(d.Entries) || d.Entries[:n+1][n] == nil {
 		d.Entries = append(d.Entries, &ratelimit.RateLimitDescriptor_Entry{})
 	} else {

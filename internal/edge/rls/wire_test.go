@@ -1,7 +1,9 @@
 package rls
 
 import (
+	"bytes"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,6 +18,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/weir-edge/weir/internal/testenv"
 )
 
 // message is a request with all fields, some twice.
@@ -42,7 +46,13 @@ func compare(t testing.TB, c *call, b []byte) {
 	want := &pb.RateLimitRequest{}
 	err := proto.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(b, want)
 	valid := c.Read(mem.BufferSlice{mem.SliceBuffer(b[:len(b)/2]), mem.SliceBuffer(b[len(b)/2:])})
-	if valid != (err == nil) || valid && !proto.Equal(want, &c.request) {
+	same := func() bool {
+		if len(want.Descriptors) > maxDescriptors || slices.ContainsFunc(want.Descriptors, func(d *ratelimit.RateLimitDescriptor) bool { return len(d.Entries) > maxPairs }) {
+			return len(want.Descriptors) == len(c.request.Descriptors) // and the call is refused
+		}
+		return proto.Equal(want, &c.request)
+	}
+	if valid != (err == nil) || valid && !same() {
 		t.Fatalf("%x\nproto: %v %v\ncall:  %v", b, want, err, &c.request)
 	}
 	c.forget()
@@ -72,6 +82,21 @@ func TestReadsAsProto(t *testing.T) {
 		}
 		compare(t, c, b)
 	}
+}
+
+// A message that is refused for its many parts costs no more than 32 bytes of memory for each of its own.
+func TestReadIsBounded(t *testing.T) {
+	c := &call{}
+	read := func(b []byte, want string) {
+		t.Helper()
+		testenv.Bounded(t, 2<<20, func() { require.True(t, c.Read(mem.BufferSlice{mem.SliceBuffer(b)})) })
+		c.request.Domain = "edge"
+		require.ErrorContains(t, c.read(), want)
+		c.forget()
+	}
+	empty := bytes.Repeat([]byte{1<<3 | 2, 0}, MaxMessage/2-4)
+	read(bytes.Repeat([]byte{2<<3 | 2, 0}, MaxMessage/2), "descriptors: must be at most 64 (got 32768)")
+	read(protowire.AppendBytes(protowire.AppendTag(nil, 2, protowire.BytesType), empty), "descriptors[0].entries: must be 1 to 16 (got 32764)")
 }
 
 func FuzzRead(f *testing.F) {
