@@ -119,11 +119,7 @@ func (c *Combine) ask(ctx context.Context, call *Call) error {
 		}
 		return ErrOverloaded
 	}
-	c.queue = append(c.queue, call)
-	first := len(c.queue) == 1
-	if first && c.linger > 0 {
-		c.first = time.Now()
-	}
+	first := c.enqueue(call)
 	c.mu.Unlock()
 	if first {
 		c.signal()
@@ -146,6 +142,15 @@ func (c *Combine) ask(ctx context.Context, call *Call) error {
 	}
 	<-call.done // the answer arrived at the same instant
 	return nil
+}
+
+// enqueue reports whether the queue was empty. The queue is locked.
+func (c *Combine) enqueue(call *Call) (first bool) {
+	c.queue = append(c.queue, call)
+	if first = len(c.queue) == 1; first && c.linger > 0 {
+		c.first = time.Now()
+	}
+	return first
 }
 
 func (c *Combine) signal() {
@@ -277,10 +282,7 @@ func (c *Combine) giveBack(call *Call) bool {
 	}
 	call.Checks, call.Return = kept, true
 	c.mu.Lock()
-	c.queue = append(c.queue, call) // even if closed: flights checks the queue after each flight
-	if len(c.queue) == 1 && c.linger > 0 {
-		c.first = time.Now()
-	}
+	c.enqueue(call) // even if closed: flights checks the queue after each flight
 	c.mu.Unlock()
 	c.signal()
 	return true

@@ -134,36 +134,29 @@ func (w *world) lent(r *worldRegion, m limiter.Move) (limiter.Move, bool) {
 
 // Under random events, no interval passes more than the burst and the refill.
 func TestRandomWorldsOfBuckets(t *testing.T) {
-	worlds := 150
-	if os.Getenv("WEIR_SOAK") == "1" {
-		worlds = 10_000
-	}
-	total := int64(0)
-	for seed := range worlds {
-		w := newBucketWorld(uint64(seed))
-		require.True(t, w.run(600), "seed %d: %d regions, %d in %s, burst %d: over at %s", seed, len(w.regions), w.limit.Limit, w.limit.Window, w.limit.Burst, w.now)
-		total += w.passed[0]
-	}
-	t.Logf("%d passed in %d worlds", total, worlds)
-	require.Greater(t, total, int64(100*worlds), "worlds in which something passes")
+	runBucketWorlds(t, 150, 100, func(*world) {})
 }
 
 // Nor if tiers share a bucket: than the burst of the largest, and what refills at its rate.
 func TestRandomWorldsOfTiersOfABucket(t *testing.T) {
-	worlds := 100
+	runBucketWorlds(t, 100, 50, (*world).share)
+}
+
+// runBucketWorlds runs so many worlds, in each of which that much passes on average; make soak
+// runs 10,000.
+func runBucketWorlds(t *testing.T, worlds int, least int64, prepare func(w *world)) {
 	if os.Getenv("WEIR_SOAK") == "1" {
 		worlds = 10_000
 	}
 	total := int64(0)
 	for seed := range worlds {
 		w := newBucketWorld(uint64(seed))
-		w.share()
-		require.True(t, w.run(600), "seed %d: %d regions, %d and %d in %s, burst %d and %d: over at %s", seed, len(w.regions),
-			w.limit.Limit, w.tiers[1].Limit, w.limit.Window, w.limit.Burst, w.tiers[1].Burst, w.now)
+		prepare(w)
+		require.True(t, w.run(600), "seed %d: %d regions, %d in %s, burst %d: over at %s", seed, len(w.regions), w.limit.Limit, w.limit.Window, w.limit.Burst, w.now)
 		total += w.passed[0]
 	}
 	t.Logf("%d passed in %d worlds", total, worlds)
-	require.Greater(t, total, int64(50*worlds), "worlds in which something passes")
+	require.Greater(t, total, least*int64(worlds), "worlds in which something passes")
 }
 
 // Each of these faults makes some world pass more.

@@ -58,14 +58,12 @@ func (n *node) part(packs []*pack) (kept, lone []*pack) {
 			}
 			continue
 		case err == nil && len(reply) == 1+4*p.checks:
-			before, at := len(lone), 1
+			before, rest := len(lone), reply[1:]
 			for i, c := range p.calls {
-				for range c.Checks {
-					if reply[at] == elsewhere && (len(lone) == before || lone[len(lone)-1].calls[0] != c) {
-						lone = append(lone, n.alone(p, i))
-					}
-					at += 4
+				if isElsewhere(rest[:4*len(c.Checks)]) {
+					lone = append(lone, n.alone(p, i))
 				}
+				rest = rest[4*len(c.Checks):]
 			}
 			if 2*(len(lone)-before) > len(p.calls) {
 				n.keepApart(apartWhileMoving)
@@ -74,6 +72,16 @@ func (n *node) part(packs []*pack) (kept, lone []*pack) {
 		kept = append(kept, p)
 	}
 	return kept, lone
+}
+
+// isElsewhere reports whether another master has a key of a call with these answers.
+func isElsewhere(answers []int64) bool {
+	for i := 0; i < len(answers); i += 4 {
+		if answers[i] == elsewhere {
+			return true
+		}
+	}
+	return false
 }
 
 // alone returns a pack for one call of another.

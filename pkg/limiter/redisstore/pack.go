@@ -3,6 +3,7 @@ package redisstore
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/redis/go-redis/v9"
@@ -181,8 +182,7 @@ func (p *pack) encode(clock string, n *node) {
 	}
 	if p.across {
 		at := len(a)
-		a = p.keys(a)
-		a = append(append(a[:at], a[at+1:]...), keys)
+		a = append(slices.Delete(p.keys(a), at, at+1), keys) // the first is declared
 	}
 	p.args = a
 }
@@ -228,26 +228,17 @@ func (p *pack) answer() {
 	}
 	now, rest := reply[0], reply[1:]
 	for _, c := range p.calls {
-		c.Now = now
-		for range c.Checks {
-			c.Answers = append(c.Answers, limiter.Answer{Fits: rest[0], Remaining: rest[1], Retry: rest[2], Reset: rest[3]})
-			rest = rest[4:]
-		}
+		answers := rest[:4*len(c.Checks)]
+		rest = rest[len(answers):]
 		switch {
-		case isElsewhere(c.Answers):
-			c.Answers = c.Answers[:0] // a pack of its own has asked again
-		case len(c.Answers) > 0 && c.Answers[0].Fits < 0:
-			c.Answers, c.Err = c.Answers[:0], errForeign
+		case isElsewhere(answers): // a pack of its own has asked again
+		case len(answers) > 0 && answers[0] == foreign:
+			c.Err = errForeign
+		default:
+			c.Now = now
+			for ; len(answers) > 0; answers = answers[4:] {
+				c.Answers = append(c.Answers, limiter.Answer{Fits: answers[0], Remaining: answers[1], Retry: answers[2], Reset: answers[3]})
+			}
 		}
 	}
-}
-
-// isElsewhere reports whether another master has a key of the call.
-func isElsewhere(answers []limiter.Answer) bool {
-	for i := range answers {
-		if answers[i].Fits == elsewhere {
-			return true
-		}
-	}
-	return false
 }

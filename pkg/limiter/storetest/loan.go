@@ -162,26 +162,14 @@ func RunLoans(t *testing.T, sequences int, open Open) (answers []string) {
 // RunFineLoans lets one of many regions borrow so much of a bucket that is counted in fine units
 // that its level has more than 14 digits, beyond which Lua shows no whole number.
 func RunFineLoans(t *testing.T, open Open) {
-	whole, err := ParseLimit(strings.Fields("r token_bucket limit=999983 window=24h burst=500 escrow"))
-	require.NoError(t, err)
-	part := bucketPart(whole, 10, limiter.Portion{Num: 1, Den: 50, Have: 10})
-	var clock Clock
-	clock.Set(0)
-	store := open(t, clock.Now)
-	require.NoError(t, store.(limiter.Registrar).Open(context.Background()))
-	clock.Set(time.Hour)
-	move := func(got int64, loan limiter.Loan) limiter.Move {
-		list := []limiter.Move{{Limit: part, Key: Key("k", whole), Region: "b", Got: got, Loan: loan}}
-		store.(limiter.Mover).Move(context.Background(), list)
-		require.NoError(t, list[0].Err)
-		return list[0]
-	}
-	ask := move(0, limiter.Loan{Step: limiter.LoanAsk})
+	b := openPart(t, open, "r token_bucket limit=999983 window=24h burst=500 escrow", limiter.Portion{Num: 1, Den: 50, Have: 10})
+	b.clock.Set(time.Hour)
+	ask := b.move(limiter.Move{Loan: limiter.Loan{Step: limiter.LoanAsk}})
 	require.EqualValues(t, 10, ask.Left)
-	require.EqualValues(t, 210, move(200, limiter.Loan{Step: limiter.LoanTake, ID: ask.ID, Asked: ask.Asked}).Left)
+	require.EqualValues(t, 210, b.move(limiter.Move{Got: 200, Loan: limiter.Loan{Step: limiter.LoanTake, ID: ask.ID, Asked: ask.Asked}}).Left)
 	var d limiter.Decision
 	take := func(cost int64) limiter.Result {
-		require.NoError(t, store.Take(context.Background(), []limiter.Check{{Limit: part, Key: Key("k", whole), Cost: cost}}, &d))
+		require.NoError(t, b.store.Take(context.Background(), []limiter.Check{{Limit: b.limit, Key: b.key, Cost: cost}}, &d))
 		return d.Results[0]
 	}
 	for spent := int64(1); spent <= 100; spent++ {
@@ -189,26 +177,17 @@ func RunFineLoans(t *testing.T, open Open) {
 		require.True(t, r.Allowed, "token %d of 210", spent)
 		require.EqualValues(t, 210-spent, r.Remaining)
 	}
-	clock.Set(time.Hour + limiter.LoanLasts + time.Millisecond)
+	b.clock.Set(time.Hour + limiter.LoanLasts + time.Millisecond)
 	require.EqualValues(t, 9, take(1).Remaining, "what was borrowed and not spent has ended")
 }
 
 // RunLoansAfterClockSetBack lets a region lose its counters while its clock is set back: others
 // lend to it again once what they gave before has ended.
 func RunLoansAfterClockSetBack(t *testing.T, open Open) {
-	whole, err := ParseLimit(strings.Fields("r token_bucket limit=60 window=60s burst=30 escrow"))
-	require.NoError(t, err)
-	part := bucketPart(whole, 10, limiter.Portion{Num: 1, Den: 3, Have: 10})
-	var clock Clock
-	clock.Set(0)
-	store := open(t, clock.Now)
-	require.NoError(t, store.(limiter.Registrar).Open(context.Background()))
+	b := openPart(t, open, "r token_bucket limit=60 window=60s burst=30 escrow", limiter.Portion{Num: 1, Den: 3, Have: 10})
 	give := func(at time.Duration, id int64) int64 {
-		clock.Set(at)
-		list := []limiter.Move{{Limit: part, Key: Key("k", whole), Region: "b", Upto: 4, Loan: limiter.Loan{Step: limiter.LoanGive, ID: id}}}
-		store.(limiter.Mover).Move(context.Background(), list)
-		require.NoError(t, list[0].Err)
-		return list[0].Gave
+		b.clock.Set(at)
+		return b.move(limiter.Move{Upto: 4, Loan: limiter.Loan{Step: limiter.LoanGive, ID: id}}).Gave
 	}
 	ahead := Epoch + time.Hour.Microseconds()
 	require.EqualValues(t, 4, give(time.Minute, ahead))
@@ -218,4 +197,33 @@ func RunLoansAfterClockSetBack(t *testing.T, open Open) {
 	}
 	require.EqualValues(t, 4, give(back+time.Second, Epoch))
 	require.Zero(t, give(back+2*time.Second, Epoch-1), "a late message")
+}
+
+// lentPart is a region's part of a bucket, in a store of its own.
+type lentPart struct {
+	t     *testing.T
+	clock *Clock
+	store limiter.TakeReturner
+	limit *limiter.Limit
+	key   []byte
+}
+
+// openPart opens an empty store for a part that holds portion.Have tokens.
+func openPart(t *testing.T, open Open, line string, portion limiter.Portion) *lentPart {
+	whole, err := ParseLimit(strings.Fields(line))
+	require.NoError(t, err)
+	b := &lentPart{t: t, clock: &Clock{}, limit: bucketPart(whole, portion.Have, portion), key: Key("k", whole)}
+	b.clock.Set(0)
+	b.store = open(t, b.clock.Now)
+	require.NoError(t, b.store.(limiter.Registrar).Open(context.Background()))
+	return b
+}
+
+// move exchanges tokens with another region.
+func (b *lentPart) move(m limiter.Move) limiter.Move {
+	m.Limit, m.Key, m.Region = b.limit, b.key, "b"
+	list := []limiter.Move{m}
+	b.store.(limiter.Mover).Move(context.Background(), list)
+	require.NoError(b.t, list[0].Err)
+	return list[0]
 }
