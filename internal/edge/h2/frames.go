@@ -11,6 +11,7 @@ type frames struct {
 	head [headSize + goAwaySize]byte
 	n    int // of head
 	left int // of the payload
+	last frame
 }
 
 const (
@@ -33,7 +34,7 @@ type frame struct {
 // data returns how many bytes of data a DATA frame has.
 func (f *frame) data() int { return f.length - f.pad }
 
-// follow calls each for every frame whose head ends in b.
+// follow calls each for every frame whose head ends in b. The frame is valid during the call.
 func (s *frames) follow(b []byte, each func(*frame)) {
 	for len(b) > 0 {
 		if s.left > 0 {
@@ -46,7 +47,8 @@ func (s *frames) follow(b []byte, each func(*frame)) {
 		if s.n < headSize || s.n < s.needs() {
 			continue
 		}
-		f := frame{
+		f := &s.last // a local variable would be allocated for each frame
+		*f = frame{
 			kind: http2.FrameType(s.head[3]), flags: http2.Flags(s.head[4]),
 			stream: binary.BigEndian.Uint32(s.head[5:]) & (1<<31 - 1), length: s.length(),
 		}
@@ -58,7 +60,7 @@ func (s *frames) follow(b []byte, each func(*frame)) {
 		}
 		s.left = f.length - (s.n - headSize)
 		s.n = 0
-		each(&f)
+		each(f)
 	}
 }
 

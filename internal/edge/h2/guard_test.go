@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"golang.org/x/net/http2"
 )
 
@@ -18,14 +19,16 @@ type still struct {
 func (s still) Read(b []byte) (int, error)  { return copy(b, s.frames), nil }
 func (s still) Write(b []byte) (int, error) { return len(b), nil }
 
-// BenchmarkGuard measures what following the frames of a request and its answer adds.
-func BenchmarkGuard(b *testing.B) {
-	const requests = 16 // with one read, or one write
+// exchanges is how many requests pass with one read, and how many answers with one write.
+const exchanges = 16
+
+// guarded returns a function that lets requests and their answers pass a guard.
+func guarded(tb testing.TB) func() {
 	stream := uint32(1)
 	build := func(write func(*http2.Framer)) []byte {
 		var wire bytes.Buffer
 		f := http2.NewFramer(&wire, nil)
-		for range requests {
+		for range exchanges {
 			write(f)
 			stream += 2
 		}
@@ -43,15 +46,27 @@ func BenchmarkGuard(b *testing.B) {
 	})
 	g := newGuard(still{frames: read}, true, time.Second, func(Reason) {})
 	buf := make([]byte, 16<<10)
-	b.ReportAllocs()
-	for b.Loop() {
+	return func() {
 		g.last = 0 // the streams are new again
 		if _, err := g.Read(buf); err != nil {
-			b.Fatal(err)
+			tb.Fatal(err)
 		}
 		if _, err := g.Write(answer); err != nil {
-			b.Fatal(err)
+			tb.Fatal(err)
 		}
 	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/requests/4, "ns/frame")
+}
+
+// BenchmarkGuard measures what following the frames of a request and its answer adds.
+func BenchmarkGuard(b *testing.B) {
+	exchange := guarded(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		exchange()
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/exchanges/4, "ns/frame")
+}
+
+func TestGuardAllocatesNothing(t *testing.T) {
+	require.Zero(t, testing.AllocsPerRun(100, guarded(t)))
 }
