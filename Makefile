@@ -80,9 +80,12 @@ BEFORE ?= be81f43
 # The first commit whose regions share limits with this release's; the previous release has no such limits and follows no policies.
 BEFORE_GLOBAL ?= 52fb196
 
+# The first commit whose regions lend each other tokens of buckets as this release's do; it also records rollouts.
+BEFORE_LOANS ?= 0547e00
+
 compat: .bin/consul ## run the previous release's edges and regionctl with this one's, on one Redis and Consul, and in three regions
 	@tools/install.sh redis-server
-	WEIR_BEFORE=$(BEFORE) WEIR_BEFORE_GLOBAL=$(BEFORE_GLOBAL) $(GO) test -count 1 -timeout 10m -run TestTwoReleases ./internal/e2e
+	WEIR_BEFORE=$(BEFORE) WEIR_BEFORE_GLOBAL=$(BEFORE_GLOBAL) WEIR_BEFORE_LOANS=$(BEFORE_LOANS) $(GO) test -count 1 -timeout 20m -run TestTwoReleases ./internal/e2e
 
 # How long to fuzz each parser, and with how many processes. The long form is make fuzz FUZZTIME=10m.
 FUZZTIME ?= 20s

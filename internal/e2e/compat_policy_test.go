@@ -70,7 +70,7 @@ func TestTwoReleasesJudge(t *testing.T) {
 	s := f.regions[0]
 	s.budget = generous
 	url, dir, program := judged(t), t.TempDir(), testenv.Program(t, "edge")
-	for i, p := range []string{program, program, programOf(t, before, "edge")} {
+	for i, p := range []string{program, program, testenv.ProgramOf(t, before, "edge")} {
 		caches := t.TempDir()
 		config := s.config(url, i, filepath.Join(caches, "rules.json"), "")
 		if p == program {
@@ -147,7 +147,7 @@ func TestTwoReleasesReadPolicies(t *testing.T) {
 	}
 	f := startFleet(t, testenv.ConsulOptions{}, 0, "eu-west")
 	s := f.regions[0]
-	for i, p := range []string{testenv.Program(t, "edge"), programOf(t, before, "edge")} {
+	for i, p := range []string{testenv.Program(t, "edge"), testenv.ProgramOf(t, before, "edge")} {
 		caches := t.TempDir()
 		s.nodes = append(s.nodes, testenv.StartEdgeOf(t, p, s.config(judged(t), i, filepath.Join(caches, "rules.json"), "")+
 			fmt.Sprintf("policy: {source: consul, cache: %q}\n", filepath.Join(caches, "policy.json"))))

@@ -23,20 +23,6 @@ import (
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
-// programOf builds a commit's program.
-func programOf(t *testing.T, commit, name string) string {
-	t.Helper()
-	dir := t.TempDir()
-	build := exec.Command("sh", "-ec", `git -C ../.. archive --format=tar --output="$0/source.tar" "$1"
-mkdir "$0/source"
-tar -xf "$0/source.tar" -C "$0/source"
-cd "$0/source"
-go build -o "../$2" "./cmd/$2"`, dir, commit, name)
-	out, err := build.CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	return filepath.Join(dir, name)
-}
-
 // Nodes of two releases in one region count together, by every algorithm. regionctl refuses
 // rules that the old node cannot read. If another program publishes them, the old node keeps
 // its rules and reports that. make compat names the previous release in WEIR_BEFORE, because
@@ -49,7 +35,7 @@ func TestTwoReleases(t *testing.T) {
 	f := startFleet(t, testenv.ConsulOptions{}, 0, "eu-west")
 	s := f.regions[0]
 	s.budget = generous
-	for i, program := range []string{testenv.Program(t, "edge"), programOf(t, before, "edge")} {
+	for i, program := range []string{testenv.Program(t, "edge"), testenv.ProgramOf(t, before, "edge")} {
 		s.nodes = append(s.nodes, testenv.StartEdgeOf(t, program, s.config(origin(t, nil), i, filepath.Join(t.TempDir(), "rules.json"), "")))
 	}
 	old := s.nodes[1]
@@ -195,7 +181,7 @@ func TestTwoReleasesLock(t *testing.T) {
 	if before == "" {
 		return
 	}
-	programs := map[string]string{"old": programOf(t, before, "regionctl"), "new": testenv.Program(t, "regionctl")}
+	programs := map[string]string{"old": testenv.ProgramOf(t, before, "regionctl"), "new": testenv.Program(t, "regionctl")}
 	f := startFleet(t, testenv.ConsulOptions{}, 0, "eu-west")
 	server := f.regions[0].consul
 	document := func(limit int) string {

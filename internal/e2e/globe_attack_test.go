@@ -43,7 +43,7 @@ func TestTwoReleasesShareLimits(t *testing.T) {
 		return
 	}
 	t.Parallel()
-	now, old := testenv.Program(t, "edge"), programOf(t, before, "edge")
+	now, old := testenv.Program(t, "edge"), testenv.ProgramOf(t, before, "edge")
 	programs := [3][2]string{{now, old}, {old, old}, {now, now}}
 	g := globeOf(t, [3]*testenv.Clock{}, func(region, node int) string { return programs[region][node] })
 	everywhere := func(client int, _ float64) int { return client }

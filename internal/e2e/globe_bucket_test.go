@@ -24,22 +24,42 @@ import (
 func TestRegionsShareABucket(t *testing.T) {
 	t.Parallel()
 	const rate, burst = 100, 250
-	g := newBucketGlobe(t, rate, burst)
-	f := g.flood("203.0.113.6", 5)
+	newBucketGlobe(t, rate, burst).flood("203.0.113.6", 5).shares(rate, burst)
+}
+
+// Nodes of this and an earlier release lend each other tokens, within and across regions. make
+// compat names the release in WEIR_BEFORE_LOANS.
+func TestTwoReleasesShareABucket(t *testing.T) {
+	before := os.Getenv("WEIR_BEFORE_LOANS")
+	if before == "" {
+		return
+	}
+	t.Parallel()
+	const rate, burst = 100, 250
+	now, old := testenv.Program(t, "edge"), testenv.ProgramOf(t, before, "edge")
+	programs := [3][2]string{{now, old}, {old, old}, {now, now}}
+	g := globeUnder(t, bucketRules(rate, burst), [3]*testenv.Clock{}, func(region, node int) string { return programs[region][node] })
+	g.flood("203.0.113.9", 5).shares(rate, burst)
+}
+
+// shares lets clients ask all regions, one after the other, and all at once while connections are
+// reset.
+func (f *flood) shares(rate float64, burst int64) {
+	f.Helper()
 	// What refills is used, in the end: on a busy machine tokens may move too late.
 	uses := func(what string, part float64, length time.Duration, regions ...int) {
-		g.eventually(what, func() bool {
+		f.eventually(what, func() bool {
 			passed := f.asks(length, regions...)
-			t.Logf("%s: %d passed in %s, of %.0f that refill", what, passed, length, rate*length.Seconds())
+			f.Logf("%s: %d passed in %s, of %.0f that refill", what, passed, length, rate*length.Seconds())
 			return float64(passed) >= part*rate*length.Seconds()
 		})
 	}
 	uses("all regions", 0.9, 4*time.Second, 0, 1, 2)
-	g.isAsFast("/alone", "/divided")
-	for region := range g.nodes {
-		uses(g.names[region], 0.8, 2*time.Second, region)
+	f.isAsFast("/alone", "/divided")
+	for region := range f.nodes {
+		uses(f.names[region], 0.8, 2*time.Second, region)
 	}
-	stop := g.resets()
+	stop := f.resets()
 	uses("connections are reset", 0.5, 3*time.Second, 0, 1, 2)
 	stop()
 	for range 3 {
