@@ -48,12 +48,13 @@ const clockTick = 100 * time.Millisecond
 // clock is read where a tick more or less does not matter. It costs nothing to read.
 type clock struct {
 	base    time.Time
-	elapsed atomic.Int64 // ns since base; -1: stopped
+	elapsed atomic.Int64 // ns since base, at least 1; 0: stopped
 	stop    chan struct{}
 }
 
 func newClock() *clock {
 	c := &clock{base: time.Now(), stop: make(chan struct{})}
+	c.elapsed.Store(1)
 	go c.run()
 	return c
 }
@@ -76,30 +77,39 @@ func (c *clock) run() {
 // advance reports whether the clock still runs.
 func (c *clock) advance(now int64) bool {
 	before := c.elapsed.Load()
-	return before >= 0 && c.elapsed.CompareAndSwap(before, now)
+	return before > 0 && c.elapsed.CompareAndSwap(before, now)
 }
 
 // close stops the clock; connections that are still open read the exact time.
 func (c *clock) close() {
-	if c.elapsed.Swap(-1) >= 0 {
+	if c.elapsed.Swap(0) > 0 {
 		close(c.stop)
 	}
 }
 
-// soon returns the present or at most a tick later, but not an earlier time, so that no
+// tick returns the latest tick, or 0 if the clock is stopped.
+func (c *clock) tick() int64 { return c.elapsed.Load() }
+
+// at returns the present or at most a tick later, but not an earlier time, so that no
 // timeout is shorter than it says.
-func (c *clock) soon() time.Time {
-	if elapsed := c.elapsed.Load(); elapsed >= 0 {
-		return c.base.Add(time.Duration(elapsed) + clockTick)
+func (c *clock) at(tick int64) time.Time {
+	if tick == 0 {
+		return time.Now()
 	}
-	return time.Now()
+	return c.base.Add(time.Duration(tick) + clockTick)
 }
 
 // deadlines are those of a connection with limits.
 type deadlines struct {
 	readFor     uint64 // the stage that the read deadline is for
 	writing     bool   // the write deadline is for the present answer
-	read, write time.Time
+	read, write deadline
+}
+
+// deadline is that of one direction.
+type deadline struct {
+	at   time.Time
+	tick int64 // the tick of the clock from which the timeout runs; 0 if it does not run from one
 }
 
 // noStage is none of those that stage returns.
@@ -125,16 +135,14 @@ func (c *clientConn) beforeRead() error {
 	if stage == c.due.readFor {
 		return nil
 	}
+	c.due.readFor = stage
 	var at time.Time
 	switch l := c.limits; {
-	case stage%2 == 1 || stage == 0:
-		if l.Read > 0 {
-			at = time.Now().Add(l.Read)
-		}
-	case l.Idle > 0:
-		at = l.clock.soon().Add(l.Idle)
+	case stage%2 == 0 && stage > 0:
+		return l.within(l.Idle, &c.due.read, c.readBy)
+	case l.Read > 0:
+		at = time.Now().Add(l.Read)
 	}
-	c.due.readFor = stage
 	return c.readBy(at)
 }
 
@@ -145,11 +153,21 @@ func (c *clientConn) beforeWrite() error {
 		return nil
 	}
 	c.due.writing = true
-	var at time.Time
-	if d := c.limits.Write; d > 0 {
-		at = c.limits.clock.soon().Add(d)
+	return c.limits.within(c.limits.Write, &c.due.write, c.writeBy)
+}
+
+// within sets a deadline d from now by the clock. Most requests find that of the same tick.
+func (l *limits) within(d time.Duration, due *deadline, by func(time.Time) error) error {
+	if d == 0 {
+		return by(time.Time{})
 	}
-	return c.writeBy(at)
+	tick := l.clock.tick()
+	if tick > 0 && tick == due.tick {
+		return nil
+	}
+	err := by(l.clock.at(tick).Add(d))
+	due.tick = tick
+	return err
 }
 
 // handshake sets the deadlines of a handshake; the first request has its own.
@@ -190,17 +208,17 @@ func (c *clientConn) SetDeadline(t time.Time) error {
 
 // readBy moves the deadline only if it changes, as clocks make rare; on TLS, it costs a timer.
 func (c *clientConn) readBy(t time.Time) error {
-	if t == c.due.read {
+	if t == c.due.read.at {
 		return nil
 	}
-	c.due.read = t
+	c.due.read = deadline{at: t}
 	return c.Conn.SetReadDeadline(t)
 }
 
 func (c *clientConn) writeBy(t time.Time) error {
-	if t == c.due.write {
+	if t == c.due.write.at {
 		return nil
 	}
-	c.due.write = t
+	c.due.write = deadline{at: t}
 	return c.Conn.SetWriteDeadline(t)
 }

@@ -176,12 +176,30 @@ func TestClock(t *testing.T) {
 	c := newClock()
 	for range 1000 {
 		before := time.Now()
-		require.False(t, c.soon().Add(10*clockTick).Before(before), "no more than a tick late, but for a busy machine")
-		require.False(t, c.soon().After(time.Now().Add(clockTick)))
+		require.False(t, c.at(c.tick()).Add(10*clockTick).Before(before), "no more than a tick late, but for a busy machine")
+		require.False(t, c.at(c.tick()).After(time.Now().Add(clockTick)))
 	}
 	c.close()
 	c.close()
 	before := time.Now()
-	require.False(t, c.soon().Before(before))
-	require.False(t, c.soon().After(time.Now()))
+	require.False(t, c.at(c.tick()).Before(before))
+	require.False(t, c.at(c.tick()).After(time.Now()))
+}
+
+// BenchmarkDeadlines measures what the timeouts of a connection cost one request.
+func BenchmarkDeadlines(b *testing.B) {
+	l := &limits{Timeouts: Timeouts{Idle: time.Minute, Read: 10 * time.Second, Write: 10 * time.Second}, clock: newClock()}
+	defer l.close()
+	end, other := net.Pipe()
+	defer end.Close()
+	defer other.Close()
+	c := &clientConn{Conn: &lazyConn{Conn: end}, limits: l, due: deadlines{readFor: noStage}}
+	request := []byte("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+	for b.Loop() {
+		if c.beforeRead() != nil || c.beforeWrite() != nil {
+			b.Fatal("a deadline could not be set")
+		}
+		_, _ = c.lines.follow(request)
+		Answering(c)
+	}
 }
