@@ -191,6 +191,9 @@ func (q *request) appendPart(dst []byte, part *KeyPart, subject bool) ([]byte, *
 	case ByRisk: // a name of letters, digits and hyphens
 		return append(dst, q.risk...), nil
 	case ByClient, ByNet:
+		if subject { // where no address has anything to escape
+			return part.appendClient(dst, q.client), nil
+		}
 		var text [64]byte
 		return appendEscaped(dst, part.appendClient(text[:0], q.client), subject), nil
 	case ByHost:
