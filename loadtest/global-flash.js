@@ -9,9 +9,11 @@ const flash = full ? 2 * window : 1.5 * window;
 const seconds = calm + flash;
 const phases = ['calm', 'flash'];
 const rate = (n) => Math.round((3 * n * flow) / regions.length);
+// Virtual users that k6 creates only once they are missing take the processor from the others.
+const ready = { preAllocatedVUs: 40 };
 export const options = {
   setupTimeout: '120s',
-  scenarios: Object.assign(each(steadily(rate(0.2), `${calm}s`), 'calm-'), each(steadily(rate(times), `${flash}s`, { startTime: `${calm}s` })), director),
+  scenarios: Object.assign(each(steadily(rate(0.2), `${calm}s`), 'calm-'), each(steadily(rate(times), `${flash}s`, Object.assign({ startTime: `${calm}s` }, ready))), director),
   thresholds: { http_req_failed: ['rate==0'] },
 };
 export const setup = atWindow;

@@ -30,6 +30,9 @@ type result struct {
 	Checks   []check        `json:"thresholds"`
 	Fallback map[string]int `json:"decided_without_store"`
 	Traffic  []traffic      `json:"traffic"`
+	// Sent is how many iterations k6 ran, Dropped how many it had no time for.
+	Sent    int `json:"sent"`
+	Dropped int `json:"dropped,omitempty"`
 }
 
 // bound says how far a rule may be exceeded per window in a region during some phases.
@@ -146,6 +149,7 @@ func (r *result) read(summary, points string) error {
 			r.Waits[i].Longest = &v
 		}
 	}
+	r.Sent, r.Dropped = int(s.Metrics["iterations"].Values["count"]), int(s.Metrics["dropped_iterations"].Values["count"])
 	slices.SortFunc(r.Checks, func(a, b check) int { return strings.Compare(a.Metric+a.Expr, b.Metric+b.Expr) })
 	return r.readPoints(points)
 }
@@ -313,7 +317,11 @@ func (r *result) untried() []string {
 	var wrong []string
 	for _, at := range order {
 		if refused[at] == 0 && !bounded[at] {
-			wrong = append(wrong, fmt.Sprintf("%s, rule %s: no request was refused, so the limit is not proven", at.region, at.rule))
+			why := fmt.Sprintf("%s, rule %s: no request was refused, so the limit is not proven", at.region, at.rule)
+			if short := r.Short(); short != "" {
+				why += ": " + short
+			}
+			wrong = append(wrong, why)
 		}
 	}
 	return wrong
@@ -369,17 +377,4 @@ func (r *result) bound(l line) *bound {
 
 func (b *bound) covers(l line) bool {
 	return b.Rule == l.Rule && b.Region == l.Region && slices.Contains(b.Phases, l.Phase)
-}
-
-// starved counts decisions made without Redis where nothing was broken: Redis or the edge
-// waited longer than store.timeout for a processor. An edge makes such a decision on its
-// own, against its share of the limit, so it does not prove the region's limit.
-func (r *result) starved() int {
-	n := 0
-	for region, v := range r.Fallback {
-		if !slices.ContainsFunc(r.Bounds, func(b bound) bool { return b.Region == region }) {
-			n += v
-		}
-	}
-	return n
 }

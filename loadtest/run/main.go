@@ -157,8 +157,9 @@ func (o *options) load(ctx context.Context, chosen []scenario, all *report) (err
 // attempts is how often a scenario is tried while the machine is too busy for a verdict.
 const attempts = 3
 
-// repeat replays a scenario that failed if decisions were made without Redis where
-// nothing was broken. The last attempt counts, whatever its outcome.
+// repeat replays a scenario that failed while the machine was too busy: decisions were made
+// without Redis where nothing was broken, or k6 could not send its requests. The last attempt
+// counts, whatever its outcome.
 func (o *options) repeat(ctx context.Context, l *lab, s scenario, form string) (*result, error) {
 	var repeated []string
 	for {
@@ -167,11 +168,10 @@ func (o *options) repeat(ctx context.Context, l *lab, s scenario, form string) (
 			return nil, err
 		}
 		r.Repeated = repeated
-		n := r.starved()
-		if n == 0 || len(r.Problems) == 0 || s.mustFail {
+		why := r.busy()
+		if why == "" || len(r.Problems) == 0 || s.mustFail {
 			return r, nil
 		}
-		why := fmt.Sprintf("%d decisions were made without Redis where nothing was broken: it did not answer within store.timeout, the machine is too busy", n)
 		if len(repeated) == attempts-1 {
 			r.Problems = append(r.Problems, fmt.Sprintf("%s; the same happened in %d attempts", why, attempts))
 			return r, nil

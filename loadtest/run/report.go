@@ -109,6 +109,9 @@ func (r *result) print(out io.Writer, lab state) {
 		fmt.Fprintf(w, "   %s\t%d\t%d\t%d\t%d\t%.1f\t%.1f\t%d\t%d\t%d\t%s\t\n", row.Region, row.Passed, row.Limited, row.Shed, row.Failed, row.P50, row.P95, row.Over, row.Wrong, row.Retry, fault)
 	}
 	_ = w.Flush()
+	if short := r.Short(); short != "" {
+		fmt.Fprintln(out, "   note:", short)
+	}
 	for _, p := range r.Problems {
 		fmt.Fprintln(out, "   FAILED:", p)
 	}

@@ -115,6 +115,11 @@ func TestJudge(t *testing.T) {
 				l.Refused, l.RetryChecked = 0, 0
 			}
 		})}, "us-east, rule api: no request was refused"},
+		{"k6 could not send enough for anybody to be refused", result{Sent: 3200, Dropped: 4000, Report: lines(func(l *line) {
+			if l.Region == "us-east" {
+				l.Refused, l.RetryChecked = 0, 0
+			}
+		})}, "us-east, rule api: no request was refused, so the limit is not proven: k6 had time for only 3200 of 7200 requests"},
 		{"nobody was refused where more may pass", result{Bounds: bounds, Fallback: lost, Report: lines(func(l *line) {
 			if l.Region == "eu-west" {
 				l.Refused, l.RetryChecked = 0, 0
@@ -174,6 +179,12 @@ func TestARunCanFail(t *testing.T) {
 func TestStarved(t *testing.T) {
 	r := result{Fallback: map[string]int{"eu-west": 5, "us-east": 2}, Bounds: []bound{{Region: "eu-west"}}}
 	require.Equal(t, 2, r.starved())
+	require.Contains(t, r.busy(), "2 decisions were made without Redis")
+	r = result{Sent: 1000, Dropped: 19}
+	require.Empty(t, r.busy(), "nearly all")
+	r.Dropped = 20
+	require.Equal(t, "k6 had time for only 1000 of 1020 requests, the machine is too busy", r.busy())
+	require.Empty(t, (&result{}).busy(), "an empty one")
 }
 
 func TestDifference(t *testing.T) {
