@@ -15,7 +15,7 @@ if text then
 end
 if now < at then time, stepped = clock(now, at, rule.window) end
 local start = time - time % rule.window
-local closed = false
+local closed, current = false, at == start
 if at < start then
   count = 0
   if rule.escrow and readable and not returning then
@@ -27,7 +27,7 @@ if at < start then
     if start < tonumber(open) then closed, count = true, 99999999999999 end -- the part may grow yet
   end
 end
-s.now, s.start, s.count, s.stepped, s.closed = time, start, count, stepped, closed
+s.now, s.start, s.count, s.stepped, s.closed, s.current = time, start, count, stepped, closed, current
 
 --- fits
 local room = rule.limit - s.count
@@ -47,8 +47,11 @@ if s.count ~= 0 then reset = left end
 call('SET', key, time_text(rule, s.start) .. ' ' .. s.count, 'PX', ttl(rule, s.start + rule.window - s.now, slack))
 
 --- refund
-if s.start == at - at % rule.window and s.count > 0 then
-  s.count = max(0, s.count - units)
+-- Only rights that a region's part received leave less than nothing. A part whose count is lost
+-- must not get a new one, which would open its window.
+if s.start == at - at % rule.window and (s.count > 0 or rule.escrow and s.current) then
+  s.count = s.count - units
+  if not rule.escrow then s.count = max(0, s.count) end
   changed = true
 end
 

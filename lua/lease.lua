@@ -2,7 +2,8 @@
 -- until its lease ends. A grant is at most 1/divisor of what remains, so grants shrink as
 -- the limit nears and stop when that share is below one.
 --
--- KEYS  one per request for a lease
+-- KEYS  one per request for a lease; then, if a rule is a region's part, the key that records
+--       since when the store has lost nothing
 -- ARGV  test clock ('' in production), number of rules, the rules, then per request:
 --         index of its rule, units wanted, divisor
 -- Reply: the time of the grants, then four numbers per request: the units granted,
@@ -11,7 +12,7 @@ local rules, position, returning = {}, 3 + ARGV[2], false
 for i = 3, position - 1 do rules[i - 2] = rule_of(ARGV[i]) end
 
 local reply = { now }
-for i = 1, #KEYS do
+for i = 1, min(#KEYS, floor((#ARGV + 1 - position) / 3)) do
   local key, rule, s = KEYS[i], rules[tonumber(ARGV[position])], {}
   local want, divisor = tonumber(ARGV[position + 1]), tonumber(ARGV[position + 2])
   position = position + 3

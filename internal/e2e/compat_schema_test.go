@@ -36,6 +36,7 @@ var forms = []form{
 	{11, "key: [client_ip], algorithm: fixed_window, limit: 50, under_load: {from: 0.5, share: 0.2}", "under_load", false},
 	{12, "key: [client_ip], algorithm: fixed_window, limit: 50, experiment: {share: 0.1, algorithm: sliding_window}", "experiment", false},
 	{13, "key: [client_ip], algorithm: token_bucket, limit: 50, on_store_failure: closed, scope: global, global: {mode: escrow}", "algorithm: token_bucket with global.mode: escrow", false},
+	{14, "key: [client_ip], algorithm: fixed_window, limit: 50, consistency: leased, on_store_failure: closed, scope: global, global: {mode: escrow}", "consistency: leased with global.mode: escrow", false},
 }
 
 func TestFormsOfEverySchema(t *testing.T) {

@@ -12,13 +12,18 @@ import (
 
 const escrowRules = `
 rules:
-  - {id: divided, key: [client_ip], algorithm: fixed_window, limit: %d, window: 24h, scope: global, global: {mode: escrow}, on_store_failure: closed}`
+  - {id: divided, key: [client_ip], algorithm: fixed_window, limit: %d, window: 24h, scope: global, global: {mode: escrow}, on_store_failure: closed, consistency: %s}`
 
 // Clients that move find in one region what the others do not need, and all regions together
 // never pass more than the limit.
-func TestRegionsDivideALimit(t *testing.T) {
+func TestRegionsDivideALimit(t *testing.T) { regionsDivideALimit(t, "strict") }
+
+// Nor if nodes lease units of their region's part.
+func TestRegionsLeaseALimit(t *testing.T) { regionsDivideALimit(t, "leased") }
+
+func regionsDivideALimit(t *testing.T, consistency string) {
 	const limit = 211 // more takes minutes on a busy machine with the race detector
-	regions := acrossRegions(t, fmt.Sprintf(escrowRules, limit))
+	regions := acrossRegions(t, fmt.Sprintf(escrowRules, limit, consistency))
 	var mu sync.Mutex
 	passed := 0
 	ask := func(r, i int) {
@@ -62,6 +67,10 @@ func TestRegionsDivideALimit(t *testing.T) {
 	require.Equal(t, limit, passed)
 	received := regions[1][0].metric(`weir_global_rights_total{direction="in"}`) + regions[1][1].metric(`weir_global_rights_total{direction="in"}`)
 	require.GreaterOrEqual(t, received, float64(limit/3))
+	if consistency == "leased" {
+		granted := `weir_lease_units_total{fate="granted",rule="divided"}`
+		require.Positive(t, regions[1][0].metric(granted)+regions[1][1].metric(granted))
+	}
 	require.Contains(t, regions[0][0].get("/").header.Get("RateLimit-Policy"), `"divided";q=211`)
 }
 
@@ -115,8 +124,8 @@ rules:
 
 // A node that cannot reach other regions must not take the whole limit for its own.
 func TestEscrowWithoutPeers(t *testing.T) {
-	_, err := (&ruleKeeper{alone: true}).compile([]byte(fmt.Sprintf(escrowRules, 5)))
+	_, err := (&ruleKeeper{alone: true}).compile([]byte(fmt.Sprintf(escrowRules, 5, "strict")))
 	require.ErrorContains(t, err, "rules[0].global.mode: escrow requires a connection to other regions; set listen.peer on every node, or use mode: eventual")
-	_, err = (&ruleKeeper{}).compile([]byte(fmt.Sprintf(escrowRules, 5)))
+	_, err = (&ruleKeeper{}).compile([]byte(fmt.Sprintf(escrowRules, 5, "strict")))
 	require.NoError(t, err)
 }

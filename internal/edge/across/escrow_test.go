@@ -340,12 +340,15 @@ func TestEscrowTheHeir(t *testing.T) {
 
 // Whatever happens at random, no window exceeds the limit.
 func TestEscrowInRandomWorlds(t *testing.T) {
-	worlds := 6
+	worlds := 9
 	if race {
 		worlds = 1
 	}
 	for seed := range worlds {
 		line := fmt.Sprintf("r fixed_window limit=%d window=10s escrow", []int{1, 7, 100, 1000}[seed%4])
+		if seed > 5 {
+			line += " leased"
+		}
 		inWorld(t, line, 2, func(w *world) {
 			random := rand.New(rand.NewPCG(uint64(seed), 18))
 			for range 40 {

@@ -19,6 +19,7 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/escrow"
 	"github.com/weir-edge/weir/pkg/limiter/global"
+	"github.com/weir-edge/weir/pkg/limiter/lease"
 	"github.com/weir-edge/weir/pkg/limiter/memory"
 	"github.com/weir-edge/weir/pkg/limiter/storetest"
 	"github.com/weir-edge/weir/pkg/limiter/tally"
@@ -122,19 +123,10 @@ type node struct {
 	region   *region
 	exchange *Exchange
 	tallies  *tally.Store
+	leases   *lease.Store // nil: nothing is leased
 	stop     context.CancelFunc
 	ended    chan struct{}
 	dead     atomic.Bool
-}
-
-// delays between regions, there and back.
-var delays = map[string]time.Duration{"a/b": 80 * time.Millisecond, "a/c": 140 * time.Millisecond, "b/c": 220 * time.Millisecond}
-
-func (w *world) delay(a, b string) time.Duration {
-	if d := delays[a+"/"+b] + delays[b+"/"+a]; d > 0 {
-		return d / 2 * time.Duration(1+w.farther.Load())
-	}
-	return time.Millisecond / 2
 }
 
 func newWorld(t *testing.T, line string, policy limiter.OnPartition, nodes int) *world {
@@ -188,7 +180,12 @@ func (w *world) list(except ...string) {
 
 func (n *node) start() {
 	wall := func() int64 { return time.Now().Add(time.Duration(n.region.skew.Load())).UnixMicro() }
-	checks := escrow.New(n.region.store, wall)
+	var next limiter.TakeReturner = n.region.store
+	if n.world.limit.Leased {
+		n.leases = lease.New(lease.Config{Next: next, Grants: n, Nodes: func() int { return len(n.region.nodes) }})
+		next = n.leases
+	}
+	checks := escrow.New(next, wall)
 	n.tallies = tally.New(tally.Config{Next: checks, Merger: n, Node: fmt.Sprint(n.ID, time.Now().UnixMicro())})
 	n.exchange = New(Config{
 		Region: n.Region, Node: n.ID, Directory: n, Caller: n, Store: n.region.store, Tallies: n.tallies,
@@ -218,6 +215,9 @@ func (n *node) kill() {
 	n.dead.Store(true)
 	n.stop()
 	<-n.ended
+	if n.leases != nil {
+		n.leases.Close()
+	}
 }
 
 // Tally is the store's, for a node that lives.

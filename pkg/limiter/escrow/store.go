@@ -281,7 +281,7 @@ func (s *Store) known(whole *limiter.Limit, size int64, portion *limiter.Portion
 func part(whole *limiter.Limit, size int64, portion *limiter.Portion) *limiter.Limit {
 	l := &limiter.Limit{
 		Rule: whole.Rule, Algorithm: whole.Algorithm, Limit: size, Window: whole.Window,
-		Shadow: whole.Shadow, OnFailure: whole.OnFailure, Shared: whole.Shared, Global: whole.Global, Whole: whole,
+		Leased: whole.Leased, Shadow: whole.Shadow, OnFailure: whole.OnFailure, Shared: whole.Shared, Global: whole.Global, Whole: whole,
 	}
 	if portion != nil {
 		own := *portion

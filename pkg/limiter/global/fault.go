@@ -41,8 +41,8 @@ func EscrowFault(l *limiter.Limit) string {
 	switch {
 	case l.Algorithm == limiter.Concurrency || l.CountDenied:
 		return CountsFault(l)
-	case l.Leased:
-		return "nodes would hold in advance what other regions may need; use consistency: strict"
+	case l.Leased && l.Algorithm == limiter.TokenBucket:
+		return "tokens that a node holds in a lease cannot be lent to other regions; use consistency: strict, or fixed_window"
 	case l.Reported:
 		return "nodes would admit more than their region's part before they learn of each other; use consistency: strict"
 	case l.Algorithm == limiter.TokenBucket:

@@ -23,6 +23,8 @@ func TestFaults(t *testing.T) {
 	f("r leaky_bucket limit=10 window=60s burst=10", true, false)
 	f("r rolling_window limit=10 window=60s", false, false)
 	f("r concurrency limit=10 window=60s", false, false)
+	f("r fixed_window limit=10 window=60s leased", true, true)
+	f("r token_bucket limit=10 window=60s burst=10 leased", true, false)
 	denied := limitOf(t, "r fixed_window limit=10 window=60s")
 	denied.CountDenied = true
 	require.NotEmpty(t, CountsFault(denied))

@@ -56,8 +56,14 @@ func (s *fixedWindow) answer(l *limiter.Limit, cost int64) (remaining, retry, re
 }
 
 func (s *fixedWindow) refund(l *limiter.Limit, units, takenAt int64, _ uint64) {
-	if s.seen.start == takenAt-takenAt%l.Window.Microseconds() && s.seen.count > 0 {
-		s.seen.count = max(0, s.seen.count-units)
-		s.kept = s.seen
+	// Only rights that a region's part received leave less than nothing. A part whose count is
+	// lost must not get a new one, which would open its window.
+	part := l.Whole != nil && s.kept.start == s.seen.start
+	if s.seen.start != takenAt-takenAt%l.Window.Microseconds() || s.seen.count <= 0 && !part {
+		return
 	}
+	if s.seen.count -= units; l.Whole == nil {
+		s.seen.count = max(0, s.seen.count)
+	}
+	s.kept = s.seen
 }

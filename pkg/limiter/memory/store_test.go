@@ -18,12 +18,13 @@ func open(_ *testing.T, clock func() int64) limiter.TakeReturner { return New(Co
 
 func TestTimelines(t *testing.T) { storetest.Run(t, open) }
 
-func TestProperties(t *testing.T) { storetest.RunProperties(t, 100, open) }
-func TestLeases(t *testing.T)     { storetest.RunLeases(t, 50, open) }
-func TestMerges(t *testing.T)     { storetest.RunMerges(t, 50, open) }
-func TestMoves(t *testing.T)      { storetest.RunMoves(t, 100, open) }
-func TestLoans(t *testing.T)      { storetest.RunLoans(t, 300, open) }
-func TestFineLoans(t *testing.T)  { storetest.RunFineLoans(t, open) }
+func TestProperties(t *testing.T)  { storetest.RunProperties(t, 100, open) }
+func TestLeases(t *testing.T)      { storetest.RunLeases(t, 50, open) }
+func TestMerges(t *testing.T)      { storetest.RunMerges(t, 50, open) }
+func TestMoves(t *testing.T)       { storetest.RunMoves(t, 100, open) }
+func TestLeasedParts(t *testing.T) { storetest.RunLeasedParts(t, 100, open) }
+func TestLoans(t *testing.T)       { storetest.RunLoans(t, 300, open) }
+func TestFineLoans(t *testing.T)   { storetest.RunFineLoans(t, open) }
 
 func TestLoansAfterClockSetBack(t *testing.T) { storetest.RunLoansAfterClockSetBack(t, open) }
 

@@ -25,6 +25,7 @@ func TestEscrowOnACluster(t *testing.T) {
 		}
 		on := onCluster(t, cluster)
 		require.Equal(t, storetest.RunMoves(t, 1, inMemory), storetest.RunMoves(t, 1, on))
+		require.Equal(t, storetest.RunLeasedParts(t, 1, inMemory), storetest.RunLeasedParts(t, 1, on))
 		require.Equal(t, storetest.RunLoans(t, 1, inMemory), storetest.RunLoans(t, 1, on))
 		require.Equal(t, storetest.RunTerms(t, 1, inMemory), storetest.RunTerms(t, 1, on))
 		storetest.RunOpened(t, on)

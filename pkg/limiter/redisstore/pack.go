@@ -144,7 +144,7 @@ func (p *pack) rule(l *limiter.Limit) int {
 func (p *pack) encode(clock string, n *node) {
 	clear(p.args)
 	keys := p.checks
-	opened := p.divided && !p.calls[0].Return && !p.calls[0].Lease()
+	opened := p.divided && !p.calls[0].Return
 	if opened {
 		keys++
 	}

@@ -65,6 +65,14 @@ func TestMoves(t *testing.T) {
 	require.Equal(t, want, storetest.RunMoves(t, sequences, onTestClock(t)), "as in memory")
 }
 
+func TestLeasedParts(t *testing.T) {
+	const sequences = 6
+	want := storetest.RunLeasedParts(t, sequences, func(_ *testing.T, clock func() int64) limiter.TakeReturner {
+		return memory.New(memory.Config{Clock: clock})
+	})
+	require.Equal(t, want, storetest.RunLeasedParts(t, sequences, onTestClock(t)), "as in memory")
+}
+
 func TestLoans(t *testing.T) {
 	const sequences = 6
 	want := storetest.RunLoans(t, sequences, func(_ *testing.T, clock func() int64) limiter.TakeReturner {

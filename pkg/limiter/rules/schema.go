@@ -24,7 +24,8 @@ import (
 //	11 under_load
 //	12 experiment
 //	13 token_bucket with global.mode: escrow
-const Schema = 13
+//	14 consistency: leased with global.mode: escrow
+const Schema = 14
 
 // Needs returns the schema that a node must support to read these rules, and which field
 // needs it and why; "" for 1. It depends on the text: even client_ip/64, which equals
@@ -41,6 +42,9 @@ func Needs(list []Rule) (schema int, what string) {
 }
 
 func (r *Rule) needs(at string) (schema int, what string) {
+	if r.Global != nil && r.Global.Mode == "escrow" && r.Consistency == "leased" {
+		return 14, at + "consistency: leased with global.mode: escrow"
+	}
 	if r.Global != nil && r.Global.Mode == "escrow" && r.Algorithm == limiter.TokenBucket.String() {
 		return 13, at + "algorithm: token_bucket with global.mode: escrow"
 	}
