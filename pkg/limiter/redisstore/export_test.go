@@ -8,15 +8,15 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
-// DoWithAcross decides calls on a master of a cluster with this source in place of the
+// DoWithAcross decides calls on a master of a cluster after changing the sources of the
 // scripts that serve several slots, and reports whether slots have their own scripts from
 // then on.
-func DoWithAcross(ctx context.Context, cluster *redis.ClusterClient, master *redis.Client, source string, calls []*limiter.Call) (apart bool) {
+func DoWithAcross(ctx context.Context, cluster *redis.ClusterClient, master *redis.Client, change func(source string) string, calls []*limiter.Call) (apart bool) {
 	n := newNode(master, cluster, nil)
 	scripts := *n.scripts
 	scripts.across = map[*script]*script{}
-	for plain := range n.scripts.across {
-		scripts.across[plain] = newScript(source)
+	for plain, across := range n.scripts.across {
+		scripts.across[plain] = newScript(change(across.src))
 	}
 	n.scripts = &scripts
 	n.Do(ctx, calls)
