@@ -37,10 +37,14 @@ func newBucketWorld(seed uint64) *world {
 	return w
 }
 
-// share lets clients of a smaller tier spend and refill the same bucket.
+// share lets clients of a smaller tier spend from the same window, or spend and refill the same
+// bucket.
 func (w *world) share() {
-	small, err := storetest.ParseLimit(strings.Fields(fmt.Sprintf("r token_bucket limit=%d window=%s burst=%d escrow",
-		1+w.random.Int64N(w.limit.Limit), w.limit.Window, 1+w.random.Int64N(w.limit.Burst))))
+	line := fmt.Sprintf("r %s limit=%d window=%s escrow", w.limit.Algorithm, 1+w.random.Int64N(w.limit.Limit), w.limit.Window)
+	if w.bucket != nil {
+		line += fmt.Sprintf(" burst=%d", 1+w.random.Int64N(w.limit.Burst))
+	}
+	small, err := storetest.ParseLimit(strings.Fields(line))
 	if err != nil {
 		panic(err)
 	}
@@ -140,6 +144,19 @@ func TestRandomWorldsOfBuckets(t *testing.T) {
 // Nor if tiers share a bucket: than the burst of the largest, and what refills at its rate.
 func TestRandomWorldsOfTiersOfABucket(t *testing.T) {
 	runBucketWorlds(t, 100, 50, (*world).share)
+}
+
+// Tiers that share a window never pass more than the limit of the largest.
+func TestRandomWorldsOfTiers(t *testing.T) {
+	worlds := 100
+	if os.Getenv("WEIR_SOAK") == "1" {
+		worlds = 10_000
+	}
+	for seed := range worlds {
+		w := newEscrowWorld(uint64(seed))
+		w.share()
+		require.True(t, w.run(600), "seed %d: %d regions, %d and %d in %s: %v", seed, len(w.regions), w.limit.Limit, w.tiers[1].Limit, w.limit.Window, w.passed)
+	}
 }
 
 // runBucketWorlds runs so many worlds, in each of which that much passes on average; make soak

@@ -275,12 +275,12 @@ func (w *world) move(to, from *worldRegion) {
 }
 
 func (w *world) moved(r *worldRegion, m limiter.Move) limiter.Move {
-	key := storetest.Key("k", w.limit)
-	units, ok := global.Part(r.checks.Held(), w.limit, key, m.Start)
+	l, key := w.tier(), storetest.Key("k", w.limit)
+	units, ok := global.Part(r.checks.Held(), l, key, m.Start)
 	if !ok {
 		return limiter.Move{}
 	}
-	m.Limit, m.Key = r.checks.Part(w.limit, units, nil), key
+	m.Limit, m.Key = r.checks.Part(l, units, nil), key
 	one := []limiter.Move{m}
 	r.store.Move(context.Background(), one)
 	return one[0]
