@@ -95,20 +95,20 @@ func sharesOf[K string | []byte](s shares, units int64, key K) (sum int64) {
 }
 
 // PortionOf returns a region's part of a bucket, or false if it holds none: its part of the
-// burst, and the rest. Where a burst has fewer tokens than there are regions, the rate goes to
-// those that have one.
+// burst, and the rest. Where the largest burst has fewer tokens than there are regions, the rate
+// goes to those that have one.
 func PortionOf[K string | []byte](p *Portions, l *limiter.Limit, key K) (burst int64, portion limiter.Portion, ok bool) {
 	largest := max(l.Burst, l.Largest)
 	least := func(list []shares) (num, den, burst, have int64) {
 		for i, s := range list {
 			n, d, b := int64(len(s.parts)), int64(max(1, s.regions)), sharesOf(s, l.Burst, key)
-			if l.Burst < d && n > 0 {
-				n, d = b, l.Burst
+			held := sharesOf(s, largest, key)
+			if largest < d && n > 0 { // for all tiers alike: a bucket refills at the rate of the one that asks
+				n, d = held, largest
 			}
 			if i == 0 || n*den < num*d {
 				num, den = n, d
 			}
-			held := sharesOf(s, largest, key)
 			if i == 0 {
 				burst, have = b, held
 			}
