@@ -139,7 +139,7 @@ func (w *spilling) move() {
 			receiver := w.states[to]
 			pace := ttl / 10
 			if p.Goal < p.Share && !p.cut {
-				pace = ttl
+				pace = ttl / 2
 			}
 			if p.cut && w.settled(name, to) { // what the receiver's figures do not show yet is undone at once
 				p.Share = min(p.Share, max(p.Noticed, p.Goal))
