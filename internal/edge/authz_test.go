@@ -157,7 +157,7 @@ func TestAuthorization(t *testing.T) {
 	require.EqualValues(t, 0, e.call(asking("none=1")).OverallCode-1, "the rate limit service is served, too")
 }
 
-// The client is whom Envoy names, or whom a trusted proxy in front of Envoy names.
+// The client is the address that Envoy names, or a trusted proxy in front of it.
 func TestAuthorizationClient(t *testing.T) {
 	n, e := authzNode(t, setup{rules: gatewayRules, config: func(c *config.Config) {
 		c.TrustedProxies, c.TierHeader = []string{"10.0.0.0/8"}, "X-Tier"
@@ -178,8 +178,8 @@ func TestAuthorizationClient(t *testing.T) {
 	require.Equal(t, `"tiers";q=1;w=3600`, a.header["ratelimit-policy"], "Envoy is no trusted proxy, so the header may be the client's")
 }
 
-// What an Envoy leaves unclear is denied, whatever it does when its service fails, and
-// nothing is charged.
+// A call that leaves something unclear is denied rather than failed, because Envoy may let
+// requests pass when its service fails. Nothing is charged.
 func TestAuthorizationMustBeClear(t *testing.T) {
 	n, e := authzNode(t, setup{rules: gatewayRules, config: func(c *config.Config) { c.Server.Paths = config.PathsStrict }})
 	const client = "203.0.113.1"
@@ -256,7 +256,7 @@ func TestAuthorizationPanics(t *testing.T) {
 	require.NotEmpty(t, n.logs.lines(t, "external authorization panicked"))
 }
 
-// All but reading and writing gRPC's messages allocates nothing.
+// Deciding allocates nothing; only reading and writing gRPC's messages does.
 func TestAuthorizationAllocatesNothing(t *testing.T) {
 	e := inMemory(t, fmt.Sprintf(allocRules, 10_000, 1_000_000, 1_000_000))
 	s := &authz.Service{Decider: &e.decider, MaxHeaders: 16 << 10, Asked: e.metrics.gateways("ext_authz"), Panicked: func(p any) { panic(p) }}

@@ -197,7 +197,7 @@ func TestGatewaysLongHeaders(t *testing.T) {
 	require.Equal(t, []int{431}, statuses(answers))
 }
 
-// Strangers name no clients, and cost nobody anything.
+// A peer that is not a gateway cannot name a client, and nothing is charged.
 func TestGatewaysOnly(t *testing.T) {
 	n, ask := gatewayNode(t, setup{rules: gatewayRules, config: func(c *config.Config) { c.Listen.Decide.From = []string{"10.0.0.0/8"} }})
 	for _, path := range []string{gateway.Path, gateway.PathNginx} {
@@ -227,7 +227,8 @@ func TestGatewaysWithCertificates(t *testing.T) {
 	require.NotZero(t, n.metric(`weir_certificate_expiry_seconds{listener="decide",file="`+files.CertFile+`"}`))
 }
 
-// A gateway does not say when a request ends, so no slot is taken that nobody returns.
+// A gateway does not report when a request ends, so rules that limit concurrency are refused:
+// their slots would never be returned.
 func TestGatewaysHoldNoSlots(t *testing.T) {
 	_, ask := gatewayNode(t, setup{rules: gatewayRules})
 	a := ask(gateway.Path, caddy("203.0.113.1", "GET", "/slots")...)

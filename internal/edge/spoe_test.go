@@ -232,7 +232,7 @@ func TestSPOE(t *testing.T) {
 	require.Contains(t, h.ask(spoeRequest("203.0.113.5", "GET", "/api/x", shop))["ratelimit"], "r=1")
 }
 
-// What the configuration of HAProxy, or a client, leaves unclear is refused, and nothing is charged.
+// A question that HAProxy's configuration or a client leaves unclear is refused, and nothing is charged.
 func TestSPOEMustBeClear(t *testing.T) {
 	n := spoeNode(t, setup{rules: gatewayRules})
 	h := n.agreed(16380)
@@ -272,7 +272,8 @@ func TestSPOEMustBeClear(t *testing.T) {
 	require.EqualValues(t, 3, n.explained("api", "203.0.113.1", "&path=/api/x").Remaining)
 }
 
-// Whatever a connection sends, it ends or waits: the node keeps nothing, and answers others.
+// A hostile connection ends or waits, whatever it sends. The node keeps nothing of it, and answers
+// others.
 func TestSPOEHostile(t *testing.T) {
 	n := spoeNode(t, setup{rules: gatewayRules})
 	const statusTooBig, statusInvalid, statusFragmented = 3, 4, 10
@@ -340,7 +341,7 @@ func TestSPOEOnly(t *testing.T) {
 	require.EqualValues(t, 1, n.metric(`weir_gateway_answers_total{protocol="spoe",answer="stranger"}`))
 }
 
-// A node that drains answers what was asked, and sends HAProxy elsewhere.
+// A draining node answers the questions that it received, and sends HAProxy elsewhere.
 func TestSPOEDrains(t *testing.T) {
 	n := spoeNode(t, setup{rules: gatewayRules})
 	idle := n.agreed(16380)

@@ -90,7 +90,7 @@ func (s *Service) handle(ctx context.Context, read func(any) error) (answer any,
 	return c, nil
 }
 
-// call is one call in progress. It is pooled: nothing of it may be retained.
+// call is one call in progress. It is pooled, so no part of it may be retained.
 type call struct {
 	decide.Request
 	service   *Service

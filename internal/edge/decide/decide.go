@@ -20,7 +20,7 @@ import (
 	"github.com/weir-edge/weir/pkg/shedder"
 )
 
-// Decider decides about requests. Its fields are set before the first one.
+// Decider decides which requests pass. Its fields are set before the first one.
 type Decider struct {
 	Log        *slog.Logger
 	Trusted    []netip.Prefix // proxies
@@ -93,7 +93,7 @@ const (
 	Blocked             // see Request.Listed
 )
 
-// Decide decides about a request.
+// Decide decides whether a request passes.
 func (d *Decider) Decide(r *Request) Verdict {
 	v := d.decide(r)
 	if d.Seen != nil {
@@ -266,7 +266,7 @@ func (r *Request) now() time.Time {
 	return r.Began
 }
 
-// admit asks the shedder of the upstream group for leave. The class is an index in the
+// admit asks the shedder of the upstream group for a permit. The class is an index in the
 // settings that were loaded here; if others are activated at this moment, one request
 // may count as another class.
 func (d *Decider) admit(r *Request) bool {

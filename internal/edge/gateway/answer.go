@@ -10,7 +10,7 @@ import (
 var (
 	headerRetryAfter = []byte("Retry-After")
 	headerShedReason = []byte("Weir-Shed-Reason")
-	headerStatus     = []byte("Weir-Status")  // what nginx is to answer
+	headerStatus     = []byte("Weir-Status")  // the status that nginx gives its client
 	headerProblem    = []byte("Weir-Problem") // with this body
 	problemJSON      = []byte("application/problem+json")
 )

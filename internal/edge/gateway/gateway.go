@@ -81,7 +81,8 @@ func (s *Server) Serve(ctx *fasthttp.RequestCtx) {
 	q.decide()
 }
 
-// end gives the question back, after a panic with an answer that no gateway takes for leave.
+// end returns the question to the pool. After a panic it first answers with a status that no
+// gateway takes for permission.
 func (q *question) end() {
 	s := q.server
 	if p := recover(); p != nil {
@@ -162,7 +163,7 @@ func contain(networks []netip.Prefix, a netip.Addr) bool {
 	return false
 }
 
-// AnswerTo is what a verdict other than decide.Pass amounts to.
+// AnswerTo returns the kind of answer to a verdict other than decide.Pass.
 func AnswerTo(v decide.Verdict, r *decide.Request) Answer {
 	switch {
 	case v == decide.Malformed:

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-edge/weir/internal/edge/proxy"
 )
 
-// question is a gateway's description of one request. It is pooled: nothing of it may be
+// question is a gateway's description of one request. It is pooled, so no part of it may be
 // retained.
 type question struct {
 	decide.Request
@@ -41,7 +41,7 @@ var (
 
 const clientName = "X-Forwarded-For"
 
-// read fills in what the gateway states. Whatever is missing, occurs twice or contradicts itself is an error:
+// read fills in what the gateway states. Missing, repeated or contradictory data is an error:
 // a gateway that leaves out a header would forward the client's own.
 func (q *question) read() error {
 	var target []byte
