@@ -45,18 +45,36 @@ func (k codec) Marshal(v any) (mem.BufferSlice, error) {
 	return k.CodecV2.Marshal(c.Out())
 }
 
-// scratch holds buffers for answers whose length is not known yet.
-var scratch = sync.Pool{New: func() any { return new([]byte) }}
+// buffers holds buffers of answers. gRPC returns each once the answer has been sent, and reuses
+// only those that are longer than a kilobyte.
+type buffers struct{ sync.Pool }
+
+const usualAnswer = 2 << 10
+
+var answers = &buffers{sync.Pool{New: func() any { b := make([]byte, 0, usualAnswer); return &b }}}
+
+// Get implements mem.BufferPool.
+func (p *buffers) Get(n int) *[]byte {
+	b := p.Pool.Get().(*[]byte)
+	*b = slices.Grow((*b)[:0], n)[:n]
+	return b
+}
+
+// Put implements mem.BufferPool. It drops buffers that have grown large.
+func (p *buffers) Put(b *[]byte) {
+	if cap(*b) <= 4*usualAnswer {
+		p.Pool.Put(b)
+	}
+}
 
 func marshal(w Wire) (mem.BufferSlice, error) {
-	written := scratch.Get().(*[]byte)
-	defer scratch.Put(written)
-	b, err := w.Append((*written)[:0])
+	b := answers.Get(0)
+	written, err := w.Append(*b)
 	if err != nil {
 		return nil, err
 	}
-	*written = b
-	return mem.BufferSlice{mem.SliceBuffer(slices.Clone(b))}, nil
+	*b = written
+	return mem.BufferSlice{mem.NewBuffer(b, answers)}, nil
 }
 
 // Unmarshal implements encoding.CodecV2. It lets the service report a malformed call, because
