@@ -10,21 +10,29 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/http2"
+
+	"github.com/weir-edge/weir/internal/testenv"
 )
 
 // exchanges sends something and waits for a frame of this kind, until the node closes the connection.
 // It returns how often. No frame is sent before the last was answered, so nothing is merged.
-func (a *attacker) exchanges(kind http2.FrameType, send func() error) (times int) {
+func exchanges(a *testenv.Attacker, kind http2.FrameType, send func() error) (times int) {
 	const enough = 200_000
 	for send() == nil {
-		if a.frames(func(f http2.Frame) bool { return f.Header().Type == kind }) {
+		if a.Frames(func(f http2.Frame) bool { return f.Header().Type == kind }) {
 			return times
 		}
 		if times++; times == enough {
-			require.Fail(a.t, "the node took part in 200,000 exchanges")
+			require.Fail(a.T, "the node took part in 200,000 exchanges")
 		}
 	}
 	return times
+}
+
+// flood returns how often send was accepted.
+func flood(a *testenv.Attacker, send func() error) int {
+	sent, _ := a.Flood(send)
+	return sent
 }
 
 // Frames that each make the node send one have a budget, too: what the client's own games make
@@ -42,7 +50,7 @@ func TestHTTP2Drips(t *testing.T) {
 		},
 	})
 	// burst and rate are the budget, of attacks that wait for each answer.
-	f := func(name, reason string, burst, rate float64, attack func(*attacker) int) {
+	f := func(name, reason string, burst, rate float64, attack func(*testenv.Attacker) int) {
 		t.Run(name, func(t *testing.T) {
 			n := &node{Edge: n.Edge, t: t, public: n.public, admin: n.admin, client: n.client, logs: n.logs}
 			series := `weir_http2_refused_total{reason="` + reason + `"}`
@@ -59,56 +67,56 @@ func TestHTTP2Drips(t *testing.T) {
 			n.nothingHeld(100_000)
 		})
 	}
-	drip := func(a *attacker) uint32 {
-		require.NoError(a.t, a.framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
-		a.path = "/large"
-		id, err := a.open(true)
-		require.NoError(a.t, err)
+	drip := func(a *testenv.Attacker) uint32 {
+		require.NoError(a.T, a.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
+		a.Path = "/large"
+		id, err := a.Open(true)
+		require.NoError(a.T, err)
 		return id
 	}
-	f("a window that opens by a byte", "window_updates", 5000, 1000, func(a *attacker) int {
+	f("a window that opens by a byte", "window_updates", 5000, 1000, func(a *testenv.Attacker) int {
 		id := drip(a)
-		return a.exchanges(http2.FrameData, func() error { return a.framer.WriteWindowUpdate(id, 1) })
+		return exchanges(a, http2.FrameData, func() error { return a.WriteWindowUpdate(id, 1) })
 	})
-	f("PING with each byte", "control_frames", 1000, 100, func(a *attacker) int {
+	f("PING with each byte", "control_frames", 1000, 100, func(a *testenv.Attacker) int {
 		id := drip(a)
-		return a.exchanges(http2.FrameData, func() error {
-			if err := a.framer.WritePing(false, [8]byte{}); err != nil {
+		return exchanges(a, http2.FrameData, func() error {
+			if err := a.WritePing(false, [8]byte{}); err != nil {
 				return err
 			}
-			return a.framer.WriteWindowUpdate(id, 1)
+			return a.WriteWindowUpdate(id, 1)
 		})
 	})
-	f("windows that all open by a byte", "control_frames", 1000, 100, func(a *attacker) int {
+	f("windows that all open by a byte", "control_frames", 1000, 100, func(a *testenv.Attacker) int {
 		drip(a)
 		size := uint32(0)
-		return a.exchanges(http2.FrameData, func() error {
+		return exchanges(a, http2.FrameData, func() error {
 			size++
-			return a.framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: size})
+			return a.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: size})
 		})
 	})
-	f("DATA of padding", "empty_data", 0, 0, func(a *attacker) int {
-		id, err := a.open(false)
-		require.NoError(a.t, err)
-		return a.floods(func() error { return a.framer.WriteDataPadded(id, false, nil, make([]byte, 255)) })
+	f("DATA of padding", "empty_data", 0, 0, func(a *testenv.Attacker) int {
+		id, err := a.Open(false)
+		require.NoError(a.T, err)
+		return flood(a, func() error { return a.WriteDataPadded(id, false, nil, make([]byte, 255)) })
 	})
-	f("DATA after the end", "resets", 0, 0, func(a *attacker) int { // as in CVE-2025-8671
-		a.path = "/large"
-		return a.floods(func() error {
-			id, err := a.open(true)
+	f("DATA after the end", "resets", 0, 0, func(a *testenv.Attacker) int { // as in CVE-2025-8671
+		a.Path = "/large"
+		return flood(a, func() error {
+			id, err := a.Open(true)
 			if err != nil {
 				return err
 			}
-			return a.framer.WriteData(id, false, []byte("x"))
+			return a.WriteData(id, false, []byte("x"))
 		})
 	})
-	f("DATA for a stream that is over", "closed_streams", 0, 0, func(a *attacker) int {
-		id, err := a.open(true)
-		require.NoError(a.t, err)
-		require.False(a.t, a.frames(func(f http2.Frame) bool {
+	f("DATA for a stream that is over", "closed_streams", 0, 0, func(a *testenv.Attacker) int {
+		id, err := a.Open(true)
+		require.NoError(a.T, err)
+		require.False(a.T, a.Frames(func(f http2.Frame) bool {
 			return f.Header().Flags.Has(http2.FlagDataEndStream) && f.Header().StreamID == id
 		}))
-		return a.floods(func() error { return a.framer.WriteData(id, false, []byte("x")) })
+		return flood(a, func() error { return a.WriteData(id, false, []byte("x")) })
 	})
 }
 
@@ -130,19 +138,19 @@ func TestHTTP2HonestWindows(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n := &node{Edge: n.Edge, t: t, public: n.public, admin: n.admin, client: n.client, logs: n.logs}
 			a := n.attacker()
-			require.NoError(t, a.framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: window}))
-			a.path = "/?size=" + strconv.Itoa(size)
-			id, err := a.open(true)
+			require.NoError(t, a.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: window}))
+			a.Path = "/?size=" + strconv.Itoa(size)
+			id, err := a.Open(true)
 			require.NoError(t, err)
 			got, frames := 0, 0
-			closed := a.frames(func(f http2.Frame) bool {
+			closed := a.Frames(func(f http2.Frame) bool {
 				if d, ok := f.(*http2.DataFrame); ok && len(d.Data()) > 0 {
 					got += len(d.Data())
 					frames++
-					require.NoError(t, a.framer.WriteWindowUpdate(0, uint32(len(d.Data()))))
-					require.NoError(t, a.framer.WriteWindowUpdate(id, uint32(len(d.Data()))))
+					require.NoError(t, a.WriteWindowUpdate(0, uint32(len(d.Data()))))
+					require.NoError(t, a.WriteWindowUpdate(id, uint32(len(d.Data()))))
 					if frames%16 == 0 {
-						require.NoError(t, a.framer.WritePing(false, [8]byte{}))
+						require.NoError(t, a.WritePing(false, [8]byte{}))
 					}
 				}
 				return f.Header().Type == http2.FrameData && f.Header().Flags.Has(http2.FlagDataEndStream)

@@ -2,9 +2,7 @@ package edge
 
 import (
 	"bytes"
-	"errors"
 	"io"
-	"net"
 	"net/http"
 	"runtime"
 	"strings"
@@ -16,92 +14,13 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/weir-edge/weir/internal/edge/config"
+	"github.com/weir-edge/weir/internal/testenv"
 )
 
-// attacker speaks HTTP/2 frame by frame.
-type attacker struct {
-	t      *testing.T
-	conn   net.Conn
-	framer *http2.Framer
-	heads  bytes.Buffer
-	coder  *hpack.Encoder
-	next   uint32
-	path   string
-}
-
-func (n *node) attacker() *attacker {
+// attacker returns a client that sends requests frame by frame.
+func (n *node) attacker() *testenv.Attacker {
 	n.t.Helper()
-	conn, err := net.Dial("tcp", n.public)
-	require.NoError(n.t, err)
-	n.t.Cleanup(func() { _ = conn.Close() })
-	a := &attacker{t: n.t, conn: conn, framer: http2.NewFramer(conn, conn), next: 1, path: "/"}
-	a.coder = hpack.NewEncoder(&a.heads)
-	_, err = io.WriteString(conn, http2.ClientPreface)
-	require.NoError(n.t, err)
-	require.NoError(n.t, a.framer.WriteSettings())
-	return a
-}
-
-func (a *attacker) head(fields ...string) []byte {
-	a.heads.Reset()
-	for _, f := range append([]string{":method GET", ":scheme http", ":path " + a.path, ":authority a.example"}, fields...) {
-		name, value, _ := strings.Cut(f, " ")
-		_ = a.coder.WriteField(hpack.HeaderField{Name: name, Value: value})
-	}
-	return a.heads.Bytes()
-}
-
-// open begins a stream.
-func (a *attacker) open(ends bool, fields ...string) (id uint32, err error) {
-	id = a.next
-	a.next += 2
-	return id, a.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: a.head(fields...), EndStream: ends, EndHeaders: true})
-}
-
-// frames reads what comes until the connection ends, or until stop says so.
-func (a *attacker) frames(stop func(http2.Frame) bool) (closed bool) {
-	_ = a.conn.SetReadDeadline(time.Now().Add(patience))
-	for {
-		f, err := a.framer.ReadFrame()
-		var timeout net.Error
-		if errors.As(err, &timeout) && timeout.Timeout() {
-			require.Fail(a.t, "the connection is neither closed nor answered")
-		}
-		if err != nil {
-			return true
-		}
-		if stop(f) {
-			return false
-		}
-	}
-}
-
-// goesAway returns the code with which the connection ended, and whether there was one.
-func (a *attacker) goesAway() (code http2.ErrCode, said bool) {
-	a.frames(func(f http2.Frame) bool {
-		if g, ok := f.(*http2.GoAwayFrame); ok {
-			code, said = g.ErrCode, true
-		}
-		return false
-	})
-	return code, said
-}
-
-// floods sends until the node closes the connection. It returns how often.
-func (a *attacker) floods(send func() error) (sent int) {
-	drained := make(chan struct{})
-	go func() { // so that nothing of the node's waits for us
-		defer close(drained)
-		_, _ = io.Copy(io.Discard, a.conn)
-	}()
-	const enough = 1_000_000
-	for send() == nil {
-		if sent++; sent == enough {
-			require.Fail(a.t, "a million frames were accepted")
-		}
-	}
-	<-drained
-	return sent
+	return testenv.Attack(n.t, n.public, "/", ":method GET", ":scheme http", ":authority a.example")
 }
 
 // A client that resets a stream takes its request back: the origin's work ends, and its connection is
@@ -119,10 +38,10 @@ func TestHTTP2ResetEndsTheRequest(t *testing.T) {
 	})
 	a := n.attacker()
 	for range 10 {
-		id, err := a.open(true)
+		id, err := a.Open(true)
 		require.NoError(t, err)
 		<-began
-		require.NoError(t, a.framer.WriteRSTStream(id, http2.ErrCodeCancel))
+		require.NoError(t, a.WriteRSTStream(id, http2.ErrCodeCancel))
 		<-ended
 	}
 	eventually(t, "each counts as the client's", func() bool {
@@ -142,7 +61,7 @@ func TestHTTP2Floods(t *testing.T) {
 		},
 		config: func(c *config.Config) { c.Server.ReadTimeout = time.Second; c.Upstream.Timeout = 2 * time.Second },
 	})
-	flood := func(name, reason string, prepare func(*attacker), send func(*attacker) error) {
+	flood := func(name, reason string, prepare func(*testenv.Attacker), send func(*testenv.Attacker) error) {
 		t.Run(name, func(t *testing.T) {
 			n := &node{Edge: n.Edge, t: t, public: n.public, admin: n.admin, client: n.client, logs: n.logs}
 			series := `weir_http2_refused_total{reason="` + reason + `"}`
@@ -155,7 +74,7 @@ func TestHTTP2Floods(t *testing.T) {
 			if prepare != nil {
 				prepare(a)
 			}
-			sent := a.floods(func() error { return send(a) })
+			sent, _ := a.Flood(func() error { return send(a) })
 			eventually(t, "the connection is gone", func() bool { return n.metric("weir_http2_connections") == 0 })
 			n.nothingHeld(100_000)
 			used := processCPU(t) - cpu
@@ -172,57 +91,55 @@ func TestHTTP2Floods(t *testing.T) {
 			require.Less(t, used, most, "CPU of the attacker and the node")
 		})
 	}
-	flood("rapid reset", "resets", nil, func(a *attacker) error {
-		id, err := a.open(true)
+	flood("rapid reset", "resets", nil, func(a *testenv.Attacker) error {
+		id, err := a.Open(true)
 		if err != nil {
 			return err
 		}
-		return a.framer.WriteRSTStream(id, http2.ErrCodeCancel)
+		return a.WriteRSTStream(id, http2.ErrCodeCancel)
 	})
-	flood("rapid reset of slow requests", "resets", func(a *attacker) { a.path = "/slow" }, func(a *attacker) error {
-		id, err := a.open(true)
+	flood("rapid reset of slow requests", "resets", func(a *testenv.Attacker) { a.Path = "/slow" }, func(a *testenv.Attacker) error {
+		id, err := a.Open(true)
 		if err != nil {
 			return err
 		}
-		return a.framer.WriteRSTStream(id, http2.ErrCodeCancel)
+		return a.WriteRSTStream(id, http2.ErrCodeCancel)
 	})
-	flood("streams that are never closed", "resets", nil, func(a *attacker) error {
-		_, err := a.open(false, "x-y z")
+	flood("streams that are never closed", "resets", nil, func(a *testenv.Attacker) error {
+		_, err := a.Open(false, "x-y z")
 		return err
 	})
-	flood("resets provoked", "resets", nil, func(a *attacker) error { // as in CVE-2025-8671
-		id, err := a.open(true)
+	flood("resets provoked", "resets", nil, func(a *testenv.Attacker) error { // as in CVE-2025-8671
+		id, err := a.Open(true)
 		if err != nil {
 			return err
 		}
-		return a.framer.WriteRawFrame(http2.FrameWindowUpdate, 0, id, []byte{0, 0, 0, 0})
+		return a.WriteRawFrame(http2.FrameWindowUpdate, 0, id, []byte{0, 0, 0, 0})
 	})
-	flood("SETTINGS", "control_frames", nil, func(a *attacker) error { return a.framer.WriteSettings() })
-	flood("PING", "control_frames", nil, func(a *attacker) error { return a.framer.WritePing(false, [8]byte{}) })
-	flood("PRIORITY", "control_frames", nil, func(a *attacker) error {
-		return a.framer.WritePriority(1, http2.PriorityParam{StreamDep: 3})
+	flood("SETTINGS", "control_frames", nil, func(a *testenv.Attacker) error { return a.WriteSettings() })
+	flood("PING", "control_frames", nil, func(a *testenv.Attacker) error { return a.WritePing(false, [8]byte{}) })
+	flood("PRIORITY", "control_frames", nil, func(a *testenv.Attacker) error {
+		return a.WritePriority(1, http2.PriorityParam{StreamDep: 3})
 	})
-	flood("unknown frames", "control_frames", nil, func(a *attacker) error { return a.framer.WriteRawFrame(0xbe, 0, 0, nil) })
-	flood("WINDOW_UPDATE", "window_updates", nil, func(a *attacker) error { return a.framer.WriteWindowUpdate(0, 1) })
-	flood("empty DATA", "empty_data", func(a *attacker) {
-		_, err := a.open(false)
+	flood("unknown frames", "control_frames", nil, func(a *testenv.Attacker) error { return a.WriteRawFrame(0xbe, 0, 0, nil) })
+	flood("WINDOW_UPDATE", "window_updates", nil, func(a *testenv.Attacker) error { return a.WriteWindowUpdate(0, 1) })
+	flood("empty DATA", "empty_data", func(a *testenv.Attacker) {
+		_, err := a.Open(false)
 		require.NoError(t, err)
-	}, func(a *attacker) error { return a.framer.WriteData(1, false, nil) })
-	flood("CONTINUATION", "continuations", func(a *attacker) {
-		require.NoError(t, a.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: a.head()}))
-	}, func(a *attacker) error { return a.framer.WriteContinuation(1, false, nil) })
-	flood("CONTINUATION with fields", "protocol", func(a *attacker) {
-		require.NoError(t, a.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: a.head()}))
-	}, func(a *attacker) error {
-		a.heads.Reset()
-		_ = a.coder.WriteField(hpack.HeaderField{Name: "x", Value: strings.Repeat("y", 4000), Sensitive: true})
-		return a.framer.WriteContinuation(1, false, a.heads.Bytes())
+	}, func(a *testenv.Attacker) error { return a.WriteData(1, false, nil) })
+	flood("CONTINUATION", "continuations", func(a *testenv.Attacker) {
+		require.NoError(t, a.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: a.Header()}))
+	}, func(a *testenv.Attacker) error { return a.WriteContinuation(1, false, nil) })
+	flood("CONTINUATION with fields", "protocol", func(a *testenv.Attacker) {
+		require.NoError(t, a.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: a.Header()}))
+	}, func(a *testenv.Attacker) error {
+		return a.WriteContinuation(1, false, a.Encode(hpack.HeaderField{Name: "x", Value: strings.Repeat("y", 4000), Sensitive: true}))
 	})
 	// An HPACK bomb: a field of 4000 bytes in the table, and each byte after it names it again.
-	flood("HPACK bomb", "protocol", func(a *attacker) {
-		require.NoError(t, a.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: a.head("x " + strings.Repeat("y", 3900))}))
-	}, func(a *attacker) error {
-		return a.framer.WriteContinuation(1, false, bytes.Repeat([]byte{0x80 | 62}, 16<<10))
+	flood("HPACK bomb", "protocol", func(a *testenv.Attacker) {
+		require.NoError(t, a.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: a.Header("x " + strings.Repeat("y", 3900))}))
+	}, func(a *testenv.Attacker) error {
+		return a.WriteContinuation(1, false, bytes.Repeat([]byte{0x80 | 62}, 16<<10))
 	})
 	// The node serves others as before.
 	require.Equal(t, 200, n.ask("GET", "http://"+n.public+"/").status)
@@ -248,13 +165,13 @@ func TestHTTP2SlowStreams(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n := &node{Edge: n.Edge, t: t, public: n.public, admin: n.admin, client: n.client, logs: n.logs}
 			a := n.attacker()
-			require.NoError(t, a.framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: window}))
+			require.NoError(t, a.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: window}))
 			for range 20 {
-				_, err := a.open(ends, fields...)
+				_, err := a.Open(ends, fields...)
 				require.NoError(t, err)
 			}
 			over := 0
-			a.frames(func(f http2.Frame) bool {
+			a.Frames(func(f http2.Frame) bool {
 				if f.Header().Type == http2.FrameRSTStream || f.Header().Flags.Has(http2.FlagDataEndStream) && f.Header().Type != http2.FrameSettings {
 					over++
 				}
@@ -319,41 +236,41 @@ func TestHTTP2SlowHeaders(t *testing.T) {
 		},
 	})
 	slow := 0.0
-	f := func(name string, begin func(*attacker)) {
+	f := func(name string, begin func(*testenv.Attacker)) {
 		t.Run(name, func(t *testing.T) {
 			n := &node{Edge: n.Edge, t: t, public: n.public, admin: n.admin, client: n.client, logs: n.logs}
 			a := n.attacker()
-			a.path = "/slow"
-			_, err := a.open(true)
+			a.Path = "/slow"
+			_, err := a.Open(true)
 			require.NoError(t, err)
 			begin(a)
-			a.frames(func(http2.Frame) bool { return false }) // until the connection ends
+			a.Frames(func(http2.Frame) bool { return false }) // until the connection ends
 			<-released
 			eventually(t, "nothing is left open", func() bool { return n.http2.Connections() == 0 && n.http2.Streams() == 0 })
 			slow++
 			require.EqualValues(t, slow, n.metric(`weir_http2_refused_total{reason="slow_headers"}`))
 		})
 	}
-	head := func(a *attacker, payload int, fragment []byte) []byte {
-		b := []byte{0, 0, byte(payload), byte(http2.FrameHeaders), byte(http2.FlagHeadersEndHeaders | http2.FlagHeadersEndStream), 0, 0, 0, byte(a.next)}
+	head := func(a *testenv.Attacker, payload int, fragment []byte) []byte {
+		b := []byte{0, 0, byte(payload), byte(http2.FrameHeaders), byte(http2.FlagHeadersEndHeaders | http2.FlagHeadersEndStream), 0, 0, 0, byte(a.Next)}
 		return append(b, fragment...)
 	}
-	f("part of a frame's head", func(a *attacker) {
-		_, err := a.conn.Write(head(a, 100, nil)[:3])
-		require.NoError(a.t, err)
+	f("part of a frame's head", func(a *testenv.Attacker) {
+		_, err := a.Conn.Write(head(a, 100, nil)[:3])
+		require.NoError(a.T, err)
 	})
-	f("part of HEADERS", func(a *attacker) {
-		_, err := a.conn.Write(head(a, 255, a.head()))
-		require.NoError(a.t, err)
+	f("part of HEADERS", func(a *testenv.Attacker) {
+		_, err := a.Conn.Write(head(a, 255, a.Header()))
+		require.NoError(a.T, err)
 	})
-	f("HEADERS without an end", func(a *attacker) {
-		require.NoError(a.t, a.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: a.next, BlockFragment: a.head()}))
+	f("HEADERS without an end", func(a *testenv.Attacker) {
+		require.NoError(a.T, a.WriteHeaders(http2.HeadersFrameParam{StreamID: a.Next, BlockFragment: a.Header()}))
 	})
-	f("CONTINUATION a byte at a time", func(a *attacker) {
-		fragment := a.head()
-		require.NoError(a.t, a.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: a.next, BlockFragment: fragment[:1]}))
+	f("CONTINUATION a byte at a time", func(a *testenv.Attacker) {
+		fragment := a.Header("x " + strings.Repeat("y", 100)) // longer than is sent
+		require.NoError(a.T, a.WriteHeaders(http2.HeadersFrameParam{StreamID: a.Next, BlockFragment: fragment[:1]}))
 		for i := range 20 {
-			require.NoError(a.t, a.framer.WriteContinuation(a.next, false, fragment[i+1:i+2]))
+			require.NoError(a.T, a.WriteContinuation(a.Next, false, fragment[i+1:i+2]))
 		}
 	})
 
@@ -363,7 +280,7 @@ func TestHTTP2SlowHeaders(t *testing.T) {
 	const requests = 8
 	go func() {
 		count := 0
-		a.frames(func(f http2.Frame) bool {
+		a.Frames(func(f http2.Frame) bool {
 			if f.Header().Type == http2.FrameHeaders {
 				count++
 			}
@@ -375,15 +292,15 @@ func TestHTTP2SlowHeaders(t *testing.T) {
 	pause := time.NewTicker(100 * time.Millisecond)
 	defer pause.Stop()
 	for range requests {
-		fragment := a.head()
+		fragment := a.Header()
 		whole := head(a, len(fragment), fragment)
-		a.next += 2
-		_, err := a.conn.Write(append(pending, whole[:12]...))
+		a.Next += 2
+		_, err := a.Conn.Write(append(pending, whole[:12]...))
 		require.NoError(t, err)
 		pending = append([]byte(nil), whole[12:]...)
 		<-pause.C
 	}
-	_, err := a.conn.Write(pending)
+	_, err := a.Conn.Write(pending)
 	require.NoError(t, err)
 	require.Equal(t, requests, <-answers)
 	require.EqualValues(t, slow, n.metric(`weir_http2_refused_total{reason="slow_headers"}`))
@@ -400,15 +317,15 @@ func TestHTTP2IdleConnections(t *testing.T) {
 		return int64(m.HeapAlloc + m.StackInuse)
 	}
 	before := held()
-	var clients []*attacker
+	var clients []*testenv.Attacker
 	for range connections {
 		a := n.attacker()
-		_, err := a.open(true)
+		_, err := a.Open(true)
 		require.NoError(t, err)
 		clients = append(clients, a)
 	}
 	for _, a := range clients {
-		require.False(t, a.frames(func(f http2.Frame) bool { return f.Header().Type == http2.FrameHeaders }))
+		require.False(t, a.Frames(func(f http2.Frame) bool { return f.Header().Type == http2.FrameHeaders }))
 	}
 	require.EqualValues(t, connections, n.metric("weir_http2_connections"))
 	eventually(t, "no stream is open", func() bool { return n.http2.Streams() == 0 })
@@ -416,12 +333,12 @@ func TestHTTP2IdleConnections(t *testing.T) {
 	t.Logf("%d bytes for each connection, and its client", grown/connections)
 	require.Less(t, grown, int64(connections*each))
 	for _, a := range clients {
-		_ = a.conn.Close()
+		_ = a.Conn.Close()
 	}
 	eventually(t, "all are gone", func() bool { return n.http2.Connections() == 0 })
 
 	n = startH2C(t, setup{config: func(c *config.Config) { c.Server.IdleTimeout = 300 * time.Millisecond }})
-	code, said := n.attacker().goesAway()
+	code, said := n.attacker().Ends()
 	require.True(t, said)
 	require.Equal(t, http2.ErrCodeNo, code)
 }
@@ -435,18 +352,18 @@ func TestHTTP2WindowGames(t *testing.T) {
 		origin: func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(bytes.Repeat([]byte("x"), bytesEach)) },
 	})
 	a := n.attacker()
-	require.NoError(t, a.framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
+	require.NoError(t, a.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
 	for range streams {
-		_, err := a.open(true)
+		_, err := a.Open(true)
 		require.NoError(t, err)
 	}
 	for range bytesEach {
 		for id := uint32(1); id < 2*streams; id += 2 {
-			require.NoError(t, a.framer.WriteWindowUpdate(id, 1))
+			require.NoError(t, a.WriteWindowUpdate(id, 1))
 		}
 	}
 	data, ended := 0, 0
-	a.frames(func(f http2.Frame) bool {
+	a.Frames(func(f http2.Frame) bool {
 		if f.Header().Type == http2.FrameData {
 			data++
 			if f.Header().Flags.Has(http2.FlagDataEndStream) {
@@ -460,15 +377,15 @@ func TestHTTP2WindowGames(t *testing.T) {
 	n.nothingHeld(1000)
 
 	a = n.attacker()
-	require.NoError(t, a.framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
+	require.NoError(t, a.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}))
 	for range streams {
-		_, err := a.open(true)
+		_, err := a.Open(true)
 		require.NoError(t, err)
 	}
 	size := uint32(0)
-	a.floods(func() error {
+	a.Flood(func() error {
 		size ^= 1
-		return a.framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: size})
+		return a.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: size})
 	})
 	require.EqualValues(t, 1, n.metric(`weir_http2_refused_total{reason="control_frames"}`))
 	n.nothingHeld(1000)

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/weir-edge/weir/internal/edge/config"
+	"github.com/weir-edge/weir/internal/testenv"
 )
 
 // wireOrigin speaks HTTP/1.1 as net/http reads it, and keeps even the requests whose bodies it could not
@@ -72,30 +73,28 @@ func (o *wireOrigin) requests() []*http.Request {
 	return slices.Clone(o.asked)
 }
 
-// request sends one with exactly these fields, a body and trailers, and returns the answer's
+// exactly sends a request with exactly these fields, a body and trailers, and returns the answer's
 // status, or RST_STREAM or GOAWAY.
-func (a *attacker) request(fields [][2]string, body string, trailers [][2]string) string {
-	id := a.next
-	a.next += 2
-	a.framer.AllowIllegalWrites = true
-	a.framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+func exactly(a *testenv.Attacker, fields [][2]string, body string, trailers [][2]string) string {
+	id := a.Stream()
+	a.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
 	encode := func(fields [][2]string) []byte {
-		a.heads.Reset()
+		var list []hpack.HeaderField
 		for _, f := range fields {
-			require.NoError(a.t, a.coder.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}))
+			list = append(list, hpack.HeaderField{Name: f[0], Value: f[1]})
 		}
-		return a.heads.Bytes()
+		return a.Encode(list...)
 	}
 	// A write may fail: the node need not read to the end.
-	_ = a.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: encode(fields), EndHeaders: true, EndStream: body == "" && trailers == nil})
+	_ = a.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: encode(fields), EndHeaders: true, EndStream: body == "" && trailers == nil})
 	if body != "" {
-		_ = a.framer.WriteData(id, trailers == nil, []byte(body))
+		_ = a.WriteData(id, trailers == nil, []byte(body))
 	}
 	if trailers != nil {
-		_ = a.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: encode(trailers), EndHeaders: true, EndStream: true})
+		_ = a.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: encode(trailers), EndHeaders: true, EndStream: true})
 	}
 	got := "closed"
-	a.frames(func(f http2.Frame) bool {
+	a.Frames(func(f http2.Frame) bool {
 		switch f := f.(type) {
 		case *http2.MetaHeadersFrame:
 			got = f.PseudoValue("status")
@@ -188,16 +187,16 @@ func TestHTTP2SmugglesNothing(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			a := n.attacker()
-			a.t = t
-			require.Contains(t, refused, a.request(c.fields, c.body, c.trailers))
+			a.T = t
+			require.Contains(t, refused, exactly(a, c.fields, c.body, c.trailers))
 		})
 	}
 	// What is allowed arrives as one request. Requests above that ended within their bodies may still be arriving.
 	f := func(name, path string, more [][2]string, body string, trailers [][2]string, check func(*http.Request)) {
 		t.Run(name, func(t *testing.T) {
 			a := n.attacker()
-			a.t = t
-			require.Equal(t, "200", a.request(append(pseudo(":path", path), more...), body, trailers))
+			a.T = t
+			require.Equal(t, "200", exactly(a, append(pseudo(":path", path), more...), body, trailers))
 			var got []*http.Request
 			for _, r := range o.requests() {
 				if r.URL.Path == path {
@@ -246,6 +245,6 @@ func TestHTTP2TrailersAreNoHeaders(t *testing.T) {
 		trailers = append(trailers, [2]string{name, "1"})
 	}
 	fields := [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", "/"}, {":authority", "a.example"}, {"trailer", strings.Join(names, ", ")}}
-	require.Equal(t, "200", a.request(fields, "x", trailers))
+	require.Equal(t, "200", exactly(a, fields, "x", trailers))
 	require.Equal(t, http.Header{"X-Sum": {"1"}}, <-got)
 }

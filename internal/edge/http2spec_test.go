@@ -93,18 +93,18 @@ func TestHTTP2Otherwise(t *testing.T) {
 
 	a := n.attacker()
 	window := http2.Setting{ID: http2.SettingInitialWindowSize, Val: 100}
-	require.NoError(t, a.framer.WriteSettings(window, window))
-	code, said := a.goesAway()
+	require.NoError(t, a.WriteSettings(window, window))
+	code, said := a.Ends()
 	require.True(t, said)
 	require.Equal(t, http2.ErrCodeProtocol, code)
 
 	for _, field := range []string{"connection keep-alive", "te trailers, deflate"} {
 		a = n.attacker()
-		a.framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
-		id, err := a.open(true, field)
+		a.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+		id, err := a.Open(true, field)
 		require.NoError(t, err)
 		status := ""
-		a.frames(func(f http2.Frame) bool {
+		a.Frames(func(f http2.Frame) bool {
 			if head, ok := f.(*http2.MetaHeadersFrame); ok && head.StreamID == id {
 				status = head.PseudoValue("status")
 			}

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -14,14 +16,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/http2"
-	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/weir-edge/weir/internal/testenv"
 )
 
 const (
-	patience = 20 * time.Second
+	patience = testenv.Patience
 	method   = "/weir.Test/Ask"
 )
 
@@ -54,6 +57,12 @@ type victim struct {
 
 func attacked(t *testing.T, change func(*Config)) *victim {
 	t.Helper()
+	return attackedBehind(t, func(ln net.Listener) net.Listener { return ln }, change)
+}
+
+// attackedBehind starts a server whose listener is wrapped.
+func attackedBehind(t *testing.T, wrap func(net.Listener) net.Listener, change func(*Config)) *victim {
+	t.Helper()
 	v := &victim{asker: &asker{}, t: t}
 	c := Config{Services: []Service{v.asker}, MaxMessage: 4 << 10, Refused: func() { v.refused.Add(1) }, Ready: func() bool { return true }}
 	if change != nil {
@@ -63,7 +72,7 @@ func attacked(t *testing.T, change func(*Config)) *victim {
 	require.NoError(t, err)
 	v.server, v.address = NewServer(c), ln.Addr().String()
 	done := make(chan error, 1)
-	go func() { done <- v.server.Serve(ln) }()
+	go func() { done <- v.server.Serve(wrap(ln)) }()
 	t.Cleanup(func() {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
@@ -84,95 +93,22 @@ func (v *victim) answers() {
 	require.NoError(v.t, conn.Invoke(ctx, method, &healthpb.HealthCheckRequest{}, &healthpb.HealthCheckResponse{}))
 }
 
-// attacker speaks HTTP/2 frame by frame.
-type attacker struct {
-	*http2.Framer
-	t      *testing.T
-	conn   net.Conn
-	header bytes.Buffer
-	hpack  *hpack.Encoder
-	next   uint32
-}
-
-func (v *victim) attack() *attacker {
+// attack begins HTTP/2 for calls frame by frame.
+func (v *victim) attack() *testenv.Attacker {
 	v.t.Helper()
-	conn, err := net.Dial("tcp", v.address)
-	require.NoError(v.t, err)
-	v.t.Cleanup(func() { _ = conn.Close() })
-	require.NoError(v.t, conn.SetDeadline(time.Now().Add(patience)))
-	_, err = io.WriteString(conn, http2.ClientPreface)
-	require.NoError(v.t, err)
-	a := &attacker{Framer: http2.NewFramer(conn, conn), t: v.t, conn: conn, next: 1}
-	a.AllowIllegalWrites = true
-	a.hpack = hpack.NewEncoder(&a.header)
-	require.NoError(v.t, a.WriteSettings())
-	return a
+	return testenv.Attack(v.t, v.address, method, ":method POST", ":scheme http", ":authority x", "content-type application/grpc", "te trailers")
 }
 
-// fields encodes the header of a call.
-func (a *attacker) fields(more ...hpack.HeaderField) []byte {
-	a.header.Reset()
-	for _, f := range append([]hpack.HeaderField{
-		{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "http"}, {Name: ":path", Value: method},
-		{Name: ":authority", Value: "x"}, {Name: "content-type", Value: "application/grpc"}, {Name: "te", Value: "trailers"},
-	}, more...) {
-		_ = a.hpack.WriteField(f)
-	}
-	return a.header.Bytes()
-}
-
-// open begins a call whose message does not follow.
-func (a *attacker) open() (stream uint32, err error) {
-	stream = a.next
-	a.next += 2
-	return stream, a.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: a.fields(), EndHeaders: true})
-}
-
-// until reads frames until one is as wanted. Without one before the connection ends, it fails.
-func (a *attacker) until(what string, wanted func(http2.Frame) bool) {
-	a.t.Helper()
-	for {
-		f, err := a.ReadFrame()
-		require.NoError(a.t, err, what)
-		if wanted(f) {
-			return
-		}
-	}
-}
-
-// ends requires that the server closes the connection, and returns the code of its GOAWAY, if any.
-func (a *attacker) ends() (code http2.ErrCode) {
-	a.t.Helper()
-	for {
-		f, err := a.ReadFrame()
-		var timeout net.Error
-		require.False(a.t, errors.As(err, &timeout) && timeout.Timeout(), "the connection stays open")
-		if err != nil {
-			return code
-		}
-		if g, ok := f.(*http2.GoAwayFrame); ok {
-			code = g.ErrCode
-		}
-	}
-}
-
-// flood writes until the server has closed the connection or the attacker has had enough; it
-// reads meanwhile, and returns the code of GOAWAY.
-func (a *attacker) flood(n int, write func() error) http2.ErrCode {
-	a.t.Helper()
-	go func() {
-		for range n {
-			if write() != nil {
-				return
-			}
-		}
-	}()
-	return a.ends()
+// connections returns how many are open.
+func (v *victim) connections() int {
+	v.server.mu.Lock()
+	defer v.server.mu.Unlock()
+	return len(v.server.conns)
 }
 
 func TestBoundsAreAnnounced(t *testing.T) {
 	a := attacked(t, nil).attack()
-	a.until("SETTINGS", func(f http2.Frame) bool {
+	require.False(t, a.Frames(func(f http2.Frame) bool {
 		s, ok := f.(*http2.SettingsFrame)
 		if !ok || s.IsAck() {
 			return false
@@ -182,17 +118,15 @@ func TestBoundsAreAnnounced(t *testing.T) {
 		require.EqualValues(t, maxStreams, streams)
 		require.EqualValues(t, maxHeaders, header)
 		return true
-	})
+	}))
 }
 
 func TestPingFloodEndsTheConnection(t *testing.T) {
 	v := attacked(t, nil)
-	require.Equal(t, http2.ErrCodeEnhanceYourCalm, v.attack().pings())
+	a := v.attack()
+	_, code := a.Flood(func() error { return a.WritePing(false, [8]byte{}) })
+	require.Equal(t, http2.ErrCodeEnhanceYourCalm, code)
 	v.answers()
-}
-
-func (a *attacker) pings() http2.ErrCode {
-	return a.flood(100_000, func() error { return a.WritePing(false, [8]byte{}) })
 }
 
 // A header in endless CONTINUATION frames ends the connection, and a header that is too large to
@@ -201,22 +135,19 @@ func TestHugeHeadersAreNotServed(t *testing.T) {
 	v := attacked(t, nil)
 	a := v.attack()
 	first := true
-	a.flood(100_000, func() error {
+	a.Flood(func() error {
 		if first {
 			first = false
-			return a.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: a.fields()})
+			return a.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: a.Header()})
 		}
 		return a.WriteContinuation(1, false, bytes.Repeat([]byte{0}, 16<<10))
 	})
 	v.answers()
 
-	a = v.attack()
-	bomb := []hpack.HeaderField{{Name: "x", Value: strings.Repeat("y", 3000)}}
-	for range 3000 { // each after the first is one byte
-		bomb = append(bomb, bomb[0])
-	}
-	require.NoError(t, a.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: a.fields(bomb...), EndHeaders: true}))
-	a.until("the stream is reset", func(f http2.Frame) bool { return f.Header().Type == http2.FrameRSTStream })
+	b := v.attack()                                                         // the flood may still use a
+	bomb := slices.Repeat([]string{"x " + strings.Repeat("y", 3000)}, 3000) // each after the first is one byte
+	require.NoError(t, b.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: b.Header(bomb...), EndHeaders: true}))
+	require.False(t, b.Frames(func(f http2.Frame) bool { return f.Header().Type == http2.FrameRSTStream }), "the stream is reset")
 	v.answers()
 	require.EqualValues(t, 2, v.asked.Load(), "only the other callers were answered")
 }
@@ -235,7 +166,7 @@ func TestHalfOpenConnectionsEnd(t *testing.T) {
 		var timeout net.Error
 		require.False(t, errors.As(err, &timeout) && timeout.Timeout(), "%q stays open", said)
 	}
-	require.Eventually(t, func() bool { return v.server.open.Load() == 0 }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return v.connections() == 0 }, patience, time.Millisecond)
 }
 
 // A call whose message never comes ends, and its goroutine with it; so does one in parts.
@@ -245,19 +176,19 @@ func TestSlowCallsEnd(t *testing.T) {
 	a := v.attack()
 	const calls = 500
 	for i := range calls {
-		stream, err := a.open()
+		stream, err := a.Open(false)
 		require.NoError(t, err)
 		if i%2 == 0 { // a message of 100 bytes, of which one comes
 			require.NoError(t, a.WriteData(stream, false, []byte{0, 0, 0, 0, 100, 1}))
 		}
 	}
 	ended := 0
-	a.until("all calls end", func(f http2.Frame) bool {
+	require.False(t, a.Frames(func(f http2.Frame) bool {
 		if h, ok := f.(*http2.HeadersFrame); ok && h.StreamEnded() {
 			ended++
 		}
 		return ended == calls
-	})
+	}), "all calls end")
 	require.Eventually(t, func() bool { return runtime.NumGoroutine() < before+workers+50 }, patience, time.Millisecond)
 	require.Zero(t, v.asked.Load())
 	v.answers()
@@ -268,10 +199,10 @@ func TestRapidResetsLeaveNothing(t *testing.T) {
 	v := attacked(t, nil)
 	before := runtime.NumGoroutine()
 	a := v.attack()
-	go func() { _, _ = io.Copy(io.Discard, a.conn) }()
+	go func() { _, _ = io.Copy(io.Discard, a.Conn) }()
 	most := 0
 	for i := range 20_000 {
-		stream, err := a.open()
+		stream, err := a.Open(false)
 		if err == nil {
 			err = a.WriteRSTStream(stream, http2.ErrCodeCancel)
 		}
@@ -288,26 +219,81 @@ func TestRapidResetsLeaveNothing(t *testing.T) {
 	v.answers()
 }
 
-// The server stops reading from a caller that does not read its answers.
-func TestAnswersThatNobodyReadsStopTheCaller(t *testing.T) {
-	v := attacked(t, nil)
-	a := v.attack()
-	require.NoError(t, a.conn.(*net.TCPConn).SetReadBuffer(4<<10))
-	var settings bytes.Buffer
-	for range 1000 {
-		require.NoError(t, http2.NewFramer(&settings, nil).WriteSettings())
+// stingy is a listener whose connections hold few bytes that their callers have not read.
+type stingy struct{ net.Listener }
+
+func (l stingy) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err == nil {
+		err = conn.(*net.TCPConn).SetWriteBuffer(4 << 10)
 	}
-	const most = 256 << 20 // far more than the buffers of both sockets
-	sent := 0
-	for sent < most {
-		require.NoError(t, a.conn.SetWriteDeadline(time.Now().Add(2*time.Second)))
-		n, err := a.conn.Write(settings.Bytes())
-		if sent += n; err != nil {
-			break
+	return conn, err
+}
+
+// heap returns how many bytes are in use.
+func heap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// A caller that never reads loses its connection, whatever it sends, and fills no memory before.
+func TestCallersThatNeverReadAreCutOff(t *testing.T) {
+	f := func(name string, send func(*testenv.Attacker) error) {
+		t.Run(name, func(t *testing.T) {
+			v := attackedBehind(t, func(ln net.Listener) net.Listener { return stingy{ln} }, func(c *Config) { c.writeTime = time.Second })
+			a := v.attack()
+			require.NoError(t, a.Conn.(*net.TCPConn).SetReadBuffer(4<<10))
+			require.NoError(t, a.Conn.SetWriteDeadline(time.Now().Add(patience)))
+			a.Path = method + strings.Repeat("x", 12<<10)
+			var err error
+			for range 100 { // answers that repeat the path fill the buffers, so the server's next write waits
+				if err == nil {
+					_, err = a.Open(true)
+				}
+			}
+			a.Path = method
+			before, most, sent := heap(), int64(0), 0
+			for ; err == nil; sent++ {
+				if sent%20_000 == 0 {
+					most = max(most, heap())
+				}
+				err = send(a)
+			}
+			require.NotErrorIs(t, err, os.ErrDeadlineExceeded, "the connection stays open")
+			t.Logf("%d frames sent; the heap grew by %d KiB at most", sent, (most-before)>>10)
+			require.Less(t, most-before, int64(16<<20))
+			require.Eventually(t, func() bool { return v.connections() == 0 }, patience, time.Millisecond)
+			v.answers()
+		})
+	}
+	f("WINDOW_UPDATE", func(a *testenv.Attacker) error { return a.WriteWindowUpdate(0, 1) })
+	f("WINDOW_UPDATE of a stream", func(a *testenv.Attacker) error { return a.WriteWindowUpdate(1, 1) })
+	f("SETTINGS", func(a *testenv.Attacker) error { return a.WriteSettings() })
+	f("PING", func(a *testenv.Attacker) error { return a.WritePing(false, [8]byte{}) })
+	// PINGs of the server to measure the bandwidth, answered before they are sent, made it send more.
+	f("answers to PINGs", func(a *testenv.Attacker) error {
+		if err := a.WriteData(1, false, []byte("x")); err != nil {
+			return err
 		}
-	}
-	require.Less(t, sent, most)
-	v.answers()
+		return a.WritePing(true, [8]byte{2, 4, 16, 16, 9, 14, 7, 7})
+	})
+	f("RST_STREAM", func(a *testenv.Attacker) error { return a.WriteRSTStream(1, http2.ErrCodeCancel) })
+	f("streams", func(a *testenv.Attacker) error { _, err := a.Open(true); return err })
+	f("streams and resets", func(a *testenv.Attacker) error {
+		id, err := a.Open(false)
+		if err == nil {
+			err = a.WriteRSTStream(id, http2.ErrCodeCancel)
+		}
+		return err
+	})
+	// gRPC does not hold a client to the window of the connection, and queues its updates.
+	data := make([]byte, 16<<10)
+	f("DATA of a stream that is over", func(a *testenv.Attacker) error { return a.WriteData(1, false, data) })
+	f("padded DATA", func(a *testenv.Attacker) error { return a.WriteDataPadded(1, false, nil, data[:255]) })
+	f("PRIORITY", func(a *testenv.Attacker) error { return a.WritePriority(1, http2.PriorityParam{StreamDep: 3}) })
+	f("empty DATA", func(a *testenv.Attacker) error { return a.WriteData(1, false, nil) })
 }
 
 // Streams that only watch are bounded over all connections.

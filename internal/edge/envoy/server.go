@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -18,7 +19,6 @@ import (
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
@@ -33,8 +33,17 @@ const (
 	handshake      = 10 * time.Second
 	// callTime is how long a call may last. Without it, one whose message never comes would
 	// hold a goroutine for as long as its connection lives.
-	callTime       = 10 * time.Second
+	callTime = 10 * time.Second
+	// writeTime is how long a write may wait for the caller to read, and maxAhead is how many bytes
+	// are read from the caller meanwhile. gRPC would keep up to 10,000 streams that the caller has
+	// reset, and window updates without a bound.
+	writeTime      = 10 * time.Second
+	maxAhead       = 64 << 10
 	healthInterval = 200 * time.Millisecond
+	// Flow control: how much of a stream or connection may arrive before gRPC says that it was
+	// read. gRPC would otherwise enlarge both up to 16 MiB, and send PINGs to find by how much.
+	leastWindow = 64 << 10
+	connWindow  = 1 << 20
 	// workers are goroutines that serve calls one after another, so that each stack grows
 	// once instead of with every call. When all are busy, a call gets its own goroutine.
 	workers         = 256
@@ -52,10 +61,13 @@ type Server struct {
 	config Config
 	grpc   *grpc.Server
 	health *health.Server
-	open   atomic.Int64
 	calls  []string // what the methods of the services begin with
 	// watches counts the open streams that are not calls.
 	watches atomic.Int64
+
+	mu    sync.Mutex
+	conns map[*conn]struct{}
+	ticks atomic.Int64 // how often watch has ticked; never 0
 }
 
 // Config lists the services and their permitted callers.
@@ -70,17 +82,18 @@ type Config struct {
 	Refused   func()         // called with each connection that is refused
 	Ready     func() bool    // what the health service reports
 
-	handshake, callTime time.Duration // 0: the usual ones
+	handshake, callTime, writeTime time.Duration // 0: the usual ones
 }
 
 // NewServer returns a server that has not begun.
 func NewServer(c Config) *Server {
-	c.handshake, c.callTime = cmp.Or(c.handshake, handshake), cmp.Or(c.callTime, callTime)
+	c.handshake, c.callTime, c.writeTime = cmp.Or(c.handshake, handshake), cmp.Or(c.callTime, callTime), cmp.Or(c.writeTime, writeTime)
 	alive := keepalive.ServerParameters{Time: time.Minute, Timeout: 20 * time.Second}
 	if c.Certified {
 		alive.MaxConnectionAge, alive.MaxConnectionAgeGrace = certifiedMaxAge, handshake
 	}
-	v := &Server{config: c, health: health.NewServer()}
+	v := &Server{config: c, health: health.NewServer(), conns: map[*conn]struct{}{}}
+	v.ticks.Store(1)
 	for _, s := range c.Services {
 		v.calls = append(v.calls, "/"+s.Name()+"/")
 	}
@@ -88,6 +101,7 @@ func NewServer(c Config) *Server {
 		grpc.ForceServerCodecV2(NewCodec()),
 		grpc.MaxRecvMsgSize(c.MaxMessage), grpc.MaxConcurrentStreams(maxStreams), grpc.MaxHeaderListSize(maxHeaders),
 		grpc.ConnectionTimeout(c.handshake), grpc.InTapHandle(v.bound), grpc.KeepaliveParams(alive), grpc.NumStreamWorkers(workers),
+		grpc.StaticStreamWindowSize(int32(max(leastWindow, c.MaxMessage))), grpc.StaticConnWindowSize(connWindow),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 	}
 	if c.TLS != nil {
@@ -130,16 +144,18 @@ func (v *Server) Serve(ln net.Listener) error {
 	return v.grpc.Serve(&listener{ln, v})
 }
 
-// watch updates what the health service reports.
+// watch updates what the health service reports, and closes connections that cannot be written.
 func (v *Server) watch(ctx context.Context) {
 	tick := time.NewTicker(healthInterval)
 	defer tick.Stop()
 	for {
 		v.setHealth()
+		v.closeUnread()
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+			v.ticks.Add(1)
 		}
 	}
 }
@@ -173,67 +189,4 @@ func (v *Server) Drain(ctx context.Context) bool {
 		<-done
 		return false
 	}
-}
-
-// listener closes connections from other networks, and those beyond maxConnections.
-type listener struct {
-	net.Listener
-	server *Server
-}
-
-// Accept implements net.Listener.
-func (l *listener) Accept() (net.Conn, error) {
-	v := l.server
-	for {
-		c, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		if v.open.Add(1) <= maxConnections && v.admits(addrOf(c.RemoteAddr())) {
-			return &conn{Conn: c, open: &v.open}, nil
-		}
-		v.open.Add(-1)
-		v.config.Refused()
-		_ = c.Close()
-	}
-}
-
-func (v *Server) admits(a netip.Addr) bool {
-	for _, p := range v.config.From {
-		if p.Contains(a) {
-			return true
-		}
-	}
-	return v.config.From == nil
-}
-
-// conn counts itself until it is closed.
-type conn struct {
-	net.Conn
-	open   *atomic.Int64
-	closed atomic.Bool
-}
-
-// Close implements net.Conn.
-func (c *conn) Close() error {
-	if c.closed.CompareAndSwap(false, true) {
-		c.open.Add(-1)
-	}
-	return c.Conn.Close()
-}
-
-// Peer returns the address of a call's other end.
-func Peer(ctx context.Context) netip.Addr {
-	if p, ok := peer.FromContext(ctx); ok {
-		return addrOf(p.Addr)
-	}
-	return netip.Addr{}
-}
-
-func addrOf(a net.Addr) netip.Addr {
-	if t, ok := a.(*net.TCPAddr); ok {
-		addr, _ := netip.AddrFromSlice(t.IP)
-		return addr.Unmap()
-	}
-	return netip.Addr{}
 }
