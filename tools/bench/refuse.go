@@ -1,11 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"time"
 
 	"github.com/weir-edge/weir/tools/internal/paired"
@@ -139,7 +142,8 @@ func (b *bench) shed(ctx context.Context) error {
 	})
 }
 
-// hold sends a request that the origin never answers, and retries until it is forwarded.
+// hold sends a request that the origin never answers, and retries if it is answered: the edge
+// sheds it while it still serves another.
 func (b *bench) hold(addr string) error {
 	for try := 1; ; try++ {
 		c, err := net.Dial("tcp", addr)
@@ -150,8 +154,15 @@ func (b *bench) hold(addr string) error {
 		if _, err := c.Write([]byte("GET /hold HTTP/1.1\r\nHost: bench\r\n\r\n")); err != nil {
 			return err
 		}
-		if err = answers(addr, http.StatusServiceUnavailable, 2*time.Second); err == nil || try == 10 {
+		if err := c.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
 			return err
+		}
+		_, err = c.Read(make([]byte, 1))
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return answers(addr, http.StatusServiceUnavailable, time.Second)
+		}
+		if err != nil || try == 10 {
+			return fmt.Errorf("%s answers a request that its origin holds: %w", addr, cmp.Or(err, errors.New("10 times")))
 		}
 	}
 }
