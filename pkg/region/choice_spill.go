@@ -37,8 +37,8 @@ func (c *chooser) slots(s *Spill) map[string][]slot {
 }
 
 // place returns the slot that a client belongs to, by weighted rendezvous hashing: as one
-// share grows and another shrinks, almost no client moves except from the latter to the
-// former.
+// share grows and another shrinks, clients move from the latter to the former, and fewer than
+// as many again by way of the other slots.
 func place(client netip.Prefix, slots []slot) (mine int) {
 	best := math.Inf(1)
 	for i, s := range slots {
