@@ -144,7 +144,7 @@ func TestHugeHeadersAreNotServed(t *testing.T) {
 	})
 	v.answers()
 
-	b := v.attack()                                                         // the flood may still use a
+	b := v.attack()
 	bomb := slices.Repeat([]string{"x " + strings.Repeat("y", 3000)}, 3000) // each after the first is one byte
 	require.NoError(t, b.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: b.Header(bomb...), EndHeaders: true}))
 	require.False(t, b.Frames(func(f http2.Frame) bool { return f.Header().Type == http2.FrameRSTStream }), "the stream is reset")
