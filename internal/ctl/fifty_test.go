@@ -35,7 +35,7 @@ type farFleet struct {
 	*testFleet
 	near   *api.Client // of the real Consul
 	doors  map[string]chan net.Conn
-	faults map[string]fault // by host
+	faults atomic.Pointer[map[string]fault] // by host; abandoned requests read it late
 }
 
 // faults are ways of not answering.
@@ -88,6 +88,7 @@ func inFiftyRegions(t *testing.T, test func(*testing.T, *farFleet)) {
 		near, err := api.NewClient(&api.Config{Address: server.Addr(), HttpClient: &http.Client{Transport: nearby}})
 		require.NoError(t, err)
 		f := &farFleet{testFleet: &testFleet{file: file, names: names}, near: near, doors: map[string]chan net.Conn{}}
+		f.faults.Store(&map[string]fault{})
 		for _, name := range names {
 			f.serve(t, "consul."+name, func(w http.ResponseWriter, r *http.Request) { forward(w, r, server.Addr()) })
 			f.serve(t, "edge."+name, func(w http.ResponseWriter, r *http.Request) {
@@ -114,7 +115,7 @@ func (f *farFleet) serve(t *testing.T, host string, next http.HandlerFunc) {
 	f.doors[host] = door
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		time.Sleep(roundTrip)
-		if fault := f.faults[host]; fault == nil || !fault(w, r) {
+		if fault := (*f.faults.Load())[host]; fault == nil || !fault(w, r) {
 			next(w, r)
 		}
 	})}
@@ -195,10 +196,11 @@ func TestFiftyRegionsWithFaults(t *testing.T) {
 		require.Zero(t, r.status, r.errOut)
 		good := len(f.names) - len(faults)
 		for _, kind := range []string{"edge.", "consul."} {
-			f.faults = map[string]fault{}
+			some := map[string]fault{}
 			for i, fault := range faults {
-				f.faults[kind+f.names[5*i]] = fault
+				some[kind+f.names[5*i]] = fault
 			}
+			f.faults.Store(&some)
 			r, took := f.run(t, "status", "-o", "json")
 			require.LessOrEqual(t, took, apart+defaultTimeout+5*roundTrip)
 			measured := 0
@@ -228,10 +230,10 @@ func TestFiftyRegionsWithFaults(t *testing.T) {
 		require.Equal(t, good, applied(t, r))
 
 		// Consuls that hang at the switch.
-		f.faults = map[string]fault{}
+		hanging := map[string]fault{}
 		for _, name := range f.names[30:35] {
 			var hangs atomic.Bool
-			f.faults["consul."+name] = func(w http.ResponseWriter, r *http.Request) bool {
+			hanging["consul."+name] = func(w http.ResponseWriter, r *http.Request) bool {
 				body, _ := io.ReadAll(r.Body)
 				r.Body = io.NopCloser(bytes.NewReader(body))
 				if r.Method == http.MethodPut && strings.Contains(string(body), name+"/rules/current") {
@@ -240,6 +242,7 @@ func TestFiftyRegionsWithFaults(t *testing.T) {
 				return hangs.Load() && faults[0](w, r)
 			}
 		}
+		f.faults.Store(&hanging)
 		r, took = f.run(t, "rules", "apply", write(t, "three.yaml", rulesOf(3)), "--yes", "--wait", "1s", "-o", "json")
 		require.Equal(t, term.StatusPartial, r.status)
 		require.Equal(t, len(f.names)-5, applied(t, r))
