@@ -17,8 +17,8 @@ type Batcher interface {
 // Combine batches naturally: while one round trip to its shard is in progress, arriving
 // checks queue, and the next round trip takes them all. Unless told to linger, a lone
 // request never waits.
-// Identical checks in a batch are sent once. If a round trip is long, the next batch leaves
-// before it ends (see flights).
+// Identical checks in a batch are sent once. If a round trip is long or the next batch is
+// large, that one leaves before it ends (see flights).
 //
 // Combine also enforces the time budget: whatever the shard does, Take returns within it.
 type Combine struct {
@@ -119,9 +119,9 @@ func (c *Combine) ask(ctx context.Context, call *Call) error {
 		}
 		return ErrOverloaded
 	}
-	first := c.enqueue(call)
+	wake := c.enqueue(call)
 	c.mu.Unlock()
-	if first {
+	if wake {
 		c.signal()
 	}
 
@@ -144,14 +144,18 @@ func (c *Combine) ask(ctx context.Context, call *Call) error {
 	return nil
 }
 
-// enqueue reports whether the queue was empty. The queue is locked.
-func (c *Combine) enqueue(call *Call) (first bool) {
+// enqueue reports whether the next batch may leave because of this call. The queue is locked.
+func (c *Combine) enqueue(call *Call) bool {
 	c.queue = append(c.queue, call)
-	if first = len(c.queue) == 1; first && c.linger > 0 {
+	first := len(c.queue) == 1
+	if first && c.linger > 0 {
 		c.first = time.Now()
 	}
-	return first
+	return first || c.enough()
 }
+
+// enough reports whether the queue makes a full batch that need not linger. The queue is locked.
+func (c *Combine) enough() bool { return c.linger == 0 && len(c.queue) >= fullBatch }
 
 func (c *Combine) signal() {
 	select {

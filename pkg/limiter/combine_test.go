@@ -16,9 +16,9 @@ import (
 )
 
 // combined returns a Combine over a shard that hangs, with one call in progress.
-func combined(t *testing.T) (*limiter.Combine, *shard) {
+func combined(t *testing.T, flights int) (*limiter.Combine, *shard) {
 	s := newShard()
-	c := limiter.NewCombine(s, budget, limiter.MaxFlights, 0, nil)
+	c := limiter.NewCombine(s, budget, flights, 0, nil)
 	s.hang()
 	go func() {
 		var d limiter.Decision
@@ -85,7 +85,8 @@ func TestCombineLingers(t *testing.T) {
 }
 
 // Over a long distance, a batch leaves before the previous one is answered, but not earlier
-// than a usual round trip and Redis's time for it, and at most MaxFlights at a time.
+// than a usual round trip and Redis's time for it, unless it is large and only one is in
+// progress, and at most MaxFlights at a time.
 func TestCombineOverlapsLongRoundTrips(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -127,6 +128,16 @@ func TestCombineOverlapsLongRoundTrips(t *testing.T) {
 		sizes(1, 10, 5, 1, 7)
 		arrive(1)
 		sizes(1, 10, 5, 1, 7, 1) // nothing is in progress, so nothing waits
+		s.hang()
+		arrive(1)
+		arrive(15)
+		sizes(1, 10, 5, 1, 7, 1, 1)
+		arrive(1)
+		sizes(1, 10, 5, 1, 7, 1, 1, 16) // one is in progress, and this one is large
+		arrive(16)
+		sizes(1, 10, 5, 1, 7, 1, 1, 16) // two are
+		s.resume()
+		synctest.Wait()
 		c.Close()
 	})
 }
@@ -135,7 +146,7 @@ func TestCombineBatchesWhileOneIsUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sizes []int
 		s := newShard()
-		c := limiter.NewCombine(s, budget, limiter.MaxFlights, 0, func(calls int) { sizes = append(sizes, calls) })
+		c := limiter.NewCombine(s, budget, 1, 0, func(calls int) { sizes = append(sizes, calls) })
 		l := rule(t, "r fixed_window limit=1 window=1h")
 		s.hang()
 		for i := range 1001 {
@@ -169,7 +180,7 @@ func TestCombineTwins(t *testing.T) {
 	f := func(line string, callers int, cost int64, want ...int64) {
 		t.Helper()
 		synctest.Test(t, func(t *testing.T) {
-			c, s := combined(t)
+			c, s := combined(t, 1)
 			l := rule(t, line)
 			var mu sync.Mutex
 			var remaining []int64
@@ -207,7 +218,7 @@ func TestCombineTwins(t *testing.T) {
 // Identical requests share a call only while it stores no more than one request may.
 func TestCombineTwinsOfASortedSet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, s := combined(t)
+		c, s := combined(t, 1)
 		l := rule(t, "r rolling_window limit=5000 window=1h storage=sorted_set")
 		for range 101 {
 			go func() { require.True(t, ask(t, c, check(l, "a", 5)).Allowed) }()
@@ -223,7 +234,7 @@ func TestCombineTwinsOfASortedSet(t *testing.T) {
 // A rule with room left does not refuse twins that another rule refuses.
 func TestCombineTwinsOfSeveralRules(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, s := combined(t)
+		c, s := combined(t, 1)
 		s.answers = []limiter.Answer{{Fits: 3, Remaining: 1}, {Fits: 2, Retry: 1000}} // of five, and two were charged
 		roomy, tight := rule(t, "roomy fixed_window limit=3 window=1h"), rule(t, "tight fixed_window limit=2 window=1h")
 		var mu sync.Mutex
@@ -250,7 +261,7 @@ func TestCombineTwinsOfSeveralRules(t *testing.T) {
 // Calls that differ in any way are sent separately.
 func TestCombineMergesOnlyTheSame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, s := combined(t)
+		c, s := combined(t, 1)
 		l, again := rule(t, "r fixed_window limit=99 window=1h"), rule(t, "r fixed_window limit=99 window=1h")
 		slot := rule(t, "c concurrency limit=99 window=1h")
 		for _, checks := range [][]limiter.Check{
@@ -278,7 +289,7 @@ func TestCombineMergesOnlyTheSame(t *testing.T) {
 
 func TestCombineKeepsItsBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, s := combined(t)
+		c, s := combined(t, limiter.MaxFlights)
 		crowd(t, c)
 		checks := []limiter.Check{check(rule(t, "r fixed_window limit=1 window=1h"), "a", 1)}
 		var d limiter.Decision
@@ -358,7 +369,7 @@ func TestCombineAbandonedTwin(t *testing.T) {
 
 func TestCombineOverload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, s := combined(t)
+		c, s := combined(t, 1)
 		l := rule(t, "r fixed_window limit=100000 window=1h")
 		var passed atomic.Int64
 		for range limiter.MaxQueue {
@@ -381,7 +392,7 @@ func TestCombineOverload(t *testing.T) {
 
 func TestCombineCloseAnswersWhoWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, s := combined(t)
+		c, s := combined(t, 1)
 		l := rule(t, "r fixed_window limit=100 window=1h")
 		var passed atomic.Int64
 		for range 10 {

@@ -11,9 +11,15 @@ import (
 // trip, batches therefore follow one another, as large as they can be; on a slower one,
 // batches leave about as often and are no smaller. So a slow network costs a request one
 // round trip instead of two, without reducing a shard's throughput.
+//
+// A second batch of fullBatch calls leaves at once: while Redis runs one, the node reads and
+// answers the requests of the other.
 const (
 	usualTrip = 500 * time.Microsecond
 	perCall   = 10 * time.Microsecond
+	// fullBatch calls share the cost of starting a script so well that larger batches would
+	// save Redis little (TABLES.md).
+	fullBatch = 16
 	// MaxFlights bounds the batches in flight to one master, and so the connections they
 	// use.
 	MaxFlights = 4
@@ -63,7 +69,7 @@ func (c *Combine) run() {
 				land(<-landed)
 				continue
 			}
-			if wait <= 0 {
+			if wait <= 0 || len(idle) == c.flights-1 && c.full() {
 				break
 			}
 			timer.Reset(wait)
@@ -71,6 +77,7 @@ func (c *Combine) run() {
 			case f := <-landed:
 				land(f)
 			case <-timer.C:
+			case <-c.wake:
 			}
 		}
 		f := idle[len(idle)-1]
@@ -85,6 +92,13 @@ func (c *Combine) run() {
 		last, calls = time.Now(), calls+len(f.batch)
 		f.start <- struct{}{}
 	}
+}
+
+// full reports whether the queue is as long as is worth waiting for.
+func (c *Combine) full() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.enough()
 }
 
 // fly makes one round trip and answers its calls.
