@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"runtime"
 	"syscall"
 
 	"github.com/weir-edge/weir/internal/edge"
@@ -47,6 +48,11 @@ Ctrl-C stops it.
 
 // errUsage exits with status 2; the fault is already printed.
 var errUsage = errors.New("usage")
+
+// untouched is memory that the node never writes to, so that it takes up none. The collector
+// counts it, and so lets this much garbage collect before it runs. A node has little else in
+// its heap, and would spend a tenth of its CPU on the collector.
+const untouched = 64 << 20 // bytes
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -131,6 +137,7 @@ func runDev(ctx context.Context, stdout, stderr io.Writer) error {
 
 // serve runs a node until ctx ends.
 func serve(ctx context.Context, c *config.Config, builtin string, stderr io.Writer, ready func(public, admin net.Addr)) error {
+	defer runtime.KeepAlive(make([]byte, untouched))
 	log := logs.JSON(stderr, c.LogLevel())
 	edge.LogRedis(log)
 	reload := make(chan os.Signal, 1)
