@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -36,10 +37,17 @@ func TestNodeRequiresSignatures(t *testing.T) {
 	first := p.put(ruleA)
 	require.NoError(t, p.Sign(t.Context(), first.Version, signed(ruleA)))
 	p.point(first)
-	var signatures []byte
+	var signatures atomic.Pointer[[]byte] // a stopped node's last request may still read it
+	copySigned := func(list []sign.Signature) {
+		t.Helper()
+		text, err := sign.Encode(list)
+		require.NoError(t, err)
+		signatures.Store(&text)
+	}
+	signatures.Store(new([]byte))
 	copies := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, ".sig") {
-			_, _ = w.Write(signatures)
+			_, _ = w.Write(*signatures.Load())
 			return
 		}
 		_, _ = w.Write([]byte(ruleA))
@@ -81,16 +89,14 @@ func TestNodeRequiresSignatures(t *testing.T) {
 	n.stop()
 	// A copy of a node that did not verify is not used; nor is an unsigned bootstrap.
 	require.NoError(t, os.Remove(n.config.Rules.Cache))
-	signatures, err = sign.Encode(nil)
-	require.NoError(t, err)
+	copySigned(nil)
 	n = start(t, s)
 	eventually(t, "bootstrap is refused", func() bool {
 		_, state := n.readyz()
 		return strings.Contains(state["rules_bootstrap"], "is not signed")
 	})
 	n.stop()
-	signatures, err = sign.Encode([]sign.Signature{signed(ruleA)})
-	require.NoError(t, err)
+	copySigned([]sign.Signature{signed(ruleA)})
 	n = start(t, s)
 	n.shows("the signed copy is used", func(v adminapi.Rules) bool { return v.Version == first.Version && v.Source == "bootstrap" })
 }
