@@ -2,7 +2,6 @@ package blocklist
 
 import (
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -114,10 +113,7 @@ func TestFetchFails(t *testing.T) {
 	_, _, err := source(t, server.URL+"/exact").Fetch(t.Context())
 	require.NoError(t, err)
 
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, l.Close())
-	_, _, err = source(t, "http://"+l.Addr().String()+"/").Fetch(t.Context())
+	_, _, err = source(t, fmt.Sprintf("http://127.0.0.1:%d/", testenv.FreePorts(t, 1)[0])).Fetch(t.Context())
 	require.ErrorContains(t, err, "connection refused")
 
 	dir := t.TempDir()

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"os/exec"
 	"regexp"
@@ -15,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/internal/testenv"
 )
 
 func kv(key, value string) *api.KVPair { return &api.KVPair{Key: key, Value: []byte(value)} }
@@ -52,7 +52,7 @@ func TestDNS(t *testing.T) {
 	var errOut buffer
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	admin := freePort(t)
+	admin := fmt.Sprintf("127.0.0.1:%d", testenv.FreePorts(t, 1)[0])
 	go func() {
 		ended <- f.program(strings.NewReader(""), &buffer{}, &errOut).run(ctx, []string{"dns", "--fleet", f.file, "--listen", "127.0.0.1:0", "--metrics", admin})
 	}()
@@ -114,14 +114,6 @@ func TestDNS(t *testing.T) {
 	r = f.run(t, "dns", "explain", "--client", "198.51.100.7", "--timeout", "1s")
 	require.Equal(t, term.StatusFailed, r.status)
 	require.Contains(t, r.errOut, "; while no Consul has one, --state FILE names the router's copy")
-}
-
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	return l.Addr().String()
 }
 
 func fetch(t *testing.T, url string) (int, string) {

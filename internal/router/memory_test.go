@@ -2,9 +2,9 @@ package router
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -53,10 +53,7 @@ type running struct {
 
 func launch(t *testing.T, state string, regions []region.FollowedRegion) *running {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	r := &running{t: t, admin: l.Addr().String()}
-	require.NoError(t, l.Close())
+	r := &running{t: t, admin: fmt.Sprintf("127.0.0.1:%d", testenv.FreePorts(t, 1)[0])}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
@@ -148,7 +145,7 @@ func TestStartsFromWhatItKnew(t *testing.T) {
 	require.Equal(t, "203.0.113.2", second.dig("edge.example.com"), "ams1 is down, iad1 is drained")
 	ready := second.get("/readyz")
 	require.Regexp(t, `^200 ok\nfacts of eu-west: .*s old\nfacts of us-east: .*s old\n$`, ready)
-	require.Regexp(t, `weir_dns_region_facts_age_seconds\{region="eu-west"\} [1-9]`, second.get("/metrics"))
+	require.Regexp(t, `weir_dns_region_facts_age_seconds\{region="eu-west"\} \S*[1-9]`, second.get("/metrics"))
 	v, err := Look(t.Context(), &Config{Regions: regions, State: state}, 3*time.Second)
 	require.NoError(t, err)
 	a := v.Choose(region.Query{Explain: true})

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -32,12 +33,25 @@ func built(t *testing.T, dir, pkg string) string {
 	return out
 }
 
+// freeAddress returns an address that no other test gets until t ends. Its port is below those
+// of outgoing connections, and an abstract socket claims it, as testenv.FreePorts does.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer ln.Close()
-	return ln.Addr().String()
+	for range 1000 {
+		port := 10000 + rand.IntN(32768-10000)
+		claim, err := net.Listen("unix", fmt.Sprintf("@weir-testenv-port-%d", port))
+		if err != nil {
+			continue
+		}
+		t.Cleanup(func() { _ = claim.Close() })
+		addr := fmt.Sprintf("127.0.0.1:%d", port)
+		if ln, err := net.Listen("tcp", addr); err == nil {
+			require.NoError(t, ln.Close())
+			return addr
+		}
+	}
+	t.Fatal("no port is free")
+	return ""
 }
 
 // startEdge starts a real edge with the memory store and this configuration, in front of an

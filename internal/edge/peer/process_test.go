@@ -66,7 +66,7 @@ func TestPeersThatDieOrHang(t *testing.T) {
 	for _, how := range []syscall.Signal{syscall.SIGKILL, syscall.SIGSTOP} {
 		t.Run(how.String(), func(t *testing.T) {
 			a := newEnd(t, "eu-west", "a", &one)
-			cmd, to := startProcess(t, two, "127.0.0.1:0")
+			cmd, to := startProcess(t, two, fmt.Sprintf("127.0.0.1:%d", testenv.FreePorts(t, 1)[0]))
 			a.Directory.SetNodes("us-east", []Node{to, {"us-east", "c", "127.0.0.1:1"}})
 			_, err := a.call(t, to, "x")
 			require.NoError(t, err)

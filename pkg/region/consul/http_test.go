@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/testenv"
 )
 
 // answers starts a server that imitates a misbehaving Consul.
@@ -111,12 +113,9 @@ func TestFailuresAreNeverMissing(t *testing.T) {
 }
 
 func TestConsulAway(t *testing.T) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	addr := listener.Addr().String()
-	require.NoError(t, listener.Close())
+	addr := fmt.Sprintf("127.0.0.1:%d", testenv.FreePorts(t, 1)[0])
 	c := open(t, Config{Addr: addr, Datacenter: "eu-west"})
-	_, _, err = c.Documents("rules").Current(t.Context())
+	_, _, err := c.Documents("rules").Current(t.Context())
 	require.EqualError(t, err, "consul "+addr+" (eu-west): read weir/rules/current: dial tcp "+addr+": connect: connection refused")
 	_, err = c.Documents("rules").Put(t.Context(), []byte("x"))
 	require.ErrorContains(t, err, "connection refused")

@@ -3,8 +3,8 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -13,14 +13,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/testenv"
 )
 
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer ln.Close()
-	return ln.Addr().String()
+	return fmt.Sprintf("127.0.0.1:%d", testenv.FreePorts(t, 1)[0])
 }
 
 // A link delays what passes, lets nothing through while one of its regions is cut off, and
@@ -54,7 +53,7 @@ func TestDistance(t *testing.T) {
 		_, err = io.ReadAll(resp.Body)
 		return err
 	}
-	require.Eventually(t, func() bool { resp, err := http.Get("http://" + control); return err == nil && resp.Body.Close() == nil }, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { resp, err := http.Get("http://" + control); return err == nil && resp.Body.Close() == nil }, testenv.Patience, 5*time.Millisecond)
 	began := time.Now()
 	require.NoError(t, get(10*time.Second))
 	require.GreaterOrEqual(t, time.Since(began), 60*time.Millisecond)
