@@ -232,7 +232,7 @@ func TestHTTP2SlowHeaders(t *testing.T) {
 			}
 		},
 		config: func(c *config.Config) {
-			c.Server.ReadTimeout, c.Upstream.Timeout = 300*time.Millisecond, 300*time.Millisecond
+			c.Server.ReadTimeout, c.Upstream.Timeout = time.Second, 300*time.Millisecond
 		},
 	})
 	slow := 0.0
@@ -289,7 +289,7 @@ func TestHTTP2SlowHeaders(t *testing.T) {
 		answers <- count
 	}()
 	var pending []byte
-	pause := time.NewTicker(100 * time.Millisecond)
+	pause := time.NewTicker(200 * time.Millisecond)
 	defer pause.Stop()
 	for range requests {
 		fragment := a.Header()

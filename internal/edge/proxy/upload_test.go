@@ -20,7 +20,7 @@ func TestClientBreaksItsUpload(t *testing.T) {
 	f := func(name, request string, stop func(c net.Conn), wantStatus int) {
 		limit := patience
 		if wantStatus == 408 {
-			limit = 100 * time.Millisecond
+			limit = time.Second
 		}
 		t.Run(name, func(t *testing.T) {
 			whole := make(chan bool, 1)
@@ -117,7 +117,7 @@ func TestEarlyAnswer(t *testing.T) {
 		<-over // without reading, so that the proxy's writes stall
 	})
 	t.Cleanup(func() { close(over) })
-	e := newEdge(t, Config{Upstreams: []string{up}, StreamTimeout: 200 * time.Millisecond}, Via{})
+	e := newEdge(t, Config{Upstreams: []string{up}, StreamTimeout: time.Second}, Via{})
 	c, err := net.Dial("tcp", e.addr)
 	require.NoError(t, err)
 	defer c.Close()
