@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 )
@@ -123,8 +124,11 @@ func TestRollout(t *testing.T) {
 	require.Equal(t, rolloutDone, a.Result.State)
 }
 
-// A start that is refused immediately answers with the refusal.
-func TestRolloutRefused(t *testing.T) {
+// A start that is refused immediately answers with the refusal. In the bubble, "immediately"
+// does not depend on the machine.
+func TestRolloutRefused(t *testing.T) { synctest.Test(t, testRolloutRefused) }
+
+func testRolloutRefused(t *testing.T) {
 	c := &recorder{status: exitConflict, errOut: "warning: w\n" + `{"error":{"status":4,"reason":"conflict","message":"nothing was changed: eu-west runs another"}}` + "\n"}
 	s := newServer(t, c)
 	w := ask(s, "POST", Prefix+"/rules/rollout/start", inWaves)
