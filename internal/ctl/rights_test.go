@@ -53,7 +53,7 @@ func TestRightsOfTokens(t *testing.T) {
 			require.NoError(t, err)
 			denied := func(err error) bool {
 				if err != nil {
-					require.Contains(t, err.Error(), "403", "%v", err)
+					require.Contains(t, err.Error(), "response code: 403 (", "%v", err)
 				}
 				return err != nil
 			}

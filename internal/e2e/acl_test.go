@@ -50,15 +50,15 @@ func TestLeastPrivilege(t *testing.T) {
 	kv := consul.Client().KV()
 	for _, key := range []string{"weir/rules/current", "weir/rules/versions/000000000000", "weir/shedder/current", "weir/other"} {
 		_, err := kv.Put(&api.KVPair{Key: key, Value: []byte("x")}, as(edgeToken))
-		require.ErrorContains(t, err, "403", "the edge writes %s", key)
+		require.ErrorContains(t, err, "response code: 403 (", "the edge writes %s", key)
 	}
 	_, err := kv.Put(&api.KVPair{Key: "weir/other", Value: []byte("x")}, as(ctlToken))
-	require.ErrorContains(t, err, "403")
+	require.ErrorContains(t, err, "response code: 403 (")
 	for who, token := range map[string]string{"edge": edgeToken, "regionctl": ctlToken} {
 		_, _, err := kv.Get("weir/other", &api.QueryOptions{Token: token})
-		require.ErrorContains(t, err, "403", "%s reads other keys", who)
+		require.ErrorContains(t, err, "response code: 403 (", "%s reads other keys", who)
 		_, err = consul.Client().Catalog().Register(&api.CatalogRegistration{Node: "x", Address: "192.0.2.1"}, as(token))
-		require.ErrorContains(t, err, "403", "%s registers nodes", who)
+		require.ErrorContains(t, err, "response code: 403 (", "%s registers nodes", who)
 	}
 
 	// When the token is revoked, the node keeps running, reports it, and picks up a new token.

@@ -242,7 +242,7 @@ node_prefix "" { policy = "read" }`
 			require.ErrorAs(t, err, &status)
 			require.Equal(t, 403, status.Code)
 			_, err = c.Documents("shedder").Put(ctx, []byte("x"))
-			require.ErrorContains(t, err, "403")
+			require.ErrorContains(t, err, "answered 403 (")
 		}
 		_, err := with(secret).Documents("rules").Point(ctx, NewPointer([]byte("x"), "ana", time.Now()), 0)
 		require.ErrorContains(t, err, "write weir/rules/current: answered 403 (Permission denied: token with AccessorID '"+accessor+"' lacks permission 'key:write' on \"weir/rules/current\"); put a token")
