@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -38,7 +39,7 @@ func (f *testFleet) elsewhen(t *testing.T, ahead time.Duration) *testFleet {
 // The operator's clock and the fleet's are hours apart: expiry follows the fleet's.
 func TestClocksApart(t *testing.T) {
 	t.Parallel()
-	f := func(ahead time.Duration, warning string) func(*testing.T, *testFleet) {
+	f := func(ahead time.Duration, way string) func(*testing.T, *testFleet) {
 		return func(t *testing.T, f *testFleet) {
 			through := f.elsewhen(t, ahead)
 			byTheirs := func(at time.Time) { t.Helper(); require.WithinDuration(t, time.Now().Add(ahead), at, time.Hour) }
@@ -52,8 +53,8 @@ func TestClocksApart(t *testing.T) {
 			looked := through.good(t, "status", "-o", "json").out
 			off := parse[fleetStatus](t, looked).Regions[0].PoPs[0].Nodes[0].Clock
 			require.NotNil(t, off, looked)
-			require.InDelta(t, -ahead.Seconds(), *off, 3)
-			require.Regexp(t, "the clock of ams1-1 is 1(0[78]\\d\\d|079\\d) s (ahead of|behind) its region's", through.good(t, "status").out)
+			require.InDelta(t, -ahead.Seconds(), *off, 60)
+			require.Regexp(t, "the clock of ams1-1 is 10[78]\\d\\d s (ahead of|behind) its region's", through.good(t, "status").out)
 			require.Zero(t, *parse[fleetStatus](t, f.good(t, "status", "-o", "json").out).Regions[0].PoPs[0].Nodes[0].Clock)
 			next := versionOf(rulesOf(2))
 			two := write(t, "two.yaml", rulesOf(2))
@@ -74,7 +75,11 @@ func TestClocksApart(t *testing.T) {
 			require.Contains(t, c.end(t).errOut, "the canary was removed")
 
 			r := through.good(t, "rules", "apply", two, "--canary", "ams1", "--bake", "500ms", "--interval", "100ms", "--yes")
-			require.Regexp(t, warning, r.errOut)
+			warned := regexp.MustCompile(`warning: the clock of this machine is (\S+) ` + way).FindStringSubmatch(r.errOut)
+			require.NotNil(t, warned, r.errOut)
+			by, err := time.ParseDuration(warned[1])
+			require.NoError(t, err)
+			require.InDelta(t, ahead.Abs().Seconds(), by.Seconds(), 60)
 			require.Equal(t, next, f.current(t, "us-east"))
 
 			// Temporary settings expire the same way, and only unexpired ones can be ended.
@@ -89,7 +94,7 @@ func TestClocksApart(t *testing.T) {
 		}
 	}
 	inFleets(t, map[string]func(*testing.T, *testFleet){
-		"operator behind": f(3*time.Hour, `warning: the clock of this machine is (3h0m[01]|2h59m59)s behind the Consuls'; the change is dated by theirs`),
-		"operator ahead":  f(-3*time.Hour, `warning: the clock of this machine is (3h0m[01]|2h59m59)s ahead of the Consuls'`),
+		"operator behind": f(3*time.Hour, `behind the Consuls'; the change is dated by theirs`),
+		"operator ahead":  f(-3*time.Hour, `ahead of the Consuls'`),
 	})
 }
