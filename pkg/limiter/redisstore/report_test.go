@@ -108,7 +108,7 @@ func TestUsualReportDelay(t *testing.T) {
 // distinguished from those that were.
 func TestReportsWhenPartsFail(t *testing.T) {
 	server := testenv.Redis(t, testenv.Options{})
-	s := open(t, redisstore.Config{Mode: redisstore.Single, Addrs: []string{server.Addr}, Timeout: 100 * time.Millisecond})
+	s := open(t, redisstore.Config{Mode: redisstore.Single, Addrs: []string{server.Addr}, Timeout: 2 * time.Second}) // which only the hung server exceeds
 	awaitTopology(t, s)
 	admin := server.Client()
 	fixed := reportedRule(t, "fixed fixed_window limit=10 window=1m")
