@@ -30,6 +30,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weir-edge/weir/internal/console/access"
+	"github.com/weir-edge/weir/internal/testenv"
 )
 
 var update = flag.Bool("update", false, "write the table of docs/CONSOLE.md")
@@ -415,7 +416,7 @@ func TestFeed(t *testing.T) {
 	leaveOne()
 	leaveTwo()
 	f := s.feeds["fleet.events"]
-	require.Eventually(t, func() bool { f.mu.Lock(); defer f.mu.Unlock(); return len(f.listeners) == 0 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { f.mu.Lock(); defer f.mu.Unlock(); return len(f.listeners) == 0 }, testenv.Patience, time.Millisecond)
 	three, leaveThree := follow()
 	sees(three, `data: {"a":2}`)
 	require.Equal(t, 2, c.called())

@@ -64,7 +64,7 @@ func browse(t *testing.T, url string, dark bool) string {
 	}
 	text, _ := os.ReadFile(out.Name())
 	said, _ := os.ReadFile(log.Name())
-	require.Eventually(t, func() bool { return os.RemoveAll(home) == nil }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return os.RemoveAll(home) == nil }, time.Minute, 10*time.Millisecond)
 	require.NoError(t, err, "%s", tail(string(said), 2000))
 	return string(text)
 }

@@ -142,7 +142,7 @@ func TestInterruptWhileTheLabComesUp(t *testing.T) {
 		_, err := f.options().run(ctx)
 		ended <- err
 	}()
-	require.Eventually(t, func() bool { return len(f.calls()) == 1 }, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return len(f.calls()) == 1 }, time.Minute, 5*time.Millisecond)
 	interrupt()
 	require.ErrorIs(t, <-ended, errInterrupted)
 	require.Equal(t, []string{"up.sh", "down.sh"}, f.calls())
@@ -189,7 +189,7 @@ exec sleep 60
 		ended <- err
 	}()
 	before := []string{"status.sh", "rules apply", "rules apply", "shedder set", "signal.sh KILL eu-west/*"}
-	require.Eventually(t, func() bool { return len(f.calls()) == len(before) }, 10*time.Second, 5*time.Millisecond, "%v", f.calls)
+	require.Eventually(t, func() bool { return len(f.calls()) == len(before) }, time.Minute, 5*time.Millisecond, "%v", f.calls)
 	interrupt()
 	require.ErrorIs(t, <-ended, errInterrupted)
 	// First what has died, then the script's rules, and only then the previous ones.

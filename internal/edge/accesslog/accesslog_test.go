@@ -17,6 +17,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/valyala/fasthttp"
+
+	"github.com/weir-edge/weir/internal/testenv"
 )
 
 // discard is a logger for logs that no test reads.
@@ -97,10 +99,10 @@ func TestRotation(t *testing.T) {
 	require.NoError(t, os.WriteFile(name, []byte("before\n"), 0o600))
 	l, dropped := opened(t, Config{File: name})
 	l.Add([]byte("one\n"))
-	require.Eventually(t, func() bool { return read(t, name) == "before\none\n" }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return read(t, name) == "before\none\n" }, testenv.Patience, time.Millisecond)
 	require.NoError(t, os.Rename(name, name+".1"))
 	l.Reopen()
-	require.Eventually(t, func() bool { _, err := os.Stat(name); return err == nil }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { _, err := os.Stat(name); return err == nil }, testenv.Patience, time.Millisecond)
 	l.Add([]byte("two\n"))
 	l.Close()
 	l.Add([]byte("late\n"))

@@ -56,7 +56,7 @@ func reply(t *testing.T, q *dns.Msg, records ...string) *dns.Msg {
 
 func resolver(server string, now *time.Time) *Resolver {
 	return New(Config{
-		Server: server, Timeout: 300 * time.Millisecond, Dial: new(net.Dialer).DialContext,
+		Server: server, Timeout: 2 * time.Second, Dial: new(net.Dialer).DialContext,
 		Subnet: netip.MustParsePrefix("203.0.113.77/24"), Now: func() time.Time { return *now },
 	})
 }

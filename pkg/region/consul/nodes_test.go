@@ -3,7 +3,6 @@ package consul
 import (
 	"net/http"
 	"testing"
-	"time"
 
 	"github.com/hashicorp/consul/api"
 	"github.com/stretchr/testify/require"
@@ -26,7 +25,7 @@ func TestPulseNeedsALeader(t *testing.T) {
 	t.Parallel()
 	leader := `"127.0.0.1:8300"`
 	c := answers(t, Config{}, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(leader)) })
-	require.NoError(t, c.Pulse(t.Context(), time.Second))
+	require.NoError(t, c.Pulse(t.Context(), patience))
 	leader = `""`
-	require.ErrorContains(t, c.Pulse(t.Context(), time.Second), "find the leader: none is elected")
+	require.ErrorContains(t, c.Pulse(t.Context(), patience), "find the leader: none is elected")
 }
