@@ -98,7 +98,10 @@ func TestLoansAnAdversary(t *testing.T) {
 	inBucketWorld(t, "r token_bucket limit=60 window=60s burst=900 escrow", 2, func(w *world) {
 		require.EqualValues(t, 900, w.asksAllOf(900), "in the same instant")
 		for range 40 {
-			w.wait(time.Duration(w.random.Int64N(int64(2 * time.Second))))
+			w.mu.Lock() // messages between regions draw, too
+			pause := w.random.Int64N(int64(2 * time.Second))
+			w.mu.Unlock()
+			w.wait(time.Duration(pause))
 			w.asksAllOf(50)
 		}
 	})
