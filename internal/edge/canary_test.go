@@ -51,8 +51,9 @@ func canaryExpires(t *testing.T, p *publisher) {
 	n := start(t, p.setup())
 	n.runs(first)
 	set := n.rules.running.Load().set
-	candidate := p.canary("ams1", ruleB, 5*time.Second)
+	candidate := p.canary("ams1", ruleB, time.Hour)
 	n.shows("the canary", func(v adminapi.Rules) bool { return v.Version == candidate && v.Canary })
+	p.canary("ams1", ruleB, time.Second) // once it is seen: a slow machine could miss it
 	v := n.runs(first)
 	require.False(t, v.Canary)
 	require.Same(t, set, n.rules.running.Load().set, "what the canary replaced is not compiled again")
@@ -99,8 +100,9 @@ func canaryIsWrong(t *testing.T, p *publisher) {
 	n.refuses("", "expires_at: must be set: a canary that is forgotten must end")
 	p.canary("ams1", ruleC, time.Hour)
 	require.Nil(t, n.runs(good.Version).Refused)
-	p.canary("ams1", badRules, 5*time.Second)
-	v = n.shows("a bad canary ends the good one", func(v adminapi.Rules) bool { return v.Version == second })
+	p.canary("ams1", badRules, time.Hour)
+	v = n.shows("a bad canary ends the good one", func(v adminapi.Rules) bool { return v.Version == second && v.Refused != nil })
+	p.canary("ams1", badRules, time.Second)
 	v = n.shows("the refusal ends when the canary expires", func(v adminapi.Rules) bool { return v.Refused == nil })
 	require.False(t, v.Stale)
 	require.EqualValues(t, 4, n.metric("weir_rules_rejected_total"))
