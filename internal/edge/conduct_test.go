@@ -195,13 +195,17 @@ func TestWhatWeirRefusesIsNoConduct(t *testing.T) {
 func TestAPolicyIsReadAgain(t *testing.T) {
 	n, _ := guessing(t, quick, "")
 	file := n.config.Policy.File
-	require.NoError(t, os.WriteFile(file, []byte("mode: on"), 0o600))
+	replace := func(text string) { // at once: the node may be reading
+		require.NoError(t, os.WriteFile(file+".next", []byte(text), 0o600))
+		require.NoError(t, os.Rename(file+".next", file))
+	}
+	replace("mode: on")
 	eventually(t, "a bad policy is refused", func() bool {
 		n.nudge()
 		return n.metric("weir_behavior_policy_rejected_total") == 1
 	})
 	require.Equal(t, "shadow", n.conductOf("192.0.2.1").Mode)
-	require.NoError(t, os.WriteFile(file, []byte("mode: enforce"+quick), 0o600))
+	replace("mode: enforce" + quick)
 	eventually(t, "a good one is activated", func() bool {
 		n.nudge()
 		return n.conductOf("192.0.2.1").Mode == "enforce"
