@@ -185,7 +185,7 @@ func testLookIsBounded(t *testing.T, f *testFleet) {
 	p := f.program(strings.NewReader(""), &out, &errOut)
 	p.look = 2 * time.Second
 	began := time.Now()
-	_ = p.run(t.Context(), s.args("--bake", "500ms", "--yes", "--wait", "1s", "--min-requests", "0", "--fleet", f.file))
+	_ = p.run(t.Context(), s.args("--bake", "500ms", "--yes", "--wait", "5s", "--min-requests", "0", "--fleet", f.file))
 	require.Contains(t, errOut.String(), "ams1 is within the bounds after 500ms")
 	if os.Getenv("WEIR_SOAK") != "" { // otherwise other work may slow the machine
 		require.Less(t, time.Since(began), 3*defaultTimeout)
