@@ -18,10 +18,11 @@ import (
 // load sends requests to a node as a plan says, whether or not earlier ones were
 // answered, and counts each time from when the request was due.
 type load struct {
-	begin time.Time
-	end   time.Duration
-	rand  *rand.Rand
-	wg    sync.WaitGroup
+	begin    time.Time
+	end      time.Duration
+	patience time.Duration // of a client, from when its request was due
+	rand     *rand.Rand
+	wg       sync.WaitGroup
 
 	mu       sync.Mutex
 	targets  []*target // nodes, each of which gets an equal part
@@ -163,11 +164,11 @@ func (l *load) work(t *target, jobs chan job) {
 	for j := range jobs {
 		a := overload.Attempt{Due: j.Due, Sent: time.Since(l.begin), Class: j.Class, Retry: j.retry}
 		var err error
-		a.Outcome, a.Capped, err = c.ask(j.Class, j.User, l.begin.Add(j.Due+overload.Deadline))
+		a.Outcome, a.Capped, err = c.ask(j.Class, j.User, l.begin.Add(j.Due+l.patience))
 		now := time.Since(l.begin)
 		a.Took = now - j.Due
 		if timeout := net.Error(nil); errors.As(err, &timeout) && timeout.Timeout() {
-			a.Took, err = max(a.Took, overload.Deadline), nil
+			a.Took, err = max(a.Took, l.patience), nil
 		}
 		l.note(a, j, now, err)
 		l.mu.Lock()
@@ -208,7 +209,7 @@ func cause(err error) string {
 func (f *fleet) measure(ctx context.Context, s overload.Scenario, seed uint64) (overload.Run, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	l := &load{}
+	l := &load{patience: overload.Deadline}
 	f.load = l
 	first := 1
 	if len(s.Changes) > 0 && s.Changes[0].At == 0 {

@@ -157,7 +157,8 @@ func TestLoadMeasuresFromWhenARequestWasDue(t *testing.T) {
 	t.Cleanup(func() { server.Close() })
 
 	plan := overload.Plan{{For: time.Second, Load: []float64{0.1, 0.05, 0.1, 0.02}, Retries: 1}}
-	l := &load{begin: time.Now()}
+	const patience = 5 * time.Second // more than a busy machine needs for an answer
+	l := &load{begin: time.Now(), patience: patience}
 	l.aim([]*node{{public: listener.Addr().String()}})
 	require.NoError(t, l.run(context.Background(), plan, 1))
 	require.Empty(t, l.troubles)
@@ -171,7 +172,7 @@ func TestLoadMeasuresFromWhenARequestWasDue(t *testing.T) {
 			require.Equal(t, overload.Shed, a.Outcome)
 		case overload.Test:
 			require.Equal(t, overload.Failed, a.Outcome)
-			require.GreaterOrEqual(t, a.Took, overload.Deadline)
+			require.GreaterOrEqual(t, a.Took, patience)
 		default:
 			require.Equal(t, overload.Answered, a.Outcome)
 			require.False(t, a.Retry)
