@@ -151,11 +151,8 @@ func (c *Combine) enqueue(call *Call) bool {
 	if first && c.linger > 0 {
 		c.first = time.Now()
 	}
-	return first || c.enough()
+	return first || c.linger == 0 && len(c.queue) == fullBatch
 }
-
-// enough reports whether the queue makes a full batch that need not linger. The queue is locked.
-func (c *Combine) enough() bool { return c.linger == 0 && len(c.queue) >= fullBatch }
 
 func (c *Combine) signal() {
 	select {

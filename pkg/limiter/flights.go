@@ -94,11 +94,11 @@ func (c *Combine) run() {
 	}
 }
 
-// full reports whether the queue is as long as is worth waiting for.
+// full reports whether the queue makes a full batch that need not linger.
 func (c *Combine) full() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.enough()
+	return c.linger == 0 && len(c.queue) >= fullBatch
 }
 
 // fly makes one round trip and answers its calls.
