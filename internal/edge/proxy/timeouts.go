@@ -127,6 +127,9 @@ func (l *lines) stage() uint64 {
 	return 2 * l.requests
 }
 
+// between reports whether one request is complete and the next has not begun.
+func (l *lines) between() bool { stage := l.stage(); return stage > 0 && stage%2 == 0 }
+
 // beforeRead sets the deadline by which a request must begin, or be complete. An answer puts
 // an end to the one before; what a handler has set holds until then.
 func (c *clientConn) beforeRead() error {
@@ -138,7 +141,7 @@ func (c *clientConn) beforeRead() error {
 	c.due.readFor = stage
 	var at time.Time
 	switch l := c.limits; {
-	case stage%2 == 0 && stage > 0:
+	case c.lines.between():
 		return l.within(l.Idle, &c.due.read, c.readBy)
 	case l.Read > 0:
 		at = time.Now().Add(l.Read)
