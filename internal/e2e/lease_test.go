@@ -87,13 +87,13 @@ func TestLeasesWhenPartsFail(t *testing.T) {
 	}
 	paused := func(t *testing.T, nodes []*testenv.EdgeNode, _ *testenv.Server) []*testenv.EdgeNode {
 		require.NoError(t, nodes[2].Signal(syscall.SIGSTOP))
-		eventually(t, testenv.Patience, "three seconds have passed", after(3*time.Second))
+		eventually(t, testenv.Patience, "ten seconds have passed", after(10*time.Second))
 		require.NoError(t, nodes[2].Signal(syscall.SIGCONT))
 		return nodes
 	}
 	unreachable := func(t *testing.T, nodes []*testenv.EdgeNode, redis *testenv.Server) []*testenv.EdgeNode {
 		redis.Suspend()
-		eventually(t, testenv.Patience, "three seconds have passed", after(3*time.Second))
+		eventually(t, testenv.Patience, "ten seconds have passed", after(10*time.Second))
 		redis.Resume()
 		return nodes
 	}
