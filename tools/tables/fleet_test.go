@@ -48,7 +48,7 @@ type traffic struct {
 	byMaster           []int // calls
 	calls              int
 	p99                time.Duration // that a decision took
-	over, bound        float64       // reported rules: as parts of the limit
+	over, bound, cold  float64       // reported rules: as parts of the limit, see exceeded
 }
 
 // batch is a round trip from a node to a master.
@@ -231,25 +231,35 @@ func (w *world) node(index int) {
 		user = func() int { return int(z.Uint64()) }
 	}
 	rate := w.rate / float64(w.nodes)
+	cold := 0.0
 	var requests sync.WaitGroup
+	requests.Go(func() {
+		time.Sleep(min(coldFor, w.warm))
+		cold, _ = exceeded(reports)
+	})
 	for end := w.from.Add(w.measured); ; {
 		time.Sleep(time.Duration(r.ExpFloat64() * float64(time.Second) / rate))
 		if !time.Now().Before(end) {
 			break
 		}
 		checks := []limiter.Check{{Limit: w.limit, Key: w.keys[user()], Cost: 1}}
-		requests.Go(func() {
+		request := func() {
 			var d limiter.Decision
 			began := time.Now()
 			require.NoError(w.t, store.Take(context.Background(), checks, &d))
 			w.count(began, d.Allowed)
-		})
+		}
+		if w.limit.Reported { // it does not wait
+			request()
+		} else {
+			requests.Go(request)
+		}
 	}
 	requests.Wait()
 	over, bound := exceeded(reports)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.traffic.over, w.traffic.bound = max(w.traffic.over, over), max(w.traffic.bound, bound)
+	w.traffic.over, w.traffic.bound, w.traffic.cold = max(w.traffic.over, over), max(w.traffic.bound, bound), max(w.traffic.cold, cold)
 }
 
 func (w *world) count(began time.Time, allowed bool) {

@@ -17,12 +17,12 @@ import (
 
 // cost is what a fleet's traffic takes of its masters.
 type cost struct {
-	perDecision float64 // µs of CPU
-	calls       float64 // a decision
-	allowed     float64 // share
-	busiest     float64 // share of the calls that one master gets
-	p99         time.Duration
-	over, bound float64 // see traffic
+	perDecision       float64 // µs of CPU
+	calls             float64 // a decision
+	allowed           float64 // share
+	busiest           float64 // share of the calls that one master gets
+	p99               time.Duration
+	over, bound, cold float64 // see traffic
 }
 
 // cores returns how many full cores the target takes.
@@ -38,7 +38,7 @@ func measure(t *testing.T, server *server, f fleet, times int) *cost {
 	traffic := f.run(t)
 	c := &cost{
 		calls: float64(traffic.calls) / float64(traffic.decisions), allowed: float64(traffic.allowed) / float64(traffic.decisions), p99: traffic.p99,
-		over: traffic.over, bound: traffic.bound,
+		over: traffic.over, bound: traffic.bound, cold: traffic.cold,
 	}
 	for _, n := range traffic.byMaster {
 		c.busiest = max(c.busiest, float64(n)/float64(max(1, traffic.calls)))

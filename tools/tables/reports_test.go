@@ -80,8 +80,12 @@ func (m *master) add(sum *int64, key []byte, units int64) op {
 	return op{kind: tally, name: string(key), cost: units}
 }
 
-// exceeded returns by what part all nodes exceeded a limit, and may at that load, as the
-// nodes measured it.
+// coldFor is how long nodes count as new: all began to measure at once, and tell the excess of
+// each half minute from that of others (limiter.Recent).
+const coldFor = 29 * time.Second
+
+// exceeded returns by what part all nodes exceeded a limit in the last 30 to 60 seconds, and
+// may at that load, as the nodes measured it: that of the worst key.
 func exceeded(s *report.Store) (measured, bound float64) {
 	for _, u := range s.Usages() {
 		measured, bound = max(measured, u.Overshoot), max(bound, u.Bound)

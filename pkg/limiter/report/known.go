@@ -31,11 +31,15 @@ type entry struct {
 	refuse float64 // the fraction of requests to refuse
 	// This node's demand and admissions, with older intervals counting less.
 	demand, passed float64
+	// What other nodes admitted in that many microseconds, with older intervals counting
+	// less (see expect.go).
+	gained, spanned float64
 
 	listed  bool // it is in its shard's list of changed keys
 	hurried bool // it was urgent since its shard's changed keys were last reported
 	expires bool // the counter of this window has its expiry
 	settled bool // no node adds to before any more
+	spent   bool // nothing was left as of the last answer
 	excused bool // the count was over the limit when the limit changed
 	failed  uint8
 	forgets uint32 // counts resets, so that a late answer is recognized
@@ -77,7 +81,7 @@ func (e *entry) roll(l *limiter.Limit, t int64) int64 {
 		e.start, e.count, e.before = start, 0, 0
 		e.pending, e.late, e.flying, e.flyLate = 0, 0, 0, 0
 	}
-	e.expires, e.settled, e.excused, e.peak = false, false, false, 0
+	e.expires, e.settled, e.excused, e.spent, e.peak = false, false, false, false, 0
 	return t
 }
 
@@ -174,7 +178,7 @@ func (e *entry) admits(l *limiter.Limit, cost, t int64, draw float64) bool {
 	if cost == 0 {
 		return true
 	}
-	if e.room(l, t) < cost {
+	if e.left(l, t) < cost {
 		return false
 	}
 	return e.refuse == 0 || t-e.heard > refuseFor || draw >= e.refuse
@@ -193,7 +197,9 @@ func (e *entry) admits(l *limiter.Limit, cost, t int64, draw float64) bool {
 func (e *entry) learn(l *limiter.Limit, grown, own, asked int64, dt, trip float64) {
 	if grown < min(own, 0) { // reset on another node, where the earlier demand ended
 		e.rate, e.others, e.demand, e.passed = 0, 0, 0, 0
+		e.gained, e.spanned = 0, 0
 	}
+	e.gain(l, max(0, grown-own), dt)
 	dt = max(dt, every/2)
 	admitted, others := float64(max(0, grown))/dt, float64(max(0, grown-own))/dt
 	e.peak = max(e.peak, admitted)

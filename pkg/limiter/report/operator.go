@@ -141,6 +141,7 @@ func (s *Store) reset(key []byte) {
 		e.count, e.before, e.level = 0, 0, 0
 		e.pending, e.late, e.flying, e.flyLate = 0, 0, 0, 0
 		e.refuse, e.rate, e.others, e.expires = 0, 0, 0, false
+		e.gained, e.spanned, e.spent = 0, 0, false
 		e.forgets++
 	}
 }

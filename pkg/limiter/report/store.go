@@ -224,11 +224,11 @@ func (e *entry) describe(c *limiter.Check, r *limiter.Result, t int64) {
 	retry, reset := e.wait(c.Limit, c.Cost, t)
 	if r.Allowed {
 		retry = 0
-	} else if e.room(c.Limit, t) >= c.Cost { // refused as part of the fraction
+	} else if e.room(c.Limit, t) >= c.Cost { // refused by estimate; the count comes with the next report
 		retry = limiter.ReportEvery.Microseconds()
 	}
 	r.Source, r.Limit, r.TakenAt = limiter.SourceReported, c.Limit.Limit, t
-	r.Remaining = max(0, e.room(c.Limit, t))
+	r.Remaining = max(0, e.left(c.Limit, t))
 	r.RetryAfter = time.Duration(retry) * time.Microsecond
 	r.ResetAfter = time.Duration(max(0, reset)) * time.Microsecond
 }

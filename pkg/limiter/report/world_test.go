@@ -40,6 +40,7 @@ type level struct {
 
 // event is a request, at its decision's time by the store's clock.
 type event struct {
+	key  string
 	at   int64
 	cost int64
 }
@@ -203,7 +204,7 @@ func (n *node) request(checks ...limiter.Check) bool {
 	err := n.store.Take(context.Background(), checks, &d)
 	require.NoError(n.world, err)
 	n.mu.Lock()
-	n.asked = append(n.asked, event{at, checks[0].Cost})
+	n.asked = append(n.asked, event{string(checks[0].Key), at, checks[0].Cost})
 	n.mu.Unlock()
 	if !d.Allowed {
 		return false
@@ -213,7 +214,7 @@ func (n *node) request(checks ...limiter.Check) bool {
 	if r := &d.Results[0]; r.Source == limiter.SourceReported {
 		at = r.TakenAt
 	}
-	n.world.admitted = append(n.world.admitted, event{at, checks[0].Cost})
+	n.world.admitted = append(n.world.admitted, event{string(checks[0].Key), at, checks[0].Cost})
 	return true
 }
 
@@ -254,14 +255,32 @@ func (w *world) bound(delay time.Duration) (sum int64) {
 	return sum + w.lost
 }
 
-// exceeds returns the largest excess of admitted units over the limit at any instant, by an
-// account independent of nodes.
+// exceeds returns the largest excess of admitted units over the limit of any key at any
+// instant, by an account independent of nodes.
 func (w *world) exceeds(l *limiter.Limit) (most float64) {
-	slices.SortStableFunc(w.admitted, func(a, b event) int { return int(a.at - b.at) })
+	for _, over := range w.excesses(l) {
+		most = max(most, over)
+	}
+	return most
+}
+
+func (w *world) excesses(l *limiter.Limit) map[string]float64 {
+	byKey, list := map[string][]event{}, map[string]float64{}
+	for _, e := range w.admitted {
+		byKey[e.key] = append(byKey[e.key], e)
+	}
+	for key, events := range byKey {
+		list[key] = excess(l, events)
+	}
+	return list
+}
+
+func excess(l *limiter.Limit, admitted []event) (most float64) {
+	slices.SortStableFunc(admitted, func(a, b event) int { return int(a.at - b.at) })
 	window := l.Window.Microseconds()
 	counts := map[int64]int64{}
 	b := level{}
-	for _, e := range w.admitted {
+	for _, e := range admitted {
 		start := e.at - e.at%window
 		counts[start] += e.cost
 		over := float64(counts[start] - l.Limit)
