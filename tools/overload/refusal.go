@@ -18,13 +18,25 @@ import (
 	"github.com/weir-edge/weir/tools/internal/paired"
 )
 
-// cost is what a server spent on requests.
+// processes is how many processes of weir and of the server that it is compared with take
+// turns: processes of one program differ by a percent or two.
+const processes = 5
+
+// cost is what a program spent on requests.
 type cost struct {
 	name    string
-	addr    string
-	process *process
+	servers []server
 	cpu     []float64 // ns of user and system time a request, by round
 	rates   []float64 // requests a second, by round
+	// requests and allocs are sums; only weir's allocations are counted.
+	requests, allocs float64
+}
+
+// server is one process of a program.
+type server struct {
+	addr    string
+	process *process
+	node    *node // nil: not weir
 }
 
 // refusal measures the cost of refusing for weir and for bare fasthttp, in turn, with
@@ -37,20 +49,21 @@ func (o *options) refusal(ctx context.Context) (r *overload.Refusal, err error) 
 	}
 	defer func() { err = errors.Join(err, l.close()) }()
 	bare, same, weir := &cost{name: "bare fasthttp 503, a short message"}, &cost{name: "bare fasthttp 503, weir's message"}, &cost{name: "weir"}
-	if bare.addr, bare.process, err = l.self("refuse"); err != nil {
+	if err := bare.add(l, "refuse"); err != nil {
 		return nil, err
 	}
-	if same.addr, same.process, err = l.self("refuse-same"); err != nil {
-		return nil, err
+	for range processes {
+		if err := same.add(l, "refuse-same"); err != nil {
+			return nil, err
+		}
+		n, err := o.full(ctx, l)
+		if err != nil {
+			return nil, err
+		}
+		weir.servers = append(weir.servers, server{n.public, n.process, n})
 	}
-	n, err := o.full(ctx, l)
-	if err != nil {
-		return nil, err
-	}
-	weir.addr, weir.process = n.public, n.process
 
 	const least, most, each = 15, 60, 2 * time.Second
-	allocs, refused := 0.0, 0.0
 	for i := 0; i < least || i < most && !settled(weir, same); i++ {
 		order := []*cost{same, weir}
 		if i%5 == 0 { // for orientation
@@ -60,20 +73,8 @@ func (o *options) refusal(ctx context.Context) (r *overload.Refusal, err error) 
 			slices.Reverse(order)
 		}
 		for _, c := range order {
-			before, err := n.mallocs(ctx)
-			if err != nil {
-				return nil, err
-			}
-			requests, err := c.measure(ctx, each)
-			if err != nil {
+			if err := c.measure(ctx, i, each); err != nil {
 				return nil, fmt.Errorf("%s: %w", c.name, err)
-			}
-			after, err := n.mallocs(ctx)
-			if err != nil {
-				return nil, err
-			}
-			if c == weir {
-				allocs, refused = allocs+after-before, refused+requests
 			}
 		}
 	}
@@ -84,7 +85,14 @@ func (o *options) refusal(ctx context.Context) (r *overload.Refusal, err error) 
 	rate, fault := paired.Compare(weir.rates, same.rates)
 	cpu, _ := paired.Compare(weir.cpu, same.cpu)
 	fmt.Printf("  weir: %.3f ± %.3f of the throughput, %.2f of the CPU time, %d rounds\n", rate, fault, cpu, len(weir.rates))
-	return &overload.Refusal{CPU: cpu, Throughput: rate, Allocs: allocs / refused}, nil
+	return &overload.Refusal{CPU: cpu, Throughput: rate, Allocs: weir.allocs / weir.requests}, nil
+}
+
+// add starts a process of this program.
+func (c *cost) add(l *lab, role string) error {
+	addr, p, err := l.self(role)
+	c.servers = append(c.servers, server{addr: addr, process: p})
+	return err
 }
 
 // settled reports whether the ratio is precise enough that five runs agree within 2 %.
@@ -130,28 +138,45 @@ var (
 	wrkRate     = regexp.MustCompile(`Requests/sec:\s+([\d.]+)`)
 )
 
-// measure loads the server and returns how many requests were refused.
-func (c *cost) measure(ctx context.Context, d time.Duration) (float64, error) {
-	before, err := cpuTime(c.process.cmd.Process.Pid)
+// measure loads the server whose turn it is, and records what its refusals cost.
+func (c *cost) measure(ctx context.Context, round int, d time.Duration) error {
+	s := c.servers[round%len(c.servers)]
+	mallocs := func() (float64, error) {
+		if s.node == nil {
+			return 0, nil
+		}
+		return s.node.mallocs(ctx)
+	}
+	allocsBefore, err := mallocs()
 	if err != nil {
-		return 0, err
+		return err
+	}
+	before, err := cpuTime(s.process.cmd.Process.Pid)
+	if err != nil {
+		return err
 	}
 	out, err := exec.CommandContext(ctx, "wrk", "-t2", "-c64", fmt.Sprintf("-d%d", int(d.Seconds())),
-		"-H", "X-Api-Key: user-1", "http://"+c.addr+"/catalogue").CombinedOutput()
+		"-H", "X-Api-Key: user-1", "http://"+s.addr+"/catalogue").CombinedOutput()
 	if err != nil {
-		return 0, fmt.Errorf("wrk: %w: %s; make overload installs it", err, out)
+		return fmt.Errorf("wrk: %w: %s; make overload installs it", err, out)
 	}
-	after, err := cpuTime(c.process.cmd.Process.Pid)
+	after, err := cpuTime(s.process.cmd.Process.Pid)
 	if err != nil {
-		return 0, err
+		return err
+	}
+	allocsAfter, err := mallocs()
+	if err != nil {
+		return err
 	}
 	requests, refused, rate := number(wrkRequests, out), number(wrkRefused, out), number(wrkRate, out)
 	if requests == 0 || requests != refused {
-		return 0, fmt.Errorf("%.0f of %.0f requests were refused; all had to be: %s", refused, requests, out)
+		return fmt.Errorf("%.0f of %.0f requests were refused; all had to be: %s", refused, requests, out)
 	}
+	c.requests += requests
+	c.allocs += allocsAfter - allocsBefore
 	c.cpu = append(c.cpu, float64(after-before)/requests)
 	c.rates = append(c.rates, rate)
-	return requests, nil
+	return nil
 }
 
 func number(in *regexp.Regexp, text []byte) float64 {
