@@ -3,6 +3,7 @@ package limiter
 import (
 	"context"
 	"hash/maphash"
+	"runtime"
 	"sync"
 	"time"
 )
@@ -186,6 +187,8 @@ func (c *Combine) next(batch []*Call) []*Call {
 		}
 		select {
 		case <-c.wake:
+			// Requests that are ready to run go first, so that their checks join the batch.
+			runtime.Gosched()
 		case <-c.stop:
 		}
 	}

@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"math/rand"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -91,4 +93,32 @@ func TestLongWaysCostOneRoundTrip(t *testing.T) {
 		})
 	}
 	t.Log("\n" + strings.Join(table, "\n"))
+}
+
+// With a single processor, the call that wakes the Combine is the first of many requests that
+// are ready to run.
+func TestCombineWaitsForRequestsThatAreReady(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	const requests = 20
+	var first atomic.Int64
+	c := limiter.NewCombine(newShard(), budget, 1, 0, func(calls int) { first.CompareAndSwap(0, int64(calls)) })
+	defer c.Close()
+	l := rule(t, "r fixed_window limit=100 window=1h")
+	largest := 0
+	for range 10 { // the scheduler may interrupt a turn
+		first.Store(0)
+		start := make(chan struct{})
+		var all sync.WaitGroup
+		for i := range requests {
+			all.Go(func() {
+				<-start
+				ask(t, c, check(l, fmt.Sprint("client", i), 1))
+			})
+		}
+		runtime.Gosched() // all of them wait now
+		close(start)
+		all.Wait()
+		largest = max(largest, int(first.Load()))
+	}
+	require.Greater(t, largest, 1, "calls in a first batch")
 }
