@@ -130,12 +130,12 @@ func TestCombineOverlapsLongRoundTrips(t *testing.T) {
 		sizes(1, 10, 5, 1, 7, 1) // nothing is in progress, so nothing waits
 		s.hang()
 		arrive(1)
-		arrive(15)
+		arrive(31)
 		sizes(1, 10, 5, 1, 7, 1, 1)
 		arrive(1)
-		sizes(1, 10, 5, 1, 7, 1, 1, 16) // one is in progress, and this one is large
-		arrive(16)
-		sizes(1, 10, 5, 1, 7, 1, 1, 16) // two are
+		sizes(1, 10, 5, 1, 7, 1, 1, 32) // one is in progress, and this one is large
+		arrive(32)
+		sizes(1, 10, 5, 1, 7, 1, 1, 32) // two are
 		s.resume()
 		synctest.Wait()
 		c.Close()

@@ -19,7 +19,7 @@ const (
 	perCall   = 10 * time.Microsecond
 	// fullBatch calls share the cost of starting a script so well that larger batches would
 	// save Redis little (TABLES.md).
-	fullBatch = 16
+	fullBatch = 32
 	// MaxFlights bounds the batches in flight to one master, and so the connections they
 	// use.
 	MaxFlights = 4
