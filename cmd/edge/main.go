@@ -69,26 +69,23 @@ func main() {
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("edge", flag.ContinueOnError)
-	flags.SetOutput(stderr)
+	flags.SetOutput(io.Discard) // a fault is printed below, in one line
 	file := flags.String("config", "", "configuration `FILE`; docs/CONFIG.md describes it")
 	check := flags.Bool("check", false, "check the configuration and its rules, then exit")
 	dev := flags.Bool("dev", false, "run with a memory store, a built-in origin and sample rules")
 	showVersion := flags.Bool("version", false, "print the version")
-	flags.Usage = func() {
-		fmt.Fprint(flags.Output(), usage)
-		flags.PrintDefaults()
-	}
-	if err := flags.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return nil
-		}
-		return errUsage
-	}
 	fail := func(format string, args ...any) error {
 		fmt.Fprintf(stderr, "edge: "+format+"\n", args...)
 		return errUsage
 	}
-	switch {
+	switch err := flags.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprint(stdout, usage)
+		flags.SetOutput(stdout)
+		flags.PrintDefaults()
+		return nil
+	case err != nil:
+		return fail("%v; edge --help lists the flags", err)
 	case flags.NArg() > 0:
 		return fail("unexpected argument %q; see edge -help", flags.Arg(0))
 	case *showVersion:

@@ -87,8 +87,10 @@ func TestCommandLine(t *testing.T) {
 			require.Empty(t, out.String(), "%v", args)
 		}
 	}
-	f([]string{"-help"}, 0, "", "edge -dev                  try it")
-	f([]string{"-help"}, 0, "", "-config FILE\n")
+	for _, help := range []string{"-help", "--help", "-h"} {
+		f([]string{help}, 0, "edge -dev                  try it", "")
+		f([]string{help}, 0, "-config FILE\n", "")
+	}
 	f([]string{"-version"}, 0, "weir edge ", "")
 	f([]string{"-check", "-config", good}, 0, "configuration and rules are good\n", "")
 	f([]string{"-check", "-config", oddPath}, 0, "configuration and rules are good\n", `edge: warning: rule a: match.paths[0]: other origins read "/a;b" as "/a"`)
@@ -104,7 +106,8 @@ func TestCommandLine(t *testing.T) {
 	f([]string{"-check", "-config", "/does/not/exist"}, 2, "", "edge: read configuration: open /does/not/exist")
 	f([]string{"-check"}, 2, "", "name a configuration with -config FILE, or try edge -dev")
 	f(nil, 2, "", "name a configuration with -config FILE, or try edge -dev")
-	f([]string{"-conifg", "x"}, 2, "", "flag provided but not defined: -conifg")
+	f([]string{"-conifg", "x"}, 2, "", "edge: flag provided but not defined: -conifg; edge --help lists the flags\n")
+	f([]string{"-dev=perhaps"}, 2, "", `edge: invalid boolean value "perhaps" for -dev: `)
 	f([]string{"serve"}, 2, "", `unexpected argument "serve"; see edge -help`)
 	f([]string{"-dev", "-config", good}, 2, "", "-dev brings its own configuration; leave -config and -check out")
 	f([]string{"-dev", "-check"}, 2, "", "-dev brings its own configuration; leave -config and -check out")
