@@ -127,9 +127,17 @@ func runDev(ctx context.Context, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return serve(ctx, config.Dev(origin), config.SampleRules, stderr, func(public, admin net.Addr) {
+	return inUse(serve(ctx, config.Dev(origin), config.SampleRules, stderr, func(public, admin net.Addr) {
 		fmt.Fprintf(stdout, devHint, public, admin)
-	})
+	}))
+}
+
+// inUse adds a remedy if another program has one of the addresses of -dev, which are fixed.
+func inUse(err error) error {
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("%w; stop the program that uses it, or set other listen.public and listen.admin in a configuration (docs/CONFIG.md) and run edge -config FILE instead of -dev", err)
+	}
+	return err
 }
 
 // serve runs a node until ctx ends.

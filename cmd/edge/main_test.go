@@ -152,6 +152,18 @@ func TestDev(t *testing.T) {
 	require.Contains(t, errs.String(), `"msg":"drained"`)
 }
 
+func TestDevSaysWhatToDoIfItsAddressIsInUse(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer taken.Close()
+	c := config.Dev("127.0.0.1:9")
+	c.Listen.Public, c.Listen.Admin = taken.Addr().String(), "127.0.0.1:0"
+	err = inUse(serve(t.Context(), c, config.SampleRules, io.Discard, nil))
+	require.ErrorContains(t, err, "listen.public: listen tcp "+taken.Addr().String()+": bind: address already in use; stop the program that uses it, or set other listen.public ")
+	require.NoError(t, inUse(nil))
+	require.Equal(t, io.EOF, inUse(io.EOF))
+}
+
 // The program itself, from -dev to a signal. It says how to try it, or why it cannot
 // run; which of the two depends on who else has its ports.
 func TestDevStopsOnASignal(t *testing.T) {
@@ -178,7 +190,7 @@ func TestDevStopsOnASignal(t *testing.T) {
 	err = cmd.Wait()
 	if strings.Contains(errs.String(), "address already in use") {
 		require.Equal(t, 1, cmd.ProcessState.ExitCode())
-		require.Regexp(t, "edge: listen\\.(public|admin): ", errs.String())
+		require.Regexp(t, "edge: listen\\.(public|admin): .*; stop the program that uses it, or ", errs.String())
 		return
 	}
 	require.NoError(t, err, errs.String())
