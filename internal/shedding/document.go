@@ -112,6 +112,9 @@ const leastKnee = 10
 // timed lists the signals that are times.
 var timed = map[string]bool{shedder.SignalUpstreamWait: true, shedder.SignalSchedLatency: true}
 
+// defaultClass is the DefaultClass of documents that do not set it.
+const defaultClass = "read"
+
 // Defaults returns the settings of a node without configuration.
 func Defaults() *Document {
 	s := shedder.Defaults()
@@ -120,7 +123,7 @@ func Defaults() *Document {
 		Patience: Duration(s.Patience), Rotate: Duration(s.Rotate),
 		User:       []string{"client_ip"},
 		RetryAfter: Span{Duration(time.Second), Duration(10 * time.Second)},
-		Signals:    Signals{}, DefaultClass: "read",
+		Signals:    Signals{}, DefaultClass: defaultClass,
 	}
 	for name, k := range s.Signals {
 		d.Signals[name] = Knees{Low: &Knee{Value: k.Low, IsTime: timed[name]}, High: &Knee{Value: k.High, IsTime: timed[name]}}

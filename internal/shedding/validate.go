@@ -82,7 +82,11 @@ func (f *faults) classNames(d *Document) {
 		seen[c.Name] = true
 		f.conditions(at+".match", c.Match)
 	}
-	if !seen[d.DefaultClass] {
+	switch {
+	case seen[d.DefaultClass]:
+	case d.DefaultClass == defaultClass: // probably nobody wrote it
+		f.add("default_class", "is %q if it is not set, and no class has that name; set it to the class of requests that match no other", defaultClass)
+	default:
 		f.add("default_class", "must be one of the classes%s (got %s)", field.Suggest(d.DefaultClass, d.names()...), field.Shown(d.DefaultClass))
 	}
 	if i := d.class(d.DefaultClass); i >= 0 && d.Classes[i].Match != nil {
