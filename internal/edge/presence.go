@@ -17,7 +17,9 @@ const (
 )
 
 // showPresence holds this node's slot until ctx ends, and warns if more nodes use the store
-// than the number by which limits are divided while it is unreachable.
+// than the number by which limits are divided while it is unreachable. It does not warn if
+// that number comes from Consul: nodes that start together use the store before Consul lists
+// them, and store.nodes would end the counting.
 func (e *Edge) showPresence(ctx context.Context) {
 	limit := &limiter.Limit{
 		Rule: "~nodes", Algorithm: limiter.Concurrency, Limit: limiter.MaxLogLimit, Window: presenceWindow,
@@ -26,11 +28,12 @@ func (e *Edge) showPresence(ctx context.Context) {
 	var d limiter.Decision
 	tick := time.NewTicker(presenceEvery)
 	defer tick.Stop()
+	counted := e.registration != nil && e.config.Store.Nodes == nil
 	warned := int64(0)
 	for {
 		if err := e.shared.Take(ctx, checks, &d); err == nil {
 			seen, nodes := limit.Limit-d.Results[0].Remaining, e.nodes.Load()
-			if seen > nodes && seen > warned {
+			if !counted && seen > nodes && seen > warned {
 				e.log.Warn("more nodes use the store than store.nodes says, so together they pass more than a limit while it is unreachable; set it to their number",
 					"seen", seen, "store_nodes", nodes)
 				warned = seen
