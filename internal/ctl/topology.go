@@ -30,6 +30,7 @@ Consul, the same one in each region.
           location: {lat: 52.37, lon: 4.90}              # for GeoIP; optional
           weight: 1                   # among equals; 0: only if nothing else is left
           clients: ["198.51.100.0/24"]                   # networks to send here first; optional
+          capacity: 12000             # requests per second of all its edges; optional: else as they measure it
   steering: geoip                     # only if client networks do not tell clients apart: geoip
                                       # (every router has --geoip) or first (all to the first region)
   probe: {port: 443, path: /healthz, tls: true}          # how routers check the addresses themselves; optional

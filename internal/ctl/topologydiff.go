@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/weir-edge/weir/internal/ctl/term"
@@ -32,7 +33,7 @@ func writeTopologyDiff(b *bytes.Buffer, s term.Style, before, next *region.Topol
 			return "none"
 		}
 		return p.String()
-	}; describe(before.Probe) != describe(next.Probe) {
+	}; describe(before.Probe) != describe(next.Probe) || before.Probe != nil && *before.Probe != *next.Probe {
 		changed("probe: %s → %s", term.Printable(describe(before.Probe)), describe(next.Probe))
 	}
 	old, now := placesOf(before), placesOf(next)
@@ -51,6 +52,14 @@ func writeTopologyDiff(b *bytes.Buffer, s term.Style, before, next *region.Topol
 			added("region %s", name)
 		}
 	}
+	if reordered(old.order, now.order) {
+		changed("order of regions: %s → %s", term.Printable(strings.Join(old.order, ", ")), strings.Join(now.order, ", "))
+	}
+	for _, name := range now.order {
+		if was := old.regions[name]; was != nil && reordered(popNames(was), popNames(now.regions[name])) {
+			changed("region %s: another order of pops", name)
+		}
+	}
 	for _, p := range now.pops {
 		was, known := old.byName[p.Name]
 		if !known {
@@ -60,10 +69,8 @@ func writeTopologyDiff(b *bytes.Buffer, s term.Style, before, next *region.Topol
 		if was.region != p.region {
 			changed("pop %s: of %s → of %s", p.Name, term.Printable(was.region), p.region)
 		}
-		if a, b := describePoP(was.PoP), describePoP(p.PoP); a != b {
-			changed("pop %s: %s → %s", p.Name, a, b)
-		} else if !slices.Equal(sortedClients(was.PoP), sortedClients(p.PoP)) {
-			changed("pop %s: other clients, among those that are not shown", p.Name)
+		if list := popChanges(was.PoP, p.PoP); len(list) > 0 {
+			changed("pop %s: %s", p.Name, strings.Join(list, "; "))
 		}
 	}
 	was, is := recordsOf(before), recordsOf(next)
@@ -79,8 +86,11 @@ func writeTopologyDiff(b *bytes.Buffer, s term.Style, before, next *region.Topol
 			changed("record %s: %s → %s", name, term.Printable(old), is[name])
 		}
 	}
+	if reordered(recordNames(before), recordNames(next)) {
+		changed("another order of records")
+	}
 	if b.Len() == from {
-		changed("another order of regions, pops, addresses or records")
+		changed("the same, written differently: a default is written out or left out, or something is listed twice")
 	}
 }
 
@@ -94,7 +104,13 @@ type placedPoP struct {
 func recordsOf(t *region.Topology) map[string]string {
 	list := map[string]string{}
 	for _, r := range t.Records {
-		list[r.Name+" "+r.Type] = fmt.Sprintf("%s; ttl %d s", strings.Join(r.Values, ", "), r.TTLSeconds())
+		values := slices.Clone(r.Values)
+		for i, v := range values {
+			if strings.Contains(v, ", ") || strings.HasPrefix(v, `"`) {
+				values[i] = strconv.Quote(v) // one value, not two
+			}
+		}
+		list[r.Name+" "+r.Type] = fmt.Sprintf("%s; ttl %d s", strings.Join(values, ", "), r.TTLSeconds())
 	}
 	return list
 }
@@ -122,37 +138,128 @@ func placesOf(t *region.Topology) topologyPlaces {
 	return p
 }
 
-// describePoP describes a PoP in a line. Lists are sorted, because a different order is not
-// a change.
+// describePoP describes a PoP in a line. It leaves out what has its default.
 func describePoP(p region.PoP) string {
-	var addresses []string
-	clients := sortedClients(p)
-	for _, a := range p.Addresses {
-		addresses = append(addresses, a.String())
-	}
-	slices.Sort(addresses)
-	parts := []string{strings.Join(addresses, ", ")}
+	parts := []string{shortList(sorted(p.Addresses), len(p.Addresses))}
 	if p.Location != nil {
-		parts = append(parts, fmt.Sprintf("at %v, %v", p.Location.Lat, p.Location.Lon))
+		parts = append(parts, "at "+locationOf(p))
 	}
-	if p.Weight != nil && *p.Weight != 1 {
-		parts = append(parts, fmt.Sprintf("weight %d", *p.Weight))
+	if weightOf(p) != 1 {
+		parts = append(parts, fmt.Sprintf("weight %d", weightOf(p)))
 	}
-	if len(clients) > 0 {
-		const most = 8
-		text := strings.Join(clients[:min(len(clients), most)], ", ")
-		if more := len(clients) - most; more > 0 {
-			text += fmt.Sprintf(" and %d more", more)
-		}
-		parts = append(parts, "clients "+text)
+	if p.Capacity != nil {
+		parts = append(parts, "capacity "+capacityOf(p))
+	}
+	if len(p.Clients) > 0 {
+		parts = append(parts, "clients "+shortList(sorted(p.Clients), mostClients))
 	}
 	return strings.Join(parts, "; ")
 }
 
-func sortedClients(p region.PoP) (list []string) {
-	for _, c := range p.Clients {
-		list = append(list, c.String())
+// popChanges describes each field of a PoP that changes, but for its name.
+func popChanges(was, is region.PoP) (list []string) {
+	compare := func(name, old, now string) {
+		if old != now {
+			list = append(list, name+" "+old+" → "+now)
+		}
 	}
+	compare("addresses", shortList(sorted(was.Addresses), len(was.Addresses)), shortList(sorted(is.Addresses), len(is.Addresses)))
+	if reordered(texts(was.Addresses), texts(is.Addresses)) {
+		list = append(list, "another order of addresses")
+	}
+	compare("location", locationOf(was), locationOf(is))
+	compare("weight", strconv.Itoa(weightOf(was)), strconv.Itoa(weightOf(is)))
+	compare("capacity", capacityOf(was), capacityOf(is))
+	// A PoP may have thousands of clients, of which few change.
+	old, now := sorted(was.Clients), sorted(is.Clients)
+	if gained := common(now, old, false); len(gained) > 0 {
+		list = append(list, "clients added: "+shortList(gained, mostClients))
+	}
+	if lost := common(old, now, false); len(lost) > 0 {
+		list = append(list, "clients removed: "+shortList(lost, mostClients))
+	}
+	if reordered(texts(was.Clients), texts(is.Clients)) {
+		list = append(list, "another order of clients")
+	}
+	return list
+}
+
+// mostClients is how many of a PoP's clients are shown.
+const mostClients = 8
+
+func locationOf(p region.PoP) string {
+	if p.Location == nil {
+		return "none"
+	}
+	return fmt.Sprintf("%v, %v", p.Location.Lat, p.Location.Lon)
+}
+
+func weightOf(p region.PoP) int {
+	if p.Weight == nil {
+		return 1
+	}
+	return *p.Weight
+}
+
+func capacityOf(p region.PoP) string {
+	if p.Capacity == nil {
+		return "as measured"
+	}
+	return strconv.FormatFloat(*p.Capacity, 'f', -1, 64)
+}
+
+// shortList joins at most that many words.
+func shortList(words []string, most int) string {
+	text := strings.Join(words[:min(len(words), most)], ", ")
+	if more := len(words) - most; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return cmp.Or(text, "none")
+}
+
+// reordered reports whether what both lists have is in another order.
+func reordered(a, b []string) bool {
+	a, b = common(a, b, true), common(b, a, true)
+	return !slices.Equal(a, b) && slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
+}
+
+// common returns those words of list that others has, or with have unset those that it lacks.
+func common(list, others []string, have bool) (found []string) {
+	known := map[string]bool{}
+	for _, word := range others {
+		known[word] = true
+	}
+	for _, word := range list {
+		if known[word] == have {
+			found = append(found, word)
+		}
+	}
+	return found
+}
+
+func texts[T fmt.Stringer](values []T) (list []string) {
+	for _, v := range values {
+		list = append(list, v.String())
+	}
+	return list
+}
+
+func sorted[T fmt.Stringer](values []T) []string {
+	list := texts(values)
 	slices.Sort(list)
+	return list
+}
+
+func popNames(r *region.TopologyRegion) (list []string) {
+	for _, p := range r.PoPs {
+		list = append(list, p.Name)
+	}
+	return list
+}
+
+func recordNames(t *region.Topology) (list []string) {
+	for _, r := range t.Records {
+		list = append(list, r.Name+" "+r.Type)
+	}
 	return list
 }
