@@ -56,7 +56,7 @@ removed immediately (status 1). It is also removed if this program is interrupte
 if that fails too, or this host vanishes, it expires a minute after the bake. An apply or
 rollback without --canary ends any trial in its regions immediately, abandoned ones included.
 
-` + wavesHelp + `
+` + wavesOfRules + `
 
 FILE may be - for standard input; --yes is then required.`
 

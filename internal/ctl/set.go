@@ -40,7 +40,7 @@ candidates go by their names. Each region starts from its own active settings, s
 may end up with different documents. Where nothing is published, it starts from the
 built-in defaults, not from the edges' configuration.
 
-` + wavesHelp + `
+` + wavesOfSettings + `
 
 FILE may be - for standard input; --yes is then required.`
 

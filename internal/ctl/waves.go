@@ -23,10 +23,19 @@ whole soak and its last minutes; within --max-limited-increase, --max-limited-de
 one of the regions, the change halts, says why, and leaves each region as it is. It also halts
 if a site that had --min-requests before has not had them in a soak; of sites that never had
 as many it warns, because they cannot be judged. The lock is
-given back during a soak. The same command again, or apply --resume without the document,
+given back during a soak. `
+
+const wavesAgain = `
 begins where an earlier one ended, also one that was killed: it watches the regions that have
-the version for a soak, compared with those that have not, and continues. regionctl rules
+the version for a soak, compared with those that have not, and continues.`
+
+// wavesOfRules is about documents whose rollouts are recorded.
+const wavesOfRules = wavesHelp + `The same command again, or apply --resume without the document,` + wavesAgain + ` regionctl rules
 rollout shows how far such a change is, and whether its regionctl still runs.`
+
+// wavesOfSettings is about the shedder's settings, whose rollouts are not recorded.
+const wavesOfSettings = wavesHelp + `The same command again, with the same FILE or FIELDs,` + wavesAgain + ` regionctl shedder
+show tells which regions have it.`
 
 // waves is how to change regions in groups.
 type waves struct {
@@ -194,7 +203,11 @@ func (c *change) halt(done, of int, why, waiting error) error {
 		text += "\n" + strings.Join(state, "; ")
 	}
 	if len(c.with(rollout.Lost)) == 0 { // the same command would replace what somebody else applied
-		text += "\ncontinue: the same command again, or apply --resume; it watches the changed regions again before the next wave"
+		resume := ""
+		if c.regions[0].target.Kind.Canaries { // those whose rollouts are recorded
+			resume = ", or apply --resume"
+		}
+		text += "\ncontinue: the same command again" + resume + "; it watches the changed regions again before the next wave"
 	}
 	if len(have) > 0 {
 		text += fmt.Sprintf("\ngo back:  regionctl %s rollback --region %s", c.regions[0].target.Kind.Name, joined(have, ",", func(r told) string { return r.Name }))
