@@ -37,7 +37,12 @@ the counter's key has instead of the value, ~ and the first 32 hex digits of its
   regionctl limits inspect "header:X-Api-Key=~$(printf %s "$KEY" | sha256sum | head -c 32)"
 
 The rules are those of the active document. If a rule matches on more than its key (a host,
-a path, a method …), regionctl makes up a request that fits.`
+a path, a method …), regionctl makes up a request that fits.
+
+That document is in Consul, so this needs a fleet file. Where rules come from a file, ask the
+node itself about one request, at its admin address:
+
+  curl 'http://127.0.0.1:8081/v1/explain?client=203.0.113.7&path=/login'`
 
 func (p *program) inspectCommand() *cobra.Command {
 	var names []string
