@@ -48,6 +48,8 @@ type resetNode struct {
 	Error  string   `json:"error,omitempty"`
 	// misused says that the edge rejected the request as wrong.
 	misused bool
+	// uncounted says that its rule does not count the request.
+	uncounted bool
 }
 
 func (p *program) reset(ctx context.Context, names []string, rule string, d *described, yes bool) error {
@@ -116,6 +118,7 @@ func resetAll(ctx context.Context, t *fleet.Target, nodes []consul.Node, reset f
 			var refused *fleet.StatusError
 			list[i].Error = err.Error()
 			list[i].misused = errors.As(err, &refused) && (refused.Code == http.StatusBadRequest || refused.Code == http.StatusNotFound)
+			list[i].uncounted = list[i].misused && refused.Code == http.StatusNotFound
 		}
 	})
 	return list
@@ -123,7 +126,7 @@ func resetAll(ctx context.Context, t *fleet.Target, nodes []consul.Node, reset f
 
 func resetVerdict(list []resetNode) error {
 	var wrong []string
-	bad := 0
+	bad, hint := 0, ""
 	for _, n := range list {
 		if n.Error != "" {
 			wrong = append(wrong, n.Region+": "+n.Error)
@@ -131,8 +134,11 @@ func resetVerdict(list []resetNode) error {
 		if n.misused {
 			bad++
 		}
+		if n.uncounted {
+			hint = "\npass what it names as flags, such as --path /login or --header X-Tenant:VALUE; regionctl limits explain with the same flags shows which rules count a request"
+		}
 	}
-	why := strings.Join(wrong, "\n  ")
+	why := strings.Join(wrong, "\n  ") + hint
 	switch {
 	case len(wrong) == 0:
 		return nil

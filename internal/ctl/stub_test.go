@@ -246,7 +246,7 @@ func (s *stub) explain(w http.ResponseWriter, r *http.Request) {
 func (s *stub) reset(w http.ResponseWriter, r *http.Request) {
 	if s.keeps {
 		w.WriteHeader(http.StatusNotFound)
-		reply(w, adminapi.Problem{Detail: "rule " + r.URL.Query().Get("rule") + " does not count the described request; /v1/explain shows which do"})
+		reply(w, adminapi.Problem{Detail: "rule " + r.URL.Query().Get("rule") + " does not count the described request; it counts those with path=/login; /v1/explain shows which rules count a request"})
 		return
 	}
 	reply(w, adminapi.Reset{Reset: []string{"weir:{" + r.URL.Query().Get("client") + "}:" + r.URL.Query().Get("rule") + ":rr"}})

@@ -228,10 +228,11 @@ func TestResetLimits(t *testing.T) {
 			require.Len(t, n.logs.lines(t, "limits reset"), 2)
 		})
 	}
-	n := start(t, setup{rules: "rules: [{id: a, match: {paths: [/a]}, key: [], limit: 1, window: 1h}]"})
+	n := start(t, setup{rules: "rules: [{id: a, match: {paths: [/a]}, key: ['header:X-Tenant'], limit: 1, window: 1h}, {id: b, key: [], limit: 1, window: 1h, mode: off}]"})
 	a := n.operate("DELETE", "/v1/limits?rule=a&client=127.0.0.1&path=/b")
 	require.Equal(t, 404, a.status)
-	require.Contains(t, a.body, "rule a does not count the described request")
+	require.Contains(t, a.body, "rule a does not count the described request; it counts those with path=/a, header=X-Tenant:…; /v1/explain shows which rules count a request")
+	require.Contains(t, n.operate("DELETE", "/v1/limits?rule=b&client=127.0.0.1").body, "rule b does not count the described request; its mode is off; ")
 }
 
 func TestResetWhileRedisIsAway(t *testing.T) {

@@ -237,7 +237,8 @@ func (e *Edge) resetLimits(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	if _, known := running.set.Rule(id); !known {
+	rule, known := running.set.Rule(id)
+	if !known {
 		adminError(w, http.StatusBadRequest, fmt.Errorf("rule: must name one of the running rules (got %q); see /v1/rules", id))
 		return
 	}
@@ -264,11 +265,22 @@ func (e *Edge) resetLimits(w http.ResponseWriter, r *http.Request) {
 		reset = append(reset, string(m.Checks[i].Key))
 	}
 	if len(reset) == 0 {
-		adminError(w, http.StatusNotFound, fmt.Errorf("rule %s does not count the described request; /v1/explain shows which do", id))
+		adminError(w, http.StatusNotFound, uncounted(rule))
 		return
 	}
 	e.log.Info("limits reset", "rule", id, "keys", reset)
 	writeJSON(w, http.StatusOK, adminapi.Reset{Reset: reset})
+}
+
+// uncounted says what a request needs for a rule to count it.
+func uncounted(rule *rules.Compiled) error {
+	why := ""
+	if wants := rule.Wants(); rule.Mode == rules.Off {
+		why = "; its mode is off"
+	} else if len(wants) > 0 {
+		why = "; it counts those with " + strings.Join(wants, ", ")
+	}
+	return fmt.Errorf("rule %s does not count the described request%s; /v1/explain shows which rules count a request", rule.ID, why)
 }
 
 // runningRules answers 503 if there are no rules yet.
