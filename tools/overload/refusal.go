@@ -64,7 +64,7 @@ func (o *options) refusal(ctx context.Context) (r *overload.Refusal, err error) 
 	}
 
 	const least, most, each = 15, 60, 2 * time.Second
-	for i := 0; i < least || i < most && !settled(weir, same); i++ {
+	for i := 0; i < least || i < most && (i%processes > 0 || !settled(weir, same)); i++ {
 		order := []*cost{same, weir}
 		if i%5 == 0 { // for orientation
 			order = append(order, bare)
@@ -95,7 +95,7 @@ func (c *cost) add(l *lab, role string) error {
 	return err
 }
 
-// settled reports whether the ratio is precise enough that five runs agree within 2 %.
+// settled reports whether the rounds vary so little that more of them would not help.
 func settled(a, b *cost) bool {
 	ratio, fault := paired.Compare(a.rates, b.rates)
 	return fault <= 0.005*ratio

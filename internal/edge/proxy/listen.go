@@ -95,6 +95,7 @@ const waitEvery = 4
 type clientConn struct {
 	net.Conn
 	ended bool
+	turns uint8 // reads between requests
 	lines lines
 	fault error           // of lines
 	raw   syscall.RawConn // see socket
@@ -116,10 +117,13 @@ func (c *clientConn) Read(b []byte) (int, error) {
 			return 0, err
 		}
 	}
-	if c.lines.between() && c.lines.requests%waitEvery != 0 {
+	if c.lines.between() {
 		// Requests that have arrived go first. Meanwhile the next one may arrive here, which
 		// saves a futile read and a wait for the poller.
-		runtime.Gosched()
+		if c.turns%waitEvery != 0 {
+			runtime.Gosched()
+		}
+		c.turns++ // not the requests, of which a client may send several in one read
 	}
 	n, err := c.Conn.Read(b)
 	c.ended = c.ended || err == io.EOF

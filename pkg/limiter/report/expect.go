@@ -26,10 +26,10 @@ func (e *entry) gain(l *limiter.Limit, others int64, dt float64) {
 }
 
 // left returns how many units fit at t if others continued since the last answer. It is at
-// most room, and room if the answer is recent (learn accounts for that time), or if no node
-// but this one is known to use the key.
+// most room, and room if the answer is recent (learn accounts for that time), or if others
+// admitted less than a unit lately.
 func (e *entry) left(l *limiter.Limit, t int64) int64 {
-	if e.gained == 0 || e.heard == 0 || t-e.heard <= staleAfter {
+	if e.gained < 1 || e.heard == 0 || t-e.heard <= staleAfter {
 		return e.room(l, t)
 	}
 	rate, until := e.gained/e.spanned, min(t, e.heard+int64(expectFor*e.spanned))

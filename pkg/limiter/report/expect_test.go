@@ -153,3 +153,26 @@ func TestGain(t *testing.T) {
 	e.gain(l, 0, 600*second)
 	require.Less(t, e.gained, 2.0)
 }
+
+// A node that restarts in the middle of a window finds what it admitted itself in the count. It
+// does not expect that others continue to admit it.
+func TestANodeThatRestarts(t *testing.T) {
+	for _, line := range []string{"r fixed_window limit=1000 window=1h", "r sliding_window limit=1000 window=1h", "r token_bucket limit=1000 window=1h burst=1000"} {
+		for _, left := range []int{20, 3} {
+			inWorld(t, 1, 1, func(t *testing.T, w *world) {
+				l, n := limit(t, line), w.nodes[0]
+				sleep(time.Until(time.Now().Truncate(l.Window).Add(l.Window+time.Second)) - w.offset%l.Window)
+				for range 1000 - left {
+					require.True(t, n.request(check(l, 1)))
+				}
+				sleep(10 * time.Minute)
+				n.store.Close()
+				n.store = New(n.store.config)
+				for range left {
+					require.True(t, n.request(check(l, 1)), "%s with %d left", l.Algorithm, left)
+					sleep(time.Minute)
+				}
+			})
+		}
+	}
+}

@@ -188,10 +188,14 @@ func (s *Store) answer(sh *shard, e *entry, q *limiter.Report, was *sent, at int
 		e.learn(e.limit, grown, q.Units, was.asked, float64(q.Now-known), s.trip)
 	case was.start == e.start:
 		e.hear(q)
+		first := known == 0
 		if known < from {
 			known, before = from, 0
 		}
 		e.learn(e.limit, e.count-before, q.Units, was.asked, float64(q.Now-known), s.trip)
+		if first { // this node may have admitted that before it restarted or forgot the key
+			e.gained, e.spanned = 0, 0
+		}
 	case was.start == e.start-e.limit.Window.Microseconds(): // the window ended meanwhile
 		e.before, e.flyLate, e.heard = q.Count, 0, q.Now
 	default:
