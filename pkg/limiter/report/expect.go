@@ -10,7 +10,7 @@ import "github.com/weir-edge/weir/pkg/limiter"
 
 // expectFor bounds for how long a rate is expected to continue, as a fraction of the time
 // in which it was observed. What a node expects is at most that fraction of what it
-// observed, so a burst that has ended refuses little.
+// observed, and less with each answer in which others admitted nothing.
 const expectFor = 0.5
 
 // gain learns at what rate others admit: they admitted that many units in the time dt before

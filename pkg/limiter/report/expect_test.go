@@ -176,3 +176,36 @@ func TestANodeThatRestarts(t *testing.T) {
 		}
 	}
 }
+
+// When others stop for good, a node refuses requests that fit while it expects them to continue.
+// -v prints how many.
+func TestOthersThatStopped(t *testing.T) {
+	for _, line := range []string{"r fixed_window limit=300 window=1h", "r sliding_window limit=300 window=1h"} {
+		for _, left := range []int{1, 5, 20} {
+			inWorld(t, 2, 1, func(t *testing.T, w *world) {
+				l, stopped, n := limit(t, line), w.nodes[0], w.nodes[1]
+				sleep(time.Until(time.Now().Truncate(l.Window).Add(l.Window+time.Second)) - w.offset%l.Window)
+				for passed := 0; passed < 300-left; {
+					if passed%10 == 0 && n.request(check(l, 1)) {
+						passed++
+					}
+					if stopped.request(check(l, 1)) {
+						passed++
+					}
+					sleep(200 * time.Millisecond)
+				}
+				refused := 0
+				for passed := 0; passed < left; {
+					sleep(5 * time.Second)
+					if n.request(check(l, 1)) {
+						passed++
+					} else {
+						refused++
+					}
+					require.LessOrEqual(t, refused, 20, "%s with %d left", l.Algorithm, left)
+				}
+				t.Logf("%s, %d left, a request every 5 s: refused %d before all were used", l.Algorithm, left, refused)
+			})
+		}
+	}
+}

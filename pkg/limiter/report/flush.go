@@ -188,12 +188,12 @@ func (s *Store) answer(sh *shard, e *entry, q *limiter.Report, was *sent, at int
 		e.learn(e.limit, grown, q.Units, was.asked, float64(q.Now-known), s.trip)
 	case was.start == e.start:
 		e.hear(q)
-		first := known == 0
+		forgot := known == 0 && from < sh.since+e.offset
 		if known < from {
 			known, before = from, 0
 		}
 		e.learn(e.limit, e.count-before, q.Units, was.asked, float64(q.Now-known), s.trip)
-		if first { // this node may have admitted that before it restarted or forgot the key
+		if forgot { // this node may have admitted that itself
 			e.gained, e.spanned = 0, 0
 		}
 	case was.start == e.start-e.limit.Window.Microseconds(): // the window ended meanwhile

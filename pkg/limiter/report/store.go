@@ -90,6 +90,7 @@ type Store struct {
 type shard struct {
 	sync.Mutex
 	entries map[string]*entry
+	since   int64    // when it began, or last forgot a key that mattered; microseconds of Clock
 	changed []*entry // to report next
 	urgent  []*entry // to report before those (see hurry)
 }
@@ -118,7 +119,7 @@ func New(c Config) *Store {
 	}
 	s.offset.Store(c.Wall() - c.Clock().Microseconds())
 	for i := range s.shards {
-		s.shards[i].entries = map[string]*entry{}
+		s.shards[i].entries, s.shards[i].since = map[string]*entry{}, c.Clock().Microseconds()
 	}
 	go s.run()
 	return s
@@ -244,6 +245,7 @@ func (s *Store) begin(sh *shard, c *limiter.Check) *entry {
 	}
 	if len(sh.entries) >= s.perShard {
 		sh.evict()
+		sh.since = s.config.Clock().Microseconds()
 	}
 	e := &entry{limit: c.Limit, key: string(c.Key), use: s.usage(c.Limit), offset: s.offset.Load()}
 	sh.entries[e.key] = e
