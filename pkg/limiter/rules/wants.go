@@ -1,6 +1,9 @@
 package rules
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // mostWanted is how many values of a condition Wants names.
 const mostWanted = 3
@@ -14,12 +17,9 @@ func (c *Compiled) Wants() (list []string) {
 		if len(values) > mostWanted {
 			text += " or …"
 		}
-		for _, known := range list {
-			if known == text {
-				return
-			}
+		if !slices.Contains(list, text) {
+			list = append(list, text)
 		}
-		list = append(list, text)
 	}
 	if c.Domain != "" {
 		add("domain", c.Domain)
