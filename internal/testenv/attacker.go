@@ -22,6 +22,7 @@ type Attacker struct {
 	Path string // of requests
 	T    testing.TB
 
+	written int // bytes
 	request []string
 	header  bytes.Buffer
 	encoder *hpack.Encoder
@@ -34,13 +35,21 @@ func Attack(t testing.TB, addr, path string, request ...string) *Attacker {
 	conn, err := net.Dial("tcp", addr)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
-	a := &Attacker{Framer: http2.NewFramer(conn, conn), Conn: conn, Next: 1, Path: path, T: t, request: request}
+	a := &Attacker{Conn: conn, Next: 1, Path: path, T: t, request: request}
+	a.Framer = http2.NewFramer(a, conn)
 	a.AllowIllegalWrites = true
 	a.encoder = hpack.NewEncoder(&a.header)
 	_, err = io.WriteString(conn, http2.ClientPreface)
 	require.NoError(t, err)
 	require.NoError(t, a.WriteSettings())
 	return a
+}
+
+// Write implements io.Writer, for the framer.
+func (a *Attacker) Write(b []byte) (int, error) {
+	n, err := a.Conn.Write(b)
+	a.written += n
+	return n, err
 }
 
 // Encode returns a header of these fields, which is valid until the next one.
@@ -117,12 +126,13 @@ func (a *Attacker) Flood(send func() error) (sent int, code http2.ErrCode) {
 		defer close(ended)
 		code, _ = a.Ends()
 	}()
-	const enough = 1_000_000
+	// A million frames are too many, but a kernel may hold them unread: tcp_rmem goes up to 32 MiB.
+	const frames, unread = 1_000_000, 256 << 20
 	for send() == nil {
-		if sent++; sent == enough {
+		if sent++; sent >= frames && a.written >= unread {
 			_ = a.Conn.Close()
 			<-ended
-			require.Fail(a.T, "a million frames were accepted")
+			require.Fail(a.T, "the flood was accepted", "%d frames, %d bytes", sent, a.written)
 		}
 	}
 	<-ended
