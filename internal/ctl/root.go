@@ -8,6 +8,7 @@ package ctl
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -19,6 +20,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/version"
+	"github.com/weir-edge/weir/pkg/field"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
@@ -231,9 +233,25 @@ func group(use, short, long string) *cobra.Command {
 		if args := cmd.Flags().Args(); cmd.HasSubCommands() && len(args) > 0 {
 			return cmd.RunE(cmd, args)
 		}
-		return err
+		return nearFlag(cmd, err)
 	})
 	return c
+}
+
+// nearFlag adds the command's flag nearest to an unknown one to the error.
+func nearFlag(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) || unknown.GetSpecifiedShortnames() != "" {
+		return err
+	}
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			names = append(names, f.Name)
+		}
+	})
+	hint := field.Suggest(unknown.GetSpecifiedName(), names...)
+	return fmt.Errorf("%w%s", err, strings.Replace(hint, "mean ", "mean --", 1))
 }
 
 // sameName returns the paths of all commands of this name.
