@@ -157,8 +157,8 @@ func annotations() []object {
 		}
 	}
 	return []object{
-		change("Rules", "blue", "weir_rules_info", "region, version", "Rules {{version}}", "first seen in {{region}}"),
-		change("Shedder settings", "purple", "weir_shedder_info", "region, version, source", "Shedder settings {{version}}", "first seen in {{region}}, from {{source}}"),
+		change("Rules", blue, "weir_rules_info", "region, version", "Rules {{version}}", "first seen in {{region}}"),
+		change("Shedder settings", purple, "weir_shedder_info", "region, version, source", "Shedder settings {{version}}", "first seen in {{region}}, from {{source}}"),
 	}
 }
 

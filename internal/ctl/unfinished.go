@@ -112,7 +112,6 @@ type noted struct {
 	silence time.Duration // since the record was renewed last, by this region's Consul
 	now     fleet.Current
 	canary  *consul.Pointer // of the record's version
-	expires time.Time
 }
 
 // unfinished finds the rollout that is not finished, nil if there is none. An error besides

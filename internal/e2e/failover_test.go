@@ -17,7 +17,6 @@ import (
 
 // outage is a way to lose the master that owns a key.
 type outage struct {
-	name string
 	// addrs go into the nodes' configuration, with more for the mode.
 	mode, more string
 	addrs      []string

@@ -12,7 +12,7 @@ import "time"
 // Signal is one kind of behavior.
 type Signal uint8
 
-// The signals. A count covers Minute unless stated otherwise.
+// The signals. A count covers a minute unless stated otherwise.
 const (
 	Burst      Signal = iota // requests in 10 s, compared with the subject's own past
 	Repetition               // requests with the same fingerprint, or for the same route
@@ -29,14 +29,6 @@ var Signals = [...]Signal{Burst, Repetition, Scan, Denials, Failures, Presence}
 func (s Signal) String() string {
 	return [...]string{"burst", "repetition", "scan", "denials", "failures", "presence"}[s]
 }
-
-// The windows in which requests are counted. They begin with a subject's first request and
-// follow each other without overlap.
-const (
-	Short  = 10 * time.Second
-	Minute = time.Minute
-	Long   = 15 * time.Minute
-)
 
 // Event is one finished request. Its hashes must be keyed with a secret, or clients could
 // choose requests that look alike here.

@@ -1,6 +1,9 @@
 package behavior
 
-import "math"
+import (
+	"math"
+	"time"
+)
 
 // tick counts hundredths of a second. It wraps around after 497 days; over half of that,
 // later ticks are distinguishable from earlier ones.
@@ -12,6 +15,8 @@ const ticksPerSecond = 100
 func (now tick) since(then tick) int32 { return int32(now - then) }
 
 const (
+	// The windows in which requests are counted: 10 s, a minute and 15 minutes. They begin with
+	// a subject's first request and follow each other without overlap.
 	shortTicks  = 10 * ticksPerSecond
 	minuteTicks = 60 * ticksPerSecond
 	longTicks   = 900 * ticksPerSecond
@@ -115,7 +120,7 @@ func (p *Policy) denied(s *subject) {
 }
 
 // maxTold bounds how long a Retry-After is remembered.
-const maxTold = Long
+const maxTold = 15 * time.Minute
 
 // observe counts a request that reached the origin, and raises the signals whose thresholds
 // it reaches. excused says that errors are the origin's, not the subject's.

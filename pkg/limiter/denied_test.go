@@ -158,7 +158,7 @@ func peek(c limiter.Check) limiter.Check {
 
 // A peek shows every rule.
 func TestDeniedPeekSeesAll(t *testing.T) {
-	m, next, _ := remembering(1000)
+	m, _, _ := remembering(1000)
 	l, other := rule(t, "r fixed_window limit=1 window=10s"), rule(t, "o fixed_window limit=5 window=10s")
 	ask(t, m, check(l, "a", 1))
 	ask(t, m, check(l, "a", 1))
@@ -169,7 +169,7 @@ func TestDeniedPeekSeesAll(t *testing.T) {
 	require.EqualValues(t, 5, d.Results[1].Remaining)
 
 	// A peek's refusal is not remembered.
-	m, next, _ = remembering(1000)
+	m, next, _ := remembering(1000)
 	ask(t, next, check(l, "a", 1))
 	require.False(t, ask(t, m, peek(check(l, "a", 1))).Allowed)
 	require.Zero(t, m.Len())

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"os/signal"
 	"slices"
 	"strings"
@@ -60,7 +61,7 @@ type bench struct {
 	options
 	length  paired.Length
 	dir     string
-	started []*process
+	started []*exec.Cmd       // servers that run until the comparison ends
 	admins  map[string]string // of edges, by public address
 	held    []net.Conn        // with requests in flight
 	tables  []*report.Table

@@ -17,12 +17,6 @@ import (
 	"github.com/weir-edge/weir/tools/internal/paired"
 )
 
-// process is a server that runs until the comparison ends.
-type process struct {
-	cmd *exec.Cmd
-	log string
-}
-
 // start runs a server and waits until it accepts connections.
 func (b *bench) start(addr, name string, args ...string) error {
 	log := filepath.Join(b.dir, fmt.Sprintf("%s-%d.log", filepath.Base(name), len(b.started)))
@@ -37,7 +31,7 @@ func (b *bench) start(addr, name string, args ...string) error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("%w (make bench installs what is needed)", err)
 	}
-	b.started = append(b.started, &process{cmd, log})
+	b.started = append(b.started, cmd)
 	for deadline := time.Now().Add(10 * time.Second); ; {
 		c, err := net.Dial("tcp", addr)
 		if err == nil {
@@ -52,9 +46,9 @@ func (b *bench) start(addr, name string, args ...string) error {
 }
 
 func (b *bench) stopAll() {
-	for _, p := range b.started {
-		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) // nginx has children
-		_ = p.cmd.Wait()
+	for _, cmd := range b.started {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // nginx has children
+		_ = cmd.Wait()
 	}
 	b.started = nil
 	for _, c := range b.held {

@@ -28,7 +28,7 @@ func (b *bench) swap(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	node := b.started[len(b.started)-1].cmd.Process
+	node := b.started[len(b.started)-1].Process
 	documents := []string{"rules:\n" + string(manyRules(1)), "rules:\n" + string(manyRules(2))}
 	version := 0
 	exchanging := func(name string, first, every time.Duration) *contender {

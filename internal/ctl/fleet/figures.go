@@ -76,7 +76,7 @@ func (a *Admin) Figures(ctx context.Context, n consul.Node) (*Figures, error) {
 	f := &Figures{requests: map[string]float64{}}
 	err := a.metrics(ctx, n, figureNames, f.read, func(h http.Header) {
 		if at, err := http.ParseTime(h.Get("Date")); err == nil {
-			ahead := at.Add(time.Second / 2).Sub(time.Now()) // a date is whole seconds
+			ahead := time.Until(at.Add(time.Second / 2)) // a date is whole seconds
 			f.Ahead = &ahead
 		}
 	})

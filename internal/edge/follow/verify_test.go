@@ -1,7 +1,6 @@
 package follow
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -36,7 +35,6 @@ type signedToys struct {
 	keys      string // the file of the trusted keys
 	client    *consul.Client
 	documents *consul.Documents
-	log       bytes.Buffer
 	config    Config[toy]
 }
 

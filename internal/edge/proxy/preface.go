@@ -9,10 +9,6 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// ListenClear is Listen without TLS, for clients that may speak HTTP/2 without asking (h2c
-// with prior knowledge). The server must have a handler for that by NextProto.
-func ListenClear(ln net.Listener) net.Listener { return Timeouts{}.ListenClear(ln) }
-
 // prefaceConn is a connection whose first bytes select the protocol. It has the methods of
 // a TLS connection, because fasthttp asks those which protocol they have negotiated.
 type prefaceConn struct {

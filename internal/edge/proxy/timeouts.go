@@ -19,7 +19,8 @@ type Timeouts struct {
 // Listen is the package's Listen with timeouts.
 func (t Timeouts) Listen(ln net.Listener) net.Listener { return t.listen(ln, false) }
 
-// ListenClear is the package's ListenClear with timeouts.
+// ListenClear is Listen without TLS, for clients that may speak HTTP/2 without asking (h2c
+// with prior knowledge). The server must have a handler for that by NextProto.
 func (t Timeouts) ListenClear(ln net.Listener) net.Listener { return t.listen(ln, true) }
 
 func (t Timeouts) listen(ln net.Listener, bothProtocols bool) net.Listener {

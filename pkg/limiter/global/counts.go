@@ -152,30 +152,6 @@ func (c *Counts) Observe(l *limiter.Limit, key string, start, count int64, now t
 	}
 }
 
-// Reset restarts this region's counter and tells the others immediately.
-func (c *Counts) Reset(key string, start int64) {
-	e := c.entries[slot{key, start}]
-	if e == nil || e.own.Incarnation == 0 {
-		return
-	}
-	e.own = Cell{Incarnation: e.own.Incarnation + 1}
-	e.told = e.own
-	c.journal.touch(&e.place)
-}
-
-// Restart restarts all counters of this region, after a failover or a flush of its store.
-// Counts heard from other regions stay.
-func (c *Counts) Restart(incarnation int64) {
-	c.config.Incarnation = incarnation
-	for _, e := range c.entries {
-		e.own, e.told, e.pace = Cell{}, Cell{}, pace{}
-		c.journal.remove(&e.place)
-	}
-	for i := range c.links {
-		c.links[i].sent, c.links[i].acked = 0, 0
-	}
-}
-
 // Superseded reports whether the sender of a message has heard a later incarnation of this
 // region. It then ignores everything this one sends.
 func (c *Counts) Superseded(m *Message) bool {
@@ -328,16 +304,6 @@ func (c *Counts) Sweep(wall int64) {
 // other's last one answered, provided nothing in between is missing.
 func (c *Counts) Lag(region int, now time.Duration) (time.Duration, bool) {
 	return c.links[region].lag(now)
-}
-
-// Alone reports whether this region has heard from no other for longer than the given time.
-func (c *Counts) Alone(now, longer time.Duration) bool {
-	for i := range c.links {
-		if lag, known := c.Lag(i, now); i != c.config.Self && known && lag <= longer {
-			return false
-		}
-	}
-	return len(c.links) > 1
 }
 
 // Keys returns how many counters are kept, how many of them must reach other regions, and

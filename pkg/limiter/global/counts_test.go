@@ -171,13 +171,13 @@ func TestCountsHeal(t *testing.T) {
 	w.run(5*time.Second, true)
 	w.net.cut[0] = w.net.now + 30*time.Second
 	w.run(30*time.Second, true)
-	require.True(t, w.regions[0].Alone(w.net.now, 5*time.Second))
-	require.False(t, w.regions[1].Alone(w.net.now, 5*time.Second))
+	require.True(t, w.alone(w.regions[0]))
+	require.False(t, w.alone(w.regions[1]))
 	for _, r := range w.regions {
 		r.rate = 0
 	}
 	w.run(2*2*(Period+160*time.Millisecond), true) // two messages each way
-	require.False(t, w.regions[0].Alone(w.net.now, 5*time.Second))
+	require.False(t, w.alone(w.regions[0]))
 	s := slot{"a", w.wall(w.regions[0]) / 60e6 * 60e6}
 	for _, r := range w.regions {
 		for j, o := range w.regions {
@@ -247,22 +247,16 @@ func TestCountsRefuseWhatCannotBe(t *testing.T) {
 	require.Zero(t, kept)
 }
 
-// A counter that restarts is sent, although it is smaller.
-func TestResetTravels(t *testing.T) {
+// A counter of a later incarnation is sent, although it is smaller.
+func TestSmallerCountTravels(t *testing.T) {
 	l := limitOf(t, "r fixed_window limit=10 window=60s")
 	a, b := NewCounts(Config{Self: 0, Regions: 2, Incarnation: 1}), NewCounts(Config{Self: 1, Regions: 2, Incarnation: 1})
 	wall := storetest.Epoch
 	a.Observe(l, "k", wall, 7, 1)
 	b.Receive(a.Send(1, 1), wall, 1)
 	require.EqualValues(t, 7, b.Others("k", wall))
-	a.Reset("k", wall)
-	b.Receive(a.Send(1, 2), wall, 2)
-	require.Zero(t, b.Others("k", wall))
-	a.Observe(l, "k", wall, 2, 3)
-	b.Receive(a.Send(1, 3), wall, 3)
-	require.EqualValues(t, 2, b.Others("k", wall))
-	a.Restart(5)
-	a.Observe(l, "k", wall, 1, 4)
-	require.Equal(t, []Gain{{"k", wall, 1}}, b.Receive(a.Send(1, 4), wall, 4))
+	a.restart(5)
+	a.Observe(l, "k", wall, 1, 2)
+	require.Equal(t, []Gain{{"k", wall, 1}}, b.Receive(a.Send(1, 2), wall, 2))
 	require.EqualValues(t, 1, b.Others("k", wall))
 }

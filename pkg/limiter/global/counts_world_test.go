@@ -130,10 +130,33 @@ func (w *countsWorld) disturb() {
 		}
 		clear(r.history)
 		r.born = w.net.now
-		r.Restart(r.config.Incarnation + 1)
+		r.restart(r.config.Incarnation + 1)
 	default: // a client moves
 		r.rate, w.regions[0].rate = w.regions[0].rate, r.rate
 	}
+}
+
+// restart begins a later incarnation of this region's counters, as a new owner does. Counts
+// heard from other regions stay.
+func (c *Counts) restart(incarnation int64) {
+	c.config.Incarnation = incarnation
+	for _, e := range c.entries {
+		e.own, e.told, e.pace = Cell{}, Cell{}, pace{}
+		c.journal.remove(&e.place)
+	}
+	for i := range c.links {
+		c.links[i].sent, c.links[i].acked = 0, 0
+	}
+}
+
+// alone reports whether a region has heard from no other for 5 s.
+func (w *countsWorld) alone(r *countsRegion) bool {
+	for i := range w.regions {
+		if lag, known := r.Lag(i, w.net.now); i != r.config.Self && known && lag <= 5*time.Second {
+			return false
+		}
+	}
+	return true
 }
 
 func (w *countsWorld) exchange(r *countsRegion) {
