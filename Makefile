@@ -3,7 +3,7 @@ GO ?= go
 export CGO_ENABLED ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run build unit test test-race test-plain check lint compat bench overload overload-fast profile soak fuzz drills steering behavior tables k6 release release-test loadtest loadtest-full lab lab-down lab-status console terraform-schema tools deps deps-bench deps-lab deps-overload deps-soak clean distclean
+.PHONY: help run build unit test test-race test-plain check lint compat bench overload overload-fast profile soak soak-tests soak-proof fuzz drills steering behavior tables k6 release release-test loadtest loadtest-full lab lab-down lab-status console terraform-schema tools deps deps-bench deps-lab deps-overload deps-soak clean distclean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 14
@@ -68,11 +68,15 @@ lint: ## check formatting and run go vet
 	@echo "gofmt"; out=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$out" || { echo "run gofmt -w on:"; echo "$$out"; exit 1; }
 	$(GO) vet ./...
 
+# Every step runs, even after a failed one: together they take hours.
 soak: deps-soak tools ## run the long forms of the tests: many seeds, 20 exactness runs, 1 million framed exchanges, the previous release, fuzzing
+	@failed=; for step in soak-tests compat soak-proof fuzz; do $(MAKE) --no-print-directory $$step || failed="$$failed $$step"; done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
+
+soak-tests:
 	WEIR_SOAK=1 $(GO) test -timeout 60m ./pkg/... ./internal/...
-	@$(MAKE) --no-print-directory compat
+
+soak-proof:
 	cd loadtest/xk6-weir/proof && $(GO) test -run Never ./... -rapid.checks=60000
-	@$(MAKE) --no-print-directory fuzz
 
 # The commit of the previous release; a shallow clone lacks it.
 BEFORE ?= be81f43
@@ -94,7 +98,7 @@ FUZZ ?= $(shell grep -rE '^func Fuzz' --include='*_test.go' internal pkg | sed -
 
 # A failure runs again, because reaching the end of FUZZTIME may count as one (context deadline exceeded); a failing input is kept and fails again.
 fuzz: ## fuzz every parser of untrusted input for FUZZTIME each; FUZZ=./pkg/paths:FuzzReadings for one
-	@for one in $(FUZZ); do echo "$$one"; run="$(GO) test -run ^$$ -fuzz ^$${one##*:}$$ -fuzztime $(FUZZTIME) -fuzzminimizetime 1s -parallel $(FUZZPROCS) $${one%:*}"; $$run || $$run || exit 1; done
+	@failed=; for one in $(FUZZ); do echo "$$one"; run="$(GO) test -run ^$$ -fuzz ^$${one##*:}$$ -fuzztime $(FUZZTIME) -fuzzminimizetime 1s -parallel $(FUZZPROCS) $${one%:*}"; $$run || $$run || failed="$$failed $$one"; done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
 
 drills: deps tools ## break each part under load, and write docs/DRILLS.md
 	WEIR_DRILLS=../../docs/DRILLS.md $(GO) test -count 1 -timeout 30m -run TestDrills ./internal/e2e
