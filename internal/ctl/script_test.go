@@ -253,6 +253,14 @@ func (s *script) edge(args []string) {
 					before(e, version)
 					e.slow += slow
 				}
+			case "takes": // so long to answer each reading
+				slow, err := time.ParseDuration(value)
+				require.NoError(s, err)
+				before := e.traffic
+				e.traffic = func(e *stub, version string) {
+					<-time.After(slow)
+					before(e, version)
+				}
 			case "silent-after": // that many readings
 				left, err := strconv.Atoi(value)
 				require.NoError(s, err)

@@ -165,7 +165,7 @@ func (s *soaking) subjects() []*subject {
 func (s *soaking) watch(ctx context.Context, wave, of int) error {
 	progress := s.c.p.Progress()
 	tallies, subjects := map[place]*fleet.Tally{}, s.subjects()
-	outside, why, ends := 0, "", time.Now().Add(s.bake)
+	outside, why, ends := 0, "", time.Time{}
 	for {
 		silent, err := s.count(ctx, tallies)
 		if ctx.Err() != nil {
@@ -173,6 +173,10 @@ func (s *soaking) watch(ctx context.Context, wave, of int) error {
 		}
 		if err != nil {
 			return err
+		}
+		// The first look only shows where the counters stand, and may take as long as a soak.
+		if ends.IsZero() {
+			ends = time.Now().Add(s.bake)
 		}
 		var all sample
 		why = ""
