@@ -123,7 +123,7 @@ func TestShedderEndpointRefuses(t *testing.T) {
 		require.Equal(t, before.Version, after.Version)
 		require.Equal(t, before.Since, after.Since)
 	}
-	f(400, "", "start: 2\nlaw: pid", `"errors":["law: must be pi`, "start: must be")
+	f(400, "", "start: 2\nlaw: pid", `"errors":["start: must be`, "law: must be pi")
 	f(400, "", "", "document: is empty")
 	f(400, "", strings.Repeat("[", 60_000), "document: ")
 	f(400, "", "a: &a [*a]", "anchors, aliases and merges are not accepted")

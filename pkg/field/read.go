@@ -2,7 +2,9 @@ package field
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -146,14 +148,17 @@ func isControl(r rune) bool {
 	return (unicode.IsControl(r) || r == '\u2028' || r == '\u2029') && r != '\n' && r != '\r' && r != '\t'
 }
 
-// Locate sets the lines of faults whose paths lead into the document. An absent field
-// gets the line where it belongs.
+// Locate sets the lines of faults whose paths lead into the document, and sorts the faults by
+// line. An absent field gets the line where it belongs. Faults without a line come last.
 func (n *Node) Locate(list Errors) Errors {
 	for _, e := range list {
 		if e.Line == 0 {
 			e.Line = n.lineOf(e.Path)
 		}
 	}
+	slices.SortStableFunc(list, func(a, b *Error) int {
+		return cmp.Compare(uint(a.Line)-1, uint(b.Line)-1) // without a line: the greatest
+	})
 	return list
 }
 

@@ -135,6 +135,17 @@ func TestPlainYAML(t *testing.T) {
 	}
 }
 
+func TestLocateSortsByLine(t *testing.T) {
+	root, err := Read([]byte("a: 1\nb: [2]\nc: 3"), &Form{})
+	require.NoError(t, err)
+	list := root.Locate(Errors{{Path: ""}, {Path: "c"}, {Path: "b[0]"}, {Path: "b"}, {Path: "a"}, {Path: "absent"}})
+	var got []string
+	for _, e := range list {
+		got = append(got, e.Path)
+	}
+	require.Equal(t, []string{"a", "b[0]", "b", "c", "", "absent"}, got)
+}
+
 func TestLines(t *testing.T) {
 	for _, data := range []string{
 		"a:\n  b.c: 1\n  list:\n    - x\n    - y: |\n        long\n      z: 3\n",

@@ -97,10 +97,10 @@ func TestParseTopologyRefuses(t *testing.T) {
 		"regions[0].pops[0].clients[2]: must be written as an IPv4 network (got ::ffff:10.0.0.0/104)")
 	f(`{zone: a_-.b, regions: [{name: EU, pops: []}, {name: a, pops: [
 		{name: a, addresses: [x, 0.0.0.0, 224.0.0.1, 'fe80::1%eth0', 192.0.2.1, '::ffff:192.0.2.1']}, {name: a}, {name: -a-, addresses: [192.0.2.2]}]}, {name: a, pops: [{name: b, addresses: [192.0.2.2]}]}]}`,
-		`regions[1].pops[0].addresses[0]: must be an IP address such as 203.0.113.10 (got "x")`,
 		`zone: must be a domain name of at most 180 characters such as edge.example.com (got "a_-.b")`,
 		`regions[0].name: must be 1 to 64 lower-case letters, digits or - (got "EU")`,
 		"regions[0].pops: must name at least one; add it or remove the region",
+		`regions[1].pops[0].addresses[0]: must be an IP address such as 203.0.113.10 (got "x")`,
 		"regions[1].pops[0].addresses[1]: must be one that clients can reach (got 0.0.0.0)",
 		"regions[1].pops[0].addresses[2]: must be one that clients can reach (got 224.0.0.1)",
 		"regions[1].pops[0].addresses[3]: must be one that clients can reach (got fe80::1%eth0)",

@@ -1,11 +1,7 @@
 package rules
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/weir-edge/weir/pkg/field"
 )
@@ -34,19 +30,3 @@ type problems struct {
 }
 
 func (p *problems) add(path, format string, args ...any) { p.list.Add(path, format, args...) }
-
-// inOrder sorts problems by rule.
-func inOrder(list field.Errors) field.Errors {
-	slices.SortStableFunc(list, func(a, b *field.Error) int { return cmp.Compare(place(a.Path), place(b.Path)) })
-	return list.Bounded()
-}
-
-// place returns the index of the rule that a path leads into, or -1.
-func place(path string) int {
-	_, rest, _ := strings.Cut(path, "[")
-	digits, _, _ := strings.Cut(rest, "]")
-	if i, err := strconv.Atoi(digits); err == nil {
-		return i
-	}
-	return -1
-}
