@@ -87,7 +87,8 @@ rules:
 	require.Equal(t, pb.RateLimitResponse_OK, a.OverallCode, "exactly 50 of it were charged")
 }
 
-// A gateway with several nodes loses no call while they restart one by one.
+// A gateway with several nodes loses no call while they restart one by one, each when the
+// gateway has dialed the one before again: gRPC waits longer after each failed attempt.
 func TestRateLimitServiceRestarts(t *testing.T) {
 	redis := testenv.Redis(t, testenv.Options{})
 	nodes, clients := rlsProcesses(t, 2, redis, `
@@ -117,12 +118,16 @@ rules:
 			}
 		})
 	}
-	for _, n := range nodes {
+	for i, n := range nodes {
 		before := answered.Load()
 		eventually(t, testenv.Patience, "calls are answered", func() bool { return answered.Load() > before+100 })
 		n.Terminate()
 		n.Start()
 		n.WaitReady()
+		eventually(t, testenv.Patience, "the gateway has dialed the node again", func() bool {
+			_, err := clients[i].ShouldRateLimit(context.Background(), calls("user", "bob"))
+			return err == nil
+		})
 	}
 	close(stop)
 	wg.Wait()
