@@ -3,6 +3,7 @@ package decide
 import (
 	"bytes"
 	"net/netip"
+	"slices"
 	"strings"
 	"unsafe"
 )
@@ -51,6 +52,11 @@ func (d *Decider) Trusts(a netip.Addr) bool {
 		}
 	}
 	return false
+}
+
+// Within reports whether an address is in one of the networks. A nil list is every network.
+func Within(networks []netip.Prefix, a netip.Addr) bool {
+	return networks == nil || slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
 // NearestHop returns the last address of an X-Forwarded-For header, which the nearest proxy

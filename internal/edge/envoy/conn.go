@@ -8,6 +8,9 @@ import (
 	"sync/atomic"
 
 	"google.golang.org/grpc/peer"
+
+	"github.com/weir-edge/weir/internal/edge/decide"
+	"github.com/weir-edge/weir/internal/edge/proxy"
 )
 
 // listener closes connections from other networks, and those beyond maxConnections.
@@ -33,7 +36,7 @@ func (l *listener) Accept() (net.Conn, error) {
 
 // enter returns the connection to serve, nil if it is refused.
 func (v *Server) enter(c net.Conn) net.Conn {
-	if !v.admits(addrOf(c.RemoteAddr())) {
+	if !decide.Within(v.config.From, proxy.AddrOf(c.RemoteAddr())) {
 		return nil
 	}
 	v.mu.Lock()
@@ -44,15 +47,6 @@ func (v *Server) enter(c net.Conn) net.Conn {
 	entered := &conn{Conn: c, server: v}
 	v.conns[entered] = struct{}{}
 	return entered
-}
-
-func (v *Server) admits(a netip.Addr) bool {
-	for _, p := range v.config.From {
-		if p.Contains(a) {
-			return true
-		}
-	}
-	return v.config.From == nil
 }
 
 // closeUnread closes the connections whose write has waited too long for the caller to read.
@@ -117,15 +111,7 @@ func (c *conn) Close() error {
 // Peer returns the address of a call's other end.
 func Peer(ctx context.Context) netip.Addr {
 	if p, ok := peer.FromContext(ctx); ok {
-		return addrOf(p.Addr)
-	}
-	return netip.Addr{}
-}
-
-func addrOf(a net.Addr) netip.Addr {
-	if t, ok := a.(*net.TCPAddr); ok {
-		addr, _ := netip.AddrFromSlice(t.IP)
-		return addr.Unmap()
+		return proxy.AddrOf(p.Addr)
 	}
 	return netip.Addr{}
 }

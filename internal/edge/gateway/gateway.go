@@ -5,7 +5,6 @@ package gateway
 import (
 	"errors"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/netip"
 	"runtime/debug"
@@ -75,7 +74,7 @@ func New(c Config) *Server {
 // Serve answers one request of a gateway.
 func (s *Server) Serve(ctx *fasthttp.RequestCtx) {
 	q := s.questions.Get().(*question)
-	q.ctx, q.Began, q.Peer = ctx, ctx.Time(), addrOf(ctx.RemoteAddr())
+	q.ctx, q.Began, q.Peer = ctx, ctx.Time(), proxy.AddrOf(ctx.RemoteAddr())
 	q.Rules, q.Vouched, q.NoEnd = s.config.Decider.Rules(), true, true
 	defer q.end()
 	q.decide()
@@ -144,7 +143,7 @@ func (q *question) decide() {
 
 // admits reports whether a gateway asks.
 func (s *Server) admits(q *question) bool {
-	if s.config.From != nil && !contain(s.config.From, q.Peer) {
+	if !decide.Within(s.config.From, q.Peer) {
 		return false
 	}
 	if s.config.Certificates == nil {
@@ -152,15 +151,6 @@ func (s *Server) admits(q *question) bool {
 	}
 	state := q.ctx.TLSConnectionState()
 	return state != nil && s.config.Certificates.Vouches(state)
-}
-
-func contain(networks []netip.Prefix, a netip.Addr) bool {
-	for _, p := range networks {
-		if p.Contains(a) {
-			return true
-		}
-	}
-	return false
 }
 
 // AnswerTo returns the kind of answer to a verdict other than decide.Pass.
@@ -176,12 +166,4 @@ func AnswerTo(v decide.Verdict, r *decide.Request) Answer {
 		return Limited
 	}
 	return Failed
-}
-
-func addrOf(a net.Addr) netip.Addr {
-	if t, ok := a.(*net.TCPAddr); ok {
-		addr, _ := netip.AddrFromSlice(t.IP)
-		return addr.Unmap()
-	}
-	return netip.Addr{}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/internal/edge/gateway"
+	"github.com/weir-edge/weir/internal/edge/proxy"
 )
 
 // conn is one connection of HAProxy, which carries one frame at a time. It owns its
@@ -184,7 +185,7 @@ func (c *conn) answer(f *frame, began time.Time) (told gateway.Answer, err error
 			c.write(f, told, decide.Refusal{Status: http.StatusInternalServerError, Body: decide.Problem(http.StatusInternalServerError, "internal error", "")})
 		}
 	}()
-	q.Began, q.Rules, q.Peer = began, c.server.config.Decider.Rules(), addrOf(c.RemoteAddr())
+	q.Began, q.Rules, q.Peer = began, c.server.config.Decider.Rules(), proxy.AddrOf(c.RemoteAddr())
 	q.Vouched, q.NoEnd = true, true
 	unclear, err := q.read(f.payload)
 	if err != nil {

@@ -60,7 +60,7 @@ func (s *Server) Serve(ln net.Listener) error {
 		if err != nil {
 			return err
 		}
-		if !contain(s.config.From, addrOf(accepted.RemoteAddr())) {
+		if !decide.Within(s.config.From, proxy.AddrOf(accepted.RemoteAddr())) {
 			s.config.Asked(gateway.Stranger, 0)
 			_ = accepted.Close()
 			continue
@@ -136,21 +136,4 @@ func (s *Server) Connections() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.conns)
-}
-
-func contain(networks []netip.Prefix, a netip.Addr) bool {
-	for _, p := range networks {
-		if p.Contains(a) {
-			return true
-		}
-	}
-	return networks == nil
-}
-
-func addrOf(a net.Addr) netip.Addr {
-	if t, ok := a.(*net.TCPAddr); ok {
-		addr, _ := netip.AddrFromSlice(t.IP)
-		return addr.Unmap()
-	}
-	return netip.Addr{}
 }
