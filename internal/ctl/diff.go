@@ -2,7 +2,6 @@ package ctl
 
 import (
 	"bytes"
-	"cmp"
 	"fmt"
 	"net/netip"
 	"net/textproto"
@@ -41,12 +40,6 @@ type ruleChange struct {
 	Fields []fieldChange `json:"fields"`
 	// Recount says that the rule gets new counters, so that nothing counts as spent.
 	Recount bool `json:"counts_start_anew"`
-}
-
-type fieldChange struct {
-	Field string `json:"field"`
-	Old   string `json:"old"`
-	New   string `json:"new"`
 }
 
 // comparer is the content of a document of any kind.
@@ -102,11 +95,6 @@ func compare(running, next *ruleBook) *difference {
 	d.Reordered = !slices.Equal(before, after)
 	return d
 }
-
-// none is the value of a missing field.
-const none = "none"
-
-type fieldValue struct{ name, value string }
 
 // fields returns what a rule says, with defaults filled in, in the order of the reference.
 func (b *ruleBook) fields(c *rules.Compiled) []fieldValue {
@@ -206,30 +194,6 @@ func (b *ruleBook) ownFields(c *rules.Compiled) []fieldValue {
 	return list
 }
 
-// changedFields merges two lists of fields that are in the same order.
-func changedFields(old, now []fieldValue) []fieldChange {
-	values := func(list []fieldValue) map[string]string {
-		m := make(map[string]string, len(list))
-		for _, f := range list {
-			m[f.name] = f.value
-		}
-		return m
-	}
-	before, after := values(old), values(now)
-	var changes []fieldChange
-	for _, f := range now {
-		if before[f.name] != f.value {
-			changes = append(changes, fieldChange{f.name, cmp.Or(before[f.name], none), f.value})
-		}
-	}
-	for _, f := range old {
-		if _, stays := after[f.name]; !stays {
-			changes = append(changes, fieldChange{f.name, f.value, none})
-		}
-	}
-	return changes
-}
-
 // summary describes an added or removed rule.
 func (b *ruleBook) summary(c *rules.Compiled) ruleSummary {
 	l, match := c.Limit, b.rules[c.Index].Match
@@ -319,4 +283,26 @@ func sortedKeys[V any](m map[string]V) []string {
 	}
 	slices.Sort(keys)
 	return keys
+}
+
+// formsOf writes descriptors in the order of their text, which means nothing.
+func formsOf(list []rules.Entry) string {
+	forms := make([]string, len(list))
+	for i, e := range list {
+		forms[i] = e.Key
+		if e.Value != "" {
+			forms[i] += "=" + e.Value
+		}
+		if e.Not != nil {
+			forms[i] += " not " + anyOf(e.Not, strings.Clone)
+		}
+		if e.Descriptors != nil {
+			forms[i] += " > " + formsOf(e.Descriptors)
+		}
+	}
+	slices.Sort(forms)
+	if len(forms) == 1 {
+		return forms[0]
+	}
+	return "(" + strings.Join(forms, " | ") + ")"
 }

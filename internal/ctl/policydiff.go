@@ -1,46 +1,24 @@
 package ctl
 
 import (
-	"bytes"
 	"fmt"
 	"strconv"
 	"strings"
 
-	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/policy"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
-
-// policyChanges are the fields that change.
-type policyChanges struct {
-	Fields    []fieldChange `json:"fields"`
-	Unchanged int           `json:"unchanged"`
-	// FromDefaults: nothing was published, so this is the difference from the default
-	// policy.
-	FromDefaults bool `json:"from_defaults,omitempty"`
-}
 
 func (b *policyBook) compare(running any) changes {
 	before, published := running.(*policyBook)
 	if !published {
 		before = &policyBook{written: policy.Defaults()}
 	}
-	old, now := policyFields(before.written), policyFields(b.written)
-	changed := changedFields(old, now)
-	kept := len(now)
-	for _, f := range changed {
-		if f.New != none {
-			kept--
-		}
+	c := compareFields(policyFields(before.written), policyFields(b.written))
+	if !published {
+		c.from("the default policy")
 	}
-	return &policyChanges{append([]fieldChange{}, changed...), kept, !published}
-}
-
-func (c *policyChanges) write(b *bytes.Buffer, s term.Style, most int) {
-	if c.FromDefaults {
-		b.WriteString("  compared with the default policy:\n")
-	}
-	writeFields(b, s, c.Fields, c.Unchanged, most)
+	return c
 }
 
 // wholly formats all parts of conditions.

@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/replay"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/policy"
@@ -103,19 +102,7 @@ func (p *program) policyToTest(ctx context.Context, o *policyTestOptions) (*poli
 		p.Say("no fleet file, so this is the default policy; --policy FILE tests another")
 		return policy.Parse([]byte(policy.Example))
 	}
-	targets, err := p.targetsOf(policyKind, o.names)
-	if err != nil {
-		return nil, err
-	}
-	answers := fleet.Ask(ctx, targets, recallPointer)
-	if away, err := fleet.Failures(answers); len(away) == len(answers) {
-		return nil, term.Failed("the active policy cannot be read:\n%w\nname one with --policy", err)
-	}
-	pointer, err := active(policyKind, answers)
-	if err != nil {
-		return nil, term.Misused("%w", err)
-	}
-	d, err := p.fetch(ctx, answers, *pointer)
+	d, err := p.activeDocument(ctx, policyKind, o.names, "policy", "name one with --policy")
 	if err != nil {
 		return nil, err
 	}

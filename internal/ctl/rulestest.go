@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/replay"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
@@ -166,19 +165,7 @@ func (p *program) comparedWith(ctx context.Context, o *replayOptions) (*rules.Se
 		p.Say("no fleet file, so there is no active document to compare with; --against FILE compares with another")
 		return nil, nil
 	}
-	targets, err := p.targets(o.names)
-	if err != nil {
-		return nil, err
-	}
-	answers := fleet.Ask(ctx, targets, recallPointer)
-	if away, err := fleet.Failures(answers); len(away) == len(answers) {
-		return nil, term.Failed("the active document cannot be read:\n%w\nleave --fleet and WEIR_FLEET out, or name a document with --against", err)
-	}
-	pointer, err := active(rulesKind, answers)
-	if err != nil {
-		return nil, term.Misused("%w", err)
-	}
-	d, err := p.fetch(ctx, answers, *pointer)
+	d, err := p.activeDocument(ctx, rulesKind, o.names, "document", "leave --fleet and WEIR_FLEET out, or name a document with --against")
 	if err != nil {
 		return nil, err
 	}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
-	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/shedding"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
@@ -76,52 +75,16 @@ func (p *program) shedderCommand() *cobra.Command {
 // settings is the content of a document of the shedder.
 type settings struct{ *shedding.Document }
 
-// settingsChanges are the fields that change.
-type settingsChanges struct {
-	Fields    []fieldChange `json:"fields"`
-	Unchanged int           `json:"unchanged"`
-	// FromDefaults: nothing was published, so this is the difference from the built-in
-	// defaults; the edges' configuration is not known here.
-	FromDefaults bool `json:"from_defaults,omitempty"`
-}
-
 func (s *settings) compare(running any) changes {
 	before, published := running.(*settings)
 	if !published {
 		before = &settings{shedding.Defaults()}
 	}
-	now := s.fields()
-	changed := changedFields(before.fields(), now)
-	added := 0
-	for _, f := range changed {
-		if f.New != none {
-			added++
-		}
+	c := compareFields(before.fields(), s.fields())
+	if !published {
+		c.from("the built-in defaults") // the edges' configuration is not known here
 	}
-	return &settingsChanges{append([]fieldChange{}, changed...), len(now) - added, !published}
-}
-
-func (c *settingsChanges) write(b *bytes.Buffer, s term.Style, most int) {
-	if c.FromDefaults {
-		b.WriteString("  compared with the built-in defaults:\n")
-	}
-	writeFields(b, s, c.Fields, c.Unchanged, most)
-}
-
-// writeFields shows at most that many changed fields; 0 shows all.
-func writeFields(b *bytes.Buffer, s term.Style, fields []fieldChange, unchanged, most int) {
-	if len(fields) == 0 {
-		b.WriteString("  no setting differs\n")
-		return
-	}
-	for i, f := range fields {
-		if most > 0 && i == most {
-			fmt.Fprintf(b, "  … and %s\n", term.Plural(len(fields)-most, "more change"))
-			break
-		}
-		fmt.Fprintf(b, "  %s: %s → %s\n", term.Printable(f.Field), s.Red(term.Printable(f.Old)), s.Green(term.Printable(f.New)))
-	}
-	fmt.Fprintf(b, "  %d changed, %d unchanged\n", len(fields), unchanged)
+	return c
 }
 
 // fields returns all settings by their paths, in the order of the reference.

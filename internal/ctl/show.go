@@ -126,3 +126,21 @@ func active(k *fleet.Kind, answers []fleet.Answer[memory]) (*consul.Pointer, err
 	}
 	return pointer, nil
 }
+
+// activeDocument returns the document that is active in all regions that answer. If none does,
+// the error calls it what and says remedy.
+func (p *program) activeDocument(ctx context.Context, k *fleet.Kind, names []string, what, remedy string) (*fleet.Document, error) {
+	targets, err := p.targetsOf(k, names)
+	if err != nil {
+		return nil, err
+	}
+	answers := fleet.Ask(ctx, targets, recallPointer)
+	if away, err := fleet.Failures(answers); len(away) == len(answers) {
+		return nil, term.Failed("the active %s cannot be read:\n%w\n%s", what, err, remedy)
+	}
+	pointer, err := active(k, answers)
+	if err != nil {
+		return nil, term.Misused("%w", err)
+	}
+	return p.fetch(ctx, answers, *pointer)
+}

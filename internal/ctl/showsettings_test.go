@@ -16,7 +16,7 @@ func TestCompareSettings(t *testing.T) {
 		require.NoError(t, err)
 		after, err := fleet.ParseDocument(shedderKind, "", []byte(now))
 		require.NoError(t, err)
-		c := after.Body.(comparer).compare(before.Body).(*settingsChanges)
+		c := after.Body.(comparer).compare(before.Body).(*fieldChanges)
 		var got []string
 		for _, f := range c.Fields {
 			got = append(got, f.Field+": "+f.Old+" → "+f.New)
