@@ -37,17 +37,17 @@ func (p *program) auditListCommand() *cobra.Command {
 	return c
 }
 
-// deed is one change of a kind.
-type deed struct {
+// auditEntry is one change of a kind.
+type auditEntry struct {
 	Kind string `json:"kind"`
-	past
+	historyEntry
 }
 
 func (p *program) auditList(ctx context.Context, names []string, most int) error {
 	if most < 0 {
 		return term.Misused("--lines %d: must be 0 or above", most)
 	}
-	list, regions := []deed{}, 0
+	list, regions := []auditEntry{}, 0
 	var unread error
 	for _, k := range auditKinds() {
 		targets, err := p.targetsOf(k, names)
@@ -55,22 +55,22 @@ func (p *program) auditList(ctx context.Context, names []string, most int) error
 			return err
 		}
 		regions = len(targets)
-		ask := fleet.Ask[memory]
+		ask := fleet.Ask[regionHistory]
 		if most == 0 {
-			ask = fleet.AskUnbounded[memory] // however many pages that takes; each is bounded
+			ask = fleet.AskUnbounded[regionHistory] // however many pages that takes; each is bounded
 		}
-		answers := ask(ctx, targets, recall(func(m *memory) bool { return most > 0 && len(m.changes) >= most }))
+		answers := ask(ctx, targets, readHistory(func(m *regionHistory) bool { return most > 0 && len(m.changes) >= most }))
 		for _, a := range answers {
 			if a.Value.wrong != nil {
 				p.Warn("%s: %v", a.Target.Name, a.Value.wrong)
 			}
 		}
 		for _, c := range merge(answers) {
-			list = append(list, deed{k.Name, c})
+			list = append(list, auditEntry{k.Name, c})
 		}
 		unread = cmp.Or(unread, unanswered(answers)) // the same region fails to answer for every kind
 	}
-	slices.SortStableFunc(list, func(a, b deed) int { return b.AppliedAt.Compare(a.AppliedAt) })
+	slices.SortStableFunc(list, func(a, b auditEntry) int { return b.AppliedAt.Compare(a.AppliedAt) })
 	if most > 0 {
 		list = list[:min(most, len(list))]
 	}
@@ -80,7 +80,7 @@ func (p *program) auditList(ctx context.Context, names []string, most int) error
 	return unread
 }
 
-func writeDone(b *bytes.Buffer, list []deed, regions int) {
+func writeDone(b *bytes.Buffer, list []auditEntry, regions int) {
 	if len(list) == 0 {
 		b.WriteString("no changes yet\n")
 		return

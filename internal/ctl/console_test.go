@@ -313,7 +313,7 @@ func TestConsole(t *testing.T) {
 	require.Equal(t, "mode: enforce", dig(c.get("/policy/document"), "result", "document"))
 	require.Contains(t, text(t, c.get("/policy/status")["result"]), `"region":"us-east"`)
 	require.Len(t, c.get("/policy/history")["result"], 2)
-	policies := parse[[]past](t, text(t, c.get("/policy/history")["result"]))
+	policies := parse[[]historyEntry](t, text(t, c.get("/policy/history")["result"]))
 	require.Contains(t, text(t, dig(c.get("/policy/changes?from="+policies[1].Version), "result", "difference", "fields")), `{"field":"mode","new":"enforce","old":"shadow"}`)
 	c.post("/policy/rollback", "/policy/rollback", `{}`)
 	require.Equal(t, "mode: shadow", dig(c.get("/policy/document"), "result", "document"))

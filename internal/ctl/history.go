@@ -37,16 +37,16 @@ func (p *program) historyCommand(k *fleet.Kind, help, examples string) *cobra.Co
 	return c
 }
 
-// past is one change, in all regions that it was made in.
-type past struct {
+// historyEntry is one change, in all regions that it was made in.
+type historyEntry struct {
 	consul.Change
 	Regions []string `json:"regions"`
 	// Current are those of the regions in which it is active.
 	Current []string `json:"current"`
 }
 
-// memory is what a region remembers, as far as it was read.
-type memory struct {
+// regionHistory is a region's pointer and the changes before it, as far as they were read.
+type regionHistory struct {
 	kind    *fleet.Kind
 	now     time.Time // by the region's clock
 	pointer *consul.Pointer
@@ -54,11 +54,11 @@ type memory struct {
 	wrong   error           // some of them cannot be read
 }
 
-// recall reads the pointer, and pages of the history until enough returns true.
-func recall(enough func(*memory) bool) func(context.Context, *fleet.Target) (memory, error) {
-	return func(ctx context.Context, t *fleet.Target) (memory, error) {
+// readHistory reads the pointer, and pages of the history until enough returns true.
+func readHistory(enough func(*regionHistory) bool) func(context.Context, *fleet.Target) (regionHistory, error) {
+	return func(ctx context.Context, t *fleet.Target) (regionHistory, error) {
 		s, err := fleet.LookAtPointer(ctx, t)
-		m := memory{kind: t.Kind, now: s.At, pointer: s.Pointer, wrong: s.Damage}
+		m := regionHistory{kind: t.Kind, now: s.At, pointer: s.Pointer, wrong: s.Damage}
 		if err != nil || enough(&m) {
 			return m, err
 		}
@@ -71,14 +71,14 @@ func recall(enough func(*memory) bool) func(context.Context, *fleet.Target) (mem
 	}
 }
 
-// recallPointer is recall without the history.
-var recallPointer = recall(func(*memory) bool { return true })
+// readPointer is readHistory without the history.
+var readPointer = readHistory(func(*regionHistory) bool { return true })
 
-// recallBefore is recall of what a rollback needs to know.
-func recallBefore(ctx context.Context, t *fleet.Target) (memory, error) {
+// readBefore is readHistory for what a rollback needs to know.
+func readBefore(ctx context.Context, t *fleet.Target) (regionHistory, error) {
 	recorded, asked := false, false
 	var failure error
-	m, err := recall(func(m *memory) bool {
+	m, err := readHistory(func(m *regionHistory) bool {
 		if p := m.pointer; p != nil && !p.Expired(m.now) && !asked {
 			asked = true
 			recorded, failure = t.Docs.Recorded(ctx, *p)
@@ -88,14 +88,14 @@ func recallBefore(ctx context.Context, t *fleet.Target) (memory, error) {
 	return m, errors.Join(err, failure)
 }
 
-// recallAfter is recall of what a rollback needs to know once something temporary has expired.
-var recallAfter = recall(func(m *memory) bool {
+// readAfter is readHistory for what a rollback needs to know once something temporary has expired.
+var readAfter = readHistory(func(m *regionHistory) bool {
 	after := m.after()
 	return after.version() == "" || after.knows(true)
 })
 
-// after returns what a region remembers once its temporary version has expired.
-func (m *memory) after() *memory {
+// after returns a region's history as it is once its temporary version has expired.
+func (m *regionHistory) after() *regionHistory {
 	if m.pointer == nil {
 		return m
 	}
@@ -111,7 +111,7 @@ func wrote(c consul.Change, p *consul.Pointer) bool {
 
 // isCurrent reports whether a change made the active version. After something temporary has
 // ended, that is the change before it.
-func (m *memory) isCurrent(c consul.Change) bool {
+func (m *regionHistory) isCurrent(c consul.Change) bool {
 	switch {
 	case m.pointer == nil:
 		return false
@@ -122,9 +122,9 @@ func (m *memory) isCurrent(c consul.Change) bool {
 }
 
 // version returns the active version, or "".
-func (m *memory) version() string {
+func (m *regionHistory) version() string {
 	if m.pointer != nil {
-		if n := m.pointer.InForce(m.now); n != nil {
+		if n := m.pointer.ActiveAt(m.now); n != nil {
 			return n.Version
 		}
 	}
@@ -133,8 +133,8 @@ func (m *memory) version() string {
 
 // merge joins the histories of regions, newest change first. A change among the newest of
 // all is also among the newest in each of its regions.
-func merge(answers []fleet.Answer[memory]) []past {
-	merged := []past{}
+func merge(answers []fleet.Answer[regionHistory]) []historyEntry {
+	merged := []historyEntry{}
 	type id struct {
 		version, by, replaced string
 		at                    int64
@@ -148,7 +148,7 @@ func merge(answers []fleet.Answer[memory]) []past {
 			if !known {
 				i = len(merged)
 				place[of] = i
-				merged = append(merged, past{Change: c, Regions: []string{}, Current: []string{}})
+				merged = append(merged, historyEntry{Change: c, Regions: []string{}, Current: []string{}})
 			}
 			merged[i].Regions = append(merged[i].Regions, a.Target.Name)
 			if n == current {
@@ -156,7 +156,7 @@ func merge(answers []fleet.Answer[memory]) []past {
 			}
 		}
 	}
-	slices.SortStableFunc(merged, func(a, b past) int {
+	slices.SortStableFunc(merged, func(a, b historyEntry) int {
 		return cmp.Or(b.AppliedAt.Compare(a.AppliedAt), cmp.Compare(a.Version, b.Version))
 	})
 	return merged
@@ -167,11 +167,11 @@ func (p *program) history(ctx context.Context, k *fleet.Kind, names []string, mo
 	if err != nil {
 		return err
 	}
-	ask := fleet.Ask[memory]
+	ask := fleet.Ask[regionHistory]
 	if most == 0 {
-		ask = fleet.AskUnbounded[memory] // however many pages that takes; each is bounded
+		ask = fleet.AskUnbounded[regionHistory] // however many pages that takes; each is bounded
 	}
-	answers := ask(ctx, targets, recall(func(m *memory) bool { return most > 0 && len(m.changes) > most }))
+	answers := ask(ctx, targets, readHistory(func(m *regionHistory) bool { return most > 0 && len(m.changes) > most }))
 	for _, a := range answers {
 		if a.Value.wrong != nil {
 			p.Warn("%s: %v", a.Target.Name, a.Value.wrong)
@@ -188,7 +188,7 @@ func (p *program) history(ctx context.Context, k *fleet.Kind, names []string, mo
 	return unanswered(answers)
 }
 
-func writeHistory(k *fleet.Kind, b *bytes.Buffer, s term.Style, list []past, more bool, regions int) {
+func writeHistory(k *fleet.Kind, b *bytes.Buffer, s term.Style, list []historyEntry, more bool, regions int) {
 	if len(list) == 0 {
 		b.WriteString("no changes yet\n")
 		return
@@ -227,7 +227,7 @@ func writeHistory(k *fleet.Kind, b *bytes.Buffer, s term.Style, list []past, mor
 }
 
 // known returns the pointers that a region has.
-func (m *memory) known() []consul.Pointer {
+func (m *regionHistory) known() []consul.Pointer {
 	if m.pointer == nil {
 		return nil
 	}

@@ -141,7 +141,7 @@ func (s *pruning) plan(ctx context.Context) (map[*fleet.Target]stock, error) {
 // needed returns the versions that a region names now, once its temporary version has
 // expired, or after a rollback.
 func needed(ctx context.Context, t *fleet.Target) ([]string, error) {
-	m, err := recallBefore(ctx, t)
+	m, err := readBefore(ctx, t)
 	if err == nil {
 		err = m.wrong
 	}
@@ -156,7 +156,7 @@ func needed(ctx context.Context, t *fleet.Target) ([]string, error) {
 		versions = append(versions, before)
 	}
 	if m.pointer != nil && m.pointer.Then != nil {
-		if m, err = recallAfter(ctx, t); err != nil {
+		if m, err = readAfter(ctx, t); err != nil {
 			return nil, err
 		}
 		if before, ok := m.after().replaced(); ok {

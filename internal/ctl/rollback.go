@@ -66,7 +66,7 @@ func (c *change) rollback(ctx context.Context, k *fleet.Kind, names []string, to
 	if err != nil {
 		return err
 	}
-	answers := fleet.Ask(ctx, targets, recallBefore)
+	answers := fleet.Ask(ctx, targets, readBefore)
 	results := make([]rollout.Result, len(answers))
 	for i, a := range answers {
 		results[i] = rollout.Result{Name: a.Target.Name, Err: a.Err}
@@ -99,7 +99,7 @@ func (c *change) rollback(ctx context.Context, k *fleet.Kind, names []string, to
 
 // temporaries returns the temporarily active version. An error means that not all regions
 // have one, so that going back would mean different things.
-func temporaries(answers []fleet.Answer[memory]) (string, error) {
+func temporaries(answers []fleet.Answer[regionHistory]) (string, error) {
 	var versions, with, without []string
 	for _, a := range answers {
 		switch p := a.Value.pointer; {
@@ -138,9 +138,9 @@ func endIt(ctx context.Context, t *fleet.Target, s *step) (err error) {
 }
 
 // rollbackTarget returns the version to go back to, which must be unique.
-func (p *program) rollbackTarget(ctx context.Context, k *fleet.Kind, answers []fleet.Answer[memory], to string) (*consul.Pointer, error) {
+func (p *program) rollbackTarget(ctx context.Context, k *fleet.Kind, answers []fleet.Answer[regionHistory], to string) (*consul.Pointer, error) {
 	if to != "" {
-		return p.recollect(ctx, k, answers, to)
+		return p.findVersion(ctx, k, answers, to)
 	}
 	var lines []string
 	chosen, divided := "", false
@@ -160,12 +160,12 @@ func (p *program) rollbackTarget(ctx context.Context, k *fleet.Kind, answers []f
 	if divided {
 		return nil, fmt.Errorf("the regions would go back to different versions: %s; choose one with --to, or regions with --region", strings.Join(lines, ", "))
 	}
-	return p.recollect(ctx, k, answers, chosen)
+	return p.findVersion(ctx, k, answers, chosen)
 }
 
-// recollect returns the one version that begins with these digits, among those that a
+// findVersion returns the one version that begins with these digits, among those that a
 // pointer names or a region has stored.
-func (p *program) recollect(ctx context.Context, k *fleet.Kind, answers []fleet.Answer[memory], digits string) (*consul.Pointer, error) {
+func (p *program) findVersion(ctx context.Context, k *fleet.Kind, answers []fleet.Answer[regionHistory], digits string) (*consul.Pointer, error) {
 	if len(digits) < 4 || strings.Trim(digits, "0123456789abcdef") != "" {
 		return nil, fmt.Errorf("version %q: must be 4 to 12 digits of a version, as regionctl %s history lists them", digits, k.Name)
 	}
@@ -215,7 +215,7 @@ func (p *program) recollect(ctx context.Context, k *fleet.Kind, answers []fleet.
 
 // before returns the version before the active one. It comes from the change that made the
 // active one, so that different clocks cannot put the history out of order.
-func (m *memory) before() (string, error) {
+func (m *regionHistory) before() (string, error) {
 	if m.version() == "" {
 		return "", fmt.Errorf("no %s are active; name a version with --to", saidOf(m.kind).what)
 	}
@@ -227,8 +227,8 @@ func (m *memory) before() (string, error) {
 
 // replaced returns what the active version replaced or, if that was not recorded or was
 // temporary, the newest different version.
-func (m *memory) replaced() (string, bool) {
-	if c := m.current(); c != nil && c.Replaced != "" && c.Replaced != c.Version && !m.hadForATime(c.Replaced) {
+func (m *regionHistory) replaced() (string, bool) {
+	if c := m.current(); c != nil && c.Replaced != "" && c.Replaced != c.Version && !m.wasTemporary(c.Replaced) {
 		return c.Replaced, true
 	}
 	for _, c := range m.changes {
@@ -240,22 +240,22 @@ func (m *memory) replaced() (string, bool) {
 }
 
 // current returns the change that made the active version, or nil if it was not read.
-func (m *memory) current() *consul.Change {
+func (m *regionHistory) current() *consul.Change {
 	if i := slices.IndexFunc(m.changes, m.isCurrent); i >= 0 {
 		return &m.changes[i]
 	}
 	return nil
 }
 
-// hadForATime reports whether a version was temporary when it was last active.
-func (m *memory) hadForATime(version string) bool {
+// wasTemporary reports whether a version was temporary when it was last active.
+func (m *regionHistory) wasTemporary(version string) bool {
 	i := slices.IndexFunc(m.changes, func(c consul.Change) bool { return c.Version == version })
 	return i >= 0 && m.changes[i].ExpiresAt != nil
 }
 
 // knows reports whether reading more of the history could not change what replaced returns.
 // recorded says that the change that made the active version has been read.
-func (m *memory) knows(recorded bool) bool {
+func (m *regionHistory) knows(recorded bool) bool {
 	_, found := m.replaced()
 	c := m.current()
 	switch {
@@ -268,7 +268,7 @@ func (m *memory) knows(recorded bool) bool {
 }
 
 // fetch loads a version from the first region that has it.
-func (p *program) fetch(ctx context.Context, answers []fleet.Answer[memory], pointer consul.Pointer) (*fleet.Document, error) {
+func (p *program) fetch(ctx context.Context, answers []fleet.Answer[regionHistory], pointer consul.Pointer) (*fleet.Document, error) {
 	data, from, err := p.load(ctx, answers, pointer)
 	if err != nil {
 		return nil, err
@@ -280,7 +280,7 @@ func (p *program) fetch(ctx context.Context, answers []fleet.Answer[memory], poi
 	return d, nil
 }
 
-func (p *program) load(ctx context.Context, answers []fleet.Answer[memory], pointer consul.Pointer) ([]byte, *fleet.Target, error) {
+func (p *program) load(ctx context.Context, answers []fleet.Answer[regionHistory], pointer consul.Pointer) ([]byte, *fleet.Target, error) {
 	var errs []error
 	for _, a := range answers {
 		if a.Err != nil {

@@ -81,8 +81,8 @@ func (p *program) showDocument(ctx context.Context, k *fleet.Kind, names []strin
 }
 
 // askPointers asks all regions what is active. It fails if no region answers.
-func (p *program) askPointers(ctx context.Context, targets []*fleet.Target) ([]fleet.Answer[memory], error) {
-	answers := fleet.Ask(ctx, targets, recallPointer)
+func (p *program) askPointers(ctx context.Context, targets []*fleet.Target) ([]fleet.Answer[regionHistory], error) {
+	answers := fleet.Ask(ctx, targets, readPointer)
 	away, err := fleet.Failures(answers)
 	if len(away) == len(targets) {
 		return nil, err
@@ -95,9 +95,9 @@ func (p *program) askPointers(ctx context.Context, targets []*fleet.Target) ([]f
 
 // named returns the one version that begins with these digits or, without any, the active
 // one.
-func (p *program) named(ctx context.Context, k *fleet.Kind, answers []fleet.Answer[memory], digits string) (pointer *consul.Pointer, err error) {
+func (p *program) named(ctx context.Context, k *fleet.Kind, answers []fleet.Answer[regionHistory], digits string) (pointer *consul.Pointer, err error) {
 	if digits != "" {
-		pointer, err = p.recollect(ctx, k, answers, digits)
+		pointer, err = p.findVersion(ctx, k, answers, digits)
 	} else {
 		pointer, err = active(k, answers)
 	}
@@ -108,7 +108,7 @@ func (p *program) named(ctx context.Context, k *fleet.Kind, answers []fleet.Answ
 }
 
 // active returns the one version that is active in all regions.
-func active(k *fleet.Kind, answers []fleet.Answer[memory]) (*consul.Pointer, error) {
+func active(k *fleet.Kind, answers []fleet.Answer[regionHistory]) (*consul.Pointer, error) {
 	var list []string
 	var pointer *consul.Pointer
 	for _, a := range answers {
@@ -134,7 +134,7 @@ func (p *program) activeDocument(ctx context.Context, k *fleet.Kind, names []str
 	if err != nil {
 		return nil, err
 	}
-	answers := fleet.Ask(ctx, targets, recallPointer)
+	answers := fleet.Ask(ctx, targets, readPointer)
 	if away, err := fleet.Failures(answers); len(away) == len(answers) {
 		return nil, term.Failed("the active %s cannot be read:\n%w\n%s", what, err, remedy)
 	}

@@ -52,8 +52,8 @@ func (p *program) showSettingsCommand() *cobra.Command {
 	return c
 }
 
-// settingsInForce describes, with -o json, the regions with the same active settings.
-type settingsInForce struct {
+// activeSettings describes, with -o json, the regions with the same active settings.
+type activeSettings struct {
 	Regions []string        `json:"regions"`
 	Pointer *consul.Pointer `json:"pointer"`
 	// InForce is the document that the pointer makes active now; without it, edges use
@@ -71,8 +71,8 @@ func (p *program) showSettings(ctx context.Context, names []string) error {
 		return err
 	}
 	answers := fleet.Ask(ctx, targets, fleet.Look)
-	list := []*settingsInForce{}
-	place := map[string]*settingsInForce{}
+	list := []*activeSettings{}
+	place := map[string]*activeSettings{}
 	readable := false
 	for _, a := range answers {
 		if a.Err != nil {
@@ -87,7 +87,7 @@ func (p *program) showSettings(ctx context.Context, names []string) error {
 			same.Regions = append(same.Regions, a.Target.Name)
 			continue
 		}
-		entry := &settingsInForce{Regions: []string{a.Target.Name}, Pointer: s.Pointer, InForce: s.Active, at: s.At}
+		entry := &activeSettings{Regions: []string{a.Target.Name}, Pointer: s.Pointer, InForce: s.Active, at: s.At}
 		if s.Damage != nil {
 			entry.Error = s.Damage.Error()
 		} else if s.State == fleet.Active {
@@ -126,7 +126,7 @@ func withoutHeading(document string) string {
 }
 
 // write writes a document with a comment, which is itself a valid document.
-func (e *settingsInForce) write(b *bytes.Buffer, s term.Style) {
+func (e *activeSettings) write(b *bytes.Buffer, s term.Style) {
 	g := diffGroup{Regions: e.Regions, Running: e.Pointer, Unreadable: e.Error, at: e.at, step: &step{next: &fleet.Document{Kind: shedderKind}}}
 	fmt.Fprintf(b, heading+"%s\n", g.runs(s))
 	if p := e.Pointer; p != nil && p.ExpiresAt != nil && !p.Expired(e.at) {

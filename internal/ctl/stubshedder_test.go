@@ -38,7 +38,7 @@ func (s *stubShedder) version() string {
 	}
 	version := shedding.VersionConfig
 	if s.pointer != nil {
-		if n := s.pointer.InForce(time.Now()); n != nil {
+		if n := s.pointer.ActiveAt(time.Now()); n != nil {
 			version = n.Version
 		}
 	}

@@ -64,7 +64,7 @@ func (c *change) record(ctx context.Context, r *regionChange, before string, poi
 		if err != nil || recorded {
 			return err
 		}
-		m := memory{kind: r.target.Kind, pointer: r.region.Seen.Pointer}
+		m := regionHistory{kind: r.target.Kind, pointer: r.region.Seen.Pointer}
 		if m.changes, _, err = r.target.Docs.History(ctx, 64); err != nil {
 			return err
 		}

@@ -161,7 +161,7 @@ func TestBeforeIgnoresClocks(t *testing.T) {
 	at := func(version string, minute int, replaced string) consul.Change {
 		return consul.Change{Pointer: consul.Pointer{Version: version, AppliedAt: time.Unix(int64(minute)*60, 0)}, Replaced: replaced}
 	}
-	m := memory{changes: []consul.Change{at("c", 9, "a"), at("b", 5, "c"), at("a", 1, "")}}
+	m := regionHistory{changes: []consul.Change{at("c", 9, "a"), at("b", 5, "c"), at("a", 1, "")}}
 	m.pointer = &consul.Pointer{Version: "b", AppliedAt: time.Unix(300, 0)}
 	p, err := m.before()
 	require.NoError(t, err)

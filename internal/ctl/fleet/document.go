@@ -138,7 +138,7 @@ func LookAtPointer(ctx context.Context, t *Target) (Current, error) {
 		c.State = Unreadable
 	case pointer != nil:
 		c.State = Ended
-		if c.Active = pointer.InForce(c.At); c.Active != nil {
+		if c.Active = pointer.ActiveAt(c.At); c.Active != nil {
 			c.State = Active
 		}
 	}

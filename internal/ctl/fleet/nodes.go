@@ -77,7 +77,7 @@ func (v *RegionView) Active() *consul.Named {
 	if v.Pointer == nil {
 		return nil
 	}
-	return v.Pointer.InForce(v.At)
+	return v.Pointer.ActiveAt(v.At)
 }
 
 // expected returns the version that a PoP's nodes should run, "" if there is none, and Own

@@ -30,14 +30,14 @@ func FuzzPointer(f *testing.F) {
 				require.NotEmpty(t, err.Error())
 				return
 			}
-			p.InForce(time.Now())
+			p.ActiveAt(time.Now())
 			written, err := json.Marshal(p)
 			if err != nil {
 				return // a year that JSON cannot represent
 			}
 			again, err := ParsePointer(written)
 			require.NoError(t, err)
-			require.Equal(t, p.InForce(time.Time{}), again.InForce(time.Time{}))
+			require.Equal(t, p.ActiveAt(time.Time{}), again.ActiveAt(time.Time{}))
 		})
 	})
 }

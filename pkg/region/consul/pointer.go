@@ -52,9 +52,9 @@ func (p Pointer) Expired(now time.Time) bool {
 	return p.ExpiresAt != nil && !now.Before(*p.ExpiresAt)
 }
 
-// InForce returns the document that p makes active at the given time: its own or, after
+// ActiveAt returns the document that p makes active at the given time: its own or, after
 // ExpiresAt, Then, which may be nil.
-func (p Pointer) InForce(now time.Time) *Named {
+func (p Pointer) ActiveAt(now time.Time) *Named {
 	if p.Expired(now) {
 		return p.Then
 	}

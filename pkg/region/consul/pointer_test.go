@@ -99,16 +99,16 @@ func TestExpired(t *testing.T) {
 	require.True(t, Pointer{ExpiresAt: &end}.Expired(end))
 }
 
-func TestInForce(t *testing.T) {
+func TestActiveAt(t *testing.T) {
 	end := time.Unix(100, 0)
 	p := NewPointer([]byte("abc"), "ana", time.Unix(1, 0))
 	own, after := &Named{p.Version, p.SHA256}, &Named{"0", "00"}
-	require.Equal(t, own, p.InForce(end), "it does not expire")
+	require.Equal(t, own, p.ActiveAt(end), "it does not expire")
 	p.ExpiresAt, p.Then = &end, after
-	require.Equal(t, own, p.InForce(end.Add(-1)))
-	require.Equal(t, after, p.InForce(end))
+	require.Equal(t, own, p.ActiveAt(end.Add(-1)))
+	require.Equal(t, after, p.ActiveAt(end))
 	p.Then = nil
-	require.Nil(t, p.InForce(end), "the configuration applies")
+	require.Nil(t, p.ActiveAt(end), "the configuration applies")
 }
 
 func TestCheckName(t *testing.T) {
