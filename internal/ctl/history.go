@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -43,92 +41,6 @@ type historyEntry struct {
 	Regions []string `json:"regions"`
 	// Current are those of the regions in which it is active.
 	Current []string `json:"current"`
-}
-
-// regionHistory is a region's pointer and the changes before it, as far as they were read.
-type regionHistory struct {
-	kind    *fleet.Kind
-	now     time.Time // by the region's clock
-	pointer *consul.Pointer
-	changes []consul.Change // the newest, newest first
-	wrong   error           // some of them cannot be read
-}
-
-// readHistory reads the pointer, and pages of the history until enough returns true.
-func readHistory(enough func(*regionHistory) bool) func(context.Context, *fleet.Target) (regionHistory, error) {
-	return func(ctx context.Context, t *fleet.Target) (regionHistory, error) {
-		s, err := fleet.LookAtPointer(ctx, t)
-		m := regionHistory{kind: t.Kind, now: s.At, pointer: s.Pointer, wrong: s.Damage}
-		if err != nil || enough(&m) {
-			return m, err
-		}
-		wrong, err := t.Docs.EachPage(ctx, func(page []consul.Change) bool {
-			m.changes = append(m.changes, page...)
-			return !enough(&m)
-		})
-		m.wrong = errors.Join(append(wrong, m.wrong)...)
-		return m, err
-	}
-}
-
-// readPointer is readHistory without the history.
-var readPointer = readHistory(func(*regionHistory) bool { return true })
-
-// readBefore is readHistory for what a rollback needs to know.
-func readBefore(ctx context.Context, t *fleet.Target) (regionHistory, error) {
-	recorded, asked := false, false
-	var failure error
-	m, err := readHistory(func(m *regionHistory) bool {
-		if p := m.pointer; p != nil && !p.Expired(m.now) && !asked {
-			asked = true
-			recorded, failure = t.Docs.Recorded(ctx, *p)
-		}
-		return failure != nil || m.version() == "" || m.knows(recorded || m.pointer.Expired(m.now))
-	})(ctx, t)
-	return m, errors.Join(err, failure)
-}
-
-// readAfter is readHistory for what a rollback needs to know once something temporary has expired.
-var readAfter = readHistory(func(m *regionHistory) bool {
-	after := m.after()
-	return after.version() == "" || after.knows(true)
-})
-
-// after returns a region's history as it is once its temporary version has expired.
-func (m *regionHistory) after() *regionHistory {
-	if m.pointer == nil {
-		return m
-	}
-	after, expired := *m, *m.pointer
-	expired.ExpiresAt, after.pointer = &time.Time{}, &expired
-	return &after
-}
-
-// wrote reports whether a change is the one that wrote a pointer.
-func wrote(c consul.Change, p *consul.Pointer) bool {
-	return c.Version == p.Version && c.AppliedAt.Equal(p.AppliedAt)
-}
-
-// isCurrent reports whether a change made the active version. After something temporary has
-// ended, that is the change before it.
-func (m *regionHistory) isCurrent(c consul.Change) bool {
-	switch {
-	case m.pointer == nil:
-		return false
-	case !m.pointer.Expired(m.now):
-		return wrote(c, m.pointer)
-	}
-	return m.pointer.Then != nil && c.ExpiresAt == nil && c.Version == m.pointer.Then.Version
-}
-
-// version returns the active version, or "".
-func (m *regionHistory) version() string {
-	if m.pointer != nil {
-		if n := m.pointer.ActiveAt(m.now); n != nil {
-			return n.Version
-		}
-	}
-	return ""
 }
 
 // merge joins the histories of regions, newest change first. A change among the newest of
@@ -224,16 +136,4 @@ func writeHistory(k *fleet.Kind, b *bytes.Buffer, s term.Style, list []historyEn
 	if more {
 		b.WriteString("… and more before; -n 0 shows all\n")
 	}
-}
-
-// known returns the pointers that a region has.
-func (m *regionHistory) known() []consul.Pointer {
-	if m.pointer == nil {
-		return nil
-	}
-	list := []consul.Pointer{*m.pointer}
-	if then := m.pointer.Then; then != nil {
-		list = append(list, consul.Pointer{Version: then.Version, SHA256: then.SHA256, AppliedAt: m.pointer.AppliedAt})
-	}
-	return list
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -211,60 +210,6 @@ func (p *program) findVersion(ctx context.Context, k *fleet.Kind, answers []flee
 		return nil, fmt.Errorf("%s: %w", holders[found[0]].Name, err)
 	}
 	return stored, nil
-}
-
-// before returns the version before the active one. It comes from the change that made the
-// active one, so that different clocks cannot put the history out of order.
-func (m *regionHistory) before() (string, error) {
-	if m.version() == "" {
-		return "", fmt.Errorf("no %s are active; name a version with --to", saidOf(m.kind).what)
-	}
-	if version, ok := m.replaced(); ok {
-		return version, nil
-	}
-	return "", fmt.Errorf("the history has no version before %s; name one with --to", m.version())
-}
-
-// replaced returns what the active version replaced or, if that was not recorded or was
-// temporary, the newest different version.
-func (m *regionHistory) replaced() (string, bool) {
-	if c := m.current(); c != nil && c.Replaced != "" && c.Replaced != c.Version && !m.wasTemporary(c.Replaced) {
-		return c.Replaced, true
-	}
-	for _, c := range m.changes {
-		if c.ExpiresAt == nil && c.Version != m.version() {
-			return c.Version, true
-		}
-	}
-	return "", false
-}
-
-// current returns the change that made the active version, or nil if it was not read.
-func (m *regionHistory) current() *consul.Change {
-	if i := slices.IndexFunc(m.changes, m.isCurrent); i >= 0 {
-		return &m.changes[i]
-	}
-	return nil
-}
-
-// wasTemporary reports whether a version was temporary when it was last active.
-func (m *regionHistory) wasTemporary(version string) bool {
-	i := slices.IndexFunc(m.changes, func(c consul.Change) bool { return c.Version == version })
-	return i >= 0 && m.changes[i].ExpiresAt != nil
-}
-
-// knows reports whether reading more of the history could not change what replaced returns.
-// recorded says that the change that made the active version has been read.
-func (m *regionHistory) knows(recorded bool) bool {
-	_, found := m.replaced()
-	c := m.current()
-	switch {
-	case !found, recorded && c == nil:
-		return false
-	case c == nil, c.Replaced == "", !m.kind.Temporary:
-		return true
-	}
-	return slices.ContainsFunc(m.changes, func(other consul.Change) bool { return other.Version == c.Replaced })
 }
 
 // fetch loads a version from the first region that has it.

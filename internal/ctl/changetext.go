@@ -17,7 +17,7 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// This file describes how a change to the fleet proceeds, whatever it changes: documents,
+// This file says in words how a change to the fleet proceeds, whatever it changes: documents,
 // the topology, drains.
 
 // lockWait is how long a change waits for concurrent ones. The lock of a process that died
@@ -100,6 +100,13 @@ func joined(regions []told, separator string, of func(told) string) string {
 		list[i] = of(r)
 	}
 	return strings.Join(distinct(list), separator)
+}
+
+func namesOf(regions []told) (list []string) {
+	for _, r := range regions {
+		list = append(list, r.Name)
+	}
+	return list
 }
 
 func names(regions []told) string {

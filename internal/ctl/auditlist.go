@@ -1,0 +1,96 @@
+package ctl
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/term"
+)
+
+const auditListHelp = `Lists all changes of every kind, newest first: rules, shedder settings,
+behavior policies and client networks, and acts that leave no document behind: drains, their
+ends, and resets of counters. A change made in several regions at once is one line.
+
+regionctl audit verify checks whether the histories are intact. A topology has no history:
+Consul's own audit log has its changes.`
+
+func (p *program) auditListCommand() *cobra.Command {
+	var names []string
+	var most int
+	c := command("list", "show who did what, when and why", auditListHelp,
+		`  regionctl audit list
+  regionctl audit list -n 0 -o json | jq -r '.[] | select(.applied_by == "ana@desk") | .message'`,
+		func(ctx context.Context, _ []string) error { return p.auditList(ctx, names, most) })
+	p.regionFlag(c, &names)
+	c.Flags().IntVarP(&most, "lines", "n", 20, "how many changes to show; 0 shows all")
+	return c
+}
+
+// auditEntry is one change of a kind.
+type auditEntry struct {
+	Kind string `json:"kind"`
+	historyEntry
+}
+
+func (p *program) auditList(ctx context.Context, names []string, most int) error {
+	if most < 0 {
+		return term.Misused("--lines %d: must be 0 or above", most)
+	}
+	list, regions := []auditEntry{}, 0
+	var unread error
+	for _, k := range auditKinds() {
+		targets, err := p.targetsOf(k, names)
+		if err != nil {
+			return err
+		}
+		regions = len(targets)
+		ask := fleet.Ask[regionHistory]
+		if most == 0 {
+			ask = fleet.AskUnbounded[regionHistory] // however many pages that takes; each is bounded
+		}
+		answers := ask(ctx, targets, readHistory(func(m *regionHistory) bool { return most > 0 && len(m.changes) >= most }))
+		for _, a := range answers {
+			if a.Value.wrong != nil {
+				p.Warn("%s: %v", a.Target.Name, a.Value.wrong)
+			}
+		}
+		for _, c := range merge(answers) {
+			list = append(list, auditEntry{k.Name, c})
+		}
+		unread = cmp.Or(unread, unanswered(answers)) // the same region fails to answer for every kind
+	}
+	slices.SortStableFunc(list, func(a, b auditEntry) int { return b.AppliedAt.Compare(a.AppliedAt) })
+	if most > 0 {
+		list = list[:min(most, len(list))]
+	}
+	if err := p.Show(list, func(b *bytes.Buffer, _ term.Style) { writeDone(b, list, regions) }); err != nil {
+		return err
+	}
+	return unread
+}
+
+func writeDone(b *bytes.Buffer, list []auditEntry, regions int) {
+	if len(list) == 0 {
+		b.WriteString("no changes yet\n")
+		return
+	}
+	t := term.Table{}
+	t.Row("WHEN", "WHAT", "BY", "REGIONS", "MESSAGE")
+	for _, c := range list {
+		what, where := c.Kind+" "+c.Version, strings.Join(c.Regions, ", ")
+		if c.Kind == actsKind.Name {
+			what = "-" // the message says it
+		}
+		if len(c.Regions) == regions && regions > 1 {
+			where = "all"
+		}
+		t.Row(term.Stamp(c.AppliedAt), what, term.Printable(c.AppliedBy), where, term.Printable(c.Message))
+	}
+	t.Print(b)
+}
