@@ -41,5 +41,5 @@ func (b *bench) behavior(ctx context.Context) error {
 		}
 		all = append(all, c)
 	}
-	return b.compare(ctx, "behavior", fmt.Sprintf("Proxied, one strict check a request, %d clients uniform, %d connections", users, connections), "requests", all...)
+	return b.compare(ctx, "behavior", fmt.Sprintf("Proxied, one strict check per request, %d clients uniform, %d connections", users, connections), "requests", all...)
 }

@@ -114,7 +114,7 @@ func (b *bench) proxy(ctx context.Context) error {
 		c.goal = v.goal
 		all = append(all, c)
 	}
-	return b.compare(ctx, "proxy", fmt.Sprintf("Proxied, one strict check a request, %d users uniform, %d connections", users, connections), "requests", all...)
+	return b.compare(ctx, "proxy", fmt.Sprintf("Proxied, one strict check per request, %d users uniform, %d connections", users, connections), "requests", all...)
 }
 
 // leased measures one tenant far below its limit, which costs Redis next to nothing.

@@ -32,7 +32,7 @@ func (b *bench) http2(ctx context.Context) error {
 	second := b.byH2load("weir, HTTP/2, 100 streams on 4 connections", edge, targets, "-c", "4", "-m", "25")
 	third := b.byH2load("weir, HTTP/2, 4 connections of 100 streams each", edge, targets, "-c", "4", "-m", "100")
 	second.goal = 0.5
-	return b.compare(ctx, "http2", fmt.Sprintf("Proxied, one strict check a request, %d users, by either protocol", users), "requests", first, second, third)
+	return b.compare(ctx, "http2", fmt.Sprintf("Proxied, one strict check per request, %d users, by either protocol", users), "requests", first, second, third)
 }
 
 // targets writes h2load's file of URIs, one for each user.

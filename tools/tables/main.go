@@ -186,7 +186,7 @@ func most(passed []admitted, window time.Duration) int {
 // memoryTable uses up one client's limit and asks Redis how much memory the client takes.
 func memoryTable(ctx context.Context, server *server) (*report.Table, error) {
 	t := &report.Table{Name: "memory", Title: "Memory of one client in Redis, its limit used up: in all (MEMORY USAGE), and without the key, its entry and its object",
-		Head: []string{"algorithm", "limit", "all, B", "payload, B", "payload a request, B", "published"}}
+		Head: []string{"algorithm", "limit", "all, B", "payload, B", "payload per request, B", "published"}}
 	store, err := open(server)
 	if err != nil {
 		return t, err
@@ -235,8 +235,8 @@ const users = 100_000
 // times measures one caller that waits for each answer, and 64 callers.
 func times(ctx context.Context, server *server, d time.Duration) (*report.Table, error) {
 	t := &report.Table{Name: "times", Title: fmt.Sprintf("Time of one operation: %d uniform clients, 100 a minute each, over loopback", users),
-		Head: []string{"algorithm", "one caller: median", "p99", "script in Redis", "64 callers: CPU of Redis a decision", "published"}}
-	one, cpu := svg.Panel{Title: "one caller: p99, µs"}, svg.Panel{Title: "64 callers: CPU of Redis a decision, µs"}
+		Head: []string{"algorithm", "one caller: median", "p99", "script in Redis", "64 callers: Redis CPU per decision", "published"}}
+	one, cpu := svg.Panel{Title: "one caller: p99, µs"}, svg.Panel{Title: "64 callers: Redis CPU per decision, µs"}
 	for _, c := range contenders(100, time.Minute) {
 		store, err := open(server)
 		if err != nil {
@@ -295,7 +295,7 @@ const (
 // calls counts what reaches Redis, and its CPU time.
 func calls(ctx context.Context, single, cluster *server, d time.Duration) (*report.Table, error) {
 	t := &report.Table{Name: "calls", Title: fmt.Sprintf("Calls to Redis and Redis nodes for %d decisions a second: %d clients, 256 callers of one edge node, 100 a minute each", target, users),
-		Head: []string{"algorithm", "load", "Redis", "decisions a second here", "refused", "sent to Redis, a decision", "script calls a decision", "CPU of Redis a decision", "nodes at a full core", fmt.Sprintf("nodes at %.0f %%", 100*busy)}}
+		Head: []string{"algorithm", "load", "Redis", "decisions a second here", "refused", "sent to Redis per decision", "script calls per decision", "Redis CPU per decision", "nodes at a full core", fmt.Sprintf("nodes at %.0f %%", 100*busy)}}
 	for _, c := range contenders(100, time.Minute) {
 		for _, load := range []struct {
 			zipf   bool
@@ -310,7 +310,7 @@ func calls(ctx context.Context, single, cluster *server, d time.Duration) (*repo
 		}
 	}
 	var labels []string
-	cpu, nodes := svg.Panel{Title: "CPU of Redis a decision, µs"}, svg.Panel{Title: t.Head[len(t.Head)-1]}
+	cpu, nodes := svg.Panel{Title: "Redis CPU per decision, µs"}, svg.Panel{Title: t.Head[len(t.Head)-1]}
 	for _, row := range t.Rows {
 		labels = append(labels, strings.Join(row[:3], ", "))
 		cpu.Values = append(cpu.Values, number(strings.TrimSuffix(row[7], " µs")))

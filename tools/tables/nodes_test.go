@@ -126,10 +126,10 @@ func TestNodes(t *testing.T) {
 func nodesTable(t *testing.T, server *server, s scale) *report.Table {
 	table := &report.Table{
 		Name: "nodes", Title: fmt.Sprintf("Redis nodes for %d decisions a second: %d nodes of %.0f a second in virtual time, %d clients, 90 %% allowed, 0.2 ms to Redis; their calls replayed to a real server", target, s.nodes, s.rate/float64(s.nodes), s.users),
-		Head: []string{"rule and traffic", "masters tried", "allowed", "sent to Redis, a decision", "the least", "CPU of Redis a decision", "cores", "busiest master", fmt.Sprintf("nodes at %.0f %%", 100*busy), "goal", "p99 of a decision", "over the limit"},
+		Head: []string{"rule and traffic", "masters tried", "allowed", "sent to Redis per decision", "the least", "Redis CPU per decision", "cores", "busiest master", fmt.Sprintf("nodes at %.0f %%", 100*busy), "goal", "p99 of a decision", "over the limit"},
 	}
 	var bars []svg.Row
-	cpu := svg.Panel{Title: "CPU of Redis a decision, µs"}
+	cpu := svg.Panel{Title: "Redis CPU per decision, µs"}
 	nodes := svg.Panel{Title: fmt.Sprintf("nodes at %.0f %% of a core", 100*busy)}
 	for _, p := range plans() {
 		if !strings.Contains(p.name, *rows) {
@@ -170,7 +170,7 @@ func nodesTable(t *testing.T, server *server, s scale) *report.Table {
 			nodes.Texts = append(nodes.Texts, strconv.Itoa(need))
 		}
 	}
-	table.Charts = []report.Chart{{Alt: "CPU of Redis a decision and nodes for 400,000 a second, by consistency", Picture: &svg.Bars{Title: table.Title, Rows: bars, Panels: []svg.Panel{cpu, nodes}}}}
+	table.Charts = []report.Chart{{Alt: "Redis CPU per decision and nodes for 400,000 a second, by consistency", Picture: &svg.Bars{Title: table.Title, Rows: bars, Panels: []svg.Panel{cpu, nodes}}}}
 	return table
 }
 
@@ -223,12 +223,12 @@ func growthTable(t *testing.T, server *server, s scale) *report.Table {
 	curves := []plan{all[1], all[2], all[3]}
 	table := &report.Table{
 		Name: "growth", Title: fmt.Sprintf("What a decision costs as clients, edge nodes and latency to Redis grow: %.0f decisions a second, 90 %% allowed; otherwise %d clients, %d nodes, 200 µs, %d masters (leased: %d)", s.rate, s.users, s.nodes, curves[0].begin, curves[2].begin),
-		Head: []string{"", "", "rule and traffic", "sent to Redis, a decision", "CPU of Redis a decision", "p99 of a decision"},
+		Head: []string{"", "", "rule and traffic", "sent to Redis per decision", "Redis CPU per decision", "p99 of a decision"},
 	}
-	costs := &svg.Lines{Title: "CPU of Redis a decision as clients, edge nodes and latency to Redis grow"}
+	costs := &svg.Lines{Title: "Redis CPU per decision as clients, edge nodes and latency to Redis grow"}
 	waits := &svg.Lines{Title: "99th percentile of a decision's time as clients, edge nodes and latency to Redis grow"}
 	for _, d := range dimensions {
-		cpu, p99 := svg.Plane{Title: "CPU of Redis a decision, µs", Under: d.name}, svg.Plane{Title: "p99 of a decision, ms", Under: d.name}
+		cpu, p99 := svg.Plane{Title: "Redis CPU per decision, µs", Under: d.name}, svg.Plane{Title: "p99 of a decision, ms", Under: d.name}
 		for _, v := range d.values {
 			cpu.Places = append(cpu.Places, d.text(v))
 		}
