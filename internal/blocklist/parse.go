@@ -11,7 +11,7 @@ import (
 )
 
 // mostShare is how much of all IPv4 addresses, or of all public IPv6 addresses, a list may
-// block: more is an outage, whoever publishes it.
+// block. More would be an outage, however trustworthy the publisher.
 const mostShare = 1.0 / 16
 
 // Contents is what a list says.

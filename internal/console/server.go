@@ -1,6 +1,6 @@
 // Package console serves the web page and HTTP API of regionctl console. Each operation of the
 // API runs a command of regionctl, so pages, scripts and operators share one implementation.
-// This package knows nothing about regions and rules.
+// This package does not depend on regions or rules.
 package console
 
 import (

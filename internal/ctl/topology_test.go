@@ -162,7 +162,7 @@ func TestTopologyDiffShowsOtherOrders(t *testing.T) {
 		order.swap(next)
 		require.Equal(t, "  ~ "+order.want+"\n", topologyDiff(parsedTopology(t, fullTopology), next))
 		next.Zone = "other.example.com"
-		require.Contains(t, topologyDiff(parsedTopology(t, fullTopology), next), "  ~ "+order.want+"\n", "beside another change")
+		require.Contains(t, topologyDiff(parsedTopology(t, fullTopology), next), "  ~ "+order.want+"\n", "along with another change")
 	}
 	written := parsedTopology(t, strings.Replace(fullTopology, "name: fra1,", "name: fra1, weight: 1,", 1))
 	require.Contains(t, topologyDiff(parsedTopology(t, fullTopology), written), "  ~ the same, written differently: ")

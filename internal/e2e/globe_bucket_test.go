@@ -69,7 +69,7 @@ func (f *flood) shares(rate float64, burst int64) {
 	f.never(rate, burst)
 }
 
-// The same while processes are killed, stopped for a time and restarted, regions are cut off,
+// The same while processes are killed, paused and restarted, regions are cut off,
 // stores lose everything and the rule changes, at random.
 //
 // It takes minutes, so it belongs to make soak.

@@ -62,7 +62,7 @@ func (s *ruleset) countTried(r *decide.Request, took time.Duration) {
 			continue // not asked, or not charged because another rule refused
 		}
 		if res.Source == limiter.SourceDenied && rule.Base().Trial.Beside {
-			continue // a variant beside the rule is not evaluated then, so this does not count here either
+			continue // a variant that runs alongside the rule is not evaluated then, so this does not count here either
 		}
 		check := experiment.Check{
 			Hash: p.Hash, Key: c.Key, Cost: c.Cost, At: r.Began, Failed: res.Failed, Passed: res.Allowed, Wait: res.RetryAfter, Took: -1,

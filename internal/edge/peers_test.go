@@ -29,7 +29,7 @@ func answerPeer(_ context.Context, from peer.Node, body []byte) ([]byte, error) 
 }
 
 // Two nodes that the configuration names to each other exchange a message, each counts it,
-// and SIGTERM lets what is under way finish.
+// and SIGTERM lets calls in progress finish.
 func TestNodesExchangeMessages(t *testing.T) {
 	authority := testenv.NewAuthority(t)
 	started, release := make(chan struct{}), make(chan struct{})

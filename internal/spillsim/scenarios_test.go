@@ -47,8 +47,8 @@ func fifty(full float64) (list []float64) {
 }
 
 var scenarios = []scenario{
-	{name: "1,200 of 1,000 beside one half idle", capacity: repeated(2, 1000), demand: step([]float64{600, 500}, []float64{1200, 500})},
-	{name: "6,500 of 5,000 beside a small one", capacity: []float64{5000, 1000}, demand: step([]float64{3500, 500}, []float64{6500, 500}), seeds: 3, allowances: allowances{late: 0.005}},
+	{name: "1,200 of 1,000 next to one half idle", capacity: repeated(2, 1000), demand: step([]float64{600, 500}, []float64{1200, 500})},
+	{name: "6,500 of 5,000 next to a small one", capacity: []float64{5000, 1000}, demand: step([]float64{3500, 500}, []float64{6500, 500}), seeds: 3, allowances: allowances{late: 0.005}},
 	{name: "ramp to 1,600 of 1,000 in 10 minutes, 3 PoPs", capacity: repeated(3, 1000), demand: ramp(repeated(3, 600), but(repeated(3, 600), 1600, 0), 10*time.Minute),
 		change: 10 * time.Minute, seeds: 3, allowances: allowances{shed: 0.004}},
 	{name: "flash crowd of 4 times at one of 6", capacity: repeated(6, 1000), demand: step(six, but(six, 2400, 2)), seeds: 3, allowances: allowances{moves: 1.3}},

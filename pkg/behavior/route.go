@@ -8,7 +8,7 @@ import (
 // ObserveRoute counts a request for a route, in a table whose subjects are routes. It
 // counts only answers 401 and 403, and their share of all answers; status is the origin's.
 // client is the client's standing after the request: denials of a client that was already
-// detected by itself do not count, because they must not slow the route for everyone. A
+// detected separately do not count, because they must not slow the route for everyone. A
 // route enters the table with its first denial.
 func (t *Table) ObserveRoute(route uint64, now time.Time, status int, client Standing) Standing {
 	e := Event{Route: route, Status: http.StatusOK}

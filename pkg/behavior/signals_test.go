@@ -204,7 +204,7 @@ func TestPresence(t *testing.T) {
 	require.Zero(t, l.table.Look(7, l.now).Tier, "alone it is too weak for a tier")
 }
 
-// Scores are capped, and whoever stops is back to normal within three half-lives.
+// Scores are capped, and a client that stops is back to normal within three half-lives.
 func TestWhoStopsIsSoonNormal(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		p := Default()

@@ -112,7 +112,7 @@ func (s *subject) refusal(p *Policy, e *Event, now tick) {
 }
 
 // denied judges how many requests came too early, if there were at least half as many as
-// passed: behind a shared address, obedient clients are told to wait while others ask.
+// passed: behind a shared address, well-behaved clients receive a Retry-After while others keep asking.
 func (p *Policy) denied(s *subject) {
 	if t := &p.Signals[Denials]; int(s.early) >= t.AtLeast && uint32(s.early)*2 >= uint32(s.total) {
 		s.rise(p, Denials, float64(s.early), float64(t.AtLeast))

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Rights of a limit in escrow are born anew in each window, so a region does not lose what it
-// holds: it is promised, or not, the windows to come. Each region's store promises windows of
+// Each window of a limit in escrow starts with new rights, so a region never loses what it
+// holds: only windows to come are promised, or not. Each region's store promises windows of
 // each region's part, up to a time, and never the same window to two holders. A region holds a
 // window that a majority of all stores has promised it. Two majorities share a store, so no
 // window has two holders, whatever clocks say and whatever is lost, late or doubled; clocks

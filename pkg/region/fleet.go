@@ -48,7 +48,7 @@ func LoadFleet(file string) (*Fleet, error) {
 	root, faults := field.Load(data, f, &field.Form{MaxBytes: 1 << 20, Empty: "name at least one region under regions", Lenient: true, Aliases: true, Exponents: true})
 	if faults == nil {
 		for i := range f.Regions {
-			f.Regions[i].beside(filepath.Dir(file))
+			f.Regions[i].resolvePaths(filepath.Dir(file))
 		}
 		faults = root.Locate(f.validate())
 	}
@@ -58,8 +58,8 @@ func LoadFleet(file string) (*Fleet, error) {
 	return f, nil
 }
 
-// beside resolves relative paths against the fleet file's directory.
-func (r *FleetRegion) beside(folder string) {
+// resolvePaths resolves relative paths against the fleet file's directory.
+func (r *FleetRegion) resolvePaths(folder string) {
 	names := []*string{&r.AdminTokenFile, &r.Consul.TokenFile}
 	for _, t := range []*certs.Client{r.Consul.TLS, r.AdminTLS} {
 		if t != nil {

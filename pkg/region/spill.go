@@ -13,7 +13,7 @@ import (
 // routers read the same facts, so they move alike.
 
 // The loads at which a router acts, as fractions of a PoP's capacity. The gaps are wider
-// than the steps in which figures are published, so that a step by itself moves no client.
+// than the steps in which figures are published, so that a single step moves no client.
 const (
 	giveAbove   = 0.97 // a PoP above this gives clients away,
 	giveTo      = 0.93 // down to this

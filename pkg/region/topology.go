@@ -36,7 +36,7 @@ type Topology struct {
 	Zone    string           `json:"zone" yaml:"zone"` // in lower case, without the trailing dot
 	Regions []TopologyRegion `json:"regions" yaml:"regions"`
 	Records []Record         `json:"records,omitempty" yaml:"records"` // other records that DNS answers
-	// Steering is how clients are told apart where client networks do not; "" means that
+	// Steering is how clients are distinguished where client networks do not; "" means that
 	// they do.
 	Steering string `json:"steering,omitempty" yaml:"steering"`
 	// Probe is how routers check the PoPs' addresses; nil: not at all.

@@ -7,7 +7,7 @@
 // class, starting with the last. Between samples, Admit only reads the last decision.
 // Until the level reacts, hard caps on the requests in flight protect the site.
 //
-// The package knows no HTTP. Each thing that can be overloaded separately, such as an
+// The package does not depend on HTTP. Each thing that can be overloaded separately, such as an
 // upstream group, has its own Shedder.
 package shedder
 

@@ -33,7 +33,7 @@ func main() {
 	flag.DurationVar(&o.duration, "duration", 0, "of one measurement; 0 for what suits each part")
 	flag.StringVar(&o.only, "only", "", "comma-separated `PARTS`: "+strings.Join(names(), ", ")+" (default all)")
 	flag.StringVar(&o.profiles, "profiles", "", "write CPU profiles of the edge under load into this `FOLDER`")
-	flag.StringVar(&o.document, "doc", "", "write the tables into this Markdown `FILE`, between its comments, and their charts into the folder plots beside it")
+	flag.StringVar(&o.document, "doc", "", "write the tables into this Markdown `FILE`, between its comments, and their charts into the folder plots next to it")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

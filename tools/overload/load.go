@@ -220,22 +220,22 @@ func (f *fleet) measure(ctx context.Context, s overload.Scenario, seed uint64) (
 	}
 	l.begin = time.Now()
 	var run overload.Run
-	beside := make(chan error, 3)
+	background := make(chan error, 3)
 	tasks := 2
 	go func() {
 		var err error
 		run.Samples, err = f.samples(ctx, l.begin)
-		beside <- err
+		background <- err
 	}()
-	go func() { beside <- f.change(ctx, s.Changes) }()
+	go func() { background <- f.change(ctx, s.Changes) }()
 	if s.Disturb {
 		tasks++
-		go func() { beside <- f.nodes[0].disturb(ctx) }()
+		go func() { background <- f.nodes[0].disturb(ctx) }()
 	}
 	err := l.run(ctx, s.Plan, seed)
 	stop()
 	for range tasks {
-		err = errors.Join(err, <-beside)
+		err = errors.Join(err, <-background)
 	}
 	run.Attempts = l.attempts
 	for _, n := range f.nodes {

@@ -1,5 +1,5 @@
 // Package access decides who may use the console: it identifies a request's person and that
-// person's role. It knows no operation.
+// person's role. It does not depend on the console's operations.
 package access
 
 import (

@@ -19,7 +19,7 @@
 //
 //	time      time, StartUTC, ts, timestamp, @timestamp, msec, time_iso8601, time_local:
 //	          RFC 3339, the form of the Common Log Format, or a Unix time in seconds,
-//	          milliseconds, microseconds or nanoseconds, told apart by its size
+//	          milliseconds, microseconds or nanoseconds, recognized by its size
 //	client    client, client_ip, remote_ip, remote_addr, ClientHost: an IP address, perhaps with a port
 //	target    target, request_uri, uri, path, url, RequestPath: as sent, with its query; or
 //	          a request line in request
@@ -50,8 +50,7 @@
 //
 // # Trust
 //
-// The tier field of a line counts as it is, because whoever wrote the log determined
-// it. A cost from a header counts only if the line says trusted, or Config.Trusted
+// The tier field of a line counts as it is, because the log's writer determined it. A cost from a header counts only if the line says trusted, or Config.Trusted
 // speaks for all lines; so does a tier from Config.TierHeader.
 //
 // # Limits of a replay

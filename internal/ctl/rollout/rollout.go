@@ -1,7 +1,7 @@
 // Package rollout changes the fleet: the first region and then all others, under a lock of
-// them all, and only if none has changed since the operator saw the difference. It knows no
-// kind of document by name and prints nothing: it puts its findings into each region's
-// outcome, and the caller words them.
+// them all, and only if none has changed since the operator saw the difference. It treats
+// all kinds of documents alike and prints nothing: it records what happened in each region's
+// outcome, which the caller puts into words.
 package rollout
 
 import (

@@ -194,7 +194,7 @@ func (t *translator) rate(rule *rules.Rule, l *rateLimit, r *route, name string)
 
 // source fills in the key.
 func (t *translator) source(rule *rules.Rule, c *criterion, at, standard string) {
-	client := "client_ip/128" // all addresses of an IPv6 network are told apart
+	client := "client_ip/128" // each address of an IPv6 network counts separately
 	switch {
 	case c == nil && standard == "host", c != nil && c.RequestHost:
 		rule.Key = []string{"host"}

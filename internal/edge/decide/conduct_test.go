@@ -121,8 +121,8 @@ func TestHandshakesOfRealClients(t *testing.T) {
 	f(client, nil, false)
 }
 
-// Clients behind one address are told apart by what the policy names. Who lacks that, or sends it
-// twice, is told by the address.
+// Clients behind one address are distinguished by what the policy names. A client that lacks it, or
+// sends it twice, is identified by its address.
 func TestSubjectsThatThePolicyNames(t *testing.T) {
 	d, _ := decider(t, "rules: []", calm)
 	d.Conduct = conductFor(t, `{mode: enforce, subject: [header:X-Api-Key], signals: {failures: {weight: 100, at_least: 5, share: 0.1}}, routes: {guessing: {weight: 0}},

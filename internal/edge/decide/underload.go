@@ -22,7 +22,7 @@ type UnderLoad struct {
 	gaps     *memory.Store  // what full limits would have passed in addition
 }
 
-// gapKeys bounds the keys whose refusals are told apart. If a key is evicted, its demand is
+// gapKeys bounds the keys whose refusals are counted separately. If a key is evicted, its demand is
 // overestimated until its window ends.
 const gapKeys = 100_000
 

@@ -106,7 +106,7 @@ type guard struct {
 	written int // begun at the end of the last write
 	out     frames
 	last    uint32          // the highest stream of the client
-	live    map[uint32]bool // streams that neither side has reset, and whose answer goes on: whether the request has ended
+	live    map[uint32]bool // streams that neither side has reset and whose answer has not ended: whether the request has
 	told    bool            // refused has been called
 
 	parts   atomic.Int64 // of answers that were written, less the small DATA frames that they explain

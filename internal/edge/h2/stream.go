@@ -33,8 +33,8 @@ type stream struct {
 	free        bool // of the deadline for streams whose bodies are not passed on
 }
 
-// release lets the stream last longer than Config.StreamTimeout: from here on, whoever passes
-// on its bodies sets deadlines.
+// release lets the stream last longer than Config.StreamTimeout: from here on, the code that
+// forwards its bodies sets deadlines.
 func (st *stream) release() {
 	if !st.free {
 		st.free = true
@@ -124,7 +124,7 @@ func (st *stream) end() bool {
 // body is a request's body.
 type body struct{ stream *stream }
 
-// Read implements io.Reader, for whoever passes the body on.
+// Read implements io.Reader. It releases the stream, because its body is being forwarded.
 func (b *body) Read(p []byte) (int, error) {
 	b.stream.release()
 	return b.stream.req.Body.Read(p)

@@ -130,9 +130,9 @@ func byLevel(a *Attempt) bool { return a.Outcome == Shed && !a.Capped }
 // sent is when an attempt was sent.
 func (a *Attempt) sent() time.Duration { return max(a.Due, a.Sent) }
 
-// beside is how close in time two attempts must be for Inversions. The shedder's
+// together is how close in time two attempts must be for Inversions. The shedder's
 // decision is constant for an Interval, and twice this is well below it.
-const beside = Interval / 4
+const together = Interval / 4
 
 // Inversions is how many of a span's attempts were refused by the level although an
 // admitted attempt of a lower class was sent within 25 ms before and another within 25
@@ -156,11 +156,11 @@ func Inversions(run Run, span Span) int {
 			lower[a.Class] = a.sent()
 			return
 		}
-		if a.Capped || a.Due+a.Took-a.sent() > beside {
+		if a.Capped || a.Due+a.Took-a.sent() > together {
 			return
 		}
 		for class := a.Class + 1; class < Classes; class++ {
-			if sign*(a.sent()-lower[class]) <= beside {
+			if sign*(a.sent()-lower[class]) <= together {
 				found(at)
 				return
 			}
