@@ -2,7 +2,6 @@ package nginx
 
 import (
 	"bytes"
-	"container/heap"
 	"slices"
 	"strings"
 
@@ -15,8 +14,7 @@ import (
 type Model struct {
 	config *config
 	rates  map[countKey]*excess
-	active map[countKey]int64
-	ends   endings
+	active replay.Active[countKey]
 	path   []byte
 }
 
@@ -30,26 +28,7 @@ type countKey struct {
 type excess struct{ value, last int64 }
 
 func newModel(c *config) *Model {
-	return &Model{config: c, rates: map[countKey]*excess{}, active: map[countKey]int64{}}
-}
-
-// ending is a request that ends.
-type ending struct {
-	at  int64
-	key countKey
-}
-
-type endings []ending
-
-func (h endings) Len() int           { return len(h) }
-func (h endings) Less(i, j int) bool { return h[i].at < h[j].at }
-func (h endings) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *endings) Push(x any)        { *h = append(*h, x.(ending)) }
-func (h *endings) Pop() any {
-	old := *h
-	last := old[len(old)-1]
-	*h = old[:len(old)-1]
-	return last
+	return &Model{config: c, rates: map[countKey]*excess{}}
 }
 
 var doubled = []byte("//")
@@ -57,9 +36,7 @@ var doubled = []byte("//")
 // Refuses reports whether nginx would have refused a request.
 func (m *Model) Refuses(r *replay.Request) bool {
 	now := r.Decided() / 1000
-	for len(m.ends) > 0 && m.ends[0].at <= r.Decided() {
-		m.active[heap.Pop(&m.ends).(ending).key]--
-	}
+	m.active.Advance(r.Decided())
 	s := m.server(r)
 	if s == nil {
 		return false
@@ -113,7 +90,7 @@ func (m *Model) refusesConns(limits []limit, r *replay.Request, s *server) bool 
 			continue
 		}
 		k := countKey{l.zone, key}
-		if m.active[k] >= l.n {
+		if m.active.Count(k) >= l.n {
 			if l.dry {
 				continue
 			}
@@ -122,8 +99,7 @@ func (m *Model) refusesConns(limits []limit, r *replay.Request, s *server) bool 
 		held = append(held, k)
 	}
 	for _, k := range held {
-		m.active[k]++
-		heap.Push(&m.ends, ending{r.Decided() + max(0, r.Duration()), k})
+		m.active.Begin(k, r.Decided()+max(0, r.Duration()))
 	}
 	return false
 }

@@ -1,7 +1,6 @@
 package traefik
 
 import (
-	"container/heap"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -17,9 +16,8 @@ import (
 type Model struct {
 	routes  []route
 	limits  map[string][]*counter // by router
-	ends    endings
 	buckets map[sourceKey]*bucket
-	active  map[sourceKey]int64
+	active  replay.Active[sourceKey]
 }
 
 // counter is one middleware of a router.
@@ -38,26 +36,8 @@ type sourceKey struct {
 
 type bucket struct{ tokens, last, seen float64 } // times in seconds
 
-type ending struct {
-	at  int64
-	key sourceKey
-}
-
-type endings []ending
-
-func (h endings) Len() int           { return len(h) }
-func (h endings) Less(i, j int) bool { return h[i].at < h[j].at }
-func (h endings) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *endings) Push(x any)        { *h = append(*h, x.(ending)) }
-func (h *endings) Pop() any {
-	old := *h
-	last := old[len(old)-1]
-	*h = old[:len(old)-1]
-	return last
-}
-
 func newModel() *Model {
-	return &Model{limits: map[string][]*counter{}, buckets: map[sourceKey]*bucket{}, active: map[sourceKey]int64{}}
+	return &Model{limits: map[string][]*counter{}, buckets: map[sourceKey]*bucket{}}
 }
 
 // patience is how long Traefik lets a request wait: half the time between two of them.
@@ -93,9 +73,7 @@ func (m *Model) slots(router string, l *inFlightReq, key []string) {
 // the other: what one has counted stays counted if the next refuses.
 func (m *Model) Refuses(r *replay.Request) bool {
 	now := r.Decided()
-	for len(m.ends) > 0 && m.ends[0].at <= now {
-		m.active[heap.Pop(&m.ends).(ending).key]--
-	}
+	m.active.Advance(now)
 	var held []sourceKey
 	for i := range m.routes {
 		if !slices.ContainsFunc(m.routes[i].when, func(c rules.Conditions) bool { return holds(&c, r) }) {
@@ -103,7 +81,7 @@ func (m *Model) Refuses(r *replay.Request) bool {
 		}
 		for _, c := range m.limits[m.routes[i].name] {
 			k := sourceKey{c, sourceOf(c.key, r)}
-			if c.rate > 0 && !m.reserve(k, float64(now)/1e6) || c.rate == 0 && m.active[k] >= c.slots {
+			if c.rate > 0 && !m.reserve(k, float64(now)/1e6) || c.rate == 0 && m.active.Count(k) >= c.slots {
 				return true
 			}
 			if c.rate == 0 {
@@ -113,8 +91,7 @@ func (m *Model) Refuses(r *replay.Request) bool {
 		break
 	}
 	for _, k := range held {
-		m.active[k]++
-		heap.Push(&m.ends, ending{now + max(0, r.Duration()), k})
+		m.active.Begin(k, now+max(0, r.Duration()))
 	}
 	return false
 }
