@@ -16,7 +16,7 @@ import (
 // gateways is the listener where gateways ask; nil without listen.decide.
 type gateways struct {
 	server *fasthttp.Server
-	ln     net.Listener
+	ln     *gatewayConns
 }
 
 // openGateways listens for gateways.
@@ -36,6 +36,7 @@ func (e *Edge) openGateways() (*gateways, error) {
 	if d.TLS != nil && d.TLS.ClientCAFile != "" {
 		config.Certificates = e.files.Decide
 	}
+	conns := &gatewayConns{Listener: ln, from: d.Gateways, most: int64(s.MaxConnections), refused: func(a gateway.Answer) { count(a, 0) }}
 	server := &fasthttp.Server{
 		Handler: gateway.New(config).Serve,
 		ErrorHandler: func(ctx *fasthttp.RequestCtx, err error) {
@@ -46,7 +47,8 @@ func (e *Edge) openGateways() (*gateways, error) {
 		},
 		Name:                         "weir",
 		NoDefaultServerHeader:        true,
-		Concurrency:                  s.MaxConnections,
+		Concurrency:                  2 * (s.MaxConnections + maxStrangers), // never reached: conns counts
+		ConnState:                    conns.changed,
 		ReadBufferSize:               max(config.MaxHeaders, readableBytes),
 		MaxRequestBodySize:           1, // 0 would be the default; a question has none
 		DisablePreParseMultipartForm: true,
@@ -55,7 +57,7 @@ func (e *Edge) openGateways() (*gateways, error) {
 		SecureErrorLogMessage:        true,
 		Logger:                       quiet{},
 	}
-	return &gateways{server, ln}, nil
+	return &gateways{server, conns}, nil
 }
 
 // questionBytes is the room for what gateways add to a client's headers, such as a second
