@@ -63,7 +63,9 @@ func (l *listener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	if tc, ok := c.(*tls.Conn); ok {
-		return &tlsClientConn{l.client(tc), tc}, nil
+		client := &tlsClientConn{l.client(tc), tc}
+		client.readWrites = true
+		return client, nil
 	}
 	if l.bothProtocols {
 		first := &firstBytes{Conn: c}
@@ -100,9 +102,10 @@ type clientConn struct {
 	fault error           // of lines
 	raw   syscall.RawConn // see socket
 
-	limits *limits // nil: the server has its own
-	due    deadlines
-	peer   netip.Addr // see PeerOf
+	limits     *limits // nil: the server has its own
+	readWrites bool    // see readBy
+	due        deadlines
+	peer       netip.Addr // see PeerOf
 
 	tunnel atomic.Pointer[tunnel] // set once the connection has switched protocols
 }

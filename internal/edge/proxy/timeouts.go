@@ -211,12 +211,18 @@ func (c *clientConn) SetDeadline(t time.Time) error {
 }
 
 // readBy moves the deadline only if it changes, as clocks make rare; on TLS, it costs a timer.
+// Reading TLS may write, because clients may ask for new keys at any time (RFC 8446, section
+// 4.6.3): the deadline of the last answer would fail that, and all that is written later.
 func (c *clientConn) readBy(t time.Time) error {
 	if t == c.due.read.at {
 		return nil
 	}
 	c.due.read = deadline{at: t}
-	return c.Conn.SetReadDeadline(t)
+	if !c.readWrites || c.limits == nil {
+		return c.Conn.SetReadDeadline(t)
+	}
+	c.due.write, c.due.writing = deadline{at: t}, false
+	return c.Conn.SetDeadline(t)
 }
 
 func (c *clientConn) writeBy(t time.Time) error {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
@@ -177,6 +178,42 @@ func TestTimeoutsBeginAnew(t *testing.T) {
 		require.NoError(t, err)
 		answered(t, r)
 	})
+}
+
+// watched is a client's connection that notes its deadlines.
+type watched struct {
+	net.Conn
+	requests    io.Reader
+	read, write time.Time
+	beforeRead  func()
+}
+
+func (c *watched) Read(b []byte) (int, error)         { c.beforeRead(); return c.requests.Read(b) }
+func (c *watched) Write(b []byte) (int, error)        { return len(b), nil }
+func (c *watched) SetReadDeadline(t time.Time) error  { c.read = t; return nil }
+func (c *watched) SetWriteDeadline(t time.Time) error { c.write = t; return nil }
+func (c *watched) SetDeadline(t time.Time) error      { c.read, c.write = t, t; return nil }
+
+// While TLS is read, it may write as long as it may be read; an answer has its own time.
+func TestReadingTLSMayWrite(t *testing.T) {
+	const request = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nab"
+	inner := &watched{requests: iotest.OneByteReader(strings.NewReader(request + request))}
+	inner.beforeRead = func() { require.Equal(t, inner.read, inner.write) }
+	timeouts := Timeouts{Idle: 2 * time.Hour, Read: time.Hour, Write: time.Minute}
+	c := clientConn{Conn: inner, limits: &limits{timeouts, newClock()}, readWrites: true, due: deadlines{readFor: noStage}}
+	defer c.limits.close()
+	for range 2 {
+		for range request {
+			_, err := c.Read(make([]byte, 1))
+			require.NoError(t, err)
+		}
+		require.NoError(t, c.SetReadDeadline(time.Now().Add(3*time.Hour))) // as an upload does
+		require.Equal(t, inner.read, inner.write)
+		_, err := c.Write([]byte("answer"))
+		require.NoError(t, err)
+		require.Less(t, time.Until(inner.write), 2*time.Minute)
+		Answering(&c)
+	}
 }
 
 func answered(t *testing.T, r *bufio.Reader) {
