@@ -59,7 +59,7 @@ func (c *Client) Load() (*tls.Config, error) {
 	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 		pair, err := c.pair()
 		if err == nil && expired(pair) {
-			err = fmt.Errorf("cert_file: %s expired at %s; renew it", c.CertFile, until(pair))
+			err = fmt.Errorf("cert_file: %s expired at %s; renew it", c.CertFile, rfc3339(pair.Leaf.NotAfter))
 		}
 		return pair, err
 	}
@@ -98,6 +98,28 @@ func poolOf(file string, text []byte) (*x509.CertPool, error) {
 	return pool, nil
 }
 
+// authoritiesOf reads a file of authorities. Unlike poolOf, it refuses a certificate that it
+// cannot read: callers with a certificate of that authority would be locked out.
+func authoritiesOf(file string, text []byte) (list []*x509.Certificate, err error) {
+	if err := whole(file, text); err != nil {
+		return nil, err
+	}
+	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type != "CERTIFICATE" {
+			continue
+		}
+		c, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, fmt.Errorf("%s: certificate %d in it: %w", file, len(list)+1, err)
+		}
+		list = append(list, c)
+	}
+	if len(list) == 0 {
+		return nil, fmt.Errorf("%s contains no PEM certificate", file)
+	}
+	return list, nil
+}
+
 // whole returns an error for a file of which crypto/tls and crypto/x509 would silently skip
 // a part, because it is damaged or still being written.
 func whole(file string, text []byte) error {
@@ -113,4 +135,15 @@ func whole(file string, text []byte) error {
 
 func expired(c *tls.Certificate) bool { return time.Now().After(c.Leaf.NotAfter) }
 
-func until(c *tls.Certificate) string { return c.Leaf.NotAfter.UTC().Format(time.RFC3339) }
+// untimely says why a certificate is not valid now; it returns nil if it is.
+func untimely(c *x509.Certificate) error {
+	switch now := time.Now(); {
+	case now.After(c.NotAfter):
+		return fmt.Errorf("expired at %s", rfc3339(c.NotAfter))
+	case now.Before(c.NotBefore):
+		return fmt.Errorf("is not valid before %s", rfc3339(c.NotBefore))
+	}
+	return nil
+}
+
+func rfc3339(t time.Time) string { return t.UTC().Format(time.RFC3339) }

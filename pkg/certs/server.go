@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -33,11 +34,11 @@ func (p *Pair) Validate() error {
 // Server holds the certificates of a listener. All methods are safe for concurrent use,
 // except that only one goroutine at a time may call Reload.
 type Server struct {
-	pairs   []*loaded
-	caFile  string
-	ca      []byte // what clients was made from
-	clients *x509.CertPool
-	current atomic.Pointer[tls.Config]
+	pairs       []*loaded
+	caFile      string
+	ca          []byte // what authorities was made from
+	authorities []*x509.Certificate
+	current     atomic.Pointer[tls.Config]
 }
 
 // loaded is a pair and its last valid content.
@@ -84,8 +85,8 @@ func (s *Server) Speaking(protocols ...string) *tls.Config {
 	}
 }
 
-// Reload reads the files. If one is missing, invalid or expired, its previous content
-// stays active; the error names each such file.
+// Reload reads the files. If one is missing, invalid, expired or not valid yet, its previous
+// content stays active; the error names each such file.
 func (s *Server) Reload() error {
 	changed := false
 	var faults []error
@@ -109,9 +110,13 @@ func (s *Server) build() *tls.Config {
 	for _, l := range s.pairs {
 		c.Certificates = append(c.Certificates, l.certificate)
 	}
-	if s.clients != nil {
+	if s.caFile != "" {
+		c.ClientCAs = x509.NewCertPool()
+		for _, a := range s.authorities {
+			c.ClientCAs.AddCert(a)
+		}
 		// A resumed session would outlive the authority that vouched for it.
-		c.ClientCAs, c.ClientAuth, c.SessionTicketsDisabled = s.clients, tls.VerifyClientCertIfGiven, true
+		c.ClientAuth, c.SessionTicketsDisabled = tls.VerifyClientCertIfGiven, true
 	}
 	return c
 }
@@ -124,11 +129,15 @@ func (s *Server) reloadClients() (changed bool, err error) {
 	if err != nil || bytes.Equal(pem, s.ca) {
 		return false, err
 	}
-	pool, err := poolOf(s.caFile, pem)
+	next, err := authoritiesOf(s.caFile, pem)
 	if err != nil {
 		return false, err
 	}
-	s.ca, s.clients = pem, pool
+	valid := func(c *x509.Certificate) bool { return untimely(c) == nil }
+	if !slices.ContainsFunc(next, valid) && slices.ContainsFunc(s.authorities, valid) {
+		return false, fmt.Errorf("%s %w; keeping the previous one", s.caFile, untimely(next[0]))
+	}
+	s.ca, s.authorities = pem, next
 	return true, nil
 }
 
@@ -148,8 +157,8 @@ func (l *loaded) reload() (changed bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("%s, %s: %w", l.CertFile, l.KeyFile, err)
 	}
-	if l.cert != nil && expired(&next) && !expired(&l.certificate) {
-		return false, fmt.Errorf("%s expired at %s; keeping the previous one", l.CertFile, until(&next))
+	if fault := untimely(next.Leaf); fault != nil && l.cert != nil && untimely(l.certificate.Leaf) == nil {
+		return false, fmt.Errorf("%s %w; keeping the previous one", l.CertFile, fault)
 	}
 	l.cert, l.key, l.certificate = cert, key, next
 	return true, nil
