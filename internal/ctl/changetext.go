@@ -113,6 +113,14 @@ func names(regions []told) string {
 	return joined(regions, ", ", func(r told) string { return r.Name })
 }
 
+// verb returns the form of a verb that follows the names of regions.
+func verb(regions []told, one, several string) string {
+	if len(regions) == 1 {
+		return one
+	}
+	return several
+}
+
 func gets(regions []told) string {
 	return joined(regions, " and ", func(r told) string { return r.gets })
 }
@@ -198,10 +206,10 @@ func outcome(ctx context.Context, regions []told, wrote bool, lost *rollout.Stop
 	}
 	var parts []string
 	if len(have) > 0 {
-		parts = append(parts, names(have)+" has "+gets(have))
+		parts = append(parts, names(have)+verb(have, " has ", " have ")+gets(have))
 	}
 	if len(without) > 0 {
-		parts = append(parts, names(without)+" has not")
+		parts = append(parts, names(without)+verb(without, " has not", " have not"))
 	}
 	if len(unclear) > 0 {
 		parts = append(parts, "in "+names(unclear)+" it may have taken effect")

@@ -273,7 +273,7 @@ func (p *program) drain(ctx context.Context, pop string, o *drainOptions) error 
 	p.recordAct(ctx, namesOf(pick(have, rollout.Applied)), who, "drain "+pop+": "+o.reason)
 	var outcome error
 	if len(without) > 0 {
-		outcome = term.Partial("%s has it, which is enough for routers that see it; run the same command again to tell the others:\n%s", names(have), reasonsOf(without))
+		outcome = term.Partial("%s %s it, which is enough for routers that see it; run the same command again to tell the others:\n%s", names(have), verb(have, "has", "have"), reasonsOf(without))
 	}
 	report, waiting := d.report(), error(nil)
 	if o.wait > 0 {

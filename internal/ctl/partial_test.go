@@ -35,7 +35,7 @@ func TestPartialFailure(t *testing.T) {
 	require.NoError(t, c.store(t.Context()))
 	err = c.switchOver(t.Context(), nil, func() {})
 	require.Equal(t, term.StatusPartial, term.ExitStatus(err))
-	require.ErrorContains(t, err, "eu-west, ap-south has "+doc.Version()+" and in us-east it may have taken effect:\nus-east: consul ")
+	require.ErrorContains(t, err, "eu-west, ap-south have "+doc.Version()+" and in us-east it may have taken effect:\nus-east: consul ")
 	require.ErrorContains(t, err, "running this again finishes it")
 	report := parse[changeReport](t, out.String())
 	require.Equal(t, []rollout.Outcome{rollout.Applied, rollout.Unknown, rollout.Applied}, []rollout.Outcome{report.Regions[0].Result, report.Regions[1].Result, report.Regions[2].Result})
@@ -135,7 +135,7 @@ func TestRegionDiesBeforeItsLock(t *testing.T) {
 	f.consuls["eu-west"].Kill()
 	err = c.switchOver(t.Context(), nil, func() {})
 	require.Equal(t, term.StatusPartial, term.ExitStatus(err))
-	require.ErrorContains(t, err, "us-east, ap-south has "+doc.Version()+" and eu-west has not:\neu-west: consul ")
+	require.ErrorContains(t, err, "us-east, ap-south have "+doc.Version()+" and eu-west has not:\neu-west: consul ")
 	report := parse[changeReport](t, out.String())
 	require.Equal(t, []rollout.Outcome{rollout.Unreachable, rollout.Applied, rollout.Applied},
 		[]rollout.Outcome{report.Regions[0].Result, report.Regions[1].Result, report.Regions[2].Result})

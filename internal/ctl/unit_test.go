@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region"
 	"github.com/weir-edge/weir/pkg/region/consul"
@@ -221,4 +222,23 @@ func TestTopologyDiffShowsRecords(t *testing.T) {
 	writeTopologyDiff(&b, term.Style{}, of("{name: x, type: TXT, values: [old]}, {name: y, type: A, values: [192.0.2.2]}"),
 		of("{name: x, type: TXT, values: [new, more], ttl: 60}, {name: '@', type: MX, values: [10 m.c]}"))
 	require.Equal(t, "  - record y A: 192.0.2.2; ttl 300 s\n  + record @ MX: 10 m.c; ttl 300 s\n  ~ record x TXT: old; ttl 300 s → new, more; ttl 60 s\n", b.String())
+}
+
+// A sentence about several regions has its verb in the plural.
+func TestOutcomeOfSeveralRegions(t *testing.T) {
+	f := func(want string, regions ...told) {
+		t.Helper()
+		require.EqualError(t, outcome(t.Context(), regions, true, nil, term.Partial), want)
+	}
+	region := func(name string, o rollout.Outcome) told {
+		r := told{Result: rollout.Result{Name: name, Outcome: o}, gets: "500ff230a293"}
+		if o == rollout.Failed {
+			r.why = "no answer"
+		}
+		return r
+	}
+	f("eu-west has 500ff230a293 and us-east has not:\nus-east: no answer\nrunning this again finishes it",
+		region("eu-west", rollout.Applied), region("us-east", rollout.Failed))
+	f("eu-west, sa-east have 500ff230a293 and us-east, us-west have not:\nus-east: no answer\nus-west: no answer\nrunning this again finishes it",
+		region("eu-west", rollout.Applied), region("sa-east", rollout.Applied), region("us-east", rollout.Failed), region("us-west", rollout.Failed))
 }
