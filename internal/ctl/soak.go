@@ -191,9 +191,8 @@ func (s *soaking) watch(ctx context.Context, wave, of int) error {
 		if outside++; why == "" {
 			outside = 0
 		}
-		left, before := time.Until(ends), &subjects[0].before.canary
-		progress.Update([]string{fmt.Sprintf("wave %d of %d: %.0f requests, limited %s (before %s), 5xx %s (before %s); %s left", wave, of, all.canary.Requests,
-			percent(all.canary.LimitedShare()), percent(before.LimitedShare()), percent(all.canary.ErrorShare()), percent(before.ErrorShare()), max(0, left).Round(time.Second))})
+		left := time.Until(ends)
+		progress.Update([]string{fmt.Sprintf("wave %d of %d: %s; %s left", wave, of, compared(&all, &subjects[0].before.canary), max(0, left).Round(time.Second))})
 		switch {
 		case outside == outsideLooks, left <= 0 && outside > 0:
 			return fmt.Errorf("%s", why)
@@ -210,6 +209,17 @@ func (s *soaking) watch(ctx context.Context, wave, of int) error {
 		case <-time.After(min(s.interval, max(0, left))):
 		}
 	}
+}
+
+// compared shows the figures of the changed regions next to their past or, if that is
+// unknown, to the other regions, by which they are then judged.
+func compared(now *sample, before *fleet.Traffic) string {
+	than, what := before, "before"
+	if before.Requests == 0 {
+		than, what = &now.others, "elsewhere"
+	}
+	return fmt.Sprintf("%.0f requests, limited %s (%s %s), 5xx %s (%s %s)", now.canary.Requests,
+		percent(now.canary.LimitedShare()), what, percent(than.LimitedShare()), percent(now.canary.ErrorShare()), what, percent(than.ErrorShare()))
 }
 
 // worse says in which figure a subject left its own past further than the others did; "" if

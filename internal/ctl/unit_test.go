@@ -242,3 +242,10 @@ func TestOutcomeOfSeveralRegions(t *testing.T) {
 	f("eu-west, sa-east have 500ff230a293 and us-east, us-west have not:\nus-east: no answer\nus-west: no answer\nrunning this again finishes it",
 		region("eu-west", rollout.Applied), region("sa-east", rollout.Applied), region("us-east", rollout.Failed), region("us-west", rollout.Failed))
 }
+
+// The progress of a soak shows what the changed regions are judged by: a resumed one has no past.
+func TestSoakIsCompared(t *testing.T) {
+	now := sample{canary: fleet.Traffic{Requests: 200, Limited: 50, Errors: 2}, others: fleet.Traffic{Requests: 100, Limited: 3}}
+	require.Equal(t, "200 requests, limited 25.00 % (before 10.00 %), 5xx 1.00 % (before 0.00 %)", compared(&now, &fleet.Traffic{Requests: 100, Limited: 10}))
+	require.Equal(t, "200 requests, limited 25.00 % (elsewhere 3.00 %), 5xx 1.00 % (elsewhere 0.00 %)", compared(&now, &fleet.Traffic{}))
+}
