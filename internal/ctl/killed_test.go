@@ -70,6 +70,7 @@ func TestKilled(t *testing.T) {
 			f.abandoned(t)
 			r := f.good(t, "rules", "apply", "--resume", "--yes", "--by", "bob", "--soak", "500ms")
 			require.Contains(t, r.errOut, "wave 1 of 2 has it already, and is watched again")
+			require.Contains(t, r.out, "; the rollout's document is "+versionOf(rulesOf(2)), "it is not a step back")
 			for _, name := range f.names {
 				require.Equal(t, versionOf(rulesOf(2)), f.current(t, name))
 			}

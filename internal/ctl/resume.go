@@ -44,8 +44,11 @@ func (c *change) resume(ctx context.Context, cmd *cobra.Command, k *fleet.Kind) 
 	}
 	c.resumes = &u.record
 	c.p.Say("continues the rollout of %s, which %s began at %s%s", u.Version, term.Printable(u.By), term.Stamp(u.BeganAt), reason(u.Message))
-	c.doc, err = loadFrom(ctx, targets, u.record.Named)
-	return err
+	if c.doc, err = loadFrom(ctx, targets, u.record.Named); err != nil {
+		return err
+	}
+	c.doc.Name = "the rollout's document"
+	return nil
 }
 
 func reason(message string) string {
