@@ -311,9 +311,12 @@ func (u *unfinished) write(b *bytes.Buffer, st term.Style, k *fleet.Kind, now ti
 	}
 	b.WriteString("\n")
 	if u.Canary != "" {
-		until := "has expired, or was ended"
-		if !u.CanaryUntil.IsZero() {
+		until := "has expired, was ended, or never began"
+		switch {
+		case !u.CanaryUntil.IsZero():
 			until = "until " + term.Stamp(u.CanaryUntil)
+		case u.State == rolloutRuns:
+			until = "has not begun, or was ended"
 		}
 		fmt.Fprintf(b, "  canary on %s: %s\n", term.Printable(u.Canary), until)
 	}

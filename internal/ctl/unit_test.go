@@ -249,3 +249,17 @@ func TestSoakIsCompared(t *testing.T) {
 	require.Equal(t, "200 requests, limited 25.00 % (before 10.00 %), 5xx 1.00 % (before 0.00 %)", compared(&now, &fleet.Traffic{Requests: 100, Limited: 10}))
 	require.Equal(t, "200 requests, limited 25.00 % (elsewhere 3.00 %), 5xx 1.00 % (elsewhere 0.00 %)", compared(&now, &fleet.Traffic{}))
 }
+
+// A running rollout first measures its canary's site, and only then begins the canary.
+func TestCanaryOfRollout(t *testing.T) {
+	f := func(want string, u unfinished) {
+		t.Helper()
+		u.Canary = "ams1"
+		var b bytes.Buffer
+		u.write(&b, term.Style{}, rulesKind, time.Unix(0, 0))
+		require.Contains(t, b.String(), "\n  canary on ams1: "+want+"\n")
+	}
+	f("until 1970-01-01 00:01:00Z", unfinished{State: rolloutRuns, CanaryUntil: time.Unix(60, 0)})
+	f("has not begun, or was ended", unfinished{State: rolloutRuns})
+	f("has expired, was ended, or never began", unfinished{State: rolloutDeserts})
+}
