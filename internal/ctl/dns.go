@@ -54,8 +54,9 @@ With --state it keeps the topology, drains and the state of PoPs in a file, and 
 that if no Consul answers; /readyz and weir_dns_region_facts_age_seconds say how old it is.
 
 It needs read access to Consul: key_prefix weir/topology and weir/drain/, service weir-edge
-and nodes; and write access to the key weir/spill, by which routers agree. Its log goes to standard error: JSON, or plain on a terminal. The metrics
-listener has /metrics, /healthz (it runs) and /readyz (it answers, and has a topology).
+and nodes; and write access to the key weir/spill, by which routers agree. Its log goes to
+standard error: JSON, or plain on a terminal. The metrics listener has /metrics, /healthz (it
+runs) and /readyz (it answers, and has a topology).
 
 regionctl dns explain shows what it would answer, and why.`
 

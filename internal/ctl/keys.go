@@ -24,7 +24,7 @@ write to Consul can make any signed version active again, as a rollback does.
 A key is an Ed25519 key in a PEM file, so openssl can make one too:
 
   openssl genpkey -algorithm ed25519 -out ana.pem && chmod 600 ana.pem
-  openssl pkey -in ana.pem -pubout -out ana.pub`
+  openssl pkey -in ana.pem -pubout -out ana.pem.pub`
 
 func (p *program) keysCommand() *cobra.Command {
 	c := group("keys", "make and show keys that sign documents", keysHelp)

@@ -113,7 +113,7 @@ func (p *program) policyExampleCommand() *cobra.Command {
 }
 
 func (p *program) policySchemaCommand() *cobra.Command {
-	return command("schema", "print the schema of policies", policySchemaHelp, `  regionctl policy schema -o json`,
+	return command("schema", "print the number of the newest policy schema", policySchemaHelp, `  regionctl policy schema -o json`,
 		func(context.Context, []string) error {
 			if p.WantsJSON() {
 				return p.WriteJSON(map[string]int{"schema": policy.Schema})

@@ -52,7 +52,7 @@ func (p *program) policyTestCommand() *cobra.Command {
 	p.regionFlag(c, &o.names)
 	f := c.Flags()
 	f.StringVar(&o.file, "policy", "", "the policy in this `FILE`, not the active one")
-	f.StringVar(&o.format, "format", "auto", "of the log: `auto`, json or combined")
+	f.StringVar(&o.format, "format", "auto", "`FORMAT` of the log: auto, json or combined")
 	f.StringVar(&o.replay.Host, "host", "", "the `HOST` of lines that name none")
 	f.BoolVar(&o.replay.Trusted, "trusted", false, "the requests came through a trusted proxy: exempt those whose headers the policy exempts")
 	f.IntVar(&o.replay.Top, "top", 20, "how many clients and routes to list")

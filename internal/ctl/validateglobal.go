@@ -21,8 +21,8 @@ type apartness struct {
 }
 
 func (a *apartness) flags(c *cobra.Command) {
-	c.Flags().IntVar(&a.regions, "regions", 3, "print the bounds of global rules for this many regions")
-	c.Flags().DurationVar(&a.delay, "delay", global.UsualDelay, "... that learn of each other's counts within this time")
+	c.Flags().IntVar(&a.regions, "regions", 3, "print the bounds of global rules for this many regions, which learn of each other's counts within --delay")
+	c.Flags().DurationVar(&a.delay, "delay", global.UsualDelay, "how long regions take to learn of each other's counts, for the bounds of global rules")
 }
 
 func (a *apartness) check() error {
