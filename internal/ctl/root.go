@@ -283,6 +283,8 @@ func command(use, short, long, examples string, do func(ctx context.Context, arg
 		switch {
 		case len(args) < need:
 			return term.Misused("%s is missing; use %s, and see %s --help", strings.Trim(names[len(args)], "…"), cmd.CommandPath()+strings.TrimPrefix(use, cmd.Name()), cmd.CommandPath())
+		case len(args) > most && spacedWatch(cmd, args[most]):
+			return term.Misused("unexpected argument %q; to repeat that often, pass --watch=%s; see %s --help", args[most], args[most], cmd.CommandPath())
 		case len(args) > most:
 			return term.Misused("unexpected argument %q; see %s --help", args[most], cmd.CommandPath())
 		}

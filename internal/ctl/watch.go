@@ -18,6 +18,13 @@ func watchFlag(c *cobra.Command, every *time.Duration, alone string) {
 	f.Lookup("watch").NoOptDefVal = alone
 }
 
+// spacedWatch reports whether an argument is how often to watch, after a space. --watch may
+// stand alone, so it takes only what follows =.
+func spacedWatch(c *cobra.Command, arg string) bool {
+	_, err := time.ParseDuration(arg)
+	return err == nil && c.Flags().Changed("watch")
+}
+
 func checkWatch(every time.Duration) error {
 	if every < 0 || every > 0 && every < 100*time.Millisecond {
 		return term.Misused("--watch %s: must be at least 100ms", every)
