@@ -115,10 +115,13 @@ func ReadKey(name string) (*Key, error) {
 	if err != nil {
 		return nil, err
 	}
+	block, _ := pem.Decode(text)
+	if block != nil && block.Type == publicBlock {
+		return nil, fmt.Errorf("%s holds a public key; name the private one, from which it was made", name)
+	}
 	if open := mode.Perm() & 0o077; open != 0 {
 		return nil, fmt.Errorf("%s is accessible to other users (mode %04o); run chmod 600 %s, and replace the key if others may have read it", name, mode.Perm(), name)
 	}
-	block, _ := pem.Decode(text)
 	if block == nil || block.Type != privateBlock {
 		return nil, fmt.Errorf("%s holds no PEM block %q; make a key with regionctl keys generate, or openssl genpkey -algorithm ed25519", name, privateBlock)
 	}
@@ -145,7 +148,7 @@ func ReadPublic(names []string) (Keys, error) {
 		found := false
 		for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
 			if block.Type != publicBlock {
-				return nil, fmt.Errorf("%s holds a PEM block %q; it must hold public keys only, as of: openssl pkey -pubout", name, block.Type)
+				return nil, fmt.Errorf("%s holds a PEM block %q; it must hold public keys only, as the .pub file of regionctl keys generate, or that of openssl pkey -pubout", name, block.Type)
 			}
 			parsed, err := x509.ParsePKIXPublicKey(block.Bytes)
 			if err != nil {

@@ -155,7 +155,9 @@ func TestFilesAreSafe(t *testing.T) {
 	require.Contains(t, keys, id)
 
 	_, err = ReadPublic([]string{file})
-	require.ErrorContains(t, err, `holds a PEM block "PRIVATE KEY"; it must hold public keys only`)
+	require.ErrorContains(t, err, `holds a PEM block "PRIVATE KEY"; it must hold public keys only, as the .pub file of regionctl keys generate`)
+	_, err = ReadKey(file + ".pub")
+	require.ErrorContains(t, err, "holds a public key; name the private one", "its mode need not be 0600")
 	_, err = ReadKey(dir)
 	require.ErrorContains(t, err, "is not a regular file")
 	pipe := filepath.Join(dir, "pipe")
