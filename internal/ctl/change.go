@@ -369,6 +369,5 @@ func (c *change) await(ctx context.Context) error {
 
 // interrupted says where the version is, although the wait for its edges ended.
 func (c *change) interrupted(when string) error {
-	have := c.have()
-	return term.Interrupted("interrupted %s; %s %s %s, and %s shows who runs it", when, names(have), verb(have, "has", "have"), gets(have), saidOf(c.regions[0].target.Kind).look)
+	return term.Interrupted("interrupted %s; %s, and %s shows who runs it", when, holding(c.have()), saidOf(c.regions[0].target.Kind).look)
 }

@@ -121,6 +121,11 @@ func verb(regions []told, one, several string) string {
 	return several
 }
 
+// holding says which version regions have.
+func holding(regions []told) string {
+	return names(regions) + verb(regions, " has ", " have ") + gets(regions)
+}
+
 func gets(regions []told) string {
 	return joined(regions, " and ", func(r told) string { return r.gets })
 }
@@ -206,7 +211,7 @@ func outcome(ctx context.Context, regions []told, wrote bool, lost *rollout.Stop
 	}
 	var parts []string
 	if len(have) > 0 {
-		parts = append(parts, names(have)+verb(have, " has ", " have ")+gets(have))
+		parts = append(parts, holding(have))
 	}
 	if len(without) > 0 {
 		parts = append(parts, names(without)+verb(without, " has not", " have not"))

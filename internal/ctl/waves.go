@@ -194,7 +194,7 @@ func (c *change) halt(done, of int, why, waiting error) error {
 	text := fmt.Sprintf("halted after wave %d of %d: %v", done, of, why)
 	var state []string
 	if len(have) > 0 {
-		state = append(state, names(have)+verb(have, " has ", " have ")+gets(have))
+		state = append(state, holding(have))
 	}
 	if len(left) > 0 {
 		state = append(state, names(left)+verb(left, " keeps what it had", " keep what they had"))
