@@ -94,6 +94,13 @@ func TestManifests(t *testing.T) {
 					ports[p.Name] = p.ContainerPort
 				}
 			}
+			// A rolling update adds a pod first, also where each machine already has one.
+			require.Nil(t, pod.Spec.Affinity)
+			for _, c := range pod.Spec.TopologySpreadConstraints {
+				if c.WhenUnsatisfiable == core.DoNotSchedule {
+					require.Contains(t, c.MatchLabelKeys, "pod-template-hash")
+				}
+			}
 			main := pod.Spec.Containers[0]
 			for _, probe := range []*core.Probe{main.LivenessProbe, main.ReadinessProbe} {
 				require.Contains(t, ports, probe.HTTPGet.Port.StrVal)
@@ -136,10 +143,16 @@ func TestEdgeConfiguration(t *testing.T) {
 	require.GreaterOrEqual(t, *m.deployment.Spec.Template.Spec.TerminationGracePeriodSeconds, int64(60), "longer than %s and %s", shutdown[1], shutdown[2])
 }
 
-// regionctl knows the flags of the router's command.
+// regionctl knows the flags of the router's command. A Service hides the router's address from it, so
+// the command states it; and the metrics are at the port that the pages name, the default one.
 func TestRouterCommand(t *testing.T) {
-	words := load(t, "dns.yaml").deployment.Spec.Template.Spec.Containers[0].Command
+	router := load(t, "dns.yaml").deployment.Spec.Template.Spec.Containers[0]
+	words := append(slices.Clone(router.Command), router.Args...)
 	require.Equal(t, "/usr/local/bin/regionctl", words[0])
-	out, err := exec.Command(testenv.Program(t, "regionctl"), append(words[1:], "--help")...).CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	require.Contains(t, words, "--ns")
+	help, err := exec.Command(testenv.Program(t, "regionctl"), append(words[1:], "--help")...).CombinedOutput()
+	require.NoError(t, err, "%s", help)
+	metrics := regexp.MustCompile(`(?m)^ +--metrics .*default "127\.0\.0\.1:(\d+)"`).FindSubmatch(help)
+	require.NotNil(t, metrics, "%s", help)
+	require.Contains(t, words, "0.0.0.0:"+string(metrics[1]))
 }
