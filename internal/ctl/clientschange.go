@@ -175,7 +175,7 @@ func clientsOutcome(ctx context.Context, list []*clientsChanged) error {
 	case failed == len(list) && changed == 0:
 		return term.Failed("nothing was changed:\n%s", text)
 	case failed > 0:
-		text += "\nthe same command again finishes it"
+		text += "\nonce that is repaired, the same command again finishes it"
 	}
 	if ctx.Err() != nil {
 		return term.Interrupted("interrupted:\n%s", text)

@@ -53,15 +53,20 @@ func newIndex(c contents, by string, at time.Time) (*Index, error) {
 	return &Index{consul.NewPointer(document, by, at), c}, nil
 }
 
+// damaged says how to repair an index.
+func damaged(err error) error {
+	return fmt.Errorf("%w; delete the key, and import what regionctl clients export prints of another region", err)
+}
+
 // ParseIndex reads an index. It refuses a damaged one.
 func ParseIndex(value []byte) (*Index, error) {
 	x := &Index{}
 	var err error
 	if x.Pointer, err = consul.ParsePointer(value); err != nil {
-		return nil, err
+		return nil, damaged(err)
 	}
 	if err := json.Unmarshal(value, &x.contents); err != nil {
-		return nil, err
+		return nil, damaged(err)
 	}
 	if x.Schema < 1 || x.Schema > Schema {
 		return nil, &field.Error{Path: "schema", Msg: fmt.Sprintf("must be at most %d, which this release reads (got %d); update it", Schema, x.Schema)}
@@ -69,14 +74,14 @@ func ParseIndex(value []byte) (*Index, error) {
 	for name, c := range x.Chunks {
 		var number int
 		if _, err := fmt.Sscanf(name, "%02x", &number); err != nil || partName(number) != name || number >= chunks || c.Entries < 1 || c.Entries > Max {
-			return nil, &field.Error{Path: "chunks", Msg: fmt.Sprintf("%.20q: is no chunk", name)}
+			return nil, damaged(&field.Error{Path: "chunks", Msg: fmt.Sprintf("%.20q: is no chunk", name)})
 		}
 	}
 	if n := x.Count(); n > Max {
-		return nil, &field.Error{Path: "chunks", Msg: fmt.Sprintf("must have at most %d networks (got %d)", Max, n)}
+		return nil, damaged(&field.Error{Path: "chunks", Msg: fmt.Sprintf("must have at most %d networks (got %d)", Max, n)})
 	}
 	if same, err := newIndex(x.contents, x.AppliedBy, x.AppliedAt); err != nil || same.SHA256 != x.SHA256 {
-		return nil, &field.Error{Path: "sha256", Msg: "is not that of schema and chunks; a hand has changed them; delete the key, and import what regionctl clients export prints of another region"}
+		return nil, damaged(&field.Error{Path: "sha256", Msg: "is not that of schema and chunks: they were changed by hand"})
 	}
 	return x, nil
 }
