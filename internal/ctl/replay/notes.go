@@ -39,7 +39,11 @@ func (p *playback) notes() []string {
 	if names := d.ruleIDs(func(c *rules.Compiled) bool { return idle(c) && hostless(c) }); names != "" {
 		add("no request was counted by %s: only certain hosts match, and no line names one; give the host", names)
 	}
-	if names := d.ruleIDs(func(c *rules.Compiled) bool { return idle(c) && !hostless(c) }); names != "" {
+	ofCalls := func(c *rules.Compiled) bool { return c.Domain != "" }
+	if names := d.ruleIDs(ofCalls); names != "" {
+		add("a log shows nothing about %s: rules with descriptors count Envoy's calls, not requests", names)
+	}
+	if names := d.ruleIDs(func(c *rules.Compiled) bool { return idle(c) && !hostless(c) && !ofCalls(c) }); names != "" {
 		add("no request was counted by %s: none matches", names)
 	}
 	return list

@@ -147,6 +147,7 @@ rules:
   - {id: hosted, match: {hosts: [a.example]}, key: [], limit: 1, window: 1m}
   - {id: host, key: [host], limit: 1000, window: 1s}
   - {id: unused, key: ["query:q"], limit: 1, window: 1m, mode: off}
+  - {id: calls, domain: edge, descriptors: [{key: user}], key: [descriptor], algorithm: fixed_window, limit: 1, window: 1m}
 `
 	const line = `{"time":1795168800,"client":"203.0.113.7","path":"/"}`
 	require.Equal(t, []string{
@@ -159,6 +160,7 @@ rules:
 		"rule host counts by host, which no line carries; give the host",
 		"rules match on header:X-Plan, which no line carries: that condition never held; log it",
 		"no request was counted by rule hosted: only certain hosts match, and no line names one; give the host",
+		"a log shows nothing about rule calls: rules with descriptors count Envoy's calls, not requests",
 		"no request was counted by rule plan: none matches",
 	}, run(t, Config{Candidate: load(t, doc)}, line).Notes)
 
@@ -167,7 +169,7 @@ rules:
 	require.Contains(t, r.Notes, "no request was counted by rule plan: none matches")
 
 	full := `{"time":1795168800.5,"client":"203.0.113.7","path":"/","tier":"pro","headers":{"X-Api-Key":"k","Cookie":"session=s","X-Cost":"3","X-Plan":"free"}}`
-	require.Empty(t, run(t, Config{Candidate: load(t, doc), Host: "a.example", Trusted: true}, line, full).Notes, "one line that carries it is enough")
+	require.Len(t, run(t, Config{Candidate: load(t, doc), Host: "a.example", Trusted: true}, line, full).Notes, 1, "one line that carries it is enough, except for calls")
 }
 
 func TestCompressedLogs(t *testing.T) {
