@@ -211,6 +211,16 @@ func (p *program) checkFlags() error {
 	return nil
 }
 
+// instead names the commands that do what these would, were they like those of rules.
+var instead = map[string]string{
+	"regionctl shedder apply":     "regionctl shedder set FILE",
+	"regionctl shedder validate":  "regionctl shedder set FILE, which checks the file, shows the difference and asks",
+	"regionctl shedder diff":      "regionctl shedder set FILE, which checks the file, shows the difference and asks",
+	"regionctl shedder status":    "regionctl shedder show --live",
+	"regionctl topology validate": "regionctl topology apply FILE, which checks the file, shows the difference and asks",
+	"regionctl topology diff":     "regionctl topology apply FILE, which checks the file, shows the difference and asks",
+}
+
 // group returns a command that only holds others.
 func group(use, short, long string) *cobra.Command {
 	c := &cobra.Command{Use: use, Short: short, Long: long, DisableFlagsInUseLine: true}
@@ -221,7 +231,9 @@ func group(use, short, long string) *cobra.Command {
 			return cmd.Help()
 		}
 		hint := ""
-		if elsewhere := sameName(cmd.Root(), args[0]); len(elsewhere) > 0 {
+		if other := instead[cmd.CommandPath()+" "+args[0]]; other != "" {
+			hint = "; use " + other
+		} else if elsewhere := sameName(cmd.Root(), args[0]); len(elsewhere) > 0 {
 			hint = "; use " + strings.Join(elsewhere, " or ")
 		} else if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 			hint = "; did you mean " + strings.Join(near, " or ") + "?"
