@@ -70,7 +70,7 @@ func main() {
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("edge", flag.ContinueOnError)
 	flags.SetOutput(io.Discard) // a fault is printed below, in one line
-	file := flags.String("config", "", "configuration `FILE`; docs/CONFIG.md describes it")
+	file := flags.String("config", "", "configuration `FILE`; https://github.com/weir-edge/weir/blob/main/docs/CONFIG.md describes it")
 	check := flags.Bool("check", false, "check the configuration and its rules, then exit")
 	dev := flags.Bool("dev", false, "run with a memory store, a built-in origin and sample rules")
 	showVersion := flags.Bool("version", false, "print the version")
