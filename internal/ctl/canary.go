@@ -233,10 +233,11 @@ func (t *trial) moved(err error) error {
 // watch compares the site with the others until the bake is over.
 func (t *trial) watch(ctx context.Context) error {
 	progress := t.p.Progress()
-	ends := time.Now().Add(t.bake)
 	if err := t.look(ctx); err != nil {
 		return err
 	}
+	// The first look only shows where the counters stand, and may take as long as a bake.
+	ends := time.Now().Add(t.bake)
 	if len(t.silent) > 0 {
 		return fmt.Errorf("the figures of %s cannot be read, so it cannot be judged", strings.Join(sortedKeys(t.silent), ", "))
 	}

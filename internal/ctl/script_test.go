@@ -261,6 +261,18 @@ func (s *script) edge(args []string) {
 					<-time.After(slow)
 					before(e, version)
 				}
+			case "stalls": // VERSION:DURATION, at the first reading while it runs that version
+				when, text, _ := strings.Cut(value, ":")
+				slow, err := time.ParseDuration(text)
+				require.NoError(s, err)
+				before := e.traffic
+				e.traffic = func(e *stub, version string) {
+					if version == when {
+						<-time.After(slow)
+						when = ""
+					}
+					before(e, version)
+				}
 			case "silent-after": // that many readings
 				left, err := strconv.Atoi(value)
 				require.NoError(s, err)
