@@ -28,7 +28,19 @@ var policyKind = &fleet.Kind{
 	},
 	Registered: func(n consul.Node) (version, refused string) { return n.PolicyVersion, n.PolicyRefused },
 	Reads:      func(n consul.Node) int { return n.PolicySchema },
-	Remedy:     "update it first and set its policy.source to consul",
+	Remedy: func(n consul.Node) string {
+		const (
+			set          = "set its policy.source to consul"
+			firstRelease = 9 // the schema of rules of the first release that follows policies
+		)
+		switch {
+		case n.PolicySchema > 0:
+			return update(n)
+		case n.Schema < firstRelease:
+			return update(n) + " and " + set
+		}
+		return set
+	},
 }
 
 // policyBook is the content of a behavior policy.

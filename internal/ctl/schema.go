@@ -3,12 +3,14 @@ package ctl
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
 // needer is a document of any kind.
@@ -28,19 +30,26 @@ func (p *program) unread(ctx context.Context, targets []*fleet.Target, next func
 			return "", nil
 		}
 		nodes, err := t.Nodes(ctx)
-		var old []string
+		old := map[string][]string{} // by remedy
 		for _, n := range nodes {
-			switch reads := t.Kind.Reads(n); {
-			case reads == 0:
-				old = append(old, fmt.Sprintf("%s in %s reads none", term.Printable(n.ID), t.Name))
-			case reads < schema:
-				old = append(old, fmt.Sprintf("%s in %s reads %d", term.Printable(n.ID), t.Name, reads))
+			reads := t.Kind.Reads(n)
+			if reads >= schema {
+				continue
 			}
+			text := "none"
+			if reads > 0 {
+				text = strconv.Itoa(reads)
+			}
+			old[t.Kind.Remedy(n)] = append(old[t.Kind.Remedy(n)], fmt.Sprintf("%s in %s reads %s", term.Printable(n.ID), t.Name, text))
 		}
 		if len(old) == 0 {
 			return "", err
 		}
-		return fmt.Sprintf("%s needs a node that reads schema %d; %s: %s, or remove it", what, schema, strings.Join(old, ", "), t.Kind.Remedy), nil
+		var parts []string
+		for _, remedy := range sortedKeys(old) {
+			parts = append(parts, strings.Join(old[remedy], ", ")+": "+remedy)
+		}
+		return fmt.Sprintf("%s needs a node that reads schema %d; %s, or remove it", what, schema, strings.Join(parts, "; ")), nil
 	}) {
 		switch {
 		case a.Err != nil:
@@ -51,6 +60,8 @@ func (p *program) unread(ctx context.Context, targets []*fleet.Target, next func
 	}
 	return lines
 }
+
+func update(consul.Node) string { return "update it first" }
 
 // readable refuses a document that a registered node of an affected region cannot read:
 // that node would keep the old one, and count apart from the others.

@@ -36,7 +36,7 @@ var shedderKind = &fleet.Kind{
 		return &settings{d}, nil
 	},
 	Registered: func(n consul.Node) (version, refused string) { return n.ShedderVersion, n.ShedderRefused },
-	Reads:      func(n consul.Node) int { return n.Schema }, Remedy: "update it first",
+	Reads:      func(n consul.Node) int { return n.Schema }, Remedy: update,
 }
 
 const shedderHistoryHelp = `Shows who activated which version, when, until when, replacing which, and why; newest

@@ -28,7 +28,7 @@ type Kind struct {
 	// Reads returns the newest schema of such documents that a node reads, 0 if it follows
 	// none; Remedy says what to do about one that reads too old a schema.
 	Reads  func(consul.Node) int
-	Remedy string
+	Remedy func(consul.Node) string
 }
 
 // Document is a valid document.
