@@ -145,8 +145,8 @@ func (s *script) begin(args []string) {
 func (s *script) held(args []string) {
 	arrived, released := make(chan struct{}), make(chan struct{})
 	came, let := sync.OnceFunc(func() { close(arrived) }), sync.OnceFunc(func() { close(released) })
-	s.t.Cleanup(let)
 	through := s.fleet.faulty(s, "us-east", atWrite(func() { came(); <-released }))
+	s.t.Cleanup(let) // before the server of through closes, which waits for its requests
 	run := through.converse(s, s.args(args[2:])...)
 	s.sessions[args[0]], s.releases[args[0]] = run, let
 	select {

@@ -3,6 +3,7 @@ package ctl
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -23,6 +24,7 @@ type soaking struct {
 	before  map[place]*fleet.Tally
 	known   map[string]bool // nodes whose figures could be read
 	warned  map[place]bool  // sites that could not be judged
+	begun   bool            // a region has the version, or had it
 	lost    error           // why regions did not answer at the last look
 }
 
@@ -51,6 +53,23 @@ func (s *soaking) unchanged(ctx context.Context, target *fleet.Target) error {
 	}
 	r.region.Outcome, r.region.Now = rollout.Lost, now
 	return term.Conflict("%s: %s", target.Name, whoMoved(target.Kind, now.Pointer))
+}
+
+// still checks, under the lock of the next wave, that no one has changed a region since the last
+// look.
+func (s *soaking) still(ctx context.Context) error {
+	for _, a := range fleet.Ask(ctx, s.targets, func(ctx context.Context, target *fleet.Target) (struct{}, error) {
+		return struct{}{}, s.unchanged(ctx, target)
+	}) {
+		// The soak judged regions that do not answer, and Write checks those that it changes.
+		if f := (*term.Failure)(nil); errors.As(a.Err, &f) {
+			if !s.begun {
+				return term.Conflict("nothing was changed: %w", a.Err)
+			}
+			return a.Err
+		}
+	}
+	return nil
 }
 
 // count adds the figures of all edges to the tallies of their sites. It returns what could

@@ -139,6 +139,7 @@ func (c *change) runWaves(ctx context.Context, w *waves) (err error) {
 	c.endCanaries(detached)
 	all, chosen := c.engine.Regions, c.apart
 	defer func() { c.engine.Regions = all }()
+	c.ready, s.begun = s.still, len(s.resumed) > 0
 	watched := 0 // groups
 	for i, g := range groups {
 		c.engine.Regions = nil
@@ -164,11 +165,12 @@ func (c *change) runWaves(ctx context.Context, w *waves) (err error) {
 		}
 		c.p.Say("wave %d of %d: %s", i+1, len(groups), plan[i])
 		if err := c.engine.Write(ctx); err != nil {
-			if len(c.with(rollout.Applied, rollout.AlreadyThere)) == 0 {
+			if !s.begun {
 				return c.report(nil, c.stopped(err), nil)
 			}
 			return c.halt(i, len(groups), fmt.Errorf("the next wave could not begin: %w", err), nil)
 		}
+		s.begun = true
 		c.complete(detached)
 		c.endCanaries(detached)
 		if wrong := rollout.With(c.engine.Regions, rollout.Lost, rollout.Failed, rollout.Unknown, rollout.Untouched); len(wrong) > 0 {
