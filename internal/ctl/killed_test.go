@@ -180,6 +180,29 @@ func TestTakenBackWhereOneHadIt(t *testing.T) {
 	require.Contains(t, f.good(t, "rules", "rollout").out, "every rollout of the rules is finished")
 }
 
+// A canary is killed while it is promoted, in a region that its site is not in. Taking it back ends
+// the canary, too.
+func TestKilledWhilePromoted(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, "eu-west", "us-east")
+	old := f.publish(t, rulesOf(1), "eve", f.names...)
+	for _, s := range []*stub{f.edge(t, "eu-west", "ams1", "ams1-1"), f.edge(t, "us-east", "iad1", "iad1-1")} {
+		require.Eventually(t, func() bool { return s.runs() == old.Version }, patience, tick)
+	}
+	f.kill(t, false, "rules", "apply", write(t, "two.yaml", rulesOf(2)), "--by", "ana", "--yes", "--canary", "iad1", "--bake", "200ms", "--interval", "100ms", "--min-requests", "0")
+	tries := func() bool {
+		p, _, err := f.rules("us-east").Canary(t.Context(), "iad1")
+		require.NoError(t, err)
+		return p != nil
+	}
+	require.Equal(t, versionOf(rulesOf(2)), f.current(t, "eu-west"))
+	require.True(t, tries())
+	f.good(t, "rules", "rollback", "--rollout", "--yes")
+	require.Equal(t, old.Version, f.current(t, "eu-west"))
+	require.Equal(t, old.Version, f.current(t, "us-east"))
+	require.False(t, tries())
+}
+
 // killed kills ana's regionctl at its write in us-east, and lets bob run the same command to
 // its end.
 func (f *testFleet) killed(t *testing.T, written bool, how ...string) (errOut string) {

@@ -105,7 +105,7 @@ func (c *change) takeBack(ctx context.Context, k *fleet.Kind) error {
 	c.aimAt = func(ctx context.Context, t *fleet.Target, s *step) error {
 		had, known := u.record.Before[t.Name]
 		switch {
-		case s.from.State != fleet.Active, len(changed) == 0:
+		case s.from.State != fleet.Active, !slices.Contains(changed, t.Name):
 			s.next = s.from.Document // only its canary ends
 			if s.next == nil {
 				return term.Misused("nothing was changed: %s: no %s are published there to go back to", t.Name, saidOf(k).what)
@@ -122,7 +122,10 @@ func (c *change) takeBack(ctx context.Context, k *fleet.Kind) error {
 		}
 		return nil
 	}
-	aims := fleet.Filter(targets, func(t *fleet.Target) bool { return len(changed) == 0 || slices.Contains(changed, t.Name) })
+	tries := u.regions(regionDone, regionWaits) // where its canary may be
+	aims := fleet.Filter(targets, func(t *fleet.Target) bool {
+		return len(changed) == 0 || slices.Contains(changed, t.Name) || u.Canary != "" && slices.Contains(tries, t.Name)
+	})
 	if err := c.run(ctx, aims, nil); err != nil {
 		return err
 	}
