@@ -106,6 +106,8 @@ func (p *program) applyCommand(k *fleet.Kind, help, examples string) *cobra.Comm
 				c.waves = &w
 			case pop != "":
 				o.pop, canary = pop, &o
+			case c.replace:
+				return term.Misused("--replace-rollout needs --canary POP or --waves; a change of all regions at once needs no flag")
 			default:
 				if name := o.changed(cmd.Flags()); name != "" {
 					return term.Misused("--%s needs --canary POP%s", name, orWaves(name))
@@ -117,6 +119,9 @@ func (p *program) applyCommand(k *fleet.Kind, help, examples string) *cobra.Comm
 	c.flags(cmd, &by)
 	f := cmd.Flags()
 	f.BoolVar(&resume, "resume", false, "continue the canary or the waves that "+k.Name+" rollout shows, with their document and flags")
+	if k.Canaries {
+		f.BoolVar(&c.replace, "replace-rollout", false, "begin a canary or waves although another rollout is unfinished; "+k.Name+" rollback --rollout then restores what regions had before both")
+	}
 	f.StringVarP(&c.message, "message", "m", "", "`TEXT` for the history: why")
 	f.StringVar(&pop, "canary", "", "try it on this `POP` first")
 	o.flags(f)
@@ -194,7 +199,10 @@ func (c *change) run(ctx context.Context, targets []*fleet.Target, canary *canar
 		c.prune(ctx, targets)
 	}
 	if err == nil && len(c.recorded) > 0 { // what was unfinished is now something else
-		c.p.forget(ctx, c.recorded, func(*consul.Rollout) bool { return true })
+		forget(ctx, targets, func(t *fleet.Target, r *consul.Rollout) bool {
+			seen := c.recorded[t.Name].rollout
+			return seen != nil && seen.Same(r)
+		})
 	}
 	return err
 }
@@ -207,10 +215,16 @@ func (c *change) steps(ctx context.Context, targets []*fleet.Target, canary *can
 	if len(todo) == 0 {
 		return c.settle(ctx, canary == nil)
 	}
+	if c.waves != nil || canary != nil {
+		if err := c.begins(ctx, targets); err != nil {
+			return err
+		}
+	}
 	if c.waves != nil {
 		return c.runWaves(ctx, c.waves)
 	}
 	if canary == nil {
+		c.overrides(ctx, targets)
 		c.warnOfCanaries(ctx)
 		question := "Apply to %s?"
 		if c.lasts > 0 {
@@ -234,7 +248,10 @@ func (c *change) steps(ctx context.Context, targets []*fleet.Target, canary *can
 	if err := c.store(ctx); err != nil {
 		return err
 	}
-	j := c.openJournal(ctx, canary.pop, [][]string{regionNames(trial.targets)})
+	j, err := c.openJournal(ctx, canary.pop, [][]string{regionNames(trial.targets)})
+	if err != nil {
+		return err
+	}
 	err = trial.run(ctx)
 	j.close(ctx, err)
 	return err

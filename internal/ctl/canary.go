@@ -313,7 +313,7 @@ func (t *trial) still(ctx context.Context) error {
 	if t.site.Pointer.Expired(t.p.now()) {
 		return term.Conflict("nothing was changed: the canary on %s expired while this waited for another change", t.pop)
 	}
-	return nil
+	return t.c.journal.own(ctx)
 }
 
 // until returns when a canary expires.

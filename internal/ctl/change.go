@@ -51,12 +51,20 @@ type change struct {
 	relative bool
 	// waves changes the regions in groups; nil: all together.
 	waves *waves
-	// recorded are the regions that hold the record of a rollout, which this change ends.
-	recorded []*fleet.Target
+	// recorded are the records of rollouts in the regions, which this change ends.
+	recorded map[string]recorded
 	// given are the flags that a resumed canary or wave needs again; resumes is the record of
 	// the rollout that this change continues, nil if it begins one.
 	given   []string
 	resumes *consul.Rollout
+	// replace begins although another rollout is unfinished; replaces is the record of that,
+	// nil if there is none. looked is the state of the regions' records when that was checked.
+	replace  bool
+	replaces *consul.Rollout
+	looked   map[string]recorded
+	// takesBack undoes a rollout.
+	takesBack bool
+	journal   *journal
 	// apart is until when the regions may differ from others of the fleet; nil: they should not.
 	apart *time.Time
 
@@ -226,7 +234,7 @@ func (c *change) prepare(ctx context.Context, targets []*fleet.Target) error {
 	asking.Go(func() {
 		nodes = fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) ([]consul.Node, error) { return t.Registered(ctx) })
 	})
-	asking.Go(func() { c.recorded = c.p.recorded(ctx, targets) })
+	asking.Go(func() { c.recorded = recordsIn(ctx, targets) })
 	c.engine.Prepare(ctx, func(ctx context.Context, r *rollout.Region[fleet.Current]) (fleet.Current, error) {
 		here := c.region(r.Name)
 		now, err := fleet.Look(ctx, here.target)

@@ -20,6 +20,8 @@ type journal struct {
 	c       *change
 	targets []*fleet.Target
 	record  consul.Rollout
+	active  map[string]consul.Named // what regions have, unless an earlier rollout is known to have given it
+	earlier map[string]recorded     // the records that it replaces
 
 	stop  context.CancelFunc
 	ended chan struct{}
@@ -40,65 +42,138 @@ func givenOf(f *pflag.FlagSet) (list []string) {
 
 // openJournal begins to record. A region in which that fails gets a warning: the rollout
 // itself does not need its journal. Where each region gets a document of its own, as with
-// settings of the shedder, there is none: the command says what is to change, not a file.
-func (c *change) openJournal(ctx context.Context, canary string, waves [][]string) *journal {
+// settings of the shedder, there is none: the command says what is to change, not a file. An
+// error means that someone else began a rollout since begins looked.
+func (c *change) openJournal(ctx context.Context, canary string, waves [][]string) (*journal, error) {
 	if c.doc == nil || !c.doc.Kind.Canaries {
-		return nil
+		return nil, nil
 	}
 	regions := c.with(rollout.Untouched, rollout.AlreadyThere)
 	now := c.p.now().UTC().Round(0)
 	pointer := c.doc.Pointer(c.by, now)
-	j := &journal{c: c, targets: targetsOf(regions), ended: make(chan struct{}), record: consul.Rollout{
+	j := &journal{c: c, targets: targetsOf(regions), ended: make(chan struct{}), active: map[string]consul.Named{}, record: consul.Rollout{
 		Named: consul.Named{Version: pointer.Version, SHA256: pointer.SHA256}, By: c.by, Message: c.message, BeganAt: now, Flags: c.given,
 		Canary: canary, Waves: waves, Before: map[string]consul.Named{},
 	}}
 	for _, r := range regions {
 		if has := r.step.from.Active; has != nil {
-			j.record.Before[r.target.Name] = *has
+			j.record.Before[r.target.Name], j.active[r.target.Name] = *has, *has
 		}
 	}
-	earlier := fleet.Ask(ctx, j.targets, func(ctx context.Context, t *fleet.Target) (*consul.Rollout, error) {
-		r, _, err := t.Docs.Rollout(ctx)
-		return r, err
-	})
-	for _, a := range earlier {
-		if a.Value == nil || a.Value.Version != j.record.Version {
-			continue
-		}
-		for _, region := range slices.Concat(a.Value.Waves...) {
-			if j.record.Before[region].Version != j.record.Version {
-				continue // no earlier run has changed it
+	if c.replaces != nil {
+		j.inherit(c.replaces)
+	}
+	j.earlier = recordsIn(ctx, j.targets)
+	if err := j.takeOver(); err != nil {
+		return nil, err
+	}
+	// The first region decides between two rollouts that begin at the same time.
+	for _, some := range [][]*fleet.Target{j.targets[:1], j.targets[1:]} {
+		for _, a := range fleet.Ask(ctx, some, func(ctx context.Context, t *fleet.Target) (bool, error) {
+			return t.Docs.SetRollout(ctx, j.seen(t), j.earlier[t.Name].index)
+		}) {
+			switch {
+			case a.Err != nil:
+				c.p.Warn("%s: the rollout is not recorded there: %v", a.Target.Name, a.Err)
+			case !a.Value:
+				j.drop(context.WithoutCancel(ctx), true)
+				return nil, overtook(a.Target.Name, a.Target.Kind)
 			}
-			if had, known := a.Value.Before[region]; known {
-				j.record.Before[region] = had
-			} else {
-				delete(j.record.Before, region)
-			}
 		}
 	}
-	for _, a := range j.write(ctx, true) {
-		if a.Err != nil {
-			c.p.Warn("%s: the rollout is not recorded there: %v", a.Target.Name, a.Err)
-		}
-	}
+	c.journal = j
 	ctx, j.stop = context.WithCancel(context.WithoutCancel(ctx))
 	go j.renew(ctx)
-	return j
+	return j, nil
 }
 
-// write writes the record where it is still this rollout's own.
-func (j *journal) write(ctx context.Context, first bool) []fleet.Answer[bool] {
-	return fleet.Ask(ctx, j.targets, func(ctx context.Context, t *fleet.Target) (bool, error) {
-		now, index, err := t.Docs.Rollout(ctx)
-		switch {
-		case err != nil && index == 0:
-			return false, err
-		case !first && (now == nil || !now.Same(&j.record)): // another one, or a later change ended it
-			return false, nil
+// recorded is the record of a rollout in one region, nil if it cannot be read, with its index.
+type recorded struct {
+	rollout *consul.Rollout
+	index   uint64
+}
+
+// recordsIn returns the records of the regions that hold one. A region that does not answer is
+// not among them: readers compare its record with what the regions run.
+func recordsIn(ctx context.Context, targets []*fleet.Target) map[string]recorded {
+	records := map[string]recorded{}
+	if !targets[0].Kind.Canaries {
+		return records
+	}
+	for _, a := range fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) (r recorded, err error) {
+		r.rollout, r.index, err = t.Docs.Rollout(ctx)
+		return r, err
+	}) {
+		if a.Value.index != 0 {
+			records[a.Target.Name] = a.Value
 		}
-		record := j.record // renewed now, by the clock of this region's Consul
-		record.SeenAt = t.Consul.Now().UTC().Round(0)
-		return t.Docs.SetRollout(ctx, record, index)
+	}
+	return records
+}
+
+// takeOver checks that the records are those that were seen when it was decided to begin, and
+// learns from earlier runs of this rollout what the regions had.
+func (j *journal) takeOver() error {
+	for _, name := range sortedKeys(j.earlier) {
+		now := j.earlier[name]
+		if now.index != j.c.looked[name].index {
+			return overtook(name, j.c.doc.Kind)
+		}
+		if now.rollout != nil && now.rollout.Version == j.record.Version {
+			j.inherit(now.rollout)
+		}
+	}
+	return nil
+}
+
+func overtook(region string, k *fleet.Kind) error {
+	return term.Conflict("nothing was changed: %s: someone else began or ended a rollout meanwhile; see regionctl %s rollout", region, k.Name)
+}
+
+// seen is the record, renewed now by the clock of a region's Consul.
+func (j *journal) seen(t *fleet.Target) consul.Rollout {
+	record := j.record
+	record.SeenAt = t.Consul.Now().UTC().Round(0)
+	return record
+}
+
+// write renews the record where it is still this rollout's own.
+func (j *journal) write(ctx context.Context) {
+	fleet.Ask(ctx, j.targets, func(ctx context.Context, t *fleet.Target) (bool, error) {
+		now, index, err := t.Docs.Rollout(ctx)
+		if now == nil || !now.Same(&j.record) { // another one, or a later change ended it
+			return false, err
+		}
+		return t.Docs.SetRollout(ctx, j.seen(t), index)
+	})
+}
+
+// own checks that no one else has replaced or resumed the rollout, while this process was
+// suspended or cut off. A missing record does not say so: it may never have been written.
+func (j *journal) own(ctx context.Context) error {
+	if j == nil {
+		return nil
+	}
+	records := recordsIn(ctx, j.targets)
+	for _, name := range sortedKeys(records) {
+		if r := records[name].rollout; r != nil && !r.Same(&j.record) {
+			return term.Conflict("%s: %s took this rollout over at %s, with %s; see regionctl %s rollout", name, term.Printable(r.By), term.Stamp(r.BeganAt), r.Version, j.c.doc.Kind.Name)
+		}
+	}
+	return nil
+}
+
+// drop ends the record. If back, the rollout that it replaced is unfinished again.
+func (j *journal) drop(ctx context.Context, back bool) {
+	fleet.Ask(ctx, j.targets, func(ctx context.Context, t *fleet.Target) (bool, error) {
+		now, index, err := t.Docs.Rollout(ctx)
+		if now == nil || !now.Same(&j.record) {
+			return false, err
+		}
+		if r := j.earlier[t.Name].rollout; back && r != nil && j.c.replaces != nil && r.Same(j.c.replaces) {
+			return t.Docs.SetRollout(ctx, *r, index)
+		}
+		return t.Docs.EndRollout(ctx, index)
 	})
 }
 
@@ -112,7 +187,7 @@ func (j *journal) renew(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		j.write(ctx, false) // the next renewal is the answer to a failure
+		j.write(ctx) // the next renewal is the answer to a failure
 	}
 }
 
@@ -126,10 +201,10 @@ func (j *journal) close(ctx context.Context, err error) {
 	<-j.ended
 	if status := term.ExitStatus(err); err != nil && (status == term.StatusInterrupted || status == term.StatusPartial || j.divides()) {
 		j.record.Halted = term.Clip(firstLine(err), 500)
-		j.write(ctx, false)
+		j.write(ctx)
 		return
 	}
-	j.c.p.forget(ctx, j.targets, func(r *consul.Rollout) bool { return r.Same(&j.record) })
+	j.drop(ctx, err != nil)
 }
 
 // divides reports whether a region has the version, or may have it, that had another before.
@@ -144,29 +219,12 @@ func firstLine(err error) string {
 	return line
 }
 
-// recorded are the regions that hold the record of a rollout. One that does not answer is not
-// among them: readers compare its record with what the regions run.
-func (p *program) recorded(ctx context.Context, targets []*fleet.Target) (list []*fleet.Target) {
-	if !targets[0].Kind.Canaries {
-		return nil
-	}
-	for _, a := range fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) (bool, error) {
-		_, index, err := t.Docs.Rollout(ctx)
-		return index != 0, err
-	}) {
-		if a.Value {
-			list = append(list, a.Target)
-		}
-	}
-	return list
-}
-
 // forget deletes the records of rollouts. A region that does not answer keeps its own, which
 // readers compare with what the regions run.
-func (p *program) forget(ctx context.Context, targets []*fleet.Target, is func(*consul.Rollout) bool) {
+func forget(ctx context.Context, targets []*fleet.Target, is func(*fleet.Target, *consul.Rollout) bool) {
 	fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) (bool, error) {
 		r, index, err := t.Docs.Rollout(ctx)
-		if err != nil || r == nil || !is(r) {
+		if err != nil || r == nil || !is(t, r) {
 			return false, err
 		}
 		return t.Docs.EndRollout(ctx, index)

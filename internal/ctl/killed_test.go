@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
@@ -180,6 +181,76 @@ func TestTakenBackWhereOneHadIt(t *testing.T) {
 	require.Contains(t, f.good(t, "rules", "rollout").out, "every rollout of the rules is finished")
 }
 
+// Someone else resumed or replaced waves while their regionctl was suspended. It begins no other
+// wave, and leaves the record alone.
+func TestTakenOver(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, "eu-west", "us-east")
+	old := f.publish(t, rulesOf(1), "eve", f.names...)
+	for _, s := range []*stub{f.edge(t, "eu-west", "ams1", "ams1-1"), f.edge(t, "us-east", "iad1", "iad1-1")} {
+		require.Eventually(t, func() bool { return s.runs() == old.Version }, patience, tick)
+	}
+	ana := f.converse(t, "rules", "apply", write(t, "two.yaml", rulesOf(2)), "--by", "ana", "--yes", "--waves", "1,rest", "--soak", "5s", "--interval", "100ms", "--min-requests", "0")
+	ana.sees(t, " left")
+	require.Equal(t, versionOf(rulesOf(2)), f.current(t, "eu-west"))
+	for _, name := range f.names {
+		require.Eventually(t, func() bool { // unless ana renews it just then
+			r, index, err := f.rules(name).Rollout(t.Context())
+			require.NoError(t, err)
+			r.By, r.BeganAt = "bob", r.BeganAt.Add(time.Second)
+			done, err := f.rules(name).SetRollout(t.Context(), *r, index)
+			require.NoError(t, err)
+			return done
+		}, patience, tick)
+	}
+	r := ana.end(t)
+	require.Equal(t, term.StatusPartial, r.status)
+	require.Contains(t, r.errOut, "halted after wave 1 of 2: the next wave could not begin: eu-west: bob took this rollout over at ")
+	require.Equal(t, old.Version, f.current(t, "us-east"))
+	require.Equal(t, "bob", parse[rolloutReport](t, f.good(t, "rules", "rollout", "-o", "json").out).Rollout.By)
+}
+
+// A rollout that replaces an unfinished one is killed before it changes a region. It knows what
+// the regions had before both.
+func TestReplacedInVain(t *testing.T) {
+	t.Parallel()
+	inFleets(t, map[string]func(*testing.T, *testFleet){
+		"and taken back": func(t *testing.T, f *testFleet) {
+			f.replaceInVain(t)
+			f.good(t, "rules", "rollback", "--rollout", "--yes")
+			for _, name := range f.names {
+				require.Equal(t, versionOf(rulesOf(1)), f.current(t, name))
+			}
+		},
+		"and resumed": func(t *testing.T, f *testFleet) {
+			f.replaceInVain(t)
+			f.good(t, "rules", "apply", "--resume", "--yes", "--soak", "200ms")
+			for _, name := range f.names {
+				require.Equal(t, versionOf(rulesOf(3)), f.current(t, name))
+			}
+		},
+		"and replaced again": func(t *testing.T, f *testFleet) {
+			f.replaceInVain(t)
+			f.killIn(t, "us-east", false, "rules", "apply", write(t, "four.yaml", rulesOf(4)), "--yes", "--waves", "1,rest", "--soak", "200ms", "--interval", "100ms", "--min-requests", "0", "--replace-rollout")
+			require.Equal(t, versionOf(rulesOf(4)), f.current(t, "eu-west"))
+			f.good(t, "rules", "rollback", "--rollout", "--yes")
+			for _, name := range f.names {
+				require.Equal(t, versionOf(rulesOf(1)), f.current(t, name))
+			}
+		},
+	})
+}
+
+func (f *testFleet) replaceInVain(t *testing.T) {
+	t.Helper()
+	f.abandon(t)
+	f.killIn(t, "eu-west", false, "rules", "apply", write(t, "three.yaml", rulesOf(3)), "--by", "bob", "--yes", "--waves", "1,rest", "--soak", "200ms", "--interval", "100ms", "--min-requests", "0", "--replace-rollout")
+	out := f.good(t, "rules", "rollout").out
+	require.Contains(t, out, "rollout of "+versionOf(rulesOf(3))+" by bob")
+	require.Contains(t, out, "eu-west has "+versionOf(rulesOf(2))+" of the rollout that this one replaced, and had "+versionOf(rulesOf(1))+" before")
+	require.Contains(t, out, "us-east has what it had, "+versionOf(rulesOf(1)))
+}
+
 // A canary is killed while it is promoted, in a region that its site is not in. Taking it back ends
 // the canary, too.
 func TestKilledWhilePromoted(t *testing.T) {
@@ -232,15 +303,20 @@ func (f *testFleet) killed(t *testing.T, written bool, how ...string) (errOut st
 // kill runs a command until its write in us-east, which Consul gets or not, and kills it there.
 func (f *testFleet) kill(t *testing.T, written bool, args ...string) {
 	t.Helper()
+	f.killIn(t, "us-east", written, args...)
+}
+
+func (f *testFleet) killIn(t *testing.T, region string, written bool, args ...string) {
+	t.Helper()
 	arrived, dead := make(chan struct{}), make(chan struct{})
 	came, bury := sync.OnceFunc(func() { close(arrived) }), sync.OnceFunc(func() { close(dead) })
 	defer bury()
-	through := f.faulty(t, "us-east", func(_ http.ResponseWriter, r *http.Request) bool {
+	through := f.faulty(t, region, func(_ http.ResponseWriter, r *http.Request) bool {
 		if !writes(r, "/rules/current") {
 			return false
 		}
 		if written {
-			forward(httptest.NewRecorder(), r, f.consuls["us-east"].Addr())
+			forward(httptest.NewRecorder(), r, f.consuls[region].Addr())
 		}
 		came()
 		<-dead

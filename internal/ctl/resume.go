@@ -42,7 +42,7 @@ func (c *change) resume(ctx context.Context, cmd *cobra.Command, k *fleet.Kind) 
 	if c.message == "" {
 		c.message = u.record.Message
 	}
-	c.resumes = &u.record
+	c.resumes, c.looked = &u.record, recordsIn(ctx, targets)
 	c.p.Say("continues the rollout of %s, which %s began at %s%s", u.Version, term.Printable(u.By), term.Stamp(u.BeganAt), reason(u.Message))
 	if c.doc, err = loadFrom(ctx, targets, u.record.Named); err != nil {
 		return err
@@ -80,7 +80,7 @@ func (c *change) overtaken(r *regionChange) error {
 		return nil
 	}
 	had := c.resumes.Before[r.target.Name].Version
-	if has := r.step.from.Version(); has != had && has != c.resumes.Version {
+	if has := r.step.from.Version(); has != had && !c.resumes.Left(r.target.Name, has) {
 		return term.Conflict("nothing was changed: %s: %s", r.target.Name, whoMoved(r.target.Kind, r.step.from.Pointer))
 	}
 	return nil
@@ -101,7 +101,7 @@ func (c *change) takeBack(ctx context.Context, k *fleet.Kind) error {
 		return term.Failed("nothing was changed: %w", failures)
 	}
 	changed := u.changed()
-	c.message, c.relative = "rollback of the rollout of "+u.Version, true
+	c.message, c.relative, c.takesBack = "rollback of the rollout of "+u.Version, true, true
 	c.aimAt = func(ctx context.Context, t *fleet.Target, s *step) error {
 		had, known := u.record.Before[t.Name]
 		switch {
@@ -111,7 +111,7 @@ func (c *change) takeBack(ctx context.Context, k *fleet.Kind) error {
 				return term.Misused("nothing was changed: %s: no %s are published there to go back to", t.Name, saidOf(k).what)
 			}
 			return nil
-		case s.from.Version() != u.Version:
+		case !u.record.Left(t.Name, s.from.Version()):
 			return term.Conflict("nothing was changed: %s: %s", t.Name, whoMoved(k, s.from.Pointer))
 		case !known:
 			return term.Misused("nothing was changed: %s had no %s before; apply some", t.Name, saidOf(k).what)
@@ -129,6 +129,6 @@ func (c *change) takeBack(ctx context.Context, k *fleet.Kind) error {
 	if err := c.run(ctx, aims, nil); err != nil {
 		return err
 	}
-	c.p.forget(ctx, targets, func(r *consul.Rollout) bool { return r.Same(&u.record) })
+	forget(ctx, targets, func(_ *fleet.Target, r *consul.Rollout) bool { return r.Same(&u.record) })
 	return nil
 }

@@ -56,7 +56,7 @@ func (s *soaking) unchanged(ctx context.Context, target *fleet.Target) error {
 }
 
 // still checks, under the lock of the next wave, that no one has changed a region since the last
-// look.
+// look, and that this is still the recorded rollout.
 func (s *soaking) still(ctx context.Context) error {
 	for _, a := range fleet.Ask(ctx, s.targets, func(ctx context.Context, target *fleet.Target) (struct{}, error) {
 		return struct{}{}, s.unchanged(ctx, target)
@@ -69,7 +69,7 @@ func (s *soaking) still(ctx context.Context) error {
 			return a.Err
 		}
 	}
-	return nil
+	return s.c.journal.own(ctx)
 }
 
 // count adds the figures of all edges to the tallies of their sites. It returns what could

@@ -38,7 +38,7 @@ func (p *program) rolloutCommand(k *fleet.Kind) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			u, err := p.unfinished(ctx, targets)
+			u, err := p.unfinished(ctx, targets, nil)
 			if err != nil && term.ExitStatus(err) != term.StatusPartial {
 				return err
 			}
@@ -65,7 +65,7 @@ const (
 // The states of a region in it.
 const (
 	regionDone    = "done"    // it has the version
-	regionWaits   = "waiting" // it has what it had
+	regionWaits   = "waiting" // it has what it had when the rollout began
 	regionMoved   = "changed" // somebody applied something else since
 	regionUnknown = "unknown"
 )
@@ -99,6 +99,8 @@ type rolloutRegion struct {
 	State   string `json:"state"`             // done, waiting, changed or unknown
 	Version string `json:"version,omitempty"` // that is active
 	By      string `json:"by,omitempty"`      // who applied that
+	// Replaced says that Version is of a rollout that this one replaced.
+	Replaced bool `json:"replaced,omitempty"`
 }
 
 // longestUnfinished is how long a record counts that nobody renews: a fleet that is divided
@@ -114,9 +116,9 @@ type noted struct {
 	canary  *consul.Pointer // of the record's version
 }
 
-// unfinished finds the rollout that is not finished, nil if there is none. An error besides
-// says which regions did not answer.
-func (p *program) unfinished(ctx context.Context, targets []*fleet.Target) (*unfinished, error) {
+// unfinished finds the rollout that is not finished, nil if there is none, among the records of
+// all regions or of those in holders. An error besides says which regions did not answer.
+func (p *program) unfinished(ctx context.Context, targets []*fleet.Target, holders map[string]recorded) (*unfinished, error) {
 	answers := fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) (n noted, err error) {
 		var wrong error // a record that cannot be read is none
 		err = fleet.Together(func() (err error) {
@@ -150,7 +152,7 @@ func (p *program) unfinished(ctx context.Context, targets []*fleet.Target) (*unf
 	var record *consul.Rollout
 	for _, a := range answers {
 		r := a.Value.record
-		if a.Err != nil || r == nil {
+		if _, holds := holders[a.Target.Name]; a.Err != nil || r == nil || holders != nil && !holds {
 			continue
 		}
 		// The word of the process that it halted may have reached some regions only.
@@ -173,16 +175,20 @@ func (p *program) unfinished(ctx context.Context, targets []*fleet.Target) (*unf
 }
 
 // idle returns the rollout that is not finished and that no regionctl runs, to resume it or take
-// it back; the error says why there is none. Times in a record may be wrong, so idle watches the
-// record: one that is renewed belongs to a regionctl that runs, whatever its clock says.
+// it back; the error says why there is none.
 func (p *program) idle(ctx context.Context, targets []*fleet.Target, k *fleet.Kind) (u *unfinished, failures, err error) {
-	u, failures = p.unfinished(ctx, targets)
-	switch {
-	case u == nil && failures != nil: // perhaps where nobody answered
-		return nil, failures, nil
-	case u == nil:
-		return nil, nil, term.Conflict("no rollout of the %s is unfinished; see %s", saidOf(k).what, saidOf(k).look)
-	case u.State == rolloutHalted:
+	u, failures, err = p.left(ctx, targets, nil)
+	if u == nil && failures == nil && err == nil { // otherwise perhaps where nobody answered
+		err = term.Conflict("no rollout of the %s is unfinished; see %s", saidOf(k).what, saidOf(k).look)
+	}
+	return u, failures, err
+}
+
+// left returns what unfinished does. An error says that a regionctl runs the rollout. Times in a record may be wrong, so left watches the record: one that is
+// renewed belongs to a regionctl that runs, whatever its clock says.
+func (p *program) left(ctx context.Context, targets []*fleet.Target, holders map[string]recorded) (u *unfinished, failures, err error) {
+	u, failures = p.unfinished(ctx, targets, holders)
+	if u == nil || u.State == rolloutHalted {
 		return u, failures, nil
 	}
 	first, began := u, time.Now()
@@ -195,11 +201,11 @@ func (p *program) idle(ctx context.Context, targets []*fleet.Target, k *fleet.Ki
 			return nil, nil, ctx.Err()
 		case <-time.After(time.Second / 2):
 		}
-		if u, failures = p.unfinished(ctx, targets); u == nil || u.State == rolloutHalted {
-			return p.idle(ctx, targets, k)
+		if u, failures = p.unfinished(ctx, targets, holders); u == nil || u.State == rolloutHalted {
+			return p.left(ctx, targets, holders)
 		}
 		if u.renewed(first) {
-			return nil, nil, term.Conflict("%s is rolling out %s, and renews the record; halt it there with Ctrl-C, or wait", term.Printable(u.By), u.Version)
+			return nil, nil, term.Conflict("nothing was changed: %s is rolling out %s, and renews the record; halt it there with Ctrl-C, or wait", term.Printable(u.By), u.Version)
 		}
 		if time.Since(began) >= wait {
 			u.State = rolloutDeserts
@@ -254,6 +260,8 @@ func viewOf(record *consul.Rollout, answers []fleet.Answer[noted], now time.Time
 					r.State = regionDone
 				case r.Version == before.Version:
 					r.State = regionWaits
+				case record.Left(name, r.Version):
+					r.State, r.Replaced = regionWaits, true
 				default:
 					r.State = regionMoved
 				}
@@ -278,9 +286,15 @@ func (u *unfinished) regions(states ...string) (list []string) {
 	return list
 }
 
-// changed are the regions that have the version and had another before.
-func (u *unfinished) changed() []string {
-	return slices.DeleteFunc(u.regions(regionDone), func(region string) bool { return u.record.Before[region].Version == u.Version })
+// changed are the regions that have another version than before, from this rollout or from one
+// that it replaced.
+func (u *unfinished) changed() (list []string) {
+	for _, r := range slices.Concat(u.Waves...) {
+		if (r.State == regionDone || r.State == regionWaits) && r.Version != u.record.Before[r.Region].Version {
+			list = append(list, r.Region)
+		}
+	}
+	return list
 }
 
 // over reports whether nothing is left to resume or to take back, whatever the record says:
@@ -290,10 +304,10 @@ func (u *unfinished) over(now time.Time) bool {
 	switch all := len(slices.Concat(u.Waves...)); {
 	case len(done) == all, now.Sub(u.SeenAt) > longestUnfinished:
 		return true
-	case u.State == rolloutRuns, len(unknown) > 0:
+	case u.State == rolloutRuns, len(unknown) > 0, len(u.changed()) > 0:
 		return false
 	case u.Canary == "":
-		return len(u.changed()) == 0
+		return true
 	}
 	// A canary that is gone with its regionctl has changed nothing; the document is what a
 	// person may want to try again.
@@ -323,6 +337,9 @@ func (u *unfinished) write(b *bytes.Buffer, st term.Style, k *fleet.Kind, now ti
 	for i, wave := range u.Waves {
 		for _, r := range wave {
 			text := map[string]string{regionDone: "has it", regionWaits: "has what it had, " + term.OrDash(r.Version), regionMoved: term.Printable(r.By) + " applied " + term.OrDash(r.Version) + " since", regionUnknown: "unknown"}[r.State]
+			if r.Replaced {
+				text = "has " + r.Version + " of the rollout that this one replaced, and had " + term.OrDash(u.record.Before[r.Region].Version) + " before"
+			}
 			fmt.Fprintf(b, "  wave %d of %d: %s %s\n", i+1, len(u.Waves), r.Region, text)
 		}
 	}

@@ -31,7 +31,14 @@ the version for a soak, compared with those that have not, and continues.`
 
 // wavesOfRules is about documents whose rollouts are recorded.
 const wavesOfRules = wavesHelp + `The same command again, or apply --resume without the document,` + wavesAgain + ` regionctl rules
-rollout shows how far such a change is, and whether its regionctl still runs.`
+rollout shows how far such a change is, and whether its regionctl still runs.
+
+A canary or waves are refused while a rollout of another document is unfinished and has
+changed regions (status 4): resume that one, take it back, or pass --replace-rollout, after
+which rollback --rollout returns to what the regions had before both. They are also refused
+while another regionctl runs a rollout. An apply without --canary and --waves, and a
+rollback, are not refused: they warn of the rollout that they override, and its regionctl
+halts.`
 
 // wavesOfSettings is about the shedder's settings, whose rollouts are not recorded.
 const wavesOfSettings = wavesHelp + `The same command again, with the same FILE or FIELDs,` + wavesAgain + ` regionctl shedder
@@ -125,7 +132,10 @@ func (c *change) runWaves(ctx context.Context, w *waves) (err error) {
 	if err := c.store(ctx); err != nil {
 		return err
 	}
-	j := c.openJournal(ctx, "", order)
+	j, err := c.openJournal(ctx, "", order)
+	if err != nil {
+		return err
+	}
 	defer func() { j.close(ctx, err) }()
 	s := &soaking{waves: w, c: c, targets: targetsOf(c.with(rollout.Untouched, rollout.AlreadyThere)), resumed: targetsOf(c.with(rollout.AlreadyThere))}
 	if err := s.measure(ctx); err != nil {
@@ -211,7 +221,10 @@ func (c *change) halt(done, of int, why, waiting error) error {
 		}
 		text += "\ncontinue: the same command again" + resume + "; it watches the changed regions again before the next wave"
 	}
-	if len(have) > 0 {
+	switch j := c.journal; {
+	case j != nil && len(j.record.Found) > 0: // the version before is that of the rollout that this one replaced
+		text += fmt.Sprintf("\ngo back:  regionctl %s rollback --rollout", c.regions[0].target.Kind.Name)
+	case len(have) > 0:
 		text += fmt.Sprintf("\ngo back:  regionctl %s rollback --region %s", c.regions[0].target.Kind.Name, joined(have, ",", func(r told) string { return r.Name }))
 	}
 	status := term.StatusPartial

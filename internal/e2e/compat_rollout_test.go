@@ -49,9 +49,9 @@ func (f *fleet) unfinished(program string) (u unfinished) {
 
 // abandon kills a release's regionctl after the first of two waves, and waits until another's
 // knows that.
-func (f *fleet) abandon(program, other, document string) {
+func (f *fleet) abandon(program, other, document string, flags ...string) {
 	f.t.Helper()
-	ana := exec.Command(program, "rules", "apply", document, "--yes", "--by", "ana", "--waves", "1,rest", "--soak", "10m", "--min-requests", "0")
+	ana := exec.Command(program, append([]string{"rules", "apply", document, "--yes", "--by", "ana", "--waves", "1,rest", "--soak", "10m", "--min-requests", "0"}, flags...)...)
 	ana.Env = append(os.Environ(), "WEIR_FLEET="+f.file)
 	require.NoError(f.t, ana.Start())
 	eventually(f.t, testenv.Patience, "the first wave is done", func() bool {
@@ -118,6 +118,18 @@ func TestTwoReleasesRollOut(t *testing.T) {
 		require.Zero(t, status, stderr)
 		f.running(limit-1, limit-1)
 		require.Nil(t, f.unfinished(began).Rollout)
+
+		// This release replaces what began, and the other one still knows the whole way back.
+		had := limit - 1
+		f.abandon(began, finishes, document())
+		_, stderr, status = f.runs(this, "rules", "apply", document(), "--yes", "--waves", "1,rest")
+		require.Equal(t, term.StatusConflict, status, stderr)
+		f.abandon(this, earlier, document(), "--replace-rollout")
+		_, stderr, status = f.runs(finishes, "rules", "rollback", "--rollout", "--yes", "--by", "bob")
+		require.Zero(t, status, stderr)
+		f.running(had, had)
+		f.apply(doc(limit))
+		f.running(limit, limit)
 	}
 
 	before := os.Getenv("WEIR_BEFORE")
@@ -125,7 +137,7 @@ func TestTwoReleasesRollOut(t *testing.T) {
 		return
 	}
 	old := testenv.ProgramOf(t, before, "regionctl")
-	had := limit - 1
+	had := limit
 	f.abandon(this, this, document())
 	_, stderr, status := f.runs(old, "rules", "apply", document(), "--yes", "--by", "cid", "--region", "us-east")
 	require.Zero(t, status, stderr)

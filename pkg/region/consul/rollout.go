@@ -30,12 +30,23 @@ type Rollout struct {
 	Waves [][]string `json:"waves"`
 	// Before is what each region had; a region without an entry had nothing.
 	Before map[string]Named `json:"before,omitempty"`
+	// Found is what regions had from an unfinished rollout that this one replaced; Before is
+	// then what they had before that. Releases that do not know it leave these regions alone
+	// until they have Version.
+	Found map[string]Named `json:"found,omitempty"`
 	// Halted says why the process ended before all was done; "": it runs, or was killed.
 	Halted string `json:"halted,omitempty"`
 }
 
 // longestRollout bounds the value of a Rollout.
 const longestRollout = 256 << 10
+
+// Left reports whether a region that has this version has it from the rollout, or from the one
+// that it replaced.
+func (r *Rollout) Left(region, version string) bool {
+	found, replaced := r.Found[region]
+	return version == r.Version || replaced && version == found.Version
+}
 
 // Same reports whether two records are of the same rollout.
 func (r *Rollout) Same(other *Rollout) bool {
@@ -64,9 +75,11 @@ func (r *Rollout) validate() error {
 			return &field.Error{Path: "canary", Msg: err.Error()}
 		}
 	}
-	for region, before := range r.Before {
-		if err := before.validate("before." + region + "."); err != nil {
-			return err
+	for name, had := range map[string]map[string]Named{"before": r.Before, "found": r.Found} {
+		for region, named := range had {
+			if err := named.validate(name + "." + region + "."); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

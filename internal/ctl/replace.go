@@ -1,0 +1,101 @@
+package ctl
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/pkg/region/consul"
+)
+
+// begins refuses to begin a canary or waves while a regionctl runs another rollout, or while one
+// of another version has left the regions divided, unless that is to be replaced. The record of
+// the earlier rollout is what knows the way back.
+func (c *change) begins(ctx context.Context, targets []*fleet.Target) error {
+	k := targets[0].Kind
+	if !k.Canaries || c.resumes != nil { // resume has looked
+		return nil
+	}
+	all, err := c.p.targetsOf(k, nil)
+	if err != nil {
+		return err
+	}
+	for {
+		c.looked = recordsIn(ctx, targets)
+		if len(c.looked) == 0 {
+			return nil
+		}
+		u, _, err := c.p.left(ctx, all, c.looked)
+		if err != nil {
+			return err
+		}
+		if !maps.EqualFunc(c.looked, recordsIn(ctx, targets), func(a, b recorded) bool { return a.index == b.index }) {
+			continue // its regionctl ended while this looked
+		}
+		if u == nil || u.Version == c.doc.Version() || len(u.changed()) == 0 && len(u.regions(regionUnknown)) == 0 {
+			return nil
+		}
+		if !c.replace {
+			return term.Conflict("nothing was changed: %s\ncontinue: %s\ngo back:  %s\nreplace:  the same command with --replace-rollout; rollback --rollout then returns to what the regions had before both",
+				u.leftover(), u.Resume, u.Back)
+		}
+		c.replaces = &u.record
+		c.p.Say("replaces a rollout: %s", u.leftover())
+		return nil
+	}
+}
+
+// overrides warns of an unfinished rollout that a change of all regions at once ends, or partly
+// undoes. It does not stop that: it may be an emergency.
+func (c *change) overrides(ctx context.Context, targets []*fleet.Target) {
+	if len(c.recorded) == 0 || c.takesBack {
+		return
+	}
+	all, err := c.p.targetsOf(targets[0].Kind, nil)
+	if err != nil {
+		return
+	}
+	if u, _ := c.p.unfinished(ctx, all, nil); u != nil && (u.State == rolloutRuns || len(u.changed()) > 0) {
+		what := "overrides it"
+		if u.State == rolloutRuns {
+			what += ", and halts its regionctl, which still runs"
+		}
+		c.p.Warn("%s; this change %s", u.leftover(), what)
+	}
+}
+
+// leftover says whose rollout is unfinished, and which regions have what.
+func (u *unfinished) leftover() string {
+	var where []string
+	for _, r := range slices.Concat(u.Waves...) {
+		where = append(where, r.Region+" has "+term.OrDash(r.Version))
+	}
+	return fmt.Sprintf("the rollout of %s, which %s began at %s%s, is not finished: %s", u.Version, term.Printable(u.By), term.Stamp(u.BeganAt), reason(u.Message), strings.Join(where, ", "))
+}
+
+// inherit takes from an earlier record what regions had that still have what its rollout, or the
+// one that it replaced, gave them.
+func (j *journal) inherit(earlier *consul.Rollout) {
+	for _, name := range slices.Concat(earlier.Waves...) {
+		has, published := j.active[name]
+		had, known := earlier.Before[name]
+		if !published || !earlier.Left(name, has.Version) || had.Version == has.Version {
+			continue
+		}
+		if delete(j.active, name); known {
+			j.record.Before[name] = had
+		} else {
+			delete(j.record.Before, name)
+		}
+		if has.Version != j.record.Version {
+			if j.record.Found == nil {
+				j.record.Found = map[string]consul.Named{}
+			}
+			j.record.Found[name] = has
+		}
+	}
+}
