@@ -24,8 +24,9 @@ that it runs, how busy it is (the highest signal of its shedder, 0 to 1), how fa
 (0: nothing; each whole step sheds one more class), requests per second and the share of them
 that rules refused, over the last interval, and whether its Redis answers.
 
-A PoP is serving if one of its edges passes and it is not drained. What DNS answers also
-depends on the past: regionctl dns explain shows it.
+A PoP is serving if the topology lists it, one of its edges passes and it is not drained;
+without a topology none is. What DNS answers also depends on the past: regionctl dns explain
+shows it.
 
 Edges are asked at their admin listeners, each for at most --timeout, or the interval of
 --watch if that is less. For one that does not answer, status shows what Consul knows.
