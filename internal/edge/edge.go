@@ -195,7 +195,7 @@ func (e *Edge) Run(ctx context.Context, reload <-chan os.Signal, ready func(publ
 		}
 	})
 	wg.Go(func() {
-		if err := e.spoe.serve(e); err != nil {
+		if err := e.spoe.serve(); err != nil {
 			failed <- err
 		}
 	})

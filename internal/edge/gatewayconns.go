@@ -1,67 +1,39 @@
 package edge
 
 import (
-	"net"
+	"crypto/tls"
 	"net/netip"
-	"slices"
-	"sync/atomic"
+	"time"
 
-	"github.com/valyala/fasthttp"
-
+	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/edge/gateway"
-	"github.com/weir-edge/weir/internal/edge/proxy"
+	"github.com/weir-edge/weir/internal/edge/handshake"
+	"github.com/weir-edge/weir/pkg/certs"
 )
 
-// maxStrangers is how many connections from outside listen.decide.from may be open: enough to
-// tell a gateway that is missing there what to do.
+// maxStrangers is how many connections of strangers to listen.decide may be open: enough to tell
+// a gateway that is missing in from, or has no certificate, what to do.
 const maxStrangers = 64
 
-// gatewayConns bounds the open connections of listen.decide, beneath TLS: fasthttp itself would
-// answer 503 after the handshake, which it awaits without a deadline while it accepts no one else.
-// Those of strangers take no room from gateways.
-type gatewayConns struct {
-	net.Listener
-	from    []netip.Prefix // nil: any
-	most    int64          // from there
-	refused func(gateway.Answer)
-
-	known, strangers atomic.Int64
-}
-
-// changed is a fasthttp.Server's ConnState.
-func (l *gatewayConns) changed(c net.Conn, state fasthttp.ConnState) {
-	open := &l.known
-	if l.strange(c) {
-		open = &l.strangers
+// gatewayConns bounds the connections of a listener for gateways, so that strangers take no room
+// from those that from and client_ca_file describe.
+func (e *Edge) gatewayConns(d *config.Decide, s *certs.Server, strangers int, count func(gateway.Answer, time.Duration)) handshake.Config {
+	c := handshake.Config{
+		From: d.Gateways, Callers: e.config.Server.MaxConnections, Strangers: strangers,
+		Refused: func(why handshake.Refusal) {
+			if why == handshake.Stranger {
+				count(gateway.Stranger, 0)
+			} else {
+				count(gateway.Failed, 0)
+			}
+		},
 	}
-	switch state {
-	case fasthttp.StateNew:
-		open.Add(1)
-	case fasthttp.StateClosed:
-		open.Add(-1)
+	if s == nil {
+		return c
 	}
-}
-
-func (l *gatewayConns) strange(c net.Conn) bool {
-	peer := proxy.AddrOf(c.RemoteAddr())
-	return l.from != nil && !slices.ContainsFunc(l.from, func(p netip.Prefix) bool { return p.Contains(peer) })
-}
-
-// Accept returns the next connection for which there is room, and closes others.
-func (l *gatewayConns) Accept() (net.Conn, error) {
-	for {
-		c, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		switch strange := l.strange(c); {
-		case strange && l.strangers.Load() >= maxStrangers:
-			l.refused(gateway.Stranger)
-		case !strange && l.known.Load() >= l.most:
-			l.refused(gateway.Failed)
-		default:
-			return c, nil
-		}
-		_ = c.Close()
+	c.TLS = s.Config()
+	if d.TLS.ClientCAFile != "" {
+		c.Knows = func(_ netip.Addr, state *tls.ConnectionState) (func(), bool) { return nil, s.Vouches(state) }
 	}
+	return c
 }

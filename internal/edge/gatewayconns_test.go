@@ -1,13 +1,17 @@
 package edge
 
 import (
+	"crypto/tls"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/net/http2"
 
 	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/edge/gateway"
@@ -24,15 +28,7 @@ func TestGatewayConnections(t *testing.T) {
 	}})
 	n.speak(files.ClientConfig(t))
 	address := n.config.Listen.Decide.Address
-	silent := func(from string) net.Conn {
-		t.Helper()
-		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}, Timeout: patience}
-		c, err := d.DialContext(t.Context(), "tcp", address)
-		require.NoError(t, err)
-		t.Cleanup(func() { c.Close() })
-		require.NoError(t, c.SetDeadline(time.Now().Add(patience)))
-		return c
-	}
+	silent := func(from string) net.Conn { t.Helper(); return silentFrom(t, net.ParseIP(from), address) }
 	refused := func(c net.Conn) {
 		t.Helper()
 		_, err := c.Read(make([]byte, 1))
@@ -59,4 +55,77 @@ func TestGatewayConnections(t *testing.T) {
 		resp, err := n.client.Do(req)
 		return err == nil && read(t, resp).status == 204
 	})
+}
+
+// silentFrom connects from an address of this machine.
+func silentFrom(t *testing.T, from net.IP, address string) net.Conn {
+	t.Helper()
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: from}, Timeout: patience}
+	c, err := d.DialContext(t.Context(), "tcp", address)
+	require.NoError(t, err)
+	t.Cleanup(func() { c.Close() })
+	require.NoError(t, c.SetDeadline(time.Now().Add(patience)))
+	return c
+}
+
+// Where client_ca_file tells gateways from strangers, 10,000 strangers of many addresses keep no
+// gateway out, whether they are silent, stop in the handshake, or present no certificate.
+func TestStrangersKeepNoGatewayOut(t *testing.T) {
+	files := testenv.Certificates(t)
+	mutual := &config.MutualTLS{Pair: pairOf(files), ClientCAFile: files.CAFile}
+	ports := testenv.FreePorts(t, 3)
+	at := func(i int) string { return fmt.Sprintf("127.0.0.1:%d", ports[i]) }
+	n := start(t, setup{rules: gatewayRules, config: func(c *config.Config) {
+		c.Server.MaxConnections = 100
+		c.Listen.Decide = &config.Decide{Address: at(0), TLS: mutual}
+		c.Listen.SPOE = &config.Decide{Address: at(1), TLS: mutual}
+		c.Listen.RLS = &config.RLS{Address: at(2), TLS: mutual}
+	}})
+	client := func(c *tls.Config, i int) *tls.Config {
+		c.ServerName, c.NextProtos = "127.0.0.1", []string{[...]string{"http/1.1", "http/1.1", "h2"}[i]}
+		return c
+	}
+	gatewayAsks := func(i int) { // and gets settings, or a refusal of what is not HTTP/1.1 or SPOP
+		t.Helper()
+		c := tls.Client(silentFrom(t, net.IPv4(127, 0, 0, 1), at(i)), client(showing(t, files.ClientConfig(t), files), i))
+		require.NoError(t, c.Handshake())
+		_, err := io.WriteString(c, http2.ClientPreface+"\x00\x00\x00\x04\x00\x00\x00\x00\x00")
+		require.NoError(t, err)
+		_, err = c.Read(make([]byte, 1))
+		require.NoError(t, err)
+		_ = c.Close()
+	}
+	for i := range ports {
+		unknown := client(files.ClientConfig(t), i)
+		var all sync.WaitGroup
+		slots := make(chan net.Conn, 3000) // open at once
+		strangers := [...]int{10_000, 4_000, 4_000}[i]
+		for j := range strangers {
+			from := net.IPv4(127, 1, byte(j>>8), byte(j))
+			if j >= strangers-1000 { // and many of one
+				from = net.IPv4(127, 0, 0, 9)
+			}
+			c := silentFrom(t, from, at(i))
+			if j%50 == 0 {
+				all.Go(func() { _ = tls.Client(c, unknown).Handshake() })
+			}
+			select {
+			case slots <- c:
+			default:
+				_ = (<-slots).Close()
+				slots <- c
+			}
+			if j%1000 == 999 {
+				gatewayAsks(i)
+			}
+		}
+		close(slots)
+		for c := range slots {
+			_ = c.Close()
+		}
+		all.Wait()
+	}
+	for _, series := range []string{`weir_gateway_answers_total{protocol="http",answer="stranger"}`, `weir_gateway_answers_total{protocol="spoe",answer="stranger"}`, "weir_rls_connections_refused_total"} {
+		require.Positive(t, n.metric(series), series)
+	}
 }

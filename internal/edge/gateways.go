@@ -10,13 +10,14 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/weir-edge/weir/internal/edge/gateway"
+	"github.com/weir-edge/weir/internal/edge/handshake"
 	"github.com/weir-edge/weir/internal/edge/proxy"
 )
 
 // gateways is the listener where gateways ask; nil without listen.decide.
 type gateways struct {
 	server *fasthttp.Server
-	ln     *gatewayConns
+	ln     *handshake.Listener
 }
 
 // openGateways listens for gateways.
@@ -36,7 +37,7 @@ func (e *Edge) openGateways() (*gateways, error) {
 	if d.TLS != nil && d.TLS.ClientCAFile != "" {
 		config.Certificates = e.files.Decide
 	}
-	conns := &gatewayConns{Listener: ln, from: d.Gateways, most: int64(s.MaxConnections), refused: func(a gateway.Answer) { count(a, 0) }}
+	conns := handshake.Listen(ln, e.gatewayConns(d, e.files.Decide, maxStrangers, count))
 	server := &fasthttp.Server{
 		Handler: gateway.New(config).Serve,
 		ErrorHandler: func(ctx *fasthttp.RequestCtx, err error) {
@@ -48,7 +49,6 @@ func (e *Edge) openGateways() (*gateways, error) {
 		Name:                         "weir",
 		NoDefaultServerHeader:        true,
 		Concurrency:                  2 * (s.MaxConnections + maxStrangers), // never reached: conns counts
-		ConnState:                    conns.changed,
 		ReadBufferSize:               max(config.MaxHeaders, readableBytes),
 		MaxRequestBodySize:           1, // 0 would be the default; a question has none
 		DisablePreParseMultipartForm: true,
@@ -72,7 +72,7 @@ const readableBytes = 64 << 10
 
 // serve answers until shutdown.
 func (g *gateways) serve(e *Edge) error {
-	return g.server.Serve(timeouts(&e.config.Server).Listen(secure(g.ln, e.files.Decide)))
+	return g.server.Serve(timeouts(&e.config.Server).Listen(g.ln))
 }
 
 // shutdown finishes the questions already received.

@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"strings"
 
+	"github.com/weir-edge/weir/internal/edge/handshake"
 	"github.com/weir-edge/weir/internal/edge/spoe"
 )
 
@@ -26,33 +27,33 @@ func (e *Edge) openSPOE() (s spoeServer, err error) {
 	if d == nil {
 		return s, nil
 	}
-	if s.listener, err = net.Listen("tcp", d.Address); err != nil {
+	ln, err := net.Listen("tcp", d.Address)
+	if err != nil {
 		return s, fmt.Errorf("listen.spoe: %w", err)
 	}
+	count := e.metrics.gateways("spoe")
+	s.listener = handshake.Listen(ln, e.gatewayConns(d, e.files.SPOE, 0, count))
 	c := &e.config.Server
 	config := spoe.Config{
-		Decider: &e.decider, From: d.Gateways, Legacy: e.config.LegacyHeaders,
-		MaxFrame: max(haproxyFrame, c.MaxHeaderBytes+questionBytes), MaxConnections: c.MaxConnections,
+		Decider: &e.decider, Legacy: e.config.LegacyHeaders,
+		MaxFrame:    max(haproxyFrame, c.MaxHeaderBytes+questionBytes),
 		ReadTimeout: c.ReadTimeout, IdleTimeout: c.IdleTimeout,
-		Asked: e.metrics.gateways("spoe"),
+		Asked: count,
 		Panicked: func(panicked any) {
 			e.log.Error("handler panicked", "panic", panicked, "stack", strings.TrimSpace(string(debug.Stack())))
 			e.metrics.panics.Inc()
 		},
-	}
-	if d.TLS != nil && d.TLS.ClientCAFile != "" {
-		config.Certificates = e.files.SPOE
 	}
 	s.server = spoe.New(config)
 	return s, nil
 }
 
 // serve answers until drain.
-func (s spoeServer) serve(e *Edge) error {
+func (s spoeServer) serve() error {
 	if s.server == nil {
 		return nil
 	}
-	return s.server.Serve(secure(s.listener, e.files.SPOE))
+	return s.server.Serve(s.listener)
 }
 
 // drain makes HAProxys ask elsewhere. It reports whether the last questions were answered.

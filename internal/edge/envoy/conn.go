@@ -9,11 +9,10 @@ import (
 
 	"google.golang.org/grpc/peer"
 
-	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/internal/edge/proxy"
 )
 
-// listener closes connections from other networks, and those beyond maxConnections.
+// listener returns connections that closeUnread can close.
 type listener struct {
 	net.Listener
 	server *Server
@@ -21,32 +20,15 @@ type listener struct {
 
 // Accept implements net.Listener.
 func (l *listener) Accept() (net.Conn, error) {
-	for {
-		c, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		if entered := l.server.enter(c); entered != nil {
-			return entered, nil
-		}
-		l.server.config.Refused()
-		_ = c.Close()
+	accepted, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
 	}
-}
-
-// enter returns the connection to serve, nil if it is refused.
-func (v *Server) enter(c net.Conn) net.Conn {
-	if !decide.Within(v.config.From, proxy.AddrOf(c.RemoteAddr())) {
-		return nil
-	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if len(v.conns) >= maxConnections {
-		return nil
-	}
-	entered := &conn{Conn: c, server: v}
-	v.conns[entered] = struct{}{}
-	return entered
+	c := &conn{Conn: accepted, server: l.server}
+	l.server.mu.Lock()
+	defer l.server.mu.Unlock()
+	l.server.conns[c] = struct{}{}
+	return c, nil
 }
 
 // closeUnread closes the connections whose write has waited too long for the caller to read.

@@ -15,13 +15,14 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
+
+	"github.com/weir-edge/weir/internal/edge/handshake"
 )
 
 // Bounds of the listener. A gateway needs one or two connections per thread.
@@ -30,7 +31,8 @@ const (
 	maxStreams     = 1024     // of a connection
 	maxWatches     = 1024     // streams of all connections that are not calls: health, reflection
 	maxHeaders     = 16 << 10 // bytes
-	handshake      = 10 * time.Second
+	// handshakeTime is for the beginning of HTTP/2, after the handshake of TLS.
+	handshakeTime = 10 * time.Second
 	// callTime is how long a call may last. Without it, one whose message never comes would
 	// hold a goroutine for as long as its connection lives.
 	callTime = 10 * time.Second
@@ -87,10 +89,10 @@ type Config struct {
 
 // NewServer returns a server that has not begun.
 func NewServer(c Config) *Server {
-	c.handshake, c.callTime, c.writeTime = cmp.Or(c.handshake, handshake), cmp.Or(c.callTime, callTime), cmp.Or(c.writeTime, writeTime)
+	c.handshake, c.callTime, c.writeTime = cmp.Or(c.handshake, handshakeTime), cmp.Or(c.callTime, callTime), cmp.Or(c.writeTime, writeTime)
 	alive := keepalive.ServerParameters{Time: time.Minute, Timeout: 20 * time.Second}
 	if c.Certified {
-		alive.MaxConnectionAge, alive.MaxConnectionAgeGrace = certifiedMaxAge, handshake
+		alive.MaxConnectionAge, alive.MaxConnectionAgeGrace = certifiedMaxAge, handshakeTime
 	}
 	v := &Server{config: c, health: health.NewServer(), conns: map[*conn]struct{}{}}
 	v.ticks.Store(1)
@@ -103,9 +105,6 @@ func NewServer(c Config) *Server {
 		grpc.ConnectionTimeout(c.handshake), grpc.InTapHandle(v.bound), grpc.KeepaliveParams(alive), grpc.NumStreamWorkers(workers),
 		grpc.StaticStreamWindowSize(int32(max(leastWindow, c.MaxMessage))), grpc.StaticConnWindowSize(connWindow),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
-	}
-	if c.TLS != nil {
-		options = append(options, grpc.Creds(credentials.NewTLS(c.TLS)))
 	}
 	v.grpc = grpc.NewServer(options...)
 	for _, s := range c.Services {
@@ -141,7 +140,20 @@ func (v *Server) Serve(ln net.Listener) error {
 	ended := make(chan struct{})
 	go func() { v.watch(ctx); close(ended) }()
 	defer func() { stop(); <-ended }()
-	return v.grpc.Serve(&listener{ln, v})
+	return v.grpc.Serve(handshake.Listen(&listener{ln, v}, v.bounds()))
+}
+
+// bounds are those of the connections. A handshake fails without a certificate where callers
+// must present one.
+func (v *Server) bounds() handshake.Config {
+	c := handshake.Config{
+		TLS: v.config.TLS, From: v.config.From, Callers: maxConnections,
+		Refused: func(handshake.Refusal) { v.config.Refused() },
+	}
+	if v.config.Certified {
+		c.Knows = func(netip.Addr, *tls.ConnectionState) (func(), bool) { return nil, true }
+	}
+	return c
 }
 
 // watch updates what the health service reports, and closes connections that cannot be written.

@@ -1,7 +1,6 @@
 package peer
 
 import (
-	"errors"
 	"net"
 	"net/netip"
 	"sync"
@@ -11,109 +10,34 @@ import (
 const (
 	maxConnections = 4096
 	maxOfPeer      = 16 // connections of one certificate's identity from one address
-	maxStrangers   = 64 // connections of one address that have not presented a certificate yet
-	maxAllStranger = 512
 )
 
-var errTooManyConnections = errors.New("too many connections of this peer")
-
-// gate counts connections, before and after they have been identified.
+// gate counts the connections of each peer.
 type gate struct {
-	mu        sync.Mutex
-	open      int
-	strangers map[netip.Addr]int
-	peers     map[string]int
-	unknown   int // sum of strangers
+	mu    sync.Mutex
+	peers map[string]int // by identity and address
 }
 
-func newGate() *gate { return &gate{strangers: map[netip.Addr]int{}, peers: map[string]int{}} }
+func newGate() *gate { return &gate{peers: map[string]int{}} }
 
-// listener drops connections beyond the bounds.
-type listener struct {
-	net.Listener
-	gate    *gate
-	refused func()
-}
-
-// Accept implements net.Listener.
-func (l *listener) Accept() (net.Conn, error) {
-	for {
-		c, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		if own := l.gate.enter(c); own != nil {
-			return own, nil
-		}
-		l.refused()
-		_ = c.Close()
-	}
-}
-
-// conn is a connection that the gate counts.
-type conn struct {
-	net.Conn
-	gate *gate
-	addr netip.Addr
-	peer string // "" until it is known
-	done bool
-}
-
-func (g *gate) enter(c net.Conn) *conn {
-	own := &conn{Conn: c, gate: g, addr: addrOf(c.RemoteAddr())}
+// enter counts a connection of a peer until leave is called. It reports false if there are too many.
+func (g *gate) enter(peer string, from netip.Addr) (leave func(), ok bool) {
+	key := peer + " " + from.String()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.open >= maxConnections || g.unknown >= maxAllStranger || g.strangers[own.addr] >= maxStrangers {
-		return nil
-	}
-	g.open++
-	g.unknown++
-	g.strangers[own.addr]++
-	return own
-}
-
-// identify moves the connection to its peer's count.
-func (c *conn) identify(peer string) error {
-	g := c.gate
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	key := peer + " " + c.addr.String()
-	if c.done || c.peer != "" {
-		return nil
-	}
 	if g.peers[key] >= maxOfPeer {
-		return errTooManyConnections
+		return nil, false
 	}
-	g.leave(c)
-	c.peer = key
 	g.peers[key]++
-	return nil
+	return func() { g.leave(key) }, true
 }
 
-// leave removes a connection from the count that includes it.
-func (g *gate) leave(c *conn) {
-	if c.peer != "" {
-		if g.peers[c.peer]--; g.peers[c.peer] == 0 {
-			delete(g.peers, c.peer)
-		}
-		return
+func (g *gate) leave(key string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.peers[key]--; g.peers[key] == 0 {
+		delete(g.peers, key)
 	}
-	g.unknown--
-	if g.strangers[c.addr]--; g.strangers[c.addr] == 0 {
-		delete(g.strangers, c.addr)
-	}
-}
-
-// Close implements net.Conn.
-func (c *conn) Close() error {
-	c.gate.mu.Lock()
-	if !c.done {
-		c.done = true
-		c.gate.leave(c)
-		c.gate.open--
-	}
-	c.gate.mu.Unlock()
-	return c.Conn.Close()
 }
 
 // addrOf returns a peer's address; for IPv6, its /64.

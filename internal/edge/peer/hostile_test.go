@@ -157,32 +157,74 @@ func TestSlowPeersAreCutOff(t *testing.T) {
 	requireNothingHeld(t, b)
 }
 
-// Connections that never show a certificate are few for each address, and end.
-func TestStrangersAreFew(t *testing.T) {
+// Connections that never show a certificate are bounded, and a node gets in although they come
+// from everywhere.
+func TestStrangersTakeNoPlaces(t *testing.T) {
 	a, b, _ := pair(t)
-	b.server.http.ReadHeaderTimeout, b.server.http.ReadTimeout = 300*time.Millisecond, 300*time.Millisecond
+	b.server.pending = 10
 	to := b.start(t)
-	for range maxStrangers {
+	from := 0
+	silent := func() net.Conn {
+		from++
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 2, byte(from))}}
+		c, err := d.DialContext(t.Context(), "tcp", to.Addr)
+		require.NoError(t, err)
+		t.Cleanup(func() { c.Close() })
+		require.NoError(t, c.SetReadDeadline(time.Now().Add(patience)))
+		return c
+	}
+	first := silent()
+	for range 19 {
+		silent()
+	}
+	eventually(t, "all have been accepted", func() bool { return b.refused.Load() == 10 })
+	_, err := first.Read(make([]byte, 1))
+	require.ErrorIs(t, err, io.EOF, "the oldest makes room")
+	_, err = a.call(t, to, "x")
+	require.NoError(t, err)
+	all, unknown := b.server.listener.Load().Open()
+	require.Equal(t, 9, unknown)
+	require.Equal(t, 10, all)
+}
+
+// Anyone can get a node's certificate from that node. Without its key, it takes none of the node's places.
+func TestCertificateWithoutItsKey(t *testing.T) {
+	a, b, _ := pair(t)
+	to := b.start(t)
+	for range maxOfPeer {
 		c, err := net.Dial("tcp", to.Addr)
 		require.NoError(t, err)
-		defer c.Close()
+		t.Cleanup(func() { c.Close() })
+		require.NoError(t, tls.Client(&unproven{Conn: c}, dialing(a.Certificates, to)).Handshake())
 	}
-	open := func() int {
-		b.server.gate.mu.Lock()
-		defer b.server.gate.mu.Unlock()
-		return b.server.gate.unknown
-	}
-	eventually(t, "all are in", func() bool { return open() == maxStrangers || b.refused.Load() > 0 })
-	c, err := net.Dial("tcp", to.Addr)
+	eventually(t, "all have been accepted", func() bool { all, _ := b.server.listener.Load().Open(); return all == maxOfPeer })
+	_, err := a.call(t, to, "x")
 	require.NoError(t, err)
-	defer c.Close()
-	require.NoError(t, c.SetReadDeadline(time.Now().Add(patience)))
-	_, err = c.Read(make([]byte, 1))
-	require.ErrorIs(t, err, io.EOF, "one too many, or out of time")
-	eventually(t, "all have been closed, so nodes get in again", func() bool {
-		_, err := a.call(t, to, "x")
-		return err == nil && open() == 0
-	})
+	_, unknown := b.server.listener.Load().Open()
+	require.Equal(t, maxOfPeer, unknown)
+}
+
+// unproven sends a client's certificate, but not the proof that the client has its key.
+type unproven struct {
+	net.Conn
+	encrypted int // records
+}
+
+func (c *unproven) Write(b []byte) (int, error) {
+	const header, encrypted = 5, 23
+	for rest := b; len(rest) > 0; {
+		n := header + int(rest[3])<<8 + int(rest[4])
+		if rest[0] == encrypted {
+			c.encrypted++
+		}
+		if c.encrypted <= 1 {
+			if _, err := c.Conn.Write(rest[:n]); err != nil {
+				return 0, err
+			}
+		}
+		rest = rest[n:]
+	}
+	return len(b), nil
 }
 
 // The bounds by themselves.

@@ -108,9 +108,8 @@ func TestStrangers(t *testing.T) {
 	}
 	require.Empty(t, b.seen.list)
 	eventually(t, "no connection is left", func() bool {
-		b.server.gate.mu.Lock()
-		defer b.server.gate.mu.Unlock()
-		return b.server.gate.open == 0 && b.server.gate.unknown == 0 && len(b.server.gate.strangers) == 0
+		all, _ := b.server.listener.Load().Open()
+		return all == 0
 	})
 }
 

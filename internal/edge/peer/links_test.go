@@ -55,9 +55,8 @@ func TestOneConnectionServesAllCalls(t *testing.T) {
 		all.Wait()
 	}
 	eventually(t, "one is left of those that the first calls dialed at once", func() bool {
-		b.server.gate.mu.Lock()
-		defer b.server.gate.mu.Unlock()
-		return b.server.gate.open == 1 && b.server.gate.unknown == 0
+		all, unknown := b.server.listener.Load().Open()
+		return all == 1 && unknown == 0
 	})
 }
 

@@ -9,12 +9,16 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/weir-edge/weir/internal/edge/handshake"
 )
 
 const (
@@ -33,6 +37,8 @@ type Server struct {
 	http     *http.Server
 	gate     *gate
 	room     *room
+	listener atomic.Pointer[handshake.Listener] // once it serves
+	pending  int                                // connections without a certificate; 0: as many as usual
 }
 
 // NewServer returns a server that is not serving yet.
@@ -57,9 +63,6 @@ func NewServer(c Config) *Server {
 			SendPingTimeout: probeAfter * 5, PingTimeout: probeTimeout * 2, WriteByteTimeout: answerWithin,
 		},
 	}
-	if c.Certificates != nil {
-		s.http.TLSConfig = s.listening()
-	}
 	return s
 }
 
@@ -68,13 +71,16 @@ func (s *Server) Handle(topic string, h Handler) { s.topics[topic] = h }
 
 // Serve accepts connections until Drain.
 func (s *Server) Serve(ln net.Listener) error {
-	bounded := &listener{Listener: ln, gate: s.gate, refused: s.config.Refused}
-	var err error
-	if s.config.Certificates != nil {
-		err = s.http.ServeTLS(bounded, "", "")
-	} else {
-		err = s.http.Serve(bounded)
+	c := handshake.Config{
+		Callers: maxConnections, Refused: func(handshake.Refusal) { s.config.Refused() },
+		Pending: s.pending,
 	}
+	if s.config.Certificates != nil {
+		c.TLS, c.Knows = s.listening(), s.knows
+	}
+	l := handshake.Listen(ln, c)
+	s.listener.Store(l)
+	err := s.http.Serve(l)
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}
@@ -91,8 +97,7 @@ func (s *Server) Drain(ctx context.Context) bool {
 	return false
 }
 
-// listening returns the TLS configuration: every caller must present a certificate that
-// names a node.
+// listening returns the TLS configuration: every caller must present a certificate.
 func (s *Server) listening() *tls.Config {
 	c := s.config.Certificates.Speaking("h2")
 	load := c.GetConfigForClient
@@ -104,15 +109,22 @@ func (s *Server) listening() *tls.Config {
 		}
 		own.MinVersion = tls.VersionTLS13
 		own.VerifyConnection = func(state tls.ConnectionState) error {
-			i, err := identify(state.PeerCertificates[0])
-			if err == nil {
-				err = hello.Conn.(*conn).identify(i.String())
-			}
+			_, err := identify(state.PeerCertificates[0])
 			return err
 		}
 		return own, nil
 	}
 	return c
+}
+
+// knows reports whether there is room for a connection of a node, which has proved by now that it
+// has the key of its certificate. Anyone may have that certificate: nodes present it.
+func (s *Server) knows(from netip.Addr, state *tls.ConnectionState) (leave func(), ok bool) {
+	i, err := identify(state.PeerCertificates[0])
+	if err != nil {
+		return nil, false
+	}
+	return s.gate.enter(i.String(), from)
 }
 
 // caller is what is known of a connection's other end.

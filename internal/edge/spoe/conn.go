@@ -2,7 +2,6 @@ package spoe
 
 import (
 	"bufio"
-	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"math/rand/v2"
@@ -62,15 +61,6 @@ func (c *conn) serve() error {
 func (c *conn) greet() error {
 	if err := c.SetDeadline(time.Now().Add(c.server.config.ReadTimeout)); err != nil {
 		return err
-	}
-	if t, ok := c.Conn.(*tls.Conn); ok {
-		if err := t.Handshake(); err != nil {
-			return err
-		}
-		if state := t.ConnectionState(); c.server.config.Certificates != nil && !c.server.config.Certificates.Vouches(&state) {
-			c.server.config.Asked(gateway.Stranger, 0)
-			return errStranger
-		}
 	}
 	c.reader, c.maxFrame = bufio.NewReaderSize(c.Conn, lengthSize+maxHello), maxHello
 	b, err := c.frame()

@@ -7,29 +7,21 @@ import (
 	"context"
 	"errors"
 	"net"
-	"net/netip"
 	"sync"
 	"time"
 
 	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/internal/edge/gateway"
-	"github.com/weir-edge/weir/internal/edge/proxy"
-	"github.com/weir-edge/weir/pkg/certs"
 )
 
 // Config is what a Server needs.
 type Config struct {
 	Decider *decide.Decider
-	// From are the networks of the HAProxys. Certificates, if not nil, admits those that present
-	// a valid certificate. A connection must satisfy all that is set.
-	From         []netip.Prefix
-	Certificates *certs.Server
-	Legacy       bool // set variables for X-RateLimit headers, too
+	Legacy  bool // set variables for X-RateLimit headers, too
 	// MaxFrame bounds a frame, in bytes; HAProxy may ask for less.
-	MaxFrame       int
-	MaxConnections int
-	ReadTimeout    time.Duration // of a frame that has begun, and of its answer
-	IdleTimeout    time.Duration // between frames
+	MaxFrame    int
+	ReadTimeout time.Duration // of a frame that has begun, and of its answer
+	IdleTimeout time.Duration // between frames
 
 	Asked    func(gateway.Answer, time.Duration) // called after each answer
 	Panicked func(any)
@@ -48,27 +40,20 @@ type Server struct {
 // New returns a server.
 func New(c Config) *Server { return &Server{config: c, conns: map[*conn]struct{}{}} }
 
-var errStranger = errors.New("not an HAProxy of listen.spoe.from, or without a certificate of listen.spoe.tls.client_ca_file")
-
-// Serve accepts connections until the listener is closed.
+// Serve accepts connections until the listener is closed. The listener admits only HAProxys, and
+// bounds how many.
 func (s *Server) Serve(ln net.Listener) error {
 	for {
-		accepted, err := proxy.Accept(ln)
+		accepted, err := ln.Accept()
 		if errors.Is(err, net.ErrClosed) {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		if !decide.Within(s.config.From, proxy.AddrOf(accepted.RemoteAddr())) {
-			s.config.Asked(gateway.Stranger, 0)
-			_ = accepted.Close()
-			continue
-		}
 		c := &conn{Conn: accepted, server: s}
 		c.question.Fields = &c.question
 		if !s.enter(c) {
-			s.config.Asked(gateway.Failed, 0)
 			_ = accepted.Close()
 			continue
 		}
@@ -91,7 +76,7 @@ func (s *Server) run(c *conn) {
 func (s *Server) enter(c *conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.draining || len(s.conns) >= s.config.MaxConnections {
+	if s.draining {
 		return false
 	}
 	s.conns[c] = struct{}{}

@@ -1,0 +1,138 @@
+package handshake
+
+import (
+	"container/list"
+	"net"
+	"net/netip"
+
+	"github.com/weir-edge/weir/internal/edge/proxy"
+)
+
+// place is what a connection counts as.
+type place uint8
+
+const (
+	pending  place = iota // in a handshake that is to identify its caller
+	caller                // of a gateway, node or operator
+	stranger              // of anyone else
+	places
+)
+
+// conn is one connection of a listener until it is closed.
+type conn struct {
+	net.Conn
+	listener *Listener
+	addr     netip.Addr
+	heard    bool // something has arrived; used during the handshake only
+
+	// Guarded by listener.mu.
+	place     place
+	closed    bool
+	leave     func()        // may be nil
+	all, same *list.Element // in listener.waits
+}
+
+// Read implements net.Conn.
+func (c *conn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 && !c.heard {
+		c.heard = true
+	}
+	return n, err
+}
+
+// NetConn returns the connection beneath.
+func (c *conn) NetConn() net.Conn { return c.Conn }
+
+// Close implements net.Conn.
+func (c *conn) Close() error {
+	l := c.listener
+	l.mu.Lock()
+	first := !c.closed
+	if first {
+		c.closed = true
+		l.waits.remove(c)
+		l.open[c.place]--
+	}
+	l.mu.Unlock()
+	if first && c.leave != nil {
+		c.leave()
+	}
+	return c.Conn.Close()
+}
+
+// addrOf returns the address of a connection's other end; for IPv6, its /64, which is the least
+// that a subscriber has.
+func addrOf(c net.Conn) netip.Addr {
+	a := proxy.AddrOf(c.RemoteAddr())
+	if a.Is6() {
+		a = netip.PrefixFrom(a, 64).Masked().Addr()
+	}
+	return a
+}
+
+// Bounds of the connections in a handshake that is to identify their caller.
+const (
+	// maxPending is how many there may be. A handshake takes milliseconds, and all gateways may
+	// begin theirs at once after a restart.
+	maxPending = 2048
+	// fairShare is how many of one address others make room for.
+	fairShare = 64
+)
+
+// waiting are the connections in such a handshake, oldest first.
+type waiting struct {
+	all     *list.List // of *conn
+	same    map[netip.Addr]*list.List
+	crowded map[netip.Addr]struct{} // the addresses with more than their share
+}
+
+func newWaiting() waiting {
+	return waiting{all: list.New(), same: map[netip.Addr]*list.List{}, crowded: map[netip.Addr]struct{}{}}
+}
+
+func (w *waiting) add(c *conn) {
+	of := w.same[c.addr]
+	if of == nil {
+		of = list.New()
+		w.same[c.addr] = of
+	}
+	c.all, c.same = w.all.PushBack(c), of.PushBack(c)
+	if of.Len() > fairShare {
+		w.crowded[c.addr] = struct{}{}
+	}
+}
+
+// remove does nothing if c does not wait.
+func (w *waiting) remove(c *conn) {
+	if c.all == nil {
+		return
+	}
+	of := w.same[c.addr]
+	w.all.Remove(c.all)
+	of.Remove(c.same)
+	c.all, c.same = nil, nil
+	if of.Len() <= fairShare {
+		delete(w.crowded, c.addr)
+	}
+	if of.Len() == 0 {
+		delete(w.same, c.addr)
+	}
+}
+
+// oldest returns nil if none waits.
+func (w *waiting) oldest() *conn {
+	if e := w.all.Front(); e != nil {
+		return e.Value.(*conn)
+	}
+	return nil
+}
+
+// victim returns the connection to close for a new one: the oldest, of an address with more than
+// its share if there is one. Gateways complete their handshakes long before they are the oldest.
+func (w *waiting) victim() *conn {
+	for addr := range w.crowded {
+		return w.same[addr].Front().Value.(*conn)
+	}
+	return w.oldest()
+}
