@@ -167,6 +167,11 @@ func fleet() dashboard {
 					queries: []query{{"{{region}} {{pop}}", `min by (region, pop) (weir_certificate_expiry_seconds{@}) - time()`}},
 				},
 				{
+					id: 163, kind: series, title: "TLS handshakes that fail", unit: perSecond,
+					text:    "Failed handshakes by listener and reason. certificate is a gateway, node or operator without a valid client certificate; rejected a client that does not accept ours: check its expiry and its chain. On the public listener the Internet causes some of each. Empty without TLS.",
+					queries: []query{{"{{region}} {{pop}} {{listener}} {{reason}}", `sum by (region, pop, listener, reason) (rate(weir_tls_handshakes_failed_total{@}[$__rate_interval]))`}},
+				},
+				{
 					id: 27, kind: series, title: "Unrequested bytes", unit: perSecond,
 					text:    "How often an origin sent bytes that answer no request: a body after HEAD or 304, more than its Content-Length, 408 to an idle connection. Each time it loses keep-alive for a minute, so every request makes a new connection. Should be 0; the log names the address.",
 					queries: []query{{"{{region}} {{pop}}", `sum by (region, pop) (rate(weir_upstream_unasked_total{@}[$__rate_interval]))`}},

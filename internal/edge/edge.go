@@ -205,10 +205,10 @@ func (e *Edge) Run(ctx context.Context, reload <-chan os.Signal, ready func(publ
 		}
 	})
 	wg.Go(func() {
-		failed <- server.Serve(listenHTTP(&e.config.Listen.HTTP2, clientListener{public, &e.clients}, e.files.Public, timeouts(&e.config.Server)))
+		failed <- server.Serve(e.listenHTTP(clientListener{public, &e.clients}))
 	})
 	wg.Go(func() {
-		if err := adminServer.Serve(secure(admin, e.files.Admin)); !errors.Is(err, http.ErrServerClosed) {
+		if err := adminServer.Serve(e.listenAdmin(admin)); !errors.Is(err, http.ErrServerClosed) {
 			failed <- err
 		}
 	})

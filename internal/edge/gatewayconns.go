@@ -17,7 +17,7 @@ const maxStrangers = 64
 
 // gatewayConns bounds the connections of a listener for gateways, so that strangers take no room
 // from those that from and client_ca_file describe.
-func (e *Edge) gatewayConns(d *config.Decide, s *certs.Server, strangers int, count func(gateway.Answer, time.Duration)) handshake.Config {
+func (e *Edge) gatewayConns(listener string, d *config.Decide, s *certs.Server, strangers int, count func(gateway.Answer, time.Duration)) handshake.Config {
 	c := handshake.Config{
 		From: d.Gateways, Callers: e.config.Server.MaxConnections, Strangers: strangers,
 		Refused: func(why handshake.Refusal) {
@@ -31,7 +31,7 @@ func (e *Edge) gatewayConns(d *config.Decide, s *certs.Server, strangers int, co
 	if s == nil {
 		return c
 	}
-	c.TLS = s.Config()
+	c.TLS, c.Failed = s.Config(), e.metrics.handshakes(listener)
 	if d.TLS.ClientCAFile != "" {
 		c.Knows = func(_ netip.Addr, state *tls.ConnectionState) (func(), bool) { return nil, s.Vouches(state) }
 	}

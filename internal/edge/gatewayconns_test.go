@@ -128,4 +128,22 @@ func TestStrangersKeepNoGatewayOut(t *testing.T) {
 	for _, series := range []string{`weir_gateway_answers_total{protocol="http",answer="stranger"}`, `weir_gateway_answers_total{protocol="spoe",answer="stranger"}`, "weir_rls_connections_refused_total"} {
 		require.Positive(t, n.metric(series), series)
 	}
+	require.Positive(t, n.metric(`weir_tls_handshakes_failed_total{listener="rls",reason="certificate"}`))
+}
+
+// Failed handshakes are counted where clients and operators connect, too.
+func TestFailedHandshakes(t *testing.T) {
+	files := testenv.Certificates(t)
+	n := start(t, setup{config: func(c *config.Config) {
+		c.Listen.TLS, c.Listen.AdminTLS = &config.TLS{Pair: pairOf(files)}, &config.MutualTLS{Pair: pairOf(files)}
+	}})
+	for listener, address := range map[string]string{"public": n.public, "admin": n.admin} {
+		_ = silentFrom(t, net.IPv4(127, 0, 0, 1), address).Close() // a health check
+		c := files.ClientConfig(t)
+		c.ServerName = "other.example"
+		require.Error(t, tls.Client(silentFrom(t, net.IPv4(127, 0, 0, 1), address), c).Handshake())
+		series := `weir_tls_handshakes_failed_total{listener="` + listener + `",reason=`
+		eventually(t, "it is counted", func() bool { return n.metric(series+`"rejected"}`) == 1 })
+		require.Zero(t, n.metric(series+`"closed"}`))
+	}
 }

@@ -37,7 +37,7 @@ func (e *Edge) openGateways() (*gateways, error) {
 	if d.TLS != nil && d.TLS.ClientCAFile != "" {
 		config.Certificates = e.files.Decide
 	}
-	conns := handshake.Listen(ln, e.gatewayConns(d, e.files.Decide, maxStrangers, count))
+	conns := handshake.Listen(ln, e.gatewayConns("decide", d, e.files.Decide, maxStrangers, count))
 	server := &fasthttp.Server{
 		Handler: gateway.New(config).Serve,
 		ErrorHandler: func(ctx *fasthttp.RequestCtx, err error) {

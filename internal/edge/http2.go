@@ -7,22 +7,31 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/valyala/fasthttp"
 
-	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/internal/edge/h2"
+	"github.com/weir-edge/weir/internal/edge/handshake"
 	"github.com/weir-edge/weir/internal/edge/proxy"
-	"github.com/weir-edge/weir/pkg/certs"
 )
 
 // listenHTTP returns the public listener for fasthttp.
-func listenHTTP(c *config.HTTP2, ln net.Listener, s *certs.Server, within proxy.Timeouts) net.Listener {
+func (e *Edge) listenHTTP(ln net.Listener) net.Listener {
+	c, s, within := &e.config.Listen.HTTP2, e.files.Public, timeouts(&e.config.Server)
 	switch {
 	case s == nil && c.H2C:
 		return within.ListenClear(ln)
-	case s != nil && c.TLS:
-		return within.Listen(tls.NewListener(ln, s.Speaking(h2.Protocol, "http/1.1")))
+	case s == nil:
+		return within.Listen(ln)
 	}
-	return within.Listen(secure(ln, s))
+	config := s.Config()
+	if c.TLS {
+		config = s.Speaking(h2.Protocol, "http/1.1")
+	}
+	count := e.metrics.handshakes("public")
+	return within.ListenTLS(ln, config, func(c *tls.Conn, err error) {
+		if why, ok := handshake.ReasonOf(c, err); ok {
+			count(why)
+		}
+	})
 }
 
 // openHTTP2 makes server hand over the connections that speak HTTP/2.

@@ -3,20 +3,35 @@ package edge
 import (
 	"crypto/tls"
 	"net"
+	"net/netip"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weir-edge/weir/internal/edge/config"
-	"github.com/weir-edge/weir/pkg/certs"
+	"github.com/weir-edge/weir/internal/edge/handshake"
 )
 
-// secure wraps a listener that has certificates.
-func secure(ln net.Listener, s *certs.Server) net.Listener {
-	if s == nil {
+// listenAdmin returns the admin listener. adminConns bounds the connections whose handshake is
+// complete.
+func (e *Edge) listenAdmin(ln net.Listener) net.Listener {
+	if e.files.Admin == nil {
 		return ln
 	}
-	return tls.NewListener(ln, s.Config())
+	return handshake.Listen(ln, handshake.Config{
+		TLS: e.files.Admin.Config(), Callers: 2 * maxAdminConns, Pending: maxAdminConns,
+		Knows:   func(netip.Addr, *tls.ConnectionState) (func(), bool) { return nil, true },
+		Refused: func(handshake.Refusal) {}, Failed: e.metrics.handshakes("admin"),
+	})
+}
+
+// handshakes returns the function that counts a listener's failed handshakes.
+func (m *metrics) handshakes(listener string) func(handshake.Reason) {
+	var failed [handshake.Reasons]prometheus.Counter
+	for why := range handshake.Reasons { // start at 0, so that the first one is an increase
+		failed[why] = m.handshakesFailed.WithLabelValues(listener, why.String())
+	}
+	return func(why handshake.Reason) { failed[why].Inc() }
 }
 
 var certificateExpiry = prometheus.NewDesc("weir_certificate_expiry_seconds",

@@ -63,6 +63,7 @@ type metrics struct {
 	upstreamUnasked prometheus.Counter
 
 	connectionsRefused *prometheus.CounterVec
+	handshakesFailed   *prometheus.CounterVec
 
 	accessLogDropped prometheus.Counter
 
@@ -182,6 +183,7 @@ func newMetrics(rulesAge func() float64) *metrics {
 	for _, reason := range [...]string{tooMany, tooManyOfOne, badHeader} { // start at 0, so that the first refusal is an increase
 		m.connectionsRefused.WithLabelValues(reason)
 	}
+	m.handshakesFailed = counters("tls_handshakes_failed_total", "TLS handshakes that failed, by listener and reason.", "listener", "reason")
 	m.upstreamUnasked = counter("upstream_unasked_total", "Times an upstream sent bytes that no request asked for.")
 	m.gatewayAnswers = counters("gateway_answers_total", "Answers to gateways that asked whether a request may pass, by protocol.", "protocol", "answer")
 	m.gatewaySeconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{

@@ -78,7 +78,8 @@ var fixedMetrics = map[string][]string{
 	"weir_global_rights":                  {"rule"},
 	"weir_global_rights_total":            {"direction"},
 
-	"weir_certificate_expiry_seconds": {"file", "listener"}, // with TLS
+	"weir_certificate_expiry_seconds":  {"file", "listener"}, // with TLS
+	"weir_tls_handshakes_failed_total": {"listener", "reason"},
 
 	"weir_shed_total":                 {"class", "reason", "upstream"},
 	"weir_shed_level":                 {"upstream"},
@@ -159,6 +160,7 @@ rules:
 	require.NoError(t, err)
 	n.metrics.registry.Unregister(certificateMetrics{n.files.Certificates}) // it has none
 	n.metrics.registry.MustRegister(certificateMetrics{certificates})
+	n.metrics.handshakes("public")
 	for range 5 {
 		n.get("/limited/hunter2", "X-Api-Key: hunter3")
 	}
@@ -245,7 +247,7 @@ func (n *node) checkMetricNames() {
 		"effect":      regexp.MustCompile(`^(passed|delayed|refused|crowded)$`),
 		"mode":        regexp.MustCompile(`^(shadow|enforce)$`),
 		"class":       regexp.MustCompile(`^(critical|write|read|test)$`),
-		"reason":      regexp.MustCompile(`^(cap|inflight|max_connections(_per_client)?|proxy_protocol|resets|control_frames|window_updates|empty_data|closed_streams|continuations|protocol|slow_headers|streams)$`),
+		"reason":      regexp.MustCompile(`^(cap|inflight|max_connections(_per_client)?|proxy_protocol|resets|control_frames|window_updates|empty_data|closed_streams|continuations|protocol|slow_headers|streams|timeout|closed|certificate|rejected)$`),
 		"signal":      regexp.MustCompile(`^(inflight|presence)$`),
 		"knee":        regexp.MustCompile(`^(low|high)$`),
 		"result":      regexp.MustCompile(`^(measured|undecided|ok|busy|unreachable|refused|version|failed)$`),

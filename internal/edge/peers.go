@@ -45,6 +45,9 @@ func (e *Edge) openPeers() error {
 		Self: c.PeerNode(), Directory: p.directory, Certificates: e.files.Peer, Log: e.log,
 		Observe: p.metrics.observe, Refused: p.metrics.refused.Inc, Panicked: e.metrics.panics.Inc,
 	}
+	if e.files.Peer != nil {
+		config.Failed = e.metrics.handshakes("peer")
+	}
 	p.links, p.server = peer.NewLinks(config), peer.NewServer(config)
 	e.peers = p
 	return nil

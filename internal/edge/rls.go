@@ -51,7 +51,7 @@ func (e *Edge) openRLS() (s rlsServer, err error) {
 		})
 	}
 	if e.files.Certificates.RLS != nil {
-		config.TLS = e.files.Certificates.RLS.Speaking("h2")
+		config.TLS, config.Failed = e.files.Certificates.RLS.Speaking("h2"), e.metrics.handshakes("rls")
 	}
 	s.server = envoy.NewServer(config)
 	e.log.Info("serving Envoy's rate limit service", "rls", s.listener.Addr().String(), "authorization", c.Authorization)

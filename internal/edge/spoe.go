@@ -32,7 +32,7 @@ func (e *Edge) openSPOE() (s spoeServer, err error) {
 		return s, fmt.Errorf("listen.spoe: %w", err)
 	}
 	count := e.metrics.gateways("spoe")
-	s.listener = handshake.Listen(ln, e.gatewayConns(d, e.files.SPOE, 0, count))
+	s.listener = handshake.Listen(ln, e.gatewayConns("spoe", d, e.files.SPOE, 0, count))
 	c := &e.config.Server
 	config := spoe.Config{
 		Decider: &e.decider, Legacy: e.config.LegacyHeaders,

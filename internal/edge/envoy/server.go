@@ -80,9 +80,10 @@ type Config struct {
 	// Certified says that callers must present a certificate. Their connections are
 	// renewed, because a certificate may expire while one is open.
 	Certified bool
-	From      []netip.Prefix // networks; nil: any
-	Refused   func()         // called with each connection that is refused
-	Ready     func() bool    // what the health service reports
+	From      []netip.Prefix         // networks; nil: any
+	Refused   func()                 // called with each connection that is refused
+	Ready     func() bool            // what the health service reports
+	Failed    func(handshake.Reason) // called after each handshake that fails; may be nil
 
 	handshake, callTime, writeTime time.Duration // 0: the usual ones
 }
@@ -148,7 +149,7 @@ func (v *Server) Serve(ln net.Listener) error {
 func (v *Server) bounds() handshake.Config {
 	c := handshake.Config{
 		TLS: v.config.TLS, From: v.config.From, Callers: maxConnections,
-		Refused: func(handshake.Refusal) { v.config.Refused() },
+		Refused: func(handshake.Refusal) { v.config.Refused() }, Failed: v.config.Failed,
 	}
 	if v.config.Certified {
 		c.Knows = func(netip.Addr, *tls.ConnectionState) (func(), bool) { return nil, true }

@@ -23,22 +23,12 @@ type conn struct {
 	net.Conn
 	listener *Listener
 	addr     netip.Addr
-	heard    bool // something has arrived; used during the handshake only
 
 	// Guarded by listener.mu.
 	place     place
 	closed    bool
 	leave     func()        // may be nil
 	all, same *list.Element // in listener.waits
-}
-
-// Read implements net.Conn.
-func (c *conn) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
-	if n > 0 && !c.heard {
-		c.heard = true
-	}
-	return n, err
 }
 
 // NetConn returns the connection beneath.

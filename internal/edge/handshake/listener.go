@@ -139,7 +139,7 @@ func (l *Listener) shake(c *conn) {
 	_ = c.SetDeadline(time.Now().Add(l.config.Within))
 	t := tls.Server(c, l.config.TLS)
 	if err := t.Handshake(); err != nil {
-		l.failed(c, err)
+		l.failed(c, t, err)
 		_ = c.Close()
 		return
 	}
@@ -163,11 +163,11 @@ func (l *Listener) shake(c *conn) {
 }
 
 // failed reports a handshake that failed because of the other end.
-func (l *Listener) failed(c *conn, err error) {
+func (l *Listener) failed(c *conn, t *tls.Conn, err error) {
 	l.mu.Lock()
 	ours := c.closed || l.closed
 	l.mu.Unlock()
-	if why, ok := ReasonOf(err, c.heard); ok && !ours {
+	if why, ok := ReasonOf(t, err); ok && !ours {
 		l.config.Failed(why)
 	}
 	explain(err)

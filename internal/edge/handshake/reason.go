@@ -27,8 +27,8 @@ var reasonNames = [Reasons]string{"timeout", "closed", "certificate", "rejected"
 func (r Reason) String() string { return reasonNames[r] }
 
 // ReasonOf returns why a server's handshake failed. It reports false for a connection that was
-// closed before anything was heard from it, as TCP health checks do.
-func ReasonOf(err error, heard bool) (Reason, bool) {
+// closed before its first message, as TCP health checks do.
+func ReasonOf(c *tls.Conn, err error) (Reason, bool) {
 	var network net.Error
 	var op *net.OpError
 	var invalid *tls.CertificateVerificationError
@@ -37,9 +37,10 @@ func ReasonOf(err error, heard bool) (Reason, bool) {
 		return Timeout, true
 	case errors.As(err, &op) && op.Op == "remote error":
 		return Rejected, true
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed),
-		errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
-		return Closed, heard
+	case errors.Is(err, io.ErrUnexpectedEOF): // in the middle of a message
+		return Closed, true
+	case errors.Is(err, io.EOF), errors.Is(err, net.ErrClosed), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return Closed, c.ConnectionState().Version != 0
 	case errors.As(err, &invalid), strings.Contains(err.Error(), "certificate"): // crypto/tls has no other way to tell
 		return Certificate, true
 	}

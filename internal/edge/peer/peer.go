@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/weir-edge/weir/internal/edge/handshake"
 	"github.com/weir-edge/weir/pkg/certs"
 )
 
@@ -78,9 +79,10 @@ type Config struct {
 	// Certificates are what the node presents, with the authorities for verifying others;
 	// nil: neither, only for nodes on one machine.
 	Certificates *certs.Server
-	Observe      func(Exchange) // called with each exchange; may be nil
-	Refused      func()         // called for each refused connection
-	Panicked     func()         // called for each message that caused a panic
+	Observe      func(Exchange)         // called with each exchange; may be nil
+	Refused      func()                 // called for each refused connection
+	Failed       func(handshake.Reason) // called after each handshake that fails; may be nil
+	Panicked     func()                 // called for each message that caused a panic
 	Log          *slog.Logger
 }
 

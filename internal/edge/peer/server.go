@@ -73,7 +73,7 @@ func (s *Server) Handle(topic string, h Handler) { s.topics[topic] = h }
 func (s *Server) Serve(ln net.Listener) error {
 	c := handshake.Config{
 		Callers: maxConnections, Refused: func(handshake.Refusal) { s.config.Refused() },
-		Pending: s.pending,
+		Failed: s.config.Failed, Pending: s.pending,
 	}
 	if s.config.Certificates != nil {
 		c.TLS, c.Knows = s.listening(), s.knows

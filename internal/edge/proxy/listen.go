@@ -40,7 +40,8 @@ func outOfRoom(err error) bool {
 type listener struct {
 	net.Listener
 	bothProtocols bool
-	limits        *limits // nil: none
+	limits        *limits                // nil: none
+	failed        func(*tls.Conn, error) // called after a handshake that fails; may be nil
 }
 
 // Accept returns the next connection. When the process or the machine has no room for one,
@@ -63,7 +64,7 @@ func (l *listener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	if tc, ok := c.(*tls.Conn); ok {
-		client := &tlsClientConn{l.client(tc), tc}
+		client := &tlsClientConn{l.client(tc), tc, l.failed}
 		client.readWrites = true
 		return client, nil
 	}
@@ -197,12 +198,17 @@ func (c *clientConn) Close() error {
 // tlsClientConn has the two methods by which fasthttp recognizes TLS.
 type tlsClientConn struct {
 	clientConn
-	tls *tls.Conn
+	tls    *tls.Conn
+	failed func(*tls.Conn, error)
 }
 
 func (c *tlsClientConn) Handshake() error {
 	c.handshake()
-	return c.tls.Handshake()
+	err := c.tls.Handshake()
+	if err != nil && c.failed != nil {
+		c.failed(c.tls, err)
+	}
+	return err
 }
 
 func (c *tlsClientConn) ConnectionState() tls.ConnectionState { return c.tls.ConnectionState() }

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"crypto/tls"
 	"net"
 	"sync/atomic"
 	"time"
@@ -19,11 +20,18 @@ type Timeouts struct {
 // Listen is the package's Listen with timeouts.
 func (t Timeouts) Listen(ln net.Listener) net.Listener { return t.listen(ln, false) }
 
+// ListenTLS is Listen with TLS, and calls failed after each handshake that fails.
+func (t Timeouts) ListenTLS(ln net.Listener, c *tls.Config, failed func(*tls.Conn, error)) net.Listener {
+	l := t.listen(tls.NewListener(ln, c), false)
+	l.failed = failed
+	return l
+}
+
 // ListenClear is Listen without TLS, for clients that may speak HTTP/2 without asking (h2c
 // with prior knowledge). The server must have a handler for that by NextProto.
 func (t Timeouts) ListenClear(ln net.Listener) net.Listener { return t.listen(ln, true) }
 
-func (t Timeouts) listen(ln net.Listener, bothProtocols bool) net.Listener {
+func (t Timeouts) listen(ln net.Listener, bothProtocols bool) *listener {
 	l := &listener{Listener: ln, bothProtocols: bothProtocols}
 	if t != (Timeouts{}) {
 		l.limits = &limits{Timeouts: t, clock: newClock()}
