@@ -133,6 +133,27 @@ func whole(file string, text []byte) error {
 	return nil
 }
 
+// chained returns an error for a chain that clients cannot follow: a certificate after the first
+// that cannot be parsed, or the second if it did not sign the first. Expired certificates and
+// extra ones after that pass: many chains in use end with an expired cross-signed root, which
+// clients ignore.
+func chained(chain [][]byte) error {
+	var list []*x509.Certificate
+	for i, der := range chain {
+		c, err := x509.ParseCertificate(der)
+		if err != nil {
+			return fmt.Errorf("certificate %d in it: %w", i+1, err)
+		}
+		list = append(list, c)
+	}
+	if len(list) > 1 {
+		if err := list[0].CheckSignatureFrom(list[1]); err != nil {
+			return fmt.Errorf("certificate 2 in it did not sign the first: %w; put each certificate after the one that it signed", err)
+		}
+	}
+	return nil
+}
+
 func expired(c *tls.Certificate) bool { return time.Now().After(c.Leaf.NotAfter) }
 
 // untimely says why a certificate is not valid now; it returns nil if it is.

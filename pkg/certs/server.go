@@ -157,6 +157,9 @@ func (l *loaded) reload() (changed bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("%s, %s: %w", l.CertFile, l.KeyFile, err)
 	}
+	if err := chained(next.Certificate); err != nil {
+		return false, fmt.Errorf("%s: %w", l.CertFile, err)
+	}
 	if fault := untimely(next.Leaf); fault != nil && l.cert != nil && untimely(l.certificate.Leaf) == nil {
 		return false, fmt.Errorf("%s %w; keeping the previous one", l.CertFile, fault)
 	}

@@ -1,0 +1,75 @@
+package certs_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/pkg/certs"
+)
+
+// A chain that clients cannot follow is refused, and at a reload does not replace one that they can.
+// Expired certificates at its end are common, and clients ignore them.
+func TestChains(t *testing.T) {
+	dir := t.TempDir()
+	pair := certs.Pair{CertFile: filepath.Join(dir, "cert.pem"), KeyFile: filepath.Join(dir, "key.pem")}
+	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	authority := func(serial, hours int64) []byte {
+		ca := &x509.Certificate{SerialNumber: big.NewInt(serial), NotBefore: time.Now().Add(-48 * time.Hour), NotAfter: time.Now().Add(time.Duration(hours) * time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+		der, err := x509.CreateCertificate(rand.Reader, ca, ca, caKey.Public(), caKey)
+		require.NoError(t, err)
+		return der
+	}
+	signer, cross := authority(1, 1), authority(2, -1)
+	issuer, err := x509.ParseCertificate(signer)
+	require.NoError(t, err)
+	leaf := &x509.Certificate{SerialNumber: big.NewInt(3), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, leaf, issuer, key.Public(), caKey)
+	require.NoError(t, err)
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(pair.KeyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}), 0o600))
+	write := func(chain ...[]byte) {
+		var text []byte
+		for _, der := range chain {
+			text = append(text, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})...)
+		}
+		require.NoError(t, os.WriteFile(pair.CertFile, text, 0o600))
+	}
+	other := makeCertificate(t, -time.Hour, time.Hour).Raw
+	for fault, chain := range map[string][][]byte{
+		": certificate 2 in it: x509:":                 {der, signer[:len(signer)-1]},
+		": certificate 3 in it: x509:":                 {der, signer, {1}},
+		": certificate 2 in it did not sign the first": {der, other, signer},
+	} {
+		write(chain...)
+		_, err := certs.NewServer([]certs.Pair{pair}, "")
+		require.ErrorContains(t, err, pair.CertFile+fault)
+
+		write(der, signer)
+		s, err := certs.NewServer([]certs.Pair{pair}, "")
+		require.NoError(t, err)
+		write(chain...)
+		require.ErrorContains(t, s.Reload(), pair.CertFile+fault)
+		own, _ := s.Current()
+		require.Len(t, own.Certificate, 2)
+		require.Equal(t, signer, own.Certificate[1])
+	}
+	for _, chain := range [][][]byte{{der}, {der, signer, cross}, {der, cross}, {der, signer, other}} {
+		write(chain...)
+		_, err := certs.NewServer([]certs.Pair{pair}, "")
+		require.NoError(t, err)
+	}
+}
