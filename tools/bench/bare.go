@@ -8,7 +8,7 @@ import (
 )
 
 // serveBare runs the smallest fasthttp server for a role: the baselines.
-func serveBare(ctx context.Context, role, listen, origin string) error {
+func serveBare(ctx context.Context, role, listen, origin, redis string) error {
 	if role == "rls" || role == "authz" {
 		return serveBareGRPC(ctx, role, listen, origin)
 	}
@@ -32,7 +32,7 @@ func serveBare(ctx context.Context, role, listen, origin string) error {
 	case "refuse-503":
 		handler = refuse(fasthttp.StatusServiceUnavailable, `{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Shedding load","status":503,"class":"read"}`,
 			"Retry-After", "5")
-	case "proxy":
+	case "proxy", "proxy-least":
 		client := &fasthttp.HostClient{Addr: origin, MaxConns: 1024}
 		handler = func(ctx *fasthttp.RequestCtx) {
 			ctx.Request.Header.Del("Connection")
@@ -40,6 +40,13 @@ func serveBare(ctx context.Context, role, listen, origin string) error {
 				ctx.Error("bad gateway", fasthttp.StatusBadGateway)
 			}
 			ctx.Response.Header.Del("Connection")
+		}
+		if role == "proxy-least" {
+			l, err := startLeast(ctx, redis, perMinute, 60_000)
+			if err != nil {
+				return err
+			}
+			handler = l.limit(handler)
 		}
 	default:
 		return fmt.Errorf("unknown role %q", role)

@@ -9,7 +9,10 @@ import (
 	"github.com/weir-edge/weir/tools/internal/paired"
 )
 
-const users = 100_000
+const (
+	users     = 100_000
+	perMinute = 1000 // requests of a user that pass
+)
 
 // userScript makes wrk act as many users, chosen uniformly. It renders the requests in advance,
 // so that generating load stays cheap.
@@ -96,7 +99,12 @@ func (b *bench) proxy(ctx context.Context) error {
 		b.by("bare fasthttp reverse proxy", bare, false, "-s", script),
 		b.by("nginx proxy, limit_req (this machine only)", nginx, false, "-s", script),
 	}
-	const rule = "  - {id: per-user, key: [\"header:X-User\"], algorithm: %s, limit: 1000, window: 1m}\n"
+	leastAddr := freeAddr()
+	if err := b.self(leastAddr, "proxy-least", "-origin", origin, "-redis", redis); err != nil {
+		return err
+	}
+	all = append(all, b.by("bare fasthttp reverse proxy, Redis, the least script", leastAddr, false, "-s", script))
+	const rule = "  - {id: per-user, key: [\"header:X-User\"], algorithm: %s, limit: %d, window: 1m}\n"
 	for _, v := range []struct {
 		name, algorithm, store string
 		goal                   float64
@@ -106,7 +114,7 @@ func (b *bench) proxy(ctx context.Context) error {
 		{"weir, Redis, leaky_bucket", "leaky_bucket, burst: 1000", redis, 0},
 		{"weir, Redis, fixed_window", "fixed_window", redis, 0},
 	} {
-		addr, err := b.startEdge(fmt.Sprint("proxy-", len(all)), origin, v.store, fmt.Sprintf(rule, v.algorithm), "")
+		addr, err := b.startEdge(fmt.Sprint("proxy-", len(all)), origin, v.store, fmt.Sprintf(rule, v.algorithm, perMinute), "")
 		if err != nil {
 			return err
 		}

@@ -27,6 +27,7 @@ func main() {
 	role := flag.String("role", "", "internal: run one of the bare servers")
 	listen := flag.String("listen", "", "internal: its address")
 	origin := flag.String("origin", "", "internal: where it forwards")
+	redis := flag.String("redis", "", "internal: which Redis it asks")
 	o := options{}
 	flag.StringVar(&o.edge, "edge", "bin/edge", "the edge `BINARY` to measure")
 	flag.IntVar(&o.rounds, "rounds", 0, "rounds of each comparison; 0 for as many as each part needs")
@@ -40,7 +41,7 @@ func main() {
 
 	var err error
 	if *role != "" {
-		err = serveBare(ctx, *role, *listen, *origin)
+		err = serveBare(ctx, *role, *listen, *origin, *redis)
 	} else {
 		err = run(ctx, o)
 	}
