@@ -2,17 +2,20 @@ package testenv
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 )
 
 var programs struct {
 	sync.Mutex
 	dir   string
+	kept  io.Closer // while it is open, dir exists
 	built map[string]error
 }
 
@@ -51,11 +54,11 @@ func buildIn(t testing.TB, folder, name, compiler, first string, more ...string)
 	p.Lock()
 	defer p.Unlock()
 	if p.dir == "" {
-		dir, err := os.MkdirTemp("", "weir-programs-")
+		dir, kept, err := processDir()
 		if err != nil {
 			t.Fatalf("testenv: %v", err)
 		}
-		p.dir, p.built = dir, map[string]error{}
+		p.dir, p.kept, p.built = dir, kept, map[string]error{}
 	}
 	file := filepath.Join(p.dir, name)
 	err, done := p.built[name]
@@ -71,4 +74,18 @@ func buildIn(t testing.TB, folder, name, compiler, first string, more ...string)
 		t.Fatalf("testenv: %v", err)
 	}
 	return file
+}
+
+// processDir creates a folder that lasts as long as this process, however that ends: a shell
+// waits for the end of a pipe and deletes it.
+func processDir() (dir string, kept io.Closer, err error) {
+	if dir, err = os.MkdirTemp("", "weir-programs-"); err != nil {
+		return "", nil, err
+	}
+	remove := exec.Command("sh", "-c", `read -r _; rm -rf "$0"`, dir)
+	remove.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for the tests
+	if kept, err = remove.StdinPipe(); err == nil {
+		err = remove.Start()
+	}
+	return dir, kept, err
 }
