@@ -67,7 +67,7 @@ func TestStateLogOfGifts(t *testing.T) {
 		ams.Known, ams.Nodes, ams.Passing, ams.Since = true, 2, 2, now
 		v := region.NewView(topology, map[string]region.PoPState{"ams1": ams, "fra1": {Healthy: true}}, nil)
 		v.At, v.Regions = now, map[string]region.RegionState{"eu-west": {Known: true, Heard: now}}
-		v.Spill = &region.Spill{Gifts: map[string]region.Gift{"ams1": {Own: 1200, Parts: map[string]region.Part{"fra1": {Goal: share, Share: share}}}}}
+		v.Spill = &region.Spill{Gifts: map[string]region.Gift{"ams1": {Own: ams.Demand, Parts: map[string]region.Part{"fra1": {Goal: share, Share: share}}}}}
 		s.changed(v)
 		return out.String()
 	}
@@ -90,6 +90,10 @@ func TestStateLogOfGifts(t *testing.T) {
 	}
 	step(full, 0.2)
 	require.NotContains(t, step(down, 1), "serves all", "it is down instead")
+	require.NotContains(t, step(up, 0.9), "clients; some", "its clients come back gradually")
+	require.Empty(t, step(up, 0.1))
+	require.Contains(t, step(full, 0.1), "cannot serve all of its clients", "not all could come back")
+	step(down, 1)
 	step(up, 0)
 	require.Contains(t, step(unknown, 0.2), `msg="pop has not published its load; some clients go to others until it does" region=eu-west pop=ams1`)
 }

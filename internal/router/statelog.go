@@ -21,10 +21,13 @@ type stateLog struct {
 
 	before *region.View
 	said   string // the different zone of a topology
+	// giving are the PoPs that were up and gave clients away; away are those whose clients are
+	// elsewhere because they were down or drained, and come back gradually.
+	giving, away map[string]bool
 }
 
 func newStateLog(log *slog.Logger, fleet []string, geo bool) *stateLog {
-	return &stateLog{log: log, fleet: fleet, geo: geo, before: region.NewView(nil, nil, nil)}
+	return &stateLog{log: log, fleet: fleet, geo: geo, before: region.NewView(nil, nil, nil), giving: map[string]bool{}, away: map[string]bool{}}
 }
 
 // changed compares a view with the previous one.
@@ -106,12 +109,18 @@ func (s *stateLog) pop(in, name string, before, now region.PoPState, known bool,
 }
 
 // gives logs when a PoP that is up begins or stops giving clients away. The lines about
-// down and drained PoPs imply that their clients go elsewhere.
+// down and drained PoPs, and that they are up again, imply where their clients go.
 func (s *stateLog) gives(in, name string, v *region.View) {
 	at := []any{"region", in, "pop", name}
-	before, now := s.before.PoPs[name], v.PoPs[name]
-	gives := serves(now) && v.Spill.Gifts[name].Gives()
-	gave := serves(before) && s.before.Spill.Gifts[name].Gives()
+	now, gift := v.PoPs[name], v.Spill.Gifts[name]
+	switch {
+	case !serves(now):
+		s.away[name] = true
+	case !gift.Gives(), now.Capacity > 0 && gift.Own > now.Capacity:
+		delete(s.away, name)
+	}
+	gave, gives := s.giving[name], serves(now) && gift.Gives() && !s.away[name]
+	s.giving[name] = gives
 	switch {
 	case gives && !gave && now.Capacity > 0:
 		s.log.Warn("pop cannot serve all of its clients; some go to others", append(at, "demand", math.Round(now.Demand), "capacity", math.Round(now.Capacity))...)
