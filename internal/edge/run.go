@@ -71,29 +71,37 @@ func (e *Edge) Run(ctx context.Context, reload <-chan os.Signal, ready func(publ
 	return err
 }
 
-// listen opens all ports, or none of those that it returns.
+// listen opens all ports. On an error it closes those that it opened, but for listen.peer, which
+// close closes.
 func (e *Edge) listen() (on openPorts, err error) {
+	var opened []net.Listener
+	defer func() {
+		if err != nil {
+			for _, ln := range opened {
+				_ = ln.Close()
+			}
+			e.rls.drain(e.ctx) // no call has come
+		}
+	}()
 	if on.public, err = net.Listen("tcp", e.config.Listen.Public); err != nil {
 		return on, fmt.Errorf("listen.public: %w", err)
 	}
-	defer func() {
-		if err != nil {
-			_ = on.public.Close()
-		}
-	}()
+	opened = append(opened, on.public)
 	if on.admin, err = net.Listen("tcp", e.config.Listen.Admin); err != nil {
 		return on, fmt.Errorf("listen.admin: %w", err)
 	}
-	defer func() {
-		if err != nil {
-			_ = on.admin.Close()
-		}
-	}()
+	opened = append(opened, on.admin)
 	if on.decide, err = e.openGateways(); err != nil {
 		return on, err
 	}
+	if on.decide != nil {
+		opened = append(opened, on.decide.ln)
+	}
 	if e.rls, err = e.openRLS(); err != nil {
 		return on, err
+	}
+	if e.rls.listener != nil {
+		opened = append(opened, e.rls.listener)
 	}
 	if err = e.peers.listen(e.config); err != nil {
 		return on, err

@@ -2,6 +2,7 @@ package edge
 
 import (
 	"bufio"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -127,5 +128,27 @@ func TestRunWithoutItsAddress(t *testing.T) {
 		err = e.Run(t.Context(), nil, nil)
 		require.ErrorContains(t, err, "listen."+side+": ")
 		require.ErrorContains(t, err, "address already in use")
+	}
+}
+
+// A node that cannot open one of its ports leaves none open.
+func TestRunLeavesNoPortOpen(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer taken.Close()
+	ports := testenv.FreePorts(t, 4)
+	at := func(i int) string { return fmt.Sprintf("127.0.0.1:%d", ports[i]) }
+	c := config.Dev("127.0.0.1:1")
+	c.Listen = config.Listen{
+		Public: at(0), Admin: at(1), Decide: &config.Decide{Address: at(2)}, RLS: &config.RLS{Address: at(3)},
+		SPOE: &config.Decide{Address: taken.Addr().String()},
+	}
+	e, err := New(c, config.SampleRules, discard())
+	require.NoError(t, err)
+	require.ErrorContains(t, e.Run(t.Context(), nil, nil), "listen.spoe: ")
+	for i := range ports {
+		ln, err := net.Listen("tcp", at(i))
+		require.NoError(t, err)
+		require.NoError(t, ln.Close())
 	}
 }

@@ -4,8 +4,6 @@ import (
 	"container/list"
 	"net"
 	"net/netip"
-
-	"github.com/weir-edge/weir/internal/edge/proxy"
 )
 
 // place is what a connection counts as.
@@ -51,11 +49,10 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// addrOf returns the address of a connection's other end; for IPv6, its /64, which is the least
-// that a subscriber has.
-func addrOf(c net.Conn) netip.Addr {
-	a := proxy.AddrOf(c.RemoteAddr())
-	if a.Is6() {
+// Subscriber returns what an address shares with the others of its subscriber: for IPv6, its /64,
+// which is the least that one has.
+func Subscriber(a netip.Addr) netip.Addr {
+	if a = a.Unmap().WithZone(""); a.Is6() {
 		a = netip.PrefixFrom(a, 64).Masked().Addr()
 	}
 	return a

@@ -89,7 +89,7 @@ func (l *Listener) run() {
 			l.end(err)
 			return
 		}
-		c := &conn{Conn: accepted, listener: l, addr: addrOf(accepted)}
+		c := &conn{Conn: accepted, listener: l, addr: Subscriber(proxy.AddrOf(accepted.RemoteAddr()))}
 		switch refusal, ok := l.enter(c); {
 		case !ok:
 			l.config.Refused(refusal)

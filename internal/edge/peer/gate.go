@@ -1,7 +1,6 @@
 package peer
 
 import (
-	"net"
 	"net/netip"
 	"sync"
 )
@@ -38,19 +37,6 @@ func (g *gate) leave(key string) {
 	if g.peers[key]--; g.peers[key] == 0 {
 		delete(g.peers, key)
 	}
-}
-
-// addrOf returns a peer's address; for IPv6, its /64.
-func addrOf(a net.Addr) netip.Addr {
-	tcp, ok := a.(*net.TCPAddr)
-	if !ok {
-		return netip.Addr{}
-	}
-	ip := tcp.AddrPort().Addr().Unmap()
-	if ip.Is6() {
-		ip = netip.PrefixFrom(ip.WithZone(""), 64).Masked().Addr()
-	}
-	return ip
 }
 
 // room tracks the memory that messages in progress may take, in total and per region, and

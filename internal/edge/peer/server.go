@@ -245,7 +245,8 @@ func (s *Server) exchange(w http.ResponseWriter, r *http.Request, from Node, x *
 	case r.Header.Get(headerRegions) != s.config.Directory.fingerprint():
 		return &refusal{http.StatusConflict, Busy, "the regions or their order differ here; the topology is being changed"}
 	}
-	who := from.Region + "/" + from.ID + " " + addrOf(tcpAddr(from.Addr)).String()
+	at, _ := netip.ParseAddrPort(from.Addr) // of a connection: never a name
+	who := from.Region + "/" + from.ID + " " + handshake.Subscriber(at.Addr()).String()
 	if !s.room.begin(who) {
 		return busy("too many messages of this node at once")
 	}
@@ -331,12 +332,4 @@ func (s *Server) handle(ctx context.Context, h Handler, from Node, body []byte) 
 		return nil, &refusal{http.StatusInternalServerError, Failed, "the answer is " + errTooLong.Error()}
 	}
 	return reply, nil
-}
-
-func tcpAddr(text string) net.Addr {
-	a, err := net.ResolveTCPAddr("tcp", text) // from a connection: an address, never a name
-	if err != nil {
-		return nil
-	}
-	return a
 }
