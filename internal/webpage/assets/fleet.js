@@ -25,7 +25,7 @@ function View({ v }) {
   const t = v.totals, found = v.regions.map((r) => [r, matching(r)]).filter(([, pops]) => pops);
   return html`<dl class="tiles">
       <${Tile} name="regions" value=${number(t.regions)} note=${t.regions_unknown > 0 && `${t.regions_unknown} unknown`} kind="bad" />
-      <${Tile} name="PoPs serving" value=${`${number(t.pops_serving)} / ${number(t.pops)}`} note=${t.pops_drained > 0 && `${t.pops_drained} drained`} kind="warn" />
+      <${Tile} name=${v.topology ? 'PoPs serving' : 'PoPs'} value=${v.topology ? `${number(t.pops_serving)} / ${number(t.pops)}` : number(t.pops)} note=${t.pops_drained > 0 && `${t.pops_drained} drained`} kind="warn" />
       <${Tile} name="edges passing" value=${`${number(t.nodes_passing)} / ${number(t.nodes)}`} note=${t.nodes_without_store > 0 && `${t.nodes_without_store} without Redis`} kind="bad" />
       <${Tile} name="requests a second" value=${rate(t.requests_per_second)} />
       <${Tile} name="limited" value=${share(t.limited_share)} />
