@@ -5,6 +5,7 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/pem"
 	"math/big"
 	"os"
@@ -72,4 +73,59 @@ func TestChains(t *testing.T) {
 		_, err := certs.NewServer([]certs.Pair{pair}, "")
 		require.NoError(t, err)
 	}
+}
+
+// An intermediate that has expired does not replace a valid one, and an early end of it is the
+// end of the certificate.
+func TestIntermediates(t *testing.T) {
+	dir := t.TempDir()
+	pair := certs.Pair{CertFile: filepath.Join(dir, "cert.pem"), KeyFile: filepath.Join(dir, "key.pem")}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(pair.KeyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}), 0o600))
+	made := func(name string, ends time.Time, by *x509.Certificate) *x509.Certificate {
+		c := &x509.Certificate{SerialNumber: big.NewInt(ends.Unix()), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-48 * time.Hour), NotAfter: ends, IsCA: by == nil || by.Subject.CommonName == "root", BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+		if by == nil {
+			by = c
+		}
+		der, err := x509.CreateCertificate(rand.Reader, c, by, key.Public(), key)
+		require.NoError(t, err)
+		c, err = x509.ParseCertificate(der)
+		require.NoError(t, err)
+		return c
+	}
+	now := time.Now().Truncate(time.Second)
+	past, soon, later := now.Add(-time.Hour), now.Add(time.Hour), now.Add(2*time.Hour)
+	root := made("root", past, nil)
+	write := func(list ...*x509.Certificate) {
+		var text []byte
+		for _, c := range list {
+			text = append(text, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})...)
+		}
+		require.NoError(t, os.WriteFile(pair.CertFile, text, 0o600))
+	}
+	ends := func(s *certs.Server) (at time.Time) {
+		s.Expiries(func(_ string, t time.Time) { at = t })
+		return at.Local()
+	}
+
+	between := made("between", soon, root)
+	write(made("leaf", later, between), between, root)
+	s, err := certs.NewServer([]certs.Pair{pair}, "")
+	require.NoError(t, err)
+	require.Equal(t, soon, ends(s))
+
+	gone := made("between", past, root)
+	write(made("leaf", later, gone), gone)
+	require.ErrorContains(t, s.Reload(), pair.CertFile+" has an intermediate that expired at ")
+	require.Equal(t, soon, ends(s))
+	s, err = certs.NewServer([]certs.Pair{pair}, "")
+	require.NoError(t, err, "a node starts with it, as with an expired certificate")
+	require.Equal(t, past, ends(s))
+
+	write(made("leaf", later, root), root)
+	require.NoError(t, s.Reload())
+	require.Equal(t, later, ends(s), "clients have an authority of this name")
 }

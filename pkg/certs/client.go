@@ -154,7 +154,34 @@ func chained(chain [][]byte) error {
 	return nil
 }
 
+// signerOf returns the intermediate that signed the leaf; nil if the file has none. An
+// authority that signed itself does not count: clients look for their own copy of it.
+func signerOf(c *tls.Certificate) *x509.Certificate {
+	if len(c.Certificate) < 2 {
+		return nil
+	}
+	signer, err := x509.ParseCertificate(c.Certificate[1])
+	if err != nil || bytes.Equal(signer.RawSubject, signer.RawIssuer) {
+		return nil
+	}
+	return signer
+}
+
 func expired(c *tls.Certificate) bool { return time.Now().After(c.Leaf.NotAfter) }
+
+// untimelyPair says why clients would refuse a certificate or its signer now; it returns nil
+// if they would not.
+func untimelyPair(c *tls.Certificate) error {
+	if err := untimely(c.Leaf); err != nil {
+		return err
+	}
+	if signer := signerOf(c); signer != nil {
+		if err := untimely(signer); err != nil {
+			return fmt.Errorf("has an intermediate that %w", err)
+		}
+	}
+	return nil
+}
 
 // untimely says why a certificate is not valid now; it returns nil if it is.
 func untimely(c *x509.Certificate) error {

@@ -160,7 +160,7 @@ func (l *loaded) reload() (changed bool, err error) {
 	if err := chained(next.Certificate); err != nil {
 		return false, fmt.Errorf("%s: %w", l.CertFile, err)
 	}
-	if fault := untimely(next.Leaf); fault != nil && l.cert != nil && untimely(l.certificate.Leaf) == nil {
+	if fault := untimelyPair(&next); fault != nil && l.cert != nil && untimelyPair(&l.certificate) == nil {
 		return false, fmt.Errorf("%s %w; keeping the previous one", l.CertFile, fault)
 	}
 	l.cert, l.key, l.certificate = cert, key, next
@@ -185,10 +185,14 @@ func (s *Server) Vouches(c *tls.ConnectionState) bool {
 }
 
 // Expiries calls each with the file of every certificate and the time from which clients
-// will refuse it. Only the leaf counts: its chain is renewed with it.
+// will refuse it: it or the intermediate that signed it has expired.
 func (s *Server) Expiries(each func(file string, at time.Time)) {
 	for i, c := range s.current.Load().Certificates {
-		each(s.pairs[i].CertFile, c.Leaf.NotAfter)
+		at := c.Leaf.NotAfter
+		if signer := signerOf(&c); signer != nil && signer.NotAfter.Before(at) {
+			at = signer.NotAfter
+		}
+		each(s.pairs[i].CertFile, at)
 	}
 }
 
