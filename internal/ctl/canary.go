@@ -154,10 +154,6 @@ func (t *trial) try(ctx context.Context) error {
 	if err := t.measure(ctx); err != nil {
 		return err
 	}
-	now := t.p.now()
-	t.site.Pointer = consul.NewPointer(t.c.doc.Bytes, t.c.by, now)
-	expires := now.Add(t.bake + grace).UTC().Round(0)
-	t.site.Pointer.ExpiresAt = &expires
 	if err := t.set(ctx); err != nil {
 		return err
 	}
@@ -176,7 +172,14 @@ func (t *trial) set(ctx context.Context) error {
 	if failed := rollout.With(homes, rollout.Failed); len(failed) > 0 { // with --partial
 		return t.c.stopped(&rollout.Stop{Why: rollout.NotStored, Region: failed[0].Name})
 	}
-	err := t.c.engine.Under(ctx, homes, t.c.restore, func(r *rollout.Region[fleet.Current], fenced func(func(consul.Fence) error) error) error {
+	begin := func(ctx context.Context) error {
+		now := t.p.now() // after the wait for other changes, which is no part of the bake
+		t.site.Pointer = consul.NewPointer(t.c.doc.Bytes, t.c.by, now)
+		expires := now.Add(t.bake + grace).UTC().Round(0)
+		t.site.Pointer.ExpiresAt = &expires
+		return t.c.restore(ctx)
+	}
+	err := t.c.engine.Under(ctx, homes, begin, func(r *rollout.Region[fleet.Current], fenced func(func(consul.Fence) error) error) error {
 		return fenced(func(f consul.Fence) error { return t.site.Set(ctx, t.c.region(r.Name).target, f) })
 	})
 	var stop *rollout.Stop

@@ -1,15 +1,18 @@
 package ctl
 
 import (
+	"encoding/json"
 	"net/http"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
 // dated is an answer of a Consul whose clock differs.
@@ -26,10 +29,16 @@ func (d dated) WriteHeader(status int) {
 // elsewhen returns the fleet, Consuls and edges, with clocks ahead of this machine's.
 func (f *testFleet) elsewhen(t *testing.T, ahead time.Duration) *testFleet {
 	t.Helper()
+	return f.keeping(t, func() time.Duration { return ahead })
+}
+
+// keeping returns the fleet with Consuls whose clocks are ahead by what ahead returns.
+func (f *testFleet) keeping(t *testing.T, ahead func() time.Duration) *testFleet {
+	t.Helper()
 	through := f
 	for _, name := range f.names {
 		through = through.faulty(t, name, func(w http.ResponseWriter, r *http.Request) bool {
-			forward(dated{w, ahead}, r, f.consuls[name].Addr())
+			forward(dated{w, ahead()}, r, f.consuls[name].Addr())
 			return true
 		})
 	}
@@ -97,4 +106,30 @@ func TestClocksApart(t *testing.T) {
 		"operator behind": f(3*time.Hour, `behind the Consuls'; the change is dated by theirs`),
 		"operator ahead":  f(-3*time.Hour, `ahead of the Consuls'`),
 	})
+}
+
+// A canary that waited for another change, here for two hours, is watched for its whole bake.
+func TestCanaryWaits(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, "eu-west")
+	old := f.publish(t, rulesOf(1), "ana", f.names...)
+	s := f.edge(t, "eu-west", "ams1", "ams1-1", func(e *stub) { e.traffic = load(10, 0, 0) })
+	require.Eventually(t, func() bool { return s.runs() == old.Version }, patience, tick)
+	lock, err := json.Marshal(consul.Lock{By: "ana", Since: time.Now(), Until: time.Now().Add(time.Minute)})
+	require.NoError(t, err)
+	_, err = f.consuls["eu-west"].Client().KV().Put(kv(f.prefix+"/rules/lock", string(lock)), nil)
+	require.NoError(t, err)
+
+	var passed atomic.Int64
+	through := f.keeping(t, func() time.Duration { return time.Duration(passed.Load()) })
+	c := through.converse(t, "rules", "apply", write(t, "two.yaml", rulesOf(2)), "--canary", "ams1", "--bake", "10m", "--interval", "100ms", "--yes")
+	c.sees(t, "waiting for ana")
+	passed.Store(int64(2 * time.Hour))
+	f.unlock(t, "eu-west")
+	c.sees(t, " left") // its edge follows
+	p, _, err := f.rules("eu-west").Canary(t.Context(), "ams1")
+	require.NoError(t, err)
+	require.WithinDuration(t, time.Now().Add(2*time.Hour+10*time.Minute+grace), *p.ExpiresAt, 10*time.Minute)
+	c.cancel()
+	require.Contains(t, c.end(t).errOut, "the canary was removed")
 }
