@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -12,7 +13,6 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/policy"
-	"github.com/weir-edge/weir/pkg/field"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
@@ -169,16 +169,7 @@ func (p *program) validatePolicy(name string) error {
 	} else {
 		v.Errors = problems(err)
 	}
-	switch {
-	case p.WantsJSON():
-		err = p.WriteJSON(v)
-	case v.Valid:
-		_, err = fmt.Fprintf(p.Out, "%s is good: %s, mode %s, version %s\n", term.Printable(name), term.Plural(len(made.Effects), "tier"), v.Mode, v.Version)
-	default:
-		_, err = io.WriteString(p.Out, term.Clean(field.All(err).In(name).Error()+"\n"))
-	}
-	if err == nil && !v.Valid {
-		err = term.Misused("%s has %s; correct what is listed", name, term.Plural(len(v.Errors), "problem"))
-	}
-	return err
+	return p.validated(name, &v, err, func(b *bytes.Buffer) {
+		fmt.Fprintf(b, "%s is good: %s, mode %s, version %s\n", term.Printable(name), term.Plural(len(made.Effects), "tier"), v.Mode, v.Version)
+	})
 }

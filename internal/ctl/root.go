@@ -213,12 +213,10 @@ func (p *program) checkFlags() error {
 
 // instead names the commands that do what these would, were they like those of rules.
 var instead = map[string]string{
-	"regionctl shedder apply":     "regionctl shedder set FILE",
-	"regionctl shedder validate":  "regionctl shedder set FILE, which checks the file, shows the difference and asks",
-	"regionctl shedder diff":      "regionctl shedder set FILE, which checks the file, shows the difference and asks",
-	"regionctl shedder status":    "regionctl shedder show --live",
-	"regionctl topology validate": "regionctl topology apply FILE, which checks the file, shows the difference and asks",
-	"regionctl topology diff":     "regionctl topology apply FILE, which checks the file, shows the difference and asks",
+	"regionctl shedder apply":  "regionctl shedder set FILE",
+	"regionctl shedder diff":   "regionctl shedder set FILE, which shows the difference and asks",
+	"regionctl shedder status": "regionctl shedder show --live",
+	"regionctl topology diff":  "regionctl topology apply FILE, which shows the difference and asks",
 }
 
 // group returns a command that only holds others.

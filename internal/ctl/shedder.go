@@ -64,7 +64,7 @@ const shedderRollbackExamples = `  regionctl shedder rollback
 func (p *program) shedderCommand() *cobra.Command {
 	c := group("shedder", "tune the load shedder", shedderHelp)
 	c.AddCommand(
-		p.showSettingsCommand(), p.setCommand(),
+		p.validateSettingsCommand(), p.showSettingsCommand(), p.setCommand(),
 		p.historyCommand(shedderKind, shedderHistoryHelp, shedderHistoryExamples),
 		p.rollbackCommand(shedderKind, shedderRollbackHelp, shedderRollbackExamples),
 		p.pruneCommand(shedderKind),

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -13,7 +11,6 @@ import (
 
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/term"
-	"github.com/weir-edge/weir/pkg/field"
 	"github.com/weir-edge/weir/pkg/region"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
@@ -40,7 +37,7 @@ Consul, the same one in each region.
 
 const topologyApplyHelp = `Applies FILE, in YAML or JSON, to all regions of the fleet file:
 
-  1. validates it; an invalid one changes nothing
+  1. validates it, as topology validate does; an invalid one changes nothing
   2. shows the difference, and asks (unless --yes)
   3. locks the regions, checks that none has changed since it showed the difference,
      and writes it to the first of the fleet file, then to all others at once
@@ -58,7 +55,7 @@ FILE may be - for standard input; --yes is then required.`
 
 func (p *program) topologyCommand() *cobra.Command {
 	c := group("topology", "which PoPs there are, and where", topologyHelp)
-	c.AddCommand(p.topologyApplyCommand(), p.topologyShowCommand())
+	c.AddCommand(p.validateTopologyCommand(), p.topologyApplyCommand(), p.topologyShowCommand())
 	return c
 }
 
@@ -192,27 +189,6 @@ func unfold(n *yaml.Node) {
 	for _, child := range n.Content {
 		unfold(child)
 	}
-}
-
-// parseTopology reads a topology as a person wrote it. It must not name a region that is
-// not in the fleet file.
-func (p *program) parseTopology(name string, known []string) (*region.Topology, error) {
-	data, err := p.readInput(consul.MaxDocument, name)
-	if err != nil {
-		return nil, err
-	}
-	t, err := region.ParseTopology(data, (*region.Topology).CheckSteering, func(t *region.Topology) (strangers field.Errors) {
-		for i, r := range t.Regions {
-			if !slices.Contains(known, r.Name) {
-				strangers.Add(fmt.Sprintf("regions[%d].name", i), "%q is not a region of the fleet file, which has %s; add it there, or correct the name", r.Name, strings.Join(known, ", "))
-			}
-		}
-		return strangers
-	})
-	if err != nil {
-		return nil, refuse(inputName(name), err)
-	}
-	return t, nil
 }
 
 // topologyReport is what topology apply prints with -o json.

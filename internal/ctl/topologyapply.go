@@ -41,8 +41,12 @@ func (c *topologyChange) apply(ctx context.Context, file string) (err error) {
 	if err != nil {
 		return err
 	}
-	if c.next, err = c.p.parseTopology(file, regionNames(targets)); err != nil {
+	data, err := c.p.readInput(consul.MaxDocument, file)
+	if err != nil {
 		return err
+	}
+	if c.next, err = parseTopology(data, regionNames(targets)); err != nil {
+		return refuse(inputName(file), err)
 	}
 	text, err := json.Marshal(c.next)
 	if err != nil {

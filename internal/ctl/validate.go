@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -112,31 +113,38 @@ func (p *program) validate(name string, apart apartness) error {
 	} else {
 		v.Errors = problems(err)
 	}
-	if p.WantsJSON() {
-		err = p.WriteJSON(v)
-	} else if v.Valid {
-		_, err = fmt.Fprintf(p.Out, "%s is good: %s, version %s\n", term.Printable(name), term.Plural(v.Rules, "rule"), v.Version)
-		for _, o := range v.Overshoot {
-			if err == nil {
-				_, err = fmt.Fprintf(p.Out, "rule %s is reported: at ten times its limit up to %s more may pass, plus two requests per node\n",
-					term.Printable(o.Rule), percent(o.Ratio))
-			}
-		}
-		for _, g := range v.Global {
-			if err == nil {
-				err = g.write(p.Out)
-			}
-		}
-		for _, l := range v.UnderLoad {
-			if err == nil {
-				_, err = fmt.Fprintf(p.Out, "rule %s follows load: above a utilization of %v its limit falls from %d to %d\n", term.Printable(l.Rule), l.From, l.Full, l.Lowest)
-			}
-		}
-	} else {
-		_, err = io.WriteString(p.Out, term.Clean(field.All(err).In(name).Error()+"\n"))
+	return p.validated(name, &v, err, v.good)
+}
+
+// good says that the document is valid, and what to know about its rules.
+func (v *validation) good(b *bytes.Buffer) {
+	fmt.Fprintf(b, "%s is good: %s, version %s\n", term.Printable(v.File), term.Plural(v.Rules, "rule"), v.Version)
+	for _, o := range v.Overshoot {
+		fmt.Fprintf(b, "rule %s is reported: at ten times its limit up to %s more may pass, plus two requests per node\n", term.Printable(o.Rule), percent(o.Ratio))
 	}
-	if err == nil && !v.Valid {
-		err = term.Misused("%s has %s; correct what is listed", name, term.Plural(len(v.Errors), "problem"))
+	for _, g := range v.Global {
+		g.write(b)
+	}
+	for _, l := range v.UnderLoad {
+		fmt.Fprintf(b, "rule %s follows load: above a utilization of %v its limit falls from %d to %d\n", term.Printable(l.Rule), l.From, l.Full, l.Lowest)
+	}
+}
+
+// validated prints whether a document is valid: v with -o json, otherwise what good writes, or
+// every fault.
+func (p *program) validated(name string, v any, faults error, good func(*bytes.Buffer)) (err error) {
+	var b bytes.Buffer
+	switch {
+	case p.WantsJSON():
+		err = p.WriteJSON(v)
+	case faults == nil:
+		good(&b)
+		_, err = p.Out.Write(b.Bytes())
+	default:
+		_, err = io.WriteString(p.Out, term.Clean(field.All(faults).In(name).Error()+"\n"))
+	}
+	if err == nil && faults != nil {
+		err = term.Misused("%s has %s; correct what is listed", name, term.Plural(len(field.All(faults)), "problem"))
 	}
 	return err
 }

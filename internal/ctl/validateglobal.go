@@ -1,8 +1,8 @@
 package ctl
 
 import (
+	"bytes"
 	"fmt"
-	"io"
 	"math"
 	"time"
 
@@ -72,18 +72,17 @@ func (b *ruleBook) bounds(a apartness) (list []globalBounds) {
 	return list
 }
 
-func (g *globalBounds) write(to io.Writer) error {
+func (g *globalBounds) write(to *bytes.Buffer) {
 	if g.Burst > 0 {
-		_, err := fmt.Fprintf(to, "rule %s is global in escrow: in any interval, %s never pass more than its burst of %d and what refills at %d in %s, and a disconnected one passes %d and refills 1/%d as fast, until its promises end within %.0fs\n",
+		fmt.Fprintf(to, "rule %s is global in escrow: in any interval, %s never pass more than its burst of %d and what refills at %d in %s, and a disconnected one passes %d and refills 1/%d as fast, until its promises end within %.0fs\n",
 			term.Printable(g.Rule), term.Plural(g.Regions, "region"), g.Burst, g.Limit, brief(g.Window), g.Part, g.Regions, limiter.TermLasts.Seconds())
-		return err
+		return
 	}
 	if g.Escrow {
-		_, err := fmt.Fprintf(to, "rule %s is global in escrow: %s never pass more than its limit in a window, and a disconnected one passes %d, or what it holds by then, in windows that begin within %.0fs\n",
+		fmt.Fprintf(to, "rule %s is global in escrow: %s never pass more than its limit in a window, and a disconnected one passes %d, or what it holds by then, in windows that begin within %.0fs\n",
 			term.Printable(g.Rule), term.Plural(g.Regions, "region"), g.Part, limiter.TermLasts.Seconds())
-		return err
+		return
 	}
-	_, err := fmt.Fprintf(to, "rule %s is global: in %s that learn of each other within %s, up to %.0f more may pass at ten times its limit, and up to %.0f if a client sends to all regions in the same instant\n",
+	fmt.Fprintf(to, "rule %s is global: in %s that learn of each other within %s, up to %.0f more may pass at ten times its limit, and up to %.0f if a client sends to all regions in the same instant\n",
 		term.Printable(g.Rule), term.Plural(g.Regions, "region"), brief(g.Delay), g.Demand, g.Worst)
-	return err
 }
