@@ -57,10 +57,10 @@ type change struct {
 	// the rollout that this change continues, nil if it begins one.
 	given   []string
 	resumes *consul.Rollout
-	// replace begins although another rollout is unfinished; replaces is the record of that,
-	// nil if there is none. looked is the state of the regions' records when that was checked.
+	// replace begins although other rollouts are unfinished; replaces are the records of those.
+	// looked is the state of the regions' records when that was checked.
 	replace  bool
-	replaces *consul.Rollout
+	replaces []*consul.Rollout
 	looked   map[string]recorded
 	// takesBack undoes a rollout.
 	takesBack bool

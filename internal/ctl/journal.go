@@ -60,8 +60,8 @@ func (c *change) openJournal(ctx context.Context, canary string, waves [][]strin
 			j.record.Before[r.target.Name], j.active[r.target.Name] = *has, *has
 		}
 	}
-	if c.replaces != nil {
-		j.inherit(c.replaces)
+	for _, r := range c.replaces {
+		j.inherit(r)
 	}
 	j.earlier = recordsIn(ctx, j.targets)
 	if err := j.takeOver(); err != nil {
@@ -163,14 +163,14 @@ func (j *journal) own(ctx context.Context) error {
 	return nil
 }
 
-// drop ends the record. If back, the rollout that it replaced is unfinished again.
+// drop ends the record. If back, the rollouts that it replaced are unfinished again.
 func (j *journal) drop(ctx context.Context, back bool) {
 	fleet.Ask(ctx, j.targets, func(ctx context.Context, t *fleet.Target) (bool, error) {
 		now, index, err := t.Docs.Rollout(ctx)
 		if now == nil || !now.Same(&j.record) {
 			return false, err
 		}
-		if r := j.earlier[t.Name].rollout; back && r != nil && j.c.replaces != nil && r.Same(j.c.replaces) {
+		if r := j.earlier[t.Name].rollout; back && r != nil && slices.ContainsFunc(j.c.replaces, r.Same) {
 			return t.Docs.SetRollout(ctx, *r, index)
 		}
 		return t.Docs.EndRollout(ctx, index)

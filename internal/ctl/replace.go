@@ -26,27 +26,36 @@ func (c *change) begins(ctx context.Context, targets []*fleet.Target) error {
 	}
 	for {
 		c.looked = recordsIn(ctx, targets)
-		if len(c.looked) == 0 {
-			return nil
-		}
-		u, _, err := c.p.left(ctx, all, c.looked)
-		if err != nil {
-			return err
+		var others []*unfinished // they may be of different regions
+		for _, r := range rolloutsIn(c.looked) {
+			u, _, err := c.p.left(ctx, all, holdersOf(r, c.looked))
+			if err != nil {
+				return err
+			}
+			if u != nil && u.Version != c.doc.Version() && (len(u.changed()) > 0 || len(u.regions(regionUnknown)) > 0) {
+				others = append(others, u)
+			}
 		}
 		if !maps.EqualFunc(c.looked, recordsIn(ctx, targets), func(a, b recorded) bool { return a.index == b.index }) {
 			continue // its regionctl ended while this looked
 		}
-		if u == nil || u.Version == c.doc.Version() || len(u.changed()) == 0 && len(u.regions(regionUnknown)) == 0 {
-			return nil
+		for _, u := range others {
+			if !c.replace {
+				return term.Conflict("nothing was changed: %s\ncontinue: %s\ngo back:  %s\nreplace:  the same command with --replace-rollout; rollback --rollout then returns to what the regions had before both",
+					u.leftover(), u.Resume, u.Back)
+			}
+			c.replaces = append(c.replaces, &u.record)
+			c.p.Say("replaces a rollout: %s", u.leftover())
 		}
-		if !c.replace {
-			return term.Conflict("nothing was changed: %s\ncontinue: %s\ngo back:  %s\nreplace:  the same command with --replace-rollout; rollback --rollout then returns to what the regions had before both",
-				u.leftover(), u.Resume, u.Back)
-		}
-		c.replaces = &u.record
-		c.p.Say("replaces a rollout: %s", u.leftover())
 		return nil
 	}
+}
+
+// holdersOf returns the records of one rollout.
+func holdersOf(r *consul.Rollout, records map[string]recorded) map[string]recorded {
+	of := maps.Clone(records)
+	maps.DeleteFunc(of, func(_ string, other recorded) bool { return other.rollout == nil || !r.Same(other.rollout) })
+	return of
 }
 
 // overrides warns of an unfinished rollout that a change of all regions at once ends, or partly

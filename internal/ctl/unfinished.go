@@ -117,7 +117,9 @@ type noted struct {
 }
 
 // unfinished finds the rollout that is not finished, nil if there is none, among the records of
-// all regions or of those in holders. An error besides says which regions did not answer.
+// all regions or of those in holders. Of several, which may be of different regions, it returns
+// one that runs, or else one that has changed regions, or else the latest. An error besides says
+// which regions did not answer.
 func (p *program) unfinished(ctx context.Context, targets []*fleet.Target, holders map[string]recorded) (*unfinished, error) {
 	answers := fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) (n noted, err error) {
 		var wrong error // a record that cannot be read is none
@@ -149,29 +151,58 @@ func (p *program) unfinished(ctx context.Context, targets []*fleet.Target, holde
 		return n, err
 	})
 	failures := unanswered(answers)
-	var record *consul.Rollout
+	records := map[string]recorded{}
 	for _, a := range answers {
-		r := a.Value.record
-		if _, holds := holders[a.Target.Name]; a.Err != nil || r == nil || holders != nil && !holds {
-			continue
-		}
-		// The word of the process that it halted may have reached some regions only.
-		if record == nil || cmp.Or(r.BeganAt.Compare(record.BeganAt), strings.Compare(r.Halted, record.Halted)) > 0 {
-			record = r
+		if _, holds := holders[a.Target.Name]; a.Err == nil && (holders == nil || holds) {
+			records[a.Target.Name] = recorded{a.Value.record, a.Value.mark}
 		}
 	}
-	if record == nil {
+	var list []*unfinished
+	for _, record := range rolloutsIn(records) {
+		if u := viewOf(record, answers, p.now()); !u.over(p.now()) {
+			list = append(list, u)
+		}
+	}
+	if len(list) == 0 {
 		return nil, failures
 	}
-	u := viewOf(record, answers, p.now())
-	if u.over(p.now()) {
-		return nil, failures
-	}
+	u := slices.MinFunc(list, func(a, b *unfinished) int { return cmp.Compare(a.rank(), b.rank()) }) // the first of the least
 	if u.State != rolloutRuns {
 		k := targets[0].Kind
 		u.Resume, u.Back = "regionctl "+k.Name+" apply --resume", "regionctl "+k.Name+" rollback --rollout"
 	}
 	return u, failures
+}
+
+// rank orders rollouts by which one to show, resume or take back first.
+func (u *unfinished) rank() int {
+	switch {
+	case u.State == rolloutRuns:
+		return 0
+	case len(u.changed()) > 0:
+		return 1
+	}
+	return 2
+}
+
+// rolloutsIn returns the rollouts that records are of, the latest first.
+func rolloutsIn(records map[string]recorded) (list []*consul.Rollout) {
+	for _, region := range sortedKeys(records) {
+		if r := records[region].rollout; r != nil {
+			list = append(list, r)
+		}
+	}
+	// The word of the process that it halted may have reached some regions only.
+	slices.SortStableFunc(list, func(a, b *consul.Rollout) int {
+		return cmp.Or(b.BeganAt.Compare(a.BeganAt), strings.Compare(b.Halted, a.Halted))
+	})
+	var distinct []*consul.Rollout
+	for _, r := range list {
+		if !slices.ContainsFunc(distinct, r.Same) {
+			distinct = append(distinct, r)
+		}
+	}
+	return distinct
 }
 
 // idle returns the rollout that is not finished and that no regionctl runs, to resume it or take
@@ -184,8 +215,9 @@ func (p *program) idle(ctx context.Context, targets []*fleet.Target, k *fleet.Ki
 	return u, failures, err
 }
 
-// left returns what unfinished does. An error says that a regionctl runs the rollout. Times in a record may be wrong, so left watches the record: one that is
-// renewed belongs to a regionctl that runs, whatever its clock says.
+// left returns what unfinished does. An error says that a regionctl runs the rollout. Times in a
+// record may be wrong, so left watches the record: one that is renewed belongs to a regionctl that
+// runs, whatever its clock says.
 func (p *program) left(ctx context.Context, targets []*fleet.Target, holders map[string]recorded) (u *unfinished, failures, err error) {
 	u, failures = p.unfinished(ctx, targets, holders)
 	if u == nil || u.State == rolloutHalted {
@@ -201,8 +233,9 @@ func (p *program) left(ctx context.Context, targets []*fleet.Target, holders map
 			return nil, nil, ctx.Err()
 		case <-time.After(time.Second / 2):
 		}
-		if u, failures = p.unfinished(ctx, targets, holders); u == nil || u.State == rolloutHalted {
-			return p.left(ctx, targets, holders)
+		u, failures = p.unfinished(ctx, targets, holders)
+		if u == nil || u.State == rolloutHalted || u.State == rolloutDeserts && !u.record.Same(&first.record) {
+			return p.left(ctx, targets, holders) // the one that was watched has ended
 		}
 		if u.renewed(first) {
 			return nil, nil, term.Conflict("nothing was changed: %s is rolling out %s, and renews the record; halt it there with Ctrl-C, or wait", term.Printable(u.By), u.Version)
@@ -265,7 +298,7 @@ func viewOf(record *consul.Rollout, answers []fleet.Answer[noted], now time.Time
 				default:
 					r.State = regionMoved
 				}
-				if has.canary != nil {
+				if has.canary != nil && has.record.Same(record) {
 					u.CanaryUntil = *has.canary.ExpiresAt
 				}
 			}

@@ -1,0 +1,74 @@
+package ctl
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/pkg/region/consul"
+)
+
+// running publishes a document, with an edge in each region.
+func (f *testFleet) running(t *testing.T) {
+	t.Helper()
+	old := f.publish(t, rulesOf(1), "eve", f.names...)
+	for _, name := range f.names {
+		s := f.edge(t, name, "pop-"+name, name+"-1")
+		require.Eventually(t, func() bool { return s.runs() == old.Version }, patience, tick)
+	}
+}
+
+// halt halts ana's waves after the first region.
+func (f *testFleet) halt(t *testing.T, limit int, regions ...string) {
+	t.Helper()
+	ana := f.converse(t, "rules", "apply", write(t, "next.yaml", rulesOf(limit)), "--by", "ana", "--yes", "--waves", "1,rest", "--soak", "10m", "--interval", "100ms", "--region", strings.Join(regions, ","), "--replace-rollout")
+	ana.sees(t, " left")
+	ana.cancel()
+	require.Equal(t, term.StatusInterrupted, ana.end(t).status)
+	require.Equal(t, versionOf(rulesOf(limit)), f.current(t, regions[0]))
+}
+
+// Two rollouts in different regions are unfinished. The later one, which changed nothing, does not
+// hide the earlier one.
+func TestTwoUnfinished(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, "eu-west", "ap-south", "us-east")
+	f.running(t)
+	f.halt(t, 2, "eu-west", "ap-south")
+	bob := f.converse(t, "rules", "apply", write(t, "three.yaml", rulesOf(3)), "--by", "bob", "--yes", "--canary", "pop-us-east", "--bake", "10m", "--interval", "100ms", "--region", "us-east")
+	bob.sees(t, " left")
+	bob.cancel()
+	require.Equal(t, term.StatusInterrupted, bob.end(t).status)
+
+	four := []string{"rules", "apply", write(t, "four.yaml", rulesOf(4)), "--yes", "--waves", "1,rest", "--soak", "100ms", "--interval", "100ms", "--min-requests", "0"}
+	require.Contains(t, f.refused(t, 4, four...), "nothing was changed: the rollout of "+versionOf(rulesOf(2))+", which ana began")
+	require.Contains(t, f.good(t, "rules", "rollout").out, "rollout of "+versionOf(rulesOf(2))+" by ana")
+	f.halt(t, 4, "eu-west", "ap-south", "us-east")
+	f.good(t, "rules", "rollback", "--rollout", "--yes")
+	for _, name := range f.names {
+		require.Equal(t, versionOf(rulesOf(1)), f.current(t, name))
+	}
+}
+
+// What a later rollout left behind when it was finished does not hide an earlier one.
+func TestFinishedHidesNone(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, "eu-west", "us-east")
+	f.running(t)
+	f.halt(t, 2, "eu-west", "us-east")
+	r, index, err := f.rules("us-east").Rollout(t.Context())
+	require.NoError(t, err)
+	later := *r
+	later.By, later.BeganAt, later.Waves = "bob", r.BeganAt.Add(time.Second), [][]string{{"us-east"}}
+	p := f.publish(t, rulesOf(3), "bob", "us-east")
+	later.Named = consul.Named{Version: p.Version, SHA256: p.SHA256}
+	_, err = f.rules("us-east").SetRollout(t.Context(), later, index)
+	require.NoError(t, err)
+	require.Contains(t, f.good(t, "rules", "rollout").out, "rollout of "+versionOf(rulesOf(2))+" by ana")
+	f.good(t, "rules", "rollback", "--rollout", "--yes")
+	require.Equal(t, versionOf(rulesOf(1)), f.current(t, "eu-west"))
+	require.Equal(t, versionOf(rulesOf(3)), f.current(t, "us-east"))
+}
