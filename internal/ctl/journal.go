@@ -70,7 +70,7 @@ func (c *change) openJournal(ctx context.Context, canary string, waves [][]strin
 	// The first region decides between two rollouts that begin at the same time.
 	for _, some := range [][]*fleet.Target{j.targets[:1], j.targets[1:]} {
 		for _, a := range fleet.Ask(ctx, some, func(ctx context.Context, t *fleet.Target) (bool, error) {
-			return t.Docs.SetRollout(ctx, j.seen(t), j.earlier[t.Name].index)
+			return t.Docs.SetRollout(ctx, j.seen(t), c.looked[t.Name].index)
 		}) {
 			switch {
 			case a.Err != nil:

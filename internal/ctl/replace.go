@@ -58,6 +58,23 @@ func holdersOf(r *consul.Rollout, records map[string]recorded) map[string]record
 	return of
 }
 
+// unmoved checks that nobody has resumed, replaced or ended the rollout since it was looked at.
+func (u *unfinished) unmoved(ctx context.Context, targets []*fleet.Target) error {
+	holders := fleet.Filter(targets, func(t *fleet.Target) bool { return u.marks[t.Name] != 0 })
+	for _, a := range fleet.Ask(ctx, holders, func(ctx context.Context, t *fleet.Target) (uint64, error) {
+		_, index, err := t.Docs.Rollout(ctx)
+		return index, err
+	}) {
+		switch {
+		case a.Err != nil && a.Value == 0:
+			return term.Failed("nothing was changed: %s: %w", a.Target.Name, a.Err)
+		case a.Value != u.marks[a.Target.Name]:
+			return overtook(a.Target.Name, a.Target.Kind)
+		}
+	}
+	return nil
+}
+
 // overrides warns of an unfinished rollout that a change of all regions at once ends, or partly
 // undoes. It does not stop that: it may be an emergency.
 func (c *change) overrides(ctx context.Context, targets []*fleet.Target) {

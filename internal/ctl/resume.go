@@ -43,6 +43,9 @@ func (c *change) resume(ctx context.Context, cmd *cobra.Command, k *fleet.Kind) 
 		c.message = u.record.Message
 	}
 	c.resumes, c.looked = &u.record, recordsIn(ctx, targets)
+	if err := u.unmoved(ctx, targets); err != nil {
+		return err
+	}
 	c.p.Say("continues the rollout of %s, which %s began at %s%s", u.Version, term.Printable(u.By), term.Stamp(u.BeganAt), reason(u.Message))
 	if c.doc, err = loadFrom(ctx, targets, u.record.Named); err != nil {
 		return err
@@ -101,6 +104,7 @@ func (c *change) takeBack(ctx context.Context, k *fleet.Kind) error {
 		return term.Failed("nothing was changed: %w", failures)
 	}
 	changed := u.changed()
+	c.ready = func(ctx context.Context) error { return u.unmoved(ctx, targets) }
 	c.message, c.relative, c.takesBack = "rollback of the rollout of "+u.Version, true, true
 	c.aimAt = func(ctx context.Context, t *fleet.Target, s *step) error {
 		had, known := u.record.Before[t.Name]

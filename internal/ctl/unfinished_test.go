@@ -1,10 +1,14 @@
 package ctl
 
 import (
+	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/ctl/term"
@@ -71,4 +75,70 @@ func TestFinishedHidesNone(t *testing.T) {
 	f.good(t, "rules", "rollback", "--rollout", "--yes")
 	require.Equal(t, versionOf(rulesOf(1)), f.current(t, "eu-west"))
 	require.Equal(t, versionOf(rulesOf(3)), f.current(t, "us-east"))
+}
+
+// Someone resumes a rollout, and finishes it, before another operator confirms to take it back.
+func TestResumedBeforeTakenBack(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, "eu-west", "us-east")
+	f.running(t)
+	f.halt(t, 2, "eu-west", "us-east")
+	ana := f.converse(t, "rules", "rollback", "--rollout", "--by", "ana")
+	ana.sees(t, "Apply to eu-west?")
+	f.good(t, "rules", "apply", "--resume", "--yes", "--by", "bob", "--soak", "100ms", "--min-requests", "0")
+	ana.answer(t, "y")
+	r := ana.end(t)
+	for _, name := range f.names {
+		require.Equal(t, versionOf(rulesOf(2)), f.current(t, name), "%s\n%s", name, r.errOut)
+	}
+	require.Equal(t, term.StatusConflict, r.status)
+	require.Contains(t, r.errOut, "nothing was changed: eu-west: someone else began or ended a rollout meanwhile; see regionctl rules rollout")
+}
+
+// The same for one that replaces it.
+func TestResumedBeforeReplaced(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, "eu-west", "us-east")
+	f.running(t)
+	f.halt(t, 2, "eu-west", "us-east")
+	ana := f.converse(t, "rules", "apply", write(t, "three.yaml", rulesOf(3)), "--by", "ana", "--waves", "rest", "--soak", "100ms", "--min-requests", "0", "--replace-rollout", "--region", "eu-west")
+	ana.sees(t, "Apply to eu-west")
+	f.good(t, "rules", "apply", "--resume", "--yes", "--by", "bob", "--soak", "100ms", "--min-requests", "0")
+	ana.answer(t, "y")
+	r := ana.end(t)
+	require.Equal(t, versionOf(rulesOf(2)), f.current(t, "eu-west"), r.errOut)
+	require.Equal(t, term.StatusConflict, r.status)
+	require.Contains(t, r.errOut, "nothing was changed: eu-west: someone else began or ended a rollout meanwhile; see regionctl rules rollout")
+}
+
+// Two operators resume the same rollout. One of them does.
+func TestResumedTwice(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, "eu-west", "us-east")
+	f.running(t)
+	f.halt(t, 2, "eu-west", "us-east")
+	through := f
+	resumed := sync.OnceFunc(func() {
+		for _, name := range f.names {
+			r, index, err := f.rules(name).Rollout(t.Context())
+			if assert.NoError(t, err) {
+				r.By, r.BeganAt, r.Halted = "bob", r.BeganAt.Add(time.Second), ""
+				_, err = f.rules(name).SetRollout(t.Context(), *r, index)
+				assert.NoError(t, err)
+			}
+		}
+	})
+	for _, name := range f.names {
+		var looks atomic.Int64
+		through = through.faulty(t, name, func(_ http.ResponseWriter, r *http.Request) bool {
+			if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/rules/rollout") && looks.Add(1) == 2 {
+				resumed() // after the first look
+			}
+			return false
+		})
+	}
+	r := through.run(t, "rules", "apply", "--resume", "--yes", "--soak", "100ms", "--min-requests", "0")
+	require.Equal(t, term.StatusConflict, r.status, r.errOut)
+	require.Contains(t, r.errOut, "nothing was changed: eu-west: someone else began or ended a rollout meanwhile; see regionctl rules rollout")
+	require.Equal(t, "bob", parse[rolloutReport](t, f.good(t, "rules", "rollout", "-o", "json").out).Rollout.By)
 }
