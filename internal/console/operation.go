@@ -157,6 +157,7 @@ func Operations() []Operation {
 			{Name: "waves", About: "the numbers of regions to change one group after another, such as 1,4,rest", Flag: "waves", Check: groups},
 			{Name: "soak", About: "how long the regions of a wave are watched before the next; default: 10m", Flag: "soak", Check: duration},
 			{Name: "min_requests", About: "how many requests are needed to judge by; default: 100", Flag: "min-requests", Check: number},
+			{Name: "replace_rollout", About: "begin although another rollout is unfinished; taking this one back then restores what regions had before both", Flag: "replace-rollout", Shape: Truth},
 			inMessage, inBase, inRegion, inPartial}},
 		{ID: "rules.rollout.halt", Least: access.Operator, Method: "POST", Path: "/rules/rollout/halt", Summary: "Interrupt the rollout: a canary is taken back, regions that are changed stay so", Command: apply, Writes: true, Rollout: haltRollout},
 		{ID: "rules.rollout.unfinished", Least: access.Reader, Method: "GET", Path: "/rules/rollout/unfinished", Summary: "The rollout that is not finished, from wherever it was started: which waves are done, and whether its regionctl still runs", Command: []string{"rules", "rollout"}},
