@@ -31,6 +31,8 @@ type Agreement struct {
 	changed      bool
 	by           string
 	at           time.Time
+	// followed is when this router has last followed the record as it is.
+	followed time.Time
 }
 
 // Agree returns the spill from which a router continues: mine, or that of a senior router's
@@ -46,6 +48,12 @@ func (a *Agreement) Agree(mine, record *Spill, now time.Time) (next *Spill, writ
 	if !follows {
 		return mine, record.By != mine.By || age >= refreshEvery || mine.differs(record)
 	}
+	// A record is followed once: its writer may be gone, and following it again would undo what
+	// has moved since. What a router follows right after it began to hear may not last.
+	if a.followed.Sub(mine.Since) >= recordEvery {
+		return mine, false
+	}
+	a.followed = now
 	// The record is some seconds old, so it is compared with what was answered then.
 	if then := a.answered(written); then != nil && !then.differs(record) {
 		return mine, false
@@ -67,7 +75,7 @@ func (a *Agreement) Note(s *Spill) {
 func (a *Agreement) age(record *Spill, now time.Time) time.Duration {
 	if a.by != record.By || !a.at.Equal(record.At) {
 		a.changed = a.by != ""
-		a.unseen, a.seen, a.by, a.at = now.Sub(a.looked), now, record.By, record.At
+		a.unseen, a.seen, a.by, a.at, a.followed = now.Sub(a.looked), now, record.By, record.At, time.Time{}
 	}
 	a.looked = now
 	told, least := now.Sub(record.At), now.Sub(a.seen)

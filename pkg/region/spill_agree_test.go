@@ -71,12 +71,45 @@ func TestAgreementIgnoresClocks(t *testing.T) {
 			case at < refreshEvery && apart < 0:
 			case since < goneAfter-recordEvery:
 				require.False(t, write, "%s apart, after %s", apart, at)
-				require.Equal(t, record(written).Gifts, next.Gifts, "%s apart, after %s", apart, at)
+				want := mine(at)
+				if since == 0 {
+					want = record(written)
+				}
+				require.Equal(t, want.Gifts, next.Gifts, "%s apart, after %s", apart, at)
 			case since > goneAfter+recordEvery:
 				require.True(t, write, "%s apart, after %s", apart, at)
 			}
 		}
 	}
+}
+
+// The record of a router that is gone does not undo what the others move afterwards. One that
+// has just started may have to follow twice, because it did not know the PoPs at first.
+func TestARecordIsFollowedOnce(t *testing.T) {
+	after := func(seconds int) time.Time { return noon.Add(time.Duration(seconds) * time.Second) }
+	a := Agreement{}
+	record := giving("a", noon, noon, 0.2)
+	mine := giving("b", after(20), after(20), 0)
+	var followed []int
+	for s := 20; s < 180; s += 10 {
+		next, write := a.Agree(mine, record, after(s))
+		require.False(t, write, "after %d s", s)
+		if next != mine {
+			followed = append(followed, s)
+		}
+		moved := giving("b", after(20), after(s+5), 0.2+float64(s)/1000)
+		a.Note(moved)
+		mine = moved
+	}
+	require.Equal(t, []int{20, 30}, followed)
+
+	record = giving("a", noon, after(175), 0.6)
+	next, _ := a.Agree(mine, record, after(180))
+	require.Equal(t, record.Gifts, next.Gifts, "its writer is alive")
+	deaf := *mine
+	deaf.Since = after(200)
+	next, _ = a.Agree(&deaf, record, after(200))
+	require.Equal(t, record.Gifts, next.Gifts, "this router hears a PoP again")
 }
 
 func TestSpillKnowsSinceWhenItHears(t *testing.T) {
