@@ -397,22 +397,52 @@ func TestTCPConnections(t *testing.T) {
 	require.Less(t, time.Since(start), idleTimeout, "idle connections delay nothing")
 }
 
+// Networks that hold all connections do not keep others out: a new one replaces the one that
+// has been without an answer for longest, of the networks with the most.
 func TestConnectionsAreBounded(t *testing.T) {
-	c := newConnections()
-	conns := make([]*net.TCPConn, maxConnections+1)
-	for i := range conns {
-		conns[i] = &net.TCPConn{}
-		require.Equal(t, i < maxConnections, c.enter(conns[i], netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 1})), i)
+	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	require.NoError(t, err)
+	defer l.Close()
+	last := 0
+	dial := func() *net.TCPConn {
+		conn, err := net.DialTCP("tcp", nil, l.Addr().(*net.TCPAddr))
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = conn.Close() })
+		return conn
 	}
-	c.leave(conns[0])
-	require.True(t, c.enter(conns[maxConnections], netip.MustParseAddr("2001:db8::1")))
-	for _, conn := range conns[1:] {
+	at := func(second int) time.Time { return time.Unix(int64(second), 0) }
+	c := newConnections()
+	enter := func(conn *net.TCPConn, third byte) bool {
+		last++
+		return c.enter(conn, netip.AddrFrom4([4]byte{10, 0, third, byte(last)}), at(last))
+	}
+	single, oldest, second := dial(), dial(), dial()
+	require.True(t, enter(single, 200))
+	require.True(t, enter(oldest, 0))
+	require.True(t, enter(second, 0))
+	for i := 3; i < maxConnections; i++ {
+		require.True(t, enter(new(net.TCPConn), byte((i-1)/maxFromOne)), i)
+	}
+	require.Len(t, c.open, maxConnections)
+	require.False(t, enter(new(net.TCPConn), 0), "a network has as many as it may")
+
+	c.answered(oldest, at(last))
+	require.True(t, enter(new(net.TCPConn), 100))
+	require.Len(t, c.open, maxConnections)
+	require.Contains(t, c.open, single)
+	require.Contains(t, c.open, oldest)
+	require.NotContains(t, c.open, second)
+	require.ErrorIs(t, second.SetDeadline(time.Time{}), net.ErrClosed)
+	c.answered(second, at(last))
+	c.leave(second) // as its goroutine does
+
+	for conn := range c.open {
 		c.leave(conn)
 	}
 	require.Empty(t, c.from)
 	require.Empty(t, c.open)
 	c.stop()
-	require.False(t, c.enter(conns[0], netip.MustParseAddr("10.0.0.1")))
+	require.False(t, enter(new(net.TCPConn), 1))
 }
 
 // A query received before the end is answered.

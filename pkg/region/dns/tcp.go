@@ -14,7 +14,7 @@ import (
 
 const (
 	// At most maxConnections are open at once; at most maxFromOne of them from one
-	// network.
+	// network. Beyond the former, a new one replaces another.
 	maxConnections = 1000
 	maxFromOne     = 50
 	// maxPerConnection is how many queries one connection may carry.
@@ -28,17 +28,23 @@ const (
 // connections tracks the open ones.
 type connections struct {
 	mu      sync.Mutex
-	open    map[*net.TCPConn]netip.Prefix
+	open    map[*net.TCPConn]connection
 	from    map[netip.Prefix]int
 	stopped bool
 }
 
+// connection is who opened one, and when it last got an answer, or was opened.
+type connection struct {
+	network netip.Prefix
+	since   time.Time
+}
+
 func newConnections() *connections {
-	return &connections{open: map[*net.TCPConn]netip.Prefix{}, from: map[netip.Prefix]int{}}
+	return &connections{open: map[*net.TCPConn]connection{}, from: map[netip.Prefix]int{}}
 }
 
 // enter reports whether there is room for conn.
-func (c *connections) enter(conn *net.TCPConn, client netip.Addr) bool {
+func (c *connections) enter(conn *net.TCPConn, client netip.Addr, now time.Time) bool {
 	bits := 56
 	if client.Is4() {
 		bits = 24
@@ -46,21 +52,56 @@ func (c *connections) enter(conn *net.TCPConn, client netip.Addr) bool {
 	network, _ := client.Prefix(bits) // of that family
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.stopped || len(c.open) >= maxConnections || c.from[network] >= maxFromOne {
+	if c.stopped || c.from[network] >= maxFromOne {
 		return false
 	}
-	c.open[conn] = network
+	if len(c.open) >= maxConnections {
+		c.replace()
+	}
+	c.open[conn] = connection{network, now}
 	c.from[network]++
 	return true
+}
+
+// replace closes the connection that has been without an answer for longest, of the networks
+// with the most connections: a few dozen networks could otherwise keep all others out.
+func (c *connections) replace() {
+	var victim *net.TCPConn
+	var since time.Time
+	most := 0
+	for conn, o := range c.open {
+		if n := c.from[o.network]; n > most || n == most && o.since.Before(since) {
+			victim, since, most = conn, o.since, n
+		}
+	}
+	c.remove(victim)
+	_ = victim.Close() // its goroutine ends
+}
+
+// remove forgets a connection, if it is known.
+func (c *connections) remove(conn *net.TCPConn) {
+	o, known := c.open[conn]
+	if !known {
+		return
+	}
+	delete(c.open, conn)
+	if c.from[o.network]--; c.from[o.network] <= 0 {
+		delete(c.from, o.network)
+	}
 }
 
 func (c *connections) leave(conn *net.TCPConn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	network := c.open[conn]
-	delete(c.open, conn)
-	if c.from[network]--; c.from[network] <= 0 {
-		delete(c.from, network)
+	c.remove(conn)
+}
+
+// answered records that a connection got an answer.
+func (c *connections) answered(conn *net.TCPConn, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if o, known := c.open[conn]; known {
+		c.open[conn] = connection{o.network, now}
 	}
 }
 
@@ -98,7 +139,7 @@ func (s *Server) serveTCP(ctx context.Context, l *net.TCPListener, conns *connec
 			return err
 		}
 		client := conn.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap().WithZone("")
-		if !conns.enter(conn, client) {
+		if !conns.enter(conn, client, time.Now()) {
 			_ = conn.Close() // it can try again, or ask another name server
 			continue
 		}
@@ -140,6 +181,7 @@ func (s *Server) converse(conn *net.TCPConn, client netip.Addr, conns *connectio
 		if _, err := conn.Write(append(framed, answer...)); err != nil {
 			return
 		}
+		conns.answered(conn, time.Now())
 	}
 }
 
