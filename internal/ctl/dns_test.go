@@ -95,6 +95,8 @@ func TestDNS(t *testing.T) {
 	e := parse[dnsExplanation](t, f.good(t, "dns", "explain", "--client", "198.51.100.7", "-o", "json").out)
 	require.Equal(t, []string{"ams1"}, e.PoPs)
 	require.Contains(t, fmt.Sprint(e.Reason), "client 198.51.100.7 matches 198.51.100.0/24 of ams1")
+	e = parse[dnsExplanation](t, f.good(t, "dns", "explain", "--client", "::ffff:198.51.100.0/120", "-o", "json").out)
+	require.Equal(t, "198.51.100.0/24", e.Client)
 	r := f.run(t, "dns", "explain", "--client", "198.51.100.7", "--state", "nowhere")
 	require.Equal(t, term.StatusUsage, r.status)
 	require.Contains(t, r.errOut, "--state nowhere: there is no such file; name the one that the router writes, or leave --state out")

@@ -71,7 +71,11 @@ func parseClient(text string) (netip.Prefix, error) {
 	if err != nil {
 		return prefix, term.Misused("--client %q: must be an address such as 203.0.113.7, or a network such as 203.0.113.0/24", text)
 	}
-	return prefix.Masked(), nil
+	prefix = prefix.Masked()
+	if a := prefix.Addr(); a.Is4In6() {
+		prefix = netip.PrefixFrom(a.Unmap(), prefix.Bits()-96)
+	}
+	return prefix, nil
 }
 
 // dnsExplanation is what dns explain prints with -o json.

@@ -241,7 +241,7 @@ func (r *reply) choose(from netip.Addr, in string) {
 		r.config.Observer.Moved()
 	}
 	if r.tailored() && r.trims { // an empty answer holds for all clients
-		r.scope = a.Scope
+		r.scope = r.q.edns.subnet.mapped + a.Scope
 	}
 }
 

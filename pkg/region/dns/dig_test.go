@@ -42,6 +42,8 @@ func TestDig(t *testing.T) {
 	f("a longer subnet", "+subnet=203.0.113.7/32 edge.example.com A", []string{"CLIENT-SUBNET: 203.0.113.7/32/24", "192.0.2.3"}, nil)
 	f("a shorter subnet", "+subnet=203.0.112.0/20 edge.example.com A", []string{"CLIENT-SUBNET: 203.0.112.0/20/21"}, nil)
 	f("a subnet of IPv6", "+subnet=2001:db8:a:b::/56 edge.example.com A", []string{"CLIENT-SUBNET: 2001:db8:a::/56/48", "192.0.2.3"}, nil)
+	f("a subnet of IPv4 in IPv6", "+subnet=::ffff:203.0.113.0/120 edge.example.com A", []string{"CLIENT-SUBNET: ::ffff:203.0.113.0/120/120", "192.0.2.3"}, nil)
+	f("all of IPv4 in IPv6", "+subnet=::ffff:0.0.0.0/96 edge.example.com A", []string{"CLIENT-SUBNET: ::ffff:0.0.0.0/96/97", "192.0.2.1"}, nil)
 	f("a subnet of no PoP", "+subnet=10.1.2.0/24 edge.example.com A", []string{"CLIENT-SUBNET: 10.1.2.0/24/2", "192.0.2.1"}, nil)
 	f("no subnet on purpose", "+subnet=0.0.0.0/0 edge.example.com A", []string{"CLIENT-SUBNET: 0.0.0.0/0/0", "192.0.2.1"}, nil)
 	f("no subnet, of family 0", "+ednsopt=8:00000000 edge.example.com A", []string{"status: NOERROR", "CLIENT-SUBNET: 0/0/0", "192.0.2.1"}, nil)

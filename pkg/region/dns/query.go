@@ -41,6 +41,8 @@ type subnet struct {
 	source uint8
 	addr   []byte
 	prefix netip.Prefix // not valid for family 0
+	// mapped is how many bits of an IPv6 address precede the IPv4 network that prefix then is.
+	mapped int
 }
 
 // parse parses a query. ok is false if it deserves no answer: it is too short, or an
@@ -176,5 +178,13 @@ func (s *subnet) parse() bool {
 		return false
 	}
 	s.prefix = netip.PrefixFrom(a, int(s.source))
-	return s.prefix == s.prefix.Masked()
+	if s.prefix != s.prefix.Masked() {
+		return false
+	}
+	if a.Is4In6() {
+		// Its scope counts all bits: in those of IPv4 it would stand for half of IPv6.
+		s.mapped = 96
+		s.prefix = netip.PrefixFrom(a.Unmap(), int(s.source)-s.mapped)
+	}
+	return true
 }
