@@ -15,6 +15,7 @@ func Look(ctx context.Context, c *Config, limit time.Duration) (*region.View, er
 	if err := c.restore(follower); err != nil {
 		return nil, err
 	}
+	remembered := follower.View().Spill.At
 	inner, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	var complete *region.View
@@ -41,11 +42,15 @@ func Look(ctx context.Context, c *Config, limit time.Duration) (*region.View, er
 		}
 		return nil, fmt.Errorf("there is no topology to choose from: %s; %s", unknown(v), remedy)
 	}
-	// Which clients routers give away follows from what they heard before, too.
+	// Which clients routers give away follows from what they heard before, too. A running
+	// router's file says more than the record, whose writer may be gone.
 	recorded, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	return follower.Recorded(recorded, v), nil
+	return follower.Recorded(recorded, v, remembered.Add(unsaved)), nil
 }
+
+// unsaved is more than what the time of the last step in a running router's file is behind.
+const unsaved = 2 * heardEvery
 
 // settled is how much later than the nodes a region's drains may arrive.
 const settled = 300 * time.Millisecond

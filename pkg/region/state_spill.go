@@ -62,15 +62,15 @@ func (f *Follower) record(ctx context.Context) (*consul.Client, *consul.Entry, e
 	return nil, nil, nil
 }
 
-// Recorded returns v with what routers have recorded that they give away; they record a
-// change within recordEvery. Without a record it returns v.
-func (f *Follower) Recorded(ctx context.Context, v *View) *View {
+// Recorded returns v with what routers have recorded since then that they give away; they
+// record a change within recordEvery. Without such a record it returns v.
+func (f *Follower) Recorded(ctx context.Context, v *View, since time.Time) *View {
 	_, entry, err := f.record(ctx)
 	if err != nil || entry == nil {
 		return v
 	}
 	record, err := readSpill(entry.Value)
-	if err != nil || v.At.Sub(record.At) >= outdated {
+	if err != nil || v.At.Sub(record.At) >= outdated || record.At.Before(since) {
 		return v
 	}
 	next := *v

@@ -44,8 +44,11 @@ regions: [{name: eu, pops: [{name: ams1, addresses: [192.0.2.1]}, {name: ams2, a
 	// A command that looks only once gets the same.
 	seen := *f.View()
 	seen.Spill = &Spill{}
-	once := NewFollower(FollowConfig{Regions: []FollowedRegion{{"eu", c}}}).Recorded(t.Context(), &seen)
-	require.Greater(t, once.Spill.Gifts["ams1"].Parts["ams2"].Share, 0.2)
+	recorded := func(since time.Time) *View {
+		return NewFollower(FollowConfig{Regions: []FollowedRegion{{"eu", c}}}).Recorded(t.Context(), &seen, since)
+	}
+	require.Greater(t, recorded(time.Time{}).Spill.Gifts["ams1"].Parts["ams2"].Share, 0.2)
+	require.Same(t, &seen, recorded(now.Add(time.Hour)), "what the command knows is newer")
 
 	server.Set(t, "weir/spill", []byte("no"))
 	require.Eventually(t, func() bool {

@@ -1,0 +1,48 @@
+package router
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/testenv"
+	"github.com/weir-edge/weir/pkg/region"
+	"github.com/weir-edge/weir/pkg/region/consul"
+)
+
+// What a router's file says about its moves counts, unless others have recorded theirs since it
+// stopped.
+func TestLookTakesTheNewerMoves(t *testing.T) {
+	server := testenv.StartConsul(t, testenv.ConsulOptions{})
+	c, err := consul.Open(consul.Config{Addr: server.Addr()})
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	text := `{"zone": "edge.example.com", "regions": [{"name": "r", "pops": [{"name": "p", "addresses": ["203.0.113.1"]}]}]}`
+	topology, err := region.ParseTopology([]byte(text))
+	require.NoError(t, err)
+	_, err = region.PublishTopology(t.Context(), c, topology, 0, consul.Fence{})
+	require.NoError(t, err)
+	file := filepath.Join(t.TempDir(), "state")
+	config := &Config{Regions: []region.FollowedRegion{{Name: "r", Consul: c}}, State: file}
+	f := func(recorded, saved time.Duration, want string) {
+		t.Helper()
+		now := time.Now()
+		server.Set(t, "weir/spill", fmt.Appendf(nil, `{"at": %q, "by": "gone", "gifts": {"p": {"own": 1}}}`, now.Add(-recorded).Format(time.RFC3339Nano)))
+		data, err := encodeState(&region.Known{
+			Topology: []byte(text), Spill: &region.Spill{At: now.Add(-saved)},
+			Regions: map[string]region.KnownRegion{"r": {Source: c.String() + " " + c.Prefix(), Heard: now}},
+		})
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(file, data, 0o600))
+		v, err := Look(t.Context(), config, testenv.Patience)
+		require.NoError(t, err)
+		require.Equal(t, want == "record", v.Spill.By == "gone")
+	}
+	f(2*time.Minute, 5*time.Second, "file")
+	f(10*time.Second, heardEvery+saveEvery, "file") // of a running router
+	f(10*time.Second, 10*time.Minute, "record")
+}
