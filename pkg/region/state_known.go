@@ -90,6 +90,9 @@ func (f *Follower) Restore(k *Known, now time.Time) error {
 		facts.fail(errSinceStart, now)
 		if was, ok := k.Regions[r.Name]; ok {
 			facts.listed, facts.nodes, facts.heard, facts.datacenter, facts.drains = true, was.Nodes, was.Heard, was.Datacenter, was.Drains
+			if facts.heard.After(now) { // a clock was set back; facts from the future would never age
+				facts.heard = now
+			}
 			for _, address := range was.Reached {
 				facts.reached[address] = 0
 			}
