@@ -34,15 +34,14 @@ func (c *conn) NetConn() net.Conn { return c.Conn }
 
 // Close implements net.Conn.
 func (c *conn) Close() error {
-	l := c.listener
-	l.mu.Lock()
-	first := !c.closed
-	if first {
-		c.closed = true
-		l.waits.remove(c)
-		l.open[c.place]--
-	}
-	l.mu.Unlock()
+	c.listener.mu.Lock()
+	first := c.listener.forget(c)
+	c.listener.mu.Unlock()
+	return c.end(first)
+}
+
+// end closes a connection that the listener has forgotten, now if first is true.
+func (c *conn) end(first bool) error {
 	if first && c.leave != nil {
 		c.leave()
 	}

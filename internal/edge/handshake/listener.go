@@ -195,7 +195,9 @@ func (l *Listener) enter(c *conn) (Refusal, bool) {
 	var victim *conn
 	if c.place == pending {
 		if l.open[pending] >= l.config.Pending {
-			victim = l.waits.victim()
+			if victim = l.waits.victim(); victim != nil {
+				l.forget(victim) // now: its handshake may end before it is closed
+			}
 		}
 		l.waits.add(c)
 	}
@@ -203,9 +205,21 @@ func (l *Listener) enter(c *conn) (Refusal, bool) {
 	l.mu.Unlock()
 	if victim != nil {
 		l.config.Refused(Stranger)
-		_ = victim.Close()
+		_ = victim.end(true)
 	}
 	return 0, true
+}
+
+// forget no longer counts a connection. It reports false if it was forgotten before. The caller
+// holds l.mu.
+func (l *Listener) forget(c *conn) bool {
+	if c.closed {
+		return false
+	}
+	c.closed = true
+	l.waits.remove(c)
+	l.open[c.place]--
+	return true
 }
 
 // identified moves a connection whose handshake is complete to its place. It reports false if there

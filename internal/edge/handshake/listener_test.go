@@ -186,3 +186,30 @@ func TestCloseEndsHandshakes(t *testing.T) {
 	ends(t, c)
 	require.Empty(t, d.reasons)
 }
+
+// A connection that is closed to make room for another is not one that Accept has returned, even
+// if its handshake ends at that moment.
+func TestRoomIsMadeOfStrangers(t *testing.T) {
+	first, accepted := make(chan net.Conn, 1), make(chan net.Conn, 1)
+	var d *door
+	d = open(t, func(c *handshake.Config) {
+		c.Pending = 1
+		c.Refused = func(handshake.Refusal) {
+			client, closed := tls.Client(<-first, d.client()), make(chan struct{})
+			go func() { _, _ = io.Copy(io.Discard, client); close(closed) }()
+			select {
+			case c := <-d.entered:
+				accepted <- c
+			case <-closed:
+			}
+			close(accepted)
+		}
+	})
+	first <- d.dial("127.0.0.8")
+	d.enter()
+	<-d.entered
+	if c := <-accepted; c != nil {
+		_, err := c.Write([]byte("a"))
+		require.NoError(t, err)
+	}
+}
