@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
+
+	"github.com/weir-edge/weir/internal/edge/frames"
 )
 
 // Reason says why a connection was closed, or a stream refused.
@@ -92,7 +94,7 @@ type guard struct {
 	refused func(Reason)
 
 	headerTimeout time.Duration
-	in            frames
+	in            frames.Follower
 	continuations int
 	header        bool // one has begun, and more frames of it follow
 	begun         int  // frames, except CONTINUATION
@@ -104,7 +106,7 @@ type guard struct {
 		at     time.Time
 	}
 	written int // begun at the end of the last write
-	out     frames
+	out     frames.Follower
 	last    uint32          // the highest stream of the client
 	live    map[uint32]bool // streams that neither side has reset and whose answer has not ended: whether the request has
 	told    bool            // refused has been called
@@ -120,7 +122,7 @@ func newGuard(conn net.Conn, prefaced bool, headerTimeout time.Duration, refused
 		g.spent[i].at = now
 	}
 	if !prefaced {
-		g.in.left = len(http2.ClientPreface)
+		g.in.SkipPreface()
 	}
 	return g
 }
@@ -165,7 +167,7 @@ func (g *guard) Read(b []byte) (int, error) {
 // limitHeader bounds how long the rest of a header may take. Most headers arrive with one read
 // and need no deadline. The http2 package sets no read deadlines.
 func (g *guard) limitHeader() {
-	switch open := g.header || g.in.within(); {
+	switch open := g.header || g.in.Within(); {
 	case open && g.limited != g.begun+1:
 		g.limited = g.begun + 1
 		_ = g.SetReadDeadline(time.Now().Add(g.headerTimeout))
@@ -186,25 +188,25 @@ func (g *guard) Write(b []byte) (int, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.written = g.begun
-	g.out.follow(b[:n], func(f *frame) {
-		switch f.kind {
+	g.out.Follow(b[:n], func(f *frames.Frame) {
+		switch f.Kind {
 		case http2.FrameHeaders, http2.FrameData:
-			if f.kind == http2.FrameData {
-				share := g.shareOf(f.length)
+			if f.Kind == http2.FrameData {
+				share := g.shareOf(f.Length)
 				g.earn(Windows, windowsPerData*share)
 				g.earn(Controls, controlsPerData*share)
 			}
-			if f.flags.Has(http2.FlagDataEndStream) { // the same in HEADERS
-				delete(g.live, f.stream)
+			if f.Ends() {
+				delete(g.live, f.Stream)
 			}
 		case http2.FrameRSTStream:
-			delete(g.live, f.stream)
-			switch f.code {
+			delete(g.live, f.Stream)
+			switch f.Code {
 			case http2.ErrCodeRefusedStream, http2.ErrCodeProtocol, http2.ErrCodeFlowControl, http2.ErrCodeFrameSize:
 				_ = g.spend(Resets) // the next Read sees that too much is spent
 			}
 		case http2.FrameGoAway:
-			switch f.code {
+			switch f.Code {
 			case http2.ErrCodeNo:
 			case http2.ErrCodeEnhanceYourCalm: // too many requests wait that were reset already
 				g.tell(Resets)
@@ -223,39 +225,39 @@ func (g *guard) follow(b []byte) (reason Reason, flood bool) {
 			reason, flood = r, true
 		}
 	}
-	g.in.follow(b, func(f *frame) {
-		if f.kind != http2.FrameContinuation {
+	g.in.Follow(b, func(f *frames.Frame) {
+		if f.Kind != http2.FrameContinuation {
 			g.begun++
 		}
-		switch f.kind {
+		switch f.Kind {
 		case http2.FrameHeaders:
-			ends := f.flags.Has(http2.FlagHeadersEndStream)
-			if f.stream > g.last {
-				g.last = f.stream
-				g.live[f.stream] = ends
+			ends := f.Ends()
+			if f.Stream > g.last {
+				g.last = f.Stream
+				g.live[f.Stream] = ends
 				if !ends {
 					g.earn(Strays, straysPerBody)
 				}
 			} else {
-				exceeds(g.ends(f.stream, ends))
+				exceeds(g.ends(f.Stream, ends))
 			}
-			g.continuations, g.header = 0, !f.flags.Has(http2.FlagHeadersEndHeaders)
+			g.continuations, g.header = 0, !f.Flags.Has(http2.FlagHeadersEndHeaders)
 			g.earn(Controls, controlsPerRequest)
 			exceeds(Resets, g.over(Resets))
 		case http2.FrameContinuation:
 			g.continuations++
-			g.header = g.header && !f.flags.Has(http2.FlagContinuationEndHeaders)
+			g.header = g.header && !f.Flags.Has(http2.FlagContinuationEndHeaders)
 			exceeds(Continuations, g.continuations > maxContinuations)
 		case http2.FrameRSTStream:
-			delete(g.live, f.stream)
+			delete(g.live, f.Stream)
 			exceeds(Resets, g.spend(Resets))
 		case http2.FrameWindowUpdate:
 			exceeds(Windows, g.spend(Windows))
 		case http2.FrameData:
-			if f.data() == 0 && !f.flags.Has(http2.FlagDataEndStream) {
+			if f.Data() == 0 && !f.Ends() {
 				exceeds(EmptyData, g.spend(EmptyData))
 			}
-			exceeds(g.ends(f.stream, f.flags.Has(http2.FlagDataEndStream)))
+			exceeds(g.ends(f.Stream, f.Ends()))
 		default:
 			exceeds(Controls, g.spend(Controls))
 		}
@@ -327,7 +329,7 @@ func (g *guard) tell(r Reason) {
 func (g *guard) refuse() {
 	if g.writing.TryLock() {
 		g.mu.Lock()
-		whole, last := g.out.between(), g.last
+		whole, last := g.out.Between(), g.last
 		g.mu.Unlock()
 		if whole {
 			_ = g.SetWriteDeadline(time.Now().Add(time.Second))
