@@ -102,7 +102,7 @@ func newRLSMetrics(registry *prometheus.Registry) *rlsMetrics {
 		Name: "weir_rls_call_seconds", Help: "Time to answer a call of Envoy's rate limit service, in seconds.", Buckets: decisionBuckets,
 	})
 	m.refused = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "weir_rls_connections_refused_total", Help: "Connections to listen.rls refused: not from listen.rls.from, or too many.",
+		Name: "weir_rls_connections_refused_total", Help: "Connections to listen.rls closed: not from listen.rls.from, too many, or one that took too much memory.",
 	})
 	registry.MustRegister(calls, m.seconds, m.refused)
 	return m

@@ -70,6 +70,10 @@ type Server struct {
 	mu    sync.Mutex
 	conns map[*conn]struct{}
 	ticks atomic.Int64 // how often watch has ticked; never 0
+
+	metering sync.Mutex
+	meters   map[*meter]struct{} // guarded by metering
+	held     atomic.Int64        // bytes, by all of them
 }
 
 // Config lists the services and their permitted callers.
@@ -81,21 +85,23 @@ type Config struct {
 	// renewed, because a certificate may expire while one is open.
 	Certified bool
 	From      []netip.Prefix         // networks; nil: any
-	Refused   func()                 // called with each connection that is refused
+	Refused   func()                 // called for each connection that is refused, or closed because it takes too much memory
 	Ready     func() bool            // what the health service reports
 	Failed    func(handshake.Reason) // called after each handshake that fails; may be nil
 
 	handshake, callTime, writeTime time.Duration // 0: the usual ones
+	maxHeld                        int64         // likewise
 }
 
 // NewServer returns a server that has not begun.
 func NewServer(c Config) *Server {
 	c.handshake, c.callTime, c.writeTime = cmp.Or(c.handshake, handshakeTime), cmp.Or(c.callTime, callTime), cmp.Or(c.writeTime, writeTime)
+	c.maxHeld = cmp.Or(c.maxHeld, maxHeld)
 	alive := keepalive.ServerParameters{Time: time.Minute, Timeout: 20 * time.Second}
 	if c.Certified {
 		alive.MaxConnectionAge, alive.MaxConnectionAgeGrace = certifiedMaxAge, handshakeTime
 	}
-	v := &Server{config: c, health: health.NewServer(), conns: map[*conn]struct{}{}}
+	v := &Server{config: c, health: health.NewServer(), conns: map[*conn]struct{}{}, meters: map[*meter]struct{}{}}
 	v.ticks.Store(1)
 	for _, s := range c.Services {
 		v.calls = append(v.calls, "/"+s.Name()+"/")
@@ -141,7 +147,7 @@ func (v *Server) Serve(ln net.Listener) error {
 	ended := make(chan struct{})
 	go func() { v.watch(ctx); close(ended) }()
 	defer func() { stop(); <-ended }()
-	return v.grpc.Serve(handshake.Listen(&listener{ln, v}, v.bounds()))
+	return v.grpc.Serve(metered{handshake.Listen(&listener{ln, v}, v.bounds()), v})
 }
 
 // bounds are those of the connections. A handshake fails without a certificate where callers
