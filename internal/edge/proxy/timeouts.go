@@ -222,11 +222,12 @@ func (c *clientConn) SetDeadline(t time.Time) error {
 // Reading TLS may write, because clients may ask for new keys at any time (RFC 8446, section
 // 4.6.3): the deadline of the last answer would fail that, and all that is written later.
 func (c *clientConn) readBy(t time.Time) error {
-	if t == c.due.read.at {
+	writes := c.readWrites && c.limits != nil
+	if t == c.due.read.at && (!writes || t == c.due.write.at) {
 		return nil
 	}
 	c.due.read = deadline{at: t}
-	if !c.readWrites || c.limits == nil {
+	if !writes {
 		return c.Conn.SetReadDeadline(t)
 	}
 	c.due.write, c.due.writing = deadline{at: t}, false
@@ -238,5 +239,8 @@ func (c *clientConn) writeBy(t time.Time) error {
 		return nil
 	}
 	c.due.write = deadline{at: t}
+	if c.readWrites {
+		c.due.read.tick = 0 // the next read moves both
+	}
 	return c.Conn.SetWriteDeadline(t)
 }

@@ -216,6 +216,29 @@ func TestReadingTLSMayWrite(t *testing.T) {
 	}
 }
 
+// The same for requests that each arrive whole, several within a tick of the clock.
+func TestReadingTLSMayWriteWithinATick(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const request = "GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+		inner := &watched{}
+		inner.beforeRead = func() {
+			require.Equal(t, inner.read, inner.write)
+			inner.requests = strings.NewReader(request)
+		}
+		timeouts := Timeouts{Idle: 2 * time.Hour, Read: time.Hour, Write: time.Minute}
+		c := clientConn{Conn: inner, limits: &limits{timeouts, newClock()}, readWrites: true, due: deadlines{readFor: noStage}}
+		defer c.limits.close()
+		for range 4 {
+			_, err := c.Read(make([]byte, len(request)))
+			require.NoError(t, err)
+			_, err = c.Write([]byte("answer"))
+			require.NoError(t, err)
+			require.Less(t, time.Until(inner.write), 2*time.Minute)
+			Answering(&c)
+		}
+	})
+}
+
 func answered(t *testing.T, r *bufio.Reader) {
 	t.Helper()
 	resp, err := http.ReadResponse(r, nil)
