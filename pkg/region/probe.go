@@ -31,7 +31,6 @@ type Probe struct {
 const (
 	probeEvery   = time.Second
 	probeTimeout = time.Second
-	probeAtOnce  = 256
 	// lostAfter is how many consecutive rounds must find no address of a PoP.
 	lostAfter = 2
 )
@@ -132,13 +131,13 @@ func (f *Follower) probe(ctx context.Context) {
 	}
 }
 
-// probe returns which PoPs answer at one of their addresses.
+// probe returns which PoPs answer at one of their addresses. It asks all at once: addresses that
+// are silent would otherwise delay the others, and a PoP's loss would show late.
 func (t *Topology) probe(ctx context.Context) map[string]bool {
 	var (
 		mu      sync.Mutex
 		all     sync.WaitGroup
 		answers = map[string]bool{}
-		slots   = make(chan struct{}, probeAtOnce)
 	)
 	for _, r := range t.Regions {
 		for _, p := range r.PoPs {
@@ -146,9 +145,7 @@ func (t *Topology) probe(ctx context.Context) map[string]bool {
 			answers[p.Name] = false
 			mu.Unlock()
 			for _, a := range p.Addresses {
-				slots <- struct{}{}
 				all.Go(func() {
-					defer func() { <-slots }()
 					if t.Probe.answers(ctx, a, t.Zone) {
 						mu.Lock()
 						answers[p.Name] = true

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -97,6 +98,42 @@ func TestProbeAnswers(t *testing.T) {
 	}))
 	f(true, Probe{}, serve(false, status(http.StatusServiceUnavailable)))
 	f(false, Probe{}, uint16(testenv.FreePorts(t, 1)[0]))
+}
+
+// Silent addresses, of which a topology may have many, delay no probe of others. Here all answer as
+// soon as all are asked.
+func TestProbesAllAtOnce(t *testing.T) {
+	t.Parallel()
+	const count = 400
+	l, err := net.Listen("tcp4", "0.0.0.0:0") // for all of 127.0.0.0/8
+	require.NoError(t, err)
+	var mu sync.Mutex
+	open, most := 0, 0
+	all := make(chan struct{})
+	s := &http.Server{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		open++
+		if most = max(most, open); most == count && open == count {
+			close(all)
+		}
+		mu.Unlock()
+		select {
+		case <-all:
+		case <-r.Context().Done():
+		}
+		mu.Lock()
+		open--
+		mu.Unlock()
+	})}
+	go func() { _ = s.Serve(l) }()
+	t.Cleanup(func() { _ = s.Close() })
+	topology := &Topology{Zone: "edge.example.com", Regions: []TopologyRegion{{Name: "eu", PoPs: []PoP{{Name: "ams1"}}}}}
+	topology.Probe = &Probe{Port: l.Addr().(*net.TCPAddr).Port, Path: "/"}
+	for i := range count {
+		p := &topology.Regions[0].PoPs[0]
+		p.Addresses = append(p.Addresses, netip.AddrFrom4([4]byte{127, 2, byte(i >> 8), byte(i)}))
+	}
+	require.Equal(t, map[string]bool{"ams1": true}, topology.probe(t.Context()), "at most %d at once", most)
 }
 
 // Probes decide only where no Consul reports, and not at an isolated router.
