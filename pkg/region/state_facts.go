@@ -85,12 +85,13 @@ func (f *regionFacts) effective(now time.Time) (nodes []consul.Instance, known b
 	nodes = make([]consul.Instance, len(f.nodes))
 	for i, n := range f.nodes {
 		_, had := f.reached[n.Address]
-		switch o.reach[n.Address] {
-		case accepted:
+		switch how, asked := o.reach[n.Address]; {
+		case !asked: // there was no time for it
+		case how == accepted:
 			n.Passing = true
-		case refused:
+		case how == refused:
 			n.Passing = n.Passing && !had
-		case silent:
+		case how == silent:
 			n.Passing = n.Passing && !(had && (o.gone || f.failing.IsZero()))
 		}
 		nodes[i] = n

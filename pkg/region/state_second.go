@@ -25,7 +25,9 @@ const (
 	forgetAfter = 3
 
 	reachTimeout = time.Second
-	reachAtOnce  = 64
+	// reachAtOnce lets all nodes that a Consul can list be asked within secondTimeout, even if
+	// none answers.
+	reachAtOnce = 1500
 	// detourTimeout is how long another region's Consul may try to reach the one in
 	// doubt.
 	detourTimeout = 2500 * time.Millisecond
@@ -157,7 +159,8 @@ func (f *Follower) detour(ctx context.Context, r FollowedRegion, datacenter stri
 	o.gone = can == 0 && deny > 0
 }
 
-// connect probes every node at its public address.
+// connect probes nodes at their public addresses. Those whose turn does not come before ctx ends
+// have no result.
 func connect(ctx context.Context, nodes []consul.Instance) map[string]reach {
 	var (
 		mu      sync.Mutex
@@ -178,6 +181,9 @@ func connect(ctx context.Context, nodes []consul.Instance) map[string]reach {
 				result = accepted
 			case errors.Is(err, syscall.ECONNREFUSED):
 				result = refused
+			}
+			if result == silent && (ctx.Err() != nil || errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)) {
+				return // it was not asked, or had no time to answer
 			}
 			mu.Lock()
 			defer mu.Unlock()

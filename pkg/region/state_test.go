@@ -1,8 +1,10 @@
 package region
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -152,6 +154,7 @@ func whoPass(nodes []consul.Instance) string {
 func TestEffectiveNodes(t *testing.T) {
 	nodes := []consul.Instance{seen("p", "a", true), seen("p", "b", true), seen("q", "c", true), seen("q", "d", false)}
 	abcd := map[string]int{"a": 0, "b": 0, "c": 0, "d": 0}
+	mute := map[string]reach{"a": silent, "b": silent, "c": silent, "d": silent}
 	now := epoch.Add(time.Minute)
 	for name, row := range map[string]struct {
 		facts regionFacts
@@ -166,9 +169,10 @@ func TestEffectiveNodes(t *testing.T) {
 		"nodes answer":                  {regionFacts{failing: epoch, second: &opinion{gone: true, reach: map[string]reach{"a": accepted, "b": accepted, "c": accepted, "d": accepted}}}, "a b c d", false},
 		"nodes refuse":                  {regionFacts{failing: epoch, second: &opinion{reach: map[string]reach{"a": refused, "b": refused, "c": refused, "d": refused}}, reached: abcd}, "", false},
 		"as always":                     {regionFacts{failing: epoch, second: &opinion{reach: map[string]reach{"a": refused, "b": refused}}, reached: map[string]int{"a": 1}}, "b c", false},
-		"silent only from here":         {regionFacts{failing: epoch, second: &opinion{}, reached: abcd}, "a b c", false},
-		"silent, and gone for everyone": {regionFacts{failing: now.Add(-2 * time.Second), second: &opinion{gone: true}, reached: map[string]int{"a": 0, "b": 0}}, "c", false},
-		"never reached, for long":       {regionFacts{failing: epoch.Add(-time.Hour), second: &opinion{gone: true}}, "a b c", false},
+		"silent only from here":         {regionFacts{failing: epoch, second: &opinion{reach: mute}, reached: abcd}, "a b c", false},
+		"silent, and gone for everyone": {regionFacts{failing: now.Add(-2 * time.Second), second: &opinion{gone: true, reach: mute}, reached: map[string]int{"a": 0, "b": 0}}, "c", false},
+		"there was no time for b":       {regionFacts{failing: epoch, second: &opinion{gone: true, reach: map[string]reach{"a": silent}}, reached: abcd}, "b c", false},
+		"never reached, for long":       {regionFacts{failing: epoch.Add(-time.Hour), second: &opinion{gone: true, reach: mute}}, "a b c", false},
 		"none listed, they answer":      {regionFacts{emptied: true, second: &opinion{reach: map[string]reach{"a": accepted, "b": accepted, "c": refused}}, reached: abcd}, "a b", false},
 		"none listed, one is silent":    {regionFacts{emptied: true, second: &opinion{reach: map[string]reach{"a": accepted, "c": silent}}, reached: map[string]int{"c": 0}}, "a b", false},
 		"same, and then Consul fails":   {regionFacts{emptied: true, failing: epoch, second: &opinion{reach: map[string]reach{"c": silent}}, reached: abcd}, "a b c", false},
@@ -180,6 +184,18 @@ func TestEffectiveNodes(t *testing.T) {
 		require.Equal(t, row.known, known, name)
 		require.True(t, nodes[0].Passing, "what was reported is kept")
 	}
+}
+
+// A node that was not asked in time is not silent.
+func TestConnectTellsOnlyWhatItFound(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	nodes := []consul.Instance{seen("p", l.Addr().String(), true)}
+	require.Equal(t, map[string]reach{l.Addr().String(): accepted}, connect(t.Context(), nodes))
+	ended, end := context.WithCancel(t.Context())
+	end()
+	require.Empty(t, connect(ended, nodes))
 }
 
 func TestListKeepsWhatItKnows(t *testing.T) {
