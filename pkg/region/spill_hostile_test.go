@@ -31,6 +31,15 @@ func TestSpillOutlastsClocksSetBack(t *testing.T) {
 	}
 }
 
+// Nor does a command whose clients keep no answer, on a clock that is behind.
+func TestSpillWithoutTTLOutlastsClocksSetBack(t *testing.T) {
+	topology := mustParse(t, row)
+	v := NewView(topology, loads(topology, 1500, 1000, 300, 1000, 300, 1000), nil)
+	spill := v.Spilled(&Spill{At: noon.Add(time.Minute)}, 0, noon).Spill
+	require.NoError(t, spill.check())
+	require.Positive(t, spill.Gifts["a1"].Parts["b1"].Goal)
+}
+
 // No figures that a node can publish, and no readable record, lead to invalid shares. (Figures
 // beyond consul.Load's bounds count as unpublished.)
 func TestSpillOutlastsAnyFigures(t *testing.T) {

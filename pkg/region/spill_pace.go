@@ -156,7 +156,7 @@ func (w *spilling) move() {
 			case !from.up(), math.Abs(off) < leastGift/2:
 				p.Share = p.Goal
 			default:
-				p.Share += off * min(1, w.dt/pace)
+				p.Share += off * min(1, w.dt/max(pace, 1e-3))
 			}
 			w.see(&p, from.Nodes)
 			g.Parts[to] = p
