@@ -60,6 +60,8 @@ runs) and /readyz (it answers, and has a topology).
 
 regionctl dns explain shows what it would answer, and why.`
 
+const defaultTTL = 20 * time.Second
+
 // dnsOptions are the flags of dns.
 type dnsOptions struct {
 	router.Config
@@ -88,7 +90,7 @@ func (p *program) dnsCommand() *cobra.Command {
 	f.StringVar(&o.Zone, "zone", "", "the `ZONE` to answer for (default: that of the topology)")
 	f.StringArrayVar(&o.names, "ns", nil, "a name server of the zone, `NAME=ADDRESS,ADDRESS`; several: repeat it")
 	f.StringVar(&o.Hostmaster, "hostmaster", "", "the mail `ADDRESS` in the SOA (default: hostmaster@ZONE)")
-	f.DurationVar(&o.TTL, "ttl", 20*time.Second, "how long resolvers may keep an answer; clients leave a lost PoP after that")
+	f.DurationVar(&o.TTL, "ttl", defaultTTL, "how long resolvers may keep an answer; clients leave a lost PoP after that")
 	o.geoFlag(c)
 	o.stateFlag(c)
 	f.StringSliceVar(&o.VerifyKeys, "verify-keys", nil, "public key `FILES`; reports if none of their keys has signed the topology (see regionctl keys --help)")

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"os/exec"
 	"regexp"
 	"strings"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/testenv"
+	"github.com/weir-edge/weir/pkg/region"
 )
 
 func kv(key, value string) *api.KVPair { return &api.KVPair{Key: key, Value: []byte(value)} }
@@ -42,6 +44,24 @@ func TestDNSFlags(t *testing.T) {
 	f("explain", "--client is missing")
 	f("explain --client x", "must be an address such as")
 	f("", "nowhere.yaml")
+}
+
+// Without an address of a family, another PoP answers for it.
+func TestExplainByFamily(t *testing.T) {
+	topology, err := region.ParseTopology([]byte(topologyOf(1)))
+	require.NoError(t, err)
+	up := region.PoPState{Healthy: true, Known: true}
+	v := region.NewView(topology, map[string]region.PoPState{"ams1": up, "iad1": up}, nil)
+	f := func(client string, want ...region.Step) {
+		t.Helper()
+		q := region.Query{Client: netip.MustParsePrefix(client)}
+		require.Equal(t, want, byFamily(v, q, v.Choose(q)))
+	}
+	f("198.51.100.0/24", "AAAA queries get iad1, because ams1 has no IPv6 address")
+	v = v.With(map[string]region.PoPState{"ams1": {}, "iad1": up})
+	f("198.51.100.0/24")
+	v = v.With(nil)
+	f("198.51.100.0/24") // all addresses are in the answer
 }
 
 // The router waits for a topology, answers, and stops on request.
@@ -95,6 +115,7 @@ func TestDNS(t *testing.T) {
 	e := parse[dnsExplanation](t, f.good(t, "dns", "explain", "--client", "198.51.100.7", "-o", "json").out)
 	require.Equal(t, []string{"ams1"}, e.PoPs)
 	require.Contains(t, fmt.Sprint(e.Reason), "client 198.51.100.7 matches 198.51.100.0/24 of ams1")
+	require.NotContains(t, fmt.Sprint(e.Reason), "queries get", "iad1 is down")
 	e = parse[dnsExplanation](t, f.good(t, "dns", "explain", "--client", "::ffff:198.51.100.0/120", "-o", "json").out)
 	require.Equal(t, "198.51.100.0/24", e.Client)
 	r := f.run(t, "dns", "explain", "--client", "198.51.100.7", "--state", "nowhere")

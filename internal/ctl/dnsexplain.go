@@ -30,7 +30,8 @@ How many clients an overloaded PoP gives to others depends on what routers did b
 router has a GeoIP database, pass the same one.
 
 Among equals, where the router chooses at random for resolvers that pass no network on, this
-shows the choice for those that do. Addresses are listed as configured; each answer of the
+shows the choice for those that do. If the PoP has no address of a family, the last step names
+the PoP that queries for that family get. Addresses are listed as configured; each answer of the
 router has those of a PoP in another order.
 
 Exits with 0, or with 3 if not every region could be asked.`
@@ -53,6 +54,7 @@ func (p *program) dnsExplainCommand() *cobra.Command {
 	f.StringVar(&client, "client", "", "the client's `ADDRESS`, or its network")
 	f.StringVar(&in, "region", "", "only PoPs of this `REGION`, as the name REGION.region.ZONE asks for")
 	f.Float64Var(&o.PassingShare, "passing-share", 0, "the same as for the router")
+	f.DurationVar(&o.TTL, "ttl", defaultTTL, "the same as for the router")
 	o.geoFlag(c)
 	o.stateFlag(c)
 	_ = c.RegisterFlagCompletionFunc("region", p.completeRegions) // fails only if the flag is unknown
@@ -108,7 +110,9 @@ func (p *program) explainDNS(ctx context.Context, o *dnsOptions, client netip.Pr
 	if in != "" && !v.HasRegion(in) {
 		return term.Misused("--region: the topology has no region %q; regionctl topology show shows which it has", in)
 	}
-	a := v.Choose(region.Query{Client: client, Region: in, Random: region.StickyRandom(client), Explain: true})
+	q := region.Query{Client: client, Region: in, Random: region.StickyRandom(client), Explain: true}
+	a := v.Choose(q)
+	a.Reason = append(a.Reason, byFamily(v, q, a)...)
 	e := dnsExplanation{
 		Client: client.String(), Region: in, Zone: v.Topology.Zone, Reason: a.Reason, PoPs: a.PoPs, Addrs: a.Addresses, Scope: a.Scope,
 		Spilled: a.Spilled, FailOpen: a.FailOpen, Unknown: []string{},
@@ -129,6 +133,22 @@ func (p *program) explainDNS(ctx context.Context, o *dnsOptions, client netip.Pr
 		return term.Partial("the state of %s is unknown%s", strings.Join(e.Unknown, ", "), strings.Join(reasons, ""))
 	}
 	return nil
+}
+
+// byFamily tells which queries get another PoP, because the chosen one has no address of their
+// family.
+func byFamily(v *region.View, q region.Query, a region.Answer) (steps []region.Step) {
+	q.Explain = false
+	for _, f := range []struct {
+		family int
+		qtype  string
+	}{{4, "A"}, {6, "AAAA"}} {
+		q.Family = f.family
+		if b := v.Choose(q); !b.FailOpen && b.PoPs[0] != a.PoPs[0] {
+			steps = append(steps, region.Step(fmt.Sprintf("%s queries get %s, because %s has no IPv%d address", f.qtype, b.PoPs[0], a.PoPs[0], f.family)))
+		}
+	}
+	return steps
 }
 
 func (e *dnsExplanation) write(b *bytes.Buffer, s term.Style) {
