@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptrace"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -212,6 +213,9 @@ func (c *Client) list(ctx context.Context, prefix string, q query, bound time.Du
 	pairs, meta, err := c.api.KV().List(prefix, q.options(ctx))
 	if err == nil && meta.ResultsFilteredByACLs {
 		err = hidden("key:read", prefix)
+	}
+	if err == nil && slices.Contains(pairs, nil) {
+		err = errNull
 	}
 	if err != nil {
 		return nil, 0, c.failure(ctx, "list "+prefix, err)

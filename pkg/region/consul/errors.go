@@ -20,6 +20,9 @@ func hidden(permission, on string) error {
 	return fmt.Errorf("some entries are hidden from this token, which lacks permission '%s' on %q; add that to its policies", permission, on)
 }
 
+// errNull reports an answer that no Consul gives.
+var errNull = errors.New("answer has null in place of an entry; is this Consul?")
+
 // failure wraps err with the Consul's name, the failed action and a remedy. ctx is the
 // request's context.
 func (c *Client) failure(ctx context.Context, what string, err error) error {

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/consul/api"
@@ -239,6 +240,9 @@ func (c *Client) transact(ctx context.Context, what string, ops ...*api.KVTxnOp)
 	if err == nil && len(answer.Results) != answers {
 		err = hidden("key:read", ops[0].Key)
 	}
+	if err == nil && slices.ContainsFunc(answer.Results, func(r *api.TxnResult) bool { return r == nil || r.KV == nil }) {
+		err = errNull
+	}
 	if err != nil {
 		return nil, nil, c.failure(ctx, what, err)
 	}
@@ -253,7 +257,7 @@ func (c *Client) transact(ctx context.Context, what string, ops ...*api.KVTxnOp)
 func failures(err error) (failed map[int]bool, refused *api.StatusError) {
 	var status api.StatusError
 	var answer api.TxnResponse
-	if !errors.As(err, &status) || status.Code != 409 || json.Unmarshal([]byte(status.Body), &answer) != nil {
+	if !errors.As(err, &status) || status.Code != 409 || json.Unmarshal([]byte(status.Body), &answer) != nil || slices.Contains(answer.Errors, nil) {
 		return nil, nil
 	}
 	for _, e := range answer.Errors {

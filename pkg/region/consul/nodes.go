@@ -134,6 +134,9 @@ func (c *Client) instances(ctx context.Context, datacenter string, q query, boun
 	if err == nil && meta.ResultsFilteredByACLs {
 		err = hidden("service:read' and 'node:read", Service)
 	}
+	if err == nil && slices.ContainsFunc(entries, func(e *api.ServiceEntry) bool { return e != nil && slices.Contains(e.Checks, nil) }) {
+		err = errNull
+	}
 	if err != nil {
 		return nil, 0, c.failure(ctx, "read the nodes of "+Service, err)
 	}

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -243,7 +244,7 @@ func (s *service) taken(ctx context.Context) error {
 	status, info, err := s.consul.api.Agent().AgentHealthServiceByIDOpts(s.serviceID(), query{}.options(ctx))
 	// Either the agent is failing and will not register anything, or the token may write
 	// but not read.
-	if err != nil || info == nil || info.Service == nil || !s.isOther(info.Service) || info.Service.Meta[MetaAdmin] == s.Admin {
+	if err != nil || info == nil || info.Service == nil || slices.Contains(info.Checks, nil) || !s.isOther(info.Service) || info.Service.Meta[MetaAdmin] == s.Admin {
 		return nil
 	}
 	unchecked := false
@@ -289,6 +290,9 @@ func (s *service) known(ctx context.Context) (bool, error) {
 	there, _, err := s.consul.api.Agent().Service(s.serviceID(), query{}.options(ctx))
 	if isNotFound(err) {
 		return false, nil
+	}
+	if err == nil && there == nil {
+		err = errNull
 	}
 	if err != nil {
 		return false, s.consul.failure(ctx, "look for the node's registration", err)
