@@ -61,6 +61,7 @@ func (e *Edits) Apply(ctx context.Context, c *consul.Client) (out Outcome, err e
 			}
 		}
 	}
+	left := *e // what is still to be made
 	for attempt := range mostRaces {
 		if attempt > 0 {
 			select {
@@ -74,7 +75,7 @@ func (e *Edits) Apply(ctx context.Context, c *consul.Client) (out Outcome, err e
 		if x, index, err = current(ctx, c); err != nil {
 			return out, err
 		}
-		s := &step{edits: e, client: c, before: x, index: index}
+		s := &step{edits: &left, client: c, before: x, index: index}
 		var again bool
 		if again, err = s.run(ctx, &out); !again {
 			return out, err
@@ -188,7 +189,7 @@ func (s *step) write(ctx context.Context, list []rewritten, out *Outcome) (again
 			next.Chunks = map[string]part{}
 		}
 		var writes []consul.Write
-		size, changed := 0, 0
+		all, size := list, 0
 		for len(list) > 0 && len(writes) < consul.MostSwapped {
 			r := list[0]
 			chunk, stored, err := newChunk(r.entries)
@@ -202,18 +203,17 @@ func (s *step) write(ctx context.Context, list []rewritten, out *Outcome) (again
 				next.Chunks[partName(r.number)] = part{len(chunk.entries), chunk.hash}
 			}
 			writes = append(writes, consul.Write{Key: chunkKey(s.client, r.number), Value: stored})
-			changed += r.changed
 			list = list[1:]
 		}
-		if again, err := s.swap(ctx, next, writes, changed, out); again || err != nil {
+		if again, err := s.swap(ctx, next, writes, all[:len(writes)], len(list) == 0, out); again || err != nil {
 			return again, err
 		}
 	}
 	return false, nil
 }
 
-// swap makes one transaction and records it in the history.
-func (s *step) swap(ctx context.Context, next contents, writes []consul.Write, changed int, out *Outcome) (again bool, err error) {
+// swap makes one transaction, which writes these chunks, and records it in the history.
+func (s *step) swap(ctx context.Context, next contents, writes []consul.Write, written []rewritten, last bool, out *Outcome) (again bool, err error) {
 	x, err := newIndex(next, s.edits.By, s.client.Now())
 	if err != nil {
 		return false, err
@@ -226,10 +226,20 @@ func (s *step) swap(ctx context.Context, next contents, writes []consul.Write, c
 	if err != nil || !done {
 		return !done && err == nil, err
 	}
-	out.Version, out.Changed = x.Version, out.Changed+changed
+	out.Version = x.Version
+	chunks := map[int]bool{}
+	for _, r := range written {
+		out.Changed += r.changed
+		chunks[r.number] = true
+	}
+	// If others change the networks now, theirs are the later decisions.
+	s.edits.List = slices.DeleteFunc(slices.Clone(s.edits.List), func(e Edit) bool { return chunks[chunkOf(e.Network)] })
 	change := consul.Change{Pointer: x.Pointer, Replaced: s.before.Version, Message: s.edits.Message, Token: s.edits.Token}
 	if err := s.client.Documents(Kind).Record(ctx, change); err != nil {
 		out.Unrecorded = err
+	}
+	if last {
+		return false, nil
 	}
 	entry, err := s.client.Get(ctx, CurrentKey(s.client))
 	if err != nil {

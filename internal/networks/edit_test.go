@@ -2,7 +2,11 @@ package networks
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
 	"net/netip"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -55,7 +59,7 @@ func edit(network string, action Action, lasts time.Duration) Edit {
 
 func TestEdits(t *testing.T) {
 	server := testenv.StartConsul(t, testenv.ConsulOptions{})
-	for name, f := range map[string]func(*region){"change": editsChange, "race": editsRace, "many": editsMany, "full": editsFull, "own": editsOwn, "damaged": editsDamaged} {
+	for name, f := range map[string]func(*region){"change": editsChange, "race": editsRace, "overtaken": editsOvertaken, "many": editsMany, "full": editsFull, "own": editsOwn, "damaged": editsDamaged} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			client, err := consul.Open(consul.Config{Addr: server.Addr(), Prefix: "networks-" + name})
@@ -129,6 +133,31 @@ func editsRace(r *region) {
 	}
 	all.Wait()
 	require.Len(r, r.networks(), 16)
+}
+
+// What another operator decides right after an edit is later, and stays.
+func editsOvertaken(r *region) {
+	after := sync.OnceFunc(func() { r.apply(edit("203.0.113.0/24", Allow, 0)) })
+	target, err := url.Parse("http://" + r.server.Addr())
+	require.NoError(r, err)
+	proxy := httputil.NewSingleHostReverseProxy(target)
+	between := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		proxy.ServeHTTP(w, q)
+		if q.URL.Path == "/v1/txn" {
+			after()
+		}
+	}))
+	r.Cleanup(func() { between.Close(); http.DefaultTransport.(*http.Transport).CloseIdleConnections() })
+	client, err := consul.Open(consul.Config{Addr: between.Listener.Addr().String(), Prefix: "networks-overtaken"})
+	require.NoError(r, err)
+	r.Cleanup(client.Close)
+	e := Edits{List: []Edit{edit("203.0.113.0/24", Block, 0)}, By: "ben", Now: noon.Add(time.Hour)}
+	out, err := e.Apply(r.Context(), client)
+	require.NoError(r, err)
+	require.Equal(r, 1, out.Changed)
+	l, err := Read(r.Context(), r.client)
+	require.NoError(r, err)
+	require.Equal(r, Allow, l.Entries()[0].Action)
 }
 
 // An import takes several transactions; afterwards a saved file holds all of it.
