@@ -3,6 +3,7 @@ package envoy
 import (
 	"crypto/tls"
 	"net"
+	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -20,6 +21,10 @@ const (
 	streamBytes = 16 << 10
 	// A DATA frame takes up to four times its length in gRPC's buffers, and something by itself.
 	dataFactor, dataBytes = 4, 64
+	// readAtOnce is how many bytes of one connection are read before others have their turn. gRPC
+	// would read 32 KiB, which take milliseconds if they are small frames: too long for calls on
+	// other connections, which wait for their turn several times.
+	readAtOnce = 4 << 10
 )
 
 // meter is a connection above TLS that estimates how much memory its open streams take: those that
@@ -58,7 +63,10 @@ func (l metered) Accept() (net.Conn, error) {
 
 // Read implements net.Conn.
 func (m *meter) Read(b []byte) (int, error) {
-	n, err := m.Conn.Read(b)
+	n, err := m.Conn.Read(b[:min(len(b), readAtOnce)])
+	if n == readAtOnce {
+		runtime.Gosched()
+	}
 	if m.came(b[:n]) > m.server.config.maxHeld {
 		m.server.relieve()
 	}

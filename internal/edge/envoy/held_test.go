@@ -2,7 +2,11 @@ package envoy
 
 import (
 	"bytes"
+	"context"
 	"net"
+	"runtime"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -120,4 +124,29 @@ func TestMeterAllocatesNothing(t *testing.T) {
 	exchange()
 	require.Zero(t, testing.AllocsPerRun(100, exchange))
 	require.Zero(t, v.held.Load())
+}
+
+// A connection that always has more to read lets others have their turn.
+func TestFloodsAreReadInTurn(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	m := &meter{Conn: still{frames: bytes.Repeat([]byte{0}, 32<<10)}, server: NewServer(Config{Ready: func() bool { return true }}), streams: map[uint32]int64{}}
+	var turns atomic.Int64
+	ctx, stop := context.WithCancel(t.Context())
+	var other sync.WaitGroup
+	other.Go(func() {
+		for ctx.Err() == nil {
+			turns.Add(1)
+			runtime.Gosched()
+		}
+	})
+	const reads = 100
+	buf := make([]byte, 32<<10)
+	for range reads {
+		n, err := m.Read(buf)
+		require.NoError(t, err)
+		require.Equal(t, readAtOnce, n)
+	}
+	require.GreaterOrEqual(t, turns.Load(), int64(reads/2))
+	stop()
+	other.Wait()
 }
