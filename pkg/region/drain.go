@@ -52,6 +52,7 @@ func parseDrain(value []byte) (Drain, error) {
 		return Drain{Who: "somebody", Why: "the key gives no reason"}, fmt.Errorf("is not a JSON object with who, why and since: %w", err)
 	}
 	clean := func(text string) string {
+		text = strings.ToValidUTF8(text[:min(len(text), maxWhy)], "")
 		return strings.Map(func(r rune) rune {
 			if unicode.IsControl(r) {
 				return ' '

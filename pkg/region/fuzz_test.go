@@ -1,7 +1,9 @@
 package region
 
 import (
+	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 
@@ -31,13 +33,16 @@ func FuzzTopology(f *testing.F) {
 	})
 }
 
-// An unreadable drain drains anyway, and is shown in one line.
+// An unreadable drain drains anyway, and is shown in one line of bounded length.
 func FuzzDrain(f *testing.F) {
 	f.Add([]byte(`{"who":"ann","why":"kernel update","since":"2026-01-02T15:04:05Z"}`))
 	f.Add([]byte(`{"who":"\n\u0000","why":7}`))
+	f.Add([]byte(`{"who":"x` + strings.Repeat("é", maxWhy) + `","why":"` + strings.Repeat("y", 100_000) + `"}`))
 	f.Fuzz(func(t *testing.T, value []byte) {
 		d, err := parseDrain(value)
 		require.NotContains(t, d.Who+d.Why, "\n")
+		require.LessOrEqual(t, max(len(d.Who), len(d.Why)), maxWhy, "a log line holds both")
+		require.True(t, utf8.ValidString(d.Who+d.Why))
 		if err != nil {
 			require.NotEmpty(t, d.Who)
 		}
