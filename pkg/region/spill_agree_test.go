@@ -139,6 +139,7 @@ func TestReadSpill(t *testing.T) {
 		`{"gifts": {"a1": {"own": -1}}}`:                                  "has a demand of a1 that no PoP can have",
 		`{"gifts": {"a1": {"own": 1e300}}}`:                               "has a demand of a1 that no PoP can have",
 		`{"gifts": {"a1": {"own": 1, "parts": {"b1": {"goal": 2}}}}}`:     "has a share of a1 that is not 0 to 1",
+		`{"deaf": -1, "gifts": {"a1": {"own": 10}}}`:                      "has outdated figures of -1 PoPs",
 		`x`: "invalid character 'x' looking for beginning of value",
 	} {
 		_, err := readSpill([]byte(text))

@@ -129,6 +129,9 @@ const mostDemand = 1e12
 
 // check returns an error for a spill that no router of this release can have.
 func (s *Spill) check() error {
+	if s.Deaf < 0 { // it would be better informed than any router
+		return fmt.Errorf("has outdated figures of %d PoPs", s.Deaf)
+	}
 	share := func(v float64) bool { return v >= 0 && v <= 1+1e-6 }
 	for name, g := range s.Gifts {
 		for _, rate := range []float64{g.Own, g.Told, g.Last.Own, g.Last.Capacity, g.Last.Least} {
