@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/consul/api"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/testenv"
@@ -135,6 +136,11 @@ func TestStartsFromWhatItKnew(t *testing.T) {
 	require.Equal(t, "203.0.113.2", first.dig("edge.example.com"))
 	require.Equal(t, "200 ok\n", first.get("/readyz"))
 	require.Contains(t, first.get("/metrics"), `weir_dns_region_facts_age_seconds{region="eu-west"} 0`)
+	_, err = consuls[1].Client().KV().Put(&api.KVPair{Key: "weir/topology", Value: []byte("{")}, nil)
+	require.NoError(t, err)
+	unreadable := regexp.MustCompile(`^200 ok\nus-east: consul .*: weir/topology: document: is not valid YAML`)
+	require.Eventually(t, func() bool { return unreadable.MatchString(first.get("/readyz")) }, testenv.Patience, 20*time.Millisecond)
+	require.Equal(t, "203.0.113.2", first.dig("edge.example.com"), "by the one before")
 	first.stop()
 	require.NotContains(t, first.log.String(), "ignoring the saved state", "there was nothing yet")
 	for _, c := range consuls {

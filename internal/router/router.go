@@ -215,6 +215,8 @@ func (r *router) remarks(v *region.View) []string {
 				age = s.Age(time.Now()).Round(time.Second).String() + " old"
 			}
 			lines = append(lines, fmt.Sprintf("facts of %s: %s", name, age))
+		} else if s.Err != nil { // its Consul answers, but not what this can read
+			lines = append(lines, name+": "+s.Err.Error())
 		}
 	}
 	return lines
