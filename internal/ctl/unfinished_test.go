@@ -77,38 +77,33 @@ func TestFinishedHidesNone(t *testing.T) {
 	require.Equal(t, versionOf(rulesOf(3)), f.current(t, "us-east"))
 }
 
-// Someone resumes a rollout, and finishes it, before another operator confirms to take it back.
-func TestResumedBeforeTakenBack(t *testing.T) {
+// Someone resumes a rollout, and finishes it, before another operator confirms to take it back
+// or to replace it.
+func TestResumedBefore(t *testing.T) {
 	t.Parallel()
-	f := startFleet(t, "eu-west", "us-east")
-	f.running(t)
-	f.halt(t, 2, "eu-west", "us-east")
-	ana := f.converse(t, "rules", "rollback", "--rollout", "--by", "ana")
-	ana.sees(t, "Apply to eu-west?")
-	f.good(t, "rules", "apply", "--resume", "--yes", "--by", "bob", "--soak", "100ms", "--min-requests", "0")
-	ana.answer(t, "y")
-	r := ana.end(t)
-	for _, name := range f.names {
-		require.Equal(t, versionOf(rulesOf(2)), f.current(t, name), "%s\n%s", name, r.errOut)
+	f := func(asks string, args ...string) func(*testing.T, *testFleet) {
+		return func(t *testing.T, f *testFleet) {
+			f.running(t)
+			f.halt(t, 2, "eu-west", "us-east")
+			if args[1] == "apply" {
+				args = append(args, write(t, "three.yaml", rulesOf(3)))
+			}
+			ana := f.converse(t, append(args, "--by", "ana")...)
+			ana.sees(t, asks)
+			f.good(t, "rules", "apply", "--resume", "--yes", "--by", "bob", "--soak", "100ms", "--min-requests", "0")
+			ana.answer(t, "y")
+			r := ana.end(t)
+			for _, name := range f.names {
+				require.Equal(t, versionOf(rulesOf(2)), f.current(t, name), "%s\n%s", name, r.errOut)
+			}
+			require.Equal(t, term.StatusConflict, r.status)
+			require.Contains(t, r.errOut, "nothing was changed: eu-west: someone else began or ended a rollout meanwhile; see regionctl rules rollout")
+		}
 	}
-	require.Equal(t, term.StatusConflict, r.status)
-	require.Contains(t, r.errOut, "nothing was changed: eu-west: someone else began or ended a rollout meanwhile; see regionctl rules rollout")
-}
-
-// The same for one that replaces it.
-func TestResumedBeforeReplaced(t *testing.T) {
-	t.Parallel()
-	f := startFleet(t, "eu-west", "us-east")
-	f.running(t)
-	f.halt(t, 2, "eu-west", "us-east")
-	ana := f.converse(t, "rules", "apply", write(t, "three.yaml", rulesOf(3)), "--by", "ana", "--waves", "rest", "--soak", "100ms", "--min-requests", "0", "--replace-rollout", "--region", "eu-west")
-	ana.sees(t, "Apply to eu-west")
-	f.good(t, "rules", "apply", "--resume", "--yes", "--by", "bob", "--soak", "100ms", "--min-requests", "0")
-	ana.answer(t, "y")
-	r := ana.end(t)
-	require.Equal(t, versionOf(rulesOf(2)), f.current(t, "eu-west"), r.errOut)
-	require.Equal(t, term.StatusConflict, r.status)
-	require.Contains(t, r.errOut, "nothing was changed: eu-west: someone else began or ended a rollout meanwhile; see regionctl rules rollout")
+	inFleets(t, map[string]func(*testing.T, *testFleet){
+		"taken back": f("Apply to eu-west?", "rules", "rollback", "--rollout"),
+		"replaced":   f("Apply to eu-west", "rules", "apply", "--waves", "rest", "--soak", "100ms", "--min-requests", "0", "--replace-rollout", "--region", "eu-west"),
+	})
 }
 
 // Two operators resume the same rollout. One of them does.

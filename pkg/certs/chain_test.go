@@ -42,13 +42,7 @@ func TestChains(t *testing.T) {
 	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(pair.KeyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}), 0o600))
-	write := func(chain ...[]byte) {
-		var text []byte
-		for _, der := range chain {
-			text = append(text, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})...)
-		}
-		require.NoError(t, os.WriteFile(pair.CertFile, text, 0o600))
-	}
+	write := func(chain ...[]byte) { writeChain(t, pair.CertFile, chain...) }
 	other := makeCertificate(t, -time.Hour, time.Hour).Raw
 	for fault, chain := range map[string][][]byte{
 		": certificate 2 in it: x509:":                 {der, signer[:len(signer)-1]},
@@ -73,6 +67,16 @@ func TestChains(t *testing.T) {
 		_, err := certs.NewServer([]certs.Pair{pair}, "")
 		require.NoError(t, err)
 	}
+}
+
+// writeChain writes certificates into a PEM file.
+func writeChain(t *testing.T, file string, chain ...[]byte) {
+	t.Helper()
+	var text []byte
+	for _, der := range chain {
+		text = append(text, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})...)
+	}
+	require.NoError(t, os.WriteFile(file, text, 0o600))
 }
 
 // An intermediate that has expired does not replace a valid one, and an early end of it is the
@@ -100,11 +104,11 @@ func TestIntermediates(t *testing.T) {
 	past, soon, later := now.Add(-time.Hour), now.Add(time.Hour), now.Add(2*time.Hour)
 	root := made("root", past, nil)
 	write := func(list ...*x509.Certificate) {
-		var text []byte
+		var chain [][]byte
 		for _, c := range list {
-			text = append(text, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw})...)
+			chain = append(chain, c.Raw)
 		}
-		require.NoError(t, os.WriteFile(pair.CertFile, text, 0o600))
+		writeChain(t, pair.CertFile, chain...)
 	}
 	ends := func(s *certs.Server) (at time.Time) {
 		s.Expiries(func(_ string, t time.Time) { at = t })
