@@ -274,6 +274,20 @@ func TestKilledWhilePromoted(t *testing.T) {
 	require.False(t, tries())
 }
 
+// The canary of a region's first rules is killed. There is nothing to go back to; the next rules
+// end it.
+func TestKilledBeforeAnyRules(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, "us-east")
+	f.edge(t, "us-east", "iad1", "iad1-1")
+	f.kill(t, false, "rules", "apply", write(t, "one.yaml", rulesOf(1)), "--by", "ana", "--yes", "--canary", "iad1", "--bake", "200ms", "--interval", "100ms", "--min-requests", "0")
+	require.Contains(t, f.refused(t, 2, "rules", "rollback", "--rollout", "--yes"), "the canary ends by itself, or when some are applied")
+	f.good(t, "rules", "apply", write(t, "two.yaml", rulesOf(2)), "--yes")
+	p, _, err := f.rules("us-east").Canary(t.Context(), "iad1")
+	require.NoError(t, err)
+	require.Nil(t, p)
+}
+
 // killed kills ana's regionctl at its write in us-east, and lets bob run the same command to
 // its end.
 func (f *testFleet) killed(t *testing.T, written bool, how ...string) (errOut string) {

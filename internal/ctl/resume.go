@@ -112,7 +112,7 @@ func (c *change) takeBack(ctx context.Context, k *fleet.Kind) error {
 		case s.from.State != fleet.Active, !slices.Contains(changed, t.Name):
 			s.next = s.from.Document // only its canary ends
 			if s.next == nil {
-				return term.Misused("nothing was changed: %s: no %s are published there to go back to", t.Name, saidOf(k).what)
+				return term.Misused("nothing was changed: %s: no %s are published there to go back to; the canary ends by itself, or when some are applied", t.Name, saidOf(k).what)
 			}
 			return nil
 		case !u.record.Left(t.Name, s.from.Version()):
