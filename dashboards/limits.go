@@ -154,8 +154,8 @@ func limits() dashboard {
 				},
 				{
 					id: 53, kind: series, title: "Connections refused (optional)", unit: perSecond,
-					text:    "Connections to listen.rls from addresses that are not in listen.rls.from, or too many. Envoys that are not listed get no answers.",
-					queries: []query{{"{{region}} {{pop}}", `sum by (region, pop) (rate(weir_rls_connections_refused_total{@}[$__rate_interval]))`}},
+					text:    "Connections to listen.rls closed, by reason: stranger is not in listen.rls.from or has no certificate yet, full is more than 4096, memory is the one whose open streams took the most. Envoys that are not listed get no answers.",
+					queries: []query{{"{{region}} {{pop}} {{reason}}", `sum by (region, pop, reason) (rate(weir_rls_connections_refused_total{@}[$__rate_interval]))`}},
 				},
 			}},
 			{id: 80, title: "Optional: rules with an experiment", folded: true, panels: []panel{

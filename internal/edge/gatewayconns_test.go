@@ -125,7 +125,7 @@ func TestStrangersKeepNoGatewayOut(t *testing.T) {
 		}
 		all.Wait()
 	}
-	for _, series := range []string{`weir_gateway_answers_total{protocol="http",answer="stranger"}`, `weir_gateway_answers_total{protocol="spoe",answer="stranger"}`, "weir_rls_connections_refused_total"} {
+	for _, series := range []string{`weir_gateway_answers_total{protocol="http",answer="stranger"}`, `weir_gateway_answers_total{protocol="spoe",answer="stranger"}`, `weir_rls_connections_refused_total{reason="stranger"}`} {
 		require.Positive(t, n.metric(series), series)
 	}
 	require.Positive(t, n.metric(`weir_tls_handshakes_failed_total{listener="rls",reason="certificate"}`))

@@ -62,7 +62,7 @@ var fixedMetrics = map[string][]string{
 
 	"weir_rls_calls_total":               {"outcome"}, // with listen.rls
 	"weir_rls_call_seconds":              nil,
-	"weir_rls_connections_refused_total": nil,
+	"weir_rls_connections_refused_total": {"reason"},
 
 	"weir_peer_messages_total":            {"direction", "peer", "result"}, // with listen.peer
 	"weir_peer_bytes_total":               {"direction", "peer"},
@@ -247,7 +247,7 @@ func (n *node) checkMetricNames() {
 		"effect":      regexp.MustCompile(`^(passed|delayed|refused|crowded)$`),
 		"mode":        regexp.MustCompile(`^(shadow|enforce)$`),
 		"class":       regexp.MustCompile(`^(critical|write|read|test)$`),
-		"reason":      regexp.MustCompile(`^(cap|inflight|max_connections(_per_client)?|proxy_protocol|resets|control_frames|window_updates|empty_data|closed_streams|continuations|protocol|slow_headers|streams|timeout|closed|certificate|rejected)$`),
+		"reason":      regexp.MustCompile(`^(cap|inflight|max_connections(_per_client)?|proxy_protocol|resets|control_frames|window_updates|empty_data|closed_streams|continuations|protocol|slow_headers|streams|timeout|closed|certificate|rejected|full|stranger|memory)$`),
 		"signal":      regexp.MustCompile(`^(inflight|presence)$`),
 		"knee":        regexp.MustCompile(`^(low|high)$`),
 		"result":      regexp.MustCompile(`^(measured|undecided|ok|busy|unreachable|refused|version|failed)$`),

@@ -40,7 +40,7 @@ func (e *Edge) openRLS() (s rlsServer, err error) {
 		Panicked: e.envoyPanicked("rate limit service panicked"),
 	}
 	config := envoy.Config{
-		Services: []envoy.Service{service}, MaxMessage: rls.MaxMessage, Certified: c.Mutual(), From: c.Networks, Refused: m.refused.Inc,
+		Services: []envoy.Service{service}, MaxMessage: rls.MaxMessage, Certified: c.Mutual(), From: c.Networks, Refused: func(why envoy.Refusal) { m.refused[why].Inc() },
 		Ready: func() bool { return e.rules.running.Load() != nil && !e.draining.Load() },
 	}
 	if c.Authorization {
@@ -87,7 +87,7 @@ func (s rlsServer) drain(ctx context.Context) bool {
 type rlsMetrics struct {
 	calls   [len(rls.Outcomes)]prometheus.Counter
 	seconds prometheus.Histogram
-	refused prometheus.Counter
+	refused [envoy.Refusals]prometheus.Counter
 }
 
 func newRLSMetrics(registry *prometheus.Registry) *rlsMetrics {
@@ -101,9 +101,12 @@ func newRLSMetrics(registry *prometheus.Registry) *rlsMetrics {
 	m.seconds = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name: "weir_rls_call_seconds", Help: "Time to answer a call of Envoy's rate limit service, in seconds.", Buckets: decisionBuckets,
 	})
-	m.refused = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "weir_rls_connections_refused_total", Help: "Connections to listen.rls closed: not from listen.rls.from, too many, or one that took too much memory.",
-	})
-	registry.MustRegister(calls, m.seconds, m.refused)
+	refused := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "weir_rls_connections_refused_total", Help: "Connections to listen.rls closed because of a bound, by reason.",
+	}, []string{"reason"})
+	for why := range envoy.Refusals { // start at 0, so that the first one is an increase
+		m.refused[why] = refused.WithLabelValues(why.String())
+	}
+	registry.MustRegister(calls, m.seconds, refused)
 	return m
 }

@@ -138,7 +138,7 @@ func (v *Server) relieve() {
 	}
 	v.metering.Unlock()
 	if most != nil {
-		v.config.Refused()
+		v.config.Refused(Memory)
 		most.cut()
 	}
 }

@@ -36,7 +36,7 @@ func TestTheGreediestConnectionIsClosed(t *testing.T) {
 				err = send(a)
 			}
 			<-ended
-			require.EqualValues(t, 1, v.refused.Load())
+			require.EqualValues(t, 1, v.refused[Memory].Load())
 			require.EqualValues(t, streamBytes, v.server.held.Load(), "the modest caller's")
 			require.NoError(t, message(modest, waiting, true))
 			require.False(t, modest.Frames(func(f http2.Frame) bool { h, ok := f.(*http2.HeadersFrame); return ok && h.StreamEnded() }))
@@ -91,7 +91,7 @@ func TestAnsweredStreamsTakeNothing(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, a.Frames(func(f http2.Frame) bool { h, ok := f.(*http2.HeadersFrame); return ok && h.StreamEnded() }))
 	require.Eventually(t, func() bool { return v.server.held.Load() == 0 }, patience, time.Millisecond)
-	require.Zero(t, v.refused.Load())
+	require.Zero(t, v.refused[Memory].Load())
 }
 
 // still is a connection that reads the same frames again and again, and swallows what is written.

@@ -52,7 +52,7 @@ type victim struct {
 	t       *testing.T
 	server  *Server
 	address string
-	refused atomic.Int64
+	refused [Refusals]atomic.Int64
 }
 
 func attacked(t *testing.T, change func(*Config)) *victim {
@@ -64,7 +64,7 @@ func attacked(t *testing.T, change func(*Config)) *victim {
 func attackedBehind(t *testing.T, wrap func(net.Listener) net.Listener, change func(*Config)) *victim {
 	t.Helper()
 	v := &victim{asker: &asker{}, t: t}
-	c := Config{Services: []Service{v.asker}, MaxMessage: 4 << 10, Refused: func() { v.refused.Add(1) }, Ready: func() bool { return true }}
+	c := Config{Services: []Service{v.asker}, MaxMessage: 4 << 10, Refused: func(why Refusal) { v.refused[why].Add(1) }, Ready: func() bool { return true }}
 	if change != nil {
 		change(&c)
 	}

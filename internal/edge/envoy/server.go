@@ -85,7 +85,7 @@ type Config struct {
 	// renewed, because a certificate may expire while one is open.
 	Certified bool
 	From      []netip.Prefix         // networks; nil: any
-	Refused   func()                 // called for each connection that is refused, or closed because it takes too much memory
+	Refused   func(Refusal)          // called for each connection that is closed because of a bound
 	Ready     func() bool            // what the health service reports
 	Failed    func(handshake.Reason) // called after each handshake that fails; may be nil
 
@@ -155,7 +155,7 @@ func (v *Server) Serve(ln net.Listener) error {
 func (v *Server) bounds() handshake.Config {
 	c := handshake.Config{
 		TLS: v.config.TLS, From: v.config.From, Callers: maxConnections,
-		Refused: func(handshake.Refusal) { v.config.Refused() }, Failed: v.config.Failed,
+		Refused: func(why handshake.Refusal) { v.config.Refused(refusals[why]) }, Failed: v.config.Failed,
 	}
 	if v.config.Certified {
 		c.Knows = func(netip.Addr, *tls.ConnectionState) (func(), bool) { return nil, true }

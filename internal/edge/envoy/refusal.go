@@ -1,0 +1,21 @@
+package envoy
+
+import "github.com/weir-edge/weir/internal/edge/handshake"
+
+// Refusal says why a connection was closed.
+type Refusal uint8
+
+// The refusals.
+const (
+	Full     Refusal = iota // as many callers as there may be are connected
+	Stranger                // not a caller, or not known yet, and there is no place for another
+	Memory                  // its open streams took the most when all took too much
+	Refusals                // how many there are
+)
+
+var refusalNames = [Refusals]string{"full", "stranger", "memory"}
+
+// String is a stable label.
+func (r Refusal) String() string { return refusalNames[r] }
+
+var refusals = [...]Refusal{handshake.Full: Full, handshake.Stranger: Stranger}
