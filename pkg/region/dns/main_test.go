@@ -115,8 +115,14 @@ type server struct {
 
 func serve(t testing.TB, c Config, addrs ...string) *server {
 	t.Helper()
+	return serveWithin(t, c, usualTimeouts, addrs...)
+}
+
+func serveWithin(t testing.TB, c Config, limits timeouts, addrs ...string) *server {
+	t.Helper()
 	s, err := New(c)
 	require.NoError(t, err)
+	s.timeouts = limits
 	if addrs == nil {
 		addrs = []string{"127.0.0.1:0"}
 	}
@@ -155,6 +161,6 @@ func digs(t testing.TB, s *server, args ...string) (string, error) {
 	if strings.HasPrefix(args[0], "@") {
 		at, args = args[0], args[1:]
 	}
-	out, err := exec.Command(program, append([]string{"-r", at, "-p", s.port, "+norecurse", "+tries=1", "+time=5", "+nocookie"}, args...)...).CombinedOutput()
+	out, err := exec.Command(program, append([]string{"-r", at, "-p", s.port, "+norecurse", "+tries=1", "+time=120", "+nocookie"}, args...)...).CombinedOutput()
 	return strings.Join(strings.Fields(string(out)), " "), err
 }

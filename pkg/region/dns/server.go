@@ -78,6 +78,8 @@ type Server struct {
 	seed    uint64 // of the order of addresses
 	started time.Time
 
+	timeouts timeouts // of TCP
+
 	udp []*net.UDPConn
 	tcp []*net.TCPListener
 }
@@ -106,7 +108,7 @@ func New(c Config) (*Server, error) {
 			add("hostmaster", "must be a mail address (got %q)", c.Hostmaster)
 		}
 	}
-	s := &Server{config: c, limiter: newLimiter(c.RateLimit), moves: newMoves(), seed: rand.Uint64(), started: time.Now()}
+	s := &Server{config: c, limiter: newLimiter(c.RateLimit), moves: newMoves(), seed: rand.Uint64(), started: time.Now(), timeouts: usualTimeouts}
 	if faults = append(faults, c.checkZone(c.Zone)...); faults != nil {
 		return nil, faults
 	}

@@ -19,11 +19,13 @@ const (
 	maxFromOne     = 50
 	// maxPerConnection is how many queries one connection may carry.
 	maxPerConnection = 200
-	// idleTimeout is how long a connection may carry no query, and ioTimeout how long a
-	// query may take to arrive, or its answer to be sent.
-	idleTimeout = 5 * time.Second
-	ioTimeout   = 2 * time.Second
 )
+
+// timeouts bound a connection: idle is how long it may carry no query, io how long a query may
+// take to arrive, or its answer to be sent.
+type timeouts struct{ idle, io time.Duration }
+
+var usualTimeouts = timeouts{idle: 5 * time.Second, io: 2 * time.Second}
 
 // connections tracks the open ones.
 type connections struct {
@@ -156,7 +158,7 @@ func (s *Server) converse(conn *net.TCPConn, client netip.Addr, conns *connectio
 	var length [2]byte
 	buffer := make([]byte, 512)
 	for range maxPerConnection {
-		if !s.await(conn, length[:], idleTimeout, conns) {
+		if !s.await(conn, length[:], s.timeouts.idle, conns) {
 			return
 		}
 		n := int(binary.BigEndian.Uint16(length[:]))
@@ -166,7 +168,7 @@ func (s *Server) converse(conn *net.TCPConn, client netip.Addr, conns *connectio
 		if n > len(buffer) {
 			buffer = make([]byte, maxQuery)
 		}
-		if !s.await(conn, buffer[:n], ioTimeout, conns) {
+		if !s.await(conn, buffer[:n], s.timeouts.io, conns) {
 			return
 		}
 		answer, kind := s.answer(buffer[:n], client, false)
@@ -175,7 +177,7 @@ func (s *Server) converse(conn *net.TCPConn, client netip.Addr, conns *connectio
 		}
 		s.observe(kind)
 		framed := binary.BigEndian.AppendUint16(make([]byte, 0, 2+len(answer)), uint16(len(answer)))
-		if conn.SetWriteDeadline(time.Now().Add(ioTimeout)) != nil {
+		if conn.SetWriteDeadline(time.Now().Add(s.timeouts.io)) != nil {
 			return
 		}
 		if _, err := conn.Write(append(framed, answer...)); err != nil {
