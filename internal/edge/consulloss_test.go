@@ -220,7 +220,10 @@ func TestRegistration(t *testing.T) {
 		c.Consul.Register = true
 		c.Shutdown = config.Shutdown{Delay: 2 * time.Second, Timeout: 3 * time.Second}
 	}
-	n := start(t, p.setup(registered))
+	s := p.setup(registered)
+	delayed, closes := s.lingering()
+	defer closes()
+	n := start(t, s)
 	eventually(t, "a node without rules is registered and not passing", func() bool {
 		list := nodes()
 		return len(list) == 1 && !list[0].Passing && list[0].RulesVersion == "none"
@@ -242,9 +245,11 @@ func TestRegistration(t *testing.T) {
 	began := time.Now()
 	n.cancel()
 	eventually(t, "it is deregistered", func() bool { return len(nodes()) == 0 })
+	require.Equal(t, 2*time.Second, <-delayed)
 	require.True(t, n.listens(), "before it stops serving")
 	status, _ := n.readyz()
 	require.Equal(t, 503, status)
+	closes()
 	require.NoError(t, <-n.ended)
 	close(n.ended)
 	promised(t, time.Since(began), 5*time.Second)

@@ -58,7 +58,8 @@ type Edge struct {
 	recent               *recent.Ring   // likewise
 
 	draining atomic.Bool
-	ctx      context.Context // ends with the node
+	linger   func(time.Duration) // time.Sleep: listeners stay open, for shutdown.delay
+	ctx      context.Context     // ends with the node
 	stop     context.CancelFunc
 	returns  sync.WaitGroup // of concurrency slots
 }
@@ -68,7 +69,7 @@ type Edge struct {
 // would let everything pass; an unreachable Redis or Consul does not keep it from
 // starting.
 func New(c *config.Config, builtinRules string, log *slog.Logger) (*Edge, error) {
-	e := &Edge{config: c, log: log.With("node", c.Node.ID)}
+	e := &Edge{config: c, log: log.With("node", c.Node.ID), linger: time.Sleep}
 	e.ctx, e.stop = context.WithCancel(context.Background())
 	e.requests.New = func() any { r := &request{}; r.Fields = r; return r }
 	e.stateChanged = make(chan struct{}, 1)

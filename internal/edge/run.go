@@ -165,7 +165,7 @@ func (e *Edge) drain(server *fasthttp.Server, asked *gateways) {
 	e.draining.Store(true)
 	e.rls.leave()
 	e.log.Info("draining", "delay", e.config.Shutdown.Delay.String(), "timeout", e.config.Shutdown.Timeout.String())
-	time.Sleep(e.config.Shutdown.Delay)
+	e.linger(e.config.Shutdown.Delay)
 	ctx, cancel := context.WithTimeout(context.Background(), e.config.Shutdown.Timeout)
 	defer cancel()
 	var rest sync.WaitGroup

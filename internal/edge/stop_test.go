@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"sync"
 	"testing"
 	"time"
 
@@ -24,11 +25,19 @@ func (n *node) listens() bool {
 	return true
 }
 
+// lingering makes a node that stops keep its listeners open until close is called. delayed gets how
+// long it would do so otherwise.
+func (s *setup) lingering() (delayed <-chan time.Duration, closes func()) {
+	during, looked := make(chan time.Duration, 1), make(chan struct{})
+	s.change = func(e *Edge) { e.linger = func(d time.Duration) { during <- d; <-looked } }
+	return during, sync.OnceFunc(func() { close(looked) })
+}
+
 func TestGracefulStop(t *testing.T) {
 	hold := make(chan struct{})
-	streamed := 300_000           // more than any buffer of the proxy
-	const delay = 2 * time.Second // ample to see that readyz fails before the listener closes
-	n := start(t, setup{rules: slotRules, redis: testenv.Redis(t, testenv.Options{}),
+	streamed := 300_000 // more than any buffer of the proxy
+	const delay = 2 * time.Second
+	s := setup{rules: slotRules, redis: testenv.Redis(t, testenv.Options{}),
 		config: func(c *config.Config) { c.Shutdown = config.Shutdown{Delay: delay, Timeout: patience} },
 		origin: func(w http.ResponseWriter, r *http.Request) {
 			switch r.URL.Path {
@@ -41,7 +50,10 @@ func TestGracefulStop(t *testing.T) {
 				<-hold
 				_, _ = w.Write(make([]byte, streamed/2))
 			}
-		}})
+		}}
+	delayed, closes := s.lingering()
+	defer closes()
+	n := start(t, s)
 	slow := n.background("/slow")
 	stream, err := n.client.Get("http://" + n.public + "/stream")
 	require.NoError(t, err)
@@ -64,9 +76,10 @@ func TestGracefulStop(t *testing.T) {
 		}
 		return a.status == 503
 	})
+	require.Equal(t, delay, <-delayed)
 	require.True(t, n.listens(), "readyz fails before the listener closes")
+	closes()
 	eventually(t, "the listener closes", func() bool { return !n.listens() })
-	require.GreaterOrEqual(t, time.Since(began), delay)
 	require.Equal(t, 200, n.operate("GET", "/healthz").status, "the admin side outlives the public one")
 
 	close(hold)
