@@ -112,43 +112,42 @@ func (o *dnsOptions) stateFlag(c *cobra.Command) {
 }
 
 // open prepares what o needs to look at the fleet.
-func (o *dnsOptions) open(p *program) (closeGeo func(), err error) {
+func (o *dnsOptions) open(p *program) error {
 	if !(o.PassingShare >= 0 && o.PassingShare <= 1) {
-		return nil, term.Misused("--passing-share %v: must be between 0 and 1", o.PassingShare)
+		return term.Misused("--passing-share %v: must be between 0 and 1", o.PassingShare)
 	}
 	targets, err := p.targets(nil)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	for _, t := range targets {
 		o.Regions = append(o.Regions, region.FollowedRegion{Name: t.Name, Consul: t.Consul})
 	}
 	if len(o.VerifyKeys) > 0 {
 		if _, err := sign.ReadPublic(o.VerifyKeys); err != nil {
-			return nil, term.Misused("--verify-keys: %w", err)
+			return term.Misused("--verify-keys: %w", err)
 		}
 	}
 	if o.geoip == "" {
-		return func() {}, nil
+		return nil
 	}
 	if o.Geo, err = router.OpenGeo(o.geoip); err != nil {
-		return nil, term.Misused("--geoip: %w", err)
+		return term.Misused("--geoip: %w", err)
 	}
-	return o.Geo.Close, nil
+	return nil
 }
 
 // serveDNS answers until ctx ends.
 func (p *program) serveDNS(ctx context.Context, o *dnsOptions) error {
-	closeGeo, err := o.open(p)
-	if err != nil {
+	if err := o.open(p); err != nil {
 		return err
 	}
-	defer closeGeo()
 	if o.Log = logs.JSON(p.ErrOut, slog.LevelInfo); p.Live && !p.WantsJSON() {
 		o.Log = logs.Text(p.ErrOut)
 	}
 	var bad *router.ConfigError
-	if err = router.Run(ctx, &o.Config); errors.As(err, &bad) {
+	err := router.Run(ctx, &o.Config)
+	if errors.As(err, &bad) {
 		return term.Misused("%w", ofFlags(err))
 	}
 	return err

@@ -95,11 +95,9 @@ type dnsExplanation struct {
 }
 
 func (p *program) explainDNS(ctx context.Context, o *dnsOptions, client netip.Prefix, in string) error {
-	closeGeo, err := o.open(p)
-	if err != nil {
+	if err := o.open(p); err != nil {
 		return err
 	}
-	defer closeGeo()
 	v, err := router.Look(ctx, &o.Config, p.timeout)
 	if errors.Is(err, os.ErrNotExist) {
 		return term.Misused("--state %s: there is no such file; name the one that the router writes, or leave --state out", o.State)

@@ -61,7 +61,10 @@ func Read(file string, max int64) ([]byte, error) {
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s is not a regular file; remove it or name another", file)
 	}
-	return io.ReadAll(io.LimitReader(f, max))
+	// One allocation is enough, also for a large file.
+	b := bytes.NewBuffer(make([]byte, 0, min(info.Size(), max)+bytes.MinRead))
+	_, err = b.ReadFrom(io.LimitReader(f, max))
+	return b.Bytes(), err
 }
 
 // shortestSecret is in bytes.

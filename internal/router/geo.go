@@ -2,42 +2,41 @@ package router
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"os"
 	"sync/atomic"
 	"time"
 
+	"github.com/weir-edge/weir/internal/disk"
 	"github.com/weir-edge/weir/pkg/region"
 )
 
-// geoEvery is how often the GeoIP file is checked. A replaced database is closed that
-// much later, when no lookup can still be reading it.
-const geoEvery = time.Minute
+const (
+	// geoEvery is how often the GeoIP file is checked.
+	geoEvery = time.Minute
+	// maxGeo is several times the size of the largest published databases.
+	maxGeo = 1 << 30
+)
 
-// GeoFile is a GeoIP database that follows its file.
+// GeoFile is a GeoIP database that follows its file. It keeps the content in memory, because
+// a mapped file that somebody truncates ends the process.
 type GeoFile struct {
 	name    string
 	current atomic.Pointer[region.GeoIP]
-	info    os.FileInfo   // of current
-	retired *region.GeoIP // was current until the last check
+	info    os.FileInfo // of the file at the last attempt to read it; nil: there was none
 }
 
 var _ region.Locator = (*GeoFile)(nil)
 
-// OpenGeo opens a database in the MaxMind DB format.
+// OpenGeo reads a database in the MaxMind DB format.
 func OpenGeo(name string) (*GeoFile, error) {
 	g := &GeoFile{name: name}
-	info, err := os.Stat(name)
-	if err != nil {
+	if err := g.read(); err != nil {
 		return nil, err
 	}
-	db, err := region.OpenGeoIP(name)
-	if err != nil {
-		return nil, err
-	}
-	g.info = info
-	g.current.Store(db)
 	return g, nil
 }
 
@@ -46,7 +45,7 @@ func (g *GeoFile) Locate(a netip.Addr) (region.Location, netip.Prefix, bool) {
 	return g.current.Load().Locate(a)
 }
 
-// follow reopens the file when it has been replaced, until ctx ends.
+// follow reads the file again when it has changed, until ctx ends.
 func (g *GeoFile) follow(ctx context.Context, log *slog.Logger) {
 	ticker := time.NewTicker(geoEvery)
 	defer ticker.Stop()
@@ -62,28 +61,42 @@ func (g *GeoFile) follow(ctx context.Context, log *slog.Logger) {
 
 // look keeps the present database if the new one cannot be read.
 func (g *GeoFile) look(log *slog.Logger) {
-	if g.retired != nil {
-		_ = g.retired.Close() // only read
-		g.retired = nil
-	}
 	info, err := os.Stat(g.name)
-	if err != nil || os.SameFile(info, g.info) && info.ModTime().Equal(g.info.ModTime()) {
+	if err != nil || same(info, g.info) {
 		return // a missing file is about to be replaced
 	}
-	g.info = info
-	db, err := region.OpenGeoIP(g.name)
-	if err != nil {
+	if err := g.read(); err != nil {
 		log.Error("cannot read the new GeoIP database; keeping the previous one", "file", g.name, "error", err.Error())
 		return
 	}
-	g.retired = g.current.Swap(db)
 	log.Info("read the new GeoIP database", "file", g.name)
 }
 
-// Close must not be called while lookups are possible.
-func (g *GeoFile) Close() {
-	if g.retired != nil {
-		_ = g.retired.Close() // only read
+// read makes the file's content the present database if it is complete.
+func (g *GeoFile) read() error {
+	info, err := os.Stat(g.name)
+	if g.info = info; err != nil {
+		return err
 	}
-	_ = g.current.Load().Close() // only read
+	if info.Size() > maxGeo {
+		return fmt.Errorf("%s is larger than %d MiB", g.name, maxGeo>>20)
+	}
+	data, err := disk.Read(g.name, maxGeo)
+	if err != nil {
+		return err
+	}
+	if now, err := os.Stat(g.name); err != nil || !same(info, now) {
+		return errors.New(g.name + " changed while it was read; rename a complete file over it")
+	}
+	db, err := region.NewGeoIP(data)
+	if err != nil {
+		return fmt.Errorf("%s: %w", g.name, err)
+	}
+	g.current.Store(db)
+	return nil
+}
+
+// same reports whether a file has not changed between two looks.
+func same(a, b os.FileInfo) bool {
+	return a != nil && b != nil && os.SameFile(a, b) && a.ModTime().Equal(b.ModTime()) && a.Size() == b.Size()
 }

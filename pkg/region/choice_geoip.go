@@ -13,18 +13,14 @@ type GeoIP struct{ db *maxminddb.Reader }
 
 var _ Locator = (*GeoIP)(nil)
 
-// OpenGeoIP opens a database file. To replace the file, rename a new one over it and open
-// that: writing to the open file would change what lookups read.
-func OpenGeoIP(file string) (*GeoIP, error) {
-	db, err := maxminddb.Open(file)
+// NewGeoIP reads a database. It keeps data, which must not change.
+func NewGeoIP(data []byte) (*GeoIP, error) {
+	db, err := maxminddb.OpenBytes(data)
 	if err != nil {
-		return nil, fmt.Errorf("open GeoIP database %s: %w", file, err)
+		return nil, fmt.Errorf("read GeoIP database: %w", err)
 	}
 	return &GeoIP{db}, nil
 }
-
-// Close releases the file. Do not call Locate afterward.
-func (g *GeoIP) Close() error { return g.db.Close() }
 
 // Locate looks up an address. A damaged record counts as missing.
 func (g *GeoIP) Locate(a netip.Addr) (at Location, network netip.Prefix, known bool) {

@@ -1,10 +1,9 @@
 package region
 
 import (
+	"bytes"
 	"net"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/maxmind/mmdbwriter"
@@ -13,7 +12,7 @@ import (
 )
 
 // geoDatabase builds a database in the form of GeoLite2 City.
-func geoDatabase(t testing.TB, version int, records map[string]mmdbtype.Map) string {
+func geoDatabase(t testing.TB, version int, records map[string]mmdbtype.Map) []byte {
 	t.Helper()
 	w, err := mmdbwriter.New(mmdbwriter.Options{DatabaseType: "GeoLite2-City", IPVersion: version, IncludeReservedNetworks: true})
 	require.NoError(t, err)
@@ -22,28 +21,25 @@ func geoDatabase(t testing.TB, version int, records map[string]mmdbtype.Map) str
 		require.NoError(t, err)
 		require.NoError(t, w.Insert(n, record))
 	}
-	file, err := os.Create(filepath.Join(t.TempDir(), "city.mmdb"))
+	var b bytes.Buffer
+	_, err = w.WriteTo(&b)
 	require.NoError(t, err)
-	_, err = w.WriteTo(file)
-	require.NoError(t, err)
-	require.NoError(t, file.Close())
-	return file.Name()
+	return b.Bytes()
 }
 
 func located(at Location) mmdbtype.Map {
 	return mmdbtype.Map{"location": mmdbtype.Map{"latitude": mmdbtype.Float64(at.Lat), "longitude": mmdbtype.Float64(at.Lon)}}
 }
 
-func openGeo(t testing.TB, file string) *GeoIP {
+func readGeo(t testing.TB, data []byte) *GeoIP {
 	t.Helper()
-	g, err := OpenGeoIP(file)
+	g, err := NewGeoIP(data)
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, g.Close()) })
 	return g
 }
 
 func TestGeoIP(t *testing.T) {
-	g := openGeo(t, geoDatabase(t, 6, map[string]mmdbtype.Map{
+	g := readGeo(t, geoDatabase(t, 6, map[string]mmdbtype.Map{
 		"198.51.100.0/24": located(utrecht),
 		"198.51.96.0/22":  located(frankfurt),
 		"2001:db8::/32":   located(frankfurt),
@@ -75,7 +71,7 @@ func TestGeoIP(t *testing.T) {
 	a = v.Choose(Query{Client: netip.MustParsePrefix("198.51.100.0/24")})
 	require.Contains(t, []string{"ams1", "ams2"}, a.PoPs[0])
 
-	four := openGeo(t, geoDatabase(t, 4, map[string]mmdbtype.Map{"198.51.100.0/24": located(utrecht)}))
+	four := readGeo(t, geoDatabase(t, 4, map[string]mmdbtype.Map{"198.51.100.0/24": located(utrecht)}))
 	_, network, known := four.Locate(netip.MustParseAddr("2001:db8::1"))
 	require.False(t, known)
 	require.False(t, network.IsValid() && network.Addr().Is4())
@@ -83,8 +79,6 @@ func TestGeoIP(t *testing.T) {
 	require.True(t, known)
 	require.Equal(t, utrecht, at)
 
-	_, err := OpenGeoIP("/none.mmdb")
-	require.ErrorContains(t, err, "open GeoIP database /none.mmdb: ")
-	_, err = OpenGeoIP(write(t, "x.mmdb", "hello"))
-	require.ErrorContains(t, err, "x.mmdb: ")
+	_, err := NewGeoIP([]byte("hello"))
+	require.ErrorContains(t, err, "read GeoIP database: ")
 }

@@ -1,10 +1,14 @@
 package region
 
 import (
+	"encoding/binary"
+	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
+	"github.com/maxmind/mmdbwriter/mmdbtype"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/testenv"
@@ -46,5 +50,39 @@ func FuzzDrain(f *testing.F) {
 		if err != nil {
 			require.NotEmpty(t, d.Who)
 		}
+	})
+}
+
+// A damaged GeoIP database is refused or locates clients somewhere on Earth.
+func FuzzGeoIP(f *testing.F) {
+	records := map[string]mmdbtype.Map{"198.51.100.0/24": located(utrecht), "100.1.0.0/16": located(frankfurt)}
+	four := geoDatabase(f, 4, records)
+	records["2001:db8::/32"] = mmdbtype.Map{"names": mmdbtype.Slice{mmdbtype.Map{"en": mmdbtype.String("x")}}, "location": located(utrecht)["location"]}
+	six := geoDatabase(f, 6, records)
+	for _, data := range [][]byte{four, six} {
+		f.Add(data, []byte{})
+		f.Add(data[:len(data)-1], []byte{})
+		for i := range 64 { // each flips one byte of the search tree or of what follows it
+			f.Add(data, []byte{byte(i * len(data) / 64 >> 8), byte(i * len(data) / 64), 0xff})
+		}
+	}
+	f.Fuzz(func(t *testing.T, data, flips []byte) {
+		data = slices.Clone(data)
+		for ; len(flips) >= 3 && len(data) > 0; flips = flips[3:] {
+			data[int(binary.BigEndian.Uint16(flips))%len(data)] ^= flips[2]
+		}
+		testenv.Bounded(t, 64<<20, func() {
+			g, err := NewGeoIP(data)
+			if err != nil {
+				require.NotEmpty(t, err.Error())
+				return
+			}
+			for _, a := range []string{"198.51.100.7", "100.1.2.3", "0.0.0.0", "255.255.255.255", "2001:db8::1", "::", "ffff::"} {
+				addr := netip.MustParseAddr(a)
+				at, network, known := g.Locate(addr)
+				require.True(t, !network.IsValid() || network.Contains(addr), "%s in %s", a, network)
+				require.True(t, !known || at.Lat >= -90 && at.Lat <= 90 && at.Lon >= -180 && at.Lon <= 180)
+			}
+		})
 	})
 }

@@ -1,0 +1,82 @@
+package router
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/maxmind/mmdbwriter"
+	"github.com/maxmind/mmdbwriter/mmdbtype"
+	"github.com/stretchr/testify/require"
+)
+
+// geoData is a database that locates each of n networks, from 20.0.0.0/24 on, at a latitude.
+func geoData(t *testing.T, n int, latitude float64) []byte {
+	t.Helper()
+	w, err := mmdbwriter.New(mmdbwriter.Options{DatabaseType: "City"})
+	require.NoError(t, err)
+	for i := range n {
+		network := &net.IPNet{IP: net.IPv4(20, byte(i>>8), byte(i), 0).To4(), Mask: net.CIDRMask(24, 32)}
+		at := mmdbtype.Map{"latitude": mmdbtype.Float64(latitude), "longitude": mmdbtype.Float64(i % 180)}
+		require.NoError(t, w.Insert(network, mmdbtype.Map{"location": at}))
+	}
+	var b bytes.Buffer
+	_, err = w.WriteTo(&b)
+	require.NoError(t, err)
+	return b.Bytes()
+}
+
+// Somebody who copies a new database over the old one truncates what the router reads.
+func TestGeoFileIsOverwritten(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "city.mmdb")
+	require.NoError(t, os.WriteFile(file, geoData(t, 5000, 1), 0o600))
+	g, err := OpenGeo(file)
+	require.NoError(t, err)
+	require.NoError(t, os.Truncate(file, 0))
+	for i := range 5000 {
+		at, _, known := g.Locate(netip.AddrFrom4([4]byte{20, byte(i >> 8), byte(i), 1}))
+		require.True(t, known)
+		require.EqualValues(t, 1, at.Lat)
+	}
+}
+
+// A file that cannot be read leaves the previous database in use, and never makes the router wait.
+func TestGeoFileIsBad(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "city.mmdb")
+	good := geoData(t, 100, 1)
+	require.NoError(t, os.WriteFile(file, good, 0o600))
+	g, err := OpenGeo(file)
+	require.NoError(t, err)
+	var out bytes.Buffer
+	log := slog.New(slog.NewTextHandler(&out, nil))
+	f := func(want string, latitude float64, replace func() error) {
+		t.Helper()
+		require.NoError(t, os.RemoveAll(file))
+		require.NoError(t, replace())
+		out.Reset()
+		g.look(log)
+		require.Contains(t, out.String(), want)
+		g.look(log)
+		require.Equal(t, 1, strings.Count(out.String(), "\n"), "%s", &out)
+		at, _, known := g.Locate(netip.MustParseAddr("20.0.7.1"))
+		require.True(t, known)
+		require.Equal(t, latitude, at.Lat)
+	}
+	data := func(b []byte) func() error { return func() error { return os.WriteFile(file, b, 0o600) } }
+	f("is not a regular file", 1, func() error { return syscall.Mkfifo(file, 0o600) })
+	f("is not a regular file", 1, func() error { return os.Mkdir(file, 0o700) })
+	f("city.mmdb: read GeoIP database: ", 1, data(nil))
+	f("city.mmdb: read GeoIP database: ", 1, data(good[:len(good)/2]))
+	f("city.mmdb: read GeoIP database: ", 1, data(good[:len(good)-10]))
+	f("is larger than 1024 MiB", 1, func() error {
+		return errors.Join(os.WriteFile(file, nil, 0o600), os.Truncate(file, maxGeo+1))
+	})
+	f("read the new GeoIP database", 2, data(geoData(t, 100, 2)))
+}
