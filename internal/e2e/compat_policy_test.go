@@ -79,7 +79,7 @@ func TestTwoReleasesJudge(t *testing.T) {
 		s.nodes = append(s.nodes, testenv.StartEdgeOf(t, p, config))
 	}
 	old, news := s.nodes[2], s.nodes[:2]
-	f.apply("rules: [{id: fixed, match: {paths: [/fixed]}, key: [client_ip], algorithm: fixed_window, limit: 50, window: 24h}]")
+	f.apply("rules: [{id: fixed, match: {paths: [/fixed]}, key: [client_ip], algorithm: fixed_window, limit: 50, window: " + testenv.LongWindow() + "}]")
 	for _, n := range s.nodes {
 		n.WaitReady()
 	}

@@ -51,7 +51,7 @@ func TestTwoReleases(t *testing.T) {
 
 	first, err := rulesOf(old)
 	require.NoError(t, err)
-	const document = longRules + "  - {id: not, match: {not: {paths: [/ring]}}, key: [client_ip], limit: 5, window: 24h}\n"
+	document := longRules + "  - {id: not, match: {not: {paths: [/ring]}}, key: [client_ip], limit: 5, window: 24h}\n"
 	file := filepath.Join(t.TempDir(), "rules.yaml")
 	require.NoError(t, os.WriteFile(file, []byte(document), 0o600))
 	_, stderr, status := f.regionctl("rules", "apply", file, "--yes")
@@ -77,7 +77,7 @@ func TestTwoReleases(t *testing.T) {
 // The new node, which reaches no other region here, and the old one count together.
 func besideGlobal(t *testing.T, f *fleet, old *testenv.EdgeNode) {
 	const who, shared = "198.51.100.79", 50
-	const rule = "rules:\n  - {id: shared, match: {paths: [/shared]}, key: [client_ip], algorithm: fixed_window, limit: 50, window: 24h%s}\n"
+	rule := "rules:\n  - {id: shared, match: {paths: [/shared]}, key: [client_ip], algorithm: fixed_window, limit: 50, window: " + testenv.LongWindow() + "%s}\n"
 	s := f.regions[0]
 	f.apply(fmt.Sprintf(rule, ""))
 	before, err := rulesOf(old)

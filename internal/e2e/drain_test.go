@@ -224,7 +224,7 @@ func (w *world) losesAll(t *testing.T) {
 // it moves within one.
 func TestLimitsOfAClientThatMoves(t *testing.T) {
 	t.Parallel()
-	const rules = "rules:\n  - {id: fixed, key: [client_ip], algorithm: fixed_window, limit: 50, window: 24h}\n"
+	rules := "rules:\n  - {id: fixed, key: [client_ip], algorithm: fixed_window, limit: 50, window: " + testenv.LongWindow() + "}\n"
 	const who = "198.51.100.7"
 	backend, pops, redis := origin(t, nil), map[string]*testenv.EdgeNode{}, map[string]*testenv.Server{}
 	var all []*testenv.EdgeNode

@@ -23,10 +23,10 @@ import (
 const limit = 50
 
 // longRules limit each algorithm over a window that outlasts the test.
-const longRules = `
+var longRules = `
 rules:
-  - {id: fixed, match: {paths: [/fixed]}, key: [client_ip], algorithm: fixed_window, limit: 50, window: 24h}
-  - {id: sliding, match: {paths: [/sliding]}, key: [client_ip], algorithm: sliding_window, limit: 50, window: 24h}
+  - {id: fixed, match: {paths: [/fixed]}, key: [client_ip], algorithm: fixed_window, limit: 50, window: ` + testenv.LongWindow() + `}
+  - {id: sliding, match: {paths: [/sliding]}, key: [client_ip], algorithm: sliding_window, limit: 50, window: ` + testenv.LongWindow() + `}
   - {id: token, match: {paths: [/token]}, key: [client_ip], algorithm: token_bucket, limit: 50, window: 24h, burst: 50}
   - {id: leaky, match: {paths: [/leaky]}, key: [client_ip], algorithm: leaky_bucket, limit: 50, window: 24h, burst: 49}
   - {id: ring, match: {paths: [/ring]}, key: [client_ip], algorithm: rolling_window, limit: 50, window: 24h}

@@ -26,14 +26,14 @@ const (
 	globalFixed  = 1500
 )
 
-const globalRules = `
+var globalRules = `
 rules:
   - {id: steady, match: {paths: [/steady]}, key: [client_ip], algorithm: fixed_window, limit: 500, window: 5s, scope: global, global: {partition_after: 1m}}
   - {id: escrow, match: {paths: [/escrow]}, key: [client_ip], algorithm: fixed_window, limit: 500, window: 5s, on_store_failure: closed, scope: global, global: {mode: escrow}}
-  - {id: here, match: {paths: [/here]}, key: [client_ip], algorithm: fixed_window, limit: 1000000, window: 24h}
-  - {id: there, match: {paths: [/there]}, key: [client_ip], algorithm: fixed_window, limit: 1000000, window: 24h, scope: global}
-  - {id: cut, match: {paths: [/cut]}, key: [client_ip], algorithm: fixed_window, limit: 1500, window: 24h, scope: global, global: {partition_after: 5s}}
-  - {id: lost, match: {paths: [/lost]}, key: [client_ip], algorithm: fixed_window, limit: 1500, window: 24h, scope: global, global: {partition_after: 1m}}
+  - {id: here, match: {paths: [/here]}, key: [client_ip], algorithm: fixed_window, limit: 1000000, window: ` + testenv.LongWindow() + `}
+  - {id: there, match: {paths: [/there]}, key: [client_ip], algorithm: fixed_window, limit: 1000000, window: ` + testenv.LongWindow() + `, scope: global}
+  - {id: cut, match: {paths: [/cut]}, key: [client_ip], algorithm: fixed_window, limit: 1500, window: ` + testenv.LongWindow() + `, scope: global, global: {partition_after: 5s}}
+  - {id: lost, match: {paths: [/lost]}, key: [client_ip], algorithm: fixed_window, limit: 1500, window: ` + testenv.LongWindow() + `, scope: global, global: {partition_after: 1m}}
 `
 
 // globe is three regions of two nodes and a Redis each. Messages between regions pass proxies

@@ -19,14 +19,14 @@ const leasedLimit = 3000
 
 // leasedRules have one leased rule for each algorithm that permits it, with a window that
 // outlasts the test.
-const leasedRules = `
+var leasedRules = `
 rules:
-  - {id: fixed, match: {paths: [/fixed]}, key: [client_ip], algorithm: fixed_window, limit: 3000, window: 24h, consistency: leased, on_store_failure: closed}
-  - {id: sliding, match: {paths: [/sliding]}, key: [client_ip], algorithm: sliding_window, limit: 3000, window: 24h, consistency: leased, on_store_failure: closed}
+  - {id: fixed, match: {paths: [/fixed]}, key: [client_ip], algorithm: fixed_window, limit: 3000, window: ` + testenv.LongWindow() + `, consistency: leased, on_store_failure: closed}
+  - {id: sliding, match: {paths: [/sliding]}, key: [client_ip], algorithm: sliding_window, limit: 3000, window: ` + testenv.LongWindow() + `, consistency: leased, on_store_failure: closed}
   - {id: token, match: {paths: [/token]}, key: [client_ip], algorithm: token_bucket, limit: 3000, window: 24h, burst: 3000, consistency: leased, on_store_failure: closed}
   - {id: ring, match: {paths: [/ring]}, key: [client_ip], algorithm: rolling_window, limit: 3000, window: 24h, consistency: leased, on_store_failure: closed}
   - {id: set, match: {paths: [/set]}, key: [client_ip], algorithm: rolling_window, storage: sorted_set, limit: 3000, window: 24h, consistency: leased, on_store_failure: closed}
-  - {id: local, match: {paths: [/local]}, key: [client_ip], algorithm: fixed_window, limit: 3000, window: 24h, consistency: leased, on_store_failure: local}
+  - {id: local, match: {paths: [/local]}, key: [client_ip], algorithm: fixed_window, limit: 3000, window: ` + testenv.LongWindow() + `, consistency: leased, on_store_failure: local}
 `
 
 // refilled is the refill of a token_bucket of these rules during a test.

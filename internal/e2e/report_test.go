@@ -20,10 +20,10 @@ const reportedLimit = 3000
 
 // reportedRules have one reported rule for each algorithm that permits it, with a window that
 // outlasts the test.
-const reportedRules = `
+var reportedRules = `
 rules:
-  - {id: fixed, match: {paths: [/fixed]}, key: [client_ip], algorithm: fixed_window, limit: 3000, window: 24h, consistency: reported, on_store_failure: closed}
-  - {id: sliding, match: {paths: [/sliding]}, key: [client_ip], algorithm: sliding_window, limit: 3000, window: 24h, consistency: reported, on_store_failure: closed}
+  - {id: fixed, match: {paths: [/fixed]}, key: [client_ip], algorithm: fixed_window, limit: 3000, window: ` + testenv.LongWindow() + `, consistency: reported, on_store_failure: closed}
+  - {id: sliding, match: {paths: [/sliding]}, key: [client_ip], algorithm: sliding_window, limit: 3000, window: ` + testenv.LongWindow() + `, consistency: reported, on_store_failure: closed}
   - {id: token, match: {paths: [/token]}, key: [client_ip], algorithm: token_bucket, limit: 3000, window: 24h, burst: 3000, consistency: reported, on_store_failure: closed}
 `
 

@@ -37,7 +37,7 @@ func TestHAProxyAsksOverTLS(t *testing.T) {
 	t.Cleanup(origin.Close)
 	ports := testenv.FreePorts(t, 3)
 	spoe := fmt.Sprintf("127.0.0.1:%d", ports[0])
-	rules := "rules: [{id: ten, key: [client_ip], algorithm: fixed_window, limit: 10, window: 24h}]"
+	rules := "rules: [{id: ten, key: [client_ip], algorithm: fixed_window, limit: 10, window: " + testenv.LongWindow() + "}]"
 	node := testenv.StartEdge(t, fmt.Sprintf("  spoe: {address: %q, tls: {cert_file: %q, key_file: %q, client_ca_file: %q}}\nrules: {file: %q}\nstore: {kind: memory}\nupstreams: [{url: %q}]\n",
 		spoe, served.CertFile, served.KeyFile, shown.CAFile, write(t, "rules.yaml", rules), origin.URL))
 	node.WaitReady()

@@ -17,9 +17,9 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/global"
 )
 
-const acrossRules = `
+var acrossRules = `
 rules:
-  - {id: moving, key: [client_ip], algorithm: %s, limit: %d, window: 24h, scope: global}`
+  - {id: moving, key: [client_ip], algorithm: %s, limit: %d, window: ` + testenv.LongWindow() + `, scope: global}`
 
 // acrossRegions starts three regions of two nodes and a Redis each.
 func acrossRegions(t *testing.T, rules string) (regions [3][2]*node) {

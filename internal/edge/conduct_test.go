@@ -53,7 +53,7 @@ func (o *risks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func guessing(t *testing.T, policy, rules string) (*node, *risks) {
 	t.Helper()
 	origin := &risks{}
-	n := start(t, setup{rules: rules, origin: origin.ServeHTTP, config: func(c *config.Config) {
+	n := start(t, setup{clock: newClock(), rules: rules, origin: origin.ServeHTTP, config: func(c *config.Config) {
 		c.Policy.File = policyFile(t, policy)
 		c.TrustedProxies = []string{"127.0.0.1"}
 	}})

@@ -8,11 +8,13 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/testenv"
 )
 
-const escrowRules = `
+var escrowRules = `
 rules:
-  - {id: divided, key: [client_ip], algorithm: fixed_window, limit: %d, window: 24h, scope: global, global: {mode: escrow}, on_store_failure: closed, consistency: %s}`
+  - {id: divided, key: [client_ip], algorithm: fixed_window, limit: %d, window: ` + testenv.LongWindow() + `, scope: global, global: {mode: escrow}, on_store_failure: closed, consistency: %s}`
 
 // Clients that move find in one region what the others do not need, and all regions together
 // never pass more than the limit.

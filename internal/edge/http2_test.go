@@ -48,7 +48,7 @@ func TestHTTP2TakesTheSamePath(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var seen http.Header
 			var host, target string
-			s := setup{rules: "rules: [{id: per-client, key: [client_ip], algorithm: fixed_window, limit: 3, window: 1h}, {id: by-key, key: [header:X-Key], algorithm: fixed_window, limit: 100, window: 1h}]",
+			s := setup{clock: newClock(), rules: "rules: [{id: per-client, key: [client_ip], algorithm: fixed_window, limit: 3, window: 1h}, {id: by-key, key: [header:X-Key], algorithm: fixed_window, limit: 100, window: 1h}]",
 				origin: func(w http.ResponseWriter, r *http.Request) {
 					seen, host, target = r.Header, r.Host, r.RequestURI
 					w.Header().Set("X-Origin", "yes")

@@ -126,7 +126,7 @@ func TestGRPC(t *testing.T) {
 			if secure {
 				files = testenv.Certificates(t)
 				e = startEcho(t, &files)
-				n = start(t, setup{rules: grpcRules, config: func(c *config.Config) {
+				n = start(t, setup{clock: newClock(), rules: grpcRules, config: func(c *config.Config) {
 					c.Listen.TLS, c.Listen.HTTP2.TLS = &config.TLS{Pair: pairOf(files)}, true
 					c.Upstream.CAFile = files.CAFile
 					c.Upstreams = []config.Upstream{{URL: "https://" + e.addr, HTTP2: true}}
@@ -134,7 +134,7 @@ func TestGRPC(t *testing.T) {
 				conn = n.grpcClient(files.ClientConfig(t))
 			} else {
 				e = startEcho(t, nil)
-				n = startH2C(t, setup{rules: grpcRules, config: func(c *config.Config) {
+				n = startH2C(t, setup{clock: newClock(), rules: grpcRules, config: func(c *config.Config) {
 					c.Upstreams = []config.Upstream{{URL: "h2c://" + e.addr}}
 				}})
 				conn = n.grpcClient(nil)

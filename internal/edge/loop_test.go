@@ -17,7 +17,7 @@ func TestLoop(t *testing.T) {
 	for _, header := range []string{"via", "cdn-loop"} {
 		t.Run(header, func(t *testing.T) {
 			public := testenv.FreePorts(t, 1)[0]
-			n := start(t, setup{rules: "rules: [{id: all, key: [client_ip], algorithm: fixed_window, limit: 10, window: 1h}]", config: func(c *config.Config) {
+			n := start(t, setup{clock: newClock(), rules: "rules: [{id: all, key: [client_ip], algorithm: fixed_window, limit: 10, window: 1h}]", config: func(c *config.Config) {
 				c.Listen.Public = net.JoinHostPort("127.0.0.1", strconv.Itoa(public))
 				c.Upstreams = []config.Upstream{{URL: "http://" + c.Listen.Public}}
 				c.Upstream.Loop = header

@@ -145,10 +145,10 @@ rules:
   - {id: hard, match: {paths: ["/limited/*"]}, key: [client_ip, "header:X-Api-Key", path], limit: 3, window: 1h}
   - {id: soft, match: {paths: ["/limited/*"]}, key: [client_ip], limit: 1, window: 1h, mode: shadow}
   - {id: local, match: {paths: [/local]}, key: [client_ip], limit: 100, window: 1h, experiment: {share: 0.1, limit: 50}}
-  - {id: leased, match: {paths: [/leased]}, key: [client_ip], algorithm: fixed_window, limit: 1000000, window: 24h, consistency: leased}
-  - {id: reported, match: {paths: [/reported]}, key: [client_ip], algorithm: fixed_window, limit: 1000000, window: 24h, consistency: reported}
-  - {id: global, match: {paths: [/global]}, key: [client_ip], algorithm: fixed_window, limit: 1000000, window: 24h, scope: global}
-  - {id: escrow, match: {paths: [/escrow]}, key: [client_ip], algorithm: fixed_window, limit: 1000000, window: 24h, scope: global, global: {mode: escrow}, on_store_failure: closed}
+  - {id: leased, match: {paths: [/leased]}, key: [client_ip], algorithm: fixed_window, limit: 1000000, window: ` + testenv.LongWindow() + `, consistency: leased}
+  - {id: reported, match: {paths: [/reported]}, key: [client_ip], algorithm: fixed_window, limit: 1000000, window: ` + testenv.LongWindow() + `, consistency: reported}
+  - {id: global, match: {paths: [/global]}, key: [client_ip], algorithm: fixed_window, limit: 1000000, window: ` + testenv.LongWindow() + `, scope: global}
+  - {id: escrow, match: {paths: [/escrow]}, key: [client_ip], algorithm: fixed_window, limit: 1000000, window: ` + testenv.LongWindow() + `, scope: global, global: {mode: escrow}, on_store_failure: closed}
 `, origin: func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/broken" {
 			panic(http.ErrAbortHandler)

@@ -187,7 +187,7 @@ func TestRateLimitService(t *testing.T) {
 
 func TestRateLimitServiceSeparate(t *testing.T) {
 	off := false
-	_, c := rlsNode(t, setup{rules: rlsRules, config: func(c *config.Config) {
+	_, c := rlsNode(t, setup{clock: newClock(), rules: rlsRules, config: func(c *config.Config) {
 		c.Listen.RLS.Descriptors, c.Listen.RLS.Headers = config.DescriptorsSeparate, &off
 	}})
 	for want := uint32(9); want >= 7; want-- {

@@ -17,7 +17,7 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
-const followingRules = `rules: [{id: clients, key: [client_ip], algorithm: fixed_window, limit: 100, window: 24h, under_load: {from: 0.5, share: 0.2}}]`
+var followingRules = `rules: [{id: clients, key: [client_ip], algorithm: fixed_window, limit: 100, window: ` + testenv.LongWindow() + `, under_load: {from: 0.5, share: 0.2}}]`
 
 // fullByOne lets a single request in flight fill the origin.
 const fullByOne = "enabled: false\nsignals: {cpu: off, sched_latency: off, upstream_wait: off, inflight: {low: 0, high: 1}}\n"
@@ -92,7 +92,7 @@ func TestNodesLowerALimitTogether(t *testing.T) {
 	passed := 0
 	for i := range 30 {
 		a := nodes[i%2].get("/", forwarded)
-		require.Equal(t, `"clients";q=20;w=86400`, a.header.Get("RateLimit-Policy"))
+		require.Contains(t, a.header.Get("RateLimit-Policy"), `"clients";q=20;w=`)
 		if a.status == http.StatusOK {
 			passed++
 		}

@@ -92,7 +92,7 @@ func TestAcrossWhileSlotsMove(t *testing.T) {
 		to = cluster.Nodes[1]
 	}
 	const limit, callers = 50, 4
-	one := rule(t, fmt.Sprintf("one fixed_window limit=%d window=24h", limit))
+	one := rule(t, fmt.Sprintf("one fixed_window limit=%d window=%s", limit, testenv.LongWindow()))
 	two := rule(t, fmt.Sprintf("two rolling_window limit=%d window=24h", 2*limit))
 	subjects := subjectsOf(cluster, from, 40)
 
@@ -163,7 +163,7 @@ func TestAcrossRefused(t *testing.T) {
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
 	master := cluster.MasterOf("{a}")
-	l := rule(t, "r fixed_window limit=100 window=24h")
+	l := rule(t, "r fixed_window limit=100 window="+testenv.LongWindow())
 	for i, change := range []func(source string) string{
 		func(string) string { return "this does not compile" }, // as a first line of #! before Redis 7.0
 		func(string) string { return "#!lua flags=other\nreturn 1" },
@@ -188,7 +188,7 @@ func TestAcrossForAWrongMaster(t *testing.T) {
 	cluster := testenv.Cluster(t, testenv.Options{})
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
 	t.Cleanup(func() { require.NoError(t, client.Close()) })
-	l := rule(t, "r fixed_window limit=100 window=24h")
+	l := rule(t, "r fixed_window limit=100 window="+testenv.LongWindow())
 	var calls []*limiter.Call
 	for i := range 60 {
 		calls = append(calls, &limiter.Call{Times: 1, Checks: []limiter.Check{check(l, fmt.Sprint("s", i), 1)}})
