@@ -108,8 +108,10 @@ func TestUsualReportDelay(t *testing.T) {
 // distinguished from those that were.
 func TestReportsWhenPartsFail(t *testing.T) {
 	server := testenv.Redis(t, testenv.Options{})
-	s := open(t, redisstore.Config{Mode: redisstore.Single, Addrs: []string{server.Addr}, Timeout: 2 * time.Second}) // which only the hung server exceeds
+	s := open(t, redisstore.Config{Mode: redisstore.Single, Addrs: []string{server.Addr}, Timeout: patience})
+	hasty := open(t, redisstore.Config{Mode: redisstore.Single, Addrs: []string{server.Addr}, Timeout: time.Second})
 	awaitTopology(t, s)
+	awaitTopology(t, hasty)
 	admin := server.Client()
 	fixed := reportedRule(t, "fixed fixed_window limit=10 window=1m")
 	bucket := reportedRule(t, "bucket token_bucket limit=6000 window=1m burst=6000")
@@ -144,7 +146,8 @@ func TestReportsWhenPartsFail(t *testing.T) {
 	require.NoError(t, answers[1].Err, "one key's fault is not another's")
 
 	server.Suspend()
-	answers = ask(counterOf(fixed, "a", 0, 1), level)
+	answers = []limiter.Report{counterOf(fixed, "a", 0, 1), level}
+	hasty.Report(t.Context(), answers)
 	for _, a := range answers {
 		require.Error(t, a.Err)
 		require.True(t, a.Lost, "Redis may yet run it")
@@ -162,8 +165,8 @@ func TestReportsWhenPartsFail(t *testing.T) {
 func TestThreeNodesReport(t *testing.T) {
 	for name, c := range stores(t) {
 		for _, line := range []string{
-			"fixed fixed_window limit=3000 window=24h",
-			"sliding sliding_window limit=3000 window=24h",
+			"fixed fixed_window limit=3000 window=" + testenv.LongWindow(),
+			"sliding sliding_window limit=3000 window=" + testenv.LongWindow(),
 			"token token_bucket limit=3000 window=24h burst=3000",
 		} {
 			l := reportedRule(t, line)
@@ -176,7 +179,7 @@ func TestThreeNodesReport(t *testing.T) {
 					local := memory.New(memory.Config{})
 					fallback := limiter.NewFallback(s, local, func() int { return 3 }, nil)
 					t.Cleanup(fallback.Close)
-					n := report.New(report.Config{Next: fallback, Reporter: s, Local: fallback, Nodes: func() int { return 3 }, Trip: patience})
+					n := report.New(report.Config{Next: fallback, Reporter: s, Local: fallback, Nodes: func() int { return 3 }, Trip: 5 * time.Second})
 					t.Cleanup(n.Close)
 					nodes, backends = append(nodes, n), append(backends, s)
 				}
@@ -213,7 +216,7 @@ func exhaust(t *testing.T, nodes []*report.Store, c limiter.Check) int {
 	for _, n := range nodes {
 		group.Go(func() {
 			var d limiter.Decision
-			deadline := time.Now().Add(time.Minute)
+			deadline := time.Now().Add(testenv.Patience)
 			for time.Now().Before(deadline) {
 				if err := n.Take(context.Background(), []limiter.Check{c}, &d); err != nil {
 					t.Error(err)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -16,7 +15,7 @@ import (
 )
 
 // patience is a budget that no healthy call exhausts, however slow the machine.
-const patience = 5 * time.Second
+const patience = testenv.Patience
 
 func open(t testing.TB, c redisstore.Config) *redisstore.Store {
 	t.Helper()
