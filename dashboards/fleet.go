@@ -320,6 +320,11 @@ func fleet() dashboard {
 					queries: []query{{"{{instance}}", `min by (instance) (weir_dns_steers{region=~"$region|"})`}},
 				},
 				{
+					id: 55, kind: states, title: "GeoIP file has a fault (optional)", unit: plain, width: 12, words: noYes(green, red),
+					text:    "Needs regionctl dns scraped, with --geoip. Yes: the router cannot read the file and uses what it read before, so a restart would fail; or the database locates none of its clients. /readyz of the router says which.",
+					queries: []query{{"{{instance}}", `max by (instance) (weir_dns_geoip_faulty{region=~"$region|"})`}},
+				},
+				{
 					id: 48, kind: series, title: "Age of the routers' facts (optional)", unit: seconds, width: 12, steps: []step{{300, red}},
 					text:    "Needs regionctl dns scraped. The age of each region's facts, at the router where they are oldest. 0 is usual; a rising line is a region whose Consul no router can reach.",
 					queries: []query{{"{{region}}", `max by (region) (weir_dns_region_facts_age_seconds{region=~"$region"})`}},

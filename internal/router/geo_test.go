@@ -3,8 +3,10 @@ package router
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
+	"net/http/httptest"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -15,6 +17,8 @@ import (
 	"github.com/maxmind/mmdbwriter"
 	"github.com/maxmind/mmdbwriter/mmdbtype"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/pkg/region"
 )
 
 // geoData is a database that locates each of n networks, from 20.0.0.0/24 on, at a latitude.
@@ -65,18 +69,47 @@ func TestGeoFileIsBad(t *testing.T) {
 		require.Contains(t, out.String(), want)
 		g.look(log)
 		require.Equal(t, 1, strings.Count(out.String(), "\n"), "%s", &out)
+		require.Equal(t, strings.Contains(out.String(), "level=ERROR"), strings.HasPrefix(g.fault(), "the GeoIP file cannot be read"), g.fault())
 		at, _, known := g.Locate(netip.MustParseAddr("20.0.7.1"))
 		require.True(t, known)
 		require.Equal(t, latitude, at.Lat)
 	}
 	data := func(b []byte) func() error { return func() error { return os.WriteFile(file, b, 0o600) } }
+	f("city.mmdb: no such file", 1, func() error { return nil })
 	f("is not a regular file", 1, func() error { return syscall.Mkfifo(file, 0o600) })
-	f("is not a regular file", 1, func() error { return os.Mkdir(file, 0o700) })
-	f("city.mmdb: read GeoIP database: ", 1, data(nil))
-	f("city.mmdb: read GeoIP database: ", 1, data(good[:len(good)/2]))
-	f("city.mmdb: read GeoIP database: ", 1, data(good[:len(good)-10]))
-	f("is larger than 1024 MiB", 1, func() error {
+	f("read the new GeoIP database", 3, data(geoData(t, 100, 3)))
+	f("city.mmdb: read GeoIP database: ", 3, data(nil))
+	f("is not a regular file", 3, func() error { return os.Mkdir(file, 0o700) })
+	f("city.mmdb: read GeoIP database: ", 3, data(good[:len(good)/2]))
+	f("is larger than 1024 MiB", 3, func() error {
 		return errors.Join(os.WriteFile(file, nil, 0o600), os.Truncate(file, maxGeo+1))
 	})
+	f("city.mmdb: read GeoIP database: ", 3, data(good[:len(good)-10]))
 	f("read the new GeoIP database", 2, data(geoData(t, 100, 2)))
+}
+
+// A database of countries or networks opens like any other.
+func TestGeoFileLocatesNobody(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "asn.mmdb")
+	require.NoError(t, os.WriteFile(file, geoData(t, 1, 1), 0o600))
+	g, err := OpenGeo(file)
+	require.NoError(t, err)
+	r := &router{Config: &Config{Geo: g}}
+	v := region.NewView(&region.Topology{}, nil, nil)
+	m := newMetrics(func() *region.View { return v }, g, func() bool { return true })
+	f := func(faulty bool) {
+		t.Helper()
+		out := httptest.NewRecorder()
+		m.handler().ServeHTTP(out, httptest.NewRequest("GET", "/metrics", nil))
+		require.Contains(t, out.Body.String(), fmt.Sprintf("\nweir_dns_geoip_faulty %v\n", oneIf(faulty)))
+		require.Equal(t, faulty, strings.Contains(strings.Join(r.remarks(v), "\n"), "asn.mmdb locates nobody (10000 clients); it must have location.latitude"))
+	}
+	for range vainLookups - 1 {
+		g.Locate(netip.MustParseAddr("192.0.2.1"))
+	}
+	f(false)
+	g.Locate(netip.MustParseAddr("192.0.2.1"))
+	f(true)
+	g.Locate(netip.MustParseAddr("20.0.0.1"))
+	f(false)
 }

@@ -23,7 +23,7 @@ type metrics struct {
 
 var _ dns.Observer = (*metrics)(nil)
 
-func newMetrics(view func() *region.View, geo bool, ready func() bool) *metrics {
+func newMetrics(view func() *region.View, geo *GeoFile, ready func() bool) *metrics {
 	m := &metrics{registry: prometheus.NewRegistry()}
 	m.queries = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "weir_dns_queries_total", Help: "DNS queries, by kind of answer: answer, spilled (the nearest PoP cannot serve all of its clients), fail_open (no PoP is healthy), nodata, nxdomain, refused, …",
@@ -37,12 +37,15 @@ func newMetrics(view func() *region.View, geo bool, ready func() bool) *metrics 
 	answering := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "weir_dns_ready", Help: "1 while the router answers.",
 	}, func() float64 { return oneIf(ready()) })
+	geoFaulty := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "weir_dns_geoip_faulty", Help: "1 while the file of --geoip cannot be read, so that its previous content is used, or locates nobody; 0 otherwise, and without --geoip.",
+	}, func() float64 { return oneIf(geo.fault() != "") })
 	for _, kind := range dns.Kinds { // so that rates start at the first one
 		m.queries.WithLabelValues(kind)
 	}
 	m.registry.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector(),
-		m.queries, m.unsaved, m.moves, answering, stateCollector{view, geo},
+		m.queries, m.unsaved, m.moves, answering, geoFaulty, stateCollector{view, geo != nil},
 	)
 	return m
 }

@@ -49,7 +49,7 @@ func Run(ctx context.Context, c *Config) (err error) {
 		defer start(ctx, func(ctx context.Context) { c.Geo.follow(ctx, r.Log) })()
 	}
 	r.follower = region.NewFollower(c.follow())
-	r.metrics = newMetrics(r.follower.View, c.Geo != nil, r.ready.Load)
+	r.metrics = newMetrics(r.follower.View, c.Geo, r.ready.Load)
 	if err := c.restore(r.follower); err != nil && !errors.Is(err, os.ErrNotExist) {
 		r.Log.Error("ignoring the saved state; starting from the Consuls", "error", err.Error())
 	}
@@ -203,6 +203,9 @@ func unknown(v *region.View) string {
 func (r *router) remarks(v *region.View) []string {
 	lines := []string{"ok"}
 	if why := v.Topology.CannotSteer(r.Geo != nil); why != "" {
+		lines = append(lines, why)
+	}
+	if why := r.Geo.fault(); why != "" {
 		lines = append(lines, why)
 	}
 	if v.SpillErr != nil {

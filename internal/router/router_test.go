@@ -101,7 +101,7 @@ func TestStateLogOfGifts(t *testing.T) {
 func TestUnsignedTopologyIsCounted(t *testing.T) {
 	v := region.NewView(nil, nil, nil)
 	v.Regions = map[string]region.RegionState{"eu": {Unsigned: true}, "us": {}}
-	m := newMetrics(func() *region.View { return v }, false, func() bool { return true })
+	m := newMetrics(func() *region.View { return v }, nil, func() bool { return true })
 	answer := httptest.NewRecorder()
 	m.handler().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	require.Contains(t, answer.Body.String(), `weir_dns_topology_unsigned{region="eu"} 1`)
