@@ -2,7 +2,6 @@ package h2
 
 import (
 	"crypto/tls"
-	"encoding/binary"
 	"errors"
 	"net"
 	"os"
@@ -47,17 +46,14 @@ func Reasons(yield func(Reason) bool) {
 	}
 }
 
-// budget is how many frames of a kind a connection may send at once, and each second.
-type budget struct{ burst, rate float64 }
-
 // Browsers and gRPC clients stay far below these budgets. None of them limits requests; rules
 // do that.
-var budgets = [Continuations]budget{
-	Resets:    {1000, 100},
-	Controls:  {1000, 100},
-	Windows:   {5000, 1000},
-	EmptyData: {100, 10},
-	Strays:    {1000, 100},
+var budgets = [Continuations]frames.Budget{
+	Resets:    {Burst: 1000, Rate: 100},
+	Controls:  {Burst: 1000, Rate: 100},
+	Windows:   {Burst: 5000, Rate: 1000},
+	EmptyData: {Burst: 100, Rate: 10},
+	Strays:    {Burst: 1000, Rate: 100},
 }
 
 // maxContinuations is how many CONTINUATION frames one header may take. Frames are 16 KiB
@@ -76,9 +72,6 @@ const (
 	controlsPerData    = 1
 	controlsPerRequest = 2
 	straysPerBody      = 128
-	// savedBursts is how many bursts a connection may save up: a client may acknowledge a window
-	// full of small DATA frames only after it received them all.
-	savedBursts = 10
 	// wholeData is the size, in bytes, from which a DATA frame earns the full amount. A smaller one
 	// earns in proportion, unless the origin wrote the answer in such small parts.
 	wholeData = 512
@@ -100,11 +93,8 @@ type guard struct {
 	begun         int  // frames, except CONTINUATION
 	limited       int  // one more than begun, when the deadline for the rest of a header was set; 0: there is none
 
-	mu    sync.Mutex // guards the rest
-	spent [Continuations]struct {
-		tokens float64 // spent, of the budget
-		at     time.Time
-	}
+	mu      sync.Mutex // guards the rest
+	budgets [Continuations]frames.Account
 	written int // begun at the end of the last write
 	out     frames.Follower
 	last    uint32          // the highest stream of the client
@@ -118,8 +108,8 @@ type guard struct {
 func newGuard(conn net.Conn, prefaced bool, headerTimeout time.Duration, refused func(Reason)) *guard {
 	g := &guard{Conn: conn, refused: refused, headerTimeout: headerTimeout, live: map[uint32]bool{}}
 	now := time.Now()
-	for i := range g.spent {
-		g.spent[i].at = now
+	for i := range g.budgets {
+		g.budgets[i] = frames.Open(budgets[i], now)
 	}
 	if !prefaced {
 		g.in.SkipPreface()
@@ -193,8 +183,8 @@ func (g *guard) Write(b []byte) (int, error) {
 		case http2.FrameHeaders, http2.FrameData:
 			if f.Kind == http2.FrameData {
 				share := g.shareOf(f.Length)
-				g.earn(Windows, windowsPerData*share)
-				g.earn(Controls, controlsPerData*share)
+				g.budgets[Windows].Earn(windowsPerData * share)
+				g.budgets[Controls].Earn(controlsPerData * share)
 			}
 			if f.Ends() {
 				delete(g.live, f.Stream)
@@ -203,7 +193,7 @@ func (g *guard) Write(b []byte) (int, error) {
 			delete(g.live, f.Stream)
 			switch f.Code {
 			case http2.ErrCodeRefusedStream, http2.ErrCodeProtocol, http2.ErrCodeFlowControl, http2.ErrCodeFrameSize:
-				_ = g.spend(Resets) // the next Read sees that too much is spent
+				_ = g.budgets[Resets].Spend() // the next Read sees that too much is spent
 			}
 		case http2.FrameGoAway:
 			switch f.Code {
@@ -236,38 +226,33 @@ func (g *guard) follow(b []byte) (reason Reason, flood bool) {
 				g.last = f.Stream
 				g.live[f.Stream] = ends
 				if !ends {
-					g.earn(Strays, straysPerBody)
+					g.budgets[Strays].Earn(straysPerBody)
 				}
 			} else {
 				exceeds(g.ends(f.Stream, ends))
 			}
 			g.continuations, g.header = 0, !f.Flags.Has(http2.FlagHeadersEndHeaders)
-			g.earn(Controls, controlsPerRequest)
-			exceeds(Resets, g.over(Resets))
+			g.budgets[Controls].Earn(controlsPerRequest)
+			exceeds(Resets, g.budgets[Resets].Over())
 		case http2.FrameContinuation:
 			g.continuations++
 			g.header = g.header && !f.Flags.Has(http2.FlagContinuationEndHeaders)
 			exceeds(Continuations, g.continuations > maxContinuations)
 		case http2.FrameRSTStream:
 			delete(g.live, f.Stream)
-			exceeds(Resets, g.spend(Resets))
+			exceeds(Resets, g.budgets[Resets].Spend())
 		case http2.FrameWindowUpdate:
-			exceeds(Windows, g.spend(Windows))
+			exceeds(Windows, g.budgets[Windows].Spend())
 		case http2.FrameData:
 			if f.Data() == 0 && !f.Ends() {
-				exceeds(EmptyData, g.spend(EmptyData))
+				exceeds(EmptyData, g.budgets[EmptyData].Spend())
 			}
 			exceeds(g.ends(f.Stream, f.Ends()))
 		default:
-			exceeds(Controls, g.spend(Controls))
+			exceeds(Controls, g.budgets[Controls].Spend())
 		}
 	})
 	return reason, flood
-}
-
-func (g *guard) earn(r Reason, n float64) {
-	s := &g.spent[r]
-	s.tokens = max(-savedBursts*budgets[r].burst, s.tokens-n)
 }
 
 // wrote counts a part of an answer that has been written.
@@ -278,9 +263,9 @@ func (g *guard) wrote() { g.parts.Add(1) }
 func (g *guard) ends(stream uint32, ends bool) (Reason, bool) {
 	switch ended, live := g.live[stream]; {
 	case !live:
-		return Strays, g.spend(Strays)
+		return Strays, g.budgets[Strays].Spend()
 	case ended:
-		return Resets, g.spend(Resets)
+		return Resets, g.budgets[Resets].Spend()
 	}
 	g.live[stream] = ends
 	return 0, false
@@ -296,25 +281,6 @@ func (g *guard) shareOf(length int) float64 {
 		return 1
 	}
 	return float64(length) / wholeData
-}
-
-// spend counts a frame, and reports whether it exceeds the budget.
-func (g *guard) spend(r Reason) bool {
-	g.spent[r].tokens++
-	return g.over(r)
-}
-
-// over reports whether a budget is exceeded. It reads the clock only when a burst is used up,
-// so two bursts may pass after a quiet period.
-func (g *guard) over(r Reason) bool {
-	s, b := &g.spent[r], &budgets[r]
-	if s.tokens <= b.burst {
-		return false
-	}
-	now := time.Now()
-	s.tokens = max(0, s.tokens-now.Sub(s.at).Seconds()*b.rate)
-	s.at = now
-	return s.tokens > b.burst
 }
 
 // tell counts the connection as refused, once.
@@ -333,16 +299,9 @@ func (g *guard) refuse() {
 		g.mu.Unlock()
 		if whole {
 			_ = g.SetWriteDeadline(time.Now().Add(time.Second))
-			_, _ = g.Conn.Write(goAway(last))
+			_, _ = g.Conn.Write(frames.GoAway(last))
 		}
 		g.writing.Unlock()
 	}
 	_ = g.Close()
-}
-
-// goAway is a GOAWAY frame that says to calm down.
-func goAway(last uint32) []byte {
-	b := []byte{0, 0, 8, byte(http2.FrameGoAway), 0, 0, 0, 0, 0}
-	b = binary.BigEndian.AppendUint32(b, last)
-	return binary.BigEndian.AppendUint32(b, uint32(http2.ErrCodeEnhanceYourCalm))
 }
