@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/net/http2"
 
@@ -28,14 +29,17 @@ const (
 )
 
 // meter is a connection above TLS that estimates how much memory its open streams take: those that
-// neither side has reset and whose answer the node has not written in full.
+// neither side has reset and whose answer the node has not written in full. It also counts the
+// frames that no call needs.
 type meter struct {
 	net.Conn
-	server *Server
-	held   atomic.Int64 // bytes of all streams
+	server  *Server
+	held    atomic.Int64 // bytes of all streams
+	writing sync.Mutex   // held around writes
 
 	mu      sync.Mutex // guards the rest; server.metering is never locked while it is held
 	in, out frames.Follower
+	extra   frames.Account
 	last    uint32           // the highest stream of the caller
 	streams map[uint32]int64 // open ones, and the bytes that each takes
 	ended   bool             // no longer counted
@@ -53,12 +57,16 @@ func (l metered) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &meter{Conn: accepted, server: l.server, streams: map[uint32]int64{}}
+	m := newMeter(accepted, l.server)
 	m.in.SkipPreface()
 	l.server.metering.Lock()
 	defer l.server.metering.Unlock()
 	l.server.meters[m] = struct{}{}
 	return m, nil
+}
+
+func newMeter(c net.Conn, v *Server) *meter {
+	return &meter{Conn: c, server: v, streams: map[uint32]int64{}, extra: frames.Open(v.config.extra, time.Now())}
 }
 
 // Read implements net.Conn.
@@ -67,14 +75,21 @@ func (m *meter) Read(b []byte) (int, error) {
 	if n == readAtOnce {
 		runtime.Gosched()
 	}
-	if m.came(b[:n]) > m.server.config.maxHeld {
+	held, flood := m.came(b[:n])
+	if held > m.server.config.maxHeld {
 		m.server.relieve()
+	}
+	if flood {
+		m.server.config.Refused(Flood)
+		m.refuse()
+		return 0, errFlood
 	}
 	return n, err
 }
 
-// came follows what the caller sent, and returns what all connections hold.
-func (m *meter) came(b []byte) int64 {
+// came follows what the caller sent. It returns what all connections hold, and whether the caller
+// sent too many frames that no call needs.
+func (m *meter) came(b []byte) (held int64, flood bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var change int64
@@ -85,20 +100,31 @@ func (m *meter) came(b []byte) int64 {
 			m.last = f.Stream
 			m.streams[f.Stream] = streamBytes
 			change += streamBytes
-		case f.Kind == http2.FrameData && open && f.Data() > 0:
-			more := int64(dataFactor*f.Length + dataBytes)
-			m.streams[f.Stream] = taken + more
-			change += more
-		case f.Kind == http2.FrameRSTStream:
+			m.extra.Earn(extraPerCall)
+			return
+		case f.Kind == http2.FrameData && open:
+			if f.Data() > 0 {
+				more := int64(dataFactor*f.Length + dataBytes)
+				m.streams[f.Stream] = taken + more
+				change += more
+			}
+			if f.Ends() || f.Data() >= wholeData {
+				return
+			}
+		case f.Kind == http2.FrameRSTStream && open:
 			delete(m.streams, f.Stream)
 			change -= taken
+			return
 		}
+		flood = m.extra.Spend() || flood
 	})
-	return m.count(change)
+	return m.count(change), flood
 }
 
 // Write implements net.Conn.
 func (m *meter) Write(b []byte) (int, error) {
+	m.writing.Lock()
+	defer m.writing.Unlock()
 	n, err := m.Conn.Write(b)
 	m.mu.Lock()
 	defer m.mu.Unlock()

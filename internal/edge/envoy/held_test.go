@@ -24,7 +24,7 @@ func TestTheGreediestConnectionIsClosed(t *testing.T) {
 	}
 	f := func(name string, send func(*testenv.Attacker) error) {
 		t.Run(name, func(t *testing.T) {
-			v := attacked(t, func(c *Config) { c.maxHeld, c.callTime = 4<<20, 2*patience })
+			v := attacked(t, func(c *Config) { c.maxHeld, c.callTime, c.extra = 4<<20, 2*patience, unlimited })
 			modest := v.attack()
 			waiting, err := modest.Open(false)
 			require.NoError(t, err)
@@ -100,8 +100,10 @@ type still struct {
 	frames []byte
 }
 
-func (s still) Read(b []byte) (int, error)  { return copy(b, s.frames), nil }
-func (s still) Write(b []byte) (int, error) { return len(b), nil }
+func (s still) Read(b []byte) (int, error)       { return copy(b, s.frames), nil }
+func (s still) Write(b []byte) (int, error)      { return len(b), nil }
+func (s still) SetWriteDeadline(time.Time) error { return nil }
+func (s still) Close() error                     { return nil }
 
 func TestMeterAllocatesNothing(t *testing.T) {
 	v := NewServer(Config{Ready: func() bool { return true }})
@@ -114,7 +116,7 @@ func TestMeterAllocatesNothing(t *testing.T) {
 		require.NoError(t, node.WriteData(stream, false, make([]byte, 100)))
 		require.NoError(t, node.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: make([]byte, 10), EndHeaders: true, EndStream: true}))
 	}
-	m := &meter{Conn: still{frames: in.Bytes()}, server: v, streams: map[uint32]int64{}}
+	m := newMeter(still{frames: in.Bytes()}, v)
 	buf := make([]byte, in.Len())
 	exchange := func() {
 		m.last = 0 // the streams are new again
@@ -129,7 +131,7 @@ func TestMeterAllocatesNothing(t *testing.T) {
 // A connection that always has more to read lets others have their turn.
 func TestFloodsAreReadInTurn(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	m := &meter{Conn: still{frames: bytes.Repeat([]byte{0}, 32<<10)}, server: NewServer(Config{Ready: func() bool { return true }}), streams: map[uint32]int64{}}
+	m := newMeter(still{frames: bytes.Repeat([]byte{0}, 32<<10)}, NewServer(Config{Ready: func() bool { return true }, extra: unlimited}))
 	var turns atomic.Int64
 	ctx, stop := context.WithCancel(t.Context())
 	var other sync.WaitGroup

@@ -10,10 +10,11 @@ const (
 	Full     Refusal = iota // as many callers as there may be are connected
 	Stranger                // not a caller, or not known yet, and there is no place for another
 	Memory                  // its open streams took the most when all took too much
+	Flood                   // it sent too many frames that no call needs
 	Refusals                // how many there are
 )
 
-var refusalNames = [Refusals]string{"full", "stranger", "memory"}
+var refusalNames = [Refusals]string{"full", "stranger", "memory", "flood"}
 
 // String is a stable label.
 func (r Refusal) String() string { return refusalNames[r] }

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
 
+	"github.com/weir-edge/weir/internal/edge/frames"
 	"github.com/weir-edge/weir/internal/edge/handshake"
 )
 
@@ -91,12 +92,13 @@ type Config struct {
 
 	handshake, callTime, writeTime time.Duration // 0: the usual ones
 	maxHeld                        int64         // likewise
+	extra                          frames.Budget // likewise
 }
 
 // NewServer returns a server that has not begun.
 func NewServer(c Config) *Server {
 	c.handshake, c.callTime, c.writeTime = cmp.Or(c.handshake, handshakeTime), cmp.Or(c.callTime, callTime), cmp.Or(c.writeTime, writeTime)
-	c.maxHeld = cmp.Or(c.maxHeld, maxHeld)
+	c.maxHeld, c.extra = cmp.Or(c.maxHeld, maxHeld), cmp.Or(c.extra, extraFrames)
 	alive := keepalive.ServerParameters{Time: time.Minute, Timeout: 20 * time.Second}
 	if c.Certified {
 		alive.MaxConnectionAge, alive.MaxConnectionAgeGrace = certifiedMaxAge, handshakeTime

@@ -1,4 +1,5 @@
-// Package frames follows the frames of an HTTP/2 connection without keeping what they carry.
+// Package frames follows the frames of an HTTP/2 connection without keeping what they carry, and
+// counts them against budgets.
 package frames
 
 import (
