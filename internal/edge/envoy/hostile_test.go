@@ -288,6 +288,25 @@ func TestCallersThatNeverReadAreCutOff(t *testing.T) {
 	f("empty DATA", func(a *testenv.Attacker) error { return a.WriteData(1, false, nil) })
 }
 
+// Streams that use reflection are few, because its answers are large; others do not wait for them.
+func TestReflectionIsBounded(t *testing.T) {
+	v := attacked(t, nil)
+	a := v.attack()
+	a.Path = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
+	for range maxReflections {
+		_, err := a.Open(false)
+		require.NoError(t, err)
+	}
+	last, err := a.Open(false)
+	require.NoError(t, err)
+	require.False(t, a.Frames(func(f http2.Frame) bool { h, ok := f.(*http2.HeadersFrame); return ok && h.StreamID == last }), "it is refused")
+	require.EqualValues(t, maxReflections, v.server.reflections.Load())
+	require.Zero(t, v.server.watches.Load())
+	v.answers()
+	require.NoError(t, a.Conn.Close())
+	require.Eventually(t, func() bool { return v.server.reflections.Load() == 0 }, patience, time.Millisecond)
+}
+
 // Streams that only watch are bounded over all connections.
 func TestWatchesAreBounded(t *testing.T) {
 	v := attacked(t, nil)

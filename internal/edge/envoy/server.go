@@ -30,7 +30,8 @@ import (
 const (
 	maxConnections = 4096
 	maxStreams     = 1024     // of a connection
-	maxWatches     = 1024     // streams of all connections that are not calls: health, reflection
+	maxWatches     = 1024     // streams of all connections that ask for health, or a method that does not exist
+	maxReflections = 16       // streams of all connections that use reflection; an answer may hold a megabyte
 	maxHeaders     = 16 << 10 // bytes
 	// handshakeTime is for the beginning of HTTP/2, after the handshake of TLS.
 	handshakeTime = 10 * time.Second
@@ -65,8 +66,8 @@ type Server struct {
 	grpc   *grpc.Server
 	health *health.Server
 	calls  []string // what the methods of the services begin with
-	// watches counts the open streams that are not calls.
-	watches atomic.Int64
+	// watches and reflections count the open streams that are not calls.
+	watches, reflections atomic.Int64
 
 	mu    sync.Mutex
 	conns map[*conn]struct{}
@@ -135,11 +136,15 @@ func (v *Server) bound(ctx context.Context, stream *tap.Info) (context.Context, 
 			return bounded, nil
 		}
 	}
-	if v.watches.Add(1) > maxWatches {
-		v.watches.Add(-1)
-		return nil, status.Error(codes.ResourceExhausted, "too many streams watch health or use reflection; close some")
+	open, most, what := &v.watches, int64(maxWatches), "watch health"
+	if strings.HasPrefix(stream.FullMethodName, "/grpc.reflection.") {
+		open, most, what = &v.reflections, maxReflections, "use reflection"
 	}
-	context.AfterFunc(ctx, func() { v.watches.Add(-1) })
+	if open.Add(1) > most {
+		open.Add(-1)
+		return nil, status.Errorf(codes.ResourceExhausted, "too many streams %s; close some", what)
+	}
+	context.AfterFunc(ctx, func() { open.Add(-1) })
 	return ctx, nil
 }
 
