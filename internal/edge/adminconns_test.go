@@ -13,13 +13,15 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/httpconns"
 )
 
 // Idle connections, which send no token, do not keep an operator out.
 func TestAdminHoldsSoManyConnections(t *testing.T) {
 	n := start(t, setup{})
 	var conns []net.Conn
-	for range maxAdminConns + 10 {
+	for range httpconns.Max + 10 {
 		c, err := net.Dial("tcp", n.admin)
 		require.NoError(t, err)
 		defer c.Close()
@@ -40,29 +42,6 @@ func TestAdminHoldsSoManyConnections(t *testing.T) {
 		require.Equal(t, 200, resp.StatusCode)
 		resp.Body.Close()
 	}
-}
-
-func TestAdminConnectionsAtWorkStay(t *testing.T) {
-	a, conns := newAdminConns(), make([]net.Conn, maxAdminConns+1)
-	for i := range conns {
-		conns[i], _ = net.Pipe()
-	}
-	last := conns[maxAdminConns]
-	for _, c := range conns[:maxAdminConns] {
-		require.Nil(t, a.note(c, http.StateNew))
-		require.Nil(t, a.note(c, http.StateActive))
-	}
-	require.Equal(t, last, a.note(last, http.StateNew), "all others are busy")
-	require.Nil(t, a.note(last, http.StateClosed))
-	require.Nil(t, a.note(conns[7], http.StateIdle))
-	require.Nil(t, a.note(conns[3], http.StateIdle))
-	require.Equal(t, conns[7], a.note(last, http.StateNew))
-	require.Nil(t, a.note(conns[7], http.StateActive), "its request came too late")
-	require.Nil(t, a.note(conns[7], http.StateClosed))
-	for _, c := range conns {
-		a.note(c, http.StateClosed)
-	}
-	require.Zero(t, len(a.open)+a.waiting.Len())
 }
 
 // oneConn is a listener with one connection to accept.

@@ -23,6 +23,7 @@ import (
 	"github.com/weir-edge/weir/internal/edge/h2"
 	"github.com/weir-edge/weir/internal/edge/proxy"
 	"github.com/weir-edge/weir/internal/edge/recent"
+	"github.com/weir-edge/weir/internal/httpconns"
 	"github.com/weir-edge/weir/pkg/limiter/tally"
 )
 
@@ -211,7 +212,7 @@ func (e *Edge) adminServer() *http.Server {
 		ReadTimeout:       15 * time.Second,
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    64 << 10,
-		ConnState:         newAdminConns().changed,
+		ConnState:         httpconns.New().Changed,
 		ErrorLog:          slog.NewLogLogger(e.log.Handler(), slog.LevelDebug),
 	}
 }

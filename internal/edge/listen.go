@@ -10,16 +10,17 @@ import (
 
 	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/edge/handshake"
+	"github.com/weir-edge/weir/internal/httpconns"
 )
 
-// listenAdmin returns the admin listener. adminConns bounds the connections whose handshake is
+// listenAdmin returns the admin listener. httpconns bounds the connections whose handshake is
 // complete.
 func (e *Edge) listenAdmin(ln net.Listener) net.Listener {
 	if e.files.Admin == nil {
 		return ln
 	}
 	return handshake.Listen(ln, handshake.Config{
-		TLS: e.files.Admin.Config(), Callers: 2 * maxAdminConns, Pending: maxAdminConns,
+		TLS: e.files.Admin.Config(), Callers: 2 * httpconns.Max, Pending: httpconns.Max,
 		Knows:   func(netip.Addr, *tls.ConnectionState) (func(), bool) { return nil, true },
 		Refused: func(handshake.Refusal) {}, Failed: e.metrics.handshakes("admin"),
 	})
