@@ -19,6 +19,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/weir-edge/weir/internal/httpconns"
 	"github.com/weir-edge/weir/pkg/region"
 	"github.com/weir-edge/weir/pkg/region/dns"
 )
@@ -246,7 +247,7 @@ func (r *router) serveMetrics() (stop func(), err error) {
 	})
 	server := &http.Server{
 		Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute,
-		MaxHeaderBytes: 16 << 10, ErrorLog: slog.NewLogLogger(r.Log.Handler(), slog.LevelDebug),
+		MaxHeaderBytes: 16 << 10, ConnState: httpconns.New().Changed, ErrorLog: slog.NewLogLogger(r.Log.Handler(), slog.LevelDebug),
 	}
 	var running sync.WaitGroup
 	running.Go(func() {

@@ -1,8 +1,11 @@
 package router
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
+	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -14,6 +17,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/internal/httpconns"
+	"github.com/weir-edge/weir/internal/testenv"
 	"github.com/weir-edge/weir/pkg/region"
 )
 
@@ -106,4 +111,33 @@ func TestUnsignedTopologyIsCounted(t *testing.T) {
 	m.handler().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	require.Contains(t, answer.Body.String(), `weir_dns_topology_unsigned{region="eu"} 1`)
 	require.Contains(t, answer.Body.String(), `weir_dns_topology_unsigned{region="us"} 0`)
+}
+
+// Strangers' connections to the metrics listener take a bounded number of open files, which DNS
+// over TCP and requests to Consul need, too.
+func TestMetricsConnectionsAreBounded(t *testing.T) {
+	r := &router{Config: &Config{Metrics: fmt.Sprintf("127.0.0.1:%d", testenv.FreePorts(t, 1)[0]), Log: slog.New(slog.DiscardHandler)}}
+	r.metrics = newMetrics(func() *region.View { return region.NewView(nil, nil, nil) }, nil, r.ready.Load)
+	stop, err := r.serveMetrics()
+	require.NoError(t, err)
+	defer stop()
+	conns := make([]net.Conn, httpconns.Max+10)
+	for i := range conns {
+		conns[i], err = net.Dial("tcp", r.Metrics)
+		require.NoError(t, err)
+		defer conns[i].Close()
+		require.NoError(t, conns[i].SetDeadline(time.Now().Add(testenv.Patience)))
+	}
+	ask := func() (answered int) {
+		for _, c := range conns {
+			_, _ = io.WriteString(c, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n") // it may be closed
+			if resp, err := http.ReadResponse(bufio.NewReader(c), nil); err == nil {
+				resp.Body.Close()
+				answered++
+			}
+		}
+		return answered
+	}
+	ask()
+	require.Equal(t, httpconns.Max, ask())
 }
