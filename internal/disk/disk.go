@@ -10,40 +10,70 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
+	"time"
 )
 
+// abandoned is how old an unfinished file is whose writer has died.
+const abandoned = time.Hour
+
 // Replace writes a file that only its owner can read, and creates its folder if needed.
-// Even after a power loss, the file is either the previous or the new one.
+// Even after a power loss, the file is either the previous or the new one; if several
+// processes write it, it is that of one of them.
 func Replace(file string, data []byte) error {
-	folder := filepath.Dir(file)
+	folder, base := filepath.Dir(file), filepath.Base(file)
 	if err := os.MkdirAll(folder, 0o750); err != nil {
 		return err
 	}
-	next := file + ".next"
-	if err := os.Remove(next); err != nil && !errors.Is(err, os.ErrNotExist) { // left by a process that died
-		return err
-	}
-	f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	sweep(folder, base)
+	f, err := os.CreateTemp(folder, base+".next-*")
 	if err != nil {
-		return err
+		return naming(file, err)
 	}
 	_, err = f.Write(data)
 	if err == nil {
 		err = f.Sync()
 	}
 	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(next, file)
+		err = os.Rename(f.Name(), file)
 	}
 	if err != nil {
-		_ = os.Remove(next) // the earlier error matters
-		return err
+		_ = os.Remove(f.Name()) // the earlier error matters
+		return naming(file, err)
 	}
 	d, err := os.Open(folder)
 	if err != nil {
 		return err
 	}
 	return errors.Join(d.Sync(), d.Close())
+}
+
+// naming returns an error with the name of the file: that of the unfinished one differs each
+// time, and callers log only what is new.
+func naming(file string, err error) error {
+	var path *os.PathError
+	var link *os.LinkError
+	switch {
+	case errors.As(err, &path):
+		return &os.PathError{Op: path.Op, Path: file, Err: path.Err}
+	case errors.As(err, &link):
+		return &os.PathError{Op: link.Op, Path: file, Err: link.Err}
+	}
+	return err
+}
+
+// sweep removes what processes that died have left in a folder, also those of earlier releases.
+func sweep(folder, base string) {
+	entries, _ := os.ReadDir(folder) // what cannot be listed stays
+	for _, e := range entries {
+		if e.Name() != base+".next" && !strings.HasPrefix(e.Name(), base+".next-") {
+			continue
+		}
+		if info, err := e.Info(); err == nil && info.Mode().IsRegular() && time.Since(info.ModTime()) > abandoned {
+			_ = os.Remove(filepath.Join(folder, e.Name())) // the next one tries again
+		}
+	}
 }
 
 // Read returns at most the first max bytes of a file. It never waits, as it would for the

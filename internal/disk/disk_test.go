@@ -1,11 +1,15 @@
 package disk
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -22,7 +26,12 @@ func TestReadDoesNotWaitForAWriter(t *testing.T) {
 func TestReplace(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "new", "file")
 	require.NoError(t, Replace(file, []byte("a longer one")))
-	require.NoError(t, os.WriteFile(file+".next", []byte("of a process that died"), 0o600))
+	for _, left := range []string{file + ".next", file + ".next-7"} {
+		require.NoError(t, os.WriteFile(left, []byte("of a process that died"), 0o600))
+		require.NoError(t, os.Chtimes(left, time.Time{}, time.Now().Add(-abandoned-time.Minute)))
+	}
+	busy := file + ".next-8"
+	require.NoError(t, os.WriteFile(busy, []byte("of another process"), 0o600))
 	require.NoError(t, Replace(file, []byte("short")))
 	got, err := os.ReadFile(file)
 	require.NoError(t, err)
@@ -32,6 +41,34 @@ func TestReplace(t *testing.T) {
 	require.Equal(t, os.FileMode(0o600), info.Mode())
 	left, err := os.ReadDir(filepath.Dir(file))
 	require.NoError(t, err)
-	require.Len(t, left, 1)
+	require.Len(t, left, 2)
+	require.FileExists(t, busy)
 	require.Error(t, Replace(filepath.Join(file, "below"), nil))
+
+	taken := filepath.Join(t.TempDir(), "folder")
+	require.NoError(t, os.Mkdir(taken, 0o700))
+	for range 2 {
+		require.EqualError(t, Replace(taken, nil), "rename "+taken+": file exists")
+	}
+}
+
+// Two processes that were given one file do not damage it.
+func TestReplaceByTwo(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	contents := [][]byte{bytes.Repeat([]byte("a"), 1<<20), bytes.Repeat([]byte("b"), 2<<20)}
+	var writers sync.WaitGroup
+	for _, data := range contents {
+		writers.Go(func() {
+			for range 20 {
+				assert.NoError(t, Replace(file, data))
+				got, err := os.ReadFile(file)
+				assert.NoError(t, err)
+				assert.True(t, bytes.Equal(got, contents[0]) || bytes.Equal(got, contents[1]))
+			}
+		})
+	}
+	writers.Wait()
+	left, err := os.ReadDir(filepath.Dir(file))
+	require.NoError(t, err)
+	require.Len(t, left, 1)
 }

@@ -112,13 +112,15 @@ func TestCacheOnDisk(t *testing.T) {
 	require.Len(t, n.logs.lines(t, "rules cannot be cached; a restart while consul is unreachable has none"), 1)
 
 	// Before the folder is back: the node may write at once.
-	require.NoError(t, os.WriteFile(filepath.Join(folder+".away", filepath.Base(file)+".next"), []byte("left behind"), 0o644))
+	left := filepath.Join(folder+".away", filepath.Base(file)+".next-1")
+	require.NoError(t, os.WriteFile(left, []byte("left behind"), 0o644))
+	require.NoError(t, os.Chtimes(left, time.Time{}, time.Now().Add(-24*time.Hour)))
 	require.NoError(t, os.Remove(folder))
 	require.NoError(t, os.Rename(folder+".away", folder))
 	holds(second)
 	eventually(t, "the fault is over", func() bool { return n.rulesView().Cache.OK })
 	require.Len(t, n.logs.lines(t, "rules are cached again"), 1)
-	_, err = os.Stat(file + ".next")
+	_, err = os.Stat(file + ".next-1")
 	require.ErrorIs(t, err, os.ErrNotExist)
 
 	// A damaged file is overwritten.
