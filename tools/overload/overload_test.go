@@ -243,7 +243,7 @@ func TestCPUTimeIsThatOfTheProcess(t *testing.T) {
 		if after > before {
 			break
 		}
-		require.Less(t, time.Since(begin), 10*time.Second)
+		require.Less(t, time.Since(begin), time.Minute)
 	}
 	_, err = cpuTime(-1)
 	require.Error(t, err)
