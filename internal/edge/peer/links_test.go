@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -37,8 +38,9 @@ func TestCall(t *testing.T) {
 	require.Less(t, x.Sent, MaxBody/20, "compressed")
 	require.Less(t, x.Received, MaxBody/20)
 	require.Positive(t, x.Took)
-	require.Equal(t, b.seen.list[5].Received, x.Sent)
-	require.Equal(t, b.seen.list[5].Sent, x.Received)
+	require.True(t, slices.ContainsFunc(b.seen.list, func(y Exchange) bool { // in any order
+		return y.Received == x.Sent && y.Sent == x.Received
+	}))
 }
 
 func TestOneConnectionServesAllCalls(t *testing.T) {
