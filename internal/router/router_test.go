@@ -100,6 +100,15 @@ func TestStateLogOfGifts(t *testing.T) {
 	require.Contains(t, step(full, 0.1), "cannot serve all of its clients", "not all could come back")
 	step(down, 1)
 	step(up, 0)
+
+	// A router that starts while they come back has not seen why they left.
+	s = newStateLog(s.log, s.fleet, false)
+	require.NotContains(t, step(up, 0.9), "clients; some")
+	require.Contains(t, step(full, 0.9), "cannot serve all of its clients")
+	s = newStateLog(s.log, s.fleet, false)
+	require.Contains(t, step(full, 0.2), "cannot serve all of its clients")
+	require.Contains(t, step(up, 0), "serves all of its clients again")
+
 	require.Contains(t, step(unknown, 0.2), `msg="pop has not published its load; some clients go to others until it does" region=eu-west pop=ams1`)
 }
 

@@ -108,6 +108,10 @@ func (s *stateLog) pop(in, name string, before, now region.PoPState, known bool,
 	}
 }
 
+// servedAgain is the part of its capacity up to which a PoP gets its own clients back. One that
+// begins to give clients away has more of them.
+const servedAgain = 0.9
+
 // gives logs when a PoP that is up begins or stops giving clients away. The lines about
 // down and drained PoPs, and that they are up again, imply where their clients go.
 func (s *stateLog) gives(in, name string, v *region.View) {
@@ -118,6 +122,9 @@ func (s *stateLog) gives(in, name string, v *region.View) {
 		s.away[name] = true
 	case !gift.Gives(), now.Capacity > 0 && gift.Own > now.Capacity:
 		delete(s.away, name)
+	}
+	if !s.giving[name] && gift.Gives() && gift.Own < servedAgain*now.Capacity {
+		s.away[name] = true // and were before this router started
 	}
 	gave, gives := s.giving[name], serves(now) && gift.Gives() && !s.away[name]
 	s.giving[name] = gives
