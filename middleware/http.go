@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 	"unsafe"
+
+	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
 
 // Handler returns a handler that answers the requests that the rules refuse, and passes all others to next.
@@ -69,19 +71,7 @@ func (f *httpFields) Header(name string) [][]byte {
 // Cookie implements Fields.
 func (f *httpFields) Cookie(name string) (value []byte, n int) {
 	for _, line := range f.r.Header["Cookie"] {
-		for pair := range strings.SplitSeq(line, ";") {
-			k, v, named := strings.Cut(pair, "=")
-			v = strings.Trim(v, " ")
-			if len(v) > 1 && v[0] == '"' && v[len(v)-1] == '"' {
-				v = v[1 : len(v)-1]
-			}
-			if !named || strings.Trim(k, " ") != name || strings.ContainsAny(v, `"\`) {
-				continue
-			}
-			if n++; n == 1 {
-				value = bytesOf(v)
-			}
-		}
+		value, n = rules.FindCookie(bytesOf(line), name, value, n)
 	}
 	return value, n
 }

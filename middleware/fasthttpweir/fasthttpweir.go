@@ -15,6 +15,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/weir-edge/weir/middleware"
+	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
 
 // Handler returns a handler that answers the requests that the rules refuse, and passes all others to next.
@@ -73,12 +74,8 @@ func (f *fields) Header(name string) [][]byte { return f.h.PeekAll(name) }
 
 // Cookie implements middleware.Fields.
 func (f *fields) Cookie(name string) (value []byte, n int) {
-	for k, v := range f.h.Cookies() {
-		if string(k) == name {
-			if n++; n == 1 {
-				value = v
-			}
-		}
+	for _, line := range f.h.PeekAll(fasthttp.HeaderCookie) {
+		value, n = rules.FindCookie(line, name, value, n)
 	}
 	return value, n
 }

@@ -30,6 +30,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/weir-edge/weir/middleware"
+	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
 
 // Unary returns an interceptor for unary calls. The header metadata of the answer describes the limits.
@@ -123,13 +124,7 @@ func (f fields) Header(name string) [][]byte {
 // Cookie implements middleware.Fields.
 func (f fields) Cookie(name string) (value []byte, n int) {
 	for _, line := range f["cookie"] {
-		for pair := range strings.SplitSeq(line, ";") {
-			if k, v, named := strings.Cut(pair, "="); named && strings.TrimSpace(k) == name {
-				if n++; n == 1 {
-					value = []byte(strings.TrimSpace(v))
-				}
-			}
-		}
+		value, n = rules.FindCookie([]byte(line), name, value, n)
 	}
 	return value, n
 }

@@ -1,8 +1,9 @@
 package replay
 
 import (
-	"bytes"
 	"net/netip"
+
+	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
 
 // entry is one request of the log. Its bytes belong to the batch.
@@ -68,28 +69,11 @@ func equalFold(a []byte, b string) bool {
 	return true
 }
 
-// Cookie reads the Cookie headers as a node does: spaces and quotes around a value are not
-// part of it, and a malformed cookie is ignored.
+// Cookie reads the Cookie headers as a node does.
 func (e *entry) Cookie(name string) (value []byte, n int) {
 	for i := range e.headers {
-		if !equalFold(e.headers[i].name, "Cookie") {
-			continue
-		}
-		for pair := range bytes.SplitSeq(e.headers[i].value, []byte(";")) {
-			k, v, named := bytes.Cut(pair, []byte("="))
-			if !named || string(bytes.Trim(k, " ")) != name {
-				continue
-			}
-			v = bytes.Trim(v, " ")
-			if len(v) > 1 && v[0] == '"' && v[len(v)-1] == '"' {
-				v = v[1 : len(v)-1]
-			}
-			if bytes.ContainsAny(v, `"\`) {
-				continue
-			}
-			if n++; n == 1 {
-				value = v
-			}
+		if equalFold(e.headers[i].name, "Cookie") {
+			value, n = rules.FindCookie(e.headers[i].value, name, value, n)
 		}
 	}
 	return value, n

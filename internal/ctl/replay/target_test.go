@@ -91,55 +91,6 @@ func FuzzTarget(f *testing.F) {
 	f.Fuzz(func(t *testing.T, target string) { compareTarget(t, "GET", target) })
 }
 
-// compareCookies requires that a replay finds the same cookies as a node.
-func compareCookies(t *testing.T, lines ...string) {
-	t.Helper()
-	e := &entry{}
-	var h fasthttp.RequestHeader
-	for _, line := range lines {
-		e.headers = append(e.headers, header{[]byte("cookie"), []byte(line)})
-		h.Add("Cookie", line)
-	}
-	asked, first := map[string]int{"session": 0}, map[string]string{}
-	for k, v := range h.Cookies() {
-		if asked[string(k)]++; asked[string(k)] == 1 {
-			first[string(k)] = string(v)
-		}
-	}
-	for name, want := range asked {
-		if name == "" {
-			continue
-		}
-		value, n := e.Cookie(name)
-		require.Equal(t, want, n, "%q in %q", name, lines)
-		require.Equal(t, first[name], string(value), "%q in %q", name, lines)
-	}
-}
-
-var cookies = []string{
-	"session=a", "session=a; session=b", " session = a ;x", `session="a b"`, `session="`, `session=a"b`, "session", "=session", "session==;", ";;;", "a=b;session=c;;d",
-	`session=a\b; session=c`, "Session=x", `session=""`, "session=a;  session=b",
-}
-
-func TestCookiesAreReadAsANodeReadsThem(t *testing.T) {
-	for _, line := range cookies {
-		compareCookies(t, line)
-		compareCookies(t, "session=first", line)
-	}
-}
-
-func FuzzCookie(f *testing.F) {
-	for _, line := range cookies {
-		f.Add(line)
-	}
-	f.Fuzz(func(t *testing.T, line string) {
-		if bytes.ContainsAny([]byte(line), "\r\n") { // Add replaces them; no header contains them
-			return
-		}
-		compareCookies(t, line)
-	})
-}
-
 func TestHeadersAreFoundInAnyCase(t *testing.T) {
 	e := &entry{host: []byte("api.example.com")}
 	for _, h := range [][2]string{{"x-API-key", "a"}, {"X-Api-Key", "b"}, {"User-Agent", "old"}, {"user-agent", "new"}, {"X_Api[Key", "c"}, {"Content-Type", ""}} {

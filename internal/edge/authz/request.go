@@ -7,6 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/weir-edge/weir/internal/edge/decide"
+	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
 
 // The paths of a call's parts, in messages.
@@ -132,11 +133,11 @@ func (c *call) split(name string, value []byte) {
 // Cookie implements decide.Fields.
 func (c *call) Cookie(name string) (value []byte, n int) {
 	if line, ok := c.joined["cookie"]; ok {
-		value, n = decide.Cookie(bytesOf(line), name, value, n)
+		value, n = rules.FindCookie(bytesOf(line), name, value, n)
 	}
 	for _, h := range c.raw {
 		if h.GetKey() == "cookie" {
-			value, n = decide.Cookie(valueOf(h.RawValue, h.Value), name, value, n)
+			value, n = rules.FindCookie(valueOf(h.RawValue, h.Value), name, value, n)
 		}
 	}
 	return value, n

@@ -96,9 +96,12 @@ func (x *exchange) request(ctx *fasthttp.RequestCtx, via *Via) *http.Request {
 	if req.URL.Opaque = string(h.RequestURI()); req.URL.Opaque != "*" {
 		req.URL.Opaque = "//" + req.Host + req.URL.Opaque
 	}
+	for _, line := range h.PeekAll(fasthttp.HeaderCookie) { // as received: see Cookie
+		req.Header["Cookie"] = append(req.Header["Cookie"], string(line))
+	}
 	for name, value := range h.All() {
 		switch key := string(name); key {
-		case "Host", "Connection", "Content-Length", "Transfer-Encoding":
+		case "Cookie", "Host", "Connection", "Content-Length", "Transfer-Encoding":
 		default:
 			req.Header[key] = append(req.Header[key], string(value))
 		}

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	"github.com/weir-edge/weir/internal/edge/decide"
+	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
 
 // question is HAProxy's description of one request. A connection reuses one: nothing of it
@@ -165,7 +166,7 @@ func (q *question) Header(name string) [][]byte {
 func (q *question) Cookie(name string) (value []byte, n int) {
 	for _, h := range q.headers {
 		if string(h[0]) == "cookie" {
-			value, n = decide.Cookie(h[1], name, value, n)
+			value, n = rules.FindCookie(h[1], name, value, n)
 		}
 	}
 	return value, n

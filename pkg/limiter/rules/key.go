@@ -238,8 +238,11 @@ func IsHash(text string) bool {
 func HashOf(part, value string) string {
 	kind, name, _ := strings.Cut(part, ":")
 	k := KeyPart{Name: name}
-	if kind == keyKinds[ByHeader] {
+	switch kind {
+	case keyKinds[ByHeader]:
 		k.Kind = ByHeader
+	case keyKinds[ByCookie]:
+		k.Kind = ByCookie
 	}
 	return string(digest.Append(nil, k.appendCanonical(nil, []byte(value)), hashedBytes))
 }
@@ -248,6 +251,9 @@ func HashOf(part, value string) string {
 // any letter case, followed by any number of spaces (RFC 9110, 11.4): Basic and bAsIc are
 // the same.
 func (k *KeyPart) appendCanonical(dst, value []byte) []byte {
+	if k.Kind == ByCookie {
+		return appendCookie(dst, value)
+	}
 	if k.Kind != ByHeader || k.Name != "Authorization" && k.Name != "Proxy-Authorization" {
 		return append(dst, value...)
 	}

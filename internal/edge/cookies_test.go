@@ -1,0 +1,52 @@
+package edge
+
+import (
+	"net"
+	"net/http"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/edge/config"
+)
+
+// Whatever form a client gives its cookie, origins that find the session in it find it counted.
+func TestCookieFormsAreNoBypass(t *testing.T) {
+	n := start(t, setup{rules: `rules: [{id: session, key: ["cookie:session"], limit: 1, window: 1h}]`})
+	status := func(cookie string) int {
+		t.Helper()
+		answers := n.raw(lines("GET / HTTP/1.1", "Host: x", "Cookie: "+cookie, "Connection: close"))
+		require.Len(t, answers, 1, cookie)
+		return answers[0].status
+	}
+	require.Equal(t, 200, status("session=abc"))
+	for _, same := range []string{
+		"session=abc", "x=1;\tsession=abc", "session\t=abc", "session=abc\t; x=1", "x=1 session=abc", "x=1;\xa0session=abc\xa0", "x=1;\u00a0session=abc\u00a0",
+		`session="abc"`, `session="abc"` + "\t", `session="\141bc"`, `session="abcZ`, "session=%61bc", "session=%61%62%63",
+	} {
+		require.Equal(t, 429, status(same), same)
+	}
+	require.Equal(t, 400, status("session=abc;\tsession=other"))
+	require.Equal(t, 400, status("session=other;\tsession=abc"))
+	require.Equal(t, 200, status("session=other"))
+}
+
+// A rule that reads a cookie changes none.
+func TestOriginsGetCookiesAsSent(t *testing.T) {
+	seen := make(chan []string, 1)
+	origin := &http.Server{Protocols: new(http.Protocols), Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { seen <- r.Header["Cookie"] })}
+	origin.Protocols.SetHTTP1(true)
+	origin.Protocols.SetUnencryptedHTTP2(true)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	go func() { _ = origin.Serve(ln) }()
+	t.Cleanup(func() { _ = origin.Close() })
+	for _, scheme := range []string{"http", "h2c"} {
+		n := start(t, setup{rules: `rules: [{id: session, key: ["cookie:session"], limit: 9, window: 1h}]`, config: func(c *config.Config) {
+			c.Upstreams = []config.Upstream{{URL: scheme + "://" + ln.Addr().String()}}
+		}})
+		const sent = `prefs={"a":1}; session="abc"; path=a\b; bare`
+		require.Equal(t, []int{200}, statuses(n.raw(lines("GET / HTTP/1.1", "Host: x", "Cookie: "+sent, "Connection: close"))))
+		require.Equal(t, []string{sent}, <-seen, scheme)
+	}
+}

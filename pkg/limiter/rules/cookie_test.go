@@ -1,0 +1,73 @@
+package rules
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestFindCookie(t *testing.T) {
+	f := func(want string, n int, lines ...string) {
+		t.Helper()
+		var value []byte
+		found := 0
+		for _, line := range lines {
+			value, found = FindCookie([]byte(line), "session", value, found)
+		}
+		require.Equal(t, n, found, "%q", lines)
+		require.Equal(t, want, string(value), "%q", lines)
+	}
+	f("a", 1, "session=a")
+	f("a", 1, " session = a ;x")
+	f("a", 1, "x=1;\tsession\t=\ta\t;y=2")
+	f("a", 1, "x=1;\u00a0session\u2003=\u00a0a\u00a0; y=2") // Python strips Unicode's white space
+	f("a", 1, "x=1;\xa0session=a\xa0; y=2")                 // JavaScript reads headers as Latin-1
+	f("a", 1, "x=1 session=a y=2")                          // Python's SimpleCookie needs no semicolon
+	f("a", 1, "x=y== session=a")
+	f("a", 1, `session="a"`)
+	f("a", 1, `session="aZ`) // Express removes the first and the last byte
+	f("a b", 1, `session="a b" c`)
+	f(`{"a":1}`, 1, `session={"a":1}`)
+	f("caf\u00e9", 1, "session=caf\u00e9")
+	f("\xe9", 1, "session=\xe9")
+	f("=", 1, "session==;")
+	f("", 1, "session=")
+	f("", 1, `session="`)
+	f("", 1, `session=""`)
+
+	f("a", 2, "session=a; session=b")
+	f("a", 2, "session=a;\tsession=b")
+	f("a", 2, "session=a", "session=b")
+
+	for _, line := range []string{"", "session", "=session", ";;;", "Session=a", "xsession=a", "session2=a", "x=session", "x-session=a"} {
+		f("", 0, line)
+	}
+}
+
+// A client must not get a second count by writing its cookie in another way.
+func TestCookiesThatOriginsReadAlikeShareACount(t *testing.T) {
+	want := HashOf("cookie:session", "a b/c=")
+	for _, same := range []string{"a+b/c=", "a%20b%2Fc%3d", "%61%20b/c=", `\141 b/c=`, `a\ b/c=`, "a%2Bb/c="} {
+		require.Equal(t, want, HashOf("cookie:session", same), same)
+	}
+	for _, other := range []string{"a b/c", "A b/c=", "a%2520b/c=", "a b/c=%"} {
+		require.NotEqual(t, want, HashOf("cookie:session", other), other)
+	}
+	require.NotEqual(t, HashOf("header:X-Session", "a%20b"), HashOf("header:X-Session", "a b"))
+}
+
+func FuzzFindCookie(f *testing.F) {
+	for _, line := range []string{"session=a", "a=b; session=\"c\\\"", "\xa0session\t=%61", `session="`, "session=a session=b"} {
+		f.Add([]byte(line))
+	}
+	f.Fuzz(func(t *testing.T, line []byte) {
+		value, n := FindCookie(line, "session", nil, 0)
+		require.LessOrEqual(t, len(value), len(line))
+		require.LessOrEqual(t, n, len(line)/len("session="))
+		before := []byte("weir:{")
+		require.LessOrEqual(t, len(appendCookie(before, value)), len(before)+len(value))
+		require.Equal(t, "weir:{", string(before))
+		_, m := FindCookie(append(append([]byte("x=1;\tsession="), value...), ';'), "session", nil, 0)
+		require.Equal(t, 1, m)
+	})
+}
