@@ -15,6 +15,7 @@ import (
 
 // serve is the request path.
 func (e *Edge) serve(ctx *fasthttp.RequestCtx) {
+	defer proxy.TakeTurns(ctx.Conn())
 	r := expectedRequest(ctx)
 	passed := r != nil
 	if !passed {

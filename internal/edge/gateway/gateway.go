@@ -73,6 +73,7 @@ func New(c Config) *Server {
 
 // Serve answers one request of a gateway.
 func (s *Server) Serve(ctx *fasthttp.RequestCtx) {
+	defer proxy.TakeTurns(ctx.Conn())
 	q := s.questions.Get().(*question)
 	q.ctx, q.Began, q.Peer = ctx, ctx.Time(), proxy.AddrOf(ctx.RemoteAddr())
 	q.Rules, q.Vouched, q.NoEnd = s.config.Decider.Rules(), true, true

@@ -99,6 +99,7 @@ type clientConn struct {
 	net.Conn
 	ended bool
 	turns uint8 // reads between requests
+	again bool  // a request has been served since the last read
 	lines lines
 	fault error           // of lines
 	raw   syscall.RawConn // see socket
@@ -129,6 +130,7 @@ func (c *clientConn) Read(b []byte) (int, error) {
 		}
 		c.turns++ // not the requests, of which a client may send several in one read
 	}
+	c.again = false
 	n, err := c.Conn.Read(b)
 	c.ended = c.ended || err == io.EOF
 	if n, c.fault = c.lines.follow(b[:n]); c.fault != nil {
@@ -151,6 +153,21 @@ func (c *clientConn) Write(b []byte) (int, error) {
 }
 
 func (c *clientConn) self() *clientConn { return c }
+
+// TakeTurns lets other connections go first if the request that was served arrived together with
+// the one before it. Otherwise a client that always has another to read would be served for as long
+// as the scheduler allows. Handlers call it last.
+func TakeTurns(c net.Conn) {
+	client, ok := c.(ender)
+	if !ok {
+		return
+	}
+	if s := client.self(); s.again {
+		runtime.Gosched()
+	} else {
+		s.again = true
+	}
+}
 
 // Begun reports whether any byte of a request has ever arrived on a connection of Listen.
 func Begun(c net.Conn) bool {

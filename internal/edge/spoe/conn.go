@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"runtime"
 	"sync"
 	"time"
 
@@ -53,6 +54,9 @@ func (c *conn) serve() error {
 		}
 		if err := c.handle(); err != nil {
 			return err
+		}
+		if c.reader.Buffered() > 0 { // it does not wait for answers, but others go first
+			runtime.Gosched()
 		}
 	}
 }
