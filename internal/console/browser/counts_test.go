@@ -8,13 +8,15 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/testenv"
 )
 
 // counted are rules whose counts the edges of a region share.
-const counted = `rules:
-  - {id: per-client, match: {paths: [/]}, key: [client_ip], algorithm: fixed_window, limit: 100, window: 24h}
-  - {id: busy, match: {paths: [/busy]}, key: [client_ip], algorithm: fixed_window, limit: 100000, window: 1h, consistency: leased}
-  - {id: per-path, match: {paths: [/]}, key: [path], algorithm: fixed_window, limit: 500, window: 24h}
+var counted = `rules:
+  - {id: per-client, match: {paths: [/]}, key: [client_ip], algorithm: fixed_window, limit: 100, window: ` + testenv.LongWindow() + `}
+  - {id: busy, match: {paths: [/busy]}, key: [client_ip], algorithm: fixed_window, limit: 100000, window: ` + testenv.LongWindow() + `, consistency: leased}
+  - {id: per-path, match: {paths: [/]}, key: [path], algorithm: fixed_window, limit: 500, window: ` + testenv.LongWindow() + `}
 `
 
 // The client page shows the counts of the region's Redis, whichever edges decided. A reset

@@ -51,7 +51,7 @@ func TestAnEdgeSpeaksHTTP2WithChromium(t *testing.T) {
 	t.Cleanup(origin.Close)
 	files, dir := testenv.Certificates(t), t.TempDir()
 	rules, log := filepath.Join(dir, "rules.yaml"), filepath.Join(dir, "access.log")
-	require.NoError(t, os.WriteFile(rules, []byte("rules: [{id: two, match: {paths: [/limited]}, key: [client_ip], algorithm: fixed_window, limit: 2, window: 24h}]"), 0o600))
+	require.NoError(t, os.WriteFile(rules, []byte("rules: [{id: two, match: {paths: [/limited]}, key: [client_ip], algorithm: fixed_window, limit: 2, window: "+testenv.LongWindow()+"}]"), 0o600))
 	edge := testenv.StartEdge(t, fmt.Sprintf("  tls: {cert_file: %q, key_file: %q}\n  http2: {tls: true}\nrules: {file: %q}\naccess_log: {file: %q}\nstore: {kind: memory}\nupstreams: [{url: %q}]\n",
 		files.CertFile, files.KeyFile, rules, log, origin.URL))
 	edge.WaitReady()

@@ -20,7 +20,7 @@ func TestANodeShowsItself(t *testing.T) {
 	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }))
 	t.Cleanup(origin.Close)
 	rules := filepath.Join(t.TempDir(), "rules.yaml")
-	require.NoError(t, os.WriteFile(rules, []byte("rules: [{id: two, description: two a day, key: [client_ip], algorithm: fixed_window, limit: 2, window: 24h}]"), 0o600))
+	require.NoError(t, os.WriteFile(rules, []byte("rules: [{id: two, description: two a month, key: [client_ip], algorithm: fixed_window, limit: 2, window: "+testenv.LongWindow()+"}]"), 0o600))
 	edge := testenv.StartEdge(t, fmt.Sprintf("rules: {file: %q}\nstore: {kind: memory}\nupstreams: [{url: %q}]\n", rules, origin.URL))
 	edge.WaitReady()
 	ask := func() int {
@@ -36,7 +36,7 @@ func TestANodeShowsItself(t *testing.T) {
 	b := launch(t)
 	b.dress("light", 1280)
 	b.visit("http://" + edge.Admin + "/")
-	b.has("two a day")
+	b.has("two a month")
 	b.sees("[...document.querySelectorAll('tr')].some((r) => r.innerText.match(/^two[^]*\\b2\\s+2\\s*$/))") // allowed and limited
 	b.has("inflight")
 	b.look("node")
