@@ -25,8 +25,7 @@ const (
 	forgetAfter = 3
 
 	reachTimeout = time.Second
-	// reachAtOnce lets all nodes that a Consul can list be asked within secondTimeout, even if
-	// none answers.
+	// reachAtOnce lets 4,500 nodes be asked within secondTimeout, even if none answers.
 	reachAtOnce = 1500
 	// detourTimeout is how long another region's Consul may try to reach the one in
 	// doubt.

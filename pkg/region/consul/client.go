@@ -38,7 +38,7 @@ const (
 	// a request while it elects a leader.
 	leeway = 10 * time.Second
 
-	// maxAnswer bounds one answer: about 20,000 history entries or 4,000 nodes.
+	// maxAnswer bounds one answer: about 20,000 history entries or 8,000 nodes.
 	maxAnswer = 16 << 20
 )
 
