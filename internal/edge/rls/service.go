@@ -44,10 +44,11 @@ const (
 	Invalid     // the caller's fault
 	Unavailable // there are no rules yet
 	Failed      // a fault of this program
+	Canceled    // the caller gave up before its message was read
 )
 
 // Outcomes are the names of the outcomes.
-var Outcomes = [...]string{"ok", "over_limit", "invalid", "unavailable", "failed"}
+var Outcomes = [...]string{"ok", "over_limit", "invalid", "unavailable", "failed", "canceled"}
 
 // method is the service's only method. The generated description would allocate a request
 // for each call.
@@ -91,7 +92,9 @@ func (s *Service) handle(ctx context.Context, read func(any) error) (answer any,
 		s.Done(outcome, time.Since(began))
 	}()
 	if err := read(c); err != nil {
-		outcome = Invalid
+		if outcome = Invalid; ctx.Err() != nil {
+			outcome = Canceled
+		}
 		return nil, err
 	}
 	if c.malformed {
