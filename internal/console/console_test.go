@@ -30,6 +30,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/weir-edge/weir/internal/console/access"
+	"github.com/weir-edge/weir/internal/httpconns"
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
@@ -432,6 +433,7 @@ func TestRun(t *testing.T) {
 	go func() {
 		ended <- Run(ctx, Config{Run: c.run, Access: access.Local("ana@desk"), Log: slog.New(slog.DiscardHandler)}, ln)
 	}()
+	require.Equal(t, httpconns.Max, testenv.Crowd(t, ln.Addr().String(), "/fleet", httpconns.Max+10), "idle connections are bounded")
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := client.Get("http://" + ln.Addr().String() + Prefix + "/fleet/events")
 	require.NoError(t, err)

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/weir-edge/weir/internal/console/access"
+	"github.com/weir-edge/weir/internal/httpconns"
 	"github.com/weir-edge/weir/internal/webpage"
 )
 
@@ -94,6 +95,7 @@ func Run(ctx context.Context, c Config, ln net.Listener) error {
 		Handler: s.Handler(), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 32 << 10,
 		// The feeds set a deadline for each event; a ReadTimeout would end them.
 		WriteTimeout: writeTime + time.Minute,
+		ConnState:    httpconns.New().Changed,
 		ErrorLog:     slog.NewLogLogger(c.Log.Handler(), slog.LevelWarn),
 	}
 	ended := make(chan error, 1)

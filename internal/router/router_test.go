@@ -1,11 +1,9 @@
 package router
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -130,23 +128,5 @@ func TestMetricsConnectionsAreBounded(t *testing.T) {
 	stop, err := r.serveMetrics()
 	require.NoError(t, err)
 	defer stop()
-	conns := make([]net.Conn, httpconns.Max+10)
-	for i := range conns {
-		conns[i], err = net.Dial("tcp", r.Metrics)
-		require.NoError(t, err)
-		defer conns[i].Close()
-		require.NoError(t, conns[i].SetDeadline(time.Now().Add(testenv.Patience)))
-	}
-	ask := func() (answered int) {
-		for _, c := range conns {
-			_, _ = io.WriteString(c, "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n") // it may be closed
-			if resp, err := http.ReadResponse(bufio.NewReader(c), nil); err == nil {
-				resp.Body.Close()
-				answered++
-			}
-		}
-		return answered
-	}
-	ask()
-	require.Equal(t, httpconns.Max, ask())
+	require.Equal(t, httpconns.Max, testenv.Crowd(t, r.Metrics, "/healthz", httpconns.Max+10))
 }
