@@ -17,7 +17,8 @@ func FindCookie(line []byte, name string, first []byte, n int) ([]byte, int) {
 	for len(line) > 0 {
 		var pair []byte
 		pair, line, _ = bytes.Cut(line, []byte(";"))
-		for len(pair) > 0 {
+		blank := -1 // how far from the end the last blank is
+		for {
 			key, value, named := bytes.Cut(pair, []byte("="))
 			if !named {
 				break
@@ -28,12 +29,24 @@ func FindCookie(line []byte, name string, first []byte, n int) ([]byte, int) {
 				}
 				break
 			}
-			if pair = value; bytes.IndexByte(pair, ' ') < 0 && bytes.IndexByte(pair, '\t') < 0 {
+			if pair = value; blank < 0 { // once, so that many "=" do not cost the square of their number
+				blank = lastBlank(pair)
+			}
+			if len(pair) < blank {
 				break
 			}
 		}
 	}
 	return first, n
+}
+
+// lastBlank returns how many bytes there are from the last blank on, or more than there are if
+// there is none.
+func lastBlank(b []byte) int {
+	if bytes.IndexByte(b, ' ') < 0 && bytes.IndexByte(b, '\t') < 0 {
+		return len(b) + 1
+	}
+	return len(b) - bytes.LastIndexAny(b, " \t")
 }
 
 // isCookie reports whether a name is the last word of key. Names are ASCII.

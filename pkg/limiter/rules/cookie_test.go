@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -54,6 +55,21 @@ func TestCookiesThatOriginsReadAlikeShareACount(t *testing.T) {
 		require.NotEqual(t, want, HashOf("cookie:session", other), other)
 	}
 	require.NotEqual(t, HashOf("header:X-Session", "a%20b"), HashOf("header:X-Session", "a b"))
+}
+
+// The time per byte must not grow with the length.
+func BenchmarkFindCookie(b *testing.B) {
+	for name, line := range map[string]string{
+		"usual": "theme=dark; session=0123456789abcdef0123456789abcdef; lang=en", "equals": strings.Repeat("=", 1<<14) + "\t",
+		"blanks": strings.Repeat("= \t", 1<<12), "semicolons": strings.Repeat("a= ;", 1<<12), "others": strings.Repeat("\xff", 1<<14) + "=",
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(int64(len(line)))
+			for b.Loop() {
+				FindCookie([]byte(line), "session", nil, 0)
+			}
+		})
+	}
 }
 
 func FuzzFindCookie(f *testing.F) {
