@@ -31,6 +31,20 @@ func TestCookieFormsAreNoBypass(t *testing.T) {
 	require.Equal(t, 200, status("session=other"))
 }
 
+// Nor does a parameter whose name or end PHP or Rack read differently.
+func TestParameterFormsAreNoBypass(t *testing.T) {
+	n := start(t, setup{rules: `rules: [{id: key, key: ["query:api_key"], limit: 1, window: 1h}]`})
+	require.Equal(t, 200, n.get("/?api_key=abc").status)
+	for _, same := range []string{
+		"api_key=abc", "%61pi_key=%61bc", "api.key=abc", "api+key=abc", "api[key=abc", "+api_key=abc", "api_key%00x=abc", "x=1;api_key=abc", "api_key=abc;1",
+	} {
+		require.Equal(t, 429, n.get("/?"+same).status, same)
+	}
+	require.Equal(t, 400, n.get("/?api_key=other&api.key=abc").status)
+	require.Equal(t, 400, n.get("/?api_key=other;api_key=abc").status)
+	require.Equal(t, 200, n.get("/?api_key=other").status)
+}
+
 // A rule that reads a cookie changes none.
 func TestOriginsGetCookiesAsSent(t *testing.T) {
 	seen := make(chan []string, 1)

@@ -4,18 +4,22 @@ import "bytes"
 
 // AppendQuery appends the first value of a parameter in the query of a request target,
 // decoded, and returns how many times the parameter occurs. A parameter with neither name
-// nor value does not count.
+// nor value does not count. A semicolon ends a parameter too, as some programs have it.
 func AppendQuery(dst, query []byte, name string) (decoded []byte, n int) {
 	var value []byte
 	for len(query) > 0 {
-		var pair []byte
-		pair, query, _ = bytes.Cut(query, []byte("&"))
+		pair := query
+		if i := bytes.IndexAny(query, "&;"); i >= 0 {
+			pair, query = query[:i], query[i+1:]
+		} else {
+			query = nil
+		}
 		k, v, _ := bytes.Cut(pair, []byte("="))
 		if bytes.ContainsAny(k, "%+") {
 			all := AppendDecoded(dst, k)
 			dst, k = all[:len(dst)], all[len(dst):]
 		}
-		if string(k) != name || len(k)+len(v) == 0 {
+		if !SameName(k, name) || len(k)+len(v) == 0 {
 			continue
 		}
 		if n++; n == 1 {
@@ -23,6 +27,28 @@ func AppendQuery(dst, query []byte, name string) (decoded []byte, n int) {
 		}
 	}
 	return AppendDecoded(dst, value), n
+}
+
+// SameName reports whether programs may read the name of a parameter or cookie, as sent but
+// decoded, as name. PHP ignores spaces in front and what follows a zero byte, and turns ".",
+// " " and "[" into "_".
+func SameName(sent []byte, name string) bool {
+	if string(sent) == name {
+		return true
+	}
+	sent = bytes.TrimLeft(sent, " ")
+	if i := bytes.IndexByte(sent, 0); i >= 0 {
+		sent = sent[:i]
+	}
+	if len(sent) != len(name) {
+		return false
+	}
+	for i, c := range sent {
+		if c != name[i] && (name[i] != '_' || c != '.' && c != ' ' && c != '[') {
+			return false
+		}
+	}
+	return true
 }
 
 // AppendDecoded decodes %XX, and + as a space. Invalid encodings are kept as they are.

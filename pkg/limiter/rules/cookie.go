@@ -56,7 +56,7 @@ func isCookie(key []byte, name string) bool {
 		key = key[:len(key)-1]
 	}
 	before := len(key) - len(name)
-	return before >= 0 && string(key[before:]) == name && (before == 0 || outside(key[before-1]))
+	return before >= 0 && paths.SameName(key[before:], name) && (before == 0 || outside(key[before-1]))
 }
 
 // cookieValue returns what every origin reads as part of a value: without white space around

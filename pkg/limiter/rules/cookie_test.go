@@ -36,6 +36,10 @@ func TestFindCookie(t *testing.T) {
 	f("", 1, `session="`)
 	f("", 1, `session=""`)
 
+	value, n := FindCookie([]byte("x=1; auth.token=a; auth token=b;auth[token=c; auth_token=d; x auth.token=e; x.auth_token=f"), "auth_token", nil, 0)
+	require.Equal(t, "a", string(value))
+	require.Equal(t, 5, n, "PHP turns these into auth_token")
+
 	f("a", 2, "session=a; session=b")
 	f("a", 2, "session=a;\tsession=b")
 	f("a", 2, "session=a", "session=b")
