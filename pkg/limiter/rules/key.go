@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"bytes"
 	"net/textproto"
 	"strings"
 
@@ -247,31 +246,15 @@ func HashOf(part, value string) string {
 	return string(digest.Append(nil, k.appendCanonical(nil, []byte(value)), hashedBytes))
 }
 
-// appendCanonical writes a value in canonical form. Credentials begin with a scheme in
-// any letter case, followed by any number of spaces (RFC 9110, 11.4): Basic and bAsIc are
-// the same.
+// appendCanonical writes a value in the form that its other forms share.
 func (k *KeyPart) appendCanonical(dst, value []byte) []byte {
-	if k.Kind == ByCookie {
+	switch {
+	case k.Kind == ByCookie:
 		return appendCookie(dst, value)
+	case k.Kind == ByHeader && (k.Name == "Authorization" || k.Name == "Proxy-Authorization"):
+		return appendAuthorization(dst, value)
 	}
-	if k.Kind != ByHeader || k.Name != "Authorization" && k.Name != "Proxy-Authorization" {
-		return append(dst, value...)
-	}
-	value = bytes.Trim(value, " \t")
-	end := bytes.IndexAny(value, " \t")
-	if end < 0 { // no scheme, so letter case may be part of the secret
-		return append(dst, value...)
-	}
-	for i, c := range value[:end] {
-		switch {
-		case i == 0 && c >= 'a' && c <= 'z':
-			c -= 'a' - 'A'
-		case i > 0 && c >= 'A' && c <= 'Z':
-			c += 'a' - 'A'
-		}
-		dst = append(dst, c)
-	}
-	return append(append(dst, ' '), bytes.TrimLeft(value[end:], " \t")...)
+	return append(dst, value...)
 }
 
 func (q *request) named(part *KeyPart) ([]byte, int) {
