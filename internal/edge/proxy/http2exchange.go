@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -80,8 +81,7 @@ func (p *Pool) exchangeHTTP2(ctx *fasthttp.RequestCtx, u *upstream, via *Via) *E
 	}
 	x.pause(p.cfg.StreamTimeout)
 	x.resp = resp
-	x.answer(ctx)
-	return nil
+	return x.answer(ctx, via)
 }
 
 // request builds the upstream's request from the client's.
@@ -144,8 +144,10 @@ func keepTrailers(announced http.Header) {
 	}
 }
 
+var errUnframed = fmt.Errorf("a body of unknown length and more than %d bytes, which HTTP/1.0 cannot carry", unframed)
+
 // answer copies the response to the client's.
-func (x *exchange) answer(ctx *fasthttp.RequestCtx) {
+func (x *exchange) answer(ctx *fasthttp.RequestCtx, via *Via) *Error {
 	resp := &ctx.Response
 	resp.ResetBody()
 	resp.SkipBody = false
@@ -168,16 +170,29 @@ func (x *exchange) answer(ctx *fasthttp.RequestCtx) {
 			h.SetContentLength(size)
 		}
 		resp.SkipBody = true
+	case size < 0 && via.oldClient:
+		body, err := io.ReadAll(io.LimitReader(x, unframed+1))
+		if err == nil && len(body) > unframed {
+			x.failed, err = KindBadResponse, errUnframed
+		}
+		if err != nil {
+			x.cancel(context.Canceled)
+			_ = x.resp.Body.Close()
+			x.end()
+			return &Error{Kind: x.failed, Err: err}
+		}
+		resp.SetBodyRaw(body)
 	case size != 0:
 		resp.SetBodyStream(x, max(size, -1))
 		resp.ImmediateHeaderFlush = true // the client of a stream waits for it
 		if x.stream != nil {
 			x.stream.Request() // let it last as long as the exchange
 		}
-		return
+		return nil
 	}
 	x.whole = true
 	_ = x.CloseWithError(nil)
+	return nil
 }
 
 // Read reads the response's body.

@@ -1,0 +1,51 @@
+package edge
+
+import (
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/edge/config"
+)
+
+// A client of HTTP/1.0 does not understand chunks: it would take them for the answer, and not
+// find its end.
+func TestHTTP10GetsNoChunks(t *testing.T) {
+	origin := &http.Server{Protocols: new(http.Protocols), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, "a body of ")
+		w.(http.Flusher).Flush()
+		if r.URL.Path == "/broken" {
+			panic(http.ErrAbortHandler)
+		}
+		if r.URL.Path == "/large" {
+			_, _ = io.WriteString(w, strings.Repeat("x", 1<<20))
+		}
+		_, _ = io.WriteString(w, "unknown length")
+	})}
+	origin.Protocols.SetHTTP1(true)
+	origin.Protocols.SetUnencryptedHTTP2(true)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	go func() { _ = origin.Serve(ln) }()
+	t.Cleanup(func() { _ = origin.Close() })
+	for _, scheme := range []string{"http", "h2c"} {
+		n := start(t, setup{rules: `rules: [{id: slots, key: [client_ip], algorithm: concurrency, limit: 9, window: 1h}]`, config: func(c *config.Config) {
+			c.Upstreams = []config.Upstream{{URL: scheme + "://" + ln.Addr().String()}}
+		}})
+		answers := n.raw(lines("GET / HTTP/1.0", "Host: x", "Connection: keep-alive") + lines("GET / HTTP/1.0", "Host: x"))
+		require.Equal(t, []int{200, 200}, statuses(answers), scheme)
+		for _, a := range answers {
+			require.Equal(t, "a body of unknown length", a.body, scheme)
+			require.Equal(t, "24", a.header.Get("Content-Length"), scheme)
+		}
+		for _, path := range []string{"/broken", "/large"} {
+			require.Equal(t, []int{502}, statuses(n.raw(lines("GET "+path+" HTTP/1.0", "Host: x"))), "%s %s", scheme, path)
+		}
+		require.Equal(t, []int{200}, statuses(n.raw(lines("HEAD / HTTP/1.0", "Host: x"))), scheme)
+		eventually(t, "no slot is held", func() bool { return n.explained("slots", "127.0.0.1", "").Remaining == 9 })
+	}
+}
