@@ -243,7 +243,7 @@ func (n *node) checkMetricNames() {
 		"action":      regexp.MustCompile(`^(block|allow)$`),
 		"code_class":  regexp.MustCompile(`^([1-5]xx|other)$`),
 		"rule":        regexp.MustCompile(`^(hard|soft|local|leased|reported|global|escrow)$`),
-		"outcome":     regexp.MustCompile(`^(allowed|limited|shadow_limited|error|ok|over_limit|invalid|unavailable|failed)$`),
+		"outcome":     regexp.MustCompile(`^(allowed|limited|shadow_limited|error|ok|over_limit|invalid|unavailable|failed|canceled)$`),
 		"source":      regexp.MustCompile(`^(redis|memory|denied_memory|fallback|lease|reported|config)$`),
 		"kind":        regexp.MustCompile(`^[a-z_]{1,20}$`),
 		"tier":        regexp.MustCompile(`^(normal|elevated|suspicious|blocked)$`),

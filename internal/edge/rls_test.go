@@ -325,6 +325,19 @@ func TestRateLimitServiceBadInput(t *testing.T) {
 	require.Zero(t, n.metric("weir_panics_total"))
 }
 
+// A caller that gives up before it has sent its message sent nothing wrong.
+func TestRateLimitServiceCanceled(t *testing.T) {
+	n, c := rlsNode(t, setup{rules: rlsRules})
+	ctx, cancel := context.WithCancel(context.Background())
+	_, err := c.conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true}, pb.RateLimitService_ShouldRateLimit_FullMethodName)
+	require.NoError(t, err)
+	require.EqualValues(t, 10, c.remaining("user=bob"), "the node has seen the stream, which began before")
+	cancel()
+	canceled := func() bool { return n.metric(`weir_rls_calls_total{outcome="canceled"}`) == 1 }
+	require.Eventually(t, canceled, patience, time.Millisecond)
+	require.Zero(t, n.metric(`weir_rls_calls_total{outcome="invalid"}`))
+}
+
 // health returns what the health service reports of the rate limit service.
 func (c *caller) health() healthpb.HealthCheckResponse_ServingStatus {
 	c.t.Helper()

@@ -92,7 +92,8 @@ func (s *Service) handle(ctx context.Context, read func(any) error) (answer any,
 		s.Done(outcome, time.Since(began))
 	}()
 	if err := read(c); err != nil {
-		if outcome = Invalid; ctx.Err() != nil {
+		// The context has ended even if the message was read and is invalid.
+		if outcome = Invalid; status.Code(err) == codes.Canceled || status.Code(err) == codes.DeadlineExceeded {
 			outcome = Canceled
 		}
 		return nil, err
