@@ -264,6 +264,25 @@ func (x *exercise) falls() {
 	x.answers(800)
 }
 
+// fallsWriting is falls for a Redis that can still be read, which answers what only looks.
+func (x *exercise) fallsWriting() {
+	x.t.Helper()
+	aside := func(n *testenv.EdgeNode) (sum float64) {
+		for name, v := range metrics(x.t, n, "weir_decisions_total") {
+			if strings.Contains(name, `source="fallback"`) {
+				sum += v
+			}
+		}
+		return sum
+	}
+	before := map[*testenv.EdgeNode]float64{}
+	for _, n := range x.nodes {
+		before[n] = aside(n)
+	}
+	x.sees("requests are decided aside", func(n *testenv.EdgeNode) bool { return aside(n) > before[n] })
+	x.answers(800)
+}
+
 // returns ends a drill in which Redis was lost.
 func (x *exercise) returns() { x.t.Helper(); x.recovers("Redis decides again", by("redis")) }
 

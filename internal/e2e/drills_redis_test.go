@@ -114,7 +114,7 @@ func redisDrills() []drill {
 			within: atOnce,
 			run: alone(func(t *testing.T, x *exercise, s *testenv.Server) {
 				x.changes(func() { do(t, s, "config", "set", "maxmemory", "1") })
-				x.falls()
+				x.fallsWriting()
 				x.changes(func() { do(t, s, "config", "set", "maxmemory", "0") })
 				x.returns()
 			})},
@@ -122,7 +122,7 @@ func redisDrills() []drill {
 			within: atOnce,
 			run: alone(func(t *testing.T, x *exercise, s *testenv.Server) {
 				x.changes(func() { do(t, s, "replicaof", "127.0.0.1", testenv.FreePorts(t, 1)[0]) })
-				x.falls()
+				x.fallsWriting()
 				x.changes(func() { do(t, s, "replicaof", "no", "one") })
 				x.returns()
 			})},
