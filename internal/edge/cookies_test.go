@@ -1,7 +1,6 @@
 package edge
 
 import (
-	"net"
 	"net/http"
 	"testing"
 
@@ -48,16 +47,10 @@ func TestParameterFormsAreNoBypass(t *testing.T) {
 // A rule that reads a cookie changes none.
 func TestOriginsGetCookiesAsSent(t *testing.T) {
 	seen := make(chan []string, 1)
-	origin := &http.Server{Protocols: new(http.Protocols), Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { seen <- r.Header["Cookie"] })}
-	origin.Protocols.SetHTTP1(true)
-	origin.Protocols.SetUnencryptedHTTP2(true)
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	go func() { _ = origin.Serve(ln) }()
-	t.Cleanup(func() { _ = origin.Close() })
+	origin := originOfBoth(t, func(_ http.ResponseWriter, r *http.Request) { seen <- r.Header["Cookie"] })
 	for _, scheme := range []string{"http", "h2c"} {
 		n := start(t, setup{rules: `rules: [{id: session, key: ["cookie:session"], limit: 9, window: 1h}]`, config: func(c *config.Config) {
-			c.Upstreams = []config.Upstream{{URL: scheme + "://" + ln.Addr().String()}}
+			c.Upstreams = []config.Upstream{{URL: scheme + "://" + origin}}
 		}})
 		const sent = `prefs={"a":1}; session="abc"; path=a\b; bare`
 		require.Equal(t, []int{200}, statuses(n.raw(lines("GET / HTTP/1.1", "Host: x", "Cookie: "+sent, "Connection: close"))))

@@ -15,7 +15,7 @@ import (
 // A client of HTTP/1.0 does not understand chunks: it would take them for the answer, and not
 // find its end.
 func TestHTTP10GetsNoChunks(t *testing.T) {
-	origin := &http.Server{Protocols: new(http.Protocols), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	origin := originOfBoth(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, "a body of ")
 		w.(http.Flusher).Flush()
 		if r.URL.Path == "/broken" {
@@ -25,16 +25,10 @@ func TestHTTP10GetsNoChunks(t *testing.T) {
 			_, _ = io.WriteString(w, strings.Repeat("x", 1<<20))
 		}
 		_, _ = io.WriteString(w, "unknown length")
-	})}
-	origin.Protocols.SetHTTP1(true)
-	origin.Protocols.SetUnencryptedHTTP2(true)
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	go func() { _ = origin.Serve(ln) }()
-	t.Cleanup(func() { _ = origin.Close() })
+	})
 	for _, scheme := range []string{"http", "h2c"} {
 		n := start(t, setup{rules: `rules: [{id: slots, key: [client_ip], algorithm: concurrency, limit: 9, window: 1h}]`, config: func(c *config.Config) {
-			c.Upstreams = []config.Upstream{{URL: scheme + "://" + ln.Addr().String()}}
+			c.Upstreams = []config.Upstream{{URL: scheme + "://" + origin}}
 		}})
 		answers := n.raw(lines("GET / HTTP/1.0", "Host: x", "Connection: keep-alive") + lines("GET / HTTP/1.0", "Host: x"))
 		require.Equal(t, []int{200, 200}, statuses(answers), scheme)
@@ -48,4 +42,17 @@ func TestHTTP10GetsNoChunks(t *testing.T) {
 		require.Equal(t, []int{200}, statuses(n.raw(lines("HEAD / HTTP/1.0", "Host: x"))), scheme)
 		eventually(t, "no slot is held", func() bool { return n.explained("slots", "127.0.0.1", "").Remaining == 9 })
 	}
+}
+
+// originOfBoth starts an origin that speaks HTTP/1.1 and HTTP/2 without TLS, and returns its address.
+func originOfBoth(t *testing.T, handler http.HandlerFunc) string {
+	t.Helper()
+	origin := &http.Server{Protocols: new(http.Protocols), Handler: handler}
+	origin.Protocols.SetHTTP1(true)
+	origin.Protocols.SetUnencryptedHTTP2(true)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	go func() { _ = origin.Serve(ln) }()
+	t.Cleanup(func() { _ = origin.Close() })
+	return ln.Addr().String()
 }

@@ -2,7 +2,6 @@ package envoy
 
 import (
 	"errors"
-	"time"
 
 	"github.com/weir-edge/weir/internal/edge/frames"
 )
@@ -24,15 +23,10 @@ var errFlood = errors.New("the caller floods the connection with frames")
 
 // refuse closes the connection, with GOAWAY if nothing is being written.
 func (m *meter) refuse() {
-	if m.writing.TryLock() {
+	frames.Refuse(m.Conn, &m.writing, func() (uint32, bool) {
 		m.mu.Lock()
-		whole, last := m.out.Between(), m.last
-		m.mu.Unlock()
-		if whole {
-			_ = m.SetWriteDeadline(time.Now().Add(time.Second))
-			_, _ = m.Conn.Write(frames.GoAway(last))
-		}
-		m.writing.Unlock()
-	}
+		defer m.mu.Unlock()
+		return m.last, m.out.Between()
+	})
 	m.cut()
 }

@@ -2,6 +2,8 @@ package frames
 
 import (
 	"encoding/binary"
+	"net"
+	"sync"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -45,9 +47,21 @@ func (a *Account) Over() bool {
 	return a.spent > a.Burst
 }
 
-// GoAway returns a GOAWAY frame that says to calm down.
-func GoAway(last uint32) []byte {
+// Refuse tells the caller of a connection, by GOAWAY, to calm down. writing is held around all
+// writes; whole reports, while it is held, whether no frame is half written, and the last stream of
+// the caller. It does not wait: a caller that does not read learns nothing.
+func Refuse(c net.Conn, writing *sync.Mutex, whole func() (last uint32, ok bool)) {
+	if !writing.TryLock() {
+		return
+	}
+	defer writing.Unlock()
+	last, ok := whole()
+	if !ok {
+		return
+	}
 	b := []byte{0, 0, 8, byte(http2.FrameGoAway), 0, 0, 0, 0, 0}
 	b = binary.BigEndian.AppendUint32(b, last)
-	return binary.BigEndian.AppendUint32(b, uint32(http2.ErrCodeEnhanceYourCalm))
+	b = binary.BigEndian.AppendUint32(b, uint32(http2.ErrCodeEnhanceYourCalm))
+	_ = c.SetWriteDeadline(time.Now().Add(time.Second))
+	_, _ = c.Write(b)
 }

@@ -293,15 +293,10 @@ func (g *guard) tell(r Reason) {
 
 // refuse closes the connection, with GOAWAY if nothing is being written.
 func (g *guard) refuse() {
-	if g.writing.TryLock() {
+	frames.Refuse(g.Conn, &g.writing, func() (uint32, bool) {
 		g.mu.Lock()
-		whole, last := g.out.Between(), g.last
-		g.mu.Unlock()
-		if whole {
-			_ = g.SetWriteDeadline(time.Now().Add(time.Second))
-			_, _ = g.Conn.Write(frames.GoAway(last))
-		}
-		g.writing.Unlock()
-	}
+		defer g.mu.Unlock()
+		return g.last, g.out.Between()
+	})
 	_ = g.Close()
 }
