@@ -4,13 +4,11 @@ import { Trend } from 'k6/metrics';
 import { act, ask, byEdge, everywhere, full, network, regions, rule, summary } from './lib.js';
 
 // In the long form the limit is 6,000 a minute. In the short form it is 250 in 5 s: a busy machine
-// sends 360 requests a second, and the scenarios need several times the limits of three rules. A
-// bucket in escrow has half of that as its burst.
+// sends 360 requests a second, and the scenarios need several times the limits of two rules.
 const named = (mode) => (full ? `${mode}-minute` : mode);
 export const eventual = named('eventual');
 export const escrow = named('escrow');
-export const bucket = named('escrow-bucket');
-const declared = { [eventual]: rule(eventual), [escrow]: rule(escrow), [bucket]: rule(bucket) };
+const declared = { [eventual]: rule(eventual), [escrow]: rule(escrow) };
 export const limit = declared[eventual].limit;
 export const window = Number(declared[eventual].window.replace('s', ''));
 // The client's rate of requests.
@@ -72,14 +70,12 @@ export function late(phases, times, { more = 0, because = '', most = Infinity, l
   };
 }
 
-// never bounds a rule in escrow: nothing passes beyond the limit, whatever happens. least is
+// never bounds the rule in escrow: nothing passes beyond the limit, whatever happens. least is
 // how much must pass in the first of the phases.
-export function never(rule, phases, least) {
+export function never(phases, least) {
   return (metrics) => ({
-    rule, region: everywhere, phases, percent: 0, late: true, least: tried(metrics) ? least : 0,
-    why: rule === bucket
-      ? 'A bucket in escrow is divided among the regions, which lend each other tokens, so in any interval all together never pass more than the burst and what refills.'
-      : 'A limit in escrow is divided among the regions as rights that only move, so all together never exceed it.',
+    rule: escrow, region: everywhere, phases, percent: 0, late: true, least: tried(metrics) ? least : 0,
+    why: 'A limit in escrow is divided among the regions as rights that only move, so all together never exceed it.',
   });
 }
 

@@ -12,7 +12,7 @@
 --                 clock that ran backwards.
 -- State: "time level unit"; unit lets a changed rule convert the level. A leased rule adds
 -- " granted before": the units granted in the lease period of `time` (periods count from
--- the epoch) and in the period before it. For a region's part see escrow_bucket.lua.
+-- the epoch) and in the period before it.
 --
 -- A key may hold more than the current rule allows, because the rule shrank or a client of
 -- a larger tier filled it. Such a key is judged as if it had been exactly full when last
@@ -21,25 +21,16 @@
 
 --- load
 local text, at, level, time, stepped, granted, before = ask('GET', key), 0, 0, now, false, 0, 0
-local till, loan = 0, 0
 if text then
   if type(text) == 'string' then
-    local first, second, unit, third, fourth, fifth, sixth =
-      match(text, '^(%d+) (%-?%d+) (%d+) ?(%d*) ?(%d*) ?(%d*) ?(%d*)$')
+    local first, second, unit, third, fourth = match(text, '^(%d+) (%d+) (%d+) ?(%d*) ?(%d*)$')
     if first then
       at, level = first + 0, second + 0
       if unit + 0 ~= rule.unit then level = ceil(level * rule.unit / unit) end
       if third ~= '' then granted, before = third + 0, fourth + 0 end
-      if fifth ~= '' then till, loan = fifth + 0, sixth + 0 end
     end
   else
     readable = false
-  end
-elseif rule.escrow then
-  if returning then
-    readable = false
-  else
-    at, level, granted = begin(rule)
   end
 end
 if now < at then time, stepped = clock(now, at, rule.window) end
@@ -49,12 +40,6 @@ local judged = (level < full or rule.debt) and level or full
 s.now, s.stepped, s.full = time, stepped, full
 s.level = level > drained and level - drained or 0
 s.judged = judged > drained and judged - drained or 0
-if rule.escrow then
-  if stepped then loan = 0 end -- the clock was set back, so its end is unknown
-  s.level, s.judged = aged(rule, level, at, time, granted, before, till, loan)
-  if time > till then before, till = 0, 0 end
-  s.out, s.till, s.loan = before, till, loan
-end
 if rule.lease > 0 then
   if granted + before > 0 and time > at then
     s.level = pass(rule, level, at, time, granted, before)
@@ -70,7 +55,7 @@ local room, each = s.full - s.judged, cost * rule.unit
 if cost > 0 and room < n * each then n = room < each and 0 or floor(room / each) end
 
 --- charge
-local added = (rule.escrow and units or min(units, rule.capacity)) * rule.unit
+local added = min(units, rule.capacity) * rule.unit
 if s.judged + added <= s.full then
   s.level, s.judged = s.level + added, s.judged + added
 else -- a counted denial fills the bucket but never overfills it
@@ -82,39 +67,30 @@ if lease > 0 then s.granted = s.granted + units end
 --- answer
 local free = s.full - s.judged
 local short = cost * rule.unit - free
-reset = s.level > 0 and ceil(s.level / rule.drain) or 0
+reset = ceil(s.level / rule.drain)
 if free > 0 then remaining = floor(free / rule.unit) end
 if short > 0 then retry = ceil(short / rule.drain) end
-if rule.drain == 0 then -- the region's part is below one token
-  retry, reset = short > 0 and rule.window or 0, s.level > 0 and rule.window or 0
-end
 if rule.lease > 0 and s.granted + s.before > 0 and reset > 0 then reset = reset + 2 * rule.lease end
 
 --- save
 -- Keep the state until it has drained for the slowest tier that shares it.
 local lives = ceil(s.level / rule.drain)
-if rule.escrow then
-  if rule.drain == 0 then lives = 5356800000000 end
-  lives = max(lives, s.till - s.now, s.loan - s.now, 0)
-end
 if rule.slowest < rule.limit then lives = min(lives * rule.limit / rule.slowest, 4503599627370496) end
 if rule.unit_text == '' then rule.unit_text = format(' %.0f', rule.unit) end
-local level = abs(s.level) < 100000000000000 and s.level or format('%.0f', s.level)
+local level = s.level < 100000000000000 and s.level or format('%.0f', s.level)
 local last = rule.unit_text
 if rule.lease > 0 then
   last, lives = last .. format(' %.0f %.0f', s.granted, s.before), lives + 2 * rule.lease
 end
-if rule.escrow then last = last .. format(' %.0f %.0f %.0f %.0f', rule.have, s.out, s.till, s.loan) end
 call('SET', key, time_text(rule, s.now) .. ' ' .. level .. last, 'PX', ttl(rule, lives, slack))
 
 --- refund
 -- Without the charge the level might have reached 0 sooner, so a refund leaves out what
 -- drained since; returning it could admit too many requests. For leased units, `at` is the
 -- end of the lease: until then the level did not drain below them.
-local back, least = units * rule.unit - max(0, s.now - at) * rule.drain, 0
-if rule.escrow then least = s.out * rule.unit end -- tokens lent to other regions stay charged
-if back > 0 and s.level > least then
-  s.level = max(least, s.level - back)
+local back = units * rule.unit - max(0, s.now - at) * rule.drain
+if back > 0 and s.level > 0 then
+  s.level = max(0, s.level - back)
   changed = true
 end
 

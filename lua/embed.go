@@ -22,7 +22,6 @@ var algorithms = []struct {
 	{"sw", []string{"sliding_window"}},
 	{"tb", []string{"bucket"}},
 	{"tl", []string{"leased_bucket", "bucket"}},
-	{"te", []string{"escrow_bucket", "bucket"}},
 	{"lb", []string{"bucket"}},
 	{"rr", []string{"rolling_window_ring"}},
 	{"rs", []string{"sorted_set", "rolling_window_set"}},
@@ -72,9 +71,6 @@ func Load() string { return join("load", "tb") }
 
 // Move returns the script that moves rights between regions. See move.lua.
 func Move() string { return join("move", "fw") }
-
-// Lend returns the script that moves tokens of buckets between regions. See lend.lua.
-func Lend() string { return join("lend", "te") }
 
 // Term returns the script that promises windows to regions. See term.lua.
 func Term() string { return join("term", "tb") }

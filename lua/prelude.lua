@@ -27,7 +27,7 @@
 
 local KEYS, ARGV, call, ask = KEYS, ARGV, redis.call, redis.pcall
 local format, match, byte = string.format, string.match, string.byte
-local floor, ceil, max, min, abs = math.floor, math.ceil, math.max, math.min, math.abs
+local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
 
 -- The time of this decision. In production ARGV[1] is '' and the server's clock, the only
 -- one that all edge nodes share, applies. Under a test clock keys get an hour of slack,
@@ -73,10 +73,8 @@ end
 -- rule_of decodes a rule (Limit.Encoded in Go). Rules travel as data, so changing one never
 -- changes the script.
 local function rule_of(text)
-  local tag, count_denied, shadow, debt, limit, window, capacity, interval, drain, unit, slowest, lease, more =
+  local tag, count_denied, shadow, debt, limit, window, capacity, interval, drain, unit, slowest, lease =
     struct.unpack('<c2BBBdddddddd', text)
-  local since, have, young, old = 0, 0, 0, 0
-  if more <= #text then since, have, young, old = struct.unpack('<dddd', text, more) end
   return {
     tag = tag,
     limit = limit,
@@ -91,10 +89,6 @@ local function rule_of(text)
     escrow = debt == 2, -- a region's part of a limit
     slowest = slowest,
     lease = lease,
-    since = since, -- of a region's part of a bucket; see escrow_bucket.lua
-    have = have,
-    young = young,
-    old = old,
     ttl_of = '',
     ttl = '',
     time = '',

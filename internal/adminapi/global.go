@@ -43,8 +43,7 @@ type GlobalRule struct {
 	// delay. Both are 0 without requests.
 	Overshoot float64 `json:"overshoot"`
 	Bound     float64 `json:"bound"`
-	// Rights are the units in escrow that the region holds in the present windows; of a
-	// token_bucket, its parts of the burst.
+	// Rights are the units in escrow that the region holds in the present windows.
 	Rights int64 `json:"rights,omitempty"`
 }
 
@@ -64,12 +63,10 @@ type GlobalCounts struct {
 	Escrow *EscrowRights `json:"escrow,omitempty"`
 }
 
-// EscrowRights are a region\'s part of a limit in each window, and what it may still spend in
-// the present one, including what other regions lent and excluding what it lent. For a
-// token_bucket, Part is of its Burst, and Left is what may be spent at once.
+// EscrowRights are a region's part of a limit in each window, and what it may still spend in
+// the present one, including what other regions gave and excluding what it gave.
 type EscrowRights struct {
 	Part  int64  `json:"part"`
 	Left  int64  `json:"left"`
-	Burst int64  `json:"burst,omitempty"`
 	Error string `json:"error,omitempty"`
 }

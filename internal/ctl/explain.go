@@ -235,11 +235,6 @@ func writeGlobal(b *bytes.Buffer, rule string, g *adminapi.GlobalCounts) {
 			fmt.Fprintf(b, "  %s is divided among %s, but what is left here is unknown: %s\n", term.Printable(rule), term.Plural(g.Regions, "region"), term.Printable(w.Error))
 			return
 		}
-		if w.Burst > 0 {
-			fmt.Fprintf(b, "  %s is divided among %s: this one's part of the burst is %d tokens, of which, with what others lent, %d are left now; in any interval, all together never pass more than the burst of %d and what refills\n",
-				term.Printable(rule), term.Plural(g.Regions, "region"), w.Part, w.Left, w.Burst)
-			return
-		}
 		fmt.Fprintf(b, "  %s is divided among %s: this one's part is %d, of which, with what others gave, %d are left now; all together never pass more than the limit\n",
 			term.Printable(rule), term.Plural(g.Regions, "region"), w.Part, w.Left)
 		return

@@ -47,11 +47,6 @@ type globalBounds struct {
 	Escrow bool `json:"escrow,omitempty"`
 	// Part, for a limit in escrow, is a region's minimum share when it hears from no other.
 	Part int64 `json:"part,omitempty"`
-	// Burst is of a token_bucket in escrow, which never passes more in any interval than that and
-	// what refills; Limit in Window is how fast it does.
-	Burst  int64  `json:"burst,omitempty"`
-	Limit  int64  `json:"limit,omitempty"`
-	Window string `json:"window,omitempty"`
 }
 
 func (b *ruleBook) bounds(a apartness) (list []globalBounds) {
@@ -59,11 +54,7 @@ func (b *ruleBook) bounds(a apartness) (list []globalBounds) {
 		switch {
 		case c.Limit.Global == nil:
 		case c.Limit.Global.Escrow:
-			one := globalBounds{Rule: c.ID, Regions: a.regions, Delay: a.delay.String(), Escrow: true, Part: c.Limit.MaxCost() / int64(a.regions)}
-			if l := c.Limit; l.Algorithm == limiter.TokenBucket {
-				one.Burst, one.Limit, one.Window = l.Burst, l.Limit, l.Window.String()
-			}
-			list = append(list, one)
+			list = append(list, globalBounds{Rule: c.ID, Regions: a.regions, Delay: a.delay.String(), Escrow: true, Part: c.Limit.Limit / int64(a.regions)})
 		default:
 			over := global.Over(c.Limit, a.regions, limiter.TenTimes, a.delay+c.Limit.LeaseTime())
 			list = append(list, globalBounds{Rule: c.ID, Regions: a.regions, Delay: a.delay.String(), Demand: math.Ceil(over.Demand), Worst: math.Ceil(over.Worst)})
@@ -73,11 +64,6 @@ func (b *ruleBook) bounds(a apartness) (list []globalBounds) {
 }
 
 func (g *globalBounds) write(to *bytes.Buffer) {
-	if g.Burst > 0 {
-		fmt.Fprintf(to, "rule %s is global in escrow: in any interval, %s never pass more than its burst of %d and what refills at %d in %s, and a disconnected one passes %d and refills 1/%d as fast, until its promises end within %.0fs\n",
-			term.Printable(g.Rule), term.Plural(g.Regions, "region"), g.Burst, g.Limit, brief(g.Window), g.Part, g.Regions, limiter.TermLasts.Seconds())
-		return
-	}
 	if g.Escrow {
 		fmt.Fprintf(to, "rule %s is global in escrow: %s never pass more than its limit in a window, and a disconnected one passes %d, or what it holds by then, in windows that begin within %.0fs\n",
 			term.Printable(g.Rule), term.Plural(g.Regions, "region"), g.Part, limiter.TermLasts.Seconds())

@@ -41,8 +41,6 @@ rules:
 type globe struct {
 	*testing.T
 	names []string
-	rules string    // the file
-	lost  time.Time // when a Redis last lost everything
 	nodes [3][2]*testenv.EdgeNode
 	redis [3]*testenv.Server
 	links [3][]*toxiproxy.Proxy // to or from a region
@@ -59,12 +57,7 @@ func newGlobe(t *testing.T) *globe {
 
 // globeOf is newGlobe with a clock for each region's Redis and a program for each node.
 func globeOf(t *testing.T, clocks [3]*testenv.Clock, program func(region, node int) string) *globe {
-	return globeUnder(t, globalRules, clocks, program)
-}
-
-// globeUnder is globeOf under other rules.
-func globeUnder(t *testing.T, rules string, clocks [3]*testenv.Clock, program func(region, node int) string) *globe {
-	g := &globe{T: t, names: []string{"eu-west", "us-east", "ap-south"}, rules: write(t, "rules.yaml", rules)}
+	g, rules := &globe{T: t, names: []string{"eu-west", "us-east", "ap-south"}}, write(t, "rules.yaml", globalRules)
 	backend, ports := origin(t, nil), testenv.FreePorts(t, 6)
 	address := func(region, node int) string { return fmt.Sprintf("127.0.0.1:%d", ports[2*region+node]) }
 	for from := range g.nodes {
@@ -81,7 +74,7 @@ func globeUnder(t *testing.T, rules string, clocks [3]*testenv.Clock, program fu
 		g.redis[from] = testenv.Redis(t, testenv.Options{Clock: clocks[from]})
 		for i := range g.nodes[from] {
 			g.nodes[from][i] = testenv.StartEdgeOf(t, program(from, i), fmt.Sprintf("  peer: {address: %q, insecure: true}\nnode: {region: %s, id: %[2]s-%d}\npeer:\n  regions:\n%srules: {source: file, file: %q}\n%s",
-				address(from, i), g.names[from], i, regions.String(), g.rules, redisConfig(backend, "single", []string{g.redis[from].Addr}, generous, 2, "")))
+				address(from, i), g.names[from], i, regions.String(), rules, redisConfig(backend, "single", []string{g.redis[from].Addr}, generous, 2, "")))
 		}
 	}
 	for _, n := range g.everyNode() {

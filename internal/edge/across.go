@@ -123,9 +123,6 @@ func (e *Edge) explainGlobal(ctx context.Context, c *limiter.Check) *adminapi.Gl
 	if c.Limit.Global.Escrow {
 		v.Regions = len(e.peers.directory.Regions())
 		v.Escrow = &adminapi.EscrowRights{}
-		if c.Limit.Algorithm == limiter.TokenBucket {
-			v.Escrow.Burst = c.Limit.Burst
-		}
 		v.Escrow.Part, v.Escrow.Left, err = e.across.Right(ctx, c.Limit, string(c.Key))
 		if err != nil {
 			v.Escrow.Error = err.Error()
@@ -153,7 +150,7 @@ var (
 	globalKeys      = prometheus.NewDesc("weir_global_keys", "Counters of global limits that this node keeps, and how many of them other regions must know.", []string{"state"}, nil)
 	globalUncounted = prometheus.NewDesc("weir_global_uncounted_total", "Units under global limits that are not reported to other regions, because this node counts too many keys.", nil, nil)
 	globalParts     = prometheus.NewDesc("weir_global_parts", "Regions' parts of limits in escrow that this region may spend of windows that begin now: usually 1, more if it inherited those of a dead region, 0 if no majority has promised it its own.", nil, nil)
-	globalHeld      = prometheus.NewDesc("weir_global_rights", "Units of limits in escrow that this region holds in the present windows, spent or not, and its parts of the bursts of buckets, by rule, of the keys that this node owns.", []string{"rule"}, nil)
+	globalHeld      = prometheus.NewDesc("weir_global_rights", "Units of limits in escrow that this region holds in the present windows, spent or not, by rule, of the keys that this node owns.", []string{"rule"}, nil)
 	globalRights    = prometheus.NewDesc("weir_global_rights_total", "Units of limits in escrow that this node has moved from or to another region.", []string{"direction"}, nil)
 )
 

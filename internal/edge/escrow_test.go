@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -74,54 +73,6 @@ func regionsDivideALimit(t *testing.T, consistency string) {
 		require.Positive(t, regions[1][0].metric(granted)+regions[1][1].metric(granted))
 	}
 	require.Contains(t, regions[0][0].get("/").header.Get("RateLimit-Policy"), `"divided";q=211`)
-}
-
-// The same of a bucket that refills slowly: all regions together never pass more than its burst
-// and what refills.
-func TestRegionsDivideABucket(t *testing.T) {
-	const burst = 211
-	regions := acrossRegions(t, fmt.Sprintf(`
-rules:
-  - {id: divided, key: [client_ip], algorithm: token_bucket, limit: 60, window: 1m, burst: %d, scope: global, global: {mode: escrow}, on_store_failure: closed}`, burst))
-	var mu sync.Mutex
-	passed, began := 0, time.Now()
-	ask := func(r, i int) {
-		if regions[r][i%2].get("/").status == http.StatusOK {
-			mu.Lock()
-			passed++
-			mu.Unlock()
-		}
-	}
-	most := func() int { return burst + int(time.Since(began)/time.Second) }
-	eventually(t, "one region passes nearly all", func() bool {
-		for i := range 50 {
-			ask(1, i)
-		}
-		require.LessOrEqual(t, passed, most())
-		return passed >= burst*97/100
-	})
-	e := regions[1][0].explained("divided", "127.0.0.1", "").Global
-	require.Empty(t, e.Escrow.Error)
-	require.InDelta(t, burst/3, e.Escrow.Part, 1)
-
-	var group sync.WaitGroup
-	for r := range regions {
-		group.Go(func() {
-			for i := range burst {
-				ask(r, i)
-			}
-		})
-	}
-	group.Wait()
-	require.LessOrEqual(t, passed, most())
-	eventually(t, "what refills is spent in one region, and no more", func() bool {
-		ask(2, 0)
-		require.LessOrEqual(t, passed, most())
-		return passed >= burst+2
-	})
-	received := regions[1][0].metric(`weir_global_rights_total{direction="in"}`) + regions[1][1].metric(`weir_global_rights_total{direction="in"}`)
-	require.GreaterOrEqual(t, received, float64(burst/2))
-	require.Contains(t, regions[0][0].get("/").header.Get("RateLimit-Policy"), `"divided";q=`)
 }
 
 // A node that cannot reach other regions must not take the whole limit for its own.

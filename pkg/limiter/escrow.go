@@ -23,8 +23,6 @@ type Move struct {
 	// Burn charges all that is left, and lets nothing that others give count any more: the
 	// store has lost what was spent in this window.
 	Burn bool
-	// Loan is of a bucket, whose moves have no Start.
-	Loan
 
 	// Err says why there is no answer.
 	Err error

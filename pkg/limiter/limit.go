@@ -144,11 +144,8 @@ type Limit struct {
 	// UnderLoad is set if the limit follows the load of upstreams; see underload.go.
 	UnderLoad *UnderLoad
 
-	Largest int64 // Burst of those tiers, 0 if there are none
-
-	// Whole is set for a region's part of a limit, Portion too if that is a bucket; see loan.go.
-	Whole   *Limit
-	Portion *Portion
+	// Whole is set for a region's part of a limit; see escrow.go.
+	Whole *Limit
 
 	share   atomic.Pointer[Limit]  // see Share
 	encoded atomic.Pointer[string] // see Encoded
@@ -278,12 +275,9 @@ func (l *Limit) Capacity() int64 {
 // `drain` units per microsecond, and one request fills `unit` of them. Whole numbers keep
 // buckets exact at any rate.
 func (l *Limit) Rate() (drain, unit int64) {
-	window, parts := l.Window.Microseconds(), int64(1)
-	if p := l.Portion; p != nil {
-		window, parts = window*p.Den, p.Num
-	}
+	window := l.Window.Microseconds()
 	g := gcd(l.Limit, window)
-	return l.Limit / g * parts, window / g
+	return l.Limit / g, window / g
 }
 
 func (l *Limit) unit() int64 { _, u := l.Rate(); return u }
@@ -309,9 +303,6 @@ func (l *Limit) Tag() string {
 	case TokenBucket:
 		if l.Leased {
 			return "tl" // stores its grants, which the previous release cannot read
-		}
-		if l.Global != nil && l.Global.Escrow {
-			return "te" // remembers what it lent
 		}
 		return "tb"
 	case LeakyBucket:
@@ -354,11 +345,6 @@ func (l *Limit) Encoded() *string {
 	b := append([]byte(l.Tag()), flag(l.CountDenied), flag(l.Shadow), shared)
 	for _, v := range []int64{l.Limit, l.Window.Microseconds(), capacity, l.MinInterval.Microseconds(), drain, unit, l.slowest(), l.LeaseTime().Microseconds()} {
 		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(float64(v))) // exact: see the bounds
-	}
-	if p := l.Portion; p != nil {
-		for _, v := range []int64{p.Since, p.Have, p.Young, l.OldDrain()} {
-			b = binary.LittleEndian.AppendUint64(b, math.Float64bits(float64(v)))
-		}
 	}
 	s := string(b)
 	l.encoded.CompareAndSwap(nil, &s)

@@ -58,7 +58,6 @@ type holding struct {
 	shortAt time.Duration
 	asked   time.Duration
 	used    time.Duration
-	owes    map[string]time.Duration // by region, until when to wait for word of settled tokens
 }
 
 // part returns this region's part of a key's limit in the window that contains a time, or nil
@@ -93,7 +92,6 @@ func (x *Exchange) holding(h *holdings, l *limiter.Limit, key string) *holding {
 	wall := x.config.Wall()
 	if start := windowOf(l, wall); k.limit != l || k.start != start {
 		k.limit, k.start, k.got, k.gave, k.burned = l, start, map[string]int64{}, 0, false
-		k.owes = map[string]time.Duration{}
 		k.left = 0
 		if part := x.part(l, key, wall); part != nil {
 			k.left = part.MaxCost()
@@ -102,11 +100,8 @@ func (x *Exchange) holding(h *holdings, l *limiter.Limit, key string) *holding {
 	return k
 }
 
-// windowOf returns the start of the window that contains a time. A bucket has only one window.
+// windowOf returns the start of the window that contains a time.
 func windowOf(l *limiter.Limit, at int64) int64 {
-	if l.Algorithm == limiter.TokenBucket {
-		return 0
-	}
 	return at - at%l.Window.Microseconds()
 }
 
@@ -177,20 +172,10 @@ func (x *Exchange) Short(_ context.Context, from peer.Node, body []byte) ([]byte
 func (x *Exchange) askForRights(ctx context.Context, regions []string) {
 	now, wall := x.config.Clock(), x.config.Wall()
 	asks := map[peer.Node][]global.Claim{}
-	var borrows []borrow
 	for p := range x.holdings {
 		h := &x.holdings[p]
 		h.mu.Lock()
 		for key, k := range h.keys {
-			if k.limit.Algorithm == limiter.TokenBucket {
-				if len(borrows)*(len(regions)-1) >= global.MaxBatch {
-					continue // at the next tick
-				}
-				if b, ok := x.wanted(key, k, now, wall); ok {
-					borrows = append(borrows, b)
-				}
-				continue
-			}
 			if k.shortAt == 0 || now-k.shortAt > shortFor || now-k.asked < askEvery {
 				continue
 			}
@@ -213,10 +198,13 @@ func (x *Exchange) askForRights(ctx context.Context, regions []string) {
 		}
 		h.mu.Unlock()
 	}
-	if borrows != nil {
-		x.calls.Go(func() { x.borrow(ctx, regions, borrows) })
+	for owner, list := range asks {
+		x.call(ctx, owner, TopicRights, func() []byte { return global.AppendClaims(nil, list) }, func(reply []byte) {
+			if got, err := global.ParseClaims(reply); err == nil { // a damaged answer counts as lost
+				x.receiveRights(ctx, owner.Region, got)
+			}
+		})
 	}
-	x.claim(ctx, asks, x.receiveRights)
 }
 
 // receiveRights adds rights from another region to this region's store.
@@ -266,16 +254,11 @@ func (x *Exchange) Rights(ctx context.Context, from peer.Node, body []byte) ([]b
 	}
 	moves := make([]limiter.Move, 0, len(claims))
 	asked := make([]*global.Claim, 0, len(claims))
-	var loans []*global.Claim
 	for i := range claims {
 		c := &claims[i]
 		l := x.inEscrow(c.Key, c.Tier)
-		if l == nil || l.Algorithm != limiter.TokenBucket && c.Start%l.Window.Microseconds() != 0 {
+		if l == nil || c.Start%l.Window.Microseconds() != 0 {
 			continue // no such rule is active here
-		}
-		if l.Algorithm == limiter.TokenBucket {
-			loans = append(loans, c)
-			continue
 		}
 		if part := x.part(l, c.Key, c.Start); part != nil {
 			moves = append(moves, limiter.Move{Limit: part, Key: []byte(c.Key), Region: from.Region, Start: c.Start})
@@ -302,7 +285,7 @@ func (x *Exchange) Rights(ctx context.Context, from peer.Node, body []byte) ([]b
 			answer = append(answer, global.Claim{Key: asked[i].Key, Tier: asked[i].Tier, Start: m.Start, Units: m.Gave})
 		}
 	}
-	return global.AppendClaims(nil, append(answer, x.lend(ctx, from.Region, loans)...)), nil
+	return global.AppendClaims(nil, answer), nil
 }
 
 // given records what this region gave of a key.
@@ -369,9 +352,6 @@ func (x *Exchange) RightsHeld() map[string]int64 {
 			if part := x.part(k.limit, key, wall); part != nil {
 				held[k.limit.Rule] += part.MaxCost()
 			}
-			if k.limit.Algorithm == limiter.TokenBucket {
-				continue // moved tokens are spent or refill
-			}
 			for _, got := range k.got {
 				held[k.limit.Rule] += got
 			}
@@ -387,9 +367,6 @@ func (x *Exchange) RightsHeld() map[string]int64 {
 func (x *Exchange) Right(ctx context.Context, l *limiter.Limit, key string) (part, left int64, err error) {
 	wall := x.config.Wall()
 	p := x.part(l, key, wall)
-	if p == nil && l.Algorithm == limiter.TokenBucket && x.Parts() > 0 {
-		return 0, 0, fmt.Errorf("this region has had its part for less than %s, and spends no tokens until then", limiter.PartRests)
-	}
 	if p == nil {
 		return 0, 0, fmt.Errorf("no majority of the regions has promised this one its part; see that they reach each other, and that a topology or peer.regions lists all of them")
 	}

@@ -38,16 +38,12 @@ func (x *Exchange) burn(ctx context.Context, lost bool) {
 	var moves []limiter.Move
 	wall := x.config.Wall()
 	for key, t := range b.keys {
-		at := t.Start
-		if t.Limit.Algorithm == limiter.TokenBucket {
-			at = wall
-		}
-		part := x.part(t.Limit, key, at)
+		part := x.part(t.Limit, key, t.Start)
 		if part == nil || t.Start+t.Width+limiter.MaxClockBack.Microseconds() < wall {
 			delete(b.keys, key)
 			continue
 		}
-		moves = append(moves, limiter.Move{Limit: part, Key: []byte(key), Start: t.Start, Burn: true, Loan: limiter.Loan{Step: limiter.LoanEmpty}})
+		moves = append(moves, limiter.Move{Limit: part, Key: []byte(key), Start: t.Start, Burn: true})
 	}
 	b.busy = true
 	x.calls.Go(func() {

@@ -68,8 +68,4 @@ func TestMessagesOfALaterRelease(t *testing.T) {
 		require.GreaterOrEqual(t, passed, 600*95/100)
 		require.LessOrEqual(t, passed, 600)
 	})
-	inBucketWorld(t, loanLine, 1, func(w *world) {
-		w.later.Store(true)
-		require.Greater(t, w.only(w.regions[0], 300, 10*time.Second, "k"), int64(2000), "its own part is a third of that")
-	})
 }

@@ -42,8 +42,6 @@ type world struct {
 	farther   atomic.Int64 // by how many times their usual distance regions are
 	nodes     map[string]*node
 	passed    map[string]int64 // by key and window
-	buckets   map[string]*storetest.WholeBucket
-	exceeded  float64 // by how many tokens a bucket was exceeded
 }
 
 type region struct {
@@ -323,9 +321,6 @@ func (w *world) ask(r *region, key string) bool {
 	w.mu.Unlock()
 	var d limiter.Decision
 	require.NoError(w, n.tallies.Take(context.Background(), []limiter.Check{{Limit: w.limit, Key: storetest.Key(key, w.limit), Cost: 1}}, &d))
-	if d.Allowed && w.limit.Algorithm == limiter.TokenBucket {
-		w.pass(key)
-	}
 	if d.Allowed {
 		width := global.Width(w.limit)
 		now := time.Now().UnixMicro()

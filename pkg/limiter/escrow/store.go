@@ -27,7 +27,6 @@ type Store struct {
 	wall     func() int64
 	held     atomic.Pointer[global.Held]
 	divided  sync.Map // *[]*limiter.Limit by *limiter.Limit
-	portions sync.Map // *portions by *limiter.Limit
 	dividing sync.Mutex
 	sizes    int       // guarded by dividing
 	pool     sync.Pool // *[]limiter.Check
@@ -81,40 +80,11 @@ func (s *Store) At(l *limiter.Limit, key []byte, at int64) *limiter.Limit {
 }
 
 func (s *Store) at(held *global.Held, l *limiter.Limit, key []byte, at int64) *limiter.Limit {
-	if l.Algorithm == limiter.TokenBucket {
-		burst, portion, ok := global.PortionOf(s.portionsAt(held, l, at), l, key)
-		if !ok {
-			return nil
-		}
-		if part := s.Part(l, burst, &portion); part.Exact() {
-			return part
-		}
-		return nil
-	}
 	units, ok := global.Part(*held, l, key, startOf(l, at))
 	if !ok {
 		return nil
 	}
-	return s.Part(l, units, nil)
-}
-
-// portions are those of one limit in one epoch.
-type portions struct {
-	held  *global.Held
-	start int64
-	global.Portions
-}
-
-func (s *Store) portionsAt(held *global.Held, l *limiter.Limit, at int64) *global.Portions {
-	start := startOf(l, at)
-	if found, ok := s.portions.Load(l); ok {
-		if p := found.(*portions); p.held == held && p.start == start {
-			return &p.Portions
-		}
-	}
-	p := &portions{held, start, global.PortionsAt(*held, l, start)}
-	s.portions.Store(l, p)
-	return &p.Portions
+	return s.Part(l, units)
 }
 
 // Take lets the next store decide by this region's parts.
@@ -156,24 +126,12 @@ func (s *Store) exceeds(held *global.Held, part *limiter.Limit, c *limiter.Check
 	if !r.Charged || part.Shadow || startOf(c.Limit, r.TakenAt) == startOf(c.Limit, now) {
 		return false
 	}
-	return !s.holds(held, part, c.Key, r.TakenAt)
+	then := s.at(held, part.Whole, c.Key, r.TakenAt)
+	return then == nil || then.Limit < part.Limit
 }
 
-// Holds reports whether a part is no more than this region holds at a time.
-func (s *Store) Holds(part *limiter.Limit, key []byte, at int64) bool {
-	return s.holds(s.held.Load(), part, key, at)
-}
-
-func (s *Store) holds(held *global.Held, part *limiter.Limit, key []byte, at int64) bool {
-	then := s.at(held, part.Whole, key, at)
-	return then != nil && (then == part || part.Portion == nil && then.Limit >= part.Limit)
-}
-
-// startOf returns when the window that has that time began, of a bucket the epoch.
+// startOf returns when the window that has that time began.
 func startOf(l *limiter.Limit, at int64) int64 {
-	if l.Algorithm == limiter.TokenBucket {
-		return at - at%limiter.Epoch.Microseconds()
-	}
 	return at - at%l.Window.Microseconds()
 }
 
@@ -209,12 +167,12 @@ func (s *Store) divide(held *global.Held, now int64, checks []limiter.Check, lis
 		switch {
 		case part != nil:
 		case c.Limit.Shadow: // it refuses nobody
-			part = s.Part(c.Limit, c.Limit.MaxCost(), undivided(c.Limit))
+			part = s.Part(c.Limit, c.Limit.Limit)
 		default:
 			if none < 0 {
 				none = i
 			}
-			part = s.Part(c.Limit, 0, nothing(c.Limit))
+			part = s.Part(c.Limit, 0)
 		}
 		c.Limit = part
 	}
@@ -224,70 +182,48 @@ func (s *Store) divide(held *global.Held, now int64, checks []limiter.Check, lis
 // mostSizes is how many sizes of parts of one limit are kept.
 const mostSizes = 16
 
-// undivided is the portion of one region alone; nil for what is no bucket.
-func undivided(l *limiter.Limit) *limiter.Portion {
-	if l.Algorithm != limiter.TokenBucket {
-		return nil
-	}
-	return &limiter.Portion{Num: 1, Den: 1, Have: max(l.Burst, l.Largest)}
-}
-
-// nothing is the portion of a region that holds none.
-func nothing(l *limiter.Limit) *limiter.Portion {
-	if l.Algorithm != limiter.TokenBucket {
-		return nil
-	}
-	return &limiter.Portion{Den: 1}
-}
-
-// Part returns a part of a whole: a limit of that size, or a bucket with that burst. It is the
-// same one each time, because limits are known by their addresses.
-func (s *Store) Part(whole *limiter.Limit, size int64, portion *limiter.Portion) *limiter.Limit {
-	if l, _ := s.known(whole, size, portion); l != nil {
+// Part returns a part of that size of a whole. It is the same one each time, because limits are
+// known by their addresses.
+func (s *Store) Part(whole *limiter.Limit, size int64) *limiter.Limit {
+	if l, _ := s.known(whole, size); l != nil {
 		return l
 	}
 	s.dividing.Lock()
 	defer s.dividing.Unlock()
-	l, others := s.known(whole, size, portion)
+	l, others := s.known(whole, size)
 	if l != nil { // made meanwhile
 		return l
 	}
 	if s.sizes++; s.sizes > 10_000 { // rules have changed often
 		s.divided.Clear()
-		s.portions.Clear()
 		s.sizes = 0
 	}
-	list := append([]*limiter.Limit{part(whole, size, portion)}, others...)
+	list := append([]*limiter.Limit{part(whole, size)}, others...)
 	list = list[:min(len(list), mostSizes)]
 	s.divided.Store(whole, &list)
 	return list[0]
 }
 
 // known returns that part if it was made, and all parts of the whole that are kept.
-func (s *Store) known(whole *limiter.Limit, size int64, portion *limiter.Portion) (l *limiter.Limit, all []*limiter.Limit) {
+func (s *Store) known(whole *limiter.Limit, size int64) (l *limiter.Limit, all []*limiter.Limit) {
 	found, ok := s.divided.Load(whole)
 	if !ok {
 		return nil, nil
 	}
 	all = *found.(*[]*limiter.Limit)
 	for _, l := range all {
-		if portion == nil && l.Limit == size || portion != nil && l.Burst == size && *l.Portion == *portion {
+		if l.Limit == size {
 			return l, all
 		}
 	}
 	return nil, all
 }
 
-func part(whole *limiter.Limit, size int64, portion *limiter.Portion) *limiter.Limit {
-	l := &limiter.Limit{
+func part(whole *limiter.Limit, size int64) *limiter.Limit {
+	return &limiter.Limit{
 		Rule: whole.Rule, Algorithm: whole.Algorithm, Limit: size, Window: whole.Window,
 		Leased: whole.Leased, Shadow: whole.Shadow, OnFailure: whole.OnFailure, Shared: whole.Shared, Global: whole.Global, Whole: whole,
 	}
-	if portion != nil {
-		own := *portion
-		l.Limit, l.Burst, l.Slowest, l.Portion = whole.Limit, size, whole.Slowest, &own
-	}
-	return l
 }
 
 // note keeps what other regions may be asked for, and shows the whole limit to the client.

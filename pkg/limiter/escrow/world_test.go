@@ -29,14 +29,10 @@ type world struct {
 	regions []*worldRegion
 	late    []message
 	loss    float64
-	passed  map[int64]int64        // by window
-	bucket  *storetest.WholeBucket // a plain model of a bucket
+	passed  map[int64]int64 // by window
 	lostAt  time.Duration
 	broken  broken
-	loans   brokenLoans
-	tiers   []*limiter.Limit // limits that share the bucket, if any do
-	quiet   time.Duration    // until when no client asks
-	usual   int              // one message in so many is minutes late
+	tiers   []*limiter.Limit // limits that share the window, if any do
 }
 
 // broken are deliberate faults.
@@ -71,7 +67,7 @@ type message struct {
 
 func newEscrowWorld(seed uint64) *world {
 	random := rand.New(rand.NewPCG(seed, 23))
-	w := &world{random: random, now: time.Duration(random.Int64N(int64(time.Hour))), passed: map[int64]int64{}, loss: random.Float64() * 0.4, usual: 50}
+	w := &world{random: random, now: time.Duration(random.Int64N(int64(time.Hour))), passed: map[int64]int64{}, loss: random.Float64() * 0.4}
 	var err error
 	w.limit, err = storetest.ParseLimit(strings.Fields(fmt.Sprintf("r fixed_window limit=%d window=%ds escrow", 1+random.IntN(60), []int{5, 10, 30, 300}[random.IntN(4)])))
 	if err != nil {
@@ -152,7 +148,7 @@ func (w *world) send(from, to int, deliver func()) {
 	for n := 1 + w.random.IntN(5)/4; n > 0; n-- {
 		if w.random.Float64() >= w.loss {
 			late := time.Duration(w.random.Int64N(int64(300 * time.Millisecond)))
-			if w.random.IntN(w.usual) == 0 {
+			if w.random.IntN(50) == 0 {
 				late = time.Duration(w.random.Int64N(int64(2 * time.Minute)))
 			}
 			w.late = append(w.late, message{w.now + late, from, to, deliver})
@@ -251,12 +247,39 @@ func (w *world) hold(r *worldRegion) {
 	}
 }
 
+// share lets clients of a smaller tier spend from the same window.
+func (w *world) share() {
+	small, err := storetest.ParseLimit(strings.Fields(fmt.Sprintf("r fixed_window limit=%d window=%s escrow", 1+w.random.Int64N(w.limit.Limit), w.limit.Window)))
+	if err != nil {
+		panic(err)
+	}
+	w.tiers = []*limiter.Limit{w.limit, small}
+	for _, l := range w.tiers {
+		l.Shared, l.Slowest = true, small.Limit
+	}
+}
+
+// tier returns the limit of the client that asks now.
+func (w *world) tier() *limiter.Limit {
+	if w.tiers == nil {
+		return w.limit
+	}
+	return w.tiers[w.random.IntN(len(w.tiers))]
+}
+
+// flood asks all regions at once for twice the limit. Like ask, it returns false if too much
+// has passed.
+func (w *world) flood() bool {
+	for _, r := range w.regions {
+		if w.now >= r.dead && !w.ask(r, 2*int(w.limit.MaxCost())) {
+			return false
+		}
+	}
+	return true
+}
+
 // move makes a region ask another for rights of a window.
 func (w *world) move(to, from *worldRegion) {
-	if w.bucket != nil {
-		w.lend(to, from)
-		return
-	}
 	start := startOf(w.limit, w.wall(to))
 	upto, keep := w.random.Int64N(2*w.limit.Limit), w.random.Int64N(3)
 	w.send(to.number, from.number, func() {
@@ -280,7 +303,7 @@ func (w *world) moved(r *worldRegion, m limiter.Move) limiter.Move {
 	if !ok {
 		return limiter.Move{}
 	}
-	m.Limit, m.Key = r.checks.Part(l, units, nil), key
+	m.Limit, m.Key = r.checks.Part(l, units), key
 	one := []limiter.Move{m}
 	r.store.Move(context.Background(), one)
 	return one[0]
@@ -298,13 +321,6 @@ func (w *world) ask(r *worldRegion, times int) bool {
 			return true
 		}
 		start := startOf(w.limit, d.Results[0].TakenAt)
-		if w.bucket != nil {
-			w.passed[0]++
-			if w.bucket.Pass(storetest.Epoch+w.now.Microseconds(), 1) > 0 {
-				return false
-			}
-			continue
-		}
 		if w.passed[start]++; w.passed[start] > w.limit.Limit {
 			return false
 		}
@@ -339,9 +355,7 @@ func (w *world) run(steps int) bool {
 		case 8:
 			w.change()
 		case 6: // its clock is moved forward, at most as far as clocks are apart
-			if w.bucket == nil { // in that time one would fill
-				some.skew = min(5*time.Second, some.skew+time.Duration(w.random.Int64N(int64(time.Second))))
-			}
+			some.skew = min(5*time.Second, some.skew+time.Duration(w.random.Int64N(int64(time.Second))))
 		case 7: // all clients at once, everywhere
 			if !w.flood() {
 				return false
@@ -352,7 +366,7 @@ func (w *world) run(steps int) bool {
 			b := (a + 1 + w.random.IntN(len(w.regions)-1)) % len(w.regions)
 			w.move(w.regions[a], w.regions[b])
 		}
-		if w.now >= some.dead && !w.rests() && !w.ask(some, 1+w.random.IntN(20)) {
+		if w.now >= some.dead && !w.ask(some, 1+w.random.IntN(20)) {
 			return false
 		}
 	}
@@ -375,6 +389,19 @@ func TestRandomWorlds(t *testing.T) {
 	}
 	require.True(t, newEscrowWorld(14_878).run(600), "a store is lost between what others say of it and what follows from that")
 	require.Greater(t, total, int64(100*worlds), "worlds in which something passes")
+}
+
+// Tiers that share a window never pass more than the limit of the largest.
+func TestRandomWorldsOfTiers(t *testing.T) {
+	worlds := 100
+	if os.Getenv("WEIR_SOAK") == "1" {
+		worlds = 10_000
+	}
+	for seed := range worlds {
+		w := newEscrowWorld(uint64(seed))
+		w.share()
+		require.True(t, w.run(600), "seed %d: %d regions, %d and %d in %s: %v", seed, len(w.regions), w.limit.Limit, w.tiers[1].Limit, w.limit.Window, w.passed)
+	}
 }
 
 // Each of these faults makes some world pass more than the limit.

@@ -14,18 +14,13 @@ const halfSecond = 500 * time.Millisecond
 // PartOf returns a region's part of a limit in escrow, in each window. The units that cannot
 // be divided go to other regions for other keys.
 func PartOf[K string | []byte](l *limiter.Limit, key K, region, regions int) int64 {
-	return partOf(l.Limit, key, region, regions)
-}
-
-// partOf divides so many units.
-func partOf[K string | []byte](units int64, key K, region, regions int) int64 {
 	n := int64(regions)
 	h := uint64(14695981039346656037) // FNV-1a
 	for i := range len(key) {
 		h = (h ^ uint64(key[i])) * 1099511628211
 	}
-	part := units / n
-	if (int64(region)+int64(h%uint64(n)))%n < units%n {
+	part := l.Limit / n
+	if (int64(region)+int64(h%uint64(n)))%n < l.Limit%n {
 		part++
 	}
 	return part
@@ -102,10 +97,8 @@ func part64(whole, of, all int64) int64 {
 // it has left. The answer: how many Units it has given in all.
 type Claim struct {
 	Key, Tier         string
-	Start             int64 // of the window, in Unix microseconds; of a bucket when its region asked
+	Start             int64 // of the window, in Unix microseconds
 	Units, Need, Left int64
-	// ID and Known are of a bucket: see limiter.Loan. Known is what the giver may forget.
-	ID, Known int64
 }
 
 const (
@@ -117,8 +110,6 @@ const (
 	claimUnits protowire.Number = 4
 	claimNeed  protowire.Number = 5
 	claimLeft  protowire.Number = 6
-	claimID    protowire.Number = 7
-	claimKnown protowire.Number = 8
 )
 
 // AppendClaims appends the encoded list to b.
@@ -134,8 +125,6 @@ func AppendClaims(b []byte, list []Claim) []byte {
 		part = appendVarint(part, claimUnits, c.Units)
 		part = appendVarint(part, claimNeed, c.Need)
 		part = appendVarint(part, claimLeft, c.Left)
-		part = appendVarint(part, claimID, c.ID)
-		part = appendVarint(part, claimKnown, c.Known)
 		b = protowire.AppendBytes(protowire.AppendTag(b, fieldClaim, protowire.BytesType), part)
 	}
 	return b
@@ -161,10 +150,6 @@ func ParseClaims(b []byte) (list []Claim, err error) {
 				c.Need = min(n, limiter.MaxCount)
 			case claimLeft:
 				c.Left = min(n, limiter.MaxCount)
-			case claimID:
-				c.ID = n
-			case claimKnown:
-				c.Known = n
 			}
 		}, func(field protowire.Number, v []byte) {
 			switch field {

@@ -33,36 +33,20 @@ func EscrowFault(l *limiter.Limit) string {
 	switch l.Algorithm {
 	case limiter.SlidingWindow:
 		return "sliding_window weighs what each region admitted in the window before, which moves with no right; use fixed_window, or mode: eventual"
+	case limiter.TokenBucket:
+		return "token_bucket has no windows in which regions could move rights; use mode: eventual, or give each region a fixed share of limit and burst, without scope"
 	case limiter.LeakyBucket:
-		return "leaky_bucket spaces requests evenly, which regions cannot do for each other; use token_bucket, or mode: eventual"
+		return "leaky_bucket spaces requests evenly, which regions cannot do for each other; use mode: eventual"
 	case limiter.RollingWindow:
 		return "rolling_window keeps the time of each request, which moves with no right; use fixed_window"
 	}
 	switch {
 	case l.Algorithm == limiter.Concurrency || l.CountDenied:
 		return CountsFault(l)
-	case l.Leased && l.Algorithm == limiter.TokenBucket:
-		return "tokens that a node holds in a lease cannot be lent to other regions; use consistency: strict, or fixed_window"
 	case l.Reported:
 		return "nodes would admit more than their region's part before they learn of each other; use consistency: strict"
-	case l.Algorithm == limiter.TokenBucket:
-		return DivideFault(l)
-	case l.Algorithm == limiter.FixedWindow && l.Window < minWindow:
+	case l.Window < minWindow:
 		return fmt.Sprintf("rights arrive too late for a window under %s (got %s); use a longer one, or remove scope: global", minWindow, l.Window)
 	}
 	return ""
-}
-
-// mostRegions is among how many regions a bucket can be divided.
-const mostRegions = 100
-
-// DivideFault returns why regions cannot divide a bucket exactly, along with the tiers that share
-// it, or "" if they can.
-func DivideFault(l *limiter.Limit) string {
-	burst := max(l.Burst, l.Largest)
-	part := &limiter.Limit{Limit: l.Limit, Window: l.Window, Portion: &limiter.Portion{Num: 1, Den: mostRegions, Have: burst}}
-	if part.Exact() {
-		return ""
-	}
-	return fmt.Sprintf("a burst of %d at %d in %s is too fine to divide exactly among %d regions; use a smaller burst or a shorter window", burst, l.Limit, l.Window, mostRegions)
 }

@@ -22,13 +22,10 @@ type bucket struct {
 	unit       int64
 	lease      int64 // the lease time, 0 for a strict limit
 	stepped    bool
-	oldDrain   int64 // of a region's part, before it grew
-	opened     int64 // since when the store has lost nothing
 }
 
 type bucketState struct {
 	now, level, unit int64
-	loans
 	// What was granted in the lease time of now, counted from the epoch, and in the one
 	// before.
 	granted, before int64
@@ -39,22 +36,11 @@ func (s *bucket) at(l *limiter.Limit, now int64) {
 		s.rate = l
 		s.drain, s.unit = l.Rate()
 		s.lease = l.LeaseTime().Microseconds()
-		if l.Portion != nil {
-			s.oldDrain = l.OldDrain()
-		}
-	}
-	if l.Portion != nil && s.kept.unit == 0 {
-		s.begin(l, now)
-		defer func() { s.kept = bucketState{} }()
 	}
 	now, s.stepped = clock(l, now, s.kept.now)
 	level := s.kept.level
 	if s.kept.unit != s.unit && level != 0 { // a changed rule keeps its count
 		level = int64(math.Ceil(float64(level) * float64(s.unit) / float64(s.kept.unit)))
-	}
-	if l.Portion != nil {
-		s.age(l, level, now)
-		return
 	}
 	judged := level
 	if l.Global == nil { // otherwise the bucket may be in debt
@@ -123,9 +109,6 @@ func (s *bucket) fits(l *limiter.Limit, cost, n int64) int64 {
 
 func (s *bucket) charge(l *limiter.Limit, units int64, _ uint64, advance bool) {
 	full, added := l.Capacity()*s.unit, min(units, l.Capacity())*s.unit
-	if l.Portion != nil { // what others lent may be more
-		added = units * s.unit
-	}
 	if s.judged+added <= full {
 		s.seen.level += added
 	} else { // counting a denied attempt fills the bucket at most
@@ -140,19 +123,10 @@ func (s *bucket) charge(l *limiter.Limit, units int64, _ uint64, advance bool) {
 
 func (s *bucket) answer(l *limiter.Limit, cost int64) (remaining, retry, reset int64) {
 	free := l.Capacity()*s.unit - s.judged
-	if s.drain == 0 { // the region's part is less than one token
-		if window := l.Window.Microseconds(); cost*s.unit > free {
-			retry = window
-		}
-		if s.seen.level > 0 {
-			reset = l.Window.Microseconds()
-		}
-		return max(0, free) / s.unit, retry, reset
-	}
 	if short := cost*s.unit - free; short > 0 {
 		retry = ceilDiv(short, s.drain)
 	}
-	reset = max(0, ceilDiv(s.seen.level, s.drain))
+	reset = ceilDiv(s.seen.level, s.drain)
 	if s.seen.granted+s.seen.before > 0 && reset > 0 { // it may pause for as long as these are held
 		reset += 2 * s.lease
 	}
@@ -163,13 +137,9 @@ func (s *bucket) answer(l *limiter.Limit, cost int64) (remaining, retry, reset i
 // have run empty sooner, and a refund must never let too many pass.
 func (s *bucket) refund(_ *limiter.Limit, units, takenAt int64, _ uint64) {
 	charged, since := units*s.unit, max(0, s.seen.now-takenAt)
-	if s.kept.unit == 0 {
+	if s.seen.level == 0 || since >= ceilDiv(charged, s.drain) {
 		return
 	}
-	least := s.seen.out * s.unit // nor makes it room for what is out
-	if s.seen.level <= least || s.drain > 0 && since >= ceilDiv(charged, s.drain) {
-		return
-	}
-	s.seen.level = max(least, s.seen.level-(charged-since*s.drain))
+	s.seen.level = max(0, s.seen.level-(charged-since*s.drain))
 	s.kept = s.seen
 }

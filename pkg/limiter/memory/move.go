@@ -21,11 +21,7 @@ func (s *Store) Move(_ context.Context, moves []limiter.Move) {
 		m := &moves[i]
 		sh := &s.shards[s.shardOf(m.Key)]
 		sh.Lock()
-		if m.Limit.Portion != nil {
-			s.lend(sh, m)
-		} else {
-			s.move(sh, m)
-		}
+		s.move(sh, m)
 		sh.Unlock()
 	}
 }

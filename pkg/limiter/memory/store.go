@@ -50,7 +50,6 @@ type shard struct {
 	sync.Mutex
 	entries  map[string]*entry
 	counters map[string]*counters // of global limits
-	lent     map[string]*lent     // by key
 	_        [40]byte             // keeps neighboring locks out of this cache line
 }
 
@@ -169,9 +168,6 @@ func (s *Store) load(c *limiter.Check, now int64) *entry {
 	if !c.Peek {
 		e.expires = inUse
 	}
-	if b, ok := e.counter.(*bucket); ok && c.Limit.Whole != nil {
-		b.opened = s.openFrom.Load()
-	}
 	e.counter.at(c.Limit, now)
 	if w, ok := e.counter.(*fixedWindow); ok && c.Limit.Whole != nil {
 		w.open(s.openFrom.Load())
@@ -203,7 +199,7 @@ func commit(c *limiter.Check, r *limiter.Result, e *entry, allowed bool, now int
 		r.TakenAt = c.Limit.ChargedAt(now, reset, false)
 	}
 	if !c.Peek {
-		e.expire(c.Limit, now, reset)
+		e.expires = now + c.Limit.Lifetime(reset)
 	}
 }
 
@@ -273,11 +269,6 @@ func (s *Store) Sweep() {
 	for name, c := range sh.counters {
 		if c.expires <= now {
 			delete(sh.counters, name)
-		}
-	}
-	for key, c := range sh.lent {
-		if c.expires <= now {
-			delete(sh.lent, key)
 		}
 	}
 }

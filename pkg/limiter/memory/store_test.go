@@ -23,14 +23,9 @@ func TestLeases(t *testing.T)      { storetest.RunLeases(t, 50, open) }
 func TestMerges(t *testing.T)      { storetest.RunMerges(t, 50, open) }
 func TestMoves(t *testing.T)       { storetest.RunMoves(t, 100, open) }
 func TestLeasedParts(t *testing.T) { storetest.RunLeasedParts(t, 100, open) }
-func TestLoans(t *testing.T)       { storetest.RunLoans(t, 300, open) }
-func TestFineLoans(t *testing.T)   { storetest.RunFineLoans(t, open) }
-
-func TestLoansAfterClockSetBack(t *testing.T) { storetest.RunLoansAfterClockSetBack(t, open) }
-
-func TestTerms(t *testing.T)   { storetest.RunTerms(t, 100, open) }
-func TestOpened(t *testing.T)  { storetest.RunOpened(t, open) }
-func TestSettled(t *testing.T) { storetest.RunSettled(t, open) }
+func TestTerms(t *testing.T)       { storetest.RunTerms(t, 100, open) }
+func TestOpened(t *testing.T)      { storetest.RunOpened(t, open) }
+func TestSettled(t *testing.T)     { storetest.RunSettled(t, open) }
 
 func check(t testing.TB, line, subject string) limiter.Check {
 	t.Helper()

@@ -2,7 +2,6 @@ package redisstore_test
 
 import (
 	"context"
-	"strings"
 	"testing"
 	"time"
 
@@ -26,7 +25,6 @@ func TestEscrowOnACluster(t *testing.T) {
 		on := onCluster(t, cluster)
 		require.Equal(t, storetest.RunMoves(t, 1, inMemory), storetest.RunMoves(t, 1, on))
 		require.Equal(t, storetest.RunLeasedParts(t, 1, inMemory), storetest.RunLeasedParts(t, 1, on))
-		require.Equal(t, storetest.RunLoans(t, 1, inMemory), storetest.RunLoans(t, 1, on))
 		require.Equal(t, storetest.RunTerms(t, 1, inMemory), storetest.RunTerms(t, 1, on))
 		storetest.RunOpened(t, on)
 	})
@@ -68,20 +66,6 @@ func TestEscrowOnACluster(t *testing.T) {
 	replica.Suspend()
 	for i, one := range move(20) {
 		require.Equal(t, cluster.MasterOf(string(m.key(i))) == master, one.Err != nil, "key %d: %v", i, one.Err)
-	}
-	bucket, err := storetest.ParseLimit(strings.Fields("r token_bucket limit=300 window=60s burst=300 escrow"))
-	require.NoError(t, err)
-	tokens := &limiter.Limit{
-		Rule: bucket.Rule, Algorithm: bucket.Algorithm, Limit: bucket.Limit, Window: bucket.Window, Burst: 100,
-		Global: bucket.Global, Whole: bucket, Portion: &limiter.Portion{Num: 1, Den: 3, Have: 100},
-	}
-	loans := make([]limiter.Move, len(m.subject))
-	for i := range loans {
-		loans[i] = limiter.Move{Limit: tokens, Key: storetest.Key(m.subject[i], tokens), Region: "eu", Upto: 5, Loan: limiter.Loan{Step: limiter.LoanGive, ID: 1}}
-	}
-	m.store.Move(t.Context(), loans)
-	for i, one := range loans {
-		require.Equal(t, cluster.MasterOf(string(one.Key)) == master, one.Err != nil, "bucket %d: %v", i, one.Err)
 	}
 	terms := []limiter.Term{{Division: 1, Part: "eu", Holder: "eu", Until: time.Now().UnixMicro(), Life: 1, Draw: 1}}
 	m.store.Renew(t.Context(), terms)

@@ -28,7 +28,6 @@ type scripts struct {
 	tally    *script
 	load     *script
 	move     *script
-	lend     *script
 	term     *script
 	conduct  *script
 	single   map[string]*script // takes for rules of one tag: the same, without the other algorithms
@@ -38,7 +37,7 @@ type scripts struct {
 
 // allScripts assembles them once.
 var allScripts = sync.OnceValue(func() *scripts {
-	s := &scripts{take: newScript(lua.Take()), giveBack: newScript(lua.Return()), lease: newScript(lua.Lease()), report: newScript(lua.Report()), merge: newScript(lua.Merge()), tally: newScript(lua.Tally()), load: newScript(lua.Load()), move: newScript(lua.Move()), lend: newScript(lua.Lend()), conduct: newScript(lua.Conduct()), term: newScript(lua.Term()), single: map[string]*script{}}
+	s := &scripts{take: newScript(lua.Take()), giveBack: newScript(lua.Return()), lease: newScript(lua.Lease()), report: newScript(lua.Report()), merge: newScript(lua.Merge()), tally: newScript(lua.Tally()), load: newScript(lua.Load()), move: newScript(lua.Move()), conduct: newScript(lua.Conduct()), term: newScript(lua.Term()), single: map[string]*script{}}
 	for _, tag := range lua.Tags() {
 		s.single[tag] = newScript(lua.TakeOne(tag))
 	}
@@ -71,7 +70,7 @@ func (s *scripts) of(p *pack) *script {
 }
 
 func (s *scripts) all() []*script {
-	return slices.AppendSeq([]*script{s.take, s.giveBack, s.lease, s.report, s.merge, s.tally, s.load, s.move, s.lend, s.conduct, s.term}, maps.Values(s.single))
+	return slices.AppendSeq([]*script{s.take, s.giveBack, s.lease, s.report, s.merge, s.tally, s.load, s.move, s.conduct, s.term}, maps.Values(s.single))
 }
 
 // Command returns the command that decides calls in one script, and the script's source,

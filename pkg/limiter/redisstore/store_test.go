@@ -72,18 +72,6 @@ func TestLeasedParts(t *testing.T) {
 	require.Equal(t, want, storetest.RunLeasedParts(t, sequences, onTestClock(t)), "as in memory")
 }
 
-func TestLoans(t *testing.T) {
-	const sequences = 6
-	want := storetest.RunLoans(t, sequences, func(_ *testing.T, clock func() int64) limiter.TakeReturner {
-		return memory.New(memory.Config{Clock: clock})
-	})
-	require.Equal(t, want, storetest.RunLoans(t, sequences, onTestClock(t)), "as in memory")
-}
-
-func TestFineLoans(t *testing.T) { storetest.RunFineLoans(t, onTestClock(t)) }
-
-func TestLoansAfterClockSetBack(t *testing.T) { storetest.RunLoansAfterClockSetBack(t, onTestClock(t)) }
-
 func TestTerms(t *testing.T) {
 	const sequences = 6
 	want := storetest.RunTerms(t, sequences, func(_ *testing.T, clock func() int64) limiter.TakeReturner {

@@ -271,18 +271,17 @@ func (v *reader) rule(r *Rule) *Compiled {
 	for _, l := range c.Tiers {
 		c.Limit.Shared = c.Limit.Shared || l != nil && l.Limit != c.Limit.Limit
 	}
-	slowest, largest := c.Limit.Limit, c.Limit.Burst
+	slowest := c.Limit.Limit
 	for _, l := range c.Tiers {
 		if l != nil {
-			slowest, largest = min(slowest, l.Limit), max(largest, l.Burst)
+			slowest = min(slowest, l.Limit)
 		}
 	}
 	for _, l := range append(slices.Collect(maps.Values(c.Tiers)), c.Limit) {
 		if l != nil && c.Limit.Shared {
-			l.Shared, l.Slowest, l.Largest = true, slowest, largest
+			l.Shared, l.Slowest = true, slowest
 		}
 	}
-	v.divide(c)
 	v.underLoad(r, c)
 	return c
 }

@@ -2,8 +2,6 @@ package rules
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/weir-edge/weir/pkg/field"
@@ -79,22 +77,6 @@ func (v *reader) escrow(l *limiter.Limit, g *limiter.Global) {
 	}
 	if l.OnFailure != limiter.Closed {
 		v.bad("on_store_failure", "must be closed with mode: escrow, because a node that decides without its store would pass more than its region's part (got %s)", l.OnFailure)
-	}
-}
-
-// divide refuses tiers of a bucket in escrow that regions cannot divide exactly, or that make it
-// so for the rule's own limit.
-func (v *reader) divide(c *Compiled) {
-	if g := c.Limit.Global; g == nil || !g.Escrow || c.Algorithm != limiter.TokenBucket {
-		return
-	}
-	for _, name := range slices.Sorted(maps.Keys(c.Tiers)) {
-		if l := c.Tiers[name]; l != nil && global.DivideFault(l) != "" {
-			v.bad("tiers."+field.Name(name), "%s", global.DivideFault(l))
-		}
-	}
-	if c.Limit.Largest > c.Limit.Burst && global.DivideFault(c.Limit) != "" {
-		v.bad("tiers", "%s", global.DivideFault(c.Limit))
 	}
 }
 

@@ -23,7 +23,6 @@ import (
 //	10 global.mode: escrow
 //	11 under_load
 //	12 experiment
-//	13 token_bucket with global.mode: escrow
 //	14 consistency: leased with global.mode: escrow
 const Schema = 14
 
@@ -44,9 +43,6 @@ func Needs(list []Rule) (schema int, what string) {
 func (r *Rule) needs(at string) (schema int, what string) {
 	if r.Global != nil && r.Global.Mode == "escrow" && r.Consistency == "leased" {
 		return 14, at + "consistency: leased with global.mode: escrow"
-	}
-	if r.Global != nil && r.Global.Mode == "escrow" && r.Algorithm == limiter.TokenBucket.String() {
-		return 13, at + "algorithm: token_bucket with global.mode: escrow"
 	}
 	if r.Experiment != nil {
 		return 12, at + "experiment"

@@ -35,7 +35,6 @@ func TestNeeds(t *testing.T) {
 	f("key: [client_ip], scope: region", 8, "rules[1].scope")
 	f("key: [client_ip, risk], under_load: {from: 0.5, share: 0.2}", 11, "rules[1].under_load")
 	f("key: [client_ip, risk], under_load: {from: 0.5, share: 0.2}, experiment: {share: 0.1, limit: 7}", 12, "rules[1].experiment")
-	f("key: [client_ip], algorithm: token_bucket, scope: global, global: {mode: escrow}, on_store_failure: closed", 13, "rules[1].algorithm: token_bucket with global.mode: escrow")
 	f("key: [client_ip], algorithm: fixed_window, consistency: leased, scope: global, global: {mode: escrow}, on_store_failure: closed", 14, "rules[1].consistency: leased with global.mode: escrow")
 	f("key: [client_ip/64]", 2, "rules[1].key: client_ip/64") // means client_ip, but schema 1 lacks the word
 }
