@@ -3,7 +3,7 @@ GO ?= go
 export CGO_ENABLED ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run build unit test test-race test-plain check lint compat bench overload overload-fast profile soak soak-tests soak-proof fuzz drills steering behavior tables k6 release release-test loadtest loadtest-full lab lab-down lab-status console terraform-schema tools deps deps-bench deps-lab deps-overload deps-soak clean distclean
+.PHONY: help run build unit test test-race test-plain check lint bench overload overload-fast profile soak soak-tests soak-proof fuzz drills steering behavior tables k6 release release-test loadtest loadtest-full lab lab-down lab-status console terraform-schema tools deps deps-bench deps-lab deps-overload deps-soak clean distclean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 14
@@ -69,27 +69,14 @@ lint: ## check formatting and run go vet
 	$(GO) vet ./...
 
 # Every step runs, even after a failed one: together they take hours.
-soak: deps-soak tools ## run the long forms of the tests: many seeds, 20 exactness runs, 1 million framed exchanges, the previous release, fuzzing
-	@failed=; for step in soak-tests compat soak-proof fuzz; do $(MAKE) --no-print-directory $$step || failed="$$failed $$step"; done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
+soak: deps-soak tools ## run the long forms of the tests: many seeds, 20 exactness runs, 1 million framed exchanges, fuzzing
+	@failed=; for step in soak-tests soak-proof fuzz; do $(MAKE) --no-print-directory $$step || failed="$$failed $$step"; done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
 
 soak-tests:
 	WEIR_SOAK=1 $(GO) test -timeout 60m ./pkg/... ./internal/...
 
 soak-proof:
 	cd loadtest/xk6-weir/proof && $(GO) test -run Never ./... -rapid.checks=60000
-
-# The commit of the previous release; a shallow clone lacks it.
-BEFORE ?= be81f43
-
-# The first commit whose regions share limits with this release's; the previous release has no such limits and follows no policies.
-BEFORE_GLOBAL ?= 52fb196
-
-# The first commit whose regions lend each other tokens of buckets as this release's do; it also records rollouts.
-BEFORE_LOANS ?= 0547e00
-
-compat: .bin/consul ## run the previous release's edges and regionctl with this one's, on one Redis and Consul, and in three regions
-	@tools/install.sh redis-server
-	WEIR_BEFORE=$(BEFORE) WEIR_BEFORE_GLOBAL=$(BEFORE_GLOBAL) WEIR_BEFORE_LOANS=$(BEFORE_LOANS) $(GO) test -count 1 -timeout 20m -run TestTwoReleases ./internal/e2e
 
 # How long to fuzz each parser, and with how many processes. The long form is make fuzz FUZZTIME=10m.
 FUZZTIME ?= 20s

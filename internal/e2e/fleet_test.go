@@ -87,16 +87,10 @@ func (f *fleet) write(more string) {
 // regionctl runs a command and returns its output and its exit status.
 func (f *fleet) regionctl(args ...string) (stdout, stderr string, status int) {
 	f.t.Helper()
-	return f.runs(testenv.Program(f.t, "regionctl"), args...)
-}
-
-// runs is regionctl for the program of another release.
-func (f *fleet) runs(program string, args ...string) (stdout, stderr string, status int) {
-	f.t.Helper()
 	ctx, cancel := context.WithTimeout(f.t.Context(), 2*time.Minute)
 	defer cancel()
 	var out, errOut bytes.Buffer
-	cmd := exec.CommandContext(ctx, program, args...)
+	cmd := exec.CommandContext(ctx, testenv.Program(f.t, "regionctl"), args...)
 	cmd.Env = append(os.Environ(), "WEIR_FLEET="+f.file)
 	cmd.Stdout, cmd.Stderr = &out, &errOut
 	err := cmd.Run()

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"net/http"
-	"os"
 	"sync"
 	"testing"
 	"time"
@@ -33,27 +32,6 @@ func TestRegionsWithClocksApart(t *testing.T) {
 	g := globeOf(t, clocks, func(region, _ int) string { return programs[region] })
 	g.ahead = ahead
 	g.both(windows, used, g.names, func(client int, _ float64) int { return client })
-}
-
-// Nodes of this and an earlier release exchange counts and rights, within and across regions,
-// and keep both kinds of limits. make compat names the release in WEIR_BEFORE_GLOBAL.
-func TestTwoReleasesShareLimits(t *testing.T) {
-	before := os.Getenv("WEIR_BEFORE_GLOBAL")
-	if before == "" {
-		return
-	}
-	t.Parallel()
-	now, old := testenv.Program(t, "edge"), testenv.ProgramOf(t, before, "edge")
-	programs := [3][2]string{{now, old}, {old, old}, {now, now}}
-	g := globeOf(t, [3]*testenv.Clock{}, func(region, node int) string { return programs[region][node] })
-	everywhere := func(client int, _ float64) int { return client }
-	t.Run("three times the limit", func(t *testing.T) { g := g.in(t); g.both(2, 0.9, g.names, everywhere) })
-	t.Run("demand moves", func(t *testing.T) {
-		g := g.in(t)
-		g.both(1, 0.8, g.names, func(_ int, now float64) int { return int(2*now) % 3 })
-	})
-	t.Run("everything at once", func(t *testing.T) { g.in(t).isAttacked() })
-	t.Run("a region cut off", func(t *testing.T) { g.in(t).isCutOff() })
 }
 
 // isAttacked sends more than the limit to all regions at the same instant, at the start of a

@@ -62,7 +62,7 @@ func StartEdge(t testing.TB, config string) *EdgeNode {
 	return StartEdgeOf(t, Program(t, "edge"), config)
 }
 
-// StartEdgeOf is StartEdge for the program of another release.
+// StartEdgeOf is StartEdge for another program.
 func StartEdgeOf(t testing.TB, program, config string) *EdgeNode {
 	t.Helper()
 	return startEdge(nil, t, program, config)

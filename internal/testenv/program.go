@@ -27,20 +27,6 @@ func Program(t testing.TB, name string) string {
 	return build(t, name, "go", "build", commands+name)
 }
 
-// ProgramOf builds cmd/<name> of a commit, once for a test binary.
-func ProgramOf(t testing.TB, commit, name string) string {
-	t.Helper()
-	source := t.TempDir()
-	archive := exec.Command("sh", "-ec", `cd "$(git rev-parse --show-toplevel)"
-git archive --format=tar --output="$0/source.tar" "$1"
-tar -xf "$0/source.tar" -C "$0"`, source, commit)
-	if out, err := archive.CombinedOutput(); err != nil {
-		t.Fatalf("testenv: the source of %s: %v: %s", commit, err, out)
-	}
-	// Without the folder's name in it, the next run finds the result in Go's cache.
-	return buildIn(t, source, name+"-"+commit, "go", "build", "-trimpath", "./cmd/"+name)
-}
-
 // build runs a compiler, with -o FILE after its first argument, once for a test binary, and returns the file of that name.
 func build(t testing.TB, name, compiler, first string, more ...string) string {
 	t.Helper()
