@@ -73,11 +73,11 @@ func (r *running) logs(text string) {
 	require.Eventually(r.t, func() bool { return strings.Contains(r.log.String(), text) }, testenv.Patience, 10*time.Millisecond, "%q in:\n%s", text, &r.log)
 }
 
-func (r *running) dig(name string) string {
+func (r *running) dig(name string, options ...string) string {
 	r.t.Helper()
 	r.logs("msg=answering")
 	port := regexp.MustCompile(`listen=127\.0\.0\.1:(\d+)`).FindStringSubmatch(r.log.String())[1]
-	out, err := exec.Command("dig", "@127.0.0.1", "-p", port, "+short", "+tries=1", "+time=5", name, "A").CombinedOutput()
+	out, err := exec.Command("dig", append(options, "@127.0.0.1", "-p", port, "+short", "+tries=1", "+time=5", name, "A")...).CombinedOutput()
 	require.NoError(r.t, err, "%s", out)
 	return strings.Join(strings.Fields(string(out)), " ")
 }
@@ -93,8 +93,14 @@ func (r *running) get(path string) string {
 	return strconv.Itoa(resp.StatusCode) + " " + string(text)
 }
 
-// register registers an edge of a PoP.
+// register registers the first edge of a PoP.
 func register(t *testing.T, c *consul.Client, in, pop string) {
+	t.Helper()
+	registerNode(t, c, in, pop, pop+"-1", nil)
+}
+
+// registerNode registers an edge of a PoP that publishes its load, if it is not nil.
+func registerNode(t *testing.T, c *consul.Client, in, pop, id string, load *consul.Load) {
 	t.Helper()
 	edge := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	at := netip.MustParseAddrPort(strings.TrimPrefix(edge.URL, "http://"))
@@ -102,8 +108,14 @@ func register(t *testing.T, c *consul.Client, in, pop string) {
 	var registered sync.WaitGroup
 	registered.Go(func() {
 		c.Register(ctx, consul.Registration{
-			ID: pop + "-1", Address: at.Addr().String(), Port: int(at.Port()), Admin: at.String(), Region: in, PoP: pop, CheckURL: edge.URL,
-		}, func() map[string]string { return nil }, nil, nil)
+			ID: id, Address: at.Addr().String(), Port: int(at.Port()), Admin: at.String(), Region: in, PoP: pop, CheckURL: edge.URL,
+		}, func() map[string]string {
+			meta := map[string]string{}
+			if load != nil {
+				load.Put(meta)
+			}
+			return meta
+		}, nil, nil)
 	})
 	t.Cleanup(func() { cancel(); registered.Wait(); edge.Close() })
 }

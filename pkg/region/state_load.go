@@ -7,10 +7,17 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// fullestNode bounds how full one node counts. One of many that can serve hardly anything, as
-// with a fault of its own, would otherwise send away most clients of the others: they would
-// not be served any better, because what it refuses is its share of requests at most.
+// fullestNode bounds how full one of two nodes counts. One that can serve hardly anything, as
+// with a fault of its own, would otherwise send away most clients of the other.
 const fullestNode = 2
+
+// The nodes of a PoP are alike. So where there are enough for a median, no node counts for
+// more demand than apart times the median, nor for a capacity further from it: a single node
+// with false figures moves few clients. Chance and the heaviest networks stay below that.
+const (
+	enough = 3
+	apart  = 1.25
+)
 
 // leastLoad is below what means anything: a request in a quarter of an hour.
 const leastLoad = 1e-3
@@ -24,10 +31,20 @@ func (s *PoPState) SetLoad(passing []consul.Instance, stated *float64) {
 	if len(told) == 0 {
 		return
 	}
-	s.Promised = stated == nil && !slices.ContainsFunc(told, func(n consul.Instance) bool { return n.Capacity > 0 })
+	demands, capacities := make([]float64, len(told)), s.capacities(told, len(passing), stated)
+	for i, n := range told {
+		demands[i] = n.Demand
+	}
+	if len(told) >= enough {
+		most, middle := apart*median(demands), median(capacities)
+		for i := range told {
+			demands[i] = min(demands[i], most)
+			capacities[i] = max(middle/apart, min(capacities[i], apart*middle))
+		}
+	}
 	var full, demand, capacity float64
-	for i, c := range s.capacities(told, len(passing), stated) {
-		c, d := max(c, leastLoad), told[i].Demand
+	for i, d := range demands {
+		c := max(capacities[i], leastLoad)
 		demand, capacity = demand+d, capacity+c
 		if d > 0 {
 			full += d * min(d/c, fullestNode)
@@ -43,37 +60,48 @@ func (s *PoPState) SetLoad(passing []consul.Instance, stated *float64) {
 	s.Capacity = s.Demand / fullness(max(full/demand, even), even)
 }
 
-// capacities returns what each node can serve: what it measured while full; else what the
-// others measured on average; else the topology's figure for the PoP divided among all of
-// its nodes; else what it promises, if no node measured anything. An idle node promises
-// many times what it serves, so no promise counts for more than that of the node with the
-// most demand, which has shown more of what such a node can do.
+// capacities returns what each node can serve: what it measured while full; else what enough
+// others measured; else the topology's figure for the PoP divided among all of its nodes; else
+// what it promises. An idle node promises many times what it serves, so no promise counts for
+// more than that of the node with the most demand, which has shown more of what such a node can
+// do.
 func (s *PoPState) capacities(told []consul.Instance, passing int, stated *float64) []float64 {
-	sum, measured := 0.0, 0
+	var measured []float64
 	busiest := told[0]
 	for _, n := range told {
 		if n.Capacity > 0 {
-			sum, measured = sum+n.Capacity, measured+1
+			measured = append(measured, n.Capacity)
 		}
 		if n.Demand > busiest.Demand {
 			busiest = n
 		}
 	}
+	few, all := 1, 1 // measurements that show that the PoP was full, and that count for all nodes
+	if len(told) >= enough {
+		few, all = 2, enough
+	}
+	s.Promised = stated == nil && len(measured) < few
 	list := make([]float64, len(told))
 	for i, n := range told {
 		switch {
 		case n.Capacity > 0:
 			list[i] = n.Capacity
-		case measured > 0:
-			list[i] = sum / float64(measured)
+		case len(measured) >= all:
+			list[i] = median(measured)
 		case stated != nil:
 			list[i] = *stated / float64(max(s.Nodes, passing))
 		default:
 			// No evidence says that it cannot serve its demand.
-			list[i] = max(min(n.CapacityAtLeast, busiest.CapacityAtLeast), n.Demand/receiveTo)
+			list[i] = max(min(n.CapacityAtLeast, max(busiest.Capacity, busiest.CapacityAtLeast)), n.Demand/receiveTo)
 		}
 	}
 	return list
+}
+
+// median returns the median of a list that is not empty.
+func median(list []float64) float64 {
+	list = slices.Sorted(slices.Values(list))
+	return (list[(len(list)-1)/2] + list[len(list)/2]) / 2
 }
 
 // fullness returns how full a PoP is: between the fullness of the node that a client uses,
