@@ -151,7 +151,7 @@ func networks(list []string) (out []netip.Prefix, err error) {
 func (l *Limiter) open() error {
 	local := memory.New(memory.Config{})
 	if l.config.Redis == nil {
-		l.decider.Store = local
+		l.decider.Store = limiter.Forgetful{TakeReturner: local}
 		return nil
 	}
 	rc := *l.config.Redis

@@ -25,6 +25,7 @@ import (
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/testenv"
+	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/memory"
 )
 
@@ -125,7 +126,7 @@ func start(t *testing.T, s setup) *node {
 	n.Edge, err = New(&c, "", slog.New(slog.NewJSONHandler(n.logs, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	require.NoError(t, err)
 	if s.clock != nil {
-		n.decider.Store = memory.New(memory.Config{Clock: s.clock.now})
+		n.decider.Store = limiter.Forgetful{TakeReturner: memory.New(memory.Config{Clock: s.clock.now})}
 	}
 	if s.change != nil {
 		s.change(n.Edge)

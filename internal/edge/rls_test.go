@@ -349,7 +349,7 @@ func (c *caller) health() healthpb.HealthCheckResponse_ServingStatus {
 func TestRateLimitServiceStops(t *testing.T) {
 	hold, held := make(chan struct{}), make(chan struct{})
 	n, c := rlsNode(t, setup{rules: rlsRules, change: func(e *Edge) {
-		e.decider.Store = slowStore{e.local, held, hold}
+		e.decider.Store = limiter.Forgetful{TakeReturner: slowStore{e.local, held, hold}}
 	}})
 	require.Equal(t, healthpb.HealthCheckResponse_SERVING, c.health())
 	stream, err := reflectionpb.NewServerReflectionClient(c.conn).ServerReflectionInfo(context.Background())

@@ -19,8 +19,8 @@ import (
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/shedding"
+	"github.com/weir-edge/weir/internal/testenv"
 	"github.com/weir-edge/weir/pkg/limiter"
-	"github.com/weir-edge/weir/pkg/limiter/memory"
 )
 
 // calm are settings under which a loaded machine sheds nothing on its own.
@@ -146,33 +146,53 @@ func TestClassIsNotRaisedByAClient(t *testing.T) {
 }
 
 // A request that a rule is known to refuse takes no capacity, and a shed one costs no
-// count: memory, shedder, store, in this order.
+// count: memory, shedder, store, in this order, whatever layers a node has.
 func TestStagesInOrder(t *testing.T) {
-	const rule = "rules: [{id: one, match: {paths: [/limited]}, key: [client_ip], limit: 1, window: 1h}]"
-	n, release := holding(t, setup{
-		rules:  rule,
-		config: func(c *config.Config) { c.Shedder.Document = settings(t, capped) },
-		change: func(e *Edge) {
-			e.decider.Store = limiter.NewDenied(limiter.NewFallback(memory.New(memory.Config{}), memory.New(memory.Config{}), func() int { return 1 }, nil), 1000, 0)
-		},
-	})
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer release()
-	n.occupy(&wg, "/hold", 1)
-	require.Equal(t, 503, n.get("/limited").status, "shed")
-	require.EqualValues(t, 1, n.remaining2("one", "&path=/limited"), "and not counted")
-	release()
-	wg.Wait()
-	n.idle()
-	require.Equal(t, 200, n.get("/limited").status)
-	require.Equal(t, 429, n.get("/limited").status, "the store refuses")
-	n.idle()
-	admitted := n.groups[0].shedder.Status().Classes[1].Admitted
-	require.Equal(t, 429, n.get("/limited").status, "from memory")
-	require.Equal(t, admitted, n.groups[0].shedder.Status().Classes[1].Admitted, "the shedder was not asked")
-	require.EqualValues(t, 1, n.metric(`weir_decisions_total{rule="one",outcome="limited",source="denied_memory"}`))
-	require.EqualValues(t, 2, n.metric("weir_requests_limited_total"))
+	stages := func(more string, peers bool) func(*testing.T) {
+		return func(t *testing.T) {
+			n, release := holding(t, setup{
+				redis: testenv.Redis(t, testenv.Options{}),
+				rules: "rules: [{id: one, match: {paths: [/limited]}, key: [client_ip], algorithm: fixed_window, limit: 1, window: " + testenv.LongWindow() + more + "}]",
+				config: func(c *config.Config) {
+					c.TrustedProxies = []string{"127.0.0.0/8"} // whose clients may raise their class
+					c.Shedder.Document = settings(t, capped)
+					if peers {
+						listenPeer(t, c)
+					}
+				},
+			})
+			var wg sync.WaitGroup
+			defer wg.Wait()
+			defer release()
+			n.occupy(&wg, "/hold", 1)
+			require.Equal(t, 503, n.get("/limited").status, "shed")
+			require.EqualValues(t, 1, n.remaining2("one", "&path=/limited"), "and not counted")
+			require.Equal(t, 200, n.get("/limited", "X-Class: critical").status)
+			require.Equal(t, 429, n.get("/limited", "X-Class: critical").status, "the store refuses")
+			eventually(t, "only one is in flight", func() bool { return n.inflight() == 1 })
+			before := n.groups[0].shedder.Status().Classes
+			for range 20 {
+				require.Equal(t, 429, n.get("/limited").status, "from memory, though everything is shed")
+			}
+			for i, c := range n.groups[0].shedder.Status().Classes {
+				require.Equal(t, before[i].Admitted, c.Admitted, "the shedder was not asked")
+				require.Equal(t, before[i].ShedByCap, c.ShedByCap)
+			}
+			require.EqualValues(t, 20, n.metric(`weir_decisions_total{rule="one",outcome="limited",source="denied_memory"}`))
+			require.EqualValues(t, 21, n.metric("weir_requests_limited_total"))
+		}
+	}
+	t.Run("alone", stages("", false))
+	t.Run("with other nodes", stages("", true))
+	t.Run("with other regions", stages(", scope: global", true))
+}
+
+// listenPeer makes a node the only one of the only region.
+func listenPeer(t *testing.T, c *config.Config) {
+	address := fmt.Sprintf("127.0.0.1:%d", testenv.FreePorts(t, 1)[0])
+	c.Node.Region = "here"
+	c.Listen.Peer = &config.PeerListen{Address: address, Insecure: true}
+	c.Peer.Regions = []config.PeerRegion{{Name: "here", Nodes: []config.PeerNode{{ID: c.Node.ID, Address: address}}}}
 }
 
 func (n *node) remaining2(rule, more string) int64 {
@@ -281,7 +301,7 @@ func TestStreamsAreNoLoad(t *testing.T) {
 // upstream.
 func TestPermitsComeBackFromAPanic(t *testing.T) {
 	for name, breakIt := range map[string]func(*Edge){
-		"before": func(e *Edge) { e.decider.Store = faulty{} },
+		"before": func(e *Edge) { e.decider.Store = limiter.Forgetful{TakeReturner: faulty{}} },
 		"at":     func(e *Edge) { e.groups[0].pool = nil },
 	} {
 		t.Run(name, func(t *testing.T) {

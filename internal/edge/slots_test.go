@@ -86,7 +86,7 @@ func TestSlotsComeBack(t *testing.T) {
 	f("the handler panics", func(t *testing.T, redis *testenv.Server) {
 		var broken atomic.Bool
 		n := start(t, setup{rules: slotRules, redis: redis, change: func(e *Edge) {
-			e.decider.Store = &panicking{TakeReturner: e.decider.Store, armed: &broken}
+			e.decider.Store = &panicking{Front: e.decider.Store, armed: &broken}
 		}})
 		require.Equal(t, 200, n.get("/").status)
 		broken.Store(true)
@@ -113,13 +113,13 @@ func endless(w http.ResponseWriter, r *http.Request) {
 
 // panicking charges, then panics while it is armed.
 type panicking struct {
-	limiter.TakeReturner
+	limiter.Front
 	armed *atomic.Bool
 }
 
-// Take implements limiter.Store.
-func (p *panicking) Take(ctx context.Context, checks []limiter.Check, d *limiter.Decision) error {
-	err := p.TakeReturner.Take(ctx, checks, d)
+// TakeAfter implements limiter.Front.
+func (p *panicking) TakeAfter(ctx context.Context, checks []limiter.Check, d *limiter.Decision, look limiter.Look) error {
+	err := p.Front.TakeAfter(ctx, checks, d, look)
 	if p.armed.Load() && !checks[0].Peek {
 		panic("as the test wants")
 	}

@@ -38,7 +38,7 @@ func (e *Edge) openStore() error {
 	c := &e.config.Store
 	e.local = memory.New(memory.Config{MaxKeys: c.MaxKeys})
 	if c.Kind == "memory" {
-		e.decider.Store = e.local
+		e.decider.Store = limiter.Forgetful{TakeReturner: e.local}
 		e.metrics.storeUp.Set(1)
 		return nil
 	}

@@ -48,7 +48,9 @@ func TestPipelinedRequestsTakeTurns(t *testing.T) {
 			c.Listen.Decide = &config.Decide{Address: decide, From: []string{"127.0.0.1"}}
 			c.Listen.SPOE = &config.Decide{Address: spoe, From: []string{"127.0.0.1"}}
 		},
-		change: func(e *Edge) { e.decider.Store = turnStore{e.local, &turns, &last, &shared} },
+		change: func(e *Edge) {
+			e.decider.Store = limiter.Forgetful{TakeReturner: turnStore{e.local, &turns, &last, &shared}}
+		},
 	})
 	ctx, stop := context.WithCancel(t.Context())
 	var other sync.WaitGroup

@@ -21,7 +21,7 @@ import (
 // when another slot refuses the request. There, a first refusal is remembered only slightly
 // longer than such a return takes, and a confirmed one in full.
 type Denied struct {
-	next     Store
+	next     TakeReturner
 	confirm  time.Duration // 0: a first refusal is remembered in full
 	perShard int
 	seed     maphash.Seed
@@ -49,7 +49,7 @@ type refusal struct {
 	taken int64
 }
 
-var _ TakeReturner = (*Denied)(nil)
+var _ Front = (*Denied)(nil)
 
 // rightsArrive is how often to call the store for a key whose region may have received more
 // rights.
@@ -60,7 +60,7 @@ const confirmWithin = 10 * time.Second
 
 // NewDenied puts a memory of at most size refusals in front of next. confirm is how long to
 // remember a first refusal if charges may be returned, and 0 if they never are.
-func NewDenied(next Store, size int, confirm time.Duration) *Denied {
+func NewDenied(next TakeReturner, size int, confirm time.Duration) *Denied {
 	d := &Denied{next: next, confirm: confirm, perShard: max(1, size/deniedShards), seed: maphash.MakeSeed(), now: time.Now}
 	for i := range d.shards {
 		d.shards[i].refusals = map[string]refusal{}
@@ -71,36 +71,25 @@ func NewDenied(next Store, size int, confirm time.Duration) *Denied {
 // Take refuses from memory if an enforced check is known to be refused; otherwise it
 // calls next.
 func (m *Denied) Take(ctx context.Context, checks []Check, d *Decision) error {
-	if len(checks) > 0 && checks[0].Peek {
-		return m.peek(ctx, checks, d, m.now())
-	}
-	look := m.Look(checks, d, m.now())
-	if look.Refused {
-		return nil
-	}
-	return m.TakeAfter(ctx, checks, d, look)
+	return TakeAt(ctx, m, checks, d, m.now())
 }
 
-// Look is the result of looking up a request.
-type Look struct {
-	Refused bool // the request is refused
-	others  bool // so are other requests for one of its keys, at another cost or under another limit
-	// At is when memory was consulted, which is before any call to the store.
-	At time.Time
-}
-
-// Look answers from memory alone: if an enforced check is known to be refused, it fills d
-// as Take would. Otherwise it leaves d alone, and TakeAfter decides. now is a recent reading
-// of the clock, taken before any call to next, so that memory never outlives a refusal. Do not
-// use Look for checks that only peek.
+// Look implements Front: it answers from memory alone.
 func (m *Denied) Look(checks []Check, d *Decision, now time.Time) Look {
 	look := Look{At: now}
-	look.Refused, look.others = m.known(checks, d, now)
+	if !peeks(checks) {
+		look.Refused, look.others = m.known(checks, d, now)
+	}
 	return look
 }
 
+func peeks(checks []Check) bool { return len(checks) > 0 && checks[0].Peek }
+
 // TakeAfter calls next for a request that Look did not refuse.
 func (m *Denied) TakeAfter(ctx context.Context, checks []Check, d *Decision, look Look) error {
+	if peeks(checks) {
+		return m.peek(ctx, checks, d, look.At)
+	}
 	resets := m.resets.Load()
 	if err := m.next.Take(ctx, checks, d); err != nil {
 		return err
@@ -246,10 +235,7 @@ func (sh *deniedShard) makeRoom(limit int, now time.Time) {
 
 // Return calls next: a refusal charges nothing.
 func (m *Denied) Return(ctx context.Context, checks []Check, d *Decision) error {
-	if r, ok := m.next.(Returner); ok {
-		return r.Return(ctx, checks, d)
-	}
-	return nil
+	return m.next.Return(ctx, checks, d)
 }
 
 // Keep forgets the refusals under limits that are no longer active, and stops remembering
@@ -278,10 +264,7 @@ func (m *Denied) Keep(holds func(*Limit) bool) {
 
 // Reset forgets the refusals of these checks, here and in next.
 func (m *Denied) Reset(ctx context.Context, checks []Check) error {
-	var err error
-	if r, ok := m.next.(Resetter); ok {
-		err = r.Reset(ctx, checks)
-	}
+	err := m.next.Reset(ctx, checks)
 	// After the store, so that a refusal in flight is not remembered again.
 	m.resets.Add(1)
 	m.forget(checks)

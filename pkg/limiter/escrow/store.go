@@ -23,7 +23,7 @@ const shardCount = 64
 
 // Store is a limiter.Store around another.
 type Store struct {
-	next     limiter.TakeReturner
+	next     limiter.Front
 	wall     func() int64
 	held     atomic.Pointer[global.Held]
 	divided  sync.Map // *[]*limiter.Limit by *limiter.Limit
@@ -50,11 +50,11 @@ type Want struct {
 	Left int64
 }
 
-var _ limiter.TakeReturner = (*Store)(nil)
+var _ limiter.Front = (*Store)(nil)
 
 // New returns a Store around next. It refuses what is in escrow until Hold. wall is the Unix
 // time in microseconds; nil means the system's.
-func New(next limiter.TakeReturner, wall func() int64) *Store {
+func New(next limiter.Front, wall func() int64) *Store {
 	if wall == nil {
 		wall = func() int64 { return time.Now().UnixMicro() }
 	}
@@ -89,9 +89,34 @@ func (s *Store) at(held *global.Held, l *limiter.Limit, key []byte, at int64) *l
 
 // Take lets the next store decide by this region's parts.
 func (s *Store) Take(ctx context.Context, checks []limiter.Check, d *limiter.Decision) error {
+	return limiter.TakeAt(ctx, s, checks, d, time.Now())
+}
+
+// Look implements limiter.Front: demand is noted although it reaches no store.
+func (s *Store) Look(checks []limiter.Check, d *limiter.Decision, now time.Time) limiter.Look {
 	first := firstOf(checks)
 	if first < 0 {
-		return s.next.Take(ctx, checks, d)
+		return s.next.Look(checks, d, now)
+	}
+	list := s.pool.Get().(*[]limiter.Check)
+	defer s.pool.Put(list)
+	if s.divide(s.held.Load(), s.wall(), checks, list) >= 0 {
+		return limiter.Look{At: now} // TakeAfter refuses it
+	}
+	look := s.next.Look(*list, d, now)
+	for i := first; look.Refused && i < len(checks); i++ {
+		if part := (*list)[i].Limit; part.Whole != nil {
+			s.note(&checks[i], part, &d.Results[i])
+		}
+	}
+	return look
+}
+
+// TakeAfter implements limiter.Front.
+func (s *Store) TakeAfter(ctx context.Context, checks []limiter.Check, d *limiter.Decision, look limiter.Look) error {
+	first := firstOf(checks)
+	if first < 0 {
+		return s.next.TakeAfter(ctx, checks, d, look)
 	}
 	held := s.held.Load()
 	list := s.pool.Get().(*[]limiter.Check)
@@ -101,7 +126,7 @@ func (s *Store) Take(ctx context.Context, checks []limiter.Check, d *limiter.Dec
 		refuse(checks, d, i)
 		return nil
 	}
-	if err := s.next.Take(ctx, *list, d); err != nil {
+	if err := s.next.TakeAfter(ctx, *list, d, look); err != nil {
 		return err
 	}
 	for i := first; i < len(checks); i++ {

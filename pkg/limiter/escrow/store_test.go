@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -25,12 +26,37 @@ func clock() int64 { return storetest.Epoch }
 func newStore() *Store {
 	store := memory.New(memory.Config{Clock: clock})
 	_ = store.Open(context.Background()) // always succeeds
-	return New(store, clock)
+	return New(limiter.Forgetful{TakeReturner: store}, clock)
 }
 
 // place gives a region its own part of all windows.
 func (s *Store) place(region, regions int) {
 	s.Hold(global.Held{{Span: global.Always, Part: region, Regions: regions}})
+}
+
+// What is known to be refused reaches no store, but other regions are asked for it.
+func TestKnownRefusalsAreDemand(t *testing.T) {
+	store := memory.New(memory.Config{Clock: clock})
+	require.NoError(t, store.Open(context.Background()))
+	s := New(limiter.NewDenied(store, 1000, 0), clock)
+	s.place(0, 2)
+	checks := checkOf(t, "r fixed_window limit=2 window=10s escrow")
+	now := time.Now() // what is remembered of a part soon ends
+	for want, source := range []limiter.Source{limiter.SourceMemory, limiter.SourceMemory, limiter.SourceDenied, limiter.SourceDenied} {
+		var d limiter.Decision
+		look := s.Look(checks, &d, now)
+		require.Equal(t, source == limiter.SourceDenied, look.Refused)
+		if !look.Refused {
+			require.NoError(t, s.TakeAfter(context.Background(), checks, &d, look))
+		}
+		require.Equal(t, want == 0, d.Allowed)
+		require.Equal(t, source, d.Results[0].Source)
+		require.EqualValues(t, 2, d.Results[0].Limit, "the whole limit is shown")
+	}
+	list := s.Drain()
+	require.Len(t, list, 1)
+	require.EqualValues(t, 3, list[0].Refused, "each once")
+	require.Same(t, checks[0].Limit, list[0].Limit)
 }
 
 // The regions' parts add up to the limit, and a client sees the limit.
@@ -130,7 +156,7 @@ func TestTwoParts(t *testing.T) {
 	now := storetest.Epoch
 	store := memory.New(memory.Config{Clock: func() int64 { return now }})
 	require.NoError(t, store.Open(context.Background()))
-	s := New(store, func() int64 { return now })
+	s := New(limiter.Forgetful{TakeReturner: store}, func() int64 { return now })
 	checks := checkOf(t, "r fixed_window limit=9 window=10s escrow")
 	window := checks[0].Limit.Window.Microseconds()
 	s.Hold(global.Held{
@@ -159,7 +185,7 @@ func TestTheStoresClockCounts(t *testing.T) {
 		now := storetest.Epoch
 		store := memory.New(memory.Config{Clock: func() int64 { return now }})
 		require.NoError(t, store.Open(context.Background()))
-		s := New(store, func() int64 { return now + skew })
+		s := New(limiter.Forgetful{TakeReturner: store}, func() int64 { return now + skew })
 		checks := checkOf(t, "r fixed_window limit=9 window=10s escrow")
 		window := checks[0].Limit.Window.Microseconds()
 		s.Hold(global.Held{

@@ -1,10 +1,6 @@
 package tally
 
-import (
-	"context"
-
-	"github.com/weir-edge/weir/pkg/limiter"
-)
+import "github.com/weir-edge/weir/pkg/limiter"
 
 // isAlone reports whether on_partition applies to one of the checks, given how long the
 // region has heard from no other.
@@ -23,12 +19,13 @@ func applies(l *limiter.Limit, alone int64) bool {
 	return g != nil && !g.Escrow && alone > int64(g.PartitionAfter) && g.OnPartition != limiter.PartitionOpen
 }
 
-// takeAlone decides as on_partition says. A request refused with 503 charges nothing. A
-// share is measured against the same state as the whole limit, so it includes what others
-// are known to have admitted, and what passed here before.
-func (s *Store) takeAlone(ctx context.Context, checks []limiter.Check, d *limiter.Decision, alone int64) error {
+// shares returns what decides as on_partition says: the checks, each with this region's share
+// of its limit, or the first that must be refused with 503, otherwise -1. A share is measured
+// against the same state as the whole limit, so it includes what others are known to have
+// admitted, and what passed here before.
+func (s *Store) shares(checks []limiter.Check, alone int64) (shares []limiter.Check, closed int) {
 	regions := int(s.regions.Load())
-	shares := make([]limiter.Check, len(checks))
+	shares = make([]limiter.Check, len(checks))
 	copy(shares, checks)
 	for i := range shares {
 		c := &shares[i]
@@ -37,21 +34,20 @@ func (s *Store) takeAlone(ctx context.Context, checks []limiter.Check, d *limite
 		}
 		if c.Limit.Global.OnPartition == limiter.PartitionClosed {
 			if !c.Limit.Shadow {
-				return refuse(checks, d, i)
+				return nil, i
 			}
 			continue
 		}
 		c.Limit = c.Limit.Share(regions)
 		c.Cost = min(c.Cost, c.Limit.MaxCost()) // otherwise it could never fit a small share
 	}
-	return s.config.Next.Take(ctx, shares, d)
+	return shares, -1
 }
 
 // refuse answers that check i cannot be decided.
-func refuse(checks []limiter.Check, d *limiter.Decision, i int) error {
+func refuse(checks []limiter.Check, d *limiter.Decision, i int) {
 	d.Reset(len(checks))
 	d.Unavailable = true
 	r := &d.Results[i]
 	r.Source, r.Limit, r.Failed = limiter.SourceFallback, checks[i].Limit.Limit, true
-	return nil
 }

@@ -26,7 +26,7 @@ const shardCount = 64
 // Config configures a Store.
 type Config struct {
 	// Next decides.
-	Next limiter.TakeReturner
+	Next limiter.Front
 	// Merger counts what nodes admit.
 	Merger limiter.Merger
 	// Node is this node's name, different after each start.
@@ -74,7 +74,7 @@ type window struct {
 	reported     int64 // how much of that the region's teller has received
 }
 
-var _ limiter.TakeReturner = (*Store)(nil)
+var _ limiter.Front = (*Store)(nil)
 
 // New returns a Store that has counted nothing.
 func New(c Config) *Store {
@@ -90,16 +90,36 @@ func New(c Config) *Store {
 
 // Take lets the next store decide, and counts what passes under global limits.
 func (s *Store) Take(ctx context.Context, checks []limiter.Check, d *limiter.Decision) error {
-	if !anyGlobal(checks) {
-		return s.config.Next.Take(ctx, checks, d)
-	}
-	var err error
+	return limiter.TakeAt(ctx, s, checks, d, time.Now())
+}
+
+// Look implements limiter.Front.
+func (s *Store) Look(checks []limiter.Check, d *limiter.Decision, now time.Time) limiter.Look {
 	if alone := s.alone.Load(); alone > 0 && isAlone(checks, alone) {
-		err = s.takeAlone(ctx, checks, d, alone)
-	} else {
-		err = s.config.Next.Take(ctx, checks, d)
+		shares, closed := s.shares(checks, alone)
+		if closed >= 0 {
+			return limiter.Look{At: now} // TakeAfter refuses it
+		}
+		checks = shares
 	}
-	if err != nil || !d.Allowed {
+	return s.config.Next.Look(checks, d, now)
+}
+
+// TakeAfter implements limiter.Front.
+func (s *Store) TakeAfter(ctx context.Context, checks []limiter.Check, d *limiter.Decision, look limiter.Look) error {
+	if !anyGlobal(checks) {
+		return s.config.Next.TakeAfter(ctx, checks, d, look)
+	}
+	measured := checks
+	if alone := s.alone.Load(); alone > 0 && isAlone(checks, alone) {
+		shares, closed := s.shares(checks, alone)
+		if closed >= 0 {
+			refuse(checks, d, closed)
+			return nil
+		}
+		measured = shares
+	}
+	if err := s.config.Next.TakeAfter(ctx, measured, d, look); err != nil || !d.Allowed {
 		return err
 	}
 	for i := range checks {

@@ -61,7 +61,9 @@ func (b *bench) Return(ctx context.Context, c []limiter.Check, d *limiter.Decisi
 
 func (b *bench) Reset(ctx context.Context, c []limiter.Check) error { return b.store.Reset(ctx, c) }
 
-func (b *bench) node(name string) *Store { return New(Config{Next: b, Merger: b, Node: name}) }
+func (b *bench) node(name string) *Store {
+	return New(Config{Next: limiter.Forgetful{TakeReturner: b}, Merger: b, Node: name})
+}
 
 func (b *bench) checks(key string, cost int64) []limiter.Check {
 	return []limiter.Check{{Limit: b.limit, Key: storetest.Key(key, b.limit), Cost: cost}}
@@ -230,11 +232,27 @@ func TestAlone(t *testing.T) {
 	require.True(t, b.take(s, "a", 1).Allowed, "a shadow rule refuses nothing")
 }
 
+// What is known to be refused of a share is refused without a call, and only what passes counts.
+func TestKnownRefusalsOfAShare(t *testing.T) {
+	b := newBench(t)
+	s := New(Config{Next: limiter.NewDenied(b, 1000, 0), Merger: b, Node: "1"})
+	look := func() bool { return s.Look(b.checks("a", 34), &limiter.Decision{}, time.Now()).Refused }
+	s.SetAlone(time.Minute, 3)
+	require.True(t, b.take(s, "a", 34).Allowed)
+	require.False(t, look())
+	require.False(t, b.take(s, "a", 34).Allowed)
+	require.True(t, look())
+	s.SetAlone(0, 3)
+	require.False(t, look(), "the whole limit has room")
+	require.True(t, b.take(s, "a", 34).Allowed)
+	b.requireFlush(s, "map[a@0:68]")
+}
+
 // A node that counts its maximum of keys counts others after windows have ended, and reports
 // the number that it did not count.
 func TestMaxKeys(t *testing.T) {
 	b := newBench(t)
-	s := New(Config{Next: b, Merger: b, Node: "1", MaxKeys: shardCount})
+	s := New(Config{Next: limiter.Forgetful{TakeReturner: b}, Merger: b, Node: "1", MaxKeys: shardCount})
 	const keys = 1000
 	for i := range keys {
 		b.take(s, fmt.Sprint(i), 2)
@@ -377,7 +395,7 @@ func (*next) Take(_ context.Context, checks []limiter.Check, d *limiter.Decision
 
 func TestCountingAllocatesNothing(t *testing.T) {
 	b := newBench(t)
-	s := New(Config{Next: &next{}, Merger: b, Node: "1"})
+	s := New(Config{Next: limiter.Forgetful{TakeReturner: &next{}}, Merger: b, Node: "1"})
 	checks := b.checks("a", 1)
 	var d limiter.Decision
 	ctx := context.Background()
