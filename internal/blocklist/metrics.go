@@ -74,10 +74,8 @@ func (s *Sync) Serve(addr string) (stop func(), err error) {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = fmt.Fprintln(w, "ok") // the caller may be gone
 	})
-	server := &http.Server{
-		Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute,
-		MaxHeaderBytes: 16 << 10, ConnState: httpconns.New().Changed,
-	}
+	server := httpconns.New(mux)
+	server.WriteTimeout = 30 * time.Second
 	var running sync.WaitGroup
 	running.Go(func() { _ = server.Serve(l) }) // until it is shut down
 	s.Log.Info("metrics", "listen", l.Addr().String())

@@ -192,11 +192,7 @@ func (o *Operation) read(w http.ResponseWriter, r *http.Request) (v values, docu
 	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind != "application/json" {
 		return nil, "", errors.New("Content-Type: must be application/json")
 	}
-	// Where deadlines are unsupported, as in tests, the read is unbounded.
-	to := http.NewResponseController(w)
-	_ = to.SetReadDeadline(time.Now().Add(bodyTime))
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, mostBody))
-	_ = to.SetReadDeadline(time.Time{})
 	if err != nil {
 		return nil, "", err
 	}

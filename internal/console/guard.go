@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/weir-edge/weir/internal/console/access"
+	"github.com/weir-edge/weir/internal/httpconns"
 	"github.com/weir-edge/weir/internal/webpage"
 )
 
@@ -81,6 +82,7 @@ func (s *Server) known(next http.Handler) http.Handler {
 			s.denied(w, r, err)
 			return
 		}
+		httpconns.Known(r, s.Access.Login())
 		ctx := context.WithValue(r.Context(), personKey{}, person)
 		if !person.Until.IsZero() {
 			var cancel context.CancelFunc

@@ -59,7 +59,7 @@ const (
 	// for edges.
 	readTime  = 30 * time.Second
 	writeTime = 3 * time.Minute
-	// bodyTime bounds the reading of a body.
+	// bodyTime bounds the pauses of an upload.
 	bodyTime = 30 * time.Second
 	// reload is how often files are read again.
 	reload = time.Minute
@@ -91,13 +91,9 @@ func Run(ctx context.Context, c Config, ln net.Listener) error {
 	feeds, cancel := context.WithCancel(ctx)
 	defer cancel()
 	s := New(feeds, c, ln.Addr().(*net.TCPAddr).AddrPort())
-	server := &http.Server{
-		Handler: s.Handler(), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 32 << 10,
-		// The feeds set a deadline for each event; a ReadTimeout would end them.
-		WriteTimeout: writeTime + time.Minute,
-		ConnState:    httpconns.New().Changed,
-		ErrorLog:     slog.NewLogLogger(c.Log.Handler(), slog.LevelWarn),
-	}
+	server := httpconns.New(s.Handler())
+	// The feeds set a deadline for each event.
+	server.WriteTimeout, server.ErrorLog = writeTime+time.Minute, slog.NewLogLogger(c.Log.Handler(), slog.LevelWarn)
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(c.Access.Listen(ln)) }()
 	tick := time.NewTicker(reload)

@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/httpconns"
 	"github.com/weir-edge/weir/internal/webpage"
 )
 
@@ -118,10 +119,12 @@ func (e *Edge) authenticated(next http.Handler) http.Handler {
 				_ = http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0))
 				w.Header().Set("Connection", "close")
 			}
-			if r.URL.Path != adminapi.PathHealth && r.URL.Path != adminapi.PathReady {
+			if !httpconns.Probe(r) {
 				e.unauthorized(w, r)
 				return
 			}
+		} else {
+			httpconns.Known(r, !e.config.Listen.Open())
 		}
 		next.ServeHTTP(w, r)
 	})

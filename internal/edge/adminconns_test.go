@@ -2,19 +2,23 @@ package edge
 
 import (
 	"bufio"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/httpconns"
+	"github.com/weir-edge/weir/internal/testenv"
 )
 
 // Idle connections, which send no token, do not keep an operator out.
@@ -41,6 +45,65 @@ func TestAdminHoldsSoManyConnections(t *testing.T) {
 		require.NoError(t, err, "connection %d", i)
 		require.Equal(t, 200, resp.StatusCode)
 		resp.Body.Close()
+	}
+}
+
+// Requests of which only a part arrives keep neither operators out nor the node out of DNS, even
+// if they come from the address of both.
+func TestHalfSentRequestsKeepNobodyOut(t *testing.T) {
+	region, files := testenv.StartConsul(t, testenv.ConsulOptions{}), testenv.Certificates(t)
+	put := lines("PUT /v1/shedder?for=1m HTTP/1.1", "Host: localhost", "Content-Length: 100000")
+	for _, c := range []struct {
+		name, begin string
+		tls         bool
+	}{
+		{"header", "GET /readyz HTTP/1.1\r\nHost: loc", false},
+		{"body", put, false},
+		{"body of a probe", lines("GET /readyz HTTP/1.1", "Host: localhost", "Content-Length: 100000"), false},
+		{"body by TLS", put, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			p := publish(t, region)
+			p.apply(ruleA)
+			n := start(t, p.setup(func(to *config.Config) {
+				to.Node.ID, to.Consul.Register = strings.ReplaceAll(c.name, " ", "-"), true
+				if c.tls {
+					to.Listen.AdminTLS = &config.MutualTLS{Pair: pairOf(files)}
+				}
+			}))
+			url, client := "http://"+n.admin, (*tls.Config)(nil)
+			n.speak(nil)
+			if c.tls {
+				url, client = "https://"+n.admin, files.ClientConfig(t)
+				n.speak(client)
+			}
+			var half *testenv.HalfSent
+			// checked waits until Consul has checked the node with these rules, and returns what it
+			// said if a check failed.
+			checked := func(version string) (failed string) {
+				eventually(t, "a check", func() bool {
+					all, err := region.Client().Agent().Checks()
+					check := all["service:weir-edge-"+n.config.Node.ID]
+					if err != nil || check == nil {
+						return false
+					}
+					if check.Status != "passing" {
+						failed = check.Output
+					}
+					return strings.Contains(check.Output, version) || half != nil && failed != ""
+				})
+				return failed
+			}
+			checked(p.apply(ruleB))
+			half = testenv.SendHalf(t, n.admin, client, c.begin, httpconns.Max+44)
+			for _, document := range []string{ruleA, ruleC, ruleB} {
+				half.Drip()
+				require.Equal(t, 200, n.ask("GET", url+"/v1/rules").status)
+				require.Equal(t, 200, n.ask("GET", url+"/healthz").status)
+				require.Empty(t, checked(p.apply(document)))
+			}
+		})
 	}
 }
 

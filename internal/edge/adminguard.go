@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/edge/config"
+	"github.com/weir-edge/weir/internal/httpconns"
 )
 
 // guarded refuses requests that a page in an operator's browser could send: those from
@@ -26,8 +26,8 @@ func (e *Edge) guarded(next http.Handler) http.Handler {
 				return
 			}
 		}
-		probe := r.URL.Path == adminapi.PathHealth || r.URL.Path == adminapi.PathReady // by load balancers, under any name
-		if !probe && e.config.Listen.Open() && !plainHost(r.Host, listen, told) {
+		// Load balancers send probes under any name.
+		if !httpconns.Probe(r) && e.config.Listen.Open() && !plainHost(r.Host, listen, told) {
 			adminError(w, http.StatusForbidden, errors.New("ask by address, localhost or the name in listen.admin or consul.advertise_admin, or set listen.admin_token_file"))
 			return
 		}

@@ -206,13 +206,7 @@ type quiet struct{}
 func (quiet) Printf(string, ...any) {}
 
 func (e *Edge) adminServer() *http.Server {
-	return &http.Server{
-		Handler:           e.adminHandler(),
-		ReadHeaderTimeout: 5 * time.Second,
-		ReadTimeout:       15 * time.Second,
-		IdleTimeout:       time.Minute,
-		MaxHeaderBytes:    64 << 10,
-		ConnState:         httpconns.New().Changed,
-		ErrorLog:          slog.NewLogLogger(e.log.Handler(), slog.LevelDebug),
-	}
+	s := httpconns.New(e.adminHandler())
+	s.ErrorLog = slog.NewLogLogger(e.log.Handler(), slog.LevelDebug)
+	return s
 }

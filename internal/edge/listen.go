@@ -20,7 +20,7 @@ func (e *Edge) listenAdmin(ln net.Listener) net.Listener {
 		return ln
 	}
 	return handshake.Listen(ln, handshake.Config{
-		TLS: e.files.Admin.Config(), Callers: 2 * httpconns.Max, Pending: httpconns.Max,
+		TLS: e.files.Admin.Config(), Callers: 2 * httpconns.Most, Pending: httpconns.Max,
 		Knows:   func(netip.Addr, *tls.ConnectionState) (func(), bool) { return nil, true },
 		Refused: func(handshake.Refusal) {}, Failed: e.metrics.handshakes("admin"),
 	})

@@ -245,10 +245,8 @@ func (r *router) serveMetrics() (stop func(), err error) {
 			tell(w, http.StatusServiceUnavailable, "waiting for a topology, or stopping")
 		}
 	})
-	server := &http.Server{
-		Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute,
-		MaxHeaderBytes: 16 << 10, ConnState: httpconns.New().Changed, ErrorLog: slog.NewLogLogger(r.Log.Handler(), slog.LevelDebug),
-	}
+	server := httpconns.New(mux)
+	server.WriteTimeout, server.ErrorLog = 30*time.Second, slog.NewLogLogger(r.Log.Handler(), slog.LevelDebug)
 	var running sync.WaitGroup
 	running.Go(func() {
 		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {

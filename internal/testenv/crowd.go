@@ -2,9 +2,11 @@ package testenv
 
 import (
 	"bufio"
+	"crypto/tls"
 	"io"
 	"net"
 	"net/http"
+	"sync"
 	"testing"
 	"time"
 
@@ -36,4 +38,66 @@ func Crowd(t testing.TB, addr, path string, n int) int {
 	}
 	ask()
 	return ask()
+}
+
+// HalfSent are connections to an HTTP server that have sent a request but for its end.
+type HalfSent struct {
+	t     testing.TB
+	open  func() (net.Conn, error)
+	begin string
+	conns []*halfSent
+	reads sync.WaitGroup
+}
+
+type halfSent struct {
+	net.Conn
+	closed chan struct{} // by the server
+}
+
+// SendHalf opens n connections to addr, by TLS if config is not nil, and sends begin on each.
+func SendHalf(t testing.TB, addr string, config *tls.Config, begin string, n int) *HalfSent {
+	t.Helper()
+	h := &HalfSent{t: t, begin: begin, conns: make([]*halfSent, n), open: func() (net.Conn, error) {
+		if config != nil {
+			return tls.Dial("tcp", addr, config)
+		}
+		return net.Dial("tcp", addr)
+	}}
+	t.Cleanup(func() {
+		for _, c := range h.conns {
+			_ = c.Close()
+		}
+		h.reads.Wait()
+	})
+	for i := range h.conns {
+		h.conns[i] = h.dial()
+	}
+	return h
+}
+
+func (h *HalfSent) dial() *halfSent {
+	h.t.Helper()
+	c, err := h.open()
+	require.NoError(h.t, err)
+	half := &halfSent{c, make(chan struct{})}
+	_, _ = io.WriteString(c, h.begin) // it may be closed
+	h.reads.Go(func() {
+		_, _ = io.Copy(io.Discard, c)
+		close(half.closed)
+	})
+	return half
+}
+
+// Drip sends another byte on each connection, and replaces those that the server has closed.
+func (h *HalfSent) Drip() {
+	h.t.Helper()
+	for i, c := range h.conns {
+		select {
+		case <-c.closed:
+			_ = c.Close()
+			h.conns[i] = h.dial()
+		default:
+			_, _ = io.WriteString(c, "x") // it may be closed
+		}
+	}
 }

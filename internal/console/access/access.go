@@ -19,6 +19,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/weir-edge/weir/internal/httpconns"
 	"github.com/weir-edge/weir/pkg/certs"
 )
 
@@ -152,7 +153,7 @@ func (a *Access) Admit(r *http.Request) error {
 	case a.config.Proxy != nil:
 		return a.config.Proxy.admit(r)
 	}
-	from := network(peer(r))
+	from := httpconns.Subscriber(peer(r)).String()
 	if strings.HasPrefix(r.URL.Path, "/auth/") {
 		if err := a.limits.take(a.limits.login, "login "+from); err != nil {
 			return err

@@ -3,7 +3,6 @@ package access
 import (
 	"context"
 	"net/http"
-	"net/netip"
 	"time"
 
 	"github.com/weir-edge/weir/pkg/field"
@@ -63,14 +62,4 @@ func (l *limits) take(limit *limiter.Limit, key string) error {
 	r := refusal(http.StatusTooManyRequests, "", "more than %d requests in a minute; wait", limit.Limit)
 	r.After = max(time.Second, d.RetryAfter(checks).Round(time.Second))
 	return r
-}
-
-// network returns the network that an address is counted by.
-func network(addr netip.Addr) string {
-	if addr.Is6() {
-		if p, err := addr.Prefix(64); err == nil {
-			return p.String()
-		}
-	}
-	return addr.String()
 }

@@ -48,15 +48,6 @@ func (c *conn) end(first bool) error {
 	return c.Conn.Close()
 }
 
-// Subscriber returns what an address shares with the others of its subscriber: for IPv6, its /64,
-// which is the least that one has.
-func Subscriber(a netip.Addr) netip.Addr {
-	if a = a.Unmap().WithZone(""); a.Is6() {
-		a = netip.PrefixFrom(a, 64).Masked().Addr()
-	}
-	return a
-}
-
 // Bounds of the connections in a handshake that is to identify their caller.
 const (
 	// maxPending is how many there may be. A handshake takes milliseconds, and all gateways may

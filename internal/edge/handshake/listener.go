@@ -13,6 +13,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/internal/edge/proxy"
+	"github.com/weir-edge/weir/internal/httpconns"
 )
 
 // within is how long a handshake may take: a lost packet is sent again after a second, and then
@@ -89,7 +90,7 @@ func (l *Listener) run() {
 			l.end(err)
 			return
 		}
-		c := &conn{Conn: accepted, listener: l, addr: Subscriber(proxy.AddrOf(accepted.RemoteAddr()))}
+		c := &conn{Conn: accepted, listener: l, addr: httpconns.Subscriber(proxy.AddrOf(accepted.RemoteAddr()))}
 		switch refusal, ok := l.enter(c); {
 		case !ok:
 			l.config.Refused(refusal)

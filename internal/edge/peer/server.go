@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/weir-edge/weir/internal/edge/handshake"
+	"github.com/weir-edge/weir/internal/httpconns"
 )
 
 const (
@@ -246,7 +247,7 @@ func (s *Server) exchange(w http.ResponseWriter, r *http.Request, from Node, x *
 		return &refusal{http.StatusConflict, Busy, "the regions or their order differ here; the topology is being changed"}
 	}
 	at, _ := netip.ParseAddrPort(from.Addr) // of a connection: never a name
-	who := from.Region + "/" + from.ID + " " + handshake.Subscriber(at.Addr()).String()
+	who := from.Region + "/" + from.ID + " " + httpconns.Subscriber(at.Addr()).String()
 	if !s.room.begin(who) {
 		return busy("too many messages of this node at once")
 	}
