@@ -16,12 +16,11 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/networks"
-	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
 // clientsKind are client networks. They are not a document, but have a history like the
 // other kinds.
-var clientsKind = &fleet.Kind{Name: networks.Kind, Path: adminapi.PathClients, Reads: func(n consul.Node) int { return n.ClientsSchema }}
+var clientsKind = &fleet.Kind{Name: networks.Kind, Path: adminapi.PathClients}
 
 const clientsHelp = `Clients that are blocked or allowed manually: single addresses or whole networks, each with
 who decided it, why, and until when. All edges of all regions that follow Consul apply this

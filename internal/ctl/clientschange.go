@@ -162,7 +162,7 @@ func clientsOutcome(ctx context.Context, list []*clientsChanged) error {
 			wrong = append(wrong, fmt.Sprintf("%s: its edges are unknown: %s", r.Region, r.Error))
 		}
 		if len(r.Without) > 0 {
-			wrong = append(wrong, fmt.Sprintf("%s: %s: of an earlier release, or without rules.source consul, so they neither block nor allow any client; update them", r.Region, term.OrDashes(r.Without)))
+			wrong = append(wrong, fmt.Sprintf("%s: %s: without rules.source consul, so they neither block nor allow any client", r.Region, term.OrDashes(r.Without)))
 		}
 		if len(r.Behind) > 0 {
 			wrong = append(wrong, fmt.Sprintf("%s: %s: have not received it yet", r.Region, term.OrDashes(r.Behind)))

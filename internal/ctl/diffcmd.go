@@ -91,7 +91,7 @@ func (p *program) diff(ctx context.Context, k *fleet.Kind, name string, names []
 			there = append(there, a.Target)
 		}
 	}
-	for _, line := range p.unread(ctx, there, func(*fleet.Target) *fleet.Document { return d }) {
+	for _, line := range p.unread(ctx, there) {
 		p.Warn("%s", line)
 	}
 	if err := unanswered(answers); err != nil {

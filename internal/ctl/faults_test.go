@@ -178,7 +178,7 @@ func testLookIsBounded(t *testing.T, f *testFleet) {
 	for i := range 3 * fleet.AtOnce {
 		id := "hung-" + string(rune('a'+i%26)) + string(rune('a'+i/26))
 		require.NoError(t, agent.ServiceRegister(&api.AgentServiceRegistration{ID: id, Name: consul.Service,
-			Meta: map[string]string{"node": id, "region": "us-east", "prefix": f.prefix, "pop": "iad1", "admin": server.Listener.Addr().String()}}))
+			Meta: map[string]string{"node": id, "region": "us-east", "prefix": f.prefix, "pop": "iad1", consul.MetaSchema: "1", "admin": server.Listener.Addr().String()}}))
 		t.Cleanup(func() { _ = agent.ServiceDeregister(id) })
 	}
 	var out, errOut buffer

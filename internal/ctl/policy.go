@@ -27,20 +27,7 @@ var policyKind = &fleet.Kind{
 		return &policyBook{made, written}, nil
 	},
 	Registered: func(n consul.Node) (version, refused string) { return n.PolicyVersion, n.PolicyRefused },
-	Reads:      func(n consul.Node) int { return n.PolicySchema },
-	Remedy: func(n consul.Node) string {
-		const (
-			set          = "set its policy.source to consul"
-			firstRelease = 9 // the schema of rules of the first release that follows policies
-		)
-		switch {
-		case n.PolicySchema > 0:
-			return update(n)
-		case n.Schema < firstRelease:
-			return update(n) + " and " + set
-		}
-		return set
-	},
+	Schema:     policy.Schema, Reads: func(n consul.Node) int { return n.PolicySchema }, Remedy: "set its policy.source to consul",
 }
 
 // policyBook is the content of a behavior policy.
@@ -48,8 +35,6 @@ type policyBook struct {
 	made    *policy.Policy
 	written *policy.Document
 }
-
-func (b *policyBook) Needs() (schema int, what string) { return b.written.Needs() }
 
 const policyHelp = `Behavior policies define which behavior of a client adds to its score, what a score means, and
 what happens then.
@@ -69,8 +54,7 @@ Edges of the same release check the same things: none refuses a policy that pass
 
 Exits with 0 if the policy is valid and with 2 if it is not.`
 
-const policySchemaHelp = `Prints the newest schema of policies that this regionctl writes and edges of its release
-read. Edges that follow policies register theirs; apply names those that cannot read a
+const policySchemaHelp = `Prints the schema of policies that this regionctl writes and edges of its release read. Edges that follow policies register theirs; apply names those that cannot read a
 policy, or that follow none, and then changes nothing.`
 
 const policyDiffHelp = `Shows what would change if FILE were applied: which fields get which new value. Policies
@@ -125,7 +109,7 @@ func (p *program) policyExampleCommand() *cobra.Command {
 }
 
 func (p *program) policySchemaCommand() *cobra.Command {
-	return command("schema", "print the number of the newest policy schema", policySchemaHelp, `  regionctl policy schema -o json`,
+	return command("schema", "print the number of the policy schema", policySchemaHelp, `  regionctl policy schema -o json`,
 		func(context.Context, []string) error {
 			if p.WantsJSON() {
 				return p.WriteJSON(map[string]int{"schema": policy.Schema})

@@ -23,7 +23,7 @@ var rulesKind = &fleet.Kind{
 		return &ruleBook{set, written.Rules}, nil
 	},
 	Registered: func(n consul.Node) (version, refused string) { return n.RulesVersion, n.RulesRefused },
-	Reads:      func(n consul.Node) int { return n.Schema }, Remedy: update,
+	Schema:     rules.Schema, Reads: func(n consul.Node) int { return n.Schema }, Remedy: update,
 }
 
 // said holds the words for a kind of document.

@@ -9,38 +9,27 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
-	"github.com/weir-edge/weir/pkg/limiter/rules"
-	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// needer is a document of any kind.
-type needer interface {
-	// Needs returns the schema that its readers must support, and which part needs it.
-	Needs() (schema int, what string)
-}
+// update is what to do about a node that reads too old a schema.
+const update = "update it first"
 
-func (b *ruleBook) Needs() (schema int, what string) { return rules.Needs(b.rules) }
-
-// unread says which registered nodes cannot read what their regions are to have. If the
-// nodes cannot be listed, it warns.
-func (p *program) unread(ctx context.Context, targets []*fleet.Target, next func(*fleet.Target) *fleet.Document) (lines []string) {
+// unread says which registered nodes cannot read documents of the targets' kind. If the nodes
+// cannot be listed, it warns.
+func (p *program) unread(ctx context.Context, targets []*fleet.Target) (lines []string) {
 	for _, a := range fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) (string, error) {
-		schema, what := next(t).Body.(needer).Needs()
-		if schema == 1 && t.Kind != policyKind { // every node reads it
-			return "", nil
-		}
 		nodes, err := t.Nodes(ctx)
 		old := map[string][]string{} // by remedy
 		for _, n := range nodes {
 			reads := t.Kind.Reads(n)
-			if reads >= schema {
+			if reads >= t.Kind.Schema {
 				continue
 			}
-			text := "none"
+			text, remedy := "none", t.Kind.Remedy
 			if reads > 0 {
-				text = strconv.Itoa(reads)
+				text, remedy = strconv.Itoa(reads), update
 			}
-			old[t.Kind.Remedy(n)] = append(old[t.Kind.Remedy(n)], fmt.Sprintf("%s in %s reads %s", term.Printable(n.ID), t.Name, text))
+			old[remedy] = append(old[remedy], fmt.Sprintf("%s in %s reads %s", term.Printable(n.ID), t.Name, text))
 		}
 		if len(old) == 0 {
 			return "", err
@@ -49,7 +38,7 @@ func (p *program) unread(ctx context.Context, targets []*fleet.Target, next func
 		for _, remedy := range sortedKeys(old) {
 			parts = append(parts, strings.Join(old[remedy], ", ")+": "+remedy)
 		}
-		return fmt.Sprintf("%s needs a node that reads schema %d; %s, or remove it", what, schema, strings.Join(parts, "; ")), nil
+		return fmt.Sprintf("%s need nodes that read schema %d; %s", saidOf(t.Kind).what, t.Kind.Schema, strings.Join(parts, "; ")), nil
 	}) {
 		switch {
 		case a.Err != nil:
@@ -61,13 +50,11 @@ func (p *program) unread(ctx context.Context, targets []*fleet.Target, next func
 	return lines
 }
 
-func update(consul.Node) string { return "update it first" }
-
 // readable refuses a document that a registered node of an affected region cannot read:
-// that node would keep the old one, and count apart from the others.
+// that node would keep the document it has, and count apart from the others.
 func (c *change) readable(ctx context.Context) error {
 	news := fleet.Filter(c.with(rollout.Untouched), func(r *regionChange) bool { return !r.step.ends })
-	lines := c.p.unread(ctx, targetsOf(news), func(t *fleet.Target) *fleet.Document { return c.region(t.Name).step.next })
+	lines := c.p.unread(ctx, targetsOf(news))
 	if lines == nil {
 		return nil
 	}

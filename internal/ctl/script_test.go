@@ -192,7 +192,7 @@ func (s *script) end(args []string) {
 
 // edge REGION POP ID [stays
 // silent
-// old
+// reads=SCHEMA
 // runs=VERSION
 // refuses=VERSION
 // reason=TEXT
@@ -207,8 +207,10 @@ func (s *script) edge(args []string) {
 				e.keeps = true
 			case "claims": // to be another node
 				e.claims = value
-			case "old":
-				e.old = value != "no"
+			case "reads":
+				reads, err := strconv.Atoi(value)
+				require.NoError(s, err)
+				e.reads = reads
 			case "silent":
 				e.silent = value != "no"
 			case "runs":

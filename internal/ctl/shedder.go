@@ -12,6 +12,7 @@ import (
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/shedding"
+	"github.com/weir-edge/weir/pkg/limiter/rules"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
@@ -36,7 +37,7 @@ var shedderKind = &fleet.Kind{
 		return &settings{d}, nil
 	},
 	Registered: func(n consul.Node) (version, refused string) { return n.ShedderVersion, n.ShedderRefused },
-	Reads:      func(n consul.Node) int { return n.Schema }, Remedy: update,
+	Schema:     rules.Schema, Reads: func(n consul.Node) int { return n.Schema }, Remedy: update,
 }
 
 const shedderHistoryHelp = `Shows who activated which version, when, until when, replacing which, and why; newest

@@ -37,7 +37,7 @@ type stub struct {
 	refuses string // the version that it refuses
 	reasons []string
 	ahead   time.Duration // ahead of this machine's clock
-	old     bool          // of a release that registered no schema
+	reads   int           // the schema that it registers; 0: none
 	silent  bool          // its admin listener answers 500
 	claims  string        // the node whose answers its admin listener gives, if not its own
 	asked   []string      // questions to explain
@@ -63,7 +63,7 @@ type stub struct {
 // edge registers a stub that follows Consul until the test ends.
 func (f *testFleet) edge(t testing.TB, name, pop, id string, setup ...func(*stub)) *stub {
 	t.Helper()
-	s := &stub{region: name, id: id, pop: pop, requests: map[string]float64{"2xx": 1000, "5xx": 10}}
+	s := &stub{region: name, id: id, pop: pop, reads: rules.Schema, requests: map[string]float64{"2xx": 1000, "5xx": 10}}
 	for _, change := range setup {
 		change(s)
 	}
@@ -144,15 +144,11 @@ func (f *testFleet) enroll(s *stub) (version string, err error) {
 		consul.MetaRulesVersion: s.version, consul.MetaRulesRefused: s.refuses,
 		consul.MetaShedderVersion: s.shedder.version(), consul.MetaShedderRefused: s.shedder.refuses,
 	}
-	if !s.old {
-		meta[consul.MetaSchema] = strconv.Itoa(rules.Schema)
+	if s.reads > 0 {
+		meta[consul.MetaSchema] = strconv.Itoa(s.reads)
 	}
 	if s.policy.follows {
-		reads := policy.Schema
-		if s.old {
-			reads = 1
-		}
-		meta[consul.MetaPolicySchema], meta[consul.MetaPolicyVersion] = strconv.Itoa(reads), s.policy.version
+		meta[consul.MetaPolicySchema], meta[consul.MetaPolicyVersion] = strconv.Itoa(policy.Schema), s.policy.version
 	}
 	if s.clients.follows {
 		meta[consul.MetaClientsSchema], meta[consul.MetaClientsVersion] = "1", s.clients.version

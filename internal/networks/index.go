@@ -12,7 +12,7 @@ import (
 const (
 	// Kind is the networks' folder in Consul and their name in the history.
 	Kind = "clients"
-	// Schema is the newest schema that this release reads and writes.
+	// Schema is the schema that this release reads and writes.
 	Schema = 1
 )
 

@@ -22,9 +22,9 @@ const (
 	longestDelay = 10 * time.Second
 )
 
-// Schema is the newest schema of policies that this release reads. Nodes that follow policies
-// register it.
-const Schema = 3 // 2: signals.presence.tls; 3: subject
+// Schema is the schema of policies that this release reads and writes. Nodes that follow
+// policies register it.
+const Schema = 1
 
 // The modes.
 const (

@@ -104,18 +104,6 @@ func (p *Policy) Strange(values ...[]byte) bool {
 	return len(values) == 0
 }
 
-// Needs returns the oldest schema that can express the document, and the field that requires
-// it.
-func (d *Document) Needs() (schema int, what string) {
-	if d.Subject != nil {
-		return 3, "subject"
-	}
-	if d.Signals.Presence.TLS != nil {
-		return 2, "signals.presence.tls"
-	}
-	return 1, "a behavior policy"
-}
-
 func (d *Document) compile() (*Policy, field.Errors) {
 	var faults field.Errors
 	if d.Mode != Shadow && d.Mode != Enforce {

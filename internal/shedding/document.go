@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weir-edge/weir/pkg/limiter/rules"
 	"github.com/weir-edge/weir/pkg/shedder"
 )
 
@@ -137,34 +136,6 @@ func Defaults() *Document {
 		d.Classes = append(d.Classes, Class{c.Name, c.MaxInFlight, match[c.Name]})
 	}
 	return d
-}
-
-// Needs is rules.Needs for the settings.
-func (d *Document) Needs() (schema int, what string) {
-	if at := d.estimated(); at != nil {
-		return schemaAuto, at[0] + ": auto"
-	}
-	return rules.KeyNeeds("user", d.User)
-}
-
-// schemaAuto is the first rules.Schema with estimated knees.
-const schemaAuto = 3
-
-// estimated lists the paths of estimated knees.
-func (d *Document) estimated() (paths []string) {
-	find := func(path string, s Signals) {
-		if k := s[shedder.SignalInFlight].High; k != nil && k.Auto != nil {
-			paths = append(paths, path+"signals."+shedder.SignalInFlight+".high")
-		}
-	}
-	find("", d.Signals)
-	for _, name := range slices.Sorted(maps.Keys(d.Upstreams)) {
-		find("upstreams."+name+".", d.Upstreams[name].Signals)
-	}
-	for _, name := range slices.Sorted(maps.Keys(d.Candidates)) {
-		find("candidates."+name+".", d.Candidates[name].Signals)
-	}
-	return paths
 }
 
 // Settings returns an upstream group's settings, with the candidates based on them.

@@ -25,10 +25,11 @@ type Kind struct {
 	Temporary  bool
 	Parse      func(data []byte) (any, error)
 	Registered func(consul.Node) (version, refused string)
-	// Reads returns the newest schema of such documents that a node reads, 0 if it follows
-	// none; Remedy says what to do about one that reads too old a schema.
+	// Schema is that of such documents. Reads returns the newest that a node reads, 0 if it
+	// follows none; Remedy says what to do about one that follows none.
+	Schema int
 	Reads  func(consul.Node) int
-	Remedy func(consul.Node) string
+	Remedy string
 }
 
 // Document is a valid document.

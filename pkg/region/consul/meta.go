@@ -9,7 +9,7 @@ const (
 	MetaAdmin          = "admin"
 	MetaPrefix         = "prefix"
 	MetaPeer           = "peer"      // host:port for other nodes; absent: none
-	MetaSchema         = "schema"    // of the documents that it reads; absent means 1
+	MetaSchema         = "schema"    // the newest of documents that it reads
 	MetaSignedBy       = "signed_by" // comma-separated keys, one of which must sign documents; absent if none need to
 	MetaRulesVersion   = "rules_version"
 	MetaRulesRefused   = "rules_refused"

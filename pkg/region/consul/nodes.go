@@ -26,7 +26,7 @@ type Node struct {
 	Admin        string `json:"admin"`               // the admin listener; see AdminURL
 	Peer         string `json:"peer,omitempty"`      // host:port for other nodes; "" if it has no such listener
 	Prefix       string `json:"prefix"`              // of the keys that it follows
-	Schema       int    `json:"schema"`              // the newest schema of documents that it reads; 1 for the first release, which registered none
+	Schema       int    `json:"schema"`              // the newest schema of documents that it reads
 	SignedBy     string `json:"signed_by,omitempty"` // comma-separated keys, one of which must sign documents
 	RulesVersion string `json:"rules_version"`
 	RulesRefused string `json:"rules_refused,omitempty"`
@@ -166,22 +166,17 @@ func newInstance(e *api.ServiceEntry) Instance {
 	return n
 }
 
-// parseSchema parses a schema; releases before it registered none.
-func parseSchema(text string) int {
-	n, _ := strconv.Atoi(text)
-	return max(n, 1)
-}
-
 func newNode(e *api.ServiceEntry) Node {
 	s := e.Service
 	n := Node{
 		ID: cmp.Or(s.Meta[MetaNode], strings.TrimPrefix(s.ID, Service+"-")), Region: s.Meta[MetaRegion], PoP: s.Meta[MetaPoP],
 		Admin: s.Meta[MetaAdmin], Peer: s.Meta[MetaPeer], Prefix: s.Meta[MetaPrefix], RulesVersion: s.Meta[MetaRulesVersion], RulesRefused: s.Meta[MetaRulesRefused],
-		ShedderVersion: s.Meta[MetaShedderVersion], ShedderRefused: s.Meta[MetaShedderRefused], Schema: parseSchema(s.Meta[MetaSchema]), SignedBy: s.Meta[MetaSignedBy],
+		ShedderVersion: s.Meta[MetaShedderVersion], ShedderRefused: s.Meta[MetaShedderRefused], SignedBy: s.Meta[MetaSignedBy],
 		PolicyVersion: s.Meta[MetaPolicyVersion], PolicyRefused: s.Meta[MetaPolicyRefused], ClientsVersion: s.Meta[MetaClientsVersion],
 		Passing: e.Checks.AggregatedStatus() == api.HealthPassing,
 	}
-	n.PolicySchema, _ = strconv.Atoi(s.Meta[MetaPolicySchema]) // 0 if it is absent
+	n.Schema, _ = strconv.Atoi(s.Meta[MetaSchema]) // 0 if it is absent
+	n.PolicySchema, _ = strconv.Atoi(s.Meta[MetaPolicySchema])
 	n.ClientsSchema, _ = strconv.Atoi(s.Meta[MetaClientsSchema])
 	host := s.Address
 	if host == "" && e.Node != nil {

@@ -1,0 +1,23 @@
+package ctl
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// What nodes register decides which of them read documents of a later schema.
+func TestUnread(t *testing.T) {
+	f := startFleet(t, "eu-west")
+	for id, reads := range map[string]int{"ams1-1": 2, "ams1-2": 1, "ams1-3": 3, "ams1-4": 0, "ams1-5": 1} {
+		f.edge(t, "eu-west", "ams1", id, func(s *stub) { s.reads = reads })
+	}
+	p := f.program(strings.NewReader(""), &buffer{}, &buffer{})
+	p.fleetFile, p.timeout = f.file, ample
+	later := *rulesKind
+	later.Schema, later.Remedy = 2, "make it follow rules"
+	targets, err := p.targetsOf(&later, nil)
+	require.NoError(t, err)
+	require.Equal(t, []string{"rules need nodes that read schema 2; ams1-4 in eu-west reads none: make it follow rules; ams1-2 in eu-west reads 1, ams1-5 in eu-west reads 1: update it first"}, p.unread(t.Context(), targets))
+}
