@@ -233,12 +233,13 @@ type listed struct {
 // lists reads the networks of all regions.
 func (p *program) lists(ctx context.Context, names []string) ([]fleet.Answer[*networks.List], error) {
 	targets, err := p.targetsOf(clientsKind, names)
-	if err != nil {
-		return nil, err
-	}
+	return readLists(ctx, targets), err
+}
+
+func readLists(ctx context.Context, targets []*fleet.Target) []fleet.Answer[*networks.List] {
 	return fleet.AskUnbounded(ctx, targets, func(ctx context.Context, t *fleet.Target) (*networks.List, error) {
 		return networks.Read(ctx, t.Consul)
-	}), nil
+	})
 }
 
 // join merges the lists of regions: unexpired entries, in order.

@@ -31,10 +31,11 @@ type clientsChanged struct {
 // change edits all regions, and waits for their nodes. It calls make for each region with
 // its current list, one at a time.
 func (p *program) change(ctx context.Context, o *clientOptions, make func(at time.Time, held *networks.List) *networks.Edits) error {
-	answers, err := p.lists(ctx, o.regions)
+	all, err := p.toChange(ctx, clientsKind, o.regions)
 	if err != nil {
 		return err
 	}
+	answers := readLists(ctx, all)
 	if failed, err := fleet.Failures(answers); len(failed) == len(answers) {
 		return term.Failed("nothing was changed; no region can be read:\n%w", err)
 	}

@@ -121,6 +121,7 @@ func (o *dnsOptions) open(p *program) error {
 		return err
 	}
 	for _, t := range targets {
+		t.Trust() // a router writes only to other routers
 		o.Regions = append(o.Regions, region.FollowedRegion{Name: t.Name, Consul: t.Consul})
 	}
 	if len(o.VerifyKeys) > 0 {

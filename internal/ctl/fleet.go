@@ -2,8 +2,10 @@ package ctl
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"io/fs"
+	"net/http"
 	"os"
 	"os/user"
 	"slices"
@@ -55,7 +57,8 @@ func (p *program) targetsOf(k *fleet.Kind, names []string) (list []*fleet.Target
 		return nil, term.Misused("--region: %w", err)
 	}
 	for _, r := range chosen {
-		r.Consul.Dial = p.dial
+		t := &fleet.Target{Name: r.Name, Kind: k, Timeout: p.timeout, Prefix: cmp.Or(r.Consul.Prefix, consul.DefaultPrefix), Warn: p.Warn}
+		r.Consul.Dial, r.Consul.Guard = p.dial, t.Confirm
 		c, err := consul.Open(r.Consul)
 		if err != nil {
 			return nil, term.Misused("%s: region %s: %w", p.fleetFile, r.Name, err)
@@ -65,17 +68,41 @@ func (p *program) targetsOf(k *fleet.Kind, names []string) (list []*fleet.Target
 			c.Close()
 			return nil, term.Misused("%s: region %s: %w", p.fleetFile, r.Name, err)
 		}
-		docs := c.Documents(k.Name)
+		t.Consul, t.Docs, t.Admin = c, c.Documents(k.Name), admin
 		if k.Temporary {
-			docs = docs.Temporary()
-		}
-		t := &fleet.Target{
-			Name: r.Name, Consul: c, Kind: k, Docs: docs, Timeout: p.timeout, Prefix: cmp.Or(r.Consul.Prefix, consul.DefaultPrefix), Warn: p.Warn,
-			Admin: admin,
+			t.Docs = t.Docs.Temporary()
 		}
 		list, p.opened = append(list, t), append(p.opened, t)
 	}
 	return list, nil
+}
+
+// toChange opens the selected regions for a change. It refuses a Consul that is not that of its
+// region. A region that does not answer is not asked again.
+func (p *program) toChange(ctx context.Context, k *fleet.Kind, names []string) ([]*fleet.Target, error) {
+	targets, err := p.targetsOf(k, names)
+	wrong, fail := []string(nil), term.Failed
+	for _, a := range confirmed(ctx, targets) {
+		var foreign *fleet.Foreign
+		var denied *consul.StatusError
+		switch {
+		case errors.As(a.Err, &foreign):
+			fail = term.Misused
+			fallthrough
+		case errors.As(a.Err, &denied) && denied.Code < http.StatusInternalServerError:
+			wrong = append(wrong, a.Target.Name+": "+a.Err.Error())
+		case a.Err != nil && ctx.Err() == nil:
+			a.Target.Consul.Abandon(a.Err)
+		}
+	}
+	if wrong != nil {
+		return nil, fail("nothing was changed: %s", strings.Join(wrong, "\n"))
+	}
+	return targets, err
+}
+
+func confirmed(ctx context.Context, targets []*fleet.Target) []fleet.Answer[struct{}] {
+	return fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) (struct{}, error) { return struct{}{}, t.Confirm(ctx) })
 }
 
 // close closes the connections to all regions that were opened.

@@ -75,6 +75,7 @@ func TestJSONErrors(t *testing.T) {
 		{"limits global", term.StatusFailed, "failed", "connection refused"},
 		{"limits inspect 203.0.113.7", term.StatusFailed, "failed", "connection refused"},
 		{"limits reset --rule login --client 203.0.113.7 --yes", term.StatusFailed, "failed", "nothing was reset"},
+		{"init --yes", term.StatusFailed, "failed", "connection refused"},
 		{"topology apply " + topology + " --yes", term.StatusFailed, "failed", "connection refused"},
 		{"topology validate " + bad, term.StatusUsage, "usage", "problem"},
 		{"topology show", term.StatusFailed, "failed", "connection refused"},

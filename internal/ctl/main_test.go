@@ -98,6 +98,8 @@ func newFleet(t testing.TB, prefix string, names []string, consuls map[string]*t
 		require.NoError(t, err)
 		t.Cleanup(c.Close)
 		f.open[name] = c
+		_, err = c.NameRegion(t.Context(), name)
+		require.NoError(t, err)
 	}
 	f.file = write(t, "fleet.yaml", text.String())
 	return f

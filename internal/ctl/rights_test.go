@@ -23,7 +23,7 @@ func TestRightsOfTokens(t *testing.T) {
 			keys = append(keys, "weir/"+kind+"/"+key)
 		}
 	}
-	keys = append(keys, "weir/topology", "weir/topology/lock", "weir/topology/signatures/v", "weir/drain/ams1", "weir/drain/ended/ams1", "weir/spill", "weir/new", "weir/rulesx", "other")
+	keys = append(keys, "weir/topology", "weir/topology/lock", "weir/topology/signatures/v", "weir/drain/ams1", "weir/drain/ended/ams1", "weir/spill", "weir/region", "weir/new", "weir/rulesx", "other")
 	for _, key := range keys {
 		server.Set(t, key, []byte("kept"))
 	}
@@ -38,12 +38,12 @@ func TestRightsOfTokens(t *testing.T) {
 		sees, registers bool // edges
 	}{
 		"weir-regionctl": {
-			below("weir/rules/", "weir/shedder/", "weir/policy/", "weir/clients/", "weir/topology", "weir/drain/", "weir/acts/"),
-			below("weir/rules/", "weir/shedder/", "weir/policy/", "weir/clients/", "weir/topology", "weir/drain/", "weir/acts/"), true, false,
+			below("weir/rules/", "weir/shedder/", "weir/policy/", "weir/clients/", "weir/topology", "weir/drain/", "weir/acts/", "weir/region"),
+			below("weir/rules/", "weir/shedder/", "weir/policy/", "weir/clients/", "weir/topology", "weir/drain/", "weir/acts/", "weir/region"), true, false,
 		},
 		"weir-author": {below("weir/"), below("weir/rules/"), true, false},
 		"weir-reader": {below("weir/"), below(), true, false},
-		"weir-lists":  {below("weir/clients/"), below("weir/clients/"), false, false},
+		"weir-lists":  {below("weir/clients/", "weir/region"), below("weir/clients/"), false, false},
 		"weir-dns":    {below("weir/topology", "weir/drain/", "weir/spill"), below("weir/spill"), true, false},
 		"weir-edge":   {below("weir/rules/", "weir/shedder/", "weir/policy/", "weir/clients/", "weir/topology"), below(), true, true},
 	} {

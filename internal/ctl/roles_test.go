@@ -62,7 +62,8 @@ func TestRoles(t *testing.T) {
 	const operator, author, reader, edge, router = "weir-regionctl", "weir-author", "weir-reader", "weir-edge", "weir-dns"
 	looks := []string{"rules show", "rules history", "rules diff " + rules, "shedder show", "shedder history", "topology show", "audit verify", "audit list", "status"}
 
-	may(operator, "rules apply "+rules+" --yes --wait 0", "shedder set signals.inflight.high=400 --yes --wait 0", "topology apply "+topology+" --yes", "rules apply "+again+" --yes --wait 0")
+	mayNot(author, "key:write", "weir/region", "init --yes")
+	may(operator, "init --yes", "rules apply "+rules+" --yes --wait 0", "shedder set signals.inflight.high=400 --yes --wait 0", "topology apply "+topology+" --yes", "rules apply "+again+" --yes --wait 0")
 	may(operator, looks...)
 	may(operator, "policy apply "+policy+" --yes --wait 0", "policy show", "policy history", "policy prune --yes")
 	may(operator, "rules rollback --yes --wait 0", "rules prune --yes")
@@ -80,9 +81,11 @@ func TestRoles(t *testing.T) {
 	mayNot(reader, "key:write", "weir/rules/", "rules apply "+again+" --yes --wait 0", "rules rollback --yes --wait 0")
 	mayNot(reader, "key:write", "weir/shedder/", "shedder set signals.inflight.high=300 --yes --wait 0")
 
-	mayNot(router, "key:read", "weir/rules/current", "rules status", "rules show", "rules apply "+again+" --yes --wait 0")
+	mayNot(router, "key:read", "weir/rules/current", "rules status", "rules show")
 	may(edge, "topology show") // for nodes with listen.peer
-	mayNot(edge, "key:write", "weir/rules/", "rules apply "+again+" --yes --wait 0")
+	for _, role := range []string{router, edge} {
+		mayNot(role, "key:read", "weir/region", "rules apply "+again+" --yes --wait 0")
+	}
 
 	// The programs that have these roles.
 	_, _, err = clients[edge].Documents("rules").Current(t.Context())

@@ -87,6 +87,9 @@ relative to it:
       consul: {addr: "https://consul.us-east.example.com:8501", token_file: us-east.token}
       admin_token_file: admin.token
 
+Name a new region once, with regionctl init, before its first change. A change compares the
+names with the fleet file.
+
 The first region of the file is locked and changed before all others, so all operators
 should use the same one.
 
@@ -197,7 +200,7 @@ func (p *program) rootCommand() *cobra.Command {
 	completeFiles(root, "fleet", "yaml", "yml", "json")
 
 	root.AddCommand(p.rulesCommand(), p.shedderCommand(), p.limitsCommand(), p.policyCommand(), p.clientsCommand(), p.topologyCommand(), p.dnsCommand(),
-		p.drainCommand(), p.undrainCommand(), p.fleetStatusCommand(), p.auditCommand(), p.consoleCommand(), p.keysCommand(), p.versionCommand())
+		p.drainCommand(), p.undrainCommand(), p.fleetStatusCommand(), p.initCommand(), p.auditCommand(), p.consoleCommand(), p.keysCommand(), p.versionCommand())
 	return root
 }
 

@@ -72,12 +72,13 @@ func (s *site) config(backend string, n int, cache, more string) string {
 		redisConfig(backend, "single", []string{s.redis.Addr}, cmp.Or(s.budget, 100*time.Millisecond), 2, "")
 }
 
-// write writes the fleet file. more goes into each consul section.
+// write names the regions and writes the fleet file. more goes into each consul section.
 func (f *fleet) write(more string) {
 	f.t.Helper()
 	var b bytes.Buffer
 	b.WriteString("regions:\n")
 	for _, s := range f.regions {
+		s.consul.Set(f.t, "weir/region", []byte(s.name))
 		fmt.Fprintf(&b, "  - {name: %s, consul: {addr: %q, datacenter: %[1]s%[3]s}}\n", s.name, s.consul.Addr(), more)
 	}
 	f.file = filepath.Join(f.t.TempDir(), "fleet.yaml")

@@ -103,6 +103,7 @@ func start(t *testing.T, more ...string) *lab {
 		l.join(i, pops[i]+"-1", peer[i])
 	}
 	l.fleet = l.write("fleet.yaml", fleet.String())
+	l.run("init", "--yes")
 	l.run("topology", "apply", l.write("topology.yaml", "{zone: e.example, steering: first, regions: [{name: eu-west, pops: [{name: ams1, addresses: [203.0.113.1], location: {lat: 52.4, lon: 4.9}}]}, {name: us-east, pops: [{name: iad1, addresses: [203.0.113.2], location: {lat: 38.9, lon: -77.5}}]}]}"), "--yes")
 	l.run("rules", "apply", l.write("rules.yaml", sensible), "--yes", "-m", "halve what a client may, CHG-77")
 	for _, e := range l.edges {

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weir-edge/weir/internal/ctl/term"
@@ -27,6 +28,8 @@ type Target struct {
 
 	asked    sync.Once
 	identity *consul.Identity
+
+	confirmed atomic.Bool // its Consul is that of the region
 }
 
 // Identity returns the owner of regionctl's token in the region; nil without ACLs, or if it
@@ -63,15 +66,18 @@ func (t *Target) owns(n consul.Node) bool {
 // regions, each with its own prefix.
 func (t *Target) Nodes(ctx context.Context) ([]consul.Node, error) {
 	all, err := t.Consul.Nodes(ctx)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		t.warnOfStrangers(all)
 	}
-	var own []consul.Node
+	return Filter(all, t.owns), err
+}
+
+// warnOfStrangers warns once of edges that are registered in the region and not of it.
+func (t *Target) warnOfStrangers(all []consul.Node) {
 	renamed, misled := map[string]int{}, map[string]int{}
 	for _, n := range all {
 		switch here := n.Prefix == "" || n.Prefix == t.Prefix; {
-		case here && n.Region == t.Name:
-			own = append(own, n)
+		case t.owns(n):
 		case here:
 			renamed[n.Region]++
 		case n.Region == t.Name:
@@ -88,7 +94,6 @@ func (t *Target) Nodes(ctx context.Context) ([]consul.Node, error) {
 			}
 		})
 	}
-	return own, nil
 }
 
 // claim begins a sentence about what nodes report about themselves.

@@ -50,6 +50,7 @@ type Client struct {
 	prefix    string
 	api       *api.Client
 	transport *http.Transport
+	sender    *authorized
 	clock     *clock
 	lookEvery time.Duration // how often to check for a lost registration; tests shorten it
 	holdFor   time.Duration // how long another node's check must fail; tests shorten it
@@ -90,12 +91,13 @@ func openBounded(c Config, most int64) (*Client, error) {
 		transport.DialContext = c.Dial
 	}
 	clock := &clock{}
+	sender := &authorized{next: transport, tokenFile: c.TokenFile, clock: clock, most: most}
 	client, err := api.NewClient(&api.Config{
 		Address: addr, Scheme: scheme, Datacenter: c.Datacenter,
 		// Without one, the library looks for a token in the environment.
 		Token: "replaced by authorized",
 		HttpClient: &http.Client{
-			Transport: &authorized{next: transport, tokenFile: c.TokenFile, clock: clock, most: most},
+			Transport: sender,
 			// Following a redirect would reveal the token to its target.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
@@ -111,12 +113,16 @@ func openBounded(c Config, most int64) (*Client, error) {
 	if prefix == "" {
 		prefix = DefaultPrefix
 	}
-	return &Client{config: c, name: name, prefix: prefix, api: client, transport: transport, clock: clock, lookEvery: lookEvery, holdFor: holdFor}, nil
+	return &Client{config: c, name: name, prefix: prefix, api: client, transport: transport, sender: sender, clock: clock, lookEvery: lookEvery, holdFor: holdFor}, nil
 }
 
 // Close closes idle connections. Requests in progress and watches end with their
 // contexts.
 func (c *Client) Close() { c.transport.CloseIdleConnections() }
+
+// Abandon makes all later requests fail at once with err, so that a Consul that does not
+// answer costs its caller one timeout.
+func (c *Client) Abandon(err error) { c.sender.abandoned.Store(&abandoned{err}) }
 
 // Pulse returns an error if Consul does not answer within bound or has no leader.
 func (c *Client) Pulse(ctx context.Context, bound time.Duration) error {
@@ -302,6 +308,9 @@ func (c *Client) Remove(ctx context.Context, key string) error {
 func (c *Client) write(ctx context.Context, what, key string, send func(*api.WriteOptions) error) error {
 	ctx, cancel := within(ctx, answerTimeout)
 	defer cancel()
+	if err := c.guarded(ctx); err != nil {
+		return err
+	}
 	err := c.checkKey(key)
 	if err == nil {
 		err = send((&api.WriteOptions{}).WithContext(ctx))
@@ -310,6 +319,13 @@ func (c *Client) write(ctx context.Context, what, key string, send func(*api.Wri
 		return c.failure(ctx, what, err)
 	}
 	return nil
+}
+
+func (c *Client) guarded(ctx context.Context) error {
+	if c.config.Guard == nil {
+		return nil
+	}
+	return c.config.Guard(ctx)
 }
 
 // within bounds a request and names the bound in its error.

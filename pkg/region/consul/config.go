@@ -9,6 +9,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/weir-edge/weir/pkg/certs"
@@ -31,6 +32,8 @@ type Config struct {
 	Prefix string `yaml:"prefix" json:"prefix,omitempty"`
 	// Dial, if not nil, replaces the network.
 	Dial Dialer `yaml:"-" json:"-"`
+	// Guard, if not nil, is called before each write; its error prevents the write.
+	Guard func(context.Context) error `yaml:"-" json:"-"`
 }
 
 // Dialer opens a connection, as net.Dialer.DialContext does.
@@ -109,7 +112,11 @@ type authorized struct {
 	tokenFile string
 	clock     *clock
 	most      int64 // bytes of an answer
+	abandoned atomic.Pointer[abandoned]
 }
+
+// abandoned is why a client sends no more requests.
+type abandoned struct{ error }
 
 // tokenOf is the context key for a Config whose token a request carries instead of the
 // client's own.
@@ -117,6 +124,9 @@ type tokenOf struct{}
 
 // RoundTrip sends one request.
 func (a *authorized) RoundTrip(r *http.Request) (*http.Response, error) {
+	if over := a.abandoned.Load(); over != nil {
+		return nil, over
+	}
 	file := a.tokenFile
 	if c, ok := r.Context().Value(tokenOf{}).(*Config); ok {
 		file = c.TokenFile

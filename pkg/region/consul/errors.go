@@ -32,7 +32,10 @@ func (c *Client) failure(ctx context.Context, what string, err error) error {
 	}
 	var status api.StatusError
 	var large *http.MaxBytesError
+	var over *abandoned
 	switch {
+	case errors.As(err, &over):
+		return over.error
 	case ctx.Err() != nil:
 		err = context.Cause(ctx)
 	case endedWithoutAnswer(err):

@@ -230,6 +230,9 @@ func (c *Client) transact(ctx context.Context, what string, ops ...*api.KVTxnOp)
 	}
 	ctx, cancel := within(ctx, answerTimeout)
 	defer cancel()
+	if err := c.guarded(ctx); err != nil {
+		return nil, nil, err
+	}
 	var answer api.TxnResponse
 	_, err = c.api.Raw().Write("/v1/txn", all, &answer, (&api.WriteOptions{}).WithContext(ctx))
 	if failed, refused := failures(err); failed != nil {

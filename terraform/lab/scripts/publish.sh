@@ -1,5 +1,5 @@
 #!/bin/sh
-# publish.sh: gives regions that have none initial rules, shedder settings and a behavior
+# publish.sh: names new regions, gives those that have none initial rules, shedder settings and a behavior
 # policy, and the topology to all. It keeps what an operator has applied: a new region gets what
 # the others have. REGIONCTL is the program.
 . "$(dirname "$0")/lib.sh"
@@ -23,6 +23,10 @@ try() { # COMMAND...: shows its output if it fails
   "$@" >"$LAB/publish.log" 2>"$LAB/publish.err" || fail "$(printf '%s\n' "$*" && cat "$LAB/publish.log" "$LAB/publish.err")"
 }
 
+# A regionctl without a command predates the lab.
+if "$REGIONCTL" --help | grep -q '^  init '; then
+  try "$REGIONCTL" init --yes
+fi
 for kind in rules shedder policy; do
   file=$scripts/../$kind.yaml
   donor='' bare=''
@@ -43,7 +47,6 @@ for kind in rules shedder policy; do
   try "$REGIONCTL" $kind $verb "$file" --region "$bare" --yes --wait "${start_limit}s" -m "first $kind of a new region"
 done
 
-# A regionctl without this command predates the lab.
 if "$REGIONCTL" --help | grep -q '^  topology '; then
   try "$REGIONCTL" topology apply "$LAB/topology.yaml" --yes
 fi

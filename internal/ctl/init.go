@@ -1,0 +1,81 @@
+package ctl
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/rollout"
+	"github.com/weir-edge/weir/internal/ctl/term"
+)
+
+const initHelp = `Records each region's name in its Consul. Every change compares the name with the fleet
+file first, so a wrong address in the fleet file changes nothing (status 2).
+
+Run it once for each new region, before its first change. A region without a name can be
+changed only while its registered edges say that they are of that region.
+
+It refuses a Consul that has another region's name, or edges of another region. To rename a
+region, delete the key weir/region in its Consul and run this again.
+
+Exits with 3 if a region could not be reached; run it again then.`
+
+func (p *program) initCommand() *cobra.Command {
+	var names []string
+	var yes bool
+	c := command("init", "record the name of each region in its Consul", initHelp, "  regionctl init\n  regionctl init --region us-west --yes",
+		func(ctx context.Context, _ []string) error { return p.nameRegions(ctx, names, yes) })
+	p.regionFlag(c, &names)
+	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	return c
+}
+
+func (p *program) nameRegions(ctx context.Context, names []string, yes bool) error {
+	by, err := p.whoami("")
+	if err != nil {
+		return err
+	}
+	targets, err := p.targetsOf(actsKind, names)
+	if err != nil {
+		return err
+	}
+	results := make([]rollout.Result, len(targets))
+	for i, a := range confirmed(ctx, targets) {
+		results[i].Name = a.Target.Name
+		var foreign *fleet.Foreign
+		switch {
+		case errors.As(a.Err, &foreign) && !foreign.Unnamed:
+			return term.Misused("nothing was changed: %s: %w", a.Target.Name, a.Err)
+		case foreign == nil && a.Err != nil:
+			results[i].Outcome, results[i].Err = rollout.Unreachable, a.Err
+		}
+		p.Say("%s: %s", a.Target.Name, a.Target.Consul)
+	}
+	if err := p.Confirm(ctx, yes, "Is each of these the Consul of its region?"); err != nil {
+		return err
+	}
+	var list []regionResult
+	var all []told
+	for i, t := range targets { // in order: of two regions with one Consul, the first gets it
+		if r := &results[i]; r.Outcome == rollout.Untouched {
+			var done bool
+			switch done, r.Err = t.Claim(ctx); {
+			case r.Err != nil:
+				r.Outcome = rollout.Failed
+			case done:
+				r.Outcome = rollout.Applied
+			default:
+				r.Outcome = rollout.AlreadyThere
+			}
+		}
+		here := failed(results[i], "its name")
+		all, list = append(all, here), append(list, resultOf(here))
+	}
+	named := namesOf(pick(all, rollout.Applied))
+	p.recordAct(ctx, named, by, "name the region")
+	return cmp.Or(outcome(ctx, all, len(named) > 0, nil, term.Partial), p.Show(list, func(b *bytes.Buffer, s term.Style) { writeResults(b, s, list) }))
+}
