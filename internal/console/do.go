@@ -72,23 +72,19 @@ func (s *Server) do(w http.ResponseWriter, r *http.Request, o *Operation) {
 		return
 	}
 	person := personOf(r)
-	// A change continues when the page is closed.
-	ctx, cancel := context.WithTimeout(r.Context(), readTime)
-	if o.Writes {
-		cancel()
-		ctx, cancel = context.WithTimeout(context.WithoutCancel(r.Context()), writeTime)
+	turns, ctx, most := s.reads, r.Context(), readTime
+	if o.Writes { // it continues when the page is closed
+		turns, ctx, most = s.changes, context.WithoutCancel(ctx), writeTime
 	}
-	defer cancel()
-	select {
-	case s.places <- struct{}{}:
-		defer func() { <-s.places }()
-	case <-time.After(placeWait):
+	end, ok := turns.take(r.Context(), person.Name)
+	if !ok {
 		w.Header().Set("Retry-After", "1")
-		refuse(w, http.StatusServiceUnavailable, fmt.Sprintf("%d other requests are in progress; ask again", atOnce))
-		return
-	case <-r.Context().Done():
+		refuse(w, http.StatusServiceUnavailable, "too many other requests are in progress; ask again")
 		return
 	}
+	defer end()
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
 	began := time.Now()
 	var out, errOut bytes.Buffer
 	status := s.Run(ctx, person.Name, o.arguments(v), strings.NewReader(document), &out, &errOut)

@@ -42,7 +42,8 @@ type Config struct {
 type Server struct {
 	Config
 	origins map[string]string // of its pages, by accepted Host
-	places  chan struct{}     // one for each running command
+	reads   *turns            // of commands that change nothing
+	changes *turns            // of those that do
 	uploads chan struct{}     // one for each running upload
 	feeds   map[string]*feed
 	rollout *rollout
@@ -51,10 +52,9 @@ type Server struct {
 }
 
 const (
-	// atOnce bounds the concurrent commands, each of which asks every region.
-	atOnce = 8
-	// placeWait is how long a request waits for its turn.
-	placeWait = 5 * time.Second
+	// readsAtOnce and changesAtOnce bound the concurrent commands; ofOne bounds those of one
+	// person, of either kind.
+	readsAtOnce, changesAtOnce, ofOne = 32, 16, 8
 	// readTime bounds a command that only reads; writeTime one that changes something and waits
 	// for edges.
 	readTime  = 30 * time.Second
@@ -69,7 +69,7 @@ const (
 
 // New returns a console for addr. Its background work ends with ctx.
 func New(ctx context.Context, c Config, addr netip.AddrPort) *Server {
-	s := &Server{Config: c, ctx: ctx, places: make(chan struct{}, atOnce), uploads: make(chan struct{}, uploadsAtOnce), feeds: map[string]*feed{}, origins: originsOf(c.Origin, addr)}
+	s := &Server{Config: c, ctx: ctx, reads: newTurns(readsAtOnce, ofOne), changes: newTurns(changesAtOnce, ofOne), uploads: make(chan struct{}, uploadsAtOnce), feeds: map[string]*feed{}, origins: originsOf(c.Origin, addr)}
 	s.rollout = newRollout(s)
 	for _, o := range Operations() {
 		if o.Streams {
