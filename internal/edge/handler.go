@@ -43,6 +43,7 @@ func (r *request) pass() bool {
 			return false
 		}
 	}
+	r.Uploads = proxy.Uploads(r.ctx)
 	r.verdict = r.edge.decider.Decide(&r.Request)
 	if r.verdict != decide.Pass {
 		r.refuse(r.verdict)
@@ -74,7 +75,7 @@ func (r *request) forward() {
 	r.holders.Add(1) // until the response's body is sent
 	r.hide()
 	r.risk()
-	via := proxy.Via{Peer: r.Peer, Trusted: r.Trusted, TLS: proxy.IsTLS(r.ctx), Form: r.form, Done: r}
+	via := proxy.Via{Peer: r.Peer, Trusted: r.Trusted, TLS: proxy.IsTLS(r.ctx), Form: r.form, Done: r, Upload: &r.Permit}
 	if r.form.Upgrades() {
 		via.Until = r.slotsEnd()
 	}

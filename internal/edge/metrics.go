@@ -156,7 +156,7 @@ func newMetrics(rulesAge func() float64) *metrics {
 	m.sourceUp = gauge("rules_source_up", "1 while the source of the rules can be read: Consul, or the file.")
 	m.cacheErrors = counter("rules_cache_errors_total", "Failures to write the last good rules to disk, or to use those found there.")
 
-	m.shed = counters("shed_total", "Requests refused with 503 by the load shedder, by class, by the signal that caused it, or cap, and by upstream group.", "class", "reason", "upstream")
+	m.shed = counters("shed_total", "Requests refused with 503 by the load shedder, by class, by the signal that caused it, or the kind of cap, and by upstream group.", "class", "reason", "upstream")
 	m.shedderInfo = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_shedder_info", Help: "1 for the version of the shedder's settings that this node runs, and where they came from."}, []string{"version", "source"})
 	m.shedderSecret = prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_shedder_secret_info", Help: "1 for the fingerprint of the secret by which this node chooses which users to shed: none without one, own if the node generated it."}, []string{"fingerprint"})
 	m.registry.MustRegister(m.shedderInfo, m.shedderSecret)

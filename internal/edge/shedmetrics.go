@@ -98,7 +98,7 @@ func (c shedCollector) estimate(ch chan<- prometheus.Metric, group string, s *sh
 // allocates nothing.
 func (m *metrics) expectShed(s *shedSettings, settings *shedder.Settings, group string) {
 	for _, class := range settings.Classes {
-		reasons := []string{shedder.KindCap}
+		reasons := []string{shedder.KindCap, shedder.KindUploads}
 		if settings.AutoFrom > 0 {
 			reasons = append(reasons, shedder.KindProbe)
 		}

@@ -16,7 +16,7 @@ const MaxClasses = 8
 // The signals that every Shedder has. It measures the first two itself; a Sampler
 // measures the others, which describe the process.
 const (
-	SignalInFlight     = "inflight"      // requests sent and not yet answered
+	SignalInFlight     = "inflight"      // requests sent and not yet answered, except while they wait for their clients
 	SignalUpstreamWait = "upstream_wait" // seconds that a request waits for its answer, including those still waiting
 	SignalCPU          = "cpu"           // CPU time used, as a share of what the process may use
 	SignalSchedLatency = "sched_latency" // seconds that goroutines wait to run, 99th percentile
@@ -213,7 +213,7 @@ func (s *Settings) Knees(name string, e *Estimate) Knees {
 // cap returns how many requests may be in flight before requests of a class are refused.
 // With an estimated knee, the cap on requests waiting for an answer keeps the same distance
 // from the knee as in the settings; begun, the requests in flight that already have an
-// answer, count only against the cap in the settings.
+// answer or wait for their clients, count only against the cap in the settings.
 func (s *Settings) cap(class int, e *Estimate, begun int64) int64 {
 	limit := s.Classes[class].MaxInFlight
 	if k, counts := s.Signals[SignalInFlight]; counts && s.AutoFrom > 0 {

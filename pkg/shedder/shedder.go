@@ -28,12 +28,13 @@ type Shedder struct {
 	_        [40]byte // keeps what every request writes off the cache line of what it reads
 
 	held    atomic.Int64 // permits
-	waiting atomic.Int64 // permits sent and not yet answered
+	waiting atomic.Int64 // permits sent and not yet answered, without those that wait for their clients
 	served  atomic.Uint64
 	wanted  atomic.Uint64
 	_       [32]byte
 
 	classes [MaxClasses]counters
+	uploads uploads
 
 	mu     sync.Mutex // guards what Tick and Configure share
 	ticker ticker
@@ -54,6 +55,8 @@ type verdicts struct {
 	caps       [MaxClasses]int64
 	byLevel    [MaxClasses]*Reason
 	byCap      [MaxClasses]*Reason
+	uploads    [MaxClasses]int64 // of one client
+	byUploads  [MaxClasses]*Reason
 	nanos      int64 // time of the sample
 	rotate     int64
 	candidates []*candidate
@@ -62,10 +65,10 @@ type verdicts struct {
 // Reason explains a refusal. It is shared and must not be changed.
 type Reason struct {
 	Upstream, Class string
-	Kind            string // KindLevel, KindCap or KindProbe
+	Kind            string // KindLevel, KindCap, KindProbe or KindUploads
 	// Signal is the one that caused the refusal. Value and Threshold are in its unit;
-	// Threshold corresponds to Settings.Start, or for a cap to the requests in flight that
-	// it allows.
+	// Threshold corresponds to Settings.Start, or otherwise to the requests in flight that
+	// are allowed: of all clients, or for KindUploads the uploads of this one.
 	Signal             string
 	Value, Threshold   float64
 	Utilization, Level float64
@@ -74,9 +77,10 @@ type Reason struct {
 
 // The kinds of Reason.
 const (
-	KindLevel = "level"
-	KindCap   = "cap"
-	KindProbe = "probe" // a cap while an Estimate probes
+	KindLevel   = "level"
+	KindCap     = "cap"
+	KindProbe   = "probe"   // a cap while an Estimate probes
+	KindUploads = "uploads" // the cap on one client's uploads
 )
 
 // New returns a Shedder that enforces only the caps until its first Tick. name identifies
@@ -121,8 +125,10 @@ type Permit struct {
 	shedder *Shedder
 	class   *counters
 	stage   stage
+	uploads bool // the body counts for client
 	reason  *Reason
 	held    int64 // by other requests, when a cap refused
+	client  uint64
 }
 
 type stage uint8
@@ -131,6 +137,7 @@ const (
 	over stage = iota // or refused
 	admitted
 	sent
+	paused // sent, and waiting for the client
 	answered
 )
 
@@ -139,9 +146,7 @@ const (
 // which users are shed, and that selection rotates. Admit never blocks or allocates.
 func (s *Shedder) Admit(class int, user uint64) (Permit, bool) {
 	v := s.verdicts.Load()
-	if class < 0 || class >= v.classes {
-		class = v.classes - 1
-	}
+	class = v.class(class)
 	c := &s.classes[class]
 	place := v.place(user)
 	if len(v.candidates) > 0 {
@@ -185,6 +190,7 @@ func (p *Permit) Sent() {
 
 // Withdraw undoes Sent: the request was refused after all and never got there.
 func (p *Permit) Withdraw() {
+	p.AwaitClient(false)
 	if p.stage == sent {
 		p.stage = admitted
 		p.class.sent.Add(^uint64(0))
@@ -196,6 +202,8 @@ func (p *Permit) Withdraw() {
 // stream lasts, does not show how busy the origin is. The caps count the request until
 // Done.
 func (p *Permit) Answered() {
+	p.AwaitClient(false)
+	p.Received()
 	if p.stage == sent {
 		p.stage = answered
 		p.shedder.waiting.Add(-1)
@@ -211,6 +219,7 @@ func (p *Permit) Done() {
 	if p.stage == sent {
 		p.shedder.waiting.Add(-1)
 	}
+	p.Received()
 	p.stage = over
 	p.class.held.Add(-1)
 	p.shedder.held.Add(-1)
@@ -226,6 +235,14 @@ func (p *Permit) Reason() Reason {
 		r.Value = float64(p.held)
 	}
 	return r
+}
+
+// class returns the index of a class; one out of range is the last.
+func (v *verdicts) class(index int) int {
+	if index < 0 || index >= v.classes {
+		return v.classes - 1
+	}
+	return index
 }
 
 // place returns a user's position among 1<<32; users below a class's share are shed. It

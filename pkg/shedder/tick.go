@@ -14,7 +14,7 @@ type ticker struct {
 	candidates []*candidate
 	estimate   Estimate
 	probing    bool  // what the last sample enforces
-	begun      int64 // permits that wait for no answer
+	begun      int64 // permits that wait for no answer, or for their clients
 
 	at      time.Time // of the last sample
 	counted [MaxClasses]tally
@@ -185,7 +185,10 @@ func (t *ticker) verdicts(name string) *verdicts {
 			v.caps[i], byCap.Kind = limit+t.begun, KindProbe
 		}
 		byCap.Threshold = float64(v.caps[i])
-		v.byLevel[i], v.byCap[i] = &byLevel, &byCap
+		byUploads := byCap
+		v.uploads[i] = max(1, class.MaxInFlight/uploadShare)
+		byUploads.Kind, byUploads.Threshold = KindUploads, float64(v.uploads[i])
+		v.byLevel[i], v.byCap[i], v.byUploads[i] = &byLevel, &byCap, &byUploads
 	}
 	return v
 }

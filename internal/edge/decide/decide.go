@@ -269,8 +269,14 @@ func (d *Decider) admit(r *Request) bool {
 	r.Upstream = d.Routes.find(asked{r}, &r.scratch)
 	s := d.Shedding()
 	class := s.Classes.Class(asked{r}, &r.scratch)
+	secret, sheds := d.Secret(), d.Shedders[r.Upstream]
+	user := r.user(s.User, secret)
 	var admitted bool
-	r.Permit, admitted = d.Shedders[r.Upstream].Admit(class, r.user(s.User, d.Secret()))
+	if r.Uploads {
+		r.Permit, admitted = sheds.AdmitUpload(class, user, r.user(nil, secret))
+	} else {
+		r.Permit, admitted = sheds.Admit(class, user)
+	}
 	return admitted
 }
 

@@ -36,6 +36,7 @@ type Via struct {
 	TLS     bool       // the client's connection is encrypted
 	Form    Form       // from CheckFraming; without it Forward checks
 	Done    Finisher   // may be nil
+	Upload  Upload     // may be nil
 
 	// Until is the latest time at which a connection that has switched protocols closes;
 	// zero means no bound.
@@ -51,6 +52,13 @@ type Via struct {
 // small answer remains to be written.
 type Finisher interface {
 	Finish()
+}
+
+// Upload is notified how a client sends a request's body, from one goroutine at a time and
+// not after Forward has returned.
+type Upload interface {
+	AwaitClient(awaits bool) // for more of it; otherwise the upstream is to read, or to answer
+	Received()               // it is complete
 }
 
 // Forward sends ctx.Request to an upstream and makes ctx.Response its answer. The caller
@@ -85,8 +93,14 @@ func (p *Pool) forward(ctx *fasthttp.RequestCtx, via *Via) *Error {
 	if e := p.prepare(ctx, via); e != nil {
 		return e
 	}
-	if e := p.loadSmallBody(&ctx.Request); e != nil {
+	if via.Upload == nil {
+		via.Upload = unwatched{}
+	}
+	if e := p.loadSmallBody(&ctx.Request, via); e != nil {
 		return e
+	}
+	if !ctx.Request.IsBodyStream() {
+		via.Upload.Received()
 	}
 	h := &ctx.Request.Header
 	if !h.IsHTTP11() {
@@ -136,7 +150,7 @@ func (p *Pool) forward(ctx *fasthttp.RequestCtx, via *Via) *Error {
 // loadSmallBody turns a streamed body that has already arrived into a plain one. This costs
 // nothing: the bytes stay where fasthttp put them. The body of an HTTP/2 stream is read
 // here, within the server's ReadTimeout.
-func (p *Pool) loadSmallBody(req *fasthttp.Request) *Error {
+func (p *Pool) loadSmallBody(req *fasthttp.Request, via *Via) *Error {
 	n := req.Header.ContentLength()
 	if limit := p.cfg.MaxRequestBodyBytes; limit > 0 && int64(n) > limit {
 		return &Error{Kind: KindTooLarge, Err: fmt.Errorf("a body of %d bytes: the limit is %d", n, limit)}
@@ -146,7 +160,9 @@ func (p *Pool) loadSmallBody(req *fasthttp.Request) *Error {
 	}
 	if small, ok := req.BodyStream().(interface{ Small([]byte) error }); ok {
 		body := make([]byte, n)
-		if err := small.Small(body); err != nil {
+		via.Upload.AwaitClient(true)
+		err := small.Small(body)
+		if via.Upload.AwaitClient(false); err != nil {
 			return &Error{Kind: KindClient, Err: err}
 		}
 		req.SetBodyRaw(body)
@@ -209,7 +225,7 @@ func (p *Pool) exchange(ctx *fasthttp.RequestCtx, c *conn, via *Via, start time.
 	err := p.send(req, c)
 	if err == nil && req.IsBodyStream() {
 		var e *Error
-		e, err = p.upload(ctx, c)
+		e, err = p.upload(ctx, c, via)
 		if e != nil {
 			return e
 		}

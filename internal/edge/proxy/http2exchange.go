@@ -37,7 +37,10 @@ type exchange struct {
 	clock  *time.Timer
 }
 
-var errStalled = errors.New("neither side has sent anything for too long")
+var (
+	errStalled      = errors.New("the upstream has neither read nor sent anything for too long")
+	errClientStalls = errors.New("the client has sent nothing for too long")
+)
 
 // exchangeHTTP2 is exchange for an upstream that speaks HTTP/2. The http2 package resends a
 // request if the upstream says that it did not process it.
@@ -53,16 +56,17 @@ func (p *Pool) exchangeHTTP2(ctx *fasthttp.RequestCtx, u *upstream, via *Via) *E
 	}
 	x.ctx, x.cancel = context.WithCancelCause(parent)
 	x.pause(p.cfg.Timeout)
+	req := x.request(ctx, via) // before watch looks at the body
 	x.clock = time.AfterFunc(time.Hour, x.watch)
-	x.clock.Reset(p.cfg.Timeout) // once clock is set
-	resp, err := u.http2.RoundTrip(x.request(ctx, via))
+	x.clock.Reset(min(p.cfg.Timeout, p.cfg.StreamTimeout)) // once clock is set
+	resp, err := u.http2.RoundTrip(req)
 	if err == nil && x.upload != nil && x.stream == nil {
 		// fasthttp reads the client's connection again once Forward has returned.
 		if <-x.upload.over; x.upload.failed == KindNone && !x.upload.whole {
 			ctx.Response.SetConnectionClose()
 		}
 	}
-	if x.upload != nil && x.upload.failure() != KindNone {
+	if x.upload != nil && x.upload.answered() != KindNone {
 		if err == nil {
 			_ = resp.Body.Close()
 		}
@@ -121,7 +125,7 @@ func (x *exchange) request(ctx *fasthttp.RequestCtx, via *Via) *http.Request {
 		}
 		return req
 	}
-	x.upload = &clientBody{x: x, body: ctx.Request.BodyStream(), size: int64(h.ContentLength()), over: make(chan struct{})}
+	x.upload = &clientBody{x: x, body: ctx.Request.BodyStream(), size: int64(h.ContentLength()), watch: via.Upload, over: make(chan struct{})}
 	req.Body, req.ContentLength = x.upload, max(x.upload.size, -1)
 	x.pause(x.p.cfg.StreamTimeout)
 	if x.stream != nil {
@@ -301,7 +305,11 @@ func (x *exchange) watch() {
 	}
 	left := time.Duration(x.active.Load()+x.limit.Load()) - time.Since(x.p.epoch)
 	if left <= 0 {
-		x.cancel(errStalled)
+		cause := errStalled
+		if x.upload != nil && x.upload.awaited() {
+			cause = errClientStalls
+		}
+		x.cancel(cause)
 		return
 	}
 	x.clock.Reset(left)
@@ -313,8 +321,6 @@ func (x *exchange) blame(err error) Kind {
 	switch cause := context.Cause(x.ctx); {
 	case x.upload != nil && x.upload.failure() != KindNone:
 		return x.upload.failed
-	case cause == errStalled && x.upload != nil && !x.upload.ended():
-		return KindClient
 	case cause == errStalled:
 		return KindTimeout
 	case cause != nil:

@@ -18,6 +18,7 @@ type clientBody struct {
 	sent      int64
 
 	mu      sync.Mutex // guards the rest
+	watch   Upload
 	reading bool
 	closed  bool
 	whole   bool
@@ -39,6 +40,7 @@ func (b *clientBody) Read(p []byte) (int, error) {
 		return 0, errUploadOver
 	}
 	b.reading = true
+	b.watch.AwaitClient(true)
 	b.mu.Unlock()
 	if b.interrupt == nil { // nothing else interrupts a Read of HTTP/1.1
 		_ = b.x.client.SetReadDeadline(time.Now().Add(b.x.p.cfg.StreamTimeout))
@@ -50,6 +52,7 @@ func (b *clientBody) Read(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.reading = false
+	b.watch.AwaitClient(false)
 	limit := b.x.p.cfg.MaxRequestBodyBytes
 	switch c, ok := b.x.client.(ender); {
 	case limit > 0 && b.sent > limit:
@@ -58,6 +61,7 @@ func (b *clientBody) Read(p []byte) (int, error) {
 		err = b.fail(KindClient, io.ErrUnexpectedEOF)
 	case err == io.EOF:
 		b.whole = true
+		b.watch.Received()
 		b.x.pause(b.x.p.cfg.Timeout)
 		b.settle()
 	case err != nil && !b.closed:
@@ -110,9 +114,18 @@ func (b *clientBody) failure() Kind {
 	return b.failed
 }
 
-// ended reports whether the client has sent the complete body.
-func (b *clientBody) ended() bool {
+// answered is failure once the answer has begun or will not: how the client sends the rest
+// no longer matters.
+func (b *clientBody) answered() Kind {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.whole
+	b.watch = unwatched{}
+	return b.failed
+}
+
+// awaited reports whether the client is to send more.
+func (b *clientBody) awaited() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.reading
 }

@@ -9,9 +9,26 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
+// Uploads reports whether a client may still be sending the body of a request that has not
+// been forwarded.
+func Uploads(ctx *fasthttp.RequestCtx) bool {
+	n := ctx.Request.Header.ContentLength()
+	if n > 0 && n <= smallRequest { // fasthttp has read it, unless the client waits for 100
+		_, http2 := ctx.Conn().(streamed)
+		return http2 || ctx.Request.MayContinue()
+	}
+	return n > 0 || n == -1
+}
+
+// unwatched is an Upload that nobody wants to know of.
+type unwatched struct{}
+
+func (unwatched) AwaitClient(bool) {}
+func (unwatched) Received()        {}
+
 // upload forwards the request's body as it arrives. An *Error ends the exchange; a plain
 // error is the upstream's, which may have answered before it stopped reading.
-func (p *Pool) upload(ctx *fasthttp.RequestCtx, c *conn) (*Error, error) {
+func (p *Pool) upload(ctx *fasthttp.RequestCtx, c *conn, via *Via) (*Error, error) {
 	req := &ctx.Request
 	size := int64(req.Header.ContentLength())
 	body, client := req.BodyStream(), ctx.Conn()
@@ -26,7 +43,9 @@ func (p *Pool) upload(ctx *fasthttp.RequestCtx, c *conn) (*Error, error) {
 		if err := client.SetReadDeadline(began.Add(p.cfg.StreamTimeout)); err != nil {
 			return &Error{Kind: KindClient, Err: err}, nil
 		}
+		via.Upload.AwaitClient(true)
 		n, rerr := body.Read(*buf)
+		via.Upload.AwaitClient(false)
 		sent += int64(n)
 		if waited += time.Since(began); p.tooSlow(sent, waited) {
 			return &Error{Kind: KindClient, Err: fasthttp.ErrTimeout}, nil
@@ -53,6 +72,7 @@ func (p *Pool) upload(ctx *fasthttp.RequestCtx, c *conn) (*Error, error) {
 	if cut {
 		return &Error{Kind: KindClient, Err: io.ErrUnexpectedEOF}, nil
 	}
+	via.Upload.Received()
 	if size < 0 {
 		if _, err := c.bw.WriteString("0\r\n\r\n"); err != nil {
 			return nil, err

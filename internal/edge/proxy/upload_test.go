@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"strings"
 	"sync"
@@ -182,3 +183,40 @@ func TestTrickledUpload(t *testing.T) {
 	require.Equal(t, 408, ferr.Status())
 	e.wait(t)
 }
+
+// Whoever stalls an upload is to blame for it, with each protocol of the upstream.
+func TestWhoStallsAnUpload(t *testing.T) {
+	f := func(name, scheme string, body io.Reader, want Kind) {
+		t.Run(name+" "+scheme, func(t *testing.T) {
+			hold := make(chan struct{})
+			s := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-hold }))
+			s.Config.Protocols = new(http.Protocols)
+			s.Config.Protocols.SetHTTP1(true)
+			s.Config.Protocols.SetUnencryptedHTTP2(true)
+			s.Start()
+			defer s.Close()
+			defer close(hold)
+			e := newEdge(t, Config{Upstreams: []string{strings.Replace(s.URL, "http", scheme, 1)}, StreamTimeout: time.Second, FailAfter: 1}, Via{})
+			c, err := net.Dial("tcp", e.addr)
+			require.NoError(t, err)
+			var wg sync.WaitGroup
+			defer wg.Wait()
+			defer c.Close()
+			wg.Go(func() {
+				_, _ = io.WriteString(c, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000000\r\n\r\n")
+				_, _ = io.Copy(c, body)
+			})
+			require.Equal(t, want, e.err(t).Kind)
+			require.Equal(t, want == KindTimeout, e.pool.ups[0].health.resting(time.Since(e.pool.epoch)))
+		})
+	}
+	for _, scheme := range []string{"http", "h2c"} {
+		f("the client", scheme, strings.NewReader(strings.Repeat("x", 10000)), KindClient)
+		f("the origin", scheme, endless{}, KindTimeout)
+	}
+}
+
+// endless is a body without an end.
+type endless struct{}
+
+func (endless) Read(b []byte) (int, error) { return len(b), nil }
