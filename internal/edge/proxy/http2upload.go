@@ -5,6 +5,8 @@ import (
 	"io"
 	"sync"
 	"time"
+
+	"github.com/valyala/fasthttp"
 )
 
 // clientBody is the body of a client's request on its way to an upstream that speaks
@@ -16,9 +18,11 @@ type clientBody struct {
 	size      int64 // below 0: unknown
 	interrupt func() error
 	sent      int64
+	waited    time.Duration // for the client
 
 	mu      sync.Mutex // guards the rest
 	watch   Upload
+	begun   bool // the answer
 	reading bool
 	closed  bool
 	whole   bool
@@ -42,11 +46,12 @@ func (b *clientBody) Read(p []byte) (int, error) {
 	b.reading = true
 	b.watch.AwaitClient(true)
 	b.mu.Unlock()
+	began := time.Now()
 	if b.interrupt == nil { // nothing else interrupts a Read of HTTP/1.1
-		_ = b.x.client.SetReadDeadline(time.Now().Add(b.x.p.cfg.StreamTimeout))
+		_ = b.x.client.SetReadDeadline(began.Add(b.x.p.cfg.StreamTimeout))
 	}
 	n, err := b.body.Read(p)
-	b.sent += int64(n)
+	b.sent, b.waited = b.sent+int64(n), b.waited+time.Since(began)
 	b.x.touch()
 
 	b.mu.Lock()
@@ -57,6 +62,8 @@ func (b *clientBody) Read(p []byte) (int, error) {
 	switch c, ok := b.x.client.(ender); {
 	case limit > 0 && b.sent > limit:
 		n, err = 0, b.fail(KindTooLarge, errors.New("a body of unknown length exceeds the limit"))
+	case !b.begun && b.x.p.tooSlow(b.sent, b.waited): // once the answer has, it may be a conversation
+		n, err = 0, b.fail(KindClient, fasthttp.ErrTimeout)
 	case err == io.EOF && (b.size >= 0 && b.sent != b.size || b.size < 0 && ok && c.self().ended): // see Listen
 		err = b.fail(KindClient, io.ErrUnexpectedEOF)
 	case err == io.EOF:
@@ -119,7 +126,7 @@ func (b *clientBody) failure() Kind {
 func (b *clientBody) answered() Kind {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.watch = unwatched{}
+	b.watch, b.begun = unwatched{}, true
 	return b.failed
 }
 

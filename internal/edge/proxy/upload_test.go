@@ -155,8 +155,14 @@ func TestHalfClosedUpload(t *testing.T) {
 
 // A body that trickles in, a byte before each deadline, is abandoned.
 func TestTrickledUpload(t *testing.T) {
-	up := origin(t, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
-	e := newEdge(t, Config{Upstreams: []string{up}, StreamTimeout: 100 * time.Millisecond, MinBodyRate: 1 << 20}, Via{})
+	up := originOfBoth(t, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
+	for _, scheme := range []string{"http://", "h2c://"} {
+		t.Run(scheme, func(t *testing.T) { trickle(t, scheme+up) })
+	}
+}
+
+func trickle(t *testing.T, up string) {
+	e := newEdge(t, Config{Upstreams: []string{up}, StreamTimeout: time.Second, MinBodyRate: 1 << 20}, Via{})
 	c, err := net.Dial("tcp", e.addr)
 	require.NoError(t, err)
 	defer c.Close()
@@ -189,14 +195,9 @@ func TestWhoStallsAnUpload(t *testing.T) {
 	f := func(name, scheme string, body io.Reader, want Kind) {
 		t.Run(name+" "+scheme, func(t *testing.T) {
 			hold := make(chan struct{})
-			s := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-hold }))
-			s.Config.Protocols = new(http.Protocols)
-			s.Config.Protocols.SetHTTP1(true)
-			s.Config.Protocols.SetUnencryptedHTTP2(true)
-			s.Start()
-			defer s.Close()
+			up := originOfBoth(t, func(http.ResponseWriter, *http.Request) { <-hold })
 			defer close(hold)
-			e := newEdge(t, Config{Upstreams: []string{strings.Replace(s.URL, "http", scheme, 1)}, StreamTimeout: time.Second, FailAfter: 1}, Via{})
+			e := newEdge(t, Config{Upstreams: []string{scheme + up}, StreamTimeout: time.Second, FailAfter: 1}, Via{})
 			c, err := net.Dial("tcp", e.addr)
 			require.NoError(t, err)
 			var wg sync.WaitGroup
@@ -210,10 +211,22 @@ func TestWhoStallsAnUpload(t *testing.T) {
 			require.Equal(t, want == KindTimeout, e.pool.ups[0].health.resting(time.Since(e.pool.epoch)))
 		})
 	}
-	for _, scheme := range []string{"http", "h2c"} {
+	for _, scheme := range []string{"http://", "h2c://"} {
 		f("the client", scheme, strings.NewReader(strings.Repeat("x", 10000)), KindClient)
 		f("the origin", scheme, endless{}, KindTimeout)
 	}
+}
+
+// originOfBoth starts an origin that speaks HTTP/1.1 and HTTP/2 without TLS, and returns its address.
+func originOfBoth(t *testing.T, handler http.HandlerFunc) string {
+	t.Helper()
+	s := httptest.NewUnstartedServer(handler)
+	s.Config.Protocols = new(http.Protocols)
+	s.Config.Protocols.SetHTTP1(true)
+	s.Config.Protocols.SetUnencryptedHTTP2(true)
+	s.Start()
+	t.Cleanup(s.Close)
+	return s.Listener.Addr().String()
 }
 
 // endless is a body without an end.
