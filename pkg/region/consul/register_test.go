@@ -106,6 +106,7 @@ func TestRegister(t *testing.T) {
 	server := testenv.StartConsul(t, testenv.ConsulOptions{})
 	c := open(t, Config{Addr: server.Addr(), Datacenter: server.Datacenter})
 	e := newEdge(t, "edge-1.example.com", "ams1")
+	e.set("schema", "1")
 	e.set("rules_version", "0123456789ab")
 	e.set("region", "cannot be overwritten")
 	e.set("rules_refused", strings.Repeat("ä", 1000))
