@@ -165,13 +165,14 @@ func (l *Limiter) open() error {
 	nodes := func() int { return max(1, l.config.Processes) }
 	fallback := limiter.NewFallback(shared, local, nodes, nil)
 	var next limiter.TakeReturner = fallback
-	var confirm time.Duration
+	var returns time.Duration
 	if shared.Slots() {
-		next, confirm = limiter.NewSpread(fallback, rc.Timeout), 4*rc.Timeout
+		spread := limiter.NewSpread(fallback, rc.Timeout)
+		next, returns = spread, spread.Returns()
 	}
-	leases := lease.New(lease.Config{Next: next, Grants: shared, Nodes: nodes})
+	leases := lease.New(lease.Config{Next: next, Grants: shared, Nodes: nodes, Returns: returns})
 	reports := report.New(report.Config{Next: leases, Reporter: shared, Local: fallback, Nodes: nodes, Trip: rc.Timeout})
-	denied := limiter.NewDenied(reports, deniedMemory, confirm)
+	denied := limiter.NewDenied(reports, deniedMemory, returns)
 	l.decider.Store = denied
 	l.keep = []func(func(*limiter.Limit) bool){denied.Keep, leases.Keep, reports.Keep}
 	l.close = []func(){reports.Close, leases.Close, fallback.Close, func() { _ = shared.Close() }}

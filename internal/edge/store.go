@@ -61,17 +61,18 @@ func (e *Edge) openStore() error {
 	nodes := func() int { return int(e.nodes.Load()) }
 	e.fallback = limiter.NewFallback(shared, e.local, nodes, e.shards.failed)
 	var next limiter.TakeReturner = e.fallback
-	var confirm time.Duration
+	var returns time.Duration
 	if shared.Slots() {
-		next, confirm = limiter.NewSpread(e.fallback, c.Timeout), 4*c.Timeout
+		spread := limiter.NewSpread(e.fallback, c.Timeout)
+		next, returns = spread, spread.Returns()
 	}
-	e.leases = lease.New(lease.Config{Next: next, Grants: shared, Nodes: nodes})
+	e.leases = lease.New(lease.Config{Next: next, Grants: shared, Nodes: nodes, Returns: returns})
 	e.metrics.registry.MustRegister(leaseMetrics{e.leases})
 	e.reports = report.New(report.Config{
 		Next: e.leases, Reporter: shared, Local: e.fallback, Nodes: nodes, Trip: c.Timeout, Failed: e.shards.failed,
 	})
 	e.metrics.registry.MustRegister(reportMetrics{e.reports})
-	e.remember(limiter.NewDenied(e.reports, c.DeniedMemory, confirm))
+	e.remember(limiter.NewDenied(e.reports, c.DeniedMemory, returns))
 	return nil
 }
 

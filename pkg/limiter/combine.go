@@ -136,7 +136,7 @@ func (c *Combine) ask(ctx context.Context, call *Call) error {
 		err = ErrTimeout
 	case <-ctx.Done():
 		call.timer.Stop()
-		err = ctx.Err()
+		err = context.Cause(ctx)
 	}
 	if call.state.CompareAndSwap(callWaiting, callAbandoned) {
 		return err

@@ -18,11 +18,11 @@ import (
 // rightsArrive; under a limit that follows load, for a LoadTick.
 //
 // In front of Spread, capacity may also be freed because a charge in one slot is returned
-// when another slot refuses the request. There, a first refusal is remembered only slightly
-// longer than such a return takes, and a confirmed one in full.
+// when another slot refuses the request. There, every refusal is remembered only for
+// Spread.Returns.
 type Denied struct {
 	next     TakeReturner
-	confirm  time.Duration // 0: a first refusal is remembered in full
+	returns  time.Duration // 0: no charge of a refused request is returned
 	perShard int
 	seed     maphash.Seed
 	shards   [deniedShards]deniedShard
@@ -55,13 +55,10 @@ var _ Front = (*Denied)(nil)
 // rights.
 const rightsArrive = 100 * time.Millisecond
 
-// confirmWithin is how soon a second refusal must follow the first to confirm it.
-const confirmWithin = 10 * time.Second
-
-// NewDenied puts a memory of at most size refusals in front of next. confirm is how long to
-// remember a first refusal if charges may be returned, and 0 if they never are.
-func NewDenied(next TakeReturner, size int, confirm time.Duration) *Denied {
-	d := &Denied{next: next, confirm: confirm, perShard: max(1, size/deniedShards), seed: maphash.MakeSeed(), now: time.Now}
+// NewDenied puts a memory of at most size refusals in front of next. returns is
+// Spread.Returns if charges may be returned, and 0 if they never are.
+func NewDenied(next TakeReturner, size int, returns time.Duration) *Denied {
+	d := &Denied{next: next, returns: returns, perShard: max(1, size/deniedShards), seed: maphash.MakeSeed(), now: time.Now}
 	for i := range d.shards {
 		d.shards[i].refusals = map[string]refusal{}
 	}
@@ -189,30 +186,29 @@ func (m *Denied) remember(checks []Check, d *Decision, now time.Time, resets uin
 		if len(sh.refusals) >= m.perShard {
 			sh.makeRoom(m.perShard, now)
 		}
-		retry := now.Add(r.RetryAfter)
-		until := retry
-		if m.confirm > 0 && r.RetryAfter > m.confirm {
-			before, known := sh.refusals[string(c.Key)]
-			since := now.Sub(before.until)
-			if !known || !before.limit.Same(c.Limit) || since < 0 || since > confirmWithin {
-				until = now.Add(m.confirm)
-			}
-		}
-		if t := c.Limit.LeaseTime(); t > 0 && until.Sub(now) > t {
-			until = now.Add(t)
-		}
-		if c.Limit.UnderLoad != nil && until.Sub(now) > LoadTick { // a higher limit drains a bucket sooner
-			until = now.Add(LoadTick)
-		}
-		if c.Limit.Whole != nil && until.Sub(now) > rightsArrive {
-			until = now.Add(rightsArrive)
-		}
 		sh.refusals[string(c.Key)] = refusal{
 			limit: c.Limit, cost: c.Cost, room: r.Remaining, taken: r.TakenAt,
-			until: until, retry: retry, reset: now.Add(max(r.RetryAfter, r.ResetAfter)),
+			until: now.Add(m.holdsFor(c.Limit, r.RetryAfter)), retry: now.Add(r.RetryAfter), reset: now.Add(max(r.RetryAfter, r.ResetAfter)),
 		}
 		sh.Unlock()
 	}
+}
+
+// holdsFor returns how long to remember a refusal.
+func (m *Denied) holdsFor(l *Limit, retry time.Duration) time.Duration {
+	if m.returns > 0 {
+		retry = min(retry, m.returns)
+	}
+	if l.Leased {
+		retry = min(retry, l.LeaseTime())
+	}
+	if l.UnderLoad != nil { // a higher limit drains a bucket sooner
+		retry = min(retry, LoadTick)
+	}
+	if l.Whole != nil {
+		retry = min(retry, rightsArrive)
+	}
+	return retry
 }
 
 // makeRoom drops a few expired refusals, or an arbitrary one if none has expired.

@@ -287,36 +287,37 @@ func TestDeniedPassesErrorsOn(t *testing.T) {
 	require.Zero(t, m.Len())
 }
 
-// If another slot's refusal may return a charge, a first refusal is remembered only briefly, a
-// second one in full.
-func TestDeniedConfirms(t *testing.T) {
+// If another slot's refusal may return a charge, no refusal outlives the return, however often
+// it is repeated; a flood then costs one call for each such time.
+func TestDeniedForgetsWhatMayBeReturned(t *testing.T) {
+	const returns = 25 * time.Millisecond
 	clock := &storetest.Clock{}
-	clock.Set(0)
 	store := memory.New(memory.Config{Clock: clock.Now})
 	next := &counted{next: store}
-	m := limiter.NewDenied(next, 1000, 100*time.Millisecond)
+	m := limiter.NewDenied(next, 1000, returns)
 	m.SetNow(func() time.Time { return time.UnixMicro(clock.Now()) })
 	l := rule(t, "r fixed_window limit=1 window=1h")
-
-	passing := ask(t, store, check(l, "a", 1)) // another node's request, refused in its other slot
-	require.True(t, passing.Allowed)
-	refused := ask(t, m, check(l, "a", 1))
-	require.False(t, refused.Allowed)
-	require.NoError(t, store.Return(context.Background(), []limiter.Check{check(l, "a", 1)}, passing))
-	clock.Set(100 * time.Millisecond)
-	require.True(t, ask(t, m, check(l, "a", 1)).Allowed, "a returned charge does not refuse for an hour")
-
-	require.False(t, ask(t, m, check(l, "a", 1)).Allowed)
-	clock.Set(200 * time.Millisecond)
-	require.False(t, ask(t, m, check(l, "a", 1)).Allowed)
-	calls := next.takes.Load()
-	for at := 200 * time.Millisecond; at < time.Hour; at += time.Minute {
-		clock.Set(at)
-		d := ask(t, m, check(l, "a", 1))
-		require.Equal(t, limiter.SourceDenied, d.Results[0].Source)
-		require.Equal(t, time.Hour-at, d.Results[0].RetryAfter, "the full wait, not how long it is remembered")
+	const rounds = 400
+	for round := range rounds { // another node's request, refused in its other slot
+		clock.Set(time.Duration(round) * returns)
+		passing := ask(t, store, check(l, "a", 1))
+		require.True(t, passing.Allowed)
+		require.False(t, ask(t, m, check(l, "a", 1)).Allowed)
+		require.NoError(t, store.Return(context.Background(), []limiter.Check{check(l, "a", 1)}, passing))
 	}
-	require.Equal(t, calls, next.takes.Load())
+	require.EqualValues(t, rounds, next.takes.Load())
+	clock.Set(rounds * returns)
+	require.True(t, ask(t, m, check(l, "a", 1)).Allowed, "returned charges refuse nobody later")
+
+	const flood = time.Minute
+	before := next.takes.Load()
+	for at := time.Duration(0); at < flood; at += time.Millisecond {
+		clock.Set(rounds*returns + at)
+		d := ask(t, m, check(l, "a", 1))
+		require.False(t, d.Allowed)
+		require.Equal(t, time.Hour-rounds*returns-at, d.Results[0].RetryAfter, "the full wait, not how long it is remembered")
+	}
+	require.EqualValues(t, flood/returns, next.takes.Load()-before)
 }
 
 // A request with a count_denied rule always reaches the store.

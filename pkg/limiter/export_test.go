@@ -1,6 +1,9 @@
 package limiter
 
-import "time"
+import (
+	"sync/atomic"
+	"time"
+)
 
 // SetNow lets tests move the clock by hand.
 func (m *Denied) SetNow(now func() time.Time) { m.now = now }
@@ -16,3 +19,12 @@ func (m *Denied) Len() int {
 
 // MaxQueue is how many calls may wait in a Combine.
 const MaxQueue = maxQueue
+
+// ShareACount reports whether two of these checks share a count of refusals.
+func (s *Spread) ShareACount(checks ...Check) bool {
+	seen := map[*atomic.Uint32]bool{}
+	for i := range checks {
+		seen[s.count(checks[i].Key)] = true
+	}
+	return len(seen) < len(checks)
+}

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"hash/maphash"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -13,10 +15,14 @@ import (
 // refuses, returns what the others charged.
 //
 // Between the charge and the return, a request may be refused that would otherwise have
-// passed; none passes that should not.
+// passed; none passes that should not. So that a client's own limit does not charge and return
+// a limit that others share again and again, the slot that has refused most lately is asked
+// alone first, and the others only if it passes.
 type Spread struct {
-	next   TakeReturner
-	budget time.Duration
+	next     TakeReturner
+	budget   time.Duration
+	seed     maphash.Seed
+	refusals [1 << 14]atomic.Uint32 // by hash of the key; see heed
 }
 
 var _ TakeReturner = (*Spread)(nil)
@@ -25,18 +31,51 @@ var _ TakeReturner = (*Spread)(nil)
 // time. budget bounds a whole Take, including the return; a slower return continues in the
 // background.
 func NewSpread(next TakeReturner, budget time.Duration) *Spread {
-	return &Spread{next: next, budget: budget}
+	return &Spread{next: next, budget: budget, seed: maphash.MakeSeed()}
 }
 
-// Take decides the checks of all slots concurrently.
+// returnsArrive is how often to call the store for a key whose charges may be about to be
+// returned.
+const returnsArrive = 25 * time.Millisecond
+
+// Returns is how long to remember a refusal in front of this store: no longer than a charge
+// that explains it may wait for its return, of which the charge, another slot's refusal and the
+// return itself take a budget each. Most returns take far less, so it is shorter.
+func (s *Spread) Returns() time.Duration { return min(3*s.budget, returnsArrive) }
+
+// Take decides the checks of all slots concurrently, or first those of a slot that probably
+// refuses.
 func (s *Spread) Take(ctx context.Context, checks []Check, d *Decision) error {
 	if oneSlot(checks) {
 		return s.next.Take(ctx, checks, d)
 	}
 	deadline := time.Now().Add(s.budget)
-	parts := split(checks)
-	parts.each(func(p *part) { p.err = s.next.Take(ctx, p.checks, &p.decision) })
+	all := split(checks)
+	asked := all
+	if s.refusesFirst(all) {
+		asked = all[:1]
+	}
+	s.ask(ctx, asked)
+	if len(asked) < len(all) && asked[0].passed() {
+		rest, cancel := context.WithDeadlineCause(ctx, deadline, ErrTimeout)
+		s.ask(rest, all[1:])
+		cancel()
+		asked = all
+	}
+	return s.join(ctx, asked, checks, d, deadline)
+}
 
+// ask lets the next store decide the parts concurrently.
+func (s *Spread) ask(ctx context.Context, parts parts) {
+	parts.each(func(p *part) {
+		if p.err = s.next.Take(ctx, p.checks, &p.decision); p.err == nil {
+			s.heed(p)
+		}
+	})
+}
+
+// join puts the answers together. A part that was not asked has none.
+func (s *Spread) join(ctx context.Context, parts parts, checks []Check, d *Decision, deadline time.Time) error {
 	d.Reset(len(checks))
 	d.Allowed = true
 	var spent, unavailable bool
@@ -64,12 +103,49 @@ func (s *Spread) Take(ctx context.Context, checks []Check, d *Decision) error {
 	return errors.Join(errs...)
 }
 
+// mostRefusals bounds what heed counts: a few passes outweigh any number of refusals.
+const mostRefusals = 64
+
+// heed counts a key's refusals, and halves the count whenever the key passes. Keys may share a
+// count: it decides only in which order slots are asked.
+func (s *Spread) heed(p *part) {
+	for i := range p.checks {
+		c, r, count := &p.checks[i], &p.decision.Results[i], s.count(p.checks[i].Key)
+		switch n := count.Load(); {
+		case c.Peek || r.Failed || r.Source == SourceFallback:
+		case r.Refuses(c) && n < mostRefusals:
+			count.Add(1)
+		case p.decision.Allowed && n > 0:
+			count.Store(n / 2)
+		}
+	}
+}
+
+func (s *Spread) count(key []byte) *atomic.Uint32 {
+	return &s.refusals[maphash.Bytes(s.seed, key)%uint64(len(s.refusals))]
+}
+
+// refusesFirst moves the part with the most refusals to the front; it reports whether there is
+// any.
+func (s *Spread) refusesFirst(parts parts) bool {
+	at, most := 0, uint32(0)
+	for i := range parts {
+		for j := range parts[i].checks {
+			if n := s.count(parts[i].checks[j].Key).Load(); n > most && !parts[i].checks[j].Peek {
+				at, most = i, n
+			}
+		}
+	}
+	parts[0], parts[at] = parts[at], parts[0]
+	return most > 0
+}
+
 // undo returns the charges of the parts that passed and records that in d. Charges not
 // returned by the deadline stay marked as charged.
 func (s *Spread) undo(ctx context.Context, all parts, d *Decision, deadline time.Time) {
 	var passed parts
 	for i := range all {
-		if all[i].err == nil && all[i].decision.Allowed {
+		if all[i].passed() {
 			passed = append(passed, all[i].owned())
 		}
 	}
@@ -136,6 +212,8 @@ type part struct {
 	decision Decision
 	err      error
 }
+
+func (p *part) passed() bool { return p.err == nil && p.decision.Allowed }
 
 // owned returns a copy whose keys do not belong to the caller of Take.
 func (p *part) owned() part {

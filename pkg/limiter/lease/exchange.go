@@ -92,7 +92,7 @@ func (s *Store) answer(j *job, granted *limiter.Result, sent, now time.Duration)
 	case granted == nil:
 		l.resume = now + l.time
 	case l.asked == j.asked:
-		l.settle(j, granted, now)
+		l.settle(j, granted, now, s.quietTime(l))
 	}
 	if granted == nil || granted.Granted == 0 {
 		l.shard.Unlock()

@@ -15,8 +15,14 @@ import (
 // the units that other nodes hold, those freed during the quiet time, and the other half of
 // the remainder, which is no more than this node received.
 
-// quietTime is how long the node refuses before it asks again.
-func (l *lease) quietTime() time.Duration { return l.time / 2 }
+// quietTime is how long the node refuses before it asks again; less if charges that explain
+// the refusal may be returned meanwhile.
+func (s *Store) quietTime(l *lease) time.Duration {
+	if s.returns > 0 {
+		return min(l.time/2, s.returns)
+	}
+	return l.time / 2
+}
 
 // refuses reports whether the store refused such a cost, or probably would, so recently
 // that asking again is not worth a call.
@@ -24,12 +30,12 @@ func (l *lease) refuses(cost int64, now time.Duration) bool { return now < l.qui
 
 // hush starts a quiet time: until it ends, the node refuses requests that cost at least
 // that much.
-func (l *lease) hush(cost int64, now time.Duration) {
+func (l *lease) hush(cost int64, now, quiet time.Duration) {
 	if now < l.quiet {
 		l.floor = min(l.floor, cost)
 		return
 	}
-	l.quiet, l.floor, l.hidden = now+l.quietTime(), cost, false
+	l.quiet, l.floor, l.hidden = now+quiet, cost, false
 	l.resume = max(l.resume, l.quiet)
 }
 
@@ -52,10 +58,10 @@ func (l *lease) refusal(c *limiter.Check, now time.Duration) limiter.Result {
 }
 
 // refused records that the store refused a request that arrived at now.
-func (l *lease) refused(cost int64, r *limiter.Result, now time.Duration) {
+func (l *lease) refused(cost int64, r *limiter.Result, now, quiet time.Duration) {
 	l.saturated = true
 	l.remaining, l.reset, l.free = r.Remaining, now+r.ResetAfter, now+r.RetryAfter
-	l.hush(cost, now)
+	l.hush(cost, now, quiet)
 }
 
 // heed remembers the store's latest refusals for hot keys. resets is the value of s.resets
@@ -70,14 +76,14 @@ func (s *Store) heed(checks []limiter.Check, d *limiter.Decision, now time.Durat
 		sh := s.shard(c.Key)
 		sh.Lock()
 		if l := sh.leases[string(c.Key)]; l != nil && l.limit.Same(c.Limit) && s.resets.Load() == resets {
-			l.refused(c.Cost, r, now)
+			l.refused(c.Cost, r, now, s.quietTime(l))
 		}
 		sh.Unlock()
 	}
 }
 
 // settle records what the answer says about the rest of the limit.
-func (l *lease) settle(j *job, granted *limiter.Result, now time.Duration) {
+func (l *lease) settle(j *job, granted *limiter.Result, now, quiet time.Duration) {
 	l.remaining, l.reset = granted.Remaining, now+granted.ResetAfter
 	switch {
 	case !j.saturated:
@@ -85,8 +91,8 @@ func (l *lease) settle(j *job, granted *limiter.Result, now time.Duration) {
 	case limiter.Advance(j.units, granted.Remaining, j.nodes) == j.units:
 		l.saturated = false // there is enough for all nodes again
 	case granted.Granted == 0:
-		l.hush(granted.Remaining+1, now)
+		l.hush(granted.Remaining+1, now, quiet)
 	case granted.Granted < j.units && granted.Remaining <= granted.Granted+1:
-		l.hush(1, now)
+		l.hush(1, now, quiet)
 	}
 }

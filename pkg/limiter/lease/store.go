@@ -30,6 +30,8 @@ type Config struct {
 	Grants limiter.TakeReturner
 	// Nodes returns how many nodes ask for leases, this one included.
 	Nodes func() int
+	// Returns is limiter.Spread.Returns if Next is, or 0.
+	Returns time.Duration
 	// MaxKeys bounds how many keys have a lease; 0 means DefaultMaxKeys.
 	MaxKeys int
 	// Clock returns monotonic and wall time; nil means the system's.
@@ -51,6 +53,7 @@ const (
 type Store struct {
 	next, grants limiter.TakeReturner
 	nodes        func() int
+	returns      time.Duration
 	clock        *clock
 	perShard     int
 	seed         maphash.Seed
@@ -94,7 +97,7 @@ func New(c Config) *Store {
 		c.Clock = systemClock()
 	}
 	s := &Store{
-		next: c.Next, grants: c.Grants, nodes: c.Nodes, clock: newClock(c.Clock),
+		next: c.Next, grants: c.Grants, nodes: c.Nodes, returns: c.Returns, clock: newClock(c.Clock),
 		perShard: max(1, c.MaxKeys/shardCount), seed: maphash.MakeSeed(),
 		jobs: make(chan job, maxJobs), stop: make(chan struct{}),
 		rests: sync.Pool{New: func() any { return &rest{} }},
