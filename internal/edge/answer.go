@@ -15,9 +15,6 @@ var (
 	problemJSON      = []byte("application/problem+json")
 )
 
-// prefetched is how much of a streamed body fasthttp reads before the handler.
-const prefetched = 8 << 10
-
 // refuse answers a request that does not pass.
 func (r *request) refuse(v decide.Verdict) {
 	a := r.edge.decider.Refuse(&r.Request, v)
@@ -66,9 +63,6 @@ func (r *request) badRequest(err error) {
 // upstreamFailed answers for an origin that failed to.
 func (r *request) upstreamFailed(err *proxy.Error) {
 	status := err.Status()
-	if err.Close {
-		r.ctx.SetConnectionClose()
-	}
 	if status >= fasthttp.StatusInternalServerError && err.Kind != proxy.KindUnsupported {
 		if skipped, ok := r.edge.upstreamLog.sample(r.Began); ok {
 			r.edge.log.Warn("upstream failed", "upstream", err.Upstream, "kind", err.Kind.String(), "error", err.Err, "not_logged", skipped)
@@ -83,14 +77,8 @@ func (r *request) problem(status int, title, detail string) {
 	r.ctx.Response.SetBodyRaw(decide.Problem(status, title, detail))
 }
 
-// start begins an answer of this node's own. An unread rest of a streamed body would be
-// read as the next request, so the connection must close.
+// start begins an answer of this node's own.
 func (r *request) start(status int) {
-	if r.ctx.Request.IsBodyStream() {
-		if n := r.ctx.Request.Header.ContentLength(); n < 0 || n > prefetched {
-			r.ctx.SetConnectionClose()
-		}
-	}
 	r.ctx.Response.SetStatusCode(status)
 	r.ctx.Response.Header.SetContentTypeBytes(problemJSON)
 }

@@ -66,7 +66,13 @@ var refusedForms = []struct {
 }
 
 func TestRefusedForms(t *testing.T) {
-	n := start(t, setup{rules: apiRules})
+	upstreamsOfBoth(t, func(t *testing.T, s setup) {
+		s.rules = apiRules
+		testRefusedForms(t, start(t, s))
+	})
+}
+
+func testRefusedForms(t *testing.T, n *node) {
 	const next = "GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
 	for _, c := range refusedForms {
 		t.Run(c.name, func(t *testing.T) {
@@ -107,7 +113,13 @@ func exchangeSlowly(addr, payload string, size int) ([]answer, error) {
 
 // acceptedForms mean the same to every program.
 func TestAcceptedForms(t *testing.T) {
-	n := start(t, setup{rules: apiRules})
+	upstreamsOfBoth(t, func(t *testing.T, s setup) {
+		s.rules = apiRules
+		testAcceptedForms(t, start(t, s))
+	})
+}
+
+func testAcceptedForms(t *testing.T, n *node) {
 	for _, request := range []string{
 		lines("GET / HTTP/1.1", "Host: x_y.example.com.:65535"), lines("GET / HTTP/1.1", "Host: [2001:db8::1]:80"),
 		lines("GET / HTTP/1.1", "Host: 192.0.2.1"), lines("GET / HTTP/1.1", "Host: x:"), lines("GET / HTTP/1.1", "Host: xn--bcher-kva.example"),

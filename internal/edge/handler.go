@@ -31,9 +31,6 @@ func (e *Edge) serve(ctx *fasthttp.RequestCtx) {
 // pass reports whether a request may proceed; otherwise it has been answered.
 func (r *request) pass() bool {
 	if err := r.checkForm(); err != nil {
-		if !r.framed {
-			r.ctx.SetConnectionClose()
-		}
 		r.badRequest(err)
 		return false
 	}
@@ -86,6 +83,7 @@ func (r *request) forward() {
 		if errors.As(err, &failed) {
 			if failed.Kind.BeforeUpstream() {
 				r.Permit.Withdraw()
+				r.framed = false
 			}
 			r.upstreamFailed(failed)
 		} else {
@@ -111,19 +109,16 @@ func (r *request) conclude(panicked any) {
 		r.edge.log.Error("handler panicked", "panic", panicked, "stack", strings.TrimSpace(string(debug.Stack())))
 		r.edge.metrics.panics.Inc()
 		r.answered = false
+		r.framed = false
 		r.ctx.Response.Reset()
-		r.ctx.SetConnectionClose()
 		r.problem(fasthttp.StatusInternalServerError, "internal error", "")
 		r.holders.Store(1) // no other holder will release it
 	}
-	if r.form.Closes() {
-		r.ctx.SetConnectionClose()
-	}
 	r.status = r.ctx.Response.StatusCode()
-	proxy.Answering(r.ctx.Conn())
 	r.learn()
 	r.answeredTried()
 	r.beginLine()
+	proxy.Answering(r.ctx, r.framed && !r.form.Closes())
 	r.release()
 }
 

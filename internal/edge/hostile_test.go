@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -45,17 +46,24 @@ func exchange(addr, payload string) ([]answer, error) {
 }
 
 // answersOf reads responses until the node closes the connection.
-func answersOf(conn net.Conn) ([]answer, error) {
+func answersOf(conn net.Conn) ([]answer, error) { return answersTo(conn, "GET") }
+
+// answersTo is answersOf, for a first request of that method.
+func answersTo(conn net.Conn, method string) ([]answer, error) {
 	var answers []answer
 	br := bufio.NewReader(conn)
 	for {
 		if _, err := br.Peek(1); err == io.EOF || errors.Is(err, syscall.ECONNRESET) {
 			return answers, nil
 		}
-		resp, err := http.ReadResponse(br, nil)
+		resp, err := http.ReadResponse(br, &http.Request{Method: method})
 		if err != nil {
 			return answers, fmt.Errorf("after %d answers: %w", len(answers), err)
 		}
+		if resp.StatusCode == http.StatusContinue {
+			continue
+		}
+		method = "GET"
 		body, err := io.ReadAll(resp.Body)
 		if err != nil {
 			return answers, err
@@ -83,7 +91,17 @@ func statuses(answers []answer) []int {
 func lines(l ...string) string { return strings.Join(l, "\r\n") + "\r\n\r\n" }
 
 func TestHostileRequests(t *testing.T) {
-	n := start(t, setup{rules: apiRules, config: func(c *config.Config) { c.Server.MaxBodyBytes = 1 << 20 }})
+	upstreamsOfBoth(t, func(t *testing.T, s setup) {
+		upstreams := s.config
+		s.rules, s.config = apiRules, func(c *config.Config) { upstreams(c); c.Server.MaxBodyBytes = 1 << 20 }
+		testHostileRequests(t, start(t, s))
+	})
+}
+
+// overHTTP2 are answers for an origin of HTTP/2, whose refusal has no status.
+var overHTTP2 = map[string][]int{"incomplete percent-encodings": {502}}
+
+func testHostileRequests(t *testing.T, n *node) {
 	allowed := int64(0)
 	const smuggled = "GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
 	for _, c := range []struct {
@@ -145,7 +163,9 @@ func TestHostileRequests(t *testing.T) {
 			allowed += c.origin + 1 // and the one that asks whether the node still serves
 			answers, err := exchange(n.public, c.payload)
 			require.NoError(t, err)
-			require.Equal(t, c.want, statuses(answers))
+			if got := statuses(answers); !strings.Contains(t.Name(), "HTTP/2/") || !slices.Equal(got, overHTTP2[c.name]) {
+				require.Equal(t, c.want, got)
+			}
 			// Summed over the cases so far: the start of a refused upload may reach the
 			// origin late.
 			require.LessOrEqual(t, n.asked.Load(), allowed, "requests that reached the origin")

@@ -47,7 +47,13 @@ func TestHTTP10GetsNoChunks(t *testing.T) {
 // originOfBoth starts an origin that speaks HTTP/1.1 and HTTP/2 without TLS, and returns its address.
 func originOfBoth(t *testing.T, handler http.HandlerFunc) string {
 	t.Helper()
-	origin := &http.Server{Protocols: new(http.Protocols), Handler: handler}
+	return originWithWindow(t, 0, handler)
+}
+
+// originWithWindow is originOfBoth, which accepts that much of a body ahead of what it reads.
+func originWithWindow(t *testing.T, window int, handler http.HandlerFunc) string {
+	t.Helper()
+	origin := &http.Server{Protocols: new(http.Protocols), Handler: handler, HTTP2: &http.HTTP2Config{MaxReceiveBufferPerStream: window}}
 	origin.Protocols.SetHTTP1(true)
 	origin.Protocols.SetUnencryptedHTTP2(true)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

@@ -92,13 +92,17 @@ func start(t *testing.T, s setup) *node {
 	if s.origin == nil {
 		s.origin = func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }
 	}
-	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	origin := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n.asked.Add(1)
 		if r.URL.Path == "/smuggled" {
 			n.smuggled.Add(1)
 		}
 		s.origin(w, r)
 	}))
+	origin.Config.Protocols = &http.Protocols{}
+	origin.Config.Protocols.SetHTTP1(true)
+	origin.Config.Protocols.SetUnencryptedHTTP2(true)
+	origin.Start()
 	t.Cleanup(origin.Close)
 	if s.rules == "" {
 		s.rules = "rules: []"
@@ -136,6 +140,19 @@ func start(t *testing.T, s setup) *node {
 	n.client = &http.Client{Transport: transport, Timeout: patience}
 	t.Cleanup(transport.CloseIdleConnections)
 	return n
+}
+
+// upstreamsOfBoth runs a test with an origin of HTTP/1.1 and one of HTTP/2, which read whole bodies.
+func upstreamsOfBoth(t *testing.T, f func(t *testing.T, s setup)) {
+	reads := func(w http.ResponseWriter, r *http.Request) {
+		if _, err := io.Copy(io.Discard, r.Body); err == nil {
+			_, _ = io.WriteString(w, "ok")
+		}
+	}
+	t.Run("HTTP/1.1", func(t *testing.T) { f(t, setup{origin: reads, config: func(*config.Config) {}}) })
+	t.Run("HTTP/2", func(t *testing.T) {
+		f(t, setup{origin: reads, config: func(c *config.Config) { c.Upstreams[0].URL = strings.Replace(c.Upstreams[0].URL, "http", "h2c", 1) }})
+	})
 }
 
 func (n *node) run() {

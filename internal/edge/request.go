@@ -22,7 +22,7 @@ type request struct {
 	verdict  decide.Verdict
 	answered bool // by the origin
 
-	framed bool // the end of this request is certain, whatever its path
+	framed bool // where this request ends is certain, and that the next one follows there
 
 	// holders counts who still uses this request: the handler, and the body of a response
 	// that is still streaming after it returns. The last one finishes it.

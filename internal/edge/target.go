@@ -26,13 +26,13 @@ func (r *request) readTarget() error {
 	if r.Host = h.Host(); !decide.ValidHost(r.Host) { // OriginForm may have changed it
 		return decide.ErrHost
 	}
+	r.framed = true
 	target := h.RequestURI()
 	path, query, _ := bytes.Cut(target, []byte("?"))
 	r.Query = query
 	if string(path) == "*" {
 		return r.ReadAsterisk()
 	}
-	r.framed = true
 	if r.edge.config.Server.Paths == config.PathsNormalized {
 		normal, err := paths.AppendNormal(r.buf[:0], path)
 		if err != nil {

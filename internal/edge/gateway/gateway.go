@@ -85,15 +85,15 @@ func (s *Server) Serve(ctx *fasthttp.RequestCtx) {
 // gateway takes for permission.
 func (q *question) end() {
 	s := q.server
-	if p := recover(); p != nil {
+	p := recover()
+	if p != nil {
 		s.config.Log.Error("handler panicked", "panic", p, "stack", strings.TrimSpace(string(debug.Stack())))
 		s.config.Panicked()
 		q.ctx.Response.Reset()
-		q.ctx.SetConnectionClose()
 		q.answer = Failed
 		q.problem(http.StatusInternalServerError, "internal error", "")
 	}
-	proxy.Answering(q.ctx.Conn())
+	proxy.Answering(q.ctx, p == nil)
 	q.Permit.Done()
 	s.config.Asked(q.answer, time.Since(q.Began))
 	q.Reset()

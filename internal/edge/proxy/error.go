@@ -37,7 +37,8 @@ func (k Kind) String() string {
 	return "unknown"
 }
 
-// BeforeUpstream reports whether a request was refused before any upstream was contacted.
+// BeforeUpstream reports whether a request was refused before any upstream was contacted. What
+// follows it on the client's connection may then be no request; see Answering.
 func (k Kind) BeforeUpstream() bool {
 	return k == KindBadRequest || k == KindUnsupported
 }
@@ -46,11 +47,7 @@ func (k Kind) BeforeUpstream() bool {
 type Error struct {
 	Kind     Kind
 	Upstream string // host:port; empty if none was tried
-	// Close reports that what follows on the client's connection may not be the next
-	// request but, for example, part of this one's body. Forward has set Connection:
-	// close; a caller that resets the response must set it again.
-	Close bool
-	Err   error
+	Err      error
 }
 
 func (e *Error) Error() string {

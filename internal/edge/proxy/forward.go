@@ -70,8 +70,9 @@ type Upload interface {
 // and the method is idempotent. It never sends a streaming body twice.
 //
 // The server must accept from Listen, normalize header names, not parse multipart forms
-// (DisablePreParseMultipartForm), and have a WriteTimeout unless the listener has Timeouts,
-// since the deadline for writing a stream stays on the client's connection.
+// (DisablePreParseMultipartForm), read bodies of 8 KiB (MaxRequestBodySize), and have a
+// WriteTimeout unless the listener has Timeouts, since the deadline for writing a stream stays
+// on the client's connection. Its handler must end with Answering.
 //
 // A non-nil error is an *Error; the response is then empty and belongs to the caller.
 func (p *Pool) Forward(ctx *fasthttp.RequestCtx, via Via) error {
@@ -80,9 +81,6 @@ func (p *Pool) Forward(ctx *fasthttp.RequestCtx, via Via) error {
 		return nil
 	}
 	ctx.Response.Reset()
-	if e.Close = ctx.Request.IsBodyStream() || e.Kind == KindBadRequest; e.Close {
-		ctx.Response.SetConnectionClose()
-	}
 	if via.Done != nil {
 		via.Done.Finish()
 	}
@@ -147,6 +145,12 @@ func (p *Pool) forward(ctx *fasthttp.RequestCtx, via *Via) *Error {
 	}
 }
 
+// hasArrived reports whether fasthttp has read the whole of a streamed body.
+func hasArrived(req *fasthttp.Request) bool {
+	n := req.Header.ContentLength()
+	return n >= 0 && n <= smallRequest
+}
+
 // loadSmallBody turns a streamed body that has already arrived into a plain one. This costs
 // nothing: the bytes stay where fasthttp put them. The body of an HTTP/2 stream is read
 // here, within the server's ReadTimeout.
@@ -155,7 +159,7 @@ func (p *Pool) loadSmallBody(req *fasthttp.Request, via *Via) *Error {
 	if limit := p.cfg.MaxRequestBodyBytes; limit > 0 && int64(n) > limit {
 		return &Error{Kind: KindTooLarge, Err: fmt.Errorf("a body of %d bytes: the limit is %d", n, limit)}
 	}
-	if !req.IsBodyStream() || n < 0 || n > smallRequest {
+	if !req.IsBodyStream() || !hasArrived(req) {
 		return nil
 	}
 	if small, ok := req.BodyStream().(interface{ Small([]byte) error }); ok {
@@ -169,10 +173,6 @@ func (p *Pool) loadSmallBody(req *fasthttp.Request, via *Via) *Error {
 		return nil
 	}
 	_ = req.CloseBodyStream()
-	if got := len(req.Body()); got != n {
-		// A server whose MaxRequestBodySize is less than smallRequest.
-		return &Error{Kind: KindTooLarge, Err: fmt.Errorf("a body of %d bytes: the server reads %d", n, got)}
-	}
 	return nil
 }
 
@@ -268,13 +268,7 @@ func (p *Pool) exchange(ctx *fasthttp.RequestCtx, c *conn, via *Via, start time.
 	if !resp.Header.IsHTTP11() {
 		resp.Header.SetProtocol(http11)
 	}
-	if e := p.receive(ctx, c, via, closing); e != nil {
-		return e
-	}
-	if early {
-		resp.SetConnectionClose() // the rest of the client's body is unread
-	}
-	return nil
+	return p.receive(ctx, c, via, closing)
 }
 
 // errReset: the HTTP/2 client has given up its request.

@@ -133,6 +133,7 @@ type framingOrigin struct {
 	mu    sync.Mutex
 	fault error // something it got that no client sent this way
 	later []later
+	conns []net.Conn // of HTTP/2
 }
 
 // later is what to send when the edge has no request left.

@@ -39,6 +39,8 @@ type sent struct {
 // framingClient is a client that keeps its connection while it can.
 type framingClient struct {
 	number, requests int
+	conducts         []conduct
+	shared           bool // other clients' conducts may end the upstream's connection
 	conn             *net.TCPConn
 	br               *bufio.Reader
 
@@ -94,11 +96,11 @@ func (c *framingClient) plan(rng *rand.Rand) {
 	c.batch, c.parts, c.last = c.batch[:0], c.parts[:0], keeps
 	for range 1 + rng.IntN(4) {
 		s := sent{mark: c.mark(), method: []string{"GET", "GET", "HEAD", "POST", "PUT", "DELETE"}[rng.IntN(6)], size: sizes[rng.IntN(len(sizes))]}
-		number := rng.IntN(len(conducts))
+		number := rng.IntN(len(c.conducts))
 		if rng.IntN(2) == 0 {
 			number = rng.IntN(3) // so that connections are kept
 		}
-		s.conduct = &conducts[number]
+		s.conduct = &c.conducts[number]
 		c.batch = append(c.batch, s)
 		version := "1.1"
 		if rng.IntN(16) == 0 {
@@ -213,7 +215,7 @@ var errBroken = errors.New("the connection ended")
 // mayBreak reports whether the answer to request i, or a later one, may end the
 // connection. fasthttp then drops the earlier answers that it had not flushed.
 func (c *framingClient) mayBreak(i int) bool {
-	return c.last != keeps || slices.ContainsFunc(c.batch[i:], func(s sent) bool { return !s.conduct.honest })
+	return c.shared || c.last != keeps || slices.ContainsFunc(c.batch[i:], func(s sent) bool { return !s.conduct.honest })
 }
 
 // shortened is text with the repetitions of a body removed.
@@ -291,6 +293,11 @@ func (c *framingClient) answer(s sent) (complete, more bool, err error) {
 // contains another client's bytes, while clients and origins lie about lengths, hang up,
 // split and pipeline. Set WEIR_SEED to repeat a failure.
 func TestFramingCorpus(t *testing.T) {
+	t.Run("HTTP/1.1", func(t *testing.T) { framingCorpus(t, false) })
+	t.Run("HTTP/2", func(t *testing.T) { framingCorpus(t, true) })
+}
+
+func framingCorpus(t *testing.T, http2 bool) {
 	exchanges, seed := 2_000, uint64(1)
 	if os.Getenv("WEIR_SOAK") != "" {
 		exchanges, seed = 1_000_000, uint64(time.Now().UnixNano())
@@ -304,7 +311,14 @@ func TestFramingCorpus(t *testing.T) {
 	done := make(chan struct{})
 	t.Cleanup(func() { close(done) }) // after the edge's
 	o := &framingOrigin{}
-	e := newEdge(t, Config{Upstreams: []string{evil(t, o.serve)}}, Via{})
+	ways, cfg := conducts, Config{}
+	if http2 {
+		ways, cfg.Upstreams = asConducts(), []string{strings.Replace(evil(t, o.serveHTTP2), "http", "h2c", 1)}
+		t.Cleanup(o.hangUp) // after the edge's: the http2 package keeps some connections that were told to go away
+	} else {
+		cfg.Upstreams = []string{evil(t, o.serve)}
+	}
+	e := newEdge(t, cfg, Via{})
 	go func() {
 		for {
 			select {
@@ -318,7 +332,7 @@ func TestFramingCorpus(t *testing.T) {
 	u, rng := e.pool.ups[0], rand.New(rand.NewPCG(seed, 0))
 	list := make([]*framingClient, clients)
 	for i := range list {
-		list[i] = &framingClient{number: i}
+		list[i] = &framingClient{number: i, conducts: ways, shared: http2}
 		t.Cleanup(list[i].hangUp)
 	}
 	made, whole, reused := 0, 0, 0
@@ -340,7 +354,10 @@ func TestFramingCorpus(t *testing.T) {
 				live++
 			}
 		}
-		await(t, "the edge is idle", func() bool { return e.server.GetOpenConnectionsCount() == live && u.busy.Load() == 0 })
+		await(t, "the edge is idle", func() bool {
+			open := e.server.GetOpenConnectionsCount()
+			return (open == live || http2 && open < live) && u.busy.Load() == 0
+		})
 		o.mu.Lock()
 		fault := errors.Join(append(errs[:], o.fault)...)
 		o.mu.Unlock()
@@ -353,5 +370,7 @@ func TestFramingCorpus(t *testing.T) {
 	}
 	t.Logf("%d exchanges, %d whole answers, %d connections kept, seed %d", made, whole, reused, seed)
 	require.Greater(t, whole, made/4, "most honest answers come whole")
-	require.Greater(t, reused, made/50)
+	if !http2 {
+		require.Greater(t, reused, made/50)
+	}
 }

@@ -138,7 +138,7 @@ func TestFraming(t *testing.T) {
 func TestConnect(t *testing.T) {
 	up := origin(t, func(http.ResponseWriter, *http.Request) {})
 	e := newEdge(t, Config{Upstreams: []string{up}}, Via{})
-	require.Contains(t, e.raw(t, "CONNECT h:1 HTTP/1.1\r\nHost: h:1\r\nConnection: close\r\n\r\n"), " 501 ")
+	require.Contains(t, e.raw(t, "CONNECT h:1 HTTP/1.1\r\nHost: h:1\r\n\r\n"), " 501 ")
 	require.Equal(t, KindUnsupported, e.err(t).Kind)
 }
 

@@ -61,10 +61,7 @@ func (p *Pool) exchangeHTTP2(ctx *fasthttp.RequestCtx, u *upstream, via *Via) *E
 	x.clock.Reset(min(p.cfg.Timeout, p.cfg.StreamTimeout)) // once clock is set
 	resp, err := u.http2.RoundTrip(req)
 	if err == nil && x.upload != nil && x.stream == nil {
-		// fasthttp reads the client's connection again once Forward has returned.
-		if <-x.upload.over; x.upload.failed == KindNone && !x.upload.whole {
-			ctx.Response.SetConnectionClose()
-		}
+		<-x.upload.over // fasthttp reads the client's connection again once Forward has returned
 	}
 	if x.upload != nil && x.upload.answered() != KindNone {
 		if err == nil {

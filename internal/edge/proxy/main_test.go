@@ -132,12 +132,14 @@ func newEdge(t *testing.T, cfg Config, via Via) *edge {
 			if !v.Peer.IsValid() {
 				v.Peer = netip.MustParseAddr("192.0.2.1")
 			}
-			defer Answering(ctx.Conn())
+			certain := true
+			defer func() { Answering(ctx, certain) }()
 			if err := pool.Forward(ctx, v); err != nil {
 				fe := err.(*Error)
 				if len(ctx.Response.Body()) != 0 || ctx.Response.IsBodyStream() || ctx.Response.Header.Len() > 2 {
 					panic("the response is not clean: " + ctx.Response.String())
 				}
+				certain = !fe.Kind.BeforeUpstream()
 				ctx.Response.SetStatusCode(fe.Status())
 				ctx.Response.SetBodyString(fe.Kind.String())
 				out.errs <- fe

@@ -5,6 +5,8 @@ import (
 	"net"
 	"sync/atomic"
 	"time"
+
+	"github.com/valyala/fasthttp"
 )
 
 // Timeouts bound how long a client may take. The connections of their listeners enforce them:
@@ -190,10 +192,16 @@ func (c *clientConn) handshake() {
 	}
 }
 
-// Answering tells a connection that the answer to a request begins, for which it has the whole
-// time to write. Every handler must call it in the end.
-func Answering(c net.Conn) {
-	if client, ok := c.(ender); ok {
+// Answering ends a handler, which must not change its response afterwards. It closes the
+// connection behind the answer unless the caller is certain of where the request ends and the
+// request was read to there: the rest would become the next request, also where a proxy keeps
+// one connection for several clients. The answer has the whole time to write.
+func Answering(ctx *fasthttp.RequestCtx, certain bool) {
+	req := &ctx.Request
+	if !certain || req.IsBodyStream() && !hasArrived(req) { // who reads a body to its end closes it
+		ctx.SetConnectionClose()
+	}
+	if client, ok := ctx.Conn().(ender); ok {
 		client.self().due.writing = false
 	}
 }

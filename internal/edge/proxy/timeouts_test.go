@@ -26,7 +26,7 @@ func within(t *testing.T, limits Timeouts, handle fasthttp.RequestHandler) func(
 func observed(t *testing.T, limits Timeouts, handle fasthttp.RequestHandler, state func(net.Conn, fasthttp.ConnState)) func() net.Conn {
 	t.Helper()
 	server := &fasthttp.Server{
-		Handler:           func(ctx *fasthttp.RequestCtx) { defer Answering(ctx.Conn()); handle(ctx) },
+		Handler:           func(ctx *fasthttp.RequestCtx) { defer Answering(ctx, true); handle(ctx) },
 		StreamRequestBody: true, CloseOnShutdown: true, Logger: quiet{}, ConnState: state,
 	}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -195,6 +195,12 @@ func (c *watched) SetReadDeadline(t time.Time) error  { c.read = t; return nil }
 func (c *watched) SetWriteDeadline(t time.Time) error { c.write = t; return nil }
 func (c *watched) SetDeadline(t time.Time) error      { c.read, c.write = t, t; return nil }
 
+func requestOn(c net.Conn) *fasthttp.RequestCtx {
+	ctx := &fasthttp.RequestCtx{}
+	ctx.Init2(c, quiet{}, false)
+	return ctx
+}
+
 // While TLS is read, it may write as long as it may be read; an answer has its own time.
 func TestReadingTLSMayWrite(t *testing.T) {
 	const request = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nab"
@@ -203,6 +209,7 @@ func TestReadingTLSMayWrite(t *testing.T) {
 	timeouts := Timeouts{Idle: 2 * time.Hour, Read: time.Hour, Write: time.Minute}
 	c := clientConn{Conn: inner, limits: &limits{timeouts, newClock()}, readWrites: true, due: deadlines{readFor: noStage}}
 	defer c.limits.close()
+	ctx := requestOn(&c)
 	for range 2 {
 		for range request {
 			_, err := c.Read(make([]byte, 1))
@@ -213,7 +220,7 @@ func TestReadingTLSMayWrite(t *testing.T) {
 		_, err := c.Write([]byte("answer"))
 		require.NoError(t, err)
 		require.Less(t, time.Until(inner.write), 2*time.Minute)
-		Answering(&c)
+		Answering(ctx, true)
 	}
 }
 
@@ -229,13 +236,14 @@ func TestReadingTLSMayWriteWithinATick(t *testing.T) {
 		timeouts := Timeouts{Idle: 2 * time.Hour, Read: time.Hour, Write: time.Minute}
 		c := clientConn{Conn: inner, limits: &limits{timeouts, newClock()}, readWrites: true, due: deadlines{readFor: noStage}}
 		defer c.limits.close()
+		ctx := requestOn(&c)
 		for range 4 {
 			_, err := c.Read(make([]byte, len(request)))
 			require.NoError(t, err)
 			_, err = c.Write([]byte("answer"))
 			require.NoError(t, err)
 			require.Less(t, time.Until(inner.write), 2*time.Minute)
-			Answering(&c)
+			Answering(ctx, true)
 		}
 	})
 }
@@ -273,12 +281,12 @@ func BenchmarkDeadlines(b *testing.B) {
 	defer end.Close()
 	defer other.Close()
 	c := &clientConn{Conn: &lazyConn{Conn: end}, limits: l, due: deadlines{readFor: noStage}}
-	request := []byte("GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+	request, ctx := []byte("GET / HTTP/1.1\r\nHost: a\r\n\r\n"), requestOn(c)
 	for b.Loop() {
 		if c.beforeRead() != nil || c.beforeWrite() != nil {
 			b.Fatal("a deadline could not be set")
 		}
 		_, _ = c.lines.follow(request)
-		Answering(c)
+		Answering(ctx, true)
 	}
 }
