@@ -1,36 +1,41 @@
--- rolling_window, storage ring or large_ring: the times of the admitted requests, oldest
+-- rolling_window, storage ring: the times of the admitted requests, oldest
 -- first, 4 bytes each, in one string. Times are milliseconds modulo 2^32, rounded up so that
 -- no entry leaves the window early. Windows last at most 7 days, so an age is unambiguous.
 -- (A clock set back by more than 12 days therefore empties the log.) Leased units carry the
 -- end of their lease, so each stays for a full window after it was spent.
 --
--- The string is a log, or a ring if a log would exceed `rule.capacity` entries. Rules of
--- either storage read both.
+-- The string is a log, or a ring if a log would exceed `rule.capacity` entries.
 --   log   the entries. Every change rewrites all of them, which is cheap while they are few.
---   ring  a header of six 4-byte numbers, then `room` entries, of which `size` are used from
---         `head` on, wrapping around the end. A change writes only the header and the new
---         entries, whatever the length. The first two numbers are the newest entry's time,
---         plain and with its highest bit inverted; no two entries of a log are that far
+--   ring  a header of six 4-byte numbers, then room for `room` entries, of which `size` are
+--         used from `head` on, wrapping around the end. A change writes only the header and
+--         the new entries, whatever the length. The first two numbers are the newest entry's
+--         time, plain and with its highest bit inverted; no two entries of a log are that far
 --         apart, which tells a ring from a log. The last number is when the key expires.
--- A full ring doubles; a ring less than a quarter full shrinks. Resizing rewrites the whole
--- string, but only after as many changes as it has entries.
+-- A full ring doubles, and moves only the entries that had wrapped, because long Lua strings
+-- are slow to create. A ring less than a quarter full is rewritten.
 
 --- functions
 -- age returns the age of entry i (0 is the oldest) in milliseconds, negative for an entry
 -- later than now (rounding, or a clock that ran backwards). s.log holds the entries from
--- slot s.from on: all of a log, or some of a ring.
+-- slot s.from on: all of a log, or some of a ring. s.fresh holds a ring's last entries, which
+-- save writes.
 local function age(s, i)
+  local log = s.log
   if s.room then
-    if i >= s.size - s.added then return s.newest end
-    local slot = (s.head + i) % s.room
-    i = slot - s.from
-    if i < 0 or i * 4 >= #s.log then
-      local at = 24 + slot * 4
-      s.log = redis.call('GETRANGE', s.key, at, math.min(at + 64, 24 + s.room * 4) - 1)
-      s.from, i = slot, 0
+    local kept = s.size - #s.fresh / 4
+    if i >= kept then
+      log, i = s.fresh, i - kept
+    else
+      local slot = (s.head + i) % s.room
+      i = slot - s.from
+      if i < 0 or i * 4 >= #log then
+        local at = 24 + slot * 4
+        log = redis.call('GETRANGE', s.key, at, math.min(at + 64, 24 + s.room * 4) - 1)
+        s.log, s.from, i = log, slot, 0
+      end
     end
   end
-  local a, b, c, d = string.byte(s.log, i * 4 + 1, i * 4 + 4)
+  local a, b, c, d = string.byte(log, i * 4 + 1, i * 4 + 4)
   local since = (s.now_ms - (((a * 256 + b) * 256 + c) * 256 + d)) % 4294967296
   return since > 3221225472 and since - 4294967296 or since
 end
@@ -51,11 +56,17 @@ local function stamps(ms, n)
   return string.rep(struct.pack('>I4', ms % 4294967296), n)
 end
 
+-- entries returns the entries of a ring from `from` to just before `to`, as its key has them.
+local function entries(s, from, to)
+  local at, over = 24 + (s.head + from) % s.room * 4, 24 + s.room * 4
+  local last = at + (to - from) * 4
+  local log = redis.call('GETRANGE', s.key, at, math.min(last, over) - 1)
+  return last > over and log .. redis.call('GETRANGE', s.key, 24, 24 + last - over - 1) or log
+end
+
 -- unroll turns a ring back into a log, which save then rewrites.
 local function unroll(s)
-  local all, from = redis.call('GET', s.key), 24 + s.head * 4
-  local log = string.sub(all, from + 1, math.min(from + s.size * 4, 24 + s.room * 4))
-  s.log, s.room = log .. string.sub(all, 25, 24 + s.size * 4 - #log), nil
+  s.log, s.room = entries(s, 0, s.size - #s.fresh / 4) .. s.fresh, nil
 end
 
 local function head_of(s)
@@ -67,7 +78,7 @@ end
 local most = 24 + rule.capacity * 4
 local log = (rule.limit > rule.capacity and ask('GETRANGE', key, 0, most - 1) or ask('GET', key)) or ''
 if type(log) ~= 'string' then readable, log = false, '' end
-s.key, s.now, s.now_ms, s.first, s.added, s.stepped = key, now, floor(now / 1000), 0, 0, false
+s.key, s.now, s.now_ms, s.first, s.fresh, s.stepped = key, now, floor(now / 1000), 0, '', false
 s.log, s.size, s.newest, s.room = log, 0, 0, nil
 local a, b, c, d, e, f, g, h = byte(log, 1, 8)
 if h and f == b and g == c and h == d and (a - e == 128 or e - a == 128) then
@@ -89,8 +100,11 @@ if s.size > 0 then
     if s.stepped then -- later entries become current
       local stamp = ceil(now / 1000)
       local kept = before(s, s.now_ms - stamp)
-      if s.room then unroll(s) end
-      s.log = string.sub(s.log, 1, kept * 4) .. stamps(stamp, s.size - kept)
+      if s.room then
+        s.fresh = stamps(stamp, s.size - kept)
+      else
+        s.log = string.sub(s.log, 1, kept * 4) .. stamps(stamp, s.size - kept)
+      end
       s.newest = s.now_ms - stamp
     end
   end
@@ -118,11 +132,17 @@ if s.size > 0 then stamp = max(stamp, s.now_ms - s.newest) end
 local live = s.size - s.first
 local gone = s.first + max(0, live + added - max(live, rule.limit))
 local size = s.size - gone + added
-if s.room and (size > s.room or size * 4 < s.room or size <= rule.capacity) then unroll(s) end
+if s.room and (size * 4 < s.room or size <= rule.capacity) then unroll(s) end
 if not s.room then
   s.log = (gone > 0 and string.sub(s.log, gone * 4 + 1) or s.log) .. stamps(stamp, added)
 else
-  s.head, s.added = (s.head + gone) % s.room, added
+  if size > s.room then
+    local kept, straight = s.size - #s.fresh / 4, s.room - s.head
+    if kept > straight then s.fresh = entries(s, straight, kept) .. s.fresh end
+    s.room = min(2 * size, max(rule.limit, size))
+  end
+  s.head, s.fresh = (s.head + gone) % s.room, s.fresh .. stamps(stamp, added)
+  if #s.fresh > size * 4 then s.fresh = string.sub(s.fresh, -size * 4) end
 end
 s.first, s.size, s.newest = 0, size, s.now_ms - stamp
 
@@ -148,18 +168,17 @@ elseif s.room then
     s.expires = (ends + 500) % 4294967296
     call('PEXPIRE', key, ttl(rule, life + 500000, slack))
   end
-  local slot = (s.head + s.size - s.added) % s.room
-  local here = min(s.added, s.room - slot)
-  local stamp = s.now_ms - s.newest
-  call('SETRANGE', key, 24 + slot * 4, stamps(stamp, here))
-  if s.added > here then call('SETRANGE', key, 24, stamps(stamp, s.added - here)) end
+  local slot = (s.head + s.size - #s.fresh / 4) % s.room
+  local here = (s.room - slot) * 4
+  call('SETRANGE', key, 24 + slot * 4, #s.fresh > here and string.sub(s.fresh, 1, here) or s.fresh)
+  if #s.fresh > here then call('SETRANGE', key, 24, string.sub(s.fresh, here + 1)) end
   call('SETRANGE', key, 0, head_of(s))
 elseif s.size <= rule.capacity then
   call('SET', key, s.log, 'PX', ttl(rule, life, slack))
 else
-  s.head, s.from, s.added, s.expires = 0, 0, 0, (ends + 500) % 4294967296
+  s.head, s.from, s.fresh, s.expires = 0, 0, '', (ends + 500) % 4294967296
   s.room = min(2 * s.size, max(rule.limit, s.size))
-  call('SET', key, head_of(s) .. s.log .. string.rep('\0', (s.room - s.size) * 4), 'PX', ttl(rule, life + 500000, slack))
+  call('SET', key, head_of(s) .. s.log, 'PX', ttl(rule, life + 500000, slack))
 end
 
 --- refund
@@ -167,9 +186,14 @@ local charged = s.now_ms - ceil(at / 1000) -- its age; entries of the same age a
 local last = before(s, charged)
 local rest = max(before(s, charged + 1), last - units)
 if rest < last then
-  if s.room then unroll(s) end
-  s.log = string.sub(s.log, 1, rest * 4) .. string.sub(s.log, last * 4 + 1)
-  s.size = s.size - (last - rest)
+  local size = s.size - (last - rest)
+  if s.room and (size * 4 < s.room or size <= rule.capacity) then unroll(s) end
+  if s.room then
+    s.fresh = entries(s, last, s.size)
+  else
+    s.log = string.sub(s.log, 1, rest * 4) .. string.sub(s.log, last * 4 + 1)
+  end
+  s.size = size
   if s.size > 0 then s.newest = age(s, s.size - 1) end
   changed = true
 end

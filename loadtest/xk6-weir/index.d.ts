@@ -221,7 +221,7 @@ declare module 'k6/x/weir' {
     description?: string;
     /** The oracle uses only `not`: requests that it exempts are not judged. */
     match?: { not?: object; [part: string]: unknown };
-    storage?: 'ring' | 'large_ring' | 'sorted_set';
+    storage?: 'ring' | 'sorted_set';
     missing?: 'skip' | 'limit';
     mode?: 'enforce' | 'shadow' | 'off';
     on_store_failure?: 'local' | 'open' | 'closed';

@@ -58,23 +58,20 @@ func (a Algorithm) String() string {
 // Storage is how rolling_window keeps its log.
 type Storage uint8
 
-// The storages. Ring is the default: 4 bytes per request, exact to the millisecond. In
-// Redis, each change writes the whole log; LargeRing writes only the changed parts once the
-// log has more than WholeLog entries. The two read each other's keys. SortedSet is exact to
-// the microsecond and allows larger limits and windows.
+// The storages. Ring is the default: 4 to 8 bytes per request, exact to the millisecond.
+// SortedSet is exact to the microsecond and allows larger limits and windows.
 const (
 	Ring Storage = iota
 	SortedSet
-	LargeRing
 )
 
-// WholeLog is the most entries for which LargeRing writes the whole log, which is cheaper
-// than one command per part.
+// WholeLog is the most entries of a Ring that Redis rewrites as a whole at each change, which
+// is cheaper than one command per part. Of a longer log it writes only the changed parts.
 const WholeLog = 128
 
 // String returns the name used in rules.
 func (s Storage) String() string {
-	return [...]string{"ring", "sorted_set", "large_ring"}[s]
+	return [...]string{"ring", "sorted_set"}[s]
 }
 
 // OnFailure decides a check when the store cannot.
@@ -248,18 +245,18 @@ func (l *Limit) MaxCost() int64 {
 }
 
 // Weight returns the load that a check of that cost puts on a Redis server: 1 is about 5
-// µs, which most checks take. A ring is copied as a whole, a large one only while it grows;
-// a sorted set gets one entry per unit.
+// µs, which most checks take. A ring gets 4 bytes per unit, and may have to move up to half its
+// limit when it grows; a sorted set gets an entry per unit.
 func (l *Limit) Weight(cost int64) int64 {
 	switch {
 	case l.Algorithm != RollingWindow:
 		return 1
 	case l.Storage == SortedSet:
 		return 1 + cost/2
-	case l.Storage == LargeRing:
-		return 2
+	case l.Limit <= WholeLog:
+		return 1
 	}
-	return 1 + l.Limit/500
+	return 2 + (l.Limit+cost)/500
 }
 
 // Capacity returns how many requests a bucket holds. GCRA's tolerance does not include
@@ -332,10 +329,7 @@ func (l *Limit) Encoded() *string {
 	}
 	drain, unit := l.Rate()
 	capacity := l.Capacity()
-	switch {
-	case l.Algorithm == RollingWindow && l.Storage == Ring:
-		capacity = MaxRingLimit // the log is always written as a whole
-	case l.Algorithm == RollingWindow && l.Storage == LargeRing:
+	if l.Algorithm == RollingWindow {
 		capacity = WholeLog
 	}
 	shared := flag(l.Global != nil)

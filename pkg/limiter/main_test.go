@@ -88,7 +88,6 @@ func every(t testing.TB) map[string]*limiter.Limit {
 		"token_bucket limit=3 window=1s burst=2",
 		"leaky_bucket limit=3 window=1s burst=1",
 		"rolling_window limit=3 window=1s",
-		"rolling_window limit=3 window=1s storage=large_ring",
 		"rolling_window limit=3 window=1s storage=sorted_set",
 		"rolling_window limit=3 window=1s min_interval=100ms",
 	} {

@@ -28,11 +28,9 @@ func decisions(ctx context.Context, server *server, d time.Duration) (*report.Ta
 		t.Head = append(t.Head, fmt.Sprintf("%d in a call", n))
 	}
 	all := contenders(100, time.Minute)
-	for _, storage := range []limiter.Storage{limiter.Ring, limiter.LargeRing} {
-		for _, limit := range []int64{100, 1000, limiter.MaxRingLimit} {
-			all = append(all, &contender{name: fmt.Sprintf("rolling_window, %s of %d, full", storage, limit),
-				limit: limiter.Limit{Rule: "t", Algorithm: limiter.RollingWindow, Storage: storage, Limit: limit, Window: time.Minute, CountDenied: true}})
-		}
+	for _, limit := range []int64{100, limiter.WholeLog, limiter.WholeLog + 1, 1000, limiter.MaxRingLimit} {
+		all = append(all, &contender{name: fmt.Sprintf("rolling_window, ring of %d, full", limit),
+			limit: limiter.Limit{Rule: "t", Algorithm: limiter.RollingWindow, Limit: limit, Window: time.Minute, CountDenied: true}})
 	}
 	for _, c := range all {
 		row := []string{c.name}

@@ -96,7 +96,6 @@ func contenders(limit int64, window time.Duration) []*contender {
 		{"token_bucket, burst the limit (default)", l(limiter.TokenBucket, limit, limiter.Ring), "", "12 to 16 B", "30 to 55 µs"},
 		{"sliding_window", l(limiter.SlidingWindow, 0, limiter.Ring), "", "16 B", ""},
 		{"rolling_window, ring", l(limiter.RollingWindow, 0, limiter.Ring), "< 1 %", "8 B × limit", "30 to 55 µs"},
-		{"rolling_window, large_ring", l(limiter.RollingWindow, 0, limiter.LargeRing), "< 1 %", "8 B × limit", "30 to 55 µs"},
 		{"rolling_window, sorted_set", l(limiter.RollingWindow, 0, limiter.SortedSet), "< 1 %", "8 B × limit", "30 to 55 µs"},
 	}
 }

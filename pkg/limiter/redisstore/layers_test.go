@@ -51,7 +51,6 @@ func every(t testing.TB) map[string]*limiter.Limit {
 		"token_bucket limit=500 window=1h burst=500",
 		"leaky_bucket limit=500 window=1h burst=499",
 		"rolling_window limit=500 window=1h",
-		"rolling_window limit=500 window=1h storage=large_ring",
 		"rolling_window limit=500 window=1h storage=sorted_set",
 		"concurrency limit=500 window=1h",
 	} {

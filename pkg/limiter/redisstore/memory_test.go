@@ -32,7 +32,6 @@ func TestMemoryTable(t *testing.T) {
 		{"token_bucket", "16 B", limiter.TokenBucket, limiter.Ring, 0},
 		{"leaky_bucket", "16 B", limiter.LeakyBucket, limiter.Ring, 0},
 		{"rolling_window, ring", "8 B × limit", limiter.RollingWindow, limiter.Ring, 8},
-		{"rolling_window, large_ring", "8 B × limit", limiter.RollingWindow, limiter.LargeRing, 8},
 		{"rolling_window, sorted_set", "8 B × limit", limiter.RollingWindow, limiter.SortedSet, 0},
 		{"concurrency", "16 B × concurrent", limiter.Concurrency, limiter.Ring, 0},
 	} {

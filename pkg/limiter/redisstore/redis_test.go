@@ -37,7 +37,7 @@ func TestTimeToLive(t *testing.T) {
 		"rolling_window limit=5 window=%s",
 		"rolling_window limit=5 window=%s count_denied",
 		"rolling_window limit=5 window=%s min_interval=1ms",
-		"rolling_window limit=500 window=%s storage=large_ring count_denied",
+		"rolling_window limit=500 window=%s count_denied",
 		"rolling_window limit=5 window=%s storage=sorted_set",
 		"rolling_window limit=5 window=%s storage=sorted_set count_denied",
 		"concurrency limit=5 window=%s",

@@ -291,7 +291,7 @@ func (v *reader) limit(r *Rule, mode Mode) *limiter.Limit {
 	before := len(v.p.list)
 	l := &limiter.Limit{
 		Rule: r.ID, Algorithm: v.algorithm(r.Algorithm), Limit: r.Limit,
-		Storage:     limiter.Storage(v.word("storage", r.Storage, limiter.Ring.String(), limiter.SortedSet.String(), limiter.LargeRing.String())),
+		Storage:     limiter.Storage(v.word("storage", r.Storage, limiter.Ring.String(), limiter.SortedSet.String())),
 		CountDenied: r.CountDenied, Shadow: mode == Shadow,
 		OnFailure: limiter.OnFailure(v.word("on_store_failure", r.OnStoreFailure,
 			limiter.Local.String(), limiter.Open.String(), limiter.Closed.String())),

@@ -23,7 +23,6 @@ func RunLeases(t *testing.T, sequences int, open Open) (passed []Passed) {
 		"r sliding_window limit=%d window=%s",
 		"r token_bucket limit=%d window=%s burst=%d",
 		"r rolling_window limit=%d window=%s",
-		"r rolling_window limit=%d window=%s storage=large_ring",
 		"r rolling_window limit=%d window=%s storage=sorted_set",
 	} {
 		words := strings.Fields(line)

@@ -47,7 +47,7 @@ func RunProperties(t *testing.T, sequences int, open Open) {
 			f(a.String(), 1, func(rt *rapid.T, rule string) *limiter.Limit { return drawLimit(rt, rule, a, limiter.Ring) })
 		}
 	}
-	for _, st := range []limiter.Storage{limiter.Ring, limiter.LargeRing, limiter.SortedSet} {
+	for _, st := range []limiter.Storage{limiter.Ring, limiter.SortedSet} {
 		f("rolling_window_"+st.String(), 1, func(rt *rapid.T, rule string) *limiter.Limit {
 			return drawLimit(rt, rule, limiter.RollingWindow, st)
 		})
@@ -65,10 +65,11 @@ func drawLimit(rt *rapid.T, rule string, a limiter.Algorithm, st limiter.Storage
 	if a == limiter.RollingWindow || a == limiter.Concurrency {
 		largest = 200 // each takes an entry
 	}
-	if st == limiter.LargeRing {
-		largest = 2000 // rings that double and shrink
+	counts := []*rapid.Generator[int64]{rapid.Int64Range(1, 5), rapid.Int64Range(1, 100), rapid.Int64Range(1, largest)}
+	if a == limiter.RollingWindow && st == limiter.Ring { // that changes its form, doubles and shrinks
+		counts = append(counts, rapid.Int64Range(limiter.WholeLog-1, limiter.WholeLog+2), rapid.Int64Range(1, 2000))
 	}
-	count := rapid.OneOf(rapid.Int64Range(1, 5), rapid.Int64Range(1, 100), rapid.Int64Range(1, largest))
+	count := rapid.OneOf(counts...)
 	window := rapid.OneOf(
 		rapid.SampledFrom([]time.Duration{time.Millisecond, time.Second, time.Minute, 24 * time.Hour, limiter.MaxRingWindow}),
 		rapid.Custom(func(rt *rapid.T) time.Duration {

@@ -230,11 +230,8 @@ func ParseLimit(words []string) (*limiter.Limit, error) {
 		case "min_interval":
 			l.MinInterval, err = time.ParseDuration(value)
 		case "storage":
-			switch value {
-			case limiter.SortedSet.String():
+			if value == limiter.SortedSet.String() {
 				l.Storage = limiter.SortedSet
-			case limiter.LargeRing.String():
-				l.Storage = limiter.LargeRing
 			}
 		case "count_denied":
 			l.CountDenied = true
