@@ -4,12 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -36,11 +34,6 @@ where no writer to Consul can change it, and pass it the next time as --since.
 
   regionctl audit verify -o json --since heads.json >next.json && mv next.json heads.json
 
-A regionctl of an earlier release writes entries without a link. They are listed, and count
-as inserted unless they are older than --unlinked-until: the time when the last operator had
-this release. Entries from before the chain began are only counted; --since shows when
-these change.
-
 The token and --by are what regionctl wrote. Another program with write access to the
 history may claim any: only Consul's own audit log knows who used a token.`
 
@@ -52,15 +45,13 @@ func (p *program) auditCommand() *cobra.Command {
 
 func (p *program) auditVerifyCommand() *cobra.Command {
 	var names []string
-	var since, until string
+	var since string
 	c := command("verify", "find removed, changed or inserted entries", auditVerifyHelp,
 		`  regionctl audit verify
-  regionctl audit verify -o json --since heads.json
-  regionctl audit verify --unlinked-until 2026-03-01T10:00:00Z`,
-		func(ctx context.Context, _ []string) error { return p.audit(ctx, names, since, until) })
+  regionctl audit verify -o json --since heads.json`,
+		func(ctx context.Context, _ []string) error { return p.audit(ctx, names, since) })
 	p.regionFlag(c, &names)
 	c.Flags().StringVar(&since, "since", "", "compare with the earlier output of -o json in this `FILE`")
-	c.Flags().StringVar(&until, "unlinked-until", "", "accept entries without a link that are older than this `TIME`, as 2026-03-01T10:00:00Z")
 	completeFiles(c, "since", "json")
 	return c
 }
@@ -77,16 +68,10 @@ func auditKinds() []*fleet.Kind {
 	return []*fleet.Kind{rulesKind, shedderKind, policyKind, clientsKind, actsKind}
 }
 
-func (p *program) audit(ctx context.Context, names []string, since, until string) error {
+func (p *program) audit(ctx context.Context, names []string, since string) error {
 	earlier, err := readAudits(since)
 	if err != nil {
 		return err
-	}
-	accepted := time.Time{}
-	if until != "" {
-		if accepted, err = time.Parse(time.RFC3339, until); err != nil {
-			return term.Misused("--unlinked-until %q: must be a time such as 2026-03-01T10:00:00Z", until)
-		}
 	}
 	var targets []*fleet.Target
 	for _, k := range auditKinds() {
@@ -106,7 +91,6 @@ func (p *program) audit(ctx context.Context, names []string, since, until string
 		if i := slices.IndexFunc(earlier, func(e audited) bool { return e.Region == found.Region && e.Kind == found.Kind }); i >= 0 {
 			found.Since(earlier[i].Audit)
 		}
-		found.acceptUnlinked(accepted)
 		faults += len(found.Faults)
 		list = append(list, found)
 	}
@@ -148,15 +132,6 @@ func auditOne(ctx context.Context, t *fleet.Target) (a *consul.Audit, err error)
 	return a, err
 }
 
-// acceptUnlinked adds faults for the entries without a link that are not accepted.
-func (a *audited) acceptUnlinked(until time.Time) {
-	for _, u := range a.Unlinked {
-		if !u.At.Before(until) || u.At.IsZero() {
-			a.Faults = append(a.Faults, fmt.Sprintf("%s, by %s, has no link: a release without chains wrote it, or it was inserted", u.Entry, term.OrDash(u.By)))
-		}
-	}
-}
-
 func readAudits(file string) (list []audited, err error) {
 	if file == "" {
 		return nil, nil
@@ -178,13 +153,13 @@ func readAudits(file string) (list []audited, err error) {
 
 func writeAudits(b *bytes.Buffer, s term.Style, list []audited) {
 	t := term.Table{}
-	t.Row("REGION", "HISTORY", "ENTRIES", "OLDER", "UNLINKED", "HEAD", "RESULT")
+	t.Row("REGION", "HISTORY", "ENTRIES", "HEAD", "RESULT")
 	for _, a := range list {
 		result := s.Green("good")
 		if len(a.Faults) > 0 {
 			result = s.Red(term.Plural(len(a.Faults), "fault"))
 		}
-		t.Row(a.Region, a.Kind, strconv.Itoa(a.Head.Number), strconv.Itoa(a.Older.Entries), strconv.Itoa(len(a.Unlinked)), term.OrDash(a.Head.Hash), result)
+		t.Row(a.Region, a.Kind, strconv.Itoa(a.Head.Number), term.OrDash(a.Head.Hash), result)
 	}
 	t.Print(b)
 	for _, a := range list {

@@ -40,18 +40,13 @@ func testTampering(t *testing.T, f *testFleet) {
 		require.NoError(t, err)
 		return pair.Value
 	}
-	// A release without chains wrote the first change.
-	old := consul.NewPointer([]byte(rulesOf(1)), "eve", time.Now().Add(-time.Hour))
-	text, err := json.Marshal(consul.Change{Pointer: old})
-	require.NoError(t, err)
-	put(folder+old.AppliedAt.Format("2006-01-02T15:04:05.000000000Z")+"-"+old.Version, text)
 	for limit := 2; limit < 6; limit++ {
 		f.good(t, "rules", "apply", write(t, "r.yaml", rulesOf(limit)), "--yes", "--wait", "0", "-m", "why")
 	}
 	f.good(t, "shedder", "set", "signals.inflight.high=500", "--yes", "--wait", "0")
 	r := f.good(t, "audit", "verify")
-	require.Regexp(t, `us-east  rules    4        1      0         [0-9a-f]{64}  good`, r.out)
-	require.Regexp(t, `us-east  shedder  1        0      0         [0-9a-f]{64}  good`, r.out)
+	require.Regexp(t, `us-east  rules    4        [0-9a-f]{64}  good`, r.out)
+	require.Regexp(t, `us-east  shedder  1        [0-9a-f]{64}  good`, r.out)
 	f.good(t, "shedder", "set", "signals.inflight.high=400", "--for", "1h", "--yes", "--wait", "0")
 	f.good(t, "rules", "apply", write(t, "r.yaml", rulesOf(5)), "--region", "eu-west", "--yes", "--wait", "0")
 	f.good(t, "audit", "verify")
@@ -66,26 +61,25 @@ func testTampering(t *testing.T, f *testFleet) {
 		require.Contains(t, r.errOut, "the history has ")
 	}
 	all := keys()
-	second := get(all[2])
-	put(all[2], []byte(strings.Replace(string(second), `"why"`, `"because"`, 1)))
-	finds(strings.TrimPrefix(all[2], folder) + ", number 2, was changed")
-	_, err = store.Delete(all[2], nil)
+	second := get(all[1])
+	put(all[1], []byte(strings.Replace(string(second), `"why"`, `"because"`, 1)))
+	finds(strings.TrimPrefix(all[1], folder) + ", number 2, was changed")
+	_, err := store.Delete(all[1], nil)
 	require.NoError(t, err)
 	finds("the entry with number 2 was removed")
-	put(all[2], second)
-	forged := strings.Replace(all[2], "Z-", "1Z-", 1)
+	put(all[1], second)
+	forged := strings.Replace(all[1], "Z-", "1Z-", 1)
 	put(forged, second)
 	finds(strings.TrimPrefix(forged, folder) + " was inserted")
-	put(forged, text)
-	finds(strings.TrimPrefix(forged, folder) + ", by eve, has no link")
-	f.good(t, "audit", "verify", "--unlinked-until", old.AppliedAt.Add(time.Minute).Format(time.RFC3339))
+	put(forged, toJSON(t, consul.Change{Pointer: consul.NewPointer([]byte(rulesOf(1)), "eve", time.Now())}))
+	finds(strings.TrimPrefix(forged, folder) + ", by eve, was inserted: it has no link")
 	_, err = store.Delete(forged, nil)
 	require.NoError(t, err)
 
 	// The newest changes and their head are removed: only a kept export reveals it.
 	headKey := f.prefix + "/rules/head"
-	newest, head := get(all[4]), get(headKey)
-	_, err = store.Delete(all[4], nil)
+	newest, head := get(all[3]), get(headKey)
+	_, err = store.Delete(all[3], nil)
 	require.NoError(t, err)
 	finds("the entry with number 4 was removed")
 	var third consul.Link
@@ -96,7 +90,7 @@ func testTampering(t *testing.T, f *testFleet) {
 	finds("the active version "+versionOf(rulesOf(5))+", by ", "--region", "us-east")
 	r = f.run(t, "audit", "verify", "--since", heads)
 	require.Contains(t, r.out, "the newest entries were cut off: the chain ends at number 3, and had 4")
-	put(all[4], newest)
+	put(all[3], newest)
 	put(headKey, head)
 	f.good(t, "audit", "verify", "--since", heads)
 
@@ -131,8 +125,6 @@ func testTampering(t *testing.T, f *testFleet) {
 	changed.AppliedBy = "eve"
 	put(f.prefix+"/rules/current", toJSON(t, changed))
 	finds("the pointer to the active version " + versionOf(rulesOf(7)) + " was changed: ")
-	put(f.prefix+"/rules/current", toJSON(t, consul.NewPointer([]byte(rulesOf(1)), "eve", old.AppliedAt)))
-	require.Contains(t, f.run(t, "audit", "verify").out, "was put back: the change that made it active is older than the newest one")
 	put(f.prefix+"/rules/current", last)
 	f.good(t, "audit", "verify")
 
@@ -140,7 +132,6 @@ func testTampering(t *testing.T, f *testFleet) {
 		require.Equal(t, term.StatusUsage, f.run(t, "audit", "verify", "--since", write(t, "bad.json", bad)).status)
 	}
 	require.Equal(t, term.StatusUsage, f.run(t, "audit", "verify", "--since", "missing.json").status)
-	require.Equal(t, term.StatusUsage, f.run(t, "audit", "verify", "--unlinked-until", "yesterday").status)
 }
 
 // Concurrent changes form one chain, whatever their clocks.

@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -232,7 +233,7 @@ func TestLongHistory(t *testing.T) {
 	list := parse[[]historyEntry](t, timed("rules", "history", "-n", "0", "-o", "json").out)
 	require.Len(t, list, changes+1)
 	require.True(t, slices.IsSortedFunc(list, func(a, b historyEntry) int { return b.AppliedAt.Compare(a.AppliedAt) }))
-	require.Contains(t, timed("audit", "verify").out, fmt.Sprintf("eu-west  rules    1        %d", changes))
+	require.Contains(t, timed("audit", "verify").out, fmt.Sprintf("eu-west  rules    %d     ", changes+1))
 	timed("rules", "prune", "--yes")
 	require.Len(t, f.storedRules(t, "eu-west"), 200)
 	timed("rules", "rollback", "--yes", "--wait", "0")
@@ -247,6 +248,7 @@ func (f *testFleet) fill(t *testing.T, changes int) consul.Change {
 	message := strings.Repeat("x", 1024)
 	began := time.Now().Add(-time.Duration(changes+1) * time.Hour)
 	var c consul.Change
+	var head consul.Head
 	var ops api.TxnOps
 	flush := func() {
 		ok, answer, _, err := client.Txn().Txn(ops, nil)
@@ -257,15 +259,20 @@ func (f *testFleet) fill(t *testing.T, changes int) consul.Change {
 	for i := range changes {
 		text := fmt.Sprintf("rules:\n  - {id: rule-%d, key: [client_ip], limit: 5, window: 1m}\n", i)
 		c = consul.Change{Pointer: consul.NewPointer([]byte(text), "eve", began.Add(time.Duration(i)*time.Hour)), Replaced: c.Version, Message: message}
-		entry := toJSON(t, c)
-		at := c.AppliedAt.Format("2006-01-02T15:04:05.000000000Z")
+		entry := toJSON(t, struct {
+			consul.Change
+			Link consul.Link `json:"link"`
+		}{c, consul.Link{Number: head.Number + 1, Before: head.Hash}})
+		name := c.AppliedAt.Format("2006-01-02T15:04:05.000000000Z") + "-" + c.Version
+		head = consul.Head{Number: head.Number + 1, Hash: fmt.Sprintf("%x", sha256.Sum256(fmt.Appendf(nil, "weir history 1\n%q\n%s", name, entry)))}
 		ops = append(ops, &api.TxnOp{KV: &api.KVTxnOp{Verb: api.KVSet, Key: f.prefix + "/rules/versions/" + c.Version, Value: []byte(text)}},
-			&api.TxnOp{KV: &api.KVTxnOp{Verb: api.KVSet, Key: f.prefix + "/rules/history/" + at + "-" + c.Version, Value: entry}})
+			&api.TxnOp{KV: &api.KVTxnOp{Verb: api.KVSet, Key: f.prefix + "/rules/history/" + name, Value: entry}})
 		if len(ops) == 64 {
 			flush()
 		}
 	}
-	ops = append(ops, &api.TxnOp{KV: &api.KVTxnOp{Verb: api.KVSet, Key: f.prefix + "/rules/current", Value: toJSON(t, c.Pointer)}})
+	ops = append(ops, &api.TxnOp{KV: &api.KVTxnOp{Verb: api.KVSet, Key: f.prefix + "/rules/current", Value: toJSON(t, c.Pointer)}},
+		&api.TxnOp{KV: &api.KVTxnOp{Verb: api.KVSet, Key: f.prefix + "/rules/head", Value: toJSON(t, head)}})
 	flush()
 	return c
 }

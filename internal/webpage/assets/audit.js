@@ -29,7 +29,7 @@ export function Page() {
       <input class="filter" type="search" aria-label="Filter changes" placeholder="Filter by who, why, version…" value=${filter.value} onInput=${(e) => { filter.value = e.target.value; }} />
       <button type="button" onClick=${() => save(list)} disabled=${list.length === 0}>Export</button></div>
     <section aria-labelledby="chain"><h2 id="chain">Integrity of the histories</h2><${Loaded} of=${chain} rows=${2}>${(found, answer) => html`
-      <${Table} label="Histories" head=${['region', 'history', ['entries', 'n'], ['older', 'n'], 'hash of the last entry', 'result']}>${found.map((a) => html`<tr><th scope="row">${a.region}</th><td>${a.kind}</td><td class="n">${number(a.head.number)}</td><td class="n">${number(a.older.entries)}</td>
+      <${Table} label="Histories" head=${['region', 'history', ['entries', 'n'], 'hash of the last entry', 'result']}>${found.map((a) => html`<tr><th scope="row">${a.region}</th><td>${a.kind}</td><td class="n">${number(a.head.number)}</td>
         <td><code class="long">${a.head.hash || '–'}</code></td><td><${Badge} kind=${a.faults?.length ? 'bad' : 'good'}>${a.faults?.length ? plural(a.faults.length, 'fault') : 'whole'}<//>${a.faults?.map((f) => html`<div class="why bad">${f}</div>`)}</td></tr>`)}<//>
       <${Command} text=${answer.command} />`}<//></section>
     <section aria-labelledby="changes"><h2 id="changes">Who did what</h2>

@@ -3,39 +3,17 @@ package consul
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"io"
 	"slices"
-	"time"
 )
 
 // Audit is what the history of a region reveals of tampering.
 type Audit struct {
-	Head Head `json:"head"` // number 0: there is no chain yet
-	// Older are the entries from before the chain, which no hashes protect.
-	Older Older `json:"older"`
-	// Unlinked are later entries without a link: written by an older release, or by hand.
-	Unlinked []Unlinked `json:"unlinked,omitempty"`
-	Faults   []string   `json:"faults,omitempty"`
+	Head   Head     `json:"head"` // number 0: there is no chain yet
+	Faults []string `json:"faults,omitempty"`
 
 	hashes map[int]string // of the genuine entries, by number
-	newest string         // the name of the entry with the head's number
-}
-
-// Older summarizes entries in a count and one hash.
-type Older struct {
-	Entries int    `json:"entries"`
-	Hash    string `json:"hash,omitempty"`
-}
-
-// Unlinked is an entry that is not part of the chain.
-type Unlinked struct {
-	Entry string    `json:"entry"`
-	By    string    `json:"by"`
-	At    time.Time `json:"at"`
 }
 
 // linked is an entry of the chain.
@@ -83,13 +61,10 @@ func (d *Documents) Active(ctx context.Context, a *Audit, p Pointer) (good bool,
 	case entry == nil:
 		a.fault("the active version %s, by %s, is not in the history", p.Version, p.AppliedBy)
 		return false, nil
-	case json.Unmarshal(entry.Value, &r) != nil:
+	case json.Unmarshal(entry.Value, &r) != nil, r.Link == nil:
 		return true, nil // the chain has the answer
-	case r.Link != nil && r.Link.Number < a.Head.Number:
+	case r.Link.Number < a.Head.Number:
 		a.fault("the active version %s, by %s, was put back: the change that made it active has number %d, and the newest number %d", p.Version, p.AppliedBy, r.Link.Number, a.Head.Number)
-		return false, nil
-	case r.Link == nil && a.Head.Number > 0 && a.newest != "" && d.entryName(entry.Key) < a.newest:
-		a.fault("the active version %s, by %s, was put back: the change that made it active is older than the newest one", p.Version, p.AppliedBy)
 		return false, nil
 	case pointerText(r.Pointer) != pointerText(p):
 		a.fault("the pointer to the active version %s was changed: the history has %s, the pointer is %s", p.Version, pointerText(r.Pointer), pointerText(p))
@@ -107,13 +82,7 @@ func pointerText(p Pointer) string {
 // auditor collects the facts about entries, in any order.
 type auditor struct {
 	chain map[int][]linked
-	loose []loose
-}
-
-// loose is an entry without a link.
-type loose struct {
-	Unlinked
-	hash string
+	loose []string // faults, one for each entry without a link
 }
 
 func (c *auditor) add(name string, value []byte) {
@@ -123,11 +92,11 @@ func (c *auditor) add(name string, value []byte) {
 		c.chain[r.Link.Number] = append(c.chain[r.Link.Number], linked{name, hash, *r.Link})
 		return
 	}
-	u := Unlinked{Entry: name}
+	by := ""
 	if change, err := parseChange(value); err == nil {
-		u.By, u.At = change.AppliedBy, change.AppliedAt
+		by = ", by " + change.AppliedBy + ","
 	}
-	c.loose = append(c.loose, loose{u, hash})
+	c.loose = append(c.loose, fmt.Sprintf("%s%s was inserted: it has no link", name, by))
 }
 
 // audit verifies the entries. Those with numbers after the head's, up to added, were added
@@ -135,19 +104,14 @@ func (c *auditor) add(name string, value []byte) {
 func (c *auditor) audit(head Head, added int) *Audit {
 	a := &Audit{Head: head, hashes: map[int]string{}}
 	var numbers []int
-	first := "" // the name of the oldest entry of the chain
-	for number, list := range c.chain {
+	for number := range c.chain {
 		if number <= head.Number || number > added {
 			numbers = append(numbers, number)
 		}
-		for _, e := range list {
-			if first == "" || e.name < first {
-				first = e.name
-			}
-		}
 	}
 	a.verify(c.chain, numbers)
-	a.sort(c.loose, first)
+	slices.Sort(c.loose)
+	a.Faults = append(a.Faults, c.loose...)
 	return a
 }
 
@@ -188,9 +152,6 @@ func (a *Audit) verify(chain map[int][]linked, numbers []int) {
 			}
 		}
 		a.hashes[n] = e.hash
-		if n == a.Head.Number {
-			a.newest = e.name
-		}
 		// A changed entry may name any hash.
 		if expected = e.Before; genuine < 0 && !slices.ContainsFunc(chain[n-1], func(b linked) bool { return b.hash == e.Before }) {
 			expected = ""
@@ -213,23 +174,6 @@ func (a *Audit) removed(from, to int) {
 	a.fault("the entries with numbers %d to %d were removed", from, to)
 }
 
-// sort separates entries from before the chain from later ones without a link.
-func (a *Audit) sort(list []loose, first string) {
-	slices.SortFunc(list, func(x, y loose) int { return cmp.Compare(x.Entry, y.Entry) })
-	h := sha256.New()
-	for _, e := range list {
-		if first == "" || e.Entry < first {
-			a.Older.Entries++
-			_, _ = io.WriteString(h, e.hash) // never fails
-		} else {
-			a.Unlinked = append(a.Unlinked, e.Unlinked)
-		}
-	}
-	if a.Older.Entries > 0 {
-		a.Older.Hash = hex.EncodeToString(h.Sum(nil))
-	}
-}
-
 // Since compares the audit with an earlier one, which must have been kept where no writer
 // to Consul could change it. Only that reveals that the newest entries were cut off, or
 // that the whole chain was rewritten.
@@ -241,8 +185,5 @@ func (a *Audit) Since(earlier *Audit) {
 		a.fault("the newest entries were cut off: the chain ends at number %d, and had %d", a.Head.Number, earlier.Head.Number)
 	case !there || hash != earlier.Head.Hash:
 		a.fault("the chain was rewritten: number %d is a different entry than before", earlier.Head.Number)
-	}
-	if earlier.Older.Entries > 0 && a.Older != earlier.Older {
-		a.fault("the entries from before the chain were changed: there are %d now, there were %d", a.Older.Entries, earlier.Older.Entries)
 	}
 }

@@ -28,7 +28,7 @@ type Head struct {
 	Hash   string `json:"hash"`
 }
 
-// record is a Change as stored. Releases before this one write no link and ignore it.
+// record is a Change as stored.
 type record struct {
 	Change
 	Link *Link `json:"link,omitempty"`
