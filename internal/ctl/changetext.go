@@ -37,15 +37,12 @@ type lockNews struct {
 
 // Waits implements rollout.Reporter.
 func (n *lockNews) Waits(region string, other consul.Lock) {
-	n.p.Say("%s: waiting for %s, who is changing the %s; %s", region, term.OrDash(other.By), n.what, ends(other))
+	n.p.Say("%s: waiting for %s, who is changing the %s; %s", region, term.OrDash(other.By), n.what, ends())
 }
 
 // ends says when a lock is released if its holder died.
-func ends(l consul.Lock) string {
-	if l.Renews() {
-		return fmt.Sprintf("if that regionctl has died, its lock is free after %s", consul.StaleAfter)
-	}
-	return fmt.Sprintf("if that regionctl, of an earlier release, has died, its lock is free at %s", term.Stamp(l.Until))
+func ends() string {
+	return fmt.Sprintf("if that regionctl has died, its lock is free after %s", consul.StaleAfter)
 }
 
 // Takes implements rollout.Reporter.
@@ -185,7 +182,7 @@ func stopped(err error, what string, regions []told) error {
 		return term.Failed("nothing was changed: %w", err)
 	case rollout.Busy:
 		return term.Conflict("nothing was changed: %s: %s is changing the %s since %s; %s, and --break-lock does not wait",
-			stop.Region, term.OrDash(stop.Other.By), what, term.Stamp(stop.Other.Since), ends(*stop.Other))
+			stop.Region, term.OrDash(stop.Other.By), what, term.Stamp(stop.Other.Since), ends())
 	case rollout.Displaced:
 		return term.Conflict("nothing was changed: %s", displaced(stop))
 	case rollout.NotStored:

@@ -1,7 +1,6 @@
 package ctl
 
 import (
-	"encoding/json"
 	"net/http"
 	"regexp"
 	"strings"
@@ -12,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/ctl/fleet"
-	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
 // dated is an answer of a Consul whose clock differs.
@@ -115,17 +113,14 @@ func TestCanaryWaits(t *testing.T) {
 	old := f.publish(t, rulesOf(1), "ana", f.names...)
 	s := f.edge(t, "eu-west", "ams1", "ams1-1", func(e *stub) { e.traffic = load(10, 0, 0) })
 	require.Eventually(t, func() bool { return s.runs() == old.Version }, patience, tick)
-	lock, err := json.Marshal(consul.Lock{By: "ana", Since: time.Now(), Until: time.Now().Add(time.Minute)})
-	require.NoError(t, err)
-	_, err = f.consuls["eu-west"].Client().KV().Put(kv(f.prefix+"/rules/lock", string(lock)), nil)
-	require.NoError(t, err)
+	release := f.hold(t, "eu-west", "ana")
 
 	var passed atomic.Int64
 	through := f.keeping(t, func() time.Duration { return time.Duration(passed.Load()) })
 	c := through.converse(t, "rules", "apply", write(t, "two.yaml", rulesOf(2)), "--canary", "ams1", "--bake", "10m", "--interval", "100ms", "--yes")
 	c.sees(t, "waiting for ana")
 	passed.Store(int64(2 * time.Hour))
-	f.unlock(t, "eu-west")
+	release()
 	c.sees(t, " left") // its edge follows
 	p, _, err := f.rules("eu-west").Canary(t.Context(), "ams1")
 	require.NoError(t, err)

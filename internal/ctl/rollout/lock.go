@@ -106,7 +106,7 @@ func (c *Change[S]) watch(ctx context.Context, regions []*Region[S], seen map[*R
 		if s.lock != nil && before.lock != nil && s.lock.Index == before.lock.Index {
 			s.since = before.since
 		}
-		abandoned := s.lock != nil && s.lock.Renews() && time.Since(s.since) >= consul.StaleAfter
+		abandoned := s.lock != nil && time.Since(s.since) >= consul.StaleAfter
 		s.broken = s.lock != nil && breaking && !abandoned
 		s.taken = abandoned || s.broken
 		if seen[r] = s; s.lock != nil && !s.taken && other == nil && err == nil {

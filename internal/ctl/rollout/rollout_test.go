@@ -250,8 +250,15 @@ func TestHolderDied(t *testing.T) {
 func TestLockIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		places := newPlaces(2)
-		// A lock of a release that does not renew.
-		places[1].take(consul.Lock{By: "bob", Until: time.Now().Add(time.Hour)})
+		bob := consul.NewLock("bob")
+		holds, stop := context.WithCancel(t.Context())
+		var renewing sync.WaitGroup
+		renewing.Go(func() {
+			for ; holds.Err() == nil; time.Sleep(consul.RenewEvery) {
+				places[1].take(bob)
+			}
+		})
+		synctest.Wait()
 		c, told := changeTo("new", "ana", places, atOnce)
 		began := time.Now()
 		err := c.prepared(t).Write(t.Context())
@@ -261,13 +268,15 @@ func TestLockIsHeld(t *testing.T) {
 		require.Nil(t, places[0].lock, "a waiting change holds nothing")
 		require.Equal(t, []Outcome{Untouched, Untouched}, ends(c))
 
+		stop()
+		renewing.Wait()
 		c.BreakLock = true
 		require.NoError(t, c.Write(t.Context()))
 		require.Equal(t, []Outcome{Applied, Applied}, ends(c))
 		require.Equal(t, []string{"bob"}, c.Broke)
 
 		ctx, cancel := context.WithCancel(t.Context())
-		places[0].take(consul.Lock{By: "bob", Until: time.Now().Add(time.Hour)})
+		places[0].take(bob)
 		c, _ = changeTo("newer", "ana", places, atOnce)
 		time.AfterFunc(time.Second, cancel)
 		require.Equal(t, Interrupted, reason(t, c.prepared(t).Write(ctx)))

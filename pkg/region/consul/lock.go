@@ -20,12 +20,6 @@ const (
 	// it, before that process may take it over. A Consul session could not end that soon:
 	// its TTL is at least 10 s and is doubled, and a lock delay of 15 s follows.
 	StaleAfter = 10 * time.Second
-
-	// lasts is how long a renewal holds by the clocks of releases that do not watch.
-	lasts = 20 * time.Second
-	// longestLock is the longest time that such a release may hold a lock. A lock that
-	// expires later was written with a wrong clock.
-	longestLock = 10 * time.Minute
 )
 
 // Lock records who is changing something region by region, and makes concurrent changes
@@ -38,11 +32,10 @@ const (
 type Lock struct {
 	By    string    `json:"by"`
 	Since time.Time `json:"since"`
-	// Until is for releases that do not watch: by their clocks, the lock ends then.
-	Until time.Time `json:"until"`
-	// ID distinguishes the locks of one change from all others. Releases that do not renew
-	// set none; their locks end at Until.
-	ID string `json:"id,omitempty"`
+	// Renewed is when its holder renewed it last, by the holder's clock.
+	Renewed time.Time `json:"renewed"`
+	// ID distinguishes the locks of one change from all others.
+	ID string `json:"id"`
 	// From is the holder of the lock that this one replaced before it was released, and
 	// Broke says that this holder may still have been active.
 	From  string `json:"from,omitempty"`
@@ -52,7 +45,7 @@ type Lock struct {
 // NewLock returns a lock to take.
 func NewLock(by string) Lock {
 	now := time.Now().UTC().Round(0)
-	return Lock{By: by, Since: now, Until: now.Add(lasts), ID: rand.Text()}
+	return Lock{By: by, Since: now, Renewed: now, ID: rand.Text()}
 }
 
 // Seen is a lock as read from Consul.
@@ -61,21 +54,10 @@ type Seen struct {
 	Index uint64 // changes when the lock is renewed
 }
 
-// Renews reports whether the holder renews the lock.
-func (l Lock) Renews() bool { return l.ID != "" }
-
-// held reports whether other changes must wait.
-func (l Lock) held(now time.Time) bool {
-	return l.Renews() || now.Before(l.Until) && !now.Add(longestLock).Before(l.Until)
-}
-
-// parseLock parses a lock. An unreadable value counts as no lock.
-func parseLock(value []byte) Lock {
-	var l Lock
-	if json.Unmarshal(value, &l) != nil {
-		return Lock{}
-	}
-	return l
+// parseLock parses a lock. A value without an ID, or an unreadable one, is no lock.
+func parseLock(value []byte) (l Lock, held bool) {
+	err := json.Unmarshal(value, &l)
+	return l, err == nil && l.ID != ""
 }
 
 // Displaced is the error of a holder that has lost its lock.
@@ -111,7 +93,7 @@ func (c *Client) lock(ctx context.Context, what string) (*Seen, uint64, error) {
 	if err != nil || entry == nil {
 		return nil, 0, err
 	}
-	if l := parseLock(entry.Value); l.held(time.Now()) {
+	if l, held := parseLock(entry.Value); held {
 		return &Seen{l, entry.ModifyIndex}, entry.ModifyIndex, nil
 	}
 	return nil, entry.ModifyIndex, nil
@@ -141,7 +123,7 @@ func (c *Client) Lock(ctx context.Context, what string, mine Lock, over uint64) 
 // Renew renews the lock that has this index, and returns its new index. Its error is a
 // *Displaced if the lock was taken over or removed.
 func (c *Client) Renew(ctx context.Context, what string, mine Lock, index uint64) (uint64, error) {
-	mine.Until = time.Now().UTC().Round(0).Add(lasts)
+	mine.Renewed = time.Now().UTC().Round(0)
 	for {
 		renewed, err := c.setLock(ctx, what, mine, index)
 		if renewed != 0 || err != nil {

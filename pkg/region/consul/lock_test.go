@@ -1,7 +1,6 @@
 package consul
 
 import (
-	"encoding/json"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -46,21 +45,11 @@ func TestLock(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, bob, seen.Lock)
 
-	// Locks without effect: of a release that does not renew, with an end that has passed or is
-	// impossibly late, and an invalid one.
-	until := func(after time.Duration) []byte {
-		text, err := json.Marshal(Lock{By: "ana", Since: time.Now(), Until: time.Now().Add(after)})
-		require.NoError(t, err)
-		return text
-	}
-	for _, left := range [][]byte{until(-time.Millisecond), until(longestLock + time.Minute), nil, []byte("{"), []byte("null"), []byte(`{"until":7}`)} {
-		server.Set(t, "weir/rules/lock", left)
+	// Values that are no locks.
+	for _, left := range []string{"", "{", "null", `{"id":7}`, `{"by":"ana","since":"2026-03-01T10:00:00Z"}`} {
+		server.Set(t, "weir/rules/lock", []byte(left))
 		takes("rules", bob, nil)
 	}
-	server.Set(t, "weir/rules/lock", until(time.Minute))
-	seen, err = c.Locked(ctx, "rules")
-	require.NoError(t, err)
-	require.False(t, seen.Renews())
 
 	// Of many concurrent attempts, exactly one acquires it.
 	for round := range 10 {
@@ -127,7 +116,7 @@ func TestDisplaced(t *testing.T) {
 	seen, err := c.Locked(ctx, "rules")
 	require.NoError(t, err)
 	require.Equal(t, third, seen.Index)
-	require.True(t, seen.Until.After(ana.Until))
+	require.True(t, seen.Renewed.After(ana.Renewed))
 
 	_, other, err := c.Lock(ctx, "rules", bob, second)
 	require.NoError(t, err)
