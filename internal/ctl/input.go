@@ -6,7 +6,6 @@ import (
 
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/term"
-	"github.com/weir-edge/weir/pkg/field"
 )
 
 // readDocument reads a file, or standard input for -. Its error is a usage error: the file
@@ -17,26 +16,11 @@ func (p *program) readDocument(k *fleet.Kind, name string) (*fleet.Document, err
 		return nil, err
 	}
 	name = inputName(name)
-	d, err := parseNew(k, name, data)
+	d, err := fleet.ParseDocument(k, name, data)
 	if err != nil {
 		return nil, refuse(name, err)
 	}
 	p.warnOf(d)
-	return d, nil
-}
-
-// parseNew reads a document to be published, which must not contain what nodes only still
-// accept.
-func parseNew(k *fleet.Kind, name string, data []byte) (*fleet.Document, error) {
-	d, err := fleet.ParseDocument(k, name, data)
-	if err != nil {
-		return nil, err
-	}
-	if says, ok := d.Body.(interface{ Outdated() field.Errors }); ok {
-		if errs := says.Outdated(); len(errs) > 0 {
-			return nil, errs
-		}
-	}
 	return d, nil
 }
 

@@ -7,7 +7,6 @@ import (
 
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
-	"github.com/weir-edge/weir/pkg/field"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
@@ -50,9 +49,6 @@ type ruleBook struct {
 
 // Warnings returns the warnings of the rules.
 func (b *ruleBook) Warnings() []string { return b.set.Warnings() }
-
-// Outdated returns what a new document must not contain.
-func (b *ruleBook) Outdated() field.Errors { return rules.Outdated(b.rules) }
 
 // bookOf returns the content of a rule document.
 func bookOf(d *fleet.Document) *ruleBook { return d.Body.(*ruleBook) }

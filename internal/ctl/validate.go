@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/field"
 	"github.com/weir-edge/weir/pkg/limiter"
@@ -104,7 +105,7 @@ func (p *program) validate(name string, apart apartness) error {
 	}
 	name = inputName(name)
 	v := validation{File: name, Errors: []problem{}}
-	d, err := parseNew(rulesKind, name, data)
+	d, err := fleet.ParseDocument(rulesKind, name, data)
 	if err == nil {
 		p.warnOf(d)
 		v.Valid, v.Version, v.Rules, v.Warnings = true, d.Version(), len(bookOf(d).rules), bookOf(d).Warnings()

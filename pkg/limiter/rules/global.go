@@ -1,10 +1,8 @@
 package rules
 
 import (
-	"fmt"
 	"time"
 
-	"github.com/weir-edge/weir/pkg/field"
 	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/global"
 )
@@ -55,7 +53,7 @@ func (v *reader) global(r *Rule, l *limiter.Limit) *limiter.Global {
 	}
 	switch {
 	case escrow && valid:
-		if v.escrow(l, g); r.UnderLoad != nil {
+		if v.escrow(l, g, written); r.UnderLoad != nil {
 			v.bad("under_load", "the parts of a limit in escrow do not follow load; remove it, or use mode: eventual")
 		}
 	case valid && global.CountsFault(l) != "":
@@ -67,37 +65,24 @@ func (v *reader) global(r *Rule, l *limiter.Limit) *limiter.Global {
 	return g
 }
 
-// escrow refuses settings that would admit more than the limit.
-func (v *reader) escrow(l *limiter.Limit, g *limiter.Global) {
+// escrow refuses settings that would admit more than the limit, or have no effect: a region
+// spends what a majority has promised it and nothing after that, whatever the rule says.
+func (v *reader) escrow(l *limiter.Limit, g *limiter.Global, written *Global) {
 	if why := global.EscrowFault(l); why != "" {
 		v.bad("global.mode", "%s", why)
 	}
 	if g.OnPartition == limiter.PartitionOpen {
 		v.bad("global.on_partition", "open lets a region pass more than its part; remove it, or use mode: eventual")
 	}
+	if written.OnPartition == limiter.PartitionShare.String() {
+		v.bad("global.on_partition", "must be closed with mode: escrow: a disconnected region spends only what it was promised, because others may take over the rest; remove it (got %s)", written.OnPartition)
+	}
+	if written.PartitionAfter != "" {
+		v.bad("global.partition_after", "has no effect with mode: escrow: a disconnected region spends windows that begin within %.0fs; remove it", limiter.TermLasts.Seconds())
+	}
 	if l.OnFailure != limiter.Closed {
 		v.bad("on_store_failure", "must be closed with mode: escrow, because a node that decides without its store would pass more than its region's part (got %s)", l.OnFailure)
 	}
-}
-
-// Outdated reports fields that nodes still accept in published documents but that a new
-// document must not contain. Under mode: escrow, a region spends what a majority has
-// promised it and nothing after that, whatever the rule said.
-func Outdated(list []Rule) (errs field.Errors) {
-	for i := range list {
-		g := list[i].Global
-		if g == nil || g.Mode != "escrow" {
-			continue
-		}
-		at := fmt.Sprintf("rules[%d].global.", i)
-		if g.OnPartition == limiter.PartitionShare.String() {
-			errs.Add(at+"on_partition", "must be closed with mode: escrow: a disconnected region spends only what it was promised, because others may take over the rest; remove it (got %s)", g.OnPartition)
-		}
-		if g.PartitionAfter != "" {
-			errs.Add(at+"partition_after", "has no effect with mode: escrow: a disconnected region spends windows that begin within %.0fs; remove it", limiter.TermLasts.Seconds())
-		}
-	}
-	return errs
 }
 
 // forTier returns g for a tier.
