@@ -2,8 +2,6 @@ package edge
 
 import (
 	"context"
-	"math"
-	"strconv"
 	"time"
 
 	"github.com/weir-edge/weir/pkg/region/consul"
@@ -12,12 +10,11 @@ import (
 
 // toldLoad is the load in the node's registration.
 type toldLoad struct {
-	load   *consul.Load // nil if the shedder is off
-	tenths int64        // the shed level, which routers of the previous release read
-	at     time.Time
+	load *consul.Load // nil if the shedder is off
+	at   time.Time
 }
 
-// leastAfter is the least time between two registrations of a changed shed level.
+// leastAfter is the least time between turning the shedder on or off and a registration.
 const leastAfter = 10 * time.Second
 
 // followLoad keeps the registered load up to date until ctx ends.
@@ -36,7 +33,7 @@ func (e *Edge) followLoad(ctx context.Context) {
 			for i, g := range e.groups {
 				all[i] = g.shedder.Status()
 			}
-			now.load, now.tenths = loadOf(all), tenthsOf(all)
+			now.load = loadOf(all)
 		}
 		if before := e.told.Load(); before == nil || now.worthTelling(before) {
 			e.told.Store(&now)
@@ -51,19 +48,13 @@ func (t *toldLoad) worthTelling(before *toldLoad) bool {
 	if t.load != nil && before.load != nil && t.load.Due(*before.load, after) {
 		return true
 	}
-	return after >= leastAfter && (t.tenths != before.tenths || (t.load == nil) != (before.load == nil))
+	return after >= leastAfter && (t.load == nil) != (before.load == nil)
 }
 
 // put adds t to the registration's meta.
 func (t *toldLoad) put(meta map[string]string) {
-	if t == nil {
-		return
-	}
-	if t.load != nil {
+	if t != nil && t.load != nil {
 		t.load.Put(meta)
-	}
-	if t.tenths > 0 {
-		meta[consul.MetaShedLevel] = strconv.FormatFloat(float64(t.tenths)/10, 'f', 1, 64)
 	}
 }
 
@@ -95,15 +86,4 @@ func loadOf(groups []shedder.Status) *consul.Load {
 		l.CapacityAtLeast = capacity
 	}
 	return &l
-}
-
-// tenthsOf returns the highest level of all groups, in tenths of everything that a group can
-// shed. A single class is never shed by level.
-func tenthsOf(groups []shedder.Status) (tenths int64) {
-	for _, s := range groups {
-		if steps := len(s.Classes) - 1; steps > 0 && s.Level > 0 {
-			tenths = max(tenths, int64(math.Round(10*min(s.Level/float64(steps), 1))))
-		}
-	}
-	return tenths
 }

@@ -10,22 +10,6 @@ import (
 	"github.com/weir-edge/weir/pkg/shedder"
 )
 
-func TestTenths(t *testing.T) {
-	f := func(level float64, classes int, want string) {
-		t.Helper()
-		meta := map[string]string{}
-		(&toldLoad{tenths: tenthsOf([]shedder.Status{{Level: level, Classes: make([]shedder.ClassStatus, classes)}, {}})}).put(meta)
-		require.Equal(t, want, meta[consul.MetaShedLevel])
-	}
-	f(0, 4, "")
-	f(0.1, 4, "") // less than a twentieth is nothing
-	f(0.3, 4, "0.1")
-	f(1.5, 4, "0.5")
-	f(3, 4, "1.0")
-	f(9, 4, "1.0")
-	f(1, 1, "")
-}
-
 // A group that few ask for hardly counts, even if it is overloaded.
 func TestLoadWeighsGroups(t *testing.T) {
 	f := func(demand, fullness float64, measured bool, groups ...shedder.Status) {
@@ -56,7 +40,6 @@ func TestLoadIsToldInSteps(t *testing.T) {
 	f(false, 9*time.Second, toldLoad{load: low}, toldLoad{load: high})
 	f(true, 10*time.Second, toldLoad{load: low}, toldLoad{load: high})
 	f(false, time.Hour, toldLoad{load: low}, toldLoad{load: low})
-	f(true, 10*time.Second, toldLoad{load: low}, toldLoad{load: low, tenths: 1})
 	f(true, 10*time.Second, toldLoad{load: low}, toldLoad{})
 	f(true, 10*time.Second, toldLoad{}, toldLoad{load: low})
 	f(false, time.Hour, toldLoad{}, toldLoad{})

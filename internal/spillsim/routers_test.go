@@ -2,7 +2,6 @@ package spillsim
 
 import (
 	"hash/fnv"
-	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -11,7 +10,7 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// spilling is a real router: the law, the choice and the agreement of this release.
+// spilling is a real router: with its law, choice and agreement.
 type spilling struct {
 	view           *region.View
 	agreement      region.Agreement
@@ -134,40 +133,6 @@ func (r *staying) pick(_ *world, n *network) int {
 		}
 	}
 	return n.home
-}
-
-// byLevel is the law of the previous release: a PoP that sheds gives the share that it
-// publishes, tenths of everything that it can shed, to the next.
-type byLevel struct {
-	staying
-	level, told []float64
-}
-
-func newByLevel(w *world) router {
-	return &byLevel{*newStaying(w).(*staying), make([]float64, len(w.pops)), make([]float64, len(w.pops))}
-}
-
-func (r *byLevel) hear(w *world, t time.Duration) {
-	r.staying.hear(w, t)
-	copy(r.level, r.told) // a second later
-	if t%(2*time.Second) == 0 {
-		for i, p := range w.pops {
-			r.told[i] = math.Round(10*min(p.shedder.Status().Level/3, 1)) / 10
-		}
-	}
-}
-
-func (r *byLevel) pick(w *world, n *network) int {
-	chosen := -1
-	for _, q := range append([]int{n.home}, r.near[n.home]...) {
-		if r.dead[q] || chosen >= 0 && r.level[q] >= r.level[chosen] {
-			continue
-		}
-		if chosen = q; place(n, chosen) >= r.level[chosen] {
-			break
-		}
-	}
-	return max(chosen, 0)
 }
 
 // omniscient knows the demand of every network and the capacity of every PoP, no sooner than a real router could, and

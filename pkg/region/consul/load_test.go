@@ -19,8 +19,6 @@ func TestLoadIsRead(t *testing.T) {
 	for _, text := range []string{"", "x", "-1", "NaN", "Inf", "1e99"} {
 		f(text, 0, false)
 	}
-	_, told := newLoad(map[string]string{MetaShedLevel: "0.5"})
-	require.False(t, told, "a node of the previous release")
 }
 
 func TestLoadTravels(t *testing.T) {

@@ -30,7 +30,4 @@ const (
 	MetaDemand          = "demand"
 	MetaCapacity        = "capacity"
 	MetaCapacityAtLeast = "capacity_at_least"
-	// MetaShedLevel is 0..1, absent while nothing is shed. Only DNS routers of the previous
-	// release read it.
-	MetaShedLevel = "shed_level"
 )
