@@ -93,7 +93,7 @@ func stores() dashboard {
 				},
 				{
 					id: 23, kind: series, title: "Documents refused", unit: plain, width: 12,
-					text: "Rules and shedder settings that nodes refused in the last hour. regionctl checks what it publishes, so the cause is usually an older node in a mixed fleet. GET /v1/rules and /v1/shedder on the node say why.",
+					text: "Rules and shedder settings that nodes refused in the last hour. regionctl checks what it publishes, so the cause is usually a node that cannot read them. GET /v1/rules and /v1/shedder on the node say why.",
 					queries: []query{
 						{"rules {{region}}", `sum by (region) (increase(weir_rules_rejected_total{@}[1h]))`},
 						{"shedder {{region}}", `sum by (region) (increase(weir_shedder_rejected_total{@}[1h]))`},

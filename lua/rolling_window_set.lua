@@ -38,8 +38,8 @@ end
 local added = min(units, rule.limit, 200)
 local old = trim(key, s.count, added + 200)
 s.newest = max(s.now + lease, s.newest or 0)
--- Members of the same microsecond differ in their suffix. An earlier release, or a clock
--- that ran backwards, may have used a suffix already: NX adds the others.
+-- Members of the same microsecond differ in their suffix. A clock that ran backwards may have
+-- used a suffix already: NX adds the others.
 local stamp, missing = format('%.0f', s.newest), added
 local suffix = call('ZCOUNT', key, stamp, stamp)
 while missing > 0 do

@@ -22,8 +22,8 @@
 // # Stability
 //
 // This module follows semantic versioning. Before 1.0 a minor version may change what is exported, and CHANGELOG.md
-// says so; rules and the counts in Redis stay compatible as docs/OPERATIONS.md states for two releases. Use only
-// what the packages of this module export: types of other modules appear only in [Config].
+// says so. Use the same version as the edges that share its Redis, and only what the packages of this module export:
+// types of other modules appear only in [Config].
 package middleware
 
 import (

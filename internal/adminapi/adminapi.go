@@ -347,7 +347,7 @@ type RuleDecision struct {
 type Holder struct {
 	Node string `json:"node"`
 	Held int64  `json:"held"`
-	// HeldFor is for how long; nodes of earlier releases omit it.
+	// HeldFor is for how long.
 	HeldFor string `json:"held_for,omitempty"`
 }
 

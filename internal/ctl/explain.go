@@ -127,7 +127,7 @@ func (e *explained) write(b *bytes.Buffer, s term.Style) {
 		fmt.Fprintf(b, ", retry after %s", brief(e.RetryAfter))
 	}
 	b.WriteByte('\n')
-	if e.Upstream != "" { // older edges do not say
+	if e.Upstream != "" {
 		fmt.Fprintf(b, "  goes to upstream %s as class %s\n", term.Printable(e.Upstream), term.Printable(e.Class))
 	}
 	if l := e.Listed; l != nil {

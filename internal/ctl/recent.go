@@ -86,8 +86,7 @@ func (k *kept) read(about http.Header) error {
 	return nil
 }
 
-// keepsNone reports whether an edge answered that it keeps no requests, or its release
-// cannot.
+// keepsNone reports whether an edge answered that it keeps no requests.
 func keepsNone(err error) bool {
 	var status *fleet.StatusError
 	return errors.As(err, &status) && status.Code == http.StatusNotFound

@@ -55,7 +55,7 @@ type stub struct {
 	explanation adminapi.Explanation
 	keeps       bool // refuses resets
 	experiment  adminapi.Experiment
-	global      *adminapi.Global // nil: of a release without it
+	global      *adminapi.Global // nil: it answers 404
 	recent      []string
 	recentSince time.Time // zero: it keeps no requests
 }

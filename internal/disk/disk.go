@@ -63,7 +63,7 @@ func naming(file string, err error) error {
 	return err
 }
 
-// sweep removes what processes that died have left in a folder, also those of earlier releases.
+// sweep removes what processes that died have left in a folder.
 func sweep(folder, base string) {
 	entries, _ := os.ReadDir(folder) // what cannot be listed stays
 	for _, e := range entries {

@@ -284,7 +284,7 @@ func TestRulesNameTheRiskTier(t *testing.T) {
 	}
 }
 
-// What another release, or somebody else, wrote into Redis is left out.
+// What somebody else wrote into Redis is left out.
 func TestWordsThatAreNotRead(t *testing.T) {
 	n, _ := guessing(t, quick, "")
 	s := &conductShare{conductKeeper: n.conduct, nodes: 2}

@@ -8,8 +8,7 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
-// Each node holds a concurrency slot of the store, which shows how many nodes use it. Nodes
-// of earlier releases hold none and are not seen.
+// Each node holds a concurrency slot of the store, which shows how many nodes use it.
 const (
 	presenceEvery  = 10 * time.Second
 	presenceWindow = time.Minute // a dead node still counts for this long

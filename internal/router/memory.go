@@ -53,7 +53,7 @@ func readState(file string) (*region.Known, error) {
 	}
 	_, text, _ := bytes.Cut(data, []byte("\n"))
 	if !bytes.HasPrefix(data, fmt.Appendf(nil, stateFormat, sha256.Sum256(text))) {
-		return nil, errors.New("was not written by a router of this release, or is damaged")
+		return nil, errors.New("was not written by a router in this format, or is damaged")
 	}
 	k := &region.Known{}
 	return k, json.Unmarshal(text, k)

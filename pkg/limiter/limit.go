@@ -299,7 +299,7 @@ func (l *Limit) Tag() string {
 		return "sw"
 	case TokenBucket:
 		if l.Leased {
-			return "tl" // stores its grants, which the previous release cannot read
+			return "tl" // stores its grants
 		}
 		return "tb"
 	case LeakyBucket:

@@ -102,8 +102,7 @@ func Oldest(pop string, regions []Drains, ended time.Time) *Drain {
 	return oldest
 }
 
-// endings is the folder of drain ends, inside that of drains: readers of drains can read
-// it, and older programs ignore names that are no PoP's.
+// endings is the folder of drain ends, inside that of drains: readers of drains can read it.
 const endings = "ended"
 
 // ending is the end of a PoP's drains as stored.

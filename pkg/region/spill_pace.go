@@ -14,7 +14,7 @@ type Change struct {
 	Less     bool      `json:"less,omitempty"`  // Own fell
 	Least    float64   `json:"least,omitempty"` // the capacity then
 	// Relapses is how often in a row a change has filled the PoP after one that had emptied
-	// it, and Relapsed when it last did. Releases before know nothing of them.
+	// it, and Relapsed when it last did.
 	Relapses int       `json:"relapses,omitempty"`
 	Relapsed time.Time `json:"relapsed,omitzero"`
 }

@@ -17,7 +17,7 @@ import (
 type Known struct {
 	Topology json.RawMessage        `json:"topology"`
 	Regions  map[string]KnownRegion `json:"regions"`
-	Spill    *Spill                 `json:"spill,omitempty"` // earlier releases have none
+	Spill    *Spill                 `json:"spill,omitempty"`
 	// Signed is missing unless the follower has verified a signature.
 	Signed *SignedTopology `json:"signed,omitempty"`
 }

@@ -23,8 +23,8 @@ const (
 const leastLoad = 1e-3
 
 // SetLoad sets the PoP's demand and capacity from what its passing nodes publish. Nodes that
-// tell nothing, those of the previous release, count as the mean of the others, since all
-// nodes of a PoP are alike.
+// tell nothing, those without a shedder, count as the mean of the others, since all nodes of a
+// PoP are alike.
 func (s *PoPState) SetLoad(passing []consul.Instance, stated *float64) {
 	s.Demand, s.Capacity, s.Promised = 0, 0, false
 	told := slices.DeleteFunc(slices.Clone(passing), func(n consul.Instance) bool { return !n.TellsLoad })

@@ -16,7 +16,7 @@ func telling(demand, capacity, atLeast float64) consul.Instance {
 }
 
 func TestLoadOfAPoP(t *testing.T) {
-	before := consul.Instance{} // a node of the previous release
+	silent := consul.Instance{} // it has no shedder
 	f := func(demand, capacity float64, nodes int, stated float64, passing ...consul.Instance) {
 		t.Helper()
 		s, of := PoPState{Nodes: nodes}, &stated
@@ -28,7 +28,7 @@ func TestLoadOfAPoP(t *testing.T) {
 		require.InDelta(t, capacity, s.Capacity, 0.5)
 	}
 	f(0, 0, 3, 5000)
-	f(0, 0, 2, 5000, before, before)
+	f(0, 0, 2, 5000, silent, silent)
 	f(0, 1000, 2, 0, telling(0, 500, 0), telling(0, 0, 0))
 	f(300, 390, 2, 0, telling(100, 0, 130), telling(200, 0, 260))
 	f(300, 5000, 2, 5000, telling(150, 0, 195), telling(150, 0, 195))
@@ -36,14 +36,14 @@ func TestLoadOfAPoP(t *testing.T) {
 	f(100, 2500, 2, 5000, telling(100, 0, 130))
 	f(1300, 1000, 2, 5000, telling(650, 500, 0), telling(650, 500, 0))
 	f(1300, 1000, 2, 5000, telling(650, 500, 0), telling(650, 0, 900))
-	f(600, 750, 3, 0, telling(200, 250, 0), telling(200, 250, 0), before)
+	f(600, 750, 3, 0, telling(200, 250, 0), telling(200, 250, 0), silent)
 
 	// One node is full and the other idle, whatever the idle one promises or the topology
 	// states.
 	f(105, 88, 2, 0, telling(100, 80, 0), telling(5, 0, 100))
 	f(115, 103, 2, 5000, telling(100, 80, 0), telling(15, 0, 300))
 	f(105, 88, 2, 0, telling(100, 80, 0), telling(5, 80, 0))
-	f(157.5, 132, 3, 0, telling(100, 80, 0), telling(5, 0, 100), before)
+	f(157.5, 132, 3, 0, telling(100, 80, 0), telling(5, 0, 100), silent)
 	f(4005, 2506, 2, 5000, telling(4000, 0, 4100), telling(5, 0, 100)) // until it has measured 2,500
 	// No node was ever full: an idle one promises no more than the busy one.
 	f(115, 144, 2, 0, telling(100, 0, 110), telling(15, 0, 300))

@@ -127,7 +127,7 @@ func readSpill(value []byte) (*Spill, error) {
 // mostDemand is far above what a PoP is asked for, and squares to less than infinity.
 const mostDemand = 1e12
 
-// check returns an error for a spill that no router of this release can have.
+// check returns an error for a spill that no router can have.
 func (s *Spill) check() error {
 	if s.Deaf < 0 { // it would be better informed than any router
 		return fmt.Errorf("has outdated figures of %d PoPs", s.Deaf)

@@ -14,7 +14,7 @@ import (
 )
 
 // overlap measures the benefit of several batches in flight on a long path to Redis. It compares
-// one batch at a time, as in earlier releases, with as many as the edge allows.
+// one batch at a time with as many as the edge allows.
 func overlap(ctx context.Context, server *server, d time.Duration) (*report.Table, error) {
 	const callers = 64
 	t := &report.Table{Name: "overlap", Title: fmt.Sprintf("One batch in flight, and up to %d: sliding_window, %d uniform clients, %d callers of one edge node", limiter.MaxFlights, users, callers),

@@ -169,8 +169,7 @@ type cacheFile struct {
 	Owner
 	Pointer  consul.Pointer `json:"pointer"`
 	Document string         `json:"document"` // UTF-8
-	// Signatures are missing unless the node verifies them: earlier releases consider a
-	// file with them damaged.
+	// Signatures are missing unless the node verifies them.
 	Signatures []sign.Signature `json:"signatures,omitempty"`
 	// Checksum is the SHA-256 of the other fields as they appear in the file.
 	Checksum string `json:"checksum"`

@@ -48,8 +48,7 @@ type Node struct {
 }
 
 // AdminURL returns the URL of an admin listener. One that uses TLS registers as
-// https://host:port, to which releases before TLS refuse to send a token; others as
-// host:port.
+// https://host:port, others as host:port.
 func AdminURL(admin string) (*url.URL, error) {
 	u := &url.URL{Scheme: "http", Host: admin}
 	if host, ok := strings.CutPrefix(admin, "https://"); ok {
@@ -66,7 +65,7 @@ type Instance struct {
 	Node
 	Datacenter string
 	Load            // zero unless TellsLoad
-	TellsLoad  bool // the previous release reports only its shed level
+	TellsLoad  bool // false without a shedder
 	// Unchecked marks a node that its agent has not checked yet, for example after a
 	// restart of Consul: its check is critical and has no output.
 	Unchecked bool

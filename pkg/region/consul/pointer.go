@@ -25,7 +25,7 @@ type Pointer struct {
 	Then *Named `json:"then,omitempty"`
 	// ApartUntil is until when other regions differ on purpose: only this region was
 	// changed, by --region or by a wave with more to come. Nil means that they should not
-	// differ, as in pointers of earlier releases, which ignore the field.
+	// differ.
 	ApartUntil *time.Time `json:"apart_until,omitempty"`
 }
 

@@ -249,8 +249,8 @@ func (s *service) taken(ctx context.Context) error {
 	}
 	unchecked := false
 	for _, check := range info.Checks {
-		// A check that replaces another inherits its status and output. Nodes of the
-		// previous release do not note their URL.
+		// A check that replaces another inherits its status and output. Only a node's own
+		// check notes a URL.
 		url, _, noted := strings.Cut(check.Notes, ", ")
 		switch {
 		case noted && !strings.Contains(check.Output, url):

@@ -13,7 +13,7 @@ import (
 
 // Rollout records how far a change is that takes long: a canary, or waves of regions. Each
 // region holds it, so that another process can continue when the one that made the change was
-// killed. Releases that do not know the key ignore it.
+// killed.
 type Rollout struct {
 	Named
 	By      string    `json:"by"`
@@ -31,8 +31,7 @@ type Rollout struct {
 	// Before is what each region had; a region without an entry had nothing.
 	Before map[string]Named `json:"before,omitempty"`
 	// Found is what regions had from an unfinished rollout that this one replaced; Before is
-	// then what they had before that. Releases that do not know it leave these regions alone
-	// until they have Version.
+	// then what they had before that.
 	Found map[string]Named `json:"found,omitempty"`
 	// Halted says why the process ended before all was done; "": it runs, or was killed.
 	Halted string `json:"halted,omitempty"`

@@ -6,8 +6,7 @@ import (
 	"github.com/weir-edge/weir/pkg/sign"
 )
 
-// Signatures are stored next to the versions, so that a version never changes, and releases
-// that do not verify read it as before.
+// Signatures are stored next to the versions, so that a version never changes.
 func (d *Documents) signatureKey(version string) string { return d.key("signatures", version) }
 
 // Signatures returns the signatures of a version; having none is not an error. Unreadable
