@@ -97,11 +97,7 @@ func Defaults() Settings {
 func (s *Settings) Validate() error {
 	var errs field.Errors
 	fault := errs.Add
-	switch {
-	case s.Custom != nil || laws[s.Law] != nil:
-	case s.Law == "published":
-		fault("law", "published is no longer available; use integrator, the same law with its faults corrected")
-	default:
+	if s.Custom == nil && laws[s.Law] == nil {
 		fault("law", "must be pi, integrator or cap (got %q)", s.Law)
 	}
 	if !(s.Start > 0 && s.Start < 1) {

@@ -237,7 +237,6 @@ func TestValidate(t *testing.T) {
 		require.EqualError(t, s.Validate(), want)
 	}
 	f(func(s *Settings) { s.Law = "pid" }, `law: must be pi, integrator or cap (got "pid")`)
-	f(func(s *Settings) { s.Law = "published" }, `law: published is no longer available; use integrator, the same law with its faults corrected`)
 	f(func(s *Settings) { s.Target = 0.9 }, "target: must be greater than 0 and at most start, 0.8 (got 0.9)")
 	f(func(s *Settings) { s.Patience = 0 }, "patience: must be between 100ms and 1h (got 0s)")
 	f(func(s *Settings) { s.Rotate = time.Millisecond }, "rotate: must be between 1s and 24h (got 1ms)")
