@@ -18,10 +18,12 @@ const (
 	schemeH2  = "h2"
 )
 
-// How much of a response an upstream may send ahead of the client that reads it.
 const (
-	http2StreamWindow = 512 << 10
-	http2ConnWindow   = 8 << 20
+	// http2Window is how much of a response an upstream may send ahead of the client that reads
+	// it. A connection's window holds that of as many streams as it may have, up to the largest
+	// window that there is: a client that does not read must not stop the others' responses.
+	http2Window  = 128 << 10
+	http2Streams = 16_000
 	// http2Quiet is how long a connection with open streams may be silent before the
 	// upstream must answer a ping, within http2Ping.
 	http2Quiet = 15 * time.Second
@@ -42,7 +44,7 @@ func (u *upstream) newHTTP2() (*http2.Transport, error) {
 	// own connection pool, as if it belonged to none.
 	t, err := http2.ConfigureTransports(&http.Transport{
 		DisableCompression: true, IdleConnTimeout: u.cfg.IdleTimeout,
-		HTTP2: &http.HTTP2Config{MaxReceiveBufferPerStream: http2StreamWindow, MaxReceiveBufferPerConnection: http2ConnWindow},
+		HTTP2: &http.HTTP2Config{MaxReceiveBufferPerStream: http2Window, MaxReceiveBufferPerConnection: http2Window * min(u.cfg.MaxConns, http2Streams)},
 	})
 	if err != nil {
 		return nil, err

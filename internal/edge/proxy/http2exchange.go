@@ -227,12 +227,18 @@ func (x *exchange) WriteTo(w io.Writer) (written int64, err error) {
 			}
 		}()
 	}
+	var waited time.Duration // for the client
 	for {
 		n, rerr := x.Read(*buf)
 		if n > 0 {
-			_ = x.client.SetWriteDeadline(time.Now().Add(x.p.cfg.StreamTimeout))
+			began := time.Now()
+			_ = x.client.SetWriteDeadline(began.Add(x.p.cfg.StreamTimeout))
 			m, err := w.Write((*buf)[:n])
-			if written += int64(m); err != nil {
+			written += int64(m)
+			if waited += time.Since(began); err == nil && x.p.tooSlow(written, waited) {
+				err = fasthttp.ErrTimeout
+			}
+			if err != nil {
 				x.failed = KindClient
 				return written, err
 			}

@@ -208,7 +208,11 @@ func (e *edge) get(t *testing.T, path string) (*http.Response, string) {
 
 func origin(t *testing.T, h http.HandlerFunc) string {
 	t.Helper()
-	s := httptest.NewServer(h)
+	s := httptest.NewUnstartedServer(h)
+	s.Config.Protocols = &http.Protocols{}
+	s.Config.Protocols.SetHTTP1(true)
+	s.Config.Protocols.SetUnencryptedHTTP2(true)
+	s.Start()
 	t.Cleanup(s.Close)
 	return s.URL
 }

@@ -220,10 +220,10 @@ func TestClientStopsTaking(t *testing.T) {
 		defer close(gone)
 		_, _ = io.Copy(w, new(pattern)) // ends when the proxy hangs up
 	})
-	f := func(name string, limit time.Duration, stop func(c net.Conn)) {
+	f := func(name, scheme string, limit time.Duration, stop func(c net.Conn)) {
 		t.Run(name, func(t *testing.T) {
 			gone = make(chan struct{})
-			e := newEdge(t, Config{Upstreams: []string{up}, StreamTimeout: limit}, Via{})
+			e := newEdge(t, Config{Upstreams: []string{strings.Replace(up, "http", scheme, 1)}, StreamTimeout: limit, MinBodyRate: 64 << 20}, Via{})
 			c, err := net.Dial("tcp", e.addr)
 			require.NoError(t, err)
 			defer c.Close()
@@ -240,8 +240,24 @@ func TestClientStopsTaking(t *testing.T) {
 			require.EqualValues(t, 1, e.finished.Load())
 		})
 	}
-	f("hangs up", patience, func(c net.Conn) { c.Close() })
-	f("stalls", time.Second, func(net.Conn) {})
+	both := func(name string, limit time.Duration, stop func(c net.Conn)) {
+		for _, scheme := range []string{"http", "h2c"} {
+			f(name+", "+scheme, scheme, limit, stop)
+		}
+	}
+	both("hangs up", patience, func(c net.Conn) { c.Close() })
+	both("stalls", time.Second, func(net.Conn) {})
+	both("reads slowly", time.Second, func(c net.Conn) {
+		go func() {
+			tick := time.NewTicker(100 * time.Millisecond)
+			defer tick.Stop()
+			for range tick.C { // a piece within each deadline
+				if _, err := io.CopyN(io.Discard, c, 256<<10); err != nil {
+					return
+				}
+			}
+		}()
+	})
 }
 
 // An upload may take longer than any single timeout as long as it progresses.
