@@ -96,10 +96,17 @@ func newServer(t *testing.T, c *recorder) *Server {
 	return New(ctx, Config{Run: c.run, Access: access.Local("ana@desk"), Log: slog.New(slog.DiscardHandler)}, place)
 }
 
-// token returns the token of the local session.
-func token(s *Server) string {
-	person, _ := s.Access.Identify(httptest.NewRequest("GET", "/", nil))
-	return person.Token
+// token returns the token of the local user, "" with a login.
+func token(s *Server) string { return tokenOf(s.Access) }
+
+func tokenOf(gate *access.Access) string {
+	if gate.Login() {
+		return ""
+	}
+	_, file, _ := gate.Offer("")
+	defer gate.Withdraw()
+	text, _ := os.ReadFile(file)
+	return strings.TrimSpace(string(text))
 }
 
 // ask sends a request as the console's own page would, as modified by change.
@@ -108,8 +115,8 @@ func ask(s *Server, method, path, body string, change ...func(*http.Request)) *h
 	if method == http.MethodPost {
 		r.Header.Set("Content-Type", kindOf(body))
 		r.Header.Set("Origin", "http://"+place.String())
-		r.Header.Set(HeaderToken, token(s))
 	}
+	r.Header.Set(access.HeaderToken, token(s))
 	r.Header.Set("Sec-Fetch-Site", "same-origin")
 	for _, c := range change {
 		c(r)
@@ -172,8 +179,8 @@ var strangers = []struct {
 }{
 	{"as the page sends it", func(*http.Request) {}, 200, 200},
 	{"a script without a browser's headers", func(r *http.Request) { r.Header.Del("Origin"); r.Header.Del("Sec-Fetch-Site") }, 200, 200},
-	{"without a token", func(r *http.Request) { r.Header.Del(HeaderToken) }, 200, 403},
-	{"with another token", func(r *http.Request) { r.Header.Set(HeaderToken, "AAAAAAAAAAAAAAAAAAAAAAAAAA") }, 200, 403},
+	{"without a token", func(r *http.Request) { r.Header.Del(access.HeaderToken) }, 401, 401},
+	{"with another token", func(r *http.Request) { r.Header.Set(access.HeaderToken, "AAAAAAAAAAAAAAAAAAAAAAAAAA") }, 401, 401},
 	{"from a page of another origin", func(r *http.Request) { r.Header.Set("Origin", "https://evil.example") }, 403, 403},
 	{"from a page in a sandbox (Origin: null)", func(r *http.Request) { r.Header.Set("Origin", "null") }, 403, 403},
 	{"from another port of this host", func(r *http.Request) {
@@ -389,13 +396,11 @@ func TestPageClosed(t *testing.T) {
 func TestFeed(t *testing.T) {
 	c := &recorder{out: "{\"a\":1}\n{\"a\":2}\n", hold: true}
 	s := newServer(t, c)
-	server := httptest.NewServer(s.Handler())
-	defer server.Close()
-	s.origins[server.Listener.Addr().String()] = server.URL
+	url, client := serving(t, s)
 	follow := func() (*bufio.Scanner, func()) {
-		r, err := http.NewRequestWithContext(t.Context(), "GET", server.URL+Prefix+"/fleet/events", nil)
+		r, err := http.NewRequestWithContext(t.Context(), "GET", url+Prefix+"/fleet/events", nil)
 		require.NoError(t, err)
-		resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(r)
+		resp, err := client.Do(r)
 		require.NoError(t, err)
 		require.Equal(t, "text/event-stream", resp.Header.Get("Content-Type"))
 		return bufio.NewScanner(resp.Body), func() { _ = resp.Body.Close() }
@@ -428,13 +433,13 @@ func TestRun(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
-	c := &recorder{out: "{}\n", hold: true}
+	c, gate := &recorder{out: "{}\n", hold: true}, access.Local("ana@desk")
 	ended := make(chan error, 1)
 	go func() {
-		ended <- Run(ctx, Config{Run: c.run, Access: access.Local("ana@desk"), Log: slog.New(slog.DiscardHandler)}, ln)
+		ended <- Run(ctx, Config{Run: c.run, Access: gate, Log: slog.New(slog.DiscardHandler)}, ln)
 	}()
 	require.Equal(t, httpconns.Max, testenv.Crowd(t, ln.Addr().String(), "/fleet", httpconns.Max+10), "idle connections are bounded")
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	client := &http.Client{Transport: bearing{&http.Transport{DisableKeepAlives: true}, tokenOf(gate)}}
 	resp, err := client.Get("http://" + ln.Addr().String() + Prefix + "/fleet/events")
 	require.NoError(t, err)
 	cancel()

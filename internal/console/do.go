@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/weir-edge/weir/internal/console/access"
 )
 
 // Prefix begins every path of the API.
@@ -49,7 +51,7 @@ type Problem struct {
 
 const (
 	reasonToken = "token"
-	needsToken  = "this changes something and needs the header " + HeaderToken + " with the token of GET " + Prefix + "/session"
+	needsToken  = "this changes something and needs the header " + access.HeaderToken + " with the token of GET " + Prefix + "/session"
 )
 
 // regionctl's exit statuses.

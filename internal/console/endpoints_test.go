@@ -57,7 +57,7 @@ func TestEndpoints(t *testing.T) {
 			b := c.browser()
 			c.login(b, names[role], "/")
 			r.AddCookie(c.cookie(b))
-			r.Header.Set(HeaderToken, c.session(b).Token)
+			r.Header.Set(access.HeaderToken, c.session(b).Token)
 		}
 		for _, ch := range change {
 			ch(r)
@@ -90,7 +90,7 @@ func TestEndpoints(t *testing.T) {
 		}
 		row := []any{e.name, e.least, as(e, access.None), lesser}
 		bad := []any{
-			as(e, e.least, func(r *http.Request) { r.Header.Del(HeaderToken) }),
+			as(e, e.least, func(r *http.Request) { r.Header.Del(access.HeaderToken) }),
 			as(e, e.least, with(c.session(other).Token)),
 			as(e, e.least, func(r *http.Request) {
 				r.Header.Set("Origin", "https://evil.example")

@@ -160,7 +160,7 @@ func (c *team) session(b *http.Client) (s Session) {
 }
 
 func with(token string) func(*http.Request) {
-	return func(r *http.Request) { r.Header.Set(HeaderToken, token) }
+	return func(r *http.Request) { r.Header.Set(access.HeaderToken, token) }
 }
 
 // cookie returns the session cookie.

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"reflect"
 	"strings"
+
+	"github.com/weir-edge/weir/internal/console/access"
 )
 
 type object = map[string]any
@@ -17,6 +19,8 @@ func describe(c Config) []byte {
 	paths := object{
 		Prefix + "/session": object{"get": object{"operationId": "session", "summary": "Who you are, what you may do, and the token of writes",
 			"responses": object{"200": jsonAnswer("the session", session), "default": refused}}},
+		Prefix + "/open": object{"post": object{"operationId": "open", "summary": "Exchange the ticket of the file that opens a local console, in the header " + access.HeaderTicket + ", once",
+			"responses": object{"200": jsonAnswer("the token of every request", schemas.of(reflect.TypeFor[Opened]())), "default": refused}}},
 		Prefix + "/logout": object{"post": object{"operationId": "logout", "summary": "End this session", "security": []object{{"token": []string{}}},
 			"responses": object{"200": jsonAnswer("it has ended", schemas.of(reflect.TypeFor[Goodbye]())), "default": refused}}},
 	}
@@ -58,7 +62,7 @@ func describe(c Config) []byte {
 		"paths": paths,
 		"components": object{
 			"schemas":         schemas.named,
-			"securitySchemes": object{"token": object{"type": "apiKey", "in": "header", "name": HeaderToken, "description": "the token of GET " + Prefix + "/session"}},
+			"securitySchemes": object{"token": object{"type": "apiKey", "in": "header", "name": access.HeaderToken, "description": "the token of GET " + Prefix + "/session"}},
 		},
 	})
 }

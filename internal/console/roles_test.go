@@ -43,11 +43,11 @@ func through(s *Server, name, groups string) func(*http.Request) {
 		r.Host, r.RemoteAddr = "weir.example.com", "10.0.0.5:4711"
 		r.Header.Set("X-Forwarded-User", name)
 		r.Header.Set("X-Forwarded-Groups", groups)
-		r.Header.Del(HeaderToken)
+		r.Header.Del(access.HeaderToken)
 		if r.Method == http.MethodPost {
 			r.Header.Set("Origin", "https://weir.example.com")
 			if person, err := s.Access.Identify(r); err == nil {
-				r.Header.Set(HeaderToken, person.Token)
+				r.Header.Set(access.HeaderToken, person.Token)
 			}
 		}
 	}
@@ -119,7 +119,7 @@ func TestProxy(t *testing.T) {
 		return r
 	}())
 	require.NoError(t, err)
-	w := ask(s, "POST", Prefix+"/pops/ams1/drain", `{"reason": "x"}`, through(s, "bob@example.com", "sre"), func(r *http.Request) { r.Header.Set(HeaderToken, other.Token) })
+	w := ask(s, "POST", Prefix+"/pops/ams1/drain", `{"reason": "x"}`, through(s, "bob@example.com", "sre"), func(r *http.Request) { r.Header.Set(access.HeaderToken, other.Token) })
 	require.Equal(t, 403, w.Code)
 	require.Contains(t, w.Body.String(), `"reason":"token"`)
 	require.Equal(t, 200, ask(s, "GET", Prefix+"/fleet", "", through(s, "root@example.com", ""), func(r *http.Request) { r.Host = "WEIR.example.com:443" }).Code)

@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/console/access"
 )
 
 // rolling is a server whose regionctl prints lines and ends as the test says.
@@ -83,7 +85,7 @@ func TestRollout(t *testing.T) {
 		defer close(answered)
 		r := httptest.NewRequestWithContext(ctx, "POST", "http://"+place.String()+Prefix+"/rules/rollout/start", strings.NewReader(inWaves))
 		r.Header.Set("Content-Type", "application/json")
-		r.Header.Set(HeaderToken, token(x.Server))
+		r.Header.Set(access.HeaderToken, token(x.Server))
 		x.Handler().ServeHTTP(httptest.NewRecorder(), r)
 	}()
 	call := <-x.calls

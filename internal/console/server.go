@@ -140,6 +140,7 @@ func (s *Server) Handler() http.Handler {
 	})
 	all := http.NewServeMux()
 	all.Handle("/api/", s.known(api))
+	all.HandleFunc("POST "+Prefix+"/open", s.open)
 	all.Handle("/auth/", s.Access.Handler())
 	all.Handle("/", pages()) // the same for everyone: they contain no data of the fleet
 	return s.guard(all)
@@ -179,7 +180,7 @@ func (s *Server) perform(w http.ResponseWriter, r *http.Request, o *Operation) {
 type Session struct {
 	User  string `json:"user"`
 	Role  string `json:"role"`
-	Token string `json:"token"` // for the header Weir-Console-Token of writes
+	Token string `json:"token"` // for the header Weir-Console-Token of writes, and locally of all
 	// Until is the end of the session, if the console began it.
 	Until   time.Time `json:"until,omitzero"`
 	Version string    `json:"version"`
@@ -200,6 +201,22 @@ func (s *Server) logout(w http.ResponseWriter, r *http.Request) {
 	}
 	s.Log.Info("logout", "user", person.Name)
 	reply(w, http.StatusOK, Goodbye{true})
+}
+
+// Opened answers the exchange of a local console's ticket.
+type Opened struct {
+	Token string `json:"token"`
+}
+
+// open exchanges the ticket of a local console's page for the token.
+func (s *Server) open(w http.ResponseWriter, r *http.Request) {
+	token, err := s.Access.Exchange(r.Header.Get(access.HeaderTicket))
+	if err != nil {
+		s.denied(w, r, err)
+		return
+	}
+	s.Log.Info("opened", "peer", r.RemoteAddr)
+	reply(w, http.StatusOK, Opened{token})
 }
 
 // Goodbye answers a logout.

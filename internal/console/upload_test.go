@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/console/access"
 )
 
 // serving listens for a console and returns its address and a client.
@@ -22,7 +24,19 @@ func serving(t *testing.T, s *Server) (url string, client *http.Client) {
 	server := httptest.NewServer(s.Handler())
 	t.Cleanup(server.Close)
 	s.origins[server.Listener.Addr().String()] = server.URL
-	return server.URL, &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	return server.URL, &http.Client{Transport: bearing{&http.Transport{DisableKeepAlives: true}, token(s)}}
+}
+
+// bearing adds the token of the local user to requests.
+type bearing struct {
+	http.RoundTripper
+	token string
+}
+
+// RoundTrip implements http.RoundTripper.
+func (b bearing) RoundTrip(r *http.Request) (*http.Response, error) {
+	r.Header.Set(access.HeaderToken, b.token)
+	return b.RoundTripper.RoundTrip(r)
 }
 
 // send posts a document and a generated log of size bytes until ctx is done.

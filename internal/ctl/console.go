@@ -33,8 +33,9 @@ Each button and each operation of the API runs a command of regionctl with the f
 this one, under the same locks, and shows that command. Histories name you (WEIR_USER, or
 user@host) as they do when you type it. Changes are also logged on standard error.
 
-Without --config, anyone who can open the page can do what your fleet file allows, so it
-listens on loopback only. To reach it from your own machine, forward the port:
+Without --config, it listens on loopback only, and its page opens only for you: by a file that
+only you can read, which it names when it starts. Each opening changes the file. To reach it from
+your own machine, forward the port, and open a copy of that file there:
 
   ssh -L 8090:127.0.0.1:8090 operator.example.com
 
@@ -56,9 +57,10 @@ Histories then name the logged-in user.
 Pages of other sites that your browser has open cannot use it: requests must name this host,
 come from this page, and carry its token to change anything.
 
-The API is described at /api/v1/openapi.json. A change needs the token of /api/v1/session:
+The API is described at /api/v1/openapi.json. It needs the token, whose file is named at the start;
+with --config, a change needs the one of /api/v1/session:
 
-  token=$(curl -s http://127.0.0.1:8090/api/v1/session | jq -r .token)
+  token=$(cat /run/user/1000/weir-console-2739/token)
   curl -s http://127.0.0.1:8090/api/v1/pops/ams1/drain -H "Weir-Console-Token: $token" \
     -H 'Content-Type: application/json' -d '{"reason": "kernel update"}' | jq
 
@@ -134,6 +136,13 @@ func (p *program) serveConsole(ctx context.Context, o *consoleOptions) error {
 	if at.URL == "" {
 		at.URL = "http://" + ln.Addr().String()
 	}
+	if !at.Login {
+		if at.Page, at.TokenFile, err = gate.Offer(at.URL); err != nil {
+			_ = ln.Close()
+			return term.Failed("the page that opens the console cannot be written: %w", err)
+		}
+		defer gate.Withdraw() // fails only if it is gone
+	}
 	if err := p.Show(at, at.write); err != nil {
 		_ = ln.Close()
 		return err
@@ -147,14 +156,18 @@ type consoleAt struct {
 	// User is the name in histories, unless users log in.
 	User  string `json:"user"`
 	Login bool   `json:"login"`
+	// Page opens the console of one user, and TokenFile has the token for scripts.
+	Page      string `json:"page,omitempty"`
+	TokenFile string `json:"token_file,omitempty"`
 }
 
 func (a consoleAt) write(b *bytes.Buffer, s term.Style) {
-	who := term.Printable(a.User)
 	if a.Login {
-		who = "the person who is logged in"
+		fmt.Fprintf(b, "open %s; changes are made as the person who is logged in; Ctrl-C ends it\n", s.Bold(a.URL))
+		return
 	}
-	fmt.Fprintf(b, "open %s; changes are made as %s; Ctrl-C ends it\n", s.Bold(a.URL), who)
+	fmt.Fprintf(b, "serving %s; to open it, open this file in a browser, which only you can read:\n  %s\nchanges are made as %s; scripts find the token in %s; Ctrl-C ends it\n",
+		a.URL, s.Bold(a.Page), term.Printable(a.User), a.TokenFile)
 }
 
 // again runs another command as this one was called, for the same fleet, in the name of

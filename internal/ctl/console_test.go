@@ -3,12 +3,14 @@ package ctl
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -37,11 +39,13 @@ func (f *testFleet) console(t *testing.T) *consoleUnderTest {
 	at := netip.MustParseAddrPort("127.0.0.1:8090")
 	p := f.program(strings.NewReader(""), io.Discard, io.Discard)
 	p.fleetFile, p.timeout = f.file, defaultTimeout
-	s := console.New(t.Context(), console.Config{Run: p.again, Answers: answers(), Access: access.Local("ana@desk"), Log: slog.New(slog.DiscardHandler)}, at)
-	c := &consoleUnderTest{t: t, at: "http://" + at.String(), handler: s.Handler(), asked: map[string]bool{}}
-	var session console.Session
-	require.NoError(t, json.Unmarshal(c.send("GET", "/session", "").Body.Bytes(), &session))
-	c.token = session.Token
+	gate := access.Local("ana@desk")
+	_, file, err := gate.Offer("")
+	require.NoError(t, err)
+	text, err := os.ReadFile(file)
+	require.NoError(t, errors.Join(err, gate.Withdraw()))
+	s := console.New(t.Context(), console.Config{Run: p.again, Answers: answers(), Access: gate, Log: slog.New(slog.DiscardHandler)}, at)
+	c := &consoleUnderTest{t: t, at: "http://" + at.String(), handler: s.Handler(), token: strings.TrimSpace(string(text)), asked: map[string]bool{}}
 	require.NoError(t, json.Unmarshal(c.send("GET", "/openapi.json", "").Body.Bytes(), &c.schema))
 	return c
 }
@@ -52,7 +56,7 @@ func (c *consoleUnderTest) send(method, path, body string) *httptest.ResponseRec
 	if strings.HasPrefix(body, "--form") {
 		r.Header.Set("Content-Type", "multipart/form-data; boundary=form")
 	}
-	r.Header.Set(console.HeaderToken, c.token)
+	r.Header.Set(access.HeaderToken, c.token)
 	w := httptest.NewRecorder()
 	c.handler.ServeHTTP(w, r)
 	return w
@@ -350,7 +354,7 @@ func TestConsoleNamesPeople(t *testing.T) {
 		r := httptest.NewRequestWithContext(t.Context(), method, config.Origin()+console.Prefix+path, strings.NewReader(body))
 		r.Header.Set("Content-Type", "application/json")
 		r.Header.Set("X-Forwarded-User", "bob@example.com")
-		r.Header.Set(console.HeaderToken, token)
+		r.Header.Set(access.HeaderToken, token)
 		w := httptest.NewRecorder()
 		s.Handler().ServeHTTP(w, r)
 		require.Equal(t, 200, w.Code, "%s", w.Body)

@@ -34,7 +34,7 @@ func TestReadersStarveNobody(t *testing.T) {
 		r.Header.Set("Content-Type", "application/json")
 		r.Header.Set("X-Forwarded-User", user)
 		if person, err := gate.Identify(r); err == nil {
-			r.Header.Set(console.HeaderToken, person.Token)
+			r.Header.Set(access.HeaderToken, person.Token)
 		}
 		w := httptest.NewRecorder()
 		handler.ServeHTTP(w, r)

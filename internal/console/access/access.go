@@ -75,8 +75,9 @@ type Access struct {
 	Log *slog.Logger
 	// Now is the clock of sessions and limits.
 	Now    func() time.Time
-	config *Config // nil: every caller is the local user
+	config *Config // nil: every caller with the token is the local user
 	local  string
+	offer  offer
 	secret []byte // signs tokens without a session, for the life of this process
 	certs  *certs.Server
 	limits *limits
@@ -87,14 +88,14 @@ type Access struct {
 	ended, used spent
 }
 
-// Local grants every caller all rights in the name of user.
+// Local grants callers with the token of Offer all rights in the name of user.
 func Local(user string) *Access {
 	secret := make([]byte, 32)
 	_, _ = rand.Read(secret) // never fails
 	return &Access{Log: slog.New(slog.DiscardHandler), local: user, secret: secret, Now: time.Now}
 }
 
-// New returns an Access configured by c. Without a login, every caller is user.
+// New returns an Access configured by c. Without a login, it is Local.
 func New(c *Config, user string) (*Access, error) {
 	a := Local(user)
 	if !c.login() {
@@ -165,6 +166,9 @@ func (a *Access) Admit(r *http.Request) error {
 // Identify returns a request's person, or a Refusal that says why there is none.
 func (a *Access) Identify(r *http.Request) (Person, error) {
 	if a.config == nil {
+		if !a.known(r) {
+			return Person{}, closed("this request lacks the token of this console")
+		}
 		return Person{Name: a.local, Role: Admin, Token: a.token("")}, nil
 	}
 	p, key, err := a.person(r)

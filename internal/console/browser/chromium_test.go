@@ -140,7 +140,7 @@ func (c *chromium) read() {
 			c.faults = append(c.faults, p.Entry.Text+" "+p.Entry.URL)
 		case m.Method == "Page.javascriptDialogOpening":
 			c.faults = append(c.faults, "a dialog: "+p.Message)
-		case m.Method == "Network.requestWillBeSent" && strings.Contains(p.Request.URL, "://"):
+		case m.Method == "Network.requestWillBeSent" && strings.HasPrefix(p.Request.URL, "http"):
 			c.sent = append(c.sent, p.Request.URL+" "+p.Request.PostData)
 			c.hosts[strings.Join(strings.SplitN(p.Request.URL, "/", 4)[:3], "/")] = true
 		}

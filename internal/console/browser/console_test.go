@@ -35,6 +35,7 @@ const hostile = `<img src=x onerror="window.ran=1"> & 'quotes'`
 type lab struct {
 	t                     *testing.T
 	regionctl, fleet, url string
+	page                  string // the file that opens the console
 	edges                 []*testenv.EdgeNode
 	consuls               []*testenv.Consul
 	redis                 []*testenv.Server
@@ -141,9 +142,16 @@ func (l *lab) open(how ...string) {
 	require.NoError(l.t, err)
 	require.NoError(l.t, l.console.Start())
 	l.t.Cleanup(l.close)
-	var at struct{ URL string }
+	var at struct{ URL, Page string }
 	require.NoError(l.t, json.NewDecoder(bufio.NewReader(out)).Decode(&at))
-	l.url = at.URL
+	l.url, l.page = at.URL, at.Page
+}
+
+// enter opens the console as the user who started it does.
+func (l *lab) enter(b *chromium) {
+	l.t.Helper()
+	b.visit("file://" + l.page)
+	b.has("as ana@desk")
 }
 
 func (l *lab) close() { l.end(syscall.SIGTERM) }
@@ -197,6 +205,7 @@ func TestConsole(t *testing.T) {
 	l.traffic(t.Context())
 	b := launch(t)
 	b.dress("light", 1280)
+	l.enter(b)
 
 	// This page is docs/console.png. When that is saved, wait until its series are longer.
 	b.visit(l.url + "/rules")

@@ -39,6 +39,7 @@ func TestCounts(t *testing.T) {
 	}
 	b := launch(t)
 	b.dress("light", 1280)
+	l.enter(b)
 	b.visit(l.url + "/client?client=" + client)
 	left := func(region string) string {
 		return "document.querySelector('[aria-label=\"Rules of the next request in " + region + "\"] tbody tr')?.cells[3].textContent"

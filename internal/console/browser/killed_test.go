@@ -17,6 +17,7 @@ func TestConsoleIsKilled(t *testing.T) {
 	l.run("rules", "apply", l.write("rules.yaml", document(70, "enforce")), "--yes", "-m", "the first rules")
 	b := launch(t)
 	b.dress("light", 1280)
+	l.enter(b)
 
 	l.waves(b, 69, "INC-11")
 	l.restart(b)
@@ -106,5 +107,6 @@ func (l *lab) restart(b *chromium) {
 	b.mu.Unlock()
 	l.end(syscall.SIGKILL)
 	l.open("--listen", "127.0.0.1:0")
+	l.enter(b)
 	b.visit(l.url + "/rules")
 }

@@ -150,6 +150,7 @@ func TestALargeFleet(t *testing.T) {
 
 	b := launch(t)
 	b.dress("light", 1280)
+	l.enter(b)
 	took("the fleet is there", func() {
 		b.visit(l.url + "/fleet")
 		b.has("2,000 / 2,000")

@@ -78,6 +78,7 @@ func TestTraffic(t *testing.T) {
 	l := start(t, "recent: {keep: 10000}", "trusted_proxies: [127.0.0.0/8]")
 	b := launch(t)
 	b.dress("light", 1280)
+	l.enter(b)
 	for i := range 12 {
 		require.Equal(t, 200, l.ask(0, "203.0.113.9", "/"))
 		require.Equal(t, 200, l.ask(0, "203.0.113."+strconv.Itoa(10+i), hostilePath))

@@ -1,5 +1,5 @@
 // The frame around the pages: their addresses, the keys, and the one place that draws.
-import { html, render, signal, effect, untracked, session, denied, open, logout } from './lib.js';
+import { html, render, signal, effect, untracked, session, denied, open, logout, local } from './lib.js';
 import { Dialog, Notice, asked } from './parts.js';
 import * as fleet from './fleet.js';
 import * as rules from './rules.js';
@@ -47,7 +47,7 @@ function follow(e) {
 function Denied() {
   const d = denied.value;
   if (!d) return null;
-  return html`<${Notice} kind=${d.reason === 'login' ? 'info' : 'bad'} title=${d.reason === 'login' ? 'You are not logged in' : 'You may not use this console'}>${d.reason !== 'login' && html`<pre class="text">${d.detail}</pre>`}${d.reason === 'login' && !session.value && 'Log in to see the fleet.'}
+  return html`<${Notice} kind=${d.reason === 'login' ? 'info' : 'bad'} title=${d.login ? 'You are not logged in' : d.reason === 'login' ? 'This console is not open' : 'You may not use this console'}>${!(d.reason === 'login' && d.login) && html`<pre class="text">${d.detail}</pre>`}${d.login && !session.value && 'Log in to see the fleet.'}
     ${d.login && html`<p>${session.value ? html`What you wrote here stays. <a class="button" href="/auth/login?to=/done" target="_blank" rel="noopener">Log in in a new tab</a>` : html`<a class="button" href=${'/auth/login?to=' + encodeURIComponent(location.pathname + location.search)}>Log in</a>`}</p>`}<//>`;
 }
 
@@ -60,7 +60,7 @@ function App() {
       <span class="who">${session.value && html`<span class="dim">as</span> ${session.value.user} <span class="dim">${session.value.role}</span>${session.value.until && html` <button type="button" class="quiet" onClick=${logout}>Log out</button>`}`}</span>
     </header>
     <main id="main"><${Denied} /><${Page} /></main>
-    <footer class="dim">regionctl console ${session.value?.version ?? ''} · <a href="/api/v1/openapi.json">API</a> · keys: 1–8 pages, / first field</footer>
+    <footer class="dim">regionctl console ${session.value?.version ?? ''}${!local() && html` · <a href="/api/v1/openapi.json">API</a>`} · keys: 1–8 pages, / first field</footer>
     <${Dialog} />`;
 }
 

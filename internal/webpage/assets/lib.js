@@ -13,10 +13,27 @@ export const denied = signal(null);
 // needs is the role that an operation needs and this person lacks, '' if there is none.
 export const needs = (operation) => session.value?.needs?.[operation] ?? '';
 
+// A local console needs its token in every request. Storage belongs to one port, and cookies would
+// reach the others of this host. The page of regionctl's file brings a ticket for the token.
+const kept = 'weir-console-token';
+const opened = exchange(new URLSearchParams(location.hash.slice(1)).get('ticket'));
+const token = () => localStorage.getItem(kept) ?? untracked(() => session.value)?.token ?? '';
+// local reports whether requests need the token, which a link does not send.
+export const local = () => localStorage.getItem(kept) !== null;
+const headers = () => ({ 'Weir-Console-Token': token() });
+
+async function exchange(ticket) {
+  if (!ticket) return;
+  history.replaceState(null, '', location.pathname + location.search);
+  const response = await fetch(api + '/open', { method: 'POST', headers: { 'Weir-Console-Ticket': ticket } }).catch(() => null);
+  if (response?.ok) localStorage.setItem(kept, (await response.json()).token);
+}
+
 // send asks the API. Its answer always has ok; a failure has a detail that says what to do.
 async function send(method, path, options) {
   try {
-    const response = await fetch(api + path, { method, credentials: 'same-origin', ...options });
+    await opened;
+    const response = await fetch(api + path, { method, credentials: 'same-origin', ...options, headers: { ...options?.headers, ...headers() } });
     const body = await response.json();
     if (body.reason === 'login') denied.value = body;
     return response.ok ? { ok: true, ...body } : { ...body, ok: false };
@@ -33,7 +50,7 @@ export function get(path, query = {}) {
 
 // post sends the token. One of a console that was restarted since is fetched again, once.
 export async function post(path, body = {}) {
-  const once = () => send('POST', path, { headers: { 'Content-Type': 'application/json', 'Weir-Console-Token': session.value?.token ?? '' }, body: JSON.stringify(body) });
+  const once = () => send('POST', path, { headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(body) });
   let answer = await once();
   if (!answer.ok && answer.reason === 'token') {
     await open();
@@ -53,6 +70,7 @@ export async function logout() {
 export async function open() {
   const answer = await send('GET', '/session');
   if (answer.ok) {
+    if (answer.token !== token()) localStorage.removeItem(kept); // of another console that was here
     session.value = answer;
     denied.value = null;
   } else if (answer.status) denied.value = answer;
@@ -76,32 +94,43 @@ export function resource() {
   return s;
 }
 
+// events calls the function of each event's name until the stream ends. EventSource sends no headers.
+async function events(path, signal, on) {
+  await opened;
+  const response = await fetch(api + path, { signal, credentials: 'same-origin', headers: headers() });
+  if (!response.ok) return;
+  const from = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  for (let text = '', part; !(part = await from.read()).done;) {
+    const all = (text + part.value).split('\n\n');
+    text = all.pop();
+    for (const one of all) {
+      const [, name, data] = /^event: (.*)\ndata: (.*)$/.exec(one) ?? [];
+      if (name) on[name]?.(JSON.parse(data));
+    }
+  }
+}
+
 // live follows a feed while a page shows it. What was seen last stays, with its age.
 export function live(path, seen) {
   const s = signal({ phase: 'loading', result: null, at: 0, problem: '' });
   s.follow = () => {
-    let source, again;
-    const connect = () => {
-      source = new EventSource(api + path);
-      source.addEventListener('look', (e) => {
-        const result = JSON.parse(e.data);
-        batch(() => {
-          seen?.(result);
-          s.value = { phase: 'ready', result, at: Date.now(), problem: '' };
-        });
-      });
-      source.addEventListener('problem', (e) => { s.value = { ...untracked(() => s.value), phase: 'failed', problem: JSON.parse(e.data).detail }; });
-      // A stream that is refused is not tried again by the browser: perhaps the session has ended.
-      source.onerror = () => {
-        if (source.readyState === EventSource.CLOSED) {
-          open().then(() => { if (denied.value) s.value = { ...untracked(() => s.value), phase: 'failed', problem: '' }; });
-          again = setTimeout(connect, 3000);
-        }
-        s.value = { ...untracked(() => s.value), phase: 'failed', problem: 'The console does not answer. Is regionctl console still running? This page keeps trying.' };
-      };
+    const source = new AbortController();
+    let again;
+    const fails = (problem) => { s.value = { ...untracked(() => s.value), phase: 'failed', problem }; };
+    const look = (result) => batch(() => {
+      seen?.(result);
+      s.value = { phase: 'ready', result, at: Date.now(), problem: '' };
+    });
+    const connect = async () => {
+      await events(path, source.signal, { look, problem: (p) => fails(p.detail) }).catch(() => {});
+      if (source.signal.aborted) return;
+      again = setTimeout(connect, 3000);
+      fails('The console does not answer. Is regionctl console still running? This page keeps trying.');
+      await open(); // perhaps the session has ended
+      if (denied.value && !source.signal.aborted) fails('');
     };
     connect();
-    return () => { clearTimeout(again); source.close(); };
+    return () => { clearTimeout(again); source.abort(); };
   };
   return s;
 }
@@ -157,7 +186,7 @@ export function upload(path, parts, progress) {
     };
   });
   x.open('POST', api + path);
-  x.setRequestHeader('Weir-Console-Token', untracked(() => session.value?.token ?? ''));
+  x.setRequestHeader('Weir-Console-Token', token());
   x.send(form);
   return { done, cancel: () => x.abort() };
 }
