@@ -47,7 +47,7 @@ test-plain:
 	@echo "leases, exchanges and experiments in all simulated worlds, most of which the race detector makes too slow"
 	$(GO) test -count 1 ./pkg/limiter/lease ./internal/edge/across ./internal/experiment
 	cd tools/issuer && $(GO) vet ./...
-	cd tools && $(GO) vet ./... && $(GO) test ./internal/... && $(GO) test -count 1 ./manifests && $(GO) test -race ./bench ./overload ./tables ./unit
+	cd tools && $(GO) vet ./... && $(GO) test ./internal/... && $(GO) test -count 1 ./manifests && $(GO) test -race ./bench ./import/... ./overload ./tables ./unit
 	cd loadtest/xk6-weir && $(GO) vet ./... && CGO_ENABLED=0 $(GO) test -timeout 10m . && $(GO) test -race ./keys ./oracle ./ratelimit ./resolve
 	cd loadtest/xk6-weir/proof && $(GO) test ./...
 

@@ -3,7 +3,6 @@ module github.com/weir-edge/weir
 go 1.26.7
 
 require (
-	github.com/BurntSushi/toml v1.6.0
 	github.com/Shopify/toxiproxy/v2 v2.5.0
 	github.com/cespare/xxhash/v2 v2.3.0
 	github.com/coreos/go-oidc/v3 v3.21.0

@@ -29,8 +29,6 @@ func TestJSONErrors(t *testing.T) {
 	list := []failure{
 		{"rules validate " + bad, term.StatusUsage, "usage", "has 1 problem"},
 		{"rules import envoy missing.yaml", term.StatusUsage, "usage", "no such file"},
-		{"rules import nginx missing.conf", term.StatusUsage, "usage", "no such file"},
-		{"rules import traefik missing.yaml", term.StatusUsage, "usage", "no such file"},
 		{"policy example extra", term.StatusUsage, "usage", "unexpected argument"},
 		{"policy validate " + bad, term.StatusUsage, "usage", "problem"},
 		{"policy test missing.log --policy " + policy, term.StatusUsage, "usage", "no such file"},

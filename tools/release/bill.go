@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"debug/buildinfo"
 	"fmt"
@@ -22,22 +23,28 @@ type bill struct {
 }
 
 // bill reads the modules that the linker recorded in the programs, and sets the release's
-// version to the programs' own.
+// version to that of the root module's programs.
 func (r *release) bill(ctx context.Context, directory string) (*bill, error) {
-	type module struct{ version, sum string }
-	modules := map[string]module{}
+	type module struct{ path, version string }
+	type origin struct{ sum, user string } // user is the folder of a module that requires it
+	modules := map[module]origin{}
 	compiler := ""
-	for _, name := range programs {
-		info, err := buildinfo.ReadFile(filepath.Join(directory, name))
+	for _, p := range programs {
+		info, err := buildinfo.ReadFile(filepath.Join(directory, p.name))
 		if err != nil {
 			return nil, err
 		}
-		if r.version = info.Main.Version; strings.HasSuffix(r.version, "+dirty") || r.version == "(devel)" {
-			return nil, fmt.Errorf("%s was built from %s, not from a commit; see git status", name, r.version)
+		if v := info.Main.Version; strings.HasSuffix(v, "+dirty") || v == "(devel)" {
+			return nil, fmt.Errorf("%s was built from %s, not from a commit; see git status", p.name, v)
+		}
+		if p.module == "." {
+			r.version = info.Main.Version
 		}
 		compiler = strings.TrimPrefix(info.GoVersion, "go")
 		for _, dep := range info.Deps {
-			modules[dep.Path] = module{dep.Version, dep.Sum}
+			if dep.Replace == nil { // otherwise it is of this repository
+				modules[module{dep.Path, dep.Version}] = origin{dep.Sum, p.module}
+			}
 		}
 	}
 	doc := cdx.NewBOM()
@@ -48,14 +55,15 @@ func (r *release) bill(ctx context.Context, directory string) (*bill, error) {
 	}
 	components := []cdx.Component{{BOMRef: "go", Type: cdx.ComponentTypeLibrary, Name: "std", Version: compiler, PackageURL: "pkg:golang/std@" + compiler}}
 	var licenses bytes.Buffer
-	for _, path := range slices.Sorted(maps.Keys(modules)) {
-		m := modules[path]
-		url := "pkg:golang/" + path + "@" + m.version
+	byName := func(a, b module) int { return cmp.Or(cmp.Compare(a.path, b.path), cmp.Compare(a.version, b.version)) }
+	for _, m := range slices.SortedFunc(maps.Keys(modules), byName) {
+		from := modules[m]
+		url := "pkg:golang/" + m.path + "@" + m.version
 		components = append(components, cdx.Component{
-			BOMRef: url, Type: cdx.ComponentTypeLibrary, Name: path, Version: m.version, PackageURL: url,
-			Properties: &[]cdx.Property{{Name: "go:sum", Value: m.sum}},
+			BOMRef: url, Type: cdx.ComponentTypeLibrary, Name: m.path, Version: m.version, PackageURL: url,
+			Properties: &[]cdx.Property{{Name: "go:sum", Value: from.sum}},
 		})
-		if err := r.license(ctx, &licenses, path); err != nil {
+		if err := r.license(ctx, &licenses, from.user, m.path); err != nil {
 			return nil, err
 		}
 	}
@@ -67,9 +75,9 @@ func (r *release) bill(ctx context.Context, directory string) (*bill, error) {
 	return &bill{out.Bytes(), licenses.Bytes()}, err
 }
 
-// license appends the license and notices of a module, from the module cache.
-func (r *release) license(ctx context.Context, to *bytes.Buffer, path string) error {
-	directory, err := r.run(ctx, nil, "go", "list", "-m", "-f", "{{.Dir}}", path)
+// license appends the license and notices of a module that another one uses, from the module cache.
+func (r *release) license(ctx context.Context, to *bytes.Buffer, user, path string) error {
+	directory, err := r.run(ctx, nil, "go", "list", "-C", user, "-m", "-f", "{{.Dir}}", path)
 	if err != nil {
 		return err
 	}

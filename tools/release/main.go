@@ -45,8 +45,11 @@ type release struct {
 	files     []string
 }
 
-// programs lists the programs of a release.
-var programs = []string{"edge", "regionctl"}
+// program is built from a package of a module, whose folder is given.
+type program struct{ name, module, source string }
+
+// programs lists the programs of a release. Their modules' versions are one: the commit.
+var programs = []program{{"edge", ".", "./cmd/edge"}, {"regionctl", ".", "./cmd/regionctl"}, {"weir-import", "tools", "./import"}}
 
 func (r *release) build(ctx context.Context) (err error) {
 	if r.root, err = filepath.Abs(r.root); err != nil {
@@ -112,18 +115,18 @@ func (r *release) buildPlatform(ctx context.Context, platform string) error {
 	}
 	fmt.Println("building", platform)
 	var built []file
-	for _, name := range programs {
-		path := filepath.Join(r.work, platform, name)
+	for _, p := range programs {
+		path := filepath.Join(r.work, platform, p.name)
 		// -s and -w omit symbols and debug information, a third of the size.
 		if _, err := r.run(ctx, []string{"CGO_ENABLED=0", "GOOS=" + system, "GOARCH=" + arch, "GOFLAGS=-buildvcs=true"},
-			"go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path, "./cmd/"+name); err != nil {
+			"go", "build", "-C", p.module, "-trimpath", "-ldflags", "-s -w", "-o", path, p.source); err != nil {
 			return err
 		}
 		data, err := os.ReadFile(path)
 		if err != nil {
 			return err
 		}
-		built = append(built, file{name, 0o755, data})
+		built = append(built, file{p.name, 0o755, data})
 	}
 	bill, err := r.bill(ctx, filepath.Join(r.work, platform))
 	if err != nil {

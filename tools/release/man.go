@@ -16,11 +16,21 @@ import (
 
 // makePages generates man pages and completions from the commands.
 func (r *release) makePages(ctx context.Context) error {
-	usage, err := r.usage(ctx)
-	if err != nil {
-		return err
+	r.pages = nil
+	for _, p := range []struct {
+		program
+		short string
+		helps [][]string // the arguments that print parts of the page
+	}{
+		{programs[0], "limit HTTP requests and forward those that pass", [][]string{{"-help"}}},
+		{programs[2], "translate the limits of nginx and Traefik into rules", [][]string{{"--help"}, {"nginx", "--help"}, {"traefik", "--help"}}},
+	} {
+		usage, err := r.usage(ctx, p.program, p.helps)
+		if err != nil {
+			return err
+		}
+		r.pages = append(r.pages, file{"man/" + p.name + ".1", 0o644, r.page(p.name, p.short, usage)})
 	}
-	r.pages = []file{{"man/edge.1", 0o644, r.page("edge", "limit HTTP requests and forward those that pass", usage)}}
 	root := ctl.Commands()
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
@@ -48,14 +58,21 @@ func (r *release) makePages(ctx context.Context) error {
 	return nil
 }
 
-// usage returns the output of edge -help.
-func (r *release) usage(ctx context.Context) (string, error) {
-	path := filepath.Join(r.work, "edge")
-	if _, err := r.run(ctx, nil, "go", "build", "-o", path, "./cmd/edge"); err != nil {
+// usage returns what a program prints about itself.
+func (r *release) usage(ctx context.Context, p program, helps [][]string) (string, error) {
+	path := filepath.Join(r.work, p.name)
+	if _, err := r.run(ctx, nil, "go", "build", "-C", p.module, "-o", path, p.source); err != nil {
 		return "", err
 	}
-	text, err := exec.CommandContext(ctx, path, "-help").CombinedOutput()
-	return string(text), err
+	var parts []string
+	for _, args := range helps {
+		text, err := exec.CommandContext(ctx, path, args...).CombinedOutput()
+		if err != nil {
+			return "", err
+		}
+		parts = append(parts, string(text))
+	}
+	return strings.Join(parts, "\n"), nil
 }
 
 // walk visits the commands shown to users.

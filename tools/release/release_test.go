@@ -49,13 +49,14 @@ func TestRelease(t *testing.T) {
 		for _, c := range *bill.Components {
 			modules = append(modules, c.Name)
 		}
-		require.Subset(t, modules, []string{"std", "github.com/valyala/fasthttp", "github.com/hashicorp/consul/api", "github.com/spf13/cobra"})
+		require.Subset(t, modules, []string{"std", "github.com/valyala/fasthttp", "github.com/hashicorp/consul/api", "github.com/spf13/cobra", "github.com/BurntSushi/toml"})
 
 		command(t, second, "tar", "-xzf", name+".tar.gz")
 		require.Contains(t, command(t, second+"/"+name, "./edge", "-version"), "v0.2.0")
 		require.Contains(t, command(t, second+"/"+name, "./regionctl", "--version"), "v0.2.0")
+		require.Contains(t, command(t, second+"/"+name, "./weir-import", "nginx", "--help"), "limit_req")
 		command(t, second+"/"+name, "bash", "-n", "completions/regionctl.bash")
-		for _, page := range []string{"edge", "regionctl", "regionctl-rules-apply", "regionctl-dns"} {
+		for _, page := range []string{"edge", "regionctl", "regionctl-rules-apply", "regionctl-dns", "weir-import"} {
 			require.Contains(t, string(read(t, second+"/"+name+"/man/"+page+".1")), ".SH NAME\n"+strings.ReplaceAll(page, "-", `\-`)+` \- `)
 		}
 		require.Contains(t, string(read(t, second+"/"+name+"/THIRD-PARTY-LICENSES")), "Mozilla Public License")

@@ -1,4 +1,4 @@
-package e2e
+package main
 
 import (
 	"bytes"
@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -41,7 +40,7 @@ http {
 }
 `
 
-// nginx, and an edge with the rules that regionctl imports from nginx's configuration, refuse
+// nginx, and an edge with the rules that weir-import translates from nginx's configuration, refuse
 // the same requests; nginx's log proves it.
 func TestImportedNginxDecidesAlike(t *testing.T) {
 	origin := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
@@ -52,10 +51,8 @@ func TestImportedNginxDecidesAlike(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte(conf), 0o600))
 	testenv.Serve(t, []int{port}, "nginx", "-p", dir, "-c", file, "-g", "daemon off; master_process off; pid nginx.pid; error_log stderr;")
 	imported := func(args ...string) (rules, report string, err error) {
-		cmd := exec.CommandContext(t.Context(), testenv.Program(t, "regionctl"), append([]string{"rules", "import", "nginx", file}, args...)...)
 		var out, errOut bytes.Buffer
-		cmd.Stdout, cmd.Stderr = &out, &errOut
-		err = cmd.Run()
+		err = run(t.Context(), append([]string{"nginx", file}, args...), nil, &out, &errOut)
 		return out.String(), errOut.String(), err
 	}
 	rules, report, err := imported()
