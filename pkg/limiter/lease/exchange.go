@@ -214,3 +214,16 @@ func (s *Store) sweepShard(sh *shard, unspent []job) []job {
 	}
 	return unspent
 }
+
+func (s *Store) postpone(unspent []job) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.later = append(s.later, unspent...)
+}
+
+func (s *Store) postponed() (unspent []job) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	unspent, s.later = s.later, nil
+	return unspent
+}

@@ -354,19 +354,6 @@ func (s *Store) Keep(holds func(*limiter.Limit) bool) {
 
 func (s *Store) shard(key []byte) *shard { return &s.shards[maphash.Bytes(s.seed, key)%shardCount] }
 
-func (s *Store) postpone(unspent []job) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.later = append(s.later, unspent...)
-}
-
-func (s *Store) postponed() (unspent []job) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	unspent, s.later = s.later, nil
-	return unspent
-}
-
 // endAll ends the leases of the limits that which selects, and returns their units.
 func (s *Store) endAll(which func(*limiter.Limit) bool) (unspent []job) {
 	for i := range s.shards {
