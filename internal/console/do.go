@@ -39,8 +39,8 @@ type Problem struct {
 	Title  string `json:"title"`
 	Status int    `json:"status"`
 	Detail string `json:"detail"`
-	// Reason comes from regionctl: failed, usage, conflict or interrupted. The console adds
-	// login, if logging in may help, and token, if the request lacks the session's token.
+	// Reason comes from regionctl: failed, usage, conflict, interrupted or unreachable, which
+	// partial remedies. The console adds login, if logging in may help, and token, if the request lacks the session's token.
 	Reason string `json:"reason,omitempty"`
 	// Login is the login page, with Reason login.
 	Login   string          `json:"login,omitempty"`

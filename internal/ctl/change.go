@@ -128,6 +128,7 @@ var always = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 // begin builds the engine's view of the change.
 func (c *change) begin(targets []*fleet.Target) {
 	k := targets[0].Kind
+	c.regions = nil
 	c.engine = &rollout.Change[fleet.Current]{
 		Subject: rollout.Subject[fleet.Current]{
 			Name: k.Name,
@@ -246,7 +247,7 @@ func (c *change) prepare(ctx context.Context, targets []*fleet.Target) error {
 	asking.Wait()
 	c.p.warnOfClock()
 	c.engine.Compare()
-	away, err := reached(c.engine.Results(), c.partial, otherRegions)
+	away, err := c.reached()
 	if err != nil {
 		return err
 	}
@@ -270,6 +271,15 @@ func (c *change) prepare(ctx context.Context, targets []*fleet.Target) error {
 		const mostChanges = 50
 		writeGroups(b, s, groupByVersion(steps), mostChanges)
 	})
+}
+
+// reached is the function reached for this change. It reports which regions answer.
+func (c *change) reached() ([]string, error) {
+	away, err := reached(c.engine.Results(), c.partial, otherRegions)
+	if err != nil {
+		err = c.report(nil, err, nil)
+	}
+	return away, err
 }
 
 // stale refuses a region that does not run what --if-version says. A region that already

@@ -31,8 +31,9 @@ type changeReport struct {
 type regionReport struct {
 	regionResult
 	// Version is the version for this region, where it may differ. Then is what follows
-	// when it expires.
+	// when it expires. Active is what is active now, as far as known.
 	Version string        `json:"version,omitempty"`
+	Active  string        `json:"active,omitempty"`
 	Then    *consul.Named `json:"then,omitempty"`
 	// Before is what was active when the difference was shown; Now is what is active after
 	// a conflict.
@@ -43,15 +44,13 @@ type regionReport struct {
 	Edges   *int             `json:"edges,omitempty"`
 	Running *int             `json:"running,omitempty"`
 	Behind  []fleet.NodeView `json:"behind,omitempty"`
-
-	has string // the version that it has now, for display
 }
 
 func (c *change) reportOn(r *regionChange) *regionReport {
 	answered := r.step.next != nil
 	v := &regionReport{
 		regionResult: resultOf(r.told()), Before: r.step.from.Pointer,
-		Now: cmp.Or(r.moved, r.region.Now.Pointer), has: term.OrDash(r.step.from.Version()),
+		Now: cmp.Or(r.moved, r.region.Now.Pointer), Active: r.step.from.Version(),
 	}
 	if answered && r.target.Kind.Temporary {
 		v.Version = r.runs()
@@ -60,10 +59,10 @@ func (c *change) reportOn(r *regionChange) *regionReport {
 		v.Then = r.step.from.Returns()
 	}
 	if v.Result.Has() {
-		v.has = r.runs()
+		v.Active = r.runs()
 	}
 	if v.Now != nil {
-		v.has = v.Now.Version
+		v.Active = v.Now.Version
 	}
 	if r.await != nil {
 		v.Behind = r.await.Behind()
@@ -115,7 +114,7 @@ func (r *changeReport) write(b *bytes.Buffer, s term.Style) {
 		if c.Edges != nil {
 			edges = fmt.Sprintf("%d of %d", *c.Running, *c.Edges)
 		}
-		t.Row(c.Region, paintOutcome(s, c.Result), c.has, edges)
+		t.Row(c.Region, paintOutcome(s, c.Result), term.OrDash(c.Active), edges)
 	}
 	t.Print(b)
 }

@@ -147,7 +147,7 @@ func reached(results []rollout.Result, partial bool, or string) (away []string, 
 	case len(away) == len(results):
 		return nil, term.Failed("nothing was changed; no region can be reached:\n%w", err)
 	case err != nil && !partial:
-		return nil, term.Failed("nothing was changed, because %s cannot be reached:\n%w\nrepair that, %sor pass --partial to continue without it", strings.Join(away, ", "), err, or)
+		return nil, term.Unreachable("nothing was changed, because %s cannot be reached:\n%w\nrepair that, %sor pass --partial to continue without it", strings.Join(away, ", "), err, or)
 	}
 	return away, nil
 }
@@ -179,7 +179,7 @@ func stopped(err error, what string, regions []told) error {
 	case rollout.Interrupted:
 		return term.Interrupted("interrupted; nothing was changed")
 	case rollout.Unanswered:
-		return term.Failed("nothing was changed: %w", err)
+		return term.Unreachable("nothing was changed: %w", err)
 	case rollout.Busy:
 		return term.Conflict("nothing was changed: %s: %s is changing the %s since %s; %s, and --break-lock does not wait",
 			stop.Region, term.OrDash(stop.Other.By), what, term.Stamp(stop.Other.Since), ends())

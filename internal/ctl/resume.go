@@ -100,8 +100,10 @@ func (c *change) takeBack(ctx context.Context, k *fleet.Kind) error {
 	switch {
 	case err != nil:
 		return err
-	case u == nil, failures != nil && !c.partial:
+	case u == nil:
 		return term.Failed("nothing was changed: %w", failures)
+	case failures != nil && !c.partial:
+		return term.Unreachable("nothing was changed: %w\nrepair that, or pass --partial to continue without it", failures)
 	}
 	changed := u.changed()
 	c.ready = func(ctx context.Context) error { return u.unmoved(ctx, targets) }

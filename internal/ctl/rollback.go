@@ -66,21 +66,18 @@ func (c *change) rollback(ctx context.Context, k *fleet.Kind, names []string, to
 		return err
 	}
 	answers := fleet.Ask(ctx, targets, readBefore)
-	results := make([]rollout.Result, len(answers))
+	c.begin(targets)
 	for i, a := range answers {
-		results[i] = rollout.Result{Name: a.Target.Name, Err: a.Err}
+		if r := c.regions[i].region; a.Err != nil {
+			r.Outcome, r.Err = rollout.Unreachable, a.Err
+		}
 	}
-	if _, err := reached(results, c.partial, otherRegions); err != nil {
+	if _, err := c.reached(); err != nil {
 		return err
 	}
-	temporary, err := temporaries(answers)
-	switch {
-	case to != "" || temporary == "":
-	case err != nil:
-		return term.Misused("%w; nothing was changed", err)
-	default:
-		c.aimAt, c.message = endIt, "end of "+temporary
-		return c.run(ctx, targets, nil)
+	if versions, where := temporaries(answers); to == "" && versions != "" {
+		c.aimAt, c.message = endIt, "end of "+versions
+		return c.run(ctx, where, nil)
 	}
 	p, err := c.p.rollbackTarget(ctx, k, answers, to)
 	if errors.Is(err, consul.ErrCorrupt) {
@@ -96,23 +93,21 @@ func (c *change) rollback(ctx context.Context, k *fleet.Kind, names []string, to
 	return c.run(ctx, targets, nil)
 }
 
-// temporaries returns the temporarily active version. An error means that not all regions
-// have one, so that going back would mean different things.
-func temporaries(answers []fleet.Answer[regionHistory]) (string, error) {
-	var versions, with, without []string
+// temporaries returns what is active temporarily, and where. Regions that do not answer may
+// have something, too.
+func temporaries(answers []fleet.Answer[regionHistory]) (versions string, where []*fleet.Target) {
+	var list []string
 	for _, a := range answers {
-		switch p := a.Value.pointer; {
-		case a.Err != nil:
-		case p != nil && p.ExpiresAt != nil && !p.Expired(a.Target.Consul.Now()):
-			versions, with = append(versions, p.Version), append(with, a.Target.Name)
-		default:
-			without = append(without, a.Target.Name)
+		p := a.Value.pointer
+		here := a.Err == nil && p != nil && p.ExpiresAt != nil && !p.Expired(a.Target.Consul.Now())
+		if here {
+			list = append(list, p.Version)
+		}
+		if here || a.Err != nil {
+			where = append(where, a.Target)
 		}
 	}
-	if len(with) > 0 && len(without) > 0 {
-		return versions[0], fmt.Errorf("%s has a temporary version, %s does not; choose regions with --region", strings.Join(with, ", "), strings.Join(without, ", "))
-	}
-	return strings.Join(distinct(versions), " and "), nil
+	return strings.Join(distinct(list), " and "), where
 }
 
 // endIt ends what a region has active temporarily.

@@ -106,7 +106,8 @@ run that fails is a JSON object:
 
   {"error":{"status":4,"reason":"conflict","message":"…"}}
 
-The reason is failed, usage, partial, conflict or interrupted.
+The reason is failed, usage, partial, conflict, interrupted or, if --partial would continue
+without regions that do not answer, unreachable.
 
 Environment:
   WEIR_FLEET   the fleet file, if --fleet is not given

@@ -51,12 +51,12 @@ const shedderHistoryExamples = `  regionctl shedder history
   regionctl shedder history --region eu-west -n 0
   regionctl shedder history -o json | jq -r '.[] | select(.expires_at) | .version'`
 
-const shedderRollbackHelp = `Ends temporary settings, so that the previous ones return at once. Otherwise activates
-the version that the active one replaced, or that of --to. It is applied like any other
-document, in the same steps and with the same exit status.
+const shedderRollbackHelp = `Ends temporary settings in the regions that have some, so that the previous ones return at
+once. Otherwise activates the version that the active one replaced, or that of --to. It is
+applied like any other document, in the same steps and with the same exit status.
 
-If only some regions have temporary settings, or if they would return to different
-versions, nothing changes; say which you mean with --to or --region.`
+If the regions would return to different versions, nothing changes; say which you mean with
+--to or --region.`
 
 const shedderRollbackExamples = `  regionctl shedder rollback
   regionctl shedder rollback --to 3f2a0c1b9d4e --yes

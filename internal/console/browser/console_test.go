@@ -316,7 +316,7 @@ func TestConsole(t *testing.T) {
 	b.click("Switch off")
 	b.has("The shedder is off")
 	b.click("Close")
-	b.has("Some edges shed nothing")
+	b.has("Shedding is off in eu-west, us-east")
 	b.look("shedder-off")
 	b.click("End temporary settings…")
 	b.click("End them")

@@ -40,6 +40,15 @@ func Failed(format string, args ...any) error {
 	return &Failure{StatusFailed, fmt.Errorf(format, args...)}
 }
 
+// Unreachable is Failed for a change that could continue without the regions that do not answer.
+func Unreachable(format string, args ...any) error {
+	return &Failure{StatusFailed, &unreachable{fmt.Errorf(format, args...)}}
+}
+
+type unreachable struct{ error }
+
+func (u *unreachable) Unwrap() error { return u.error }
+
 func Misused(format string, args ...any) error {
 	return &Failure{StatusUsage, fmt.Errorf(format, args...)}
 }
@@ -107,6 +116,10 @@ func (t *Terminal) Fail(program string, err error) {
 	var p problem
 	p.Error.Status, p.Error.Message = ExitStatus(err), err.Error()
 	p.Error.Reason = reasons[p.Error.Status]
+	var away *unreachable
+	if errors.As(err, &away) {
+		p.Error.Reason = "unreachable"
+	}
 	if silent {
 		p.Error.Message = "standard output says what"
 	}

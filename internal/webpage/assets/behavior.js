@@ -1,18 +1,15 @@
 // Behavior policies: which one judges clients where, what it says, and who changed it.
-import { html, resource, stamp, ago } from './lib.js';
-import { Badge, Loaded, Empty, Table, Command, Lacking } from './parts.js';
+import { html, resource, repeat, stamp, ago } from './lib.js';
+import { Badge, Loaded, Empty, Table, Command, Lacking, regionsOf } from './parts.js';
 import { historyOf } from './history.js';
 
 const status = resource(), active = resource();
-const past = historyOf('policy', { label: 'History of the policies', restored: () => { status.load('/policy/status'); active.load('/policy/document'); } });
+const past = historyOf('policy', { label: 'History of the policies', regions: () => regionsOf(status), restored: () => { status.load('/policy/status'); active.load('/policy/document'); } });
 
 export function enter() {
-  const look = () => status.load('/policy/status');
-  look();
   active.load('/policy/document');
   past.load();
-  const timer = setInterval(() => { if (!document.hidden) look(); }, 5000);
-  return () => clearInterval(timer);
+  return repeat(5000, () => status.load('/policy/status'));
 }
 
 export function Page() {

@@ -1,14 +1,11 @@
 // Limits that regions share: what each region knows of the others, and by how much limits are exceeded.
-import { html, resource, number, plural, brief } from './lib.js';
+import { html, resource, repeat, number, plural, brief } from './lib.js';
 import { Badge, Loaded, Empty, Table, Command, Notice } from './parts.js';
 
 const known = resource();
 
 export function enter() {
-  const look = () => known.load('/limits/global');
-  look();
-  const timer = setInterval(() => { if (!document.hidden) look(); }, 2000);
-  return () => clearInterval(timer);
+  return repeat(2000, () => known.load('/limits/global'));
 }
 
 export function Page() {

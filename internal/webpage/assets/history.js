@@ -3,8 +3,8 @@ import { html, signal, resource, get, post, stamp, ago, shell } from './lib.js';
 import { Badge, Failure, Waiting, Empty, Loaded, Table, Command, Act, ask } from './parts.js';
 
 // historyOf is that of a kind, rules or policy. acts are more buttons of a change; restored is
-// called after an earlier version is active again.
-export function historyOf(kind, { label, acts, restored }) {
+// called after an earlier version is active again; regions returns them as they were seen last.
+export function historyOf(kind, { label, acts, restored, regions }) {
   const list = resource(), opened = signal(null);
   const load = () => list.load(`/${kind}/history`, { lines: '20' });
 
@@ -16,8 +16,8 @@ export function historyOf(kind, { label, acts, restored }) {
     if (opened.value?.id === id) opened.value = { id, answer };
   };
   const restore = (c) => ask({
-    title: `Go back to ${c.version}?`, text: `${c.applied_by} applied it at ${stamp(c.applied_at)}${c.message ? ': ' + c.message : ''}. Restoring applies it like any other document.`, verb: 'Restore', danger: true, done: `${c.version} is active again`,
-    command: () => shell(kind, 'rollback', '--to', c.version), act: () => post(`/${kind}/rollback`, { to: c.version }),
+    title: `Go back to ${c.version}?`, regions: regions(), text: `${c.applied_by} applied it at ${stamp(c.applied_at)}${c.message ? ': ' + c.message : ''}. Restoring applies it like any other document.`, verb: 'Restore', danger: true, done: `${c.version} is active again`,
+    command: (v) => shell(kind, 'rollback', '--to', c.version, v.partial && '--partial'), act: (v) => post(`/${kind}/rollback`, { to: c.version, partial: v.partial }),
     after: () => { load(); restored(); },
   });
 

@@ -51,12 +51,12 @@ export function Knees({ v, reload }) {
   const propose = (live) => {
     const list = settings.map((text) => (live ? text : `candidates.${name}.${text}`));
     ask({
-      title: live ? 'Shed by these knees?' : 'Run these knees alongside the live ones?', danger: live,
+      regions: v.regions, title: live ? 'Shed by these knees?' : 'Run these knees alongside the live ones?', danger: live,
       text: live ? 'Every edge sheds by them immediately.' : 'The candidate sees what the live settings see, and sheds nothing. It counts what it would have shed.',
       verb: live ? 'Shed by them' : 'Run them', done: live ? 'Every edge sheds by them' : 'Every edge runs the candidate',
       fields: [{ name: 'for', label: 'For how long (empty: until the next change)', value: '1h' }, { name: 'message', label: 'Why (for the history)', required: true, hint: 'sheds too late, CHG-12' }],
-      command: (f) => shell('shedder', 'set', list, f.for ? ['--for', f.for] : [], '--message', f.message || '…'),
-      act: (f) => post('/shedder/set', { settings: list, ...(f.for && { for: f.for }), message: f.message }), after: reload,
+      command: (f) => shell('shedder', 'set', list, f.for ? ['--for', f.for] : [], '--message', f.message || '…', f.partial && '--partial'),
+      act: (f) => post('/shedder/set', { settings: list, ...(f.for && { for: f.for }), message: f.message, partial: f.partial }), after: reload,
     });
   };
   return html`<section aria-labelledby="knees"><h2 id="knees">Move the knees</h2>

@@ -110,6 +110,17 @@ async function events(path, signal, on) {
   }
 }
 
+// repeat looks now, and again a while after each answer. It returns what ends that.
+export function repeat(ms, look) {
+  let timer, over = false;
+  const again = async () => {
+    if (!document.hidden) await look();
+    if (!over) timer = setTimeout(again, ms);
+  };
+  again();
+  return () => { over = true; clearTimeout(timer); };
+}
+
 // live follows a feed while a page shows it. What was seen last stays, with its age.
 export function live(path, seen) {
   const s = signal({ phase: 'loading', result: null, at: 0, problem: '' });
@@ -164,7 +175,7 @@ export function brief(text = '') {
 
 // shell writes a command as a person types it, as the server does.
 export function shell(...words) {
-  return ['regionctl', ...words.flat().filter((w) => w !== '' && w != null)]
+  return ['regionctl', ...words.flat().filter(Boolean)]
     .map((w) => (/^[A-Za-z0-9_@%+=:,./-]+$/.test(w) ? w : `'${String(w).replaceAll("'", "'\\''")}'`)).join(' ');
 }
 

@@ -39,19 +39,30 @@ export function Notice({ kind = 'info', title, children }) {
 
 // Failure says why something was not done.
 export function Failure({ answer, what = 'This failed' }) {
-  const title = { conflict: 'Somebody else was faster', usage: 'This request is not valid' }[answer.reason] ?? what;
+  const title = { conflict: 'Somebody else was faster', usage: 'This request is not valid', unreachable: 'Some regions do not answer' }[answer.reason] ?? what;
   return html`<${Notice} kind="bad" title=${title}><pre class="text">${answer.detail}</pre>${answer.notes?.length > 0 && html`<pre class="text dim">${answer.notes.join('\n')}</pre>`}<//>`;
 }
 
 // Outcome is how an action ended.
 export function Outcome({ answer, done }) {
   if (!answer) return null;
-  if (!answer.ok) return html`<${Failure} answer=${answer} what="Nothing was changed" /><${Command} text=${answer.command} />`;
+  if (!answer.ok) return html`<${Failure} answer=${answer} what="Nothing was changed" /><${Regions} answer=${answer} /><${Command} text=${answer.command} />`;
   return html`<${Notice} kind=${answer.incomplete ? 'warn' : 'good'} title=${answer.incomplete ? 'Partly done' : done}>
     ${answer.incomplete && html`<pre class="text">${answer.incomplete}</pre>`}
     ${answer.notes?.length > 0 && html`<details><summary>How it went</summary><pre class="text dim">${answer.notes.join('\n')}</pre></details>`}
-  <//><${Command} text=${answer.command} />`;
+  <//>${answer.incomplete && html`<${Regions} answer=${answer} />`}<${Command} text=${answer.command} />`;
 }
+
+// Regions is what each region has after a change, or without it.
+function Regions({ answer }) {
+  if (!answer.result?.applied_by) return null;
+  return html`<${Table} label="What each region has" head=${['region', '', 'version', ['edges', 'n']]}>${answer.result.regions.map((r) => html`<tr><th scope="row">${r.region}</th>
+    <td><${Badge} kind=${{ applied: 'good', 'already there': 'good', 'not changed': '' }[r.result] ?? 'bad'}>${r.result === 'unreachable' ? 'does not answer' : r.result}<//></td>
+    <td>${r.active ? html`<code>${r.active}</code>` : r.result === 'unreachable' ? 'what it had' : 'none'}</td><td class="n">${r.edges == null ? '–' : `${r.running} / ${r.edges}`}</td></tr>`)}<//>`;
+}
+
+// regionsOf are the regions that a resource has seen.
+export const regionsOf = (of) => of.value.answer?.result?.regions ?? [];
 
 // Freshness says how old what a feed showed is.
 export function Freshness({ feed }) {
@@ -113,9 +124,12 @@ export function Meter({ value, low, high, label }) {
 export const asked = signal(null);
 
 // ask opens it: title, text, fields [{name, label, value, required, hint, kind}], command(values),
-// act(values), danger, verb, done.
+// act(values), danger, verb, done. regions [{region, error}] are for an action that can continue
+// without some: values.partial says so.
 export function ask(question) {
-  asked.value = { values: Object.fromEntries((question.fields ?? []).map((f) => [f.name, f.value ?? ''])), phase: 'asking', ...question };
+  const regions = question.regions ?? [], there = regions.filter((r) => !r.error).map((r) => r.region), away = regions.filter((r) => r.error).map((r) => r.region);
+  const partial = away.length > 0 && there.length > 0;
+  asked.value = { values: { ...Object.fromEntries((question.fields ?? []).map((f) => [f.name, f.value ?? ''])), partial }, there, away, phase: 'asking', ...question };
   queueMicrotask(() => {
     const d = document.querySelector('dialog');
     if (d && !d.open) d.showModal();
@@ -127,13 +141,14 @@ export function Dialog() {
   if (!q) return null;
   const close = () => { document.querySelector('dialog')?.close(); };
   const set = (name, value) => { asked.value = { ...asked.value, values: { ...asked.value.values, [name]: value } }; };
-  const act = async (e) => {
+  const act = async (e, more) => {
     e.preventDefault();
-    asked.value = { ...asked.value, phase: 'acting' };
+    asked.value = { ...asked.value, values: { ...asked.value.values, ...more }, phase: 'acting' };
     const answer = await q.act(asked.value.values);
     asked.value = { ...asked.value, phase: 'done', answer };
     q.after?.(answer);
   };
+  const rest = q.phase === 'done' && q.regions && q.answer.reason === 'unreachable' && !q.values.partial && (q.answer.result?.regions ?? []).filter((r) => r.result !== 'unreachable').map((r) => r.region);
   // Its close event comes later than the close: by then the next question may be open.
   return html`<dialog onClose=${(e) => { if (!e.target.open) asked.value = null; }} aria-labelledby="question">
     <form onSubmit=${act}>
@@ -144,12 +159,14 @@ export function Dialog() {
             ? html`<input type="checkbox" checked=${q.values[f.name]} onChange=${(e) => set(f.name, e.target.checked)} /> ${f.label}`
             : html`<span>${f.label}</span><input name=${f.name} value=${q.values[f.name]} required=${f.required} maxlength="500" autocomplete="off" placeholder=${f.hint ?? ''} onInput=${(e) => set(f.name, e.target.value)} />`}
         </label>`)}
+        ${q.away.length > 0 && html`<${Notice} kind="warn" title=${`${q.away.join(', ')} ${q.away.length > 1 ? 'do' : 'does'} not answer`}>${q.values.partial && `This continues with ${q.there.join(', ')}.`}<//>`}
         <${Command} text=${q.command(q.values)} />`}
       ${q.phase === 'done' && html`<${Outcome} answer=${q.answer} done=${q.done} />`}
       <div class="buttons">
-        ${q.phase === 'done' ? html`<button type="button" onClick=${close} autofocus>Close</button>` : html`
+        ${q.phase === 'done' ? html`<button type="button" onClick=${close} autofocus>Close</button>
+          ${rest && html`<button type="button" class="danger" onClick=${(e) => act(e, { partial: true })}>Continue ${rest.length > 0 ? 'with ' + rest.join(', ') : 'without them'}</button>`}` : html`
           <button type="button" class="quiet" onClick=${close} disabled=${q.phase === 'acting'}>Cancel</button>
-          <button type="submit" class=${q.danger ? 'danger' : 'primary'} disabled=${q.phase === 'acting'}>${q.phase === 'acting' ? 'Working…' : q.verb}</button>`}
+          <button type="submit" class=${q.danger ? 'danger' : 'primary'} disabled=${q.phase === 'acting'}>${q.phase === 'acting' ? 'Working…' : q.values.partial && q.there.length > 0 ? `${q.verb} in ${q.there.join(', ')}` : q.verb}</button>`}
       </div>
     </form>
   </dialog>`;

@@ -1,13 +1,13 @@
 // The rules: what each does, the document with its faults, who changed it, and changing it.
 import { html, signal, untracked, live, resource, get, post, number, rate, plural, ago, brief, shell } from './lib.js';
-import { Badge, Notice, Failure, Command, Freshness, Waiting, Empty, Loaded, Table, Spark, Act, Lacking, ask } from './parts.js';
+import { Badge, Notice, Failure, Command, Freshness, Waiting, Empty, Loaded, Table, Spark, Act, Lacking, ask, regionsOf } from './parts.js';
 import { Try } from './try.js';
 import { Rollout, follow } from './rollout.js';
 import { historyOf, Changes } from './history.js';
 
 const status = resource();
 const past = historyOf('rules', {
-  label: 'History of the rules', restored: () => { status.load('/rules/status'); load(); },
+  label: 'History of the rules', regions: () => regionsOf(status), restored: () => { status.load('/rules/status'); load(); },
   acts: (c) => html`<button type="button" class="quiet" onClick=${() => { load(c.version); document.getElementById('edit').scrollIntoView(); }} aria-label=${'Open version ' + c.version + ' in the editor'}>Open</button>`,
 });
 const series = new Map(); // the last 60 looks, by rule
@@ -202,10 +202,10 @@ function apply() {
   const document = text.value, from = base.value.version;
   compare();
   ask({
-    title: 'Apply this document everywhere?', text: 'The first region switches, then all others, under a lock; then the console waits for every edge. The difference is on the page behind this.', verb: 'Apply', done: 'Every edge runs it',
+    title: 'Apply this document everywhere?', regions: regionsOf(status), text: 'The first region switches, then all others, under a lock; then the console waits for every edge. The difference is on the page behind this.', verb: 'Apply', done: 'Every edge runs it',
     fields: [{ name: 'message', label: 'Why (for the history)', required: true, hint: 'halve the login limit, INC-1234' }],
-    command: (v) => shell('rules', 'apply', 'rules.yaml', '--message', v.message || '…', '--if-version', from),
-    act: (v) => post('/rules/apply', { document, message: v.message, if_version: from }),
+    command: (v) => shell('rules', 'apply', 'rules.yaml', '--message', v.message || '…', '--if-version', from, v.partial && '--partial'),
+    act: (v) => post('/rules/apply', { document, message: v.message, if_version: from, partial: v.partial }),
     after: (answer) => {
       past.load();
       status.load('/rules/status');

@@ -1,30 +1,34 @@
 // How busy the edges are, what they shed and why; other settings, temporarily or until the next change.
-import { html, signal, resource, post, number, rate, level, plural, stamp, ago, shell } from './lib.js';
+import { html, signal, resource, repeat, post, number, rate, level, plural, stamp, ago, shell } from './lib.js';
 import { Knees, see, unit } from './knees.js';
-import { Badge, Notice, Loaded, Empty, Table, Command, Meter, Act, Lacking, ask } from './parts.js';
+import { Badge, Notice, Loaded, Empty, Table, Command, Meter, Act, Lacking, ask, regionsOf } from './parts.js';
 
 const alive = resource(), settings = resource(), history = resource();
 const assignments = signal(''), lasts = signal('1h');
 
 export function enter() {
-  const look = async () => { const answer = await alive.load('/shedder/live'); if (answer.ok) see(answer.result); };
-  look();
   settings.load('/shedder');
   history.load('/shedder/history', { lines: '10' });
-  const timer = setInterval(() => { if (!document.hidden) look(); }, 3000);
-  return () => clearInterval(timer);
+  return repeat(3000, async () => { const answer = await alive.load('/shedder/live'); if (answer.ok) see(answer.result); });
 }
 
 const reload = () => { alive.load('/shedder/live'); settings.load('/shedder'); history.load('/shedder/history', { lines: '10' }); };
 
 export function Page() {
-  const off = alive.value.answer?.result?.regions?.some((r) => r.nodes.some((n) => n.off));
+  const regions = regionsOf(alive), off = regions.filter((r) => r.nodes.some((n) => n.off)), all = off.length > 0 && regions.every((r) => r.nodes.every((n) => n.off));
   return html`<div class="title"><h1 tabindex="-1">Shedder</h1>${alive.value.at && html`<span class="fresh dim">asked ${ago(alive.value.at)}</span>`}
-      <span class="right">${off ? html`<${Act} op="shedder.rollback" class="primary" onClick=${end}>End temporary settings…<//>` : html`<${Act} op="shedder.off" class="danger" onClick=${kill}>Kill switch…<//>`}</span></div>
+      <span class="right">${off.length > 0 && html`<${Act} op="shedder.rollback" class="primary" onClick=${end}>End temporary settings…<//>`} ${!all && html`<${Act} op="shedder.off" class="danger" onClick=${kill}>Kill switch…<//>`}</span></div>
     <${Lacking} ops=${{ 'Kill switch': 'shedder.off', 'end temporary settings': 'shedder.rollback', 'change settings': 'shedder.set' }} />
-    ${off && html`<${Notice} kind="warn" title="Some edges shed nothing: their shedder is off" />`}
+    ${off.length > 0 && html`<${Notice} kind="warn" title=${state(regions)} />`}
     <${Loaded} of=${alive} rows=${6}>${(v) => v.regions.map((r) => html`<${Region} r=${r} />`)}<//>
     <${Command} text=${shell('shedder', 'show', '--live')} />${alive.value.answer?.ok && html`<${Knees} v=${alive.value.answer.result} reload=${reload} />`}<${Settings} /><${History} />`;
+}
+
+// state says in which regions the kill switch is on.
+function state(regions) {
+  const names = (list) => list.map((r) => r.region).join(', '), off = regions.filter((r) => r.nodes.some((n) => n.off)), away = regions.filter((r) => r.error);
+  const sheds = regions.filter((r) => !off.includes(r) && !away.includes(r));
+  return [`Shedding is off in ${names(off)}`, sheds.length > 0 && `${names(sheds)} ${sheds.length > 1 ? 'shed' : 'sheds'}`, away.length > 0 && `${names(away)} ${away.length > 1 ? 'do' : 'does'} not answer`].filter(Boolean).join('; ');
 }
 
 function Region({ r }) {
@@ -57,25 +61,28 @@ function shed(u) {
 
 function kill() {
   ask({
-    title: 'Switch the load shedder off?', text: 'No edge sheds anything until then; then the previous settings return, even without Consul. Limits keep working.', verb: 'Switch off', danger: true, done: 'The shedder is off',
+    title: 'Switch the load shedder off?', regions: regionsOf(alive), text: 'No edge sheds anything until then; then the previous settings return, even without Consul. Limits keep working.', verb: 'Switch off', danger: true, done: 'The shedder is off',
     fields: [{ name: 'for', label: 'For how long', value: '1h', required: true }, { name: 'message', label: 'Why (for the history)', required: true, hint: 'INC-1234' }],
-    command: (v) => shell('shedder', 'set', 'enabled=false', '--for', v.for, '--message', v.message || '…'),
-    act: (v) => post('/shedder/off', { for: v.for, message: v.message }), after: reload,
+    command: (v) => shell('shedder', 'set', 'enabled=false', '--for', v.for, '--message', v.message || '…', v.partial && '--partial'),
+    act: (v) => post('/shedder/off', { for: v.for, message: v.message, partial: v.partial }), after: reload,
   });
 }
 
 function end() {
-  ask({ title: 'End the temporary settings?', text: 'The previous settings return immediately.', verb: 'End them', done: 'They have ended', command: () => shell('shedder', 'rollback'), act: () => post('/shedder/rollback'), after: reload });
+  ask({
+    title: 'End the temporary settings?', regions: regionsOf(alive), text: 'The previous settings return immediately.', verb: 'End them', done: 'They have ended',
+    command: (v) => shell('shedder', 'rollback', v.partial && '--partial'), act: (v) => post('/shedder/rollback', { partial: v.partial }), after: reload,
+  });
 }
 
 function change(e) {
   e.preventDefault();
   const list = assignments.value.split(/\s+/).filter(Boolean);
   ask({
-    title: `Change ${plural(list.length, 'setting')}?`, text: lasts.value ? `For ${lasts.value}; then the previous settings return.` : 'Until the next change.', verb: 'Change', danger: true, done: 'Every edge runs them',
+    title: `Change ${plural(list.length, 'setting')}?`, regions: regionsOf(alive), text: lasts.value ? `For ${lasts.value}; then the previous settings return.` : 'Until the next change.', verb: 'Change', danger: true, done: 'Every edge runs them',
     fields: [{ name: 'message', label: 'Why (for the history)', required: true, hint: 'the origin was moved, CHG-12' }],
-    command: (v) => shell('shedder', 'set', list, lasts.value ? ['--for', lasts.value] : [], '--message', v.message || '…'),
-    act: (v) => post('/shedder/set', { settings: list, ...(lasts.value && { for: lasts.value }), message: v.message }), after: reload,
+    command: (v) => shell('shedder', 'set', list, lasts.value ? ['--for', lasts.value] : [], '--message', v.message || '…', v.partial && '--partial'),
+    act: (v) => post('/shedder/set', { settings: list, ...(lasts.value && { for: lasts.value }), message: v.message, partial: v.partial }), after: reload,
   });
 }
 

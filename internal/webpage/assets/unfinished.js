@@ -49,6 +49,7 @@ export function back(u, after) {
   ask({
     title: regions.length ? `Roll back ${regions.join(', ')}?` : `End the canary on ${u.canary}?`, verb: 'Roll back', danger: true, done: 'The regions run what they ran before the rollout',
     text: regions.length ? 'What these regions had before the rollout is applied again.' : 'The edges of the site follow the active version again.',
-    command: () => u.back, act: () => post('/rules/rollout/back'), after,
+    regions: u.waves.flat().map((r) => ({ region: r.region, error: r.state === 'unknown' })),
+    command: (v) => u.back + (v.partial ? ' --partial' : ''), act: (v) => post('/rules/rollout/back', { partial: v.partial }), after,
   });
 }
