@@ -335,6 +335,11 @@ func fleet() dashboard {
 					queries: []query{{"{{instance}}", `60 * sum by (instance) (rate(weir_dns_moves_total{region=~"$region|"}[$__rate_interval]))`}},
 				},
 				{
+					id: 56, kind: series, title: "Records that routers ignore (optional)", unit: plain, width: 12, steps: []step{{1, red}},
+					text:    "Needs regionctl dns scraped. How many records in weir/spill routers have ignored in five minutes: not signed by a router of the topology, put back, or beyond what a PoP can serve. 0 is usual. The routers' log says why.",
+					queries: []query{{"{{instance}}", `sum by (instance) (increase(weir_dns_records_refused_total{region=~"$region|"}[5m]))`}},
+				},
+				{
 					id: 50, kind: series, title: "Sent to TCP, or dropped (optional)", unit: share, width: 12, steps: []step{{0.1, red}},
 					text:    "Needs regionctl dns scraped. Share of queries answered with TC, because the answer is too long or the rate exceeds its limit, or not answered for the latter reason. Near 0 is usual; more is an attack on this server or through it, or a limit that is too low.",
 					queries: []query{{"{{instance}}", shareOf("instance", `weir_dns_queries_total{region=~"$region|",answer=~"truncated|slipped|dropped"}`, `weir_dns_queries_total{region=~"$region|"}`)}},

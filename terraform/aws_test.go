@@ -40,6 +40,7 @@ output "consul" { value = { addr = "https://${var.name}.internal:8501", datacent
 output "secret_arns" { value = { dns-token = "arn:${var.name}" } }
 output "autoscaling_groups" { value = { edge = "weir-${var.name}-edge" } }
 output "autoscaling_group" { value = "weir-${var.name}-dns" }
+output "public_key" { value = var.name == "us-east" ? "MCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=" : "MCowBQYDK2VwAyEA11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=" }
 `
 
 // example is terraform/aws with its example values, and the outputs that follow from
@@ -90,6 +91,7 @@ func TestAWSOutputs(t *testing.T) {
 	require.Equal(t, "edge.example.com", topology.Zone)
 	require.Equal(t, &region.Probe{Port: 443, Path: "/", TLS: true}, topology.Probe)
 	require.Len(t, topology.Regions, 2)
+	require.Len(t, topology.Routers, 2)
 	require.Equal(t, "us-east", topology.Regions[1].Name)
 	pop := topology.Regions[1].PoPs[0]
 	require.Equal(t, "iad1", pop.Name)

@@ -296,7 +296,8 @@ func dnsScratch(t *testing.T) *scratch {
 	t.Helper()
 	m := load(t, filepath.Join("modules", "dns"))
 	s := newScratch(t)
-	text := m.pure(t, func(b *hclsyntax.Block) bool { return b.Type == "module" })
+	text := m.pure(t, func(b *hclsyntax.Block) bool { return b.Type == "module" },
+		stand{`aws_secretsmanager_secret\.key\.arn`, `"arn:aws:secretsmanager:eu-west-1:1:secret:dns-key"`})
 	s.write("main.tf", strings.ReplaceAll(text, `"../cloud-init"`, `"`+relative(t, s.dir, "modules/cloud-init")+`"`)+`
 output "dns" { value = module.user_data.text }
 `)
@@ -327,6 +328,7 @@ func router(t *testing.T, s *scratch) *instance {
 	i := boot(t, s.outputs()["dns"].(string))
 	i.secret("here", "token-1\n")
 	i.secret("there", "token-2\n")
+	i.secret("dns-key", "KEY\n")
 	out, err := i.run("/usr/local/lib/weir/boot")
 	require.NoError(t, err, "%s", out)
 	return i
@@ -335,7 +337,8 @@ func router(t *testing.T, s *scratch) *instance {
 func TestDNSInstance(t *testing.T) {
 	i := router(t, dnsScratch(t))
 	require.Equal(t, "token-2\n", i.read("/etc/weir/tokens/us-east"))
-	require.Equal(t, `WEIR_DNS_FLAGS="--listen `+ip+`:53 --metrics `+ip+`:9153 --zone edge.example.com --ttl 20s`+
+	require.Equal(t, "KEY\n", i.read("/etc/weir/dns.key"))
+	require.Equal(t, `WEIR_DNS_FLAGS="--listen `+ip+`:53 --metrics `+ip+`:9153 --zone edge.example.com --ttl 20s --key /etc/weir/dns.key`+
 		` --ns ns-eu-west.edge.example.com=192.0.2.1,192.0.2.2 --ns ns-us-east.edge.example.com=192.0.2.9"`+"\n", i.read("/etc/weir/dns.env"))
 
 	fleet, err := region.LoadFleet(i.here("/etc/weir/fleet.yaml"))

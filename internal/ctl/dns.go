@@ -54,8 +54,10 @@ With --state it keeps the topology, drains and the state of PoPs in a file, and 
 that if no Consul answers; /readyz and weir_dns_region_facts_age_seconds say how old it is.
 
 It needs read access to Consul: key_prefix weir/topology and weir/drain/, service weir-edge
-and nodes; and write access to the key weir/spill, by which routers agree. Its log goes to
-standard error: JSON, or plain on a terminal. The metrics listener has /metrics, /healthz (it
+and nodes; and write access to the key weir/spill, by which routers agree. There each router
+signs, with --key, which clients it sends to other PoPs, and follows the others that the topology
+names (topology --help). Without a key, or if the topology does not name it, it works alone. Its
+log goes to standard error: JSON, or plain on a terminal. The metrics listener has /metrics, /healthz (it
 runs) and /readyz (it answers, and has a topology).
 
 regionctl dns explain shows what it would answer, and why.`
@@ -68,6 +70,7 @@ type dnsOptions struct {
 	listen []string
 	names  []string
 	geoip  string
+	key    string
 }
 
 func (p *program) dnsCommand() *cobra.Command {
@@ -94,6 +97,7 @@ func (p *program) dnsCommand() *cobra.Command {
 	o.geoFlag(c)
 	o.stateFlag(c)
 	f.StringSliceVar(&o.VerifyKeys, "verify-keys", nil, "public key `FILES`; reports if none of their keys has signed the topology (see regionctl keys --help)")
+	f.StringVar(&o.key, "key", "", "private key `FILE` of this router (see regionctl keys --help), which the topology names; routers with one agree on the clients that they move")
 	f.BoolVar(&o.RequireSigned, "require-signed", false, "ignore a topology that no key of --verify-keys has signed, and keep the previous one")
 	f.StringVar(&o.Metrics, "metrics", "127.0.0.1:9153", "`ADDRESS:PORT` for /metrics, /healthz and /readyz; empty: none")
 	f.IntVar(&o.RateLimit, "rate-limit", 100, "how many times per second the clients of one /24 or /56 get the same answer over UDP, and ten times that for all answers; of the rest, every second one is redirected to TCP; 0: no limit")
@@ -127,6 +131,11 @@ func (o *dnsOptions) open(p *program) error {
 	if len(o.VerifyKeys) > 0 {
 		if _, err := sign.ReadPublic(o.VerifyKeys); err != nil {
 			return term.Misused("--verify-keys: %w", err)
+		}
+	}
+	if o.key != "" {
+		if o.Key, err = sign.ReadKey(o.key); err != nil {
+			return term.Misused("--key: %w", err)
 		}
 	}
 	if o.geoip == "" {

@@ -48,7 +48,7 @@ func (p *program) generateKey(file string) error {
 		return term.Misused("%w; name another file", err)
 	}
 	return p.Show(keyReport{id, file + ".pub"}, func(b *bytes.Buffer, _ term.Style) {
-		fmt.Fprintf(b, "key %s: keep %s private, and give %s.pub to the nodes as documents.verify_keys\n", id, file, file)
+		fmt.Fprintf(b, "key %s: keep %s private, and give %s.pub to the nodes as documents.verify_keys; a router's goes into the topology (topology --help)\n", id, file, file)
 	})
 }
 

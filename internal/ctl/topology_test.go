@@ -38,6 +38,9 @@ regions:
       - {name: fra1, addresses: [203.0.113.20]}
   - name: us-east
     pops: [{name: iad1, addresses: [203.0.113.30]}]
+routers:
+  - {name: ns1, key: MCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=}
+  - {name: ns2, key: MCowBQYDK2VwAyEA11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=}
 records:
   - {name: www, type: TXT, values: [one, two], ttl: 60}
   - {name: mail, type: A, values: [192.0.2.1]}
@@ -123,8 +126,8 @@ func namedInDiff(path string) string {
 	switch last := parts[len(parts)-1]; {
 	case parts[0] == "probe":
 		return "probe"
-	case parts[0] == "records":
-		return "record"
+	case parts[0] == "records", parts[0] == "routers":
+		return parts[0][:len(parts[0])-1]
 	case last == "name" || last == "regions" || last == "pops":
 		return map[int]string{1: "region", 2: "(region|pop)", 3: "pop"}[len(parts)]
 	case last == "lat" || last == "lon":

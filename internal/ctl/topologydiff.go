@@ -73,6 +73,16 @@ func writeTopologyDiff(b *bytes.Buffer, s term.Style, before, next *region.Topol
 			changed("pop %s: %s", p.Name, strings.Join(list, "; "))
 		}
 	}
+	for _, r := range before.Routers {
+		if !slices.Contains(next.Routers, r) {
+			removed("router %s", term.Printable(r.String()))
+		}
+	}
+	for _, r := range next.Routers {
+		if !slices.Contains(before.Routers, r) {
+			added("router %s", r)
+		}
+	}
 	was, is := recordsOf(before), recordsOf(next)
 	for _, name := range sortedKeys(was) {
 		if _, stays := is[name]; !stays {

@@ -33,6 +33,8 @@ type Config struct {
 	// VerifyKeys are files with public keys, of which one should have signed the topology; none:
 	// signatures do not matter.
 	VerifyKeys []string
+	// Key signs the router's records for other routers; nil: it works alone.
+	Key *sign.Key
 	// RequireSigned ignores a topology that none of them has signed. Otherwise the router only
 	// says so.
 	RequireSigned bool
@@ -53,7 +55,7 @@ func (c *Config) Check() error {
 func canonical(zone string) string { return strings.TrimSuffix(strings.ToLower(zone), ".") }
 
 func (c *Config) follow() region.FollowConfig {
-	f := region.FollowConfig{Regions: c.Regions, PassingShare: c.PassingShare, TTL: c.TTL}
+	f := region.FollowConfig{Regions: c.Regions, PassingShare: c.PassingShare, TTL: c.TTL, Key: c.Key}
 	if len(c.VerifyKeys) > 0 {
 		f.Verify = func() (sign.Keys, error) { return sign.ReadPublic(c.VerifyKeys) }
 		f.RequireSigned = c.RequireSigned

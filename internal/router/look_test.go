@@ -1,7 +1,6 @@
 package router
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -21,7 +20,8 @@ func TestLookTakesTheNewerMoves(t *testing.T) {
 	c, err := consul.Open(consul.Config{Addr: server.Addr()})
 	require.NoError(t, err)
 	t.Cleanup(c.Close)
-	text := `{"zone": "edge.example.com", "regions": [{"name": "r", "pops": [{"name": "p", "addresses": ["203.0.113.1"]}]}]}`
+	key, routers := newKey(t)
+	text := `{"zone": "edge.example.com", ` + routers + `, "regions": [{"name": "r", "pops": [{"name": "p", "addresses": ["203.0.113.1"]}]}]}`
 	topology, err := region.ParseTopology([]byte(text))
 	require.NoError(t, err)
 	_, err = region.PublishTopology(t.Context(), c, topology, 0, consul.Fence{})
@@ -31,7 +31,7 @@ func TestLookTakesTheNewerMoves(t *testing.T) {
 	f := func(recorded, saved time.Duration, want string) {
 		t.Helper()
 		now := time.Now()
-		server.Set(t, "weir/spill", fmt.Appendf(nil, `{"at": %q, "by": "gone", "gifts": {"p": {"own": 1}}}`, now.Add(-recorded).Format(time.RFC3339Nano)))
+		server.Set(t, "weir/spill", signedRecord(t, key, "edge.example.com", now.UnixMilli(), &region.Spill{At: now.Add(-recorded), By: "gone", Gifts: map[string]region.Gift{"p": {Own: 1}}}))
 		data, err := encodeState(&region.Known{
 			Topology: []byte(text), Spill: &region.Spill{At: now.Add(-saved)},
 			Regions: map[string]region.KnownRegion{"r": {Source: c.String() + " " + c.Prefix(), Heard: now}},

@@ -24,6 +24,7 @@ import (
 	"github.com/weir-edge/weir/internal/testenv"
 	"github.com/weir-edge/weir/pkg/region"
 	"github.com/weir-edge/weir/pkg/region/consul"
+	"github.com/weir-edge/weir/pkg/sign"
 )
 
 // lines is a log that can be read while it is written.
@@ -52,7 +53,7 @@ type running struct {
 	stop  func()
 }
 
-func launch(t *testing.T, state string, regions []region.FollowedRegion) *running {
+func launch(t *testing.T, state string, regions []region.FollowedRegion, key ...*sign.Key) *running {
 	t.Helper()
 	r := &running{t: t, admin: fmt.Sprintf("127.0.0.1:%d", testenv.FreePorts(t, 1)[0])}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -60,7 +61,7 @@ func launch(t *testing.T, state string, regions []region.FollowedRegion) *runnin
 	go func() {
 		ended <- Run(ctx, &Config{
 			Regions: regions, Listen: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:0")}, TTL: time.Second, Metrics: r.admin,
-			State: state, Log: slog.New(slog.NewTextHandler(&r.log, nil)),
+			State: state, Log: slog.New(slog.NewTextHandler(&r.log, nil)), Key: append(key, nil)[0],
 		})
 	}()
 	r.stop = sync.OnceFunc(func() { cancel(); require.NoError(t, <-ended) })
@@ -124,7 +125,8 @@ func registerNode(t *testing.T, c *consul.Client, in, pop, id string, load *cons
 // state.
 func TestStartsFromWhatItKnew(t *testing.T) {
 	consuls := testenv.StartConsuls(t, testenv.ConsulOptions{}, "eu-west", "us-east")
-	topology, err := region.ParseTopology([]byte(`{zone: edge.example.com, steering: first, regions: [
+	key, routers := newKey(t)
+	topology, err := region.ParseTopology([]byte(`{zone: edge.example.com, steering: first, ` + routers + `, regions: [
 		{name: eu-west, pops: [{name: ams1, addresses: [203.0.113.1]}, {name: ams2, addresses: [203.0.113.2], weight: 0}]}, {name: us-east, pops: [{name: iad1, addresses: [203.0.113.3]}]}]}`))
 	require.NoError(t, err)
 	var regions []region.FollowedRegion
@@ -141,7 +143,7 @@ func TestStartsFromWhatItKnew(t *testing.T) {
 	require.NoError(t, region.SetDrain(t.Context(), regions[1].Consul, "iad1", region.Drain{Who: "ann", Why: "x", Since: time.Now()}))
 
 	state := filepath.Join(t.TempDir(), "below", "state")
-	first := launch(t, state, regions)
+	first := launch(t, state, regions, key)
 	first.logs(`msg="pop is up" region=us-east pop=iad1`)
 	first.logs(`msg="pop is up" region=eu-west pop=ams2`)
 	first.logs(`msg="pop is drained"`)
@@ -159,7 +161,7 @@ func TestStartsFromWhatItKnew(t *testing.T) {
 		c.Kill()
 	}
 
-	second := launch(t, state, regions)
+	second := launch(t, state, regions, key)
 	require.Equal(t, "203.0.113.2", second.dig("edge.example.com"), "ams1 is down, iad1 is drained")
 	ready := second.get("/readyz")
 	require.Regexp(t, `^200 ok\nfacts of eu-west: .*s old\nfacts of us-east: .*s old\n$`, ready)

@@ -86,12 +86,13 @@ var (
 		[]string{"region"}, nil)
 	unsignedDesc = prometheus.NewDesc("weir_dns_topology_unsigned", "1 while the topology that a region's Consul holds has no valid signature, 0 without --verify-keys.",
 		[]string{"region"}, nil)
-	steersDesc = prometheus.NewDesc("weir_dns_steers", "0 while this router sends clients to the first region although the topology has others and does not ask for it.", nil, nil)
+	refusedDesc = prometheus.NewDesc("weir_dns_records_refused_total", "Records in weir/spill that this router has ignored: not signed by a router of the topology, replayed, or beyond what PoPs can serve.", nil, nil)
+	steersDesc  = prometheus.NewDesc("weir_dns_steers", "0 while this router sends clients to the first region although the topology has others and does not ask for it.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.
 func (c stateCollector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{popUpDesc, popDrainedDesc, popDemandDesc, popCapacityDesc, popGivesDesc, popAnswersDesc, regionKnownDesc, regionAgeDesc, unsignedDesc, steersDesc} {
+	for _, d := range []*prometheus.Desc{popUpDesc, popDrainedDesc, popDemandDesc, popCapacityDesc, popGivesDesc, popAnswersDesc, regionKnownDesc, regionAgeDesc, unsignedDesc, refusedDesc, steersDesc} {
 		ch <- d
 	}
 }
@@ -111,6 +112,7 @@ func (c stateCollector) Collect(ch chan<- prometheus.Metric) {
 		gauge(regionAgeDesc, age, name)
 		gauge(unsignedDesc, oneIf(s.Unsigned), name)
 	}
+	ch <- prometheus.MustNewConstMetric(refusedDesc, prometheus.CounterValue, float64(v.Refused))
 	if v.Topology == nil {
 		return
 	}
@@ -125,7 +127,7 @@ func (c stateCollector) Collect(ch chan<- prometheus.Metric) {
 				gauge(popCapacityDesc, s.Capacity, r.Name, p.Name)
 			}
 			for to, part := range v.Spill.Gifts[p.Name].Parts {
-				gauge(popGivesDesc, part.Share, r.Name, p.Name, to)
+				gauge(popGivesDesc, part.Given(), r.Name, p.Name, to)
 			}
 			if s.Sight != "" {
 				gauge(popAnswersDesc, oneIf(s.Sight == region.Answers), r.Name, p.Name)

@@ -210,7 +210,7 @@ func (r *router) remarks(v *region.View) []string {
 		lines = append(lines, why)
 	}
 	if v.SpillErr != nil {
-		lines = append(lines, "cannot agree with other routers on which clients go elsewhere: "+v.SpillErr.Error())
+		lines = append(lines, "works alone: which clients go elsewhere may differ from other routers: "+v.SpillErr.Error())
 	}
 	for _, name := range slices.Sorted(maps.Keys(v.Regions)) {
 		if s := v.Regions[name]; !s.Known {

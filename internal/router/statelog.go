@@ -38,7 +38,7 @@ func (s *stateLog) changed(v *region.View) {
 	switch told := errorText(v.SpillErr); {
 	case told == errorText(s.before.SpillErr):
 	case told != "":
-		s.log.Warn("cannot agree with other routers on which clients go elsewhere; one that starts may answer differently", "error", told)
+		s.log.Warn("works alone: which clients go elsewhere may differ from other routers", "error", told)
 	default:
 		s.log.Info("agrees with other routers again on which clients go elsewhere")
 	}

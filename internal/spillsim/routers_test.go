@@ -58,8 +58,11 @@ func (r *spilling) hear(w *world, t time.Duration) {
 			r.loads[w.heard[r.heard].pop] = w.heard[r.heard].load
 		}
 		r.last = t
-		if since == r.restarts || t%(10*time.Second) == time.Duration(r.by[0]-96)*3*time.Second {
-			next, write := r.agreement.Agree(spill, w.record, w.epoch.Add(t))
+		if since == r.restarts || since == r.hears || t%(10*time.Second) == time.Duration(r.by[0]-96)*3*time.Second {
+			next, write, err := r.agreement.Agree(r.view, w.record, w.epoch.Add(t))
+			if err != nil {
+				panic(err) // no router of a simulation is an attacker
+			}
 			if spill = next; write {
 				w.record = next
 			}

@@ -24,7 +24,7 @@ func (c *chooser) slots(s *Spill) map[string][]slot {
 		}
 		list, kept := []slot{{to: name}}, 1.0
 		for _, to := range c.near[i] {
-			if share := parts[to].Share; share > 0 {
+			if share := parts[to].Given(); share > 0 {
 				kept -= share
 				list = append(list, slot{to, share})
 			}

@@ -16,15 +16,19 @@ import (
 // topologyKind is what signatures call a topology.
 const topologyKind = "topology"
 
+// subject is what a signature of a text covers. It is the same in all regions.
+func subject(kind string, text []byte) sign.Subject {
+	return sign.Subject{Kind: kind, SHA256: consul.NewPointer(text, "", time.Time{}).SHA256}
+}
+
 // SignTopology stores a signature of a topology next to it, before it is published.
 func SignTopology(ctx context.Context, c *consul.Client, t *Topology, key *sign.Key) error {
 	text, err := json.Marshal(t)
 	if err != nil {
 		return err
 	}
-	p := consul.NewPointer(text, "", time.Time{})
 	// All regions hold the same topology, so one signature serves all.
-	return c.Documents(topologyKind).Sign(ctx, p.Version, key.Sign(sign.Subject{Kind: topologyKind, SHA256: p.SHA256}, nil))
+	return c.Documents(topologyKind).Sign(ctx, consul.NewPointer(text, "", time.Time{}).Version, key.Sign(subject(topologyKind, text), nil))
 }
 
 // SignedTopology is a topology as it was signed. A later release may encode it differently.
@@ -45,7 +49,7 @@ func (c *FollowConfig) check(s *SignedTopology) error {
 	if err != nil {
 		return &sign.Fault{Why: err.Error()}
 	}
-	return keys.Verify(sign.Subject{Kind: topologyKind, SHA256: consul.NewPointer(s.Text, "", time.Time{}).SHA256}, s.Signatures, nil)
+	return keys.Verify(subject(topologyKind, s.Text), s.Signatures, nil)
 }
 
 // verifyEvery is how often to look again whether a topology is still signed by a trusted key:

@@ -45,14 +45,19 @@ const (
 // Part is the share, 0..1, of a PoP's clients that one other PoP gets.
 type Part struct {
 	Goal    float64 `json:"goal"`
-	Share   float64 `json:"share"`   // the share in answers; follows Goal
+	Share   float64 `json:"share"`   // follows Goal
 	Noticed float64 `json:"noticed"` // the share that PoPs have measured so far
 	// Asking is Share on its way to Noticed, while clients' cached answers expire.
 	Asking [3]float64 `json:"asking"`
 	// Most is the share at which the settled receiver was full; 0 if it was not.
 	Most float64 `json:"most,omitempty"`
-	cut  bool    // the receiver is full
+	// Behind is what the share in answers lacks of Share, after the router has followed a record.
+	Behind float64 `json:"behind,omitempty"`
+	cut    bool    // the receiver is full
 }
+
+// Given returns the share in answers.
+func (p Part) Given() float64 { return max(0, p.Share-p.Behind) }
 
 // Gift is what a PoP gives away.
 type Gift struct {
@@ -89,7 +94,7 @@ func (g Gift) given(by func(Part) float64, near []string) (sum float64) {
 // Gives reports whether any of the PoP's clients go elsewhere.
 func (g Gift) Gives() bool {
 	for _, p := range g.Parts {
-		if p.Share > 0 {
+		if p.Given() > 0 {
 			return true
 		}
 	}
@@ -119,9 +124,9 @@ func (c *chooser) spill(before *Spill, states map[string]PoPState, ttl time.Dura
 		s, parts := states[name], map[string]Part{}
 		back := g.Out && s.up()
 		for to, p := range g.Parts {
-			if _, known := states[to]; known && (p.Share > 0 || p.Goal > 0 || p.Noticed > 1e-3) {
+			if _, known := states[to]; known && (p.Share > 0 || p.Goal > 0 || p.Noticed > 1e-3 || p.Given() > 1e-3) {
 				if back { // its clients return at once, as they do to any PoP that was out
-					p.Goal, p.Share = 0, 0
+					p.Goal, p.Share, p.Behind = 0, 0, 0
 				}
 				parts[to] = p
 			}

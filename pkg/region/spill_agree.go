@@ -2,6 +2,8 @@ package region
 
 import (
 	"cmp"
+	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -35,33 +37,106 @@ type Agreement struct {
 	followed time.Time
 }
 
-// Agree returns the spill from which a router continues: mine, or that of a senior router's
-// record, which is nil if there is none. write reports whether the result is to be
-// recorded.
-func (a *Agreement) Agree(mine, record *Spill, now time.Time) (next *Spill, write bool) {
+// Agree returns the spill from which the router of v continues: its own, or one that follows a
+// senior router's record, which is nil if there is none. write reports whether the result is to be
+// recorded. An error means that the record exceeds what PoPs can serve.
+func (a *Agreement) Agree(v *View, record *Spill, now time.Time) (next *Spill, write bool, err error) {
+	mine := v.Spill
 	if record == nil {
-		return mine, true
+		return mine, true, nil
 	}
 	age := a.age(record, now)
 	written := now.Add(-age)
 	follows := mine.junior(record) && (age < goneAfter || mine.Since.After(written) && age < outdated)
 	if !follows {
-		return mine, record.By != mine.By || age >= refreshEvery || mine.differs(record)
+		return mine, record.By != mine.By || age >= refreshEvery || mine.differs(record), nil
 	}
 	// A record is followed once: its writer may be gone, and following it again would undo what
 	// has moved since. What a router follows right after it began to hear may not last.
 	if a.followed.Sub(mine.Since) >= recordEvery {
-		return mine, false
+		return mine, false, nil
 	}
 	a.followed = now
 	// The record is some seconds old, so it is compared with what was answered then.
 	if then := a.answered(written); then != nil && !then.differs(record) {
-		return mine, false
+		return mine, false, nil
+	}
+	if err := v.exceeds(record); err != nil {
+		return mine, false, err
 	}
 	a.past = nil
-	adopted := *mine
-	adopted.Gifts = record.Gifts
-	return &adopted, false
+	return mine.follow(record, now), false, nil
+}
+
+// follow returns s with what a record adds. A router that does not hear all PoPs, or has only just
+// begun to, knows neither the demand of each PoP's own clients nor what others gave away, so it
+// continues from the record; any other follows only its goals. Either way its answers move at the
+// law's pace.
+func (s *Spill) follow(record *Spill, now time.Time) *Spill {
+	next := *s
+	next.Gifts = map[string]Gift{}
+	learns := s.Deaf > 0 || now.Sub(s.Since) < goneAfter
+	for name := range merged(s.Gifts, record.Gifts) {
+		mine, theirs := s.Gifts[name], record.Gifts[name]
+		g := mine
+		if learns {
+			g = theirs
+		}
+		g.Parts = map[string]Part{}
+		for to := range merged(mine.Parts, theirs.Parts) {
+			p, q := mine.Parts[to], theirs.Parts[to]
+			if learns {
+				q.Behind = q.Share - p.Given()
+				p = q
+			}
+			p.Goal = q.Goal
+			g.Parts[to] = p
+		}
+		next.Gifts[name] = g
+	}
+	return &next
+}
+
+// merged returns a map that has the keys of both.
+func merged[V any](a, b map[string]V) map[string]V {
+	all := maps.Clone(b)
+	if all == nil {
+		all = map[string]V{}
+	}
+	maps.Copy(all, a)
+	return all
+}
+
+// exceeds returns an error for a record by which a PoP would get clients that it cannot serve
+// by v's figures. They tell how many clients are at their PoP; where the others are is the
+// record's claim.
+func (v *View) exceeds(record *Spill) error {
+	if v.chooser == nil {
+		return nil
+	}
+	w := &spilling{chooser: v.chooser, gifts: maps.Clone(record.Gifts)}
+	arriving, owns := w.sent(noticed), map[string]float64{}
+	for i, name := range w.all {
+		s, g := v.PoPs[name], w.gifts[name]
+		owns[name] = g.Own
+		if s.tells() {
+			owns[name] = max(g.Own, s.Demand-arriving[name]+g.Own*g.given(noticed, w.near[i]))
+		}
+	}
+	for name, own := range owns {
+		g := w.gifts[name]
+		g.Own = own
+		w.gifts[name] = g
+	}
+	for i, promised := 0, w.sent(goal); i < len(w.all); i++ {
+		name := w.all[i]
+		s, g := v.PoPs[name], w.gifts[name]
+		load := promised[name] + g.Own*(1-g.given(goal, w.near[i]))
+		if s.tells() && promised[name] > 0 && load > (1+sudden)*s.Capacity {
+			return fmt.Errorf("sends %s %.0f requests a second, which can serve %.0f", name, load, s.Capacity)
+		}
+	}
+	return nil
 }
 
 // Note sets what a router answers by from now on.

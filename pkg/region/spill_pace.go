@@ -145,8 +145,12 @@ func (w *spilling) move() {
 				p.Share = min(p.Share, max(p.Noticed, p.Goal))
 			}
 			off := p.Goal - p.Share
+			frozen := from.Stale && from.up() || receiver.Stale && receiver.up()
+			if most := w.dt / max(ttl/10, 1e-3); !frozen { // what a change moves at most
+				p.Behind -= max(-most, min(most, p.Behind))
+			}
 			switch {
-			case from.Stale && from.up() || receiver.Stale && receiver.up(): // frozen
+			case frozen:
 			case !receiver.up():
 				p.Share = p.Goal
 			case w.settled(name, to), off > 0 && from.up() && w.restless(to):

@@ -47,7 +47,8 @@ type View struct {
 	Regions  map[string]RegionState
 	At       time.Time
 	Spill    *Spill // never nil
-	SpillErr error  // why the router cannot agree with others on Spill
+	SpillErr error  // why the router works alone, without agreeing with others on Spill
+	Refused  int    // number of records of others that it has ignored
 	chooser  *chooser
 	slots    map[string][]slot // of Spill, by the PoP that gives
 	text     string            // of Topology, for the Follower

@@ -30,6 +30,9 @@ type FollowConfig struct {
 	// RequireSigned ignores a topology that none of them has signed. Otherwise the follower
 	// only reports it.
 	RequireSigned bool
+	// Key signs this router's records for others, as one of the topology's routers; nil: it works
+	// alone.
+	Key *sign.Key
 	// VerifyEvery is how often signatures are looked at again; 0: once a minute.
 	VerifyEvery time.Duration
 }
@@ -53,13 +56,15 @@ type Follower struct {
 	sights map[string]sight        // by PoP; replaced, never changed
 
 	agreement Agreement
-	adopted   *Spill // the spill that the next look continues from; nil for its own
-	spillErr  error  // why this router cannot agree with others
+	adopted   *Spill           // the spill that the next look continues from; nil for its own
+	spillErr  error            // why this router works alone
+	refused   int              // records
+	sequences map[string]int64 // of the last record by each key
 }
 
 // NewFollower returns a follower with an empty view.
 func NewFollower(c FollowConfig) *Follower {
-	f := &Follower{config: c, kick: make(chan struct{}, 1), facts: map[string]*regionFacts{}}
+	f := &Follower{config: c, kick: make(chan struct{}, 1), facts: map[string]*regionFacts{}, sequences: map[string]int64{}}
 	for _, r := range c.Regions {
 		f.facts[r.Name] = &regionFacts{datacenter: cmp.Or(r.Consul.Datacenter(), r.Name), reached: map[string]int{}}
 	}
@@ -113,14 +118,14 @@ func (f *Follower) look(healths map[string]health, now time.Time) (*View, map[st
 		facts.regions[name] = copied
 	}
 	before := f.view.Load()
-	spill, spillErr := cmp.Or(f.adopted, before.Spill), f.spillErr
+	spill, spillErr, refused := cmp.Or(f.adopted, before.Spill), f.spillErr, f.refused
 	f.adopted = nil
 	f.mu.Unlock()
 
 	var text string
 	facts.topology, text = f.prevailing(facts.regions, before)
 	states, healths := facts.states(healths, now)
-	v := &View{Topology: facts.topology, PoPs: states, Regions: map[string]RegionState{}, At: now, Spill: spill, SpillErr: spillErr, chooser: before.chooser, slots: before.slots, text: text}
+	v := &View{Topology: facts.topology, PoPs: states, Regions: map[string]RegionState{}, At: now, Spill: spill, SpillErr: spillErr, Refused: refused, chooser: before.chooser, slots: before.slots, text: text}
 	if v.Topology != before.Topology {
 		v.chooser = newChooser(v.Topology, f.config.Geo)
 	}

@@ -97,7 +97,12 @@ type following struct {
 
 func followAll(t testing.TB, regions ...FollowedRegion) *following {
 	t.Helper()
-	f := &following{Follower: NewFollower(FollowConfig{Regions: regions})}
+	return followWith(t, FollowConfig{Regions: regions})
+}
+
+func followWith(t testing.TB, c FollowConfig) *following {
+	t.Helper()
+	f := &following{Follower: NewFollower(c)}
 	run(t, func(ctx context.Context) {
 		f.Run(ctx, func(v *View) {
 			f.mu.Lock()

@@ -1,15 +1,18 @@
 package region
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
 	"github.com/weir-edge/weir/pkg/region/consul"
+	"github.com/weir-edge/weir/pkg/sign"
 )
 
 // spillKey is the key of the record of what routers give away, in the first region whose
@@ -36,11 +39,29 @@ func (f *Follower) share(ctx context.Context) {
 
 // agree reads the record once. answered reports whether that is enough for recordEvery.
 func (f *Follower) agree(ctx context.Context) (answered bool, err error) {
+	v := f.View()
+	if v.Topology == nil {
+		return false, nil
+	}
+	if err := f.alone(v.Topology); err != nil {
+		return true, err
+	}
 	c, entry, err := f.record(ctx)
 	if c == nil || err != nil {
 		return err != nil, err
 	}
-	return len(f.View().Spill.Gifts) > 0, f.agreeOn(ctx, c, entry)
+	return len(v.Spill.Gifts) > 0, f.agreeOn(ctx, v, c, entry)
+}
+
+// alone returns why this router neither follows records nor writes any.
+func (f *Follower) alone(t *Topology) error {
+	switch key := f.config.Key; {
+	case key == nil:
+		return errors.New("it has no key; make one with regionctl keys generate FILE, start the router with --key FILE, and add the public key to routers in the topology")
+	case t.routerKeys()[key.ID()] == nil:
+		return fmt.Errorf("the topology does not name its key %s; add {name: NAME, key: %s} to routers in the topology", key.ID(), key.Public())
+	}
+	return nil
 }
 
 // record reads the record from the first region whose Consul answers. The entry is nil
@@ -69,59 +90,109 @@ func (f *Follower) Recorded(ctx context.Context, v *View, since time.Time) *View
 	if err != nil || entry == nil {
 		return v
 	}
-	record, err := readSpill(entry.Value)
-	if err != nil || v.At.Sub(record.At) >= outdated || record.At.Before(since) {
+	record, err := f.readSpill(v.Topology, entry.Value, v.At)
+	if err != nil || record == nil || record.At.Before(since) {
 		return v
 	}
 	next := *v
 	next.Spill = record
-	if v.chooser != nil {
-		next.slots = v.chooser.slots(record)
-	}
+	next.slots = v.chooser.slots(record)
 	return &next
 }
 
-// agreeOn adopts the record, or overwrites it.
-func (f *Follower) agreeOn(ctx context.Context, c *consul.Client, entry *consul.Entry) error {
+// agreeOn follows the record, or overwrites it.
+func (f *Follower) agreeOn(ctx context.Context, v *View, c *consul.Client, entry *consul.Entry) error {
 	var record *Spill
 	var index uint64
+	var refused error
+	now := time.Now()
 	if entry != nil {
 		index = entry.ModifyIndex
-		record, _ = readSpill(entry.Value) // an unreadable one is overwritten
+		record, refused = f.readSpill(v.Topology, entry.Value, now)
 	}
-	now := time.Now()
-	mine := f.View().Spill
 	f.mu.Lock()
-	next, write := f.agreement.Agree(mine, record, now)
-	if next != mine {
+	next, write, exceeds := f.agreement.Agree(v, record, now)
+	if next != v.Spill {
 		f.adopted = next
 	}
+	if refused = cmp.Or(refused, exceeds); refused != nil {
+		refused = fmt.Errorf("%s: ignored a record: %w", spillKey(c), refused)
+		f.refused++
+	}
 	f.mu.Unlock()
-	if next != mine {
+	if next != v.Spill {
 		f.lookSoon()
 	}
-	if !write || len(mine.Gifts) == 0 {
-		return nil
+	if !write || len(v.Spill.Gifts) == 0 {
+		return refused
 	}
-	value, err := json.Marshal(mine)
-	if err != nil {
-		return err
+	value, err := f.signSpill(v, now)
+	if err == nil {
+		// Another router may have been faster; its record is as good.
+		_, err = c.Swap(ctx, spillKey(c), value, index)
 	}
-	// Another router may have been faster; its record is as good.
-	_, err = c.Swap(ctx, spillKey(c), value, index)
-	return err
+	return cmp.Or(refused, err)
 }
 
-// readSpill reads a record. Another router wrote it, so everything in it is validated.
-func readSpill(value []byte) (*Spill, error) {
-	s := &Spill{}
-	if err := json.Unmarshal(value, s); err != nil {
+// spillKind is what signatures call a record.
+const spillKind = "spill"
+
+// recorded is what a router signs. The zone tells fleets apart. Among the records of one key a
+// later one has the higher sequence, so none can be put back.
+type recorded struct {
+	Zone     string `json:"zone"`
+	Sequence int64  `json:"sequence"`
+	Spill    *Spill `json:"spill"`
+}
+
+// signedSpill is a record.
+type signedSpill struct {
+	Text      json.RawMessage `json:"record"`
+	Signature sign.Signature  `json:"signature"`
+}
+
+func (f *Follower) signSpill(v *View, now time.Time) ([]byte, error) {
+	id := f.config.Key.ID()
+	f.mu.Lock()
+	sequence := max(now.UnixMilli(), f.sequences[id]+1)
+	f.sequences[id] = sequence
+	f.mu.Unlock()
+	text, err := json.Marshal(recorded{v.Topology.Zone, sequence, v.Spill})
+	if err != nil {
 		return nil, err
 	}
-	if err := s.check(); err != nil {
+	return json.Marshal(signedSpill{text, f.config.Key.Sign(subject(spillKind, text), nil)})
+}
+
+// readSpill reads a record. It returns nil for one that is outdated, and an error for one that no
+// router of this fleet wrote after those that this one has read.
+func (f *Follower) readSpill(t *Topology, value []byte, now time.Time) (*Spill, error) {
+	var signed signedSpill
+	if err := json.Unmarshal(value, &signed); err != nil {
 		return nil, err
 	}
-	return s, nil
+	if t.routerKeys().Verify(subject(spillKind, signed.Text), []sign.Signature{signed.Signature}, nil) != nil {
+		return nil, errors.New("it is not signed by a router that the topology names")
+	}
+	r := recorded{Spill: &Spill{}}
+	if err := json.Unmarshal(signed.Text, &r); err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	last := f.sequences[signed.Signature.Key]
+	switch age := now.Sub(r.Spill.At); {
+	case r.Zone != t.Zone:
+		return nil, fmt.Errorf("it is for the zone %q", r.Zone)
+	case r.Sequence < last:
+		return nil, fmt.Errorf("key %s has signed a later one", signed.Signature.Key)
+	case age < -outdated:
+		return nil, fmt.Errorf("key %s signed it for %s", signed.Signature.Key, r.Spill.At.UTC().Format(time.RFC3339))
+	case age >= outdated:
+		return nil, nil
+	}
+	f.sequences[signed.Signature.Key] = r.Sequence
+	return r.Spill, r.Spill.check()
 }
 
 // mostDemand is far above what a PoP is asked for, and squares to less than infinity.
@@ -141,7 +212,7 @@ func (s *Spill) check() error {
 		}
 		sound := true
 		for _, p := range g.Parts {
-			sound = sound && share(p.Goal) && share(p.Share) && share(p.Noticed) && share(p.Most) &&
+			sound = sound && share(p.Goal) && share(p.Share) && share(p.Noticed) && share(p.Most) && math.Abs(p.Behind) <= 1+1e-6 &&
 				!slices.ContainsFunc(p.Asking[:], func(v float64) bool { return !share(v) })
 		}
 		if !sound {

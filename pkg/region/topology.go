@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-edge/weir/pkg/field"
 	"github.com/weir-edge/weir/pkg/region/consul"
+	"github.com/weir-edge/weir/pkg/sign"
 )
 
 // The bounds of a topology. Within them every answer fits into one DNS message over TCP,
@@ -21,6 +22,7 @@ const (
 	maxClients   = 10_000
 	maxWeight    = 1000
 	maxCapacity  = 1e9 // requests per second
+	maxRouters   = 100
 	// maxLabel is the longest part of a domain name; region and PoP names become such
 	// parts.
 	maxLabel = 63
@@ -41,6 +43,54 @@ type Topology struct {
 	Steering string `json:"steering,omitempty" yaml:"steering"`
 	// Probe is how routers check the PoPs' addresses; nil: not at all.
 	Probe *Probe `json:"probe,omitempty" yaml:"probe"`
+	// Routers are those whose records of moved clients others follow.
+	Routers []Router `json:"routers,omitempty" yaml:"routers"`
+}
+
+// Router is a DNS router, or several that share a key.
+type Router struct {
+	Name string `json:"name" yaml:"name"`
+	Key  string `json:"key" yaml:"key"` // public, as sign.Keys.Add takes it
+}
+
+// String names the router and the ID of its key.
+func (r Router) String() string {
+	id, err := sign.Keys{}.Add(r.Key)
+	if err != nil {
+		id = err.Error()
+	}
+	return r.Name + " (key " + id + ")"
+}
+
+// routerKeys returns the keys of the routers.
+func (t *Topology) routerKeys() sign.Keys {
+	keys := sign.Keys{}
+	for _, r := range t.Routers {
+		_, _ = keys.Add(r.Key) // Validate has found those that are none
+	}
+	return keys
+}
+
+func (t *Topology) checkRouters(f *field.Errors) {
+	if len(t.Routers) > maxRouters {
+		f.Add("routers", "are %d; the maximum is %d; routers of one site may share a key", len(t.Routers), maxRouters)
+	}
+	names, ids, keys := map[string]bool{}, map[string]string{}, sign.Keys{}
+	for i, r := range t.Routers {
+		at := fmt.Sprintf("routers[%d]", i)
+		if err := consul.CheckName(r.Name); err != nil {
+			f.Add(at+".name", "%v", err)
+		} else if names[r.Name] {
+			f.Add(at+".name", "%s is already the name of another; give each its own", r.Name)
+		}
+		id, err := keys.Add(r.Key)
+		if err != nil {
+			f.Add(at+".key", "must be a public key, the line of KEYFILE.pub between BEGIN and END (got %q): %v", r.Key, err)
+		} else if ids[id] != "" {
+			f.Add(at+".key", "is already the key of %s; remove one of them", ids[id])
+		}
+		names[r.Name], ids[id] = true, r.Name
+	}
 }
 
 // TopologyRegion is one region. Regions are listed in the order of preference for clients
@@ -199,6 +249,7 @@ func (t *Topology) check(f *field.Errors) {
 	if t.Probe != nil {
 		t.Probe.check(f)
 	}
+	t.checkRouters(f)
 	if len(t.Regions) == 0 {
 		f.Add("regions", "must name at least one, with its pops")
 	}

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/hex"
 	"encoding/pem"
 	"errors"
@@ -23,6 +24,12 @@ type Key struct {
 
 // ID returns the ID of the public key.
 func (k *Key) ID() string { return k.id }
+
+// Public returns the public key as Keys.Add takes it.
+func (k *Key) Public() string {
+	der, _ := x509.MarshalPKIXPublicKey(k.private.Public()) // fails only for other kinds of keys
+	return base64.StdEncoding.EncodeToString(der)
+}
 
 // Sign signs a subject: with until, only for pointers that expire by then; otherwise for
 // all.
@@ -91,27 +98,28 @@ func create(name string, mode os.FileMode, block *pem.Block) error {
 	return nil
 }
 
-// read returns the content and mode of a regular file, without waiting for a pipe's writer.
-func read(name string) ([]byte, os.FileMode, error) {
+// read returns the content of a regular file, without waiting for a pipe's writer.
+func read(name string) ([]byte, os.FileInfo, error) {
 	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, 0, err
+		return nil, nil, err
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return nil, 0, err
+		return nil, nil, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, 0, fmt.Errorf("%s is not a regular file; name another", name)
+		return nil, nil, fmt.Errorf("%s is not a regular file; name another", name)
 	}
 	text, err := io.ReadAll(io.LimitReader(f, maxKeyFile))
-	return text, info.Mode(), err
+	return text, info, err
 }
 
-// ReadKey reads a signing key, which only its owner may be able to read.
+// ReadKey reads a signing key, which only its owner may be able to read; or its group, if the owner
+// is another user.
 func ReadKey(name string) (*Key, error) {
-	text, mode, err := read(name)
+	text, info, err := read(name)
 	if err != nil {
 		return nil, err
 	}
@@ -119,8 +127,12 @@ func ReadKey(name string) (*Key, error) {
 	if block != nil && block.Type == publicBlock {
 		return nil, fmt.Errorf("%s holds a public key; name the private one, from which it was made", name)
 	}
-	if open := mode.Perm() & 0o077; open != 0 {
-		return nil, fmt.Errorf("%s is accessible to other users (mode %04o); run chmod 600 %s, and replace the key if others may have read it", name, mode.Perm(), name)
+	forbidden := os.FileMode(0o077)
+	if owner, ok := info.Sys().(*syscall.Stat_t); ok && int(owner.Uid) != os.Getuid() {
+		forbidden = 0o037 // somebody else, such as root, gives a service its key by its group
+	}
+	if mode := info.Mode().Perm(); mode&forbidden != 0 {
+		return nil, fmt.Errorf("%s is accessible to other users (mode %04o); run chmod 600 %s, and replace the key if others may have read it", name, mode, name)
 	}
 	if block == nil || block.Type != privateBlock {
 		return nil, fmt.Errorf("%s holds no PEM block %q; make a key with regionctl keys generate, or openssl genpkey -algorithm ed25519", name, privateBlock)
@@ -150,23 +162,39 @@ func ReadPublic(names []string) (Keys, error) {
 			if block.Type != publicBlock {
 				return nil, fmt.Errorf("%s holds a PEM block %q; it must hold public keys only, as the .pub file of regionctl keys generate, or that of openssl pkey -pubout", name, block.Type)
 			}
-			parsed, err := x509.ParsePKIXPublicKey(block.Bytes)
-			if err != nil {
+			if _, err := keys.add(block.Bytes); err != nil {
 				return nil, fmt.Errorf("%s: %w", name, err)
 			}
-			key, ok := parsed.(ed25519.PublicKey)
-			if !ok {
-				return nil, fmt.Errorf("%s holds a key of another algorithm than Ed25519; make one with regionctl keys generate", name)
-			}
-			id, err := identify(key)
-			if err != nil {
-				return nil, err
-			}
-			keys[id], found = key, true
+			found = true
 		}
 		if !found {
 			return nil, fmt.Errorf("%s holds no PEM block %q; write the public key into it", name, publicBlock)
 		}
 	}
 	return keys, nil
+}
+
+// Add adds the public key in a line of base64: what a PEM file has between its first and last
+// line.
+func (k Keys) Add(line string) (id string, err error) {
+	der, err := base64.StdEncoding.DecodeString(line)
+	if err != nil {
+		return "", err
+	}
+	return k.add(der)
+}
+
+func (k Keys) add(der []byte) (id string, err error) {
+	parsed, err := x509.ParsePKIXPublicKey(der)
+	if err != nil {
+		return "", err
+	}
+	key, ok := parsed.(ed25519.PublicKey)
+	if !ok {
+		return "", errors.New("is a key of another algorithm than Ed25519; make one with regionctl keys generate")
+	}
+	if id, err = identify(key); err == nil {
+		k[id] = key
+	}
+	return id, err
 }

@@ -94,7 +94,7 @@ locals {
       }
     },
   )
-  dns_flags          = "--listen ${local.dns_address}:5300 --metrics ${local.dns_address}:9153 --ttl 2s"
+  dns_flags          = "--listen ${local.dns_address}:5300 --metrics ${local.dns_address}:9153 --ttl 2s --key ${local.dir}/global/dns.key"
   dns_address        = "${var.network}.0.53"
   distance_address   = "${var.network}.0.54:8474"
   prometheus_address = "${var.network}.0.90:9090"
@@ -154,6 +154,7 @@ resource "terraform_data" "files" {
     environment = merge(local.environment, {
       FLEET     = yamlencode(local.fleet)
       TOPOLOGY  = yamlencode(local.topology)
+      REGIONCTL = "${local.bin}/regionctl"
       PROCESSES = join("\n", local.processes)
       SUMMARY   = local.summary
       TARGETS   = join("\n", [for job, groups in local.targets : "${job} ${jsonencode(groups)}"])

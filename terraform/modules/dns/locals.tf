@@ -6,8 +6,10 @@ locals {
   metrics_port = 9153
   # Who may sign a topology.
   keys_file = "/etc/weir/document-keys.pem"
+  # With which the routers sign the clients that they move.
+  key_file = "/etc/weir/dns.key"
 
-  secrets = {
+  secrets = merge({ (local.key_file) = { arn = aws_secretsmanager_secret.key.arn, group = "weir" } }, {
     for region, consul in var.consuls : "/etc/weir/tokens/${region}" => { arn = consul.token_arn, group = "weir", consul = { addr = consul.addr, server_name = consul.server_name } }
-  }
+  })
 }

@@ -23,11 +23,32 @@ module "user_data" {
         name_servers   = var.name_servers
         keys_file      = length(var.verify_keys) == 0 ? "" : local.keys_file
         require_signed = var.require_signed
+        key_file       = local.key_file
       })
     }
     }, length(var.verify_keys) == 0 ? {} : {
     (local.keys_file) = { content = join("", [for key in var.verify_keys : "${trimspace(key)}\n"]) }
   })
+}
+
+# All routers of the region share a key. The topology names it.
+
+resource "tls_private_key" "router" {
+  algorithm = "ED25519"
+}
+
+resource "aws_secretsmanager_secret" "key" {
+  region                  = var.aws_region
+  name                    = "${var.name}/${var.region}/dns-key"
+  description             = "weir ${var.region}: key of the DNS routers"
+  recovery_window_in_days = 0
+  tags                    = local.tags
+}
+
+resource "aws_secretsmanager_secret_version" "key" {
+  region        = var.aws_region
+  secret_id     = aws_secretsmanager_secret.key.id
+  secret_string = tls_private_key.router.private_key_pem_pkcs8
 }
 
 # Everyone may reach the load balancer's port 53; only the load balancer may reach the
@@ -282,7 +303,7 @@ resource "aws_autoscaling_group" "node" {
     }
   }
 
-  depends_on = [aws_iam_role_policy.node]
+  depends_on = [aws_iam_role_policy.node, aws_secretsmanager_secret_version.key]
 }
 
 resource "aws_lb" "dns" {

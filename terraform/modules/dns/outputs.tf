@@ -12,3 +12,8 @@ output "load_balancer" {
   description = "The DNS name of the load balancer in front of the routers."
   value       = aws_lb.dns.dns_name
 }
+
+output "public_key" {
+  description = "The routers' public key, as routers in the topology has it."
+  value       = trimspace(trimsuffix(trimprefix(trimspace(tls_private_key.router.public_key_pem), "-----BEGIN PUBLIC KEY-----"), "-----END PUBLIC KEY-----"))
+}
