@@ -191,9 +191,8 @@ func (e *entry) admits(l *limiter.Limit, cost, t int64, draw float64) bool {
 //
 //	refuse = 1 - (remaining - unseen) / (rate × time until the next answer)
 //
-// remaining is as of the next answer, so a bucket refills meanwhile. unseen is what other
-// nodes have admitted and not reported: half an interval's worth on average. A node that
-// alone uses a key refuses nothing early: it knows everything that counts.
+// unseen is what other nodes have admitted and not reported: half an interval's worth on
+// average. A node that alone uses a key refuses nothing early: it knows everything that counts.
 func (e *entry) learn(l *limiter.Limit, grown, own, asked int64, dt, trip float64) {
 	if grown < min(own, 0) { // reset on another node, where the earlier demand ended
 		e.rate, e.others, e.demand, e.passed = 0, 0, 0, 0
@@ -213,23 +212,13 @@ func (e *entry) learn(l *limiter.Limit, grown, own, asked int64, dt, trip float6
 		}
 		e.rate = max(admitted, (admitted+e.rate)/2)
 	}
-	e.rate = max(e.rate, float64(asked)/every) // demand within one interval
 	horizon := every + trip
 	expected := e.rate * horizon
-	remaining := float64(e.room(l, e.roomAt(l, int64(horizon)))) - others*every/2
+	remaining := float64(e.room(l, e.heard)) - others*every/2
 	e.refuse = 0
 	if e.others*horizon >= 0.5 && remaining < expected {
 		e.refuse = 1 - max(0, remaining)/expected
 	}
-}
-
-// roomAt returns the time of the next answer, or the last moment of this window.
-func (e *entry) roomAt(l *limiter.Limit, horizon int64) int64 {
-	t := e.heard + horizon
-	if l.Algorithm == limiter.TokenBucket {
-		return t
-	}
-	return min(t, e.start+l.Window.Microseconds()-1)
 }
 
 // over returns by what fraction of the limit, or of a bucket's burst, all nodes exceeded it
