@@ -2,8 +2,10 @@ package edge
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net/url"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -30,9 +32,10 @@ func onCluster(t *testing.T, count int, rules string) (nodes []*node) {
 	return nodes
 }
 
-// of returns a client's request for a tenant, which a node has not decided.
-func (n *node) of(client, tenant string) *decide.Request {
-	r, err := n.matchDescribed(n.rules.running.Load(), url.Values{"client": {client}, "header": {"X-Tenant:" + tenant}})
+// of returns a client's request for a tenant, which a node has not decided. The header says
+// which rule counts the tenant.
+func (n *node) of(client, header, tenant string) *decide.Request {
+	r, err := n.matchDescribed(n.rules.running.Load(), url.Values{"client": {client}, "header": {header + ":" + tenant}})
 	if err != nil {
 		panic(err)
 	}
@@ -40,95 +43,108 @@ func (n *node) of(client, tenant string) *decide.Request {
 }
 
 // passes lets a node decide such a request, without the shedder.
-func (n *node) passes(client, tenant string) bool {
-	return n.decider.Check(n.of(client, tenant)) == decide.Pass
+func (n *node) passes(client, header, tenant string) bool {
+	return n.decider.Check(n.of(client, header, tenant)) == decide.Pass
 }
 
 // left returns what Redis has left for a tenant, whatever the node remembers.
-func (n *node) left(tenant string) int64 {
+func (n *node) left(header, tenant string) int64 {
 	n.t.Helper()
-	r := n.of("203.0.113.1", tenant)
+	r := n.of("203.0.113.1", header, tenant)
 	checks := r.Match.Checks[:1]
-	require.Equal(n.t, "tenant", checks[0].Limit.Rule)
+	require.Equal(n.t, strings.ToLower(header), checks[0].Limit.Rule)
 	checks[0].Peek = true
 	require.NoError(n.t, n.shared.Take(n.t.Context(), checks, &r.Decision))
 	return r.Decision.Results[0].Remaining
 }
 
+const (
+	tenantLimit = 100
+	tenantRules = `
+rules:
+  - {id: strict, key: ["header:Strict"], algorithm: fixed_window, limit: %[1]d, window: %[2]s}
+  - {id: leased, key: ["header:Leased"], algorithm: fixed_window, limit: %[1]d, window: %[2]s, consistency: leased}
+  - {id: client, key: [client_ip], algorithm: fixed_window, limit: 1, window: 1s}`
+)
+
+// burst lets a client send bursts to nodes in turn, of more requests than the tenant's limit.
+func burst(nodes []*node, spacing time.Duration, client, header, tenant string, stop <-chan struct{}) {
+	for round := 0; ; round++ {
+		var members sync.WaitGroup
+		for range tenantLimit + 10 {
+			members.Go(func() { nodes[round%len(nodes)].passes(client, header, tenant) })
+		}
+		members.Wait()
+		select {
+		case <-stop:
+			return
+		case <-time.After(spacing):
+		}
+	}
+}
+
 // Clients of a tenant share a rule. One of them sends bursts, of which its own rule passes one
-// request a second, so that the shared rule has to give back the charges of all others. The
-// tenant's other clients are not refused because of that.
+// request a second, so that the shared rule gives back the charges of all others. The tenant's
+// other clients are not refused because of that.
 func TestOneClientDoesNotLockASharedRule(t *testing.T) {
 	const (
-		limit   = 100
-		burst   = limit + 10
-		others  = 80 // requests of other clients, fewer than the limit
-		tenants = 4
-		lasts   = 5 * time.Second
+		others = 60 // requests of other clients; with the attacker's, fewer than the limit
+		lasts  = 8 * time.Second
+		most   = 25 * time.Second // that the attacker goes on if the machine is slow
 	)
-	const rules = `
-rules:
-  - {id: tenant, key: ["header:X-Tenant"], algorithm: fixed_window, limit: %d, window: %s, consistency: %s}
-  - {id: client, key: [client_ip], algorithm: fixed_window, limit: 1, window: 1s}`
-
+	kinds := []string{"Strict", "Strict", "Leased"}
 	// attack returns how many requests of others were refused.
-	attack := func(nodes []*node, spacing time.Duration, tenant string, cell int) (refused int64) {
-		ctx, stop := t.Context(), make(chan struct{})
+	attack := func(nodes []*node, spacing time.Duration, header, tenant, network string) (refused int64) {
+		stop := make(chan struct{})
+		end := sync.OnceFunc(func() { close(stop) })
+		time.AfterFunc(most, end)
 		var group sync.WaitGroup
 		group.Go(func() {
-			attacker := fmt.Sprintf("192.0.%d.%d", spacing/(5*time.Millisecond), cell)
-			for round := 0; ; round++ {
-				var members sync.WaitGroup
-				for range burst {
-					members.Go(func() { nodes[round%len(nodes)].passes(attacker, tenant) })
-				}
-				members.Wait()
-				select {
-				case <-stop:
-					return
-				case <-ctx.Done():
-					return
-				case <-time.After(spacing):
-				}
-			}
+			<-time.After(rand.N(time.Second)) // attackers do not all begin at once
+			burst(nodes, spacing, network+".0", header, tenant, stop)
 		})
 		every := time.NewTicker(lasts / others)
 		defer every.Stop()
 		for i := range others {
 			<-every.C
-			if !nodes[i%len(nodes)].passes(fmt.Sprintf("198.%d.%d.%d", spacing/(5*time.Millisecond), cell, i), tenant) {
+			if !nodes[i%len(nodes)].passes(fmt.Sprint(network, ".", i+1), header, tenant) {
 				refused++
 			}
 		}
-		close(stop)
+		end()
 		group.Wait()
 		return refused
 	}
-	for _, world := range []struct {
-		nodes       int
-		consistency string
-	}{{1, "strict"}, {2, "strict"}, {1, "leased"}} {
-		nodes := onCluster(t, world.nodes, fmt.Sprintf(rules, limit, testenv.LongWindow(), world.consistency))
+	for count := range 2 {
+		nodes := onCluster(t, count+1, fmt.Sprintf(tenantRules, tenantLimit, testenv.LongWindow()))
+		var shares []float64
 		sweep := func(spacings ...time.Duration) {
 			refused := make([]atomic.Int64, len(spacings))
 			var group sync.WaitGroup
 			for i, spacing := range spacings {
-				for cell := range tenants {
-					group.Go(func() { refused[i].Add(attack(nodes, spacing, fmt.Sprint(spacing, cell), cell)) })
+				for cell, header := range kinds {
+					tenant, network := fmt.Sprint(spacing, cell), fmt.Sprintf("10.%d.%d", spacing/(10*time.Millisecond), cell)
+					group.Go(func() { refused[i].Add(attack(nodes, spacing, header, tenant, network)) })
 				}
 			}
 			group.Wait()
 			for i, spacing := range spacings {
-				share := float64(refused[i].Load()) / (others * tenants)
-				t.Logf("%d nodes, %s, bursts %s apart: %.1f%% of the others' requests refused", world.nodes, world.consistency, spacing, 100*share)
-				for cell := range tenants {
-					require.Positive(t, nodes[0].left(fmt.Sprint(spacing, cell)), "Redis counts fewer than the limit")
+				share := float64(refused[i].Load()) / float64(others*len(kinds))
+				shares = append(shares, share)
+				t.Logf("%d nodes, bursts %s apart: %.1f%% of the others' requests refused", len(nodes), spacing, 100*share)
+				for cell, header := range kinds {
+					require.Positive(t, nodes[0].left(header, fmt.Sprint(spacing, cell)), "Redis counts fewer than the limit")
 				}
-				require.LessOrEqual(t, share, 0.02)
+				require.LessOrEqual(t, share, 0.05, "the first bursts may hit a few of them")
 			}
 		}
 		sweep(0)
 		sweep(10*time.Millisecond, 50*time.Millisecond, 110*time.Millisecond, 200*time.Millisecond, 330*time.Millisecond, 500*time.Millisecond, time.Second)
+		var sum float64
+		for _, share := range shares {
+			sum += share
+		}
+		require.LessOrEqual(t, sum/float64(len(shares)), 0.02)
 	}
 }
 
@@ -137,14 +153,14 @@ rules:
 func TestAFloodOnABlockedKeySeldomReachesRedis(t *testing.T) {
 	n := onCluster(t, 1, fmt.Sprintf(`
 rules:
-  - {id: tenant, key: ["header:X-Tenant"], algorithm: fixed_window, limit: 9, window: %[1]s}
+  - {id: strict, key: ["header:Strict"], algorithm: fixed_window, limit: 9, window: %[1]s}
   - {id: client, key: [client_ip], algorithm: fixed_window, limit: 1, window: %[1]s}`, testenv.LongWindow()))[0]
 	for _, tenant := range []string{"", "shared"} {
 		client := "192.0.2.1" + fmt.Sprint(len(tenant))
-		require.True(t, n.passes(client, tenant))
+		require.True(t, n.passes(client, "Strict", tenant))
 		began, requests, asked := time.Now(), 0, 0
-		for asked < 40 {
-			r := n.of(client, tenant)
+		for asked < 40 && requests < 1_000_000 {
+			r := n.of(client, "Strict", tenant)
 			require.Equal(t, decide.Limited, n.decider.Check(r))
 			at := slices.IndexFunc(r.Decision.Results, func(res limiter.Result) bool { return res.Source != limiter.SourceNone })
 			if requests++; r.Decision.Results[at].Source == limiter.SourceRedis {
@@ -155,7 +171,7 @@ rules:
 		t.Logf("%d requests in %s: Redis decided %d, one each %s", requests, took.Round(time.Millisecond), asked, (took / time.Duration(asked)).Round(time.Millisecond))
 		require.LessOrEqual(t, asked, int(took/(25*time.Millisecond))+2)
 		if tenant != "" {
-			require.EqualValues(t, 8, n.left(tenant), "the shared rule is charged no more")
+			require.EqualValues(t, 8, n.left("Strict", tenant), "the shared rule is charged no more")
 		}
 	}
 }
