@@ -154,7 +154,7 @@ func (b *ruleBook) ownFields(c *rules.Compiled) []fieldValue {
 	}
 	add("limit", strconv.FormatInt(l.Limit, 10))
 	add("window", short(l.Window))
-	if l.Algorithm == limiter.TokenBucket || l.Algorithm == limiter.LeakyBucket {
+	if l.Algorithm.IsBucket() {
 		add("burst", strconv.FormatInt(l.Burst, 10))
 	}
 	if l.MinInterval > 0 {

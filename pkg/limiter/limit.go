@@ -55,6 +55,9 @@ func (a Algorithm) String() string {
 	return "algorithm(" + strconv.Itoa(int(a)) + ")"
 }
 
+// IsBucket reports whether requests fill a level that drains.
+func (a Algorithm) IsBucket() bool { return a == TokenBucket || a == LeakyBucket }
+
 // Storage is how rolling_window keeps its log.
 type Storage uint8
 
@@ -166,7 +169,7 @@ func (l *Limit) Validate() field.Errors {
 	if len(errs) > 0 {
 		return errs // the checks below would only repeat them
 	}
-	bucket := l.Algorithm == TokenBucket || l.Algorithm == LeakyBucket
+	bucket := l.Algorithm.IsBucket()
 	switch {
 	case l.Burst != 0 && !bucket:
 		bad("burst", "only token_bucket and leaky_bucket have a burst; remove it")
@@ -258,6 +261,9 @@ func (l *Limit) Weight(cost int64) int64 {
 	}
 	return 2 + (l.Limit+cost)/500
 }
+
+// WindowStart returns the start of the window that contains a time, both in Unix microseconds.
+func (l *Limit) WindowStart(at int64) int64 { return at - at%l.Window.Microseconds() }
 
 // Capacity returns how many requests a bucket holds. GCRA's tolerance does not include
 // the request that is due, hence the extra one.
@@ -355,7 +361,7 @@ func (l *Limit) slowest() int64 {
 // Lifetime returns how long a key's state matters under this limit, in microseconds, if all
 // of it is free again after reset.
 func (l *Limit) Lifetime(reset int64) int64 {
-	if l.Slowest == 0 || l.Algorithm != TokenBucket && l.Algorithm != LeakyBucket {
+	if l.Slowest == 0 || !l.Algorithm.IsBucket() {
 		return reset
 	}
 	return int64(min(math.Ceil(float64(reset)*float64(l.Limit)/float64(l.Slowest)), maxExactInteger/2))
@@ -366,7 +372,7 @@ func (l *Limit) Lifetime(reset int64) int64 {
 // faster while a higher tier uses it; with CountDenied, whose attempts must reach the
 // store; or for a reported limit, which the next report may free.
 func (l *Limit) RefusalHolds() bool {
-	shared := l.Shared && (l.Algorithm == TokenBucket || l.Algorithm == LeakyBucket)
+	shared := l.Shared && l.Algorithm.IsBucket()
 	return l.Algorithm != Concurrency && !l.CountDenied && !l.Reported && !shared
 }
 

@@ -90,7 +90,7 @@ func (x *Exchange) holding(h *holdings, l *limiter.Limit, key string) *holding {
 	}
 	k.used = x.config.Clock()
 	wall := x.config.Wall()
-	if start := windowOf(l, wall); k.limit != l || k.start != start {
+	if start := l.WindowStart(wall); k.limit != l || k.start != start {
 		k.limit, k.start, k.got, k.gave, k.burned = l, start, map[string]int64{}, 0, false
 		k.left = 0
 		if part := x.part(l, key, wall); part != nil {
@@ -98,11 +98,6 @@ func (x *Exchange) holding(h *holdings, l *limiter.Limit, key string) *holding {
 		}
 	}
 	return k
-}
-
-// windowOf returns the start of the window that contains a time.
-func windowOf(l *limiter.Limit, at int64) int64 {
-	return at - at%l.Window.Microseconds()
 }
 
 // admitted records what this region admitted of a key.
@@ -346,7 +341,7 @@ func (x *Exchange) RightsHeld() map[string]int64 {
 		h.mu.Lock()
 		for key, k := range h.keys {
 			wall := x.config.Wall()
-			if x.inEscrow(key, k.tier) != k.limit || k.start != windowOf(k.limit, wall) {
+			if x.inEscrow(key, k.tier) != k.limit || k.start != k.limit.WindowStart(wall) {
 				continue
 			}
 			if part := x.part(k.limit, key, wall); part != nil {
@@ -370,7 +365,7 @@ func (x *Exchange) Right(ctx context.Context, l *limiter.Limit, key string) (par
 	if p == nil {
 		return 0, 0, fmt.Errorf("no majority of the regions has promised this one its part; see that they reach each other, and that a topology or peer.regions lists all of them")
 	}
-	one := []limiter.Move{{Limit: p, Key: []byte(key), Start: windowOf(l, wall)}}
+	one := []limiter.Move{{Limit: p, Key: []byte(key), Start: l.WindowStart(wall)}}
 	x.move(ctx, one)
 	return p.MaxCost(), one[0].Left, one[0].Err
 }

@@ -80,7 +80,7 @@ func (s *Store) At(l *limiter.Limit, key []byte, at int64) *limiter.Limit {
 }
 
 func (s *Store) at(held *global.Held, l *limiter.Limit, key []byte, at int64) *limiter.Limit {
-	units, ok := global.Part(*held, l, key, startOf(l, at))
+	units, ok := global.Part(*held, l, key, l.WindowStart(at))
 	if !ok {
 		return nil
 	}
@@ -148,16 +148,11 @@ func (s *Store) TakeAfter(ctx context.Context, checks []limiter.Check, d *limite
 // exceeds reports whether the store's clock names a window of which this region holds less
 // than it was measured against.
 func (s *Store) exceeds(held *global.Held, part *limiter.Limit, c *limiter.Check, r *limiter.Result, now int64) bool {
-	if !r.Charged || part.Shadow || startOf(c.Limit, r.TakenAt) == startOf(c.Limit, now) {
+	if !r.Charged || part.Shadow || c.Limit.WindowStart(r.TakenAt) == c.Limit.WindowStart(now) {
 		return false
 	}
 	then := s.at(held, part.Whole, c.Key, r.TakenAt)
 	return then == nil || then.Limit < part.Limit
-}
-
-// startOf returns when the window that has that time began.
-func startOf(l *limiter.Limit, at int64) int64 {
-	return at - at%l.Window.Microseconds()
 }
 
 // firstOf returns the first check in escrow, or -1.

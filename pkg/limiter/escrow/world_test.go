@@ -280,7 +280,7 @@ func (w *world) flood() bool {
 
 // move makes a region ask another for rights of a window.
 func (w *world) move(to, from *worldRegion) {
-	start := startOf(w.limit, w.wall(to))
+	start := w.limit.WindowStart(w.wall(to))
 	upto, keep := w.random.Int64N(2*w.limit.Limit), w.random.Int64N(3)
 	w.send(to.number, from.number, func() {
 		gave := w.moved(from, limiter.Move{Region: to.name, Start: start, Upto: upto, Keep: keep})
@@ -320,7 +320,7 @@ func (w *world) ask(r *worldRegion, times int) bool {
 		if !d.Allowed {
 			return true
 		}
-		start := startOf(w.limit, d.Results[0].TakenAt)
+		start := w.limit.WindowStart(d.Results[0].TakenAt)
 		if w.passed[start]++; w.passed[start] > w.limit.Limit {
 			return false
 		}

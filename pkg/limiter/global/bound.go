@@ -37,7 +37,7 @@ func Over(l *limiter.Limit, regions int, times float64, delay time.Duration) Bou
 	if l.Algorithm != limiter.FixedWindow {
 		kept *= 2
 	}
-	if l.Algorithm == limiter.TokenBucket || l.Algorithm == limiter.LeakyBucket {
+	if l.Algorithm.IsBucket() {
 		worst += others * flow // each bucket refills meanwhile
 	}
 	return Bounds{Demand: min(worst, times*flow+kept), Worst: worst}
@@ -48,7 +48,7 @@ func Over(l *limiter.Limit, regions int, times float64, delay time.Duration) Bou
 func Excess(l *limiter.Limit, count int64) float64 {
 	most := float64(whole(l))
 	allowed := most
-	if l.Algorithm == limiter.TokenBucket || l.Algorithm == limiter.LeakyBucket {
+	if l.Algorithm.IsBucket() {
 		allowed += float64(l.Limit) * float64(Width(l)) / float64(l.Window.Microseconds())
 	}
 	return max(0, (float64(count)-allowed)/most)

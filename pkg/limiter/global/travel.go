@@ -22,7 +22,7 @@ func Share(l *limiter.Limit, regions int) int64 {
 
 // whole returns how much of a key can be used at once.
 func whole(l *limiter.Limit) int64 {
-	if l.Algorithm == limiter.TokenBucket || l.Algorithm == limiter.LeakyBucket {
+	if l.Algorithm.IsBucket() {
 		return l.Capacity()
 	}
 	return l.Limit
@@ -33,7 +33,7 @@ func whole(l *limiter.Limit) int64 {
 // seconds. Counters that arrive more than a window and MaxSkew after the end of their
 // window are dropped: a region that was disconnected for longer owes nothing.
 func Width(l *limiter.Limit) int64 {
-	if l.Algorithm == limiter.TokenBucket || l.Algorithm == limiter.LeakyBucket {
+	if l.Algorithm.IsBucket() {
 		drain, unit := l.Rate()
 		full := (l.Capacity()*unit + drain - 1) / drain
 		return min(max(MaxSkew.Microseconds(), (full+999)/1000*1000), limiter.MaxWindow.Microseconds())

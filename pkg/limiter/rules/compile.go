@@ -307,7 +307,7 @@ func (v *reader) limit(r *Rule, mode Mode) *limiter.Limit {
 	} else {
 		l.Window, _ = v.duration("window", r.Window)
 	}
-	bucket := l.Algorithm == limiter.TokenBucket || l.Algorithm == limiter.LeakyBucket
+	bucket := l.Algorithm.IsBucket()
 	switch {
 	case r.Burst != nil:
 		l.Burst = *r.Burst

@@ -168,7 +168,7 @@ func (v *reader) calls(r *Rule, c *Compiled) {
 	switch {
 	case r.MaxOverride < 1 || r.MaxOverride > limiter.MaxCount:
 		v.bad("max_override", "must be between 1 and %d (got %d)", limiter.MaxCount, r.MaxOverride)
-	case l.Algorithm == limiter.TokenBucket || l.Algorithm == limiter.LeakyBucket:
+	case l.Algorithm.IsBucket():
 		v.bad("max_override", "cannot apply to %s, because all limits of a key share one bucket; use fixed_window, sliding_window or rolling_window", l.Algorithm)
 	case l.Leased || l.Reported:
 		v.bad("max_override", "needs consistency strict; remove one of them")

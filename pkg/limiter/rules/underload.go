@@ -51,7 +51,7 @@ func (v *reader) underLoad(r *Rule, c *Compiled) {
 		slowest = min(slowest, limiter.FloorOf(l.Limit, u.Share))
 	}
 	for _, l := range limits {
-		if l.Algorithm == limiter.TokenBucket || l.Algorithm == limiter.LeakyBucket {
+		if l.Algorithm.IsBucket() {
 			l.Slowest = slowest // a bucket lives until it has drained at the lowest limit
 		}
 		for _, fault := range l.Follow(u.From, u.Share) {

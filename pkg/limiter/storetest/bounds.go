@@ -55,7 +55,7 @@ func within(l *limiter.Limit, start int64, e event) bool {
 
 // bound returns how much may pass in such an interval after t.
 func bound(l *limiter.Limit, t int64) *big.Rat {
-	if l.Algorithm == limiter.TokenBucket || l.Algorithm == limiter.LeakyBucket {
+	if l.Algorithm.IsBucket() {
 		flow := new(big.Rat).Mul(rat(t), big.NewRat(l.Limit, l.Window.Microseconds()))
 		return flow.Add(flow, rat(l.Capacity()))
 	}

@@ -130,7 +130,7 @@ func (m *merges) step() {
 	m.store.(limiter.Merger).Merge(context.Background(), one)
 	require.NoError(m, one[0].Err)
 	m.answers = append(m.answers, fmt.Sprint(one[0].Known, one[0].Early))
-	bucket := m.limit.Algorithm == limiter.TokenBucket || m.limit.Algorithm == limiter.LeakyBucket
+	bucket := m.limit.Algorithm.IsBucket()
 	if told > m.merged[at] {
 		require.Equal(m, at.start > start && !bucket, one[0].Early)
 	}

@@ -61,7 +61,7 @@ func answer(m model, l *limiter.Limit, t, cost int64) (remaining, retry, reset i
 		retry = earliest(t, func(t int64) bool { return passes(m, t, cost) }) - t
 	}
 	full := rat(l.Limit)
-	if l.Algorithm == limiter.TokenBucket || l.Algorithm == limiter.LeakyBucket {
+	if l.Algorithm.IsBucket() {
 		full = rat(l.Capacity())
 	}
 	return remaining, retry, earliest(t, func(t int64) bool { return m.free(t).Cmp(full) == 0 }) - t
