@@ -48,6 +48,31 @@ func (l *gatewayLab) framing() {
 	}
 }
 
+// hosts: however a client names the host, rules count by the one that the origin reads.
+func (l *gatewayLab) hosts() {
+	for _, request := range []string{
+		"/ HTTP/1.1\r\nHost: limited.example",
+		"/ HTTP/1.1\r\nHost: LIMITED.example",
+		"/ HTTP/1.1\r\nHost: limited.example:8000",
+		"/ HTTP/1.1\r\nHost: Limited.Example.:80",
+		"/ HTTP/1.1\r\nHost: limited.example\r\nHost: other.example",
+		"/ HTTP/1.1\r\nHost: other.example\r\nHost: limited.example",
+		"http://limited.example/ HTTP/1.1\r\nHost: limited.example",
+		"http://limited.example:80/ HTTP/1.1\r\nHost: limited.example",
+		"http://limited.example/ HTTP/1.1\r\nHost: other.example",
+		"http://other.example/ HTTP/1.1\r\nHost: limited.example",
+		"http://other.example/ HTTP/1.1\r\nHost: Limited.example:8000",
+		"http://limited.example/ HTTP/1.0",
+		"http://other.example/ HTTP/1.0\r\nHost: limited.example",
+	} {
+		for i := range 12 {
+			a := l.raw(l.addrs[i%2], "GET "+request+"\r\n\r\n")
+			require.Contains(l.t, []int{200, 400, 429}, a.status, request)
+		}
+		require.EqualValues(l.t, 10, l.limited.Load(), "%s: the origin got more than the rule admits", request)
+	}
+}
+
 // raw sends bytes on a new connection.
 func (l *gatewayLab) raw(gateway, request string) answer {
 	t := l.t

@@ -25,6 +25,7 @@ rules:
   - {id: open, match: {paths: ["/open/*"]}, key: [client_ip], algorithm: fixed_window, limit: 1000000, window: 1h, on_store_failure: open}
   - {id: closed, match: {paths: ["/closed/*"]}, key: [client_ip], algorithm: fixed_window, limit: 1000000, window: 1h, on_store_failure: closed}
   - {id: slots, match: {paths: ["/slots/*"]}, key: [client_ip], algorithm: concurrency, limit: 10, window: 1h}
+  - {id: hosted, match: {hosts: [limited.example]}, key: [], limit: 10, window: 1h}
 `
 
 // gatewayKind is a program that can ask weir, with its configuration in docs/GATEWAYS.md.
@@ -136,7 +137,7 @@ func documented(t *testing.T, kind gatewayKind, port int, nodes [2]string, origi
 		require.Contains(t, conf, shown)
 		conf = strings.ReplaceAll(conf, shown, real)
 	}
-	return patient.Replace(strings.NewReplacer("listen 8000;", fmt.Sprintf("listen 127.0.0.1:%d;", port), "http://:8000", fmt.Sprintf("http://127.0.0.1:%d", port),
+	return patient.Replace(strings.NewReplacer("listen 8000;", fmt.Sprintf("listen 127.0.0.1:%d;", port), "http://:8000 {", fmt.Sprintf("http://:%d {\n  bind 127.0.0.1", port),
 		"bind :8000", fmt.Sprintf("bind 127.0.0.1:%d", port)).Replace(conf))
 }
 
@@ -151,6 +152,7 @@ type gatewayLab struct {
 	strict  string    // of a gateway that refuses requests while no node answers
 	client  *http.Client
 	reached atomic.Int64 // requests at the origin
+	limited atomic.Int64 // those of them that name the host limited.example
 }
 
 func newGatewayLab(t *testing.T, kind gatewayKind) *gatewayLab {
@@ -158,6 +160,9 @@ func newGatewayLab(t *testing.T, kind gatewayKind) *gatewayLab {
 	t.Cleanup(l.client.CloseIdleConnections)
 	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		l.reached.Add(1)
+		if host, _, _ := strings.Cut(r.Host, ":"); strings.EqualFold(strings.TrimSuffix(host, "."), "limited.example") {
+			l.limited.Add(1)
+		}
 		w.Header().Set("RateLimit", `"origin";r=1;t=1`)
 		w.WriteHeader(http.StatusOK)
 		_, _ = io.Copy(w, r.Body)
@@ -239,6 +244,7 @@ func TestGateways(t *testing.T) {
 			l.oneCount()
 			l.answers()
 			l.identity()
+			l.hosts()
 			l.framing()
 			l.longHeaders()
 			l.rollingRestart()
