@@ -1,11 +1,19 @@
 -- rolling_window, storage sorted_set: one member per admitted request, scored with its time
 -- in microseconds, or with the end of its lease. One call adds at most 200 members
--- (limiter.MaxEntries) and removes about as many old ones.
+-- (limiter.MaxEntries) and removes about as many old ones. If expired members remain, the
+-- member 'left', scored with the end of what has expired, keeps them out of a longer window.
 
 --- functions
 -- score returns the time of the member at a rank, or nil.
 local function score(key, rank)
   return tonumber(redis.call('ZRANGE', key, rank, rank, 'WITHSCORES')[2])
+end
+
+-- expired returns the time up to which members have expired.
+local function expired(s, key, window)
+  local left = tonumber(redis.call('ZSCORE', key, 'left') or 0)
+  if s.stepped and left > s.now then left = 0 end
+  return math.max(s.now - window, left)
 end
 
 --- load
@@ -15,12 +23,12 @@ if last.err then
   readable = false
 elseif last[2] then
   s.newest = tonumber(last[2])
-  s.count = call('ZCOUNT', key, format('(%.0f', now - rule.window), '+inf')
   if now < s.newest then
     local _
     _, s.stepped = clock(now, s.newest, rule.window)
     if s.stepped then s.newest = now end -- later members become current
   end
+  s.count = call('ZCOUNT', key, format('(%.0f', expired(s, key, rule.window)), '+inf')
 end
 
 --- fits
@@ -37,6 +45,9 @@ end
 --- charge
 local added = min(units, rule.limit, 200)
 local old = trim(key, s.count, added + 200)
+if old > 0 then -- among the old ones, it is removed last
+  old = old + call('ZADD', key, format('%.0f', expired(s, key, rule.window)), 'left')
+end
 s.newest = max(s.now + lease, s.newest or 0)
 -- Members of the same microsecond differ in their suffix. A clock that ran backwards may have
 -- used a suffix already: NX adds the others.
@@ -74,6 +85,7 @@ remaining = max(0, rule.limit - s.count)
 
 --- save
 if s.stepped then -- members later than now become current, some at each call
+  if tonumber(call('ZSCORE', key, 'left') or 0) > s.now then call('ZREM', key, 'left') end
   local members, stamp = {}, format('%.0f', s.now)
   for i, member in ipairs(call('ZRANGEBYSCORE', key, '(' .. stamp, '+inf', 'LIMIT', 0, 200)) do
     members[2 * i - 1], members[2 * i] = stamp, member
