@@ -28,6 +28,7 @@ type Denied struct {
 	shards   [deniedShards]deniedShard
 	resets   atomic.Uint64
 	holds    atomic.Pointer[func(*Limit) bool] // whether a limit belongs to the active rules; see Keep
+	clock    *Clock
 	now      func() time.Time
 }
 
@@ -41,10 +42,10 @@ type deniedShard struct {
 
 type refusal struct {
 	limit *Limit
-	cost  int64     // the refused cost; a higher one waits longer
-	until time.Time // when to call the store again
-	retry time.Time // when the request can pass
-	reset time.Time
+	cost  int64         // the refused cost; a higher one waits longer
+	until time.Duration // when to call the store again, by Denied.clock
+	retry time.Duration // when the request can pass
+	reset time.Duration
 	room  int64 // what remained; less than cost
 	taken int64
 }
@@ -58,7 +59,7 @@ const rightsArrive = 100 * time.Millisecond
 // NewDenied puts a memory of at most size refusals in front of next. returns is
 // Spread.Returns if charges may be returned, and 0 if they never are.
 func NewDenied(next TakeReturner, size int, returns time.Duration) *Denied {
-	d := &Denied{next: next, returns: returns, perShard: max(1, size/deniedShards), seed: maphash.MakeSeed(), now: time.Now}
+	d := &Denied{next: next, returns: returns, perShard: max(1, size/deniedShards), seed: maphash.MakeSeed(), clock: NewClock(nil), now: time.Now}
 	for i := range d.shards {
 		d.shards[i].refusals = map[string]refusal{}
 	}
@@ -73,9 +74,9 @@ func (m *Denied) Take(ctx context.Context, checks []Check, d *Decision) error {
 
 // Look implements Front: it answers from memory alone.
 func (m *Denied) Look(checks []Check, d *Decision, now time.Time) Look {
-	look := Look{At: now}
+	look := Look{At: now, at: m.clock.At(now)}
 	if !peeks(checks) {
-		look.Refused, look.others = m.known(checks, d, now)
+		look.Refused, look.others = m.known(checks, d, look.at)
 	}
 	return look
 }
@@ -85,7 +86,7 @@ func peeks(checks []Check) bool { return len(checks) > 0 && checks[0].Peek }
 // TakeAfter calls next for a request that Look did not refuse.
 func (m *Denied) TakeAfter(ctx context.Context, checks []Check, d *Decision, look Look) error {
 	if peeks(checks) {
-		return m.peek(ctx, checks, d, look.At)
+		return m.peek(ctx, checks, d, look.at)
 	}
 	resets := m.resets.Load()
 	if err := m.next.Take(ctx, checks, d); err != nil {
@@ -93,7 +94,7 @@ func (m *Denied) TakeAfter(ctx context.Context, checks []Check, d *Decision, loo
 	}
 	switch {
 	case !d.Allowed:
-		m.remember(checks, d, look.At, resets)
+		m.remember(checks, d, look.at, resets)
 	case look.others:
 		m.forget(checks) // the request that passed makes their wait longer
 	}
@@ -102,7 +103,7 @@ func (m *Denied) TakeAfter(ctx context.Context, checks []Check, d *Decision, loo
 
 // peek calls next for every check and then marks those that memory refuses, because an
 // operator who peeks wants to see all of them.
-func (m *Denied) peek(ctx context.Context, checks []Check, d *Decision, now time.Time) error {
+func (m *Denied) peek(ctx context.Context, checks []Check, d *Decision, now time.Duration) error {
 	var known Decision
 	refused, _ := m.known(checks, &known, now)
 	if err := m.next.Take(ctx, checks, d); err != nil || !refused {
@@ -123,7 +124,7 @@ func (m *Denied) shard(key []byte) *deniedShard {
 
 // known reports whether checks are known to be refused, and whether requests for the same
 // keys at another cost or under another limit are.
-func (m *Denied) known(checks []Check, d *Decision, now time.Time) (refused, others bool) {
+func (m *Denied) known(checks []Check, d *Decision, now time.Duration) (refused, others bool) {
 	for i := range checks {
 		if checks[i].Limit.CountDenied { // the store must see every attempt
 			return false, false
@@ -138,7 +139,7 @@ func (m *Denied) known(checks []Check, d *Decision, now time.Time) (refused, oth
 		sh.RLock()
 		r, ok := sh.refusals[string(c.Key)]
 		sh.RUnlock()
-		if !ok || !now.Before(r.until) {
+		if !ok || now >= r.until {
 			continue
 		}
 		if !r.refuses(c) {
@@ -153,8 +154,8 @@ func (m *Denied) known(checks []Check, d *Decision, now time.Time) (refused, oth
 			Source:     SourceDenied,
 			Limit:      c.Limit.Limit,
 			Remaining:  r.room,
-			RetryAfter: r.retry.Sub(now),
-			ResetAfter: r.reset.Sub(now),
+			RetryAfter: r.retry - now,
+			ResetAfter: r.reset - now,
 			TakenAt:    r.taken,
 		}
 	}
@@ -169,7 +170,8 @@ func (r *refusal) refuses(c *Check) bool {
 
 // remember keeps the refusals in d, unless a Reset came since resets was read: they may
 // predate it.
-func (m *Denied) remember(checks []Check, d *Decision, now time.Time, resets uint64) {
+func (m *Denied) remember(checks []Check, d *Decision, now time.Duration, resets uint64) {
+	m.clock.Follow()
 	for i := range checks {
 		c, r := &checks[i], &d.Results[i]
 		// A fallback's refusal is local to this node and ends when the store recovers.
@@ -188,7 +190,7 @@ func (m *Denied) remember(checks []Check, d *Decision, now time.Time, resets uin
 		}
 		sh.refusals[string(c.Key)] = refusal{
 			limit: c.Limit, cost: c.Cost, room: r.Remaining, taken: r.TakenAt,
-			until: now.Add(m.holdsFor(c.Limit, r.RetryAfter)), retry: now.Add(r.RetryAfter), reset: now.Add(max(r.RetryAfter, r.ResetAfter)),
+			until: now + m.holdsFor(c.Limit, r.RetryAfter), retry: now + r.RetryAfter, reset: now + max(r.RetryAfter, r.ResetAfter),
 		}
 		sh.Unlock()
 	}
@@ -213,11 +215,11 @@ func (m *Denied) holdsFor(l *Limit, retry time.Duration) time.Duration {
 
 // makeRoom drops a few expired refusals, or an arbitrary one if none has expired.
 // Forgetting a refusal costs one call to the store, never a wrong answer.
-func (sh *deniedShard) makeRoom(limit int, now time.Time) {
+func (sh *deniedShard) makeRoom(limit int, now time.Duration) {
 	const samples = 8
 	seen := 0
 	for key, r := range sh.refusals {
-		if seen++; !now.Before(r.until) || (seen >= samples && len(sh.refusals) >= limit) {
+		if seen++; now >= r.until || (seen >= samples && len(sh.refusals) >= limit) {
 			delete(sh.refusals, key)
 		}
 		if seen >= samples {

@@ -320,6 +320,44 @@ func TestDeniedForgetsWhatMayBeReturned(t *testing.T) {
 	require.EqualValues(t, flood/returns, next.takes.Load()-before)
 }
 
+// A refusal ends in time although the machine was suspended, even while the store answered.
+func TestDeniedOnASuspendedMachine(t *testing.T) {
+	clock := &storetest.Clock{}
+	at := time.Duration(0) // the machine does nothing but sleep
+	suspend := func(d time.Duration) { at += d; clock.Set(at) }
+	suspend(0)
+	store := &during{TakeReturner: memory.New(memory.Config{Clock: clock.Now})}
+	m := limiter.NewDenied(store, 1000, 0)
+	m.SetNow(func() time.Time { return time.UnixMicro(clock.Now()) })
+	m.SetClock(limiter.NewClock(func(t time.Time) (monotonic, wall time.Duration) {
+		wall = time.Duration(t.UnixNano())
+		return wall - min(at, wall-time.Duration(storetest.Epoch)*time.Microsecond), wall
+	}))
+	c := check(rule(t, "r rolling_window limit=1 window=10s"), "a", 1)
+	f := func(allowed, remembered bool) {
+		t.Helper()
+		d := ask(t, m, c)
+		require.Equal(t, allowed, d.Allowed)
+		require.Equal(t, remembered, d.Results[0].Source == limiter.SourceDenied)
+	}
+	f(true, false)
+	f(false, false)
+	suspend(4 * time.Second)
+	f(false, true)
+	suspend(6 * time.Second)
+	f(true, false)
+
+	store.f = func() {
+		store.f = nil
+		suspend(7 * time.Second)
+		ask(t, m, check(c.Limit, "b", 1)) // another request notices first
+	}
+	f(false, false)
+	f(false, true)
+	suspend(3 * time.Second)
+	f(true, false)
+}
+
 // A request with a count_denied rule always reaches the store.
 func TestDeniedLetsAttemptsBeCounted(t *testing.T) {
 	m, next, _ := remembering(1000)

@@ -8,6 +8,9 @@ import (
 // SetNow lets tests move the clock by hand.
 func (m *Denied) SetNow(now func() time.Time) { m.now = now }
 
+// SetClock lets tests suspend the machine.
+func (m *Denied) SetClock(c *Clock) { m.clock = c }
+
 // Len returns how many refusals are remembered.
 func (m *Denied) Len() int {
 	n := 0

@@ -27,6 +27,7 @@ type Look struct {
 	others  bool // so are other requests for one of its keys, at another cost or under another limit
 	// At is when memory was consulted, which is before any call to the store.
 	At time.Time
+	at time.Duration // by Denied's clock, which may miss a suspension that is yet to come
 }
 
 // TakeAt takes both steps at once.

@@ -70,9 +70,9 @@ func (s *Store) run(j *job) {
 		checks[0].Nodes = 1
 	}
 	var d limiter.Decision
-	sent := s.clock.now()
+	sent := s.clock.Now()
 	err := s.grants.Take(context.Background(), checks[:], &d)
-	now := s.clock.now() // after the answer, so after the grant
+	now := s.clock.Now() // after the answer, so after the grant
 	var granted *limiter.Result
 	if err == nil {
 		granted = &d.Results[0]
@@ -125,7 +125,7 @@ func life(l *limiter.Limit, reset time.Duration) time.Duration {
 	case limiter.SlidingWindow:
 		t = min(t, reset-l.Window)
 	}
-	return t - t/1000 - time.Microsecond - missedAtLeast
+	return t - t/1000 - time.Microsecond - limiter.MissedAtLeast
 }
 
 // giveBack returns units to the store. It is not retried: a return whose answer was lost
@@ -143,7 +143,7 @@ func (s *Store) giveBack(j *job) {
 // giveBackAll returns many jobs' units at once, within closeWithin.
 func (s *Store) giveBackAll(unspent []job) {
 	const atOnce = 256
-	until := s.clock.now() + closeWithin
+	until := s.clock.Now() + closeWithin
 	var group sync.WaitGroup
 	next := make(chan *job)
 	for range min(atOnce, len(unspent)) {
@@ -154,7 +154,7 @@ func (s *Store) giveBackAll(unspent []job) {
 		})
 	}
 	for i := range unspent {
-		if s.clock.now() >= until {
+		if s.clock.Now() >= until {
 			unspent[i].use.strand(&unspent[i])
 			continue
 		}
@@ -174,7 +174,7 @@ func (s *Store) sweep() {
 			return
 		case <-tick.C:
 		}
-		s.clock.follow()
+		s.clock.Follow()
 		unspent := s.postponed()
 		if s.leases.Load() > 0 {
 			for i := range s.shards {
@@ -193,7 +193,7 @@ func (s *Store) sweep() {
 }
 
 func (s *Store) sweepShard(sh *shard, unspent []job) []job {
-	now := s.clock.now()
+	now := s.clock.Now()
 	sh.Lock()
 	defer sh.Unlock()
 	for len(sh.due) > 0 && sh.due[0].due <= now {

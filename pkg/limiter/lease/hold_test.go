@@ -93,7 +93,7 @@ func (unreachable) Take(context.Context, []limiter.Check, *limiter.Decision) err
 // DefaultMaxKeys says how much memory a lease takes.
 func TestMemoryOfALease(t *testing.T) {
 	l := limit(t, generous)
-	still := func() (monotonic, wall time.Duration) { return 0, 0 } // no lease cools
+	still := limiter.NewClock(func(time.Time) (monotonic, wall time.Duration) { return 0, 0 }) // no lease cools
 	s := New(Config{Next: unreachable{}, Grants: unreachable{}, Nodes: func() int { return 1 }, Clock: still})
 	defer s.Close()
 	keys := 100_000
@@ -107,7 +107,7 @@ func TestMemoryOfALease(t *testing.T) {
 		c := limiter.Check{Limit: l, Key: fmt.Appendf(nil, "weir:{203.0.113.%d}:per-client:fw", i), Cost: 1}
 		sh := s.shard(c.Key)
 		sh.Lock()
-		s.begin(sh, &c, 1000, s.clock.now())
+		s.begin(sh, &c, 1000, s.clock.Now())
 		sh.Unlock()
 	}
 	require.InEpsilon(t, keys, s.leases.Load(), 0.02) // a shard may be full

@@ -29,13 +29,11 @@ type Config struct {
 	// decide locally, while the shared store is unreachable.
 	Grants limiter.TakeReturner
 	// Nodes returns how many nodes ask for leases, this one included.
-	Nodes func() int
-	// Returns is limiter.Spread.Returns if Next is, or 0.
-	Returns time.Duration
+	Nodes   func() int
+	Returns time.Duration // limiter.Spread.Returns if Next is, or 0
 	// MaxKeys bounds how many keys have a lease; 0 means DefaultMaxKeys.
 	MaxKeys int
-	// Clock returns monotonic and wall time; nil means the system's.
-	Clock func() (monotonic, wall time.Duration)
+	Clock   *limiter.Clock // nil: the system's
 }
 
 // DefaultMaxKeys bounds the leases of a Store unless Config says otherwise. A lease takes
@@ -54,7 +52,7 @@ type Store struct {
 	next, grants limiter.TakeReturner
 	nodes        func() int
 	returns      time.Duration
-	clock        *clock
+	clock        *limiter.Clock
 	perShard     int
 	seed         maphash.Seed
 	heat         heat
@@ -94,10 +92,10 @@ func New(c Config) *Store {
 		c.MaxKeys = DefaultMaxKeys
 	}
 	if c.Clock == nil {
-		c.Clock = systemClock()
+		c.Clock = limiter.NewClock(nil)
 	}
 	s := &Store{
-		next: c.Next, grants: c.Grants, nodes: c.Nodes, returns: c.Returns, clock: newClock(c.Clock),
+		next: c.Next, grants: c.Grants, nodes: c.Nodes, returns: c.Returns, clock: c.Clock,
 		perShard: max(1, c.MaxKeys/shardCount), seed: maphash.MakeSeed(),
 		jobs: make(chan job, maxJobs), stop: make(chan struct{}),
 		rests: sync.Pool{New: func() any { return &rest{} }},
@@ -118,7 +116,7 @@ func (s *Store) Take(ctx context.Context, checks []limiter.Check, d *limiter.Dec
 	if !leasable(checks) || s.closed.Load() {
 		return s.next.Take(ctx, checks, d)
 	}
-	now := s.clock.now()
+	now := s.clock.Now()
 	d.Reset(len(checks))
 	decided := 0
 	d.Allowed = true

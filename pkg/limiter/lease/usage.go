@@ -82,7 +82,7 @@ func (s *Store) Usages() (list []Usage) {
 // Held returns how many units of a key this node may spend, and the longest time it may
 // spend them.
 func (s *Store) Held(key []byte) (units int64, left time.Duration) {
-	now := s.clock.now()
+	now := s.clock.Now()
 	sh := s.shard(key)
 	sh.Lock()
 	defer sh.Unlock()

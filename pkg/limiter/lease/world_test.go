@@ -91,10 +91,10 @@ func newWorld(t *testing.T, nodes int, seed uint64) *world {
 		n.monotonic.Store(w.random.Int64N(int64(10 * time.Minute)))
 		n.lease = New(Config{
 			Next: link{n}, Grants: link{n}, Nodes: func() int { return nodes },
-			Clock: func() (monotonic, wall time.Duration) {
-				passed := time.Since(born)
+			Clock: limiter.NewClock(func(t time.Time) (monotonic, wall time.Duration) {
+				passed := t.Sub(born)
 				return passed + time.Duration(n.monotonic.Load()), passed + time.Duration(n.wall.Load())
-			},
+			}),
 		})
 		n.denied = limiter.NewDenied(n.lease, 1000, 0)
 		w.nodes = append(w.nodes, n)
