@@ -78,7 +78,15 @@ const sensible = `rules:
 func start(t *testing.T, more ...string) *lab {
 	t.Helper()
 	l := &lab{t: t, regionctl: testenv.Program(t, "regionctl")}
-	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }))
+	workers := make(chan struct{}, 5) // each answers ten requests of /orders per second
+	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/orders" {
+			workers <- struct{}{}
+			<-time.After(100 * time.Millisecond)
+			<-workers
+		}
+		_, _ = io.WriteString(w, "ok")
+	}))
 	t.Cleanup(origin.Close)
 	var fleet strings.Builder
 	fleet.WriteString("regions:\n")

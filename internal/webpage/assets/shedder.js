@@ -55,8 +55,8 @@ export function Node({ n }) {
 }
 
 function shed(u) {
-  const list = u.classes?.filter((c) => c.shed_by_level > 0) ?? [];
-  return list.length ? list.map((c) => html`<div>${c.name}: <b>${number(c.shed_by_level)}</b></div>`) : html`<span class="dim">nothing</span>`;
+  const list = u.classes?.filter((c) => c.shed_by_level + c.shed_by_cap > 0) ?? [];
+  return list.length ? list.map((c) => html`<div>${c.name}: <b>${number(c.shed_by_level + c.shed_by_cap)}</b>${c.shed_by_cap > 0 && html` <span class="dim">(${number(c.shed_by_cap)} by cap)</span>`}</div>`) : html`<span class="dim">nothing</span>`;
 }
 
 function kill() {

@@ -1,0 +1,113 @@
+package browser
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/shedding"
+)
+
+// visitors are many clients of one edge. A tenth of their requests is critical; the others are
+// writes, reads and tests in equal parts.
+type visitors struct {
+	rate, failed atomic.Int64 // requests per second; critical requests not answered with 200
+	leave        func()       // ends them
+}
+
+// come sends requests at a rate, if the machine permits, until they leave or the test ends.
+func (l *lab) come(edge int, path string, rate int64) *visitors {
+	w := &visitors{}
+	w.rate.Store(rate)
+	ended, slots := make(chan struct{}), make(chan struct{}, 200) // below the critical class's cap
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: cap(slots)}}
+	var all sync.WaitGroup
+	all.Go(func() {
+		tick := time.NewTicker(5 * time.Millisecond)
+		defer tick.Stop()
+		n, due, last := 0, 0.0, time.Now()
+		for {
+			select {
+			case <-ended:
+				return
+			case now := <-tick.C:
+				due, last = min(due+float64(w.rate.Load())*now.Sub(last).Seconds(), 50), now
+			}
+			for ; due >= 1; due-- {
+				kind := n % 10
+				n++
+				slots <- struct{}{}
+				all.Go(func() {
+					defer func() { <-slots }()
+					w.ask(client, "http://"+l.edges[edge].Public+path, kind)
+				})
+			}
+		}
+	})
+	w.leave = sync.OnceFunc(func() { close(ended); all.Wait() })
+	l.t.Cleanup(w.leave)
+	return w
+}
+
+func (w *visitors) ask(client *http.Client, url string, kind int) {
+	class := []string{"critical", "write", "write", "write", "read", "read", "read", "test", "test", "test"}[kind]
+	r, _ := http.NewRequest(map[bool]string{true: http.MethodPost, false: http.MethodGet}[class == "write"], url, nil)
+	r.Header.Set("X-Forwarded-For", fmt.Sprintf("198.18.%d.%d", rand.IntN(16), rand.IntN(256)))
+	r.Header.Set("X-Weir-Class", class)
+	resp, err := client.Do(r)
+	if err == nil {
+		_, _ = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
+	}
+	if class == "critical" && (err != nil || resp.StatusCode != http.StatusOK) {
+		w.failed.Add(1)
+	}
+}
+
+// An origin gets more and more requests, up to several times what it can serve, and then few
+// again. The page shows the level, and what is shed of each class. All critical requests are
+// answered.
+func TestOverload(t *testing.T) {
+	l := start(t, "trusted_proxies: [127.0.0.0/8]")
+	l.run("shedder", "set", "signals.inflight.high=20", "signals.cpu=off", "signals.upstream_wait=off", "signals.sched_latency=off",
+		"classes.test.max_in_flight=40", "classes.read.max_in_flight=50", "classes.write.max_in_flight=60", "--yes", "-m", "the origin serves 50 per second")
+	b := launch(t)
+	l.enter(b)
+	b.visit(l.url + "/shedder")
+	b.has("inflight")
+	busy := l.come(0, "/orders", 35)
+	l.come(1, "/", 20)
+	row := "[...document.querySelectorAll('[aria-labelledby=shed-eu-west] tbody td')].map((e) => e.innerText)"
+	b.sees(row + "[3] > 30")
+	tick := time.NewTicker(500 * time.Millisecond)
+	defer tick.Stop()
+	for n := 1; !b.is("((r) => r[0] > 2 && r[5].match(/write: (\\d+)/)?.[1] > 60)(" + row + ")"); n++ {
+		<-tick.C
+		busy.rate.Store([]int64{35, 65, 110, 220}[min((n+4)/9, 3)])
+	}
+	busy.rate.Store(35)
+	b.sees("((r) => r[0] == 0 && r[3] < 50)(" + row + ")")
+	busy.leave()
+	require.Zero(t, busy.failed.Load())
+	var live struct {
+		Regions []struct {
+			Nodes []struct{ Upstreams []shedding.UpstreamStatus }
+		}
+	}
+	require.NoError(t, json.Unmarshal([]byte(l.run("shedder", "show", "--live")), &live))
+	for _, c := range live.Regions[0].Nodes[0].Upstreams[0].Classes {
+		all, capped := c.ShedByLevel+c.ShedByCap, ""
+		if c.ShedByCap > 0 {
+			capped = fmt.Sprintf(" (%d by cap)", c.ShedByCap)
+		}
+		b.sees(fmt.Sprintf("%s[5].replaceAll(',', '').split('\\n').includes(%s) === %v", row, literal(fmt.Sprintf("%s: %d%s", c.Name, all, capped)), all > 0))
+	}
+}
