@@ -3,7 +3,7 @@ GO ?= go
 export CGO_ENABLED ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run build unit test test-race test-plain check lint bench overload overload-fast profile soak soak-tests soak-proof fuzz drills steering behavior tables k6 release release-test loadtest loadtest-full lab lab-down lab-status console terraform-schema tools deps deps-bench deps-lab deps-overload deps-soak clean distclean
+.PHONY: help run build unit test test-race test-plain check lint bench overload overload-fast profile soak soak-tests soak-proof fuzz drills steering behavior tables k6 release release-test loadtest loadtest-full lab lab-down lab-status console picture terraform-schema tools deps deps-bench deps-lab deps-overload deps-soak clean distclean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 14
@@ -157,6 +157,9 @@ lab-down: ## stop the lab and remove its files, even after failures
 console: deps-lab tools build ## run the lab with traffic, and the console to watch and change it; Ctrl-C stops everything
 	@CGO_ENABLED=0 $(GO) build -o bin/ ./terraform/lab/origin ./terraform/lab/visitors
 	@LAB="$(LAB_DIR)" TERRAFORM="$(TERRAFORM)" terraform/lab/scripts/console.sh $(LAB_VARS)
+
+picture: deps tools ## film the console during an overload into docs/overload.gif; about 2 minutes, on a machine with nothing else to do
+	WEIR_SCREENSHOTS="$(CURDIR)/docs" $(GO) test -count 1 -run 'TestOverload$$' ./internal/console/browser
 
 terraform-schema: ## update terraform/testdata with the AWS provider's schema from npm, 37 MB; after adding a resource type
 	rm -rf bin/schema && mkdir -p bin/schema

@@ -19,8 +19,8 @@ import (
 // visitors are many clients of one edge. A tenth of their requests is critical; the others are
 // writes, reads and tests in equal parts.
 type visitors struct {
-	rate, failed atomic.Int64 // requests per second; critical requests not answered with 200
-	leave        func()       // ends them
+	rate, critical, failed atomic.Int64 // requests per second; critical requests, and those not answered with 200
+	leave                  func()       // ends them
 }
 
 // come sends requests at a rate, if the machine permits, until they leave or the test ends.
@@ -67,14 +67,17 @@ func (w *visitors) ask(client *http.Client, url string, kind int) {
 		_, _ = io.Copy(io.Discard, resp.Body)
 		_ = resp.Body.Close()
 	}
-	if class == "critical" && (err != nil || resp.StatusCode != http.StatusOK) {
-		w.failed.Add(1)
+	if class == "critical" {
+		w.critical.Add(1)
+		if err != nil || resp.StatusCode != http.StatusOK {
+			w.failed.Add(1)
+		}
 	}
 }
 
 // An origin gets more and more requests, up to several times what it can serve, and then few
 // again. The page shows the level, and what is shed of each class. All critical requests are
-// answered.
+// answered. make picture films it.
 func TestOverload(t *testing.T) {
 	l := start(t, "trusted_proxies: [127.0.0.0/8]")
 	l.run("shedder", "set", "signals.inflight.high=20", "signals.cpu=off", "signals.upstream_wait=off", "signals.sched_latency=off",
@@ -87,6 +90,10 @@ func TestOverload(t *testing.T) {
 	l.come(1, "/", 20)
 	row := "[...document.querySelectorAll('[aria-labelledby=shed-eu-west] tbody td')].map((e) => e.innerText)"
 	b.sees(row + "[3] > 30")
+	busy.critical.Store(0)
+	end := b.film("overload", 1200, 490, func() string {
+		return fmt.Sprintf("eu-west receives %3d requests per second; its origin can serve 50.   Critical: %d answered, %d failed.", busy.rate.Load(), busy.critical.Load()-busy.failed.Load(), busy.failed.Load())
+	})
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
 	for n := 1; !b.is("((r) => r[0] > 2 && r[5].match(/write: (\\d+)/)?.[1] > 60)(" + row + ")"); n++ {
@@ -95,6 +102,7 @@ func TestOverload(t *testing.T) {
 	}
 	busy.rate.Store(35)
 	b.sees("((r) => r[0] == 0 && r[3] < 50)(" + row + ")")
+	end()
 	busy.leave()
 	require.Zero(t, busy.failed.Load())
 	var live struct {
