@@ -34,14 +34,11 @@ import (
 	"net/netip"
 	"sync"
 	"sync/atomic"
-	"time"
 
+	"github.com/weir-edge/weir/internal/edge/chain"
 	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/pkg/limiter"
-	"github.com/weir-edge/weir/pkg/limiter/lease"
-	"github.com/weir-edge/weir/pkg/limiter/memory"
 	"github.com/weir-edge/weir/pkg/limiter/redisstore"
-	"github.com/weir-edge/weir/pkg/limiter/report"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
 
@@ -75,8 +72,7 @@ type Limiter struct {
 	config  Config
 	decider decide.Decider
 	active  atomic.Pointer[active]
-	keep    []func(holds func(*limiter.Limit) bool) // of what outlives rules
-	close   []func()
+	chain   *chain.Chain
 	calls   sync.Pool
 
 	mu      sync.Mutex
@@ -147,35 +143,14 @@ func networks(list []string) (out []netip.Prefix, err error) {
 	return out, nil
 }
 
-// open composes the layers that decide, as edges do.
+// open builds the layers that decide, as edges do.
 func (l *Limiter) open() error {
-	local := memory.New(memory.Config{})
-	if l.config.Redis == nil {
-		l.decider.Store = limiter.Forgetful{TakeReturner: local}
-		return nil
-	}
-	rc := *l.config.Redis
-	if rc.Timeout == 0 {
-		rc.Timeout = redisstore.DefaultTimeout
-	}
-	shared, err := redisstore.Open(rc)
-	if err != nil {
+	config := chain.Config{Redis: l.config.Redis, Refusals: deniedMemory, Nodes: func() int { return max(1, l.config.Processes) }}
+	var err error
+	if l.chain, err = chain.Build(config); err != nil {
 		return fmt.Errorf("Redis: %w", err)
 	}
-	nodes := func() int { return max(1, l.config.Processes) }
-	fallback := limiter.NewFallback(shared, local, nodes, nil)
-	var next limiter.TakeReturner = fallback
-	var returns time.Duration
-	if shared.Slots() {
-		spread := limiter.NewSpread(fallback, rc.Timeout)
-		next, returns = spread, spread.Returns()
-	}
-	leases := lease.New(lease.Config{Next: next, Grants: shared, Nodes: nodes, Returns: returns})
-	reports := report.New(report.Config{Next: leases, Reporter: shared, Local: fallback, Nodes: nodes, Trip: rc.Timeout})
-	denied := limiter.NewDenied(reports, deniedMemory, returns)
-	l.decider.Store = denied
-	l.keep = []func(func(*limiter.Limit) bool){denied.Keep, leases.Keep, reports.Keep}
-	l.close = []func(){reports.Close, leases.Close, fallback.Close, func() { _ = shared.Close() }}
+	l.decider.Known, l.decider.Take = l.chain.Known, l.chain.Take
 	return nil
 }
 
@@ -200,8 +175,8 @@ func (l *Limiter) SetRules(document []byte) error {
 		}
 	}
 	l.active.Store(&active{set, l})
-	for _, keep := range l.keep {
-		keep(set.Holds)
+	if l.chain != nil { // nil while New checks the first rules
+		l.chain.Keep(set.Holds)
 	}
 	return nil
 }
@@ -213,9 +188,7 @@ func (l *Limiter) Close() {
 	l.closed = true
 	l.mu.Unlock()
 	l.returns.Wait()
-	for _, end := range l.close {
-		end()
-	}
+	l.chain.Close()
 }
 
 // returnSlots returns concurrency slots, off the request path.
@@ -226,7 +199,7 @@ func (l *Limiter) returnSlots(checks []limiter.Check, results []limiter.Result) 
 		return
 	}
 	l.returns.Go(func() {
-		if err := l.decider.Store.Return(context.Background(), checks, &limiter.Decision{Results: results}); err != nil {
+		if err := l.chain.Return.Return(context.Background(), checks, &limiter.Decision{Results: results}); err != nil {
 			l.config.Log.Warn("concurrency slot not returned; it expires automatically", "rule", checks[0].Limit.Rule, "error", err)
 		}
 	})

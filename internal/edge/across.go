@@ -2,7 +2,6 @@ package edge
 
 import (
 	"context"
-	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -10,53 +9,31 @@ import (
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/edge/across"
 	"github.com/weir-edge/weir/pkg/limiter"
-	"github.com/weir-edge/weir/pkg/limiter/escrow"
 	"github.com/weir-edge/weir/pkg/limiter/global"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 	"github.com/weir-edge/weir/pkg/limiter/tally"
 )
 
-// counters is what a store knows of global limits.
-type counters interface {
-	limiter.Merger
-	limiter.Mover
-	limiter.Registrar
-	Counters(ctx context.Context, key []byte, start int64) (own int64, others map[string]int64, err error)
-}
-
-func (e *Edge) counters() counters {
-	if e.shared != nil {
-		return e.shared
-	}
-	return e.local
-}
-
-// openAcross lets this region share limits with others, if it can reach them: it counts in
-// front of all other layers and exchanges the counts.
+// openAcross lets this region share limits with others, if it can reach them: it exchanges
+// what the chain counts.
 func (e *Edge) openAcross() {
 	if e.peers == nil {
 		return
 	}
-	born := time.Now().UnixMicro()
-	escrows := escrow.New(e.decider.Store, nil)
-	tallies := tally.New(tally.Config{
-		Next: escrows, Merger: e.counters(),
-		Node: e.config.Node.ID + "." + strconv.FormatInt(born, 36),
-	})
+	counters := e.chain.Counters
 	e.across = across.New(across.Config{
 		Region: e.config.Node.Region, Node: e.config.Node.ID,
-		Directory: e.peers.directory, Caller: e.peers.links, Store: e.counters(), Tallies: tallies,
-		Limit: e.limitOf, Needed: e.hasGlobalRules, Reset: e.decider.Store.Reset, Incarnation: born,
-		Escrow: across.Escrow{Checks: escrows, Mover: e.counters(), Registrar: e.counters(), Needed: e.hasEscrowRules},
+		Directory: e.peers.directory, Caller: e.peers.links, Store: counters, Tallies: e.chain.Tallies,
+		Limit: e.limitOf, Needed: e.hasGlobalRules, Reset: e.chain.Reset.Reset, Incarnation: e.born,
+		Escrow: across.Escrow{Checks: e.chain.Escrows, Mover: counters, Registrar: counters, Needed: e.hasEscrowRules},
 	})
-	e.tallies, e.decider.Store = tallies, tallies
 	e.peers.server.Handle(across.TopicTotals, e.across.Totals)
 	e.peers.server.Handle(across.TopicCounts, e.across.Counts)
 	e.peers.server.Handle(across.TopicReset, e.across.Resets)
 	e.peers.server.Handle(across.TopicShort, e.across.Short)
 	e.peers.server.Handle(across.TopicRights, e.across.Rights)
 	e.peers.server.Handle(across.TopicTerms, e.across.Terms)
-	e.metrics.registry.MustRegister(acrossMetrics{e.across, tallies, e.escrowRules})
+	e.metrics.registry.MustRegister(acrossMetrics{e.across, e.chain.Tallies, e.escrowRules})
 }
 
 // limitOf returns the active limit of a rule and tier, or nil.
@@ -116,7 +93,7 @@ func (e *Edge) explainGlobal(ctx context.Context, c *limiter.Check) *adminapi.Gl
 		return v
 	}
 	now, width := time.Now().UnixMicro(), global.Width(c.Limit)
-	own, others, err := e.counters().Counters(ctx, c.Key, now-now%width)
+	own, others, err := e.chain.Counters.Counters(ctx, c.Key, now-now%width)
 	if err == nil {
 		v.Own, v.Others = own, others
 	}

@@ -166,7 +166,7 @@ func (e *Edge) authorized(r *http.Request) bool {
 // Callers without the token see status words instead of addresses, paths and errors.
 func (e *Edge) ready(w http.ResponseWriter, r *http.Request) {
 	state := &adminapi.Readiness{}
-	if e.shared != nil {
+	if e.chain.Shared != nil {
 		state.Store = e.shards.text()
 	}
 	e.rules.describe(state)

@@ -3,32 +3,46 @@ package edge
 import (
 	"bufio"
 	"fmt"
+	"io"
+	"log/slog"
 	"net"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/valyala/fasthttp"
 
 	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/edge/decide"
-	"github.com/weir-edge/weir/pkg/limiter"
-	"github.com/weir-edge/weir/pkg/limiter/memory"
+	"github.com/weir-edge/weir/internal/testenv"
 )
 
-// inMemory is a node that does not listen, with a Redis node's layers around a memory
-// store.
+// inMemory is a node that does not listen and counts in memory.
 func inMemory(t testing.TB, document string) *Edge {
+	t.Helper()
+	return notListening(t, document, io.Discard, func(*config.Config) {})
+}
+
+// onRedis is one that remembers refusals.
+func onRedis(t testing.TB, document string) *Edge {
+	t.Helper()
+	redis := testenv.Redis(t, testenv.Options{})
+	return notListening(t, document, io.Discard, func(c *config.Config) {
+		c.Store.Kind, c.Store.Redis.Mode, c.Store.Redis.Addrs, c.Store.Timeout = "redis", "single", []string{redis.Addr}, time.Second
+	})
+}
+
+func notListening(t testing.TB, document string, log io.Writer, change func(*config.Config)) *Edge {
 	t.Helper()
 	c := config.Dev("127.0.0.1:1")
 	c.TrustedProxies = []string{"10.0.0.0/8"}
 	c.Rules.File = "unused"
+	change(c)
 	require.NoError(t, c.Validate())
-	e, err := New(c, document, discard())
+	e, err := New(c, document, slog.New(slog.NewJSONHandler(log, nil)))
 	require.NoError(t, err)
 	t.Cleanup(e.close)
-	e.decider.Store = limiter.NewDenied(limiter.NewFallback(memory.New(memory.Config{}), memory.New(memory.Config{}),
-		func() int { return 1 }, nil), 1000, 0)
 	return e
 }
 
@@ -73,7 +87,7 @@ var usual = []string{"GET /api/users/42?full=1 HTTP/1.1", "Host: api.example.com
 // A request known to be refused is answered without an allocation: floods consist of
 // these.
 func TestRefusingAllocatesNothing(t *testing.T) {
-	e := inMemory(t, fmt.Sprintf(allocRules, 1, 1, 1))
+	e := onRedis(t, fmt.Sprintf(allocRules, 1, 1, 1))
 	ctx := received(t, "192.0.2.1", usual...)
 	charge(t, e, ctx)
 	serve := func() {
@@ -121,7 +135,7 @@ func charge(t testing.TB, e *Edge, ctx *fasthttp.RequestCtx) {
 
 // BenchmarkRefuse measures what a flood's request costs beyond fasthttp's own work.
 func BenchmarkRefuse(b *testing.B) {
-	e := inMemory(b, "rules: [{id: per-client, key: [client_ip], limit: 1, window: 1h}]")
+	e := onRedis(b, "rules: [{id: per-client, key: [client_ip], limit: 1, window: 1h}]")
 	ctx := received(b, "192.0.2.1", usual...)
 	for range 2 {
 		ctx.Response.Reset()

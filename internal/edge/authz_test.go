@@ -249,7 +249,7 @@ func TestAuthorizationMustBeClear(t *testing.T) {
 }
 
 func TestAuthorizationPanics(t *testing.T) {
-	n, e := authzNode(t, setup{rules: gatewayRules, change: func(e *Edge) { e.decider.Routes.Conditions, e.decider.Routes.Groups = nil, []int{0} }})
+	n, e := authzNode(t, setup{rules: gatewayRules, change: seePanics})
 	_, err := e.client.Check(context.Background(), envoyAsks("203.0.113.1", "GET", "/free"))
 	require.Equal(t, codes.Internal, status.Code(err))
 	require.EqualValues(t, 1, n.metric("weir_panics_total"))

@@ -42,7 +42,7 @@ type conductShare struct {
 }
 
 func (e *Edge) shareConduct(ctx context.Context) {
-	s := &conductShare{conductKeeper: e.conduct, store: e.shared, node: e.config.Node.ID, nodes: 1}
+	s := &conductShare{conductKeeper: e.conduct, store: e.chain.Shared, node: e.config.Node.ID, nodes: 1}
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // never fails
 	s.use(hex.EncodeToString(key))

@@ -46,7 +46,7 @@ func (r *registrar) changed() {
 // ends.
 func (e *Edge) followConsul(wg *sync.WaitGroup, ctx, registered context.Context, public, admin net.Addr) {
 	wg.Go(func() { e.rules.follower.Run(ctx, nil, e.rules.settle) })
-	counted := e.shared != nil && e.config.Store.Nodes == nil
+	counted := e.chain.Shared != nil && e.config.Store.Nodes == nil
 	if counted || e.peers != nil {
 		wg.Go(func() {
 			e.consul.WatchNodes(ctx, nil, func(all []consul.Node) {

@@ -1,5 +1,5 @@
 // Package edge is the edge node: it joins rules, stores and upstreams behind an HTTP
-// listener. handler.go is the request path, store.go the layers that decide.
+// listener. handler.go is the request path, package chain the layers that decide.
 package edge
 
 import (
@@ -24,7 +24,6 @@ import (
 	"github.com/weir-edge/weir/internal/edge/proxy"
 	"github.com/weir-edge/weir/internal/edge/recent"
 	"github.com/weir-edge/weir/internal/httpconns"
-	"github.com/weir-edge/weir/pkg/limiter/tally"
 )
 
 // Edge is one node.
@@ -48,7 +47,6 @@ type Edge struct {
 	spoe    spoeServer       // likewise
 	peers   *peers           // nil without listen.peer
 	across  *across.Exchange // likewise
-	tallies *tally.Store     // of across
 	http2   *h2.Server
 	public  *fasthttp.Server
 

@@ -129,7 +129,7 @@ var errNoMemory = errors.New("store.kind: memory does not report the memory of a
 
 // weigh determines the memory of keys, one of each slice. It returns the first error.
 func (e *Edge) weigh(ctx context.Context, keys [][]byte, slices []experiment.Counts) error {
-	if e.shared == nil {
+	if e.chain.Shared == nil {
 		return errNoMemory
 	}
 	ctx, cancel := context.WithTimeout(ctx, weighWithin)
@@ -147,7 +147,7 @@ func (e *Edge) weigh(ctx context.Context, keys [][]byte, slices []experiment.Cou
 				if keys[i] == nil {
 					continue
 				}
-				size, err := e.shared.Memory(ctx, keys[i])
+				size, err := e.chain.Shared.Memory(ctx, keys[i])
 				switch {
 				case err != nil:
 					failures[n] = err

@@ -136,10 +136,10 @@ func (e *Edge) explain(w http.ResponseWriter, r *http.Request) {
 	}
 	costs := make([]int64, len(m.Checks))
 	for i := range m.Checks {
-		m.Checks[i].Peek, costs[i] = true, m.Checks[i].Cost
+		costs[i] = m.Checks[i].Cost
 	}
 	asked.Tighten()
-	if err := e.decider.Store.Take(r.Context(), m.Checks, d); err != nil {
+	if err := e.chain.Peek.Peek(r.Context(), m.Checks, d); err != nil {
 		adminError(w, http.StatusBadGateway, err)
 		return
 	}
@@ -177,13 +177,13 @@ func (e *Edge) explain(w http.ResponseWriter, r *http.Request) {
 			Cost: costs[i], Limit: asked.Quota(c.Limit), Window: c.Limit.Window.String(), Allowed: res.Allowed,
 			Remaining: asked.Tightened(c.Limit, res.Remaining), ResetAfter: res.ResetAfter.String(), Source: res.Source.String(), Variant: variantOf(rule),
 		}
-		if v.Leased = c.Limit.Leased; v.Leased && e.leases != nil {
+		if v.Leased = c.Limit.Leased; v.Leased && e.chain.Leases != nil {
 			var left time.Duration
-			if v.Held, left = e.leases.Held(c.Key); v.Held > 0 {
+			if v.Held, left = e.chain.Leases.Held(c.Key); v.Held > 0 {
 				v.HeldFor = left.String()
 			}
 		}
-		if c.Limit.Reported && e.reports != nil {
+		if c.Limit.Reported && e.chain.Reports != nil {
 			delay := limiter.ReportDelay(e.config.Store.Timeout)
 			v.Delay, v.Overshoot = delay.String(), c.Limit.Overshoot(limiter.TenTimes, delay, int(e.nodes.Load()))
 		}
@@ -252,7 +252,7 @@ func (e *Edge) resetLimits(w http.ResponseWriter, r *http.Request) {
 		if m.Rules[i].ID != id {
 			continue
 		}
-		if err := e.decider.Store.Reset(r.Context(), m.Checks[i:i+1]); err != nil {
+		if err := e.chain.Reset.Reset(r.Context(), m.Checks[i:i+1]); err != nil {
 			adminError(w, http.StatusBadGateway, fmt.Errorf("%w; the counter is unchanged; try again", err))
 			return
 		}

@@ -268,9 +268,7 @@ func TestGatewaysAreShed(t *testing.T) {
 }
 
 func TestGatewaysPanic(t *testing.T) {
-	n, ask := gatewayNode(t, setup{rules: gatewayRules, change: func(e *Edge) {
-		e.decider.Routes.Conditions, e.decider.Routes.Groups = nil, []int{0}
-	}})
+	n, ask := gatewayNode(t, setup{rules: gatewayRules, change: seePanics})
 	require.Equal(t, 500, ask(gateway.Path, caddy("203.0.113.1", "GET", "/free")...).status)
 	require.EqualValues(t, 1, n.metric("weir_panics_total"))
 	require.EqualValues(t, 1, n.metric(`weir_gateway_answers_total{protocol="http",answer="failed"}`))

@@ -147,7 +147,7 @@ func (e *Edge) returnSlots(r *request) {
 		return
 	}
 	e.returns.Go(func() {
-		if err := e.decider.Store.Return(e.ctx, checks, &limiter.Decision{Results: results}); err != nil {
+		if err := e.chain.Return.Return(e.ctx, checks, &limiter.Decision{Results: results}); err != nil {
 			e.log.Warn("concurrency slot not returned; it expires automatically", "rule", checks[0].Limit.Rule, "error", err)
 		}
 	})

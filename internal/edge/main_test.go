@@ -24,9 +24,8 @@ import (
 
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/edge/config"
+	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/internal/testenv"
-	"github.com/weir-edge/weir/pkg/limiter"
-	"github.com/weir-edge/weir/pkg/limiter/memory"
 )
 
 func TestMain(m *testing.M) {
@@ -69,6 +68,11 @@ type setup struct {
 	redis  *testenv.Server
 	clock  *clock      // counts by this clock, in memory
 	change func(*Edge) // before Run
+}
+
+// seePanics lets what watches decisions fail.
+func seePanics(e *Edge) {
+	e.decider.Seen = func(*decide.Request, decide.Verdict) { panic("as the test wants") }
 }
 
 // node is a serving edge node.
@@ -122,6 +126,9 @@ func start(t *testing.T, s setup) *node {
 		c.Store.Kind, c.Store.Redis.Mode, c.Store.Redis.Addrs = "redis", "single", []string{s.redis.Addr}
 		c.Store.Timeout = time.Second // so that a loaded machine does not look like a broken store
 	}
+	if s.clock != nil {
+		c.Store.Clock = s.clock.now
+	}
 	if s.config != nil {
 		s.config(&c)
 	}
@@ -129,9 +136,6 @@ func start(t *testing.T, s setup) *node {
 	var err error
 	n.Edge, err = New(&c, "", slog.New(slog.NewJSONHandler(n.logs, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	require.NoError(t, err)
-	if s.clock != nil {
-		n.decider.Store = limiter.Forgetful{TakeReturner: memory.New(memory.Config{Clock: s.clock.now})}
-	}
 	if s.change != nil {
 		s.change(n.Edge)
 	}
@@ -327,12 +331,16 @@ func (c *clock) advance(d time.Duration) { c.micros.Add(d.Microseconds()) }
 
 // logs collects what a node logs.
 type logs struct {
-	mu   sync.Mutex
-	text bytes.Buffer
+	mu     sync.Mutex
+	text   bytes.Buffer
+	panics atomic.Bool // where a failure of the upstream is logged: a fault of the handler, once it has charged
 }
 
 // Write implements io.Writer.
 func (l *logs) Write(b []byte) (int, error) {
+	if l.panics.Load() && bytes.Contains(b, []byte("upstream failed")) {
+		panic("as the test wants")
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.Write(b)

@@ -30,7 +30,7 @@ func (e *Edge) showPresence(ctx context.Context) {
 	counted := e.registration != nil && e.config.Store.Nodes == nil
 	warned := int64(0)
 	for {
-		if err := e.shared.Take(ctx, checks, &d); err == nil {
+		if err := e.chain.Shared.Take(ctx, checks, &d); err == nil {
 			seen, nodes := limit.Limit-d.Results[0].Remaining, e.nodes.Load()
 			if !counted && seen > nodes && seen > warned {
 				e.log.Warn("more nodes use the store than store.nodes says, so together they pass more than a limit while it is unreachable; set it to their number",
@@ -41,7 +41,7 @@ func (e *Edge) showPresence(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			if len(d.Results) > 0 {
-				_ = e.shared.Return(context.WithoutCancel(ctx), checks, &d) // otherwise it expires
+				_ = e.chain.Shared.Return(context.WithoutCancel(ctx), checks, &d) // otherwise it expires
 			}
 			return
 		case <-tick.C:

@@ -6,15 +6,12 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/testenv"
-	"github.com/weir-edge/weir/pkg/limiter"
-	"github.com/weir-edge/weir/pkg/limiter/memory"
 )
 
 func (n *node) rulesView() adminapi.Rules {
@@ -174,10 +171,7 @@ func TestBuiltinRulesCanBeRead(t *testing.T) {
 // Rules that return, as after a rollback, refuse nobody because of earlier refusals.
 func TestRulesThatReturnAskTheStore(t *testing.T) {
 	const slow = "rules: [{id: a, key: [client_ip], algorithm: token_bucket, limit: 2, window: 1h}]"
-	clock := newClock()
-	n := start(t, setup{rules: slow, change: func(e *Edge) {
-		e.remember(limiter.NewDenied(memory.New(memory.Config{Clock: clock.now}), 1000, 0))
-	}})
+	n := start(t, setup{rules: slow, redis: testenv.Redis(t, testenv.Options{})})
 	apply := func(text string) {
 		t.Helper()
 		n.writeRules(text)
@@ -186,10 +180,10 @@ func TestRulesThatReturnAskTheStore(t *testing.T) {
 	n.get("/")
 	n.get("/")
 	require.Equal(t, 429, n.get("/").status)
-	require.Equal(t, 429, n.get("/").status)
+	require.Equal(t, "denied_memory", n.explained("a", "127.0.0.1", "").Source)
 	apply("rules: [{id: a, key: [client_ip], algorithm: token_bucket, limit: 1000, window: 1s, count_denied: true}]")
-	clock.advance(10 * time.Second)
 	require.Equal(t, 200, n.get("/").status)
+	eventually(t, "the bucket is refilled", func() bool { return n.remaining("a", "127.0.0.1") == 1000 })
 	apply(slow)
 	require.Equal(t, 200, n.get("/").status, "the bucket has been refilled")
 }

@@ -27,8 +27,6 @@ import (
 	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/testenv"
 	"github.com/weir-edge/weir/pkg/certs"
-	"github.com/weir-edge/weir/pkg/limiter"
-	"github.com/weir-edge/weir/pkg/limiter/memory"
 )
 
 // caller is an Envoy as far as the protocol goes.
@@ -347,10 +345,8 @@ func (c *caller) health() healthpb.HealthCheckResponse_ServingStatus {
 }
 
 func TestRateLimitServiceStops(t *testing.T) {
-	hold, held := make(chan struct{}), make(chan struct{})
-	n, c := rlsNode(t, setup{rules: rlsRules, change: func(e *Edge) {
-		e.decider.Store = limiter.Forgetful{TakeReturner: slowStore{e.local, held, hold}}
-	}})
+	redis := testenv.Redis(t, testenv.Options{})
+	n, c := rlsNode(t, setup{rules: rlsRules, redis: redis, config: func(c *config.Config) { c.Store.Timeout = 10 * time.Second }})
 	require.Equal(t, healthpb.HealthCheckResponse_SERVING, c.health())
 	stream, err := reflectionpb.NewServerReflectionClient(c.conn).ServerReflectionInfo(context.Background())
 	require.NoError(t, err)
@@ -368,27 +364,24 @@ func TestRateLimitServiceStops(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, healthpb.HealthCheckResponse_SERVING, state.Status)
 
+	eventually(t, "the node counts itself", func() bool { return n.metric("weir_store_batch_size") > 0 })
+	redis.Suspend()
+	batches := n.metric("weir_store_batch_size")
 	answers := make(chan error, 1)
 	go func() {
 		_, err := c.client.ShouldRateLimit(context.Background(), asking("user=bob"))
 		answers <- err
 	}()
-	<-held
+	eventually(t, "the call is in flight", func() bool { return n.metric("weir_store_batch_size") > batches })
 	n.cancel()
 	state, err = watch.Recv()
 	require.NoError(t, err)
 	require.Equal(t, healthpb.HealthCheckResponse_NOT_SERVING, state.Status, "clients learn of it first")
 	cancel()
-	close(hold)
+	redis.Resume()
 	require.NoError(t, <-answers, "the call in flight is answered")
 	require.NoError(t, <-n.ended)
 	close(n.ended)
-}
-
-// slowStore says when it is asked, and waits.
-type slowStore struct {
-	*memory.Store
-	asked, wait chan struct{}
 }
 
 func TestRateLimitServiceAdmits(t *testing.T) {
@@ -421,11 +414,4 @@ func TestRateLimitServiceAdmits(t *testing.T) {
 	require.NoError(t, dial(&client))
 	require.Equal(t, codes.Unavailable, status.Code(dial(nil)), "no certificate")
 	require.Equal(t, codes.Unavailable, status.Code(dial(&theirs)), "another authority's")
-}
-
-// Take implements limiter.Store.
-func (s slowStore) Take(ctx context.Context, checks []limiter.Check, d *limiter.Decision) error {
-	s.asked <- struct{}{}
-	<-s.wait
-	return s.Store.Take(ctx, checks, d)
 }

@@ -115,7 +115,7 @@ func (e *Edge) watchFiles(ctx context.Context, now <-chan os.Signal) {
 				e.access.Reopen()
 			}
 		case <-tick.C:
-			e.local.Sweep()
+			e.chain.Local.Sweep()
 			look()
 		}
 		switch {

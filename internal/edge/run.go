@@ -143,7 +143,7 @@ func (e *Edge) watch(wg *sync.WaitGroup, ctx context.Context, reload <-chan os.S
 	if e.conduct != nil && e.conduct.follower != nil {
 		wg.Go(func() { e.conduct.follower.Run(ctx, nil, e.conduct.settle) })
 	}
-	if e.conduct != nil && e.shared != nil {
+	if e.conduct != nil && e.chain.Shared != nil {
 		wg.Go(func() { e.shareConduct(ctx) })
 	}
 	if e.listed != nil {
@@ -155,7 +155,7 @@ func (e *Edge) watch(wg *sync.WaitGroup, ctx context.Context, reload <-chan os.S
 	if e.across != nil {
 		wg.Go(func() { e.across.Run(ctx) })
 	}
-	if e.shared != nil {
+	if e.chain.Shared != nil {
 		wg.Go(func() { e.showPresence(ctx) })
 	}
 }
@@ -210,12 +210,7 @@ func (e *Edge) close() {
 		e.access.Close()
 	}
 	e.upstreams.close()
-	if e.shared != nil {
-		e.reports.Close()
-		e.leases.Close() // while the store still takes back what they hold
-		e.fallback.Close()
-		_ = e.shared.Close()
-	}
+	e.chain.Close()
 	if e.consul != nil {
 		e.consul.Close()
 	}

@@ -54,7 +54,7 @@ func (n *node) left(header, tenant string) int64 {
 	checks := r.Match.Checks[:1]
 	require.Equal(n.t, strings.ToLower(header), checks[0].Limit.Rule)
 	checks[0].Peek = true
-	require.NoError(n.t, n.shared.Take(n.t.Context(), checks, &r.Decision))
+	require.NoError(n.t, n.chain.Shared.Take(n.t.Context(), checks, &r.Decision))
 	return r.Decision.Results[0].Remaining
 }
 

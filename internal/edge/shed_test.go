@@ -6,11 +6,11 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,7 +20,6 @@ import (
 	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/shedding"
 	"github.com/weir-edge/weir/internal/testenv"
-	"github.com/weir-edge/weir/pkg/limiter"
 )
 
 // calm are settings under which a loaded machine sheds nothing on its own.
@@ -300,29 +299,29 @@ func TestStreamsAreNoLoad(t *testing.T) {
 // So does the permit of a request on which weir itself fails, before or at its
 // upstream.
 func TestPermitsComeBackFromAPanic(t *testing.T) {
-	for name, breakIt := range map[string]func(*Edge){
-		"before": func(e *Edge) { e.decider.Store = limiter.Forgetful{TakeReturner: faulty{}} },
-		"at":     func(e *Edge) { e.groups[0].pool = nil },
-	} {
-		t.Run(name, func(t *testing.T) {
-			e := inMemory(t, "rules: [{id: one, key: [client_ip], limit: 9, window: 1h}]")
-			pool := e.groups[0].pool
-			breakIt(e)
+	for _, at := range []string{"the store", "the upstream"} {
+		t.Run(at, func(t *testing.T) {
+			l, broken := &logs{}, atomic.Bool{}
+			e := notListening(t, "rules: [{id: one, key: [client_ip], limit: 9, window: 1h}]", l, func(c *config.Config) {
+				c.Store.Clock = func() int64 {
+					if broken.Load() {
+						panic("as the test wants")
+					}
+					return time.Now().UnixMicro()
+				}
+			})
+			broken.Store(at == "the store")
+			l.panics.Store(at == "the upstream")
 			ctx := received(t, "192.0.2.1", usual...)
 			e.serve(ctx)
 			require.Equal(t, 500, ctx.Response.StatusCode())
-			e.groups[0].pool = pool // the test closes it at the end
+			require.Len(t, l.lines(t, "handler panicked"), 1)
 			for _, c := range e.groups[0].shedder.Status().Classes {
 				require.Zero(t, c.InFlight)
 			}
 		})
 	}
 }
-
-// faulty is a store that panics.
-type faulty struct{ limiter.TakeReturner }
-
-func (faulty) Take(context.Context, []limiter.Check, *limiter.Decision) error { panic("a fault") }
 
 // One slow upstream group does not affect the others.
 func TestGroupsShedByThemselves(t *testing.T) {
@@ -374,9 +373,8 @@ func TestSheddingAllocatesNothing(t *testing.T) {
 	permit, ok := e.groups[0].shedder.Admit(1, 0)
 	require.True(t, ok)
 	defer permit.Done()
-	e.decider.Trusted = []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}
-	for _, peer := range []string{"192.0.2.1", "198.51.100.1"} { // directly, and through a trusted proxy
-		ctx := received(t, peer, append(slices.Clone(usual), "X-Forwarded-For: 203.0.113.7, 198.51.100.2")...)
+	for _, peer := range []string{"192.0.2.1", "10.0.0.1"} { // directly, and through a trusted proxy
+		ctx := received(t, peer, append(slices.Clone(usual), "X-Forwarded-For: 203.0.113.7, 10.0.0.2")...)
 		serve := func() {
 			ctx.Response.Reset()
 			e.serve(ctx)

@@ -35,7 +35,7 @@ func (e *Edge) showGlobal(w http.ResponseWriter, _ *http.Request) {
 	if e.across != nil {
 		var refused int64
 		out.Kept, out.Traveling, refused = e.across.Keys()
-		out.Uncounted, out.Parts = e.tallies.Uncounted()+refused, e.across.Parts()
+		out.Uncounted, out.Parts = e.chain.Tallies.Uncounted()+refused, e.across.Parts()
 		held = e.across.RightsHeld()
 		for _, u := range e.across.Usages() {
 			used[u.Rule] = u

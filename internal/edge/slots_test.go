@@ -1,13 +1,11 @@
 package edge
 
 import (
-	"context"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
 	"strconv"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -84,14 +82,15 @@ func TestSlotsComeBack(t *testing.T) {
 		eventually(t, "the hang-up is counted", func() bool { return n.metric(`weir_upstream_errors_total{kind="client",upstream="default"}`) == 1 })
 	})
 	f("the handler panics", func(t *testing.T, redis *testenv.Server) {
-		var broken atomic.Bool
-		n := start(t, setup{rules: slotRules, redis: redis, change: func(e *Edge) {
-			e.decider.Store = &panicking{Front: e.decider.Store, armed: &broken}
+		n := start(t, setup{rules: slotRules, redis: redis, origin: func(_ http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/abort" {
+				panic(http.ErrAbortHandler)
+			}
 		}})
 		require.Equal(t, 200, n.get("/").status)
-		broken.Store(true)
-		a := n.get("/")
-		broken.Store(false)
+		n.logs.panics.Store(true)
+		a := n.get("/abort")
+		n.logs.panics.Store(false)
 		require.Equal(t, 500, a.status)
 		require.JSONEq(t, `{"type":"about:blank","title":"internal error","status":500}`, a.body)
 		require.EqualValues(t, 1, n.metric("weir_panics_total"))
@@ -111,21 +110,6 @@ func endless(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// panicking charges, then panics while it is armed.
-type panicking struct {
-	limiter.Front
-	armed *atomic.Bool
-}
-
-// TakeAfter implements limiter.Front.
-func (p *panicking) TakeAfter(ctx context.Context, checks []limiter.Check, d *limiter.Decision, look limiter.Look) error {
-	err := p.Front.TakeAfter(ctx, checks, d, look)
-	if p.armed.Load() && !checks[0].Peek {
-		panic("as the test wants")
-	}
-	return err
-}
-
 // A node that dies returns nothing: its slots become free when they expire.
 func TestSlotsOfADeadNodeExpire(t *testing.T) {
 	redis := testenv.Redis(t, testenv.Options{})
@@ -136,7 +120,7 @@ func TestSlotsOfADeadNodeExpire(t *testing.T) {
 	var d limiter.Decision
 	for slot := range uint64(2) {
 		asked.Match.Checks[0].Slot = slot + 1
-		require.NoError(t, n.decider.Store.Take(t.Context(), asked.Match.Checks, &d))
+		require.NoError(t, n.decider.Take.TakeAfter(t.Context(), asked.Match.Checks, &d, limiter.Look{}))
 		require.True(t, d.Allowed)
 	}
 	began := time.Now()

@@ -396,9 +396,7 @@ func TestSPOEAllocatesNothing(t *testing.T) {
 
 // After a panic HAProxy gets a refusal: without an answer it might let the request pass.
 func TestSPOEPanics(t *testing.T) {
-	n := spoeNode(t, setup{rules: gatewayRules, change: func(e *Edge) {
-		e.decider.Routes.Conditions, e.decider.Routes.Groups = nil, []int{0}
-	}})
+	n := spoeNode(t, setup{rules: gatewayRules, change: seePanics})
 	h := n.agreed(16380)
 	for range 2 {
 		vars := h.ask(spoeRequest("203.0.113.1", "GET", "/free", spoeHeaders("host: a")))

@@ -18,23 +18,7 @@ import (
 	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/edge/gateway"
 	"github.com/weir-edge/weir/internal/testenv"
-	"github.com/weir-edge/weir/pkg/limiter"
-	"github.com/weir-edge/weir/pkg/limiter/memory"
 )
-
-// turnStore counts the decisions before which another goroutine had its turn.
-type turnStore struct {
-	*memory.Store
-	turns        *atomic.Int64
-	last, shared *atomic.Int64
-}
-
-func (s turnStore) Take(ctx context.Context, checks []limiter.Check, d *limiter.Decision) error {
-	if now := s.turns.Load(); s.last.Swap(now) != now {
-		s.shared.Add(1)
-	}
-	return s.Store.Take(ctx, checks, d)
-}
 
 // A connection that sends many requests at once lets others have their turn after each.
 func TestPipelinedRequestsTakeTurns(t *testing.T) {
@@ -45,11 +29,14 @@ func TestPipelinedRequestsTakeTurns(t *testing.T) {
 	n := start(t, setup{
 		rules: "rules: [{id: per-client, key: [client_ip], limit: 1, window: 1h}]",
 		config: func(c *config.Config) {
+			c.Store.Clock = func() int64 { // each decision reads it; count those before which another goroutine had its turn
+				if now := turns.Load(); last.Swap(now) != now {
+					shared.Add(1)
+				}
+				return time.Now().UnixMicro()
+			}
 			c.Listen.Decide = &config.Decide{Address: decide, From: []string{"127.0.0.1"}}
 			c.Listen.SPOE = &config.Decide{Address: spoe, From: []string{"127.0.0.1"}}
-		},
-		change: func(e *Edge) {
-			e.decider.Store = limiter.Forgetful{TakeReturner: turnStore{e.local, &turns, &last, &shared}}
 		},
 	})
 	ctx, stop := context.WithCancel(t.Context())

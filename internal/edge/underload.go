@@ -55,8 +55,8 @@ func (e *Edge) openUnderLoad() {
 		log: e.log, metrics: e.metrics, groups: e.groups, rules: e.rules.running.Load, node: e.config.Node.ID,
 		loads: make([]limiter.Load, n), own: make([]limiter.Following, n), sums: make([]float64, n), counts: make([]float64, n), stages: make([]loadStage, n),
 	}
-	if e.shared != nil {
-		k.store = e.shared
+	if e.chain.Shared != nil {
+		k.store = e.chain.Shared
 	}
 	for i, g := range e.groups {
 		k.loads[i].Group = g.name

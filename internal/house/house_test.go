@@ -206,6 +206,41 @@ func exportedReceiver(d *ast.FuncDecl) bool {
 	return ok && name.IsExported()
 }
 
+// Which layers a chain of stores has is known where it is composed. Elsewhere an assertion would
+// fail silently once another layer is in front, and a test that composes its own proves nothing.
+func TestOnlyTheChainKnowsLayers(t *testing.T) {
+	layers := []string{"limiter", "tally", "escrow", "report", "lease", "memory", "redisstore"}
+	for _, f := range goFiles(t) {
+		if !strings.HasPrefix(f.path, "internal/edge") && !strings.HasPrefix(f.path, "middleware") {
+			continue
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.TypeAssertExpr:
+				typ := n.Type
+				if star, ok := typ.(*ast.StarExpr); ok {
+					typ = star.X
+				}
+				if name, ok := typ.(*ast.SelectorExpr); ok {
+					of, _ := name.X.(*ast.Ident)
+					require.False(t, of != nil && slices.Contains(layers, of.Name), "%s: ask the chain for this layer", f.at(n))
+				}
+			case *ast.AssignStmt:
+				for _, to := range n.Lhs {
+					part, _ := to.(*ast.SelectorExpr)
+					if part == nil || !f.isTest() {
+						continue
+					}
+					of, _ := part.X.(*ast.SelectorExpr)
+					replaced := part.Sel.Name == "chain" || of != nil && of.Sel.Name == "decider" && (part.Sel.Name == "Known" || part.Sel.Name == "Take")
+					require.False(t, replaced, "%s: let New build the node", f.at(n))
+				}
+			}
+			return true
+		})
+	}
+}
+
 // A test that sleeps is slow or flaky, and one that skips proves nothing.
 func TestTestsNeitherSleepNorSkip(t *testing.T) {
 	for _, f := range goFiles(t) {

@@ -12,11 +12,21 @@ import (
 // A layer in front of Denied implements both steps, because it may change the checks.
 type Front interface {
 	TakeReturner
+	Known
+	Taker
+}
+
+// Known is the first step.
+type Known interface {
 	// Look reports whether a check is known to be refused; it then fills d as Take would.
 	// Otherwise it leaves d alone, and TakeAfter decides. now is a recent reading of the
 	// clock, taken before any call to the store, so that memory never outlives a refusal.
 	// Nothing is known of checks that only peek.
 	Look(checks []Check, d *Decision, now time.Time) Look
+}
+
+// Taker is the second step.
+type Taker interface {
 	// TakeAfter decides what Look did not refuse.
 	TakeAfter(ctx context.Context, checks []Check, d *Decision, look Look) error
 }

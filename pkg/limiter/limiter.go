@@ -3,9 +3,7 @@
 // A request carries zero or more checks, and a Store decides them in one atomic step: the
 // request passes only if every check passes, and if one refuses, no other is charged.
 // Everything between the request path and the counters (the memory of refusals, batching,
-// fallback) is a Store around a Store, so the layers compose and each can be read alone:
-//
-//	Denied → report → lease → Spread → Fallback → (per shard) Breaker → Combine → redisstore
+// fallback) is a Store around a Store, so the layers compose and each can be read alone.
 package limiter
 
 import (

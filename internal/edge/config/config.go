@@ -82,6 +82,8 @@ type Store struct {
 	DeniedMemory int   `yaml:"denied_memory"`
 	MaxKeys      int   `yaml:"max_keys"`
 	Redis        Redis `yaml:"redis"`
+	// Clock tells the store in memory the Unix time in microseconds; nil: the system's.
+	Clock func() int64 `yaml:"-"`
 }
 
 // Redis says where Redis is.

@@ -32,8 +32,10 @@ type Decider struct {
 	Routes   Routes
 	Shedders []*shedder.Shedder // by upstream group; nil: nothing is shed, and Shedding, Secret and Shed are not called
 	Secret   func() *Secret     // hides who is shed
-	// Store decides. What it knows to be refused costs the shedder nothing.
-	Store limiter.Front
+	// Known refuses what is known to be refused, before the shedder is asked; Take decides the
+	// rest.
+	Known limiter.Known
+	Take  limiter.Taker
 	// Shed is called with each request that was shed.
 	Shed func(*Request, shedder.Reason)
 	// Networks are the clients that operators block or allow; nil if there are none.
@@ -245,7 +247,7 @@ func (r *Request) holdNoSlots() error {
 // known decides what needs no I/O: whether a check is known to be refused. A flood of
 // refused requests must not cost the store or the shedder anything.
 func (d *Decider) known(r *Request) bool {
-	r.look = d.Store.Look(r.Match.Checks, &r.Decision, r.now())
+	r.look = d.Known.Look(r.Match.Checks, &r.Decision, r.now())
 	if r.look.Refused {
 		r.Rules.Decided(r)
 	}
@@ -301,7 +303,7 @@ func (r *Request) user(known []rules.KeyPart, secret *Secret) uint64 {
 func (d *Decider) take(r *Request) bool {
 	// Bounded by the store's own time budget. The request's context cannot be used: it may
 	// be recycled while a late answer still reads it.
-	err := d.Store.TakeAfter(context.Background(), r.Match.Checks, &r.Decision, r.look)
+	err := d.Take.TakeAfter(context.Background(), r.Match.Checks, &r.Decision, r.look)
 	if err != nil { // no layer returns one, but a limiter must not fail open by accident
 		d.Log.Error("decide", "error", err)
 		r.Decision.Reset(len(r.Match.Checks))

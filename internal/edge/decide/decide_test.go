@@ -56,10 +56,11 @@ func decider(t testing.TB, document, settings string) (*Decider, *counted) {
 	require.NoError(t, err)
 	require.NoError(t, sh.Configure(limits))
 	active := &counted{set: set}
+	denied := limiter.NewDenied(limiter.NewFallback(memory.New(memory.Config{}), memory.New(memory.Config{}), func() int { return 1 }, nil), 1000, 0)
 	d := &Decider{
 		Log: slog.New(slog.DiscardHandler), Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, TierHeader: "X-Tier",
 		Rules: func() Rules { return active }, Shedding: func() *Shedding { return s }, Shedders: []*shedder.Shedder{sh},
-		Store:  limiter.NewDenied(limiter.NewFallback(memory.New(memory.Config{}), memory.New(memory.Config{}), func() int { return 1 }, nil), 1000, 0),
+		Known: denied, Take: denied,
 		Secret: func() *Secret { return nil }, Shed: func(*Request, shedder.Reason) {},
 	}
 	d.Routes.Conditions, err = rules.NewMatcher(nil)

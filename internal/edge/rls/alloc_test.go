@@ -31,11 +31,12 @@ func service(t testing.TB) *Service {
   - {id: seen, domain: edge, descriptors: [{key: path}], key: [], algorithm: fixed_window, limit: 1, window: 24h, mode: shadow}
 `))
 	require.NoError(t, err)
+	denied := limiter.NewDenied(memory.New(memory.Config{}), 1000, 0)
 	return &Service{
 		Decider: &decide.Decider{
 			Log:   slog.New(slog.DiscardHandler),
 			Rules: func() decide.Rules { return active{set} },
-			Store: limiter.NewDenied(memory.New(memory.Config{}), 1000, 0),
+			Known: denied, Take: denied,
 		},
 		Headers: true, Legacy: true,
 		Done: func(Outcome, time.Duration) {},
