@@ -228,6 +228,10 @@ func TestAuthorizationMustBeClear(t *testing.T) {
 	deny(400, "X-Api-Key", raw(envoyAsks(client, "GET", "/keyed"), "x-api-key: one", "x-api-key: two"))
 	require.Equal(t, 200, e.check(envoyAsks(client, "GET", "/keyed", "x-api-key: one, two")).status, "one list")
 	require.Equal(t, 200, e.check(raw(envoyAsks(client, "GET", "/keyed"), "x-api-key: \xff\x00,")).status, "bytes that are no text are a value")
+	for _, name := range lookAlikes {
+		deny(400, name, envoyAsks(client, "GET", "/api/x", name+": 1"))
+		deny(400, name, raw(envoyAsks(client, "GET", "/api/x"), name+": 1"))
+	}
 	deny(431, "Request header fields too large", envoyAsks(client, "GET", "/api/x", "x-long: "+strings.Repeat("x", 60<<10)))
 	many := make([]string, 5000)
 	for i := range many {

@@ -170,6 +170,44 @@ func TestGatewaysMustBeClear(t *testing.T) {
 	require.EqualValues(t, 1, n.explained("api", client, "&path=/api/x").Remaining)
 }
 
+// lookAlikes are headers that an origin may read as one that weir sets or consults.
+var lookAlikes = []string{"x_api_key", "x-api_key", "x.api.key", "x_forwarded_for", "x-forwarded_proto", "x_real_ip", "content_length"}
+
+const lookAlikeRules = gatewayRules + "  - {id: odd, match: {paths: [/api/x]}, key: [\"header:X_Odd\"], limit: 1000, window: 1h}\n"
+
+// No client evades a rule by a header that the origin takes for the rule's, or by one that it
+// sends twice. Nothing is charged.
+func TestGatewaysSeeHeadersAsTheOrigin(t *testing.T) {
+	n, _ := gatewayNode(t, setup{rules: lookAlikeRules + `
+  - {id: agent, match: {paths: [/agent]}, key: ["header:User-Agent"], limit: 3, window: 1h}
+  - {id: type, match: {paths: [/agent]}, key: ["header:Content-Type"], missing: limit, limit: 3, window: 1h}
+`})
+	const client = "203.0.113.1"
+	ask := func(at, path string, headers ...string) answer {
+		t.Helper()
+		answers, err := exchange(n.config.Listen.Decide.Address, lines(append([]string{"GET " + at + " HTTP/1.1", "Host: weir", "Connection: close"}, caddy(client, "GET", path, headers...)...)...))
+		require.NoError(t, err)
+		require.Len(t, answers, 1)
+		return answers[0]
+	}
+	refused := func(fault, path string, headers ...string) {
+		t.Helper()
+		a := ask(gateway.Path, path, headers...)
+		require.Equal(t, 400, a.status, "%v", headers)
+		require.Contains(t, a.body, fault)
+		a = ask(gateway.PathNginx, path, headers...)
+		require.Equal(t, "400", a.header.Get("Weir-Status"))
+	}
+	for _, name := range lookAlikes {
+		refused(name, "/api/x", strings.ToUpper(name)+": 1")
+	}
+	refused("User-Agent", "/agent", "User-Agent: a", "user-agent: b")
+	refused("Content-Type", "/agent", "User-Agent: a", "Content-Type: a", "Content-Type: b")
+	require.Equal(t, `"agent";r=2;t=3600, "type";r=2;t=3600`, ask(gateway.Path, "/agent", "User-Agent: a").header.Get("RateLimit"), "once is counted")
+	require.Equal(t, 204, ask(gateway.Path, "/api/x", "User-Agent: a", "User-Agent: b", "X_Odd: 1", "X_Other: 1", "My.Header: 1").status, "no rule reads these")
+	require.EqualValues(t, 2, n.explained("api", client, "&path=/api/x").Remaining)
+}
+
 // A question that is too long gets an answer: a gateway whose question gets none may let the
 // request pass.
 func TestGatewaysLongHeaders(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/internal/edge/proxy"
 )
 
@@ -21,27 +22,16 @@ func (r *request) checkConnection() (err error) {
 	proxy.EachNamed(&r.ctx.Request.Header, func(token []byte) {
 		name := strings.ToLower(string(token))
 		_, credential := slices.BinarySearch(credentials, name)
-		if err == nil && (credential || r.decides(name)) {
+		if err == nil && (credential || r.edge.decider.Sets(&r.Request, name)) {
 			err = fmt.Errorf("the Connection header names %q, which must reach the origin", token)
 		}
 	})
 	return err
 }
 
-// decides reports whether weir sets or consults that header. Its name is in lower case.
-func (r *request) decides(header string) bool {
-	switch header {
-	case "host", "content-length", "transfer-encoding", "forwarded", "x-real-ip":
-		return true
-	case "weir-risk":
-		return r.edge.conduct != nil
-	}
-	return strings.HasPrefix(header, "x-forwarded-") || r.edge.decider.Consults(&r.Request, header)
-}
-
 // hide removes headers that the origin must not attribute to weir or a trusted proxy: a
-// tier that no proxy stated, and names that a program which treats "_" as "-" would confuse
-// with one that weir sets or consults.
+// tier that no proxy stated, and names that a program would take for one that weir sets or
+// consults.
 func (r *request) hide() {
 	header := &r.ctx.Request.Header
 	if tier := r.edge.config.TierHeader; tier != "" && r.Tier == nil {
@@ -51,14 +41,7 @@ func (r *request) hide() {
 		return
 	}
 	proxy.EachUnusual(header, func(name []byte) {
-		written := strings.ToLower(string(name))
-		read := strings.Map(func(c rune) rune {
-			if c >= 'a' && c <= 'z' || c >= '0' && c <= '9' {
-				return c
-			}
-			return '-'
-		}, written)
-		if r.decides(read) && !r.decides(written) {
+		if decide.CheckName(&r.edge.decider, &r.Request, name) != nil {
 			header.DelBytes(name)
 		}
 	})

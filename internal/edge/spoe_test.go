@@ -265,6 +265,9 @@ func TestSPOEMustBeClear(t *testing.T) {
 		require.Equal(t, "400", vars["status"], c.fault)
 		require.Contains(t, vars["problem"], c.fault)
 	}
+	for _, name := range lookAlikes {
+		require.Contains(t, h.ask(spoeRequest("203.0.113.1", "GET", "/api/x", spoeHeaders("host: a", name+": 1")))["problem"], name)
+	}
 	h.send(spoeNotify(h.next, spoeRequest("203.0.113.1", "GET", "/api/x", host)) + spoeText("decide") + "\x00")
 	kind, rest := h.read()
 	require.EqualValues(t, 103, kind)

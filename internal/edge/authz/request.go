@@ -56,17 +56,18 @@ func addressOf(text string) (netip.Addr, error) {
 	return a.WithZone("").Unmap(), nil
 }
 
-// checkHeaders rejects too many headers, and names that lookups would not find.
+// checkHeaders rejects too many headers, and names that lookups would not find or that the
+// origin could take for others.
 func (c *call) checkHeaders(size int) error {
 	for name, value := range c.joined {
-		if !lower(name) {
-			return errName(name)
+		if err := c.checkName(name); err != nil {
+			return err
 		}
 		size += len(name) + len(value)
 	}
 	for _, h := range c.raw {
-		if !lower(h.GetKey()) {
-			return errName(h.GetKey())
+		if err := c.checkName(h.GetKey()); err != nil {
+			return err
 		}
 		size += len(h.GetKey()) + len(h.GetValue()) + len(h.GetRawValue())
 	}
@@ -85,8 +86,11 @@ func lower(name string) bool {
 	return name != ""
 }
 
-func errName(name string) error {
-	return fmt.Errorf("%s.headers: %.64q is not the name of a header in lower case", atHTTP, name)
+func (c *call) checkName(name string) error {
+	if !lower(name) {
+		return fmt.Errorf("%s.headers: %.64q is not the name of a header in lower case", atHTTP, name)
+	}
+	return decide.CheckName(c.service.Decider, &c.Request, name)
 }
 
 var _ decide.Fields = (*call)(nil)

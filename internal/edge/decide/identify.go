@@ -86,8 +86,8 @@ func parseHop(hop []byte) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// Consults reports whether any decision depends on a header. Its name is in lower case.
-func (d *Decider) Consults(r *Request, header string) bool {
+// consults reports whether any decision depends on a header. Its name is in lower case.
+func (d *Decider) consults(r *Request, header string) bool {
 	s := d.Shedding()
 	if d.Conduct.consults(header) || strings.EqualFold(header, d.TierHeader) || d.Routes.Conditions.Consults(header) || s.Classes.Consults(header) ||
 		r.Rules != nil && r.Rules.Set().Consults(header) {

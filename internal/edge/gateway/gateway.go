@@ -97,7 +97,8 @@ func (q *question) end() {
 	q.Permit.Done()
 	s.config.Asked(q.answer, time.Since(q.Began))
 	q.Reset()
-	q.ctx, q.answer, q.nginx = nil, Pass, false
+	clear(q.values)
+	q.ctx, q.answer, q.nginx, q.form, q.values = nil, Pass, false, proxy.Form{}, q.values[:0]
 	s.questions.Put(q)
 }
 

@@ -17,14 +17,22 @@ type question struct {
 	server *Server
 	ctx    *fasthttp.RequestCtx
 	answer Answer
-	nginx  bool   // the answer is for auth_request
-	buf    []byte // scratch for header values
+	nginx  bool // the answer is for auth_request
+	form   proxy.Form
+	values [][]byte // what Header returned
+	buf    []byte   // scratch for header values
 }
 
 var _ decide.Fields = (*question)(nil)
 
 // Header implements decide.Fields: gateways forward the client's headers as they came.
-func (q *question) Header(name string) [][]byte { return q.ctx.Request.Header.PeekAll(name) }
+func (q *question) Header(name string) [][]byte {
+	if q.form.Lacks(name) {
+		return nil
+	}
+	q.values = proxy.AppendSent(q.values[:0], &q.ctx.Request.Header, name)
+	return q.values
+}
 
 // Cookie implements decide.Fields.
 func (q *question) Cookie(name string) ([]byte, int) {
@@ -44,6 +52,9 @@ const clientName = "X-Forwarded-For"
 // read fills in what the gateway states. Missing, repeated or contradictory data is an error:
 // a gateway that leaves out a header would forward the client's own.
 func (q *question) read() error {
+	if err := q.checkForm(); err != nil {
+		return err
+	}
 	var target []byte
 	var err error
 	if q.Method, err = q.one(methodNames); err != nil {
@@ -59,6 +70,20 @@ func (q *question) read() error {
 		return err
 	}
 	return q.server.config.Decider.ReadTarget(&q.Request, target)
+}
+
+// checkForm rejects a header that the origin might read differently from the rules.
+func (q *question) checkForm() (err error) {
+	h := &q.ctx.Request.Header
+	if q.form, err = proxy.CheckFraming(h); err != nil || !q.form.Unusual() {
+		return err
+	}
+	proxy.EachUnusual(h, func(name []byte) {
+		if err == nil {
+			err = decide.CheckName(q.server.config.Decider, &q.Request, name)
+		}
+	})
+	return err
 }
 
 // one returns what a gateway states in either of two headers.

@@ -84,6 +84,17 @@ func EachUnusual(h *fasthttp.RequestHeader, f func(name []byte)) {
 	}
 }
 
+// AppendSent appends the values of a header as received. fasthttp keeps only one User-Agent
+// and one Content-Type.
+func AppendSent(dst [][]byte, h *fasthttp.RequestHeader, name string) [][]byte {
+	for line := range bytes.Lines(h.RawHeaders()) {
+		if len(line) > len(name) && line[len(name)] == ':' && bytes.EqualFold(line[:len(name)], []byte(name)) {
+			dst = append(dst, bytes.Trim(line[len(name)+1:], " \t\r\n"))
+		}
+	}
+	return dst
+}
+
 // scan finds the special headers in a raw header.
 func scan(raw []byte) (found fields, names nameSet, err error) {
 	for len(raw) > 0 {

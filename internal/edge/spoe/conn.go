@@ -185,6 +185,9 @@ func (c *conn) answer(f *frame, began time.Time) (told gateway.Answer, err error
 	if err != nil {
 		return told, err
 	}
+	if unclear == nil {
+		unclear = q.checkNames(c.server.config.Decider)
+	}
 	return c.decide(f, unclear), nil
 }
 

@@ -139,6 +139,16 @@ func lower(name []byte) bool {
 	return true
 }
 
+// checkNames rejects a header that the origin could take for another.
+func (q *question) checkNames(d *decide.Decider) error {
+	for _, h := range q.headers {
+		if err := decide.CheckName(d, &q.Request, h[0]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (q *question) checkHost() error {
 	hosts := q.Header("Host")
 	if len(hosts) != 1 {
