@@ -131,7 +131,7 @@ func TestAuto(t *testing.T) {
 		requireSame(t, d)
 		return d
 	}
-	d := f(`signals: {inflight: {high: auto}}`, "", 10, 800)
+	f(`signals: {inflight: {high: auto}}`, "", 10, 800)
 	f(`signals: {inflight: {high: {min: 30, max: 400}}}`, "", 30, 400)
 	f(`signals: {inflight: {high: {max: 5}}}`, "", 5, 5)
 	f(`upstreams: {a: {signals: {inflight: {high: auto}}}}`, "b", 0, 800)
@@ -140,7 +140,7 @@ func TestAuto(t *testing.T) {
 	f(`{signals: {inflight: {high: auto}}, upstreams: {a: {signals: {inflight: {high: 50}}}}}`, "a", 0, 50)
 	f(`{signals: {inflight: {high: auto}}, upstreams: {a: {signals: {cpu: {high: 1}}}}}`, "a", 10, 800)
 
-	d = f(`candidates: {learned: {signals: {inflight: {high: {min: 20}}}}}`, "", 0, 800)
+	d := f(`candidates: {learned: {signals: {inflight: {high: {min: 20}}}}}`, "", 0, 800)
 	s, err := d.Settings("")
 	require.NoError(t, err)
 	require.Equal(t, 20.0, s.Candidates[0].Settings.AutoFrom)

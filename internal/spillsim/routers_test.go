@@ -1,9 +1,7 @@
 package spillsim
 
 import (
-	"hash/fnv"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/weir-edge/weir/pkg/region"
@@ -85,16 +83,6 @@ func (r *spilling) pick(_ *world, n *network) int {
 	}
 	a := r.view.Choose(region.Query{Client: n.client, Random: region.StickyRandom(n.client)})
 	return r.index[a.PoPs[0]]
-}
-
-// place is a number of a network that is the same on every router.
-func place(n *network, salt int) float64 {
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(n.client.String() + strconv.Itoa(salt)))
-	x := h.Sum64()
-	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
-	x = (x ^ x>>27) * 0x94d049bb133111eb
-	return float64((x^x>>31)>>11) / (1 << 53)
 }
 
 // near returns the other PoPs by distance.

@@ -175,6 +175,6 @@ func (i *Island) pass(ctx context.Context, in net.Conn, side *Island, addr strin
 func (i *Island) crosses(cut bool) {
 	if cut {
 		i.sea.RLock()
-		i.sea.RUnlock() //nolint:staticcheck // only to wait
+		i.sea.RUnlock() //lint:ignore SA2001 only to wait
 	}
 }

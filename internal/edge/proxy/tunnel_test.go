@@ -322,7 +322,7 @@ func TestUpgradeRefused(t *testing.T) {
 	}
 	f("403", func(w http.ResponseWriter, r *http.Request) {
 		require.Equal(t, "websocket", r.Header.Get("Upgrade"))
-		http.Error(w, "no", 403)
+		http.Error(w, "no", http.StatusForbidden)
 	}, "403 no\n")
 	f("200", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "page") }, "200 page")
 	f("another protocol", func(w http.ResponseWriter, _ *http.Request) {
