@@ -64,9 +64,12 @@ release-test: ## as root, build a release twice, install its .deb into directori
 	@tools/install.sh dpkg-deb
 	cd tools && $(if $(filter 0,$(shell id -u)),,sudo -E env "PATH=$$PATH") $(GO) test -count 1 -timeout 20m ./release
 
-lint: ## check formatting and run go vet
+LINT = $(GO) tool -modfile tools/lint/go.mod
+
+lint: ## check formatting, run go vet and staticcheck
 	@echo "gofmt"; out=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$out" || { echo "run gofmt -w on:"; echo "$$out"; exit 1; }
 	$(GO) vet ./...
+	$(LINT) staticcheck ./...
 
 # Every step runs, even after a failed one: together they take hours.
 soak: deps-soak tools ## run the long forms of the tests: many seeds, 20 exactness runs, 1 million framed exchanges, fuzzing
