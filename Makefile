@@ -3,7 +3,7 @@ GO ?= go
 export CGO_ENABLED ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run build unit test test-race test-plain check lint bench overload overload-fast profile soak soak-tests soak-proof fuzz drills steering behavior tables k6 release release-test loadtest loadtest-full lab lab-down lab-status console picture terraform-schema tools deps deps-bench deps-lab deps-overload deps-soak clean distclean
+.PHONY: help run build unit test test-race test-plain check lint vuln bench overload overload-fast profile soak soak-tests soak-proof fuzz drills steering behavior tables k6 release release-test loadtest loadtest-full lab lab-down lab-status console picture terraform-schema tools deps deps-bench deps-lab deps-overload deps-soak clean distclean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 14
@@ -70,6 +70,13 @@ lint: ## check formatting, run go vet and staticcheck
 	@echo "gofmt"; out=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$out" || { echo "run gofmt -w on:"; echo "$$out"; exit 1; }
 	$(GO) vet ./...
 	$(LINT) staticcheck ./...
+
+# The database of vulnerabilities: a URL, also of a copy (file:///...).
+VULNDB ?= https://vuln.go.dev
+
+# govulncheck exits with 3 if it finds any.
+vuln: ## list known vulnerabilities that the code reaches; downloads the database
+	@$(LINT) govulncheck -db "$(VULNDB)" ./... || { status=$$?; test $$status = 3 || echo "make vuln needs the vulnerability database at $(VULNDB): allow access to it, or name a copy: make vuln VULNDB=file:///path" >&2; exit $$status; }
 
 # Every step runs, even after a failed one: together they take hours.
 soak: deps-soak tools ## run the long forms of the tests: many seeds, 20 exactness runs, 1 million framed exchanges, fuzzing
