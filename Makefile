@@ -1,12 +1,15 @@
-# weir: make help lists the targets.
+# weir: make help lists the common targets (##), make help-all lists all (also ##-).
 GO ?= go
 export CGO_ENABLED ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run build unit test test-race test-plain check lint vuln bench overload overload-fast profile soak soak-tests soak-proof fuzz drills steering behavior tables k6 release release-test loadtest loadtest-full lab lab-down lab-status console picture terraform-schema tools deps deps-bench deps-lab deps-overload deps-soak clean distclean
+.PHONY: help help-all run build unit test test-race test-plain check lint vuln bench overload overload-fast profile soak soak-tests soak-proof fuzz drills steering behavior tables k6 release release-test loadtest loadtest-full lab lab-down lab-status console picture terraform-schema tools deps deps-bench deps-lab deps-overload deps-soak clean distclean
 
-help: ## list the targets
+help: ## list the common targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 14
+
+help-all: ## list all targets
+	@grep -hE '^[a-z0-9-]+:.*##-? ' $(MAKEFILE_LIST) | sed -E 's/:.*##-? /\t/' | sort | expand -t 18
 
 run: build ## try it: memory store, built-in origin, sample rules on 127.0.0.1:8080
 	@exec bin/edge -dev
@@ -60,7 +63,7 @@ release: ## build the downloads into dist/: programs, .deb, checksums, bill of m
 	@tools/install.sh dpkg-deb
 	cd tools && $(GO) run ./release -root .. $(RELEASE)
 
-release-test: ## as root, build a release twice, install its .deb into directories, upgrade under load, remove
+release-test: ##- as root, build a release twice, install its .deb into directories, upgrade under load, remove
 	@tools/install.sh dpkg-deb
 	cd tools && $(if $(filter 0,$(shell id -u)),,sudo -E env "PATH=$$PATH") $(GO) test -count 1 -timeout 20m ./release
 
@@ -94,10 +97,10 @@ FUZZPROCS ?= $(shell nproc)
 FUZZ ?= $(shell grep -rE '^func Fuzz' --include='*_test.go' internal pkg | sed -E 's|/[^/]*:func |:|; s|\W*f [*].*||; s|^|./|' | sort)
 
 # A failure runs again, because reaching the end of FUZZTIME may count as one (context deadline exceeded); a failing input is kept and fails again.
-fuzz: ## fuzz every parser of untrusted input for FUZZTIME each; FUZZ=./pkg/paths:FuzzReadings for one
+fuzz: ##- fuzz every parser of untrusted input for FUZZTIME each; FUZZ=./pkg/paths:FuzzReadings for one
 	@failed=; for one in $(FUZZ); do echo "$$one"; run="$(GO) test -run ^$$ -fuzz ^$${one##*:}$$ -fuzztime $(FUZZTIME) -fuzzminimizetime 1s -parallel $(FUZZPROCS) $${one%:*}"; $$run || $$run || failed="$$failed $$one"; done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
 
-drills: deps tools ## break each part under load, and write docs/DRILLS.md
+drills: deps tools ##- break each part under load, and write docs/DRILLS.md
 	WEIR_DRILLS=../../docs/DRILLS.md $(GO) test -count 1 -timeout 30m -run TestDrills ./internal/e2e
 
 bench: deps-bench build ## compare with bare fasthttp, nginx and redis_rate, and write the tables of docs/BENCHMARKS.md; about 25 minutes
@@ -105,15 +108,15 @@ bench: deps-bench build ## compare with bare fasthttp, nginx and redis_rate, and
 	bin/bench -doc docs/BENCHMARKS.md
 	$(GO) test -run '^$$' -bench . -benchmem ./pkg/limiter/rules
 
-overload: deps-overload build ## compare the load shedder with none, caps and the published law; 75 minutes, or a part: ONLY=weir,2x PARALLEL=2
+overload: deps-overload build ##- compare the load shedder with none, caps and the published law; 75 minutes, or a part: ONLY=weir,2x PARALLEL=2
 	cd tools && $(GO) build -o ../bin/overload ./overload
 	bin/overload -results docs/overload.json -svg docs/overload.svg -doc docs/SHEDDING.md -only "$(ONLY)" -parallel $(or $(PARALLEL),1)
 
-overload-fast: deps-overload build ## run make overload for weir's law only, with steps of 20 s; about 7 minutes
+overload-fast: deps-overload build ##- run make overload for weir's law only, with steps of 20 s; about 7 minutes
 	cd tools && $(GO) build -o ../bin/overload ./overload
 	bin/overload -short -only weir
 
-profile: deps-bench build ## profile the edge under load, for profile-guided builds; 4 minutes
+profile: deps-bench build ##- profile the edge under load, for profile-guided builds; 4 minutes
 	cd tools && $(GO) build -o ../bin/bench ./bench
 	rm -rf bin/profiles
 	for part in refuse shed proxy leased http2; do bin/bench -only $$part -rounds 3 -duration 4s -profiles bin/profiles || exit 1; done
@@ -122,30 +125,30 @@ profile: deps-bench build ## profile the edge under load, for profile-guided bui
 # SEEDS is the number of seeds that the routers' law is judged over.
 SEEDS ?= 10
 
-steering: ## simulate overloaded PoPs, the routers and the resolvers in virtual time, and write the tables of docs/DNS.md; about 5 minutes
+steering: ##- simulate overloaded PoPs, the routers and the resolvers in virtual time, and write the tables of docs/DNS.md; about 5 minutes
 	$(GO) test -count 1 -timeout 60m -run 'TestSpill$$' -v ./internal/spillsim -seeds $(SEEDS) -update
 
-behavior: ## simulate benign and hostile clients in virtual time, and write the tables of docs/BEHAVIOR.md; about 5 minutes
+behavior: ##- simulate benign and hostile clients in virtual time, and write the tables of docs/BEHAVIOR.md; about 5 minutes
 	$(GO) test -count 1 -timeout 60m -run TestCorpus -v ./internal/behaviorsim -update
 
-tables: deps ## measure the published tables of algorithms, and Redis nodes for 400,000 decisions a second; about 45 minutes
+tables: deps ##- measure the published tables of algorithms, and Redis nodes for 400,000 decisions a second; about 45 minutes
 	$(GO) test -count 1 -run TestMemoryTable -v ./pkg/limiter/redisstore
 	cd tools && $(GO) build -o ../bin/tables ./tables
 	bin/tables -doc docs/TABLES.md
 	cd tools && $(GO) test -count 1 -timeout 120m -run TestNodes -v ./tables -args -full -doc ../../docs/TABLES.md
 
-k6: ## build k6 with the extension that checks limits; about 2 minutes the first time
+k6: ##- build k6 with the extension that checks limits; about 2 minutes the first time
 	cd loadtest/xk6-weir && CGO_ENABLED=0 $(GO) build -o ../../bin/k6 ./cmd/k6
 
 # LOADTEST holds the runner's options, such as -only steady,shadow.
 LOADTEST ?=
 
-loadtest: deps-lab tools build k6 ## load the lab in three regions, with faults, and prove its limits; about 7 minutes
+loadtest: deps-lab tools build k6 ##- load the lab in three regions, with faults, and prove its limits; about 7 minutes
 	@CGO_ENABLED=0 $(GO) build -o bin/ ./terraform/lab/origin ./terraform/lab/distance
 	@$(GO) build -o bin/loadtest-run ./loadtest/run
 	@LAB="$(LAB_DIR)" TERRAFORM="$(TERRAFORM)" bin/loadtest-run $(if $(LAB_VARS),-vars $(LAB_VARS)) $(LOADTEST)
 
-loadtest-full: ## run make loadtest with longer phases; about an hour
+loadtest-full: ##- run make loadtest with longer phases; about an hour
 	@$(MAKE) --no-print-directory loadtest LOADTEST="-full $(LOADTEST)"
 
 # The lab runs on terraform, or on OpenTofu if terraform is missing.
@@ -158,7 +161,7 @@ lab: deps-lab tools build ## start three regions on this machine with Terraform;
 	@CGO_ENABLED=0 $(GO) build -o bin/ ./terraform/lab/origin ./terraform/lab/distance
 	@LAB="$(LAB_DIR)" TERRAFORM="$(TERRAFORM)" terraform/lab/scripts/up.sh $(LAB_VARS)
 
-lab-status: ## show the lab's processes and their memory
+lab-status: ##- show the lab's processes and their memory
 	@LAB="$(LAB_DIR)" terraform/lab/scripts/status.sh
 
 lab-down: ## stop the lab and remove its files, even after failures
@@ -168,15 +171,15 @@ console: deps-lab tools build ## run the lab with traffic, and the console to wa
 	@CGO_ENABLED=0 $(GO) build -o bin/ ./terraform/lab/origin ./terraform/lab/visitors
 	@LAB="$(LAB_DIR)" TERRAFORM="$(TERRAFORM)" terraform/lab/scripts/console.sh $(LAB_VARS)
 
-picture: deps tools ## film the console during an overload into docs/overload.gif; about 2 minutes, on a machine with nothing else to do
+picture: deps tools ##- film the console during an overload into docs/overload.gif; about 2 minutes, on a machine with nothing else to do
 	WEIR_SCREENSHOTS="$(CURDIR)/docs" $(GO) test -count 1 -run 'TestOverload$$' ./internal/console/browser
 
-terraform-schema: ## update terraform/testdata with the AWS provider's schema from npm, 37 MB; after adding a resource type
+terraform-schema: ##- update terraform/testdata with the AWS provider's schema from npm, 37 MB; after adding a resource type
 	rm -rf bin/schema && mkdir -p bin/schema
 	cd bin/schema && npm pack --silent @cdktf/provider-aws@21.22.1 && tar -xzf *.tgz
 	$(GO) test ./terraform -run TestProviderSchema -provider $(CURDIR)/bin/schema/package
 
-tools: .bin/consul .bin/tofu ## build the servers that tests start into .bin/: Consul, and OpenTofu if terraform is missing
+tools: .bin/consul .bin/tofu ##- build the servers that tests start into .bin/: Consul, and OpenTofu if terraform is missing
 
 .bin/consul: tools/consul/go.mod tools/consul/go.sum tools/consul/build.sh
 	@GO="$(GO)" tools/consul/build.sh "$(CURDIR)/$@"
@@ -184,10 +187,10 @@ tools: .bin/consul .bin/tofu ## build the servers that tests start into .bin/: C
 .bin/tofu: tools/tofu/go.mod tools/tofu/go.sum tools/tofu/build.sh
 	@GO="$(GO)" tools/tofu/build.sh "$(CURDIR)/$@"
 
-deps: ## install missing programs that the tests start: Redis, Prometheus, dig, curl, Chromium, nginx, HAProxy, Caddy, Node, Python
+deps: ##- install missing programs that the tests start: Redis, Prometheus, dig, curl, Chromium, nginx, HAProxy, Caddy, Node, Python
 	@tools/install.sh redis-server redis-sentinel dig prometheus prometheus-redis-exporter curl openssl chromium gcc nginx haproxy caddy node python3
 
-deps-bench: ## install the programs that make bench compares with
+deps-bench: ##- install the programs that make bench compares with
 	@tools/install.sh redis-server redis-sentinel nginx caddy haproxy wrk h2load
 
 # Empty if the lab's Prometheus is off.
@@ -202,8 +205,8 @@ deps-lab:
 deps-overload:
 	@tools/install.sh wrk
 
-clean: ## remove build output except .bin/, which takes minutes to build
+clean: ##- remove build output except .bin/, which takes minutes to build
 	rm -rf bin
 
-distclean: clean ## remove .bin/ too
+distclean: clean ##- remove .bin/ too
 	rm -rf .bin

@@ -29,3 +29,22 @@ func TestLongTargetsRunEveryStep(t *testing.T) {
 	f("none", "./a:FuzzA\ngood\n./b:FuzzB\ngood\n", "fuzz", parsers)
 	f("*./a", "./a:FuzzA\nbad\nbad\n./b:FuzzB\ngood\nfailed: ./a:FuzzA\n", "fuzz", parsers)
 }
+
+// A newcomer reads the whole list; make help-all has the rest.
+func TestHelpIsShort(t *testing.T) {
+	lists := func(target string) []string {
+		cmd := exec.Command("make", "--no-print-directory", "-C", root, target)
+		cmd.Env = append(os.Environ(), "MAKEFLAGS=", "MFLAGS=") // of a make that runs this test
+		out, err := cmd.Output()
+		require.NoError(t, err)
+		var names []string
+		for line := range strings.Lines(string(out)) {
+			names = append(names, strings.Fields(line)[0])
+		}
+		return names
+	}
+	help := lists("help")
+	require.LessOrEqual(t, len(help), 15)
+	require.Contains(t, help, "help-all")
+	require.Subset(t, lists("help-all"), help)
+}
