@@ -67,7 +67,7 @@ func policiesChange(t *testing.T, p *publisher) {
 	require.Equal(t, "none", v.Source)
 	require.Nil(t, v.Refused, "nothing was published that could be refused")
 	require.Empty(t, v.Version)
-	require.Equal(t, "3", n.meta()["policy_schema"])
+	require.Equal(t, "1", n.meta()["policy_schema"])
 	require.NotContains(t, n.meta(), "policy_version")
 	eventually(t, "the rules are there", func() bool { return n.rules.running.Load() != nil })
 	require.Equal(t, 200, n.get("/").status)
