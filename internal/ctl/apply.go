@@ -184,7 +184,7 @@ func (c *change) apply(ctx context.Context, k *fleet.Kind, file string, names []
 			return err
 		}
 	}
-	targets, err := c.p.toChange(ctx, k, names)
+	targets, err := c.p.toChange(ctx, k, names, c.partial)
 	if err != nil {
 		return err
 	}

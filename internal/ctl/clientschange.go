@@ -31,7 +31,7 @@ type clientsChanged struct {
 // change edits all regions, and waits for their nodes. It calls make for each region with
 // its current list, one at a time.
 func (p *program) change(ctx context.Context, o *clientOptions, make func(at time.Time, held *networks.List) *networks.Edits) error {
-	all, err := p.toChange(ctx, clientsKind, o.regions)
+	all, err := p.toChange(ctx, clientsKind, o.regions, false)
 	if err != nil {
 		return err
 	}

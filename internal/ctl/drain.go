@@ -121,7 +121,7 @@ type drainReport struct {
 
 // lookAtPoP asks all regions, and refuses an unknown PoP.
 func (p *program) lookAtPoP(ctx context.Context, pop string) (*draining, error) {
-	targets, err := p.toChange(ctx, rulesKind, nil)
+	targets, err := p.toChange(ctx, rulesKind, nil, true)
 	if err != nil {
 		return nil, err
 	}

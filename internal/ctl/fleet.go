@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"net/http"
 	"os"
 	"os/user"
 	"slices"
@@ -78,25 +77,22 @@ func (p *program) targetsOf(k *fleet.Kind, names []string) (list []*fleet.Target
 }
 
 // toChange opens the selected regions for a change. It refuses a Consul that is not that of its
-// region. A region that does not answer is not asked again.
-func (p *program) toChange(ctx context.Context, k *fleet.Kind, names []string) ([]*fleet.Target, error) {
+// region, unless the change may be partial and there are others. A region that is refused or
+// does not answer is not asked again.
+func (p *program) toChange(ctx context.Context, k *fleet.Kind, names []string, partial bool) ([]*fleet.Target, error) {
 	targets, err := p.targetsOf(k, names)
-	wrong, fail := []string(nil), term.Failed
+	var wrong []string
 	for _, a := range confirmed(ctx, targets) {
 		var foreign *fleet.Foreign
-		var denied *consul.StatusError
-		switch {
-		case errors.As(a.Err, &foreign):
-			fail = term.Misused
-			fallthrough
-		case errors.As(a.Err, &denied) && denied.Code < http.StatusInternalServerError:
+		if errors.As(a.Err, &foreign) {
 			wrong = append(wrong, a.Target.Name+": "+a.Err.Error())
-		case a.Err != nil && ctx.Err() == nil:
+		}
+		if a.Err != nil && ctx.Err() == nil {
 			a.Target.Consul.Abandon(a.Err)
 		}
 	}
-	if wrong != nil {
-		return nil, fail("nothing was changed: %s", strings.Join(wrong, "\n"))
+	if wrong != nil && (!partial || len(wrong) == len(targets)) {
+		return nil, term.Misused("nothing was changed: %s", strings.Join(wrong, "\n"))
 	}
 	return targets, err
 }

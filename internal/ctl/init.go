@@ -14,13 +14,15 @@ import (
 )
 
 const initHelp = `Records each region's name in its Consul. Every change compares the name with the fleet
-file first, so a wrong address in the fleet file changes nothing (status 2).
+file first. A wrong address in the fleet file stops the whole change (status 2); with
+--partial, and in drain and undrain, only its region is left out (status 3).
 
 Run it once for each new region, before its first change. A region without a name can be
 changed only while its registered edges say that they are of that region.
 
-It refuses a Consul that has another region's name, or edges of another region. To rename a
-region, delete the key weir/region in its Consul and run this again.
+It refuses a Consul that has another region's name. One without a name that has edges of
+another region is named only if --region names the region; look at those edges first. To
+rename a region, delete the key weir/region in its Consul and run this again.
 
 Exits with 3 if a region could not be reached; run it again then.`
 
@@ -48,12 +50,15 @@ func (p *program) nameRegions(ctx context.Context, names []string, yes bool) err
 		results[i].Name = a.Target.Name
 		var foreign *fleet.Foreign
 		switch {
-		case errors.As(a.Err, &foreign) && !foreign.Unnamed:
+		case errors.As(a.Err, &foreign) && (!foreign.Unnamed || foreign.Edges != "" && len(names) == 0):
 			return term.Misused("nothing was changed: %s: %w", a.Target.Name, a.Err)
 		case foreign == nil && a.Err != nil:
 			results[i].Outcome, results[i].Err = rollout.Unreachable, a.Err
 		}
 		p.Say("%s: %s", a.Target.Name, a.Target.Consul)
+		if foreign != nil && foreign.Edges != "" {
+			p.Warn("%s: has edges of region %s", a.Target.Name, foreign.Edges)
+		}
 	}
 	if err := p.Confirm(ctx, yes, "Is each of these the Consul of its region?"); err != nil {
 		return err

@@ -61,7 +61,7 @@ func (p *program) pruneCommand(k *fleet.Kind) *cobra.Command {
 			if s.by, err = p.whoami(by); err != nil {
 				return err
 			}
-			if s.targets, err = p.toChange(ctx, k, names); err != nil {
+			if s.targets, err = p.toChange(ctx, k, names, false); err != nil {
 				return err
 			}
 			return s.run(ctx, yes)

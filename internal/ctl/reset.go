@@ -65,7 +65,7 @@ func (p *program) reset(ctx context.Context, names []string, rule string, d *des
 	if err != nil {
 		return err
 	}
-	targets, err := p.toChange(ctx, rulesKind, names)
+	targets, err := p.toChange(ctx, rulesKind, names, false)
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ import (
 // resume makes the change that of the rollout that is not finished: its document and its
 // flags, unless they were passed.
 func (c *change) resume(ctx context.Context, cmd *cobra.Command, k *fleet.Kind) error {
-	targets, err := c.p.toChange(ctx, k, nil)
+	targets, err := c.p.toChange(ctx, k, nil, c.partial)
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func (c *change) overtaken(r *regionChange) error {
 // takeBack gives the regions that an unfinished rollout changed what they had, and ends its
 // canary.
 func (c *change) takeBack(ctx context.Context, k *fleet.Kind) error {
-	targets, err := c.p.toChange(ctx, k, nil)
+	targets, err := c.p.toChange(ctx, k, nil, c.partial)
 	if err != nil {
 		return err
 	}

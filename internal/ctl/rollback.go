@@ -61,7 +61,7 @@ func (p *program) rollbackCommand(k *fleet.Kind, help, examples string) *cobra.C
 
 func (c *change) rollback(ctx context.Context, k *fleet.Kind, names []string, to string) error {
 	c.relative = to == ""
-	targets, err := c.p.toChange(ctx, k, names)
+	targets, err := c.p.toChange(ctx, k, names, c.partial)
 	if err != nil {
 		return err
 	}

@@ -119,7 +119,7 @@ func (c *change) set(ctx context.Context, names, args []string) (err error) {
 			return err
 		}
 	}
-	targets, err := c.p.toChange(ctx, shedderKind, names)
+	targets, err := c.p.toChange(ctx, shedderKind, names, c.partial)
 	if err != nil {
 		return err
 	}

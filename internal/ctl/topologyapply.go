@@ -37,7 +37,7 @@ func (c *topologyChange) apply(ctx context.Context, file string) (err error) {
 	if c.signer, err = signer(c.signFile); err != nil {
 		return err
 	}
-	targets, err := c.p.toChange(ctx, rulesKind, nil)
+	targets, err := c.p.toChange(ctx, rulesKind, nil, c.partial)
 	if err != nil {
 		return err
 	}

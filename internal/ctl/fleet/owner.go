@@ -13,8 +13,10 @@ import (
 // Foreign says that a Consul is not that of the region, as far as is known.
 type Foreign struct {
 	text string
-	// Unnamed: nothing says whose it is.
+	// Unnamed: no region's name is recorded there.
 	Unnamed bool
+	// Edges are the regions of registered edges that are of another one.
+	Edges string
 }
 
 func (e *Foreign) Error() string { return e.text }
@@ -51,8 +53,8 @@ func (t *Target) Confirm(ctx context.Context) error {
 	return nil
 }
 
-// foreign judges by the recorded name and the registered edges. Next to edges of the region,
-// others do not outweigh its recorded name: anyone with an edge's token can register some.
+// foreign judges by the recorded name; without one, by the registered edges. Edges do not
+// outweigh the name: anyone with an edge's token can register some.
 func (t *Target) foreign(name string, nodes []consul.Node) *Foreign {
 	own, others := 0, []string(nil)
 	for _, n := range nodes {
@@ -65,11 +67,14 @@ func (t *Target) foreign(name string, nodes []consul.Node) *Foreign {
 	}
 	slices.Sort(others)
 	switch {
-	case name != "" && name != t.Name:
+	case name == t.Name:
+		return nil
+	case name != "":
 		return &Foreign{text: fmt.Sprintf("belongs to region %s; correct consul.addr of %s in the fleet file", name, t.Name)}
-	case len(others) > 0 && (own == 0 || name == ""):
-		return &Foreign{text: fmt.Sprintf("has edges of region %s; correct consul.addr of %s in the fleet file, or node.region of those edges", strings.Join(slices.Compact(others), ", "), t.Name)}
-	case name == "" && own == 0:
+	case len(others) > 0:
+		edges := strings.Join(slices.Compact(others), ", ")
+		return &Foreign{text: fmt.Sprintf("has edges of region %s; correct consul.addr of %s in the fleet file, or node.region of those edges; if it is %[2]s's, name it: regionctl init --region %[2]s", edges, t.Name), Unnamed: true, Edges: edges}
+	case own == 0:
 		return &Foreign{text: fmt.Sprintf("has no region's name and no edges; if it is %s's, name it: regionctl init --region %[1]s", t.Name), Unnamed: true}
 	}
 	return nil
