@@ -127,12 +127,12 @@ func ReadKey(name string) (*Key, error) {
 	if block != nil && block.Type == publicBlock {
 		return nil, fmt.Errorf("%s holds a public key; name the private one, from which it was made", name)
 	}
-	forbidden := os.FileMode(0o077)
-	if owner, ok := info.Sys().(*syscall.Stat_t); ok && int(owner.Uid) != os.Getuid() {
-		forbidden = 0o037 // somebody else, such as root, gives a service its key by its group
+	owner := os.Getuid()
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		owner = int(stat.Uid)
 	}
-	if mode := info.Mode().Perm(); mode&forbidden != 0 {
-		return nil, fmt.Errorf("%s is accessible to other users (mode %04o); run chmod 600 %s, and replace the key if others may have read it", name, mode, name)
+	if mode, most := info.Mode().Perm(), keyMode(owner, os.Getuid()); mode&0o077&^most != 0 {
+		return nil, fmt.Errorf("%s is accessible to other users (mode %04o); run chmod %o %s, and replace the key if others may have read it", name, mode, most, name)
 	}
 	if block == nil || block.Type != privateBlock {
 		return nil, fmt.Errorf("%s holds no PEM block %q; make a key with regionctl keys generate, or openssl genpkey -algorithm ed25519", name, privateBlock)
@@ -147,6 +147,14 @@ func ReadKey(name string) (*Key, error) {
 	}
 	id, err := identify(private.Public().(ed25519.PublicKey))
 	return &Key{private, id}, err
+}
+
+// keyMode is the most that the mode of a key's file may allow.
+func keyMode(owner, reader int) os.FileMode {
+	if owner == reader {
+		return 0o600
+	}
+	return 0o640 // somebody else, such as root, gives a service its key by its group
 }
 
 // ReadPublic reads the public keys in the named files, each of which may hold several.

@@ -149,6 +149,8 @@ func TestFilesAreSafe(t *testing.T) {
 	require.NoError(t, os.Chmod(file, 0o400))
 	_, err = ReadKey(file)
 	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), keyMode(1000, 1000))
+	require.Equal(t, os.FileMode(0o640), keyMode(0, 1000), "others read it by their group")
 	keys, err := ReadPublic([]string{file + ".pub", file + ".pub"})
 	require.NoError(t, err)
 	require.Len(t, keys, 1)

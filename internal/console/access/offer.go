@@ -31,7 +31,11 @@ type offer struct {
 func (a *Access) Offer(url string) (page, token string, err error) {
 	a.offer.mu.Lock()
 	defer a.offer.mu.Unlock()
-	if a.offer.folder, err = os.MkdirTemp(os.Getenv("XDG_RUNTIME_DIR"), "weir-console-"); err != nil {
+	const pattern = "weir-console-"
+	if a.offer.folder, err = os.MkdirTemp(os.Getenv("XDG_RUNTIME_DIR"), pattern); err != nil {
+		a.offer.folder, err = os.MkdirTemp("", pattern) // such as after su, which keeps the variable
+	}
+	if err != nil {
 		return "", "", err
 	}
 	a.offer.url = url
