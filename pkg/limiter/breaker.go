@@ -78,8 +78,11 @@ func (b *Breaker) Close() { b.stop() }
 // Record counts the outcome of a call that bypassed Take, such as a health check of an
 // idle shard.
 func (b *Breaker) Record(err error) {
+	if errors.Is(err, context.DeadlineExceeded) { // the caller had less time than the budget
+		return
+	}
 	// An error reply costs no time and proves that the shard is reachable.
-	if err == nil || errors.Is(err, ErrReply) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+	if err == nil || errors.Is(err, ErrReply) || errors.Is(err, context.Canceled) {
 		if b.failures.Load() != 0 {
 			b.failures.Store(0)
 		}

@@ -130,6 +130,16 @@ func TestBreakerCountsFailuresInARow(t *testing.T) {
 			}
 		}
 		require.Empty(t, b.states)
+
+		// A caller that had less time than the budget says nothing about the shard.
+		for _, err := range []error{limiter.ErrTimeout, limiter.ErrTimeout, context.DeadlineExceeded} {
+			b.next.err = err
+			b.try(t, err)
+		}
+		require.Empty(t, b.states)
+		b.next.err = limiter.ErrTimeout
+		b.try(t, limiter.ErrTimeout)
+		require.Equal(t, []bool{false}, b.states)
 	})
 }
 

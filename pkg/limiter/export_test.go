@@ -23,11 +23,11 @@ func (m *Denied) Len() int {
 // MaxQueue is how many calls may wait in a Combine.
 const MaxQueue = maxQueue
 
-// ShareACount reports whether two of these checks share a count of refusals.
-func (s *Spread) ShareACount(checks ...Check) bool {
-	seen := map[*atomic.Uint32]bool{}
+// ShareATime reports whether two of these checks share the time of a refusal.
+func (s *Spread) ShareATime(checks ...Check) bool {
+	seen := map[*atomic.Int64]bool{}
 	for i := range checks {
-		seen[s.count(checks[i].Key)] = true
+		seen[s.refused(checks[i].Key)] = true
 	}
 	return len(seen) < len(checks)
 }

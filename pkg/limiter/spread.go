@@ -16,13 +16,14 @@ import (
 //
 // Between the charge and the return, a request may be refused that would otherwise have
 // passed; none passes that should not. So that a client's own limit does not charge and return
-// a limit that others share again and again, the slot that has refused most lately is asked
-// alone first, and the others only if it passes.
+// a limit that others share again and again, the slot that refused last is asked alone first,
+// and the others only if it passes or takes long.
 type Spread struct {
 	next     TakeReturner
 	budget   time.Duration
 	seed     maphash.Seed
-	refusals [1 << 14]atomic.Uint32 // by hash of the key; see heed
+	born     time.Time
+	refusals [1 << 14]atomic.Int64 // by hash of the key; see heed
 }
 
 var _ TakeReturner = (*Spread)(nil)
@@ -31,7 +32,7 @@ var _ TakeReturner = (*Spread)(nil)
 // time. budget bounds a whole Take, including the return; a slower return continues in the
 // background.
 func NewSpread(next TakeReturner, budget time.Duration) *Spread {
-	return &Spread{next: next, budget: budget, seed: maphash.MakeSeed()}
+	return &Spread{next: next, budget: budget, seed: maphash.MakeSeed(), born: time.Now()}
 }
 
 // returnsArrive is how often to call the store for a key whose charges may be about to be
@@ -49,20 +50,40 @@ func (s *Spread) Take(ctx context.Context, checks []Check, d *Decision) error {
 	if oneSlot(checks) {
 		return s.next.Take(ctx, checks, d)
 	}
-	deadline := time.Now().Add(s.budget)
-	all := split(checks)
-	asked := all
-	if s.refusesFirst(all) {
-		asked = all[:1]
+	now := time.Now()
+	deadline := now.Add(s.budget)
+	parts := split(checks)
+	if s.refusesFirst(parts, now) {
+		parts = s.askFirst(ctx, parts, deadline)
+	} else {
+		s.ask(ctx, parts)
 	}
-	s.ask(ctx, asked)
-	if len(asked) < len(all) && asked[0].passed() {
-		rest, cancel := context.WithDeadlineCause(ctx, deadline, ErrTimeout)
-		s.ask(rest, all[1:])
-		cancel()
-		asked = all
+	return s.join(ctx, parts, checks, d, deadline)
+}
+
+// askFirst asks the first part and, if it passes or takes a large part of the budget, the
+// others. It returns the parts that were asked.
+func (s *Spread) askFirst(ctx context.Context, parts parts, deadline time.Time) parts {
+	first, answered := parts[:1], make(chan struct{})
+	go func() {
+		defer close(answered)
+		s.ask(ctx, first)
+	}()
+	late := time.NewTimer(s.budget / 4)
+	defer late.Stop()
+	select {
+	case <-answered:
+		if !first[0].passed() {
+			return first
+		}
+	case <-late.C:
 	}
-	return s.join(ctx, asked, checks, d, deadline)
+	// Not ErrTimeout: a shard that answers later has not had its whole budget.
+	rest, cancel := context.WithDeadline(ctx, deadline)
+	defer cancel()
+	s.ask(rest, parts[1:])
+	<-answered
+	return parts
 }
 
 // ask lets the next store decide the parts concurrently.
@@ -103,41 +124,39 @@ func (s *Spread) join(ctx context.Context, parts parts, checks []Check, d *Decis
 	return errors.Join(errs...)
 }
 
-// mostRefusals bounds what heed counts: a few passes outweigh any number of refusals.
-const mostRefusals = 64
+// refusesFor is how long a slot that refused is asked first.
+const refusesFor = 5 * time.Second
 
-// heed counts a key's refusals, and halves the count whenever the key passes. Keys may share a
-// count: it decides only in which order slots are asked.
+// heed notes when a key refuses. Keys may share a time: it decides only in which order slots
+// are asked.
 func (s *Spread) heed(p *part) {
 	for i := range p.checks {
-		c, r, count := &p.checks[i], &p.decision.Results[i], s.count(p.checks[i].Key)
-		switch n := count.Load(); {
-		case c.Peek || r.Failed || r.Source == SourceFallback:
-		case r.Refuses(c) && n < mostRefusals:
-			count.Add(1)
-		case p.decision.Allowed && n > 0:
-			count.Store(n / 2)
+		c, r := &p.checks[i], &p.decision.Results[i]
+		if r.Refuses(c) && !c.Peek && !r.Failed && r.Source != SourceFallback {
+			s.refused(c.Key).Store(int64(time.Since(s.born)))
 		}
 	}
 }
 
-func (s *Spread) count(key []byte) *atomic.Uint32 {
+func (s *Spread) refused(key []byte) *atomic.Int64 {
 	return &s.refusals[maphash.Bytes(s.seed, key)%uint64(len(s.refusals))]
 }
 
-// refusesFirst moves the part with the most refusals to the front; it reports whether there is
-// any.
-func (s *Spread) refusesFirst(parts parts) bool {
-	at, most := 0, uint32(0)
+// refusesFirst moves the part that refused last to the front; it reports whether any did lately.
+func (s *Spread) refusesFirst(parts parts, now time.Time) bool {
+	at, last := -1, int64(now.Sub(s.born)-refusesFor)
 	for i := range parts {
 		for j := range parts[i].checks {
-			if n := s.count(parts[i].checks[j].Key).Load(); n > most && !parts[i].checks[j].Peek {
-				at, most = i, n
+			c := &parts[i].checks[j]
+			if t := s.refused(c.Key).Load(); t > max(last, 0) && !c.Peek {
+				at, last = i, t
 			}
 		}
 	}
-	parts[0], parts[at] = parts[at], parts[0]
-	return most > 0
+	if at > 0 {
+		parts[0], parts[at] = parts[at], parts[0]
+	}
+	return at >= 0
 }
 
 // undo returns the charges of the parts that passed and records that in d. Charges not

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,7 +13,6 @@ import (
 
 	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/memory"
-	"github.com/weir-edge/weir/pkg/limiter/storetest"
 )
 
 func TestSpreadAsksEachSlotOnce(t *testing.T) {
@@ -86,67 +86,69 @@ func TestSpreadReturn(t *testing.T) {
 	}
 }
 
-// The slot that has refused most lately is asked alone: what it refuses is charged nowhere else,
-// until it has passed a few requests.
+// The slot that refused last is asked alone for some seconds: what it refuses is charged nowhere
+// else, whatever passed meanwhile.
 func TestSpreadAsksFirstWhatRefuses(t *testing.T) {
-	clock := &storetest.Clock{}
-	next := &counted{next: memory.New(memory.Config{Clock: clock.Now})}
-	shared, own := rule(t, "shared fixed_window limit=20 window=1h"), rule(t, "own fixed_window limit=1 window=1s")
-	s := limiter.NewSpread(next, time.Minute)
-	for s.ShareACount(check(shared, "tenant", 1), check(own, "a", 1), check(own, "b", 1)) {
-		s = limiter.NewSpread(next, time.Minute)
-	}
-	f := func(client string, allowed bool, takes, returns int64) {
-		t.Helper()
-		next.takes.Store(0)
-		next.returns.Store(0)
-		d := ask(t, s, check(shared, "tenant", 1), check(own, client, 1))
-		require.Equal(t, allowed, d.Allowed)
-		require.Equal(t, []int64{takes, returns}, []int64{next.takes.Load(), next.returns.Load()})
-		for i, limit := range []int64{20, 1} { // in the order of the checks
-			if r := d.Results[i]; takes == 2 || r.Source != limiter.SourceNone {
-				require.Equal(t, limit, r.Limit)
+	synctest.Test(t, func(t *testing.T) {
+		next := &counted{next: memory.New(memory.Config{})}
+		shared, own := rule(t, "shared fixed_window limit=20 window=1h"), rule(t, "own fixed_window limit=1 window=1s")
+		s := limiter.NewSpread(next, time.Minute)
+		for s.ShareATime(check(shared, "tenant", 1), check(own, "a", 1), check(own, "b", 1)) {
+			s = limiter.NewSpread(next, time.Minute)
+		}
+		f := func(client string, allowed bool, takes, returns int64) {
+			t.Helper()
+			next.takes.Store(0)
+			next.returns.Store(0)
+			d := ask(t, s, check(shared, "tenant", 1), check(own, client, 1))
+			require.Equal(t, allowed, d.Allowed)
+			require.Equal(t, []int64{takes, returns}, []int64{next.takes.Load(), next.returns.Load()})
+			for i, limit := range []int64{20, 1} { // in the order of the checks
+				if r := d.Results[i]; takes == 2 || r.Source != limiter.SourceNone {
+					require.Equal(t, limit, r.Limit)
+				}
 			}
 		}
-	}
-	left := func() int64 { return ask(t, next, peek(check(shared, "tenant", 1))).Results[0].Remaining }
-	clock.Set(0)
-	f("a", true, 2, 0)
-	f("a", false, 2, 1) // nothing is known of the client yet
-	for second := range time.Duration(5) {
-		for range 80 {
-			f("a", false, 1, 0)
+		left := func() int64 { return ask(t, next, peek(check(shared, "tenant", 1))).Results[0].Remaining }
+		time.Sleep(time.Millisecond)
+		f("a", true, 2, 0)
+		f("a", false, 2, 1) // nothing is known of the client yet
+		for i := range 50_000 {
+			ask(t, s, check(shared, fmt.Sprint("elsewhere", i), 1), check(own, fmt.Sprint("foreign", i), 1))
 		}
-		f(fmt.Sprint("other", second), true, 2, 0)
-		clock.Set((second + 1) * time.Second)
-		f("a", true, 2, 0)
-	}
-	require.EqualValues(t, 20-11, left())
-	for second := range time.Duration(6) { // it behaves
-		clock.Set((second + 6) * time.Second)
-		f("a", true, 2, 0)
-	}
-	f("a", false, 2, 1)
-	require.EqualValues(t, 3, left())
+		for second := range 5 {
+			for range 80 {
+				f("a", false, 1, 0)
+			}
+			f(fmt.Sprint("other", second), true, 2, 0)
+			time.Sleep(time.Second)
+			f("a", true, 2, 0)
+		}
+		require.EqualValues(t, 20-11, left())
+		for range 6 { // it behaves
+			time.Sleep(time.Second)
+			f("a", true, 2, 0)
+		}
+		f("a", false, 2, 1)
+		require.EqualValues(t, 3, left())
 
-	// The shared slot is asked first while it refuses, and no longer once it passes.
-	for second := range time.Duration(3) {
-		f(fmt.Sprint("another", second), true, 2, 0)
-	}
-	f("b", false, 2, 1)
-	for range 80 {
+		// The shared slot is asked first while it refuses.
+		for second := range 3 {
+			f(fmt.Sprint("another", second), true, 2, 0)
+		}
+		f("b", false, 2, 1)
+		for range 80 {
+			f("b", false, 1, 0)
+		}
+		require.NoError(t, s.Reset(t.Context(), []limiter.Check{check(shared, "tenant", 1)}))
+		for range 7 {
+			time.Sleep(time.Second)
+			f("b", true, 2, 0)
+		}
+		f("b", false, 2, 1)
 		f("b", false, 1, 0)
-	}
-	require.NoError(t, s.Reset(context.Background(), []limiter.Check{check(shared, "tenant", 1)}))
-	seconds := time.Duration(11)
-	for range 7 {
-		seconds++
-		clock.Set(seconds * time.Second)
-		f("b", true, 2, 0)
-	}
-	f("b", false, 2, 1)
-	f("b", false, 1, 0)
-	require.EqualValues(t, 13, left())
+		require.EqualValues(t, 13, left())
+	})
 }
 
 // bySlot is a store for each subject.
@@ -181,6 +183,7 @@ func TestSpreadKeepsTheBudget(t *testing.T) {
 		s := limiter.NewSpread(slots, budget)
 		wide, narrow := rule(t, "wide fixed_window limit=9 window=1h"), rule(t, "narrow fixed_window limit=2 window=1h")
 		checks := []limiter.Check{check(wide, "a", 1), check(narrow, "b", 1)}
+		time.Sleep(time.Millisecond)
 		ask(t, s, checks[0], check(narrow, "b", 2))
 		require.False(t, ask(t, s, checks...).Allowed)
 		require.NoError(t, s.Reset(context.Background(), checks[1:]))
@@ -193,13 +196,112 @@ func TestSpreadKeepsTheBudget(t *testing.T) {
 			shards["b"].resume()
 		}()
 		var d limiter.Decision
-		require.ErrorIs(t, s.Take(context.Background(), checks, &d), limiter.ErrTimeout)
+		err := s.Take(context.Background(), checks, &d)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.NotErrorIs(t, err, limiter.ErrTimeout, "the other shard has not had its whole budget")
 		require.False(t, d.Allowed)
 		require.Equal(t, budget, time.Since(began))
 		shards["a"].resume()
 		synctest.Wait()
 		require.EqualValues(t, 2, ask(t, s, peek(checks[1])).Results[0].Remaining, "what the first slot charged is returned")
 	})
+}
+
+// late answers after a time.
+type late struct {
+	limiter.TakeReturner
+	after time.Duration
+}
+
+func (l *late) Take(ctx context.Context, checks []limiter.Check, d *limiter.Decision) error {
+	select {
+	case <-time.After(l.after):
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	err := l.TakeReturner.Take(ctx, checks, d)
+	time.Sleep(l.after) // the way back
+	return err
+}
+
+func (l *late) Return(ctx context.Context, checks []limiter.Check, d *limiter.Decision) error {
+	time.Sleep(l.after)
+	return l.TakeReturner.Return(ctx, checks, d)
+}
+
+// A slow slot that is asked first leaves the others the time to refuse.
+func TestSpreadAsksTheOthersInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slots, stores := bySlot{}, map[string]*late{}
+		for _, name := range []string{"client", "tenant"} {
+			stores[name] = &late{memory.New(memory.Config{}), time.Millisecond}
+			f := limiter.NewFallback(stores[name], memory.New(memory.Config{}), func() int { return 1 }, func(err error) { t.Error(name, err) })
+			defer f.Close()
+			slots[name] = f
+		}
+		s := limiter.NewSpread(slots, budget)
+		tenant, own := rule(t, "tenant fixed_window limit=3 window=1h"), rule(t, "own fixed_window limit=1 window=1s")
+		checks := []limiter.Check{check(tenant, "tenant", 1), check(own, "client", 1)}
+		require.True(t, ask(t, s, checks...).Allowed)
+		require.False(t, ask(t, s, checks...).Allowed)
+		ask(t, s, check(tenant, "tenant", 2))
+		time.Sleep(time.Second)
+		stores["client"].after = budget/2 - time.Microsecond
+		began := time.Now()
+		d := ask(t, s, checks...)
+		require.False(t, d.Allowed)
+		require.Equal(t, limiter.SourceMemory, d.Results[0].Source)
+		require.LessOrEqual(t, time.Since(began), budget)
+		time.Sleep(budget) // what was charged is returned
+	})
+}
+
+// A client whose own rule passes some requests between its bursts does not lock a rule that it
+// shares with others.
+func TestSpreadKnowsWhoRefusesAfterPasses(t *testing.T) {
+	for _, rate := range []int{10, 100} {
+		for _, passes := range []int{1, 7} {
+			t.Run(fmt.Sprint(rate, " per second, ", passes, " before a burst"), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					store := &late{memory.New(memory.Config{}), time.Millisecond}
+					shared := rule(t, "shared fixed_window limit=300 window=1s")
+					own := rule(t, fmt.Sprintf("own token_bucket limit=%d window=1s burst=10", rate))
+					s := limiter.NewSpread(store, time.Second)
+					m := limiter.NewDenied(s, 100_000, s.Returns())
+					passed := func(client string) bool {
+						var d limiter.Decision
+						_ = m.Take(context.Background(), []limiter.Check{check(shared, "tenant", 1), check(own, client, 1)}, &d)
+						return d.Allowed
+					}
+					end := time.Now().Add(10 * time.Second)
+					var attack sync.WaitGroup
+					attack.Go(func() {
+						for time.Now().Before(end) {
+							time.Sleep(75 * time.Millisecond)
+							for range passes {
+								passed("attacker")
+							}
+							var burst sync.WaitGroup
+							for range 600 {
+								burst.Go(func() { passed("attacker") })
+							}
+							burst.Wait()
+						}
+					})
+					refused, n := 0, 0
+					for ; time.Now().Before(end); n++ {
+						time.Sleep(5 * time.Millisecond)
+						if !passed(fmt.Sprint("other", n)) {
+							refused++
+						}
+					}
+					attack.Wait()
+					t.Logf("%d of %d requests of others refused", refused, n)
+					require.LessOrEqual(t, refused, n/50)
+				})
+			})
+		}
+	}
 }
 
 // failsToReturn is a store that takes but cannot return.

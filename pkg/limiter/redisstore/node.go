@@ -248,8 +248,8 @@ func isFailure(err error) bool {
 // ErrorKind maps a store error to one of a small fixed set of kinds, for a metric.
 func ErrorKind(err error) string {
 	switch {
-	case errors.Is(err, limiter.ErrTimeout), errors.Is(err, os.ErrDeadlineExceeded):
-		return "timeout" // the connection's deadline is the budget too, and may expire first
+	case errors.Is(err, limiter.ErrTimeout), errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
+		return "timeout" // the connection's deadline is the budget too, and may expire first; Spread may leave a shard less
 	case errors.Is(err, limiter.ErrBroken):
 		return "breaker_open"
 	case errors.Is(err, limiter.ErrOverloaded):
