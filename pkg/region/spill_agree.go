@@ -56,15 +56,15 @@ func (a *Agreement) Agree(v *View, record *Spill, now time.Time) (next *Spill, w
 	if a.followed.Sub(mine.Since) >= recordEvery {
 		return mine, false, nil
 	}
-	a.followed = now
 	// The record is some seconds old, so it is compared with what was answered then.
 	if then := a.answered(written); then != nil && !then.differs(record) {
+		a.followed = now
 		return mine, false, nil
 	}
 	if err := v.exceeds(record); err != nil {
 		return mine, false, err
 	}
-	a.past = nil
+	a.past, a.followed = nil, now
 	return mine.follow(record, now), false, nil
 }
 
@@ -109,12 +109,13 @@ func merged[V any](a, b map[string]V) map[string]V {
 
 // exceeds returns an error for a record by which a PoP would get clients that it cannot serve
 // by v's figures. They tell how many clients are at their PoP; where the others are is the
-// record's claim.
+// record's claim. A router that learns answers by shares, and then by goals.
 func (v *View) exceeds(record *Spill) error {
 	if v.chooser == nil {
 		return nil
 	}
 	w := &spilling{chooser: v.chooser, gifts: maps.Clone(record.Gifts)}
+	most := func(p Part) float64 { return max(p.Goal, p.Share) }
 	arriving, owns := w.sent(noticed), map[string]float64{}
 	for i, name := range w.all {
 		s, g := v.PoPs[name], w.gifts[name]
@@ -128,10 +129,10 @@ func (v *View) exceeds(record *Spill) error {
 		g.Own = own
 		w.gifts[name] = g
 	}
-	for i, promised := 0, w.sent(goal); i < len(w.all); i++ {
+	for i, promised := 0, w.sent(most); i < len(w.all); i++ {
 		name := w.all[i]
 		s, g := v.PoPs[name], w.gifts[name]
-		load := promised[name] + g.Own*(1-g.given(goal, w.near[i]))
+		load := promised[name] + g.Own*(1-g.given(most, w.near[i]))
 		if s.tells() && promised[name] > 0 && load > (1+sudden)*s.Capacity {
 			return fmt.Errorf("sends %s %.0f requests a second, which can serve %.0f", name, load, s.Capacity)
 		}

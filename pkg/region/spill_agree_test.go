@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/pkg/region/consul"
 	"github.com/weir-edge/weir/pkg/sign"
 )
 
@@ -134,6 +135,24 @@ func TestARecordIsFollowedOnce(t *testing.T) {
 	require.Equal(t, 0.6, next.Gifts["a1"].Parts["b1"].Goal, "this router hears a PoP again")
 }
 
+// A record that exceeded what a PoP could serve is followed as soon as it does not.
+func TestARefusedRecordIsFollowedLater(t *testing.T) {
+	topology := mustParse(t, row)
+	a, record := Agreement{}, giving("a", noon.Add(-2*time.Hour), noon, 0.5)
+	follows := func(b1 float64, now time.Time) (bool, error) {
+		v := NewView(topology, loads(topology, 500, 1000, b1, 1000, 300, 1000), nil)
+		v.Spill = giving("b", noon.Add(-time.Hour), now, 0)
+		next, _, err := a.Agree(v, record, now)
+		return next != v.Spill, err
+	}
+	followed, err := follows(1000, noon)
+	require.ErrorContains(t, err, "sends b1 ")
+	require.False(t, followed)
+	followed, err = follows(300, noon.Add(recordEvery))
+	require.NoError(t, err)
+	require.True(t, followed)
+}
+
 func TestSpillKnowsSinceWhenItHears(t *testing.T) {
 	topology := mustParse(t, row)
 	states := loads(topology, 500, 1000, 500, 1000, 500, 1000)
@@ -182,9 +201,10 @@ func TestReadSpill(t *testing.T) {
 		return `{"at":"` + at(seconds) + `","gifts":{"a1":{"own":10,"parts":{"b1":{"share":0.5}}}}}`
 	}
 	f := NewFollower(FollowConfig{})
+	var eu, us consul.Client
 	reads := func(value []byte, want string) {
 		t.Helper()
-		s, err := f.readSpill(topology, value, noon)
+		s, err := f.readSpill(&eu, topology, value, noon)
 		if want == "" {
 			require.NoError(t, err)
 			require.NotNil(t, s)
@@ -204,9 +224,18 @@ func TestReadSpill(t *testing.T) {
 	reads(nil, "unexpected end of JSON input")
 	reads(signed(key, "spill", "lab.example.com", 9, good(0)), `it is for the zone "lab.example.com"`)
 	reads(signed(key, "spill", zone, 9, good(3601)), "signed it for 2026-01-02T13:00:01Z")
-	s, err := f.readSpill(topology, signed(key, "spill", zone, 9, good(-3600)), noon)
-	require.NoError(t, err)
-	require.Nil(t, s, "it is outdated")
+	overwrites := func(c *consul.Client, value []byte) {
+		t.Helper()
+		s, err := f.readSpill(c, topology, value, noon)
+		require.NoError(t, err)
+		require.Nil(t, s)
+	}
+	overwrites(&eu, signed(key, "spill", zone, 9, good(-3600)))
+	overwrites(&eu, signed(key, "spill", zone, 7, good(-3600)))
+	overwrites(&eu, signed(key, "spill", zone, 9, "null"))
+	overwrites(&us, signed(key, "spill", zone, 6, good(0))) // us was away
+	_, err := f.readSpill(&us, topology, signed(key, "spill", zone, 5, good(0)), noon)
+	require.ErrorContains(t, err, "has signed a later one")
 	for spill, want := range map[string]string{
 		`{"gifts":{"a1":{"own":-1}}}`:                            "has a demand of a1 that no PoP can have",
 		`{"gifts":{"a1":{"own":1e300}}}`:                         "has a demand of a1 that no PoP can have",
@@ -216,6 +245,7 @@ func TestReadSpill(t *testing.T) {
 	} {
 		reads(signed(key, "spill", zone, 10, `{"at":"`+at(0)+`",`+spill[1:]), want)
 	}
+	reads(signed(key, "spill", zone, 9, good(0)), "")
 }
 
 // Whatever a named router signs, the answers of one that has heard all along move at the pace of
@@ -269,6 +299,13 @@ func TestARecordMovesNoShareFasterThanTheLaw(t *testing.T) {
 			require.ErrorContains(t, err, "sends b1 ")
 			require.Zero(t, most)
 		}
+	}
+	for _, g := range []struct{ goal, share float64 }{{0, 1}, {1, 0}} { // the first only a starting router answers by
+		record := claims(1, Change{At: noon})
+		record.Gifts["a1"].Parts["b1"] = Part{Goal: g.goal, Share: g.share}
+		_, most, err := worst(0, record, 500, 1000, 800, 1000, 800, 1000)
+		require.ErrorContains(t, err, "sends b1 ")
+		require.Zero(t, most)
 	}
 	for _, own := range []float64{1, 100, 900} { // would fit, if no more were at a1
 		fits := claims(1, Change{At: noon})

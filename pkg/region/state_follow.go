@@ -59,12 +59,12 @@ type Follower struct {
 	adopted   *Spill           // the spill that the next look continues from; nil for its own
 	spillErr  error            // why this router works alone
 	refused   int              // records
-	sequences map[string]int64 // of the last record by each key
+	sequences map[signer]int64 // of the last record of each
 }
 
 // NewFollower returns a follower with an empty view.
 func NewFollower(c FollowConfig) *Follower {
-	f := &Follower{config: c, kick: make(chan struct{}, 1), facts: map[string]*regionFacts{}, sequences: map[string]int64{}}
+	f := &Follower{config: c, kick: make(chan struct{}, 1), facts: map[string]*regionFacts{}, sequences: map[signer]int64{}}
 	for _, r := range c.Regions {
 		f.facts[r.Name] = &regionFacts{datacenter: cmp.Or(r.Consul.Datacenter(), r.Name), reached: map[string]int{}}
 	}

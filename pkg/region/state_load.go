@@ -1,6 +1,7 @@
 package region
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -31,12 +32,16 @@ func (s *PoPState) SetLoad(passing []consul.Instance, stated *float64) {
 	if len(told) == 0 {
 		return
 	}
-	demands, capacities := make([]float64, len(told)), s.capacities(told, len(passing), stated)
+	demands, most := make([]float64, len(told)), math.Inf(1)
 	for i, n := range told {
 		demands[i] = n.Demand
 	}
 	if len(told) >= enough {
-		most, middle := apart*median(demands), median(capacities)
+		most = apart * median(demands)
+	}
+	capacities := s.capacities(told, most, len(passing), stated)
+	if len(told) >= enough {
+		middle := median(capacities)
 		for i := range told {
 			demands[i] = min(demands[i], most)
 			capacities[i] = max(middle/apart, min(capacities[i], apart*middle))
@@ -63,16 +68,16 @@ func (s *PoPState) SetLoad(passing []consul.Instance, stated *float64) {
 // capacities returns what each node can serve: what it measured while full; else what enough
 // others measured; else the topology's figure for the PoP divided among all of its nodes; else
 // what it promises. An idle node promises many times what it serves, so no promise counts for
-// more than that of the node with the most demand, which has shown more of what such a node can
-// do.
-func (s *PoPState) capacities(told []consul.Instance, passing int, stated *float64) []float64 {
+// more than that of the node with the most demand that counts, which has shown more of what such a
+// node can do.
+func (s *PoPState) capacities(told []consul.Instance, most float64, passing int, stated *float64) []float64 {
 	var measured []float64
-	busiest := told[0]
+	busiest := consul.Instance{Load: consul.Load{Demand: -1}}
 	for _, n := range told {
 		if n.Capacity > 0 {
 			measured = append(measured, n.Capacity)
 		}
-		if n.Demand > busiest.Demand {
+		if n.Demand > busiest.Demand && n.Demand <= most {
 			busiest = n
 		}
 	}

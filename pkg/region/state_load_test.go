@@ -56,6 +56,9 @@ func TestLoadOfAPoP(t *testing.T) {
 	f(1000, 1954.6, 10, 0, append([]consul.Instance{telling(100, 1, 0)}, slices.Repeat([]consul.Instance{telling(100, 200, 0)}, 9)...)...)
 	f(1000, 1954.6, 10, 0, append([]consul.Instance{telling(100, 1e-300, 0)}, slices.Repeat([]consul.Instance{telling(100, 200, 0)}, 9)...)...)
 	f(1000, 100, 2, 0, telling(500, 50, 0), telling(500, 50, 0)) // both are ten times too full
+	// One of three that claims to be the busiest does not say what the others promise.
+	f(162.5, 325, 3, 0, telling(50, 0, 100), telling(50, 0, 300), telling(1e9, 0, 1e-9))
+	f(152.5, 323.2, 3, 0, telling(50, 0, 100), telling(40, 0, 300), telling(1e9, 0, 1e9))
 	// Slightly uneven demand changes little.
 	f(180, 199, 2, 0, telling(95, 100, 0), telling(85, 100, 0))
 }

@@ -86,11 +86,11 @@ func (f *Follower) record(ctx context.Context) (*consul.Client, *consul.Entry, e
 // Recorded returns v with what routers have recorded since then that they give away; they
 // record a change within recordEvery. Without such a record it returns v.
 func (f *Follower) Recorded(ctx context.Context, v *View, since time.Time) *View {
-	_, entry, err := f.record(ctx)
+	c, entry, err := f.record(ctx)
 	if err != nil || entry == nil {
 		return v
 	}
-	record, err := f.readSpill(v.Topology, entry.Value, v.At)
+	record, err := f.readSpill(c, v.Topology, entry.Value, v.At)
 	if err != nil || record == nil || record.At.Before(since) {
 		return v
 	}
@@ -108,7 +108,7 @@ func (f *Follower) agreeOn(ctx context.Context, v *View, c *consul.Client, entry
 	now := time.Now()
 	if entry != nil {
 		index = entry.ModifyIndex
-		record, refused = f.readSpill(v.Topology, entry.Value, now)
+		record, refused = f.readSpill(c, v.Topology, entry.Value, now)
 	}
 	f.mu.Lock()
 	next, write, exceeds := f.agreement.Agree(v, record, now)
@@ -126,10 +126,16 @@ func (f *Follower) agreeOn(ctx context.Context, v *View, c *consul.Client, entry
 	if !write || len(v.Spill.Gifts) == 0 {
 		return refused
 	}
-	value, err := f.signSpill(v, now)
+	value, sequence, err := f.signSpill(v, now)
+	written := false
 	if err == nil {
 		// Another router may have been faster; its record is as good.
-		_, err = c.Swap(ctx, spillKey(c), value, index)
+		written, err = c.Swap(ctx, spillKey(c), value, index)
+	}
+	if written {
+		f.mu.Lock()
+		f.sequences[signer{c, f.config.Key.ID()}] = sequence
+		f.mu.Unlock()
 	}
 	return cmp.Or(refused, err)
 }
@@ -137,12 +143,18 @@ func (f *Follower) agreeOn(ctx context.Context, v *View, c *consul.Client, entry
 // spillKind is what signatures call a record.
 const spillKind = "spill"
 
-// recorded is what a router signs. The zone tells fleets apart. Among the records of one key a
-// later one has the higher sequence, so none can be put back.
+// recorded is what a router signs. The zone tells fleets apart. Among the records of one key in
+// one Consul a later one has the higher sequence, so none can be put back.
 type recorded struct {
 	Zone     string `json:"zone"`
 	Sequence int64  `json:"sequence"`
-	Spill    *Spill `json:"spill"`
+	Spill    Spill  `json:"spill"`
+}
+
+// signer is a key whose records a Consul holds.
+type signer struct {
+	consul *consul.Client
+	key    string
 }
 
 // signedSpill is a record.
@@ -151,22 +163,32 @@ type signedSpill struct {
 	Signature sign.Signature  `json:"signature"`
 }
 
-func (f *Follower) signSpill(v *View, now time.Time) ([]byte, error) {
-	id := f.config.Key.ID()
-	f.mu.Lock()
-	sequence := max(now.UnixMilli(), f.sequences[id]+1)
-	f.sequences[id] = sequence
-	f.mu.Unlock()
-	text, err := json.Marshal(recorded{v.Topology.Zone, sequence, v.Spill})
-	if err != nil {
-		return nil, err
+// lastSequence returns the highest sequence of a key's records in any Consul. It needs f.mu.
+func (f *Follower) lastSequence(key string) (last int64) {
+	for s, sequence := range f.sequences {
+		if s.key == key {
+			last = max(last, sequence)
+		}
 	}
-	return json.Marshal(signedSpill{text, f.config.Key.Sign(subject(spillKind, text), nil)})
+	return last
 }
 
-// readSpill reads a record. It returns nil for one that is outdated, and an error for one that no
-// router of this fleet wrote after those that this one has read.
-func (f *Follower) readSpill(t *Topology, value []byte, now time.Time) (*Spill, error) {
+func (f *Follower) signSpill(v *View, now time.Time) (value []byte, sequence int64, err error) {
+	f.mu.Lock()
+	sequence = max(now.UnixMilli(), f.lastSequence(f.config.Key.ID())+1)
+	f.mu.Unlock()
+	text, err := json.Marshal(recorded{v.Topology.Zone, sequence, *v.Spill})
+	if err != nil {
+		return nil, 0, err
+	}
+	value, err = json.Marshal(signedSpill{text, f.config.Key.Sign(subject(spillKind, text), nil)})
+	return value, sequence, err
+}
+
+// readSpill reads a record of a Consul. It returns nil for one that is outdated, or older than one
+// in another Consul, and an error for one that no router of this fleet wrote after those that this
+// one has read there.
+func (f *Follower) readSpill(c *consul.Client, t *Topology, value []byte, now time.Time) (*Spill, error) {
 	var signed signedSpill
 	if err := json.Unmarshal(value, &signed); err != nil {
 		return nil, err
@@ -174,25 +196,31 @@ func (f *Follower) readSpill(t *Topology, value []byte, now time.Time) (*Spill, 
 	if t.routerKeys().Verify(subject(spillKind, signed.Text), []sign.Signature{signed.Signature}, nil) != nil {
 		return nil, errors.New("it is not signed by a router that the topology names")
 	}
-	r := recorded{Spill: &Spill{}}
+	var r recorded
 	if err := json.Unmarshal(signed.Text, &r); err != nil {
 		return nil, err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	last := f.sequences[signed.Signature.Key]
+	by := signer{c, signed.Signature.Key}
 	switch age := now.Sub(r.Spill.At); {
 	case r.Zone != t.Zone:
 		return nil, fmt.Errorf("it is for the zone %q", r.Zone)
-	case r.Sequence < last:
-		return nil, fmt.Errorf("key %s has signed a later one", signed.Signature.Key)
-	case age < -outdated:
-		return nil, fmt.Errorf("key %s signed it for %s", signed.Signature.Key, r.Spill.At.UTC().Format(time.RFC3339))
 	case age >= outdated:
 		return nil, nil
+	case age < -outdated:
+		return nil, fmt.Errorf("key %s signed it for %s", by.key, r.Spill.At.UTC().Format(time.RFC3339))
+	case r.Sequence < f.sequences[by]:
+		return nil, fmt.Errorf("key %s has signed a later one", by.key)
 	}
-	f.sequences[signed.Signature.Key] = r.Sequence
-	return r.Spill, r.Spill.check()
+	if err := r.Spill.check(); err != nil {
+		return nil, err
+	}
+	f.sequences[by] = r.Sequence
+	if r.Sequence < f.lastSequence(by.key) { // this Consul was away meanwhile
+		return nil, nil
+	}
+	return &r.Spill, nil
 }
 
 // mostDemand is far above what a PoP is asked for, and squares to less than infinity.
