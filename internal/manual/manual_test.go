@@ -39,7 +39,7 @@ func blocks(t *testing.T, page string) (found []block) {
 	text, err := os.ReadFile(filepath.Join(root, page))
 	require.NoError(t, err)
 	var section string
-	for _, m := range regexp.MustCompile("(?ms)^## ([^\n]*)$|^```([a-z]+[^\n]*)\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
+	for _, m := range regexp.MustCompile("(?ms)^#{2,3} ([^\n]*)$|^```([a-z]+[^\n]*)\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
 		switch kind, _, _ := strings.Cut(m[2], " "); kind {
 		case "":
 			section = m[1]
