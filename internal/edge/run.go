@@ -164,6 +164,7 @@ func (e *Edge) watch(wg *sync.WaitGroup, ctx context.Context, reload <-chan os.S
 func (e *Edge) drain(server *fasthttp.Server, asked *gateways) {
 	e.draining.Store(true)
 	e.rls.leave()
+	e.spoe.leave()
 	e.log.Info("draining", "delay", e.config.Shutdown.Delay.String(), "timeout", e.config.Shutdown.Timeout.String())
 	e.linger(e.config.Shutdown.Delay)
 	ctx, cancel := context.WithTimeout(context.Background(), e.config.Shutdown.Timeout)

@@ -56,7 +56,14 @@ func (s spoeServer) serve() error {
 	return s.server.Serve(s.listener)
 }
 
-// drain makes HAProxys ask elsewhere. It reports whether the last questions were answered.
+// leave makes HAProxys ask elsewhere, one connection after the other.
+func (s spoeServer) leave() {
+	if s.server != nil {
+		s.server.Leave()
+	}
+}
+
+// drain ends what is left. It reports whether the last questions were answered.
 func (s spoeServer) drain(ctx context.Context) bool {
 	if s.server == nil {
 		return true

@@ -344,13 +344,28 @@ func TestSPOEOnly(t *testing.T) {
 	require.EqualValues(t, 1, n.metric(`weir_gateway_answers_total{protocol="spoe",answer="stranger"}`))
 }
 
-// A draining node answers the questions that it received, and sends HAProxy elsewhere.
+// A node that stops answers the questions that it receives, and sends HAProxy elsewhere before it
+// ends a connection on which a question may be on its way.
 func TestSPOEDrains(t *testing.T) {
-	n := spoeNode(t, setup{rules: gatewayRules})
-	idle := n.agreed(16380)
-	require.Equal(t, "200", idle.ask(spoeRequest("203.0.113.1", "GET", "/", spoeHeaders("host: a")))["status"])
-	n.stop()
+	s := setup{rules: gatewayRules}
+	delayed, closes := s.lingering()
+	defer closes()
+	n := spoeNode(t, s)
+	idle, busy := n.agreed(16380), n.agreed(16380)
+	question := spoeRequest("203.0.113.1", "GET", "/", spoeHeaders("host: a"))
+	require.Equal(t, "200", idle.ask(question)["status"])
+	n.cancel()
+	<-delayed
+	for _, h := range []*haproxy{busy, n.agreed(16380)} {
+		require.Equal(t, "200", h.ask(question)["status"])
+		require.Equal(t, 0, h.ends())
+	}
+	check := n.dialSPOE()
+	check.send(spoeHello(16380) + spoeText("healthcheck") + "\x11") // true
+	require.Equal(t, -1, check.ends())
+	closes()
 	require.Equal(t, 0, idle.ends())
+	n.stop()
 }
 
 // A busy connection ends after a while, and no question is lost with it.

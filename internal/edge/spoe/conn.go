@@ -75,6 +75,9 @@ func (c *conn) greet() error {
 	if err != nil {
 		return err
 	}
+	if h.check && c.server.leaving.Load() {
+		return net.ErrClosed // a failed check makes HAProxy ask elsewhere
+	}
 	c.maxFrame = int(min(h.maxFrame, uint64(c.server.config.MaxFrame)))
 	if c.reader.Buffered() > lengthSize+len(b) {
 		return statusInvalid // HAProxy waits for the answer
@@ -154,7 +157,7 @@ func (c *conn) handle() error {
 	if err != nil {
 		return err
 	}
-	old := began.After(c.until)
+	old := began.After(c.until) || c.server.leaving.Load()
 	if old { // in one write, so that HAProxy sends nothing in between
 		c.out = append(c.out, goodbye...)
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/weir-edge/weir/internal/edge/decide"
@@ -29,7 +30,8 @@ type Config struct {
 
 // Server answers HAProxy.
 type Server struct {
-	config Config
+	config  Config
+	leaving atomic.Bool
 
 	mu       sync.Mutex
 	conns    map[*conn]struct{}
@@ -90,6 +92,10 @@ func (s *Server) leave(c *conn) {
 	delete(s.conns, c)
 	s.serving.Done()
 }
+
+// Leave makes health checks fail, and ends each connection with its next answer. HAProxy sends no
+// question on a connection that is about to end, as it might when Drain ends idle ones.
+func (s *Server) Leave() { s.leaving.Store(true) }
 
 // Drain ends idle connections, and the others after their current frame. It closes those
 // that have not ended by the end of ctx. It reports whether all ended in time.
