@@ -27,7 +27,6 @@ require (
 	github.com/spf13/cobra v1.10.2
 	github.com/spf13/pflag v1.0.9
 	github.com/stretchr/testify v1.12.1
-	github.com/summerwind/h2spec v2.2.1+incompatible
 	github.com/valyala/fasthttp v1.74.0
 	github.com/zclconf/go-cty v1.16.3
 	go.uber.org/goleak v1.3.0

@@ -2,6 +2,9 @@ module github.com/weir-edge/weir/tools
 
 go 1.26.7
 
+// internal/edge runs it.
+tool github.com/summerwind/h2spec/cmd/h2spec
+
 require (
 	github.com/BurntSushi/toml v1.6.0
 	github.com/CycloneDX/cyclonedx-go v0.12.0
@@ -26,6 +29,7 @@ require (
 	github.com/gaissmai/bart v0.30.0 // indirect
 	github.com/go-jose/go-jose/v4 v4.1.8 // indirect
 	github.com/planetscale/vtprotobuf v0.6.1-0.20240319094008-0393e58bdf10 // indirect
+	github.com/summerwind/h2spec v2.2.1+incompatible // indirect
 	golang.org/x/oauth2 v0.37.0 // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260817212433-ac3dfec99bb1 // indirect
 )

@@ -62,7 +62,7 @@ func clockLibrary(t testing.TB) string {
 	t.Helper()
 	source := filepath.Join(t.TempDir(), "clock.c")
 	require.NoError(t, os.WriteFile(source, clockInC, 0o600))
-	return build(t, "clock.so", "gcc", "-shared", "-fPIC", "-O2", source)
+	return build(t, "", "clock.so", "gcc", "-shared", "-fPIC", "-O2", source)
 }
 
 // Edge starts an edge node like the function Edge, with this clock.
@@ -101,5 +101,5 @@ func clockedEdge(t testing.TB) string {
 	list, err := json.Marshal(map[string]map[string]string{"Replace": {filepath.Join(folder, "time.go"): now, filepath.Join(folder, "set.go"): set}})
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(overlay, list, 0o600))
-	return build(t, "edge-with-clock", "go", "build", "-overlay", overlay, commands+"edge")
+	return build(t, moduleDir(), "edge-with-clock", "go", "build", "-overlay", overlay, "./cmd/edge")
 }

@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"runtime"
 	"testing"
 )
 
@@ -13,8 +12,7 @@ import (
 // is weir, its secret "secret"; ana, bob, carol and eve have the password "password".
 func Issuer(t testing.TB, callback string) string {
 	t.Helper()
-	_, here, _, _ := runtime.Caller(0)
-	program := buildIn(t, filepath.Join(filepath.Dir(here), "..", "..", "tools", "issuer"), "issuer", "go", "build", ".")
+	program := build(t, filepath.Join(moduleDir(), "tools", "issuer"), "issuer", "go", "build", ".")
 	addr, log := fmt.Sprintf("127.0.0.1:%d", FreePorts(t, 1)[0]), filepath.Join(t.TempDir(), "issuer.log")
 	proc, err := startProcess(t.TempDir(), log, program, "-listen", addr, "-callback", callback)
 	if err != nil {

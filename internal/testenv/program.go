@@ -5,7 +5,9 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -19,22 +21,27 @@ var programs struct {
 	built map[string]error
 }
 
-const commands = "github.com/weir-edge/weir/cmd/"
-
 // Program builds cmd/<name> once for a test binary and returns the file.
 func Program(t testing.TB, name string) string {
 	t.Helper()
-	return build(t, name, "go", "build", commands+name)
+	return build(t, moduleDir(), name, "go", "build", "./cmd/"+name)
 }
 
-// build runs a compiler, with -o FILE after its first argument, once for a test binary, and returns the file of that name.
-func build(t testing.TB, name, compiler, first string, more ...string) string {
+// Tool returns the path of a program that the tools module names, which it builds first.
+func Tool(t testing.TB, pkg string) string {
 	t.Helper()
-	return buildIn(t, "", name, compiler, first, more...)
+	return build(t, filepath.Join(moduleDir(), "tools"), path.Base(pkg), "go", "build", pkg)
 }
 
-// buildIn is build in a folder, which may be of another module.
-func buildIn(t testing.TB, folder, name, compiler, first string, more ...string) string {
+// moduleDir is the folder of weir's module. Tests in modules of their own need its versions for its programs.
+func moduleDir() string {
+	_, here, _, _ := runtime.Caller(0)
+	return filepath.Join(filepath.Dir(here), "..", "..")
+}
+
+// build runs a compiler in a folder, with -o FILE after its first argument, once for a test binary, and returns the file of that
+// name.
+func build(t testing.TB, folder, name, compiler, first string, more ...string) string {
 	t.Helper()
 	p := &programs
 	p.Lock()
