@@ -1,9 +1,11 @@
 # weir: make help lists the common targets (##), make help-all lists all (also ##-).
 GO ?= go
 export CGO_ENABLED ?= 1
+# go.work is for editors and for one test by hand: each module is built and tested with its own versions.
+export GOWORK = off
 
 .DEFAULT_GOAL := help
-.PHONY: help help-all run build unit test test-race test-plain check lint vuln bench overload overload-fast profile soak soak-tests soak-proof fuzz drills steering behavior tables k6 release release-test loadtest loadtest-full lab lab-down lab-status console picture terraform-schema tools deps deps-bench deps-lab deps-overload deps-soak clean distclean
+.PHONY: help help-all run build unit test test-race test-plain test-nodes test-processes test-terraform check lint vuln bench overload overload-fast profile soak soak-tests soak-nodes soak-proof fuzz drills steering behavior tables k6 release release-test loadtest loadtest-full lab lab-down lab-status console picture terraform-schema tools deps deps-bench deps-lab deps-overload deps-soak clean distclean
 
 help: ## list the common targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 14
@@ -23,7 +25,7 @@ unit: ## run the tests that start no server and no other program
 
 # These drive other processes or read files: the race detector would watch only the test
 # itself and slow down its load.
-PLAIN = $(filter %/internal/e2e %/internal/testenv %/internal/house %/internal/spillsim %/internal/behaviorsim %/internal/console/browser %/dashboards %/terraform %/terraform/lab,$(PACKAGES))
+PLAIN = $(filter %/internal/testenv %/internal/house %/internal/spillsim %/internal/behaviorsim %/internal/console/browser %/dashboards,$(PACKAGES))
 PACKAGES = $(shell $(GO) list ./...)
 ALLOC = $(sort $(dir $(shell grep -rlE '^func Test\w*Alloc' --include='*_test.go' internal pkg)))
 
@@ -40,19 +42,28 @@ test: ## install the programs that the tests need, then run all tests, most with
 # Sequential: tests that wait for servers or a browser fail while race tests use all CPUs.
 test-race:
 	$(GO) test -race -timeout 25m $(filter-out $(PLAIN),$(PACKAGES))
-	cd middleware && $(GO) vet ./... && $(GO) test -race -timeout 25m ./...
+	cd middleware && $(GO) test -race -timeout 25m ./...
 
 test-plain:
-	$(GO) test -timeout 25m $(PLAIN)
+	@$(MAKE) --no-print-directory -j2 test-processes test-nodes test-terraform
 	@echo "allocation bounds, which the race detector distorts, built with the edge's profile as the edge is"
 	$(GO) test -pgo "$(CURDIR)/cmd/edge/default.pgo" -count 1 -run Alloc $(addprefix ./,$(ALLOC))
 	cd middleware && $(GO) test -count 1 -run Alloc ./...
 	@echo "leases, exchanges and experiments in all simulated worlds, most of which the race detector makes too slow"
 	$(GO) test -count 1 ./pkg/limiter/lease ./internal/edge/across ./internal/experiment
-	cd tools/issuer && $(GO) vet ./...
-	cd tools && $(GO) vet ./... && $(GO) test ./internal/... && $(GO) test -count 1 ./manifests && $(GO) test -race ./bench ./import/... ./overload ./tables ./unit
-	cd loadtest/xk6-weir && $(GO) vet ./... && CGO_ENABLED=0 $(GO) test -timeout 10m . && $(GO) test -race ./keys ./oracle ./ratelimit ./resolve
+	cd tools && $(GO) test ./internal/... && $(GO) test -count 1 ./manifests && $(GO) test -race ./bench ./import/... ./overload ./tables ./unit
+	cd loadtest/xk6-weir && CGO_ENABLED=0 $(GO) test -timeout 10m . && $(GO) test -race ./keys ./oracle ./ratelimit ./resolve
 	cd loadtest/xk6-weir/proof && $(GO) test ./...
+
+# Two of these at a time, one package each.
+test-nodes:
+	cd internal/e2e && $(GO) test -timeout 25m .
+
+test-processes:
+	$(GO) test -p 1 -timeout 25m $(PLAIN)
+
+test-terraform:
+	cd terraform && $(GO) test -p 1 -timeout 25m ./...
 
 check: lint test build ## lint, test and build; CI runs this and make release-test
 	bin/edge -version
@@ -67,12 +78,12 @@ release-test: ##- as root, build a release twice, install its .deb into director
 	@tools/install.sh dpkg-deb
 	cd tools && $(if $(filter 0,$(shell id -u)),,sudo -E env "PATH=$$PATH") $(GO) test -count 1 -timeout 20m ./release
 
-LINT = $(GO) tool -modfile tools/lint/go.mod
+LINT = $(GO) tool -modfile $(CURDIR)/tools/lint/go.mod
+MODULES = . internal/e2e middleware terraform tools tools/issuer loadtest/xk6-weir loadtest/xk6-weir/proof
 
 lint: ## check formatting, run go vet and staticcheck
 	@echo "gofmt"; out=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$out" || { echo "run gofmt -w on:"; echo "$$out"; exit 1; }
-	$(GO) vet ./...
-	$(LINT) staticcheck ./...
+	@for module in $(MODULES); do echo "$$module: go vet, staticcheck"; (cd $$module && $(GO) vet ./... && $(LINT) staticcheck ./...) || exit 1; done
 
 # The database of vulnerabilities: a URL, also of a copy (file:///...).
 VULNDB ?= https://vuln.go.dev
@@ -83,10 +94,13 @@ vuln: ## list known vulnerabilities that the code reaches; downloads the databas
 
 # Every step runs, even after a failed one: together they take hours.
 soak: deps-soak tools ## run the long forms of the tests: many seeds, 20 exactness runs, 1 million framed exchanges, fuzzing
-	@failed=; for step in soak-tests soak-proof fuzz; do $(MAKE) --no-print-directory $$step || failed="$$failed $$step"; done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
+	@failed=; for step in soak-tests soak-nodes soak-proof fuzz; do $(MAKE) --no-print-directory $$step || failed="$$failed $$step"; done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
 
 soak-tests:
 	WEIR_SOAK=1 $(GO) test -timeout 60m ./pkg/... ./internal/...
+
+soak-nodes:
+	cd internal/e2e && WEIR_SOAK=1 $(GO) test -timeout 60m .
 
 soak-proof:
 	cd loadtest/xk6-weir/proof && $(GO) test -run Never ./... -rapid.checks=60000
@@ -101,7 +115,7 @@ fuzz: ##- fuzz every parser of untrusted input for FUZZTIME each; FUZZ=./pkg/pat
 	@failed=; for one in $(FUZZ); do echo "$$one"; run="$(GO) test -run ^$$ -fuzz ^$${one##*:}$$ -fuzztime $(FUZZTIME) -fuzzminimizetime 1s -parallel $(FUZZPROCS) $${one%:*}"; $$run || $$run || failed="$$failed $$one"; done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
 
 drills: deps tools ##- break each part under load, and write docs/DRILLS.md
-	WEIR_DRILLS=../../docs/DRILLS.md $(GO) test -count 1 -timeout 30m -run TestDrills ./internal/e2e
+	cd internal/e2e && WEIR_DRILLS=../../docs/DRILLS.md $(GO) test -count 1 -timeout 30m -run TestDrills .
 
 bench: deps-bench build ## compare with bare fasthttp, nginx and redis_rate, and write the tables of docs/BENCHMARKS.md; about 25 minutes
 	cd tools && $(GO) build -o ../bin/bench ./bench
@@ -144,7 +158,7 @@ k6: ##- build k6 with the extension that checks limits; about 2 minutes the firs
 LOADTEST ?=
 
 loadtest: deps-lab tools build k6 ##- load the lab in three regions, with faults, and prove its limits; about 7 minutes
-	@CGO_ENABLED=0 $(GO) build -o bin/ ./terraform/lab/origin ./terraform/lab/distance
+	@CGO_ENABLED=0 $(GO) build -C terraform -o ../bin/ ./lab/origin ./lab/distance
 	@$(GO) build -o bin/loadtest-run ./loadtest/run
 	@LAB="$(LAB_DIR)" TERRAFORM="$(TERRAFORM)" bin/loadtest-run $(if $(LAB_VARS),-vars $(LAB_VARS)) $(LOADTEST)
 
@@ -158,7 +172,7 @@ LAB_DIR ?= $(CURDIR)/.lab
 LAB_VARS ?=
 
 lab: deps-lab tools build ## start three regions on this machine with Terraform; run again to repair; LAB_VARS=FILE to change
-	@CGO_ENABLED=0 $(GO) build -o bin/ ./terraform/lab/origin ./terraform/lab/distance
+	@CGO_ENABLED=0 $(GO) build -C terraform -o ../bin/ ./lab/origin ./lab/distance
 	@LAB="$(LAB_DIR)" TERRAFORM="$(TERRAFORM)" terraform/lab/scripts/up.sh $(LAB_VARS)
 
 lab-status: ##- show the lab's processes and their memory
@@ -168,7 +182,7 @@ lab-down: ## stop the lab and remove its files, even after failures
 	@LAB="$(LAB_DIR)" terraform/lab/scripts/down.sh
 
 console: deps-lab tools build ## run the lab with traffic, and the console to watch and change it; Ctrl-C stops everything
-	@CGO_ENABLED=0 $(GO) build -o bin/ ./terraform/lab/origin ./terraform/lab/visitors
+	@CGO_ENABLED=0 $(GO) build -C terraform -o ../bin/ ./lab/origin ./lab/visitors
 	@LAB="$(LAB_DIR)" TERRAFORM="$(TERRAFORM)" terraform/lab/scripts/console.sh $(LAB_VARS)
 
 picture: deps tools ##- film the console during an overload into docs/overload.gif; about 2 minutes, on a machine with nothing else to do

@@ -1,3 +1,5 @@
+//lint:file-ignore ST1005 an error begins with the name of the field of Config
+
 // Package middleware limits the requests of a Go program by weir's rules. It runs inside the
 // program and needs neither a proxy nor an edge node.
 //

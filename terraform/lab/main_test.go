@@ -92,10 +92,12 @@ func programs(t *testing.T) string {
 		if built.dir, built.err = os.MkdirTemp("", "weir-lab-"); built.err != nil {
 			return
 		}
-		cmd := exec.Command("go", "build", "-o", built.dir+"/", "../../cmd/edge", "../../cmd/regionctl", "./origin", "./distance")
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			built.err = fmt.Errorf("go build: %w: %s", err, out)
+		for folder, names := range map[string][]string{"../..": {"./cmd/edge", "./cmd/regionctl"}, ".": {"./origin", "./distance"}} { // of two modules
+			cmd := exec.Command("go", append([]string{"build", "-o", built.dir + "/"}, names...)...)
+			cmd.Dir, cmd.Env = folder, append(os.Environ(), "CGO_ENABLED=0")
+			if out, err := cmd.CombinedOutput(); err != nil {
+				built.err = fmt.Errorf("go build: %w: %s", err, out)
+			}
 		}
 	})
 	require.NoError(t, built.err)

@@ -186,7 +186,7 @@ func (r *release) sum() error {
 func (r *release) run(ctx context.Context, env []string, name string, args ...string) (string, error) {
 	c := exec.CommandContext(ctx, name, args...)
 	c.Dir = r.root
-	c.Env = append(os.Environ(), env...)
+	c.Env = append(os.Environ(), append(env, "GOWORK=off")...) // each module with its own versions
 	var stderr strings.Builder
 	c.Stderr = &stderr
 	out, err := c.Output()

@@ -92,7 +92,7 @@ func (p *matching) one(depth int) ([]rules.Conditions, error) {
 		return list, err
 	}
 	if p.skip("!") {
-		return nil, fmt.Errorf("rules cannot match by !")
+		return nil, fmt.Errorf("rules cannot match by ! (not)")
 	}
 	text := strings.TrimSpace(p.rest)
 	m := matcher.FindStringSubmatch(text)
