@@ -1,34 +1,19 @@
 package region
 
 import (
-	"bytes"
-	"net"
 	"net/netip"
+	"os"
 	"testing"
 
-	"github.com/maxmind/mmdbwriter"
-	"github.com/maxmind/mmdbwriter/mmdbtype"
 	"github.com/stretchr/testify/require"
 )
 
-// geoDatabase builds a database in the form of GeoLite2 City.
-func geoDatabase(t testing.TB, version int, records map[string]mmdbtype.Map) []byte {
+// geoData reads a database in the form of GeoLite2 City that tools/geodata writes.
+func geoData(t testing.TB, name string) []byte {
 	t.Helper()
-	w, err := mmdbwriter.New(mmdbwriter.Options{DatabaseType: "GeoLite2-City", IPVersion: version, IncludeReservedNetworks: true})
+	b, err := os.ReadFile("testdata/" + name)
 	require.NoError(t, err)
-	for network, record := range records {
-		_, n, err := net.ParseCIDR(network)
-		require.NoError(t, err)
-		require.NoError(t, w.Insert(n, record))
-	}
-	var b bytes.Buffer
-	_, err = w.WriteTo(&b)
-	require.NoError(t, err)
-	return b.Bytes()
-}
-
-func located(at Location) mmdbtype.Map {
-	return mmdbtype.Map{"location": mmdbtype.Map{"latitude": mmdbtype.Float64(at.Lat), "longitude": mmdbtype.Float64(at.Lon)}}
+	return b
 }
 
 func readGeo(t testing.TB, data []byte) *GeoIP {
@@ -39,15 +24,7 @@ func readGeo(t testing.TB, data []byte) *GeoIP {
 }
 
 func TestGeoIP(t *testing.T) {
-	g := readGeo(t, geoDatabase(t, 6, map[string]mmdbtype.Map{
-		"198.51.100.0/24": located(utrecht),
-		"198.51.96.0/22":  located(frankfurt),
-		"2001:db8::/32":   located(frankfurt),
-		"100.1.0.0/16":    {"country": mmdbtype.Map{"iso_code": mmdbtype.String("NL")}},
-		"100.2.0.0/16":    {"location": mmdbtype.Map{"latitude": mmdbtype.Float64(1)}},
-		"100.3.0.0/16":    {"location": mmdbtype.Map{"latitude": mmdbtype.String("north"), "longitude": mmdbtype.String("east")}},
-		"100.4.0.0/16":    located(Location{1000, 0}),
-	}))
+	g := readGeo(t, geoData(t, "six.mmdb"))
 	f := func(addr string, want Location, network string, known bool) {
 		t.Helper()
 		at, n, ok := g.Locate(netip.MustParseAddr(addr))
@@ -71,7 +48,7 @@ func TestGeoIP(t *testing.T) {
 	a = v.Choose(Query{Client: netip.MustParsePrefix("198.51.100.0/24")})
 	require.Contains(t, []string{"ams1", "ams2"}, a.PoPs[0])
 
-	four := readGeo(t, geoDatabase(t, 4, map[string]mmdbtype.Map{"198.51.100.0/24": located(utrecht)}))
+	four := readGeo(t, geoData(t, "four.mmdb"))
 	_, network, known := four.Locate(netip.MustParseAddr("2001:db8::1"))
 	require.False(t, known)
 	require.False(t, network.IsValid() && network.Addr().Is4())

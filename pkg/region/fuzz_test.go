@@ -8,7 +8,6 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/maxmind/mmdbwriter/mmdbtype"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/testenv"
@@ -55,11 +54,7 @@ func FuzzDrain(f *testing.F) {
 
 // A damaged GeoIP database is refused or locates clients somewhere on Earth.
 func FuzzGeoIP(f *testing.F) {
-	records := map[string]mmdbtype.Map{"198.51.100.0/24": located(utrecht), "100.1.0.0/16": located(frankfurt)}
-	four := geoDatabase(f, 4, records)
-	records["2001:db8::/32"] = mmdbtype.Map{"names": mmdbtype.Slice{mmdbtype.Map{"en": mmdbtype.String("x")}}, "location": located(utrecht)["location"]}
-	six := geoDatabase(f, 6, records)
-	for _, data := range [][]byte{four, six} {
+	for _, data := range [][]byte{geoData(f, "four.mmdb"), geoData(f, "six.mmdb")} {
 		f.Add(data, []byte{})
 		f.Add(data[:len(data)-1], []byte{})
 		for i := range 64 { // each flips one byte of the search tree or of what follows it
