@@ -15,7 +15,7 @@ import (
 	"github.com/weir-edge/weir/internal/edge/config"
 
 	"github.com/weir-edge/weir/internal/adminapi"
-	"github.com/weir-edge/weir/internal/edge/follow"
+	"github.com/weir-edge/weir/internal/edge/documents"
 	"github.com/weir-edge/weir/internal/shedding"
 	"github.com/weir-edge/weir/internal/testenv"
 	"github.com/weir-edge/weir/pkg/region/consul"
@@ -273,7 +273,7 @@ func TestReadinessOnlyReads(t *testing.T) {
 	e := inMemory(t, "rules: []")
 	client, err := consul.Open(consul.Config{})
 	require.NoError(t, err)
-	e.keeper.follower = &follow.Follower[shedding.Document]{Config: follow.Config[shedding.Document]{Consul: client}}
+	e.keeper.follower = &documents.Follower[shedding.Document]{Config: documents.Config[shedding.Document]{Consul: client}}
 	w := httptest.NewRecorder()
 	e.ready(w, httptest.NewRequest(http.MethodGet, "/readyz", nil))
 	require.Equal(t, http.StatusOK, w.Code)

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/edge/config"
-	"github.com/weir-edge/weir/internal/edge/follow"
+	"github.com/weir-edge/weir/internal/edge/documents"
 	"github.com/weir-edge/weir/pkg/certs"
 )
 
@@ -95,7 +95,7 @@ func TestCacheOfAnotherNode(t *testing.T) {
 		"rules: {source: consul, cache: " + cache + "}\nconsul: {addr: \"127.0.0.1:1\"}\nstore: {kind: memory}\n"))
 	require.NoError(t, err)
 	for _, file := range []string{c.Shedder.Cache, c.Rules.Cache} {
-		release, err := follow.Lock(file)
+		release, err := documents.Lock(file)
 		require.NoError(t, err)
 		e, err := New(c, "", discard())
 		require.NoError(t, err)

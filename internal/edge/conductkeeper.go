@@ -12,7 +12,7 @@ import (
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/edge/decide"
-	"github.com/weir-edge/weir/internal/edge/follow"
+	"github.com/weir-edge/weir/internal/edge/documents"
 	"github.com/weir-edge/weir/internal/policy"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
@@ -28,8 +28,8 @@ type conductKeeper struct {
 
 	active   atomic.Pointer[policy.Policy] // nil until there is one
 	state    atomic.Pointer[policyState]
-	told     atomic.Pointer[map[string]string] // policy fields of the registration
-	follower *follow.Follower[policy.Policy]   // nil unless Consul is followed
+	told     atomic.Pointer[map[string]string]  // policy fields of the registration
+	follower *documents.Follower[policy.Policy] // nil unless Consul is followed
 
 	// For a policy file.
 	seen  [sha256.Size]byte // at the last look
@@ -96,8 +96,8 @@ func (k *conductKeeper) load() error {
 // follow prepares to follow the policy of the region and the canary of this PoP, and
 // activates the cached one. It connects to nothing yet.
 func (k *conductKeeper) follow(c *config.Config, client *consul.Client) {
-	k.follower = follow.New(follow.Config[policy.Policy]{
-		Kind: follow.Kind[policy.Policy]{Name: "policy", What: "behavior policies", Compile: policy.Parse, Faults: messages, CanaryOf: c.Node.PoP, Verify: c.Verify()},
+	k.follower = documents.New(documents.Config[policy.Policy]{
+		Kind: documents.Kind[policy.Policy]{Name: "policy", What: "behavior policies", Compile: policy.Parse, Faults: messages, CanaryOf: c.Node.PoP, Verify: c.Verify()},
 		Log:  k.log, Consul: client, Cache: c.Policy.Cache, Owner: c.CacheOwner(),
 		Rejected: k.metrics.policyRejected.Inc, CacheFailed: k.metrics.policyCacheErrors.Inc,
 	})
@@ -179,7 +179,7 @@ func (k *conductKeeper) reload() error {
 		k.metrics.policyRejected.Inc()
 		k.log.Error("policy refused; the one before stays active", "error", err)
 		version := consul.NewPointer(data, "", time.Time{}).Version
-		s.refused, s.stale = follow.Refuse(nil, version, false, messages(err)), true
+		s.refused, s.stale = documents.Refuse(nil, version, false, messages(err)), true
 	} else {
 		k.activate(made, adminapi.SourceFile, false)
 	}

@@ -9,16 +9,16 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/weir-edge/weir/internal/edge/follow"
+	"github.com/weir-edge/weir/internal/edge/documents"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
 // registrar keeps the node in the region's catalog.
 type registrar struct {
-	consul       *consul.Client    // nil unless Consul is followed
-	registration *follow.Condition // also nil if the node does not register
-	stateChanged chan struct{}     // holds one signal
+	consul       *consul.Client       // nil unless Consul is followed
+	registration *documents.Condition // also nil if the node does not register
+	stateChanged chan struct{}        // holds one signal
 	told         atomic.Pointer[toldLoad]
 }
 
@@ -29,7 +29,7 @@ func (e *Edge) openConsul() error {
 		return fmt.Errorf("consul: %w", err)
 	}
 	if e.config.Consul.Register {
-		e.registration = follow.NewCondition(e.log, "the node is not registered in consul", "the node is registered in consul again", follow.ErrNoAnswer)
+		e.registration = documents.NewCondition(e.log, "the node is not registered in consul", "the node is registered in consul again", documents.ErrNoAnswer)
 	}
 	return e.rules.follow(e.config, e.consul)
 }

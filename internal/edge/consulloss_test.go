@@ -12,7 +12,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/edge/config"
-	"github.com/weir-edge/weir/internal/edge/follow"
+	"github.com/weir-edge/weir/internal/edge/documents"
 	"github.com/weir-edge/weir/internal/networks"
 	"github.com/weir-edge/weir/internal/testenv"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
@@ -156,7 +156,7 @@ func TestConsulToken(t *testing.T) {
 		c.Consul.TokenFile = tokenFile
 		c.Consul.Register = true
 	}))
-	v := n.shows("the token is denied", func(v adminapi.Rules) bool { return !v.Consul.OK && v.Consul.Error != follow.ErrNoAnswer.Error() })
+	v := n.shows("the token is denied", func(v adminapi.Rules) bool { return !v.Consul.OK && v.Consul.Error != documents.ErrNoAnswer.Error() })
 	require.Contains(t, v.Consul.Error, "answered 403")
 	require.Contains(t, v.Consul.Error, "put a token whose policies allow this into "+tokenFile)
 	status, state := n.readyz()

@@ -12,7 +12,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/edge/config"
-	"github.com/weir-edge/weir/internal/edge/follow"
+	"github.com/weir-edge/weir/internal/edge/documents"
 	"github.com/weir-edge/weir/internal/testenv"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
@@ -23,7 +23,7 @@ const cachedDocument = "rules:\n  - {id: a, key: [client_ip], limit: 1, window: 
 // writeCache writes what a node in eu-west would have kept.
 func writeCache(t *testing.T, file, document string) {
 	t.Helper()
-	require.NoError(t, follow.WriteCache(file, follow.Owner{Region: "eu-west", Prefix: "weir"}, consul.NewPointer([]byte(document), "op@example", time.Now()), []byte(document)))
+	require.NoError(t, documents.WriteCache(file, documents.Owner{Region: "eu-west", Prefix: "weir"}, consul.NewPointer([]byte(document), "op@example", time.Now()), []byte(document)))
 }
 
 // unreachable configures a node whose Consul never answers.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/edge/decide"
-	"github.com/weir-edge/weir/internal/edge/follow"
+	"github.com/weir-edge/weir/internal/edge/documents"
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
@@ -247,7 +247,7 @@ func (m *metrics) upgraded(tunnels func() int) {
 
 // signed records whether a document has a valid signature; state is nil if that does not
 // matter.
-func (m *metrics) signed(document string, state *follow.Condition) {
+func (m *metrics) signed(document string, state *documents.Condition) {
 	m.documentsUnsigned.WithLabelValues(document).Set(oneIf(state != nil && !state.View().OK))
 }
 

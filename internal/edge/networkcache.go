@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-edge/weir/internal/disk"
-	"github.com/weir-edge/weir/internal/edge/follow"
+	"github.com/weir-edge/weir/internal/edge/documents"
 	"github.com/weir-edge/weir/internal/networks"
 )
 
@@ -22,7 +22,7 @@ const (
 // networkCache keeps the client networks on disk, off the paths that activate them.
 type networkCache struct {
 	file  string
-	owner follow.Owner
+	owner documents.Owner
 	next  chan *networks.List
 	// inFile is the index of the file's content.
 	inFile *networks.Index
@@ -30,11 +30,11 @@ type networkCache struct {
 
 // networkFile is the file's content.
 type networkFile struct {
-	follow.Owner
+	documents.Owner
 	List *networks.List `json:"networks"`
 }
 
-func newNetworkCache(file string, owner follow.Owner) *networkCache {
+func newNetworkCache(file string, owner documents.Owner) *networkCache {
 	return &networkCache{file: file, owner: owner, next: make(chan *networks.List, 1)}
 }
 

@@ -14,7 +14,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/edge/decide"
-	"github.com/weir-edge/weir/internal/edge/follow"
+	"github.com/weir-edge/weir/internal/edge/documents"
 	"github.com/weir-edge/weir/internal/networks"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
@@ -36,9 +36,9 @@ type networkKeeper struct {
 	blocked sampler
 
 	active     atomic.Pointer[networks.Table] // never nil
-	state      *follow.Condition
+	state      *documents.Condition
 	cache      *networkCache
-	cacheState *follow.Condition
+	cacheState *documents.Condition
 
 	mu     sync.Mutex // held while replacing the table
 	list   *networks.List
@@ -58,9 +58,9 @@ func (e *Edge) openNetworks() {
 	if e.consul == nil {
 		return
 	}
-	k := &networkKeeper{log: e.log, metrics: e.metrics, consul: e.consul, changed: e.changed, list: &networks.List{}, source: adminapi.NoVersion, asked: follow.ErrNoAnswer}
-	k.state = follow.NewCondition(e.log, "networks of clients cannot be read from consul; the node keeps what it has", "networks of clients can be read from consul again", follow.ErrNoAnswer)
-	k.cacheState = follow.NewCondition(e.log, "networks of clients cannot be cached; a restart while consul is unreachable has none", "networks of clients are cached again", nil)
+	k := &networkKeeper{log: e.log, metrics: e.metrics, consul: e.consul, changed: e.changed, list: &networks.List{}, source: adminapi.NoVersion, asked: documents.ErrNoAnswer}
+	k.state = documents.NewCondition(e.log, "networks of clients cannot be read from consul; the node keeps what it has", "networks of clients can be read from consul again", documents.ErrNoAnswer)
+	k.cacheState = documents.NewCondition(e.log, "networks of clients cannot be cached; a restart while consul is unreachable has none", "networks of clients are cached again", nil)
 	k.cache = newNetworkCache(e.config.Clients.Cache, e.config.CacheOwner())
 	e.metrics.clientNetworksUp.Set(0)
 	k.active.Store(&networks.Table{})

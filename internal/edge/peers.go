@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-edge/weir/internal/edge/config"
-	"github.com/weir-edge/weir/internal/edge/follow"
+	"github.com/weir-edge/weir/internal/edge/documents"
 	"github.com/weir-edge/weir/internal/edge/peer"
 	"github.com/weir-edge/weir/pkg/region"
 	"github.com/weir-edge/weir/pkg/region/consul"
@@ -27,7 +27,7 @@ type peers struct {
 	log        *slog.Logger
 
 	mu     sync.Mutex
-	states map[string]*follow.Condition // of regions whose nodes Consul knows
+	states map[string]*documents.Condition // of regions whose nodes Consul knows
 }
 
 // openPeers prepares to call and answer other nodes.
@@ -39,7 +39,7 @@ func (e *Edge) openPeers() error {
 	if err := c.CheckPeer(e.files.Peer); err != nil {
 		return err
 	}
-	p := &peers{directory: peer.NewDirectory(c.PeerNode(), c.Peer.Listed()), log: e.log, states: map[string]*follow.Condition{}}
+	p := &peers{directory: peer.NewDirectory(c.PeerNode(), c.Peer.Listed()), log: e.log, states: map[string]*documents.Condition{}}
 	p.metrics = newPeerMetrics(e.metrics.registry, p.directory)
 	config := peer.Config{
 		Self: c.PeerNode(), Directory: p.directory, Certificates: e.files.Peer, Log: e.log,
@@ -110,7 +110,7 @@ func (e *Edge) followPeers(wg *sync.WaitGroup, ctx context.Context) {
 	if e.config.Verify() != nil {
 		topology.Verify = e.config.Documents.Keys
 	}
-	fault := follow.NewCondition(e.log, "the topology cannot be read; keeping the last known regions", "the topology can be read again", nil)
+	fault := documents.NewCondition(e.log, "the topology cannot be read; keeping the last known regions", "the topology can be read again", nil)
 	f := &peer.Follower{
 		Directory: p.directory, Consul: e.consul, Datacenters: map[string]string{},
 		Topology: func(ctx context.Context, each func([]string)) {
@@ -128,12 +128,12 @@ func (e *Edge) followPeers(wg *sync.WaitGroup, ctx context.Context) {
 	wg.Go(func() { f.Run(ctx) })
 }
 
-func (p *peers) state(e *Edge, name string) *follow.Condition {
+func (p *peers) state(e *Edge, name string) *documents.Condition {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.states[name] == nil {
 		log := e.log.With("peer_region", name)
-		p.states[name] = follow.NewCondition(log, "the nodes of another region cannot be listed; keeping the last known ones; join the Consuls of both over the WAN, or list them in peer.regions",
+		p.states[name] = documents.NewCondition(log, "the nodes of another region cannot be listed; keeping the last known ones; join the Consuls of both over the WAN, or list them in peer.regions",
 			"the nodes of another region can be listed again", nil)
 	}
 	return p.states[name]

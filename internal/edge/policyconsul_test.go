@@ -11,7 +11,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/edge/config"
-	"github.com/weir-edge/weir/internal/edge/follow"
+	"github.com/weir-edge/weir/internal/edge/documents"
 	"github.com/weir-edge/weir/internal/testenv"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
@@ -106,7 +106,7 @@ func policyIsCached(t *testing.T, p *publisher) {
 	n := start(t, p.judging())
 	n.judges(first)
 	eventually(t, "it is on disk", func() bool {
-		c, err := follow.ReadCache(n.config.Policy.Cache, n.config.CacheOwner())
+		c, err := documents.ReadCache(n.config.Policy.Cache, n.config.CacheOwner())
 		return err == nil && c.Pointer.Version == first
 	})
 	kept, rules := n.config.Policy.Cache, n.config.Rules.Cache

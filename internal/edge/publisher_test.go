@@ -13,7 +13,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/edge/config"
-	"github.com/weir-edge/weir/internal/edge/follow"
+	"github.com/weir-edge/weir/internal/edge/documents"
 	"github.com/weir-edge/weir/internal/testenv"
 	"github.com/weir-edge/weir/pkg/certs"
 	"github.com/weir-edge/weir/pkg/region/consul"
@@ -134,8 +134,8 @@ func (n *node) shows(what string, ok func(adminapi.Rules) bool) adminapi.Rules {
 }
 
 // kept returns what the node has on disk.
-func (n *node) kept() (*follow.Cached, error) {
-	return follow.ReadCache(n.config.Rules.Cache, n.config.CacheOwner())
+func (n *node) kept() (*documents.Cached, error) {
+	return documents.ReadCache(n.config.Rules.Cache, n.config.CacheOwner())
 }
 
 // runs waits until a version is active and is known to be the current one.

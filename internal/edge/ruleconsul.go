@@ -7,7 +7,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/edge/config"
-	"github.com/weir-edge/weir/internal/edge/follow"
+	"github.com/weir-edge/weir/internal/edge/documents"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 	"github.com/weir-edge/weir/pkg/region/consul"
 	"github.com/weir-edge/weir/pkg/sign"
@@ -20,8 +20,8 @@ func (k *ruleKeeper) follow(c *config.Config, client *consul.Client) error {
 	if c.Rules.Bootstrap != "" {
 		fetch = c.Rules.Fetch
 	}
-	k.follower = follow.New(follow.Config[rules.Set]{
-		Kind: follow.Kind[rules.Set]{Name: "rules", What: "rules", Compile: k.compile, Faults: messages, CanaryOf: c.Node.PoP, Verify: c.Verify()},
+	k.follower = documents.New(documents.Config[rules.Set]{
+		Kind: documents.Kind[rules.Set]{Name: "rules", What: "rules", Compile: k.compile, Faults: messages, CanaryOf: c.Node.PoP, Verify: c.Verify()},
 		Log:  k.log, Consul: client, Cache: c.Rules.Cache, Owner: c.CacheOwner(), Bootstrap: fetch,
 		Rejected: k.metrics.rulesRejected.Inc, CacheFailed: k.metrics.cacheErrors.Inc,
 	})

@@ -10,7 +10,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/edge/config"
-	"github.com/weir-edge/weir/internal/edge/follow"
+	"github.com/weir-edge/weir/internal/edge/documents"
 	"github.com/weir-edge/weir/pkg/certs"
 )
 
@@ -75,7 +75,7 @@ func (k *ruleKeeper) load(asked bool) error {
 func (k *ruleKeeper) refuse(version string, err error) error {
 	f := &k.file
 	standing := f.refused
-	if f.refused = follow.Refuse(standing, version, false, messages(err)); f.refused != standing {
+	if f.refused = documents.Refuse(standing, version, false, messages(err)); f.refused != standing {
 		k.metrics.rulesRejected.Inc()
 	}
 	k.publish(ruleState{source: adminapi.SourceFile, refused: f.refused, stale: true})

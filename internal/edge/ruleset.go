@@ -9,7 +9,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/edge/decide"
-	"github.com/weir-edge/weir/internal/edge/follow"
+	"github.com/weir-edge/weir/internal/edge/documents"
 	"github.com/weir-edge/weir/internal/experiment"
 	"github.com/weir-edge/weir/pkg/field"
 	"github.com/weir-edge/weir/pkg/limiter"
@@ -27,7 +27,7 @@ type ruleKeeper struct {
 	changed  func()                                // tells the registrar to update the registration
 	keep     func(holds func(*limiter.Limit) bool) // for the memory of refusals; nil without one
 	file     ruleFile
-	follower *follow.Follower[rules.Set] // nil unless Consul is followed
+	follower *documents.Follower[rules.Set] // nil unless Consul is followed
 }
 
 func newRuleKeeper(log *slog.Logger, changed func()) *ruleKeeper {

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-edge/weir/internal/edge/config"
 
 	"github.com/weir-edge/weir/internal/adminapi"
-	"github.com/weir-edge/weir/internal/edge/follow"
+	"github.com/weir-edge/weir/internal/edge/documents"
 	"github.com/weir-edge/weir/internal/testenv"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
@@ -121,7 +121,7 @@ func settingsReturn(t *testing.T, p *publisher) {
 	p.remove(p.prefix + "/shedder/versions/" + permanent.Version)
 	v = n.shedsBy(permanent.Version, "consul")
 	require.Nil(t, v.ExpiresAt)
-	cached, err := follow.ReadCache(n.config.Shedder.Cache, n.config.CacheOwner())
+	cached, err := documents.ReadCache(n.config.Shedder.Cache, n.config.CacheOwner())
 	require.NoError(t, err)
 	require.Equal(t, permanent.Version, cached.Pointer.Version)
 }

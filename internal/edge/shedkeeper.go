@@ -14,7 +14,7 @@ import (
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/edge/decide"
-	"github.com/weir-edge/weir/internal/edge/follow"
+	"github.com/weir-edge/weir/internal/edge/documents"
 	"github.com/weir-edge/weir/internal/shedding"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 	"github.com/weir-edge/weir/pkg/region/consul"
@@ -35,7 +35,7 @@ type shedKeeper struct {
 	metrics   *metrics
 	upstreams *upstreams
 	changed   func() // tells the registrar to update the registration
-	follower  *follow.Follower[shedding.Document]
+	follower  *documents.Follower[shedding.Document]
 	active    atomic.Pointer[shedSettings]
 	meta      atomic.Pointer[map[string]string]
 	wake      chan struct{} // holds one signal: the next expiry has changed
@@ -49,8 +49,8 @@ type shedKeeper struct {
 // is followed.
 func (k *shedKeeper) open(client *consul.Client) error {
 	k.wake = make(chan struct{}, 1)
-	k.follower = follow.New(follow.Config[shedding.Document]{
-		Kind: follow.Kind[shedding.Document]{Name: "shedder", What: "shedder settings", Compile: shedding.Parse, Faults: messages, Temporary: true, Verify: k.config.Verify()},
+	k.follower = documents.New(documents.Config[shedding.Document]{
+		Kind: documents.Kind[shedding.Document]{Name: "shedder", What: "shedder settings", Compile: shedding.Parse, Faults: messages, Temporary: true, Verify: k.config.Verify()},
 		Log:  k.log, Consul: client, Cache: k.config.Shedder.Cache, Owner: k.config.CacheOwner(),
 		Rejected: k.metrics.shedderRejected.Inc, CacheFailed: k.metrics.shedCacheErrors.Inc,
 	})
@@ -111,7 +111,7 @@ func (k *shedKeeper) settle(now time.Time) (again time.Duration, err error) {
 }
 
 // chosen returns the settings that should be active.
-func (k *shedKeeper) chosen(c *follow.Choice[shedding.Document]) (d *shedding.Document, source string) {
+func (k *shedKeeper) chosen(c *documents.Choice[shedding.Document]) (d *shedding.Document, source string) {
 	switch {
 	case k.admin != nil:
 		return k.admin, adminapi.SourceAdmin
@@ -132,7 +132,7 @@ func (k *shedKeeper) configured() (d *shedding.Document, source string) {
 
 // then returns the version that follows the active one when it expires, and when that is;
 // zero if it does not expire.
-func (k *shedKeeper) then(now time.Time, c *follow.Choice[shedding.Document]) (version string, ends time.Time) {
+func (k *shedKeeper) then(now time.Time, c *documents.Choice[shedding.Document]) (version string, ends time.Time) {
 	next := c.Next
 	switch {
 	case k.admin != nil:

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/weir-edge/weir/internal/edge/follow"
+	"github.com/weir-edge/weir/internal/edge/documents"
 	"github.com/weir-edge/weir/internal/edge/proxy"
 	"github.com/weir-edge/weir/internal/shedding"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
@@ -102,7 +102,7 @@ func (c *Config) LockCaches() (unlock func(), err error) {
 		if err != nil {
 			return
 		}
-		release, fault := follow.Lock(file)
+		release, fault := documents.Lock(file)
 		if fault != nil {
 			err = fmt.Errorf("%s: %w", path, fault)
 			return
@@ -129,13 +129,13 @@ func (c *Config) LockCaches() (unlock func(), err error) {
 }
 
 // CacheOwner identifies the fleet whose documents this node caches.
-func (c *Config) CacheOwner() follow.Owner {
-	return follow.Owner{Region: c.Node.Region, Datacenter: c.Consul.Datacenter, Prefix: cmp.Or(c.Consul.Prefix, consul.DefaultPrefix)}
+func (c *Config) CacheOwner() documents.Owner {
+	return documents.Owner{Region: c.Node.Region, Datacenter: c.Consul.Datacenter, Prefix: cmp.Or(c.Consul.Prefix, consul.DefaultPrefix)}
 }
 
 // checkCache reports what is wrong with a cached document of a kind, if there is one.
 func (c *Config) checkCache(kind, file string, load func([]byte) error) error {
-	cached, err := follow.ReadCache(file, c.CacheOwner())
+	cached, err := documents.ReadCache(file, c.CacheOwner())
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weir-edge/weir/internal/edge/follow"
+	"github.com/weir-edge/weir/internal/edge/documents"
 	"github.com/weir-edge/weir/pkg/field"
 	"github.com/weir-edge/weir/pkg/sign"
 )
@@ -40,11 +40,11 @@ func (c *Config) validateDocuments(f *faults) {
 }
 
 // Verify returns how this node verifies documents, nil if it does not.
-func (c *Config) Verify() *follow.Verify {
+func (c *Config) Verify() *documents.Verify {
 	if len(c.Documents.VerifyKeys) == 0 {
 		return nil
 	}
-	return &follow.Verify{Keys: c.Documents.Keys, Require: c.Documents.RequireSigned, Region: c.Node.Region}
+	return &documents.Verify{Keys: c.Documents.Keys, Require: c.Documents.RequireSigned, Region: c.Node.Region}
 }
 
 // Keys reads the keys, which may change while the node runs.

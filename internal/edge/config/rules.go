@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"github.com/weir-edge/weir/internal/adminapi"
-	"github.com/weir-edge/weir/internal/edge/follow"
+	"github.com/weir-edge/weir/internal/edge/documents"
 	"github.com/weir-edge/weir/pkg/sign"
 )
 
@@ -50,10 +50,10 @@ func (c *Config) validateRules(f *faults) {
 		if c.Rules.Cache == "" {
 			f.add("rules.cache", "must name a file when rules.source is consul: without it the node cannot start while Consul is unreachable")
 		}
-		if c.Rules.Bootstrap != "" && !follow.IsTrustedURL(c.Rules.Bootstrap) {
+		if c.Rules.Bootstrap != "" && !documents.IsTrustedURL(c.Rules.Bootstrap) {
 			f.add("rules.bootstrap", "must be an https:// URL such as https://bucket.s3.eu-west-1.amazonaws.com/rules.yaml; http:// is for this machine only")
 		}
-		if c.Rules.BootstrapSignatures != "" && (c.Rules.Bootstrap == "" || !follow.IsTrustedURL(c.Rules.BootstrapSignatures)) {
+		if c.Rules.BootstrapSignatures != "" && (c.Rules.Bootstrap == "" || !documents.IsTrustedURL(c.Rules.BootstrapSignatures)) {
 			f.add("rules.bootstrap_signatures", "must be an https:// URL such as https://bucket.s3.eu-west-1.amazonaws.com/rules.yaml.sig, alongside rules.bootstrap; http:// is for this machine only")
 		}
 		c.validateConsul(f)
@@ -64,11 +64,11 @@ func (c *Config) validateRules(f *faults) {
 
 // Fetch gets the document at rules.bootstrap, with its signatures if they are configured.
 func (r *Rules) Fetch(ctx context.Context) ([]byte, []sign.Signature, error) {
-	document, err := follow.Fetch(ctx, "rules.bootstrap", r.Bootstrap)
+	document, err := documents.Fetch(ctx, "rules.bootstrap", r.Bootstrap)
 	if err != nil || r.BootstrapSignatures == "" {
 		return document, nil, err
 	}
-	text, err := follow.Fetch(ctx, "rules.bootstrap_signatures", r.BootstrapSignatures)
+	text, err := documents.Fetch(ctx, "rules.bootstrap_signatures", r.BootstrapSignatures)
 	if err != nil {
 		return nil, nil, err
 	}

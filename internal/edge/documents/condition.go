@@ -1,4 +1,4 @@
-package follow
+package documents
 
 import (
 	"log/slog"

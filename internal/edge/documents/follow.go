@@ -1,8 +1,8 @@
-// Package follow keeps a node on the document that its region's Consul publishes: it
+// Package documents keeps a node on the document that its region's Consul publishes: it
 // watches the pointers, fetches and verifies what they name, compiles it, keeps the last
 // good one on disk, and reports what should be active. Each kind's keeper activates its
 // documents.
-package follow
+package documents
 
 import (
 	"context"
