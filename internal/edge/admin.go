@@ -1,7 +1,6 @@
 package edge
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/json"
@@ -16,8 +15,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/edge/documents"
 	"github.com/weir-edge/weir/internal/httpconns"
 	"github.com/weir-edge/weir/internal/webpage"
+	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
 
 // adminHandler serves operators: health, metrics, profiles, and the state of the node's
@@ -170,13 +171,11 @@ func (e *Edge) ready(w http.ResponseWriter, r *http.Request) {
 		state.Store = e.shards.text()
 	}
 	e.rules.describe(state)
-	e.keeper.describe(state)
+	state.ShedderRefused, state.ShedderCache, state.ShedderSignature = e.shedding.Faults()
 	if e.conduct != nil {
-		e.conduct.describe(state)
+		state.PolicyRefused, state.PolicyCache, state.PolicySignature = e.conduct.policy.Faults()
 	}
-	if e.registration != nil {
-		state.Registration = e.registration.Text()
-	}
+	state.Registration = e.registration.Text()
 	if !e.authorized(r) {
 		state = withoutDetail(state)
 	}
@@ -213,32 +212,27 @@ func okOrAway(text string) string {
 // showRules lists the running rules and why other documents were refused; ?brief leaves
 // out the rules themselves, which may take megabytes.
 func (e *Edge) showRules(w http.ResponseWriter, r *http.Request) {
-	state := e.rules.state.Load()
+	a := e.rules
+	s := a.State()
 	out := adminapi.Rules{
-		Node: e.config.Node.ID, Version: state.version(), Source: cmp.Or(state.source, adminapi.NoVersion), Canary: state.canary, Stale: state.stale,
-		Pointer: state.pointer, Refused: state.refused,
+		Node: e.config.Node.ID, Version: s.Version(), Source: s.Source(), Canary: s.Canary, Stale: s.Stale, Pointer: s.Pointer, Refused: s.Refused,
+		Consul: a.ConsulState.View(), Cache: a.CacheState.View(), Signature: a.SignatureState.View(),
 	}
-	if !state.none() {
-		out.Since = state.running.since.UTC()
+	if s.Version() != adminapi.NoVersion {
+		out.Since = s.Since.UTC()
 	}
 	if !r.URL.Query().Has("brief") {
-		out.Rules = state.running.views()
-	}
-	if f := e.rules.follower; f != nil {
-		out.Consul, out.Cache = f.ConsulState.View(), f.CacheState.View()
-		if f.SignatureState != nil {
-			out.Signature = f.SignatureState.View()
-		}
+		out.Rules = views(s.Active)
 	}
 	writeJSON(w, http.StatusOK, out)
 }
 
-func (r *ruleset) views() []adminapi.Rule {
+func views(active *documents.Document[rules.Set]) []adminapi.Rule {
 	views := []adminapi.Rule{}
-	if r == nil {
+	if active == nil {
 		return views
 	}
-	for _, c := range r.set.Rules() {
+	for _, c := range active.Made.Rules() {
 		v := adminapi.Rule{
 			ID: c.ID, Description: c.Description, Mode: c.Mode.String(), Algorithm: c.Algorithm.String(),
 			Limit: c.Limit.Limit, Window: c.Limit.Window.String(), Burst: c.Limit.Burst,
@@ -271,7 +265,7 @@ func adminError(w http.ResponseWriter, status int, err error) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(status)
 	problem := adminapi.Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: err.Error()}
-	if list := messages(err); len(list) > 1 {
+	if list := documents.Faults(err); len(list) > 1 {
 		problem.Errors = list
 	}
 	_ = json.NewEncoder(w).Encode(problem)

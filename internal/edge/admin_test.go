@@ -12,13 +12,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-edge/weir/internal/edge/config"
-
 	"github.com/weir-edge/weir/internal/adminapi"
-	"github.com/weir-edge/weir/internal/edge/documents"
-	"github.com/weir-edge/weir/internal/shedding"
+	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/testenv"
-	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
 func TestAdmin(t *testing.T) {
@@ -267,14 +263,18 @@ func TestAdminAnswersNoOtherSite(t *testing.T) {
 	}
 }
 
-// Asking for readiness changes nothing and waits for nothing: this follower has nothing
-// in which to note a change.
+// Asking for readiness changes nothing and waits for nothing: nothing follows Consul here.
 func TestReadinessOnlyReads(t *testing.T) {
-	e := inMemory(t, "rules: []")
-	client, err := consul.Open(consul.Config{})
+	c := config.Dev("127.0.0.1:1")
+	unreachable(t, filepath.Join(t.TempDir(), "rules.json")).config(c)
+	c.Rules.Required, c.Shedder.Source = false, config.FromConsul
+	require.NoError(t, c.Validate())
+	e, err := New(c, "", discard())
 	require.NoError(t, err)
-	e.keeper.follower = &documents.Follower[shedding.Document]{Config: documents.Config[shedding.Document]{Consul: client}}
+	t.Cleanup(e.close)
+	before := e.shedding.State()
 	w := httptest.NewRecorder()
 	e.ready(w, httptest.NewRequest(http.MethodGet, "/readyz", nil))
 	require.Equal(t, http.StatusOK, w.Code)
+	require.Same(t, before, e.shedding.State())
 }

@@ -26,9 +26,9 @@ func compile(document []byte) (*rules.Set, error) {
 
 // compile prepares a document for this node. A node that cannot reach other regions must
 // not run a limit in escrow: all regions together would pass it several times.
-func (k *ruleKeeper) compile(document []byte) (*rules.Set, error) {
+func (a *activeRules) compile(document []byte) (*rules.Set, error) {
 	set, err := compile(document)
-	if err != nil || !k.alone {
+	if err != nil || !a.alone {
 		return set, err
 	}
 	for i, c := range set.Rules() {

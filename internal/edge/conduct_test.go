@@ -214,8 +214,12 @@ func TestAPolicyIsReadAgain(t *testing.T) {
 	require.NoError(t, os.Remove(file))
 	eventually(t, "its absence is reported", func() bool {
 		n.nudge()
-		return strings.Contains(n.logs.String(), "reload policy")
+		return n.metric("weir_behavior_policy_source_up") == 0 && n.metric("weir_behavior_policy_rejected_total") == 2
 	})
+	logged := n.logs.lines(t, "reload policy")
+	require.Len(t, logged, 2)
+	require.Contains(t, logged[0]["error"], "behavior policies refused: ")
+	require.Contains(t, logged[1]["error"], "policy.file: ")
 	require.Equal(t, "enforce", n.conductOf("192.0.2.1").Mode)
 }
 

@@ -3,7 +3,6 @@ package edge
 import (
 	"context"
 	"fmt"
-	"maps"
 	"net"
 	"strconv"
 	"sync"
@@ -23,15 +22,14 @@ type registrar struct {
 }
 
 // openConsul prepares to follow Consul. It does not connect yet.
-func (e *Edge) openConsul() error {
-	var err error
+func (e *Edge) openConsul() (err error) {
 	if e.consul, err = consul.Open(e.config.Consul.Config); err != nil {
 		return fmt.Errorf("consul: %w", err)
 	}
 	if e.config.Consul.Register {
 		e.registration = documents.NewCondition(e.log, "the node is not registered in consul", "the node is registered in consul again", documents.ErrNoAnswer)
 	}
-	return e.rules.follow(e.config, e.consul)
+	return nil
 }
 
 // changed causes the registration to be updated soon.
@@ -45,7 +43,6 @@ func (r *registrar) changed() {
 // followConsul follows until ctx ends, and keeps the node registered until registered
 // ends.
 func (e *Edge) followConsul(wg *sync.WaitGroup, ctx, registered context.Context, public, admin net.Addr) {
-	wg.Go(func() { e.rules.follower.Run(ctx, nil, e.rules.settle) })
 	counted := e.chain.Shared != nil && e.config.Store.Nodes == nil
 	if counted || e.peers != nil {
 		wg.Go(func() {
@@ -79,16 +76,14 @@ func (e *Edge) register(ctx context.Context, public, admin net.Addr) {
 
 // meta returns the metadata of the node's registration.
 func (e *Edge) meta() map[string]string {
-	meta := e.rules.state.Load().meta()
-	meta[consul.MetaSchema] = strconv.Itoa(rules.Schema)
+	meta := map[string]string{consul.MetaSchema: strconv.Itoa(rules.Schema)}
+	e.rules.Meta(meta)
+	e.shedding.Meta(meta)
 	if by := e.config.Documents.SignedBy(); by != "" {
 		meta[consul.MetaSignedBy] = by
 	}
-	if told := e.keeper.meta.Load(); told != nil {
-		maps.Copy(meta, *told)
-	}
 	if e.conduct != nil {
-		maps.Copy(meta, e.conduct.meta())
+		e.conduct.meta(meta)
 	}
 	if e.listed != nil {
 		e.listed.meta(meta)

@@ -231,7 +231,7 @@ func TestRegistration(t *testing.T) {
 	first := p.apply(ruleA)
 	eventually(t, "it passes", func() bool { list := nodes(); return list[0].Passing && list[0].RulesVersion == first })
 	require.Equal(t, []consul.Node{{
-		ID: "test-node", Region: "eu-west", PoP: "ams1", Address: n.public, Admin: n.admin, Prefix: p.prefix, Schema: rules.Schema, ClientsSchema: networks.Schema, RulesVersion: first, ShedderVersion: n.keeper.active.Load().Document.Version, Passing: true,
+		ID: "test-node", Region: "eu-west", PoP: "ams1", Address: n.public, Admin: n.admin, Prefix: p.prefix, Schema: rules.Schema, ClientsSchema: networks.Schema, RulesVersion: first, ShedderVersion: n.shedding.State().Version(), Passing: true,
 	}}, withoutOutput(nodes()))
 	second := p.apply(ruleB)
 	eventually(t, "the version follows", func() bool { return nodes()[0].RulesVersion == second })

@@ -39,7 +39,7 @@ func (s *ruleset) Decided(r *decide.Request) {
 // count counts the checks of a decision. A check that would have passed does not
 // count when another refused the request: it was not charged.
 func (s *ruleset) count(r *decide.Request, took time.Duration) {
-	m, slowest := s.keeper.metrics, limiter.SourceNone
+	m, slowest := s.of.metrics, limiter.SourceNone
 	for i := range r.Decision.Results {
 		res := &r.Decision.Results[i]
 		if res.Source == limiter.SourceNone {
@@ -101,7 +101,7 @@ func (s *ruleset) logRefusal(r *decide.Request) {
 		}
 		rule := r.Match.Rules[i]
 		if skipped, ok := s.samplers[rule.Index].sample(r.Began); ok {
-			s.keeper.log.Info("request limited", "rule", rule.ID, "client", r.Client, "status", status,
+			s.of.log.Info("request limited", "rule", rule.ID, "client", r.Client, "status", status,
 				"source", res.Source.String(), "retry_after", r.Decision.RetryAfter(r.Match.Checks).String(), "not_logged", skipped,
 				"limit", r.Match.Checks[i].Limit.Limit, "full_limit", r.Match.Checks[i].Limit.Full().Limit)
 		}

@@ -151,7 +151,7 @@ func TestCacheFaultEnds(t *testing.T) {
 			var folder string
 			s.change = func(e *Edge) { // between the check at startup and Run
 				folder = filepath.Dir(e.config.Rules.Cache)
-				e.rules.follower.CacheState.Note(errors.New("read-only"))
+				e.rules.CacheState.Note(errors.New("read-only"))
 				require.NoError(t, os.Rename(folder, folder+".away"))
 				require.NoError(t, os.WriteFile(folder, nil, 0o600))
 			}

@@ -35,20 +35,20 @@ type Edge struct {
 	storage
 	*upstreams
 	registrar
-	rules   *ruleKeeper
-	keeper  *shedKeeper
-	conduct *conductKeeper // nil without a policy
-	load    *loadKeeper
-	listed  *networkKeeper // nil without Consul
-	decider decide.Decider
-	files   watchedFiles
-	secret  shedSecret
-	rls     rlsServer        // set by Run
-	spoe    spoeServer       // likewise
-	peers   *peers           // nil without listen.peer
-	across  *across.Exchange // likewise
-	http2   *h2.Server
-	public  *fasthttp.Server
+	rules    *activeRules
+	shedding *activeShedding
+	conduct  *conductKeeper // nil without a policy
+	load     *loadKeeper
+	listed   *networkKeeper // nil without Consul
+	decider  decide.Decider
+	files    watchedFiles
+	secret   shedSecret
+	rls      rlsServer        // set by Run
+	spoe     spoeServer       // likewise
+	peers    *peers           // nil without listen.peer
+	across   *across.Exchange // likewise
+	http2    *h2.Server
+	public   *fasthttp.Server
 
 	clients              clientConns
 	requests             sync.Pool
@@ -72,17 +72,9 @@ func New(c *config.Config, builtinRules string, log *slog.Logger) (*Edge, error)
 	e.ctx, e.stop = context.WithCancel(context.Background())
 	e.requests.New = func() any { r := &request{}; r.Fields = r; return r }
 	e.stateChanged = make(chan struct{}, 1)
-	e.rules = newRuleKeeper(e.log, e.changed)
-	e.rules.file.builtin, e.rules.file.path = builtinRules, c.Rules.File
-	e.metrics = newMetrics(e.rules.age)
-	e.rules.metrics, e.rules.alone = e.metrics, c.Listen.Peer == nil
+	e.metrics = newMetrics(func() float64 { return e.rules.age() })
 	e.setNodes(c.Store.NodeCount())
-	var err error
-	if c.FollowsConsul() && builtinRules == "" {
-		err = e.openConsul()
-	} else {
-		err = e.rules.load(true)
-	}
+	err := e.openRules(builtinRules)
 	if err != nil {
 		return nil, err
 	}
@@ -102,18 +94,14 @@ func New(c *config.Config, builtinRules string, log *slog.Logger) (*Edge, error)
 	}
 	e.metrics.registry.MustRegister(shedCollector{e.upstreams}, healthCollector{e.upstreams}, experimentMetrics{e.rules.running.Load})
 	e.metrics.upgraded(e.tunnels)
-	e.keeper = &shedKeeper{config: c, log: e.log, metrics: e.metrics, upstreams: e.upstreams, changed: e.changed}
-	followed := e.consul
-	if c.Shedder.Source != config.FromConsul {
-		followed = nil
-	}
+	err = e.openShedding()
 	e.decider = decide.Decider{
 		Log: e.log, Trusted: c.Trusted, TierHeader: c.TierHeader, Strict: c.Server.Paths == config.PathsStrict,
-		Rules: e.rules.rules, Shedding: e.keeper.shedding, Routes: e.routes, Shedders: e.shedders(), Secret: e.secret.active.Load, Shed: e.shed,
+		Rules: e.rules.rules, Shedding: e.shedding.settings, Routes: e.routes, Shedders: e.shedders(), Secret: e.secret.active.Load, Shed: e.shed,
 	}
 	e.public = e.publicServer()
-	if err = e.openHTTP2(e.public); err == nil {
-		err = e.keeper.open(followed)
+	if err == nil {
+		err = e.openHTTP2(e.public)
 	}
 	if err == nil {
 		err = e.openSecret()
@@ -122,7 +110,9 @@ func New(c *config.Config, builtinRules string, log *slog.Logger) (*Edge, error)
 		err = e.openConduct()
 	}
 	if err == nil {
-		e.openNetworks()
+		err = e.openNetworks()
+	}
+	if err == nil {
 		err = e.openStore()
 	}
 	if err == nil {

@@ -77,8 +77,8 @@ func regionsDivideALimit(t *testing.T, consistency string) {
 
 // A node that cannot reach other regions must not take the whole limit for its own.
 func TestEscrowWithoutPeers(t *testing.T) {
-	_, err := (&ruleKeeper{alone: true}).compile([]byte(fmt.Sprintf(escrowRules, 5, "strict")))
+	_, err := (&activeRules{alone: true}).compile([]byte(fmt.Sprintf(escrowRules, 5, "strict")))
 	require.ErrorContains(t, err, "rules[0].global.mode: escrow requires a connection to other regions; set listen.peer on every node, or use mode: eventual")
-	_, err = (&ruleKeeper{}).compile([]byte(fmt.Sprintf(escrowRules, 5, "strict")))
+	_, err = (&activeRules{}).compile([]byte(fmt.Sprintf(escrowRules, 5, "strict")))
 	require.NoError(t, err)
 }

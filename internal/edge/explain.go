@@ -2,6 +2,7 @@ package edge
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -282,6 +283,9 @@ func uncounted(rule *rules.Compiled) error {
 	}
 	return fmt.Errorf("rule %s does not count the described request%s; /v1/explain shows which rules count a request", rule.ID, why)
 }
+
+// errNoRules is the error of endpoints that need rules before there are any.
+var errNoRules = errors.New("there are no rules yet; /readyz says why")
 
 // runningRules answers 503 if there are no rules yet.
 func (e *Edge) runningRules(w http.ResponseWriter) (*ruleset, bool) {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/edge/decide"
-	"github.com/weir-edge/weir/internal/edge/documents"
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
@@ -150,9 +149,6 @@ func newMetrics(rulesAge func() float64) *metrics {
 		Name: "weir_documents_unsigned", Help: "1 while the active or the newest published document has no valid signature, 0 without documents.verify_keys.",
 	}, []string{"document"})
 	m.registry.MustRegister(m.documentsUnsigned)
-	for _, document := range [...]string{"rules", "shedder"} {
-		m.documentsUnsigned.WithLabelValues(document)
-	}
 	m.sourceUp = gauge("rules_source_up", "1 while the source of the rules can be read: Consul, or the file.")
 	m.cacheErrors = counter("rules_cache_errors_total", "Failures to write the last good rules to disk, or to use those found there.")
 
@@ -244,15 +240,6 @@ func (m *metrics) upgraded(tunnels func() int) {
 		Name: "weir_upgrades_active", Help: "Connections that have switched to another protocol, such as WebSocket.",
 	}, func() float64 { return float64(tunnels()) }))
 }
-
-// signed records whether a document has a valid signature; state is nil if that does not
-// matter.
-func (m *metrics) signed(document string, state *documents.Condition) {
-	m.documentsUnsigned.WithLabelValues(document).Set(oneIf(state != nil && !state.View().OK))
-}
-
-func (m *metrics) setStale(stale bool) { m.rulesStale.Set(oneIf(stale)) }
-func (m *metrics) setSourceUp(up bool) { m.sourceUp.Set(oneIf(up)) }
 
 func oneIf(is bool) float64 {
 	if is {

@@ -150,12 +150,12 @@ func TestRulesBeingWritten(t *testing.T) {
 	inForce := func() string { return e.rules.running.Load().set.Rules()[0].ID }
 
 	write(ruleB)
-	require.NoError(t, e.rules.load(false))
+	require.NoError(t, e.rules.Load(false))
 	require.Equal(t, "a", inForce(), "the first poll waits")
-	require.NoError(t, e.rules.load(false))
+	require.NoError(t, e.rules.Load(false))
 	require.Equal(t, "b", inForce())
 	write(ruleA)
-	require.NoError(t, e.rules.load(true), "asked for")
+	require.NoError(t, e.rules.Load(true), "asked for")
 	require.Equal(t, "a", inForce())
 }
 
@@ -175,7 +175,7 @@ func TestRulesThatReturnAskTheStore(t *testing.T) {
 	apply := func(text string) {
 		t.Helper()
 		n.writeRules(text)
-		require.NoError(t, n.rules.load(true))
+		require.NoError(t, n.rules.Load(true))
 	}
 	n.get("/")
 	n.get("/")

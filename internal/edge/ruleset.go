@@ -2,7 +2,6 @@ package edge
 
 import (
 	"log/slog"
-	"maps"
 	"math"
 	"sync/atomic"
 	"time"
@@ -11,34 +10,76 @@ import (
 	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/internal/edge/documents"
 	"github.com/weir-edge/weir/internal/experiment"
-	"github.com/weir-edge/weir/pkg/field"
 	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// ruleKeeper keeps the right rules active: the ones in Consul or in a file.
-type ruleKeeper struct {
-	log      *slog.Logger
-	metrics  *metrics
-	running  atomic.Pointer[ruleset] // nil until there are rules
-	state    atomic.Pointer[ruleState]
-	alone    bool                                  // other regions cannot be reached
-	changed  func()                                // tells the registrar to update the registration
-	keep     func(holds func(*limiter.Limit) bool) // for the memory of refusals; nil without one
-	file     ruleFile
-	follower *documents.Follower[rules.Set] // nil unless Consul is followed
+// activeRules are the rules in force, and what counts under them.
+type activeRules struct {
+	*documents.Keeper[rules.Set]
+	log     *slog.Logger
+	metrics *metrics
+	running atomic.Pointer[ruleset]               // nil until there are rules
+	alone   bool                                  // other regions cannot be reached
+	keep    func(holds func(*limiter.Limit) bool) // for the memory of refusals; nil without one
 }
 
-func newRuleKeeper(log *slog.Logger, changed func()) *ruleKeeper {
-	k := &ruleKeeper{log: log, changed: changed}
-	k.state.Store(&ruleState{stale: true})
-	return k
+// openRules activates the first rules: builtin, if not empty, those of a file, which must be
+// good, or the cached ones of Consul, which may name some later.
+func (e *Edge) openRules(builtin string) (err error) {
+	c := &e.config.Rules
+	a := &activeRules{log: e.log, metrics: e.metrics, alone: e.config.Listen.Peer == nil}
+	e.rules = a
+	config := documents.Config[rules.Set]{
+		Kind:     documents.Kind[rules.Set]{Name: "rules", What: "rules", Compile: a.compile, CanaryOf: e.config.Node.PoP, Verify: e.config.Verify()},
+		Activate: a.activate, Published: a.published,
+		Metrics: documents.Metrics{
+			Rejected: e.metrics.rulesRejected, CacheErrors: e.metrics.cacheErrors, SourceUp: e.metrics.sourceUp,
+			Unsigned: e.metrics.documentsUnsigned.WithLabelValues("rules"),
+		},
+	}
+	switch {
+	case builtin != "":
+		config.Source, config.Read = adminapi.SourceBuiltin, func() ([]byte, error) { return []byte(builtin), nil }
+	case !e.config.FollowsConsul():
+		config.Source, config.Read = adminapi.SourceFile, c.Read
+	default:
+		if err := e.openConsul(); err != nil {
+			return err
+		}
+		if c.Bootstrap != "" {
+			config.Bootstrap = c.Fetch
+		}
+		if !c.Required {
+			set, err := rules.Compile(&rules.Document{Rules: []rules.Rule{}})
+			if err != nil {
+				return err
+			}
+			config.Otherwise = &documents.Document[rules.Set]{Pointer: consul.Pointer{Version: adminapi.NoVersion}, Made: set}
+		}
+	}
+	if a.Keeper, err = openDocument(e, config, e.consul, c.Cache); err != nil || !a.none() {
+		return err
+	}
+	if c.Required {
+		e.log.Warn("no rules yet, requests get 503 until consul names some")
+	} else {
+		e.log.Warn("no rules yet, every request passes until consul names some (rules.required is false)")
+	}
+	return nil
+}
+
+// openDocument opens the keeper of a kind. client is nil unless Consul is followed.
+func openDocument[T any](e *Edge, c documents.Config[T], client *consul.Client, cache string) (*documents.Keeper[T], error) {
+	c.Log, c.Changed = e.log, e.changed
+	c.Consul, c.Cache, c.Owner = client, cache, e.config.CacheOwner()
+	return documents.New(c)
 }
 
 // rules returns the active rules, for requests.
-func (k *ruleKeeper) rules() decide.Rules {
-	if running := k.running.Load(); running != nil {
+func (a *activeRules) rules() decide.Rules {
+	if running := a.running.Load(); running != nil {
 		return running
 	}
 	return nil
@@ -46,10 +87,9 @@ func (k *ruleKeeper) rules() decide.Rules {
 
 // ruleset is the active rules with their counters, swapped as one.
 type ruleset struct {
-	keeper   *ruleKeeper
+	of       *activeRules
 	set      *rules.Set
 	version  string
-	since    time.Time
 	counters []ruleCounters // by rule index
 	samplers []sampler      // by rule index
 
@@ -61,102 +101,60 @@ func (s *ruleset) Set() *rules.Set { return s.set }
 
 var _ decide.Rules = (*ruleset)(nil)
 
-func (k *ruleKeeper) newRuleset(set *rules.Set, version string) *ruleset {
-	n := len(set.Rules())
-	return &ruleset{
-		keeper: k, set: set, version: version, since: time.Now(), counters: make([]ruleCounters, n), samplers: make([]sampler, n),
-		tallies: talliesOf(set, k.running.Load(), time.Now()),
+// activate swaps the rules. Requests in progress finish with the rules they began with.
+func (a *activeRules) activate(d *documents.Document[rules.Set], canary bool) error {
+	set, n, before := d.Made, len(d.Made.Rules()), a.running.Load()
+	next := &ruleset{
+		of: a, set: set, version: d.Pointer.Version, counters: make([]ruleCounters, n), samplers: make([]sampler, n),
+		tallies: talliesOf(set, before, time.Now()),
 	}
-}
-
-// ruleState is what runs and what is known about it, published as one.
-type ruleState struct {
-	running *ruleset // nil until there are rules
-	source  string   // "" until there are rules
-	canary  bool
-	pointer *consul.Pointer // the one followed; nil if unknown, and without Consul
-	refused *adminapi.Refusal
-	stale   bool // the running rules differ from the published ones, or those are unknown
-}
-
-// version returns the running version, or adminapi.NoVersion.
-func (s *ruleState) version() string {
-	if s.running == nil {
-		return adminapi.NoVersion
+	a.running.Store(next)
+	a.metrics.running(next, before)
+	if a.keep != nil {
+		a.keep(set.Holds)
 	}
-	return s.running.version
-}
-
-// apart returns until when the running rules differ from other nodes' on purpose, in
-// seconds since 1970, or 0.
-func (s *ruleState) apart() float64 {
-	if s.stale || s.pointer == nil {
-		return 0
+	if next.version == adminapi.NoVersion {
+		return nil
 	}
-	if until := s.pointer.Apart(s.canary); !until.IsZero() {
-		return float64(until.Unix())
+	a.log.Info("rules active", "version", next.version, "rules", n, "source", d.Source, "canary", canary)
+	if list := globalRules(set); a.alone && len(list) > 0 {
+		a.log.Warn("rules with scope: global apply to this region only; set listen.peer on every node", "rules", list)
 	}
-	return 0
-}
-
-// none reports whether there have never been any rules.
-func (s *ruleState) none() bool { return s.version() == adminapi.NoVersion }
-
-// messages returns the faults of a document one by one.
-func messages(err error) []string {
-	var out []string
-	for _, e := range field.All(err) {
-		out = append(out, e.Error())
-	}
-	return out
-}
-
-// enforce swaps the rules. Requests in progress finish with the rules they began with.
-func (k *ruleKeeper) enforce(set *rules.Set, source string, canary bool) {
-	next := k.newRuleset(set, set.Version())
-	before := k.running.Swap(next)
-	if k.keep != nil {
-		k.keep(set.Holds)
-	}
-	k.metrics.running(next, before)
-	k.log.Info("rules active", "version", next.version, "rules", len(set.Rules()), "source", source, "canary", canary)
-	if list := globalRules(set); k.alone && len(list) > 0 {
-		k.log.Warn("rules with scope: global apply to this region only; set listen.peer on every node", "rules", list)
-	}
-}
-
-// unlimited activates a set without rules, for a node that need not wait for any.
-func (k *ruleKeeper) unlimited() error {
-	set, err := rules.Compile(&rules.Document{Rules: []rules.Rule{}})
-	if err != nil {
-		return err
-	}
-	next := k.newRuleset(set, adminapi.NoVersion)
-	k.metrics.running(next, k.running.Swap(next))
 	return nil
 }
 
-// publish makes the current state visible to operators.
-func (k *ruleKeeper) publish(s ruleState) {
-	s.running = k.running.Load()
-	k.metrics.rulesApart.Set(s.apart())
-	before := k.state.Swap(&s)
-	k.metrics.setStale(s.stale)
-	k.metrics.rulesBootstrapped.Set(oneIf(s.source == adminapi.SourceBootstrap))
-	if before == nil || !maps.Equal(before.meta(), s.meta()) {
-		k.changed()
+// published shows operators a state.
+func (a *activeRules) published(_, s *documents.State[rules.Set]) {
+	apart := 0.0 // until when the rules differ from other nodes' on purpose, in seconds since 1970
+	if !s.Stale && s.Pointer != nil {
+		if until := s.Pointer.Apart(s.Canary); !until.IsZero() {
+			apart = float64(until.Unix())
+		}
 	}
+	a.metrics.rulesApart.Set(apart)
+	a.metrics.rulesStale.Set(oneIf(s.Stale))
+	a.metrics.rulesBootstrapped.Set(oneIf(s.Source() == adminapi.SourceBootstrap))
 }
 
-// meta returns the registration's metadata about the rules.
-func (s *ruleState) meta() map[string]string {
-	return map[string]string{consul.MetaRulesVersion: s.version(), consul.MetaRulesRefused: s.refused.String()}
-}
+// none reports whether there have never been any rules.
+func (a *activeRules) none() bool { return a.State().Version() == adminapi.NoVersion }
 
 // age returns for how many seconds the running rules have been active.
-func (k *ruleKeeper) age() float64 {
-	if s := k.state.Load(); !s.none() {
-		return time.Since(s.running.since).Seconds()
+func (a *activeRules) age() float64 {
+	if a.none() {
+		return math.NaN()
 	}
-	return math.NaN()
+	return time.Since(a.State().Since).Seconds()
+}
+
+// describe adds faults to a readiness.
+func (a *activeRules) describe(state *adminapi.Readiness) {
+	state.RulesVersion, state.Consul = a.State().Version(), a.ConsulState.Text()
+	state.RulesRefused, state.RulesCache, state.RulesSignature = a.Faults()
+	if a.none() {
+		state.RulesBootstrap = a.BootstrapState.Fault()
+		if state.RulesRefused == "" && state.Consul == adminapi.OK {
+			state.Rules = "nothing is published; apply rules with regionctl"
+		}
+	}
 }

@@ -139,9 +139,10 @@ func (e *Edge) serveOn(wg *sync.WaitGroup, on openPorts, server *fasthttp.Server
 // watch starts what runs in the background.
 func (e *Edge) watch(wg *sync.WaitGroup, ctx context.Context, reload <-chan os.Signal) {
 	wg.Go(func() { e.watchFiles(ctx, reload) })
-	wg.Go(func() { e.keeper.run(ctx) })
-	if e.conduct != nil && e.conduct.follower != nil {
-		wg.Go(func() { e.conduct.follower.Run(ctx, nil, e.conduct.settle) })
+	wg.Go(func() { e.rules.Run(ctx) })
+	wg.Go(func() { e.shedding.Run(ctx) })
+	if e.conduct != nil {
+		wg.Go(func() { e.conduct.policy.Run(ctx) })
 	}
 	if e.conduct != nil && e.chain.Shared != nil {
 		wg.Go(func() { e.shareConduct(ctx) })

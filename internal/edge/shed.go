@@ -1,8 +1,6 @@
 package edge
 
 import (
-	"time"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weir-edge/weir/internal/edge/decide"
@@ -13,8 +11,6 @@ import (
 // They are immutable.
 type shedSettings struct {
 	decide.Shedding
-	source   string
-	since    time.Time
 	counters map[shedLabels]prometheus.Counter
 }
 
@@ -23,7 +19,7 @@ type shedLabels struct{ class, reason, upstream string }
 
 // shed counts and logs a request that was shed.
 func (e *Edge) shed(r *decide.Request, reason shedder.Reason) {
-	e.metrics.countShed(e.keeper.active.Load(), reason)
+	e.metrics.countShed(e.shedding.active.Load(), reason)
 	if skipped, ok := e.shedLog.sample(r.Began); ok {
 		e.log.Info("request shed", "class", reason.Class, "upstream", reason.Upstream, "kind", reason.Kind, "signal", reason.Signal,
 			"value", reason.Value, "threshold", reason.Threshold, "utilization", reason.Utilization, "level", reason.Level,

@@ -368,8 +368,7 @@ func newOrigin(t *testing.T, word string) string {
 // The most frequent answer of an overloaded node allocates nothing.
 func TestSheddingAllocatesNothing(t *testing.T) {
 	e := inMemory(t, "rules: []")
-	_, err := e.keeper.enforce(settings(t, capped+"reason_header: true\n"), adminapi.SourceConfig)
-	require.NoError(t, err)
+	require.NoError(t, e.shedding.Override(shedderDocument(settings(t, capped+"reason_header: true\n"), adminapi.SourceAdmin), time.Hour))
 	permit, ok := e.groups[0].shedder.Admit(1, 0)
 	require.True(t, ok)
 	defer permit.Done()
@@ -391,8 +390,7 @@ func TestSheddingAllocatesNothing(t *testing.T) {
 // work.
 func BenchmarkShed(b *testing.B) {
 	e := inMemory(b, "rules: []")
-	_, err := e.keeper.enforce(settings(b, capped), adminapi.SourceConfig)
-	require.NoError(b, err)
+	require.NoError(b, e.shedding.Override(shedderDocument(settings(b, capped), adminapi.SourceAdmin), time.Hour))
 	permit, _ := e.groups[0].shedder.Admit(1, 0)
 	defer permit.Done()
 	ctx := received(b, "192.0.2.1", usual...)

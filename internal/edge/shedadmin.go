@@ -18,24 +18,16 @@ const (
 	overrideLongest  = 24 * time.Hour
 )
 
-func (k *shedKeeper) view() adminapi.Shedder {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	s, now := k.active.Load(), time.Now()
-	c := k.follower.Choose(now)
+func (k *activeShedding) view() adminapi.Shedder {
+	s := k.State()
 	v := adminapi.Shedder{
-		Node: k.config.Node.ID, Version: s.Document.Version, Source: s.source, Since: s.since.UTC(),
-		Pointer: c.Pointer, Refused: c.Refused, Document: s.Document, ShadowBias: shedding.ShadowBias,
+		Node: k.config.Node.ID, Version: s.Version(), Source: s.Source(), Since: s.Since.UTC(), Pointer: s.Pointer, Refused: s.Refused,
+		Consul: k.ConsulState.View(), Cache: k.CacheState.View(), Signature: k.SignatureState.View(),
+		Document: s.Active.Made, ShadowBias: shedding.ShadowBias,
 	}
-	if then, ends := k.then(now, &c); then != "" {
+	if then, ends := k.Then(); then != "" {
 		ends = ends.UTC().Round(time.Millisecond)
 		v.Then, v.ExpiresAt = then, &ends
-	}
-	if f := k.follower; f.ConsulState != nil {
-		v.Consul, v.Cache = f.ConsulState.View(), f.CacheState.View()
-		if f.SignatureState != nil {
-			v.Signature = f.SignatureState.View()
-		}
 	}
 	for _, g := range k.upstreams.groups {
 		v.Upstreams = append(v.Upstreams, shedding.NewUpstreamStatus(g.shedder.Status()))
@@ -46,7 +38,7 @@ func (k *shedKeeper) view() adminapi.Shedder {
 // showShedder shows the active settings and the shedder's state; ?brief leaves out the
 // settings themselves.
 func (e *Edge) showShedder(w http.ResponseWriter, r *http.Request) {
-	v := e.keeper.view()
+	v := e.shedding.view()
 	if r.URL.Query().Has("brief") {
 		v.Document = nil
 	}
@@ -72,7 +64,7 @@ func (e *Edge) overrideShedder(w http.ResponseWriter, r *http.Request) {
 	}
 	document, err := shedding.Parse(body)
 	if err == nil {
-		err = e.keeper.override(document, lasts)
+		err = e.shedding.Override(shedderDocument(document, adminapi.SourceAdmin), lasts)
 	}
 	if err != nil {
 		adminError(w, http.StatusBadRequest, err)
@@ -102,7 +94,7 @@ func overrideFor(r *http.Request) (time.Duration, error) {
 
 // endOverride returns this node to the published settings.
 func (e *Edge) endOverride(w http.ResponseWriter, _ *http.Request) {
-	if err := e.keeper.override(nil, 0); err != nil {
+	if err := e.shedding.Override(nil, 0); err != nil {
 		adminError(w, http.StatusInternalServerError, err)
 		return
 	}
@@ -111,7 +103,7 @@ func (e *Edge) endOverride(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (e *Edge) answerBrief(w http.ResponseWriter) {
-	v := e.keeper.view()
+	v := e.shedding.view()
 	v.Document = nil
 	writeJSON(w, http.StatusOK, v)
 }

@@ -143,8 +143,8 @@ func TestShedderEndpointWantsTheToken(t *testing.T) {
 	for _, method := range []string{"GET", "PUT", "DELETE"} {
 		require.Equal(t, 401, n.send(method, "/v1/shedder", "enabled: false").status)
 	}
-	require.Equal(t, "config", n.keeper.active.Load().source)
-	require.True(t, n.keeper.active.Load().Document.Enabled)
+	require.Equal(t, "config", n.shedding.State().Source())
+	require.True(t, n.shedding.State().Active.Made.Enabled)
 }
 
 // Activating settings while requests run harms none of them.

@@ -28,7 +28,7 @@ func (e *Edge) followLoad(ctx context.Context) {
 		case <-ticker.C:
 		}
 		now := toldLoad{at: time.Now()}
-		if e.keeper.active.Load().Document.Enabled {
+		if e.shedding.active.Load().Document.Enabled {
 			all := make([]shedder.Status, len(e.groups))
 			for i, g := range e.groups {
 				all[i] = g.shedder.Status()

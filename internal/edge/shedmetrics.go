@@ -123,11 +123,8 @@ func (m *metrics) countShed(s *shedSettings, reason shedder.Reason) {
 	counter.Inc()
 }
 
-// shedding records that these settings are active, and drops counters that only the
-// previous ones had.
-func (m *metrics) shedding(now, before *shedSettings) {
-	m.shedderInfo.Reset()
-	m.shedderInfo.WithLabelValues(now.Document.Version, now.source).Set(1)
+// dropShed drops counters that only the previous settings had.
+func (m *metrics) dropShed(now, before *shedSettings) {
 	if before == nil {
 		return
 	}

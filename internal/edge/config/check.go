@@ -66,9 +66,9 @@ func (c *Config) CheckRules() (warnings []string, err error) {
 		return err
 	}
 	if !c.FollowsConsul() {
-		data, err := os.ReadFile(c.Rules.File)
+		data, err := c.Rules.Read()
 		if err != nil {
-			return nil, fmt.Errorf("rules.file: %w", err)
+			return nil, err
 		}
 		if err := load(data); err != nil {
 			return nil, fmt.Errorf("%s: %w", c.Rules.File, err)

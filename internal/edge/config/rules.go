@@ -3,6 +3,7 @@ package config
 import (
 	"context"
 	"fmt"
+	"os"
 
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/edge/documents"
@@ -60,6 +61,15 @@ func (c *Config) validateRules(f *faults) {
 	default:
 		f.add("rules.source", "must be file or consul (got %q)", c.Rules.Source)
 	}
+}
+
+// Read reads the rules of a file.
+func (r *Rules) Read() ([]byte, error) {
+	data, err := os.ReadFile(r.File)
+	if err != nil {
+		return nil, fmt.Errorf("rules.file: %w", err)
+	}
+	return data, nil
 }
 
 // Fetch gets the document at rules.bootstrap, with its signatures if they are configured.

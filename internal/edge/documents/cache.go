@@ -28,7 +28,9 @@ type Cached struct {
 }
 
 // id identifies what was written. A document may be signed later.
-func (c *Cached) id() string { return fmt.Sprint(c.Pointer.SHA256, c.Signatures) }
+func (c *Cached) id() string {
+	return fmt.Sprint(c.Pointer.Version, c.Pointer.SHA256, c.Signatures)
+}
 
 // Owner identifies whose documents a cache holds. A file copied from another region must
 // not limit this one's clients.
@@ -54,33 +56,25 @@ func (o Owner) Refuse(other Owner) error {
 // cacheLookEvery is how often the file is checked, in case an operator deletes it.
 const cacheLookEvery = time.Minute
 
+// content is what a cache should hold.
+type content struct {
+	id     string
+	encode func() ([]byte, error)
+}
+
 // cache keeps the last good document on disk. It writes in its own goroutine, so that a
 // slow disk does not delay rules.
 type cache struct {
 	file      string
-	owner     Owner
 	state     *Condition
 	failed    func() // called at each failure
 	lookEvery time.Duration
-	next      chan *Cached
+	next      chan *content
 	written   string // the id of the file's content
 }
 
-func newCache(file string, owner Owner, state *Condition, failed func()) *cache {
-	return &cache{file: file, owner: owner, state: state, failed: failed, lookEvery: cacheLookEvery, next: make(chan *Cached, 1)}
-}
-
-// read returns the document in the file, or nil without one.
-func (c *cache) read() (*Cached, error) {
-	p, err := ReadCache(c.file, c.owner)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w; it is overwritten by the next good document", c.file, err)
-	}
-	c.written = p.id()
-	return p, nil
+func newCache(file string, state *Condition, failed func()) *cache {
+	return &cache{file: file, state: state, failed: failed, lookEvery: cacheLookEvery, next: make(chan *content, 1)}
 }
 
 // prepare creates the folder and checks that it is writable.
@@ -97,7 +91,7 @@ func (c *cache) prepare() error {
 }
 
 // put makes run write a document soon, replacing one that is pending.
-func (c *cache) put(d *Cached) {
+func (c *cache) put(d *content) {
 	select {
 	case <-c.next:
 	default:
@@ -107,7 +101,7 @@ func (c *cache) put(d *Cached) {
 
 // run keeps the file up to date until ctx ends. It retries failures.
 func (c *cache) run(ctx context.Context) {
-	var kept *Cached // nil until one is put
+	var kept *content // nil until one is put
 	for failures := 0; ; {
 		wait := c.lookEvery
 		if !c.state.View().OK {
@@ -136,13 +130,16 @@ func (c *cache) run(ctx context.Context) {
 
 // keep writes p to the file. If the file already has it, or there is nothing to write, keep
 // checks whether an earlier error is over.
-func (c *cache) keep(p *Cached) error {
-	if p != nil && (p.id() != c.written || !c.present()) {
-		if err := c.write(p); err != nil {
-			return err
+func (c *cache) keep(p *content) error {
+	if p != nil && (p.id != c.written || !c.present()) {
+		data, err := p.encode()
+		if err == nil {
+			err = disk.Replace(c.file, data)
 		}
-		c.written = p.id()
-		return nil
+		if err == nil {
+			c.written = p.id
+		}
+		return err
 	}
 	if c.state.View().OK {
 		return nil
@@ -154,14 +151,6 @@ func (c *cache) keep(p *Cached) error {
 func (c *cache) present() bool {
 	info, err := os.Stat(c.file)
 	return err == nil && info.Mode().IsRegular()
-}
-
-func (c *cache) write(p *Cached) error {
-	data, err := encodeCache(c.owner, p)
-	if err != nil {
-		return err
-	}
-	return disk.Replace(c.file, data)
 }
 
 // cacheFile is the file's content.
@@ -188,7 +177,11 @@ func encodeCache(owner Owner, d *Cached) ([]byte, error) {
 
 // WriteCache writes a file for ReadCache.
 func WriteCache(file string, owner Owner, pointer consul.Pointer, document []byte) error {
-	return (&cache{file: file, owner: owner}).write(&Cached{Pointer: pointer, Document: document})
+	data, err := encodeCache(owner, &Cached{Pointer: pointer, Document: document})
+	if err != nil {
+		return err
+	}
+	return disk.Replace(file, data)
 }
 
 var errDamaged = errors.New("is damaged: it is not what the node wrote")

@@ -100,7 +100,7 @@ func TestDeletedCacheIsWrittenAgain(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "rules.json")
 	log := slog.New(slog.DiscardHandler)
 	failures := atomic.Int32{}
-	c := newCache(file, europe, NewCondition(log, "bad", "again", nil), func() { failures.Add(1) })
+	c := newCache(file, NewCondition(log, "bad", "again", nil), func() { failures.Add(1) })
 	c.lookEvery = 10 * time.Millisecond
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
@@ -115,9 +115,12 @@ func TestDeletedCacheIsWrittenAgain(t *testing.T) {
 			return err == nil && kept.Pointer.SHA256 == p.SHA256
 		})
 	}
-	c.put(&Cached{Pointer: p, Document: []byte(cachedDocument)})
+	written := &content{p.SHA256, func() ([]byte, error) {
+		return encodeCache(europe, &Cached{Pointer: p, Document: []byte(cachedDocument)})
+	}}
+	c.put(written)
 	holds("it is written")
-	c.put(&Cached{Pointer: p, Document: []byte(cachedDocument)})
+	c.put(written)
 	eventually(t, "the same is taken", func() bool { return len(c.next) == 0 })
 	require.NoError(t, os.Remove(file))
 	holds("it is written again")

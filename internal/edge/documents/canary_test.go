@@ -1,7 +1,6 @@
 package documents
 
 import (
-	"log/slog"
 	"testing"
 	"time"
 
@@ -12,7 +11,7 @@ import (
 
 // A node's clock that is behind, or set back, does not prolong a canary.
 func TestCanaryIsBoundByTheNodesOwnClock(t *testing.T) {
-	f := New(Config[toy]{Kind: Kind[toy]{CanaryOf: "ams1"}, Log: slog.New(slog.DiscardHandler)})
+	f := newToyKeeper(t, Config[toy]{Kind: Kind[toy]{CanaryOf: "ams1"}})
 	applied := time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC)
 	pointer := func(document string, applied time.Time, lasts time.Duration) *consul.Pointer {
 		p, expires := consul.NewPointer([]byte(document), "test", applied), applied.Add(lasts)

@@ -1,6 +1,7 @@
 package documents
 
 import (
+	"cmp"
 	"log/slog"
 	"sync"
 	"time"
@@ -43,8 +44,11 @@ func (c *Condition) Note(err error) {
 	}
 }
 
-// View returns the condition as operators see it.
+// View returns the condition as operators see it; nil for a nil Condition.
 func (c *Condition) View() *adminapi.Condition {
+	if c == nil {
+		return nil
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v := &adminapi.Condition{OK: c.err == nil, Since: c.since.UTC()}
@@ -54,10 +58,20 @@ func (c *Condition) View() *adminapi.Condition {
 	return v
 }
 
-// Text is "ok" or the error.
-func (c *Condition) Text() string {
-	if v := c.View(); !v.OK {
+// Fault is the error, "" if there is none.
+func (c *Condition) Fault() string {
+	if v := c.View(); v != nil {
 		return v.Error
 	}
-	return adminapi.OK
+	return ""
 }
+
+// Text is "ok" or the error; "" for a nil Condition.
+func (c *Condition) Text() string {
+	if c == nil {
+		return ""
+	}
+	return cmp.Or(c.Fault(), adminapi.OK)
+}
+
+func (c *Condition) ok() bool { return c.Fault() == "" }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/pkg/field"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
@@ -65,7 +66,7 @@ func (f *pointer[T]) left(now time.Time) time.Duration {
 
 // judge records once what is wrong with the finding. nothing says that nothing was ever
 // published.
-func (f *pointer[T]) judge(nothing, canary bool, faults func(error) []string) {
+func (f *pointer[T]) judge(nothing, canary bool) {
 	found, version := &f.finding, ""
 	if found.pointer != nil {
 		version = found.pointer.Version
@@ -74,7 +75,7 @@ func (f *pointer[T]) judge(nothing, canary bool, faults func(error) []string) {
 	case errors.Is(found.fault, errNoPointer) && nothing:
 		f.refused = nil
 	case found.fault != nil:
-		f.refused = Refuse(f.refused, version, canary, faults(found.fault))
+		f.refused = refuse(f.refused, version, canary, found.fault)
 	case found.failure != nil && f.refused != nil && f.refused.Version == version:
 		// Consul was unreachable when it was read again.
 	default:
@@ -100,11 +101,21 @@ func newer(a, b *adminapi.Refusal) *adminapi.Refusal {
 	return a
 }
 
-// Refuse records why a version is not activated. It keeps an existing refusal of the same
+// refuse records why a version is not activated. It keeps an existing refusal of the same
 // version, so that the caller can tell which ones are new.
-func Refuse(standing *adminapi.Refusal, version string, canary bool, why []string) *adminapi.Refusal {
+func refuse(standing *adminapi.Refusal, version string, canary bool, err error) *adminapi.Refusal {
+	why := Faults(err)
 	if standing != nil && standing.Version == version && slices.Equal(standing.Errors, why) {
 		return standing
 	}
 	return &adminapi.Refusal{At: time.Now().UTC(), Version: version, Canary: canary, Errors: why}
+}
+
+// Faults returns the faults of a document one by one.
+func Faults(err error) []string {
+	var out []string
+	for _, e := range field.All(err) {
+		out = append(out, e.Error())
+	}
+	return out
 }

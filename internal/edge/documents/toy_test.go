@@ -31,30 +31,20 @@ func parseToy(text []byte) (*toy, error) {
 }
 
 type toyKeeper struct {
-	follower *Follower[toy]
-	active   atomic.Pointer[toy]
-	view     atomic.Pointer[Choice[toy]]
+	*Keeper[toy]
+	active atomic.Pointer[toy]
 }
 
-func newToyKeeper(client *consul.Client, cache string) *toyKeeper {
-	k := &toyKeeper{follower: New(Config[toy]{
-		Kind: Kind[toy]{Name: "toys", What: "toys", Compile: parseToy, Faults: func(err error) []string { return []string{err.Error()} }, CanaryOf: "ams1"},
-		Log:  slog.New(slog.DiscardHandler), Consul: client, Cache: cache, Owner: europe,
-	})}
-	k.settle(time.Now())
+func newToyKeeper(t *testing.T, c Config[toy]) *toyKeeper {
+	t.Helper()
+	k := &toyKeeper{}
+	c.Log = slog.New(slog.DiscardHandler)
+	c.Activate = func(d *Document[toy], _ bool) error { k.active.Store(d.Made); return nil }
+	var err error
+	k.Keeper, err = New(c)
+	require.NoError(t, err)
 	return k
 }
-
-func (k *toyKeeper) settle(now time.Time) time.Duration {
-	c := k.follower.Choose(now)
-	k.view.Store(&c)
-	if c.Document != nil && k.active.Load() != c.Document.Made {
-		k.active.Store(c.Document.Made)
-	}
-	return time.Minute
-}
-
-func (k *toyKeeper) run(ctx context.Context) { k.follower.Run(ctx, nil, k.settle) }
 
 const patience = testenv.Patience
 
@@ -68,11 +58,12 @@ func TestAThirdKindOfDocument(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(client.Close)
 	documents, cache := client.Documents("toys"), filepath.Join(t.TempDir(), "toys.json")
+	config := Config[toy]{Kind: Kind[toy]{Name: "toys", What: "toys", Compile: parseToy, CanaryOf: "ams1"}, Consul: client, Cache: cache, Owner: europe}
 	start := func() (*toyKeeper, func()) {
-		k := newToyKeeper(client, cache)
+		k := newToyKeeper(t, config)
 		ctx, stop := context.WithCancel(t.Context())
 		var running sync.WaitGroup
-		running.Go(func() { k.run(ctx) })
+		running.Go(func() { k.Run(ctx) })
 		t.Cleanup(running.Wait)
 		t.Cleanup(stop)
 		return k, stop
@@ -101,9 +92,9 @@ func TestAThirdKindOfDocument(t *testing.T) {
 	boat := k.active.Load()
 
 	bad := apply("two words")
-	eventually(t, "it is refused", func() bool { return k.view.Load().Refused != nil })
-	refused := k.view.Load().Refused
-	require.Equal(t, adminapi.Refusal{At: refused.At, Version: bad.Version, Errors: []string{"toy: must be one word"}}, *refused)
+	eventually(t, "it is refused", func() bool { return k.State().Refused != nil })
+	refused := k.State().Refused
+	require.Equal(t, adminapi.Refusal{At: refused.At, Version: bad.Version, Errors: []string{"document: toy: must be one word"}}, *refused)
 	require.Same(t, boat, k.active.Load(), "the previous toy stays active")
 
 	apply("boat")
@@ -115,14 +106,14 @@ func TestAThirdKindOfDocument(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, ok)
 	is("kite")
-	require.True(t, k.view.Load().Canary)
+	require.True(t, k.State().Canary)
 	require.NoError(t, documents.EndCanary(t.Context(), "ams1"))
 	is("boat")
 	require.Same(t, boat, k.active.Load(), "what a canary replaced is not compiled again")
 
 	eventually(t, "it is on disk", func() bool { _, err := os.Stat(cache); return err == nil })
 	stop()
-	again := newToyKeeper(client, cache)
+	again := newToyKeeper(t, config)
 	require.Equal(t, "boat", again.active.Load().word)
-	require.Equal(t, adminapi.SourceCache, again.view.Load().Document.Source)
+	require.Equal(t, adminapi.SourceCache, again.State().Source())
 }

@@ -52,9 +52,9 @@ func (v *Verify) Check(kind string, c *Cached) error { return v.verify(kind, c.P
 
 // unsigned returns why the document that Consul names, or the active one, counts as
 // unsigned.
-func (f *Follower[T]) unsigned(now time.Time, active *Document[T]) error {
-	for _, p := range []*pointer[T]{&f.current, &f.canary} {
-		if p == &f.canary && !p.lives(now) {
+func (k *Keeper[T]) unsigned(now time.Time, active *Document[T]) error {
+	for _, p := range []*pointer[T]{&k.current, &k.canary} {
+		if p == &k.canary && !p.lives(now) {
 			continue
 		}
 		if sign.IsFault(p.finding.fault) {
@@ -71,9 +71,9 @@ func (f *Follower[T]) unsigned(now time.Time, active *Document[T]) error {
 }
 
 // accept verifies a document that does not come from Consul.
-func (f *Follower[T]) accept(d *Document[T]) error {
-	d.Unsigned = f.Verify.verify(f.Name, d.Pointer, d.Signatures)
-	if f.Verify.requires() && d.Unsigned != nil {
+func (k *Keeper[T]) accept(d *Document[T]) error {
+	d.Unsigned = k.Verify.verify(k.Name, d.Pointer, d.Signatures)
+	if k.Verify.requires() && d.Unsigned != nil {
 		return errors.Join(errUnsigned, d.Unsigned)
 	}
 	return nil

@@ -3,7 +3,6 @@ package documents
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -50,21 +49,20 @@ func newSignedToys(t *testing.T, require bool) (*signedToys, *sign.Key) {
 	s.client, s.documents = client, client.Documents("toys").Temporary()
 	s.config = Config[toy]{
 		Kind: Kind[toy]{
-			Name: "toys", What: "toys", Compile: parseToy, Faults: func(err error) []string { return []string{err.Error()} }, CanaryOf: "ams1", Temporary: true,
+			Name: "toys", What: "toys", Compile: parseToy, CanaryOf: "ams1", Temporary: true,
 			Verify: &Verify{Keys: func() (sign.Keys, error) { return sign.ReadPublic([]string{s.keys}) }, Require: require, Region: "eu-west"},
 		},
-		Log: slog.New(slog.DiscardHandler), Consul: client, Cache: filepath.Join(t.TempDir(), "toys.json"), Owner: europe,
+		Consul: client, Cache: filepath.Join(t.TempDir(), "toys.json"), Owner: europe,
 	}
 	return s, key
 }
 
 // start follows until stop is called. The keeper's view changes with what is followed.
 func (s *signedToys) start() (*toyKeeper, func()) {
-	k := &toyKeeper{follower: New(s.config)}
-	k.settle(time.Now())
+	k := newToyKeeper(s.t, s.config)
 	ctx, cancel := context.WithCancel(s.t.Context())
 	var running sync.WaitGroup
-	running.Go(func() { k.run(ctx) })
+	running.Go(func() { k.Run(ctx) })
 	stop := sync.OnceFunc(func() { cancel(); running.Wait() })
 	s.t.Cleanup(stop)
 	return k, stop
@@ -100,7 +98,7 @@ func (k *toyKeeper) is(word string) bool { a := k.active.Load(); return a != nil
 
 func (k *toyKeeper) refuses(version, reason string) func() bool {
 	return func() bool {
-		r := k.view.Load().Refused
+		r := k.State().Refused
 		return r != nil && r.Version == version && strings.Contains(r.Errors[0], reason)
 	}
 }
@@ -119,7 +117,7 @@ func TestRequireSigned(t *testing.T) {
 	eventually(t, "a stranger's key", k.refuses(boat.Version, "is signed by key"))
 	s.sign("boat", key.Sign(s.subject("toys", "boat"), nil))
 	eventually(t, "signed later, it becomes active", func() bool { return k.is("boat") })
-	require.True(t, k.follower.SignatureState.View().OK)
+	require.True(t, k.SignatureState.View().OK)
 
 	for name, signature := range map[string]sign.Signature{
 		"kite":  key.Sign(s.subject("rules", "kite"), nil),
@@ -131,13 +129,13 @@ func TestRequireSigned(t *testing.T) {
 		p := s.point(name, nil)
 		eventually(t, name, k.refuses(p.Version, "key "+key.ID()))
 		require.True(t, k.is("boat"))
-		require.False(t, k.follower.SignatureState.View().OK)
+		require.False(t, k.SignatureState.View().OK)
 	}
 	// A canary counts like any other.
 	trial, ends := consul.NewPointer([]byte("kite"), "test", time.Now()), time.Now().Add(time.Hour)
 	trial.ExpiresAt = &ends
 	s.point("boat", nil)
-	eventually(t, "the refusal is over", func() bool { return k.view.Load().Refused == nil })
+	eventually(t, "the refusal is over", func() bool { return k.State().Refused == nil })
 	ok, err := s.documents.SetCanary(t.Context(), "ams1", trial, 0)
 	require.NoError(t, err)
 	require.True(t, ok)
@@ -148,10 +146,10 @@ func TestRequireSigned(t *testing.T) {
 	// The copy on disk has its signatures; a node that trusts other keys does not use it.
 	eventually(t, "it is on disk", func() bool { _, err := os.Stat(s.config.Cache); return err == nil })
 	stop()
-	require.True(t, newKeeper(s.config).is("boat"))
+	require.True(t, newToyKeeper(t, s.config).is("boat"))
 	trusted := s.keys
 	s.keys = strangers
-	require.Nil(t, newKeeper(s.config).active.Load())
+	require.Nil(t, newToyKeeper(t, s.config).active.Load())
 	cached, err := ReadCache(s.config.Cache, europe)
 	require.NoError(t, err)
 	require.ErrorContains(t, s.config.Verify.Check("toys", cached), "is signed by key")
@@ -159,11 +157,11 @@ func TestRequireSigned(t *testing.T) {
 	require.NoError(t, s.config.Verify.Check("toys", cached))
 	require.ErrorContains(t, s.config.Verify.Check("rules", cached), "another document, kind or region")
 	require.NoError(t, WriteCache(s.config.Cache, europe, cached.Pointer, cached.Document))
-	require.Nil(t, newKeeper(s.config).active.Load(), "without signatures")
+	require.Nil(t, newToyKeeper(t, s.config).active.Load(), "without signatures")
 
 	// So does a bootstrapped document.
 	s.config.Bootstrap = func(context.Context) ([]byte, []sign.Signature, error) { return []byte("boat"), nil, nil }
-	f := New(s.config)
+	f := newToyKeeper(t, s.config)
 	_, err = f.fetch(t.Context())
 	require.ErrorContains(t, err, "is not signed")
 	f.Bootstrap = func(context.Context) ([]byte, []sign.Signature, error) { return []byte("boat"), cached.Signatures, nil }
@@ -207,21 +205,15 @@ func TestReplacedKeys(t *testing.T) {
 
 	// Without its signatures, it stays active, and the node says so.
 	require.NoError(t, s.client.Put(t.Context(), s.client.Key("toys", "signatures", boat.Version), []byte("[]")))
-	eventually(t, "it counts as unsigned", func() bool { return !k.follower.SignatureState.View().OK })
+	eventually(t, "it counts as unsigned", func() bool { return !k.SignatureState.View().OK })
 	eventually(t, "it is refused", k.refuses(boat.Version, "is not signed"))
 	require.True(t, k.is("boat"))
 	s.sign("boat", key.Sign(s.subject("toys", "boat"), nil))
 	eventually(t, "by a key that is not trusted any more", k.refuses(boat.Version, "is signed by key"))
 	s.sign("boat", next.Sign(s.subject("toys", "boat"), nil))
-	eventually(t, "signed again", func() bool { return k.follower.SignatureState.View().OK && k.view.Load().Refused == nil })
+	eventually(t, "signed again", func() bool { return k.SignatureState.View().OK && k.State().Refused == nil })
 	stop()
-	require.True(t, newKeeper(s.config).is("boat"), "from disk")
-}
-
-func newKeeper(c Config[toy]) *toyKeeper {
-	k := &toyKeeper{follower: New(c)}
-	k.settle(time.Now())
-	return k
+	require.True(t, newToyKeeper(t, s.config).is("boat"), "from disk")
 }
 
 // Without require, everything becomes active, and the node says what is unsigned.
@@ -231,10 +223,10 @@ func TestVerifyOnly(t *testing.T) {
 	k, stop := s.start()
 	s.point("boat", nil)
 	eventually(t, "it becomes active", func() bool { return k.is("boat") })
-	eventually(t, "unsigned", func() bool { return strings.Contains(k.follower.SignatureState.View().Error, "is not signed") })
-	require.Nil(t, k.view.Load().Refused)
+	eventually(t, "unsigned", func() bool { return strings.Contains(k.SignatureState.View().Error, "is not signed") })
+	require.Nil(t, k.State().Refused)
 	s.sign("boat", key.Sign(s.subject("toys", "boat"), nil))
-	eventually(t, "signed", func() bool { return k.follower.SignatureState.View().OK })
+	eventually(t, "signed", func() bool { return k.SignatureState.View().OK })
 	eventually(t, "the copy on disk gets the signature", func() bool {
 		cached, err := ReadCache(s.config.Cache, europe)
 		return err == nil && s.config.Verify.Check("toys", cached) == nil
@@ -269,13 +261,13 @@ func TestUnsignedPointerEndsNothing(t *testing.T) {
 	} {
 		p := s.point("ball", change)
 		eventually(t, name, func() bool {
-			c := k.view.Load()
+			c := k.State()
 			return c.Refused != nil && c.Pointer != nil && c.Pointer.AppliedAt.Equal(p.AppliedAt) && c.Refused.Version == p.Version
 		})
 		require.True(t, k.is("kite"), name)
-		c := k.follower.Choose(time.Now())
-		require.LessOrEqual(t, c.Left, time.Minute, name)
-		require.Equal(t, "boat", c.Next.Made.word, name)
+		then, ends := k.Then()
+		require.LessOrEqual(t, time.Until(ends), time.Minute, name)
+		require.Equal(t, boat.Version, then, name)
 	}
 }
 
@@ -305,5 +297,5 @@ func TestUnreadableSignaturesCountAsNone(t *testing.T) {
 	eventually(t, "it is refused", k.refuses(version, "is not a list of signatures"))
 	s.sign("boat", key.Sign(s.subject("toys", "boat"), nil))
 	eventually(t, "signing repairs them", func() bool { return k.is("boat") })
-	require.False(t, errors.Is(k.follower.unsigned(time.Now(), nil), errUnsigned))
+	require.False(t, errors.Is(k.unsigned(time.Now(), nil), errUnsigned))
 }

@@ -86,7 +86,9 @@ func (w *watch[T]) resolve(ctx context.Context, entry *consul.Entry) {
 		if ctx.Err() != nil {
 			return
 		}
-		w.tell(ctx, event[T]{canary: w.canary, finding: &f})
+		if p := w.kind.Parts; failures > 0 || p == nil || !errors.Is(f.failure, p.Torn) {
+			w.tell(ctx, event[T]{canary: w.canary, finding: &f})
+		}
 		if !again {
 			if !w.resigned(ctx, f.good) {
 				return
@@ -127,6 +129,12 @@ func (w *watch[T]) resigned(ctx context.Context, d *Document[T]) bool {
 }
 
 func (w *watch[T]) find(ctx context.Context, entry *consul.Entry) (f finding[T], again bool) {
+	if w.kind.Parts != nil {
+		if f = w.kind.Parts.find(ctx, entry, w.good); f.good != nil {
+			w.good = f.good
+		}
+		return f, f.failure != nil
+	}
 	if entry == nil {
 		if !w.canary {
 			f.fault = fmt.Errorf("%s %w; apply the document again", w.key, errNoPointer)

@@ -30,4 +30,6 @@ const (
 	MetaDemand          = "demand"
 	MetaCapacity        = "capacity"
 	MetaCapacityAtLeast = "capacity_at_least"
+	// What follows the name of a kind of document in the keys of its versions.
+	MetaVersion, MetaRefused = "_version", "_refused"
 )
