@@ -17,22 +17,23 @@ import (
 // openAcross lets this region share limits with others, if it can reach them: it exchanges
 // what the chain counts.
 func (e *Edge) openAcross() {
-	if e.peers == nil {
+	p := e.listeners.Peers
+	if p == nil {
 		return
 	}
 	counters := e.chain.Counters
 	e.across = across.New(across.Config{
 		Region: e.config.Node.Region, Node: e.config.Node.ID,
-		Directory: e.peers.directory, Caller: e.peers.links, Store: counters, Tallies: e.chain.Tallies,
+		Directory: p.Directory, Caller: p.Links, Store: counters, Tallies: e.chain.Tallies,
 		Limit: e.limitOf, Needed: e.hasGlobalRules, Reset: e.chain.Reset.Reset, Incarnation: e.born,
 		Escrow: across.Escrow{Checks: e.chain.Escrows, Mover: counters, Registrar: counters, Needed: e.hasEscrowRules},
 	})
-	e.peers.server.Handle(across.TopicTotals, e.across.Totals)
-	e.peers.server.Handle(across.TopicCounts, e.across.Counts)
-	e.peers.server.Handle(across.TopicReset, e.across.Resets)
-	e.peers.server.Handle(across.TopicShort, e.across.Short)
-	e.peers.server.Handle(across.TopicRights, e.across.Rights)
-	e.peers.server.Handle(across.TopicTerms, e.across.Terms)
+	p.Server.Handle(across.TopicTotals, e.across.Totals)
+	p.Server.Handle(across.TopicCounts, e.across.Counts)
+	p.Server.Handle(across.TopicReset, e.across.Resets)
+	p.Server.Handle(across.TopicShort, e.across.Short)
+	p.Server.Handle(across.TopicRights, e.across.Rights)
+	p.Server.Handle(across.TopicTerms, e.across.Terms)
 	e.metrics.registry.MustRegister(acrossMetrics{e.across, e.chain.Tallies, e.escrowRules})
 }
 
@@ -98,7 +99,7 @@ func (e *Edge) explainGlobal(ctx context.Context, c *limiter.Check) *adminapi.Gl
 		v.Own, v.Others = own, others
 	}
 	if c.Limit.Global.Escrow {
-		v.Regions = len(e.peers.directory.Regions())
+		v.Regions = len(e.listeners.Peers.Directory.Regions())
 		v.Escrow = &adminapi.EscrowRights{}
 		v.Escrow.Part, v.Escrow.Left, err = e.across.Right(ctx, c.Limit, string(c.Key))
 		if err != nil {
@@ -107,7 +108,7 @@ func (e *Edge) explainGlobal(ctx context.Context, c *limiter.Check) *adminapi.Gl
 		return v
 	}
 	delay := e.across.Delay() + c.Limit.LeaseTime()
-	v.Regions, v.Delay = len(e.peers.directory.Regions()), delay.Round(time.Millisecond).String()
+	v.Regions, v.Delay = len(e.listeners.Peers.Directory.Regions()), delay.Round(time.Millisecond).String()
 	over := global.Over(c.Limit, v.Regions, limiter.TenTimes, delay)
 	v.Demand, v.Worst = over.Demand, over.Worst
 	return v

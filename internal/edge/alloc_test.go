@@ -15,6 +15,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/edge/decide"
+	"github.com/weir-edge/weir/internal/edge/listeners"
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
@@ -50,7 +51,7 @@ func notListening(t testing.TB, document string, log io.Writer, change func(*con
 func received(t testing.TB, peer string, header ...string) *fasthttp.RequestCtx {
 	t.Helper()
 	ctx := &fasthttp.RequestCtx{}
-	ctx.Init2(remote{addr: &net.TCPAddr{IP: net.ParseIP(peer), Port: 40000}}, quiet{}, false)
+	ctx.Init2(remote{addr: &net.TCPAddr{IP: net.ParseIP(peer), Port: 40000}}, listeners.Quiet{}, false)
 	require.NoError(t, ctx.Request.Header.Read(bufio.NewReader(strings.NewReader(lines(header...)))))
 	return ctx
 }

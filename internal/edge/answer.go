@@ -64,7 +64,7 @@ func (r *request) badRequest(err error) {
 func (r *request) upstreamFailed(err *proxy.Error) {
 	status := err.Status()
 	if status >= fasthttp.StatusInternalServerError && err.Kind != proxy.KindUnsupported {
-		if skipped, ok := r.edge.upstreamLog.sample(r.Began); ok {
+		if skipped, ok := r.edge.upstreamLog.Sample(r.Began); ok {
 			r.edge.log.Warn("upstream failed", "upstream", err.Upstream, "kind", err.Kind.String(), "error", err.Err, "not_logged", skipped)
 		}
 	}

@@ -44,9 +44,14 @@ func answers(t *testing.T, c net.Conn) int {
 }
 
 func (n *node) openOf(addr string) int {
-	n.clients.mu.Lock()
-	defer n.clients.mu.Unlock()
-	return n.clients.open[netip.MustParsePrefix(addr)]
+	_, own := n.listeners.Clients.Open(netip.MustParsePrefix(addr))
+	return own
+}
+
+// openOfAll returns how many connections clients have, without those that speak another protocol.
+func (n *node) openOfAll() int64 {
+	all, _ := n.listeners.Clients.Open(netip.Prefix{})
+	return all
 }
 
 func TestConnectionsPerClient(t *testing.T) {
@@ -86,7 +91,7 @@ func TestConnectionsOfAll(t *testing.T) {
 			_, err := second.Read(make([]byte, 1))
 			require.ErrorIs(t, err, io.EOF)
 			require.EqualValues(t, 1, n.metric(`weir_connections_refused_total{reason="max_connections"}`))
-			room := func() bool { return n.clients.all.Load() == 0 }
+			room := func() bool { return n.openOfAll() == 0 }
 			require.NoError(t, first.Close())
 			eventually(t, "there is room", room)
 			if name == "TLS" {
@@ -127,11 +132,7 @@ func TestConnectionsPerClientAreReturned(t *testing.T) {
 		c := n.from("127.0.0.1")
 		eventually(t, "it is counted", func() bool { return n.openOf("127.0.0.1/32") == 1 })
 		end(t, n, c)
-		eventually(t, "nothing is counted", func() bool {
-			n.clients.mu.Lock()
-			defer n.clients.mu.Unlock()
-			return len(n.clients.open) == 0
-		})
+		eventually(t, "nothing is counted", func() bool { return n.openOf("127.0.0.1/32") == 0 })
 		require.Zero(t, n.metric(refusedPerClient))
 	}
 	one := func(c *config.Config) { c.Server.MaxConnectionsPerClient, c.Server.ReadTimeout = 1, time.Second }
@@ -166,32 +167,4 @@ func echoOrPage(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/ws" {
 		echo(w, r)
 	}
-}
-
-func capOf(n int) *clientConns {
-	return &clientConns{config: &config.Server{MaxConnectionsPerClient: n}, exempt: func(netip.Addr) bool { return false }, open: map[netip.Prefix]int{}}
-}
-
-func TestConnectionsOfAnIPv6Client(t *testing.T) {
-	c := capOf(2)
-	var open []*countedConn
-	enter := func(addr string) bool {
-		conn := &countedConn{}
-		ok := c.enter(conn, netip.MustParseAddr(addr))
-		if ok {
-			open = append(open, conn)
-		}
-		return ok
-	}
-	require.True(t, enter("2001:db8:0:1::1"))
-	require.True(t, enter("2001:db8:0:1:ffff::2"))
-	require.False(t, enter("2001:db8:0:1:8000::3"))
-	require.True(t, enter("2001:db8:0:2::1"), "another /64")
-	require.True(t, enter("192.0.2.1"))
-	c.leave(open[0])
-	require.True(t, enter("2001:db8:0:1::4"))
-	for _, conn := range open {
-		c.leave(conn)
-	}
-	require.Empty(t, c.open)
 }

@@ -32,7 +32,7 @@ func (k *conductKeeper) rose(r *decide.Request, rise *decide.Rise) {
 		k.metrics.conductRises.WithLabelValues(rise.Kind, rise.Tier).Inc()
 		k.countSignals(rise.Kind, rise.Tier, rise.Reasons)
 	}
-	skipped, ok := k.rises.sample(time.Now())
+	skipped, ok := k.rises.Sample(time.Now())
 	if !ok {
 		return
 	}

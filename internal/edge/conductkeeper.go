@@ -11,6 +11,7 @@ import (
 	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/internal/edge/documents"
+	"github.com/weir-edge/weir/internal/logs"
 	"github.com/weir-edge/weir/internal/policy"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
@@ -21,7 +22,7 @@ type conductKeeper struct {
 	policy  *documents.Keeper[policy.Policy]
 	log     *slog.Logger
 	metrics *metrics
-	rises   sampler
+	rises   logs.Sampler
 	active  atomic.Pointer[policy.Policy] // nil until there is one
 }
 

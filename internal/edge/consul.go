@@ -44,18 +44,18 @@ func (r *registrar) changed() {
 // ends.
 func (e *Edge) followConsul(wg *sync.WaitGroup, ctx, registered context.Context, public, admin net.Addr) {
 	counted := e.chain.Shared != nil && e.config.Store.Nodes == nil
-	if counted || e.peers != nil {
+	if counted || e.listeners.Peers != nil {
 		wg.Go(func() {
 			e.consul.WatchNodes(ctx, nil, func(all []consul.Node) {
 				if counted {
 					e.countNodes(all)
 				}
-				e.peers.takeNodes(all, e.config.Node.Region, e.consul.Prefix())
+				e.listeners.Peers.TakeNodes(all, e.consul.Prefix())
 			})
 		})
 	}
-	if e.peers != nil {
-		e.followPeers(wg, ctx)
+	if p := e.listeners.Peers; p != nil {
+		wg.Go(func() { p.Follow(ctx, e.consul) })
 	}
 	if e.registration != nil {
 		wg.Go(func() { e.followLoad(ctx) })
@@ -89,7 +89,7 @@ func (e *Edge) meta() map[string]string {
 		e.listed.meta(meta)
 	}
 	e.told.Load().put(meta)
-	e.peers.meta(meta)
+	e.listeners.Peers.Meta(meta)
 	return meta
 }
 

@@ -100,7 +100,7 @@ func (s *ruleset) logRefusal(r *decide.Request) {
 			continue
 		}
 		rule := r.Match.Rules[i]
-		if skipped, ok := s.samplers[rule.Index].sample(r.Began); ok {
+		if skipped, ok := s.samplers[rule.Index].Sample(r.Began); ok {
 			s.of.log.Info("request limited", "rule", rule.ID, "client", r.Client, "status", status,
 				"source", res.Source.String(), "retry_after", r.Decision.RetryAfter(r.Match.Checks).String(), "not_logged", skipped,
 				"limit", r.Match.Checks[i].Limit.Limit, "full_limit", r.Match.Checks[i].Limit.Full().Limit)

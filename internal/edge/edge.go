@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
-	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,9 +19,10 @@ import (
 	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/internal/edge/h2"
+	"github.com/weir-edge/weir/internal/edge/listeners"
 	"github.com/weir-edge/weir/internal/edge/proxy"
 	"github.com/weir-edge/weir/internal/edge/recent"
-	"github.com/weir-edge/weir/internal/httpconns"
+	"github.com/weir-edge/weir/internal/logs"
 )
 
 // Edge is one node.
@@ -35,24 +34,20 @@ type Edge struct {
 	storage
 	*upstreams
 	registrar
-	rules    *activeRules
-	shedding *activeShedding
-	conduct  *conductKeeper // nil without a policy
-	load     *loadKeeper
-	listed   *networkKeeper // nil without Consul
-	decider  decide.Decider
-	files    watchedFiles
-	secret   shedSecret
-	rls      rlsServer        // set by Run
-	spoe     spoeServer       // likewise
-	peers    *peers           // nil without listen.peer
-	across   *across.Exchange // likewise
-	http2    *h2.Server
-	public   *fasthttp.Server
+	rules     *activeRules
+	shedding  *activeShedding
+	conduct   *conductKeeper // nil without a policy
+	load      *loadKeeper
+	listed    *networkKeeper // nil without Consul
+	decider   decide.Decider
+	files     watchedFiles
+	secret    shedSecret
+	spoe      spoeServer // set by Run
+	listeners *listeners.Set
+	across    *across.Exchange // nil without listen.peer
 
-	clients              clientConns
 	requests             sync.Pool
-	shedLog, upstreamLog sampler
+	shedLog, upstreamLog logs.Sampler
 	access               *accesslog.Log // nil without one
 	recent               *recent.Ring   // likewise
 
@@ -78,16 +73,8 @@ func New(c *config.Config, builtinRules string, log *slog.Logger) (*Edge, error)
 	if err != nil {
 		return nil, err
 	}
-	if e.files.Certificates, err = c.Listen.Certificates(); err != nil {
-		return nil, err
-	}
-	e.metrics.registry.MustRegister(certificateMetrics{e.files.Certificates})
 	for _, w := range c.Warnings() {
 		e.log.Warn("the configuration works, but", "warning", w)
-	}
-	e.clients = clientConns{
-		config: &c.Server, balancers: c.Listen.Balancers, exempt: e.decider.Trusts,
-		log: e.log, refused: e.metrics.connectionsRefused, open: map[netip.Prefix]int{},
 	}
 	if e.upstreams, err = newUpstreams(c, upstreamWatch{metrics: e.metrics, log: e.log}); err != nil {
 		return nil, err
@@ -98,10 +85,6 @@ func New(c *config.Config, builtinRules string, log *slog.Logger) (*Edge, error)
 	e.decider = decide.Decider{
 		Log: e.log, Trusted: c.Trusted, TierHeader: c.TierHeader, Strict: c.Server.Paths == config.PathsStrict,
 		Rules: e.rules.rules, Shedding: e.shedding.settings, Routes: e.routes, Shedders: e.shedders(), Secret: e.secret.active.Load, Shed: e.shed,
-	}
-	e.public = e.publicServer()
-	if err == nil {
-		err = e.openHTTP2(e.public)
 	}
 	if err == nil {
 		err = e.openSecret()
@@ -123,7 +106,7 @@ func New(c *config.Config, builtinRules string, log *slog.Logger) (*Edge, error)
 		err = e.openRecent()
 	}
 	if err == nil {
-		err = e.openPeers()
+		err = e.openListeners()
 	}
 	if err == nil {
 		e.openAcross()
@@ -135,9 +118,23 @@ func New(c *config.Config, builtinRules string, log *slog.Logger) (*Edge, error)
 	return e, nil
 }
 
-// timeouts are those of clients and gateways.
-func timeouts(s *config.Server) proxy.Timeouts {
-	return proxy.Timeouts{Idle: s.IdleTimeout, Read: s.ReadTimeout, Write: s.WriteTimeout}
+// openListeners prepares to listen.
+func (e *Edge) openListeners() error {
+	certificates, err := e.config.Listen.Certificates()
+	if err != nil {
+		return err
+	}
+	e.files.Certificates = certificates
+	e.listeners, err = listeners.New(listeners.Config{
+		Config: e.config, Certificates: certificates, Log: e.log, Registry: e.metrics.registry, Decider: &e.decider, Panics: e.metrics.panics,
+		Ready:  func() bool { return e.rules.running.Load() != nil && !e.draining.Load() },
+		Public: e.publicServer(), Malformed: e.malformed, Unreadable: func(ctx *fasthttp.RequestCtx, err error) { answerUnreadable(ctx, err) },
+		Admin: e.adminHandler(),
+	})
+	if err == nil {
+		e.metrics.gateways = e.listeners.Gateways
+	}
+	return err
 }
 
 // publicServer has no timeouts: its listener has.
@@ -151,14 +148,13 @@ func (e *Edge) publicServer() *fasthttp.Server {
 		Name:                         "weir",
 		NoDefaultServerHeader:        true,
 		Concurrency:                  2 * s.MaxConnections, // never reached: clients counts connections
-		ConnState:                    e.clients.changed,
 		ReadBufferSize:               s.MaxHeaderBytes,
 		StreamRequestBody:            true,
 		DisablePreParseMultipartForm: true,
 		NoDefaultContentType:         true,
 		CloseOnShutdown:              true,
 		SecureErrorLogMessage:        true,
-		Logger:                       quiet{},
+		Logger:                       listeners.Quiet{},
 	}
 }
 
@@ -188,13 +184,17 @@ func answerUnreadable(ctx *fasthttp.RequestCtx, err error) (status int) {
 	return status
 }
 
-// quiet drops fasthttp's log line for every client that disconnects.
-type quiet struct{}
-
-func (quiet) Printf(string, ...any) {}
-
-func (e *Edge) adminServer() *http.Server {
-	s := httpconns.New(e.adminHandler())
-	s.ErrorLog = slog.NewLogLogger(e.log.Handler(), slog.LevelDebug)
-	return s
+// malformed answers an HTTP/2 request that has no form in HTTP/1.1, or for which there is
+// no room.
+func (e *Edge) malformed(ctx *fasthttp.RequestCtx, err error) {
+	status := fasthttp.StatusServiceUnavailable
+	if h2.IsFull(err) {
+		ctx.SetStatusCode(status)
+		ctx.Response.Header.SetContentTypeBytes(problemJSON)
+		ctx.Response.Header.SetCanonical(headerRetryAfter, []byte("1"))
+		ctx.Response.SetBodyRaw(decide.Problem(status, "Too many requests are open", ""))
+	} else {
+		status = answerUnreadable(ctx, err)
+	}
+	e.metrics.requests[status/100].Inc()
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/edge/config"
-	"github.com/weir-edge/weir/pkg/certs"
+	"github.com/weir-edge/weir/internal/logs"
 )
 
 // watchEvery is how often files are checked. Polling sees a file replaced by a rename or
@@ -17,7 +17,7 @@ const watchEvery = time.Second
 // watchedFiles are checked once a second.
 type watchedFiles struct {
 	config.Certificates
-	rulesFault, policyFault, publicFault, adminFault, decideFault, spoeFault, rlsFault, peerFault string // last logged
+	rules, policy, secret, spoe logs.Fault
 }
 
 // watchFiles reloads rules, certificates and the shedder's secret when their files change,
@@ -50,35 +50,15 @@ func (e *Edge) watchFiles(ctx context.Context, now <-chan os.Signal) {
 		case e.consul != nil && asked:
 			e.log.Info("nothing to reload: rules are followed in consul, and its token is read at each request")
 		case e.consul == nil && e.rules.Source != adminapi.SourceBuiltin:
-			e.report("reload rules", &e.files.rulesFault, e.rules.Load(asked))
+			e.files.rules.Report(e.log, "reload rules", e.rules.Load(asked))
 		}
 		e.reloadSecret()
 		if k := e.conduct; k != nil && k.policy.Read != nil {
-			e.report("reload policy", &e.files.policyFault, k.policy.Load(asked))
+			e.files.policy.Report(e.log, "reload policy", k.policy.Load(asked))
 		}
-		e.reloadCertificates(e.files.Public, &e.files.publicFault)
-		e.reloadCertificates(e.files.Admin, &e.files.adminFault)
-		e.reloadCertificates(e.files.Decide, &e.files.decideFault)
-		e.reloadCertificates(e.files.SPOE, &e.files.spoeFault)
-		e.reloadCertificates(e.files.RLS, &e.files.rlsFault)
-		e.reloadCertificates(e.files.Peer, &e.files.peerFault)
-	}
-}
-
-func (e *Edge) reloadCertificates(s *certs.Server, fault *string) {
-	if s != nil {
-		e.report("reload certificate", fault, s.Reload())
-	}
-}
-
-// report logs a new fault once, not at every check.
-func (e *Edge) report(what string, last *string, err error) {
-	if err == nil {
-		*last = ""
-		return
-	}
-	if text := err.Error(); text != *last {
-		*last = text
-		e.log.Error(what, "error", err)
+		e.listeners.Reload()
+		if e.files.SPOE != nil {
+			e.files.spoe.Report(e.log, "reload certificate", e.files.SPOE.Reload())
+		}
 	}
 }

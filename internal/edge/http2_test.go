@@ -216,7 +216,7 @@ func TestHTTP2Drains(t *testing.T) {
 	require.Equal(t, "late<nil>", <-got)
 	require.NoError(t, <-n.ended)
 	close(n.ended)
-	require.Zero(t, n.http2.Connections())
+	require.Zero(t, n.listeners.HTTP2.Connections())
 }
 
 // over1 calls f while the node's client speaks HTTP/1.1, as the admin side does.

@@ -246,7 +246,7 @@ func TestHTTP2SlowHeaders(t *testing.T) {
 			begin(a)
 			a.Frames(func(http2.Frame) bool { return false }) // until the connection ends
 			<-released
-			eventually(t, "nothing is left open", func() bool { return n.http2.Connections() == 0 && n.http2.Streams() == 0 })
+			eventually(t, "nothing is left open", func() bool { return n.listeners.HTTP2.Connections() == 0 && n.listeners.HTTP2.Streams() == 0 })
 			slow++
 			require.EqualValues(t, slow, n.metric(`weir_http2_refused_total{reason="slow_headers"}`))
 		})
@@ -328,14 +328,14 @@ func TestHTTP2IdleConnections(t *testing.T) {
 		require.False(t, a.Frames(func(f http2.Frame) bool { return f.Header().Type == http2.FrameHeaders }))
 	}
 	require.EqualValues(t, connections, n.metric("weir_http2_connections"))
-	eventually(t, "no stream is open", func() bool { return n.http2.Streams() == 0 })
+	eventually(t, "no stream is open", func() bool { return n.listeners.HTTP2.Streams() == 0 })
 	grown := held() - before
 	t.Logf("%d bytes for each connection, and its client", grown/connections)
 	require.Less(t, grown, int64(connections*each))
 	for _, a := range clients {
 		_ = a.Conn.Close()
 	}
-	eventually(t, "all are gone", func() bool { return n.http2.Connections() == 0 })
+	eventually(t, "all are gone", func() bool { return n.listeners.HTTP2.Connections() == 0 })
 
 	n = startH2C(t, setup{config: func(c *config.Config) { c.Server.IdleTimeout = 300 * time.Millisecond }})
 	code, said := n.attacker().Ends()

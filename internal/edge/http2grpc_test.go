@@ -230,7 +230,7 @@ func (n *node) nothingHeld(slots int64) {
 		eventually(n.t, "all slots are free", func() bool { return n.explained("slots", "127.0.0.1", "&path=/weir.test.Echo/Talk").Remaining == slots })
 	})
 	eventually(n.t, "no permit is out", func() bool { return n.permits() == 0 })
-	eventually(n.t, "no stream is open", func() bool { return n.http2.Streams() == 0 })
+	eventually(n.t, "no stream is open", func() bool { return n.listeners.HTTP2.Streams() == 0 })
 }
 
 // An origin that stops within a stream leaves nothing behind, and the client learns of it.

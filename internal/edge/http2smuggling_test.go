@@ -221,7 +221,7 @@ func TestHTTP2SmugglesNothing(t *testing.T) {
 		require.NotContains(t, r.RequestURI, "smuggled")
 	}
 	require.Zero(t, n.metric("weir_panics_total"))
-	eventually(t, "nothing is left open", func() bool { return n.http2.Streams() == 0 })
+	eventually(t, "nothing is left open", func() bool { return n.listeners.HTTP2.Streams() == 0 })
 }
 
 // Trailers reach an origin of HTTP/2, but none that says what only a header or a proxy may say.

@@ -59,7 +59,7 @@ func TestHTTP2Conforms(t *testing.T) {
 				_, failed = conform(t, n.public, patience, append(flags, unexpected...)...)
 				require.Empty(t, failed)
 			}
-			eventually(t, "nothing is left open", func() bool { return n.http2.Connections() == 0 && n.http2.Streams() == 0 })
+			eventually(t, "nothing is left open", func() bool { return n.listeners.HTTP2.Connections() == 0 && n.listeners.HTTP2.Streams() == 0 })
 			require.Zero(t, n.metric("weir_panics_total"))
 		})
 	}

@@ -58,5 +58,5 @@ func TestHTTP2UnreadAnswersDelayNobody(t *testing.T) {
 	}
 	require.Less(t, sent.Load(), int64(streams*(most+100<<10)), "and the node keeps no more")
 	require.NoError(t, a.Conn.Close())
-	eventually(t, "nothing is left open", func() bool { return n.http2.Streams() == 0 })
+	eventually(t, "nothing is left open", func() bool { return n.listeners.HTTP2.Streams() == 0 })
 }

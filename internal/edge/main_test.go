@@ -81,7 +81,7 @@ type node struct {
 	t             *testing.T
 	public, admin string // host:port
 	client        *http.Client
-	logs          *logs
+	logs          *logBuffer
 	rulesFile     string
 	reload        chan os.Signal
 	asked         *atomic.Int64 // requests that reached the origin
@@ -92,7 +92,7 @@ type node struct {
 
 func start(t *testing.T, s setup) *node {
 	t.Helper()
-	n := &node{t: t, logs: &logs{}, reload: make(chan os.Signal, 1), asked: &atomic.Int64{}, smuggled: &atomic.Int64{}, ended: make(chan error, 1)}
+	n := &node{t: t, logs: &logBuffer{}, reload: make(chan os.Signal, 1), asked: &atomic.Int64{}, smuggled: &atomic.Int64{}, ended: make(chan error, 1)}
 	if s.origin == nil {
 		s.origin = func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }
 	}
@@ -329,15 +329,15 @@ func newClock() *clock {
 func (c *clock) now() int64              { return c.micros.Load() }
 func (c *clock) advance(d time.Duration) { c.micros.Add(d.Microseconds()) }
 
-// logs collects what a node logs.
-type logs struct {
+// logBuffer collects what a node logs.
+type logBuffer struct {
 	mu     sync.Mutex
 	text   bytes.Buffer
 	panics atomic.Bool // where a failure of the upstream is logged: a fault of the handler, once it has charged
 }
 
 // Write implements io.Writer.
-func (l *logs) Write(b []byte) (int, error) {
+func (l *logBuffer) Write(b []byte) (int, error) {
 	if l.panics.Load() && bytes.Contains(b, []byte("upstream failed")) {
 		panic("as the test wants")
 	}
@@ -346,14 +346,14 @@ func (l *logs) Write(b []byte) (int, error) {
 	return l.text.Write(b)
 }
 
-func (l *logs) String() string {
+func (l *logBuffer) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.String()
 }
 
 // lines returns the lines with this message.
-func (l *logs) lines(t *testing.T, msg string) []map[string]any {
+func (l *logBuffer) lines(t *testing.T, msg string) []map[string]any {
 	t.Helper()
 	var found []map[string]any
 	for line := range strings.Lines(l.String()) {

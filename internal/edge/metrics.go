@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/edge/decide"
+	"github.com/weir-edge/weir/internal/edge/gateway"
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
@@ -61,8 +62,7 @@ type metrics struct {
 	upstreamErrors  *prometheus.CounterVec
 	upstreamUnasked prometheus.Counter
 
-	connectionsRefused *prometheus.CounterVec
-	handshakesFailed   *prometheus.CounterVec
+	gateways func(protocol string) func(gateway.Answer, time.Duration) // set by the listeners
 
 	accessLogDropped prometheus.Counter
 
@@ -71,15 +71,7 @@ type metrics struct {
 	clientNetworksUp  prometheus.Gauge
 	clientNetworkDisk prometheus.Counter
 
-	gatewayAnswers *prometheus.CounterVec
-	gatewaySeconds *prometheus.HistogramVec
 	conductMetrics
-}
-
-// decisionBuckets are fine around a local round trip and have one just above the
-// default time budget, 25 ms.
-var decisionBuckets = []float64{
-	.000_001, .000_005, .000_025, .0001, .000_25, .0005, .001, .0025, .005, .01, .02, .025, .03, .05, .1, .25, 1,
 }
 
 func newMetrics(rulesAge func() float64) *metrics {
@@ -118,7 +110,7 @@ func newMetrics(rulesAge func() float64) *metrics {
 	m.requestSeconds = histogram("request_seconds", "Time from a request's header to the end of its response, in seconds.", adminapi.RequestBounds[:])
 	m.decisions = counters("decisions_total", "Checks decided, by rule, outcome and answering layer.", "rule", "outcome", "source")
 	decisionSeconds := prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "weir_decision_seconds", Help: "Time to decide a request, in seconds, by answering layer.", Buckets: decisionBuckets,
+		Name: "weir_decision_seconds", Help: "Time to decide a request, in seconds, by answering layer.", Buckets: decide.SecondsBuckets,
 	}, []string{"source"})
 	m.registry.MustRegister(decisionSeconds)
 	for s := limiter.SourceRedis; int(s) < limiter.SourceCount; s++ {
@@ -175,17 +167,7 @@ func newMetrics(rulesAge func() float64) *metrics {
 	}, []string{"upstream"})
 	m.registry.MustRegister(m.upstreamSeconds)
 	m.upstreamErrors = counters("upstream_errors_total", "Attempts that an upstream did not answer, by kind and upstream group.", "kind", "upstream")
-	m.connectionsRefused = counters("connections_refused_total", "Client connections refused, by the field of server or listen that bounds them.", "reason")
-	for _, reason := range [...]string{tooMany, tooManyOfOne, badHeader} { // start at 0, so that the first refusal is an increase
-		m.connectionsRefused.WithLabelValues(reason)
-	}
-	m.handshakesFailed = counters("tls_handshakes_failed_total", "TLS handshakes that failed, by listener and reason.", "listener", "reason")
 	m.upstreamUnasked = counter("upstream_unasked_total", "Times an upstream sent bytes that no request asked for.")
-	m.gatewayAnswers = counters("gateway_answers_total", "Answers to gateways that asked whether a request may pass, by protocol.", "protocol", "answer")
-	m.gatewaySeconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "weir_gateway_seconds", Help: "Time from a gateway's question to the answer, in seconds, by protocol.", Buckets: decisionBuckets,
-	}, []string{"protocol"})
-	m.registry.MustRegister(m.gatewaySeconds)
 	m.clientBlocks = counter("client_blocks_total", "Requests refused with 403 because an operator blocks the client's network.")
 	m.clientNetworks = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "weir_client_networks", Help: "Client networks that operators block or allow and that have not expired.",

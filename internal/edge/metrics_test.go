@@ -133,11 +133,12 @@ var fixedMetrics = map[string][]string{
 }
 
 func TestMetrics(t *testing.T) {
-	redis, began := testenv.Redis(t, testenv.Options{}), time.Now()
+	redis, files, began := testenv.Redis(t, testenv.Options{}), testenv.Certificates(t), time.Now()
 	n := start(t, setup{redis: redis, config: func(c *config.Config) {
 		c.Shedder.Document = settings(t, calm+"candidates: {other: {start: 0.9}}\n")
 		c.Listen.Decide = &config.Decide{Address: "127.0.0.1:0", From: []string{"127.0.0.1"}}
 		c.Listen.RLS = &config.RLS{Address: "127.0.0.1:0"}
+		c.Listen.AdminTLS = &config.MutualTLS{Pair: certs.Pair{CertFile: files.CertFile, KeyFile: files.KeyFile}}
 		c.Node.Region, c.Listen.Peer = "eu-west", &config.PeerListen{Address: "127.0.0.1:0", Insecure: true}
 		c.Peer.Regions = []config.PeerRegion{{Name: "eu-west"}, {Name: "us-east", Nodes: []config.PeerNode{{ID: "us-1", Address: "127.0.0.1:1"}}}}
 		c.Policy.File = policyFile(t, "signals: {presence: {weight: 30, at_least: 1, share: 0.1}}")
@@ -155,13 +156,6 @@ rules:
 			panic(http.ErrAbortHandler)
 		}
 	}})
-	files := testenv.Certificates(t)
-	tls := config.Listen{TLS: &config.TLS{Pair: certs.Pair{CertFile: files.CertFile, KeyFile: files.KeyFile}}}
-	certificates, err := tls.Certificates()
-	require.NoError(t, err)
-	n.metrics.registry.Unregister(certificateMetrics{n.files.Certificates}) // it has none
-	n.metrics.registry.MustRegister(certificateMetrics{certificates})
-	n.metrics.handshakes("public")
 	for range 5 {
 		n.get("/limited/hunter2", "X-Api-Key: hunter3")
 	}

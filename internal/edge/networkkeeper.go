@@ -14,6 +14,7 @@ import (
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/internal/edge/documents"
+	"github.com/weir-edge/weir/internal/logs"
 	"github.com/weir-edge/weir/internal/networks"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
@@ -34,7 +35,7 @@ type networkKeeper struct {
 	log     *slog.Logger
 	metrics *metrics
 	consul  *consul.Client
-	blocked sampler
+	blocked logs.Sampler
 	active  atomic.Pointer[networks.Table] // never nil
 }
 
@@ -158,7 +159,7 @@ func (f networkFile) decode(data []byte) (*documents.Document[networks.List], er
 // block counts a blocked request, and logs some.
 func (k *networkKeeper) block(r *decide.Request) {
 	k.metrics.clientBlocks.Inc()
-	if skipped, ok := k.blocked.sample(r.Began); ok {
+	if skipped, ok := k.blocked.Sample(r.Began); ok {
 		e := r.Listed
 		k.log.Info("request blocked", "client", r.Client.String(), "network", e.Network.String(), "by", e.By, "reason", e.Reason, "not_logged", skipped)
 	}

@@ -36,23 +36,23 @@ func TestNodesExchangeMessages(t *testing.T) {
 	us := start(t, setup{
 		config: peerNode("us-east", "us-1", authority.Issue(time.Hour, "spiffe://weir/us-east/us-1"), config.PeerRegion{Name: "eu-west", Nodes: []config.PeerNode{{ID: "eu-1", Address: "127.0.0.1:1"}}}, config.PeerRegion{Name: "us-east"}),
 		change: func(e *Edge) {
-			e.peers.server.Handle("echo", answerPeer)
-			e.peers.server.Handle("slow", func(ctx context.Context, from peer.Node, body []byte) ([]byte, error) {
+			e.listeners.Peers.Server.Handle("echo", answerPeer)
+			e.listeners.Peers.Server.Handle("slow", func(ctx context.Context, from peer.Node, body []byte) ([]byte, error) {
 				close(started)
 				<-release
 				return answerPeer(ctx, from, body)
 			})
 		},
 	})
-	eu := start(t, setup{config: peerNode("eu-west", "eu-1", authority.Issue(time.Hour, "spiffe://weir/eu-west"), config.PeerRegion{Name: "eu-west"}, config.PeerRegion{Name: "us-east", Nodes: []config.PeerNode{{ID: "us-1", Address: us.peers.advertised}}})})
+	eu := start(t, setup{config: peerNode("eu-west", "eu-1", authority.Issue(time.Hour, "spiffe://weir/eu-west"), config.PeerRegion{Name: "eu-west"}, config.PeerRegion{Name: "us-east", Nodes: []config.PeerNode{{ID: "us-1", Address: us.listeners.Peers.Advertised}}})})
 
-	require.Equal(t, []string{"eu-west", "us-east"}, eu.peers.directory.Regions())
-	to, ok := eu.peers.directory.Owner("us-east", "a key")
+	require.Equal(t, []string{"eu-west", "us-east"}, eu.listeners.Peers.Directory.Regions())
+	to, ok := eu.listeners.Peers.Directory.Owner("us-east", "a key")
 	require.True(t, ok)
-	own, ok := eu.peers.directory.Owner("eu-west", "a key")
+	own, ok := eu.listeners.Peers.Directory.Owner("eu-west", "a key")
 	require.True(t, ok)
-	require.True(t, eu.peers.directory.IsSelf(own))
-	reply, err := eu.peers.links.Call(t.Context(), to, "echo", []byte("hello"))
+	require.True(t, eu.listeners.Peers.Directory.IsSelf(own))
+	reply, err := eu.listeners.Peers.Links.Call(t.Context(), to, "echo", []byte("hello"))
 	require.NoError(t, err)
 	require.Equal(t, "eu-west says hello", string(reply))
 	eventually(t, "both have counted it, and nothing else: no rule is shared by regions", func() bool {
@@ -64,7 +64,7 @@ func TestNodesExchangeMessages(t *testing.T) {
 
 	answered := make(chan error, 1)
 	go func() {
-		_, err := eu.peers.links.Call(context.Background(), to, "slow", nil)
+		_, err := eu.listeners.Peers.Links.Call(context.Background(), to, "slow", nil)
 		answered <- err
 	}()
 	<-started
@@ -75,11 +75,11 @@ func TestNodesExchangeMessages(t *testing.T) {
 	require.NoError(t, <-answered)
 	<-stopped
 	for range 3 {
-		_, err = eu.peers.links.Call(t.Context(), to, "echo", nil)
+		_, err = eu.listeners.Peers.Links.Call(t.Context(), to, "echo", nil)
 		require.ErrorIs(t, err, peer.ErrUnreachable)
 	}
 	eventually(t, "it is unreachable", func() bool {
-		_, _ = eu.peers.links.Call(t.Context(), to, "echo", nil)
+		_, _ = eu.listeners.Peers.Links.Call(t.Context(), to, "echo", nil)
 		return eu.metric("weir_peer_nodes_down") == 1
 	})
 	eventually(t, "the log says so", func() bool { return len(eu.logs.lines(t, "a peer does not answer")) == 1 })

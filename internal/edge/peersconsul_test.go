@@ -35,22 +35,22 @@ func TestNodesFindEachOther(t *testing.T) {
 			c.Node.PoP, c.Rules = name+"-1", config.Rules{Source: config.FromConsul, Cache: cache}
 			c.Consul = config.Consul{Config: consul.Config{Addr: servers[i].Addr()}, Register: true}
 		}}
-		s.change = func(e *Edge) { e.peers.server.Handle("echo", answerPeer) }
+		s.change = func(e *Edge) { e.listeners.Peers.Server.Handle("echo", answerPeer) }
 		nodes = append(nodes, start(t, s))
-		require.Empty(t, nodes[i].peers.directory.Regions(), "no topology yet")
+		require.Empty(t, nodes[i].listeners.Peers.Directory.Regions(), "no topology yet")
 		published, err := region.PublishTopology(t.Context(), client, topology, 0, consul.Fence{})
 		require.NoError(t, err)
 		require.True(t, published)
 	}
 	eu, us := nodes[0], nodes[1]
 	eventually(t, "each knows the other", func() bool {
-		return len(eu.peers.directory.Nodes("us-east")) == 1 && len(us.peers.directory.Nodes("eu-west")) == 1
+		return len(eu.listeners.Peers.Directory.Nodes("us-east")) == 1 && len(us.listeners.Peers.Directory.Nodes("eu-west")) == 1
 	})
-	require.Equal(t, names, eu.peers.directory.Regions())
-	to, ok := eu.peers.directory.Owner("us-east", "key")
+	require.Equal(t, names, eu.listeners.Peers.Directory.Regions())
+	to, ok := eu.listeners.Peers.Directory.Owner("us-east", "key")
 	require.True(t, ok)
-	require.Equal(t, us.peers.advertised, to.Addr)
-	reply, err := eu.peers.links.Call(t.Context(), to, "echo", []byte("hello"))
+	require.Equal(t, us.listeners.Peers.Advertised, to.Addr)
+	reply, err := eu.listeners.Peers.Links.Call(t.Context(), to, "echo", []byte("hello"))
 	require.NoError(t, err)
 	require.Equal(t, "eu-west says hello", string(reply))
 
@@ -58,7 +58,7 @@ func TestNodesFindEachOther(t *testing.T) {
 	eventually(t, "the other region's Consul is gone", func() bool {
 		return len(eu.logs.lines(t, "the nodes of another region cannot be listed; keeping the last known ones; join the Consuls of both over the WAN, or list them in peer.regions")) == 1
 	})
-	_, err = eu.peers.links.Call(t.Context(), to, "echo", []byte("hello"))
+	_, err = eu.listeners.Peers.Links.Call(t.Context(), to, "echo", []byte("hello"))
 	require.NoError(t, err)
-	require.Len(t, eu.peers.directory.Nodes("us-east"), 1)
+	require.Len(t, eu.listeners.Peers.Directory.Nodes("us-east"), 1)
 }

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-edge/weir/internal/logs"
 )
 
 // LogRedis redirects what the Redis client would print to stderr, many lines a second while
@@ -16,12 +18,12 @@ func LogRedis(log *slog.Logger) { redis.SetLogger(&redisLog{log: log}) }
 
 type redisLog struct {
 	log *slog.Logger
-	sampler
+	logs.Sampler
 }
 
 // Printf implements the client's logging interface.
 func (l *redisLog) Printf(_ context.Context, format string, v ...any) {
-	if skipped, ok := l.sample(time.Now()); ok {
+	if skipped, ok := l.Sample(time.Now()); ok {
 		l.log.Debug("redis client", "message", fmt.Sprintf(format, v...), "not_logged", skipped)
 	}
 }

@@ -55,7 +55,7 @@ func rlsNode(t *testing.T, s setup) (*node, *caller) {
 		}
 	}
 	n := start(t, s)
-	return n, newCaller(t, n.rls.listener.Addr().String(), insecure.NewCredentials())
+	return n, newCaller(t, n.listeners.Addr("rls").String(), insecure.NewCredentials())
 }
 
 // descriptor reads path=/a,user=b.
@@ -386,7 +386,7 @@ func TestRateLimitServiceStops(t *testing.T) {
 
 func TestRateLimitServiceAdmits(t *testing.T) {
 	n, _ := rlsNode(t, setup{rules: rlsRules, config: func(c *config.Config) { c.Listen.RLS.From = []string{"192.0.2.0/24"} }})
-	conn, err := net.Dial("tcp", n.rls.listener.Addr().String())
+	conn, err := net.Dial("tcp", n.listeners.Addr("rls").String())
 	require.NoError(t, err)
 	defer conn.Close()
 	require.NoError(t, conn.SetReadDeadline(time.Now().Add(patience)))
@@ -408,7 +408,7 @@ func TestRateLimitServiceAdmits(t *testing.T) {
 			require.NoError(t, err)
 			config.Certificates = []tls.Certificate{pair}
 		}
-		_, err = newCaller(t, n.rls.listener.Addr().String(), grpccreds.NewTLS(config)).ask(asking("user=bob"))
+		_, err = newCaller(t, n.listeners.Addr("rls").String(), grpccreds.NewTLS(config)).ask(asking("user=bob"))
 		return err
 	}
 	require.NoError(t, dial(&client))

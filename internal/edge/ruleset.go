@@ -10,6 +10,7 @@ import (
 	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/internal/edge/documents"
 	"github.com/weir-edge/weir/internal/experiment"
+	"github.com/weir-edge/weir/internal/logs"
 	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 	"github.com/weir-edge/weir/pkg/region/consul"
@@ -91,7 +92,7 @@ type ruleset struct {
 	set      *rules.Set
 	version  string
 	counters []ruleCounters // by rule index
-	samplers []sampler      // by rule index
+	samplers []logs.Sampler // by rule index
 
 	tallies []*experiment.Tally // by rule index; nil for a rule without an experiment
 }
@@ -105,7 +106,7 @@ var _ decide.Rules = (*ruleset)(nil)
 func (a *activeRules) activate(d *documents.Document[rules.Set], canary bool) error {
 	set, n, before := d.Made, len(d.Made.Rules()), a.running.Load()
 	next := &ruleset{
-		of: a, set: set, version: d.Pointer.Version, counters: make([]ruleCounters, n), samplers: make([]sampler, n),
+		of: a, set: set, version: d.Pointer.Version, counters: make([]ruleCounters, n), samplers: make([]logs.Sampler, n),
 		tallies: talliesOf(set, before, time.Now()),
 	}
 	a.running.Store(next)

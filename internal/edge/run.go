@@ -2,22 +2,12 @@ package edge
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"sync"
 	"time"
-
-	"github.com/valyala/fasthttp"
 )
-
-// openPorts are where the node accepts connections, besides those of its fields rls, spoe and peers.
-type openPorts struct {
-	public, admin net.Listener
-	decide        *gateways // nil without listen.decide
-}
 
 // Run serves until ctx ends, then drains: readyz fails, the listener closes after
 // shutdown.delay, and requests in flight have shutdown.timeout to finish. ready,
@@ -30,16 +20,24 @@ func (e *Edge) Run(ctx context.Context, reload <-chan os.Signal, ready func(publ
 		return err
 	}
 	defer unlock()
-	on, err := e.listen()
-	if err != nil {
+	if err = e.listeners.Open(); err != nil {
+		return err
+	}
+	if e.spoe, err = e.openSPOE(); err != nil {
+		e.listeners.Close()
 		return err
 	}
 	e.awaitStore(ctx)
 
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	server, adminServer := e.public, e.adminServer()
-	failed := e.serveOn(&wg, on, server, adminServer)
+	failed, spoeFailed := e.listeners.Serve(&wg), make(chan error, 1)
+	wg.Go(func() {
+		if err := e.spoe.serve(); err != nil {
+			spoeFailed <- err
+		}
+	})
+	public, admin := e.listeners.Addr("public"), e.listeners.Addr("admin")
 	// e.ctx stays active: the last requests' slots are returned under it.
 	watching, stopWatching := context.WithCancel(e.ctx)
 	defer stopWatching()
@@ -47,93 +45,24 @@ func (e *Edge) Run(ctx context.Context, reload <-chan os.Signal, ready func(publ
 	registered, deregister := context.WithCancel(watching)
 	defer deregister()
 	if e.consul != nil {
-		e.followConsul(&wg, watching, registered, on.public.Addr(), on.admin.Addr())
+		e.followConsul(&wg, watching, registered, public, admin)
 	}
 
-	e.log.Info("serving", "public", on.public.Addr().String(), "admin", on.admin.Addr().String(), "store", e.config.Store.Kind)
+	e.log.Info("serving", "public", public.String(), "admin", admin.String(), "store", e.config.Store.Kind)
 	if ready != nil {
-		ready(on.public.Addr(), on.admin.Addr())
+		ready(public, admin)
 	}
 	select {
 	case err = <-failed:
 		err = fmt.Errorf("listener failed: %w", err)
+	case err = <-spoeFailed:
+		err = fmt.Errorf("listener failed: %w", err)
 	case <-ctx.Done():
 	}
 	deregister() // while the drain runs, which takes longer
-	e.drain(server, on.decide)
-	// Shutdown before Serve has begun does not close the listener.
-	_ = on.public.Close()
-	stopAdmin, cancel := context.WithTimeout(context.Background(), 500*time.Millisecond)
-	defer cancel()
-	if adminServer.Shutdown(stopAdmin) != nil {
-		_ = adminServer.Close()
-	}
+	e.drain()
+	e.listeners.Close()
 	return err
-}
-
-// listen opens all ports. On an error it closes those that it opened, but for listen.peer, which
-// close closes.
-func (e *Edge) listen() (on openPorts, err error) {
-	var opened []net.Listener
-	defer func() {
-		if err != nil {
-			for _, ln := range opened {
-				_ = ln.Close()
-			}
-			e.rls.drain(e.ctx) // no call has come
-		}
-	}()
-	if on.public, err = net.Listen("tcp", e.config.Listen.Public); err != nil {
-		return on, fmt.Errorf("listen.public: %w", err)
-	}
-	opened = append(opened, on.public)
-	if on.admin, err = net.Listen("tcp", e.config.Listen.Admin); err != nil {
-		return on, fmt.Errorf("listen.admin: %w", err)
-	}
-	opened = append(opened, on.admin)
-	if on.decide, err = e.openGateways(); err != nil {
-		return on, err
-	}
-	if on.decide != nil {
-		opened = append(opened, on.decide.ln)
-	}
-	if e.rls, err = e.openRLS(); err != nil {
-		return on, err
-	}
-	if e.rls.listener != nil {
-		opened = append(opened, e.rls.listener)
-	}
-	if err = e.peers.listen(e.config); err != nil {
-		return on, err
-	}
-	e.spoe, err = e.openSPOE()
-	return on, err
-}
-
-// serveOn serves on all ports. The channel gets an error of each that fails.
-func (e *Edge) serveOn(wg *sync.WaitGroup, on openPorts, server *fasthttp.Server, adminServer *http.Server) <-chan error {
-	failed := make(chan error, 6)
-	serve := func(serve func() error) {
-		wg.Go(func() {
-			if err := serve(); err != nil {
-				failed <- err
-			}
-		})
-	}
-	serve(e.rls.serve)
-	serve(e.spoe.serve)
-	serve(e.peers.serve)
-	serve(func() error { return server.Serve(e.listenHTTP(clientListener{on.public, &e.clients})) })
-	serve(func() error {
-		if err := adminServer.Serve(e.listenAdmin(on.admin)); !errors.Is(err, http.ErrServerClosed) {
-			return err
-		}
-		return nil
-	})
-	if on.decide != nil {
-		serve(func() error { return on.decide.serve(e) })
-	}
-	return failed
 }
 
 // watch starts what runs in the background.
@@ -162,9 +91,9 @@ func (e *Edge) watch(wg *sync.WaitGroup, ctx context.Context, reload <-chan os.S
 }
 
 // drain stops accepting requests and lets those in flight finish.
-func (e *Edge) drain(server *fasthttp.Server, asked *gateways) {
+func (e *Edge) drain() {
 	e.draining.Store(true)
-	e.rls.leave()
+	e.listeners.Leave()
 	e.spoe.leave()
 	e.log.Info("draining", "delay", e.config.Shutdown.Delay.String(), "timeout", e.config.Shutdown.Timeout.String())
 	e.linger(e.config.Shutdown.Delay)
@@ -173,29 +102,12 @@ func (e *Edge) drain(server *fasthttp.Server, asked *gateways) {
 	var rest sync.WaitGroup
 	defer rest.Wait()
 	rest.Go(func() { e.drainTunnels(e.config.Shutdown.Timeout) })
-	rest.Go(func() { e.drainPeers(e.config.Shutdown.Timeout) })
-	rest.Go(func() {
-		if err := asked.shutdown(ctx); err != nil {
-			e.log.Warn("questions of gateways cut off", "error", err)
-		}
-	})
 	rest.Go(func() {
 		if !e.spoe.drain(ctx) {
 			e.log.Warn("questions of HAProxy cut off")
 		}
 	})
-	rest.Go(e.http2.Drain)
-	defer e.http2.Close()
-	rest.Go(func() {
-		if !e.rls.drain(ctx) {
-			e.log.Warn("calls of the rate limit service cut off")
-		}
-	})
-	if err := server.ShutdownWithContext(ctx); err != nil {
-		e.log.Warn("requests cut off", "error", err)
-		return
-	}
-	e.log.Info("drained")
+	e.listeners.Drain(ctx)
 }
 
 func (e *Edge) close() {
@@ -205,7 +117,7 @@ func (e *Edge) close() {
 	case <-done:
 	case <-time.After(4 * e.config.Store.Timeout):
 	}
-	e.peers.close()
+	e.listeners.Peers.Close()
 	e.stop()
 	<-done
 	if e.access != nil {

@@ -20,7 +20,7 @@ type shedLabels struct{ class, reason, upstream string }
 // shed counts and logs a request that was shed.
 func (e *Edge) shed(r *decide.Request, reason shedder.Reason) {
 	e.metrics.countShed(e.shedding.active.Load(), reason)
-	if skipped, ok := e.shedLog.sample(r.Began); ok {
+	if skipped, ok := e.shedLog.Sample(r.Began); ok {
 		e.log.Info("request shed", "class", reason.Class, "upstream", reason.Upstream, "kind", reason.Kind, "signal", reason.Signal,
 			"value", reason.Value, "threshold", reason.Threshold, "utilization", reason.Utilization, "level", reason.Level,
 			"version", reason.Version, "not_logged", skipped)

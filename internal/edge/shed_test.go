@@ -301,7 +301,7 @@ func TestStreamsAreNoLoad(t *testing.T) {
 func TestPermitsComeBackFromAPanic(t *testing.T) {
 	for _, at := range []string{"the store", "the upstream"} {
 		t.Run(at, func(t *testing.T) {
-			l, broken := &logs{}, atomic.Bool{}
+			l, broken := &logBuffer{}, atomic.Bool{}
 			e := notListening(t, "rules: [{id: one, key: [client_ip], limit: 9, window: 1h}]", l, func(c *config.Config) {
 				c.Store.Clock = func() int64 {
 					if broken.Load() {

@@ -11,7 +11,6 @@ import (
 type shedSecret struct {
 	active atomic.Pointer[decide.Secret]
 	key    []byte // the file's content, as last read
-	fault  string // last logged
 }
 
 // openSecret activates the first secret. A node that shares no counters shares no choice of
@@ -50,7 +49,7 @@ func (e *Edge) reloadSecret() {
 		return
 	}
 	key, err := e.config.Shedder.ReadSecret()
-	e.report("reload shedder secret", &e.secret.fault, err)
+	e.files.secret.Report(e.log, "reload shedder secret", err)
 	if err == nil && !bytes.Equal(key, e.secret.key) {
 		e.secret.key = key
 		secret := decide.NewSecret(key)

@@ -23,7 +23,7 @@ func (e *Edge) showGlobal(w http.ResponseWriter, _ *http.Request) {
 	switch {
 	case e.across == nil:
 		out.Alone = "listen.peer is not set"
-	case len(e.peers.directory.Regions()) < 2:
+	case len(e.listeners.Peers.Directory.Regions()) < 2:
 		out.Alone = "no other region is known"
 	default:
 		for region, lag := range e.across.Lags() {

@@ -1,4 +1,4 @@
-package edge
+package listeners
 
 import (
 	"log/slog"
@@ -14,11 +14,12 @@ import (
 
 	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/edge/proxy"
+	"github.com/weir-edge/weir/internal/logs"
 )
 
-// clientConns bounds the open connections of all clients, and of each, so that no client
+// Clients bounds the open connections of all clients, and of each, so that no client
 // can take the others' place. Only clients with open connections have an entry.
-type clientConns struct {
+type Clients struct {
 	config    *config.Server
 	balancers []netip.Prefix        // whose connections begin with a PROXY header
 	exempt    func(netip.Addr) bool // the proxies that speak for many clients
@@ -26,17 +27,31 @@ type clientConns struct {
 	refused   *prometheus.CounterVec
 	all       atomic.Int64 // without those that have switched to another protocol
 
-	sampler, headerSampler sampler
+	sampler, headerSampler logs.Sampler
 
 	mu   sync.Mutex
 	open map[netip.Prefix]int
+}
+
+func newClients(c *Config, m *metrics) *Clients {
+	return &Clients{
+		config: &c.Server, balancers: c.Listen.Balancers, exempt: c.Decider.Trusts,
+		log: c.Log, refused: m.connectionsRefused, open: map[netip.Prefix]int{},
+	}
+}
+
+// Open returns how many connections are open, and how many of them a client has.
+func (c *Clients) Open(of netip.Prefix) (all int64, own int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.all.Load(), c.open[of]
 }
 
 // The reasons for refusing a connection: the field of server that bounds it, or of listen.
 const tooMany, tooManyOfOne, badHeader = "max_connections", "max_connections_per_client", "proxy_protocol"
 
 // changed is a fasthttp.Server's ConnState.
-func (c *clientConns) changed(_ net.Conn, state fasthttp.ConnState) {
+func (c *Clients) changed(_ net.Conn, state fasthttp.ConnState) {
 	switch state {
 	case fasthttp.StateNew:
 		c.all.Add(1)
@@ -46,7 +61,7 @@ func (c *clientConns) changed(_ net.Conn, state fasthttp.ConnState) {
 }
 
 // admit returns the connection if there is room for it, else nil.
-func (c *clientConns) admit(conn *net.TCPConn) net.Conn {
+func (c *Clients) admit(conn *net.TCPConn) net.Conn {
 	peer := proxy.AddrOf(conn.RemoteAddr())
 	counted := countedConn{TCPConn: conn, clients: c}
 	switch {
@@ -65,7 +80,7 @@ func (c *clientConns) admit(conn *net.TCPConn) net.Conn {
 }
 
 // enter counts a connection, or reports that its client has too many.
-func (c *clientConns) enter(conn *countedConn, client netip.Addr) bool {
+func (c *Clients) enter(conn *countedConn, client netip.Addr) bool {
 	if c.config.MaxConnectionsPerClient == 0 || c.exempt(client) {
 		return true
 	}
@@ -87,7 +102,7 @@ func (c *clientConns) enter(conn *countedConn, client netip.Addr) bool {
 	return true
 }
 
-func (c *clientConns) leave(conn *countedConn) {
+func (c *Clients) leave(conn *countedConn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if network := conn.network; network.IsValid() && !conn.closed {
@@ -99,17 +114,17 @@ func (c *clientConns) leave(conn *countedConn) {
 }
 
 // refuse counts and logs a connection for which there is no room.
-func (c *clientConns) refuse(limit string, client netip.Addr) {
+func (c *Clients) refuse(limit string, client netip.Addr) {
 	c.refused.WithLabelValues(limit).Inc()
-	if skipped, ok := c.sampler.sample(time.Now()); ok {
+	if skipped, ok := c.sampler.Sample(time.Now()); ok {
 		c.log.Info("connection refused", "limit", "server."+limit, "client", client, "not_logged", skipped)
 	}
 }
 
 // refuseHeader counts and logs a balancer's connection without a valid PROXY header.
-func (c *clientConns) refuseHeader(balancer net.Addr, fault error) {
+func (c *Clients) refuseHeader(balancer net.Addr, fault error) {
 	c.refused.WithLabelValues(badHeader).Inc()
-	if skipped, ok := c.headerSampler.sample(time.Now()); ok {
+	if skipped, ok := c.headerSampler.Sample(time.Now()); ok {
 		c.log.Warn("PROXY header refused", "balancer", proxy.AddrOf(balancer), "error", fault, "not_logged", skipped)
 	}
 }
@@ -118,7 +133,7 @@ func (c *clientConns) refuseHeader(balancer net.Addr, fault error) {
 // after the handshake, and accept no one else while it waits for that.
 type clientListener struct {
 	net.Listener
-	clients *clientConns
+	clients *Clients
 }
 
 // Accept returns the next connection for which there is room, and closes others.
@@ -139,7 +154,7 @@ func (l clientListener) Accept() (net.Conn, error) {
 // countedConn is a connection that counts against its client until it is closed.
 type countedConn struct {
 	*net.TCPConn
-	clients *clientConns
+	clients *Clients
 
 	network netip.Prefix // the network it counts for, if valid; closed is guarded by clients.mu
 	closed  bool

@@ -1,0 +1,101 @@
+package listeners
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/valyala/fasthttp"
+
+	"github.com/weir-edge/weir/internal/edge/config"
+	"github.com/weir-edge/weir/internal/edge/gateway"
+	"github.com/weir-edge/weir/internal/edge/handshake"
+	"github.com/weir-edge/weir/internal/edge/proxy"
+	"github.com/weir-edge/weir/pkg/certs"
+)
+
+// maxStrangers is how many connections of strangers to listen.decide may be open: enough to tell
+// a gateway that is missing in from, or has no certificate, what to do.
+const maxStrangers = 64
+
+// QuestionBytes is the room for what gateways add to a client's headers, such as a second
+// copy of the target, which the public listener bounds as part of the header.
+const QuestionBytes = 8 << 10
+
+// readableBytes is the longest question that is read and answered, even if with 431. If the
+// connection were closed in the middle of a question, a gateway would see a node that does
+// not answer, and might let the request pass. nginx sends at most 40 KiB with its usual
+// buffers; GATEWAYS bounds the others.
+const readableBytes = 64 << 10
+
+// decideListener is the listener where gateways ask over HTTP.
+func decideListener(c *Config, m *metrics) *listener {
+	d, count := c.Listen.Decide, m.gateways("http")
+	asked := gateway.Config{Decider: c.Decider, From: d.Gateways, Legacy: c.LegacyHeaders, MaxHeaders: c.Server.MaxHeaderBytes + QuestionBytes,
+		Log: c.Log, Asked: count, Panicked: c.Panics.Inc}
+	if d.TLS != nil && d.TLS.ClientCAFile != "" {
+		asked.Certificates = c.Certificates.Decide
+	}
+	server := &fasthttp.Server{
+		Handler: gateway.New(asked).Serve,
+		ErrorHandler: func(ctx *fasthttp.RequestCtx, err error) {
+			if proxy.Begun(ctx.Conn()) {
+				count(gateway.Malformed, 0)
+			}
+			c.Unreadable(ctx, err)
+		},
+		Name:                         "weir",
+		NoDefaultServerHeader:        true,
+		Concurrency:                  2 * (c.Server.MaxConnections + maxStrangers), // never reached: gatewayConns counts
+		ReadBufferSize:               max(asked.MaxHeaders, readableBytes),
+		MaxRequestBodySize:           1, // 0 would be the default; a question has none
+		DisablePreParseMultipartForm: true,
+		NoDefaultContentType:         true,
+		CloseOnShutdown:              true,
+		SecureErrorLogMessage:        true,
+		Logger:                       Quiet{},
+	}
+	l := &listener{
+		name: "decide", answers: "questions of gateways", address: d.Address, certificates: c.Certificates.Decide,
+		over: func(ln net.Listener) net.Listener {
+			return c.timeouts().Listen(handshake.Listen(ln, m.gatewayConns(c, "decide", d, c.Certificates.Decide, maxStrangers, count)))
+		},
+		serve: server.Serve,
+	}
+	l.drain = func(ctx context.Context) error {
+		defer l.port.Close()
+		return server.ShutdownWithContext(ctx)
+	}
+	return l
+}
+
+// gatewayConns bounds the connections of gateways, so that strangers take no room from those
+// that from and client_ca_file describe.
+func (m *metrics) gatewayConns(c *Config, listener string, d *config.Decide, s *certs.Server, strangers int, count func(gateway.Answer, time.Duration)) handshake.Config {
+	h := handshake.Config{
+		From: d.Gateways, Callers: c.Server.MaxConnections, Strangers: strangers,
+		Refused: func(why handshake.Refusal) {
+			if why == handshake.Stranger {
+				count(gateway.Stranger, 0)
+			} else {
+				count(gateway.Failed, 0)
+			}
+		},
+	}
+	if s == nil {
+		return h
+	}
+	h.TLS, h.Failed = s.Config(), m.handshakes(listener)
+	if d.TLS.ClientCAFile != "" {
+		h.Knows = func(_ netip.Addr, state *tls.ConnectionState) (func(), bool) { return nil, s.Vouches(state) }
+	}
+	return h
+}
+
+// Quiet drops fasthttp's log line for every client that disconnects.
+type Quiet struct{}
+
+// Printf implements fasthttp.Logger.
+func (Quiet) Printf(string, ...any) {}
