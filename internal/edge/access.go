@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/weir-edge/weir/internal/edge/accesslog"
+	"github.com/weir-edge/weir/internal/edge/recent"
 )
 
 // openAccessLog opens the access log, if one is configured.
@@ -37,4 +38,15 @@ func (r *request) endLine() {
 		r.line = log.AppendEnd(r.line, time.Since(r.Began))
 		log.Add(r.line)
 	}
+}
+
+// openRecent makes the ring of recent requests, if the configuration asks for one.
+func (e *Edge) openRecent() (err error) {
+	if e.config.Recent.Keep == 0 {
+		return nil
+	}
+	if e.recent, err = recent.New(e.config.Recent); err == nil {
+		e.decider.Seen = e.recent.Put
+	}
+	return err
 }

@@ -1,15 +1,10 @@
 package edge
 
 import (
-	"context"
-	"time"
-
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/edge/across"
 	"github.com/weir-edge/weir/pkg/limiter"
-	"github.com/weir-edge/weir/pkg/limiter/global"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 	"github.com/weir-edge/weir/pkg/limiter/tally"
 )
@@ -28,6 +23,7 @@ func (e *Edge) openAcross() {
 		Limit: e.limitOf, Needed: e.hasGlobalRules, Reset: e.chain.Reset.Reset, Incarnation: e.born,
 		Escrow: across.Escrow{Checks: e.chain.Escrows, Mover: counters, Registrar: counters, Needed: e.hasEscrowRules},
 	})
+	e.admin.Across, e.admin.Regions = e.across, p.Directory.Regions
 	p.Server.Handle(across.TopicTotals, e.across.Totals)
 	p.Server.Handle(across.TopicCounts, e.across.Counts)
 	p.Server.Handle(across.TopicReset, e.across.Resets)
@@ -82,36 +78,6 @@ func globalRules(set *rules.Set) (list []string) {
 		}
 	}
 	return list
-}
-
-// explainGlobal returns what regions know of each other's counts of a key.
-func (e *Edge) explainGlobal(ctx context.Context, c *limiter.Check) *adminapi.GlobalCounts {
-	if c.Limit.Global == nil {
-		return nil
-	}
-	v := &adminapi.GlobalCounts{Regions: 1, Others: map[string]int64{}}
-	if e.across == nil {
-		return v
-	}
-	now, width := time.Now().UnixMicro(), global.Width(c.Limit)
-	own, others, err := e.chain.Counters.Counters(ctx, c.Key, now-now%width)
-	if err == nil {
-		v.Own, v.Others = own, others
-	}
-	if c.Limit.Global.Escrow {
-		v.Regions = len(e.listeners.Peers.Directory.Regions())
-		v.Escrow = &adminapi.EscrowRights{}
-		v.Escrow.Part, v.Escrow.Left, err = e.across.Right(ctx, c.Limit, string(c.Key))
-		if err != nil {
-			v.Escrow.Error = err.Error()
-		}
-		return v
-	}
-	delay := e.across.Delay() + c.Limit.LeaseTime()
-	v.Regions, v.Delay = len(e.listeners.Peers.Directory.Regions()), delay.Round(time.Millisecond).String()
-	over := global.Over(c.Limit, v.Regions, limiter.TenTimes, delay)
-	v.Demand, v.Worst = over.Demand, over.Worst
-	return v
 }
 
 // acrossMetrics exports what this node knows of other regions.

@@ -274,7 +274,7 @@ func TestReadinessOnlyReads(t *testing.T) {
 	t.Cleanup(e.close)
 	before := e.shedding.State()
 	w := httptest.NewRecorder()
-	e.ready(w, httptest.NewRequest(http.MethodGet, "/readyz", nil))
+	e.admin.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/readyz", nil))
 	require.Equal(t, http.StatusOK, w.Code)
 	require.Same(t, before, e.shedding.State())
 }

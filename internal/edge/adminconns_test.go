@@ -144,7 +144,7 @@ func TestAdminRequestsThatDoNotArrive(t *testing.T) {
 				client, server := net.Pipe()
 				accept := make(chan net.Conn, 1)
 				accept <- server
-				s := httpconns.New(e.adminHandler())
+				s := httpconns.New(e.admin.Handler())
 				served := make(chan error)
 				go func() { served <- s.Serve(oneConn{accept}) }()
 				go func() { _, _ = io.WriteString(client, c.request) }()

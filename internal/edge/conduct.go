@@ -4,9 +4,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/edge/decide"
-	"github.com/weir-edge/weir/internal/policy"
 	"github.com/weir-edge/weir/pkg/behavior"
 )
 
@@ -14,16 +12,9 @@ import (
 // client that sends it, so it is always removed when there is a policy.
 const riskHeader = "Weir-Risk"
 
-func modeOf(p *policy.Policy) string {
-	if p.Shadow {
-		return policy.Shadow
-	}
-	return policy.Enforce
-}
-
 // judged counts a request of a subject above the mildest tier.
 func (k *conductKeeper) judged(r *decide.Request) {
-	k.metrics.conductRequests.WithLabelValues(r.Risk.Name(), string(r.Risk.Effect), modeOf(r.Risk.Policy)).Inc()
+	k.metrics.conductRequests.WithLabelValues(r.Risk.Name(), string(r.Risk.Effect), r.Risk.Policy.Mode()).Inc()
 }
 
 // rose counts and logs a subject that entered a severer tier, and why.
@@ -36,7 +27,7 @@ func (k *conductKeeper) rose(r *decide.Request, rise *decide.Rise) {
 	if !ok {
 		return
 	}
-	list := []any{"kind", rise.Kind, "tier", rise.Tier, "score", int(rise.Score), "by", "node", "mode", modeOf(r.Risk.Policy), "client", r.Client.String(), "not_logged", skipped}
+	list := []any{"kind", rise.Kind, "tier", rise.Tier, "score", int(rise.Score), "by", "node", "mode", r.Risk.Policy.Mode(), "client", r.Client.String(), "not_logged", skipped}
 	if rise.Shared {
 		list[7] = "region" // from the counts of several nodes
 	}
@@ -79,42 +70,4 @@ func (r *request) risk() {
 	if r.buf = r.edge.conduct.AppendRisk(r.buf[:0], &r.Request); len(r.buf) > 0 {
 		header.SetBytesV(riskHeader, r.buf)
 	}
-}
-
-// explain returns the standing of the client of a described request.
-func (k *conductKeeper) explain(asked *decide.Request) *adminapi.Conduct {
-	st, reasons, judged := k.Explain(asked, time.Now())
-	p := k.active.Load()
-	if p == nil {
-		return nil
-	}
-	out := &adminapi.Conduct{PolicyVersion: p.Version, Mode: modeOf(p), Exempt: !judged}
-	if !judged {
-		return out
-	}
-	effects := func(tier int) *policy.Effect { return &p.Effects[min(tier, len(p.Effects)-1)] }
-	e := effects(st.Tier)
-	out.Tier, out.Score, out.Signals = e.Name, st.Score, signals(reasons)
-	if st.Refused > 0 {
-		out.RefusedFor = st.Refused.String()
-	}
-	if route, reasons, judged := k.ExplainRoute(asked, time.Now()); judged && route.Tier > 0 {
-		of := effects(route.Tier)
-		out.Route = &adminapi.RouteConduct{Tier: of.Name, Score: route.Score, Signals: signals(reasons)}
-		if route.Tier > st.Tier {
-			e = of
-		}
-	}
-	out.Limits = e.Limits
-	if e.Delay > 0 {
-		out.Delay = e.Delay.String()
-	}
-	return out
-}
-
-func signals(reasons []behavior.Reason) (list []adminapi.ConductSignal) {
-	for _, r := range reasons {
-		list = append(list, adminapi.ConductSignal{Signal: r.Signal.String(), Points: r.Points, Value: r.Value, Threshold: r.Threshold})
-	}
-	return list
 }

@@ -2,7 +2,6 @@ package edge
 
 import (
 	"log/slog"
-	"net/http"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -72,7 +71,7 @@ func (k *conductKeeper) activate(d *documents.Document[policy.Policy], canary bo
 		k.metrics.conductShared.WithLabelValues(decide.KindClient, tier.Name)
 	}
 	k.metrics.policy(p)
-	k.log.Info("policy active", "version", p.Version, "mode", modeOf(p), "source", d.Source, "canary", canary)
+	k.log.Info("policy active", "version", p.Version, "mode", p.Mode(), "source", d.Source, "canary", canary)
 	return nil
 }
 
@@ -81,19 +80,4 @@ func (k *conductKeeper) meta(meta map[string]string) {
 	if k.policy.Meta(meta); k.policy.Consul != nil {
 		meta[consul.MetaPolicySchema] = strconv.Itoa(policy.Schema)
 	}
-}
-
-// showPolicy shows the active policy.
-func (e *Edge) showPolicy(w http.ResponseWriter, _ *http.Request) {
-	v := adminapi.Policy{Node: e.config.Node.ID, Source: adminapi.NoVersion}
-	if e.conduct != nil {
-		k := e.conduct.policy
-		s := k.State()
-		v.Source, v.Canary, v.Stale, v.Pointer, v.Refused = s.Source(), s.Canary, s.Stale, s.Pointer, s.Refused
-		if s.Active != nil {
-			v.Version, v.Mode, v.Since = s.Version(), modeOf(s.Active.Made), s.Since.UTC()
-		}
-		v.Consul, v.Cache, v.Signature = k.ConsulState.View(), k.CacheState.View(), k.SignatureState.View()
-	}
-	writeJSON(w, http.StatusOK, v)
 }

@@ -56,7 +56,7 @@ func newConductMetrics() conductMetrics {
 // policy exports which policy is active.
 func (m *conductMetrics) policy(p *policy.Policy) {
 	m.policyInfo.Reset()
-	m.policyInfo.WithLabelValues(p.Version, modeOf(p)).Set(1)
+	m.policyInfo.WithLabelValues(p.Version, p.Mode()).Set(1)
 }
 
 // conductCollector exports the tables of a node with a policy.

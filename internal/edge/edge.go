@@ -16,12 +16,14 @@ import (
 
 	"github.com/weir-edge/weir/internal/edge/accesslog"
 	"github.com/weir-edge/weir/internal/edge/across"
+	"github.com/weir-edge/weir/internal/edge/admin"
 	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/internal/edge/h2"
 	"github.com/weir-edge/weir/internal/edge/listeners"
 	"github.com/weir-edge/weir/internal/edge/proxy"
 	"github.com/weir-edge/weir/internal/edge/recent"
+	"github.com/weir-edge/weir/internal/experiment"
 	"github.com/weir-edge/weir/internal/logs"
 )
 
@@ -43,6 +45,7 @@ type Edge struct {
 	files     watchedFiles
 	secret    shedSecret
 	spoe      spoeServer // set by Run
+	admin     *admin.Admin
 	listeners *listeners.Set
 	across    *across.Exchange // nil without listen.peer
 
@@ -125,16 +128,33 @@ func (e *Edge) openListeners() error {
 		return err
 	}
 	e.files.Certificates = certificates
+	e.openAdmin()
 	e.listeners, err = listeners.New(listeners.Config{
 		Config: e.config, Certificates: certificates, Log: e.log, Registry: e.metrics.registry, Decider: &e.decider, Panics: e.metrics.panics,
 		Ready:  func() bool { return e.rules.running.Load() != nil && !e.draining.Load() },
 		Public: e.publicServer(), Malformed: e.malformed, Unreadable: func(ctx *fasthttp.RequestCtx, err error) { answerUnreadable(ctx, err) },
-		Admin: e.adminHandler(),
+		Admin: e.admin.Handler(),
 	})
 	if err == nil {
 		e.metrics.gateways = e.listeners.Gateways
 	}
 	return err
+}
+
+// openAdmin prepares to answer operators.
+func (e *Edge) openAdmin() {
+	e.admin = &admin.Admin{
+		Config: e.config, Certificates: e.files.Certificates, Log: e.log, Registry: e.metrics.registry, Decider: &e.decider, Chain: e.chain,
+		Nodes: func() int { return int(e.nodes.Load()) }, Rules: e.rules.Keeper, Shedding: e.shedding.Keeper,
+		Tally: func(rule string) *experiment.Tally { return e.rules.running.Load().tally(rule) }, Recent: e.recent,
+		Draining: e.draining.Load, Store: e.shards.text, Registration: e.registration,
+	}
+	if e.conduct != nil {
+		e.admin.Policy = e.conduct.policy
+	}
+	if e.listed != nil {
+		e.admin.Clients = e.listed.Keeper
+	}
 }
 
 // publicServer has no timeouts: its listener has.

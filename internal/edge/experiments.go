@@ -1,13 +1,7 @@
 package edge
 
 import (
-	"cmp"
-	"context"
-	"errors"
-	"fmt"
 	"net/http"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -83,83 +77,6 @@ func (r *request) answeredTried() {
 	for _, p := range r.Match.Placed {
 		s.tallies[r.Match.Rules[p.Check].Index].Answered(p.Slice, r.status >= http.StatusInternalServerError)
 	}
-}
-
-// variantOf names the variant of a rule with an experiment; "" without one.
-func variantOf(c *rules.Compiled) string {
-	switch {
-	case c.Tried():
-		return adminapi.VariantExperiment
-	case c.Trial != nil:
-		return adminapi.VariantBase
-	}
-	return ""
-}
-
-// showExperiment shows the counts of an experiment. It asks the store for the memory of one
-// counter per slice.
-func (e *Edge) showExperiment(w http.ResponseWriter, r *http.Request) {
-	running, ok := e.runningRules(w)
-	if !ok {
-		return
-	}
-	id := r.URL.Query().Get("rule")
-	t := running.tally(id)
-	if t == nil {
-		adminError(w, http.StatusNotFound, fmt.Errorf("rule: must name a running rule with an experiment (got %q); see /v1/rules", id))
-		return
-	}
-	out := adminapi.Experiment{
-		Node: e.config.Node.ID, Rule: id, RulesVersion: running.version, Version: t.Trial.Version, Since: t.Since.UTC(), Cut: t.Trial.Cut, Slices: t.Counts(),
-	}
-	if err := e.weigh(r.Context(), t.Keys(), out.Slices); err != nil {
-		out.MemoryError = err.Error()
-	}
-	writeJSON(w, http.StatusOK, out)
-}
-
-// weighWithin bounds the time for asking the store about the memory of counters, weighing
-// how many are asked about at once.
-const (
-	weighWithin = time.Second
-	weighing    = 8
-)
-
-var errNoMemory = errors.New("store.kind: memory does not report the memory of a counter")
-
-// weigh determines the memory of keys, one of each slice. It returns the first error.
-func (e *Edge) weigh(ctx context.Context, keys [][]byte, slices []experiment.Counts) error {
-	if e.chain.Shared == nil {
-		return errNoMemory
-	}
-	ctx, cancel := context.WithTimeout(ctx, weighWithin)
-	defer cancel()
-	var next atomic.Int64
-	var asking sync.WaitGroup
-	failures := make([]error, weighing)
-	for n := range weighing {
-		asking.Go(func() {
-			for {
-				i := int(next.Add(1)) - 1
-				if i >= len(keys) {
-					return
-				}
-				if keys[i] == nil {
-					continue
-				}
-				size, err := e.chain.Shared.Memory(ctx, keys[i])
-				switch {
-				case err != nil:
-					failures[n] = err
-					return
-				case size > 0: // otherwise it has expired
-					slices[i].Bytes, slices[i].Keys = size, 1
-				}
-			}
-		})
-	}
-	asking.Wait()
-	return cmp.Or(failures...)
 }
 
 // experimentMetrics exports what experiments count, by variant.

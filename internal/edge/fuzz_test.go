@@ -160,7 +160,7 @@ func FuzzRequest(f *testing.F) {
 // Whatever an operator's browser or a stranger sends to the admin side, the node does not fail.
 func FuzzAdmin(f *testing.F) {
 	e := inMemory(f, consulting)
-	handler := e.adminHandler()
+	handler := e.admin.Handler()
 	f.Add("GET", "/v1/explain?client=203.0.113.7&path=/x&header=X-Api-Key:k&cookie=session=b&query=user=1&tier=pro&host=a", "", "127.0.0.1:1")
 	f.Add("DELETE", "/v1/limits?rule=header&client=203.0.113.7&header=X-Api-Key:k&path=/a;b", "", "localhost")
 	f.Add("PUT", "/v1/shedder?for=15m", "{enabled: false, signals: {cpu: off}}", "[::1]:1")

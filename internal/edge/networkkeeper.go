@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
-	"net/http"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -107,11 +106,7 @@ func (k *networkKeeper) load(ctx context.Context, entry *consul.Entry, known *do
 	if err != nil {
 		return nil, err
 	}
-	return networkDocument(l, adminapi.SourceConsul), nil
-}
-
-func networkDocument(l *networks.List, source string) *documents.Document[networks.List] {
-	return &documents.Document[networks.List]{Pointer: consul.Pointer{Version: l.Version()}, Made: l, Source: source}
+	return documents.Local(l.Version(), l, adminapi.SourceConsul), nil
 }
 
 // activate builds a table of the unexpired entries by the region's clock, because its
@@ -153,7 +148,7 @@ func (f networkFile) decode(data []byte) (*documents.Document[networks.List], er
 	if err != nil {
 		return nil, err
 	}
-	return networkDocument(found.List, adminapi.SourceCache), nil
+	return documents.Local(found.List.Version(), found.List, adminapi.SourceCache), nil
 }
 
 // block counts a blocked request, and logs some.
@@ -171,16 +166,4 @@ func (k *networkKeeper) meta(meta map[string]string) {
 	if v := k.active.Load().Version; v != "" {
 		meta[consul.MetaClientsVersion] = v
 	}
-}
-
-// showClients shows which networks are active.
-func (e *Edge) showClients(w http.ResponseWriter, _ *http.Request) {
-	v := adminapi.Clients{Node: e.config.Node.ID, Source: adminapi.NoVersion}
-	if k := e.listed; k != nil {
-		t, s := k.active.Load(), k.State()
-		v.Version, v.Blocks, v.Allows, v.Next = t.Version, t.Blocks, t.Allows, t.Next
-		v.Source, v.Since = s.Source(), s.Since.UTC()
-		v.Consul, v.Cache = k.ConsulState.View(), k.CacheState.View()
-	}
-	writeJSON(w, http.StatusOK, v)
 }

@@ -57,7 +57,7 @@ func (e *Edge) openRules(builtin string) (err error) {
 			if err != nil {
 				return err
 			}
-			config.Otherwise = &documents.Document[rules.Set]{Pointer: consul.Pointer{Version: adminapi.NoVersion}, Made: set}
+			config.Otherwise = documents.Local(adminapi.NoVersion, set, "")
 		}
 	}
 	if a.Keeper, err = openDocument(e, config, e.consul, c.Cache); err != nil || !a.none() {
@@ -146,16 +146,4 @@ func (a *activeRules) age() float64 {
 		return math.NaN()
 	}
 	return time.Since(a.State().Since).Seconds()
-}
-
-// describe adds faults to a readiness.
-func (a *activeRules) describe(state *adminapi.Readiness) {
-	state.RulesVersion, state.Consul = a.State().Version(), a.ConsulState.Text()
-	state.RulesRefused, state.RulesCache, state.RulesSignature = a.Faults()
-	if a.none() {
-		state.RulesBootstrap = a.BootstrapState.Fault()
-		if state.RulesRefused == "" && state.Consul == adminapi.OK {
-			state.Rules = "nothing is published; apply rules with regionctl"
-		}
-	}
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/edge/config"
+	"github.com/weir-edge/weir/internal/edge/documents"
 	"github.com/weir-edge/weir/internal/shedding"
 	"github.com/weir-edge/weir/internal/testenv"
 )
@@ -368,7 +369,7 @@ func newOrigin(t *testing.T, word string) string {
 // The most frequent answer of an overloaded node allocates nothing.
 func TestSheddingAllocatesNothing(t *testing.T) {
 	e := inMemory(t, "rules: []")
-	require.NoError(t, e.shedding.Override(shedderDocument(settings(t, capped+"reason_header: true\n"), adminapi.SourceAdmin), time.Hour))
+	require.NoError(t, e.shedding.Override(overriding(t, capped+"reason_header: true\n"), time.Hour))
 	permit, ok := e.groups[0].shedder.Admit(1, 0)
 	require.True(t, ok)
 	defer permit.Done()
@@ -390,7 +391,7 @@ func TestSheddingAllocatesNothing(t *testing.T) {
 // work.
 func BenchmarkShed(b *testing.B) {
 	e := inMemory(b, "rules: []")
-	require.NoError(b, e.shedding.Override(shedderDocument(settings(b, capped), adminapi.SourceAdmin), time.Hour))
+	require.NoError(b, e.shedding.Override(overriding(b, capped), time.Hour))
 	permit, _ := e.groups[0].shedder.Admit(1, 0)
 	defer permit.Done()
 	ctx := received(b, "192.0.2.1", usual...)
@@ -400,4 +401,10 @@ func BenchmarkShed(b *testing.B) {
 		e.serve(ctx)
 	}
 	require.Equal(b, 503, ctx.Response.StatusCode())
+}
+
+// overriding is settings for one node only.
+func overriding(t testing.TB, text string) *documents.Document[shedding.Document] {
+	d := settings(t, text)
+	return documents.Local(d.Version, d, adminapi.SourceAdmin)
 }

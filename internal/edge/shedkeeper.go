@@ -13,7 +13,6 @@ import (
 	"github.com/weir-edge/weir/internal/edge/documents"
 	"github.com/weir-edge/weir/internal/shedding"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
-	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
 // activeShedding is the settings of the shedder in force: those that an operator set on this node
@@ -41,18 +40,13 @@ func (e *Edge) openShedding() (err error) {
 	}
 	k.Keeper, err = openDocument(e, documents.Config[shedding.Document]{
 		Kind:     documents.Kind[shedding.Document]{Name: "shedder", What: "shedder settings", Compile: shedding.Parse, Temporary: true, Verify: e.config.Verify()},
-		Activate: k.activate, Published: k.published, Otherwise: shedderDocument(configured, source),
+		Activate: k.activate, Published: k.published, Otherwise: documents.Local(configured.Version, configured, source),
 		Metrics: documents.Metrics{
 			Rejected: e.metrics.shedderRejected, CacheErrors: e.metrics.shedCacheErrors, Unsigned: e.metrics.documentsUnsigned.WithLabelValues("shedder"),
 		},
 	}, client, e.config.Shedder.Cache)
 	e.shedding = k
 	return err
-}
-
-// shedderDocument returns settings that Consul does not know.
-func shedderDocument(d *shedding.Document, source string) *documents.Document[shedding.Document] {
-	return &documents.Document[shedding.Document]{Pointer: consul.Pointer{Version: d.Version}, Made: d, Source: source}
 }
 
 // settings returns the active settings, for requests.

@@ -65,6 +65,14 @@ func ParseDocument(data []byte) (*Policy, *Document, error) {
 	return p, d, nil
 }
 
+// Mode returns Shadow or Enforce.
+func (p *Policy) Mode() string {
+	if p.Shadow {
+		return Shadow
+	}
+	return Enforce
+}
+
 // Exempts reports whether a request is not scored. scratch is any unused Match; once it has
 // grown, Exempts does not allocate.
 func (p *Policy) Exempts(r rules.Request, scratch *rules.Match) bool {

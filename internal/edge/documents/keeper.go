@@ -84,6 +84,11 @@ type Document[T any] struct {
 	Unsigned   error
 }
 
+// Local returns a document that Consul did not name.
+func Local[T any](version string, made *T, source string) *Document[T] {
+	return &Document[T]{Pointer: consul.Pointer{Version: version}, Made: made, Source: source}
+}
+
 // State is what is active, and what is known about it.
 type State[T any] struct {
 	Active  *Document[T] // nil until there is one

@@ -1,4 +1,4 @@
-package edge
+package admin
 
 import (
 	"bytes"
@@ -119,12 +119,12 @@ func parseHash(text string) (part, hash string, err error) {
 
 // explain shows which rules would decide a request, by which keys, and what remains. It
 // reads the store and charges nothing.
-func (e *Edge) explain(w http.ResponseWriter, r *http.Request) {
-	running, ok := e.runningRules(w)
+func (a *Admin) explain(w http.ResponseWriter, r *http.Request) {
+	running, ok := a.runningRules(w)
 	if !ok {
 		return
 	}
-	asked, err := e.matchDescribed(running, r.URL.Query())
+	asked, err := a.Match(running, r.URL.Query())
 	if err != nil {
 		adminError(w, http.StatusBadRequest, err)
 		return
@@ -132,22 +132,22 @@ func (e *Edge) explain(w http.ResponseWriter, r *http.Request) {
 	m, d := &asked.Match, &asked.Decision
 	call := r.URL.Query().Has("domain")
 	var conduct *adminapi.Conduct
-	if e.decider.Judges(asked) && !call {
-		conduct = e.conduct.explain(asked)
+	if a.Decider.Judges(asked) && !call {
+		conduct = a.conduct(asked)
 	}
 	costs := make([]int64, len(m.Checks))
 	for i := range m.Checks {
 		costs[i] = m.Checks[i].Cost
 	}
 	asked.Tighten()
-	if err := e.chain.Peek.Peek(r.Context(), m.Checks, d); err != nil {
+	if err := a.Chain.Peek.Peek(r.Context(), m.Checks, d); err != nil {
 		adminError(w, http.StatusBadGateway, err)
 		return
 	}
-	out := adminapi.Explanation{Client: r.URL.Query().Get("client"), RulesVersion: running.version, Rules: []adminapi.RuleDecision{}}
+	out := adminapi.Explanation{Client: r.URL.Query().Get("client"), RulesVersion: a.Rules.State().Version(), Rules: []adminapi.RuleDecision{}}
 	if !call {
-		upstream, class := e.decider.Destination(asked)
-		out.Upstream, out.Class = e.groups[upstream].name, class
+		upstream, class := a.Decider.Destination(asked)
+		out.Upstream, out.Class = a.Config.Groups()[upstream], class
 		asked.Upstream = upstream
 	}
 	for i := range asked.Paths.Len() {
@@ -178,45 +178,45 @@ func (e *Edge) explain(w http.ResponseWriter, r *http.Request) {
 			Cost: costs[i], Limit: asked.Quota(c.Limit), Window: c.Limit.Window.String(), Allowed: res.Allowed,
 			Remaining: asked.Tightened(c.Limit, res.Remaining), ResetAfter: res.ResetAfter.String(), Source: res.Source.String(), Variant: variantOf(rule),
 		}
-		if v.Leased = c.Limit.Leased; v.Leased && e.chain.Leases != nil {
+		if v.Leased = c.Limit.Leased; v.Leased && a.Chain.Leases != nil {
 			var left time.Duration
-			if v.Held, left = e.chain.Leases.Held(c.Key); v.Held > 0 {
+			if v.Held, left = a.Chain.Leases.Held(c.Key); v.Held > 0 {
 				v.HeldFor = left.String()
 			}
 		}
-		if c.Limit.Reported && e.chain.Reports != nil {
-			delay := limiter.ReportDelay(e.config.Store.Timeout)
-			v.Delay, v.Overshoot = delay.String(), c.Limit.Overshoot(limiter.TenTimes, delay, int(e.nodes.Load()))
+		if c.Limit.Reported && a.Chain.Reports != nil {
+			delay := limiter.ReportDelay(a.Config.Store.Timeout)
+			v.Delay, v.Overshoot = delay.String(), c.Limit.Overshoot(limiter.TenTimes, delay, a.Nodes())
 		}
 		if u := c.Limit.UnderLoad; u != nil {
-			followed := e.load.Utilization(asked.Upstream)
+			followed := a.Decider.UnderLoad.Utilization(asked.Upstream)
 			v.UnderLoad = &adminapi.UnderLoad{
 				From: u.From, Share: u.Share, Utilization: float64(followed) / limiter.FullLoad, Step: u.Step(followed), Steps: limiter.LoadSteps,
 				Full: c.Limit.Full().Limit, Lowest: c.Limit.Floor().Limit,
 			}
 		}
-		v.Global = e.explainGlobal(r.Context(), c)
+		v.Global = a.explainGlobal(r.Context(), c)
 		if !res.Allowed && res.RetryAfter > 0 {
 			v.RetryAfter = res.RetryAfter.String()
 		}
 		out.Rules = append(out.Rules, v)
 	}
 	if !call {
-		out.OtherMethods = e.otherMethods(running, asked)
+		out.OtherMethods = a.otherMethods(running, asked)
 	}
 	writeJSON(w, http.StatusOK, out)
 }
 
 // otherMethods returns the rules that skip a request only because of its method.
-func (e *Edge) otherMethods(running *ruleset, asked *decide.Request) (list []adminapi.RuleMethods) {
+func (a *Admin) otherMethods(running decide.Rules, asked *decide.Request) (list []adminapi.RuleMethods) {
 	other := *asked
 	other.Match = rules.Match{}
-	for _, rule := range running.set.Rules() {
+	for _, rule := range running.Set().Rules() {
 		if len(rule.Methods()) == 0 || rule.Mode == rules.Off || counts(asked.Match.Rules, rule) {
 			continue
 		}
 		other.Method = []byte(rule.Methods()[0])
-		if e.decider.FindChecks(&other) == nil && counts(other.Match.Rules, rule) {
+		if a.Decider.FindChecks(&other) == nil && counts(other.Match.Rules, rule) {
 			list = append(list, adminapi.RuleMethods{Rule: rule.ID, Methods: rule.Methods()})
 		}
 	}
@@ -231,19 +231,19 @@ func counts(list []*rules.Compiled, rule *rules.Compiled) bool {
 // resetLimits forgets the counter of one rule for the described request, in the store and
 // in this node's memory of refusals. Other nodes forget a refusal when its retry-after
 // ends, or when they are reset too.
-func (e *Edge) resetLimits(w http.ResponseWriter, r *http.Request) {
+func (a *Admin) resetLimits(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	id := q.Get("rule")
-	running, ok := e.runningRules(w)
+	running, ok := a.runningRules(w)
 	if !ok {
 		return
 	}
-	rule, known := running.set.Rule(id)
+	rule, known := running.Set().Rule(id)
 	if !known {
 		adminError(w, http.StatusBadRequest, fmt.Errorf("rule: must name one of the running rules (got %q); see /v1/rules", id))
 		return
 	}
-	asked, err := e.matchDescribed(running, q)
+	asked, err := a.Match(running, q)
 	if err != nil {
 		adminError(w, http.StatusBadRequest, err)
 		return
@@ -253,12 +253,12 @@ func (e *Edge) resetLimits(w http.ResponseWriter, r *http.Request) {
 		if m.Rules[i].ID != id {
 			continue
 		}
-		if err := e.chain.Reset.Reset(r.Context(), m.Checks[i:i+1]); err != nil {
+		if err := a.Chain.Reset.Reset(r.Context(), m.Checks[i:i+1]); err != nil {
 			adminError(w, http.StatusBadGateway, fmt.Errorf("%w; the counter is unchanged; try again", err))
 			return
 		}
-		if e.across != nil {
-			if err := e.across.Reset(r.Context(), m.Checks[i:i+1]); err != nil {
+		if a.Across != nil {
+			if err := a.Across.Reset(r.Context(), m.Checks[i:i+1]); err != nil {
 				adminError(w, http.StatusBadGateway, err)
 				return
 			}
@@ -269,7 +269,7 @@ func (e *Edge) resetLimits(w http.ResponseWriter, r *http.Request) {
 		adminError(w, http.StatusNotFound, uncounted(rule))
 		return
 	}
-	e.log.Info("limits reset", "rule", id, "keys", reset)
+	a.Log.Info("limits reset", "rule", id, "keys", reset)
 	writeJSON(w, http.StatusOK, adminapi.Reset{Reset: reset})
 }
 
@@ -288,17 +288,17 @@ func uncounted(rule *rules.Compiled) error {
 var errNoRules = errors.New("there are no rules yet; /readyz says why")
 
 // runningRules answers 503 if there are no rules yet.
-func (e *Edge) runningRules(w http.ResponseWriter) (*ruleset, bool) {
-	running := e.rules.running.Load()
+func (a *Admin) runningRules(w http.ResponseWriter) (decide.Rules, bool) {
+	running := a.Decider.Rules()
 	if running == nil {
 		adminError(w, http.StatusServiceUnavailable, errNoRules)
 	}
 	return running, running != nil
 }
 
-// matchDescribed finds the checks of the request that a query string describes, as for a
+// Match finds the checks of the request that a query string describes, as for a
 // received request.
-func (e *Edge) matchDescribed(running *ruleset, q url.Values) (*decide.Request, error) {
+func (a *Admin) Match(running decide.Rules, q url.Values) (*decide.Request, error) {
 	if q.Has("domain") || q.Has("entry") {
 		return matchCall(running, q)
 	}
@@ -307,21 +307,21 @@ func (e *Edge) matchDescribed(running *ruleset, q url.Values) (*decide.Request, 
 		return nil, err
 	}
 	r.Rules = running
-	if e.config.Server.Paths == config.PathsNormalized {
+	if a.Config.Server.Paths == config.PathsNormalized {
 		path, err = paths.AppendNormal(nil, path)
 	}
 	if err == nil {
-		err = e.decider.ReadPath(r, path)
+		err = a.Decider.ReadPath(r, path)
 	}
 	if err == nil {
-		if e.decider.List(r); e.decider.Judges(r) {
+		if a.Decider.List(r); a.Decider.Judges(r) {
 			r.Began = time.Now()
-			e.conduct.Stand(r)
+			a.Decider.Conduct.Stand(r)
 		}
-		err = e.decider.FindChecks(r)
+		err = a.Decider.FindChecks(r)
 	}
 	if err == nil {
-		e.decider.Lower(r)
+		a.Decider.Lower(r)
 	}
 	return r, err
 }

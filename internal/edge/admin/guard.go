@@ -1,4 +1,4 @@
-package edge
+package admin
 
 import (
 	"errors"
@@ -16,9 +16,9 @@ import (
 // guarded refuses requests that a page in an operator's browser could send: those from
 // another origin and, where neither token nor certificate is required, those to a name that
 // an attacker's DNS may have bound to this address.
-func (e *Edge) guarded(next http.Handler) http.Handler {
-	listen, _, _ := net.SplitHostPort(e.config.Listen.Admin)
-	told, _, _ := config.Advertised(e.config.Consul.AdvertiseAdmin, e.config.Listen.Admin)
+func (a *Admin) guarded(next http.Handler) http.Handler {
+	listen, _, _ := net.SplitHostPort(a.Config.Listen.Admin)
+	told, _, _ := config.Advertised(a.Config.Consul.AdvertiseAdmin, a.Config.Listen.Admin)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if origin := r.Header.Get("Origin"); origin != "" {
 			if u, err := url.Parse(origin); err != nil || u.Host != r.Host {
@@ -27,7 +27,7 @@ func (e *Edge) guarded(next http.Handler) http.Handler {
 			}
 		}
 		// Load balancers send probes under any name.
-		if !httpconns.Probe(r) && e.config.Listen.Open() && !plainHost(r.Host, listen, told) {
+		if !httpconns.Probe(r) && a.Config.Listen.Open() && !plainHost(r.Host, listen, told) {
 			adminError(w, http.StatusForbidden, errors.New("ask by address, localhost or the name in listen.admin or consul.advertise_admin, or set listen.admin_token_file"))
 			return
 		}

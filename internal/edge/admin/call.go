@@ -1,4 +1,4 @@
-package edge
+package admin
 
 import (
 	"fmt"
@@ -15,7 +15,7 @@ const maxDescribedEntries = 16
 
 // matchCall finds the checks of a call of Envoy's rate limit service with one descriptor: domain, and
 // entry=key=value for each entry, in order.
-func matchCall(running *ruleset, q url.Values) (*decide.Request, error) {
+func matchCall(running decide.Rules, q url.Values) (*decide.Request, error) {
 	for name := range q {
 		if name != "domain" && name != "entry" && name != "rule" {
 			return nil, fmt.Errorf("%s: a call has domain and entry only", name)
@@ -36,5 +36,5 @@ func matchCall(running *ruleset, q url.Values) (*decide.Request, error) {
 		return nil, fmt.Errorf("entry: must be given 1 to %d times, as in entry=user=bob (got %d)", maxDescribedEntries, n)
 	}
 	r := &decide.Request{Rules: running}
-	return r, running.set.MatchCall(q.Get("domain"), []rules.Descriptor{d}, rand.Uint64(), &r.Match)
+	return r, running.Set().MatchCall(q.Get("domain"), []rules.Descriptor{d}, rand.Uint64(), &r.Match)
 }

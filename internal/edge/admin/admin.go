@@ -1,4 +1,5 @@
-package edge
+// Package admin answers the operators of a node.
+package admin
 
 import (
 	"crypto/sha256"
@@ -6,50 +7,86 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/pprof"
 	"os"
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/edge/across"
+	"github.com/weir-edge/weir/internal/edge/chain"
+	"github.com/weir-edge/weir/internal/edge/config"
+	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/internal/edge/documents"
+	"github.com/weir-edge/weir/internal/edge/recent"
+	"github.com/weir-edge/weir/internal/experiment"
 	"github.com/weir-edge/weir/internal/httpconns"
+	"github.com/weir-edge/weir/internal/networks"
+	"github.com/weir-edge/weir/internal/policy"
+	"github.com/weir-edge/weir/internal/shedding"
 	"github.com/weir-edge/weir/internal/webpage"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
 
-// adminHandler serves operators: health, metrics, profiles, and the state of the node's
-// rules.
-func (e *Edge) adminHandler() http.Handler {
+// Admin serves operators: health, metrics, profiles, and the state of the node. Its fields are
+// set before the node runs.
+type Admin struct {
+	Config       *config.Config
+	Certificates config.Certificates
+	Log          *slog.Logger
+	Registry     *prometheus.Registry
+	Decider      *decide.Decider
+	Chain        *chain.Chain
+	Nodes        func() int // how many share the store
+
+	Rules    *documents.Keeper[rules.Set]
+	Shedding *documents.Keeper[shedding.Document]
+	Policy   *documents.Keeper[policy.Policy]    // nil without a policy
+	Clients  *documents.Keeper[networks.List]    // nil without Consul
+	Tally    func(rule string) *experiment.Tally // of a rule with an experiment; nil: it has none
+
+	Across  *across.Exchange // nil without listen.peer
+	Regions func() []string  // likewise
+	Recent  *recent.Ring     // nil without one
+
+	Draining     func() bool
+	Store        func() string        // what does not answer
+	Registration *documents.Condition // nil if the node does not register
+}
+
+// Handler returns what answers operators.
+func (a *Admin) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /{$}", e.index)
-	mux.HandleFunc("GET "+adminapi.PathIndex, e.adminIndex)
+	mux.HandleFunc("GET /{$}", a.index)
+	mux.HandleFunc("GET "+adminapi.PathIndex, a.adminIndex)
 	mux.HandleFunc("GET /assets/", showPage)
 	mux.HandleFunc("GET "+adminapi.PathHealth, func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 	})
-	mux.HandleFunc("GET "+adminapi.PathReady, e.ready)
-	mux.Handle("GET "+adminapi.PathMetrics, promhttp.HandlerFor(e.metrics.registry, promhttp.HandlerOpts{}))
-	mux.HandleFunc("GET "+adminapi.PathRules, e.showRules)
-	mux.HandleFunc("GET "+adminapi.PathExplain, e.explain)
-	mux.HandleFunc("DELETE "+adminapi.PathLimits, e.resetLimits)
-	mux.HandleFunc("GET "+adminapi.PathShedder, e.showShedder)
-	mux.HandleFunc("PUT "+adminapi.PathShedder, e.overrideShedder)
-	mux.HandleFunc("DELETE "+adminapi.PathShedder, e.endOverride)
-	mux.HandleFunc("GET "+adminapi.PathPolicy, e.showPolicy)
-	mux.HandleFunc("GET "+adminapi.PathClients, e.showClients)
-	mux.HandleFunc("GET "+adminapi.PathExperiment, e.showExperiment)
-	mux.HandleFunc("GET "+adminapi.PathRecent, e.showRecent)
-	mux.HandleFunc("GET "+adminapi.PathGlobal, e.showGlobal)
+	mux.HandleFunc("GET "+adminapi.PathReady, a.ready)
+	mux.Handle("GET "+adminapi.PathMetrics, promhttp.HandlerFor(a.Registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET "+adminapi.PathRules, a.showRules)
+	mux.HandleFunc("GET "+adminapi.PathExplain, a.explain)
+	mux.HandleFunc("DELETE "+adminapi.PathLimits, a.resetLimits)
+	mux.HandleFunc("GET "+adminapi.PathShedder, a.showShedder)
+	mux.HandleFunc("PUT "+adminapi.PathShedder, a.overrideShedder)
+	mux.HandleFunc("DELETE "+adminapi.PathShedder, a.endOverride)
+	mux.HandleFunc("GET "+adminapi.PathPolicy, a.showPolicy)
+	mux.HandleFunc("GET "+adminapi.PathClients, a.showClients)
+	mux.HandleFunc("GET "+adminapi.PathExperiment, a.showExperiment)
+	mux.HandleFunc("GET "+adminapi.PathRecent, a.showRecent)
+	mux.HandleFunc("GET "+adminapi.PathGlobal, a.showGlobal)
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
-	return e.named(e.guarded(e.authenticated(mux)))
+	return a.named(a.guarded(a.authenticated(mux)))
 }
 
 // page shows the API's data in a browser and offers its actions.
@@ -59,13 +96,13 @@ var page = webpage.Handler(map[string]string{"/": "node.html"}, func(w http.Resp
 
 // index serves the page to browsers and the list of endpoints to other programs. Where a
 // token is required, browsers get no further than 401.
-func (e *Edge) index(w http.ResponseWriter, r *http.Request) {
+func (a *Admin) index(w http.ResponseWriter, r *http.Request) {
 	w.Header().Add("Vary", "Accept")
 	if strings.Contains(r.Header.Get("Accept"), "text/html") {
 		showPage(w, r)
 		return
 	}
-	e.adminIndex(w, r)
+	a.adminIndex(w, r)
 }
 
 func showPage(w http.ResponseWriter, r *http.Request) {
@@ -74,14 +111,14 @@ func showPage(w http.ResponseWriter, r *http.Request) {
 }
 
 // named adds the node's name to every answer.
-func (e *Edge) named(next http.Handler) http.Handler {
+func (a *Admin) named(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set(adminapi.HeaderNode, e.config.Node.ID)
+		w.Header().Set(adminapi.HeaderNode, a.Config.Node.ID)
 		next.ServeHTTP(w, r)
 	})
 }
 
-func (e *Edge) adminIndex(w http.ResponseWriter, _ *http.Request) {
+func (a *Admin) adminIndex(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	fmt.Fprintf(w, `weir edge %s
 
@@ -107,32 +144,32 @@ GET    /v1/recent?client=203.0.113.7&refused&rules&most=100
                      the latest requests as JSON lines, if recent.keep is set: for a client or network, only those
                      refused, only those that rules decided
 GET    /debug/pprof/ profiles
-`, e.config.Node.ID)
+`, a.Config.Node.ID)
 }
 
 // authenticated requires the configured credentials, if any. Probes stay open, since load
 // balancers send no credentials; without credentials they reveal only whether the node
 // works.
-func (e *Edge) authenticated(next http.Handler) http.Handler {
+func (a *Admin) authenticated(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !e.authorized(r) {
+		if !a.authorized(r) {
 			if r.ContentLength != 0 { // never wait for the body of an unauthenticated caller
 				_ = http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0))
 				w.Header().Set("Connection", "close")
 			}
 			if !httpconns.Probe(r) {
-				e.unauthorized(w, r)
+				a.unauthorized(w, r)
 				return
 			}
 		} else {
-			httpconns.Known(r, !e.config.Listen.Open())
+			httpconns.Known(r, !a.Config.Listen.Open())
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-func (e *Edge) unauthorized(w http.ResponseWriter, r *http.Request) {
-	if !e.certified(r) {
+func (a *Admin) unauthorized(w http.ResponseWriter, r *http.Request) {
+	if !a.certified(r) {
 		adminError(w, http.StatusForbidden, errors.New("present a client certificate issued by an authority in listen.admin_tls.client_ca_file"))
 		return
 	}
@@ -142,53 +179,66 @@ func (e *Edge) unauthorized(w http.ResponseWriter, r *http.Request) {
 
 // certified reports whether a request came with the certificate that it needs. TLS does not
 // demand one, because probes come without.
-func (e *Edge) certified(r *http.Request) bool {
-	return !e.config.Listen.Mutual() || r.TLS != nil && e.files.Admin.Vouches(r.TLS)
+func (a *Admin) certified(r *http.Request) bool {
+	return !a.Config.Listen.Mutual() || r.TLS != nil && a.Certificates.Admin.Vouches(r.TLS)
 }
 
 // authorized reports whether a request may see everything.
-func (e *Edge) authorized(r *http.Request) bool {
-	if !e.certified(r) {
+func (a *Admin) authorized(r *http.Request) bool {
+	if !a.certified(r) {
 		return false
 	}
-	if e.config.Listen.AdminTokenFile == "" {
+	if a.Config.Listen.AdminTokenFile == "" {
 		return true
 	}
-	want, err := os.ReadFile(e.config.Listen.AdminTokenFile)
+	want, err := os.ReadFile(a.Config.Listen.AdminTokenFile)
 	token := strings.TrimSpace(string(want))
 	given, isBearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	// Hashes have one length, so comparing them reveals nothing about the token's.
-	a, b := sha256.Sum256([]byte(token)), sha256.Sum256([]byte(given))
-	return err == nil && token != "" && isBearer && subtle.ConstantTimeCompare(a[:], b[:]) == 1
+	x, y := sha256.Sum256([]byte(token)), sha256.Sum256([]byte(given))
+	return err == nil && token != "" && isBearer && subtle.ConstantTimeCompare(x[:], y[:]) == 1
 }
 
 // ready reports whether the node may receive traffic. An unreachable store or Consul and
 // stale rules are reported, but do not fail the probe: another node would do no better.
 // Callers without the token see status words instead of addresses, paths and errors.
-func (e *Edge) ready(w http.ResponseWriter, r *http.Request) {
+func (a *Admin) ready(w http.ResponseWriter, r *http.Request) {
 	state := &adminapi.Readiness{}
-	if e.chain.Shared != nil {
-		state.Store = e.shards.text()
+	if a.Chain.Shared != nil {
+		state.Store = a.Store()
 	}
-	e.rules.describe(state)
-	state.ShedderRefused, state.ShedderCache, state.ShedderSignature = e.shedding.Faults()
-	if e.conduct != nil {
-		state.PolicyRefused, state.PolicyCache, state.PolicySignature = e.conduct.policy.Faults()
+	a.describeRules(state)
+	state.ShedderRefused, state.ShedderCache, state.ShedderSignature = a.Shedding.Faults()
+	if a.Policy != nil {
+		state.PolicyRefused, state.PolicyCache, state.PolicySignature = a.Policy.Faults()
 	}
-	state.Registration = e.registration.Text()
-	if !e.authorized(r) {
+	state.Registration = a.Registration.Text()
+	if !a.authorized(r) {
 		state = withoutDetail(state)
 	}
 	status := http.StatusServiceUnavailable
 	switch {
-	case e.draining.Load():
+	case a.Draining():
 		state.Status = "draining"
-	case e.rules.running.Load() == nil:
+	case a.Rules.State().Active == nil:
 		state.Status = "no rules"
 	default:
 		state.Status, status = "ready", http.StatusOK
 	}
 	writeJSON(w, status, state)
+}
+
+func (a *Admin) describeRules(state *adminapi.Readiness) {
+	k := a.Rules
+	state.RulesVersion, state.Consul = k.State().Version(), k.ConsulState.Text()
+	state.RulesRefused, state.RulesCache, state.RulesSignature = k.Faults()
+	if state.RulesVersion != adminapi.NoVersion {
+		return
+	}
+	state.RulesBootstrap = k.BootstrapState.Fault()
+	if state.RulesRefused == "" && state.Consul == adminapi.OK {
+		state.Rules = "nothing is published; apply rules with regionctl"
+	}
 }
 
 // withoutDetail removes what a caller without the token must not see.
@@ -211,12 +261,12 @@ func okOrAway(text string) string {
 
 // showRules lists the running rules and why other documents were refused; ?brief leaves
 // out the rules themselves, which may take megabytes.
-func (e *Edge) showRules(w http.ResponseWriter, r *http.Request) {
-	a := e.rules
-	s := a.State()
+func (a *Admin) showRules(w http.ResponseWriter, r *http.Request) {
+	k := a.Rules
+	s := k.State()
 	out := adminapi.Rules{
-		Node: e.config.Node.ID, Version: s.Version(), Source: s.Source(), Canary: s.Canary, Stale: s.Stale, Pointer: s.Pointer, Refused: s.Refused,
-		Consul: a.ConsulState.View(), Cache: a.CacheState.View(), Signature: a.SignatureState.View(),
+		Node: a.Config.Node.ID, Version: s.Version(), Source: s.Source(), Canary: s.Canary, Stale: s.Stale, Pointer: s.Pointer, Refused: s.Refused,
+		Consul: k.ConsulState.View(), Cache: k.CacheState.View(), Signature: k.SignatureState.View(),
 	}
 	if s.Version() != adminapi.NoVersion {
 		out.Since = s.Since.UTC()

@@ -1,4 +1,4 @@
-package edge
+package admin
 
 import (
 	"errors"
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/edge/documents"
 	"github.com/weir-edge/weir/internal/shedding"
 )
 
@@ -18,10 +19,11 @@ const (
 	overrideLongest  = 24 * time.Hour
 )
 
-func (k *activeShedding) view() adminapi.Shedder {
+func (a *Admin) shedder() adminapi.Shedder {
+	k := a.Shedding
 	s := k.State()
 	v := adminapi.Shedder{
-		Node: k.config.Node.ID, Version: s.Version(), Source: s.Source(), Since: s.Since.UTC(), Pointer: s.Pointer, Refused: s.Refused,
+		Node: a.Config.Node.ID, Version: s.Version(), Source: s.Source(), Since: s.Since.UTC(), Pointer: s.Pointer, Refused: s.Refused,
 		Consul: k.ConsulState.View(), Cache: k.CacheState.View(), Signature: k.SignatureState.View(),
 		Document: s.Active.Made, ShadowBias: shedding.ShadowBias,
 	}
@@ -29,16 +31,16 @@ func (k *activeShedding) view() adminapi.Shedder {
 		ends = ends.UTC().Round(time.Millisecond)
 		v.Then, v.ExpiresAt = then, &ends
 	}
-	for _, g := range k.upstreams.groups {
-		v.Upstreams = append(v.Upstreams, shedding.NewUpstreamStatus(g.shedder.Status()))
+	for _, s := range a.Decider.Shedders {
+		v.Upstreams = append(v.Upstreams, shedding.NewUpstreamStatus(s.Status()))
 	}
 	return v
 }
 
 // showShedder shows the active settings and the shedder's state; ?brief leaves out the
 // settings themselves.
-func (e *Edge) showShedder(w http.ResponseWriter, r *http.Request) {
-	v := e.shedding.view()
+func (a *Admin) showShedder(w http.ResponseWriter, r *http.Request) {
+	v := a.shedder()
 	if r.URL.Query().Has("brief") {
 		v.Document = nil
 	}
@@ -46,7 +48,7 @@ func (e *Edge) showShedder(w http.ResponseWriter, r *http.Request) {
 }
 
 // overrideShedder temporarily activates settings on this node only.
-func (e *Edge) overrideShedder(w http.ResponseWriter, r *http.Request) {
+func (a *Admin) overrideShedder(w http.ResponseWriter, r *http.Request) {
 	lasts, err := overrideFor(r)
 	if err != nil {
 		adminError(w, http.StatusBadRequest, err)
@@ -64,14 +66,14 @@ func (e *Edge) overrideShedder(w http.ResponseWriter, r *http.Request) {
 	}
 	document, err := shedding.Parse(body)
 	if err == nil {
-		err = e.shedding.Override(shedderDocument(document, adminapi.SourceAdmin), lasts)
+		err = a.Shedding.Override(documents.Local(document.Version, document, adminapi.SourceAdmin), lasts)
 	}
 	if err != nil {
 		adminError(w, http.StatusBadRequest, err)
 		return
 	}
-	e.log.Info("shedder settings for this node alone", "version", document.Version, "for", lasts.String())
-	e.answerBrief(w)
+	a.Log.Info("shedder settings for this node alone", "version", document.Version, "for", lasts.String())
+	a.answerBrief(w)
 }
 
 // overrideFor reads ?for=15m.
@@ -93,17 +95,17 @@ func overrideFor(r *http.Request) (time.Duration, error) {
 }
 
 // endOverride returns this node to the published settings.
-func (e *Edge) endOverride(w http.ResponseWriter, _ *http.Request) {
-	if err := e.shedding.Override(nil, 0); err != nil {
+func (a *Admin) endOverride(w http.ResponseWriter, _ *http.Request) {
+	if err := a.Shedding.Override(nil, 0); err != nil {
 		adminError(w, http.StatusInternalServerError, err)
 		return
 	}
-	e.log.Info("shedder settings for this node alone ended")
-	e.answerBrief(w)
+	a.Log.Info("shedder settings for this node alone ended")
+	a.answerBrief(w)
 }
 
-func (e *Edge) answerBrief(w http.ResponseWriter) {
-	v := e.shedding.view()
+func (a *Admin) answerBrief(w http.ResponseWriter) {
+	v := a.shedder()
 	v.Document = nil
 	writeJSON(w, http.StatusOK, v)
 }

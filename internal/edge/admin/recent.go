@@ -1,4 +1,4 @@
-package edge
+package admin
 
 import (
 	"bufio"
@@ -15,23 +15,12 @@ import (
 	"github.com/weir-edge/weir/internal/networks"
 )
 
-// openRecent makes the ring of recent requests, if the configuration asks for one.
-func (e *Edge) openRecent() (err error) {
-	if e.config.Recent.Keep == 0 {
-		return nil
-	}
-	if e.recent, err = recent.New(e.config.Recent); err == nil {
-		e.decider.Seen = e.recent.Put
-	}
-	return err
-}
-
 // recentWrite bounds each write of an answer with recent requests.
 const recentWrite = 30 * time.Second
 
 // showRecent writes the latest requests, a JSON object a line.
-func (e *Edge) showRecent(w http.ResponseWriter, r *http.Request) {
-	if e.recent == nil {
+func (a *Admin) showRecent(w http.ResponseWriter, r *http.Request) {
+	if a.Recent == nil {
 		adminError(w, http.StatusNotFound, errors.New("this node keeps no requests; set recent.keep to how many it should"))
 		return
 	}
@@ -40,7 +29,7 @@ func (e *Edge) showRecent(w http.ResponseWriter, r *http.Request) {
 		adminError(w, http.StatusBadRequest, err)
 		return
 	}
-	err = e.recent.Find(f, func(found *recent.Found) {
+	err = a.Recent.Find(f, func(found *recent.Found) {
 		h := w.Header()
 		h.Set("Content-Type", "application/x-ndjson")
 		h.Set(adminapi.HeaderSince, found.Since.UTC().Format(time.RFC3339Nano))
@@ -49,7 +38,7 @@ func (e *Edge) showRecent(w http.ResponseWriter, r *http.Request) {
 		to, out := http.NewResponseController(w), bufio.NewWriterSize(w, 64<<10)
 		// Without support for deadlines, as in tests, writes are not bounded.
 		_ = to.SetWriteDeadline(time.Now().Add(recentWrite))
-		_ = e.recent.Lines(found, func(line []byte) error { // until the client hangs up
+		_ = a.Recent.Lines(found, func(line []byte) error { // until the client hangs up
 			if out.Available() < len(line) {
 				_ = to.SetWriteDeadline(time.Now().Add(recentWrite))
 			}
