@@ -67,11 +67,9 @@ const applyExamples = `  regionctl rules apply rules.yaml -m "halve the login li
 
 func (p *program) applyCommand(k *fleet.Kind, help, examples string) *cobra.Command {
 	var names []string
-	var by, pop string
+	var by string
 	var resume bool
 	c := &change{p: p}
-	o := canaryOptions{}
-	w := waves{canaryOptions: &o}
 	var cmd *cobra.Command
 	cmd = command("apply [FILE]", "apply a document and wait for every edge", help, examples,
 		func(ctx context.Context, args []string) error {
@@ -93,27 +91,13 @@ func (p *program) applyCommand(k *fleet.Kind, help, examples string) *cobra.Comm
 				return err
 			}
 			c.given = givenOf(cmd.Flags())
-			var canary *canaryOptions
-			inWaves, err := w.parse(cmd)
-			switch {
-			case err != nil:
+			if err := c.staging.parse(cmd); err != nil {
 				return err
-			case inWaves && pop != "":
-				return term.Misused("--canary and --waves: choose one; a first wave of one region is a trial too")
-			case inWaves && cmd.Flags().Changed("bake"):
-				return term.Misused("--bake is for --canary; --waves have --soak")
-			case inWaves:
-				c.waves = &w
-			case pop != "":
-				o.pop, canary = pop, &o
-			case c.replace:
-				return term.Misused("--replace-rollout needs --canary POP or --waves; a change of all regions at once needs no flag")
-			default:
-				if name := o.changed(cmd.Flags()); name != "" {
-					return term.Misused("--%s needs --canary POP%s", name, orWaves(name))
-				}
 			}
-			return c.apply(ctx, k, file, names, canary)
+			if c.replace && !c.staging.staged() {
+				return term.Misused("--replace-rollout needs --canary POP or --waves; a change of all regions at once needs no flag")
+			}
+			return c.apply(ctx, k, file, names)
 		})
 	p.regionFlag(cmd, &names)
 	c.flags(cmd, &by)
@@ -123,9 +107,8 @@ func (p *program) applyCommand(k *fleet.Kind, help, examples string) *cobra.Comm
 		f.BoolVar(&c.replace, "replace-rollout", false, "begin a canary or waves although another rollout is unfinished; "+k.Name+" rollback --rollout then restores what regions had before both")
 	}
 	f.StringVarP(&c.message, "message", "m", "", "`TEXT` for the history: why")
-	f.StringVar(&pop, "canary", "", "try it on this `POP` first")
-	o.flags(f)
-	w.flags(cmd)
+	c.staging.canaryFlags(f)
+	c.staging.flags(f)
 	c.ifVersionFlag(cmd)
 	_ = cmd.RegisterFlagCompletionFunc("canary", p.completeNodes(&names, func(n consul.Node) string { return n.PoP })) // the flag is known
 	cmd.ValidArgsFunction = completeDocument
@@ -173,12 +156,7 @@ func (c *change) checkFlags(by string) (err error) {
 	return err
 }
 
-func (c *change) apply(ctx context.Context, k *fleet.Kind, file string, names []string, canary *canaryOptions) (err error) {
-	if canary != nil {
-		if err := canary.check(); err != nil {
-			return err
-		}
-	}
+func (c *change) apply(ctx context.Context, k *fleet.Kind, file string, names []string) (err error) {
 	if c.resumes == nil {
 		if c.doc, err = c.p.readDocument(k, file); err != nil {
 			return err
@@ -188,12 +166,12 @@ func (c *change) apply(ctx context.Context, k *fleet.Kind, file string, names []
 	if err != nil {
 		return err
 	}
-	return c.run(ctx, targets, canary)
+	return c.run(ctx, targets)
 }
 
 // run performs the whole change. Afterwards it prunes.
-func (c *change) run(ctx context.Context, targets []*fleet.Target, canary *canaryOptions) error {
-	err := c.steps(ctx, targets, canary)
+func (c *change) run(ctx context.Context, targets []*fleet.Target) error {
+	err := c.steps(ctx, targets)
 	// Without answers from all regions, it is unknown which versions are needed.
 	if c.engine.Wrote && ctx.Err() == nil && len(c.have()) == len(c.regions) {
 		c.prune(ctx, targets)
@@ -207,52 +185,49 @@ func (c *change) run(ctx context.Context, targets []*fleet.Target, canary *canar
 	return err
 }
 
-func (c *change) steps(ctx context.Context, targets []*fleet.Target, canary *canaryOptions) error {
+func (c *change) steps(ctx context.Context, targets []*fleet.Target) error {
 	if err := c.prepare(ctx, targets); err != nil {
 		return err
 	}
 	todo := pick(c.told(), rollout.Untouched)
 	if len(todo) == 0 {
-		return c.settle(ctx, canary == nil)
+		return c.settle(ctx, c.staging.pop == "")
 	}
-	if c.waves != nil || canary != nil {
+	if c.staging.staged() {
 		if err := c.begins(ctx, targets); err != nil {
 			return err
 		}
-	}
-	if c.waves != nil {
-		return c.runWaves(ctx, c.waves)
-	}
-	if canary == nil {
+	} else {
 		c.overrides(ctx, targets)
-		c.warnOfCanaries(ctx)
-		question := "Apply to %s?"
-		if c.lasts > 0 {
-			question = "Apply to %s for " + short(c.lasts) + "?"
-		}
-		if err := c.confirm(ctx, question, names(todo)); err != nil {
-			return err
-		}
-		if err := c.store(ctx); err != nil {
-			return err
-		}
-		return c.switchOver(ctx, nil, func() {})
 	}
-	trial, err := c.newTrial(ctx, targets, canary)
+	var t *trial
+	var homes []string
+	if pop := c.staging.pop; pop != "" {
+		var err error
+		if t, err = c.newTrial(ctx, pop); err != nil {
+			return err
+		}
+		homes = regionNames(t.site.Homes)
+	} else {
+		c.warnOfCanaries(ctx)
+	}
+	plan, err := c.staging.plan(regionNames(targetsOf(c.with(rollout.Untouched, rollout.AlreadyThere))), homes)
 	if err != nil {
 		return err
 	}
-	if err := c.confirm(ctx, "Try on %s for %s, then apply to %s?", canary.pop, short(canary.bake), names(todo)); err != nil {
+	if err := c.confirm(ctx, "%s", c.staging.asks(plan, todo, c.lasts)); err != nil {
 		return err
 	}
 	if err := c.store(ctx); err != nil {
 		return err
 	}
-	j, err := c.openJournal(ctx, canary.pop, [][]string{regionNames(trial.targets)})
-	if err != nil {
-		return err
+	var j *journal
+	if c.staging.staged() {
+		if j, err = c.openJournal(ctx, c.staging.pop, plan.Groups()); err != nil {
+			return err
+		}
 	}
-	err = trial.run(ctx)
+	err = c.carryOut(ctx, plan, t)
 	j.close(ctx, err)
 	return err
 }
@@ -272,31 +247,7 @@ func (c *change) settle(ctx context.Context, end bool) error {
 	if end {
 		c.endCanaries(ctx)
 	}
-	return c.report(nil, c.outcome(ctx), c.await(ctx))
-}
-
-// switchOver points the regions, and waits. between is called as soon as they are pointed.
-func (c *change) switchOver(ctx context.Context, canary *canaryReport, between func()) error {
-	err := c.point(ctx)
-	between()
-	// Someone else may have done the same in the meantime, and everything is as it should
-	// be.
-	there := err == nil && len(c.with(rollout.Applied, rollout.AlreadyThere, rollout.Unreachable)) == len(c.regions)
-	if c.engine.Wrote || there {
-		detached := context.WithoutCancel(ctx)
-		c.complete(detached)
-		c.endCanaries(detached)
-	}
-	if err == nil {
-		err = c.outcome(ctx)
-	}
-	if len(c.with(rollout.Applied)) == 0 && !there {
-		return c.report(canary, err, nil)
-	}
-	if ctx.Err() != nil {
-		return c.report(canary, err, c.interrupted("before waiting"))
-	}
-	return c.report(canary, err, c.await(ctx))
+	return c.report(c.outcome(ctx), c.await(ctx))
 }
 
 func (c *change) confirm(ctx context.Context, format string, args ...any) error {

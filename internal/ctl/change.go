@@ -24,19 +24,33 @@ import (
 // is pointed at it. The engine of package rollout then points the regions, the first before
 // all others. Only then are canaries ended, so that every edge should run the version.
 type change struct {
-	p   *program
-	doc *fleet.Document // for all regions, or
-	// aimAt chooses the next document of each region, given what the region has now.
-	aimAt func(ctx context.Context, t *fleet.Target, s *step) error
+	p *program
+	options
+	aim
+	earlier
 	// ready checks, under the lock, for any other reason to stop; nil: none.
-	ready func(ctx context.Context) error
-	// lasts is how long the document stays active; 0: until the next change.
-	lasts   time.Duration
+	ready   func(ctx context.Context) error
+	journal *journal
+	// apart is until when the regions may differ from others of the fleet; nil: they should not.
+	apart *time.Time
+
+	watch    *rollout.Watch // nil: nothing is judged
+	canary   *canaryReport
+	engine   *rollout.Change[fleet.Current]
+	regions  []*regionChange
+	at       time.Time // when the regions were pointed
+	deserted bool      // a region has no edge that could run anything
+}
+
+// options are what the flags say.
+type options struct {
 	by      string
 	message string
 	yes     bool
 	partial bool
 	wait    time.Duration
+	// lasts is how long the document stays active; 0: until the next change.
+	lasts time.Duration
 	// signer signs the document; nil: it already has its signatures, or needs none.
 	signer   *sign.Key
 	signFile string
@@ -46,32 +60,35 @@ type change struct {
 	keep int
 	// ifVersion is the version that regions must run, or its first digits; "": any.
 	ifVersion string
+	staging   staging
+	// given are the flags that a resumed canary or wave needs again.
+	given []string
+	// replace begins although other rollouts are unfinished.
+	replace bool
+}
+
+// aim is what the regions are to have.
+type aim struct {
+	doc *fleet.Document // for all regions, or
+	// aimAt chooses the next document of each region, given what the region has now.
+	aimAt func(ctx context.Context, t *fleet.Target, s *step) error
 	// relative: the document depends on what was seen, so no one else can have applied the
 	// same.
 	relative bool
-	// waves changes the regions in groups; nil: all together.
-	waves *waves
-	// recorded are the records of rollouts in the regions, which this change ends.
+}
+
+// earlier is what other runs left in the regions.
+type earlier struct {
+	// recorded are the records of rollouts, which this change ends.
 	recorded map[string]recorded
-	// given are the flags that a resumed canary or wave needs again; resumes is the record of
-	// the rollout that this change continues, nil if it begins one.
-	given   []string
+	// looked is the state of the records when it was checked that this change may begin.
+	looked map[string]recorded
+	// resumes is the record of the rollout that this change continues, nil if it begins one.
 	resumes *consul.Rollout
-	// replace begins although other rollouts are unfinished; replaces are the records of those.
-	// looked is the state of the regions' records when that was checked.
-	replace  bool
+	// replaces are the records of unfinished rollouts that this change replaces.
 	replaces []*consul.Rollout
-	looked   map[string]recorded
 	// takesBack undoes a rollout.
 	takesBack bool
-	journal   *journal
-	// apart is until when the regions may differ from others of the fleet; nil: they should not.
-	apart *time.Time
-
-	engine   *rollout.Change[fleet.Current]
-	regions  []*regionChange
-	at       time.Time // when the regions were pointed
-	deserted bool      // a region has no edge that could run anything
 }
 
 // regionChange is one region of a change.
@@ -240,7 +257,7 @@ func (c *change) prepare(ctx context.Context, targets []*fleet.Target) error {
 		here := c.region(r.Name)
 		now, err := fleet.Look(ctx, here.target)
 		if err == nil {
-			c.aim(ctx, here, now)
+			c.aimFor(ctx, here, now)
 		}
 		return now, err
 	})
@@ -277,7 +294,7 @@ func (c *change) prepare(ctx context.Context, targets []*fleet.Target) error {
 func (c *change) reached() ([]string, error) {
 	away, err := reached(c.engine.Results(), c.partial, otherRegions)
 	if err != nil {
-		err = c.report(nil, err, nil)
+		err = c.report(err, nil)
 	}
 	return away, err
 }
@@ -296,8 +313,8 @@ func (c *change) stale(r *regionChange) error {
 		r.target.Name, has, c.ifVersion, r.target.Kind.Name, saidOf(r.target.Kind).put)
 }
 
-// aim determines what a region is to have.
-func (c *change) aim(ctx context.Context, r *regionChange, now fleet.Current) {
+// aimFor determines what a region is to have.
+func (c *change) aimFor(ctx context.Context, r *regionChange, now fleet.Current) {
 	s := &r.step
 	*s = step{from: now, next: c.doc}
 	if c.aimAt != nil {
@@ -349,43 +366,4 @@ func (c *change) expires() *time.Time {
 	}
 	at := c.at.Add(c.lasts)
 	return &at
-}
-
-// await waits for the edges of all regions that have the version.
-func (c *change) await(ctx context.Context) error {
-	have := c.with(rollout.Applied, rollout.AlreadyThere)
-	if c.wait <= 0 || len(have) == 0 {
-		return nil
-	}
-	limit := c.wait
-	if c.lasts > 0 {
-		limit = min(limit, c.lasts)
-	}
-	version := func(t *fleet.Target) string { return c.region(t.Name).runs() }
-	arrivals := c.p.await(ctx, edges{version: version, moved: func(t *fleet.Target, v *fleet.RegionView) bool {
-		return v.Error == "" && (v.Pointer == nil || v.Pointer.Version != c.region(t.Name).step.next.Version())
-	}}, targetsOf(have), limit)
-	for i := range arrivals {
-		a, r := &arrivals[i], have[i]
-		if a.State == rollout.Unseen {
-			continue
-		}
-		r.await = &a.View
-		if a.State == rollout.Superseded {
-			r.moved = a.View.Pointer
-		}
-		if len(a.View.Nodes) == 0 && a.Err == nil {
-			c.deserted = true
-			c.p.Warn("%s: no edge is registered there, or this token may not see them; nothing to wait for", r.target.Name)
-		}
-	}
-	if ctx.Err() != nil {
-		return c.interrupted("while waiting")
-	}
-	return verdict(arrivals, version, limit)
-}
-
-// interrupted says where the version is, although the wait for its edges ended.
-func (c *change) interrupted(when string) error {
-	return term.Interrupted("interrupted %s; %s, and %s shows who runs it", when, holding(c.have()), saidOf(c.regions[0].target.Kind).look)
 }

@@ -88,9 +88,9 @@ func (c *change) only() (doc *fleet.Document) {
 }
 
 // report prints the result. A divided fleet matters more than late edges.
-func (c *change) report(canary *canaryReport, outcome, waiting error) error {
+func (c *change) report(outcome, waiting error) error {
 	r := changeReport{
-		AppliedAt: c.at, AppliedBy: c.by, Message: c.message, Canary: canary, BrokeLockOf: strings.Join(c.engine.Broke, ", "),
+		AppliedAt: c.at, AppliedBy: c.by, Message: c.message, Canary: c.canary, BrokeLockOf: strings.Join(c.engine.Broke, ", "),
 		Converged: outcome == nil && waiting == nil && c.wait > 0 && !c.deserted,
 	}
 	for _, here := range c.regions {

@@ -155,7 +155,7 @@ func (l *latest) write(b *bytes.Buffer, s term.Style) {
 		t.Print(b)
 	}
 	if l.Share > 0 && l.Share < 1 {
-		fmt.Fprintf(b, "  edges keep the requests of %s of the clients\n", percent(l.Share))
+		fmt.Fprintf(b, "  edges keep the requests of %s of the clients\n", term.Percent(l.Share))
 	}
 	if len(l.Without) > 0 {
 		fmt.Fprintf(b, "  %s keep none: set recent.keep\n", term.OrDashes(l.Without))

@@ -166,7 +166,7 @@ func (c *change) comparePromote(ctx context.Context, id, variant string, names [
 	}
 	c.aimAt = c.promote(id, variant)
 	c.message = cmp.Or(c.message, "promote the "+variant+" of "+id)
-	return c.run(ctx, targets, nil)
+	return c.run(ctx, targets)
 }
 
 // compareAll asks all edges. An error means that there is nothing to compare.
@@ -281,12 +281,12 @@ var figures = map[string]struct {
 	name  string
 	write func(float64) string
 }{
-	"refused":      {"refused", percent},
+	"refused":      {"refused", term.Percent},
 	"wait":         {"wait", inSeconds},
 	"worst_window": {"worst window", digitsOf},
 	"memory":       {"memory", func(v float64) string { return digitsOf(v) + " B" }},
 	"time":         {"time", inSeconds},
-	"errors":       {"errors", percent},
+	"errors":       {"errors", term.Percent},
 }
 
 // digitsOf formats three significant digits, and whole numbers in full.
@@ -308,7 +308,7 @@ func inSeconds(v float64) string {
 }
 
 func (v *comparison) write(b *bytes.Buffer, s term.Style) {
-	fmt.Fprintf(b, "rule %s, version %s: the experiment has %s of the keys", s.Bold(term.Printable(v.Rule)), v.Version, percent(v.Share))
+	fmt.Fprintf(b, "rule %s, version %s: the experiment has %s of the keys", s.Bold(term.Printable(v.Rule)), v.Version, term.Percent(v.Share))
 	if !v.Since.IsZero() {
 		fmt.Fprintf(b, "; all edges count since %s", v.Since.UTC().Format(time.DateTime))
 	}

@@ -208,7 +208,7 @@ func writeDelays(b *bytes.Buffer, list []adminapi.RuleDecision) {
 	for _, r := range list {
 		if r.Delay != "" {
 			fmt.Fprintf(b, "  %s is reported: edges decide by counts that are up to %s old, so at ten times the limit up to %s more may pass\n",
-				term.Printable(r.Rule), brief(r.Delay), percent(r.Overshoot))
+				term.Printable(r.Rule), brief(r.Delay), term.Percent(r.Overshoot))
 		}
 		writeGlobal(b, r.Rule, r.Global)
 		writeUnderLoad(b, r.Rule, r.UnderLoad)

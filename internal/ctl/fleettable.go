@@ -100,7 +100,7 @@ func (n *nodeStatus) cells(s term.Style) []string {
 	}
 	limited := "-"
 	if n.Limited != nil {
-		limited = percent(*n.Limited)
+		limited = term.Percent(*n.Limited)
 	}
 	redis := "-"
 	if n.StoreUp != nil {
@@ -119,7 +119,7 @@ func (v *fleetStatus) describe(s term.Style) string {
 		pops = fmt.Sprintf("%d of %s serving", t.Serving, pops)
 	}
 	text := fmt.Sprintf("%s, %s, %d of %s passing, %.0f requests/s, %s limited",
-		s.Bold(term.Plural(t.Regions, "region")), pops, t.Passing, term.Plural(t.Nodes, "edge"), t.Rate, percent(t.Limited))
+		s.Bold(term.Plural(t.Regions, "region")), pops, t.Passing, term.Plural(t.Nodes, "edge"), t.Rate, term.Percent(t.Limited))
 	if t.Unknown > 0 {
 		text += ", " + s.Red(term.Plural(t.Unknown, "region")+" not known")
 	}

@@ -185,9 +185,9 @@ func (r *shared) write(b *bytes.Buffer, s term.Style) {
 		}
 		most := "-"
 		if g.Bound > 0 {
-			most = percent(g.Bound)
+			most = term.Percent(g.Bound)
 		}
-		t.Row(term.Printable(g.Rule), limit, "eventual", percent(g.Overshoot), most, "-", term.Printable(g.Partition))
+		t.Row(term.Printable(g.Rule), limit, "eventual", term.Percent(g.Overshoot), most, "-", term.Printable(g.Partition))
 	}
 	t.Print(b)
 	if slices.ContainsFunc(r.Rules, func(g adminapi.GlobalRule) bool { return g.Escrow }) && r.Parts != 1 {

@@ -28,7 +28,7 @@ type journal struct {
 }
 
 // resumable are the flags of apply that a resumed rollout needs again.
-var resumable = append([]string{"canary", "waves", "soak", "region", "partial", "wait", "keep-versions", "if-version"}, canaryFlags[:]...)
+var resumable = append([]string{"canary", "bake", "waves", "soak", "region", "partial", "wait", "keep-versions", "if-version"}, boundFlags[:]...)
 
 // givenOf returns those that were passed.
 func givenOf(f *pflag.FlagSet) (list []string) {

@@ -27,13 +27,13 @@ func TestPartialFailure(t *testing.T) {
 	p.Format = "json"
 	doc, err := p.readDocument(rulesKind, file)
 	require.NoError(t, err)
-	c := &change{p: p, doc: doc, by: "ana", wait: 10 * time.Second}
+	c := &change{p: p, aim: aim{doc: doc}, options: options{by: "ana", wait: 10 * time.Second}}
 	targets, err := p.targets(nil)
 	require.NoError(t, err)
 	defer p.close()
 	require.NoError(t, c.prepare(t.Context(), targets))
 	require.NoError(t, c.store(t.Context()))
-	err = c.switchOver(t.Context(), nil, func() {})
+	err = c.allAtOnce(t.Context())
 	require.Equal(t, term.StatusPartial, term.ExitStatus(err))
 	require.ErrorContains(t, err, "eu-west, ap-south have "+doc.Version()+" and in us-east it may have taken effect:\nus-east: consul ")
 	require.ErrorContains(t, err, "running this again finishes it")
@@ -60,13 +60,13 @@ func TestPartialFailure(t *testing.T) {
 	require.False(t, report.Converged, "two regions have no edges")
 
 	// Without the first region's lock, no other region is changed.
-	c = &change{p: p, by: "ana"}
+	c = &change{p: p, options: options{by: "ana"}}
 	c.doc, err = fleet.ParseDocument(rulesKind, "next", []byte(rulesOf(3)))
 	require.NoError(t, err)
 	require.NoError(t, c.prepare(t.Context(), targets))
 	require.NoError(t, c.store(t.Context()))
 	f.consuls["eu-west"].Kill()
-	err = c.switchOver(t.Context(), nil, func() {})
+	err = c.allAtOnce(t.Context())
 	require.Equal(t, term.StatusFailed, term.ExitStatus(err))
 	require.ErrorContains(t, err, "nothing was changed: eu-west: consul ")
 	require.Equal(t, doc.Version(), f.current(t, "us-east"))
@@ -87,20 +87,20 @@ func TestInterruptedBetweenRegions(t *testing.T) {
 	require.NoError(t, err)
 	defer p.close()
 	prepared := func() *change {
-		c := &change{p: p, doc: doc, by: "ana", wait: time.Second}
+		c := &change{p: p, aim: aim{doc: doc}, options: options{by: "ana", wait: time.Second}}
 		require.NoError(t, c.prepare(t.Context(), targets))
 		require.NoError(t, c.store(t.Context()))
 		return c
 	}
 	ended, end := context.WithCancel(t.Context())
 	end()
-	err = prepared().switchOver(ended, nil, func() {})
+	err = prepared().allAtOnce(ended)
 	require.Equal(t, term.StatusInterrupted, term.ExitStatus(err))
 	require.ErrorContains(t, err, "interrupted; nothing was changed")
 	require.Empty(t, f.current(t, "eu-west"))
 
 	c := prepared()
-	err = c.switchOver(ctx, nil, func() {})
+	err = c.allAtOnce(ctx)
 	require.Equal(t, term.StatusInterrupted, term.ExitStatus(err))
 	require.ErrorContains(t, err, "interrupted: eu-west has "+doc.Version()+" and us-east has not; running this again finishes it")
 	require.Equal(t, []string{doc.Version(), ""}, []string{f.current(t, "eu-west"), f.current(t, "us-east")})
@@ -129,11 +129,11 @@ func TestRegionDiesBeforeItsLock(t *testing.T) {
 	defer p.close()
 	doc, err := fleet.ParseDocument(rulesKind, "rules.yaml", []byte(rulesOf(2)))
 	require.NoError(t, err)
-	c := &change{p: p, doc: doc, by: "ana", partial: true}
+	c := &change{p: p, aim: aim{doc: doc}, options: options{by: "ana", partial: true}}
 	require.NoError(t, c.prepare(t.Context(), targets))
 	require.NoError(t, c.store(t.Context()))
 	f.consuls["eu-west"].Kill()
-	err = c.switchOver(t.Context(), nil, func() {})
+	err = c.allAtOnce(t.Context())
 	require.Equal(t, term.StatusPartial, term.ExitStatus(err))
 	require.ErrorContains(t, err, "us-east, ap-south have "+doc.Version()+" and eu-west has not:\neu-west: consul ")
 	report := parse[changeReport](t, out.String())
@@ -158,4 +158,9 @@ func TestPartialCanary(t *testing.T) {
 	require.Equal(t, term.StatusFailed, r.status, r.errOut)
 	require.Contains(t, r.errOut, "nothing was changed, because us-east did not store the document:\nus-east: ")
 	require.Equal(t, old.Version, f.current(t, "us-east"))
+}
+
+// allAtOnce changes all regions that answered.
+func (c *change) allAtOnce(ctx context.Context) error {
+	return c.carryOut(ctx, rollout.Plan{{Regions: regionNames(targetsOf(c.with(rollout.Untouched, rollout.AlreadyThere)))}}, nil)
 }

@@ -167,7 +167,7 @@ func (s *recentTraffic) size() (n int64) {
 // notes describes what the sample cannot show.
 func (s *recentTraffic) notes() (list []string) {
 	if s.Share < 1 {
-		list = append(list, fmt.Sprintf("edges keep all requests of %s of the clients: rules that do not count by client limit too little here", percent(s.Share)))
+		list = append(list, fmt.Sprintf("edges keep all requests of %s of the clients: rules that do not count by client limit too little here", term.Percent(s.Share)))
 	}
 	if s.differ {
 		list = append(list, "edges keep the requests of different shares of the clients; set the same recent.share on all")

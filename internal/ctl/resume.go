@@ -132,7 +132,7 @@ func (c *change) takeBack(ctx context.Context, k *fleet.Kind) error {
 	aims := fleet.Filter(targets, func(t *fleet.Target) bool {
 		return len(changed) == 0 || slices.Contains(changed, t.Name) || u.Canary != "" && slices.Contains(tries, t.Name)
 	})
-	if err := c.run(ctx, aims, nil); err != nil {
+	if err := c.run(ctx, aims); err != nil {
 		return err
 	}
 	forget(ctx, targets, func(_ *fleet.Target, r *consul.Rollout) bool { return r.Same(&u.record) })

@@ -77,7 +77,7 @@ func (c *change) rollback(ctx context.Context, k *fleet.Kind, names []string, to
 	}
 	if versions, where := temporaries(answers); to == "" && versions != "" {
 		c.aimAt, c.message = endIt, "end of "+versions
-		return c.run(ctx, where, nil)
+		return c.run(ctx, where)
 	}
 	p, err := c.p.rollbackTarget(ctx, k, answers, to)
 	if errors.Is(err, consul.ErrCorrupt) {
@@ -90,7 +90,7 @@ func (c *change) rollback(ctx context.Context, k *fleet.Kind, names []string, to
 		return term.Failed("nothing was changed: %w", err)
 	}
 	c.message = "rollback to " + c.doc.Version()
-	return c.run(ctx, targets, nil)
+	return c.run(ctx, targets)
 }
 
 // temporaries returns what is active temporarily, and where. Regions that do not answer may

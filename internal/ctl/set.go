@@ -48,8 +48,6 @@ func (p *program) setCommand() *cobra.Command {
 	var names []string
 	var by string
 	c := &change{p: p}
-	o := canaryOptions{}
-	w := waves{canaryOptions: &o}
 	var cmd *cobra.Command
 	cmd = command("set FILE|FIELD=VALUE…", "activate other settings and wait for every edge", setHelp,
 		`  regionctl shedder set enabled=false --for 1h -m "kill switch, INC-1234"
@@ -61,17 +59,11 @@ func (p *program) setCommand() *cobra.Command {
 			if err := c.checkFlags(by); err != nil {
 				return err
 			}
-			inWaves, err := w.parse(cmd)
-			switch {
-			case err != nil:
+			if err := c.staging.parse(cmd); err != nil {
 				return err
-			case inWaves && c.lasts > 0:
-				return term.Misused("--for and --waves: choose one; temporary settings end everywhere at once")
-			case inWaves:
-				c.waves = &w
 			}
-			if name := o.changed(cmd.Flags()); name != "" && !inWaves {
-				return term.Misused("--%s needs --waves", name)
+			if c.staging.staged() && c.lasts > 0 {
+				return term.Misused("--for and --waves: choose one; temporary settings end everywhere at once")
 			}
 			return c.set(ctx, names, args)
 		})
@@ -80,8 +72,7 @@ func (p *program) setCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.StringVarP(&c.message, "message", "m", "", "`TEXT` for the history: why")
 	lifetimeFlag(f, &c.lasts, longestFor, "how long the settings last; then the previous ones return (default: until the next change)")
-	o.bounds(f)
-	w.flags(cmd)
+	c.staging.flags(f)
 	c.ifVersionFlag(cmd)
 	complete(cmd, "for", "15m", "30m", "1h", "4h", "24h")
 	cmd.ValidArgsFunction = completeSetting
@@ -123,7 +114,7 @@ func (c *change) set(ctx context.Context, names, args []string) (err error) {
 	if err != nil {
 		return err
 	}
-	return c.run(ctx, targets, nil)
+	return c.run(ctx, targets)
 }
 
 // assign derives each region's document from its active one.

@@ -13,14 +13,6 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// point points the regions at the document.
-func (c *change) point(ctx context.Context) error {
-	if len(c.with(rollout.Untouched)) == 0 {
-		return nil
-	}
-	return c.stopped(c.engine.Write(ctx))
-}
-
 // store writes the document to every region, including those that should already have it.
 func (c *change) store(ctx context.Context) error { return c.stopped(c.engine.Store(ctx)) }
 
@@ -118,4 +110,43 @@ func (c *change) endCanaries(ctx context.Context) {
 			c.p.Warn("%s: its canaries could not be ended: %v", a.Target.Name, a.Err)
 		}
 	}
+}
+
+// await waits for the edges of all regions that have the version.
+func (c *change) await(ctx context.Context) error {
+	have := c.with(rollout.Applied, rollout.AlreadyThere)
+	if c.wait <= 0 || len(have) == 0 {
+		return nil
+	}
+	limit := c.wait
+	if c.lasts > 0 {
+		limit = min(limit, c.lasts)
+	}
+	version := func(t *fleet.Target) string { return c.region(t.Name).runs() }
+	arrivals := c.p.await(ctx, edges{version: version, moved: func(t *fleet.Target, v *fleet.RegionView) bool {
+		return v.Error == "" && (v.Pointer == nil || v.Pointer.Version != c.region(t.Name).step.next.Version())
+	}}, targetsOf(have), limit)
+	for i := range arrivals {
+		a, r := &arrivals[i], have[i]
+		if a.State == rollout.Unseen {
+			continue
+		}
+		r.await = &a.View
+		if a.State == rollout.Superseded {
+			r.moved = a.View.Pointer
+		}
+		if len(a.View.Nodes) == 0 && a.Err == nil {
+			c.deserted = true
+			c.p.Warn("%s: no edge is registered there, or this token may not see them; nothing to wait for", r.target.Name)
+		}
+	}
+	if ctx.Err() != nil {
+		return c.interrupted("while waiting")
+	}
+	return verdict(arrivals, version, limit)
+}
+
+// interrupted says where the version is, although the wait for its edges ended.
+func (c *change) interrupted(when string) error {
+	return term.Interrupted("interrupted %s; %s, and %s shows who runs it", when, holding(c.have()), saidOf(c.regions[0].target.Kind).look)
 }

@@ -2,7 +2,6 @@ package ctl
 
 import (
 	"bytes"
-	"math/rand/v2"
 	"net/url"
 	"strings"
 	"testing"
@@ -10,127 +9,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-edge/weir/internal/adminapi"
-	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
-
-func TestJudge(t *testing.T) {
-	o := canaryOptions{maxLimited: 0.05, maxErrors: 0.01, minRequests: 100}
-	traffic := func(requests, limited, errors float64) fleet.Traffic {
-		return fleet.Traffic{Requests: requests, Limited: limited, Errors: errors}
-	}
-	f := func(canary, others fleet.Traffic, want string) {
-		t.Helper()
-		require.Equal(t, want, o.excess(&canary, &others))
-	}
-	f(fleet.Traffic{}, fleet.Traffic{}, "")
-	f(traffic(1000, 70, 0), traffic(1000, 30, 0), "")
-	f(traffic(1000, 90, 0), traffic(1000, 30, 0), "it limited 9.00 % of 1000 requests, the other sites 3.00 % of 1000; at most 5 points more is allowed")
-	f(traffic(1000, 10, 0), traffic(1000, 300, 0), "")
-	f(traffic(1000, 0, 30), traffic(1000, 0, 25), "")
-	f(traffic(1000, 0, 30), traffic(1000, 0, 5), "it answered 5xx to 3.00 % of 1000 requests, the other sites to 0.50 % of 1000; at most 1 points more is allowed")
-	// With nothing to compare with, the bounds are absolute.
-	f(traffic(1000, 40, 9), fleet.Traffic{}, "")
-	f(traffic(1000, 60, 0), fleet.Traffic{}, "it limited 6.00 % of 1000 requests, the other sites 0.00 % of 0; at most 5 points more is allowed")
-	require.False(t, o.enough(&fleet.Traffic{Requests: 99}))
-	require.True(t, o.enough(&fleet.Traffic{Requests: 100}))
-}
-
-// An hour of which the last ten minutes are bad does not pass on its average, nor does a
-// site whose rules no longer limit what they did.
-func TestJudgeWindows(t *testing.T) {
-	f := func(before fleet.Traffic, limited func(minute int) float64, want string) {
-		t.Helper()
-		o := &canaryOptions{bake: time.Hour, maxLimited: 0.05, maxErrors: 0.01, maxFewer: 0.05, minRequests: 100}
-		x := &trial{canaryOptions: o, late: newWindow(o.bake, o.minRequests), before: sample{canary: before, others: fleet.Traffic{Requests: 1000, Limited: 20}}}
-		for at := time.Duration(0); at <= o.bake && x.outside < outsideLooks; at += 5 * time.Second {
-			x.judge(time.Unix(0, 0).Add(at))
-			x.canary.Total.Requests += 100
-			x.canary.Total.Limited += 100 * limited(int(at.Minutes()))
-			x.others.Total.Requests += 500
-			x.others.Total.Limited += 500 * 0.02
-		}
-		require.Equal(t, want, x.excess)
-		require.Less(t, len(x.late.samples), 2*windowSamples)
-	}
-	steady := func(int) float64 { return 0.02 }
-	past := fleet.Traffic{Requests: 1000, Limited: 20}
-	f(past, steady, "")
-	f(past, func(minute int) float64 { return map[bool]float64{true: 0.28, false: 0.02}[minute >= 50] },
-		"in the last 6m0s, it limited 7.42 % of 7200 requests, the other sites 2.00 % of 36000; at most 5 points more is allowed")
-	f(fleet.Traffic{Requests: 1000, Limited: 200}, steady, "it limited 2.00 % of 200 requests, and 20.00 % of 1000 before the trial; at most 5 points less is allowed")
-	f(fleet.Traffic{Requests: 99, Limited: 50}, steady, "")
-}
-
-// took counts requests: so many within 5 ms, and so many that took nearly a second.
-func took(quick, slow float64) (t fleet.Traffic) {
-	for i, bound := range adminapi.RequestBounds {
-		if t.Took[i] = quick; bound >= 1 {
-			t.Took[i] += slow
-		}
-	}
-	t.Requests = quick + slow
-	t.Took[len(t.Took)-1] = t.Requests
-	return t
-}
-
-func TestSlower(t *testing.T) {
-	o := canaryOptions{minRequests: 100, maxSlower: 2}
-	f := func(before, othersBefore, now, others fleet.Traffic, want string) {
-		t.Helper()
-		require.Equal(t, want, o.slower("it", sample{canary: before, others: othersBefore}, sample{canary: now, others: others}))
-	}
-	quick, none := took(1000, 0), fleet.Traffic{}
-	f(quick, quick, took(990, 10), quick, "")
-	f(quick, quick, took(950, 50), quick, "5.00 % of 1000 requests to it took longer than 10ms; 99 % took at most 5ms before, and 2 times as long is allowed")
-	f(quick, quick, took(950, 50), took(950, 50), "")  // slow everywhere
-	f(took(950, 50), quick, took(950, 50), quick, "")  // always slow
-	f(took(950, 50), quick, took(500, 500), quick, "") // no bucket tells
-	f(took(99, 0), quick, took(80, 19), quick, "")     // too few
-	f(took(100, 0), none, took(95, 5), none, "")       // chance
-	f(took(100, 0), none, took(9700, 300), none, "")   // the past was too short to know
-	f(none, quick, took(950, 50), quick, "5.00 % of 1000 requests to it took longer than 10ms; 99 % took at most 5ms elsewhere, and 2 times as long is allowed")
-	f(none, none, took(950, 50), none, "") // nothing to compare with
-	o.maxSlower = 0
-	f(quick, quick, took(0, 1000), quick, "")
-}
-
-// Sites whose latency does not change are not halted by chance, however quiet they are and
-// however often they are looked at.
-func TestSlowerIsNoChance(t *testing.T) {
-	random := rand.New(rand.NewPCG(1, 2))
-	o := canaryOptions{bake: 10 * time.Minute, minRequests: 100, maxSlower: 2}
-	halts, trials := 0, 2000
-	for trial := range trials {
-		slow := []float64{0.001, 0.009, 0.02, 0.2}[trial%4]
-		perLook := []int{5, 50}[trial/4%2]
-		draw := func(n int) fleet.Traffic {
-			late := 0
-			for range n {
-				if random.Float64() < slow {
-					late++
-				}
-			}
-			return took(float64(n-late), float64(late))
-		}
-		before, now, outside := sample{canary: draw(max(100, 6*perLook))}, sample{}, 0
-		for range 120 {
-			now.canary = now.canary.Plus(draw(perLook))
-			if outside++; !o.enough(&now.canary) || o.slower("it", before, now) == "" {
-				outside = 0
-			}
-			if outside == outsideLooks {
-				halts++
-				break
-			}
-		}
-	}
-	require.LessOrEqual(t, halts, trials/1000)
-}
 
 func TestKeys(t *testing.T) {
 	k, err := parseKeys([]string{"203.0.113.7", "header:x-api-key=a=b", "path=/x", "cookie:s=1", "query:q=2", "tier=pro", "method=PUT", "host=h"})
@@ -241,13 +124,6 @@ func TestOutcomeOfSeveralRegions(t *testing.T) {
 		region("eu-west", rollout.Applied), region("us-east", rollout.Failed))
 	f("eu-west, sa-east have 500ff230a293 and us-east, us-west have not:\nus-east: no answer\nus-west: no answer\nrunning this again finishes it",
 		region("eu-west", rollout.Applied), region("sa-east", rollout.Applied), region("us-east", rollout.Failed), region("us-west", rollout.Failed))
-}
-
-// The progress of a soak shows what the changed regions are judged by: a resumed one has no past.
-func TestSoakIsCompared(t *testing.T) {
-	now := sample{canary: fleet.Traffic{Requests: 200, Limited: 50, Errors: 2}, others: fleet.Traffic{Requests: 100, Limited: 3}}
-	require.Equal(t, "200 requests, limited 25.00 % (before 10.00 %), 5xx 1.00 % (before 0.00 %)", compared(&now, &fleet.Traffic{Requests: 100, Limited: 10}))
-	require.Equal(t, "200 requests, limited 25.00 % (elsewhere 3.00 %), 5xx 1.00 % (elsewhere 0.00 %)", compared(&now, &fleet.Traffic{}))
 }
 
 // A running rollout first measures its canary's site, and only then begins the canary.

@@ -121,7 +121,7 @@ func (p *program) validate(name string, apart apartness) error {
 func (v *validation) good(b *bytes.Buffer) {
 	fmt.Fprintf(b, "%s is good: %s, version %s\n", term.Printable(v.File), term.Plural(v.Rules, "rule"), v.Version)
 	for _, o := range v.Overshoot {
-		fmt.Fprintf(b, "rule %s is reported: at ten times its limit up to %s more may pass, plus two requests per node\n", term.Printable(o.Rule), percent(o.Ratio))
+		fmt.Fprintf(b, "rule %s is reported: at ten times its limit up to %s more may pass, plus two requests per node\n", term.Printable(o.Rule), term.Percent(o.Ratio))
 	}
 	for _, g := range v.Global {
 		g.write(b)

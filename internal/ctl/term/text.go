@@ -156,3 +156,6 @@ func Plural(n int, thing string) string {
 	}
 	return fmt.Sprintf("%d %ss", n, thing)
 }
+
+// Percent formats a share.
+func Percent(share float64) string { return fmt.Sprintf("%.2f %%", 100*share) }

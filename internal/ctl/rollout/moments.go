@@ -1,4 +1,4 @@
-package ctl
+package rollout
 
 import (
 	"time"
@@ -6,18 +6,18 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 )
 
-// window tracks the totals of a canary and of the other sites, so that a trial is also
+// window tracks the totals of what is judged and of the other sites, so that a soak is also
 // judged by its latest part: an hour that ends badly must not pass on its average.
 type window struct {
 	least    time.Duration // minimum duration,
-	requests float64       // and minimum number of requests to the canary
+	requests float64       // and minimum number of requests to what is judged
 	samples  []sample      // the first is where it begins
 }
 
 // sample is the totals at one moment.
 type sample struct {
-	at             time.Time
-	canary, others fleet.Traffic
+	at           time.Time
+	mine, others fleet.Traffic
 }
 
 const (
@@ -27,20 +27,20 @@ const (
 	windowSamples = 100
 )
 
-// newWindow chooses a tenth of the bake, between one minute and ten.
-func newWindow(bake time.Duration, requests int) *window {
-	return &window{least: min(max(bake/10, leastWindow), longestWindow, bake), requests: float64(requests)}
+// newWindow chooses a tenth of the soak, between one minute and ten.
+func newWindow(soak time.Duration, requests int) *window {
+	return &window{least: min(max(soak/10, leastWindow), longestWindow, soak), requests: float64(requests)}
 }
 
 // add records totals, and returns what the window then holds and how long it is: until it
 // is full, everything.
-func (w *window) add(now sample) (canary, others fleet.Traffic, long time.Duration) {
+func (w *window) add(now sample) (late sample, long time.Duration) {
 	if n := len(w.samples); n == 0 || now.at.Sub(w.samples[n-1].at) >= w.least/windowSamples {
 		w.samples = append(w.samples, now)
 	}
-	for len(w.samples) > 1 && now.at.Sub(w.samples[1].at) >= w.least && now.canary.Since(w.samples[1].canary).Requests >= w.requests {
+	for len(w.samples) > 1 && now.at.Sub(w.samples[1].at) >= w.least && now.mine.Since(w.samples[1].mine).Requests >= w.requests {
 		w.samples = w.samples[1:]
 	}
 	from := w.samples[0]
-	return now.canary.Since(from.canary), now.others.Since(from.others), now.at.Sub(from.at)
+	return sample{now.at, now.mine.Since(from.mine), now.others.Since(from.others)}, now.at.Sub(from.at)
 }
