@@ -47,12 +47,12 @@ the document (status 4). It keeps a file made from an older version from reverti
 made in between, even with --yes.
 
 --canary POP tries the document on one site first. During --bake only its edges follow it,
-and regionctl compares their share of limited requests (429) and of server errors (5xx)
-with those of all other sites, over the whole trial and over its last minutes (a tenth of
---bake, from 1 to 10 minutes), and looks for a share of limited requests far below what the
-site had just before. If they are within the bounds at the end, the document is applied as
-above. If they are outside twice in a row, after at least --min-requests, the canary is
-removed immediately (status 1). It is also removed if this program is interrupted or fails;
+and regionctl compares their shares of limited requests (429) and of server errors (5xx)
+with what they were just before, less what changed at most of the other sites meanwhile,
+over the whole trial and over its last minutes (a tenth of --bake, from 1 to 10 minutes). If
+the changes are within the bounds at the end, the document is applied as above. If one is
+outside twice in a row, beyond chance and after at least --min-requests, the canary is removed
+immediately (status 1), and the reason names the rule. It is also removed if this program is interrupted or fails;
 if that fails too, or this host vanishes, it expires a minute after the bake. An apply or
 rollback without --canary ends any trial in its regions immediately, abandoned ones included.
 

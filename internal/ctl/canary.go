@@ -77,6 +77,20 @@ func (c *change) newTrial(ctx context.Context, pop string) (*trial, error) {
 	return t, nil
 }
 
+// endEarlier ends what an earlier run of this trial left, so that the site's past is without
+// it.
+func (t *trial) endEarlier(ctx context.Context) error {
+	_, err := fleet.Failures(fleet.Ask(ctx, t.site.Homes, func(ctx context.Context, target *fleet.Target) (struct{}, error) {
+		_, err := target.Docs.DeleteCanary(ctx, t.site.PoP, t.site.Before[target])
+		return struct{}{}, err
+	}))
+	if err != nil {
+		return term.Failed("nothing was changed: %w", err)
+	}
+	clear(t.site.Before)
+	return nil
+}
+
 // begin makes the site follow the version, and waits until its edges do.
 func (t *trial) begin(ctx context.Context) error {
 	if err := t.set(ctx); err != nil {

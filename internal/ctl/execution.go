@@ -36,6 +36,12 @@ func (c *change) carryOut(ctx context.Context, plan rollout.Plan, t *trial) erro
 			Bounds: c.staging.Bounds, Interval: c.staging.interval, Timeout: c.p.look, Kind: targets[0].Kind, Targets: targets, Unchanged: s.unchanged,
 			Progress: func(text string) { c.p.Progress().Update([]string{text}) }, Warn: c.p.Warn, Say: c.p.Say,
 		}
+		if t != nil {
+			c.watch.Tried = c.doc.Version()
+			if err := t.endEarlier(ctx); err != nil {
+				return c.report(err, nil)
+			}
+		}
 		if err := c.watch.Measure(ctx, c.staging.soak); err != nil {
 			return c.report(&term.Failure{Status: term.ExitStatus(err), Err: fmt.Errorf("nothing was changed: %w", err)}, nil)
 		}
@@ -137,7 +143,7 @@ func (s *execution) Judge(ctx context.Context, i int, again bool) error {
 	c, stage := s.c, s.plan[i]
 	g := &rollout.Group{Soak: stage.Soak, Past: true, Runs: func(region string) string { return c.region(region).runs() }}
 	if stage.PoP != "" {
-		g.Name, g.Stage, g.Levels = stage.PoP, stage.PoP, true
+		g.Name, g.Stage = stage.PoP, stage.PoP
 		g.Has = func(at rollout.Site) bool { return at.PoP == stage.PoP && slices.Contains(stage.Regions, at.Region) }
 		g.Judged = g.Has
 		if err := c.watch.Judge(ctx, g); err != nil {

@@ -16,9 +16,9 @@ import (
 const wavesHelp = `--waves 1,4,rest changes the regions in groups, in the order of the fleet file: here the
 first, then four, then all others. After each group but the last, --soak passes, in which
 the changed regions, together and each of their sites alone, are compared with what they did
-just before, and with the regions that are not changed yet: the shares of limited requests and
-of 5xx answers, which include what is shed, and how long 99 % of the requests take; over the
-whole soak and its last minutes; within --max-limited-increase, --max-limited-decrease,
+just before, less what changed in the regions that are not changed yet: the shares of limited
+requests and of 5xx answers, which include what is shed, and how long 99 % of the requests
+take; over the whole soak and its last minutes; within --max-limited-increase, --max-limited-decrease,
 --max-5xx-increase and --max-p99-factor. Outside twice in a row, or if someone else changes
 one of the regions, the change halts, says why, and leaves each region as it is. It also halts
 if a site that had --min-requests before has not had them in a soak; of sites that never had
@@ -67,9 +67,9 @@ var boundFlags = [...]string{"interval", "min-requests", "max-limited-increase",
 func (o *staging) flags(f *pflag.FlagSet) {
 	f.DurationVar(&o.interval, boundFlags[0], defaultInterval, "how often to compare")
 	f.IntVar(&o.Requests, boundFlags[1], 100, "how many requests the canary or the changed regions must have had to be judged")
-	f.Float64Var(&o.Limited, boundFlags[2], 0.05, "by how much the share of limited requests may exceed the others': 0.05 is five percentage points")
-	f.Float64Var(&o.Errors, boundFlags[3], 0.01, "by how much the share of 5xx answers may exceed the others'")
-	f.Float64Var(&o.Fewer, boundFlags[4], 0.05, "by how much the share of limited requests may fall below its own past, beyond the others' decrease: a rule may have stopped matching")
+	f.Float64Var(&o.Limited, boundFlags[2], 0.02, "by how much the share of limited requests may grow beyond its own past, the others' growth and chance: 0.02 is two percentage points")
+	f.Float64Var(&o.Errors, boundFlags[3], 0.01, "by how much the share of 5xx answers may grow, likewise")
+	f.Float64Var(&o.Fewer, boundFlags[4], 0.05, "by how much the share of limited requests may fall, likewise: a rule may have stopped matching")
 	f.Float64Var(&o.Slower, boundFlags[5], 2, "by what factor the 99th percentile of durations may exceed the previous one; 0: any")
 	f.StringVar(&o.groups, "waves", "", "change the regions in `GROUPS` of these sizes, such as 1,4,rest")
 	f.DurationVar(&o.soak, "soak", defaultSoak, "how long the regions of a wave are watched before the next")

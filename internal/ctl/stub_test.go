@@ -263,6 +263,7 @@ func (s *stub) metrics(w http.ResponseWriter, _ *http.Request) {
 	for _, n := range s.requests {
 		all += n
 	}
+	fmt.Fprintf(&text, "# TYPE weir_decisions_total counter\nweir_decisions_total{rule=\"per-client\",outcome=\"limited\"} %v\n", s.limited)
 	text.WriteString("# TYPE weir_request_seconds histogram\n")
 	for _, bound := range adminapi.RequestBounds {
 		within := all

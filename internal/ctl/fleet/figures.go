@@ -19,6 +19,7 @@ type Figures struct {
 	at          time.Time
 	requests    map[string]float64 // by code class
 	limited     float64
+	limitedBy   map[string]float64 // rule, if asked for
 	took        Durations
 	InFlight    float64
 	Utilization float64 // the highest signal of any upstream group
@@ -40,6 +41,11 @@ var readers = map[string]func(*Figures, *dto.Metric){
 	requestsMetric:                func(f *Figures, m *dto.Metric) { f.requests[label(m, "code_class")] += value(m) },
 	durationsMetric:               func(f *Figures, m *dto.Metric) { f.took.add(m.GetHistogram()) },
 	"weir_requests_limited_total": func(f *Figures, m *dto.Metric) { f.limited += value(m) },
+	DecisionsMetric: func(f *Figures, m *dto.Metric) {
+		if label(m, "outcome") == "limited" && value(m) > 0 {
+			f.limitedBy[label(m, "rule")] += value(m)
+		}
+	},
 	// Refusals by a behavior policy count, in a policy's trial, like those by rules.
 	"weir_behavior_requests_total": func(f *Figures, m *dto.Metric) {
 		if effect := label(m, "effect"); label(m, "mode") == policy.Enforce && (effect == "refused" || effect == "crowded") {
@@ -70,11 +76,12 @@ func (d *Durations) add(h *dto.Histogram) {
 	d[len(d)-1] += float64(h.GetSampleCount())
 }
 
-var figureNames = slices.Sorted(maps.Keys(readers))
+var figureNames = slices.DeleteFunc(slices.Sorted(maps.Keys(readers)), func(name string) bool { return name == DecisionsMetric })
 
-func (a *Admin) Figures(ctx context.Context, n consul.Node) (*Figures, error) {
-	f := &Figures{requests: map[string]float64{}}
-	err := a.metrics(ctx, n, figureNames, f.read, func(h http.Header) {
+// Figures reads those of a node, and of the metrics in more.
+func (a *Admin) Figures(ctx context.Context, n consul.Node, more ...string) (*Figures, error) {
+	f := &Figures{requests: map[string]float64{}, limitedBy: map[string]float64{}}
+	err := a.metrics(ctx, n, append(more, figureNames...), f.read, func(h http.Header) {
 		if at, err := http.ParseTime(h.Get("Date")); err == nil {
 			ahead := time.Until(at.Add(time.Second / 2)) // a date is whole seconds
 			f.Ahead = &ahead

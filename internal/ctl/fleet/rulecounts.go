@@ -35,12 +35,13 @@ func (d Decided) Per(seconds float64) Decided {
 	return Decided{d.Allowed / seconds, d.Limited / seconds, d.Shadow / seconds, d.Failed / seconds}
 }
 
-const decisionsMetric = "weir_decisions_total"
+// DecisionsMetric has the decisions of each rule.
+const DecisionsMetric = "weir_decisions_total"
 
 // RuleCounts asks a node what it decided under the rules that have a place, from 0 on.
 func (a *Admin) RuleCounts(ctx context.Context, n consul.Node, places map[string]int) (*RuleCounts, error) {
 	c := &RuleCounts{places: places, counts: make([]Decided, len(places))}
-	err := a.metrics(ctx, n, []string{decisionsMetric, requestsMetric}, c.read)
+	err := a.metrics(ctx, n, []string{DecisionsMetric, requestsMetric}, c.read)
 	c.at = time.Now()
 	return c, err
 }
@@ -49,7 +50,7 @@ func (c *RuleCounts) read(families families) error {
 	if err := families.ofEdge(); err != nil {
 		return err
 	}
-	for _, m := range families[decisionsMetric].GetMetric() {
+	for _, m := range families[DecisionsMetric].GetMetric() {
 		place, known := c.places[label(m, "rule")]
 		if !known {
 			continue

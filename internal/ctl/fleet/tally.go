@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"maps"
 	"math"
 
 	"github.com/weir-edge/weir/internal/adminapi"
@@ -12,6 +13,8 @@ type Traffic struct {
 	Limited  float64   `json:"limited"`
 	Errors   float64   `json:"errors_5xx"`
 	Took     Durations `json:"-"`
+	// Rules counts the limited ones by rule, if the figures do. It is never changed.
+	Rules map[string]float64 `json:"-"`
 }
 
 func (t *Traffic) LimitedShare() float64 { return Ratio(t.Limited, t.Requests) }
@@ -29,6 +32,16 @@ func (t Traffic) plus(more Traffic, sign float64) Traffic {
 	t.Errors += sign * more.Errors
 	for i, n := range more.Took {
 		t.Took[i] += sign * n
+	}
+	if len(more.Rules) > 0 {
+		rules := maps.Clone(t.Rules)
+		if rules == nil {
+			rules = map[string]float64{}
+		}
+		for rule, n := range more.Rules {
+			rules[rule] += sign * n
+		}
+		t.Rules = rules
 	}
 	return t
 }
@@ -106,5 +119,5 @@ func (f *Figures) restarted(before *Figures) bool {
 }
 
 func (f *Figures) traffic() Traffic {
-	return Traffic{Requests: f.total(), Limited: f.limited, Errors: f.requests["5xx"], Took: f.took}
+	return Traffic{Requests: f.total(), Limited: f.limited, Errors: f.requests["5xx"], Took: f.took, Rules: f.limitedBy}
 }

@@ -3,6 +3,7 @@ package rollout
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -12,8 +13,12 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/term"
 )
 
-// outsideLooks in a row end a change: one may be a coincidence.
-const outsideLooks = 2
+const (
+	// outsideLooks in a row end a change: one may be a coincidence.
+	outsideLooks = 2
+	// leastPast is how many requests a site must have had to be compared with its past.
+	leastPast = 20
+)
 
 // Bounds say by how much a change may make figures worse.
 type Bounds struct {
@@ -24,67 +29,96 @@ type Bounds struct {
 	Slower   float64 // how many times as long the 99th percentile may take; 0: any
 }
 
-// judge compares the sites that a change has reached with their own past, beside the others.
-// It has no clock and reads nothing.
+// counts are the totals of all sites at one moment.
+type counts map[Site]fleet.Traffic
+
+// judge compares each subject with its own past, beside what changed at the sites without the
+// version: a difference of differences, because sites differ. It has no clock and reads
+// nothing.
 type judge struct {
 	*Bounds
 	group    *Group
-	before   map[Site]fleet.Traffic
+	before   counts
 	subjects []*subject // all that is judged together, then each site
-	outside  int        // looks in a row
+	moments  moments
+	outside  int // looks in a row
 }
 
 // subject is what is judged: the group, or one of its sites.
 type subject struct {
-	name        string
-	alone       bool // a site among others: only differences beyond chance count
-	levels      bool
-	is          func(Site) bool
-	before, now sample
-	late        *window
+	name   string
+	alone  bool // a site
+	is     func(Site) bool
+	before fleet.Traffic
+	now    fleet.Traffic
+	uneven map[string]*uneven // by figure
+	block  int                // looks: half as many as before the change
 }
 
-func newJudge(b *Bounds, g *Group, before map[Site]fleet.Traffic) *judge {
-	j := &judge{Bounds: b, group: g, before: before}
-	j.add(&subject{name: g.Name, is: g.Judged, levels: g.Levels})
+// newJudge returns a judge of a group. before are the totals at each look before the change.
+func newJudge(b *Bounds, g *Group, before []counts) *judge {
+	j := &judge{Bounds: b, group: g, before: before[len(before)-1], moments: moments{least: lately(g.Soak)}}
+	j.add(g.Name, false, g.Judged, before)
 	if g.Alone && g.Past {
-		for _, at := range sorted(before) {
+		for _, at := range sorted(j.before) {
 			if g.Judged(at) {
-				j.add(&subject{name: at.String(), alone: true, is: func(other Site) bool { return other == at }})
+				j.add(at.String(), true, func(other Site) bool { return other == at }, before)
 			}
 		}
 	}
 	return j
 }
 
-func (j *judge) add(x *subject) {
-	x.late = newWindow(j.group.Soak, j.Requests)
-	if x.before = j.sum(j.before, time.Time{}, x.is); !j.group.Past {
-		x.before.mine = fleet.Traffic{}
+func (j *judge) add(name string, alone bool, is func(Site) bool, before []counts) {
+	x := &subject{name: name, alone: alone, is: is, uneven: map[string]*uneven{}, block: max(1, (len(before)-1)/2)}
+	if j.group.Past {
+		for _, sites := range before {
+			now := sites.of(is)
+			x.noteSince(now.Since(x.before))
+			x.before = now
+		}
+		for _, u := range x.uneven {
+			u.end()
+		}
 	}
 	j.subjects = append(j.subjects, x)
 }
 
-// sum adds up some sites, and those that do not have the version.
-func (j *judge) sum(sites map[Site]fleet.Traffic, when time.Time, is func(Site) bool) sample {
-	s := sample{at: when}
-	for at, t := range sites {
+// of adds up some sites.
+func (c counts) of(is func(Site) bool) (sum fleet.Traffic) {
+	for at, t := range c {
 		if is(at) {
-			s.mine = s.mine.Plus(t)
-		} else if !j.group.Has(at) {
-			s.others = s.others.Plus(t)
+			sum = sum.Plus(t)
 		}
 	}
-	return s
+	return sum
 }
+
+func (j *judge) others(at Site) bool { return !j.group.Has(at) }
 
 // look says which figure is outside the bounds, over the whole soak or at its end; "" if none
 // is.
-func (j *judge) look(at time.Time, sites map[Site]fleet.Traffic) (why string) {
+func (j *judge) look(at time.Time, sites counts) (why string) {
+	others := map[int]*elsewhere{}
+	j.moments.add(at, sites)
 	for _, x := range j.subjects {
-		x.now = j.sum(sites, at, x.is)
-		late, long := x.late.add(x.now)
-		why = cmp.Or(why, j.worse(x, x.now), lately(long, j.worse(x, late)))
+		now := sites.of(x.is)
+		x.noteSince(now.Since(x.now))
+		x.now = now
+		for i, from := range []int{0, j.moments.start(at, x, float64(j.Requests))} {
+			if i > 0 && from == 0 {
+				break // the window is the whole soak
+			}
+			if others[from] == nil {
+				others[from] = &elsewhere{j: j, sites: sites, from: j.moments.list[from].sites}
+				others[from].sum()
+			}
+			reason := j.worse(x, now.Since(j.moments.list[from].sites.of(x.is)), others[from])
+			if reason != "" && i > 0 {
+				reason = fmt.Sprintf("in the last %s, %s", at.Sub(j.moments.list[from].at).Round(time.Second), reason)
+			}
+			why = cmp.Or(why, reason)
+		}
 	}
 	if j.outside++; why == "" {
 		j.outside = 0
@@ -92,143 +126,131 @@ func (j *judge) look(at time.Time, sites map[Site]fleet.Traffic) (why string) {
 	return why
 }
 
-// lately adds to a reason, if there is one, that it is about the end of the period.
-func lately(long time.Duration, why string) string {
-	if why == "" {
-		return ""
+// compared shows the figures of the group beside its past or, if that is unknown, the other
+// sites, by which it is then judged.
+func (j *judge) compared(sites counts) string {
+	x := j.subjects[0]
+	than, what := x.before, "before"
+	if than.Requests < leastPast {
+		than, what = sites.of(j.others), "elsewhere"
 	}
-	return fmt.Sprintf("in the last %s, %s", long.Round(time.Second), why)
+	return fmt.Sprintf("%.0f requests, limited %s (%s %s), 5xx %s (%s %s)", x.now.Requests, term.Percent(x.now.LimitedShare()), what,
+		term.Percent(than.LimitedShare()), term.Percent(x.now.ErrorShare()), what, term.Percent(than.ErrorShare()))
 }
 
-// compared shows the figures of the group beside its past or, if that is unknown, the other
-// regions, by which it is then judged.
-func (j *judge) compared() string {
-	x := j.subjects[0]
-	than, what, now := &x.before.mine, "before", &x.now.mine
-	if than.Requests == 0 {
-		than, what = &x.now.others, "elsewhere"
-	}
-	return fmt.Sprintf("%.0f requests, limited %s (%s %s), 5xx %s (%s %s)", now.Requests,
-		term.Percent(now.LimitedShare()), what, term.Percent(than.LimitedShare()), term.Percent(now.ErrorShare()), what, term.Percent(than.ErrorShare()))
+// figure is a share of all requests.
+type figure struct {
+	name string
+	what string // that was done to them, after the name of a subject
+	part func(*fleet.Traffic) float64
 }
+
+var (
+	limited = figure{"limited", " limited %s", func(t *fleet.Traffic) float64 { return t.Limited }}
+	errored = figure{"5xx", " answered 5xx to %s", func(t *fleet.Traffic) float64 { return t.Errors }}
+)
+
+// byRule is what one rule limited.
+func byRule(id string) figure {
+	return figure{"rule " + id, ": rule " + term.Printable(id) + " limited %s", func(t *fleet.Traffic) float64 { return t.Rules[id] }}
+}
+
+// figuresOf returns those that some traffic has.
+func figuresOf(all ...*fleet.Traffic) []figure {
+	list, known := []figure{limited, errored}, map[string]bool{}
+	for _, t := range all {
+		for id := range t.Rules {
+			known[id] = true
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(known)) {
+		list = append(list, byRule(id))
+	}
+	return list
+}
+
+func (f *figure) share(t *fleet.Traffic) float64 { return fleet.Ratio(f.part(t), t.Requests) }
 
 // worse says in which figure a subject left its own past further than the others did; "" if
 // in none, or if there was too little to judge. Without a past it is compared with the others.
-func (j *judge) worse(x *subject, now sample) string {
+func (j *judge) worse(x *subject, now fleet.Traffic, others *elsewhere) string {
 	switch {
-	case !j.enough(&now.mine):
+	case !j.enough(&now):
 		return ""
-	case x.levels:
-		return cmp.Or(j.excess(x.name, now), j.fallen(x, now), j.slower(x.name, x.before, now))
-	case j.enough(&x.before.mine):
-		return cmp.Or(j.risen(x, now), j.fallen(x, now), j.slower(x.name, x.before, now))
-	case x.alone:
+	case x.alone && !j.enough(&x.before):
 		return ""
+	case x.before.Requests >= leastPast:
+		return cmp.Or(j.moved(x, &now, others), j.slower(x, &now, others))
 	}
-	return cmp.Or(j.excess(x.name, now), j.slower(x.name, x.before, now))
+	return cmp.Or(j.excess(x.name, &now, others, &limited, j.Limited), j.excess(x.name, &now, others, &errored, j.Errors), j.slower(x, &now, others))
 }
 
-// excess says in which figure a subject is outside the bounds, compared with the others, or
-// "". Where those had no requests, theirs count as 0 %, so the bounds are absolute.
-func (b *Bounds) excess(who string, now sample) string {
-	mine, others := &now.mine, &now.others
-	c, r := mine.LimitedShare(), others.LimitedShare()
-	if c-r > b.Limited {
-		return fmt.Sprintf("%s limited %s of %.0f requests, the other sites %s of %.0f; at most %s more is allowed",
-			who, term.Percent(c), mine.Requests, term.Percent(r), others.Requests, points(b.Limited))
-	}
-	c, r = mine.ErrorShare(), others.ErrorShare()
-	if c-r > b.Errors {
-		return fmt.Sprintf("%s answered 5xx to %s of %.0f requests, the other sites to %s of %.0f; at most %s more is allowed",
-			who, term.Percent(c), mine.Requests, term.Percent(r), others.Requests, points(b.Errors))
-	}
-	return ""
-}
-
-// risen says in which figure a subject has risen above its own past by more than the others
-// did, or "".
-func (b *Bounds) risen(x *subject, now sample) string {
-	was := &x.before.mine
-	for _, f := range []struct {
-		what  string
-		share func(*fleet.Traffic) float64
-		most  float64
-	}{{"limited", (*fleet.Traffic).LimitedShare, b.Limited}, {"answered 5xx to", (*fleet.Traffic).ErrorShare, b.Errors}} {
-		had, has := f.share(was), f.share(&now.mine)
-		if has-had-elsewhere(x.before, now, f.share) > f.most+margin(x.alone, had, was.Requests, has, now.mine.Requests) {
-			return fmt.Sprintf("%s %s %s of %.0f requests, and %s of %.0f before; at most %s more is allowed", x.name, f.what,
-				term.Percent(has), now.mine.Requests, term.Percent(had), was.Requests, points(f.most))
+// moved says which figure of a subject has left its past furthest beyond its bound, the others'
+// change and chance; "" if none. Where a rule and the sum have, it is the rule.
+func (j *judge) moved(x *subject, now *fleet.Traffic, others *elsewhere) (why string) {
+	furthest := 0.0
+	for _, f := range figuresOf(&x.before, now) {
+		was, is := f.share(&x.before), f.share(now)
+		o := others.change(&f)
+		difference := is - was - o.beside(is-was)
+		most, how := j.Limited, "more"
+		switch {
+		case f.name == errored.name:
+			most = j.Errors
+			difference = max(0, difference)
+		case difference < 0:
+			most, how = j.Fewer, "less"
 		}
+		by := math.Abs(difference) - most - x.chance(&f, now, o)
+		if by <= 0 || by < furthest {
+			continue
+		}
+		furthest = by
+		why = x.name + fmt.Sprintf(f.what, fmt.Sprintf("%s of %.0f requests, and %s of %.0f before", term.Percent(is), now.Requests, term.Percent(was), x.before.Requests))
+		if o.sites > 0 {
+			why += fmt.Sprintf("; elsewhere the share changed by %+.2f points", 100*o.common)
+		}
+		why += fmt.Sprintf("; at most %s %s is allowed", points(most), how)
 	}
-	return ""
+	return why
 }
 
-// fallen says whether a subject limits much less than it did before, unlike elsewhere; "" if
-// not, or if there was too little to compare with.
-func (b *Bounds) fallen(x *subject, now sample) string {
-	was := &x.before.mine
-	if !b.enough(was) {
+// excess says whether a figure is beyond its bound, compared with the others, or "". Where
+// those had no requests, theirs count as 0 %, so the bounds are absolute.
+func (j *judge) excess(who string, now *fleet.Traffic, others *elsewhere, f *figure, most float64) string {
+	is, than := f.share(now), f.share(&others.now)
+	if is-than <= most {
 		return ""
 	}
-	had, has := was.LimitedShare(), now.mine.LimitedShare()
-	less := elsewhere(x.before, now, func(t *fleet.Traffic) float64 { return -t.LimitedShare() })
-	if had-has-less > b.Fewer+margin(x.alone, had, was.Requests, has, now.mine.Requests) {
-		return fmt.Sprintf("%s limited %s of %.0f requests, and %s of %.0f before; at most %s less is allowed",
-			x.name, term.Percent(has), now.mine.Requests, term.Percent(had), was.Requests, points(b.Fewer))
-	}
-	return ""
-}
-
-// elsewhere returns by how much a share has grown at the others.
-func elsewhere(before, now sample, share func(*fleet.Traffic) float64) float64 {
-	if before.others.Requests == 0 || now.others.Requests == 0 {
-		return 0
-	}
-	return max(0, share(&now.others)-share(&before.others))
-}
-
-// margin returns by how much more than allowed a share may differ if only differences
-// beyond chance count.
-func margin(surely bool, was, requestsBefore, is, requests float64) float64 {
-	if !surely {
-		return 0
-	}
-	return chance(was, requestsBefore, is, requests)
-}
-
-// chance returns how much two shares of that many requests may differ by chance: four
-// standard deviations, which many sites with many looks at each rarely exceed.
-func chance(a, ofA, b, ofB float64) float64 {
-	if ofA == 0 || ofB == 0 {
-		return 1
-	}
-	p := (a*ofA + b*ofB) / (ofA + ofB)
-	return 4 * math.Sqrt(p*(1-p)*(1/ofA+1/ofB))
+	return who + fmt.Sprintf(f.what, fmt.Sprintf("%s of %.0f requests, the other sites %s of %.0f, and what it did before is unknown; at most %s more is allowed",
+		term.Percent(is), now.Requests, term.Percent(than), others.now.Requests, points(most)))
 }
 
 // slower says whether the 99th percentile of durations exceeds its bound, compared with its
 // own past or, without one, with the others; "" if not, or if chance explains it. Nodes
 // count durations only in the steps of adminapi.RequestBounds.
-func (b *Bounds) slower(who string, before, now sample) string {
+func (j *judge) slower(x *subject, now *fleet.Traffic, others *elsewhere) string {
 	const tail = 0.01
-	past, whose, grown := &before.mine.Took, "before", 0.0
-	if past.Counted() < float64(b.Requests) {
-		past, whose = &now.others.Took, "elsewhere"
+	past, whose, grown := &x.before.Took, "before", 0.0
+	if past.Counted() < float64(j.Requests) {
+		past, whose = &others.now.Took, "elsewhere"
 	}
-	is := &now.mine.Took
+	is := &now.Took
 	usual := past.Quantile(1 - tail)
-	at := slices.IndexFunc(adminapi.RequestBounds[:], func(bound float64) bool { return bound >= b.Slower*usual })
-	if b.Slower == 0 || at < 0 || is.Counted() < max(1, float64(b.Requests)) || past.Counted() < max(1, float64(b.Requests)) {
+	at := slices.IndexFunc(adminapi.RequestBounds[:], func(bound float64) bool { return bound >= j.Slower*usual })
+	if j.Slower == 0 || at < 0 || is.Counted() < max(1, float64(j.Requests)) || past.Counted() < max(1, float64(j.Requests)) {
 		return ""
 	}
 	most := adminapi.RequestBounds[at]
 	share := func(d *fleet.Durations) float64 { return fleet.Ratio(d.Slower(most), d.Counted()) }
-	if whose == "before" {
-		grown = elsewhere(before, now, func(t *fleet.Traffic) float64 { return share(&t.Took) })
+	if whose == "before" && others.now.Requests > 0 && others.before.Requests > 0 {
+		grown = max(0, share(&others.now.Took)-share(&others.before.Took))
 	}
-	if late := share(is) - grown; late > tail && late-share(past) > chance(share(past), past.Counted(), share(is), is.Counted()) {
+	p := fleet.Ratio(is.Slower(most)+past.Slower(most), is.Counted()+past.Counted())
+	by := 4 * math.Sqrt(p*(1-p)*(1/is.Counted()+1/past.Counted()))
+	if late := share(is) - grown; late > tail && late-share(past) > by {
 		return fmt.Sprintf("%s of %.0f requests to %s took longer than %s; 99 %% took at most %s %s, and %.4g times as long is allowed",
-			term.Percent(share(is)), is.Counted(), who, seconds(most), seconds(usual), whose, b.Slower)
+			term.Percent(share(is)), is.Counted(), x.name, seconds(most), seconds(usual), whose, j.Slower)
 	}
 	return ""
 }

@@ -11,9 +11,10 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 )
 
-var defaults = Bounds{Requests: 100, Limited: 0.05, Errors: 0.01, Fewer: 0.05, Slower: 2}
+// standard are the bounds without flags.
+var standard = Bounds{Requests: 100, Limited: 0.02, Errors: 0.01, Fewer: 0.05, Slower: 2}
 
-var ams, fra = Site{"eu-west", "ams1"}, Site{"eu-west", "fra1"}
+var ams, fra, iad, sin = Site{"eu-west", "ams1"}, Site{"eu-west", "fra1"}, Site{"us-east", "iad1"}, Site{"ap-south", "sin1"}
 
 // traffic is what happens at a site, as totals.
 func traffic(requests, limited, errors float64) fleet.Traffic {
@@ -21,52 +22,89 @@ func traffic(requests, limited, errors float64) fleet.Traffic {
 }
 
 // ofAms judges a canary on ams1.
-func ofAms(b *Bounds, soak time.Duration, before map[Site]fleet.Traffic) *judge {
+func ofAms(b *Bounds, soak time.Duration, before ...counts) *judge {
 	at := func(s Site) bool { return s == ams }
-	return newJudge(b, &Group{Name: "ams1", Soak: soak, Has: at, Judged: at, Past: true, Levels: true}, before)
+	return newJudge(b, &Group{Name: "ams1", Soak: soak, Has: at, Judged: at, Past: true}, before)
 }
 
 func TestJudge(t *testing.T) {
-	f := func(mine, others fleet.Traffic, want string) {
+	f := func(before, now counts, want string) {
 		t.Helper()
-		j := ofAms(&defaults, time.Hour, map[Site]fleet.Traffic{})
-		require.Equal(t, want, j.look(time.Unix(0, 0), map[Site]fleet.Traffic{ams: mine, fra: others}))
+		j := ofAms(&standard, time.Hour, counts{}, before)
+		j.look(time.Unix(0, 0), counts{})
+		require.Equal(t, want, j.look(time.Unix(5, 0), now))
 	}
-	f(fleet.Traffic{}, fleet.Traffic{}, "")
-	f(traffic(1000, 70, 0), traffic(1000, 30, 0), "")
-	f(traffic(1000, 90, 0), traffic(1000, 30, 0), "ams1 limited 9.00 % of 1000 requests, the other sites 3.00 % of 1000; at most 5 points more is allowed")
-	f(traffic(1000, 10, 0), traffic(1000, 300, 0), "")
-	f(traffic(1000, 0, 30), traffic(1000, 0, 25), "")
-	f(traffic(1000, 0, 30), traffic(1000, 0, 5), "ams1 answered 5xx to 3.00 % of 1000 requests, the other sites to 0.50 % of 1000; at most 1 points more is allowed")
-	// With nothing to compare with, the bounds are absolute.
-	f(traffic(1000, 40, 9), fleet.Traffic{}, "")
-	f(traffic(1000, 60, 0), fleet.Traffic{}, "ams1 limited 6.00 % of 1000 requests, the other sites 0.00 % of 0; at most 5 points more is allowed")
-	f(traffic(99, 99, 0), fleet.Traffic{}, "") // too few
+	f(counts{}, counts{}, "")
+	// Sites differ, and stay as they are.
+	f(counts{ams: traffic(1000, 300, 0), fra: traffic(1000, 20, 0)}, counts{ams: traffic(5000, 1500, 0), fra: traffic(5000, 100, 0)}, "")
+	// A site that limited nothing now limits as much as the others always did.
+	f(counts{ams: traffic(1000, 0, 0), fra: traffic(1000, 245, 0)}, counts{ams: traffic(5000, 1225, 0), fra: traffic(5000, 1225, 0)},
+		"ams1 limited 24.50 % of 5000 requests, and 0.00 % of 1000 before; elsewhere the share changed by +0.00 points; at most 2 points more is allowed")
+	f(counts{ams: traffic(1000, 0, 0)}, counts{ams: traffic(5000, 0, 250)},
+		"ams1 answered 5xx to 5.00 % of 5000 requests, and 0.00 % of 1000 before; at most 1 points more is allowed")
+	f(counts{ams: traffic(1000, 300, 0)}, counts{ams: traffic(5000, 500, 0)},
+		"ams1 limited 10.00 % of 5000 requests, and 30.00 % of 1000 before; at most 5 points less is allowed")
+	// What happens everywhere is not the change's doing: an attack begins, or ends.
+	calm, attacked := traffic(5000, 100, 0), traffic(5000, 1500, 0)
+	f(counts{ams: calm, fra: calm}, counts{ams: attacked, fra: attacked}, "")
+	f(counts{ams: attacked, fra: attacked}, counts{ams: calm, fra: calm}, "")
+	// What happens at one of several others is that site's own affair.
+	f(counts{ams: calm, fra: calm, iad: calm, sin: calm}, counts{ams: attacked, fra: attacked, iad: calm, sin: calm},
+		"ams1 limited 30.00 % of 5000 requests, and 2.00 % of 5000 before; elsewhere the share changed by +0.00 points; at most 2 points more is allowed")
+	f(counts{ams: calm, fra: attacked, iad: calm}, counts{ams: calm, fra: calm, iad: calm}, "")
+	f(counts{ams: calm, fra: attacked, iad: attacked}, counts{ams: calm, fra: calm, iad: calm}, "") // two are too few to accuse it
+	f(counts{ams: calm, fra: attacked}, counts{ams: calm, fra: calm}, "")                           // the only other one
+	// An attack ends everywhere, but the site goes on refusing.
+	lhr, nrt := Site{"eu-west", "lhr1"}, Site{"ap-south", "nrt1"}
+	f(counts{ams: attacked, fra: attacked, iad: attacked, sin: attacked, lhr: calm, nrt: attacked}, counts{ams: attacked, fra: calm, iad: calm, sin: calm, lhr: calm, nrt: calm},
+		"ams1 limited 30.00 % of 5000 requests, and 30.00 % of 5000 before; elsewhere the share changed by -28.00 points; at most 2 points more is allowed")
+	// The rule is named, also if another one hides it in the sum.
+	rules := func(requests, old, new float64) fleet.Traffic {
+		t := traffic(requests, old+new, 0)
+		t.Rules = map[string]float64{"old": old, "new": new}
+		return t
+	}
+	f(counts{ams: rules(5000, 300, 0), fra: calm}, counts{ams: rules(5000, 300, 900), fra: calm},
+		"ams1: rule new limited 18.00 % of 5000 requests, and 0.00 % of 5000 before; elsewhere the share changed by +0.00 points; at most 2 points more is allowed")
+	f(counts{ams: rules(5000, 250, 0)}, counts{ams: rules(5000, 0, 250)},
+		"ams1: rule new limited 5.00 % of 5000 requests, and 0.00 % of 5000 before; at most 2 points more is allowed")
+	f(counts{ams: rules(5000, 900, 0)}, counts{ams: rules(5000, 0, 0)},
+		"ams1: rule old limited 0.00 % of 5000 requests, and 18.00 % of 5000 before; at most 5 points less is allowed")
+	// Chance explains much of a short past, but not everything.
+	f(counts{ams: traffic(20, 0, 0)}, counts{ams: traffic(1000, 50, 0)}, "")
+	f(counts{ams: traffic(20, 0, 0)}, counts{ams: traffic(1000, 600, 0)}, "ams1 limited 60.00 % of 1000 requests, and 0.00 % of 20 before; at most 2 points more is allowed")
+	// Without a past, only the others are left to compare with.
+	f(counts{fra: calm}, counts{ams: traffic(1000, 60, 0), fra: calm},
+		"ams1 limited 6.00 % of 1000 requests, the other sites 2.00 % of 5000, and what it did before is unknown; at most 2 points more is allowed")
+	f(counts{}, counts{ams: traffic(1000, 30, 0)},
+		"ams1 limited 3.00 % of 1000 requests, the other sites 0.00 % of 0, and what it did before is unknown; at most 2 points more is allowed")
+	f(counts{ams: calm}, counts{ams: traffic(99, 99, 0)}, "") // too few
 }
 
-// An hour of which the last ten minutes are bad does not pass on its average, nor does a
-// site whose rules no longer limit what they did.
+// The end of a soak is judged apart, also after a day.
 func TestJudgeWindows(t *testing.T) {
-	f := func(before fleet.Traffic, limited func(minute int) float64, want string) {
+	f := func(soak time.Duration, limited func(at time.Duration) float64, from, to time.Duration) {
 		t.Helper()
-		var why string
 		var mine, others fleet.Traffic
-		j := ofAms(&defaults, time.Hour, map[Site]fleet.Traffic{ams: before, fra: traffic(1000, 20, 0)})
-		for at := time.Duration(0); at <= time.Hour && j.outside < outsideLooks; at += 5 * time.Second {
-			why = j.look(time.Unix(0, 0).Add(at), map[Site]fleet.Traffic{ams: mine, fra: others})
-			mine = mine.Plus(traffic(100, 100*limited(int(at.Minutes())), 0))
+		j := ofAms(&standard, soak, counts{}, counts{ams: traffic(1000, 20, 0), fra: traffic(1000, 20, 0)})
+		at := time.Duration(0)
+		for ; at <= soak && j.outside < outsideLooks; at += 5 * time.Second {
+			why := j.look(time.Unix(0, 0).Add(at), counts{ams: mine, fra: others})
+			if j.outside == outsideLooks {
+				require.Contains(t, why, "in the last ")
+			}
+			mine = mine.Plus(traffic(100, 100*limited(at), 0))
 			others = others.Plus(traffic(500, 500*0.02, 0))
+			require.LessOrEqual(t, len(j.moments.list), mostMoments)
 		}
-		require.Equal(t, want, why)
-		require.Less(t, len(j.subjects[0].late.samples), 2*windowSamples)
+		require.True(t, at >= from && at <= to, "%s", at)
 	}
-	steady := func(int) float64 { return 0.02 }
-	past := traffic(1000, 20, 0)
-	f(past, steady, "")
-	f(past, func(minute int) float64 { return map[bool]float64{true: 0.28, false: 0.02}[minute >= 50] },
-		"in the last 6m0s, ams1 limited 7.42 % of 7200 requests, the other sites 2.00 % of 36000; at most 5 points more is allowed")
-	f(traffic(1000, 200, 0), steady, "ams1 limited 2.00 % of 200 requests, and 20.00 % of 1000 before; at most 5 points less is allowed")
-	f(traffic(99, 50, 0), steady, "")
+	bad := func(begins time.Duration) func(time.Duration) float64 {
+		return func(at time.Duration) float64 { return map[bool]float64{true: 0.28, false: 0.02}[at >= begins] }
+	}
+	f(time.Hour, bad(2*time.Hour), time.Hour, 2*time.Hour)
+	f(time.Hour, bad(50*time.Minute), 50*time.Minute, 54*time.Minute)
+	f(24*time.Hour, bad(23*time.Hour), 23*time.Hour, 23*time.Hour+8*time.Minute)
 }
 
 // took counts requests: so many within 5 ms, and so many that took nearly a second.
@@ -82,10 +120,10 @@ func took(quick, slow float64) (t fleet.Traffic) {
 }
 
 func TestSlower(t *testing.T) {
-	b := Bounds{Requests: 100, Slower: 2}
+	j := &judge{Bounds: &Bounds{Requests: 100, Slower: 2}}
 	f := func(before, othersBefore, now, others fleet.Traffic, want string) {
 		t.Helper()
-		require.Equal(t, want, b.slower("ams1", sample{mine: before, others: othersBefore}, sample{mine: now, others: others}))
+		require.Equal(t, want, j.slower(&subject{name: "ams1", before: before}, &now, &elsewhere{before: othersBefore, now: others}))
 	}
 	quick, none := took(1000, 0), fleet.Traffic{}
 	f(quick, quick, took(990, 10), quick, "")
@@ -98,7 +136,7 @@ func TestSlower(t *testing.T) {
 	f(took(100, 0), none, took(9700, 300), none, "")   // the past was too short to know
 	f(none, quick, took(950, 50), quick, "5.00 % of 1000 requests to ams1 took longer than 10ms; 99 % took at most 5ms elsewhere, and 2 times as long is allowed")
 	f(none, none, took(950, 50), none, "") // nothing to compare with
-	b.Slower = 0
+	j.Slower = 0
 	f(quick, quick, took(0, 1000), quick, "")
 }
 
@@ -106,7 +144,7 @@ func TestSlower(t *testing.T) {
 // however often they are looked at.
 func TestSlowerIsNoChance(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	b := Bounds{Requests: 100, Slower: 2}
+	j := &judge{Bounds: &Bounds{Requests: 100, Slower: 2}}
 	halts, trials := 0, 2000
 	for trial := range trials {
 		slow := []float64{0.001, 0.009, 0.02, 0.2}[trial%4]
@@ -120,10 +158,10 @@ func TestSlowerIsNoChance(t *testing.T) {
 			}
 			return took(float64(n-late), float64(late))
 		}
-		before, now, outside := sample{mine: draw(max(100, 6*perLook))}, sample{}, 0
+		x, now, outside := &subject{before: draw(max(100, 6*perLook))}, fleet.Traffic{}, 0
 		for range 120 {
-			now.mine = now.mine.Plus(draw(perLook))
-			if outside++; !b.enough(&now.mine) || b.slower("ams1", before, now) == "" {
+			now = now.Plus(draw(perLook))
+			if outside++; !j.enough(&now) || j.slower(x, &now, &elsewhere{}) == "" {
 				outside = 0
 			}
 			if outside == outsideLooks {
@@ -139,9 +177,10 @@ func TestSlowerIsNoChance(t *testing.T) {
 func TestSoakIsCompared(t *testing.T) {
 	f := func(want string, past fleet.Traffic) {
 		t.Helper()
-		j := ofAms(&defaults, time.Hour, map[Site]fleet.Traffic{ams: past})
-		j.look(time.Unix(0, 0), map[Site]fleet.Traffic{ams: traffic(200, 50, 2), fra: traffic(100, 3, 0)})
-		require.Equal(t, want, j.compared())
+		j := ofAms(&standard, time.Hour, counts{ams: past})
+		now := counts{ams: traffic(200, 50, 2), fra: traffic(100, 3, 0)}
+		j.look(time.Unix(0, 0), now)
+		require.Equal(t, want, j.compared(now))
 	}
 	f("200 requests, limited 25.00 % (before 10.00 %), 5xx 1.00 % (before 0.00 %)", traffic(100, 10, 0))
 	f("200 requests, limited 25.00 % (elsewhere 3.00 %), 5xx 1.00 % (elsewhere 0.00 %)", fleet.Traffic{})

@@ -1,46 +1,56 @@
 package rollout
 
-import (
-	"time"
+import "time"
 
-	"github.com/weir-edge/weir/internal/ctl/fleet"
-)
-
-// window tracks the totals of what is judged and of the other sites, so that a soak is also
-// judged by its latest part: an hour that ends badly must not pass on its average.
-type window struct {
-	least    time.Duration // minimum duration,
-	requests float64       // and minimum number of requests to what is judged
-	samples  []sample      // the first is where it begins
+// moments are the totals in the course of a soak, so that it is also judged by its latest
+// part: an hour that ends badly must not pass on its average.
+type moments struct {
+	least time.Duration // of the latest part
+	list  []moment      // the first is the soak's beginning
 }
 
-// sample is the totals at one moment.
-type sample struct {
-	at           time.Time
-	mine, others fleet.Traffic
+type moment struct {
+	at    time.Time
+	sites counts
 }
 
 const (
 	leastWindow   = time.Minute
 	longestWindow = 10 * time.Minute
-	// windowSamples bounds the samples of a window's least time.
-	windowSamples = 100
+	// perWindow is how many moments are kept of the latest part, mostMoments of a soak.
+	perWindow   = 10
+	mostMoments = 64
 )
 
-// newWindow chooses a tenth of the soak, between one minute and ten.
-func newWindow(soak time.Duration, requests int) *window {
-	return &window{least: min(max(soak/10, leastWindow), longestWindow, soak), requests: float64(requests)}
+// lately returns how long the latest part is: a tenth of the soak, between one minute and ten.
+func lately(soak time.Duration) time.Duration {
+	return min(max(soak/10, leastWindow), longestWindow, soak)
 }
 
-// add records totals, and returns what the window then holds and how long it is: until it
-// is full, everything.
-func (w *window) add(now sample) (late sample, long time.Duration) {
-	if n := len(w.samples); n == 0 || now.at.Sub(w.samples[n-1].at) >= w.least/windowSamples {
-		w.samples = append(w.samples, now)
+func (m *moments) add(at time.Time, sites counts) {
+	if n := len(m.list); n > 0 && at.Sub(m.list[n-1].at) < m.least/perWindow {
+		return
 	}
-	for len(w.samples) > 1 && now.at.Sub(w.samples[1].at) >= w.least && now.mine.Since(w.samples[1].mine).Requests >= w.requests {
-		w.samples = w.samples[1:]
+	m.list = append(m.list, moment{at, sites})
+	if len(m.list) <= mostMoments {
+		return
 	}
-	from := w.samples[0]
-	return sample{now.at, now.mine.Since(from.mine), now.others.Since(from.others)}, now.at.Sub(from.at)
+	kept := m.list[:0] // the first, half of the old ones, and the new ones
+	for i, one := range m.list {
+		if i%2 == 0 || i > mostMoments-2*perWindow {
+			kept = append(kept, one)
+		}
+	}
+	m.list = kept
+}
+
+// start returns the moment at which the latest part of a subject begins: it is long enough,
+// and had enough requests. 0 is the soak's beginning.
+func (m *moments) start(at time.Time, x *subject, requests float64) int {
+	for i := len(m.list) - 1; i > 0; i-- {
+		if at.Sub(m.list[i].at) >= m.least && x.now.Requests-m.list[i].sites.of(x.is).Requests >= requests {
+			return i
+		}
+	}
+	return 0
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // longestMeasure bounds the measurement of the sites before a change.
-const longestMeasure = 30 * time.Second
+const longestMeasure = time.Minute
 
 // Site is a PoP of a region.
 type Site struct{ Region, PoP string }
@@ -33,12 +33,16 @@ type Watch struct {
 	Targets  []*fleet.Target // all regions of the change
 	// Unchanged checks a region before its nodes are read. A *term.Failure ends the change.
 	Unchanged func(context.Context, *fleet.Target) error
+	// Tried is the version of a canary that an earlier run left: what nodes do that still run it
+	// is not their past.
+	Tried     string
 	Progress  func(text string)
 	Say, Warn func(format string, args ...any)
 	// Mine and Others are what happened in the last group and elsewhere.
 	Mine, Others fleet.Traffic
 
 	before map[Site]*fleet.Tally
+	past   []counts        // at each look before the change
 	known  map[string]bool // nodes whose figures could be read
 	warned map[Site]bool   // sites that could not be judged
 }
@@ -52,7 +56,6 @@ type Group struct {
 	Judged func(Site) bool // of these, the sites that are judged
 	Alone  bool            // each of them alone, too
 	Past   bool            // what they did before they had the version was measured
-	Levels bool            // their shares are compared with the others', not with their past
 	// Runs returns the version that the nodes of a region should run.
 	Runs func(region string) string
 }
@@ -80,7 +83,7 @@ func (w *Watch) read(ctx context.Context) (all []reading, lost map[string]error,
 		}
 		list := make([]reading, len(nodes))
 		fleet.Each(nodes, func(i int, n consul.Node) {
-			f, err := target.Admin.Figures(ctx, n)
+			f, err := target.Admin.Figures(ctx, n, fleet.DecisionsMetric)
 			list[i] = reading{Site{target.Name, n.PoP}, n, f, err}
 		})
 		return list, nil
@@ -104,21 +107,23 @@ func (w *Watch) read(ctx context.Context) (all []reading, lost map[string]error,
 // Measure reads the figures of all sites for a short time, before the first group changes.
 func (w *Watch) Measure(ctx context.Context, soak time.Duration) error {
 	w.before, w.known, w.warned = map[Site]*fleet.Tally{}, map[string]bool{}, map[Site]bool{}
-	w.Progress(fmt.Sprintf("all sites are measured for %s before the change", w.baseline(soak)))
-	if err := w.measure(ctx); err != nil {
-		return err
+	long := w.baseline(soak)
+	w.Progress(fmt.Sprintf("all sites are measured for %s before the change", long))
+	for left := long; ; left -= min(w.Interval, long) {
+		if err := w.measure(ctx); err != nil || left <= 0 {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return term.Interrupted("interrupted")
+		case <-time.After(min(w.Interval, left)):
+		}
 	}
-	select {
-	case <-ctx.Done():
-		return term.Interrupted("interrupted")
-	case <-time.After(w.baseline(soak)):
-	}
-	return w.measure(ctx)
 }
 
 // baseline returns how long sites are measured before a change.
 func (w *Watch) baseline(soak time.Duration) time.Duration {
-	return min(soak/10, longestMeasure, 10*w.Interval)
+	return min(soak/5, longestMeasure, 12*w.Interval)
 }
 
 func (w *Watch) measure(ctx context.Context) error {
@@ -127,10 +132,11 @@ func (w *Watch) measure(ctx context.Context) error {
 		return err
 	}
 	for _, r := range readings {
-		if r.err == nil {
+		if r.err == nil && (w.Tried == "" || r.figures.Version(w.Kind) != w.Tried) {
 			w.add(w.before, r)
 		}
 	}
+	w.past = append(w.past, totals(w.before))
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(lost)) {
 		errs = append(errs, lost[name])
@@ -189,7 +195,7 @@ func other(runs, should string) bool { return runs != "" && runs != should }
 
 // Judge watches a group for its soak. It returns why the next group must not follow, or nil.
 func (w *Watch) Judge(ctx context.Context, g *Group) error {
-	tallies, j, ends := map[Site]*fleet.Tally{}, newJudge(&w.Bounds, g, totals(w.before)), time.Time{}
+	tallies, j, ends := map[Site]*fleet.Tally{}, newJudge(&w.Bounds, g, w.past), time.Time{}
 	for {
 		silent, err := w.look(ctx, g, tallies)
 		if err != nil {
@@ -199,10 +205,11 @@ func (w *Watch) Judge(ctx context.Context, g *Group) error {
 		if ends.IsZero() {
 			ends = time.Now().Add(g.Soak)
 		}
-		why := j.look(time.Now(), totals(tallies))
+		now := totals(tallies)
+		why := j.look(time.Now(), now)
 		left := time.Until(ends)
-		w.Progress(fmt.Sprintf("%s: %s; %s left", g.Stage, j.compared(), max(0, left).Round(time.Second)))
-		w.Mine, w.Others = j.subjects[0].now.mine, j.subjects[0].now.others
+		w.Progress(fmt.Sprintf("%s: %s; %s left", g.Stage, j.compared(now), max(0, left).Round(time.Second)))
+		w.Mine, w.Others = j.subjects[0].now, now.of(j.others)
 		switch {
 		case j.outside == outsideLooks, left <= 0 && j.outside > 0:
 			return errors.New(why)
@@ -212,8 +219,8 @@ func (w *Watch) Judge(ctx context.Context, g *Group) error {
 		case !w.enough(&w.Mine):
 			return fmt.Errorf("%s had only %.0f requests in %s, and a judgment needs at least %d; watch longer, or lower --min-requests", g.Name, w.Mine.Requests, g.Soak, w.Requests)
 		default:
-			w.Say("%s is within the bounds after %s: %s", g.Stage, g.Soak, j.compared())
-			return w.idle(g, totals(tallies))
+			w.Say("%s is within the bounds after %s: %s", g.Stage, g.Soak, j.compared(now))
+			return w.idle(g, now)
 		}
 		select {
 		case <-ctx.Done():
@@ -225,7 +232,7 @@ func (w *Watch) Judge(ctx context.Context, g *Group) error {
 // idle reports sites with the version that had too few requests in a soak to be judged. If
 // one had enough of them before, in a fraction of the time, that is an error: they may be gone
 // because of the change. Otherwise it is only a warning: the site may never have any.
-func (w *Watch) idle(g *Group, now map[Site]fleet.Traffic) error {
+func (w *Watch) idle(g *Group, now counts) error {
 	for _, at := range sorted(w.before) {
 		was, is := w.before[at].Total, now[at]
 		switch {
@@ -244,8 +251,8 @@ func sorted[V any](sites map[Site]V) []Site {
 	return slices.SortedFunc(maps.Keys(sites), func(a, b Site) int { return cmp.Compare(a.String(), b.String()) })
 }
 
-func totals(tallies map[Site]*fleet.Tally) map[Site]fleet.Traffic {
-	all := map[Site]fleet.Traffic{}
+func totals(tallies map[Site]*fleet.Tally) counts {
+	all := counts{}
 	for at, t := range tallies {
 		all[at] = t.Total
 	}
