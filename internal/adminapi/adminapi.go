@@ -157,8 +157,8 @@ type Rule struct {
 	Experiment float64 `json:"experiment,omitempty"`
 }
 
-// Experiment is GET /v1/experiment?rule=ID: a node's counts for both variants of a rule since
-// it began to run them, by slice of the keys. The first Cut slices are in the experiment.
+// Experiment is GET /v1/experiment?rule=ID: a node's counts for both variants of a rule
+// from Since on, which may be ahead, by slice of the keys. The first Cut slices are in the experiment.
 type Experiment struct {
 	Node         string    `json:"node"`
 	Rule         string    `json:"rule"`

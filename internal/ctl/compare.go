@@ -21,8 +21,9 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-const compareHelp = `Compares both variants of a rule with an experiment, as all edges have counted them since they
-began to run this version of the rule:
+const compareHelp = `Compares both variants of a rule with an experiment. Edges count from the first window that began
+after the experiment did: until then the rule's counters hold earlier requests, and the variant's
+do not. The measures:
 
   refused        share of checks refused, or that a variant in shadow mode would have refused
   wait           what a check costs in waiting: Retry-After of the refused, per check
@@ -89,7 +90,7 @@ type comparison struct {
 	Rule    string  `json:"rule"`
 	Share   float64 `json:"share"`
 	Version string  `json:"version"` // of the rule with its experiment
-	// Since is when the last edge began to count.
+	// Since is when the last edge began to count, or will.
 	Since   time.Time        `json:"since"`
 	Regions []comparedRegion `json:"regions"`
 	Base    comparedVariant  `json:"base"`
@@ -309,8 +310,11 @@ func inSeconds(v float64) string {
 
 func (v *comparison) write(b *bytes.Buffer, s term.Style) {
 	fmt.Fprintf(b, "rule %s, version %s: the experiment has %s of the keys", s.Bold(term.Printable(v.Rule)), v.Version, term.Percent(v.Share))
-	if !v.Since.IsZero() {
-		fmt.Fprintf(b, "; all edges count since %s", v.Since.UTC().Format(time.DateTime))
+	switch at := v.Since.UTC().Format(time.DateTime); {
+	case v.Since.After(time.Now()):
+		fmt.Fprintf(b, "; edges count from %s on, when no counter holds requests from before the experiment", at)
+	case !v.Since.IsZero():
+		fmt.Fprintf(b, "; all edges count since %s", at)
 	}
 	b.WriteString("\n")
 	t := term.Table{}

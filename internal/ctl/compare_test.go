@@ -113,6 +113,11 @@ func TestCompareAndPromote(t *testing.T) {
 	require.True(t, c.Enough && c.Measures[0].Differs)
 
 	second.mu.Lock()
+	second.experiment.Since = time.Date(2126, 1, 2, 3, 4, 5, 0, time.UTC)
+	second.mu.Unlock()
+	require.Contains(t, f.good(t, "rules", "compare", "tried").out, "; edges count from 2126-01-02 03:04:05 on, when no counter holds requests from before the experiment\n")
+
+	second.mu.Lock()
 	second.experiment.Version = "another"
 	second.mu.Unlock()
 	r = f.run(t, "rules", "compare", "tried")

@@ -75,7 +75,7 @@ func (r *request) answeredTried() {
 	}
 	s := r.Rules.(*ruleset)
 	for _, p := range r.Match.Placed {
-		s.tallies[r.Match.Rules[p.Check].Index].Answered(p.Slice, r.status >= http.StatusInternalServerError)
+		s.tallies[r.Match.Rules[p.Check].Index].Answered(p.Slice, r.Began, r.status >= http.StatusInternalServerError)
 	}
 }
 

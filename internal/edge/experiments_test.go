@@ -4,9 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"github.com/valyala/fasthttp"
@@ -38,9 +40,22 @@ func (n *node) triedCounts(rule string) (base, tried experiment.Counts) {
 	return experiment.Sum(e.Slices, e.Cut, false), experiment.Sum(e.Slices, e.Cut, true)
 }
 
+// counts makes the running experiments count at once, as if they had begun in 1970.
+func (n *node) counts() {
+	before := n.rules.running.Load()
+	next := *before
+	next.tallies = slices.Clone(before.tallies)
+	for i, t := range before.tallies {
+		if t != nil {
+			next.tallies[i] = experiment.NewTally(next.set.Rules()[i], time.Unix(0, 0))
+		}
+	}
+	n.rules.running.Store(&next)
+}
+
 // startTried starts a node with an experiment whose origin fails every request to /tried/fails.
 func startTried(t *testing.T, more string, redis *testenv.Server) *node {
-	return start(t, setup{
+	n := start(t, setup{
 		rules: fmt.Sprintf(triedRules, more), redis: redis,
 		config: func(c *config.Config) { c.TrustedProxies = []string{"127.0.0.1"} },
 		origin: func(w http.ResponseWriter, r *http.Request) {
@@ -49,6 +64,8 @@ func startTried(t *testing.T, more string, redis *testenv.Server) *node {
 			}
 		},
 	})
+	n.counts()
+	return n
 }
 
 // Half the clients pass 2 requests and the others 4, each counted by its own key; both are

@@ -7,15 +7,19 @@
 package experiment
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
 
 // Tally counts one node's decisions under a rule with an experiment, in fixed memory.
 type Tally struct {
 	Trial *rules.Trial
+	// Since is the time from which requests count: see settled.
 	Since time.Time
 
 	part   int64 // an eighth of the rule's window, in microseconds
@@ -82,9 +86,36 @@ type passes struct {
 	in   [parts]int64
 }
 
-// NewTally returns a Tally for a rule with an experiment.
+// NewTally returns a Tally for a rule with an experiment that begins now.
 func NewTally(c *rules.Compiled, now time.Time) *Tally {
-	return &Tally{Trial: c.Trial, Since: now, part: max(1, c.Window.Microseconds()/parts)}
+	return &Tally{Trial: c.Trial, Since: settled(c, now), part: max(1, c.Window.Microseconds()/parts)}
+}
+
+// settled returns when the variants can first be compared. At the beginning the rule's counters
+// hold earlier requests, while the variant's are empty. Windows no longer differ once those of
+// the beginning are over, buckets once they could have filled.
+func settled(c *rules.Compiled, begin time.Time) time.Time {
+	at := begin.UnixMicro()
+	from := at
+	for _, v := range [...]*rules.Compiled{c, c.Trial.Variant} {
+		for _, l := range append(slices.Collect(maps.Values(v.Tiers)), v.Limit) {
+			if l == nil {
+				continue // unlimited
+			}
+			window := l.Window.Microseconds()
+			switch l.Algorithm {
+			case limiter.FixedWindow:
+				from = max(from, l.WindowStart(at)+window)
+			case limiter.SlidingWindow: // which also weighs the window before
+				from = max(from, l.WindowStart(at)+2*window)
+			case limiter.TokenBucket, limiter.LeakyBucket:
+				from = max(from, at+int64(float64(l.Capacity())/float64(l.Limit)*float64(window)))
+			default:
+				from = max(from, at+window)
+			}
+		}
+	}
+	return time.UnixMicro(from)
 }
 
 // Check is the outcome of one check.
@@ -101,6 +132,9 @@ type Check struct {
 
 // Decided counts a check of a key in a slice. It does not allocate or retain parts of c.
 func (t *Tally) Decided(place int, c *Check) {
+	if c.At.Before(t.Since) {
+		return
+	}
 	s := &t.slices[place]
 	part := c.At.UnixMicro() / t.part
 	s.Lock()
@@ -132,8 +166,11 @@ func (s *slice) count(c *Check, part int64) {
 	}
 }
 
-// Answered counts an answer to an admitted request.
-func (t *Tally) Answered(place int, failed bool) {
+// Answered counts an answer to a request that began at a time and was admitted.
+func (t *Tally) Answered(place int, at time.Time, failed bool) {
+	if at.Before(t.Since) {
+		return
+	}
 	s := &t.slices[place]
 	s.Lock()
 	s.counts.Answers++

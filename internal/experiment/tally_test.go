@@ -26,8 +26,8 @@ func TestTally(t *testing.T) {
 	tally.Decided(3, &Check{Hash: 1, Key: []byte("k"), Cost: 1, At: at, Wait: time.Second, Took: -1})
 	tally.Decided(3, &Check{Hash: 1, Key: []byte("k"), Cost: 1, At: at, Failed: true, Passed: true})
 	tally.Decided(150, &Check{Hash: 2, Key: make([]byte, longest+1), Cost: 7, At: at, Passed: true})
-	tally.Answered(3, false)
-	tally.Answered(3, true)
+	tally.Answered(3, at, false)
+	tally.Answered(3, at, true)
 	list := tally.Counts()
 	require.Equal(t, Counts{Checks: 3, Refused: 2, Failed: 1, WaitMicros: 4_000_000, Asked: 2, TookMicros: 3000, Answers: 2, Errors: 1, Worst: 2}, list[3])
 	require.Equal(t, Counts{Checks: 1, Asked: 1, Worst: 7}, list[150])
@@ -38,6 +38,31 @@ func TestTally(t *testing.T) {
 	require.Nil(t, keys[150], "too long to be remembered")
 	list[3].Add(&Counts{Checks: 1, Worst: 9, Bytes: 5, Keys: 1})
 	require.Equal(t, []int64{4, 9, 5}, []int64{list[3].Checks, list[3].Worst, list[3].Bytes})
+}
+
+// Counting begins where neither variant's counters hold requests from before the experiment.
+func TestCountingBeginsWithTheWindow(t *testing.T) {
+	f := func(rule string, want float64) {
+		t.Helper()
+		set, err := rules.Load([]byte("rules: [{id: a, key: [client_ip], limit: 10, " + rule + "}]"))
+		require.NoError(t, err)
+		const published = 1_000_003
+		tally := NewTally(set.Rules()[0], time.Unix(published, 0))
+		require.InDelta(t, want, tally.Since.Sub(time.Unix(published, 0)).Seconds(), 1e-6)
+		before, at := tally.Since.Add(-time.Microsecond), tally.Since
+		for _, at := range []time.Time{before, at} {
+			tally.Decided(3, &Check{Hash: 1, Cost: 1, At: at, Passed: true})
+			tally.Answered(3, at, true)
+		}
+		require.Equal(t, Counts{Checks: 1, Asked: 1, Worst: 1, Answers: 1, Errors: 1}, tally.Counts()[3])
+	}
+	f("algorithm: fixed_window, window: 10s, experiment: {share: 0.1}", 7)
+	f("algorithm: fixed_window, window: 10s, experiment: {share: 0.1, window: 40s}", 37)
+	f("algorithm: sliding_window, window: 10s, experiment: {share: 0.1}", 17)
+	f("algorithm: rolling_window, window: 10s, experiment: {share: 0.1}", 10)
+	f("algorithm: token_bucket, burst: 30, window: 10s, experiment: {share: 0.1}", 30)
+	f("algorithm: token_bucket, burst: 5, window: 10s, tiers: {slow: 1}, experiment: {share: 0.1}", 10)
+	f("algorithm: fixed_window, window: 10s, experiment: {share: 0.1, algorithm: token_bucket, burst: 20}", 20)
 }
 
 // The worst window is that of any eight parts in a row, of one key.
@@ -69,7 +94,7 @@ func TestTallyAllocatesNothing(t *testing.T) {
 	at := time.Now()
 	require.Zero(t, testing.AllocsPerRun(1000, func() {
 		tally.Decided(7, &Check{Hash: 9, Key: key, Cost: 1, At: at, Passed: true, Took: time.Millisecond})
-		tally.Answered(7, true)
+		tally.Answered(7, at, true)
 	}))
 }
 
