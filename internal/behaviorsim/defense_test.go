@@ -105,10 +105,13 @@ func (d *shipped) decide(now time.Time, q *corpus.Request) (v verdict) {
 	if st.Refused > 0 {
 		return verdict{own: true, detected: true, Answer: corpus.Answer{Status: 403, RetryAfter: st.Refused}}
 	}
-	tier := max(st.Tier, guessed)
+	tier := st.Tier
+	if !st.Proven {
+		tier = max(tier, guessed)
+	}
 	v = d.limits.decide(now, q.Client, factors[tier])
 	v.delayed = tier >= suspicious
-	e := behavior.Event{Route: q.Route, Print: q.Print, Lacks: q.Lacks, Status: q.Status}
+	e := behavior.Event{Route: q.Route, Print: q.Print, Lacks: q.Lacks, Status: q.Status, Login: guessed > 0}
 	if v.static || v.own {
 		e = behavior.Event{Refused: true, RetryAfter: v.RetryAfter}
 	} else {

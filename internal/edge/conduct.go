@@ -37,6 +37,9 @@ func (k *conductKeeper) rose(r *decide.Request, rise *decide.Rise) {
 	if key := r.Subject(); key != "" {
 		list = append(list, "subject", key)
 	}
+	if r.CrossSite() {
+		list = append(list, "cross_site", true)
+	}
 	for _, reason := range rise.Reasons {
 		list = append(list, slog.Group(reason.Signal.String(), "points", int(reason.Points), "value", reason.Value, "threshold", reason.Threshold))
 	}

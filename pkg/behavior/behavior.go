@@ -38,6 +38,8 @@ type Event struct {
 	Lacks bool   // a header that real clients always send is absent
 	// Status is the origin's answer; 0 if none came.
 	Status int
+	// Login is set if the request carried credentials to a route where credentials are guessed.
+	Login bool
 	// Refused is set if the limiter or the shedder refused the request. Such a request
 	// counts only toward Denials, and only if an earlier RetryAfter was ignored.
 	Refused    bool
@@ -49,6 +51,9 @@ type Standing struct {
 	Tier    int           // index in the policy's tiers
 	Score   float64       // 0 to 100
 	Refused time.Duration // for how long the tier refuses it from now on; 0 if it does not
+	// Proven is set if the latest answer to credentials of the subject accepted them, at routes
+	// where credentials are guessed. Such a route's tier should not apply to it.
+	Proven bool
 	// Rose is set if the observed request moved the subject to a severer tier. From Look,
 	// it is set if counts of other nodes did and Announce has not been called since.
 	Rose bool
@@ -61,3 +66,7 @@ type Reason struct {
 	Value     float64 // the count when the signal last rose
 	Threshold float64 // what it was compared with
 }
+
+// CrossSite returns the subject that stands for the cross-site requests of a client. A browser
+// sends those because some page says so: they say nothing about the client's other requests.
+func CrossSite(client uint64) uint64 { return client ^ 0x9e3779b97f4a7c15 }

@@ -35,12 +35,13 @@ func (t *tallies) roll(now tick, length int32) {
 	}
 }
 
-// failed records in which of its windows a subject was answered with 5xx.
-type failed uint8
+// answers are marks of a subject's answers.
+type answers uint8
 
 const (
-	inSecond failed = 1 << iota
-	inShort
+	inSecond answers = 1 << iota // 5xx in the second of the last one
+	inShort                      // 5xx in the short window
+	proven                       // see Standing.Proven
 )
 
 // hear counts an answered subject: for the first time in its window, or as failing for the
@@ -65,17 +66,17 @@ func (s *site) hear(c *subject, now tick, begins, fails bool) {
 	second := uint16(now / ticksPerSecond)
 	another := second != c.second
 	if another {
-		c.second, c.failed = second, c.failed&^inSecond
+		c.second, c.answers = second, c.answers&^inSecond
 	}
 	if begins {
-		c.failed &^= inShort
+		c.answers &^= inShort
 	}
-	failsNow, failsShort := fails && c.failed&inSecond == 0, fails && c.failed&inShort == 0
+	failsNow, failsShort := fails && c.answers&inSecond == 0, fails && c.answers&inShort == 0
 	if !another && !begins && !failsNow && !failsShort {
 		return
 	}
 	if fails {
-		c.failed = inSecond | inShort
+		c.answers |= inSecond | inShort
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -55,11 +55,11 @@ type subject struct {
 	minuteWalk, longWalk    walk
 	minuteRoutes, longRoute routes
 
-	shared shared // what to report to other nodes
-	failed failed // with 5xx
-	second uint16 // of the last answer
-	told   tick   // when Retry-After says to come back
-	denied tick   // when the first ignored refusal occurred
+	shared  shared  // what to report to other nodes
+	answers answers // what some were
+	second  uint16  // of the last answer
+	told    tick    // when Retry-After says to come back
+	denied  tick    // when the first ignored refusal occurred
 
 	values [numSignals]uint16 // when the signal last rose
 }
@@ -143,6 +143,13 @@ func (s *subject) observe(p *Policy, e *Event, excused bool) {
 	p.scan(s, &s.minuteWalk)
 	p.scan(s, &s.longWalk)
 	p.failures(s, e.Status, excused)
+	switch {
+	case !e.Login:
+	case e.Status == 401 || e.Status == 403:
+		s.answers &^= proven
+	case e.Status >= 200 && e.Status < 400:
+		s.answers |= proven
+	}
 }
 
 // halve halves the counts of this minute, so that shares stay correct however many requests

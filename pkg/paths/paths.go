@@ -10,6 +10,8 @@ package paths
 import (
 	"bytes"
 	"errors"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Max is how many readings a path may have. Legitimate paths have up to four.
@@ -250,6 +252,28 @@ func AppendKey(dst, reading []byte) []byte {
 	w := walk{late: true, backslash: true, strip: true, stripLate: true, merge: true, dots: allDots}
 	dst, _ = w.over(dst[:start], dst[start:]) // in place: the output never overtakes the input
 	settle(dst[start:])
+	return dst
+}
+
+// AppendRoute appends the form of AppendKey without the differences that some origins also ignore:
+// the case of letters, and slashes at the end.
+func AppendRoute(dst, reading []byte) []byte {
+	start := len(dst)
+	dst = AppendKey(dst, reading)
+	for i := start; i < len(dst); i++ {
+		if c := dst[i]; c >= 'A' && c <= 'Z' {
+			dst[i] = c | 0x20
+		} else if c >= utf8.RuneSelf {
+			letter, size := utf8.DecodeRune(dst[i:])
+			if lower := unicode.ToLower(letter); utf8.RuneLen(lower) == size { // all but a few
+				utf8.EncodeRune(dst[i:], lower)
+			}
+			i += size - 1
+		}
+	}
+	for len(dst) > start+1 && dst[len(dst)-1] == '/' {
+		dst = dst[:len(dst)-1]
+	}
 	return dst
 }
 

@@ -113,6 +113,36 @@ func TestAppendKey(t *testing.T) {
 	require.Empty(t, AppendKey(nil, nil))
 }
 
+// Origins that ignore case or a slash at the end see one route in all of its spellings.
+func TestAppendRoute(t *testing.T) {
+	f := func(raw, want string) {
+		t.Helper()
+		var r Readings
+		require.NoError(t, r.Read([]byte(raw)))
+		for i := range r.Len() {
+			require.Equal(t, want, string(AppendRoute([]byte("X"), r.At(i))[1:]), "reading %q of %q", r.At(i), raw)
+		}
+	}
+	for n := range 64 {
+		name := []byte("/signin")
+		for i := range name[1:] {
+			if n>>i&1 > 0 {
+				name[1+i] -= 'a' - 'A'
+			}
+		}
+		f(string(name), "/signin")
+	}
+	f("/", "/")
+	f("/Login/", "/login")
+	f("/.//%4cogin//;x=1", "/login")
+	f("/%C3%89t%C3%A9/%F0%90%90%80", "/été/𐐨")
+	f("/%FF%C3A", "/\xff\xc3a")
+	f("/%E2%84%AA/%C8%BA/B", "/\u212a/\u023a/b")
+	require.Empty(t, AppendRoute(nil, nil))
+	reading, buf := []byte("/Some/Path"), make([]byte, 0, 64)
+	require.Zero(t, testing.AllocsPerRun(100, func() { buf = AppendRoute(buf[:0], reading) }))
+}
+
 func TestAppendNormal(t *testing.T) {
 	f := func(raw, want string) {
 		t.Helper()

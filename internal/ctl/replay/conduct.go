@@ -149,7 +149,11 @@ func (k *conduct) judge(e *entry) {
 		k.report.Exempt++
 		return
 	}
-	client, route := k.clientOf(e), nameOf(path)
+	k.buf = paths.AppendRoute(k.buf[:0], path)
+	client, route := k.clientOf(e), nameOf(k.buf)
+	if site, n := e.Header("Sec-Fetch-Site"); n == 1 && string(site) == "cross-site" {
+		client = behavior.CrossSite(client)
+	}
 	st := k.clients.Look(client, now)
 	tier := st.Tier
 	if k.policy.Routes != nil {

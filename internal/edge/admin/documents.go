@@ -57,7 +57,7 @@ func (a *Admin) conduct(asked *decide.Request) *adminapi.Conduct {
 	if route, reasons, judged := k.ExplainRoute(asked, time.Now()); judged && route.Tier > 0 {
 		of := effects(route.Tier)
 		out.Route = &adminapi.RouteConduct{Tier: of.Name, Score: route.Score, Signals: signals(reasons)}
-		if route.Tier > st.Tier {
+		if route.Tier > st.Tier && !st.Proven {
 			e = of
 		}
 	}

@@ -104,6 +104,8 @@ type Risk struct {
 	Effect Effect
 
 	client, route uint64 // subjects
+	guessed       bool   // credentials are guessed at the route
+	login         bool   // the request carries some to such a route
 	refused       time.Duration
 	print         uint64
 	lacks         bool
@@ -127,12 +129,14 @@ func (c *Conduct) Stand(r *Request) {
 	}
 	k := &r.Risk
 	k.Policy = p
-	k.client, k.route = c.clientOf(p, r), c.names.Load().place(r.path)
+	k.client, k.route = c.clientOf(p, r), c.routeOf(r)
 	st := c.Clients.Look(k.client, r.Began)
 	k.Score, k.Tier, k.own, k.refused = st.Score, st.Tier, st.Tier, st.Refused
 	if p.Routes != nil {
 		route := c.Routes.Look(k.route, r.Began)
-		k.Tier = max(k.Tier, route.Tier)
+		if k.guessed = route.Tier > 0; !st.Proven {
+			k.Tier = max(k.Tier, route.Tier)
+		}
 		c.announce(r, KindRoute, c.Routes, k.route, route)
 	}
 	c.announce(r, KindClient, c.Clients, k.client, st)
@@ -155,7 +159,7 @@ func (c *Conduct) judge(r *Request) bool {
 		return true
 	}
 	if k.refused == 0 { // while the header is as it came
-		k.print, k.lacks = c.print(r), lacks(r)
+		k.print, k.lacks, k.login = c.print(r), lacks(r), k.guessed && carriesCredentials(r)
 	}
 	if k.Tier == 0 {
 		return true
@@ -240,7 +244,7 @@ func (c *Conduct) Learn(r *Request, v Verdict, status int, now time.Time) {
 		// earlier.
 		e.Refused, e.RetryAfter = true, time.Duration(retryAfter(r.Decision.RetryAfter(r.Match.Checks)))*time.Second
 	} else {
-		e.Print, e.Lacks = k.print, k.lacks
+		e.Print, e.Lacks, e.Login = k.print, k.lacks, k.login
 	}
 	client := c.Clients.Observe(k.client, now, &e)
 	c.rose(r, KindClient, c.Clients, k.client, client, now, false)
@@ -328,7 +332,7 @@ func (c *Conduct) ExplainRoute(r *Request, now time.Time) (st behavior.Standing,
 	if !c.judges(r) || c.Policy().Routes == nil {
 		return st, nil, false
 	}
-	key := c.names.Load().place(r.path)
+	key := c.routeOf(r)
 	return c.Routes.Look(key, now), c.Routes.Reasons(key, now, nil), true
 }
 

@@ -1,18 +1,48 @@
 package decide
 
 import (
+	"net/http"
 	"net/netip"
 
 	"github.com/weir-edge/weir/internal/policy"
+	"github.com/weir-edge/weir/pkg/behavior"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
+	"github.com/weir-edge/weir/pkg/paths"
 )
 
 // clientOf returns the number that identifies the client of a request.
 func (c *Conduct) clientOf(p *policy.Policy, r *Request) uint64 {
+	client := uint64(0)
 	if key := r.subject(p); key != nil {
-		return c.names.Load().place(key)
+		client = c.names.Load().place(key)
+	} else {
+		client = c.addressOf(r.Client)
 	}
-	return c.addressOf(r.Client)
+	if r.CrossSite() {
+		return behavior.CrossSite(client)
+	}
+	return client
+}
+
+// CrossSite reports whether a browser says that another site's page made it send the request.
+func (r *Request) CrossSite() bool {
+	site := r.Fields.Header("Sec-Fetch-Site")
+	return len(site) == 1 && string(site[0]) == "cross-site"
+}
+
+// carriesCredentials reports whether a request may carry credentials: in a header, or in a body.
+func carriesCredentials(r *Request) bool {
+	switch string(r.Method) {
+	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
+		return len(r.Fields.Header("Authorization")) > 0 || len(r.Fields.Header("Cookie")) > 0
+	}
+	return true
+}
+
+// routeOf returns the number that identifies the route of a request, in all spellings of its path.
+func (c *Conduct) routeOf(r *Request) uint64 {
+	r.buf = paths.AppendRoute(r.buf[:0], r.path)
+	return c.names.Load().place(r.buf)
 }
 
 // subject returns what identifies the client under the policy, in the form of a rule's key,
