@@ -4,8 +4,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weir-edge/weir/internal/edge/across"
-	"github.com/weir-edge/weir/pkg/limiter"
-	"github.com/weir-edge/weir/pkg/limiter/rules"
 	"github.com/weir-edge/weir/pkg/limiter/tally"
 )
 
@@ -20,8 +18,8 @@ func (e *Edge) openAcross() {
 	e.across = across.New(across.Config{
 		Region: e.config.Node.Region, Node: e.config.Node.ID,
 		Directory: p.Directory, Caller: p.Links, Store: counters, Tallies: e.chain.Tallies,
-		Limit: e.limitOf, Needed: e.hasGlobalRules, Reset: e.chain.Reset.Reset, Incarnation: e.born,
-		Escrow: across.Escrow{Checks: e.chain.Escrows, Mover: counters, Registrar: counters, Needed: e.hasEscrowRules},
+		Limit: e.rules.LimitOf, Needed: e.rules.Shared, Reset: e.chain.Reset.Reset, Incarnation: e.born,
+		Escrow: across.Escrow{Checks: e.chain.Escrows, Mover: counters, Registrar: counters, Needed: func() bool { return len(e.rules.Divided()) > 0 }},
 	})
 	e.admin.Across, e.admin.Regions = e.across, p.Directory.Regions
 	p.Server.Handle(across.TopicTotals, e.across.Totals)
@@ -30,54 +28,7 @@ func (e *Edge) openAcross() {
 	p.Server.Handle(across.TopicShort, e.across.Short)
 	p.Server.Handle(across.TopicRights, e.across.Rights)
 	p.Server.Handle(across.TopicTerms, e.across.Terms)
-	e.metrics.registry.MustRegister(acrossMetrics{e.across, e.chain.Tallies, e.escrowRules})
-}
-
-// limitOf returns the active limit of a rule and tier, or nil.
-func (e *Edge) limitOf(rule, tier string) *limiter.Limit {
-	running := e.rules.running.Load()
-	if running == nil {
-		return nil
-	}
-	c, ok := running.set.Rule(rule)
-	switch {
-	case !ok:
-		return nil
-	case tier == "":
-		return c.Limit
-	}
-	return c.Tiers[tier]
-}
-
-func (e *Edge) hasGlobalRules() bool {
-	running := e.rules.running.Load()
-	return running != nil && len(globalRules(running.set)) > 0
-}
-
-// escrowRules returns the rules whose limits regions divide.
-func (e *Edge) escrowRules() (list []string) {
-	running := e.rules.running.Load()
-	if running == nil {
-		return nil
-	}
-	for _, c := range running.set.Rules() {
-		if g := c.Limit.Global; g != nil && g.Escrow && c.Mode != rules.Off {
-			list = append(list, c.ID)
-		}
-	}
-	return list
-}
-
-func (e *Edge) hasEscrowRules() bool { return len(e.escrowRules()) > 0 }
-
-// globalRules returns the rules of a set that regions share.
-func globalRules(set *rules.Set) (list []string) {
-	for _, c := range set.Rules() {
-		if c.Limit.Global != nil && c.Mode != rules.Off {
-			list = append(list, c.ID)
-		}
-	}
-	return list
+	e.metrics.registry.MustRegister(acrossMetrics{e.across, e.chain.Tallies, e.rules.Divided})
 }
 
 // acrossMetrics exports what this node knows of other regions.

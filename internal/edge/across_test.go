@@ -105,7 +105,7 @@ func TestRegionsShareALimit(t *testing.T) {
 			group.Wait()
 			took := time.Since(began)
 			sum := passed[0] + passed[1] + passed[2]
-			l := regions[0][0].limitOf("moving", "")
+			l := regions[0][0].rules.LimitOf("moving", "")
 			delay := max(global.UsualDelay, slices.Max(delays[:])) + time.Second // a node's counts may be late, too
 			rate := mostWithin(delay, slices.Concat(moments[:]...)) / delay.Seconds() * l.Window.Seconds() / limit
 			bound := global.Over(l, 3, rate, delay)
@@ -151,6 +151,6 @@ func TestGlobalRuleWithoutPeers(t *testing.T) {
 	require.Len(t, n.logs.lines(t, "rules with scope: global apply to this region only; set listen.peer on every node"), 1)
 	require.EqualValues(t, 1, n.explained("moving", "127.0.0.1", "").Global.Regions)
 	require.Contains(t, n.operate("GET", adminapi.PathGlobal).body, `"alone": "listen.peer is not set"`)
-	require.Equal(t, limiter.PartitionShare, n.limitOf("moving", "").Global.OnPartition)
-	require.Nil(t, n.limitOf("other", ""))
+	require.Equal(t, limiter.PartitionShare, n.rules.LimitOf("moving", "").Global.OnPartition)
+	require.Nil(t, n.rules.LimitOf("other", ""))
 }

@@ -128,7 +128,7 @@ func TestReadinessToStrangers(t *testing.T) {
 
 	n = start(t, setup{rules: ruleA, config: func(c *config.Config) { c.Listen.AdminTokenFile = file }})
 	n.replaceRules(badRules)
-	version := n.rules.running.Load().version
+	version := n.rules.State().Version()
 	eventually(t, "a refusal", func() bool { _, state := ask(n); return state["rules"] == "refused" })
 	status, state = ask(n)
 	require.Equal(t, 200, status)
@@ -148,7 +148,7 @@ rules:
 	a := n.operate("GET", "/v1/explain?client=203.0.113.7&method=POST&host=shop.example.com&path=/api/x%3Fq=1&header=x-api-key:+example&cookie=sid=1&tier=pro")
 	require.Equal(t, 200, a.status, a.body)
 	require.JSONEq(t, `{
-		"client": "203.0.113.7", "rules_version": "`+n.rules.running.Load().set.Version()+`", "verdict": "pass", "upstream": "default", "class": "write",
+		"client": "203.0.113.7", "rules_version": "`+n.rules.Running().Set().Version()+`", "verdict": "pass", "upstream": "default", "class": "write",
 		"rules": [
 			{"rule": "per-client", "mode": "enforce", "algorithm": "rolling_window", "key": "weir:{203.0.113.7}:per-client:rr", "cost": 1,
 			 "limit": 2, "window": "1m0s", "allowed": true, "remaining": 2, "reset_after": "0s", "source": "memory"},

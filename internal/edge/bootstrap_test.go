@@ -77,10 +77,10 @@ func TestBootstrapWithoutConsul(t *testing.T) {
 	require.Len(t, logged, 1)
 	require.NotContains(t, logged[0]["error"], "s3cr3t")
 
-	running, times := n.rules.running.Load(), asked.Load()
+	running, times := n.rules.Running(), asked.Load()
 	consul.Start()
 	n.shows("Consul confirms them", func(v adminapi.Rules) bool { return v.Source == "consul" && !v.Stale })
-	require.Same(t, running, n.rules.running.Load(), "the same rules go on counting")
+	require.Same(t, running, n.rules.Running(), "the same rules go on counting")
 	require.Zero(t, n.metric("weir_rules_bootstrapped"))
 	n.runs(p.apply(ruleB))
 	require.Equal(t, times, asked.Load(), "not asked again")

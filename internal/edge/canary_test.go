@@ -50,13 +50,13 @@ func canaryExpires(t *testing.T, p *publisher) {
 	first := p.apply(ruleA)
 	n := start(t, p.setup())
 	n.runs(first)
-	set := n.rules.running.Load().set
+	set := n.rules.Running().Set()
 	candidate := p.canary("ams1", ruleB, time.Hour)
 	n.shows("the canary", func(v adminapi.Rules) bool { return v.Version == candidate && v.Canary })
 	p.canary("ams1", ruleB, time.Second) // once it is seen: a slow machine could miss it
 	v := n.runs(first)
 	require.False(t, v.Canary)
-	require.Same(t, set, n.rules.running.Load().set, "what the canary replaced is not compiled again")
+	require.Same(t, set, n.rules.Running().Set(), "what the canary replaced is not compiled again")
 	require.Equal(t, first, v.Pointer.Version)
 	require.Len(t, n.logs.lines(t, "rules active"), 3)
 
@@ -114,7 +114,7 @@ func canaryIsPromoted(t *testing.T, p *publisher) {
 	n.runs(first)
 	candidate := p.canary("ams1", ruleB, time.Hour)
 	before := n.runs(candidate)
-	running := n.rules.running.Load()
+	running := n.rules.Running()
 	p.apply(ruleB)
 	eventually(t, "it is kept on disk", func() bool {
 		kept, err := n.kept()
@@ -125,5 +125,5 @@ func canaryIsPromoted(t *testing.T, p *publisher) {
 	require.Equal(t, candidate, after.Version)
 	require.Equal(t, before.Since, after.Since)
 	require.Nil(t, after.Pointer.ExpiresAt)
-	require.Same(t, running, n.rules.running.Load(), "nothing is swapped")
+	require.Same(t, running, n.rules.Running(), "nothing is swapped")
 }

@@ -3,6 +3,7 @@ package edge
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -17,7 +18,6 @@ import (
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/edge/decide"
-	"github.com/weir-edge/weir/pkg/behavior"
 )
 
 func policyFile(t testing.TB, text string) string {
@@ -244,9 +244,7 @@ func TestABadPolicyKeepsANodeFromStarting(t *testing.T) {
 }
 
 func TestConductAllocatesNothing(t *testing.T) {
-	e := inMemory(t, "rules: []")
-	e.config.Policy.File = policyFile(t, "mode: enforce")
-	require.NoError(t, e.openConduct())
+	e := notListening(t, "rules: []", io.Discard, func(c *config.Config) { c.Policy.File = policyFile(t, "mode: enforce") })
 	ctx := received(t, "192.0.2.1", "GET /a?b=c&d=e HTTP/1.1", "Host: x", "User-Agent: test")
 	run := func() {
 		r := e.begin(ctx)
@@ -286,33 +284,4 @@ func TestRulesNameTheRiskTier(t *testing.T) {
 		require.Equal(t, c.limit, fmt.Sprint(e.Rules[0].Limit))
 		n.stop()
 	}
-}
-
-// What somebody else wrote into Redis is left out.
-func TestWordsThatAreNotRead(t *testing.T) {
-	n, _ := guessing(t, quick, "")
-	s := &conductShare{conductKeeper: n.conduct, nodes: 2}
-	require.False(t, s.use("short"))
-	require.False(t, s.use(strings.Repeat("x", 64)))
-	require.True(t, s.use(strings.Repeat("0a", 32)))
-	s.divide(2)
-	for range 8 {
-		n.get("/login", "X-Forwarded-For: 192.0.2.1")
-	}
-	eventually(t, "it is counted", func() bool { return len(s.word(time.Now())) > 7 })
-	good := s.word(time.Now())
-	f := func(word string, want bool) {
-		t.Helper()
-		var clients, routes behavior.Region
-		s.read([]byte(word), &clients, &routes)
-		require.Equal(t, want, clients.Len() > 0, "%q", word)
-	}
-	f(good, true)
-	f("", false)
-	f(good[:6], false)
-	f("\x02"+good[1:], false)
-	f(good[:1]+"ffff"+good[5:], false)
-	f(good[:len(good)-1], false)
-	f(good[:5]+"\xff\xff"+good[7:], false)
-	f(good+strings.Repeat("x", 400<<10), false)
 }

@@ -6,7 +6,6 @@ import (
 	"net"
 	"strconv"
 	"sync"
-	"sync/atomic"
 
 	"github.com/weir-edge/weir/internal/edge/documents"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
@@ -18,7 +17,6 @@ type registrar struct {
 	consul       *consul.Client       // nil unless Consul is followed
 	registration *documents.Condition // also nil if the node does not register
 	stateChanged chan struct{}        // holds one signal
-	told         atomic.Pointer[toldLoad]
 }
 
 // openConsul prepares to follow Consul. It does not connect yet.
@@ -58,7 +56,7 @@ func (e *Edge) followConsul(wg *sync.WaitGroup, ctx, registered context.Context,
 		wg.Go(func() { p.Follow(ctx, e.consul) })
 	}
 	if e.registration != nil {
-		wg.Go(func() { e.followLoad(ctx) })
+		wg.Go(func() { e.registered.Run(ctx, e.changed) })
 		wg.Go(func() { e.register(registered, public, admin) })
 	}
 }
@@ -83,12 +81,12 @@ func (e *Edge) meta() map[string]string {
 		meta[consul.MetaSignedBy] = by
 	}
 	if e.conduct != nil {
-		e.conduct.meta(meta)
+		e.conduct.Meta(meta)
 	}
-	if e.listed != nil {
-		e.listed.meta(meta)
+	if e.clients != nil {
+		e.clients.Meta(meta)
 	}
-	e.told.Load().put(meta)
+	e.registered.Meta(meta)
 	e.listeners.Peers.Meta(meta)
 	return meta
 }

@@ -95,7 +95,7 @@ func TestStartWithoutConsul(t *testing.T) {
 	require.Equal(t, 503, fresh.get("/").status)
 	require.Len(t, fresh.logs.lines(t, "no rules yet, requests get 503 until consul names some"), 1)
 
-	running := n.rules.running.Load()
+	running := n.rules.Running()
 	require.NoError(t, os.Remove(n.config.Rules.Cache))
 	consul.Start()
 	require.NoError(t, p.EndCanary(t.Context(), "ams1"))
@@ -106,7 +106,7 @@ func TestStartWithoutConsul(t *testing.T) {
 	fresh.runs(first)
 	second := p.apply(ruleB)
 	n.runs(second)
-	require.NotSame(t, running, n.rules.running.Load())
+	require.NotSame(t, running, n.rules.Running())
 }
 
 // Cached rules that Consul still names are neither loaded nor swapped.
@@ -121,10 +121,10 @@ func TestCachedRulesAreConfirmed(t *testing.T) {
 	n.stop()
 	p.remove(p.versionKey(first)) // it is never read
 	n = start(t, s)
-	running := n.rules.running.Load()
+	running := n.rules.Running()
 	v := n.runs(first)
 	require.Equal(t, "consul", v.Source)
-	require.Same(t, running, n.rules.running.Load())
+	require.Same(t, running, n.rules.Running())
 	n.stop()
 
 	// Nor are they dropped when the pointer is gone.

@@ -52,7 +52,7 @@ func TestDamagedCacheIsNeverInForce(t *testing.T) {
 		}
 		write(data)
 		n := start(t, unreachable(t, file))
-		require.Nil(t, n.rules.running.Load())
+		require.Nil(t, n.rules.Running())
 		status, state := n.readyz()
 		require.Equal(t, 503, status)
 		require.Equal(t, "no rules", state["status"])
@@ -65,7 +65,7 @@ func TestDamagedCacheIsNeverInForce(t *testing.T) {
 	// Intact, but not good rules.
 	writeCache(t, file, badRules)
 	n := start(t, unreachable(t, file))
-	require.Nil(t, n.rules.running.Load())
+	require.Nil(t, n.rules.Running())
 	require.Len(t, n.logs.lines(t, "cached rules not used"), 1)
 	n.stop()
 
@@ -189,7 +189,7 @@ func TestCacheOfAnotherIsRefused(t *testing.T) {
 			writeCache(t, file, cachedDocument)
 			s.config = func(c *config.Config) { configured(c); row.change(c) }
 			n := start(t, s)
-			require.Nil(t, n.rules.running.Load())
+			require.Nil(t, n.rules.Running())
 			logged := n.logs.lines(t, "cached rules not used")
 			require.Len(t, logged, 1)
 			require.Equal(t, file+": "+row.want+"; it is overwritten by the next good document", logged[0]["error"])
@@ -198,7 +198,7 @@ func TestCacheOfAnotherIsRefused(t *testing.T) {
 		})
 	}
 	s.config = func(c *config.Config) { configured(c); c.Consul.Prefix = "weir" }
-	require.NotNil(t, start(t, s).rules.running.Load(), "an explicit default prefix is the same")
+	require.NotNil(t, start(t, s).rules.Running(), "an explicit default prefix is the same")
 }
 
 func TestUnwritableCacheIsToldAtTheStart(t *testing.T) {

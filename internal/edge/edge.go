@@ -17,14 +17,19 @@ import (
 	"github.com/weir-edge/weir/internal/edge/accesslog"
 	"github.com/weir-edge/weir/internal/edge/across"
 	"github.com/weir-edge/weir/internal/edge/admin"
+	"github.com/weir-edge/weir/internal/edge/conduct"
 	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/edge/decide"
+	"github.com/weir-edge/weir/internal/edge/documents"
 	"github.com/weir-edge/weir/internal/edge/h2"
 	"github.com/weir-edge/weir/internal/edge/listeners"
+	"github.com/weir-edge/weir/internal/edge/load"
 	"github.com/weir-edge/weir/internal/edge/proxy"
 	"github.com/weir-edge/weir/internal/edge/recent"
+	"github.com/weir-edge/weir/internal/edge/ruleset"
 	"github.com/weir-edge/weir/internal/experiment"
 	"github.com/weir-edge/weir/internal/logs"
+	"github.com/weir-edge/weir/pkg/limiter"
 )
 
 // Edge is one node.
@@ -36,23 +41,24 @@ type Edge struct {
 	storage
 	*upstreams
 	registrar
-	rules     *activeRules
-	shedding  *activeShedding
-	conduct   *conductKeeper // nil without a policy
-	load      *loadKeeper
-	listed    *networkKeeper // nil without Consul
-	decider   decide.Decider
-	files     watchedFiles
-	secret    shedSecret
-	spoe      spoeServer // set by Run
-	admin     *admin.Admin
-	listeners *listeners.Set
-	across    *across.Exchange // nil without listen.peer
+	rules      *ruleset.Active
+	shedding   *load.Shedding
+	conduct    *conduct.Keeper // nil without a policy
+	underLoad  *load.UnderLoad
+	registered *load.Registered
+	clients    *documents.Networks // nil without Consul
+	decider    decide.Decider
+	files      watchedFiles
+	secret     *load.Secret
+	spoe       spoeServer // set by Run
+	admin      *admin.Admin
+	listeners  *listeners.Set
+	across     *across.Exchange // nil without listen.peer
 
-	requests             sync.Pool
-	shedLog, upstreamLog logs.Sampler
-	access               *accesslog.Log // nil without one
-	recent               *recent.Ring   // likewise
+	requests    sync.Pool
+	upstreamLog logs.Sampler
+	access      *accesslog.Log // nil without one
+	recent      *recent.Ring   // likewise
 
 	draining atomic.Bool
 	linger   func(time.Duration) // time.Sleep: listeners stay open, for shutdown.delay
@@ -70,10 +76,16 @@ func New(c *config.Config, builtinRules string, log *slog.Logger) (*Edge, error)
 	e.ctx, e.stop = context.WithCancel(context.Background())
 	e.requests.New = func() any { r := &request{}; r.Fields = r; return r }
 	e.stateChanged = make(chan struct{}, 1)
-	e.metrics = newMetrics(func() float64 { return e.rules.age() })
+	e.metrics = newMetrics()
 	e.setNodes(c.Store.NodeCount())
-	err := e.openRules(builtinRules)
-	if err != nil {
+	var err error
+	if c.FollowsConsul() && builtinRules == "" {
+		if err = e.openConsul(); err != nil {
+			return nil, err
+		}
+	}
+	node := documents.Node{Log: e.log, Changed: e.changed, Unsigned: e.metrics.documentsUnsigned, Consul: e.consul, Owner: c.CacheOwner()}
+	if e.rules, err = ruleset.Open(node, c, e.metrics.registry, builtinRules); err != nil {
 		return nil, err
 	}
 	for _, w := range c.Warnings() {
@@ -82,43 +94,61 @@ func New(c *config.Config, builtinRules string, log *slog.Logger) (*Edge, error)
 	if e.upstreams, err = newUpstreams(c, upstreamWatch{metrics: e.metrics, log: e.log}); err != nil {
 		return nil, err
 	}
-	e.metrics.registry.MustRegister(shedCollector{e.upstreams}, healthCollector{e.upstreams}, experimentMetrics{e.rules.running.Load})
+	e.metrics.registry.MustRegister(healthCollector{e.upstreams})
 	e.metrics.upgraded(e.tunnels)
-	err = e.openShedding()
-	e.decider = decide.Decider{
-		Log: e.log, Trusted: c.Trusted, TierHeader: c.TierHeader, Strict: c.Server.Paths == config.PathsStrict,
-		Rules: e.rules.rules, Shedding: e.shedding.settings, Routes: e.routes, Shedders: e.shedders(), Secret: e.secret.active.Load, Shed: e.shed,
-	}
-	if err == nil {
-		err = e.openSecret()
-	}
-	if err == nil {
-		err = e.openConduct()
-	}
-	if err == nil {
-		err = e.openNetworks()
-	}
-	if err == nil {
-		err = e.openStore()
-	}
-	if err == nil {
-		e.openUnderLoad()
-		err = e.openAccessLog()
-	}
-	if err == nil {
-		err = e.openRecent()
-	}
-	if err == nil {
-		err = e.openListeners()
-	}
-	if err == nil {
-		e.openAcross()
-	}
-	if err != nil {
+	if err = e.openParts(node); err != nil {
 		e.upstreams.close()
 		return nil, err
 	}
 	return e, nil
+}
+
+// openParts opens what a request passes, and what shows it.
+func (e *Edge) openParts(node documents.Node) (err error) {
+	c, registry, shedders := e.config, e.metrics.registry, e.shedders()
+	if e.shedding, err = load.OpenShedding(node, c, registry, shedders); err != nil {
+		return err
+	}
+	e.registered = load.NewRegistered(e.shedding)
+	if e.secret, err = load.OpenSecret(c, e.log, registry); err != nil {
+		return err
+	}
+	e.decider = decide.Decider{
+		Log: e.log, Trusted: c.Trusted, TierHeader: c.TierHeader, Strict: c.Server.Paths == config.PathsStrict,
+		Rules: e.rules.Rules, Shedding: e.shedding.Settings, Routes: e.routes, Shedders: shedders, Secret: e.secret.Active, Shed: e.shedding.Shed,
+	}
+	if e.conduct, err = conduct.Open(node, c, registry, e.ctx.Done()); err != nil {
+		return err
+	}
+	if e.conduct != nil {
+		e.decider.Conduct = e.conduct.Conduct
+	}
+	if e.clients, err = documents.OpenNetworks(node, c.Clients.Cache, registry); err != nil {
+		return err
+	}
+	if e.clients != nil {
+		e.decider.Networks, e.decider.Block = e.clients.Table, e.clients.Blocked
+	}
+	if err = e.openStore(); err != nil {
+		return err
+	}
+	var store limiter.LoadStore
+	if e.chain.Shared != nil {
+		store = e.chain.Shared
+	}
+	e.underLoad = load.OpenUnderLoad(c, e.log, registry, shedders, e.rules.Set, store, func() int { return int(e.nodes.Load()) })
+	e.decider.UnderLoad = e.underLoad.UnderLoad
+	if err = e.openAccessLog(); err != nil {
+		return err
+	}
+	if err = e.openRecent(); err != nil {
+		return err
+	}
+	if err = e.openListeners(); err != nil {
+		return err
+	}
+	e.openAcross()
+	return nil
 }
 
 // openListeners prepares to listen.
@@ -131,7 +161,7 @@ func (e *Edge) openListeners() error {
 	e.openAdmin()
 	e.listeners, err = listeners.New(listeners.Config{
 		Config: e.config, Certificates: certificates, Log: e.log, Registry: e.metrics.registry, Decider: &e.decider, Panics: e.metrics.panics,
-		Ready:  func() bool { return e.rules.running.Load() != nil && !e.draining.Load() },
+		Ready:  func() bool { return e.rules.Running() != nil && !e.draining.Load() },
 		Public: e.publicServer(), Malformed: e.malformed, Unreadable: func(ctx *fasthttp.RequestCtx, err error) { answerUnreadable(ctx, err) },
 		Admin: e.admin.Handler(),
 	})
@@ -146,14 +176,14 @@ func (e *Edge) openAdmin() {
 	e.admin = &admin.Admin{
 		Config: e.config, Certificates: e.files.Certificates, Log: e.log, Registry: e.metrics.registry, Decider: &e.decider, Chain: e.chain,
 		Nodes: func() int { return int(e.nodes.Load()) }, Rules: e.rules.Keeper, Shedding: e.shedding.Keeper,
-		Tally: func(rule string) *experiment.Tally { return e.rules.running.Load().tally(rule) }, Recent: e.recent,
+		Tally: func(rule string) *experiment.Tally { return e.rules.Running().Tally(rule) }, Recent: e.recent,
 		Draining: e.draining.Load, Store: e.shards.text, Registration: e.registration,
 	}
 	if e.conduct != nil {
-		e.admin.Policy = e.conduct.policy
+		e.admin.Policy = e.conduct.Policies
 	}
-	if e.listed != nil {
-		e.admin.Clients = e.listed.Keeper
+	if e.clients != nil {
+		e.admin.Clients = e.clients.Keeper
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
@@ -77,8 +78,12 @@ func regionsDivideALimit(t *testing.T, consistency string) {
 
 // A node that cannot reach other regions must not take the whole limit for its own.
 func TestEscrowWithoutPeers(t *testing.T) {
-	_, err := (&activeRules{alone: true}).compile([]byte(fmt.Sprintf(escrowRules, 5, "strict")))
+	c := config.Dev("127.0.0.1:1")
+	document := fmt.Sprintf(escrowRules, 5, "strict")
+	_, err := New(c, document, discard())
 	require.ErrorContains(t, err, "rules[0].global.mode: escrow requires a connection to other regions; set listen.peer on every node, or use mode: eventual")
-	_, err = (&activeRules{}).compile([]byte(fmt.Sprintf(escrowRules, 5, "strict")))
+	c.Node.Region, c.Listen.Peer = "eu-west", &config.PeerListen{Address: "127.0.0.1:0", Insecure: true}
+	e, err := New(c, document, discard())
 	require.NoError(t, err)
+	e.close()
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -42,15 +41,12 @@ func (n *node) triedCounts(rule string) (base, tried experiment.Counts) {
 
 // counts makes the running experiments count at once, as if they had begun in 1970.
 func (n *node) counts() {
-	before := n.rules.running.Load()
-	next := *before
-	next.tallies = slices.Clone(before.tallies)
-	for i, t := range before.tallies {
-		if t != nil {
-			next.tallies[i] = experiment.NewTally(next.set.Rules()[i], time.Unix(0, 0))
+	running := n.rules.Running()
+	for _, rule := range running.Set().Rules() {
+		if t := running.Tally(rule.ID); t != nil {
+			t.Since = time.Unix(0, 0)
 		}
 	}
-	n.rules.running.Store(&next)
 }
 
 // startTried starts a node with an experiment whose origin fails every request to /tried/fails.
@@ -130,8 +126,8 @@ func TestExperiment(t *testing.T) {
 	change := func(text string) {
 		n.replaceRules(text)
 		n.reload <- syscall.SIGHUP
-		eventually(t, "the document is active", func() bool { return n.rules.running.Load().version != version })
-		version = n.rules.running.Load().version
+		eventually(t, "the document is active", func() bool { return n.rules.State().Version() != version })
+		version = n.rules.State().Version()
 	}
 	change("rules:\n  - {id: first, key: [path], limit: 9, window: 1s}\n" + strings.TrimPrefix(fmt.Sprintf(triedRules, ", limit: 2"), "\nrules:\n"))
 	check()

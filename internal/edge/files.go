@@ -17,7 +17,7 @@ const watchEvery = time.Second
 // watchedFiles are checked once a second.
 type watchedFiles struct {
 	config.Certificates
-	rules, policy, secret, spoe logs.Fault
+	rules, policy, spoe logs.Fault
 }
 
 // watchFiles reloads rules, certificates and the shedder's secret when their files change,
@@ -52,9 +52,9 @@ func (e *Edge) watchFiles(ctx context.Context, now <-chan os.Signal) {
 		case e.consul == nil && e.rules.Source != adminapi.SourceBuiltin:
 			e.files.rules.Report(e.log, "reload rules", e.rules.Load(asked))
 		}
-		e.reloadSecret()
-		if k := e.conduct; k != nil && k.policy.Read != nil {
-			e.files.policy.Report(e.log, "reload policy", k.policy.Load(asked))
+		e.secret.Reload()
+		if k := e.conduct; k != nil && k.Policies.Read != nil {
+			e.files.policy.Report(e.log, "reload policy", k.Policies.Load(asked))
 		}
 		e.listeners.Reload()
 		if e.files.SPOE != nil {

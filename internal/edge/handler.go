@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/internal/edge/proxy"
+	"github.com/weir-edge/weir/internal/edge/ruleset"
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
@@ -116,7 +117,9 @@ func (r *request) conclude(panicked any) {
 	}
 	r.status = r.ctx.Response.StatusCode()
 	r.learn()
-	r.answeredTried()
+	if len(r.Match.Placed) > 0 && r.verdict == decide.Pass {
+		r.Rules.(*ruleset.Running).Answered(&r.Request, r.status >= fasthttp.StatusInternalServerError)
+	}
 	r.beginLine()
 	proxy.Answering(r.ctx, r.framed && !r.form.Closes())
 	r.release()

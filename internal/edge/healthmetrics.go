@@ -1,6 +1,10 @@
 package edge
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weir-edge/weir/internal/edge/decide"
+)
 
 // healthCollector exports which upstreams get requests.
 type healthCollector struct{ upstreams *upstreams }
@@ -21,7 +25,7 @@ func (c healthCollector) Collect(ch chan<- prometheus.Metric) {
 			all[address] = healthy && (before || !twice)
 		}
 		for address, healthy := range all {
-			ch <- prometheus.MustNewConstMetric(healthyDesc, prometheus.GaugeValue, oneIf(healthy), g.name, address)
+			ch <- prometheus.MustNewConstMetric(healthyDesc, prometheus.GaugeValue, decide.OneIf(healthy), g.name, address)
 		}
 	}
 }

@@ -75,7 +75,7 @@ classes:
 rules:
   - {id: costly, match: {paths: [/]}, key: [], limit: 1000, window: 1h}
   - {id: stays, key: ["header:X-Stays"], limit: 1000, window: 1h}`)
-	eventually(t, "the new rules are active", func() bool { _, ok := n.rules.running.Load().set.Rule("keyed"); return !ok })
+	eventually(t, "the new rules are active", func() bool { _, ok := n.rules.Running().Set().Rule("keyed"); return !ok })
 	refused("X-Stays", "Connection: X-Stays")
 	require.Equal(t, []int{200}, statuses(get("Connection: X-Tenant", "Connection: close")))
 	require.Empty(t, (<-seen).Get("X-Tenant"))

@@ -69,7 +69,7 @@ func policiesChange(t *testing.T, p *publisher) {
 	require.Empty(t, v.Version)
 	require.Equal(t, "1", n.meta()["policy_schema"])
 	require.NotContains(t, n.meta(), "policy_version")
-	eventually(t, "the rules are there", func() bool { return n.rules.running.Load() != nil })
+	eventually(t, "the rules are there", func() bool { return n.rules.Running() != nil })
 	require.Equal(t, 200, n.get("/").status)
 	require.Nil(t, n.conductOf("192.0.2.1"), "nobody is judged")
 

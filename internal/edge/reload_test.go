@@ -147,7 +147,7 @@ func TestRulesBeingWritten(t *testing.T) {
 	e, err := New(c, "", discard())
 	require.NoError(t, err)
 	t.Cleanup(e.close)
-	inForce := func() string { return e.rules.running.Load().set.Rules()[0].ID }
+	inForce := func() string { return e.rules.Running().Set().Rules()[0].ID }
 
 	write(ruleB)
 	require.NoError(t, e.rules.Load(false))

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"sync/atomic"
+	"time"
 
 	"github.com/valyala/fasthttp"
 
@@ -72,3 +73,30 @@ func (r *request) Header(name string) [][]byte {
 
 // Cookie implements decide.Fields.
 func (r *request) Cookie(name string) ([]byte, int) { return proxy.Cookie(&r.ctx.Request.Header, name) }
+
+// riskHeader tells the origin how the policy judges a client. An origin would believe a
+// client that sends it, so it is always removed when there is a policy.
+const riskHeader = "Weir-Risk"
+
+// learn counts a finished request.
+func (r *request) learn() {
+	if k := r.edge.conduct; k != nil {
+		status := 0
+		if r.answered {
+			status = r.ctx.Response.StatusCode()
+		}
+		k.Learn(&r.Request, r.verdict, status, time.Now())
+	}
+}
+
+// risk tells the origin how the policy judges the client.
+func (r *request) risk() {
+	if r.edge.conduct == nil {
+		return
+	}
+	header := &r.ctx.Request.Header
+	header.Del(riskHeader)
+	if r.buf = r.edge.conduct.AppendRisk(r.buf[:0], &r.Request); len(r.buf) > 0 {
+		header.SetBytesV(riskHeader, r.buf)
+	}
+}

@@ -71,16 +71,16 @@ func (e *Edge) watch(wg *sync.WaitGroup, ctx context.Context, reload <-chan os.S
 	wg.Go(func() { e.rules.Run(ctx) })
 	wg.Go(func() { e.shedding.Run(ctx) })
 	if e.conduct != nil {
-		wg.Go(func() { e.conduct.policy.Run(ctx) })
+		wg.Go(func() { e.conduct.Policies.Run(ctx) })
 	}
 	if e.conduct != nil && e.chain.Shared != nil {
-		wg.Go(func() { e.shareConduct(ctx) })
+		wg.Go(func() { e.conduct.Share(ctx, e.chain.Shared, e.config.Node.ID) })
 	}
-	if e.listed != nil {
-		wg.Go(func() { e.listed.run(ctx) })
+	if e.clients != nil {
+		wg.Go(func() { e.clients.Run(ctx) })
 	}
 	wg.Go(func() { e.sample(ctx) })
-	wg.Go(func() { e.load.run(ctx) })
+	wg.Go(func() { e.underLoad.Run(ctx) })
 	wg.Go(func() { e.checkHealth(ctx) })
 	if e.across != nil {
 		wg.Go(func() { e.across.Run(ctx) })

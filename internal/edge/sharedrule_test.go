@@ -35,7 +35,7 @@ func onCluster(t *testing.T, count int, rules string) (nodes []*node) {
 // of returns a client's request for a tenant, which a node has not decided. The header says
 // which rule counts the tenant.
 func (n *node) of(client, header, tenant string) *decide.Request {
-	r, err := n.Edge.admin.Match(n.rules.running.Load(), url.Values{"client": {client}, "header": {header + ":" + tenant}})
+	r, err := n.Edge.admin.Match(n.rules.Running(), url.Values{"client": {client}, "header": {header + ":" + tenant}})
 	if err != nil {
 		panic(err)
 	}

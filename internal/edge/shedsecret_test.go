@@ -21,20 +21,20 @@ func TestSecretIsReadAgainAndNeverShown(t *testing.T) {
 	}
 	write(secretText + "\n")
 	n := start(t, setup{config: func(c *config.Config) { c.Shedder.SecretFile = file }})
-	first := n.secret.active.Load()
+	first := n.secret.Active()
 	require.EqualValues(t, 1, n.metric(`weir_shedder_secret_info{fingerprint="`+first.Fingerprint()+`"}`))
 
 	write("too short")
 	eventually(t, "the fault is in the log", func() bool { return len(n.logs.lines(t, "reload shedder secret")) == 1 })
-	require.Same(t, first, n.secret.active.Load(), "the active secret stays")
+	require.Same(t, first, n.secret.Active(), "the active secret stays")
 	require.NoError(t, os.Remove(file))
 	eventually(t, "so is the next", func() bool { return len(n.logs.lines(t, "reload shedder secret")) == 2 })
-	require.Same(t, first, n.secret.active.Load())
+	require.Same(t, first, n.secret.Active())
 
 	next := strings.Repeat("fedcba9876543210", 2)
 	write(next)
-	eventually(t, "the new secret is active", func() bool { return n.secret.active.Load() != first })
-	require.EqualValues(t, 1, n.metric(`weir_shedder_secret_info{fingerprint="`+n.secret.active.Load().Fingerprint()+`"}`))
+	eventually(t, "the new secret is active", func() bool { return n.secret.Active() != first })
+	require.EqualValues(t, 1, n.metric(`weir_shedder_secret_info{fingerprint="`+n.secret.Active().Fingerprint()+`"}`))
 	_, known := n.series(`weir_shedder_secret_info{fingerprint="` + first.Fingerprint() + `"}`)
 	require.False(t, known)
 
@@ -49,7 +49,7 @@ func TestSecretIsReadAgainAndNeverShown(t *testing.T) {
 
 func TestSecretOfANodeThatCountsAlone(t *testing.T) {
 	n := start(t, setup{})
-	require.NotNil(t, n.secret.active.Load())
+	require.NotNil(t, n.secret.Active())
 	require.EqualValues(t, 1, n.metric(`weir_shedder_secret_info{fingerprint="own"}`))
 }
 

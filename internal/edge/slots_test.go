@@ -115,7 +115,7 @@ func TestSlotsOfADeadNodeExpire(t *testing.T) {
 	redis := testenv.Redis(t, testenv.Options{})
 	n := start(t, setup{redis: redis, rules: "rules: [{id: slots, key: [client_ip], algorithm: concurrency, limit: 2, window: 500ms}]"})
 	// The other node's last request.
-	asked, err := n.Edge.admin.Match(n.rules.running.Load(), url.Values{"client": {"127.0.0.1"}})
+	asked, err := n.Edge.admin.Match(n.rules.Running(), url.Values{"client": {"127.0.0.1"}})
 	require.NoError(t, err)
 	var d limiter.Decision
 	for slot := range uint64(2) {

@@ -41,35 +41,39 @@ type Kind[T any] struct {
 // Config is how a node keeps a kind active.
 type Config[T any] struct {
 	Kind[T]
-	Log *slog.Logger
+	Node
 	// Activate puts a document in force. After an error the previous one stays.
 	Activate func(d *Document[T], canary bool) error
 	// Otherwise is active while nothing else is; nil: nothing is.
 	Otherwise *Document[T]
-	// Published is called with each state and the one before it. Changed is called when the
-	// node's registration should be updated. Both may be nil.
+	// Published, if not nil, is called with each state and the one before it.
 	Published func(before, now *State[T])
-	Changed   func()
 	Metrics   Metrics
 
 	// Read reads the document of a node that does not follow Consul; Source says from where.
 	Read   func() ([]byte, error)
 	Source string
 
-	// Consul to follow. Without it nothing is ever published, and the other fields are
-	// unused.
-	Consul *consul.Client
-	Cache  string // the file
-	Owner  Owner
+	Cache string // the file that keeps what Consul published
 	// Bootstrap fetches a document for a node that starts without Consul and without a
 	// cached one. Nil: such a node waits for Consul.
 	Bootstrap func(context.Context) ([]byte, []sign.Signature, error)
 }
 
+// Node is what all kinds of a node have in common.
+type Node struct {
+	Log      *slog.Logger
+	Changed  func()               // the node's registration should be updated; may be nil
+	Unsigned *prometheus.GaugeVec // by kind; may be nil
+	// Consul to follow. Without it nothing is ever published.
+	Consul *consul.Client
+	Owner  Owner // of the caches
+}
+
 // Metrics show how a kind fares; each may be nil.
 type Metrics struct {
 	Rejected, CacheErrors prometheus.Counter
-	SourceUp, Unsigned    prometheus.Gauge
+	SourceUp              prometheus.Gauge
 }
 
 // Document is a good document.
@@ -234,7 +238,9 @@ func (k *Keeper[T]) settle(now time.Time) (again time.Duration, err error) {
 	}
 	next.Stale = k.stale(&c, next.Version())
 	set(k.Metrics.SourceUp, c.lost == nil)
-	set(k.Metrics.Unsigned, !k.SignatureState.ok())
+	if k.Unsigned != nil && k.Read == nil && k.Parts == nil {
+		set(k.Unsigned.WithLabelValues(k.Name), !k.SignatureState.ok())
+	}
 	k.state.Store(next)
 	if k.Published != nil {
 		k.Published(before, next)

@@ -58,7 +58,7 @@ func TestAThirdKindOfDocument(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(client.Close)
 	documents, cache := client.Documents("toys"), filepath.Join(t.TempDir(), "toys.json")
-	config := Config[toy]{Kind: Kind[toy]{Name: "toys", What: "toys", Compile: parseToy, CanaryOf: "ams1"}, Consul: client, Cache: cache, Owner: europe}
+	config := Config[toy]{Kind: Kind[toy]{Name: "toys", What: "toys", Compile: parseToy, CanaryOf: "ams1"}, Node: Node{Consul: client, Owner: europe}, Cache: cache}
 	start := func() (*toyKeeper, func()) {
 		k := newToyKeeper(t, config)
 		ctx, stop := context.WithCancel(t.Context())

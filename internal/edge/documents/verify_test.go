@@ -52,7 +52,7 @@ func newSignedToys(t *testing.T, require bool) (*signedToys, *sign.Key) {
 			Name: "toys", What: "toys", Compile: parseToy, CanaryOf: "ams1", Temporary: true,
 			Verify: &Verify{Keys: func() (sign.Keys, error) { return sign.ReadPublic([]string{s.keys}) }, Require: require, Region: "eu-west"},
 		},
-		Consul: client, Cache: filepath.Join(t.TempDir(), "toys.json"), Owner: europe,
+		Node: Node{Consul: client, Owner: europe}, Cache: filepath.Join(t.TempDir(), "toys.json"),
 	}
 	return s, key
 }

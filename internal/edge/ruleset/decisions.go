@@ -1,4 +1,4 @@
-package edge
+package ruleset
 
 import (
 	"net/http"
@@ -25,7 +25,7 @@ const (
 var outcomeNames = [outcomeCount]string{"allowed", "limited", "shadow_limited", "error"}
 
 // Decided implements decide.Rules: it counts the checks of a decision, and logs a refusal.
-func (s *ruleset) Decided(r *decide.Request) {
+func (s *Running) Decided(r *decide.Request) {
 	r.Took = time.Since(r.Began)
 	s.count(r, r.Took)
 	if len(r.Match.Placed) > 0 {
@@ -38,7 +38,7 @@ func (s *ruleset) Decided(r *decide.Request) {
 
 // count counts the checks of a decision. A check that would have passed does not
 // count when another refused the request: it was not charged.
-func (s *ruleset) count(r *decide.Request, took time.Duration) {
+func (s *Running) count(r *decide.Request, took time.Duration) {
 	m, slowest := s.of.metrics, limiter.SourceNone
 	for i := range r.Decision.Results {
 		res := &r.Decision.Results[i]
@@ -89,7 +89,7 @@ func (c *ruleCounters) inc(m *metrics, rule string, o outcome, s limiter.Source)
 
 // logRefusal logs a refusal, at most once a second for each rule, and never includes
 // request data that could be secret.
-func (s *ruleset) logRefusal(r *decide.Request) {
+func (s *Running) logRefusal(r *decide.Request) {
 	status := http.StatusTooManyRequests
 	if r.Decision.Unavailable {
 		status = http.StatusServiceUnavailable

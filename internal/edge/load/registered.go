@@ -1,15 +1,16 @@
-package edge
+package load
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/weir-edge/weir/pkg/region/consul"
 	"github.com/weir-edge/weir/pkg/shedder"
 )
 
-// toldLoad is the load in the node's registration.
-type toldLoad struct {
+// registered is the load in the node's registration.
+type registered struct {
 	load *consul.Load // nil if the shedder is off
 	at   time.Time
 }
@@ -17,8 +18,18 @@ type toldLoad struct {
 // leastAfter is the least time between turning the shedder on or off and a registration.
 const leastAfter = 10 * time.Second
 
-// followLoad keeps the registered load up to date until ctx ends.
-func (e *Edge) followLoad(ctx context.Context) {
+// Registered keeps the load that a node registers.
+type Registered struct {
+	shedding *Shedding
+	latest   atomic.Pointer[registered]
+}
+
+// NewRegistered returns one that registers nothing yet.
+func NewRegistered(s *Shedding) *Registered { return &Registered{shedding: s} }
+
+// Run keeps the load up to date until ctx ends, and calls changed for each that is worth a
+// registration.
+func (r *Registered) Run(ctx context.Context, changed func()) {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
 	for {
@@ -27,35 +38,35 @@ func (e *Edge) followLoad(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		now := toldLoad{at: time.Now()}
-		if e.shedding.active.Load().Document.Enabled {
-			all := make([]shedder.Status, len(e.groups))
-			for i, g := range e.groups {
-				all[i] = g.shedder.Status()
+		now := registered{at: time.Now()}
+		if r.shedding.active.Load().Document.Enabled {
+			all := make([]shedder.Status, len(r.shedding.shedders))
+			for i, s := range r.shedding.shedders {
+				all[i] = s.Status()
 			}
 			now.load = loadOf(all)
 		}
-		if before := e.told.Load(); before == nil || now.worthTelling(before) {
-			e.told.Store(&now)
-			e.changed()
+		if before := r.latest.Load(); before == nil || now.worthTelling(before) {
+			r.latest.Store(&now)
+			changed()
 		}
 	}
 }
 
+// Meta adds the load to the node's registration.
+func (r *Registered) Meta(meta map[string]string) {
+	if now := r.latest.Load(); now != nil && now.load != nil {
+		now.load.Put(meta)
+	}
+}
+
 // worthTelling reports whether t is worth a registration after before.
-func (t *toldLoad) worthTelling(before *toldLoad) bool {
+func (t *registered) worthTelling(before *registered) bool {
 	after := t.at.Sub(before.at)
 	if t.load != nil && before.load != nil && t.load.Due(*before.load, after) {
 		return true
 	}
 	return after >= leastAfter && (t.load == nil) != (before.load == nil)
-}
-
-// put adds t to the registration's meta.
-func (t *toldLoad) put(meta map[string]string) {
-	if t != nil && t.load != nil {
-		t.load.Put(meta)
-	}
 }
 
 // loadOf combines the load of all groups. Sending a client elsewhere relieves every group,

@@ -1,15 +1,17 @@
-package edge
+package load
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/internal/shedding"
 	"github.com/weir-edge/weir/pkg/shedder"
 )
 
 // shedCollector reads the shedders when metrics are collected, so that series of removed
 // signals, classes, candidates and groups disappear.
-type shedCollector struct{ upstreams *upstreams }
+type shedCollector []*shedder.Shedder
 
 var (
 	utilizationDesc = shedDesc("utilization", "Utilization by a signal, 0 to 1: its value between the knees of the settings.", "signal", "upstream")
@@ -47,37 +49,37 @@ func (c shedCollector) Collect(ch chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
-	for _, g := range c.upstreams.groups {
-		s := g.shedder.Status()
-		gauge(levelDesc, s.Level, g.name)
-		gauge(thresholdDesc, s.Settings.Start, g.name, "start")
-		gauge(thresholdDesc, s.Settings.Target, g.name, "target")
+	for _, sheds := range c {
+		s := sheds.Status()
+		gauge(levelDesc, s.Level, s.Name)
+		gauge(thresholdDesc, s.Settings.Start, s.Name, "start")
+		gauge(thresholdDesc, s.Settings.Target, s.Name, "target")
 		for name := range s.Settings.Signals {
 			knees := s.Settings.Knees(name, &s.Estimate)
-			gauge(kneeDesc, knees.Low, name, g.name, "low")
-			gauge(kneeDesc, knees.High, name, g.name, "high")
+			gauge(kneeDesc, knees.Low, name, s.Name, "low")
+			gauge(kneeDesc, knees.High, name, s.Name, "high")
 		}
 		for _, signal := range s.Signals {
 			up := signal.Problem == ""
-			gauge(signalUpDesc, oneIf(up), signal.Name, g.name)
+			gauge(signalUpDesc, decide.OneIf(up), signal.Name, s.Name)
 			if up {
-				gauge(signalDesc, signal.Value, signal.Name, g.name)
-				gauge(utilizationDesc, signal.Utilization, signal.Name, g.name)
+				gauge(signalDesc, signal.Value, signal.Name, s.Name)
+				gauge(utilizationDesc, signal.Utilization, signal.Name, s.Name)
 			}
 		}
 		for _, class := range s.Classes {
-			gauge(probabilityDesc, class.Probability, class.Name, g.name)
-			gauge(inflightDesc, float64(class.InFlight), class.Name, g.name)
-			gauge(inflightMaxDesc, float64(class.MaxInFlight), class.Name, g.name)
+			gauge(probabilityDesc, class.Probability, class.Name, s.Name)
+			gauge(inflightDesc, float64(class.InFlight), class.Name, s.Name)
+			gauge(inflightMaxDesc, float64(class.MaxInFlight), class.Name, s.Name)
 		}
-		c.estimate(ch, g.name, &s)
+		c.estimate(ch, s.Name, &s)
 		for _, candidate := range s.Candidates {
 			if candidate.Knee > 0 {
-				gauge(shadowKneeDesc, candidate.Knee, candidate.Name, g.name)
+				gauge(shadowKneeDesc, candidate.Knee, candidate.Name, s.Name)
 			}
 			for i, n := range candidate.Shed {
 				if i < len(s.Classes) {
-					ch <- prometheus.MustNewConstMetric(shadowDesc, prometheus.CounterValue, float64(n), candidate.Name, s.Classes[i].Name, g.name)
+					ch <- prometheus.MustNewConstMetric(shadowDesc, prometheus.CounterValue, float64(n), candidate.Name, s.Classes[i].Name, s.Name)
 				}
 			}
 		}
@@ -94,9 +96,9 @@ func (c shedCollector) estimate(ch chan<- prometheus.Metric, group string, s *sh
 	ch <- prometheus.MustNewConstMetric(probesDesc, prometheus.CounterValue, float64(e.Undecided), group, "undecided")
 }
 
-// expectShed creates the counters of what these settings may shed, so that counting
+// expect creates the counters of what these settings may shed, so that counting
 // allocates nothing.
-func (m *metrics) expectShed(s *shedSettings, settings *shedder.Settings, group string) {
+func (m *shedMetrics) expect(s *shedSettings, settings *shedder.Settings, group string) {
 	for _, class := range settings.Classes {
 		reasons := []string{shedder.KindCap, shedder.KindUploads}
 		if settings.AutoFrom > 0 {
@@ -111,7 +113,7 @@ func (m *metrics) expectShed(s *shedSettings, settings *shedder.Settings, group 
 	}
 }
 
-func (m *metrics) countShed(s *shedSettings, reason shedder.Reason) {
+func (m *shedMetrics) count(s *shedSettings, reason shedder.Reason) {
 	labels := shedLabels{reason.Class, reason.Signal, reason.Upstream}
 	if reason.Kind != shedder.KindLevel {
 		labels.reason = reason.Kind
@@ -123,8 +125,8 @@ func (m *metrics) countShed(s *shedSettings, reason shedder.Reason) {
 	counter.Inc()
 }
 
-// dropShed drops counters that only the previous settings had.
-func (m *metrics) dropShed(now, before *shedSettings) {
+// drop drops counters that only the previous settings had.
+func (m *shedMetrics) drop(now, before *shedSettings) {
 	if before == nil {
 		return
 	}
@@ -132,5 +134,41 @@ func (m *metrics) dropShed(now, before *shedSettings) {
 		if now.counters[labels] == nil {
 			m.shed.DeleteLabelValues(labels.class, labels.reason, labels.upstream)
 		}
+	}
+}
+
+type shedMetrics struct {
+	shed                  *prometheus.CounterVec
+	info                  *prometheus.GaugeVec
+	rejected, cacheErrors prometheus.Counter
+}
+
+func newShedMetrics(registry *prometheus.Registry) *shedMetrics {
+	auto := promauto.With(registry)
+	return &shedMetrics{
+		shed:        auto.NewCounterVec(prometheus.CounterOpts{Name: "weir_shed_total", Help: "Requests refused with 503 by the load shedder, by class, by the signal that caused it, or the kind of cap, and by upstream group."}, []string{"class", "reason", "upstream"}),
+		info:        auto.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_shedder_info", Help: "1 for the version of the shedder's settings that this node runs, and where they came from."}, []string{"version", "source"}),
+		rejected:    auto.NewCounter(prometheus.CounterOpts{Name: "weir_shedder_rejected_total", Help: "Documents of shedder settings in Consul, and pointers, refused; the previous settings stayed active."}),
+		cacheErrors: auto.NewCounter(prometheus.CounterOpts{Name: "weir_shedder_cache_errors_total", Help: "Failures to write the last good shedder settings to disk, or to use those found there."}),
+	}
+}
+
+type underLoadMetrics struct {
+	followed, nodes, lowered *prometheus.GaugeVec
+	wanted                   *prometheus.CounterVec
+	alone                    prometheus.Gauge
+}
+
+func newUnderLoadMetrics(registry *prometheus.Registry) *underLoadMetrics {
+	auto := promauto.With(registry)
+	gauges := func(name, help string) *prometheus.GaugeVec {
+		return auto.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_" + name, Help: help}, []string{"upstream"})
+	}
+	return &underLoadMetrics{
+		followed: gauges("load_followed", "The utilization of an upstream group that limits with under_load follow; 0 while no rule does."),
+		nodes:    gauges("load_nodes", "Nodes of the region that contribute to this utilization."),
+		lowered:  gauges("rules_lowered", "Rules whose limits are lowered for requests to the group."),
+		wanted:   auto.NewCounterVec(prometheus.CounterOpts{Name: "weir_load_wanted_total", Help: "Requests refused only because a limit was lowered; they stay demand."}, []string{"upstream"}),
+		alone:    auto.NewGauge(prometheus.GaugeOpts{Name: "weir_load_alone", Help: "1 while limits with under_load follow the load of this node alone, 0 while they follow the region's."}),
 	}
 }

@@ -1,4 +1,4 @@
-package edge
+package conduct
 
 import (
 	"context"
@@ -24,16 +24,22 @@ const (
 	maxConductNodes                = 512
 
 	conductFormat = 1 // of a report
+
+	// shareWithin spreads when nodes ask.
+	shareWithin = 50 * time.Millisecond
 )
 
-// conductShare reports to the other nodes of a region what this one counted of clients, and
+// Store carries the nodes' reports.
+type Store interface {
+	Conduct(ctx context.Context, node, key, accounts string) (*redisstore.Conduct, error)
+}
+
+// share reports to the other nodes of a region what this one counted of clients, and
 // judges by what all counted. No request waits for it; while the store does not answer, a
 // node judges alone.
-type conductShare struct {
-	*conductKeeper
-	store interface {
-		Conduct(ctx context.Context, node, key, accounts string) (*redisstore.Conduct, error)
-	}
+type share struct {
+	*Keeper
+	store Store
 	node  string
 	key   string // hex, of names
 	names *decide.Secret
@@ -41,8 +47,9 @@ type conductShare struct {
 	alone bool
 }
 
-func (e *Edge) shareConduct(ctx context.Context) {
-	s := &conductShare{conductKeeper: e.conduct, store: e.chain.Shared, node: e.config.Node.ID, nodes: 1}
+// Share exchanges counts with the other nodes of the region until ctx ends.
+func (k *Keeper) Share(ctx context.Context, store Store, node string) {
+	s := &share{Keeper: k, store: store, node: node, nodes: 1}
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // never fails
 	s.use(hex.EncodeToString(key))
@@ -59,7 +66,7 @@ func (e *Edge) shareConduct(ctx context.Context) {
 }
 
 // use switches to a key for naming subjects. It reports whether the key is valid.
-func (s *conductShare) use(key string) bool {
+func (s *share) use(key string) bool {
 	b, err := hex.DecodeString(key)
 	if err != nil || len(b) != 32 {
 		return false
@@ -72,7 +79,7 @@ func (s *conductShare) use(key string) bool {
 // exchange reports what this node counted, or reads what the others reported. It returns
 // how long to wait for the next exchange, so that all nodes report at the beginning of a
 // second of the store's clock and read in its middle.
-func (s *conductShare) exchange(ctx context.Context, tell bool) time.Duration {
+func (s *share) exchange(ctx context.Context, tell bool) time.Duration {
 	if s.active.Load() == nil {
 		return conductEvery / 2
 	}
@@ -104,12 +111,12 @@ func (s *conductShare) exchange(ctx context.Context, tell bool) time.Duration {
 	if passed > at {
 		at += conductEvery
 	}
-	return at - passed + mathrand.N(exchangeWithin)
+	return at - passed + mathrand.N(shareWithin)
 }
 
 // know records when the node begins to judge alone, and when that ends.
-func (s *conductShare) know(err error) {
-	s.metrics.conductAlone.Set(oneIf(err != nil))
+func (s *share) know(err error) {
+	s.metrics.alone.Set(decide.OneIf(err != nil))
 	if alone := err != nil; alone != s.alone {
 		if s.alone = alone; alone {
 			s.log.Warn("clients are judged by what this node alone sees", "error", err)
@@ -119,16 +126,16 @@ func (s *conductShare) know(err error) {
 	}
 }
 
-func (s *conductShare) divide(nodes int) {
+func (s *share) divide(nodes int) {
 	s.nodes = nodes
-	s.metrics.conductNodes.Set(float64(nodes))
+	s.metrics.nodes.Set(float64(nodes))
 	s.Clients.Divide(nodes)
 	s.Routes.Divide(nodes)
 }
 
 // word returns this node's report: the format, the key by which it names subjects, the
 // number of clients, and the accounts of these and of routes.
-func (s *conductShare) word(now time.Time) string {
+func (s *share) word(now time.Time) string {
 	most := max(nodeTold, min(mostTold, regionTold/s.nodes))
 	b := append([]byte{conductFormat}, s.names.Fingerprint()...)
 	head := len(b) + 2
@@ -138,14 +145,14 @@ func (s *conductShare) word(now time.Time) string {
 	if p := s.active.Load(); p.Routes != nil {
 		b = s.Routes.AppendAccounts(b, now, most/8)
 	}
-	s.metrics.conductTold.WithLabelValues(decide.KindClient).Set(float64(clients))
-	s.metrics.conductTold.WithLabelValues(decide.KindRoute).Set(float64((len(b)-head)/behavior.AccountSize - clients))
+	s.metrics.told.WithLabelValues(decide.KindClient).Set(float64(clients))
+	s.metrics.told.WithLabelValues(decide.KindRoute).Set(float64((len(b)-head)/behavior.AccountSize - clients))
 	return string(b)
 }
 
 // hear judges by the others' reports. It skips reports of another format or with another
 // key.
-func (s *conductShare) hear(words []string, now time.Time) {
+func (s *share) hear(words []string, now time.Time) {
 	var clients, routes behavior.Region
 	for _, word := range words[:min(len(words), maxConductNodes)] {
 		s.read([]byte(word), &clients, &routes)
@@ -156,7 +163,7 @@ func (s *conductShare) hear(words []string, now time.Time) {
 	}
 }
 
-func (s *conductShare) read(b []byte, clients, routes *behavior.Region) {
+func (s *share) read(b []byte, clients, routes *behavior.Region) {
 	name := s.names.Fingerprint()
 	head := 1 + len(name) + 2
 	if len(b) < head || len(b) > head+2*mostTold*behavior.AccountSize || b[0] != conductFormat || string(b[1:1+len(name)]) != name {
@@ -170,11 +177,11 @@ func (s *conductShare) read(b []byte, clients, routes *behavior.Region) {
 
 // rise counts subjects that entered a severer tier because of what several nodes saw. They
 // are logged at their next request, because only then is their name known.
-func (s *conductShare) rise(kind string, list []behavior.Risen) {
+func (s *share) rise(kind string, list []behavior.Risen) {
 	p := s.active.Load()
 	for _, r := range list {
 		tier := p.Effects[min(r.Tier, len(p.Effects)-1)].Name
-		s.metrics.conductShared.WithLabelValues(kind, tier).Inc()
+		s.metrics.shared.WithLabelValues(kind, tier).Inc()
 		s.countSignals(kind, tier, r.Reasons)
 	}
 }

@@ -1,4 +1,4 @@
-package edge
+package ruleset
 
 import (
 	"fmt"
@@ -26,7 +26,7 @@ func compile(document []byte) (*rules.Set, error) {
 
 // compile prepares a document for this node. A node that cannot reach other regions must
 // not run a limit in escrow: all regions together would pass it several times.
-func (a *activeRules) compile(document []byte) (*rules.Set, error) {
+func (a *Active) compile(document []byte) (*rules.Set, error) {
 	set, err := compile(document)
 	if err != nil || !a.alone {
 		return set, err

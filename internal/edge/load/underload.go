@@ -1,4 +1,4 @@
-package edge
+package load
 
 import (
 	"context"
@@ -7,24 +7,28 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 	"github.com/weir-edge/weir/pkg/shedder"
 )
 
-// loadKeeper determines the utilization that limits follow: once a second, one value for
+// UnderLoad determines the utilization that limits follow: once a second, one value for
 // each upstream group in the region, which the store computes from what its nodes measure.
 // It is their mean: a slow origin affects all nodes, but trouble on one node must not lower
 // everyone's limits. Without a store, or while it does not answer, a node follows its own.
-type loadKeeper struct {
+type UnderLoad struct {
 	*decide.UnderLoad
-	log     *slog.Logger
-	metrics *metrics
-	groups  []*group
-	rules   func() *ruleset
-	store   limiter.LoadStore // nil without one
-	node    string
+	log      *slog.Logger
+	metrics  *underLoadMetrics
+	groups   []string
+	shedders []*shedder.Shedder // by group
+	rules    func() *rules.Set  // nil until there are any
+	store    limiter.LoadStore  // nil without one
+	node     string
 
 	loads  []limiter.Load      // by group
 	own    []limiter.Following // without the store
@@ -49,31 +53,30 @@ func (s loadStage) String() string { return [...]string{"full", "lowered", "lowe
 // exchangeWithin spreads, within the store's second, when nodes ask for its value.
 const exchangeWithin = 50 * time.Millisecond
 
-func (e *Edge) openUnderLoad() {
-	n := len(e.groups)
-	k := &loadKeeper{
-		log: e.log, metrics: e.metrics, groups: e.groups, rules: e.rules.running.Load, node: e.config.Node.ID,
+// OpenUnderLoad prepares to follow load. store is nil where no nodes share one; nodes returns how
+// many do.
+func OpenUnderLoad(c *config.Config, log *slog.Logger, registry *prometheus.Registry, shedders []*shedder.Shedder, active func() *rules.Set, store limiter.LoadStore, nodes func() int) *UnderLoad {
+	n := len(shedders)
+	k := &UnderLoad{
+		log: log, metrics: newUnderLoadMetrics(registry), groups: c.Groups(), shedders: shedders, rules: active, node: c.Node.ID, store: store,
 		loads: make([]limiter.Load, n), own: make([]limiter.Following, n), sums: make([]float64, n), counts: make([]float64, n), stages: make([]loadStage, n),
 	}
-	if e.chain.Shared != nil {
-		k.store = e.chain.Shared
+	for i, name := range k.groups {
+		k.loads[i].Group = name
+		k.metrics.followed.WithLabelValues(name)
+		k.metrics.nodes.WithLabelValues(name)
+		k.metrics.lowered.WithLabelValues(name)
+		k.metrics.wanted.WithLabelValues(name)
 	}
-	for i, g := range e.groups {
-		k.loads[i].Group = g.name
-		k.metrics.loadFollowed.WithLabelValues(g.name)
-		k.metrics.loadNodes.WithLabelValues(g.name)
-		k.metrics.rulesLowered.WithLabelValues(g.name)
-		k.metrics.loadWanted.WithLabelValues(g.name)
-	}
-	k.UnderLoad = decide.NewUnderLoad(n, func() int { return int(e.nodes.Load()) }, func(upstream int) {
-		k.groups[upstream].shedder.Wanted()
-		k.metrics.loadWanted.WithLabelValues(k.groups[upstream].name).Inc()
+	k.UnderLoad = decide.NewUnderLoad(n, nodes, func(upstream int) {
+		k.shedders[upstream].Wanted()
+		k.metrics.wanted.WithLabelValues(k.groups[upstream]).Inc()
 	})
-	e.load, e.decider.UnderLoad = k, k.UnderLoad
+	return k
 }
 
-// run follows the load until ctx ends.
-func (k *loadKeeper) run(ctx context.Context) {
+// Run follows the load until ctx ends.
+func (k *UnderLoad) Run(ctx context.Context) {
 	samples, exchange := time.NewTicker(shedder.Interval), time.NewTimer(0)
 	defer samples.Stop()
 	defer exchange.Stop()
@@ -89,9 +92,9 @@ func (k *loadKeeper) run(ctx context.Context) {
 	}
 }
 
-func (k *loadKeeper) sample() {
-	for i, g := range k.groups {
-		if u, known := g.shedder.Utilization(); known {
+func (k *UnderLoad) sample() {
+	for i, s := range k.shedders {
+		if u, known := s.Utilization(); known {
 			k.sums[i] += u
 			k.counts[i]++
 		}
@@ -100,7 +103,7 @@ func (k *loadKeeper) sample() {
 
 // exchange finds what limits follow in this second, and returns when to do so again. While
 // no rule follows load, it sends nothing.
-func (k *loadKeeper) exchange(ctx context.Context) time.Duration {
+func (k *UnderLoad) exchange(ctx context.Context) time.Duration {
 	for i := range k.loads {
 		if k.loads[i].Own = -1; k.counts[i] > 0 {
 			k.loads[i].Own = int64(math.Round(limiter.FullLoad * k.sums[i] / k.counts[i]))
@@ -108,7 +111,7 @@ func (k *loadKeeper) exchange(ctx context.Context) time.Duration {
 		k.sums[i], k.counts[i] = 0, 0
 	}
 	running := k.rules()
-	follows := running != nil && running.set.FollowsLoad()
+	follows := running != nil && running.FollowsLoad()
 	if follows && k.store != nil {
 		k.store.Loads(ctx, k.node, k.loads)
 	}
@@ -125,13 +128,13 @@ func (k *loadKeeper) exchange(ctx context.Context) time.Duration {
 			now, k.own[i] = l.Now, limiter.Following{Mean: l.Value, Value: l.Value}
 		}
 		k.Set(i, l.Value)
-		k.metrics.loadFollowed.WithLabelValues(l.Group).Set(float64(l.Value) / limiter.FullLoad)
-		k.metrics.loadNodes.WithLabelValues(l.Group).Set(float64(l.Nodes))
+		k.metrics.followed.WithLabelValues(l.Group).Set(float64(l.Value) / limiter.FullLoad)
+		k.metrics.nodes.WithLabelValues(l.Group).Set(float64(l.Nodes))
 		if running != nil {
-			k.show(i, running.set)
+			k.show(i, running)
 		}
 	}
-	if k.metrics.loadAlone.Set(oneIf(alone)); alone != k.alone && k.store != nil {
+	if k.metrics.alone.Set(decide.OneIf(alone)); alone != k.alone && k.store != nil {
 		k.alone = alone
 		k.log.Info("what limits under load follow has changed", "own_load_only", alone)
 	}
@@ -141,7 +144,7 @@ func (k *loadKeeper) exchange(ctx context.Context) time.Duration {
 
 // show tells operators how many rules of a group are lowered, and logs when that begins,
 // ends, or reaches the floor.
-func (k *loadKeeper) show(i int, set *rules.Set) {
+func (k *UnderLoad) show(i int, set *rules.Set) {
 	n, stage := 0, notLowered
 	for rule := range set.Variants() {
 		if rule.UnderLoad == nil || rule.Mode == rules.Off {
@@ -154,8 +157,8 @@ func (k *loadKeeper) show(i int, set *rules.Set) {
 			n, stage = n+1, max(stage, lowered)
 		}
 	}
-	name := k.groups[i].name
-	k.metrics.rulesLowered.WithLabelValues(name).Set(float64(n))
+	name := k.groups[i]
+	k.metrics.lowered.WithLabelValues(name).Set(float64(n))
 	if stage != k.stages[i] {
 		k.stages[i] = stage
 		k.log.Info("limits follow load", "upstream", name, "limits", stage.String(), "rules", n,

@@ -1,7 +1,6 @@
-package edge
+package ruleset
 
 import (
-	"net/http"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,7 +14,7 @@ import (
 
 // talliesOf returns the counters for the experiments of a set, by rule index; nil without
 // any. Unchanged experiments keep theirs.
-func talliesOf(set *rules.Set, before *ruleset, now time.Time) (list []*experiment.Tally) {
+func talliesOf(set *rules.Set, before *Running, now time.Time) (list []*experiment.Tally) {
 	for _, c := range set.Rules() {
 		if c.Trial == nil {
 			continue
@@ -23,7 +22,7 @@ func talliesOf(set *rules.Set, before *ruleset, now time.Time) (list []*experime
 		if list == nil {
 			list = make([]*experiment.Tally, len(set.Rules()))
 		}
-		if t := before.tally(c.ID); t != nil && t.Trial.Version == c.Trial.Version {
+		if t := before.Tally(c.ID); t != nil && t.Trial.Version == c.Trial.Version {
 			list[c.Index] = t
 			continue
 		}
@@ -32,8 +31,8 @@ func talliesOf(set *rules.Set, before *ruleset, now time.Time) (list []*experime
 	return list
 }
 
-// tally returns the counters for the experiment of a rule, or nil.
-func (s *ruleset) tally(id string) *experiment.Tally {
+// Tally returns the counters for the experiment of a rule, or nil.
+func (s *Running) Tally(id string) *experiment.Tally {
 	if s == nil || s.tallies == nil {
 		return nil
 	}
@@ -45,7 +44,7 @@ func (s *ruleset) tally(id string) *experiment.Tally {
 }
 
 // countTried counts the checks of a decision that are part of experiments.
-func (s *ruleset) countTried(r *decide.Request, took time.Duration) {
+func (s *Running) countTried(r *decide.Request, took time.Duration) {
 	for _, p := range r.Match.Placed {
 		if p.Check >= len(r.Decision.Results) {
 			return // the decision failed
@@ -68,19 +67,15 @@ func (s *ruleset) countTried(r *decide.Request, took time.Duration) {
 	}
 }
 
-// answeredTried counts the answer to a request that passed, for the experiments that it is part of.
-func (r *request) answeredTried() {
-	if len(r.Match.Placed) == 0 || r.verdict != decide.Pass {
-		return
-	}
-	s := r.Rules.(*ruleset)
+// Answered counts the answer to a request that passed, for the experiments that it is part of.
+func (s *Running) Answered(r *decide.Request, failed bool) {
 	for _, p := range r.Match.Placed {
-		s.tallies[r.Match.Rules[p.Check].Index].Answered(p.Slice, r.Began, r.status >= http.StatusInternalServerError)
+		s.tallies[r.Match.Rules[p.Check].Index].Answered(p.Slice, r.Began, failed)
 	}
 }
 
 // experimentMetrics exports what experiments count, by variant.
-type experimentMetrics struct{ rules func() *ruleset }
+type experimentMetrics struct{ rules func() *Running }
 
 var (
 	experimentChecks  = prometheus.NewDesc("weir_experiment_checks_total", "Checks under rules with an experiment, by variant and outcome.", []string{"rule", "variant", "outcome"}, nil)

@@ -1,4 +1,4 @@
-package edge
+package load
 
 import (
 	"testing"
@@ -31,17 +31,17 @@ func TestLoadWeighsGroups(t *testing.T) {
 // A changed load is registered at most every ten seconds, and only in steps.
 func TestLoadIsToldInSteps(t *testing.T) {
 	at := time.Unix(1_700_000_000, 0)
-	f := func(want bool, after time.Duration, before, now toldLoad) {
+	f := func(want bool, after time.Duration, before, now registered) {
 		t.Helper()
 		before.at, now.at = at, at.Add(after)
 		require.Equal(t, want, now.worthTelling(&before))
 	}
 	low, high := &consul.Load{Demand: 900, Capacity: 1000}, &consul.Load{Demand: 1200, Capacity: 1000}
-	f(false, 9*time.Second, toldLoad{load: low}, toldLoad{load: high})
-	f(true, 10*time.Second, toldLoad{load: low}, toldLoad{load: high})
-	f(false, time.Hour, toldLoad{load: low}, toldLoad{load: low})
-	f(true, 10*time.Second, toldLoad{load: low}, toldLoad{})
-	f(true, 10*time.Second, toldLoad{}, toldLoad{load: low})
-	f(false, time.Hour, toldLoad{}, toldLoad{})
-	(*toldLoad)(nil).put(nil)
+	f(false, 9*time.Second, registered{load: low}, registered{load: high})
+	f(true, 10*time.Second, registered{load: low}, registered{load: high})
+	f(false, time.Hour, registered{load: low}, registered{load: low})
+	f(true, 10*time.Second, registered{load: low}, registered{})
+	f(true, 10*time.Second, registered{}, registered{load: low})
+	f(false, time.Hour, registered{}, registered{})
+	NewRegistered(nil).Meta(nil)
 }

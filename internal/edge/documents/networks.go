@@ -1,0 +1,177 @@
+package documents
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/edge/decide"
+	"github.com/weir-edge/weir/internal/logs"
+	"github.com/weir-edge/weir/internal/networks"
+	"github.com/weir-edge/weir/pkg/region/consul"
+)
+
+const (
+	// loadNetworks bounds one attempt to read the chunks that the index names.
+	loadNetworks = 30 * time.Second
+	// lookAtNetworks is how often to check whether an entry has expired.
+	lookAtNetworks = time.Second
+	// maxNetworkCache is the size of the longest list, with some room.
+	maxNetworkCache = 128 << 20
+)
+
+// Networks keeps active the client networks that operators block or allow in the
+// region. It follows the index in Consul, and reads the chunks that have changed.
+type Networks struct {
+	*Keeper[networks.List]
+	log      *slog.Logger
+	consul   *consul.Client
+	sampler  logs.Sampler
+	blocked  prometheus.Counter
+	networks *prometheus.GaugeVec
+	active   atomic.Pointer[networks.Table] // never nil
+}
+
+// OpenNetworks prepares to follow the client networks, and activates the cached ones. It
+// does not connect yet. Without Consul it returns nil.
+func OpenNetworks(node Node, cache string, registry *prometheus.Registry) (k *Networks, err error) {
+	auto := promauto.With(registry)
+	k = &Networks{log: node.Log, consul: node.Consul}
+	k.blocked = auto.NewCounter(prometheus.CounterOpts{Name: "weir_client_blocks_total", Help: "Requests refused with 403 because an operator blocks the client's network."})
+	k.networks = auto.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_client_networks", Help: "Client networks that operators block or allow and that have not expired."}, []string{"action"})
+	up := auto.NewGauge(prometheus.GaugeOpts{Name: "weir_client_networks_source_up", Help: "1 while the client networks in Consul can be read; always 1 without Consul."})
+	failed := auto.NewCounter(prometheus.CounterOpts{Name: "weir_client_networks_cache_errors_total", Help: "Failures to write the client networks to disk, or to use those found there."})
+	k.activated(&networks.Table{})
+	if node.Consul == nil {
+		up.Set(1)
+		return nil, nil
+	}
+	file := networkFile{Owner: node.Owner}
+	k.Keeper, err = New(Config[networks.List]{
+		Kind: Kind[networks.List]{Name: "clients", What: "networks of clients", Optional: true, Parts: &Parts[networks.List]{
+			Key: networks.CurrentKey(node.Consul), Load: k.load, Torn: networks.ErrMismatch,
+			Encode: file.encode, Decode: file.decode, MaxCache: maxNetworkCache,
+		}},
+		Node: node, Activate: k.activate, Cache: cache, Metrics: Metrics{SourceUp: up, CacheErrors: failed},
+	})
+	return k, err
+}
+
+// Table returns the active networks, for requests.
+func (k *Networks) Table() *networks.Table { return k.active.Load() }
+
+// Run follows until ctx ends, and removes expired entries from the table.
+func (k *Networks) Run(ctx context.Context) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { k.Keeper.Run(ctx) })
+	tick := time.NewTicker(lookAtNetworks)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			if next := k.active.Load().Next; !next.IsZero() && !k.consul.Now().Before(next) {
+				k.Refresh()
+			}
+		}
+	}
+}
+
+// errNetworksGone is not a change: operators never remove the index on purpose.
+var errNetworksGone = errors.New("is missing; import the output of regionctl clients export for another region")
+
+// load reads the list that an index names.
+func (k *Networks) load(ctx context.Context, entry *consul.Entry, known *Document[networks.List]) (*Document[networks.List], error) {
+	if entry == nil {
+		if known != nil {
+			return nil, k.consul.Unreadable(networks.CurrentKey(k.consul), errNetworksGone)
+		}
+		return nil, nil
+	}
+	x, err := networks.ParseIndex(entry.Value)
+	if err != nil {
+		return nil, k.consul.Unreadable(entry.Key, err)
+	}
+	before := &networks.List{}
+	if known != nil {
+		before = known.Made
+	}
+	ctx, cancel := context.WithTimeout(ctx, loadNetworks)
+	defer cancel()
+	l, err := networks.Load(ctx, k.consul, x, before, nil)
+	if err != nil {
+		return nil, err
+	}
+	return Local(l.Version(), l, adminapi.SourceConsul), nil
+}
+
+// activate builds a table of the unexpired entries by the region's clock, because its
+// operators wrote the times.
+func (k *Networks) activate(d *Document[networks.List], _ bool) error {
+	before := k.active.Load()
+	t := networks.NewTable(d.Pointer.Version, d.Made.Entries(), k.consul.Now())
+	if k.activated(t); t.Version != before.Version {
+		k.log.Info("networks of clients active", "version", t.Version, "blocks", t.Blocks, "allows", t.Allows, "source", d.Source)
+	}
+	return nil
+}
+
+func (k *Networks) activated(t *networks.Table) {
+	k.active.Store(t)
+	k.networks.WithLabelValues(string(networks.Block)).Set(float64(t.Blocks))
+	k.networks.WithLabelValues(string(networks.Allow)).Set(float64(t.Allows))
+}
+
+// networkFile is the content of the file that keeps the client networks.
+type networkFile struct {
+	Owner
+	List *networks.List `json:"networks"`
+}
+
+func (f networkFile) encode(d *Document[networks.List]) ([]byte, error) {
+	f.List = d.Made
+	return json.Marshal(f)
+}
+
+func (f networkFile) decode(data []byte) (*Document[networks.List], error) {
+	var found networkFile
+	err := json.Unmarshal(data, &found)
+	if err == nil && found.List == nil {
+		err = errors.New("is damaged: it has no networks")
+	}
+	if err == nil {
+		err = f.Refuse(found.Owner)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return Local(found.List.Version(), found.List, adminapi.SourceCache), nil
+}
+
+// Blocked counts a blocked request, and logs some.
+func (k *Networks) Blocked(r *decide.Request) {
+	k.blocked.Inc()
+	if skipped, ok := k.sampler.Sample(r.Began); ok {
+		e := r.Listed
+		k.log.Info("request blocked", "client", r.Client.String(), "network", e.Network.String(), "by", e.By, "reason", e.Reason, "not_logged", skipped)
+	}
+}
+
+// Meta adds the registered fields.
+func (k *Networks) Meta(meta map[string]string) {
+	meta[consul.MetaClientsSchema] = strconv.Itoa(networks.Schema)
+	if v := k.active.Load().Version; v != "" {
+		meta[consul.MetaClientsVersion] = v
+	}
+}
