@@ -27,6 +27,7 @@ import (
 	"github.com/weir-edge/weir/internal/edge/proxy"
 	"github.com/weir-edge/weir/internal/edge/recent"
 	"github.com/weir-edge/weir/internal/edge/ruleset"
+	"github.com/weir-edge/weir/internal/edge/upstreams"
 	"github.com/weir-edge/weir/internal/experiment"
 	"github.com/weir-edge/weir/internal/logs"
 	"github.com/weir-edge/weir/pkg/limiter"
@@ -39,7 +40,7 @@ type Edge struct {
 	metrics *metrics
 
 	storage
-	*upstreams
+	upstreams *upstreams.Set
 	registrar
 	rules      *ruleset.Active
 	shedding   *load.Shedding
@@ -91,13 +92,11 @@ func New(c *config.Config, builtinRules string, log *slog.Logger) (*Edge, error)
 	for _, w := range c.Warnings() {
 		e.log.Warn("the configuration works, but", "warning", w)
 	}
-	if e.upstreams, err = newUpstreams(c, upstreamWatch{metrics: e.metrics, log: e.log}); err != nil {
+	if e.upstreams, err = upstreams.New(c, e.log, e.metrics.registry); err != nil {
 		return nil, err
 	}
-	e.metrics.registry.MustRegister(healthCollector{e.upstreams})
-	e.metrics.upgraded(e.tunnels)
 	if err = e.openParts(node); err != nil {
-		e.upstreams.close()
+		e.upstreams.Close()
 		return nil, err
 	}
 	return e, nil
@@ -105,7 +104,7 @@ func New(c *config.Config, builtinRules string, log *slog.Logger) (*Edge, error)
 
 // openParts opens what a request passes, and what shows it.
 func (e *Edge) openParts(node documents.Node) (err error) {
-	c, registry, shedders := e.config, e.metrics.registry, e.shedders()
+	c, registry, shedders := e.config, e.metrics.registry, e.upstreams.Shedders()
 	if e.shedding, err = load.OpenShedding(node, c, registry, shedders); err != nil {
 		return err
 	}
@@ -115,7 +114,7 @@ func (e *Edge) openParts(node documents.Node) (err error) {
 	}
 	e.decider = decide.Decider{
 		Log: e.log, Trusted: c.Trusted, TierHeader: c.TierHeader, Strict: c.Server.Paths == config.PathsStrict,
-		Rules: e.rules.Rules, Shedding: e.shedding.Settings, Routes: e.routes, Shedders: shedders, Secret: e.secret.Active, Shed: e.shedding.Shed,
+		Rules: e.rules.Rules, Shedding: e.shedding.Settings, Routes: e.upstreams.Routes, Shedders: shedders, Secret: e.secret.Active, Shed: e.shedding.Shed,
 	}
 	if e.conduct, err = conduct.Open(node, c, registry, e.ctx.Done()); err != nil {
 		return err

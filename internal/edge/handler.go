@@ -78,7 +78,7 @@ func (r *request) forward() {
 		via.Until = r.slotsEnd()
 	}
 	r.Permit.Sent()
-	err := r.edge.groups[r.Upstream].pool.Forward(r.ctx, via)
+	err := r.edge.upstreams.Groups[r.Upstream].Pool.Forward(r.ctx, via)
 	var failed *proxy.Error
 	if err != nil {
 		if errors.As(err, &failed) {

@@ -215,8 +215,8 @@ func testStreams(t *testing.T, n *node, e *echoServer, conn *grpc.ClientConn) {
 
 // permits returns how many of the shedder's are out.
 func (n *node) permits() (held int64) {
-	for _, g := range n.groups {
-		for _, class := range g.shedder.Status().Classes {
+	for _, g := range n.upstreams.Groups {
+		for _, class := range g.Shedder.Status().Classes {
 			held += class.InFlight
 		}
 	}

@@ -32,10 +32,6 @@ type metrics struct {
 
 	documentsUnsigned *prometheus.GaugeVec
 
-	upstreamSeconds *prometheus.HistogramVec
-	upstreamErrors  *prometheus.CounterVec
-	upstreamUnasked prometheus.Counter
-
 	gateways func(protocol string) func(gateway.Answer, time.Duration) // set by the listeners
 
 	accessLogDropped prometheus.Counter
@@ -95,12 +91,6 @@ func newMetrics() *metrics {
 	for _, document := range [...]string{"rules", "shedder"} {
 		m.documentsUnsigned.WithLabelValues(document)
 	}
-	m.upstreamSeconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "weir_upstream_seconds", Help: "Time until an upstream's response headers, in seconds, by upstream group.", Buckets: prometheus.DefBuckets,
-	}, []string{"upstream"})
-	m.registry.MustRegister(m.upstreamSeconds)
-	m.upstreamErrors = counters("upstream_errors_total", "Attempts that an upstream did not answer, by kind and upstream group.", "kind", "upstream")
-	m.upstreamUnasked = counter("upstream_unasked_total", "Times an upstream sent bytes that no request asked for.")
 	m.accessLogDropped = counter("access_log_dropped_total", "Lines of the access log that were lost: the disk was too slow, or the file could not be written.")
 	return m
 }
@@ -120,11 +110,4 @@ func (m *metrics) served(r *request) {
 		took = time.Since(r.Began)
 	}
 	m.requestSeconds.Observe(took.Seconds())
-}
-
-// upgraded exports how many connections have switched to another protocol.
-func (m *metrics) upgraded(tunnels func() int) {
-	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "weir_upgrades_active", Help: "Connections that have switched to another protocol, such as WebSocket.",
-	}, func() float64 { return float64(tunnels()) }))
 }

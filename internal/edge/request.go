@@ -57,7 +57,7 @@ func (r *request) checkForm() error {
 		return errExpect
 	case bytes.EqualFold(h.Method(), methodTrace), bytes.EqualFold(h.Method(), methodTrack):
 		return errTrace
-	case r.edge.loop.Seen(h, r.form):
+	case r.edge.upstreams.Loop.Seen(h, r.form):
 		return errLoop
 	}
 	return r.readTarget()

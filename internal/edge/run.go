@@ -79,9 +79,9 @@ func (e *Edge) watch(wg *sync.WaitGroup, ctx context.Context, reload <-chan os.S
 	if e.clients != nil {
 		wg.Go(func() { e.clients.Run(ctx) })
 	}
-	wg.Go(func() { e.sample(ctx) })
+	wg.Go(func() { e.upstreams.Sample(ctx) })
 	wg.Go(func() { e.underLoad.Run(ctx) })
-	wg.Go(func() { e.checkHealth(ctx) })
+	wg.Go(func() { e.upstreams.CheckHealth(ctx) })
 	if e.across != nil {
 		wg.Go(func() { e.across.Run(ctx) })
 	}
@@ -101,7 +101,7 @@ func (e *Edge) drain() {
 	defer cancel()
 	var rest sync.WaitGroup
 	defer rest.Wait()
-	rest.Go(func() { e.drainTunnels(e.config.Shutdown.Timeout) })
+	rest.Go(func() { e.upstreams.DrainTunnels(e.config.Shutdown.Timeout) })
 	rest.Go(func() {
 		if !e.spoe.drain(ctx) {
 			e.log.Warn("questions of HAProxy cut off")
@@ -123,7 +123,7 @@ func (e *Edge) close() {
 	if e.access != nil {
 		e.access.Close()
 	}
-	e.upstreams.close()
+	e.upstreams.Close()
 	e.chain.Close()
 	if e.consul != nil {
 		e.consul.Close()

@@ -44,8 +44,8 @@ classes:
 
 // inflight returns what the node reports to hold for its upstreams.
 func (n *node) inflight() (sum int64) {
-	for _, g := range n.groups {
-		for _, c := range g.shedder.Status().Classes {
+	for _, g := range n.upstreams.Groups {
+		for _, c := range g.Shedder.Status().Classes {
 			sum += c.InFlight
 		}
 	}
@@ -170,11 +170,11 @@ func TestStagesInOrder(t *testing.T) {
 			require.Equal(t, 200, n.get("/limited", "X-Class: critical").status)
 			require.Equal(t, 429, n.get("/limited", "X-Class: critical").status, "the store refuses")
 			eventually(t, "only one is in flight", func() bool { return n.inflight() == 1 })
-			before := n.groups[0].shedder.Status().Classes
+			before := n.upstreams.Groups[0].Shedder.Status().Classes
 			for range 20 {
 				require.Equal(t, 429, n.get("/limited").status, "from memory, though everything is shed")
 			}
-			for i, c := range n.groups[0].shedder.Status().Classes {
+			for i, c := range n.upstreams.Groups[0].Shedder.Status().Classes {
 				require.Equal(t, before[i].Admitted, c.Admitted, "the shedder was not asked")
 				require.Equal(t, before[i].ShedByCap, c.ShedByCap)
 			}
@@ -258,7 +258,7 @@ func TestPermitsComeBack(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, c.Close())
 	})
-	s := n.groups[0].shedder.Status()
+	s := n.upstreams.Groups[0].Shedder.Status()
 	for _, c := range s.Classes {
 		require.Zero(t, c.ShedByCap+c.ShedByLevel)
 	}
@@ -287,7 +287,7 @@ func TestStreamsAreNoLoad(t *testing.T) {
 		defer resp.Body.Close()
 		require.Equal(t, 200, resp.StatusCode)
 	}
-	status := n.groups[0].shedder.Status
+	status := n.upstreams.Groups[0].Shedder.Status
 	opened := time.Now()
 	eventually(t, "samples of a second and more", func() bool { return status().At.Sub(opened) > 1500*time.Millisecond })
 	st := status()
@@ -317,7 +317,7 @@ func TestPermitsComeBackFromAPanic(t *testing.T) {
 			e.serve(ctx)
 			require.Equal(t, 500, ctx.Response.StatusCode())
 			require.Len(t, l.lines(t, "handler panicked"), 1)
-			for _, c := range e.groups[0].shedder.Status().Classes {
+			for _, c := range e.upstreams.Groups[0].Shedder.Status().Classes {
 				require.Zero(t, c.InFlight)
 			}
 		})
@@ -370,7 +370,7 @@ func newOrigin(t *testing.T, word string) string {
 func TestSheddingAllocatesNothing(t *testing.T) {
 	e := inMemory(t, "rules: []")
 	require.NoError(t, e.shedding.Override(overriding(t, capped+"reason_header: true\n"), time.Hour))
-	permit, ok := e.groups[0].shedder.Admit(1, 0)
+	permit, ok := e.upstreams.Groups[0].Shedder.Admit(1, 0)
 	require.True(t, ok)
 	defer permit.Done()
 	for _, peer := range []string{"192.0.2.1", "10.0.0.1"} { // directly, and through a trusted proxy
@@ -392,7 +392,7 @@ func TestSheddingAllocatesNothing(t *testing.T) {
 func BenchmarkShed(b *testing.B) {
 	e := inMemory(b, "rules: []")
 	require.NoError(b, e.shedding.Override(overriding(b, capped), time.Hour))
-	permit, _ := e.groups[0].shedder.Admit(1, 0)
+	permit, _ := e.upstreams.Groups[0].Shedder.Admit(1, 0)
 	defer permit.Done()
 	ctx := received(b, "192.0.2.1", usual...)
 	b.ReportAllocs()

@@ -76,7 +76,7 @@ func TestSlowClientsAreNotTheOriginsLoad(t *testing.T) {
 			bodies = append(bodies, w)
 		}
 		eventually(t, "all uploads have reached the origin", func() bool { return begun.Load() == slow })
-		status, opened := n.groups[0].shedder.Status, time.Now()
+		status, opened := n.upstreams.Groups[0].Shedder.Status, time.Now()
 		eventually(t, "samples of a second and more", func() bool { return status().At.Sub(opened) > 1500*time.Millisecond })
 		require.Zero(t, status().Utilization, "%+v", status().Signals)
 		require.EqualValues(t, slow, n.inflight(), "for the caps, they are in flight")
@@ -106,7 +106,7 @@ func TestAnOriginThatDoesNotReadIsBusy(t *testing.T) {
 			}
 			answers = append(answers, n.upload("203.0.113.1", io.LimitReader(zeros{}, 1<<30)))
 		}
-		eventually(t, "all requests wait for the origin", func() bool { return n.groups[0].shedder.Status().Utilization == 1 })
+		eventually(t, "all requests wait for the origin", func() bool { return n.upstreams.Groups[0].Shedder.Status().Utilization == 1 })
 		release()
 		for _, answer := range answers {
 			<-answer

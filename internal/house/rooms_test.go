@@ -24,7 +24,6 @@ var room = size{2000, 25}
 var large = map[string]size{
 	"internal/ctl":           {14100, 81},
 	"internal/ctl/replay":    {2900, 25},
-	"internal/edge":          {2200, 25},
 	"internal/edge/proxy":    {4100, 28},
 	"internal/testenv":       {2800, 25},
 	"loadtest/run":           {2300, 25},
