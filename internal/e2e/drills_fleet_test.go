@@ -194,6 +194,16 @@ func edgeDrills() []drill {
 				x.killing.Store(false)
 				x.returns()
 			})},
+		{breaks: "an edge stopped under load (SIGTERM)", promise: "it answers every request that it accepted; clients move to other nodes (with a budget of 5 s: a stopped process cannot show which it missed)", short: true, budget: generous,
+			within: steps{{"a start", time.Second}, inTime, looking},
+			run: alone(func(t *testing.T, x *exercise, _ *testenv.Server) {
+				x.aside.add(t, x.nodes[0], x.most())
+				x.changes(x.nodes[0].Terminate)
+				x.answers(800)
+				x.changes(x.nodes[0].Start)
+				x.nodes[0].WaitReady()
+				x.returns()
+			})},
 		{breaks: "an edge paused for 10 s", promise: "its requests wait, and its share decides those that were waiting for Redis; others are unaffected", local: true,
 			within: afterProbe,
 			run: alone(func(t *testing.T, x *exercise, _ *testenv.Server) {

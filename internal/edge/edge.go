@@ -201,7 +201,6 @@ func (e *Edge) publicServer() *fasthttp.Server {
 		StreamRequestBody:            true,
 		DisablePreParseMultipartForm: true,
 		NoDefaultContentType:         true,
-		CloseOnShutdown:              true,
 		SecureErrorLogMessage:        true,
 		Logger:                       listeners.Quiet{},
 	}

@@ -64,14 +64,14 @@ type Server struct {
 	streams atomic.Int64
 	pool    sync.Pool // *stream
 
-	mu       sync.Mutex
-	conns    map[net.Conn]struct{}
-	draining bool
+	closed chan struct{}
+	mu     sync.Mutex
+	conns  map[net.Conn]struct{}
 }
 
 // New returns a Server.
 func New(c Config) (*Server, error) {
-	s := &Server{config: c, conns: map[net.Conn]struct{}{}}
+	s := &Server{config: c, conns: map[net.Conn]struct{}{}, closed: make(chan struct{})}
 	s.pool.New = func() any { return newStream(s) }
 	s.http = http.Server{
 		IdleTimeout:  c.IdleTimeout,
@@ -98,20 +98,15 @@ func (s *Server) ServeConn(conn net.Conn, prefaced bool) {
 	if t, ok := conn.(*tls.Conn); ok {
 		handler.tls, served = true, &tlsGuard{g, t}
 	}
-	if !s.enter(conn) {
-		return
-	}
+	s.enter(conn)
 	defer s.leave(conn)
 	s.h2.ServeConn(served, &http2.ServeConnOpts{BaseConfig: &s.http, Handler: handler, SawClientPreface: prefaced})
 }
 
-func (s *Server) enter(c net.Conn) bool {
+func (s *Server) enter(c net.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.draining {
-		s.conns[c] = struct{}{}
-	}
-	return !s.draining
+	s.conns[c] = struct{}{}
 }
 
 func (s *Server) leave(c net.Conn) {
@@ -120,17 +115,24 @@ func (s *Server) leave(c net.Conn) {
 	delete(s.conns, c)
 }
 
-// Drain tells clients to open no more streams. Each connection closes once its streams have
-// ended.
+// Drain tells clients to open no more streams, until Close: connections may still arrive whose
+// handshakes had begun. Each closes once its streams have ended.
 func (s *Server) Drain() {
-	s.mu.Lock()
-	s.draining = true
-	s.mu.Unlock()
-	_ = s.http.Shutdown(context.Background()) // it has no listener to wait for
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		_ = s.http.Shutdown(context.Background()) // it has no listener to wait for
+		select {
+		case <-s.closed:
+			return
+		case <-tick.C:
+		}
+	}
 }
 
 // Close closes the remaining connections.
 func (s *Server) Close() {
+	close(s.closed)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := range s.conns {

@@ -132,17 +132,16 @@ func (c *Clients) refuseHeader(balancer net.Addr, fault error) {
 // clientListener is the public listener, beneath TLS: fasthttp itself would answer 503
 // after the handshake, and accept no one else while it waits for that.
 type clientListener struct {
-	net.Listener
+	*net.TCPListener
 	clients *Clients
 }
 
 // Accept returns the next connection for which there is room, and closes others.
 func (l clientListener) Accept() (net.Conn, error) {
 	for {
-		c, err := l.Listener.Accept()
-		conn, ok := c.(*net.TCPConn)
-		if !ok {
-			return c, err
+		conn, err := l.AcceptTCP()
+		if err != nil {
+			return nil, err
 		}
 		if admitted := l.clients.admit(conn); admitted != nil {
 			return admitted, nil

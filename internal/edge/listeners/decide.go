@@ -38,8 +38,12 @@ func decideListener(c *Config, m *metrics) *listener {
 	if d.TLS != nil && d.TLS.ClientCAFile != "" {
 		asked.Certificates = c.Certificates.Decide
 	}
+	handler := gateway.New(asked)
 	server := &fasthttp.Server{
-		Handler: gateway.New(asked).Serve,
+		Handler: func(ctx *fasthttp.RequestCtx) {
+			handler.Serve(ctx)
+			proxy.Answering(ctx, true)
+		},
 		ErrorHandler: func(ctx *fasthttp.RequestCtx, err error) {
 			if proxy.Begun(ctx.Conn()) {
 				count(gateway.Malformed, 0)
@@ -53,22 +57,20 @@ func decideListener(c *Config, m *metrics) *listener {
 		MaxRequestBodySize:           1, // 0 would be the default; a question has none
 		DisablePreParseMultipartForm: true,
 		NoDefaultContentType:         true,
-		CloseOnShutdown:              true,
 		SecureErrorLogMessage:        true,
 		Logger:                       Quiet{},
 	}
-	l := &listener{
+	var ln *proxy.Listener
+	return &listener{
 		name: "decide", answers: "questions of gateways", address: d.Address, certificates: c.Certificates.Decide,
-		over: func(ln net.Listener) net.Listener {
-			return c.timeouts().Listen(handshake.Listen(ln, m.gatewayConns(c, "decide", d, c.Certificates.Decide, maxStrangers, count)))
+		over: func(port net.Listener) net.Listener {
+			ln = c.timeouts().Listen(handshake.Listen(port, m.gatewayConns(c, "decide", d, c.Certificates.Decide, maxStrangers, count)))
+			return ln
 		},
 		serve: server.Serve,
+		leave: func() { ln.Leave() },
+		drain: func(ctx context.Context) error { return ln.Drain(ctx) },
 	}
-	l.drain = func(ctx context.Context) error {
-		defer l.port.Close()
-		return server.ShutdownWithContext(ctx)
-	}
-	return l
 }
 
 // gatewayConns bounds the connections of gateways, so that strangers take no room from those

@@ -31,14 +31,19 @@ func (s *Set) public(c *Config, m *metrics) (*listener, error) {
 		s.HTTP2.ServeConn(bare, prefaced)
 		return nil
 	})
+	var ln *proxy.Listener
 	return &listener{
 		name: "public", answers: "requests", address: c.Listen.Public, certificates: c.Certificates.Public,
-		over:  func(ln net.Listener) net.Listener { return c.overPublic(clientListener{ln, s.Clients}, m) },
+		over: func(port net.Listener) net.Listener {
+			ln = c.overPublic(clientListener{port.(*net.TCPListener), s.Clients}, m)
+			return ln
+		},
 		serve: server.Serve,
+		leave: func() { ln.Leave() },
 		drain: func(ctx context.Context) error {
 			drained := make(chan struct{})
 			go func() { s.HTTP2.Drain(); close(drained) }()
-			err := server.ShutdownWithContext(ctx)
+			err := ln.Drain(ctx)
 			s.HTTP2.Close()
 			<-drained
 			return err
@@ -47,7 +52,7 @@ func (s *Set) public(c *Config, m *metrics) (*listener, error) {
 }
 
 // overPublic is what fasthttp accepts connections from.
-func (c *Config) overPublic(ln net.Listener, m *metrics) net.Listener {
+func (c *Config) overPublic(ln net.Listener, m *metrics) *proxy.Listener {
 	certificates, within := c.Certificates.Public, c.timeouts()
 	switch {
 	case certificates == nil && c.Listen.HTTP2.H2C:

@@ -45,12 +45,12 @@ type conn struct {
 	bw *bufio.Writer
 
 	raw       syscall.RawConn // of the TCP connection, for look; may be nil
-	peek      func(uintptr)   // c.peekAt, since a closure would cost an allocation each time
-	found     idleState       // what peekAt found
-	one       [1]byte         // look reads into this
-	tls       *tls.Conn       // nil: plain
-	wire      *wire           // below tls
-	deadline  time.Time       // set for both directions; zero: unknown
+	peek      func(uintptr)   // sets found; made once, since a closure costs an allocation
+	found     idleState
+	one       [1]byte   // look reads into this
+	tls       *tls.Conn // nil: plain
+	wire      *wire     // below tls
+	deadline  time.Time // set for both directions; zero: unknown
 	idleSince time.Duration
 
 	pause    time.Duration // if above 0, every Read and Write gets a deadline this far ahead
@@ -157,7 +157,7 @@ func (u *upstream) dial() (*conn, error) {
 		return nil, err
 	}
 	c := &conn{Conn: nc, up: u}
-	c.peek = c.peekAt
+	c.peek = func(fd uintptr) { c.found = peek(fd, c.one[:]) }
 	if sc, ok := nc.(syscall.Conn); ok {
 		c.raw, _ = sc.SyscallConn()
 	}

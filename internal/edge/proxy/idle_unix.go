@@ -7,16 +7,16 @@ import (
 	"syscall"
 )
 
-// peekAt checks what has arrived on an idle connection. The descriptor does not block.
-func (c *conn) peekAt(fd uintptr) {
-	n, _, err := syscall.Recvfrom(int(fd), c.one[:], syscall.MSG_PEEK)
+// peek checks what has arrived on an idle connection. The descriptor does not block.
+func peek(fd uintptr, one []byte) idleState {
+	n, _, err := syscall.Recvfrom(int(fd), one, syscall.MSG_PEEK)
 	switch {
 	case err == syscall.EAGAIN:
-		c.found = idleQuiet
+		return idleQuiet
 	case n > 0:
-		c.found = idleUnasked
+		return idleUnasked
 	default: // an orderly end, or a broken connection
-		c.found = idleClosed
+		return idleClosed
 	}
 }
 

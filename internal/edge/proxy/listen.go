@@ -21,7 +21,7 @@ import (
 // client that hung up between two of its chunks. A connection of this listener remembers
 // which it was; otherwise the upstream would take such a truncated upload for a whole
 // one. The connection also ends at a bare line feed that fasthttp would accept.
-func Listen(ln net.Listener) net.Listener { return Timeouts{}.Listen(ln) }
+func Listen(ln net.Listener) *Listener { return Timeouts{}.Listen(ln) }
 
 const (
 	minAcceptPause = 5 * time.Millisecond
@@ -37,13 +37,6 @@ func outOfRoom(err error) bool {
 	return false
 }
 
-type listener struct {
-	net.Listener
-	bothProtocols bool
-	limits        *limits                // nil: none
-	failed        func(*tls.Conn, error) // called after a handshake that fails; may be nil
-}
-
 // Accept returns the next connection. When the process or the machine has no room for one,
 // it waits: servers would take that error for the end of the listener, and a flood of
 // connections would stop them.
@@ -57,31 +50,35 @@ func Accept(ln net.Listener) (net.Conn, error) {
 }
 
 // Accept wraps the next connection.
-func (l *listener) Accept() (net.Conn, error) {
+func (l *Listener) Accept() (net.Conn, error) {
 	c, err := Accept(l.Listener)
 	if err != nil {
 		l.limits.close()
+		l.end.Do(func() { close(l.ended) })
 		return nil, err
 	}
+	var client interface {
+		net.Conn
+		ender
+	}
 	if tc, ok := c.(*tls.Conn); ok {
-		client := &tlsClientConn{l.client(tc), tc, l.failed}
-		client.readWrites = true
-		return client, nil
-	}
-	if l.bothProtocols {
+		client = &tlsClientConn{clientConn: clientConn{Conn: tc, readWrites: true}, tls: tc, failed: l.failed}
+	} else if l.bothProtocols {
 		first := &firstBytes{Conn: c}
-		return &prefaceConn{clientConn: l.client(&lazyConn{Conn: first}), first: first}, nil
+		client = &prefaceConn{clientConn: clientConn{Conn: &lazyConn{Conn: first}}, first: first}
+	} else {
+		client = &clientConn{Conn: &lazyConn{Conn: c}}
 	}
-	client := l.client(&lazyConn{Conn: c})
-	return &client, nil
-}
-
-func (l *listener) client(c net.Conn) clientConn {
-	return clientConn{Conn: c, limits: l.limits, due: deadlines{readFor: noStage}}
+	own := client.self()
+	own.listener, own.limits, own.due.readFor = l, l.limits, noStage
+	l.mu.Lock()
+	l.open[own] = struct{}{}
+	l.mu.Unlock()
+	return client, nil
 }
 
 // Close closes the listener.
-func (l *listener) Close() error {
+func (l *Listener) Close() error {
 	l.limits.close()
 	return l.Listener.Close()
 }
@@ -104,6 +101,8 @@ type clientConn struct {
 	fault error           // of lines
 	raw   syscall.RawConn // see socket
 
+	listener   *Listener
+	phase      phase
 	limits     *limits // nil: the server has its own
 	readWrites bool    // see readBy
 	due        deadlines
@@ -122,7 +121,8 @@ func (c *clientConn) Read(b []byte) (int, error) {
 			return 0, err
 		}
 	}
-	if c.lines.between() {
+	stage := c.lines.stage()
+	if stage > 0 && stage%2 == 0 {
 		// Requests that have arrived go first. Meanwhile the next one may arrive here, which
 		// saves a futile read and a wait for the poller.
 		if c.turns%waitEvery != 0 {
@@ -131,7 +131,13 @@ func (c *clientConn) Read(b []byte) (int, error) {
 		c.turns++ // not the requests, of which a client may send several in one read
 	}
 	c.again = false
+	if stage%2 == 0 {
+		c.phase.await(stage > 0)
+	}
 	n, err := c.Conn.Read(b)
+	if stage%2 == 0 && !c.phase.arrived() {
+		return 0, net.ErrClosed
+	}
 	c.ended = c.ended || err == io.EOF
 	if n, c.fault = c.lines.follow(b[:n]); c.fault != nil {
 		c.ended = true // fasthttp takes any error after the last chunk for the end
@@ -206,6 +212,7 @@ func (c *clientConn) early(n uint64) bool { return c.fault != nil || c.lines.bey
 // Close closes the connection and a tunnel through it that has not begun.
 func (c *clientConn) Close() error {
 	err := c.Conn.Close()
+	c.unlist()
 	if t := c.tunnel.Load(); t != nil {
 		t.abandon()
 	}
@@ -222,6 +229,7 @@ type tlsClientConn struct {
 func (c *tlsClientConn) Handshake() error {
 	c.handshake()
 	err := c.tls.Handshake()
+	c.phase.arrived()
 	if err != nil && c.failed != nil {
 		c.failed(c.tls, err)
 	}

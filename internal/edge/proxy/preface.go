@@ -29,6 +29,7 @@ func (c *prefaceConn) Handshake() error {
 			break
 		}
 	}
+	c.phase.arrived()
 	if c.http2 = string(buf[:n]) == http2.ClientPreface; !c.http2 {
 		c.first.bytes = append([]byte(nil), buf[:n]...)
 	}

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"net"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -20,21 +21,23 @@ type Timeouts struct {
 }
 
 // Listen is the package's Listen with timeouts.
-func (t Timeouts) Listen(ln net.Listener) net.Listener { return t.listen(ln, false) }
+func (t Timeouts) Listen(ln net.Listener) *Listener { return t.listen(ln, false) }
 
 // ListenTLS is Listen with TLS, and calls failed after each handshake that fails.
-func (t Timeouts) ListenTLS(ln net.Listener, c *tls.Config, failed func(*tls.Conn, error)) net.Listener {
+func (t Timeouts) ListenTLS(ln net.Listener, c *tls.Config, failed func(*tls.Conn, error)) *Listener {
 	l := t.listen(tls.NewListener(ln, c), false)
+	l.kernel, _ = ln.(syscall.Conn)
 	l.failed = failed
 	return l
 }
 
 // ListenClear is Listen without TLS, for clients that may speak HTTP/2 without asking (h2c
 // with prior knowledge). The server must have a handler for that by NextProto.
-func (t Timeouts) ListenClear(ln net.Listener) net.Listener { return t.listen(ln, true) }
+func (t Timeouts) ListenClear(ln net.Listener) *Listener { return t.listen(ln, true) }
 
-func (t Timeouts) listen(ln net.Listener, bothProtocols bool) *listener {
-	l := &listener{Listener: ln, bothProtocols: bothProtocols}
+func (t Timeouts) listen(ln net.Listener, bothProtocols bool) *Listener {
+	l := &Listener{Listener: ln, bothProtocols: bothProtocols, ended: make(chan struct{}), open: map[*clientConn]struct{}{}}
+	l.kernel, _ = ln.(syscall.Conn)
 	if t != (Timeouts{}) {
 		l.limits = &limits{Timeouts: t, clock: newClock()}
 	}
@@ -186,6 +189,7 @@ func (l *limits) within(d time.Duration, due *deadline, by func(time.Time) error
 
 // handshake sets the deadlines of a handshake; the first request has its own.
 func (c *clientConn) handshake() {
+	c.phase.await(false)
 	if l := c.limits; l != nil && l.Read > 0 {
 		_ = c.SetDeadline(time.Now().Add(l.Read))
 		c.due.readFor = noStage
@@ -193,16 +197,20 @@ func (c *clientConn) handshake() {
 }
 
 // Answering ends a handler, which must not change its response afterwards. It closes the
-// connection behind the answer unless the caller is certain of where the request ends and the
-// request was read to there: the rest would become the next request, also where a proxy keeps
-// one connection for several clients. The answer has the whole time to write.
+// connection behind the answer if the listener leaves, and unless the caller is certain of where
+// the request ends and the request was read to there: the rest would become the next request, also
+// where a proxy keeps one connection for several clients. The answer has the whole time to write.
 func Answering(ctx *fasthttp.RequestCtx, certain bool) {
 	req := &ctx.Request
 	if !certain || req.IsBodyStream() && !hasArrived(req) { // who reads a body to its end closes it
 		ctx.SetConnectionClose()
 	}
 	if client, ok := ctx.Conn().(ender); ok {
-		client.self().due.writing = false
+		own := client.self()
+		own.due.writing = false
+		if own.listener.leaving.Load() && !ctx.Hijacked() {
+			ctx.SetConnectionClose()
+		}
 	}
 }
 

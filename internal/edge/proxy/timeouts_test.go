@@ -207,7 +207,7 @@ func TestReadingTLSMayWrite(t *testing.T) {
 	inner := &watched{requests: iotest.OneByteReader(strings.NewReader(request + request))}
 	inner.beforeRead = func() { require.Equal(t, inner.read, inner.write) }
 	timeouts := Timeouts{Idle: 2 * time.Hour, Read: time.Hour, Write: time.Minute}
-	c := clientConn{Conn: inner, limits: &limits{timeouts, newClock()}, readWrites: true, due: deadlines{readFor: noStage}}
+	c := clientConn{Conn: inner, listener: &Listener{}, limits: &limits{timeouts, newClock()}, readWrites: true, due: deadlines{readFor: noStage}}
 	defer c.limits.close()
 	ctx := requestOn(&c)
 	for range 2 {
@@ -234,7 +234,7 @@ func TestReadingTLSMayWriteWithinATick(t *testing.T) {
 			inner.requests = strings.NewReader(request)
 		}
 		timeouts := Timeouts{Idle: 2 * time.Hour, Read: time.Hour, Write: time.Minute}
-		c := clientConn{Conn: inner, limits: &limits{timeouts, newClock()}, readWrites: true, due: deadlines{readFor: noStage}}
+		c := clientConn{Conn: inner, listener: &Listener{}, limits: &limits{timeouts, newClock()}, readWrites: true, due: deadlines{readFor: noStage}}
 		defer c.limits.close()
 		ctx := requestOn(&c)
 		for range 4 {

@@ -138,6 +138,7 @@ func (t *tunnel) run() {
 	if !t.state.CompareAndSwap(tunnelWaiting, tunnelOpen) {
 		return
 	}
+	t.client.unlist()
 	t.touch()
 	t.clock = time.AfterFunc(time.Hour, t.watch)
 	t.watch() // once clock is set
