@@ -257,6 +257,11 @@ func TestAdminAnswersNoOtherSite(t *testing.T) {
 	} {
 		require.Equal(t, want, n.operate("GET", "/v1/rules", "Host: "+host).status, host)
 	}
+	for site, want := range map[string]int{"same-origin": 200, "none": 200, "cross-site": 403, "same-site": 403} {
+		for _, path := range []string{"/v1/rules", "/debug/pprof/cmdline"} {
+			require.Equal(t, want, n.operate("GET", path, "Sec-Fetch-Site: "+site).status, "%s %s", site, path)
+		}
+	}
 	for origin, want := range map[string]int{"http://" + n.admin: 204, "http://evil.example": 403, "null": 403, "https://localhost": 403} {
 		status := n.operate("DELETE", "/v1/shedder", "Origin: "+origin).status
 		require.Equal(t, want == 403, status == 403, origin)

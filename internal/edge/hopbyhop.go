@@ -2,6 +2,7 @@ package edge
 
 import (
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 
@@ -30,12 +31,19 @@ func (r *request) checkConnection() (err error) {
 }
 
 // hide removes headers that the origin must not attribute to weir or a trusted proxy: a
-// tier that no proxy stated, and names that a program would take for one that weir sets or
-// consults.
+// tier that no proxy stated, trailers that weir sets or consults as headers, and names that a
+// program would take for one of those.
 func (r *request) hide() {
 	header := &r.ctx.Request.Header
 	if tier := r.edge.config.TierHeader; tier != "" && r.Tier == nil {
 		header.Del(tier)
+	}
+	if s, ok := r.ctx.Conn().(interface{ Trailer() http.Header }); ok {
+		for name := range s.Trailer() { // which some origins read as headers
+			if r.edge.decider.Sets(&r.Request, strings.ToLower(name)) {
+				delete(s.Trailer(), name)
+			}
+		}
 	}
 	if !r.form.Unusual() {
 		return

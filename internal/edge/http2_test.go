@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os/exec"
 	"strings"
 	"sync"
@@ -225,4 +226,31 @@ func (n *node) over1(f func()) {
 	n.client.Transport = &http.Transport{DisableKeepAlives: true}
 	defer func() { n.client.Transport = before }()
 	f()
+}
+
+// Trailers named like headers that decide do not reach origins: some read them as headers.
+func TestTrailersAreNoHeaders(t *testing.T) {
+	got := make(chan http.Header, 1)
+	var only http.Protocols
+	only.SetUnencryptedHTTP2(true)
+	origin := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		got <- r.Trailer
+	}))
+	origin.Config.Protocols = &only
+	origin.Start()
+	t.Cleanup(origin.Close)
+	n := startH2C(t, setup{rules: "rules: [{id: by-plan, match: {headers: {X-Plan: free}}, key: [header:X-User], limit: 9, window: 1h}]", config: func(c *config.Config) {
+		c.Upstreams, c.TierHeader = []config.Upstream{{URL: "h2c" + strings.TrimPrefix(origin.URL, "http")}}, "X-Tier"
+	}})
+	req, err := http.NewRequest("POST", "http://"+n.public+"/", io.MultiReader(strings.NewReader("body")))
+	require.NoError(t, err)
+	req.Trailer = http.Header{}
+	for _, name := range []string{"X-Tier", "X-User", "X-Plan", "X-Forwarded-For", "X-Real-Ip", "X-Sum"} {
+		req.Trailer.Set(name, "7")
+	}
+	resp, err := n.client.Do(req)
+	require.NoError(t, err)
+	require.Equal(t, 200, read(t, resp).status)
+	require.Equal(t, http.Header{"X-Sum": {"7"}}, <-got)
 }

@@ -20,6 +20,10 @@ func (a *Admin) guarded(next http.Handler) http.Handler {
 	listen, _, _ := net.SplitHostPort(a.Config.Listen.Admin)
 	told, _, _ := config.Advertised(a.Config.Consul.AdvertiseAdmin, a.Config.Listen.Admin)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if site := r.Header.Get("Sec-Fetch-Site"); site == "cross-site" || site == "same-site" {
+			adminError(w, http.StatusForbidden, errors.New("another site's page makes your browser ask; enter the address yourself"))
+			return
+		}
 		if origin := r.Header.Get("Origin"); origin != "" {
 			if u, err := url.Parse(origin); err != nil || u.Host != r.Host {
 				adminError(w, http.StatusForbidden, errors.New("the Origin is not this host"))

@@ -152,6 +152,9 @@ func (st *stream) Request() *http.Request {
 	return st.req
 }
 
+// Trailer returns the fields that the client announces for the end of its body.
+func (st *stream) Trailer() http.Header { return st.req.Trailer }
+
 // SetTrailer sets the fields that follow the answer's body.
 func (st *stream) SetTrailer(t http.Header) { st.trailer = t }
 

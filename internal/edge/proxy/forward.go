@@ -318,7 +318,9 @@ func readHeader(h *fasthttp.ResponseHeader, c *conn, mayUpgrade bool) error {
 			return nil
 		case status == fasthttp.StatusSwitchingProtocols:
 			return errors.New("101 to a request without Upgrade")
-		case status < 100 || status >= 200:
+		case status < 100 || status > 999:
+			return fmt.Errorf("the status %d", status)
+		case status >= 200:
 			return nil
 		}
 	}

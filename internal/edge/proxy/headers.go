@@ -187,7 +187,7 @@ func (p *Pool) prepare(ctx *fasthttp.RequestCtx, from *Via) *Error {
 // Its host then replaces the Host header (RFC 9112, 3.2.2). Every other target stays
 // byte for byte as the client sent it.
 func OriginForm(h *fasthttp.RequestHeader) *Error {
-	if h.IsConnect() {
+	if bytes.EqualFold(h.Method(), []byte(fasthttp.MethodConnect)) { // some read methods so
 		return &Error{Kind: KindUnsupported, Err: errors.New("CONNECT: this is not a forward proxy")}
 	}
 	target := h.RequestURI()

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"bytes"
+	"unicode"
 
 	"github.com/valyala/fasthttp"
 )
@@ -65,15 +66,22 @@ func isUsual(token []byte) bool {
 	return bytes.EqualFold(token, []byte("close")) || bytes.EqualFold(token, []byte("keep-alive")) || bytes.EqualFold(token, valueUpgrade)
 }
 
-// stripResponse removes the upstream's hop-by-hop headers and reports whether the
-// upstream wants the connection closed.
+// stripResponse removes the upstream's hop-by-hop headers, what is no header or reason, and
+// reports whether the upstream wants the connection closed.
 func stripResponse(h *fasthttp.ResponseHeader) (closing bool) {
 	closing = h.ConnectionClose()
+	if bytes.ContainsFunc(h.StatusMessage(), unicode.IsControl) {
+		h.SetStatusMessage(nil)
+	}
 	var found fields
+	var odd [][]byte
 	named := false
 	for name, value := range h.All() {
 		switch bit := classify(name); bit {
 		case 0:
+			if bytes.IndexByte(name, ' ') >= 0 || bytes.IndexByte(name, '\t') >= 0 { // fasthttp refuses the rest
+				odd = append(odd, bytes.Clone(name))
+			}
 		case connection:
 			found |= bit
 			eachToken(value, func([]byte) { named = true })
@@ -81,6 +89,9 @@ func stripResponse(h *fasthttp.ResponseHeader) (closing bool) {
 		default:
 			found |= bit
 		}
+	}
+	for _, name := range odd {
+		h.DelBytes(name)
 	}
 	if named {
 		// Copy the values: fasthttp reuses them as headers are removed.

@@ -78,6 +78,11 @@ func (p *Pool) exchangeHTTP2(ctx *fasthttp.RequestCtx, u *upstream, via *Via) *E
 		x.end()
 		return e
 	}
+	if status := resp.StatusCode; status < 200 || status > 999 {
+		_ = resp.Body.Close()
+		x.end()
+		return &Error{Kind: KindBadResponse, Err: fmt.Errorf("the status %d", status)}
+	}
 	if x.upload != nil && x.stream == nil && x.upload.whole {
 		_ = ctx.Request.CloseBodyStream()
 		_ = x.client.SetReadDeadline(time.Time{})
@@ -104,7 +109,7 @@ func (x *exchange) request(ctx *fasthttp.RequestCtx, via *Via) *http.Request {
 	}
 	for name, value := range h.All() {
 		switch key := string(name); key {
-		case "Cookie", "Host", "Connection", "Content-Length", "Transfer-Encoding":
+		case "Cookie", "Host", "Connection", "Content-Length", "Transfer-Encoding", "Upgrade":
 		default:
 			req.Header[key] = append(req.Header[key], string(value))
 		}
