@@ -123,12 +123,12 @@ func New(c *Config, user string) (*Access, error) {
 // Login reports whether people have to authenticate.
 func (a *Access) Login() bool { return a.config != nil }
 
-// Listen returns ln, with TLS if configured.
+// Listen returns ln, with TLS and HTTP/2 if configured.
 func (a *Access) Listen(ln net.Listener) net.Listener {
 	if a.certs == nil {
 		return ln
 	}
-	return tls.NewListener(ln, a.certs.Config())
+	return tls.NewListener(ln, a.certs.Speaking("h2", "http/1.1"))
 }
 
 // Reload reads the files again. A file that cannot be read keeps its old contents.

@@ -37,7 +37,7 @@ oidc: {issuer: %q, client_id: weir, client_secret_file: %q}, roles: {reader: {gr
 
 	b.visit(at + "/fleet")
 	b.has("You are not logged in")
-	b.has("You are not logged in")
+	require.Equal(t, "h2", b.eval("performance.getEntriesByType('navigation')[0].nextHopProtocol"))
 	b.look("people-login")
 	b.click("Log in")
 	b.enter("carol")

@@ -94,8 +94,9 @@ export function resource() {
   return s;
 }
 
-// events calls the function of each event's name until the stream ends. EventSource sends no headers.
-async function events(path, signal, on) {
+// events reports the name and the data of each event until the stream ends. EventSource sends no
+// headers.
+async function events(path, signal, report) {
   await opened;
   const response = await fetch(api + path, { signal, credentials: 'same-origin', headers: headers() });
   if (!response.ok) return;
@@ -105,9 +106,29 @@ async function events(path, signal, on) {
     text = all.pop();
     for (const one of all) {
       const [, name, data] = /^event: (.*)\ndata: (.*)$/.exec(one) ?? [];
-      if (name) on[name]?.(JSON.parse(data));
+      if (name) report(name, data);
     }
   }
+}
+
+// shared is events, for all tabs of this browser: without HTTP/2 they have six connections together.
+// The tab with the lock reads the stream, and tells the others. The event gone says that it ended.
+function shared(path, signal, report) {
+  const tabs = new BroadcastChannel(path);
+  let last;
+  const tell = (...event) => { last = event; tabs.postMessage(event); report(...event); };
+  const read = async () => {
+    while (!signal.aborted) {
+      await events(path, signal, tell).catch(() => {});
+      if (signal.aborted) break;
+      tell('gone');
+      await new Promise((over) => { setTimeout(over, 3000); signal.addEventListener('abort', over); });
+    }
+  };
+  tabs.onmessage = ({ data }) => { if (data) report(...data); else if (last) tabs.postMessage(last); };
+  tabs.postMessage(null); // asks for the last event
+  signal.addEventListener('abort', () => tabs.close());
+  navigator.locks.request(path, { signal }, read).catch(() => {});
 }
 
 // repeat looks now, and again a while after each answer. It returns what ends that.
@@ -126,22 +147,21 @@ export function live(path, seen) {
   const s = signal({ phase: 'loading', result: null, at: 0, problem: '' });
   s.follow = () => {
     const source = new AbortController();
-    let again;
     const fails = (problem) => { s.value = { ...untracked(() => s.value), phase: 'failed', problem }; };
-    const look = (result) => batch(() => {
-      seen?.(result);
-      s.value = { phase: 'ready', result, at: Date.now(), problem: '' };
-    });
-    const connect = async () => {
-      await events(path, source.signal, { look, problem: (p) => fails(p.detail) }).catch(() => {});
-      if (source.signal.aborted) return;
-      again = setTimeout(connect, 3000);
+    shared(path, source.signal, async (name, data) => {
+      if (name === 'problem') return fails(JSON.parse(data).detail);
+      if (name === 'look') {
+        const result = JSON.parse(data);
+        return batch(() => {
+          seen?.(result);
+          s.value = { phase: 'ready', result, at: Date.now(), problem: '' };
+        });
+      }
       fails('The console does not answer. Is regionctl console still running? This page keeps trying.');
       await open(); // perhaps the session has ended
       if (denied.value && !source.signal.aborted) fails('');
-    };
-    connect();
-    return () => { clearTimeout(again); source.abort(); };
+    });
+    return () => source.abort();
   };
   return s;
 }
