@@ -24,10 +24,11 @@ The edges of a region share their counters, so one of them is asked for each reg
 Only reset goes to all of them, because each edge also remembers its own refusals.
 
 Edges are asked at the admin address that they registered in Consul. If they require a
-token, name a file with it as admin_token_file in the fleet file. A token is sent over
-plain HTTP only to this host itself, unless --insecure-admin allows more; edges with
-listen.admin_tls are verified by admin_tls of the fleet file. An edge that
-listens at 127.0.0.1 can be asked only on its own host; answers of other edges are refused.`
+token, name a file with it as admin_token_file in the fleet file. The token is sent only to
+addresses in admin_networks of the fleet file; over plain HTTP only to this host itself,
+unless --insecure-admin allows more. Edges with listen.admin_tls are verified by
+admin_tls.ca_file of the fleet file. An edge that listens at 127.0.0.1 can be asked only
+on its own host; answers of other edges are refused.`
 
 func (p *program) limitsCommand() *cobra.Command {
 	c := group("limits", "ask the edges what they count, or reset it", limitsHelp)

@@ -82,10 +82,10 @@ relative to it:
     - name: eu-west
       consul: {addr: "https://consul.eu-west.example.com:8501", token_file: eu-west.token}
       admin_token_file: admin.token     # of the edges' admin listeners, if they require one
+      admin_networks: [10.1.0.0/16]     # theirs; the token goes nowhere else
       admin_tls: {ca_file: ca.pem}      # and how to verify them, if they speak TLS
     - name: us-east
       consul: {addr: "https://consul.us-east.example.com:8501", token_file: us-east.token}
-      admin_token_file: admin.token
 
 Name a new region once, with regionctl init, before its first change. A change compares the
 names with the fleet file.

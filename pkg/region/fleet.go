@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,8 +23,7 @@ type Fleet struct {
 	KeepVersions *int `yaml:"keep_versions" json:"keep_versions,omitempty"`
 }
 
-// LeastVersions is the smallest KeepVersions, because an operator must be able to roll
-// back.
+// LeastVersions is the smallest KeepVersions: an operator must be able to roll back.
 const LeastVersions = 10
 
 // FleetRegion is one region of a fleet file.
@@ -32,13 +32,14 @@ type FleetRegion struct {
 	Consul consul.Config `yaml:"consul" json:"consul"`
 	// AdminTokenFile holds the token of the edges' admin listeners.
 	AdminTokenFile string `yaml:"admin_token_file" json:"admin_token_file,omitempty"`
+	// AdminNetworks are where the token may go; over TLS, it also needs AdminTLS.CAFile.
+	AdminNetworks []netip.Prefix `yaml:"admin_networks" json:"admin_networks,omitempty"`
 	// AdminTLS is for admin listeners that use TLS; nil trusts the system's authorities.
 	AdminTLS *certs.Client `yaml:"admin_tls" json:"admin_tls,omitempty"`
 }
 
-// LoadFleet reads and validates a fleet file. Its error names every fault with its path,
-// such as regions[1].consul.addr. Relative paths are resolved against the fleet file's
-// directory.
+// LoadFleet reads and validates a fleet file. Its error names every fault with its path. Relative
+// paths are resolved against the fleet file's directory.
 func LoadFleet(file string) (*Fleet, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -101,6 +102,9 @@ func (f *Fleet) validate() (all field.Errors) {
 			places[p] = i
 		}
 		all.File(at+".admin_token_file", r.AdminTokenFile)
+		if r.AdminTokenFile != "" && len(r.AdminNetworks) == 0 {
+			all.Add(at+".admin_networks", "is required with admin_token_file: list the networks of the edges' admin listeners, as [10.1.0.0/16]; the token is sent nowhere else")
+		}
 		all.Take(at+".admin_tls", r.AdminTLS.Validate())
 	}
 	return all
@@ -122,12 +126,8 @@ func (f *Fleet) Select(names []string) ([]FleetRegion, error) {
 	var wrong []error
 	for _, name := range names {
 		if !slices.Contains(known, name) {
-			hint := cmp.Or(field.Suggest(name, known...), "; it has "+strings.Join(known, ", "))
-			wrong = append(wrong, fmt.Errorf("no region %q in the fleet file%s", name, hint))
+			wrong = append(wrong, fmt.Errorf("no region %q in the fleet file%s", name, cmp.Or(field.Suggest(name, known...), "; it has "+strings.Join(known, ", "))))
 		}
 	}
-	if wrong != nil {
-		return nil, errors.Join(wrong...)
-	}
-	return chosen, nil
+	return chosen, errors.Join(wrong...)
 }

@@ -1,6 +1,7 @@
 package region
 
 import (
+	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -24,6 +25,7 @@ regions:
       token_file: tokens/us-east
       tls: {ca_file: ca.pem, server_name: server.us-east.consul}
     admin_token_file: tokens/admin
+    admin_networks: [10.1.0.0/16, "2001:db8::/48"]
   - {name: ap-south, consul: {datacenter: ap-south, prefix: edge/weir}}
 keep_versions: 50
 `)
@@ -37,7 +39,7 @@ keep_versions: 50
 	require.Equal(t, []FleetRegion{
 		{Name: "eu-west", Consul: consul.Config{Addr: "127.0.0.1:8500", Datacenter: "eu-west", TLS: &certs.Client{}}},
 		{
-			Name: "us-east", AdminTokenFile: folder + "/tokens/admin",
+			Name: "us-east", AdminTokenFile: folder + "/tokens/admin", AdminNetworks: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("2001:db8::/48")},
 			Consul: consul.Config{
 				Addr: "https://consul.example.com:8501", TokenFile: folder + "/tokens/us-east",
 				TLS: &certs.Client{CAFile: folder + "/ca.pem", ServerName: "server.us-east.consul"},
@@ -86,7 +88,8 @@ func TestLoadFleetRefuses(t *testing.T) {
 				"regions[1].consul.tls.ca_file: stat /none: no such file or directory\n" +
 				"regions[1].consul.tls.cert_file: stat /none: no such file or directory\n" +
 				"regions[1].consul.tls: must name both cert_file and key_file, or neither\n" +
-				"regions[1].admin_token_file: stat FOLDER/none: no such file or directory",
+				"regions[1].admin_token_file: stat FOLDER/none: no such file or directory\n" +
+				"regions[1].admin_networks: is required with admin_token_file: list the networks of the edges' admin listeners, as [10.1.0.0/16]; the token is sent nowhere else",
 		},
 		"too few versions": {"{regions: [{name: a}], keep_versions: 9}", "keep_versions: must be 0, which keeps all, or at least 10 (got 9)"},
 		"second document":  {"regions: [{name: a}]\n---\nregions: []\n", "contains a second YAML document in line 3; remove what follows --- or ..."},

@@ -21,6 +21,7 @@ output "fleet" {
           tls        = { ca_file = "consul-ca.pem", server_name = module.region[name].consul.server_name }
         }
         admin_token_file = "${name}.admin"
+        admin_networks   = [var.regions[name].vpc_cidr]
       },
       module.region[name].edge_admin_name == null ? {} : { admin_tls = { ca_file = "consul-ca.pem", server_name = module.region[name].edge_admin_name } },
     )]

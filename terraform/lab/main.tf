@@ -15,9 +15,10 @@ locals {
   order = [for key in sort([for name, r in var.regions : format("%03d %s", r.number, name)]) : split(" ", key)[1]]
 
   fleet = { regions = [for name in local.order : {
-    name      = name
-    consul    = { addr = "${module.region[name].consul}:8500", datacenter = name }
-    admin_tls = var.admin_tls == null ? null : { ca_file = abspath(var.admin_tls.ca_file), server_name = "weir-edge" }
+    name           = name
+    consul         = { addr = "${module.region[name].consul}:8500", datacenter = name }
+    admin_networks = ["${var.network}.0.0/16"]
+    admin_tls      = var.admin_tls == null ? null : { ca_file = abspath(var.admin_tls.ca_file), server_name = "weir-edge" }
   }] }
 
   topology = {

@@ -13,7 +13,9 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/weir-edge/weir/internal/adminapi"
@@ -26,11 +28,14 @@ import (
 // /metrics.
 const maxAdminAnswer = 64 << 20
 
-// Admin asks the admin listeners of a region's edges.
+// Admin asks the admin listeners of a region's edges. Any node may register any address, so it
+// asks only those in admin_networks of the fleet file, if that has them.
 type Admin struct {
 	client    *http.Client
 	transport *http.Transport
 	tokenFile string
+	bounded   bool // the fleet file has admin_networks
+	trusts    bool // it names who signs the edges' certificates
 	insecure  bool
 }
 
@@ -41,9 +46,19 @@ func NewAdmin(r *region.FleetRegion, insecure bool, timeout time.Duration) (*Adm
 	if err != nil {
 		return nil, fmt.Errorf("admin_tls.%w", err)
 	}
+	dialer := &net.Dialer{Timeout: timeout}
+	if len(r.AdminNetworks) > 0 {
+		dialer.Control = func(_, address string, _ syscall.RawConn) error {
+			at, err := netip.ParseAddrPort(address) // of the name that was looked up
+			if err == nil && !slices.ContainsFunc(r.AdminNetworks, func(n netip.Prefix) bool { return n.Contains(at.Addr().Unmap().WithZone("")) }) {
+				err = errors.New("is not in admin_networks of the fleet file")
+			}
+			return err
+		}
+	}
 	// No proxy: the token is for the edge alone.
 	transport := &http.Transport{
-		DialContext: (&net.Dialer{Timeout: timeout}).DialContext, MaxIdleConnsPerHost: 2, IdleConnTimeout: 30 * time.Second, TLSClientConfig: secure,
+		DialContext: dialer.DialContext, MaxIdleConnsPerHost: 2, IdleConnTimeout: 30 * time.Second, TLSClientConfig: secure,
 	}
 	if r.Consul.Dial != nil {
 		transport.DialContext = r.Consul.Dial
@@ -54,6 +69,7 @@ func NewAdmin(r *region.FleetRegion, insecure bool, timeout time.Duration) (*Adm
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 		transport: transport, tokenFile: r.AdminTokenFile, insecure: insecure,
+		bounded: len(r.AdminNetworks) > 0, trusts: r.AdminTLS != nil && r.AdminTLS.CAFile != "",
 	}, nil
 }
 
@@ -124,7 +140,10 @@ func (a *Admin) ask(ctx context.Context, method string, n consul.Node, path stri
 		req.Header.Set("Accept", acceptMetrics)
 	}
 	if a.tokenFile != "" {
-		if !a.insecure && target.Scheme == "http" && !isLoopback(target.Hostname()) {
+		switch {
+		case target.Scheme == "https" && !a.trusts:
+			return errors.New("gets no admin token, because any public authority could vouch for it; name that of the edges in admin_tls.ca_file of the fleet file")
+		case target.Scheme == "http" && !a.insecure && !isLoopback(target.Hostname()):
 			return errors.New("is not on this host, and the admin token would travel over plain HTTP; set listen.admin_tls of the edge, or pass --insecure-admin on a network you trust")
 		}
 		token, err := os.ReadFile(a.tokenFile)

@@ -6,6 +6,7 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -35,8 +36,9 @@ func TestAdminToken(t *testing.T) {
 	}))
 	defer server.Close()
 	addr := server.Listener.Addr().String()
+	networks := []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("192.0.2.0/24")}
 	ask := func(file string, insecure bool, admin string) error {
-		a, err := NewAdmin(&region.FleetRegion{AdminTokenFile: file}, insecure, 2*time.Second)
+		a, err := NewAdmin(&region.FleetRegion{AdminTokenFile: file, AdminNetworks: networks}, insecure, 2*time.Second)
 		require.NoError(t, err)
 		defer a.Close()
 		return a.Get(t.Context(), consul.Node{ID: "ams1-1", Admin: admin}, adminapi.PathRules, nil, &adminapi.Rules{})
@@ -62,6 +64,15 @@ func TestAdminToken(t *testing.T) {
 	require.NotContains(t, ask(token, true, "192.0.2.1:8081").Error(), "plain HTTP")
 	require.NotContains(t, ask("", false, "192.0.2.1:8081").Error(), "plain HTTP", "without a token there is nothing to protect")
 	require.Empty(t, given)
+
+	// Nor does it reach an address that the fleet file does not name, whatever a node registered.
+	networks = networks[1:]
+	for _, insecure := range []bool{false, true} {
+		require.ErrorContains(t, ask(token, insecure, addr), "is not in admin_networks of the fleet file")
+		require.ErrorContains(t, ask(token, insecure, strings.Replace(addr, "127.0.0.1", "localhost", 1)), "is not in admin_networks")
+	}
+	require.Empty(t, given)
+	require.ErrorContains(t, ask("", false, addr), "is not in admin_networks", "nor does a request")
 	require.ErrorContains(t, ask("", false, ""), `admin : must be host:port or https://host:port (got "")`)
 	for host, want := range map[string]bool{"127.0.0.1": true, "127.8.8.8": true, "::1": true, "::ffff:127.0.0.1": true, "localhost": true, "10.0.0.1": false, "localhost.example": false} {
 		require.Equal(t, want, isLoopback(host), host)
@@ -122,7 +133,7 @@ func TestAdminOverTLS(t *testing.T) {
 	token := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(token, []byte("horse"), 0o600))
 	ask := func(addr string, c *certs.Client) error {
-		a, err := NewAdmin(&region.FleetRegion{AdminTokenFile: token, AdminTLS: c}, false, testenv.Patience)
+		a, err := NewAdmin(&region.FleetRegion{AdminTokenFile: token, AdminTLS: c, AdminNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}, false, testenv.Patience)
 		require.NoError(t, err)
 		defer a.Close()
 		return a.Get(t.Context(), consul.Node{ID: "ams1-1", Admin: addr}, adminapi.PathRules, nil, &adminapi.Rules{})
@@ -130,7 +141,9 @@ func TestAdminOverTLS(t *testing.T) {
 	trusting := &certs.Client{CAFile: files.CAFile}
 	addr := "https://" + serveTLS(t, files, "")
 	require.NoError(t, ask(addr, trusting))
-	require.ErrorContains(t, ask(addr, nil), "certificate signed by unknown authority")
+	for _, anyone := range []*certs.Client{nil, {}, {ServerName: "edge.example"}} {
+		require.ErrorContains(t, ask(addr, anyone), "any public authority could vouch for it; name that of the edges in admin_tls.ca_file")
+	}
 	require.ErrorContains(t, ask(addr, &certs.Client{CAFile: stranger.CAFile}), "certificate signed by unknown authority")
 	require.ErrorContains(t, ask("https://"+serveTLS(t, late, ""), trusting), "certificate has expired or is not yet valid")
 
