@@ -384,35 +384,20 @@ func TestTCPConnections(t *testing.T) {
 	}
 	closed(conn)
 
-	// One network cannot take all connections. Earlier ones count until the server has
-	// noticed their end.
-	var open []net.Conn
-	another := func() bool {
-		conn, err := net.Dial("tcp", "127.0.0.1:"+s.port)
-		if err != nil {
-			return false
-		}
-		t.Cleanup(func() { _ = conn.Close() })
-		if _, err = conn.Write(append([]byte{0, byte(len(good))}, good...)); err == nil {
-			_, err = receive(conn)
-		}
-		if err == nil {
-			open = append(open, conn)
-		}
-		return err == nil
+	// One network cannot take all connections, but its silent ones keep no others of it out.
+	first := s.dial(t)
+	for range maxFromOne {
+		s.dial(t)
 	}
-	for len(open) < maxFromOne {
-		require.Eventually(t, another, patience, 20*time.Millisecond)
-	}
-	closed(s.dial(t))
-	require.NoError(t, open[0].Close())
-	require.Eventually(t, another, patience, 20*time.Millisecond)
+	require.Len(t, exchange(t, s.dial(t), good)[0].Answer, 1)
+	closed(first)
 
 	s.stop() // idle connections delay nothing
 }
 
-// Networks that hold all connections do not keep others out: a new one replaces the one that
-// has been without an answer for longest, of the networks with the most.
+// Neither networks that hold all connections nor the silent ones of its own network keep a
+// client out: a new connection replaces the one that has been without an answer for longest, of
+// the networks with the most.
 func TestConnectionsAreBounded(t *testing.T) {
 	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	require.NoError(t, err)
@@ -430,15 +415,19 @@ func TestConnectionsAreBounded(t *testing.T) {
 		last++
 		return c.enter(conn, netip.AddrFrom4([4]byte{10, 0, third, byte(last)}), at(last))
 	}
-	single, oldest, second := dial(), dial(), dial()
+	single, first, oldest, second := dial(), dial(), dial(), dial()
 	require.True(t, enter(single, 200))
+	require.True(t, enter(first, 0))
 	require.True(t, enter(oldest, 0))
 	require.True(t, enter(second, 0))
-	for i := 3; i < maxConnections; i++ {
+	for i := 4; i < maxConnections; i++ {
 		require.True(t, enter(new(net.TCPConn), byte((i-1)/maxFromOne)), i)
 	}
 	require.Len(t, c.open, maxConnections)
-	require.False(t, enter(new(net.TCPConn), 0), "a network has as many as it may")
+	require.True(t, enter(new(net.TCPConn), 0), "its own oldest makes room")
+	require.Len(t, c.open, maxConnections)
+	require.NotContains(t, c.open, first)
+	require.ErrorIs(t, first.SetDeadline(time.Time{}), net.ErrClosed)
 
 	c.answered(oldest, at(last))
 	require.True(t, enter(new(net.TCPConn), 100))

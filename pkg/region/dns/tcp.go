@@ -14,7 +14,7 @@ import (
 
 const (
 	// At most maxConnections are open at once; at most maxFromOne of them from one
-	// network. Beyond the former, a new one replaces another.
+	// network. Beyond either, a new one replaces another.
 	maxConnections = 1000
 	maxFromOne     = 50
 	// maxPerConnection is how many queries one connection may carry.
@@ -45,7 +45,7 @@ func newConnections() *connections {
 	return &connections{open: map[*net.TCPConn]connection{}, from: map[netip.Prefix]int{}}
 }
 
-// enter reports whether there is room for conn.
+// enter adds conn. It reports false if the server stops.
 func (c *connections) enter(conn *net.TCPConn, client netip.Addr, now time.Time) bool {
 	bits := 56
 	if client.Is4() {
@@ -54,25 +54,28 @@ func (c *connections) enter(conn *net.TCPConn, client netip.Addr, now time.Time)
 	network, _ := client.Prefix(bits) // of that family
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.stopped || c.from[network] >= maxFromOne {
+	switch {
+	case c.stopped:
 		return false
-	}
-	if len(c.open) >= maxConnections {
-		c.replace()
+	case c.from[network] >= maxFromOne:
+		c.replace(func(other netip.Prefix) bool { return other == network })
+	case len(c.open) >= maxConnections:
+		c.replace(func(netip.Prefix) bool { return true })
 	}
 	c.open[conn] = connection{network, now}
 	c.from[network]++
 	return true
 }
 
-// replace closes the connection that has been without an answer for longest, of the networks
-// with the most connections: a few dozen networks could otherwise keep all others out.
-func (c *connections) replace() {
+// replace closes the connection that has been without an answer for longest, of those of these
+// networks with the most connections. A few dozen networks, or a few dozen connections within
+// one, could otherwise keep all others out.
+func (c *connections) replace(of func(netip.Prefix) bool) {
 	var victim *net.TCPConn
 	var since time.Time
 	most := 0
 	for conn, o := range c.open {
-		if n := c.from[o.network]; n > most || n == most && o.since.Before(since) {
+		if n := c.from[o.network]; of(o.network) && (n > most || n == most && o.since.Before(since)) {
 			victim, since, most = conn, o.since, n
 		}
 	}
