@@ -495,6 +495,7 @@ func TestAssets(t *testing.T) {
 		w := ask(s, "GET", page, "", func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") })
 		require.Equal(t, 200, w.Code, "a link to %s in a chat can be opened", page)
 		require.Contains(t, w.Header().Get("Content-Security-Policy"), "script-src 'self'")
+		require.Empty(t, w.Header().Get("Strict-Transport-Security"), "it is by HTTP")
 		require.NotContains(t, w.Body.String(), "<style")
 		require.NotRegexp(t, `<script(>|[^>]*[^"/]>.)`, w.Body.String())
 	}

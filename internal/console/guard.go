@@ -43,6 +43,9 @@ func (s *Server) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		webpage.Protect(w.Header())
 		w.Header().Set("Cache-Control", "no-store")
+		if strings.HasPrefix(s.Origin, "https://") {
+			w.Header().Set("Strict-Transport-Security", "max-age=31536000") // a year
+		}
 		if err := s.Access.Admit(r); err != nil {
 			s.denied(w, r, err)
 			return

@@ -122,7 +122,9 @@ func TestProxy(t *testing.T) {
 	w := ask(s, "POST", Prefix+"/pops/ams1/drain", `{"reason": "x"}`, through(s, "bob@example.com", "sre"), func(r *http.Request) { r.Header.Set(access.HeaderToken, other.Token) })
 	require.Equal(t, 403, w.Code)
 	require.Contains(t, w.Body.String(), `"reason":"token"`)
-	require.Equal(t, 200, ask(s, "GET", Prefix+"/fleet", "", through(s, "root@example.com", ""), func(r *http.Request) { r.Host = "WEIR.example.com:443" }).Code)
+	w = ask(s, "GET", Prefix+"/fleet", "", through(s, "root@example.com", ""), func(r *http.Request) { r.Host = "WEIR.example.com:443" })
+	require.Equal(t, 200, w.Code)
+	require.Equal(t, "max-age=31536000", w.Header().Get("Strict-Transport-Security"))
 }
 
 // docs/CONSOLE.md lists what each role may do.
