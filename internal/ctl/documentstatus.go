@@ -218,6 +218,7 @@ func writeView(b *bytes.Buffer, st term.Style, k *fleet.Kind, v *fleet.RegionVie
 	t := term.Table{Indent: "  "}
 	t.Row("EDGE", "POP", "RUNS", "SINCE", "SOURCE", "FROM", "CHECK", "CONVERGED")
 	var notes []string
+	var silent fleet.Unasked
 	for i := range v.Nodes {
 		n := &v.Nodes[i]
 		check := st.Green("passing")
@@ -237,16 +238,16 @@ func writeView(b *bytes.Buffer, st term.Style, k *fleet.Kind, v *fleet.RegionVie
 			source += " (canary)"
 		}
 		t.Row(term.Printable(n.ID), term.OrDash(n.PoP), term.OrDash(n.Version), since, source, n.Seen, check, st.Verdict(n.Converged))
-		notes = append(notes, complaints(n)...)
+		notes = append(notes, complaints(n, &silent)...)
 	}
 	t.Print(b)
-	for _, note := range notes {
+	for _, note := range append(notes, silent.Lines()...) {
 		fmt.Fprintf(b, "    %s\n", note)
 	}
 }
 
-// complaints lists what is wrong with an edge.
-func complaints(n *fleet.NodeView) (list []string) {
+// complaints lists what is wrong with an edge, and adds to silent why it could not be asked.
+func complaints(n *fleet.NodeView, silent *fleet.Unasked) (list []string) {
 	if n.Refused != nil {
 		list = append(list, fmt.Sprintf("%s refused %s:\n      %s", term.Printable(n.ID), term.OrDash(n.Refused.Version), strings.ReplaceAll(reasons(n), "\n", "\n      ")))
 	}
@@ -254,7 +255,7 @@ func complaints(n *fleet.NodeView) (list []string) {
 		list = append(list, fmt.Sprintf("%s has lost Consul: %s", term.Printable(n.ID), term.Printable(n.ConsulError)))
 	}
 	if n.AdminError != "" {
-		list = append(list, "could not ask: "+term.Printable(n.AdminError))
+		silent.Add(n.ID+" at "+cmp.Or(n.Admin, "no address"), n.AdminError)
 	}
 	return list
 }

@@ -54,12 +54,12 @@ func (p *program) drainCommand() *cobra.Command {
   regionctl drain ams1 --reason "smoke in the room" --yes --wait 0`,
 		func(ctx context.Context, args []string) error { return p.drain(ctx, args[0], &o) })
 	f := c.Flags()
-	f.StringVar(&o.reason, "reason", "", "`TEXT`: why, required; shown by status and dns explain")
 	f.BoolVarP(&o.yes, "yes", "y", false, "do not ask")
+	f.StringVar(&o.by, "by", "", "`NAME`: who (default: WEIR_USER, or user@host)")
+	f.StringVar(&o.reason, "reason", "", "`TEXT`: why, required; shown by status and dns explain")
 	f.BoolVar(&o.force, "force", false, "drain it even if nothing healthy would be left")
 	f.DurationVar(&o.wait, "wait", time.Minute, "how long to wait at most for clients to leave; 0 does not wait")
 	f.DurationVar(&o.ttl, "ttl", 20*time.Second, "the --ttl of regionctl dns")
-	f.StringVar(&o.by, "by", "", "`NAME`: who (default: WEIR_USER, or user@host)")
 	c.ValidArgsFunction = p.completePoPs(false)
 	return c
 }
@@ -71,6 +71,7 @@ func (p *program) undrainCommand() *cobra.Command {
   regionctl undrain ams1 --yes`,
 		func(ctx context.Context, args []string) error { return p.undrain(ctx, args[0], &o) })
 	c.Flags().BoolVarP(&o.yes, "yes", "y", false, "do not ask")
+	c.Flags().StringVar(&o.by, "by", "", "`NAME`: who (default: WEIR_USER, or user@host)")
 	c.ValidArgsFunction = p.completePoPs(true)
 	return c
 }
@@ -288,7 +289,7 @@ func (p *program) drain(ctx context.Context, pop string, o *drainOptions) error 
 }
 
 func (p *program) undrain(ctx context.Context, pop string, o *drainOptions) error {
-	who, err := p.whoami("")
+	who, err := p.whoami(o.by)
 	if err != nil {
 		return err
 	}

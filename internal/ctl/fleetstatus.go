@@ -295,7 +295,7 @@ func measure(ctx context.Context, t *fleet.Target, n consul.Node, before *fleet.
 	}
 	f, err := t.Admin.Figures(ctx, n)
 	if err != nil {
-		v.Error = err.Error()
+		v.Error = fleet.Reason(err)
 		return v, nil
 	}
 	v.Rules, v.Shedder, v.Utilization, v.ShedLevel, v.StoreUp = f.Rules, f.Shedder, &f.Utilization, &f.Level, f.StoreUp

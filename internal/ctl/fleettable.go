@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 
+	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/term"
 )
 
@@ -14,6 +15,7 @@ func (v *fleetStatus) write(b *bytes.Buffer, s term.Style) {
 	t := term.Table{}
 	t.Row("REGION", "POP", "EDGE", "HEALTH", "RULES", "SHEDDER", "BUSY", "SHED", "REQ/S", "LIMITED", "REDIS")
 	var notes []string
+	var silent fleet.Unasked
 	if !v.Topology && v.Totals.Unknown < v.Totals.Regions {
 		notes = append(notes, "no topology is published, so regionctl dns answers no one yet; publish one with regionctl topology apply FILE")
 	}
@@ -46,12 +48,13 @@ func (v *fleetStatus) write(b *bytes.Buffer, s term.Style) {
 					notes = append(notes, fmt.Sprintf("the clock of %s is %s", term.Printable(n.ID), clockText(*n.Clock)))
 				}
 				if n.Error != "" {
-					notes = append(notes, "could not ask: "+term.Clip(term.Printable(n.Error), 160))
+					silent.Add(n.ID, n.Error)
 				}
 			}
 		}
 	}
 	t.Print(b)
+	notes = append(notes, silent.Lines()...)
 	if len(notes) > 0 {
 		b.WriteByte('\n')
 	}

@@ -43,12 +43,13 @@ func writeLive(b *bytes.Buffer, st term.Style, v *fleet.RegionView, now time.Tim
 	shadows := term.Table{Indent: "  "}
 	shadows.Row("EDGE", "UPSTREAM", "CANDIDATE", "LEVEL", "UTILIZATION", "SIGNAL", "WOULD HAVE SHED")
 	var notes []string
+	var silent fleet.Unasked
 	for i := range v.Nodes {
 		n := &v.Nodes[i]
 		if n.Source == adminapi.SourceAdmin {
 			notes = append(notes, term.Printable(n.ID)+" runs settings that were set on the node itself")
 		}
-		notes = append(notes, complaints(n)...)
+		notes = append(notes, complaints(n, &silent)...)
 		since := "-"
 		if !n.Since.IsZero() {
 			since = term.Ago(now, n.Since)
@@ -81,7 +82,7 @@ func writeLive(b *bytes.Buffer, st term.Style, v *fleet.RegionView, now time.Tim
 	if candidates {
 		shadows.Print(b)
 	}
-	for _, note := range notes {
+	for _, note := range append(notes, silent.Lines()...) {
 		fmt.Fprintf(b, "    %s\n", note)
 	}
 	return candidates

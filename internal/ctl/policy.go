@@ -130,11 +130,11 @@ func (p *program) policyValidateCommand() *cobra.Command {
 
 // policyValidation is what policy validate prints with -o json.
 type policyValidation struct {
-	File    string    `json:"file"`
-	Valid   bool      `json:"valid"`
-	Version string    `json:"version,omitempty"`
-	Mode    string    `json:"mode,omitempty"`
-	Errors  []problem `json:"errors"`
+	File    string         `json:"file"`
+	Valid   bool           `json:"valid"`
+	Version string         `json:"version,omitempty"`
+	Mode    string         `json:"mode,omitempty"`
+	Errors  []term.Problem `json:"errors"`
 }
 
 func (p *program) validatePolicy(name string) error {
@@ -143,7 +143,7 @@ func (p *program) validatePolicy(name string) error {
 		return err
 	}
 	name = inputName(name)
-	v := policyValidation{File: name, Errors: []problem{}}
+	v := policyValidation{File: name, Errors: []term.Problem{}}
 	made, err := policy.Parse(data)
 	if err == nil {
 		v.Valid, v.Version, v.Mode = true, made.Version, policy.Enforce
@@ -151,7 +151,7 @@ func (p *program) validatePolicy(name string) error {
 			v.Mode = policy.Shadow
 		}
 	} else {
-		v.Errors = problems(err)
+		v.Errors = term.Problems(err)
 	}
 	return p.validated(name, &v, err, func(b *bytes.Buffer) {
 		fmt.Fprintf(b, "%s is good: %s, mode %s, version %s\n", term.Printable(name), term.Plural(len(made.Effects), "tier"), v.Mode, v.Version)

@@ -258,6 +258,9 @@ func nearFlag(cmd *cobra.Command, err error) error {
 	if !errors.As(err, &unknown) || unknown.GetSpecifiedShortnames() != "" {
 		return err
 	}
+	if unknown.GetSpecifiedName() == "dry-run" {
+		return fmt.Errorf("%w; without --yes, a change shows what it would do and asks first; regionctl rules diff FILE only shows it", err)
+	}
 	var names []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		if !f.Hidden {

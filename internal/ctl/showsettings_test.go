@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/shedding"
 )
 
@@ -42,7 +43,7 @@ func TestSetAll(t *testing.T) {
 		require.NoError(t, err, "%v", args)
 	}
 	_, err := setAll(shedding.Defaults(), []string{"enabled=false", "start=1", "patience=soon", "laws=pi"})
-	found := problems(err)
+	found := term.Problems(err)
 	require.Len(t, found, 3)
 	require.Equal(t, "start", found[0].Path)
 	require.Equal(t, "patience", found[1].Path)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -17,7 +16,7 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
 
-const validateHelp = `Reports every fault of a rule document, with the path of its field and what to do about
+const validateHelp = `Reports the faults of a rule document, each with the path of its field and what to do about
 it, and warns of rules that cannot work. Nothing is sent anywhere, so this needs no fleet
 file and suits an editor, a commit hook or CI. FILE may be - for standard input.
 
@@ -39,11 +38,11 @@ func (p *program) validateCommand() *cobra.Command {
 
 // validation is what validate prints with -o json.
 type validation struct {
-	File    string    `json:"file"`
-	Valid   bool      `json:"valid"`
-	Version string    `json:"version,omitempty"`
-	Rules   int       `json:"rules"`
-	Errors  []problem `json:"errors"`
+	File    string         `json:"file"`
+	Valid   bool           `json:"valid"`
+	Version string         `json:"version,omitempty"`
+	Rules   int            `json:"rules"`
+	Errors  []term.Problem `json:"errors"`
 	// Warnings lists rules that cannot work as they are.
 	Warnings []string `json:"warnings,omitempty"`
 	// Overshoot says by what fraction reported rules may be exceeded at ten times the
@@ -104,7 +103,7 @@ func (p *program) validate(name string, apart apartness) error {
 		return err
 	}
 	name = inputName(name)
-	v := validation{File: name, Errors: []problem{}}
+	v := validation{File: name, Errors: []term.Problem{}}
 	d, err := fleet.ParseDocument(rulesKind, name, data)
 	if err == nil {
 		p.warnOf(d)
@@ -112,7 +111,7 @@ func (p *program) validate(name string, apart apartness) error {
 		v.Overshoot, v.Global = bookOf(d).overshoots(), bookOf(d).bounds(apart)
 		v.UnderLoad = bookOf(d).loadRanges()
 	} else {
-		v.Errors = problems(err)
+		v.Errors = term.Problems(err)
 	}
 	return p.validated(name, &v, err, v.good)
 }
@@ -132,7 +131,7 @@ func (v *validation) good(b *bytes.Buffer) {
 }
 
 // validated prints whether a document is valid: v with -o json, otherwise what good writes, or
-// every fault.
+// the faults.
 func (p *program) validated(name string, v any, faults error, good func(*bytes.Buffer)) (err error) {
 	var b bytes.Buffer
 	switch {
@@ -142,7 +141,7 @@ func (p *program) validated(name string, v any, faults error, good func(*bytes.B
 		good(&b)
 		_, err = p.Out.Write(b.Bytes())
 	default:
-		_, err = io.WriteString(p.Out, term.Clean(field.All(faults).In(name).Error()+"\n"))
+		_, err = io.WriteString(p.Out, term.Clean(term.Faults(name, faults)+"\n"))
 	}
 	if err == nil && faults != nil {
 		err = term.Misused("%s has %s; correct what is listed", name, term.Plural(len(field.All(faults)), "problem"))
@@ -150,30 +149,7 @@ func (p *program) validated(name string, v any, faults error, good func(*bytes.B
 	return err
 }
 
-// problem is one fault of a document.
-type problem struct {
-	Path    string `json:"path"`
-	Line    int    `json:"line,omitempty"`
-	Message string `json:"message"`
-}
-
-func problems(err error) (list []problem) {
-	for _, e := range field.All(err) {
-		list = append(list, problem{e.Name(), e.Line, e.Msg})
-	}
-	return list
-}
-
-// refuse lists every fault of a file.
+// refuse lists the faults of a file.
 func refuse(name string, err error) error {
-	var text strings.Builder
-	found := field.All(err)
-	for _, e := range found {
-		text.WriteString("\n  ")
-		if e.Line > 0 {
-			fmt.Fprintf(&text, "line %d: ", e.Line)
-		}
-		text.WriteString(e.Error())
-	}
-	return term.Misused("%s has %s:%s", name, term.Plural(len(found), "problem"), text.String())
+	return term.Misused("%s has %s:\n%s", name, term.Plural(len(field.All(err)), "problem"), term.Faults(name, err))
 }

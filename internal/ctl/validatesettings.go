@@ -30,12 +30,12 @@ func (p *program) validateSettingsCommand() *cobra.Command {
 
 // settingsValidation is what shedder validate prints with -o json.
 type settingsValidation struct {
-	File    string    `json:"file"`
-	Valid   bool      `json:"valid"`
-	Version string    `json:"version,omitempty"`
-	Enabled bool      `json:"enabled"`
-	Law     string    `json:"law,omitempty"`
-	Errors  []problem `json:"errors"`
+	File    string         `json:"file"`
+	Valid   bool           `json:"valid"`
+	Version string         `json:"version,omitempty"`
+	Enabled bool           `json:"enabled"`
+	Law     string         `json:"law,omitempty"`
+	Errors  []term.Problem `json:"errors"`
 }
 
 func (p *program) validateSettings(name string) error {
@@ -43,12 +43,12 @@ func (p *program) validateSettings(name string) error {
 	if err != nil {
 		return err
 	}
-	v := settingsValidation{File: inputName(name), Errors: []problem{}}
+	v := settingsValidation{File: inputName(name), Errors: []term.Problem{}}
 	d, err := shedding.Parse(data)
 	if err == nil {
 		v.Valid, v.Version, v.Enabled, v.Law = true, d.Version, d.Enabled, d.Law
 	} else {
-		v.Errors = problems(err)
+		v.Errors = term.Problems(err)
 	}
 	return p.validated(v.File, &v, err, func(b *bytes.Buffer) {
 		off := ""

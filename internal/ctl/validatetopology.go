@@ -32,12 +32,12 @@ func (p *program) validateTopologyCommand() *cobra.Command {
 
 // topologyValidation is what topology validate prints with -o json.
 type topologyValidation struct {
-	File    string    `json:"file"`
-	Valid   bool      `json:"valid"`
-	Zone    string    `json:"zone,omitempty"`
-	Regions int       `json:"regions"`
-	PoPs    int       `json:"pops"`
-	Errors  []problem `json:"errors"`
+	File    string         `json:"file"`
+	Valid   bool           `json:"valid"`
+	Zone    string         `json:"zone,omitempty"`
+	Regions int            `json:"regions"`
+	PoPs    int            `json:"pops"`
+	Errors  []term.Problem `json:"errors"`
 }
 
 func (p *program) validateTopology(name string) error {
@@ -55,7 +55,7 @@ func (p *program) validateTopology(name string) error {
 	if err != nil {
 		return err
 	}
-	v := topologyValidation{File: inputName(name), Errors: []problem{}}
+	v := topologyValidation{File: inputName(name), Errors: []term.Problem{}}
 	t, err := parseTopology(data, known)
 	if err == nil {
 		v.Valid, v.Zone, v.Regions = true, t.Zone, len(t.Regions)
@@ -63,7 +63,7 @@ func (p *program) validateTopology(name string) error {
 			v.PoPs += len(r.PoPs)
 		}
 	} else {
-		v.Errors = problems(err)
+		v.Errors = term.Problems(err)
 	}
 	return p.validated(v.File, &v, err, func(b *bytes.Buffer) {
 		fmt.Fprintf(b, "%s is good: zone %s, %s, %s\n", term.Printable(v.File), v.Zone, term.Plural(v.Regions, "region"), term.Plural(v.PoPs, "PoP"))

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// maxFaults is more than anyone repairs at a time.
-const maxFaults = 1_000
+// MaxFaults bounds the faults of a document: more than anyone repairs at a time.
+const MaxFaults = 1_000
 
 // Load reads a document into the struct that v points to, which holds the defaults. It
 // reports all faults of form, each with its line. The returned tree locates the lines of
@@ -48,7 +48,7 @@ type Unmarshaler interface {
 type Decoder struct {
 	form   *Form
 	faults Errors
-	more   int    // faults beyond maxFaults
+	more   int    // faults beyond MaxFaults
 	path   []step // to the value being read
 	shapes map[reflect.Type]*shape
 }
@@ -61,7 +61,7 @@ type step struct {
 
 // Fault reports what is wrong with the value being read.
 func (d *Decoder) Fault(format string, args ...any) {
-	if len(d.faults) == maxFaults {
+	if len(d.faults) == MaxFaults {
 		d.more++
 		return
 	}
@@ -258,7 +258,7 @@ func (d *Decoder) unknown(name string, s *shape, seen []bool) {
 	if d.form.Later {
 		return
 	}
-	if len(d.faults) == maxFaults { // finding the nearest name takes time
+	if len(d.faults) == MaxFaults { // finding the nearest name takes time
 		d.more++
 		return
 	}

@@ -149,8 +149,8 @@ func TestExponents(t *testing.T) {
 
 func TestFaultsAreBounded(t *testing.T) {
 	_, errs := Load([]byte(strings.Repeat("an_unknown_field: 1\n", 10_000)), &sample{}, &Form{})
-	require.Len(t, errs, maxFaults+1)
-	require.EqualError(t, errs[maxFaults], "document: has 9000 more problems; fix these first")
+	require.Len(t, errs, MaxFaults+1)
+	require.EqualError(t, errs[MaxFaults], "document: has 9000 more problems; fix these first")
 }
 
 func FuzzLoad(f *testing.F) {

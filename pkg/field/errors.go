@@ -138,13 +138,13 @@ func (l Errors) each(change func(*Error)) Errors {
 	return out
 }
 
-// Bounded returns the first thousand faults and a count of the rest.
-func (l Errors) Bounded() Errors {
-	if len(l) <= maxFaults {
+// Bounded returns the first faults, at most this many, and a count of the rest.
+func (l Errors) Bounded(most int) Errors {
+	if len(l) <= most {
 		return l
 	}
-	cut := l[:maxFaults:maxFaults]
-	cut.Add("", "has %d more problems; fix these first", len(l)-maxFaults)
+	cut := l[:most:most]
+	cut.Add("", "has %d more problems; fix these first", len(l)-most)
 	return cut
 }
 

@@ -83,7 +83,7 @@ func Load(file string) (*Config, error) {
 	c.from(filepath.Dir(file))
 	found := &field.Errors{}
 	c.validate(found)
-	return c, tree.Locate(faults.With(*found)).In(file).Bounded().Err()
+	return c, tree.Locate(faults.With(*found)).In(file).Bounded(field.MaxFaults).Err()
 }
 
 // from makes file names relative to a folder.

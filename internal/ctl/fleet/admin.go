@@ -119,9 +119,30 @@ type StatusError struct {
 
 func (e *StatusError) Error() string { return fmt.Sprintf("answered %d: %s", e.Code, e.detail) }
 
+// NodeError is why a node could not be asked.
+type NodeError struct {
+	Node, Admin string
+	Err         error
+}
+
+func (e *NodeError) Error() string {
+	return fmt.Sprintf("node %s: admin %s: %v", term.Printable(e.Node), term.Printable(e.Admin), e.Err)
+}
+
+func (e *NodeError) Unwrap() error { return e.Err }
+
+// Reason returns why a node could not be asked, without its name.
+func Reason(err error) string {
+	var e *NodeError
+	if errors.As(err, &e) {
+		err = e.Err
+	}
+	return err.Error()
+}
+
 func (a *Admin) do(ctx context.Context, method string, n consul.Node, path string, query url.Values, read func(io.Reader) error, heads ...func(http.Header)) error {
 	if err := a.ask(ctx, method, n, path, query, read, heads...); err != nil {
-		return fmt.Errorf("node %s: admin %s: %w", term.Printable(n.ID), term.Printable(n.Admin), err)
+		return &NodeError{n.ID, n.Admin, err}
 	}
 	return nil
 }

@@ -168,7 +168,7 @@ func viewNode(ctx context.Context, t *Target, n consul.Node, expected string) No
 	}
 	answer := t.Kind.Answer()
 	if err := t.Admin.Get(ctx, n, t.Kind.Path, t.Kind.Query, answer); err != nil {
-		v.AdminError = err.Error()
+		v.AdminError = Reason(err)
 	} else {
 		r := answer.Running()
 		v.Version, v.Since, v.Source, v.Canary, v.Refused, v.Seen = r.Version, r.Since, r.Source, r.Canary, r.Refused, "admin"

@@ -164,7 +164,7 @@ func LoadDocument(data []byte) (*Set, *Document, error) {
 	}
 	set, errs := compile(doc, data)
 	if errs = unread.With(errs); errs != nil {
-		return nil, nil, root.Locate(errs).Bounded()
+		return nil, nil, root.Locate(errs).Bounded(field.MaxFaults)
 	}
 	return set, doc, nil
 }
@@ -177,7 +177,7 @@ func Compile(doc *Document) (*Set, error) {
 		return nil, err
 	}
 	set, errs := compile(doc, data)
-	return set, errs.Bounded().Err()
+	return set, errs.Bounded(field.MaxFaults).Err()
 }
 
 func compile(doc *Document, data []byte) (*Set, field.Errors) {
