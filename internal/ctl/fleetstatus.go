@@ -21,7 +21,7 @@ import (
 const fleetStatusHelp = `Shows the whole fleet on one screen: each region with its PoPs, and each PoP with its
 edges: whether it passes its check in Consul, the versions of rules and shedder settings
 that it runs, how busy it is (the highest signal of its shedder, 0 to 1), how far it sheds
-(0: nothing; each whole step sheds one more class), requests per second and the share of them
+(0: nothing; each whole step sheds one more class; off: the kill switch is on), requests per second and the share of them
 that rules refused, over the last interval, and whether its Redis answers.
 
 A PoP is serving if the topology lists it, one of its edges passes and it is not drained;
@@ -91,9 +91,11 @@ type nodeStatus struct {
 	Shedder     string   `json:"shedder_version"`
 	Utilization *float64 `json:"utilization"`
 	ShedLevel   *float64 `json:"shed_level"`
-	Rate        *float64 `json:"requests_per_second"`
-	Limited     *float64 `json:"limited_share"`
-	StoreUp     *bool    `json:"store_up"`
+	// Off says that the shedder's kill switch is on.
+	Off     bool     `json:"shedder_off,omitempty"`
+	Rate    *float64 `json:"requests_per_second"`
+	Limited *float64 `json:"limited_share"`
+	StoreUp *bool    `json:"store_up"`
 	// Clock is how many seconds the edge's clock is ahead of its region's Consul's; less than 5
 	// count as 0.
 	Clock *float64 `json:"clock_ahead_seconds"`
@@ -113,6 +115,7 @@ type statusTotals struct {
 	Passing   int     `json:"nodes_passing"`
 	StoreDown int     `json:"nodes_without_store"`
 	Shedding  int     `json:"nodes_shedding"`
+	Off       int     `json:"nodes_shedder_off"`
 	Rate      float64 `json:"requests_per_second"`
 	Limited   float64 `json:"limited_share"`
 }
@@ -298,7 +301,7 @@ func measure(ctx context.Context, t *fleet.Target, n consul.Node, before *fleet.
 		v.Error = fleet.Reason(err)
 		return v, nil
 	}
-	v.Rules, v.Shedder, v.Utilization, v.ShedLevel, v.StoreUp = f.Rules, f.Shedder, &f.Utilization, &f.Level, f.StoreUp
+	v.Rules, v.Shedder, v.Utilization, v.ShedLevel, v.Off, v.StoreUp = f.Rules, f.Shedder, &f.Utilization, &f.Level, f.Off, f.StoreUp
 	if f.Ahead != nil {
 		ahead := (*f.Ahead - t.Ahead()).Round(time.Second).Seconds()
 		if math.Abs(ahead) < leastAhead {
@@ -343,6 +346,9 @@ func (v *fleetStatus) total() {
 				}
 				if n.ShedLevel != nil && *n.ShedLevel > 0 {
 					t.Shedding++
+				}
+				if n.Off {
+					t.Off++
 				}
 				t.Rate += n.interval.Rate
 				limited += n.interval.Limited

@@ -98,7 +98,10 @@ func (n *nodeStatus) cells(s term.Style) []string {
 		return fmt.Sprintf(format, *v)
 	}
 	level := number(n.ShedLevel, "%.2f")
-	if n.ShedLevel != nil && *n.ShedLevel > 0 {
+	switch {
+	case n.Off:
+		level = s.Red("off")
+	case n.ShedLevel != nil && *n.ShedLevel > 0:
 		level = s.Red(level)
 	}
 	limited := "-"
@@ -131,6 +134,9 @@ func (v *fleetStatus) describe(s term.Style) string {
 	}
 	if t.Shedding > 0 {
 		text += ", " + s.Red(term.Plural(t.Shedding, "edge")+" shedding")
+	}
+	if t.Off > 0 {
+		text += ", " + s.Red("shedder off on "+term.Plural(t.Off, "edge"))
 	}
 	if t.StoreDown > 0 {
 		text += ", " + s.Red(term.Plural(t.StoreDown, "edge")+" without Redis")

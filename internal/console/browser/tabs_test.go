@@ -1,6 +1,10 @@
 package browser
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
 
 // Without HTTP/2, a browser has six connections to a host for all its tabs. Seven of them follow the
 // rules, and the kill switch works in an eighth. When the tab that reads the feed is closed, the
@@ -24,6 +28,9 @@ func TestManyTabs(t *testing.T) {
 	last.fill("dialog [name=message]", "INC-2")
 	last.click("Switch off")
 	last.has("The shedder is off")
+	last.visit(l.url + "/fleet")
+	last.has("shedder off on 2")
+	require.Contains(t, l.run("status"), `"shedder_off": true`)
 
 	b.call("Page.close", nil, nil)
 	l.run("rules", "apply", l.write("rules.yaml", document(4711, "enforce")), "--yes", "-m", "more")

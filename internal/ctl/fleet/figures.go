@@ -24,6 +24,7 @@ type Figures struct {
 	InFlight    float64
 	Utilization float64 // the highest signal of any upstream group
 	Level       float64 // the highest of any group, as weir_shed_level
+	Off         bool    // the shedder's kill switch is on
 	StoreUp     *bool   // nil if unknown
 	Rules       string  // versions
 	Shedder     string
@@ -52,12 +53,14 @@ var readers = map[string]func(*Figures, *dto.Metric){
 			f.limited += value(m)
 		}
 	},
-	"weir_inflight":             func(f *Figures, m *dto.Metric) { f.InFlight += value(m) },
-	"weir_utilization":          func(f *Figures, m *dto.Metric) { f.Utilization = max(f.Utilization, value(m)) },
-	"weir_shed_level":           func(f *Figures, m *dto.Metric) { f.Level = max(f.Level, value(m)) },
-	"weir_store_up":             func(f *Figures, m *dto.Metric) { up := value(m) == 1; f.StoreUp = &up },
-	"weir_rules_info":           func(f *Figures, m *dto.Metric) { f.Rules = info(m, f.Rules) },
-	"weir_shedder_info":         func(f *Figures, m *dto.Metric) { f.Shedder = info(m, f.Shedder) },
+	"weir_inflight":    func(f *Figures, m *dto.Metric) { f.InFlight += value(m) },
+	"weir_utilization": func(f *Figures, m *dto.Metric) { f.Utilization = max(f.Utilization, value(m)) },
+	"weir_shed_level":  func(f *Figures, m *dto.Metric) { f.Level = max(f.Level, value(m)) },
+	"weir_store_up":    func(f *Figures, m *dto.Metric) { up := value(m) == 1; f.StoreUp = &up },
+	"weir_rules_info":  func(f *Figures, m *dto.Metric) { f.Rules = info(m, f.Rules) },
+	"weir_shedder_info": func(f *Figures, m *dto.Metric) {
+		f.Shedder, f.Off = info(m, f.Shedder), label(m, "enabled") == "false"
+	},
 	"weir_behavior_policy_info": func(f *Figures, m *dto.Metric) { f.Policy = info(m, f.Policy) },
 }
 

@@ -147,7 +147,7 @@ func newShedMetrics(registry *prometheus.Registry) *shedMetrics {
 	auto := promauto.With(registry)
 	return &shedMetrics{
 		shed:        auto.NewCounterVec(prometheus.CounterOpts{Name: "weir_shed_total", Help: "Requests refused with 503 by the load shedder, by class, by the signal that caused it, or the kind of cap, and by upstream group."}, []string{"class", "reason", "upstream"}),
-		info:        auto.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_shedder_info", Help: "1 for the version of the shedder's settings that this node runs, and where they came from."}, []string{"version", "source"}),
+		info:        auto.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_shedder_info", Help: "1 for the version of the shedder's settings that this node runs, where they came from, and whether they are enabled: without, it sheds nothing."}, []string{"version", "source", "enabled"}),
 		rejected:    auto.NewCounter(prometheus.CounterOpts{Name: "weir_shedder_rejected_total", Help: "Documents of shedder settings in Consul, and pointers, refused; the previous settings stayed active."}),
 		cacheErrors: auto.NewCounter(prometheus.CounterOpts{Name: "weir_shedder_cache_errors_total", Help: "Failures to write the last good shedder settings to disk, or to use those found there."}),
 	}

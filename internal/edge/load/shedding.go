@@ -5,6 +5,7 @@ package load
 import (
 	"fmt"
 	"log/slog"
+	"strconv"
 	"slices"
 	"sync/atomic"
 
@@ -110,7 +111,7 @@ func (k *Shedding) activate(made *documents.Document[shedding.Document], _ bool)
 func (k *Shedding) published(before, s *documents.State[shedding.Document]) {
 	if before.Version() != s.Version() || before.Source() != s.Source() {
 		k.metrics.info.Reset()
-		k.metrics.info.WithLabelValues(s.Version(), s.Source()).Set(1)
+		k.metrics.info.WithLabelValues(s.Version(), s.Source(), strconv.FormatBool(s.Active.Made.Enabled)).Set(1)
 	}
 }
 

@@ -29,7 +29,7 @@ function View({ v }) {
       <${Tile} name="edges passing" value=${`${number(t.nodes_passing)} / ${number(t.nodes)}`} note=${t.nodes_without_store > 0 && `${t.nodes_without_store} without Redis`} kind="bad" />
       <${Tile} name="requests a second" value=${rate(t.requests_per_second)} />
       <${Tile} name="limited" value=${share(t.limited_share)} />
-      <${Tile} name="edges shedding" value=${number(t.nodes_shedding)} note=${t.nodes_shedding > 0 && 'overloaded'} kind="bad" />
+      <${Tile} name="edges shedding" value=${number(t.nodes_shedding)} note=${t.nodes_shedder_off > 0 ? `shedder off on ${t.nodes_shedder_off}` : t.nodes_shedding > 0 && 'overloaded'} kind="bad" />
     </dl>
     ${!v.topology && t.regions_unknown < t.regions && html`<${Notice} kind="warn" title="No topology is published">DNS answers nobody yet. Publish one with <code>regionctl topology apply FILE</code>.<//>`}
     ${found.map(([r, pops]) => html`<${Region} key=${r.region} r=${r} pops=${pops} v=${v} />`)}
@@ -89,7 +89,7 @@ function Edge({ n }) {
     <th scope="row" class="edge">${n.id}</th>
     <td><${Badge} kind=${n.passing ? 'good' : 'bad'}>${n.passing ? 'passing' : 'failing'}<//>${(n.output || n.error) && html`<div class="why">${n.output || n.error}</div>`}</td>
     <td class="n">${rate(n.requests_per_second)}</td><td class="n">${share(n.limited_share)}</td><td class="n">${level(n.utilization)}</td>
-    <td class=${'n' + (n.shed_level > 0 ? ' bad' : '')}>${level(n.shed_level)}</td>
+    <td class=${'n' + (n.shed_level > 0 ? ' bad' : '')}>${n.shedder_off ? html`<${Badge} kind="bad">off<//>` : level(n.shed_level)}</td>
     <td>${n.store_up == null ? '–' : html`<${Badge} kind=${n.store_up ? 'good' : 'bad'}>${n.store_up ? 'up' : 'down'}<//>`}</td>
     <td>${n.clock_ahead_seconds == null ? '–' : n.clock_ahead_seconds === 0 ? html`<span class="dim">in step</span>` : html`<${Badge} kind="bad">${(n.clock_ahead_seconds > 0 ? '+' : '−') + number(Math.abs(n.clock_ahead_seconds))} s<//>`}</td>
     <td><code>${n.rules_version || '–'}</code></td><td><code>${n.shedder_version || '–'}</code></td><td></td></tr>`;
