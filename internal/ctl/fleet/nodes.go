@@ -178,7 +178,8 @@ func viewNode(ctx context.Context, t *Target, n consul.Node, expected string) No
 			v.ConsulError = cmp.Or(r.Consul.Error, "no answer yet")
 		}
 	}
-	v.Converged = runs(v.Version, v.Expected)
+	// What a dead node registered last says nothing about it.
+	v.Converged = runs(v.Version, v.Expected) && (v.AdminError == "" || v.Passing)
 	return v
 }
 
