@@ -73,7 +73,7 @@ func (s *Sync) Round(ctx context.Context) ([]Outcome, error) {
 	if err := s.read(ctx); err != nil {
 		return nil, err
 	}
-	at := s.Now().UTC().Truncate(time.Second)
+	at := s.Now().UTC().Round(0)
 	list := make([]Outcome, len(s.Regions))
 	var all sync.WaitGroup
 	for i := range s.Regions {
@@ -129,7 +129,7 @@ func (s *Sync) publish(ctx context.Context, r *Region, at time.Time) (o Outcome)
 		o.Failure = err
 		return o
 	}
-	d := &networks.Decision{Action: networks.Block, By: networks.ByList(s.Name), Reason: s.Reason, Since: at}
+	d := &networks.Decision{Action: networks.Block, By: networks.ByList(s.Name), Reason: s.Reason, Since: at.Truncate(time.Second)}
 	p, err := newPlan(d, s.last.Networks, held, s.Loss, at)
 	if err != nil {
 		o.Failure = fmt.Errorf("%s: %w; to accept that, run regionctl clients sync with --once --max-loss 1", s.Source, err)

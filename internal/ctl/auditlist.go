@@ -83,7 +83,7 @@ func writeDone(b *bytes.Buffer, list []auditEntry, regions int) {
 	t := term.Table{}
 	t.Row("WHEN", "WHAT", "BY", "REGIONS", "MESSAGE")
 	for _, c := range list {
-		what, where := c.Kind+" "+c.Version, strings.Join(c.Regions, ", ")
+		what, where := strings.TrimSpace(c.Kind+" "+c.Version), strings.Join(c.Regions, ", ")
 		if c.Kind == actsKind.Name {
 			what = "-" // the message says it
 		}

@@ -40,7 +40,7 @@ func (p *program) change(ctx context.Context, o *clientOptions, make func(at tim
 		return term.Failed("nothing was changed; no region can be read:\n%w", err)
 	}
 	p.warnOfClock()
-	at := p.now().UTC().Truncate(time.Second)
+	now := p.now().UTC().Round(0)
 	type job struct {
 		target *fleet.Target
 		edits  *networks.Edits
@@ -51,8 +51,8 @@ func (p *program) change(ctx context.Context, o *clientOptions, make func(at tim
 	for _, a := range answers {
 		j := &job{target: a.Target, failed: a.Err}
 		if a.Err == nil {
-			j.edits = make(at, a.Value)
-			j.edits.Now, j.edits.Token = at, a.Target.Identity(ctx)
+			j.edits = make(now.Truncate(time.Second), a.Value)
+			j.edits.Now, j.edits.Token = now, a.Target.Identity(ctx)
 		}
 		jobs[a.Target], targets = j, append(targets, a.Target)
 	}

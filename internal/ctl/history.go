@@ -56,11 +56,17 @@ func merge(answers []fleet.Answer[regionHistory]) []historyEntry {
 		current := slices.IndexFunc(a.Value.changes, a.Value.isCurrent)
 		for n, c := range a.Value.changes {
 			of := id{c.Version, c.AppliedBy, c.Replaced, c.AppliedAt.UnixNano()}
+			if a.Target.Kind == clientsKind { // where other networks differ, so do the versions of one change
+				of.version, of.replaced = c.Message, ""
+			}
 			i, known := place[of]
 			if !known {
 				i = len(merged)
 				place[of] = i
 				merged = append(merged, historyEntry{Change: c, Regions: []string{}, Current: []string{}})
+			}
+			if m := &merged[i]; m.Version != c.Version {
+				m.Version, m.SHA256, m.Replaced = "", "", ""
 			}
 			merged[i].Regions = append(merged[i].Regions, a.Target.Name)
 			if n == current {

@@ -40,7 +40,7 @@ type Edits struct {
 	By      string
 	Message string // for the history
 	Token   *consul.Identity
-	Now     time.Time // the region's clock
+	Now     time.Time // of the change, in all its regions
 }
 
 // Outcome is the result of edits.
@@ -214,7 +214,7 @@ func (s *step) write(ctx context.Context, list []rewritten, out *Outcome) (again
 
 // swap makes one transaction, which writes these chunks, and records it in the history.
 func (s *step) swap(ctx context.Context, next contents, writes []consul.Write, written []rewritten, last bool, out *Outcome) (again bool, err error) {
-	x, err := newIndex(next, s.edits.By, s.client.Now())
+	x, err := newIndex(next, s.edits.By, s.edits.Now)
 	if err != nil {
 		return false, err
 	}
