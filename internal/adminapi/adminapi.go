@@ -137,6 +137,8 @@ type Rules struct {
 	Refused *Refusal        `json:"refused"`
 	Consul  *Condition      `json:"consul"`
 	Cache   *Condition      `json:"cache"`
+	// Registered is what the node tells Consul of itself; pkg/region/consul has its keys.
+	Registered map[string]string `json:"registered,omitempty"`
 	// Signature is set if the node verifies signatures.
 	Signature *Condition `json:"signature,omitempty"`
 }

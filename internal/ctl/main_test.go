@@ -93,7 +93,7 @@ func newFleet(t testing.TB, prefix string, names []string, consuls map[string]*t
 	text.WriteString("regions:\n")
 	for _, name := range names {
 		config := consul.Config{Addr: consuls[name].Addr(), Prefix: prefix}
-		fmt.Fprintf(&text, "  - {name: %s, consul: {addr: %q, prefix: %s}}\n", name, config.Addr, prefix)
+		fmt.Fprintf(&text, "  - {name: %s, admin_networks: [127.0.0.0/8], consul: {addr: %q, prefix: %s}}\n", name, config.Addr, prefix)
 		c, err := consul.Open(config)
 		require.NoError(t, err)
 		t.Cleanup(c.Close)

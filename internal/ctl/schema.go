@@ -9,6 +9,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
 // update is what to do about a node that reads too old a schema.
@@ -20,11 +21,8 @@ func (p *program) unread(ctx context.Context, targets []*fleet.Target) (lines []
 	for _, a := range fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) (string, error) {
 		nodes, err := t.Nodes(ctx)
 		old := map[string][]string{} // by remedy
-		for _, n := range nodes {
+		for _, n := range t.Objecting(ctx, nodes, func(n consul.Node) bool { return t.Kind.Reads(n) < t.Kind.Schema }) {
 			reads := t.Kind.Reads(n)
-			if reads >= t.Kind.Schema {
-				continue
-			}
 			text, remedy := "none", t.Kind.Remedy
 			if reads > 0 {
 				text, remedy = strconv.Itoa(reads), update
@@ -50,7 +48,7 @@ func (p *program) unread(ctx context.Context, targets []*fleet.Target) (lines []
 	return lines
 }
 
-// readable refuses a document that a registered node of an affected region cannot read:
+// readable refuses a document that a node of an affected region cannot read:
 // that node would keep the document it has, and count apart from the others.
 func (c *change) readable(ctx context.Context) error {
 	news := fleet.Filter(c.with(rollout.Untouched), func(r *regionChange) bool { return !r.step.ends })

@@ -543,7 +543,7 @@ func (s *script) address(args []string) {
 	var text strings.Builder
 	text.WriteString("regions:\n")
 	for _, name := range s.names {
-		fmt.Fprintf(&text, "  - {name: %s, consul: {addr: %q, prefix: %s}}\n", name, cmp.Or(s.away[name], s.consuls[name].Addr()), s.prefix)
+		fmt.Fprintf(&text, "  - {name: %s, admin_networks: [127.0.0.0/8], consul: {addr: %q, prefix: %s}}\n", name, cmp.Or(s.away[name], s.consuls[name].Addr()), s.prefix)
 	}
 	s.fleet.file = write(s, "fleet.yaml", text.String())
 }

@@ -49,15 +49,15 @@ func (c *change) sign(ctx context.Context, r *regionChange) error {
 	return nil
 }
 
-// trusted refuses what registered nodes would refuse, because none of the keys that they
+// trusted refuses what nodes would refuse, because none of the keys that they
 // require has signed it. Nodes verify signatures themselves: this check only reports it
 // early.
 func (c *change) trusted(ctx context.Context, nodes []fleet.Answer[[]consul.Node]) error {
 	var lines []string
 	for _, a := range nodes {
 		t, r := a.Target, c.region(a.Target.Name)
-		strict := fleet.Filter(a.Value, func(n consul.Node) bool { return n.SignedBy != "" })
-		if r.region.Outcome != rollout.Untouched || r.step.ends || a.Err == nil && len(strict) == 0 {
+		strict := func(n consul.Node) bool { return n.SignedBy != "" }
+		if r.region.Outcome != rollout.Untouched || r.step.ends || a.Err == nil && !slices.ContainsFunc(a.Value, strict) {
 			continue
 		}
 		by, err := c.signedBy(ctx, t)
@@ -65,11 +65,12 @@ func (c *change) trusted(ctx context.Context, nodes []fleet.Answer[[]consul.Node
 			c.p.Warn("%s: whether its nodes accept the signature is unknown: %v", t.Name, err)
 			continue
 		}
-		for _, n := range strict {
-			if keys := strings.Split(n.SignedBy, ","); !slices.ContainsFunc(by, func(key string) bool { return slices.Contains(keys, key) }) {
-				lines = append(lines, fmt.Sprintf("%s in %s accepts only what is signed by key %s; sign it with --sign KEYFILE", term.Printable(n.ID), t.Name, term.Printable(strings.Join(keys, " or "))))
-				break
-			}
+		for _, n := range t.Objecting(ctx, a.Value, func(n consul.Node) bool {
+			keys := strings.Split(n.SignedBy, ",")
+			return strict(n) && !slices.ContainsFunc(by, func(key string) bool { return slices.Contains(keys, key) })
+		}) {
+			lines = append(lines, fmt.Sprintf("%s in %s accepts only what is signed by key %s; sign it with --sign KEYFILE", term.Printable(n.ID), t.Name, term.Printable(strings.ReplaceAll(n.SignedBy, ",", " or "))))
+			break
 		}
 	}
 	if lines == nil {

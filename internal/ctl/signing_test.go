@@ -3,6 +3,8 @@ package ctl
 import (
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -11,13 +13,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/pkg/limiter/rules"
 	"github.com/weir-edge/weir/pkg/region/consul"
 	"github.com/weir-edge/weir/pkg/sign"
 )
 
 func TestSigning(t *testing.T) {
 	t.Parallel()
-	inFleets(t, map[string]func(*testing.T, *testFleet){"documents": testSignDocuments, "required": testSignRequired})
+	inFleets(t, map[string]func(*testing.T, *testFleet){"documents": testSignDocuments, "required": testSignRequired, "forged": testForgedObjections})
 }
 
 // key makes a key with regionctl.
@@ -110,20 +113,7 @@ func testSignDocuments(t *testing.T, f *testFleet) {
 func testSignRequired(t *testing.T, f *testFleet) {
 	key, id, keys := f.key(t)
 	other, _, _ := f.key(t)
-	agent := f.consuls["us-east"].Client().Agent()
-	require.NoError(t, agent.ServiceRegister(&api.AgentServiceRegistration{ID: f.prefix + "strict", Name: consul.Service, Meta: map[string]string{
-		consul.MetaRegion: "us-east", consul.MetaPoP: "iad1", consul.MetaNode: "iad1-1", consul.MetaPrefix: f.prefix, consul.MetaSchema: "2", consul.MetaSignedBy: "0123456789abcdef," + id,
-	}}))
-	t.Cleanup(func() { _ = agent.ServiceDeregister(f.prefix + "strict") })
-	require.Eventually(t, func() bool {
-		nodes, err := f.open["us-east"].Nodes(t.Context())
-		for _, n := range nodes {
-			if n.ID == "iad1-1" && n.Prefix == f.prefix {
-				return true
-			}
-		}
-		return err != nil
-	}, patience, tick)
+	f.edge(t, "us-east", "iad1", "iad1-1", func(s *stub) { s.signed = "0123456789abcdef," + id })
 	file := write(t, "r.yaml", rulesOf(1))
 	for _, args := range [][]string{{}, {"--sign", other}} {
 		r := f.run(t, append([]string{"rules", "apply", file, "--yes", "--wait", "0"}, args...)...)
@@ -136,4 +126,32 @@ func testSignRequired(t *testing.T, f *testFleet) {
 	f.good(t, "rules", "rollback", "--yes", "--wait", "0")
 	p := consul.NewPointer([]byte(rulesOf(1)), "", time.Time{})
 	require.NoError(t, f.signed(t, keys, f.rules("us-east"), "rules", "us-east", &p))
+}
+
+// Whoever has an edge's token can register nodes that object to every change. An objection counts
+// only if the node repeats it at its admin listener.
+func testForgedObjections(t *testing.T, f *testFleet) {
+	real := f.edge(t, "us-east", "iad1", "iad1-1")
+	agent := f.consuls["us-east"].Client().Agent()
+	forge := func(admin, schema, signedBy string) {
+		t.Helper()
+		require.NoError(t, agent.ServiceRegister(&api.AgentServiceRegistration{ID: f.prefix + "forged", Name: consul.Service, Meta: map[string]string{
+			consul.MetaRegion: "us-east", consul.MetaPoP: "iad1", consul.MetaNode: "iad1-9", consul.MetaPrefix: f.prefix,
+			consul.MetaAdmin: admin, consul.MetaSchema: schema, consul.MetaSignedBy: signedBy,
+		}}))
+		require.Eventually(t, func() bool {
+			nodes, err := f.open["us-east"].Nodes(t.Context())
+			return err == nil && slices.ContainsFunc(nodes, func(n consul.Node) bool {
+				return n.Prefix == f.prefix && n.Admin == admin && n.SignedBy == signedBy && strconv.Itoa(n.Schema) == schema
+			})
+		}, patience, tick)
+	}
+	t.Cleanup(func() { _ = agent.ServiceDeregister(f.prefix + "forged") })
+	for i, forged := range [][2]string{{"0", ""}, {strconv.Itoa(rules.Schema), "deadbeef"}} {
+		for j, admin := range []string{"127.0.0.1:1", real.admin()} {
+			forge(admin, forged[0], forged[1])
+			r := f.good(t, "rules", "apply", write(t, "r.yaml", rulesOf(10*i+j+1)), "--yes", "--wait", "0")
+			require.Contains(t, r.errOut, "us-east: an objection does not count, because its node does not prove what it is: could not ask iad1-9: ")
+		}
+	}
 }

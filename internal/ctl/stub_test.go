@@ -38,9 +38,11 @@ type stub struct {
 	reasons []string
 	ahead   time.Duration // ahead of this machine's clock
 	reads   int           // the schema that it registers; 0: none
-	silent  bool          // its admin listener answers 500
-	claims  string        // the node whose answers its admin listener gives, if not its own
-	asked   []string      // questions to explain
+	signed  string        // the keys that it requires
+	meta    map[string]string
+	silent  bool     // its admin listener answers 500
+	claims  string   // the node whose answers its admin listener gives, if not its own
+	asked   []string // questions to explain
 	current *consul.Pointer
 	onTrial *consul.Pointer
 	shedder stubShedder
@@ -147,12 +149,16 @@ func (f *testFleet) enroll(s *stub) (version string, err error) {
 	if s.reads > 0 {
 		meta[consul.MetaSchema] = strconv.Itoa(s.reads)
 	}
+	if s.signed != "" {
+		meta[consul.MetaSignedBy] = s.signed
+	}
 	if s.policy.follows {
 		meta[consul.MetaPolicySchema], meta[consul.MetaPolicyVersion] = strconv.Itoa(policy.Schema), s.policy.version
 	}
 	if s.clients.follows {
 		meta[consul.MetaClientsSchema], meta[consul.MetaClientsVersion] = "1", s.clients.version
 	}
+	s.meta = meta
 	s.mu.Unlock()
 	return meta[consul.MetaRulesVersion], f.consuls[s.region].Client().Agent().ServiceRegister(&api.AgentServiceRegistration{
 		ID: f.service(s), Name: consul.Service, Address: host, Port: number, Meta: meta,
@@ -225,7 +231,7 @@ func reply(w http.ResponseWriter, v any) {
 func (s *stub) rules(w http.ResponseWriter, _ *http.Request) {
 	answer := adminapi.Rules{
 		Version: s.version, Since: time.Now().Add(-time.Hour), Source: adminapi.SourceConsul, Canary: s.canary,
-		Rules: []adminapi.Rule{{ID: "per-client"}}, Consul: &adminapi.Condition{OK: true},
+		Rules: []adminapi.Rule{{ID: "per-client"}}, Consul: &adminapi.Condition{OK: true}, Registered: s.meta,
 	}
 	if s.refuses != "" {
 		answer.Refused = &adminapi.Refusal{Version: s.refuses, At: time.Now(), Errors: s.reasons}

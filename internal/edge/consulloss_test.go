@@ -233,6 +233,10 @@ func TestRegistration(t *testing.T) {
 	require.Equal(t, []consul.Node{{
 		ID: "test-node", Region: "eu-west", PoP: "ams1", Address: n.public, Admin: n.admin, Prefix: p.prefix, Schema: rules.Schema, ClientsSchema: networks.Schema, RulesVersion: first, ShedderVersion: n.shedding.State().Version(), Passing: true,
 	}}, withoutOutput(nodes()))
+	v := n.shows("it says what it registers", func(v adminapi.Rules) bool { return v.Registered[consul.MetaRulesVersion] == first })
+	var own consul.Node
+	own.Accepts(v.Registered)
+	require.Equal(t, consul.Node{Schema: rules.Schema, ClientsSchema: networks.Schema}, own)
 	second := p.apply(ruleB)
 	eventually(t, "the version follows", func() bool { return nodes()[0].RulesVersion == second })
 	bad := p.apply(badRules)

@@ -176,7 +176,7 @@ func (e *Edge) openAdmin() {
 		Config: e.config, Certificates: e.files.Certificates, Log: e.log, Registry: e.metrics.registry, Decider: &e.decider, Chain: e.chain,
 		Nodes: func() int { return int(e.nodes.Load()) }, Rules: e.rules.Keeper, Shedding: e.shedding.Keeper,
 		Tally: func(rule string) *experiment.Tally { return e.rules.Running().Tally(rule) }, Recent: e.recent,
-		Draining: e.draining.Load, Store: e.shards.text, Registration: e.registration,
+		Draining: e.draining.Load, Store: e.shards.text, Registration: e.registration, Meta: e.meta,
 	}
 	if e.conduct != nil {
 		e.admin.Policy = e.conduct.Policies

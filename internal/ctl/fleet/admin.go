@@ -102,6 +102,20 @@ func (a *Admin) Recent(ctx context.Context, n consul.Node, query url.Values) (li
 	return lines, about, err
 }
 
+// Prove makes n accept the documents that the node itself says it accepts, at an address or by a
+// certificate that the fleet file vouches for: anyone with an edge's token can register nodes.
+func (a *Admin) Prove(ctx context.Context, n *consul.Node) error {
+	if !a.bounded && !(a.trusts && strings.HasPrefix(n.Admin, "https://")) {
+		return errors.New("the fleet file has no admin_networks for this region, nor admin_tls.ca_file for an edge with TLS")
+	}
+	var answer adminapi.Rules
+	err := a.Get(ctx, *n, adminapi.PathRules, url.Values{"brief": {""}}, &answer)
+	if err == nil {
+		n.Accepts(answer.Registered)
+	}
+	return err
+}
+
 func decodeJSON(to any) func(io.Reader) error {
 	return func(body io.Reader) error {
 		if err := json.NewDecoder(body).Decode(to); err != nil {

@@ -55,8 +55,9 @@ type Admin struct {
 	Recent  *recent.Ring     // nil without one
 
 	Draining     func() bool
-	Store        func() string        // what does not answer
-	Registration *documents.Condition // nil if the node does not register
+	Store        func() string            // what does not answer
+	Registration *documents.Condition     // nil if the node does not register
+	Meta         func() map[string]string // what it registers of itself
 }
 
 // Handler returns what answers operators.
@@ -273,6 +274,9 @@ func (a *Admin) showRules(w http.ResponseWriter, r *http.Request) {
 	}
 	if !r.URL.Query().Has("brief") {
 		out.Rules = views(s.Active)
+	}
+	if a.Registration != nil {
+		out.Registered = a.Meta()
 	}
 	writeJSON(w, http.StatusOK, out)
 }

@@ -5,8 +5,8 @@ package load
 import (
 	"fmt"
 	"log/slog"
-	"strconv"
 	"slices"
+	"strconv"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"

@@ -165,18 +165,24 @@ func newInstance(e *api.ServiceEntry) Instance {
 	return n
 }
 
+// Accepts takes over which documents a node accepts, according to its registered meta.
+func (n *Node) Accepts(meta map[string]string) {
+	n.SignedBy = meta[MetaSignedBy]
+	n.Schema, _ = strconv.Atoi(meta[MetaSchema]) // 0 if it is absent
+	n.PolicySchema, _ = strconv.Atoi(meta[MetaPolicySchema])
+	n.ClientsSchema, _ = strconv.Atoi(meta[MetaClientsSchema])
+}
+
 func newNode(e *api.ServiceEntry) Node {
 	s := e.Service
 	n := Node{
 		ID: cmp.Or(s.Meta[MetaNode], strings.TrimPrefix(s.ID, Service+"-")), Region: s.Meta[MetaRegion], PoP: s.Meta[MetaPoP],
 		Admin: s.Meta[MetaAdmin], Peer: s.Meta[MetaPeer], Prefix: s.Meta[MetaPrefix], RulesVersion: s.Meta[MetaRulesVersion], RulesRefused: s.Meta[MetaRulesRefused],
-		ShedderVersion: s.Meta[MetaShedderVersion], ShedderRefused: s.Meta[MetaShedderRefused], SignedBy: s.Meta[MetaSignedBy],
+		ShedderVersion: s.Meta[MetaShedderVersion], ShedderRefused: s.Meta[MetaShedderRefused],
 		PolicyVersion: s.Meta[MetaPolicyVersion], PolicyRefused: s.Meta[MetaPolicyRefused], ClientsVersion: s.Meta[MetaClientsVersion],
 		Passing: e.Checks.AggregatedStatus() == api.HealthPassing,
 	}
-	n.Schema, _ = strconv.Atoi(s.Meta[MetaSchema]) // 0 if it is absent
-	n.PolicySchema, _ = strconv.Atoi(s.Meta[MetaPolicySchema])
-	n.ClientsSchema, _ = strconv.Atoi(s.Meta[MetaClientsSchema])
+	n.Accepts(s.Meta)
 	host := s.Address
 	if host == "" && e.Node != nil {
 		host = e.Node.Address

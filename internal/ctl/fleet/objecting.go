@@ -1,0 +1,28 @@
+package fleet
+
+import (
+	"context"
+
+	"github.com/weir-edge/weir/pkg/region/consul"
+)
+
+// Objecting returns the nodes that object to a change and prove that they are nodes. It warns of the
+// others.
+func (t *Target) Objecting(ctx context.Context, nodes []consul.Node, objects func(consul.Node) bool) []consul.Node {
+	nodes = Filter(nodes, objects)
+	faults := make([]error, len(nodes))
+	Each(nodes, func(i int, _ consul.Node) { faults[i] = t.Admin.Prove(ctx, &nodes[i]) })
+	var silent Unasked
+	var real []consul.Node
+	for i, n := range nodes {
+		if faults[i] != nil {
+			silent.Add(n.ID, Reason(faults[i]))
+		} else if objects(n) {
+			real = append(real, n)
+		}
+	}
+	for _, line := range silent.Lines() {
+		t.Warn("%s: an objection does not count, because its node does not prove what it is: %s", t.Name, line)
+	}
+	return real
+}
