@@ -19,8 +19,9 @@ import (
 // Prefix begins every path of the API.
 const Prefix = "/api/v1"
 
-// mostBody bounds a request's body. Consul accepts no longer document.
-const mostBody = 1 << 20
+// mostBody bounds a request's body. It holds a document of 2 MiB, regionctl's longest, whose quotes
+// and ends of lines take two bytes each in JSON.
+const mostBody = 4<<20 + 64<<10
 
 // Answer is a command's result.
 type Answer struct {

@@ -17,11 +17,9 @@ import (
 	"github.com/weir-edge/weir/internal/console/access"
 )
 
-// A reader whose requests take long, because a region hangs, starves neither operators nor other
-// readers.
-func TestReadersStarveNobody(t *testing.T) {
-	t.Parallel()
-	f := startFleet(t, "eu-west", "us-east")
+// people sends a person's request to a console of the fleet behind a proxy, in which bob is an
+// operator and all others are readers.
+func (f *testFleet) people(t *testing.T) func(ctx context.Context, user, method, path, body string) *httptest.ResponseRecorder {
 	config, err := access.Load(write(t, "console.yaml", "listen: 127.0.0.1:0\npublic: https://weir.example.com\nproxy: {from: [192.0.2.1/32], header: X-Forwarded-User}\nroles: {reader: {groups: [\"*\"]}, operator: {users: [bob]}}\n"))
 	require.NoError(t, err)
 	gate, err := access.New(config, "console@host")
@@ -29,7 +27,7 @@ func TestReadersStarveNobody(t *testing.T) {
 	p := f.program(strings.NewReader(""), io.Discard, io.Discard)
 	p.fleetFile, p.timeout = f.file, defaultTimeout
 	handler := console.New(t.Context(), console.Config{Run: p.again, Access: gate, Origin: config.Origin(), Log: slog.New(slog.DiscardHandler)}, netip.MustParseAddrPort("127.0.0.1:8090")).Handler()
-	send := func(ctx context.Context, user, method, path, body string) *httptest.ResponseRecorder {
+	return func(ctx context.Context, user, method, path, body string) *httptest.ResponseRecorder {
 		r := httptest.NewRequestWithContext(ctx, method, config.Origin()+console.Prefix+path, strings.NewReader(body))
 		r.Header.Set("Content-Type", "application/json")
 		r.Header.Set("X-Forwarded-User", user)
@@ -40,6 +38,14 @@ func TestReadersStarveNobody(t *testing.T) {
 		handler.ServeHTTP(w, r)
 		return w
 	}
+}
+
+// A reader whose requests take long, because a region hangs, starves neither operators nor other
+// readers.
+func TestReadersStarveNobody(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, "eu-west", "us-east")
+	send := f.people(t)
 
 	f.consuls["us-east"].Suspend()
 	var loops sync.WaitGroup

@@ -21,6 +21,7 @@ it, and warns of rules that cannot work. Nothing is sent anywhere, so this needs
 file and suits an editor, a commit hook or CI. FILE may be - for standard input.
 
 Edges of the same release check the same things: none refuses a document that passes here.
+Nor does Consul, whose values are at most 524,288 bytes: long documents are compressed.
 
 Exits with 0 if the document is valid and with 2 if it is not.`
 

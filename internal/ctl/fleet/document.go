@@ -47,9 +47,13 @@ func (d *Document) Pointer(by string, at time.Time) consul.Pointer {
 
 func (d *Document) Version() string { return d.Pointer("", time.Time{}).Version }
 
-// ParseDocument lists every fault of a bad document in its error.
+// ParseDocument lists every fault of a bad document in its error. One that did not come from
+// Consul must fit there.
 func ParseDocument(k *Kind, name string, data []byte) (*Document, error) {
 	says, err := k.Parse(data)
+	if err == nil && name != "" {
+		_, err = consul.Encode(data)
+	}
 	if err != nil {
 		return nil, err
 	}
