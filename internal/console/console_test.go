@@ -153,8 +153,8 @@ var examples = map[string]string{
 	"rules.test": form("region=eu-west", "document=rules: []", "log=1\n2\n"), "rules.test.recent": `{"document": "rules: []", "region": ["eu-west"]}`,
 	"clients.show": "?network=203.0.113.7", "clients.recent": "?network=203.0.113.7", "clients.block": `{"network": "203.0.113.0/24", "reason": "scans", "for": "1h"}`,
 	"clients.allow": `{"network": "203.0.113.7", "reason": "ours"}`, "clients.unblock": `{"network": "203.0.113.7"}`,
-	"rules.rollout.start": `{"document": "rules: []", "message": "why", "waves": "1,rest", "soak": "10m", "replace_rollout": true}`,
-	"shedder.set":         `{"settings": ["enabled=false"], "for": "1h"}`, "shedder.off": `{"for": "1h"}`,
+	"rules.rollout.start": `{"document": "rules: []", "message": "why", "waves": "1,rest", "soak": "10m"}`,
+	"shedder.set":         `{"settings": ["enabled=false"], "for": "1h"}`, "shedder.off": `{"for": "1h"}`, "shedder.rollback": `{"to": "0123"}`,
 	"dns.explain": "?client=203.0.113.0/24", "policy.rollback": `{"to": "0123"}`,
 }
 
@@ -257,7 +257,7 @@ func TestCommands(t *testing.T) {
 		"clients.recent":      {"regionctl clients recent 203.0.113.7", "clients recent --output=json -- 203.0.113.7"},
 		"rules.test.recent":   {"regionctl rules test --from-nodes rules.yaml --region eu-west", "rules test --from-nodes --region=eu-west --output=json -- -"},
 		"shedder.off":         {"regionctl shedder set enabled=false --for 1h", "shedder set enabled=false --for=1h --yes --output=json --"},
-		"rules.rollout.start": {"regionctl rules apply rules.yaml --waves 1,rest --soak 10m --replace-rollout --message why", "rules apply --waves=1,rest --soak=10m --replace-rollout --message=why --yes --output=json -- -"},
+		"rules.rollout.start": {"regionctl rules apply rules.yaml --waves 1,rest --soak 10m --message why", "rules apply --waves=1,rest --soak=10m --message=why --yes --output=json -- -"},
 	} {
 		for _, o := range Operations() {
 			if o.ID != id {

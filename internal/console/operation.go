@@ -91,7 +91,7 @@ var (
 	inBase    = Input{Name: "if_version", About: "change nothing unless every region runs this version, which the document was made from; none: nothing is published", Flag: "if-version", Check: baseOf}
 	inFrom    = Input{Name: "from", About: "the version to compare with; none: nothing", Flag: "from", Required: true, Check: baseOf}
 	inWith    = Input{Name: "to", About: "the version that is compared; default: the active one", Flag: "to", Check: digits}
-	inTo      = Input{Name: "to", About: "the version to go back to; default: the one before", Flag: "to", Check: digits}
+	inTo      = Input{Name: "to", About: "the version to go back to", Flag: "to", Required: true, Check: digits}
 	inPoP     = Input{Name: "pop", About: "the PoP", Required: true, Check: word}
 	inPartial = Input{Name: "partial", About: "continue without regions that cannot be reached", Flag: "partial", Shape: Truth}
 )
@@ -148,6 +148,7 @@ func Operations() []Operation {
 		{ID: "rules.test.recent", Least: access.Reader, Method: "POST", Path: "/rules/test/recent", Summary: "The same of what the edges of a region decided lately", Command: []string{"rules", "test", "--from-nodes"}, Document: "rules.yaml", Inputs: append([]Input{inRegion}, inReplay[1:]...)},
 		{ID: "rules.apply", Least: access.Admin, Method: "POST", Path: "/rules/apply", Summary: "Apply a document, and wait for every edge", Command: apply, Document: "rules.yaml", Quiet: yes, Writes: true, Inputs: []Input{inMessage, inBase, inRegion, inPartial}},
 		{ID: "rules.rollback", Least: access.Operator, Method: "POST", Path: "/rules/rollback", Summary: "Apply an earlier version again", Command: []string{"rules", "rollback"}, Quiet: yes, Writes: true, Inputs: []Input{inTo, inRegion, inPartial}},
+		{ID: "rules.undo", Least: access.Operator, Method: "POST", Path: "/rules/undo", Summary: "Take back the last change, also a rollout that is not finished, in the regions that answer", Command: []string{"undo", "rules"}, Quiet: yes, Writes: true, Inputs: []Input{inRegion}},
 
 		{ID: "rules.rollout", Least: access.Reader, Method: "GET", Path: "/rules/rollout", Summary: "How the rollout stands that this console runs, or ran last", Command: apply, Rollout: lookAtRollout},
 		{ID: "rules.rollout.events", Least: access.Reader, Method: "GET", Path: "/rules/rollout/events", Summary: "The same at each change, as server-sent events", Command: apply, Rollout: lookAtRollout, Streams: true},
@@ -157,12 +158,10 @@ func Operations() []Operation {
 			{Name: "waves", About: "the numbers of regions to change one group after another, such as 1,4,rest", Flag: "waves", Check: groups},
 			{Name: "soak", About: "how long the regions of a wave are watched before the next; default: 10m", Flag: "soak", Check: duration},
 			{Name: "min_requests", About: "how many requests are needed to judge by; default: 100", Flag: "min-requests", Check: number},
-			{Name: "replace_rollout", About: "begin although another rollout is unfinished; taking this one back then restores what regions had before both", Flag: "replace-rollout", Shape: Truth},
 			inMessage, inBase, inRegion, inPartial}},
 		{ID: "rules.rollout.halt", Least: access.Operator, Method: "POST", Path: "/rules/rollout/halt", Summary: "Interrupt the rollout: a canary is taken back, regions that are changed stay so", Command: apply, Writes: true, Rollout: haltRollout},
 		{ID: "rules.rollout.unfinished", Least: access.Reader, Method: "GET", Path: "/rules/rollout/unfinished", Summary: "The rollout that is not finished, from wherever it was started: which waves are done, and whether its regionctl still runs", Command: []string{"rules", "rollout"}},
 		{ID: "rules.rollout.resume", Least: access.Admin, Method: "POST", Path: "/rules/rollout/resume", Summary: "Continue the rollout that is not finished, with the same document and flags, in the caller's name", Command: []string{"rules", "apply", "--resume"}, Quiet: yes, Writes: true, Rollout: resumeRollout},
-		{ID: "rules.rollout.back", Least: access.Operator, Method: "POST", Path: "/rules/rollout/back", Summary: "Take back the rollout that is not finished: the changed regions get what they had, and its canary ends", Command: []string{"rules", "rollback", "--rollout"}, Quiet: yes, Writes: true, Inputs: []Input{inPartial}},
 
 		{ID: "limits.inspect", Least: access.Reader, Method: "GET", Path: "/limits", Summary: "What a client or another key has left of each rule", Command: []string{"limits", "inspect"}, Inputs: []Input{
 			{Name: "key", About: "an address; client, host, path, method or tier with =VALUE; or header:NAME, cookie:NAME or query:NAME with =~ and the first 32 hex digits of the value's SHA-256", Shape: List, Required: true, Check: key}, inRegion}},
@@ -186,7 +185,8 @@ func Operations() []Operation {
 			{Name: "for", About: "how long they last; default: until the next change", Flag: "for", Check: duration}, inMessage, inRegion, inPartial}},
 		{ID: "shedder.off", Least: access.Operator, Method: "POST", Path: "/shedder/off", Summary: "The kill switch: shed nothing temporarily", Command: []string{"shedder", "set", "enabled=false"}, Quiet: yes, Writes: true, Inputs: []Input{
 			{Name: "for", About: "how long it lasts; then the previous settings return", Flag: "for", Required: true, Check: duration}, inMessage, inRegion, inPartial}},
-		{ID: "shedder.rollback", Least: access.Operator, Method: "POST", Path: "/shedder/rollback", Summary: "End temporary settings, or activate an earlier version", Command: []string{"shedder", "rollback"}, Quiet: yes, Writes: true, Inputs: []Input{inTo, inRegion, inPartial}},
+		{ID: "shedder.rollback", Least: access.Operator, Method: "POST", Path: "/shedder/rollback", Summary: "Activate earlier settings again", Command: []string{"shedder", "rollback"}, Quiet: yes, Writes: true, Inputs: []Input{inTo, inRegion, inPartial}},
+		{ID: "shedder.undo", Least: access.Operator, Method: "POST", Path: "/shedder/undo", Summary: "End temporary settings, or take back the last change, in the regions that answer", Command: []string{"undo", "shedder"}, Quiet: yes, Writes: true, Inputs: []Input{inRegion}},
 		{ID: "shedder.history", Least: access.Reader, Method: "GET", Path: "/shedder/history", Summary: "Who changed the shedder's settings, when and why", Command: []string{"shedder", "history"}, Inputs: []Input{inRegion, inLines}},
 
 		{ID: "policy.status", Least: access.Reader, Method: "GET", Path: "/policy/status", Summary: "Which behavior policy is active in each region, and which edges judge by it", Command: []string{"policy", "status"}, Inputs: []Input{inRegion}},

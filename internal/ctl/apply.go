@@ -94,18 +94,12 @@ func (p *program) applyCommand(k *fleet.Kind, help, examples string) *cobra.Comm
 			if err := c.staging.parse(cmd); err != nil {
 				return err
 			}
-			if c.replace && !c.staging.staged() {
-				return term.Misused("--replace-rollout needs --canary POP or --waves; a change of all regions at once needs no flag")
-			}
 			return c.apply(ctx, k, file, names)
 		})
 	p.regionFlag(cmd, &names)
 	c.flags(cmd, &by)
 	f := cmd.Flags()
-	f.BoolVar(&resume, "resume", false, "continue the canary or the waves that "+k.Name+" rollout shows, with their document and flags")
-	if k.Canaries {
-		f.BoolVar(&c.replace, "replace-rollout", false, "begin a canary or waves although another rollout is unfinished; "+k.Name+" rollback --rollout then restores what regions had before both")
-	}
+	f.BoolVar(&resume, "resume", false, "continue the change that "+k.Name+" rollout shows, with its document and flags")
 	f.StringVarP(&c.message, "message", "m", "", "`TEXT` for the history: why")
 	c.staging.canaryFlags(f)
 	c.staging.flags(f)
@@ -123,11 +117,13 @@ func (c *change) ifVersionFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&c.ifVersion, "if-version", "", "change nothing unless each region runs this `VERSION`, which the document was made from; "+noVersion+": nothing is published")
 }
 
-// flags adds the flags that apply and rollback share.
+// flags adds the flags that apply, rollback and undo share.
 func (c *change) flags(cmd *cobra.Command, by *string) {
 	f := cmd.Flags()
 	f.BoolVarP(&c.yes, "yes", "y", false, "do not ask")
-	f.BoolVar(&c.partial, "partial", false, "continue without regions that cannot be reached")
+	if !c.partial { // it always is
+		f.BoolVar(&c.partial, "partial", false, "continue without regions that cannot be reached")
+	}
 	breakLockFlag(cmd, &c.breakLock)
 	f.IntVar(&c.keep, "keep-versions", keepVersions, "prune all but the newest `N` versions afterwards, at least 10; 0 does not (default: keep_versions of the fleet file, or 200)")
 	f.Lookup("keep-versions").DefValue = "0" // it says so itself
@@ -178,7 +174,7 @@ func (c *change) run(ctx context.Context, targets []*fleet.Target) error {
 	}
 	if err == nil && len(c.recorded) > 0 { // what was unfinished is now something else
 		forget(ctx, targets, func(t *fleet.Target, r *consul.Rollout) bool {
-			seen := c.recorded[t.Name].rollout
+			seen := c.recorded[t.Name].Rollout
 			return seen != nil && seen.Same(r)
 		})
 	}
@@ -221,11 +217,9 @@ func (c *change) steps(ctx context.Context, targets []*fleet.Target) error {
 	if err := c.store(ctx); err != nil {
 		return err
 	}
-	var j *journal
-	if c.staging.staged() {
-		if j, err = c.openJournal(ctx, c.staging.pop, plan.Groups()); err != nil {
-			return err
-		}
+	j, err := c.openJournal(ctx, c.staging.pop, plan.Groups())
+	if err != nil {
+		return err
 	}
 	err = c.carryOut(ctx, plan, t)
 	j.close(ctx, err)

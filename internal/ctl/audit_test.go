@@ -98,12 +98,12 @@ func testTampering(t *testing.T, f *testFleet) {
 	_, err = store.Delete(headKey, nil)
 	require.NoError(t, err)
 	finds("the head of the chain is missing or unreadable; entries after number 4 may have been removed")
-	f.good(t, "rules", "rollback", "--yes", "--wait", "0")
+	f.good(t, "undo", "rules", "--yes", "--wait", "0")
 	f.good(t, "audit", "verify", "--since", heads)
 	// The same for a head whose number has no change.
 	put(headKey, toJSON(t, consul.Head{Number: math.MaxInt, Hash: strings.Repeat("a", 64)}))
 	finds("the head of the chain is missing or unreadable; entries after number 5 may have been removed")
-	f.good(t, "rules", "rollback", "--yes", "--wait", "0")
+	f.good(t, "undo", "rules", "--yes", "--wait", "0")
 	f.good(t, "audit", "verify", "--since", heads)
 
 	// Someone moves the pointer without regionctl.

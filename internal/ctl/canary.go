@@ -67,7 +67,7 @@ func (c *change) newTrial(ctx context.Context, pop string) (*trial, error) {
 		t.site.Homes = append(t.site.Homes, a.Target)
 		t.site.Before[a.Target] = a.Value.index
 		if other := a.Value.other; other != nil && !other.Expired(a.Target.Consul.Now()) && other.Version != c.doc.Version() {
-			return nil, term.Conflict("nothing was changed: %s: %s has been trying %s on %s since %s, until %s; wait for that, or end it with regionctl %s apply or rollback without --canary", a.Target.Name,
+			return nil, term.Conflict("nothing was changed: %s: %s has been trying %s on %s since %s, until %s; wait for that, or end it with regionctl %s apply without --canary", a.Target.Name,
 				term.Printable(other.AppliedBy), other.Version, pop, term.Stamp(other.AppliedAt), until(other), c.doc.Kind.Name)
 		}
 	}

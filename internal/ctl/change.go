@@ -63,8 +63,6 @@ type options struct {
 	staging   staging
 	// given are the flags that a resumed canary or wave needs again.
 	given []string
-	// replace begins although other rollouts are unfinished.
-	replace bool
 }
 
 // aim is what the regions are to have.
@@ -80,13 +78,11 @@ type aim struct {
 // earlier is what other runs left in the regions.
 type earlier struct {
 	// recorded are the records of rollouts, which this change ends.
-	recorded map[string]recorded
+	recorded rollout.Records
 	// looked is the state of the records when it was checked that this change may begin.
-	looked map[string]recorded
+	looked rollout.Records
 	// resumes is the record of the rollout that this change continues, nil if it begins one.
 	resumes *consul.Rollout
-	// replaces are the records of unfinished rollouts that this change replaces.
-	replaces []*consul.Rollout
 	// takesBack undoes a rollout.
 	takesBack bool
 }
@@ -252,7 +248,7 @@ func (c *change) prepare(ctx context.Context, targets []*fleet.Target) error {
 	asking.Go(func() {
 		nodes = fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) ([]consul.Node, error) { return t.Registered(ctx) })
 	})
-	asking.Go(func() { c.recorded = recordsIn(ctx, targets) })
+	asking.Go(func() { c.recorded = rollout.RecordsIn(ctx, targets) })
 	c.engine.Prepare(ctx, func(ctx context.Context, r *rollout.Region[fleet.Current]) (fleet.Current, error) {
 		here := c.region(r.Name)
 		now, err := fleet.Look(ctx, here.target)

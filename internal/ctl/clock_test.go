@@ -95,7 +95,7 @@ func TestClocksApart(t *testing.T) {
 			require.NoError(t, err)
 			byTheirs(settings.AppliedAt)
 			require.NotContains(t, through.good(t, "shedder", "show").out, "ended")
-			through.good(t, "shedder", "rollback", "--yes", "--wait", "0")
+			through.good(t, "undo", "shedder", "--yes", "--wait", "0")
 			// Date has whole seconds, so the end may appear a second away.
 			require.Eventually(t, func() bool { return strings.Contains(through.run(t, "shedder", "show").out, "ended") }, patience, tick)
 		}

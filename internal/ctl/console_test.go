@@ -227,7 +227,11 @@ func TestConsole(t *testing.T) {
 	changed := c.get("/rules/changes?from=" + first + "&to=" + second)
 	require.Equal(t, "regionctl rules diff --from "+first+" --to "+second, changed["command"])
 	require.Contains(t, text(t, dig(changed, "result", "difference", "changed")), `{"field":"limit","new":"20","old":"10"}`)
-	c.post("/rules/rollback", "/rules/rollback", `{}`)
+	c.post("/rules/undo", "/rules/undo", `{}`)
+	require.Equal(t, first, f.current(t, "us-east"))
+	c.post("/rules/rollback", "/rules/rollback", `{"to": "`+second+`"}`)
+	require.Equal(t, second, f.current(t, "us-east"))
+	c.post("/rules/undo", "/rules/undo", `{}`)
 	require.Equal(t, first, f.current(t, "us-east"))
 	require.Equal(t, true, dig(c.get("/rules/status"), "result", "converged"))
 	require.Contains(t, text(t, c.get("/rules")["result"]), `"id":"per-client"`)
@@ -253,7 +257,6 @@ func TestConsole(t *testing.T) {
 		require.Eventually(t, func() bool { return dig(c.get("/rules/rollout"), "result", "state") == "failed" }, testenv.Patience, 20*time.Millisecond)
 	}
 	require.Contains(t, text(t, c.get("/rules/rollout")["result"]), "no rollout of the rules is unfinished")
-	require.Contains(t, c.refused(409, "/rules/rollout/back", `{}`), "no rollout of the rules is unfinished")
 	// A halted rollout is rolled back or resumed.
 	before := f.current(t, "eu-west")
 	halted := func() {
@@ -266,8 +269,8 @@ func TestConsole(t *testing.T) {
 		require.Contains(t, text(t, dig(left, "waves")), `[[{"by":"ana@desk","region":"eu-west","state":"done"`)
 	}
 	halted()
-	back := c.post("/rules/rollout/back", "/rules/rollout/back", `{}`)
-	require.Equal(t, "regionctl rules rollback --rollout", back["command"])
+	back := c.post("/rules/undo", "/rules/undo", `{}`)
+	require.Equal(t, "regionctl undo rules", back["command"])
 	require.Equal(t, before, f.current(t, "eu-west"))
 	halted()
 	require.Equal(t, "regionctl rules apply --resume", c.post("/rules/rollout/resume", "/rules/rollout/resume", `{}`)["command"])
@@ -309,8 +312,10 @@ func TestConsole(t *testing.T) {
 	c.get("/shedder/live")
 	off := c.post("/shedder/off", "/shedder/off", `{"for": "1h", "message": "INC-2"}`)
 	require.Equal(t, "regionctl shedder set enabled=false --for 1h --message INC-2", off["command"])
-	c.post("/shedder/rollback", "/shedder/rollback", `{}`)
-	require.Contains(t, text(t, c.get("/shedder/history")["result"]), `"message":"INC-1"`)
+	c.post("/shedder/undo", "/shedder/undo", `{}`)
+	settings := text(t, c.get("/shedder/history")["result"])
+	require.Contains(t, settings, `"message":"INC-1"`)
+	c.post("/shedder/rollback", "/shedder/rollback", `{"to": "`+parse[[]historyEntry](t, settings)[0].Version+`"}`)
 	// Policies, and where DNS sends clients.
 	f.good(t, "policy", "apply", write(t, "policy.yaml", "mode: shadow"), "--yes", "--wait", "0")
 	f.good(t, "policy", "apply", write(t, "policy2.yaml", "mode: enforce"), "--yes", "--wait", "0")
@@ -319,7 +324,7 @@ func TestConsole(t *testing.T) {
 	require.Len(t, c.get("/policy/history")["result"], 2)
 	policies := parse[[]historyEntry](t, text(t, c.get("/policy/history")["result"]))
 	require.Contains(t, text(t, dig(c.get("/policy/changes?from="+policies[1].Version), "result", "difference", "fields")), `{"field":"mode","new":"enforce","old":"shadow"}`)
-	c.post("/policy/rollback", "/policy/rollback", `{}`)
+	c.post("/policy/rollback", "/policy/rollback", `{"to": "`+policies[1].Version+`"}`)
 	require.Equal(t, "mode: shadow", dig(c.get("/policy/document"), "result", "document"))
 	require.Equal(t, "e.example", dig(c.get("/dns/topology"), "result", "zone"))
 	require.Equal(t, []any{"ams1", "iad1"}, dig(c.get("/dns/explain?client=203.0.113.7"), "result", "pops"))
@@ -399,7 +404,7 @@ func TestConsoleWithoutARegion(t *testing.T) {
 		require.Contains(t, a["incomplete"], "us-east", path)
 		require.Contains(t, text(t, a["result"]), "connection refused", path)
 	}
-	require.Contains(t, c.refused(500, "/rules/rollback", `{}`), "us-east cannot be reached")
+	require.Contains(t, c.refused(500, "/rules/apply", `{"document": "rules: []", "message": "why"}`), "us-east cannot be reached")
 }
 
 // Each operation's command exists and has the flags that the console passes.

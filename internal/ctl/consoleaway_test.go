@@ -61,18 +61,16 @@ func TestConsoleButtonsWithoutARegion(t *testing.T) {
 	off := active["eu-west"]
 	require.NotEmpty(t, off)
 	require.Equal(t, off, ams.sheds())
-	refused("/shedder/rollback", `{}`)
-	partly("/shedder/rollback", `{"partial": true}`, "config")
+	partly("/shedder/undo", `{}`, "config")
 	require.Equal(t, "config", ams.sheds())
 
-	refused("/rules/rollback", `{}`)
-	partly("/rules/rollback", `{"partial": true}`, versionOf(rulesOf(1)))
+	partly("/rules/undo", `{}`, versionOf(rulesOf(1)))
 	require.Equal(t, versionOf(rulesOf(1)), ams.runs())
 
 	// The region comes back while the switch is on elsewhere.
 	c.post("/shedder/off", "/shedder/off", `{"for": "1h", "partial": true}`)
 	f.consuls["us-east"].Start()
-	answer = c.post("/shedder/rollback", "/shedder/rollback", `{}`)
+	answer = c.post("/shedder/undo", "/shedder/undo", `{}`)
 	require.Empty(t, answer["incomplete"])
 	results, _ := outcomes(t, answer["result"])
 	require.Equal(t, map[string]string{"eu-west": "applied"}, results, "nothing temporary was active in us-east")

@@ -108,7 +108,7 @@ func verdict(arrivals []rollout.Arrival, versionOf func(*fleet.Target) string, l
 	case len(wrong) == 0:
 		return nil
 	case refused:
-		return term.Partial("not all edges run %s:\n  %s\ncorrect the document, or go back with regionctl %s rollback", version, strings.Join(wrong, "\n  "), k.Name)
+		return term.Partial("not all edges run %s:\n  %s\ncorrect the document, or go back with regionctl undo %s", version, strings.Join(wrong, "\n  "), k.Name)
 	}
 	return term.Partial("not all edges run %s after %s:\n  %s\n%s shows whether they get there; running this again waits again",
 		version, limit, strings.Join(wrong, "\n  "), saidOf(k).watch)

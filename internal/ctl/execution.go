@@ -241,11 +241,8 @@ func (s *execution) halt(done int, why, waiting error) error {
 		}
 		text += "\ncontinue: the same command again" + resume + "; it watches the changed regions again before the next wave"
 	}
-	switch j := c.journal; {
-	case j != nil && len(j.record.Found) > 0: // the version before is that of the rollout that this one replaced
-		text += fmt.Sprintf("\ngo back:  regionctl %s rollback --rollout", k.Name)
-	case len(have) > 0:
-		text += fmt.Sprintf("\ngo back:  regionctl %s rollback --region %s", k.Name, joined(have, ",", func(r told) string { return r.Name }))
+	if len(have) > 0 {
+		text += fmt.Sprintf("\ngo back:  regionctl undo %s", k.Name)
 	}
 	status := term.StatusPartial
 	if term.ExitStatus(why) == term.StatusInterrupted {

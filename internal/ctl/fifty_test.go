@@ -178,7 +178,7 @@ func TestFiftyRegions(t *testing.T) {
 			{"rules apply " + write(t, "two.yaml", rulesOf(2)) + " --yes", 27},
 			{"rules status", 4},
 			{"status", 5 + int(apart/roundTrip)},
-			{"rules rollback --yes", 35},
+			{"undo rules --yes", 35},
 		} {
 			r, took := f.run(t, strings.Fields(c.args)...)
 			require.Zero(t, r.status, r.errOut)

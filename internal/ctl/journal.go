@@ -20,8 +20,8 @@ type journal struct {
 	c       *change
 	targets []*fleet.Target
 	record  consul.Rollout
-	active  map[string]consul.Named // what regions have, unless an earlier rollout is known to have given it
-	earlier map[string]recorded     // the records that it replaces
+	earlier rollout.Records // the records that it replaces
+	staged  bool            // a canary or waves
 
 	stop  context.CancelFunc
 	ended chan struct{}
@@ -40,7 +40,7 @@ func givenOf(f *pflag.FlagSet) (list []string) {
 	return list
 }
 
-// openJournal begins to record. A region in which that fails gets a warning: the rollout
+// openJournal begins to record. A region in which that fails gets a warning: the change
 // itself does not need its journal. Where each region gets a document of its own, as with
 // settings of the shedder, there is none: the command says what is to change, not a file. An
 // error means that someone else began a rollout since begins looked.
@@ -51,30 +51,29 @@ func (c *change) openJournal(ctx context.Context, canary string, waves [][]strin
 	regions := c.with(rollout.Untouched, rollout.AlreadyThere)
 	now := c.p.now().UTC().Round(0)
 	pointer := c.doc.Pointer(c.by, now)
-	j := &journal{c: c, targets: targetsOf(regions), ended: make(chan struct{}), active: map[string]consul.Named{}, record: consul.Rollout{
+	j := &journal{c: c, targets: targetsOf(regions), ended: make(chan struct{}), staged: c.staging.staged() || c.resumes != nil, record: consul.Rollout{
 		Named: consul.Named{Version: pointer.Version, SHA256: pointer.SHA256}, By: c.by, Message: c.message, BeganAt: now, Flags: c.given,
 		Canary: canary, Waves: waves, Before: map[string]consul.Named{},
 	}}
 	for _, r := range regions {
 		if has := r.step.from.Active; has != nil {
-			j.record.Before[r.target.Name], j.active[r.target.Name] = *has, *has
+			j.record.Before[r.target.Name] = *has
 		}
 	}
-	for _, r := range c.replaces {
-		j.inherit(r)
-	}
-	j.earlier = recordsIn(ctx, j.targets)
+	j.earlier = rollout.RecordsIn(ctx, j.targets)
 	if err := j.takeOver(); err != nil {
 		return nil, err
 	}
 	// The first region decides between two rollouts that begin at the same time.
 	for _, some := range [][]*fleet.Target{j.targets[:1], j.targets[1:]} {
 		for _, a := range fleet.Ask(ctx, some, func(ctx context.Context, t *fleet.Target) (bool, error) {
-			return t.Docs.SetRollout(ctx, j.seen(t), c.looked[t.Name].index)
+			return j.claim(ctx, t)
 		}) {
 			switch {
 			case a.Err != nil:
 				c.p.Warn("%s: the rollout is not recorded there: %v", a.Target.Name, a.Err)
+			case !a.Value && !j.staged:
+				c.p.Warn("%s: the change is not recorded there: others change the record", a.Target.Name)
 			case !a.Value:
 				j.drop(context.WithoutCancel(ctx), true)
 				return nil, overtook(a.Target.Name, a.Target.Kind)
@@ -83,32 +82,29 @@ func (c *change) openJournal(ctx context.Context, canary string, waves [][]strin
 	}
 	c.journal = j
 	ctx, j.stop = context.WithCancel(context.WithoutCancel(ctx))
+	if !j.staged { // what it writes, it writes at once
+		j.stop()
+	}
 	go j.renew(ctx)
 	return j, nil
 }
 
-// recorded is the record of a rollout in one region, nil if it cannot be read, with its index.
-type recorded struct {
-	rollout *consul.Rollout
-	index   uint64
-}
-
-// recordsIn returns the records of the regions that hold one. A region that does not answer is
-// not among them: readers compare its record with what the regions run.
-func recordsIn(ctx context.Context, targets []*fleet.Target) map[string]recorded {
-	records := map[string]recorded{}
-	if !targets[0].Kind.Canaries {
-		return records
+// claim writes the record to a region in which nothing has changed since it was decided to begin.
+// A change of all regions at once, which may be an emergency, does not wait for others.
+func (j *journal) claim(ctx context.Context, t *fleet.Target) (done bool, err error) {
+	if j.staged {
+		return t.Docs.SetRollout(ctx, j.seen(t), j.c.looked[t.Name].Index)
 	}
-	for _, a := range fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) (r recorded, err error) {
-		r.rollout, r.index, err = t.Docs.Rollout(ctx)
-		return r, err
-	}) {
-		if a.Value.index != 0 {
-			records[a.Target.Name] = a.Value
+	for range 3 {
+		_, index, err := t.Docs.Rollout(ctx)
+		if err != nil && index == 0 {
+			return false, err
+		}
+		if done, err = t.Docs.SetRollout(ctx, j.seen(t), index); done || err != nil {
+			return done, err
 		}
 	}
-	return records
+	return false, nil
 }
 
 // takeOver checks that the records are those that were seen when it was decided to begin, and
@@ -116,11 +112,11 @@ func recordsIn(ctx context.Context, targets []*fleet.Target) map[string]recorded
 func (j *journal) takeOver() error {
 	for _, name := range sortedKeys(j.earlier) {
 		now := j.earlier[name]
-		if now.index != j.c.looked[name].index {
+		if j.staged && now.Index != j.c.looked[name].Index {
 			return overtook(name, j.c.doc.Kind)
 		}
-		if now.rollout != nil && now.rollout.Version == j.record.Version {
-			j.inherit(now.rollout)
+		if now.Rollout != nil && now.Version == j.record.Version {
+			j.inherit(now.Rollout)
 		}
 	}
 	return nil
@@ -154,23 +150,23 @@ func (j *journal) own(ctx context.Context) error {
 	if j == nil {
 		return nil
 	}
-	records := recordsIn(ctx, j.targets)
+	records := rollout.RecordsIn(ctx, j.targets)
 	for _, name := range sortedKeys(records) {
-		if r := records[name].rollout; r != nil && !r.Same(&j.record) {
+		if r := records[name].Rollout; r != nil && !r.Same(&j.record) {
 			return term.Conflict("%s: %s took this rollout over at %s, with %s; see regionctl %s rollout", name, term.Printable(r.By), term.Stamp(r.BeganAt), r.Version, j.c.doc.Kind.Name)
 		}
 	}
 	return nil
 }
 
-// drop ends the record. If back, the rollouts that it replaced are unfinished again.
+// drop ends the record. If back, rollouts of other versions that it replaced are unfinished again.
 func (j *journal) drop(ctx context.Context, back bool) {
 	fleet.Ask(ctx, j.targets, func(ctx context.Context, t *fleet.Target) (bool, error) {
 		now, index, err := t.Docs.Rollout(ctx)
 		if now == nil || !now.Same(&j.record) {
 			return false, err
 		}
-		if r := j.earlier[t.Name].rollout; back && r != nil && slices.ContainsFunc(j.c.replaces, r.Same) {
+		if r := j.earlier[t.Name].Rollout; back && r != nil && r.Version != j.record.Version {
 			return t.Docs.SetRollout(ctx, *r, index)
 		}
 		return t.Docs.EndRollout(ctx, index)
@@ -199,7 +195,8 @@ func (j *journal) close(ctx context.Context, err error) {
 	ctx = context.WithoutCancel(ctx)
 	j.stop()
 	<-j.ended
-	if status := term.ExitStatus(err); err != nil && (status == term.StatusInterrupted || status == term.StatusPartial || j.divides()) {
+	status := term.ExitStatus(err)
+	if err != nil && (j.divides() || j.staged && (status == term.StatusInterrupted || status == term.StatusPartial)) {
 		j.record.Halted = term.Clip(firstLine(err), 500)
 		j.write(ctx)
 		return

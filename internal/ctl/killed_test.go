@@ -84,12 +84,11 @@ func TestKilled(t *testing.T) {
 		"and taken back": func(t *testing.T, f *testFleet) {
 			f.abandon(t)
 			f.abandoned(t)
-			f.good(t, "rules", "rollback", "--rollout", "--yes")
+			f.good(t, "undo", "rules", "--yes")
 			for _, name := range f.names {
 				require.Equal(t, versionOf(rulesOf(1)), f.current(t, name))
 			}
 			require.Contains(t, f.good(t, "rules", "rollout").out, "every rollout of the rules is finished")
-			require.Contains(t, f.refused(t, 4, "rules", "rollback", "--rollout", "--yes"), "no rollout of the rules is unfinished")
 		},
 		// Times in a record may be wrong.
 		"by a clock that is ahead": func(t *testing.T, f *testFleet) {
@@ -115,9 +114,7 @@ func TestKilled(t *testing.T) {
 					}
 				}
 			}()
-			for _, args := range [][]string{{"apply", "--resume"}, {"rollback", "--rollout"}} {
-				require.Contains(t, f.refused(t, 4, append([]string{"rules"}, append(args, "--yes")...)...), "ana is rolling out "+versionOf(rulesOf(2))+", and renews the record")
-			}
+			require.Contains(t, f.refused(t, 4, "rules", "apply", "--resume", "--yes"), "ana is rolling out "+versionOf(rulesOf(2))+", and renews the record")
 			close(renewed)
 			<-ended
 			require.Equal(t, versionOf(rulesOf(1)), f.current(t, "us-east"))
@@ -129,7 +126,7 @@ func TestKilled(t *testing.T) {
 			require.Contains(t, f.good(t, "rules", "rollout").out, "wave 2 of 2: us-east cid applied "+versionOf(rulesOf(3))+" since")
 			require.Contains(t, f.refused(t, 4, "rules", "apply", "--resume", "--yes"), "nothing was changed: us-east: cid applied")
 			require.Equal(t, versionOf(rulesOf(3)), f.current(t, "us-east"))
-			f.good(t, "rules", "rollback", "--rollout", "--yes")
+			f.good(t, "undo", "rules", "--yes")
 			require.Equal(t, versionOf(rulesOf(1)), f.current(t, "eu-west"))
 			require.Equal(t, versionOf(rulesOf(3)), f.current(t, "us-east"))
 		},
@@ -158,7 +155,7 @@ func TestResumedInVain(t *testing.T) {
 	require.NotNil(t, u, "the fleet is still divided")
 	require.Equal(t, rolloutHalted, u.State)
 	require.Equal(t, []any{regionDone, regionWaits}, []any{u.Waves[0][0].State, u.Waves[1][0].State})
-	f.good(t, "rules", "rollback", "--rollout", "--yes")
+	f.good(t, "undo", "rules", "--yes")
 	require.Equal(t, versionOf(rulesOf(1)), f.current(t, "eu-west"))
 }
 
@@ -174,7 +171,7 @@ func TestTakenBackWhereOneHadIt(t *testing.T) {
 	f.kill(t, false, "rules", "apply", write(t, "two.yaml", rulesOf(2)), "--by", "ana", "-m", "why", "--yes", "--waves", "1,1,rest", "--soak", "200ms", "--interval", "100ms", "--min-requests", "0")
 	require.Equal(t, versionOf(rulesOf(2)), f.current(t, "ap-south"))
 	f.abandoned(t)
-	f.good(t, "rules", "rollback", "--rollout", "--yes")
+	f.good(t, "undo", "rules", "--yes")
 	for name, version := range map[string]string{"eu-west": rulesOf(2), "ap-south": rulesOf(1), "us-east": rulesOf(1)} {
 		require.Equal(t, versionOf(version), f.current(t, name), name)
 	}
@@ -210,45 +207,32 @@ func TestTakenOver(t *testing.T) {
 	require.Equal(t, "bob", parse[rolloutReport](t, f.good(t, "rules", "rollout", "-o", "json").out).Rollout.By)
 }
 
-// A rollout that replaces an unfinished one is killed before it changes a region. It knows what
-// the regions had before both.
-func TestReplacedInVain(t *testing.T) {
+// A regionctl is killed during a change of all regions at once. Others see that, and one command
+// takes back what it did, whatever the regions had before that.
+func TestUndoAfterAKill(t *testing.T) {
 	t.Parallel()
 	inFleets(t, map[string]func(*testing.T, *testFleet){
-		"and taken back": func(t *testing.T, f *testFleet) {
-			f.replaceInVain(t)
-			f.good(t, "rules", "rollback", "--rollout", "--yes")
-			for _, name := range f.names {
-				require.Equal(t, versionOf(rulesOf(1)), f.current(t, name))
-			}
-		},
-		"and resumed": func(t *testing.T, f *testFleet) {
-			f.replaceInVain(t)
-			f.good(t, "rules", "apply", "--resume", "--yes", "--soak", "200ms")
-			for _, name := range f.names {
-				require.Equal(t, versionOf(rulesOf(3)), f.current(t, name))
-			}
-		},
-		"and replaced again": func(t *testing.T, f *testFleet) {
-			f.replaceInVain(t)
-			f.killIn(t, "us-east", false, "rules", "apply", write(t, "four.yaml", rulesOf(4)), "--yes", "--waves", "1,rest", "--soak", "200ms", "--interval", "100ms", "--min-requests", "0", "--replace-rollout")
-			require.Equal(t, versionOf(rulesOf(4)), f.current(t, "eu-west"))
-			f.good(t, "rules", "rollback", "--rollout", "--yes")
-			for _, name := range f.names {
-				require.Equal(t, versionOf(rulesOf(1)), f.current(t, name))
-			}
-		},
+		"not written": func(t *testing.T, f *testFleet) { f.undoneAfter(t, false, versionOf(rulesOf(1))) },
+		"written":     func(t *testing.T, f *testFleet) { f.undoneAfter(t, true, versionOf(rulesOf(1))) },
 	})
 }
 
-func (f *testFleet) replaceInVain(t *testing.T) {
+func (f *testFleet) undoneAfter(t *testing.T, written bool, want string) {
 	t.Helper()
-	f.abandon(t)
-	f.killIn(t, "eu-west", false, "rules", "apply", write(t, "three.yaml", rulesOf(3)), "--by", "bob", "--yes", "--waves", "1,rest", "--soak", "200ms", "--interval", "100ms", "--min-requests", "0", "--replace-rollout")
-	out := f.good(t, "rules", "rollout").out
-	require.Contains(t, out, "rollout of "+versionOf(rulesOf(3))+" by bob")
-	require.Contains(t, out, "eu-west has "+versionOf(rulesOf(2))+" of the rollout that this one replaced, and had "+versionOf(rulesOf(1))+" before")
-	require.Contains(t, out, "us-east has what it had, "+versionOf(rulesOf(1)))
+	f.publish(t, rulesOf(3), "eve", "us-east")
+	f.publish(t, rulesOf(4), "eve", "eu-west")
+	f.publish(t, rulesOf(1), "eve", f.names...)
+	f.kill(t, written, "rules", "apply", write(t, "two.yaml", rulesOf(2)), "--by", "ana", "-m", "why", "--yes")
+	require.Equal(t, versionOf(rulesOf(2)), f.current(t, "eu-west"))
+	if !written {
+		require.Contains(t, f.good(t, "rules", "rollout").out, "eu-west has it\n  us-east has what it had, "+want)
+	}
+	r := f.good(t, "undo", "--yes", "--by", "bob")
+	for _, name := range f.names {
+		require.Equal(t, want, f.current(t, name), r.errOut)
+	}
+	require.Contains(t, f.good(t, "rules", "rollout").out, "every rollout of the rules is finished")
+	f.good(t, "audit", "verify")
 }
 
 // A canary is killed while it is promoted, in a region that its site is not in. Taking it back ends
@@ -268,7 +252,7 @@ func TestKilledWhilePromoted(t *testing.T) {
 	}
 	require.Equal(t, versionOf(rulesOf(2)), f.current(t, "eu-west"))
 	require.True(t, tries())
-	f.good(t, "rules", "rollback", "--rollout", "--yes")
+	f.good(t, "undo", "rules", "--yes")
 	require.Equal(t, old.Version, f.current(t, "eu-west"))
 	require.Equal(t, old.Version, f.current(t, "us-east"))
 	require.False(t, tries())
@@ -281,7 +265,7 @@ func TestKilledBeforeAnyRules(t *testing.T) {
 	f := startFleet(t, "us-east")
 	f.edge(t, "us-east", "iad1", "iad1-1")
 	f.kill(t, false, "rules", "apply", write(t, "one.yaml", rulesOf(1)), "--by", "ana", "--yes", "--canary", "iad1", "--bake", "200ms", "--interval", "100ms", "--min-requests", "0")
-	require.Contains(t, f.refused(t, 2, "rules", "rollback", "--rollout", "--yes"), "the canary ends by itself, or when some are applied")
+	require.Contains(t, f.refused(t, 2, "undo", "rules", "--yes"), "the canary ends by itself, or when some are applied")
 	f.good(t, "rules", "apply", write(t, "two.yaml", rulesOf(2)), "--yes")
 	p, _, err := f.rules("us-east").Canary(t.Context(), "iad1")
 	require.NoError(t, err)
@@ -309,7 +293,7 @@ func (f *testFleet) killed(t *testing.T, written bool, how ...string) (errOut st
 		require.Equal(t, versionOf(rulesOf(1)), changes[0].Replaced)
 	}
 	f.good(t, "audit", "verify")
-	f.good(t, "rules", "rollback", "--yes")
+	f.good(t, "undo", "rules", "--yes")
 	require.Empty(t, f.locked(t, "rules"))
 	return errOut
 }

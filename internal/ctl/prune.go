@@ -32,7 +32,7 @@ those of --region. Each region keeps
   - the newest --keep versions that became active there
   - what was stored later than the oldest of these, such as a change in progress
   - every version that any region of the fleet file still names: its active version, what
-    follows a temporary one, its canaries, what a rollback would return to, and what a
+    follows a temporary one, its canaries, what undo would return to, and what a
     rollout that is not finished needs to be resumed or taken back
 
 The history is not pruned: it still says who changed what, though rollback --to and show

@@ -95,7 +95,7 @@ func testPruneKeeps(t *testing.T, f *testFleet) {
 	r = f.run(t, "rules", "rollback", "--to", all[5], "--yes")
 	require.Equal(t, term.StatusUsage, r.status)
 	require.Contains(t, r.errOut, "no region has it; regionctl rules history lists past versions, of which the newest are kept (prune --help)")
-	f.good(t, "rules", "rollback", "--yes", "--wait", "0", "--region", "us-east")
+	f.good(t, "undo", "rules", "--yes", "--wait", "0", "--region", "us-east")
 	require.Equal(t, all[1], f.current(t, "us-east"))
 	require.Contains(t, f.good(t, "rules", "history", "-n", "0").out, all[5], "the history stays")
 }
@@ -121,7 +121,7 @@ func testPruneAfter(t *testing.T, f *testFleet) {
 	require.NotContains(t, apply(104).errOut, "pruned")
 	require.Len(t, f.storedRules(t, "us-east"), 11)
 	// The versions that a rollback needs are kept, whichever one it restores.
-	f.good(t, "rules", "rollback", "--yes", "--wait", "0", "--keep-versions", "10")
+	f.good(t, "undo", "rules", "--yes", "--wait", "0", "--keep-versions", "10")
 	require.Equal(t, versionOf(rulesOf(103)), f.current(t, "us-east"))
 }
 
@@ -164,7 +164,7 @@ func testPruneTemporary(t *testing.T, f *testFleet) {
 		set(600+i, "--for", "1h")
 	}
 	require.Contains(t, f.good(t, "shedder", "prune", "--keep", "10", "--yes").out, "eu-west  0        11\n")
-	f.good(t, "shedder", "rollback", "--yes", "--wait", "0", "--region", "eu-west")
+	f.good(t, "undo", "shedder", "--yes", "--wait", "0", "--region", "eu-west")
 	require.Equal(t, lasting, active())
 
 	// So is the version that a rollback restores after they expire.
@@ -177,7 +177,7 @@ func testPruneTemporary(t *testing.T, f *testFleet) {
 		p, _, err := f.settings("eu-west").Current(t.Context())
 		return err == nil && p.Expired(time.Now())
 	}, patience, tick)
-	f.good(t, "shedder", "rollback", "--yes", "--wait", "0", "--region", "eu-west")
+	f.good(t, "undo", "shedder", "--yes", "--wait", "0", "--region", "eu-west")
 	require.Equal(t, lasting, active())
 }
 
@@ -227,7 +227,7 @@ func TestLongHistory(t *testing.T) {
 		return r
 	}
 	require.Contains(t, timed("rules", "history", "-n", "1").out, "*  "+term.Stamp(last.AppliedAt)+"  eve  "+last.Version+"  "+last.Replaced)
-	timed("rules", "rollback", "--yes", "--wait", "0", "--keep-versions", "0")
+	timed("undo", "rules", "--yes", "--wait", "0", "--keep-versions", "0")
 	require.Equal(t, last.Replaced, f.current(t, "eu-west"))
 	require.Contains(t, timed("rules", "show", last.Version[:8]).out, "limit")
 	list := parse[[]historyEntry](t, timed("rules", "history", "-n", "0", "-o", "json").out)
@@ -236,7 +236,7 @@ func TestLongHistory(t *testing.T) {
 	require.Contains(t, timed("audit", "verify").out, fmt.Sprintf("eu-west  rules    %d     ", changes+1))
 	timed("rules", "prune", "--yes")
 	require.Len(t, f.storedRules(t, "eu-west"), 200)
-	timed("rules", "rollback", "--yes", "--wait", "0")
+	timed("undo", "rules", "--yes", "--wait", "0")
 	require.Equal(t, last.Version, f.current(t, "eu-west"))
 }
 

@@ -113,12 +113,12 @@ func (h *regionHistory) known() []consul.Pointer {
 // active one, so that different clocks cannot put the history out of order.
 func (h *regionHistory) before() (string, error) {
 	if h.version() == "" {
-		return "", fmt.Errorf("no %s are active; name a version with --to", saidOf(h.kind).what)
+		return "", fmt.Errorf("no %s are active", saidOf(h.kind).what)
 	}
 	if version, ok := h.replaced(); ok {
 		return version, nil
 	}
-	return "", fmt.Errorf("the history has no version before %s; name one with --to", h.version())
+	return "", fmt.Errorf("the history has no version before %s; name one with rollback --to", h.version())
 }
 
 // replaced returns what the active version replaced or, if that was not recorded or was

@@ -19,9 +19,9 @@ import (
 // changeCommands are all commands that change a region; lookCommands are the others.
 var (
 	changeCommands = []string{
-		"init --yes", "rules apply FILE --yes", "rules apply --resume --yes", "rules rollback --yes", "rules rollback --rollout --yes", "rules rollback --to VERSION --yes", "rules prune --yes",
-		"policy apply POLICY --yes", "policy rollback --yes", "policy prune --yes",
-		"shedder set enabled=false --for 1h --yes", "shedder rollback --yes", "shedder prune --yes",
+		"init --yes", "rules apply FILE --yes", "rules apply --resume --yes", "undo rules --yes", "rules rollback --to VERSION --yes", "rules prune --yes",
+		"policy apply POLICY --yes", "undo policy --yes", "policy prune --yes",
+		"shedder set enabled=false --for 1h --yes", "undo shedder --yes", "shedder prune --yes",
 		"topology apply TOPOLOGY --yes", "drain ams1 --reason x --yes", "undrain ams1 --yes", "limits reset --rule per-client --client 203.0.113.7 --yes",
 		"clients block 203.0.113.7 --reason x", "clients allow 203.0.113.7 --reason x", "clients unblock 203.0.113.7", "clients import LIST --reason x",
 		"clients sync --name drop --from LIST --once",
@@ -124,7 +124,7 @@ func TestSilentRegionIsAskedOnce(t *testing.T) {
 		return true
 	})
 	require.Equal(t, p.Version, f.current(t, "eu-west"))
-	r := silent.run(t, "rules", "rollback", "--yes", "--partial", "--timeout", "1s")
+	r := silent.run(t, "undo", "rules", "--yes", "--timeout", "1s")
 	require.Equal(t, term.StatusPartial, r.status, r.errOut)
 	require.Contains(t, r.errOut, "us-east: consul ")
 	require.Equal(t, versionOf(rulesOf(1)), f.current(t, "eu-west"))
@@ -145,9 +145,9 @@ func TestOneRegionDenies(t *testing.T) {
 		return true
 	})
 	why := "us-east: consul "
-	require.Contains(t, denying.refused(t, term.StatusFailed, "rules", "rollback", "--yes"), "nothing was changed, because us-east cannot be reached:\n"+why)
+	require.Contains(t, denying.refused(t, term.StatusFailed, "rules", "apply", write(t, "one.yaml", rulesOf(1)), "--yes"), "nothing was changed, because us-east cannot be reached:\n"+why)
 	require.Equal(t, versionOf(rulesOf(2)), f.current(t, "eu-west"))
-	text := denying.refused(t, term.StatusPartial, "rules", "rollback", "--yes", "--partial")
+	text := denying.refused(t, term.StatusPartial, "undo", "rules", "--yes")
 	require.Contains(t, text, why)
 	require.Contains(t, text, "ACL not found")
 	require.Equal(t, versionOf(rulesOf(1)), f.current(t, "eu-west"))

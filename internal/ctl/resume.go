@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
@@ -20,12 +21,14 @@ func (c *change) resume(ctx context.Context, cmd *cobra.Command, k *fleet.Kind) 
 	if err != nil {
 		return err
 	}
-	u, failures, err := c.p.idle(ctx, targets, k)
+	u, failures, err := c.p.left(ctx, targets, nil)
 	switch {
 	case err != nil:
 		return err
-	case u == nil:
+	case u == nil && failures != nil: // perhaps where nobody answered
 		return term.Failed("nothing was changed: %w", failures)
+	case u == nil:
+		return term.Conflict("no rollout of the %s is unfinished; see %s", saidOf(k).what, saidOf(k).look)
 	}
 	for _, flag := range u.record.Flags {
 		name, value, _ := strings.Cut(strings.TrimPrefix(flag, "--"), "=")
@@ -42,7 +45,7 @@ func (c *change) resume(ctx context.Context, cmd *cobra.Command, k *fleet.Kind) 
 	if c.message == "" {
 		c.message = u.record.Message
 	}
-	c.resumes, c.looked = &u.record, recordsIn(ctx, targets)
+	c.resumes, c.looked = &u.record, rollout.RecordsIn(ctx, targets)
 	if err := u.unmoved(ctx, targets); err != nil {
 		return err
 	}
@@ -83,58 +86,8 @@ func (c *change) overtaken(r *regionChange) error {
 		return nil
 	}
 	had := c.resumes.Before[r.target.Name].Version
-	if has := r.step.from.Version(); has != had && !c.resumes.Left(r.target.Name, has) {
+	if has := r.step.from.Version(); has != had && has != c.resumes.Version {
 		return term.Conflict("nothing was changed: %s: %s", r.target.Name, whoMoved(r.target.Kind, r.step.from.Pointer))
 	}
-	return nil
-}
-
-// takeBack gives the regions that an unfinished rollout changed what they had, and ends its
-// canary.
-func (c *change) takeBack(ctx context.Context, k *fleet.Kind) error {
-	targets, err := c.p.toChange(ctx, k, nil, c.partial)
-	if err != nil {
-		return err
-	}
-	u, failures, err := c.p.idle(ctx, targets, k)
-	switch {
-	case err != nil:
-		return err
-	case u == nil:
-		return term.Failed("nothing was changed: %w", failures)
-	case failures != nil && !c.partial:
-		return term.Unreachable("nothing was changed: %w\nrepair that, or pass --partial to continue without it", failures)
-	}
-	changed := u.changed()
-	c.ready = func(ctx context.Context) error { return u.unmoved(ctx, targets) }
-	c.message, c.relative, c.takesBack = "rollback of the rollout of "+u.Version, true, true
-	c.aimAt = func(ctx context.Context, t *fleet.Target, s *step) error {
-		had, known := u.record.Before[t.Name]
-		switch {
-		case s.from.State != fleet.Active, !slices.Contains(changed, t.Name):
-			s.next = s.from.Document // only its canary ends
-			if s.next == nil {
-				return term.Misused("nothing was changed: %s: no %s are published there to go back to; the canary ends by itself, or when some are applied", t.Name, saidOf(k).what)
-			}
-			return nil
-		case !u.record.Left(t.Name, s.from.Version()):
-			return term.Conflict("nothing was changed: %s: %s", t.Name, whoMoved(k, s.from.Pointer))
-		case !known:
-			return term.Misused("nothing was changed: %s had no %s before; apply some", t.Name, saidOf(k).what)
-		}
-		var err error
-		if s.next, err = t.Load(ctx, had); err != nil {
-			return term.Failed("nothing was changed: %s: %w", t.Name, err)
-		}
-		return nil
-	}
-	tries := u.regions(regionDone, regionWaits) // where its canary may be
-	aims := fleet.Filter(targets, func(t *fleet.Target) bool {
-		return len(changed) == 0 || slices.Contains(changed, t.Name) || u.Canary != "" && slices.Contains(tries, t.Name)
-	})
-	if err := c.run(ctx, aims); err != nil {
-		return err
-	}
-	forget(ctx, targets, func(_ *fleet.Target, r *consul.Rollout) bool { return r.Same(&u.record) })
 	return nil
 }

@@ -66,19 +66,19 @@ func TestRoles(t *testing.T) {
 	may(operator, "init --yes", "rules apply "+rules+" --yes --wait 0", "shedder set signals.inflight.high=400 --yes --wait 0", "topology apply "+topology+" --yes", "rules apply "+again+" --yes --wait 0")
 	may(operator, looks...)
 	may(operator, "policy apply "+policy+" --yes --wait 0", "policy show", "policy history", "policy prune --yes")
-	may(operator, "rules rollback --yes --wait 0", "rules prune --yes")
+	may(operator, "undo rules --yes --wait 0", "rules prune --yes")
 	changes, _, err := clients[operator].Documents("rules").History(t.Context(), 1)
 	require.NoError(t, err)
 	require.Equal(t, accessors[operator], changes[0].Token.Accessor, "the history names the token")
 
 	may(author, looks...)
-	may(author, "rules apply "+again+" --yes --wait 0", "rules rollback --yes --wait 0", "rules prune --yes")
+	may(author, "rules apply "+again+" --yes --wait 0", "undo rules --yes --wait 0", "rules prune --yes")
 	mayNot(author, "key:write", "weir/shedder/", "shedder set signals.inflight.high=300 --yes --wait 0")
 	mayNot(author, "key:write", "weir/policy/", "policy apply "+write(t, "other.yaml", "mode: shadow")+" --yes --wait 0")
 	mayNot(author, "key:write", "weir/topology", "topology apply "+write(t, "t.yaml", "{zone: f.example, regions: [{name: eu-west, pops: [{name: ams1, addresses: [203.0.113.1]}]}]}")+" --yes")
 
 	may(reader, looks...)
-	mayNot(reader, "key:write", "weir/rules/", "rules apply "+again+" --yes --wait 0", "rules rollback --yes --wait 0")
+	mayNot(reader, "key:write", "weir/rules/", "rules apply "+again+" --yes --wait 0", "undo rules --yes --wait 0")
 	mayNot(reader, "key:write", "weir/shedder/", "shedder set signals.inflight.high=300 --yes --wait 0")
 
 	mayNot(router, "key:read", "weir/rules/current", "rules status", "rules show")

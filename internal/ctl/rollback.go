@@ -9,77 +9,53 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-edge/weir/internal/ctl/fleet"
-	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-const rollbackHelp = `Applies an earlier version again: the one that the active version replaced, or the one in
---to. It is applied like any other document, in the same steps and with the same exit
-status, and the history says "rollback to VERSION".
+const rollbackHelp = `Applies an earlier version again. It is applied like any other document, in the same steps and
+with the same exit status, and the history says "rollback to VERSION". regionctl rules history
+lists the versions, and prune --help says how many are kept.
 
-Rolling back twice therefore returns to where you began. To go further back, name the
-version: regionctl rules history lists them, and prune --help says how many are kept.
+To take back the last change, whatever it was, use regionctl undo.
 
 A regionctl that died while it changed something holds a rollback up for 15 seconds at
-most; see regionctl rules apply --help about locks.
+most; see regionctl rules apply --help about locks.`
 
-If the regions would go back to different versions, nothing is changed, and --to or
---region must choose one.`
-
-const rollbackExamples = `  regionctl rules rollback
-  regionctl rules rollback --to 3f2a0c1b9d4e --yes
-  regionctl rules rollback --region us-east`
+const rollbackExamples = `  regionctl rules rollback --to 3f2a0c1b9d4e
+  regionctl rules rollback --to 3f2a --region us-east --yes`
 
 func (p *program) rollbackCommand(k *fleet.Kind, help, examples string) *cobra.Command {
 	var names []string
 	var by, to string
-	var unfinished bool
 	c := &change{p: p}
-	cmd := command("rollback", "apply the previous version again", help, examples,
+	cmd := command("rollback", "apply an earlier version again", help, examples,
 		func(ctx context.Context, _ []string) error {
+			if to == "" {
+				return term.Misused("--to VERSION is missing; regionctl %s history lists them, and regionctl undo %s takes back the last change", k.Name, k.Name)
+			}
 			if err := c.checkFlags(by); err != nil {
 				return err
-			}
-			if unfinished {
-				if to != "" || len(names) > 0 {
-					return term.Misused("--rollout finds regions and versions itself; leave out --to and --region")
-				}
-				return c.takeBack(ctx, k)
 			}
 			return c.rollback(ctx, k, names, to)
 		})
 	p.regionFlag(cmd, &names)
 	c.flags(cmd, &by)
-	cmd.Flags().StringVar(&to, "to", "", "the `VERSION` to go back to (default: the one before)")
-	if k.Canaries {
-		cmd.Flags().BoolVar(&unfinished, "rollout", false, "take back the canary or the waves that "+k.Name+" rollout shows: each changed region gets what it had")
-	}
+	cmd.Flags().StringVar(&to, "to", "", "the `VERSION` to go back to")
 	_ = cmd.RegisterFlagCompletionFunc("to", p.completeVersions(k, &names)) // the flag is known
 	return cmd
 }
 
 func (c *change) rollback(ctx context.Context, k *fleet.Kind, names []string, to string) error {
-	c.relative = to == ""
 	targets, err := c.p.toChange(ctx, k, names, c.partial)
 	if err != nil {
 		return err
 	}
-	answers := fleet.Ask(ctx, targets, readBefore)
-	c.begin(targets)
-	for i, a := range answers {
-		if r := c.regions[i].region; a.Err != nil {
-			r.Outcome, r.Err = rollout.Unreachable, a.Err
-		}
-	}
-	if _, err := c.reached(); err != nil {
+	answers, err := c.histories(ctx, targets)
+	if err != nil {
 		return err
 	}
-	if versions, where := temporaries(answers); to == "" && versions != "" {
-		c.aimAt, c.message = endIt, "end of "+versions
-		return c.run(ctx, where)
-	}
-	p, err := c.p.rollbackTarget(ctx, k, answers, to)
+	p, err := c.p.findVersion(ctx, k, answers, to)
 	if errors.Is(err, consul.ErrCorrupt) {
 		return term.Failed("nothing was changed: %w", err)
 	}
@@ -126,35 +102,9 @@ func endIt(ctx context.Context, t *fleet.Target, s *step) (err error) {
 		s.next, s.ends = s.from.Document, true
 	}
 	if err != nil {
-		return term.Failed("nothing was changed: %s: %w; wait until it expires, %s, or name a version with --to", t.Name, err, until(pointer))
+		return term.Failed("nothing was changed: %s: %w; wait until it expires, %s, or apply a version with rollback --to", t.Name, err, until(pointer))
 	}
 	return nil
-}
-
-// rollbackTarget returns the version to go back to, which must be unique.
-func (p *program) rollbackTarget(ctx context.Context, k *fleet.Kind, answers []fleet.Answer[regionHistory], to string) (*consul.Pointer, error) {
-	if to != "" {
-		return p.findVersion(ctx, k, answers, to)
-	}
-	var lines []string
-	chosen, divided := "", false
-	for i := range answers {
-		a := &answers[i]
-		if a.Err != nil {
-			continue
-		}
-		before, err := a.Value.before()
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", a.Target.Name, err)
-		}
-		lines = append(lines, fmt.Sprintf("%s to %s", a.Target.Name, before))
-		divided = divided || chosen != "" && chosen != before
-		chosen = before
-	}
-	if divided {
-		return nil, fmt.Errorf("the regions would go back to different versions: %s; choose one with --to, or regions with --region", strings.Join(lines, ", "))
-	}
-	return p.findVersion(ctx, k, answers, chosen)
 }
 
 // findVersion returns the one version that begins with these digits, among those that a

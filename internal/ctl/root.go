@@ -34,10 +34,10 @@ Both live in Consul, in each region its own copy. This is how to change them:
   regionctl rules diff rules.yaml                 what differs from what runs?
   regionctl rules apply rules.yaml -m "why"       switch all regions, wait for every edge
   regionctl rules status                          what does each edge run now?
-  regionctl rules rollback                        back to the previous version
+  regionctl undo                                  take back the last change
 
 Try a risky change on one site first; it is taken back automatically when that site
-refuses more than the others:
+refuses more than before:
 
   regionctl rules apply rules.yaml --canary ams1 --bake 5m
 
@@ -201,7 +201,7 @@ func (p *program) rootCommand() *cobra.Command {
 	completeFiles(root, "fleet", "yaml", "yml", "json")
 
 	root.AddCommand(p.rulesCommand(), p.shedderCommand(), p.limitsCommand(), p.policyCommand(), p.clientsCommand(), p.topologyCommand(), p.dnsCommand(),
-		p.drainCommand(), p.undrainCommand(), p.fleetStatusCommand(), p.initCommand(), p.auditCommand(), p.consoleCommand(), p.keysCommand(), p.versionCommand())
+		p.undoCommand(), p.drainCommand(), p.undrainCommand(), p.fleetStatusCommand(), p.initCommand(), p.auditCommand(), p.consoleCommand(), p.keysCommand(), p.versionCommand())
 	return root
 }
 

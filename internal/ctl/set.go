@@ -32,7 +32,7 @@ With --for the settings are temporary: when that time is over, every edge return
 previous ones automatically, even while Consul or this program is unreachable. Temporary
 settings may replace temporary settings; the edges still return to the permanent ones.
 While temporary settings are active, FIELD=VALUE needs --for, because without it they
-would all become permanent; a whole FILE does not. regionctl shedder rollback ends them
+would all become permanent; a whole FILE does not. regionctl undo ends them
 immediately.
 
 A FIELD is a path in the document and a VALUE what it holds; classes, upstream groups and
@@ -127,7 +127,7 @@ func (c *change) assign(assignments []string) func(context.Context, *fleet.Targe
 		case s.from.Damage != nil:
 			return term.Failed("nothing was changed: %s: %w; set a whole FILE", t.Name, s.from.Damage)
 		case s.from.Until() != nil && c.lasts == 0:
-			return term.Misused("%s: %s is active until %s, and without --for it would last with %s; give --for, or end it first with regionctl shedder rollback (nothing was changed)",
+			return term.Misused("%s: %s is active until %s, and without --for it would last with %s; give --for, or end it first with regionctl undo shedder (nothing was changed)",
 				t.Name, s.from.Version(), until(s.from.Pointer), what)
 		case s.from.State == fleet.Active:
 			base = s.from.Document.Body.(*settings).Document

@@ -41,8 +41,8 @@ var shedderKind = &fleet.Kind{
 }
 
 const shedderHistoryHelp = `Shows who activated which version, when, until when, replacing which, and why; newest
-first. A change of several regions at once is one line. * marks what is active now. A
-rollback without --to never returns to temporary versions.
+first. A change of several regions at once is one line. * marks what is active now. regionctl
+undo never returns to temporary versions.
 
 regionctl shedder show prints any version that Consul still has, and regionctl shedder
 rollback --to VERSION restores it; prune --help says which those are.`
@@ -51,23 +51,12 @@ const shedderHistoryExamples = `  regionctl shedder history
   regionctl shedder history --region eu-west -n 0
   regionctl shedder history -o json | jq -r '.[] | select(.expires_at) | .version'`
 
-const shedderRollbackHelp = `Ends temporary settings in the regions that have some, so that the previous ones return at
-once. Otherwise activates the version that the active one replaced, or that of --to. It is
-applied like any other document, in the same steps and with the same exit status.
-
-If the regions would return to different versions, nothing changes; say which you mean with
---to or --region.`
-
-const shedderRollbackExamples = `  regionctl shedder rollback
-  regionctl shedder rollback --to 3f2a0c1b9d4e --yes
-  regionctl shedder rollback --region us-east`
-
 func (p *program) shedderCommand() *cobra.Command {
 	c := group("shedder", "tune the load shedder", shedderHelp)
 	c.AddCommand(
 		p.validateSettingsCommand(), p.showSettingsCommand(), p.setCommand(),
 		p.historyCommand(shedderKind, shedderHistoryHelp, shedderHistoryExamples),
-		p.rollbackCommand(shedderKind, shedderRollbackHelp, shedderRollbackExamples),
+		p.rollbackCommand(shedderKind, strings.ReplaceAll(rollbackHelp, "regionctl rules", "regionctl shedder"), strings.ReplaceAll(rollbackExamples, "regionctl rules", "regionctl shedder")),
 		p.pruneCommand(shedderKind),
 	)
 	return c

@@ -67,9 +67,9 @@ func testSignDocuments(t *testing.T, f *testFleet) {
 	f.good(t, "rules", "apply", two, "--yes", "--wait", "0", "--sign", again)
 	require.NoError(t, f.signed(t, keys, f.rules("eu-west"), "rules", "eu-west", &second))
 	require.NoError(t, f.signed(t, both, f.rules("eu-west"), "rules", "eu-west", &second))
-	f.good(t, "rules", "rollback", "--yes", "--wait", "0")
+	f.good(t, "undo", "rules", "--yes", "--wait", "0")
 	require.NoError(t, f.signed(t, keys, f.rules("eu-west"), "rules", "eu-west", &first))
-	f.good(t, "rules", "rollback", "--yes", "--wait", "0", "--sign", again)
+	f.good(t, "undo", "rules", "--yes", "--wait", "0", "--sign", again)
 
 	// A kill switch's signature lasts only for its hour.
 	f.good(t, "shedder", "set", "signals.inflight.high=500", "--yes", "--wait", "0", "--sign", key)
@@ -123,7 +123,7 @@ func testSignRequired(t *testing.T, f *testFleet) {
 	}
 	f.good(t, "rules", "apply", file, "--yes", "--wait", "0", "--sign", key)
 	f.good(t, "rules", "apply", write(t, "r.yaml", rulesOf(2)), "--yes", "--wait", "0", "--sign", key)
-	f.good(t, "rules", "rollback", "--yes", "--wait", "0")
+	f.good(t, "undo", "rules", "--yes", "--wait", "0")
 	p := consul.NewPointer([]byte(rulesOf(1)), "", time.Time{})
 	require.NoError(t, f.signed(t, keys, f.rules("us-east"), "rules", "us-east", &p))
 }

@@ -34,11 +34,10 @@ const wavesOfRules = wavesHelp + `The same command again, or apply --resume with
 rollout shows how far such a change is, and whether its regionctl still runs.
 
 A canary or waves are refused while a rollout of another document is unfinished and has
-changed regions (status 4): resume that one, take it back, or pass --replace-rollout, after
-which rollback --rollout returns to what the regions had before both. They are also refused
-while another regionctl runs a rollout. An apply without --canary and --waves, and a
-rollback, are not refused: they warn of the rollout that they override, and its regionctl
-halts.`
+changed regions (status 4): resume that one, or take it back with regionctl undo. They are
+also refused while another regionctl runs a rollout. An apply without --canary and --waves, a
+rollback and undo are not refused: they warn of the rollout that they override, and its
+regionctl halts.`
 
 // wavesOfSettings is about the shedder's settings, whose rollouts are not recorded.
 const wavesOfSettings = wavesHelp + `The same command again, with the same FILE or FIELDs,` + wavesAgain + ` regionctl shedder

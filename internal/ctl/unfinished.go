@@ -13,26 +13,26 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-const rolloutHelp = `Shows the canary or the waves that are in progress, or that ended before all regions had
-the version: which waves are done, who started it, and whether its regionctl still runs. One
+const rolloutHelp = `Shows the change that is in progress, or that ended before all regions had the version, such as
+a canary or waves: which waves are done, who started it, and whether its regionctl still runs. One
 that was killed, or that lost its network, no longer renews the record of its rollout:
 after 10 seconds without a renewal, by the Consuls' clocks, it counts as gone. Before you
 resume or go back, regionctl watches the record for up to 10 seconds, whatever clocks say.
 
   resume    regionctl rules apply --resume continues in the name of the caller: with the
             same document and the same flags, after another look at what is changed
-  go back   regionctl rules rollback --rollout gives the changed regions what they had,
-            and ends the canary
+  go back   regionctl undo rules gives the changed regions what they had, and ends the canary
 
 Exits with 0, and with 3 if a region did not answer.`
 
 func (p *program) rolloutCommand(k *fleet.Kind) *cobra.Command {
 	help := strings.ReplaceAll(rolloutHelp, "regionctl rules", "regionctl "+k.Name)
-	return command("rollout", "show a canary or waves that are not finished", help, "  regionctl "+k.Name+" rollout\n  regionctl "+k.Name+" rollout -o json | jq .rollout.state",
+	return command("rollout", "show a change that is not finished", help, "  regionctl "+k.Name+" rollout\n  regionctl "+k.Name+" rollout -o json | jq .rollout.state",
 		func(ctx context.Context, _ []string) error {
 			targets, err := p.targetsOf(k, nil)
 			if err != nil {
@@ -99,8 +99,6 @@ type rolloutRegion struct {
 	State   string `json:"state"`             // done, waiting, changed or unknown
 	Version string `json:"version,omitempty"` // that is active
 	By      string `json:"by,omitempty"`      // who applied that
-	// Replaced says that Version is of a rollout that this one replaced.
-	Replaced bool `json:"replaced,omitempty"`
 }
 
 // longestUnfinished is how long a record counts that nobody renews: a fleet that is divided
@@ -120,7 +118,7 @@ type noted struct {
 // all regions or of those in holders. Of several, which may be of different regions, it returns
 // one that runs, or else one that has changed regions, or else the latest. An error besides says
 // which regions did not answer.
-func (p *program) unfinished(ctx context.Context, targets []*fleet.Target, holders map[string]recorded) (*unfinished, error) {
+func (p *program) unfinished(ctx context.Context, targets []*fleet.Target, holders rollout.Records) (*unfinished, error) {
 	answers := fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) (n noted, err error) {
 		var wrong error // a record that cannot be read is none
 		err = fleet.Together(func() (err error) {
@@ -151,14 +149,14 @@ func (p *program) unfinished(ctx context.Context, targets []*fleet.Target, holde
 		return n, err
 	})
 	failures := unanswered(answers)
-	records := map[string]recorded{}
+	records := rollout.Records{}
 	for _, a := range answers {
 		if _, holds := holders[a.Target.Name]; a.Err == nil && (holders == nil || holds) {
-			records[a.Target.Name] = recorded{a.Value.record, a.Value.mark}
+			records[a.Target.Name] = rollout.Record{Rollout: a.Value.record, Index: a.Value.mark}
 		}
 	}
 	var list []*unfinished
-	for _, record := range rolloutsIn(records) {
+	for _, record := range records.Rollouts() {
 		if u := viewOf(record, answers, p.now()); !u.over(p.now()) {
 			list = append(list, u)
 		}
@@ -169,7 +167,7 @@ func (p *program) unfinished(ctx context.Context, targets []*fleet.Target, holde
 	u := slices.MinFunc(list, func(a, b *unfinished) int { return cmp.Compare(a.rank(), b.rank()) }) // the first of the least
 	if u.State != rolloutRuns {
 		k := targets[0].Kind
-		u.Resume, u.Back = "regionctl "+k.Name+" apply --resume", "regionctl "+k.Name+" rollback --rollout"
+		u.Resume, u.Back = "regionctl "+k.Name+" apply --resume", "regionctl undo "+k.Name
 	}
 	return u, failures
 }
@@ -185,40 +183,10 @@ func (u *unfinished) rank() int {
 	return 2
 }
 
-// rolloutsIn returns the rollouts that records are of, the latest first.
-func rolloutsIn(records map[string]recorded) (list []*consul.Rollout) {
-	for _, region := range sortedKeys(records) {
-		if r := records[region].rollout; r != nil {
-			list = append(list, r)
-		}
-	}
-	// The word of the process that it halted may have reached some regions only.
-	slices.SortStableFunc(list, func(a, b *consul.Rollout) int {
-		return cmp.Or(b.BeganAt.Compare(a.BeganAt), strings.Compare(b.Halted, a.Halted))
-	})
-	var distinct []*consul.Rollout
-	for _, r := range list {
-		if !slices.ContainsFunc(distinct, r.Same) {
-			distinct = append(distinct, r)
-		}
-	}
-	return distinct
-}
-
-// idle returns the rollout that is not finished and that no regionctl runs, to resume it or take
-// it back; the error says why there is none.
-func (p *program) idle(ctx context.Context, targets []*fleet.Target, k *fleet.Kind) (u *unfinished, failures, err error) {
-	u, failures, err = p.left(ctx, targets, nil)
-	if u == nil && failures == nil && err == nil { // otherwise perhaps where nobody answered
-		err = term.Conflict("no rollout of the %s is unfinished; see %s", saidOf(k).what, saidOf(k).look)
-	}
-	return u, failures, err
-}
-
 // left returns what unfinished does. An error says that a regionctl runs the rollout. Times in a
 // record may be wrong, so left watches the record: one that is renewed belongs to a regionctl that
 // runs, whatever its clock says.
-func (p *program) left(ctx context.Context, targets []*fleet.Target, holders map[string]recorded) (u *unfinished, failures, err error) {
+func (p *program) left(ctx context.Context, targets []*fleet.Target, holders rollout.Records) (u *unfinished, failures, err error) {
 	u, failures = p.unfinished(ctx, targets, holders)
 	if u == nil || u.State == rolloutHalted {
 		return u, failures, nil
@@ -293,8 +261,6 @@ func viewOf(record *consul.Rollout, answers []fleet.Answer[noted], now time.Time
 					r.State = regionDone
 				case r.Version == before.Version:
 					r.State = regionWaits
-				case record.Left(name, r.Version):
-					r.State, r.Replaced = regionWaits, true
 				default:
 					r.State = regionMoved
 				}
@@ -319,11 +285,10 @@ func (u *unfinished) regions(states ...string) (list []string) {
 	return list
 }
 
-// changed are the regions that have another version than before, from this rollout or from one
-// that it replaced.
+// changed are the regions that have another version than before, from this rollout.
 func (u *unfinished) changed() (list []string) {
 	for _, r := range slices.Concat(u.Waves...) {
-		if (r.State == regionDone || r.State == regionWaits) && r.Version != u.record.Before[r.Region].Version {
+		if r.State == regionDone && r.Version != u.record.Before[r.Region].Version {
 			list = append(list, r.Region)
 		}
 	}
@@ -370,10 +335,11 @@ func (u *unfinished) write(b *bytes.Buffer, st term.Style, k *fleet.Kind, now ti
 	for i, wave := range u.Waves {
 		for _, r := range wave {
 			text := map[string]string{regionDone: "has it", regionWaits: "has what it had, " + term.OrDash(r.Version), regionMoved: term.Printable(r.By) + " applied " + term.OrDash(r.Version) + " since", regionUnknown: "unknown"}[r.State]
-			if r.Replaced {
-				text = "has " + r.Version + " of the rollout that this one replaced, and had " + term.OrDash(u.record.Before[r.Region].Version) + " before"
+			stage := ""
+			if len(u.Waves) > 1 {
+				stage = fmt.Sprintf("wave %d of %d: ", i+1, len(u.Waves))
 			}
-			fmt.Fprintf(b, "  wave %d of %d: %s %s\n", i+1, len(u.Waves), r.Region, text)
+			fmt.Fprintf(b, "  %s%s %s\n", stage, r.Region, text)
 		}
 	}
 	switch u.State {

@@ -28,7 +28,7 @@ func (f *testFleet) running(t *testing.T) {
 // halt halts ana's waves after the first region.
 func (f *testFleet) halt(t *testing.T, limit int, regions ...string) {
 	t.Helper()
-	ana := f.converse(t, "rules", "apply", write(t, "next.yaml", rulesOf(limit)), "--by", "ana", "--yes", "--waves", "1,rest", "--soak", "10m", "--interval", "100ms", "--region", strings.Join(regions, ","), "--replace-rollout")
+	ana := f.converse(t, "rules", "apply", write(t, "next.yaml", rulesOf(limit)), "--by", "ana", "--yes", "--waves", "1,rest", "--soak", "10m", "--interval", "100ms", "--region", strings.Join(regions, ","))
 	ana.sees(t, " left")
 	ana.cancel()
 	require.Equal(t, term.StatusInterrupted, ana.end(t).status)
@@ -50,8 +50,7 @@ func TestTwoUnfinished(t *testing.T) {
 	four := []string{"rules", "apply", write(t, "four.yaml", rulesOf(4)), "--yes", "--waves", "1,rest", "--soak", "100ms", "--interval", "100ms", "--min-requests", "0"}
 	require.Contains(t, f.refused(t, 4, four...), "nothing was changed: the rollout of "+versionOf(rulesOf(2))+", which ana began")
 	require.Contains(t, f.good(t, "rules", "rollout").out, "rollout of "+versionOf(rulesOf(2))+" by ana")
-	f.halt(t, 4, "eu-west", "ap-south", "us-east")
-	f.good(t, "rules", "rollback", "--rollout", "--yes")
+	f.good(t, "undo", "rules", "--yes")
 	for _, name := range f.names {
 		require.Equal(t, versionOf(rulesOf(1)), f.current(t, name))
 	}
@@ -72,22 +71,18 @@ func TestFinishedHidesNone(t *testing.T) {
 	_, err = f.rules("us-east").SetRollout(t.Context(), later, index)
 	require.NoError(t, err)
 	require.Contains(t, f.good(t, "rules", "rollout").out, "rollout of "+versionOf(rulesOf(2))+" by ana")
-	f.good(t, "rules", "rollback", "--rollout", "--yes")
+	f.good(t, "undo", "rules", "--yes")
 	require.Equal(t, versionOf(rulesOf(1)), f.current(t, "eu-west"))
 	require.Equal(t, versionOf(rulesOf(3)), f.current(t, "us-east"))
 }
 
-// Someone resumes a rollout, and finishes it, before another operator confirms to take it back
-// or to replace it.
+// Someone resumes a rollout, and finishes it, before another operator confirms to take it back.
 func TestResumedBefore(t *testing.T) {
 	t.Parallel()
 	f := func(asks string, args ...string) func(*testing.T, *testFleet) {
 		return func(t *testing.T, f *testFleet) {
 			f.running(t)
 			f.halt(t, 2, "eu-west", "us-east")
-			if args[1] == "apply" {
-				args = append(args, write(t, "three.yaml", rulesOf(3)))
-			}
 			ana := f.converse(t, append(args, "--by", "ana")...)
 			ana.sees(t, asks)
 			f.good(t, "rules", "apply", "--resume", "--yes", "--by", "bob", "--soak", "100ms", "--min-requests", "0")
@@ -101,8 +96,7 @@ func TestResumedBefore(t *testing.T) {
 		}
 	}
 	inFleets(t, map[string]func(*testing.T, *testFleet){
-		"taken back": f("Apply to eu-west?", "rules", "rollback", "--rollout"),
-		"replaced":   f("Apply to eu-west", "rules", "apply", "--waves", "rest", "--soak", "100ms", "--min-requests", "0", "--replace-rollout", "--region", "eu-west"),
+		"taken back": f("Apply to eu-west?", "undo", "rules"),
 	})
 }
 

@@ -37,7 +37,7 @@ func TestLeastPrivilege(t *testing.T) {
 	require.Zero(t, status, "%s\n%s", stdout, stderr)
 	require.Contains(t, stdout, "eu-west-0")
 	f.apply(doc(200_000))
-	stdout, stderr, status = f.regionctl("rules", "rollback", "--yes")
+	stdout, stderr, status = f.regionctl("undo", "rules", "--yes")
 	require.Zero(t, status, "%s\n%s", stdout, stderr)
 
 	stdout, stderr, status = f.regionctl("shedder", "set", "signals.inflight.high=400", "--yes")

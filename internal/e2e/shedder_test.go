@@ -153,7 +153,7 @@ func TestShedderSetByTwo(t *testing.T) {
 	configured, err := sheddingOf(f.nodes()[0])
 	require.NoError(t, err)
 	f.set("enabled=false", "--for", "1h")
-	stdout, stderr, code := f.regionctl("shedder", "rollback", "--yes")
+	stdout, stderr, code := f.regionctl("undo", "shedder", "--yes")
 	require.Zero(t, code, "%s\n%s", stdout, stderr)
 	requireSheddingBy(t, configured.Version, f.regions...)
 	f.set("signals.inflight.high=100")
@@ -212,7 +212,7 @@ func TestShedderSetInPart(t *testing.T) {
 	last := f.set("enabled=false")
 	require.Equal(t, r.Version, last.Version)
 	requireSheddingBy(t, last.Version, f.regions...)
-	stdout, stderr, status = f.regionctl("shedder", "rollback", "--yes")
+	stdout, stderr, status = f.regionctl("undo", "shedder", "--yes")
 	require.Zero(t, status, "%s\n%s", stdout, stderr)
 	requireSheddingBy(t, first.Version, f.regions...)
 }

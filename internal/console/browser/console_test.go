@@ -362,7 +362,7 @@ func TestConsole(t *testing.T) {
 	b.sees("document.querySelector('[aria-label=\"What us-east hears\"] th[scope=row]')?.textContent === 'eu-west'")
 	b.look("global")
 	secrets(l, b)
-	l.run("rules", "rollback", "--yes")
+	l.run("undo", "rules", "--yes")
 
 	b.click("DNS")
 	b.has("ams1")

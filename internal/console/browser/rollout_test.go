@@ -64,7 +64,7 @@ func rollOut(l *lab, b *chromium) {
 	require.Equal(l.t, "69 70", l.limits())
 	b.look("rollout-halted")
 	b.click("Roll back…")
-	require.True(l.t, b.is("document.querySelector('dialog').innerText.includes('regionctl rules rollback --rollout')"))
+	require.True(l.t, b.is("document.querySelector('dialog').innerText.includes('regionctl undo rules')"))
 	b.click("Roll back")
 	b.has("The regions run what they ran before the rollout")
 	b.click("Close")

@@ -29,10 +29,10 @@ export function Unfinished({ u, after }) {
       ${u.why && html`<pre class="text">${u.why}</pre>`}
       ${u.canary && u.state !== 'running' && html`<p>${u.canary_until ? html`The edges of ${u.canary} run the canary until ${stamp(u.canary_until)}.` : html`The canary has ended; every edge runs what its region has.`}</p>`}<//>
     <${Table} label="How far the unfinished rollout is" head=${[u.canary ? '' : 'wave', 'region', 'version', 'applied by', 'state'].filter((c) => c)}>${u.waves.flatMap((wave, i) => wave.map((r) => html`<tr>
-      ${!u.canary && html`<td>${i + 1}</td>`}<th scope="row">${r.region}</th><td><code>${r.version ?? '–'}</code></td><td>${r.by ?? '–'}</td><td><${Badge} kind=${states[r.state][0]}>${r.replaced ? 'of the replaced rollout' : states[r.state][1]}<//></td></tr>`))}<//>
+      ${!u.canary && html`<td>${i + 1}</td>`}<th scope="row">${r.region}</th><td><code>${r.version ?? '–'}</code></td><td>${r.by ?? '–'}</td><td><${Badge} kind=${states[r.state][0]}>${states[r.state][1]}<//></td></tr>`))}<//>
     ${u.state !== 'running' && html`<div class="buttons">
       <${Act} op="rules.rollout.resume" class="primary" onClick=${() => resume(u, after)}>Resume…<//>
-      <${Act} op="rules.rollout.back" class="danger" onClick=${() => back(u, after)}>Roll back…<//></div>`}
+      <${Act} op="rules.undo" class="danger" onClick=${() => back(u, after)}>Roll back…<//></div>`}
     <${Command} text="regionctl rules rollout" /></div>`;
 }
 
@@ -45,11 +45,11 @@ export function resume(u, after) {
 }
 
 export function back(u, after) {
-  const regions = u.waves.flat().filter((r) => r.state === 'done' || r.replaced).map((r) => r.region);
+  const regions = u.waves.flat().filter((r) => r.state === 'done').map((r) => r.region);
   ask({
     title: regions.length ? `Roll back ${regions.join(', ')}?` : `End the canary on ${u.canary}?`, verb: 'Roll back', danger: true, done: 'The regions run what they ran before the rollout',
     text: regions.length ? 'What these regions had before the rollout is applied again.' : 'The edges of the site follow the active version again.',
     regions: u.waves.flat().map((r) => ({ region: r.region, error: r.state === 'unknown' })),
-    command: (v) => u.back + (v.partial ? ' --partial' : ''), act: (v) => post('/rules/rollout/back', { partial: v.partial }), after,
+    command: () => u.back, act: () => post('/rules/undo'), after,
   });
 }

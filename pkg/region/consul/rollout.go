@@ -11,7 +11,7 @@ import (
 	"github.com/weir-edge/weir/pkg/field"
 )
 
-// Rollout records how far a change is that takes long: a canary, or waves of regions. Each
+// Rollout records how far a change is: of all regions at once, a canary, or waves. Each
 // region holds it, so that another process can continue when the one that made the change was
 // killed.
 type Rollout struct {
@@ -30,9 +30,6 @@ type Rollout struct {
 	Waves [][]string `json:"waves"`
 	// Before is what each region had; a region without an entry had nothing.
 	Before map[string]Named `json:"before,omitempty"`
-	// Found is what regions had from an unfinished rollout that this one replaced; Before is
-	// then what they had before that.
-	Found map[string]Named `json:"found,omitempty"`
 	// Halted says why the process ended before all was done; "": it runs, or was killed.
 	Halted string `json:"halted,omitempty"`
 }
@@ -40,12 +37,8 @@ type Rollout struct {
 // longestRollout bounds the value of a Rollout.
 const longestRollout = 256 << 10
 
-// Left reports whether a region that has this version has it from the rollout, or from the one
-// that it replaced.
-func (r *Rollout) Left(region, version string) bool {
-	found, replaced := r.Found[region]
-	return version == r.Version || replaced && version == found.Version
-}
+// AtOnce reports whether all regions change together. Such a record is not renewed.
+func (r *Rollout) AtOnce() bool { return r.Canary == "" && len(r.Waves) == 1 }
 
 // Same reports whether two records are of the same rollout.
 func (r *Rollout) Same(other *Rollout) bool {
@@ -74,11 +67,9 @@ func (r *Rollout) validate() error {
 			return &field.Error{Path: "canary", Msg: err.Error()}
 		}
 	}
-	for name, had := range map[string]map[string]Named{"before": r.Before, "found": r.Found} {
-		for region, named := range had {
-			if err := named.validate(name + "." + region + "."); err != nil {
-				return err
-			}
+	for region, named := range r.Before {
+		if err := named.validate("before." + region + "."); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -8,13 +8,14 @@ import (
 	"strings"
 
 	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
 // begins refuses to begin a canary or waves while a regionctl runs another rollout, or while one
-// of another version has left the regions divided, unless that is to be replaced. The record of
-// the earlier rollout is what knows the way back.
+// of another version has left the regions divided. The record of the earlier rollout is what knows
+// the way back.
 func (c *change) begins(ctx context.Context, targets []*fleet.Target) error {
 	k := targets[0].Kind
 	if !k.Canaries || c.resumes != nil { // resume has looked
@@ -25,37 +26,23 @@ func (c *change) begins(ctx context.Context, targets []*fleet.Target) error {
 		return err
 	}
 	for {
-		c.looked = recordsIn(ctx, targets)
-		var others []*unfinished // they may be of different regions
-		for _, r := range rolloutsIn(c.looked) {
-			u, _, err := c.p.left(ctx, all, holdersOf(r, c.looked))
+		c.looked = rollout.RecordsIn(ctx, targets)
+		for _, r := range c.looked.Rollouts() { // they may be of different regions
+			if r.AtOnce() && c.p.now().Sub(r.SeenAt) < consul.StaleAfter {
+				continue // it may still hold the lock, and is waited for
+			}
+			u, _, err := c.p.left(ctx, all, c.looked.Of(r))
 			if err != nil {
 				return err
 			}
 			if u != nil && u.Version != c.doc.Version() && (len(u.changed()) > 0 || len(u.regions(regionUnknown)) > 0) {
-				others = append(others, u)
+				return term.Conflict("nothing was changed: %s\ncontinue: %s\ngo back:  %s", u.leftover(), u.Resume, u.Back)
 			}
 		}
-		if !maps.EqualFunc(c.looked, recordsIn(ctx, targets), func(a, b recorded) bool { return a.index == b.index }) {
-			continue // its regionctl ended while this looked
-		}
-		for _, u := range others {
-			if !c.replace {
-				return term.Conflict("nothing was changed: %s\ncontinue: %s\ngo back:  %s\nreplace:  the same command with --replace-rollout; rollback --rollout then returns to what the regions had before both",
-					u.leftover(), u.Resume, u.Back)
-			}
-			c.replaces = append(c.replaces, &u.record)
-			c.p.Say("replaces a rollout: %s", u.leftover())
-		}
-		return nil
+		if maps.EqualFunc(c.looked, rollout.RecordsIn(ctx, targets), func(a, b rollout.Record) bool { return a.Index == b.Index }) {
+			return nil
+		} // its regionctl ended while this looked
 	}
-}
-
-// holdersOf returns the records of one rollout.
-func holdersOf(r *consul.Rollout, records map[string]recorded) map[string]recorded {
-	of := maps.Clone(records)
-	maps.DeleteFunc(of, func(_ string, other recorded) bool { return other.rollout == nil || !r.Same(other.rollout) })
-	return of
 }
 
 // unmoved checks that nobody has resumed, replaced or ended the rollout since it was looked at.
@@ -103,25 +90,16 @@ func (u *unfinished) leftover() string {
 	return fmt.Sprintf("the rollout of %s, which %s began at %s%s, is not finished: %s", u.Version, term.Printable(u.By), term.Stamp(u.BeganAt), reason(u.Message), strings.Join(where, ", "))
 }
 
-// inherit takes from an earlier record what regions had that still have what its rollout, or the
-// one that it replaced, gave them.
+// inherit takes from an earlier record of the same document what regions had that have it from
+// there.
 func (j *journal) inherit(earlier *consul.Rollout) {
 	for _, name := range slices.Concat(earlier.Waves...) {
-		has, published := j.active[name]
 		had, known := earlier.Before[name]
-		if !published || !earlier.Left(name, has.Version) || had.Version == has.Version {
+		if j.record.Before[name].Version != earlier.Version || had.Version == earlier.Version {
 			continue
 		}
-		if delete(j.active, name); known {
+		if delete(j.record.Before, name); known {
 			j.record.Before[name] = had
-		} else {
-			delete(j.record.Before, name)
-		}
-		if has.Version != j.record.Version {
-			if j.record.Found == nil {
-				j.record.Found = map[string]consul.Named{}
-			}
-			j.record.Found[name] = has
 		}
 	}
 }

@@ -1,0 +1,227 @@
+package ctl
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/rollout"
+	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/pkg/region/consul"
+)
+
+const undoHelp = `Takes back the last change of the rules, the shedder's settings or the behavior policy:
+without KIND, of whichever changed last. It shows what that change did in each region, and what
+the regions get back.
+
+  - a change of all regions at once, also one whose regionctl was killed: each region that has
+    it gets what it had before; the others keep what they have
+  - a canary or waves that are not finished, whoever began them: the changed regions get what
+    they had, and the canary ends. A regionctl that still runs them halts
+  - temporary settings end
+
+It continues without regions that cannot be reached, names them, and exits with 3: run it again
+when they are back. Undoing twice returns to where you began; to go further back, name a
+version: regionctl rules rollback --to VERSION.
+
+If someone else changes something between the question and the answer, nothing is undone
+(status 4).`
+
+const undoExamples = `  regionctl undo
+  regionctl undo rules --yes
+  regionctl undo shedder --region us-east`
+
+// undoable are the kinds of documents, in the order in which they are named.
+var undoable = []*fleet.Kind{rulesKind, shedderKind, policyKind}
+
+func (p *program) undoCommand() *cobra.Command {
+	var names []string
+	var by string
+	c := &change{p: p, options: options{partial: true}}
+	cmd := command("undo [KIND]", "take back the last change", undoHelp, undoExamples,
+		func(ctx context.Context, args []string) error {
+			if err := c.checkFlags(by); err != nil {
+				return err
+			}
+			k, err := p.kindToUndo(ctx, strings.Join(args, ""), names)
+			if err != nil {
+				return err
+			}
+			return c.undo(ctx, k, names)
+		})
+	p.regionFlag(cmd, &names)
+	c.flags(cmd, &by)
+	cmd.Flags().StringVarP(&c.message, "message", "m", "", "`TEXT` for the history: why (default: what is undone)")
+	cmd.ValidArgs = []string{rulesKind.Name, shedderKind.Name, policyKind.Name}
+	return cmd
+}
+
+// kindToUndo returns the kind with this name or, without one, the kind that was changed last in
+// any region that answers.
+func (p *program) kindToUndo(ctx context.Context, name string, names []string) (*fleet.Kind, error) {
+	var last time.Time
+	var found *fleet.Kind
+	var failures error
+	if i := slices.IndexFunc(undoable, func(k *fleet.Kind) bool { return k.Name == name }); i >= 0 {
+		return undoable[i], nil
+	} else if name != "" {
+		return nil, term.Misused("undo %s: must be rules, shedder or policy", term.Printable(name))
+	}
+	for _, k := range undoable {
+		targets, err := p.targetsOf(k, names)
+		if err != nil {
+			return nil, err
+		}
+		answers := fleet.Ask(ctx, targets, readPointer)
+		failures = unanswered(answers)
+		for _, a := range answers {
+			if pointer := a.Value.pointer; a.Err == nil && pointer != nil && pointer.AppliedAt.After(last) {
+				last, found = pointer.AppliedAt, k
+			}
+		}
+	}
+	switch {
+	case found == nil && failures != nil:
+		return nil, term.Failed("nothing was changed: %w", failures)
+	case found == nil:
+		return nil, term.Misused("nothing was changed: no region has anything to take back")
+	}
+	return found, nil
+}
+
+// undo takes back the last change of a kind.
+func (c *change) undo(ctx context.Context, k *fleet.Kind, names []string) error {
+	c.relative, c.takesBack = true, true
+	targets, err := c.p.toChange(ctx, k, names, c.partial)
+	if err != nil {
+		return err
+	}
+	answers, err := c.histories(ctx, targets)
+	if err != nil {
+		return err
+	}
+	if versions, where := temporaries(answers); versions != "" {
+		c.aimAt, c.message = endIt, cmp.Or(c.message, "end of "+versions)
+		return c.run(ctx, where)
+	}
+	if k.Canaries {
+		if u, _ := c.p.unfinished(ctx, targets, nil); u != nil && (len(u.changed()) > 0 || !u.CanaryUntil.IsZero()) {
+			return c.undoRollout(ctx, k, targets, u)
+		}
+	}
+	return c.undoLast(ctx, k, answers)
+}
+
+// histories reads what regions have, and had before.
+func (c *change) histories(ctx context.Context, targets []*fleet.Target) ([]fleet.Answer[regionHistory], error) {
+	answers := fleet.Ask(ctx, targets, readBefore)
+	c.begin(targets)
+	for i, a := range answers {
+		if r := c.regions[i].region; a.Err != nil {
+			r.Outcome, r.Err = rollout.Unreachable, a.Err
+		}
+	}
+	_, err := c.reached()
+	return answers, err
+}
+
+// undoLast gives the regions that have the version that was applied last what they had before:
+// several people may have applied it, one after the other.
+func (c *change) undoLast(ctx context.Context, k *fleet.Kind, answers []fleet.Answer[regionHistory]) error {
+	var last *consul.Pointer
+	for _, a := range answers {
+		if p := a.Value.pointer; a.Err == nil && p != nil && (last == nil || p.AppliedAt.After(last.AppliedAt)) {
+			last = p
+		}
+	}
+	var aims []*fleet.Target
+	var kept, versions []string
+	back := map[string]string{}
+	for _, a := range answers {
+		p := a.Value.pointer
+		switch {
+		case a.Err == nil && last != nil && (p == nil || p.Version != last.Version):
+			kept = append(kept, fmt.Sprintf("%s keeps %s", a.Target.Name, term.OrDash(a.Value.version())))
+			continue
+		case a.Err == nil:
+			before, err := a.Value.before()
+			if err != nil {
+				return term.Misused("%s: %w; nothing was changed", a.Target.Name, err)
+			}
+			back[a.Target.Name] = before
+			versions = append(versions, before)
+		}
+		aims = append(aims, a.Target)
+	}
+	docs := map[string]*fleet.Document{}
+	for _, version := range distinct(versions) {
+		p, err := c.p.findVersion(ctx, k, answers, version)
+		if err == nil {
+			docs[version], err = c.p.fetch(ctx, answers, *p)
+		}
+		if err != nil {
+			return term.Failed("nothing was changed: %w", err)
+		}
+	}
+	if last != nil {
+		c.p.Say("%s of %s, %s, is the last change%s", last.Version, term.Printable(last.AppliedBy), term.Stamp(last.AppliedAt), strings.Join(append([]string{""}, kept...), "; "))
+	}
+	if list := distinct(versions); len(list) == 1 {
+		c.doc, c.message = docs[list[0]], cmp.Or(c.message, "rollback to "+list[0])
+		return c.run(ctx, aims)
+	}
+	c.message = cmp.Or(c.message, "undo of "+last.Version)
+	c.aimAt = func(_ context.Context, t *fleet.Target, s *step) error {
+		if s.next = docs[back[t.Name]]; s.next == nil { // it did not answer before
+			return term.Conflict("nothing was changed: %s answers again; run this again", t.Name)
+		}
+		return nil
+	}
+	return c.run(ctx, aims)
+}
+
+// undoRollout gives the regions that an unfinished change has reached what they had, and ends
+// its canary.
+func (c *change) undoRollout(ctx context.Context, k *fleet.Kind, targets []*fleet.Target, u *unfinished) error {
+	changed := u.changed()
+	if u.State != rolloutRuns { // that one renews its record, and halts
+		c.ready = func(ctx context.Context) error { return u.unmoved(ctx, targets) }
+	}
+	c.p.Say("%s", u.leftover())
+	c.message = cmp.Or(c.message, "rollback of the rollout of "+u.Version)
+	c.aimAt = func(ctx context.Context, t *fleet.Target, s *step) error {
+		had, known := u.record.Before[t.Name]
+		switch {
+		case s.from.State != fleet.Active, !slices.Contains(changed, t.Name):
+			s.next = s.from.Document // only its canary ends
+			if s.next == nil {
+				return term.Misused("nothing was changed: %s: no %s are published there to go back to; the canary ends by itself, or when some are applied", t.Name, saidOf(k).what)
+			}
+			return nil
+		case s.from.Version() != u.record.Version:
+			return term.Conflict("nothing was changed: %s: %s", t.Name, whoMoved(k, s.from.Pointer))
+		case !known:
+			return term.Misused("nothing was changed: %s had no %s before; apply some", t.Name, saidOf(k).what)
+		}
+		var err error
+		if s.next, err = t.Load(ctx, had); err != nil {
+			return term.Failed("nothing was changed: %s: %w", t.Name, err)
+		}
+		return nil
+	}
+	tries := u.regions(regionDone, regionWaits) // where its canary may be
+	aims := fleet.Filter(targets, func(t *fleet.Target) bool {
+		return slices.Contains(changed, t.Name) || u.Canary != "" && slices.Contains(tries, t.Name) || slices.Contains(u.regions(regionUnknown), t.Name)
+	})
+	if err := c.run(ctx, aims); err != nil {
+		return err
+	}
+	forget(ctx, targets, func(_ *fleet.Target, r *consul.Rollout) bool { return r.Same(&u.record) })
+	return nil
+}
