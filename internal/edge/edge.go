@@ -96,7 +96,7 @@ func New(c *config.Config, builtinRules string, log *slog.Logger) (*Edge, error)
 		return nil, err
 	}
 	if err = e.openParts(node); err != nil {
-		e.upstreams.Close()
+		e.close()
 		return nil, err
 	}
 	return e, nil

@@ -110,6 +110,7 @@ func (e *Edge) drain() {
 	e.listeners.Drain(ctx)
 }
 
+// close ends what New has begun, which may be a part if it failed.
 func (e *Edge) close() {
 	done := make(chan struct{})
 	go func() { e.returns.Wait(); close(done) }()
@@ -117,14 +118,18 @@ func (e *Edge) close() {
 	case <-done:
 	case <-time.After(4 * e.config.Store.Timeout):
 	}
-	e.listeners.Peers.Close()
+	if e.listeners != nil {
+		e.listeners.Peers.Close()
+	}
 	e.stop()
 	<-done
 	if e.access != nil {
 		e.access.Close()
 	}
 	e.upstreams.Close()
-	e.chain.Close()
+	if e.chain != nil {
+		e.chain.Close()
+	}
 	if e.consul != nil {
 		e.consul.Close()
 	}
