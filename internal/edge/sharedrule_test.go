@@ -3,7 +3,7 @@ package edge
 import (
 	"fmt"
 	"math/rand/v2"
-	"net/url"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -35,11 +35,7 @@ func onCluster(t *testing.T, count int, rules string) (nodes []*node) {
 // of returns a client's request for a tenant, which a node has not decided. The header says
 // which rule counts the tenant.
 func (n *node) of(client, header, tenant string) *decide.Request {
-	r, err := n.Edge.admin.Match(n.rules.Running(), url.Values{"client": {client}, "header": {header + ":" + tenant}})
-	if err != nil {
-		panic(err)
-	}
-	return r
+	return n.found(client, fields{header: {[]byte(tenant)}})
 }
 
 // passes lets a node decide such a request, without the shedder.
@@ -174,4 +170,23 @@ rules:
 			require.EqualValues(t, 8, n.left("Strict", tenant), "the shared rule is charged no more")
 		}
 	}
+}
+
+// fields are the headers of a request that nobody sent.
+type fields map[string][][]byte
+
+func (f fields) Header(name string) [][]byte         { return f[name] }
+func (f fields) Cookie(string) (value []byte, n int) { return nil, 0 }
+
+// found returns a request for / whose checks are found, and not decided.
+func (n *node) found(client string, headers fields) *decide.Request {
+	r := &decide.Request{Rules: n.rules.Running(), Client: netip.MustParseAddr(client), Method: []byte("GET"), Fields: headers}
+	err := n.decider.ReadPath(r, []byte("/"))
+	if err == nil {
+		err = n.decider.FindChecks(r)
+	}
+	if err != nil {
+		panic(err)
+	}
+	return r
 }

@@ -4,7 +4,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/url"
 	"strconv"
 	"testing"
 	"time"
@@ -115,8 +114,7 @@ func TestSlotsOfADeadNodeExpire(t *testing.T) {
 	redis := testenv.Redis(t, testenv.Options{})
 	n := start(t, setup{redis: redis, rules: "rules: [{id: slots, key: [client_ip], algorithm: concurrency, limit: 2, window: 500ms}]"})
 	// The other node's last request.
-	asked, err := n.Edge.admin.Match(n.rules.Running(), url.Values{"client": {"127.0.0.1"}})
-	require.NoError(t, err)
+	asked := n.found("127.0.0.1", nil)
 	var d limiter.Decision
 	for slot := range uint64(2) {
 		asked.Match.Checks[0].Slot = slot + 1

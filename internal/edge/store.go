@@ -50,7 +50,7 @@ func (e *Edge) openStore() error {
 	if e.chain.Shared != nil {
 		e.metrics.registry.MustRegister(leaseMetrics{e.chain.Leases}, reportMetrics{e.chain.Reports})
 	}
-	e.decider.Known, e.decider.Take, e.rules.Keep = e.chain.Known, e.chain.Take, e.chain.Keep
+	e.decider.Known, e.decider.Take, e.decider.Peek, e.rules.Keep = e.chain.Known, e.chain.Take, e.chain.Peek, e.chain.Keep
 	return nil
 }
 

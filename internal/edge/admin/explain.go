@@ -43,7 +43,7 @@ func (d *described) Cookie(name string) ([]byte, int) {
 func describe(q url.Values) (r *decide.Request, path []byte, err error) {
 	d := &described{map[string][][]byte{}, map[string][][]byte{}}
 	path = []byte("/")
-	r = &decide.Request{Method: []byte("GET"), Fields: d, Trusted: true} // an operator may state a cost
+	r = &decide.Request{Method: []byte("GET"), Fields: d, Trusted: true, Described: true} // an operator may state a cost
 	for name, values := range q {
 		last := values[len(values)-1]
 		switch name {
@@ -124,9 +124,13 @@ func (a *Admin) explain(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	asked, err := a.Match(running, r.URL.Query())
+	asked, err := a.decide(running, r.URL.Query())
 	if err != nil {
 		adminError(w, http.StatusBadRequest, err)
+		return
+	}
+	if asked.Err != nil {
+		adminError(w, http.StatusBadGateway, asked.Err)
 		return
 	}
 	m, d := &asked.Match, &asked.Decision
@@ -135,20 +139,9 @@ func (a *Admin) explain(w http.ResponseWriter, r *http.Request) {
 	if a.Decider.Judges(asked) && !call {
 		conduct = a.conduct(asked)
 	}
-	costs := make([]int64, len(m.Checks))
-	for i := range m.Checks {
-		costs[i] = m.Checks[i].Cost
-	}
-	asked.Tighten()
-	if err := a.Chain.Peek.Peek(r.Context(), m.Checks, d); err != nil {
-		adminError(w, http.StatusBadGateway, err)
-		return
-	}
 	out := adminapi.Explanation{Client: r.URL.Query().Get("client"), RulesVersion: a.Rules.State().Version(), Rules: []adminapi.RuleDecision{}}
 	if !call {
-		upstream, class := a.Decider.Destination(asked)
-		out.Upstream, out.Class = a.Config.Groups()[upstream], class
-		asked.Upstream = upstream
+		out.Upstream, out.Class = a.Config.Groups()[asked.Upstream], a.Decider.Class(asked)
 	}
 	for i := range asked.Paths.Len() {
 		if asked.Paths.Len() > 1 {
@@ -175,7 +168,7 @@ func (a *Admin) explain(w http.ResponseWriter, r *http.Request) {
 		c, res, rule := &m.Checks[i], &d.Results[i], m.Rules[i]
 		v := adminapi.RuleDecision{
 			Rule: rule.ID, Mode: rule.Mode.String(), Algorithm: rule.Algorithm.String(), Key: string(c.Key),
-			Cost: costs[i], Limit: asked.Quota(c.Limit), Window: c.Limit.Window.String(), Allowed: res.Allowed,
+			Cost: asked.Costs[i], Limit: asked.Quota(c.Limit), Window: c.Limit.Window.String(), Allowed: res.Allowed,
 			Remaining: asked.Tightened(c.Limit, res.Remaining), ResetAfter: res.ResetAfter.String(), Source: res.Source.String(), Variant: variantOf(rule),
 		}
 		if v.Leased = c.Limit.Leased; v.Leased && a.Chain.Leases != nil {
@@ -243,7 +236,7 @@ func (a *Admin) resetLimits(w http.ResponseWriter, r *http.Request) {
 		adminError(w, http.StatusBadRequest, fmt.Errorf("rule: must name one of the running rules (got %q); see /v1/rules", id))
 		return
 	}
-	asked, err := a.Match(running, q)
+	asked, err := a.decide(running, q)
 	if err != nil {
 		adminError(w, http.StatusBadRequest, err)
 		return
@@ -296,32 +289,30 @@ func (a *Admin) runningRules(w http.ResponseWriter) (decide.Rules, bool) {
 	return running, running != nil
 }
 
-// Match finds the checks of the request that a query string describes, as for a
-// received request.
-func (a *Admin) Match(running decide.Rules, q url.Values) (*decide.Request, error) {
+// decide decides the request that a query string describes, as it would a received one. The
+// error says what is wrong with the description; that of the request, why the store did not
+// answer.
+func (a *Admin) decide(running decide.Rules, q url.Values) (*decide.Request, error) {
 	if q.Has("domain") || q.Has("entry") {
-		return matchCall(running, q)
+		r, err := matchCall(running, q)
+		if err == nil {
+			a.Decider.Check(r)
+		}
+		return r, err
 	}
 	r, path, err := describe(q)
 	if err != nil {
 		return nil, err
 	}
-	r.Rules = running
+	r.Rules, r.Began = running, time.Now()
 	if a.Config.Server.Paths == config.PathsNormalized {
 		path, err = paths.AppendNormal(nil, path)
 	}
 	if err == nil {
 		err = a.Decider.ReadPath(r, path)
 	}
-	if err == nil {
-		if a.Decider.List(r); a.Decider.Judges(r) {
-			r.Began = time.Now()
-			a.Decider.Conduct.Stand(r)
-		}
-		err = a.Decider.FindChecks(r)
-	}
-	if err == nil {
-		a.Decider.Lower(r)
+	if err == nil && a.Decider.Decide(r) == decide.Malformed {
+		err = r.Err
 	}
 	return r, err
 }

@@ -155,7 +155,7 @@ func (c *Conduct) announce(r *Request, kind string, table *behavior.Table, key u
 func (c *Conduct) judge(r *Request) bool {
 	k := &r.Risk
 	p := k.Policy
-	if p == nil {
+	if p == nil || r.Described {
 		return true
 	}
 	if k.refused == 0 { // while the header is as it came
@@ -191,9 +191,9 @@ func (c *Conduct) judge(r *Request) bool {
 	return k.Effect == Passed || k.Effect == DelayedFor
 }
 
-// Tighten makes a request that is only described count as one of its tier, without the
+// tighten makes a request that is only described count as one of its tier, without the
 // random rounding.
-func (r *Request) Tighten() {
+func (r *Request) tighten() {
 	p := r.Risk.Policy
 	if p == nil || p.Shadow {
 		return

@@ -36,6 +36,10 @@ type Decider struct {
 	// rest.
 	Known limiter.Known
 	Take  limiter.Taker
+	// Peek decides as Take does, for a described request, and charges nothing.
+	Peek interface {
+		Peek(ctx context.Context, checks []limiter.Check, d *limiter.Decision) error
+	}
 	// Shed is called with each request that was shed.
 	Shed func(*Request, shedder.Reason)
 	// Networks are the clients that operators block or allow; nil if there are none.
@@ -98,7 +102,7 @@ const (
 // Decide decides whether a request passes.
 func (d *Decider) Decide(r *Request) Verdict {
 	v := d.decide(r)
-	if d.Seen != nil {
+	if d.Seen != nil && !r.Described {
 		d.Seen(r, v)
 	}
 	return v
@@ -111,7 +115,7 @@ func (d *Decider) decide(r *Request) Verdict {
 	}
 	d.identify(r)
 	r.slot = rand.Uint64()
-	if d.List(r); r.Listed != nil && r.Listed.Action == networks.Block {
+	if d.List(r); r.Listed != nil && r.Listed.Action == networks.Block && !r.Described {
 		return Blocked
 	}
 	if d.Judges(r) {
@@ -128,6 +132,9 @@ func (d *Decider) decide(r *Request) Verdict {
 	d.Lower(r)
 	if d.Conduct != nil && !d.Conduct.judge(r) {
 		return Misbehaved
+	}
+	if r.Described {
+		return d.peek(r)
 	}
 	if d.known(r) {
 		d.want(r)
@@ -162,7 +169,26 @@ func (d *Decider) Check(r *Request) Verdict {
 		r.Decision.Allowed = true
 		return Pass
 	}
+	if r.Described {
+		return d.peek(r)
+	}
 	if d.known(r) || !d.take(r) {
+		return Limited
+	}
+	return Pass
+}
+
+// peek decides about the checks of a described request, without charging them. If the store does
+// not answer, Err says why.
+func (d *Decider) peek(r *Request) Verdict {
+	if d.Shedders != nil && r.Paths.Len() > 0 {
+		r.Upstream = d.Routes.find(asked{r}, &r.scratch)
+	}
+	for i := range r.Match.Checks {
+		r.Costs = append(r.Costs, r.Match.Checks[i].Cost)
+	}
+	r.tighten()
+	if r.Err = d.Peek.Peek(context.Background(), r.Match.Checks, &r.Decision); r.Err != nil || !r.Decision.Allowed {
 		return Limited
 	}
 	return Pass
@@ -218,12 +244,10 @@ func (d *Decider) destination(r *Request, s *Shedding) (upstream, class int) {
 	return d.Routes.find(asked{r}, &r.scratch), s.Classes.Class(asked{r}, &r.scratch)
 }
 
-// Destination returns the upstream group and the class of a request whose checks were
-// found.
-func (d *Decider) Destination(r *Request) (upstream int, class string) {
+// Class returns the name of the class of a request whose checks were found.
+func (d *Decider) Class(r *Request) string {
 	s := d.Shedding()
-	upstream, index := d.destination(r, s)
-	return upstream, s.Document.Classes[index].Name
+	return s.Document.Classes[s.Classes.Class(asked{r}, &r.scratch)].Name
 }
 
 // holdNoSlots reports a rule that limits concurrency. A shadow rule must not change the

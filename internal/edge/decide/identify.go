@@ -11,6 +11,9 @@ import (
 // identify determines the client. Only the nearest address that no trusted proxy vouches
 // for counts, because a client may have written anything to its left.
 func (d *Decider) identify(r *Request) {
+	if r.Described {
+		return
+	}
 	r.Client, r.Trusted = r.Peer, d.Trusts(r.Peer)
 	r.Tier = nil
 	if !r.Trusted && !r.Vouched {

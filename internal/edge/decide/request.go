@@ -36,6 +36,10 @@ type Request struct {
 	// Uploads says that the client is still sending the body.
 	Uploads bool
 
+	// Described says that nobody sent the request. Decide charges, delays and reports nothing
+	// then, and goes on where it would refuse, so that Match and Decision show all.
+	Described bool
+
 	// The client. Decide finds it; a caller that only describes a request sets it.
 	Client  netip.Addr // the peer, or the address that trusted proxies name
 	Trusted bool       // the peer is a trusted proxy
@@ -52,7 +56,8 @@ type Request struct {
 	Upstream int // group
 	Permit   shedder.Permit
 	Risk     Risk
-	Kept     uint64 // where Decider.Seen keeps it; 0: nowhere
+	Kept     uint64  // where Decider.Seen keeps it; 0: nowhere
+	Costs    []int64 // of a described request's checks, before its tier scaled them
 	// Took is how long after Began the checks were decided; set by Rules.Decided.
 	Took time.Duration
 
@@ -84,6 +89,7 @@ func (r *Request) Asked() time.Time { return r.look.At }
 func (r *Request) Reset() {
 	r.Began, r.Rules, r.Peer, r.Method, r.Host, r.Query = time.Time{}, nil, netip.Addr{}, nil, nil, nil
 	r.Vouched, r.NoEnd, r.Uploads, r.Source, r.Sent, r.Kept, r.Took = false, false, false, netip.Addr{}, nil, 0, 0
+	r.Described, r.Costs = false, nil
 	r.Client, r.Trusted, r.Tier, r.Listed, r.Hashes = netip.Addr{}, false, nil, nil, nil
 	r.Err, r.Upstream, r.Permit, r.path, r.look = nil, 0, shedder.Permit{}, nil, limiter.Look{}
 	r.Risk = Risk{}
