@@ -3,7 +3,6 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"net"
 	"strings"
 	"testing"
 	"time"
@@ -161,7 +160,7 @@ func redisDrills() []drill {
 		{breaks: "a cluster's master killed", promise: local + "; unreplicated counts are lost", local: true, within: election, run: clusterLoss(false)},
 		{breaks: "a cluster's master hung", promise: local + "; unreplicated counts are lost", local: true, within: election, run: clusterLoss(true)},
 		{breaks: "a cluster split: a master alone with a node", promise: local + "; decisions of the isolated master until it notices are lost", local: true, within: rejoin, run: split},
-		{breaks: "slots moved to another master", promise: "Redis decides every request", within: steps{{"the redirect", budget}, inTime, looking}, run: slotsMoved},
+		{breaks: "a slot left open, then 200 slots moved to another master", promise: "Redis decides every request", within: steps{{"the redirect", budget}, inTime, looking}, run: slotOpen},
 		{breaks: "Sentinel flapping: three failovers", promise: local + "; unreplicated counts are lost", local: true,
 			within: append(steps{{"Sentinel abandons a failover after", 2 * time.Second}}, afterDial...), run: sentinelFlaps},
 	}
@@ -219,42 +218,23 @@ func clusterLoss(hang bool) func(*testing.T, *exercise) {
 	}
 }
 
-// slotsMoved moves a greedy client's slot to another master, as resharding does.
-func slotsMoved(t *testing.T, x *exercise) {
+// slotOpen moves a greedy client's slot to another master, slowly, and others with redis-cli.
+func slotOpen(t *testing.T, x *exercise) {
 	c := testenv.Cluster(t, testenv.Options{})
 	x.redis("cluster", c.Addrs(), "")
 	key := ofTight(t, x)
-	from := c.MasterOf(key)
-	slot, err := from.Client().ClusterKeySlot(context.Background(), key).Result()
-	require.NoError(t, err)
-	var to *testenv.Server
-	for _, n := range c.Nodes[:3] {
-		if n != from {
-			to = n
-		}
+	from, to := c.MasterOf(key), c.Nodes[0]
+	if from == to {
+		to = c.Nodes[1]
 	}
-	id := func(s *testenv.Server) string {
-		id, err := s.Client().Do(context.Background(), "cluster", "myid").Text()
-		require.NoError(t, err)
-		return id
-	}
-	host, port, err := net.SplitHostPort(to.Addr)
-	require.NoError(t, err)
 	x.changes(func() {
-		do(t, to, "cluster", "setslot", slot, "importing", id(from))
-		do(t, from, "cluster", "setslot", slot, "migrating", id(to))
-		for {
-			keys, err := from.Client().ClusterGetKeysInSlot(context.Background(), int(slot), 100).Result()
-			require.NoError(t, err)
-			if len(keys) == 0 {
-				break
-			}
-			for _, k := range keys {
-				do(t, from, "migrate", host, port, k, 0, 1000)
-			}
+		c.OpenSlot(key, to)
+		for c.MoveKeys(key, to, 1) > 0 {
+			x.answers(200)
 		}
-		do(t, to, "cluster", "setslot", slot, "node", id(to))
-		do(t, from, "cluster", "setslot", slot, "node", id(to))
+		x.answers(2000)
+		c.CloseSlot(key, to)
+		c.Reshard(from, to, 200)
 	})
 	x.recovers("Redis decides for the moved client", func(n *testenv.EdgeNode) bool {
 		e, err := explain(n, "/tight", "198.51.100.100")

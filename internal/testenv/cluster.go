@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
+	"os/exec"
 	"strconv"
 	"strings"
 	"testing"
@@ -71,34 +73,20 @@ func Cluster(t testing.TB, o Options) *RedisCluster {
 // form does the work of redis-cli --cluster create without its pauses. Every node meets every
 // other, which saves rounds of gossip.
 func (c *RedisCluster) form(ports, busPorts []int) {
-	c.t.Helper()
-	ctx := context.Background()
-	do := func(s *Server, args ...any) {
-		c.t.Helper()
-		if err := s.client.Do(ctx, args...).Err(); err != nil {
-			c.t.Fatalf("testenv: %s: %v: %v", s.Addr, args, err)
-		}
-	}
 	ids := make([]string, clusterMasters)
 	for i, s := range c.Nodes {
 		// Equal epochs would be resolved one by one, by gossip.
-		do(s, "cluster", "set-config-epoch", i+1)
+		c.do(s, "cluster", "set-config-epoch", i+1)
 		if i < clusterMasters {
-			do(s, "cluster", "addslotsrange", i*clusterSlots/clusterMasters, (i+1)*clusterSlots/clusterMasters-1)
-			id, err := s.client.Do(ctx, "cluster", "myid").Text()
-			if err != nil {
-				c.t.Fatalf("testenv: %s: cluster myid: %v", s.Addr, err)
-			}
-			ids[i] = id
+			c.do(s, "cluster", "addslotsrange", i*clusterSlots/clusterMasters, (i+1)*clusterSlots/clusterMasters-1)
+			ids[i] = c.id(s)
 		}
 		for j := range i {
-			do(s, "cluster", "meet", "127.0.0.1", ports[j], busPorts[j])
+			c.do(s, "cluster", "meet", "127.0.0.1", ports[j], busPorts[j])
 		}
 	}
 	for i, s := range c.Nodes[clusterMasters:] {
-		s.wait("meet its master", func() error {
-			return s.client.Do(ctx, "cluster", "replicate", ids[i]).Err()
-		})
+		s.wait("meet its master", func() error { return s.client.Do(context.Background(), "cluster", "replicate", ids[i]).Err() })
 	}
 }
 
@@ -116,7 +104,6 @@ func addrs(servers []*Server) []string {
 // MasterOf returns the master that owns the key now, by the newest claim that a live node
 // knows: the killed master, until its replica is promoted.
 func (c *RedisCluster) MasterOf(key string) *Server {
-	c.t.Helper()
 	var owner *Server
 	newest := int64(-1)
 	err := all(c.Nodes, func(s *Server) error {
@@ -155,7 +142,6 @@ func find(servers []*Server, addr string) *Server {
 // replicas. It ignores killed and suspended nodes, so after a Kill it returns once the
 // cluster has healed, not before it has noticed.
 func (c *RedisCluster) WaitHealthy() {
-	c.t.Helper()
 	if err := poll(Patience, c.health); err != nil {
 		logs := ""
 		for _, s := range c.Nodes {
@@ -228,6 +214,54 @@ func (c *RedisCluster) owners(view []clusterNode) (map[string]string, error) {
 		return nil, fmt.Errorf("%d of %d live nodes are known", live, want)
 	}
 	return owners, nil
+}
+
+// OpenSlot begins to move the slot of a key to another master.
+func (c *RedisCluster) OpenSlot(key string, to *Server) {
+	from := c.MasterOf(key)
+	c.do(to, "cluster", "setslot", c.slot(key), "importing", c.id(from))
+	c.do(from, "cluster", "setslot", c.slot(key), "migrating", c.id(to))
+}
+
+// MoveKeys moves at most n keys of an open slot, as redis-cli does, and returns how many.
+func (c *RedisCluster) MoveKeys(key string, to *Server, n int) int {
+	host, port, _ := net.SplitHostPort(to.Addr)
+	from := c.MasterOf(key)
+	keys := c.do(from, "cluster", "getkeysinslot", c.slot(key), n).([]any)
+	for _, k := range keys {
+		c.do(from, "migrate", host, port, k, 0, Patience.Milliseconds())
+	}
+	return len(keys)
+}
+
+// CloseSlot moves the rest of an open slot.
+func (c *RedisCluster) CloseSlot(key string, to *Server) {
+	for c.MoveKeys(key, to, 1) > 0 { // one at a time, so that requests come between
+	}
+	for _, s := range []*Server{to, c.MasterOf(key)} {
+		c.do(s, "cluster", "setslot", c.slot(key), "node", c.id(to))
+	}
+}
+
+// Reshard moves the first slots of a master to another one with redis-cli.
+func (c *RedisCluster) Reshard(from, to *Server, slots int) {
+	command := fmt.Sprintf("redis-cli --cluster reshard %s --cluster-from %s --cluster-to %s --cluster-slots %d --cluster-yes", from.Addr, c.id(from), c.id(to), slots)
+	if out, err := exec.Command("sh", "-c", command).CombinedOutput(); err != nil {
+		c.t.Fatalf("testenv: redis-cli, of redis-tools, could not move slots: %v\n%s", err, out)
+	}
+}
+
+func (c *RedisCluster) slot(key string) any { return c.do(c.Nodes[0], "cluster", "keyslot", key) }
+func (c *RedisCluster) id(s *Server) string { return c.do(s, "cluster", "myid").(string) }
+
+// do returns the reply to a command, which must succeed.
+func (c *RedisCluster) do(s *Server, args ...any) any {
+	c.t.Helper()
+	reply, err := s.client.Do(context.Background(), args...).Result()
+	if err != nil {
+		c.t.Fatalf("testenv: %s: %v: %v", s.Addr, args, err)
+	}
+	return reply
 }
 
 // clusterNode is a line of CLUSTER NODES.

@@ -78,7 +78,8 @@ func (b *Breaker) Close() { b.stop() }
 // Record counts the outcome of a call that bypassed Take, such as a health check of an
 // idle shard.
 func (b *Breaker) Record(err error) {
-	if errors.Is(err, context.DeadlineExceeded) { // the caller had less time than the budget
+	// The caller had less time than the budget, or another shard is at fault.
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrElsewhere) {
 		return
 	}
 	// An error reply costs no time and proves that the shard is reachable.

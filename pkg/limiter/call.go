@@ -18,9 +18,11 @@ type Call struct {
 	TakenAt []int64
 
 	// The answer, filled in by the Batcher.
-	Err     error
-	Now     int64
-	Answers []Answer // one per check; none for a return
+	Err error
+	// Elsewhere is why another shard has to answer, and nil otherwise. See Batcher.Follow.
+	Elsewhere error
+	Now       int64
+	Answers   []Answer // one per check; none for a return
 
 	keys     []byte // backs the keys of Checks
 	decision Decision
@@ -41,7 +43,8 @@ type Answer struct {
 
 // The states of a Call. The goroutine that moves it out of waiting owns it.
 const (
-	callWaiting int32 = iota
+	callWaiting  int32 = iota
+	callFollowed       // waiting for another shard
 	callAnswered
 	callAbandoned
 )
@@ -54,7 +57,7 @@ func newCall() any {
 
 // set copies the checks, because the caller may leave before the answer arrives.
 func (c *Call) set(checks []Check) {
-	c.Err, c.Now, c.twin, c.Return = nil, 0, nil, false
+	c.Err, c.Elsewhere, c.Now, c.twin, c.Return = nil, nil, 0, nil, false
 	c.Answers, c.TakenAt = c.Answers[:0], c.TakenAt[:0]
 	c.state.Store(callWaiting)
 	c.keys = c.keys[:0]

@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"context"
+	"fmt"
 	"hash/maphash"
 	"runtime"
 	"sync"
@@ -13,6 +14,9 @@ import (
 // it at a time.
 type Batcher interface {
 	Do(ctx context.Context, calls []*Call)
+	// Follow gets the answers to calls that Do left to another shard (Call.Elsewhere). It may
+	// take longer, so Combine runs it beside the batches in flight.
+	Follow(ctx context.Context, calls []*Call)
 }
 
 // Combine batches naturally: while one round trip to its shard is in progress, arriving
@@ -34,6 +38,8 @@ type Combine struct {
 	wake  chan struct{} // one pending signal is enough
 	stop  chan struct{}
 	ended chan struct{}
+
+	following sync.WaitGroup
 
 	mu     sync.Mutex
 	queue  []*Call
@@ -140,6 +146,9 @@ func (c *Combine) ask(ctx context.Context, call *Call) error {
 	}
 	if call.state.CompareAndSwap(callWaiting, callAbandoned) {
 		return err
+	}
+	if call.state.CompareAndSwap(callFollowed, callAbandoned) {
+		return fmt.Errorf("%w: %w", ErrElsewhere, err)
 	}
 	<-call.done // the answer arrived at the same instant
 	return nil
@@ -253,7 +262,7 @@ func (c *Combine) answer(lead *Call) {
 
 // finish delivers the answer and reports whether the caller was still waiting for it.
 func (c *Combine) finish(call *Call) bool {
-	if call.state.CompareAndSwap(callWaiting, callAnswered) {
+	if call.state.CompareAndSwap(callWaiting, callAnswered) || call.state.CompareAndSwap(callFollowed, callAnswered) {
 		call.done <- struct{}{}
 		return true
 	}

@@ -82,10 +82,11 @@ func (c *Combine) run() {
 		}
 		f := idle[len(idle)-1]
 		if f.batch = c.next(f.batch); f.batch == nil {
-			if len(idle) == c.flights {
+			if len(idle) < c.flights {
+				land(<-landed) // landing may queue returns
+			} else if c.following.Wait(); c.empty() { // and so may those that follow
 				return
 			}
-			land(<-landed) // landing may queue returns
 			continue
 		}
 		idle = idle[:len(idle)-1]
@@ -101,6 +102,12 @@ func (c *Combine) full() bool {
 	return c.linger == 0 && len(c.queue) >= fullBatch
 }
 
+func (c *Combine) empty() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.queue) == 0
+}
+
 // fly makes one round trip and answers its calls.
 func (c *Combine) fly(ctx context.Context, f *flight) {
 	f.ask = c.merge(f.batch, f.ask[:0], f.leads)
@@ -109,7 +116,23 @@ func (c *Combine) fly(ctx context.Context, f *flight) {
 	}
 	c.onBatch(len(f.ask))
 	c.shard.Do(ctx, f.ask)
+	var elsewhere []*Call
 	for _, lead := range f.ask {
-		c.answer(lead)
+		if lead.Elsewhere == nil {
+			c.answer(lead)
+			continue
+		}
+		for call := lead; call != nil; call = call.twin {
+			call.state.CompareAndSwap(callWaiting, callFollowed)
+		}
+		elsewhere = append(elsewhere, lead)
+	}
+	if elsewhere != nil {
+		c.following.Go(func() {
+			c.shard.Follow(ctx, elsewhere)
+			for _, lead := range elsewhere {
+				c.answer(lead)
+			}
+		})
 	}
 }

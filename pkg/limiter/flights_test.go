@@ -31,6 +31,9 @@ type distant struct {
 	calls   int
 }
 
+// Follow implements limiter.Batcher.
+func (d *distant) Follow(context.Context, []*limiter.Call) {}
+
 // Do implements limiter.Batcher.
 func (d *distant) Do(_ context.Context, calls []*limiter.Call) {
 	time.Sleep(d.trip / 2)

@@ -175,6 +175,9 @@ var (
 	// ErrReply: the store replied with an error: out of memory, read only, loading, or
 	// one about this call.
 	ErrReply = errors.New("store refused the call")
+	// ErrElsewhere: another shard has the keys and did not answer in time. This shard is not
+	// at fault.
+	ErrElsewhere = errors.New("another shard has the keys")
 	// ErrClosed: the store was closed.
 	ErrClosed = errors.New("store is closed")
 )

@@ -62,6 +62,9 @@ func (s *shard) Do(ctx context.Context, calls []*limiter.Call) {
 	s.batches = append(s.batches, batch)
 }
 
+// Follow implements limiter.Batcher.
+func (s *shard) Follow(context.Context, []*limiter.Call) {}
+
 func question(c *limiter.Call) string {
 	if c.Return {
 		return fmt.Sprintf("return %s %d", c.Checks[0].Key, c.Checks[0].Slot)

@@ -21,6 +21,7 @@ import (
 type Spread struct {
 	next     TakeReturner
 	budget   time.Duration
+	by       func(key []byte) []byte // keys of equal results are decided together
 	seed     maphash.Seed
 	born     time.Time
 	refusals [1 << 14]atomic.Int64 // by hash of the key; see heed
@@ -32,7 +33,14 @@ var _ TakeReturner = (*Spread)(nil)
 // time. budget bounds a whole Take, including the return; a slower return continues in the
 // background.
 func NewSpread(next TakeReturner, budget time.Duration) *Spread {
-	return &Spread{next: next, budget: budget, seed: maphash.MakeSeed(), born: time.Now()}
+	return &Spread{next: next, budget: budget, by: Subject, seed: maphash.MakeSeed(), born: time.Now()}
+}
+
+// NewApart returns a Spread over a store that can decide only one key at a time.
+func NewApart(next TakeReturner, budget time.Duration) *Spread {
+	s := NewSpread(next, budget)
+	s.by = func(key []byte) []byte { return key }
+	return s
 }
 
 // returnsArrive is how often to call the store for a key whose charges may be about to be
@@ -47,12 +55,12 @@ func (s *Spread) Returns() time.Duration { return min(3*s.budget, returnsArrive)
 // Take decides the checks of all slots concurrently, or first those of a slot that probably
 // refuses.
 func (s *Spread) Take(ctx context.Context, checks []Check, d *Decision) error {
-	if oneSlot(checks) {
+	if s.together(checks) {
 		return s.next.Take(ctx, checks, d)
 	}
 	now := time.Now()
 	deadline := now.Add(s.budget)
-	parts := split(checks)
+	parts := s.split(checks)
 	if s.refusesFirst(parts, now) {
 		parts = s.askFirst(ctx, parts, deadline)
 	} else {
@@ -200,10 +208,10 @@ func (s *Spread) undo(ctx context.Context, all parts, d *Decision, deadline time
 
 // Return gives back slot by slot.
 func (s *Spread) Return(ctx context.Context, checks []Check, d *Decision) error {
-	if oneSlot(checks) {
+	if s.together(checks) {
 		return s.next.Return(ctx, checks, d)
 	}
-	parts := split(checks)
+	parts := s.split(checks)
 	var errs []error
 	for i := range parts {
 		p := &parts[i]
@@ -218,7 +226,7 @@ func (s *Spread) Return(ctx context.Context, checks []Check, d *Decision) error 
 // Reset resets slot by slot.
 func (s *Spread) Reset(ctx context.Context, checks []Check) error {
 	var errs []error
-	for _, p := range split(checks) {
+	for _, p := range s.split(checks) {
 		errs = append(errs, s.next.Reset(ctx, p.checks))
 	}
 	return errors.Join(errs...)
@@ -256,12 +264,12 @@ func (ps parts) each(f func(*part)) {
 	wg.Wait()
 }
 
-func split(checks []Check) parts {
+func (s *Spread) split(checks []Check) parts {
 	var ps parts
 next:
 	for i := range checks {
 		for j := range ps {
-			if bytes.Equal(Subject(ps[j].checks[0].Key), Subject(checks[i].Key)) {
+			if bytes.Equal(s.by(ps[j].checks[0].Key), s.by(checks[i].Key)) {
 				ps[j].checks, ps[j].at = append(ps[j].checks, checks[i]), append(ps[j].at, i)
 				continue next
 			}
@@ -271,9 +279,9 @@ next:
 	return ps
 }
 
-func oneSlot(checks []Check) bool {
+func (s *Spread) together(checks []Check) bool {
 	for i := 1; i < len(checks); i++ {
-		if !bytes.Equal(Subject(checks[0].Key), Subject(checks[i].Key)) {
+		if !bytes.Equal(s.by(checks[0].Key), s.by(checks[i].Key)) {
 			return false
 		}
 	}

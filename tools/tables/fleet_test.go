@@ -297,6 +297,9 @@ type link struct {
 	node int
 }
 
+// Follow implements limiter.Batcher.
+func (l link) Follow(context.Context, []*limiter.Call) {}
+
 // Do implements limiter.Batcher.
 func (l link) Do(ctx context.Context, calls []*limiter.Call) {
 	time.Sleep(l.world.trip / 2)

@@ -81,7 +81,7 @@ func (m *master) add(sum *int64, key []byte, units int64) op {
 }
 
 // coldFor is how long nodes count as new: all began to measure at once, and tell the excess of
-// each half minute from that of others (limiter.Recent).
+// each half minute from that of others (recent.Max).
 const coldFor = 29 * time.Second
 
 // exceeded returns by what part all nodes exceeded a limit in the last 30 to 60 seconds, and

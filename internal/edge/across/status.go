@@ -6,13 +6,14 @@ import (
 
 	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/global"
+	"github.com/weir-edge/weir/pkg/limiter/recent"
 )
 
 // usage is what was measured of one rule.
 type usage struct {
 	mu    sync.Mutex
 	limit *limiter.Limit // the newest
-	over  limiter.Recent
+	over  recent.Max
 }
 
 // measure records by how much all regions exceeded a limit, as far as this one knows. Tiers that

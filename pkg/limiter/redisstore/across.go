@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/weir-edge/weir/pkg/limiter/redisstore/redirect"
 )
 
 // In a Cluster, calls of different slots of a master share a script too (lua.Across). Such
@@ -38,40 +40,43 @@ func (n *node) loadAcross(ctx context.Context) error {
 	return nil
 }
 
-// part removes shared packs that the server refused as a whole, before running anything.
-// It returns a pack for each call that must be sent again.
-func (n *node) part(packs []*pack) (kept, lone []*pack) {
-	kept = packs[:0:0]
-	for _, p := range packs {
-		if !p.across {
-			kept = append(kept, p)
-			continue
-		}
-		reply, err := p.cmd.Result()
-		switch {
-		case refusesAcross(err):
-			n.keepApart(apartIfRefused)
-			fallthrough
-		case err != nil && movedAway(err):
-			for i := range p.calls {
-				lone = append(lone, n.alone(p, i))
-			}
-			continue
-		case err == nil && len(reply) == 1+4*p.checks:
-			before, rest := len(lone), reply[1:]
-			for i, c := range p.calls {
-				if isElsewhere(rest[:4*len(c.Checks)]) {
-					lone = append(lone, n.alone(p, i))
-				}
-				rest = rest[4*len(c.Checks):]
-			}
-			if 2*(len(lone)-before) > len(p.calls) {
-				n.keepApart(apartWhileMoving)
-			}
-		}
-		kept = append(kept, p)
+// leave marks the calls of a pack that another master has to decide.
+func (n *node) leave(p *pack) {
+	reply, err := p.cmd.Result()
+	if n.cluster == nil || err == nil && (!p.across || len(reply) != 1+4*p.checks) {
+		return
 	}
-	return kept, lone
+	if err != nil {
+		n.leaveAll(p, err)
+		return
+	}
+	left, rest := 0, reply[1:]
+	for _, c := range p.calls {
+		if isElsewhere(rest[:4*len(c.Checks)]) {
+			c.Elsewhere = redirect.ErrElsewhere
+			left++
+		}
+		rest = rest[4*len(c.Checks):]
+	}
+	if 2*left > len(p.calls) {
+		n.keepApart(apartWhileMoving)
+	}
+}
+
+// leaveAll does so for a pack that the server refused as a whole, before running anything.
+func (n *node) leaveAll(p *pack, why error) {
+	switch {
+	case p.across && refusesAcross(why):
+		n.keepApart(apartIfRefused)
+	case !redirect.Moved(why) || p.cmd.Divisible() && redirect.Divides(why):
+		return
+	}
+	if p.across {
+		why = redirect.ErrElsewhere
+	}
+	for _, c := range p.calls {
+		c.Elsewhere = why
+	}
 }
 
 // isElsewhere reports whether another master has a key of a call with these answers.
@@ -82,14 +87,6 @@ func isElsewhere(answers []int64) bool {
 		}
 	}
 	return false
-}
-
-// alone returns a pack for one call of another.
-func (n *node) alone(p *pack, i int) *pack {
-	lone := &pack{}
-	lone.add(p.calls[i])
-	lone.prepare(n.now(), n)
-	return lone
 }
 
 // refusesAcross reports whether the server cannot run scripts that serve several slots.

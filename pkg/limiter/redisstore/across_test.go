@@ -3,7 +3,6 @@ package redisstore_test
 import (
 	"context"
 	"fmt"
-	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -124,37 +123,14 @@ func TestAcrossWhileSlotsMove(t *testing.T) {
 		if i == 10 {
 			<-half
 		}
-		moveSlot(t, from, to, "{"+subject+"}")
+		cluster.OpenSlot("{"+subject+"}", to)
+		cluster.CloseSlot("{"+subject+"}", to)
 	}
 	asking.Wait()
 	for i, subject := range subjects {
 		require.EqualValues(t, limit, allowed[i].Load(), subject)
 		require.EqualValues(t, limit, ask(t, s, peek(check(two, subject, 1))).Results[0].Remaining, "%s is charged once a request", subject)
 	}
-}
-
-// moveSlot moves the slot of a key with what it holds, as redis-cli does.
-func moveSlot(t *testing.T, from, to *testenv.Server, key string) {
-	t.Helper()
-	do := func(s *testenv.Server, args ...any) any {
-		got, err := s.Client().Do(context.Background(), args...).Result()
-		require.NoError(t, err)
-		return got
-	}
-	slot := do(from, "cluster", "keyslot", key).(int64)
-	host, port, err := net.SplitHostPort(to.Addr)
-	require.NoError(t, err)
-	do(to, "cluster", "setslot", slot, "importing", do(from, "cluster", "myid"))
-	do(from, "cluster", "setslot", slot, "migrating", do(to, "cluster", "myid"))
-	for {
-		keys := do(from, "cluster", "getkeysinslot", slot, 1).([]any) // one at a time, so that requests come between
-		if len(keys) == 0 {
-			break
-		}
-		do(from, "migrate", host, port, keys[0], 0, 1000)
-	}
-	do(to, "cluster", "setslot", slot, "node", do(to, "cluster", "myid"))
-	do(from, "cluster", "setslot", slot, "node", do(to, "cluster", "myid"))
 }
 
 // A server that refuses the scripts for several slots gets one for each slot.

@@ -39,23 +39,10 @@ func (s *Store) Conduct(ctx context.Context, node, key, accounts string) (*Condu
 	}
 	ctx, cancel := context.WithTimeout(ctx, conductTimeout)
 	defer cancel()
-	client := sh.client.WithTimeout(conductTimeout)
-	run := func() ([]string, error) {
-		sc := allScripts().conduct
-		cmd := redis.NewStringSliceCmd(ctx, "evalsha", sc.sha, 1, conductKey, sh.node.now(), nodeField+node, key, accounts)
-		_ = client.Process(ctx, cmd) // the command holds the error
-		return cmd.Result()
-	}
-	reply, err := run()
-	if notLoaded(err) {
-		if err = sh.node.load(ctx); err == nil {
-			reply, err = run()
-		}
-	}
+	cmd := redis.NewStringSliceCmd(ctx, "evalsha", allScripts().conduct.sha, 1, conductKey, sh.node.now(), nodeField+node, key, accounts)
+	_ = sh.node.sender.Run(ctx, sh.client.WithTimeout(conductTimeout), []redis.Cmder{cmd}, 0) // the command holds the error
+	reply, err := cmd.Result()
 	if err != nil {
-		if sh.node.cluster != nil && movedAway(err) {
-			sh.node.cluster.ReloadState(ctx)
-		}
 		return nil, clean(err)
 	}
 	return readConduct(reply)

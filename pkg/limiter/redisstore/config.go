@@ -107,7 +107,7 @@ func (c *Config) credentials() (string, string) {
 // occupy the pool.
 const (
 	noRetries   = -1
-	poolSize    = limiter.MaxFlights + 3 // for batches; the rest for probes, resets and redirects
+	poolSize    = limiter.MaxFlights + 3 // for batches; the rest for probes, resets and reports
 	minDialTime = 250 * time.Millisecond
 )
 
@@ -118,13 +118,19 @@ func noMaintNotifications() *maintnotifications.Config {
 }
 
 func (c *Config) single() *redis.Client {
-	return redis.NewClient(&redis.Options{
-		Addr: c.Addrs[0], CredentialsProvider: c.credentials, TLSConfig: c.TLS,
+	o := c.server(c.Addrs[0])
+	o.MinIdleConns = 1
+	return redis.NewClient(o)
+}
+
+func (c *Config) server(addr string) *redis.Options {
+	return &redis.Options{
+		Addr: addr, CredentialsProvider: c.credentials, TLSConfig: c.TLS,
 		MaxRetries: noRetries, DialTimeout: c.dialTimeout(), DialerRetries: 1,
 		ReadTimeout: c.Timeout, WriteTimeout: c.Timeout,
-		PoolSize: poolSize, PoolTimeout: c.Timeout, MinIdleConns: 1,
+		PoolSize: poolSize, PoolTimeout: c.Timeout,
 		Protocol: 2, DisableIdentity: true, MaintNotificationsConfig: noMaintNotifications(),
-	})
+	}
 }
 
 func (c *Config) sentinel() *redis.Client {

@@ -2,16 +2,15 @@ package redisstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/limiter/redisstore/redirect"
 )
 
 var _ limiter.Merger = (*Store)(nil)
@@ -118,55 +117,28 @@ func (sh *shard) merge(ctx context.Context, b *batch, list []*mergeCall) {
 		}
 		return
 	}
-	again, moved, err := sh.node.merge(ctx, b, list)
-	if len(again) > 0 {
-		if err = sh.node.load(ctx); err == nil {
-			_, _, err = sh.node.merge(ctx, b, again)
-		}
-	}
-	if moved {
-		sh.node.cluster.ReloadState(ctx)
-	}
-	sh.breaker.Record(clean(err))
+	sh.breaker.Record(clean(sh.node.merge(ctx, b, list)))
 }
 
-// merge makes one round trip. It returns what report returns.
-func (n *node) merge(ctx context.Context, b *batch, list []*mergeCall) (again []*mergeCall, moved bool, failure error) {
-	pipe, unconfirmed := n.client.Pipeline(), func() error { return nil }
-	if b.confirm {
-		conn := n.client.Conn() // WAIT refers to what this connection wrote
-		defer func() { _ = conn.Close() }()
-		pipe, unconfirmed = conn.Pipeline(), func() error { return confirm(ctx, conn) }
-	}
+// merge makes one round trip, unless keys have moved to another master. It returns why this
+// one did not answer.
+func (n *node) merge(ctx context.Context, b *batch, list []*mergeCall) (failure error) {
 	size := int(max(1, n.maxWeight)) // in a cluster, different slots cannot share a script
-	var cmds []*redis.IntSliceCmd
+	var cmds []redis.Cmder
 	for from := 0; from < len(list); from += size {
-		cmd := redis.NewIntSliceCmd(ctx, n.mergeArgs(b, list[from:min(len(list), from+size)])...)
-		_ = pipe.Process(ctx, cmd) // queues only
-		cmds = append(cmds, cmd)
+		cmds = append(cmds, redis.NewIntSliceCmd(ctx, n.mergeArgs(b, list[from:min(len(list), from+size)])...))
 	}
-	_, err := pipe.Exec(ctx) // the first error; each command holds its own
-	var reply redis.Error
-	if err != nil && !errors.As(err, &reply) {
-		failure = err
+	how := redirect.Manner(0)
+	if b.confirm {
+		how = redirect.Confirmed
 	}
-	unsafe := error(nil)
-	if failure == nil {
-		unsafe = unconfirmed()
-	}
+	failure = n.sender.Run(ctx, n.client, cmds, how)
 	for i, cmd := range cmds {
 		part := list[i*size : min(len(list), (i+1)*size)]
-		values, err := cmd.Result()
-		if notLoaded(err) {
-			again = append(again, part...)
-		}
+		values, err := cmd.(*redis.IntSliceCmd).Result()
 		if err == nil && len(values) != 1+b.numbers*len(part) {
 			err = fmt.Errorf("the script returned %d numbers instead of %d", len(values), 1+b.numbers*len(part))
 		}
-		if err == nil {
-			err = unsafe
-		}
-		moved = moved || n.cluster != nil && movedAway(err)
 		for j, c := range part {
 			if err != nil {
 				c.fail(clean(err))
@@ -175,7 +147,7 @@ func (n *node) merge(ctx context.Context, b *batch, list []*mergeCall) (again []
 			}
 		}
 	}
-	return again, moved, failure
+	return failure
 }
 
 func (n *node) mergeArgs(b *batch, list []*mergeCall) []any {
@@ -214,23 +186,6 @@ func (n *node) mergeArgs(b *batch, list []*mergeCall) []any {
 		args = append(args, c.args...)
 	}
 	return args
-}
-
-// confirmWithin is how long a replica may take to receive a write.
-const confirmWithin = 200 * time.Millisecond
-
-// confirm returns an error unless a replica has received what this connection wrote. It
-// does not wait for a server that has no replicas or does not say whether it has any.
-func confirm(ctx context.Context, conn *redis.Conn) error {
-	info, err := conn.Info(ctx, "replication").Result()
-	if err != nil || infoField(info, "connected_slaves") == "0" || infoField(info, "connected_slaves") == "" {
-		return nil
-	}
-	n, err := conn.Wait(ctx, 1, confirmWithin).Result()
-	if err == nil && n < 1 {
-		err = fmt.Errorf("no replica received the write within %s", confirmWithin)
-	}
-	return err
 }
 
 // Counters returns the counts of a key and window: this region's own, and those merged from

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/limiter/redisstore/redirect"
 )
 
 // pack is a group of calls that share one script, and its arguments. See take.lua and
@@ -16,7 +18,7 @@ import (
 type pack struct {
 	script *script
 	calls  []*limiter.Call
-	cmd    *redis.IntSliceCmd
+	cmd    command
 	args   []any
 	plan   []byte
 	rules  []*limiter.Limit
@@ -48,8 +50,31 @@ func (e replyError) Error() string { return string(e) }
 // RedisError implements redis.Error.
 func (replyError) RedisError() {}
 
+// command runs a pack.
+type command struct {
+	*redis.IntSliceCmd
+	// divisible is set for a request with several keys, which may be decided one by one.
+	divisible bool
+}
+
+// Divisible implements redirect.Divisible.
+func (c *command) Divisible() bool { return c.divisible }
+
 // packing is reusable memory for the packs of a batch.
-type packing struct{ packs []*pack }
+type packing struct {
+	packs []*pack
+	cmds  []redis.Cmder
+}
+
+// commands returns the packs' commands.
+func (m *packing) commands(ctx context.Context, packs []*pack) []redis.Cmder {
+	m.cmds = m.cmds[:0]
+	for _, p := range packs {
+		p.cmd = command{redis.NewIntSliceCmd(ctx, p.args...), len(p.calls) == 1 && len(p.calls[0].Checks) > 1}
+		m.cmds = append(m.cmds, &p.cmd)
+	}
+	return m.cmds
+}
 
 // pack groups the calls into scripts.
 func (n *node) pack(m *packing, calls []*limiter.Call) []*pack {
@@ -222,7 +247,9 @@ func (p *pack) answer() {
 	}
 	if err = clean(err); err != nil || p.calls[0].Return {
 		for _, c := range p.calls {
-			c.Err = err
+			if c.Elsewhere == nil {
+				c.Err = err
+			}
 		}
 		return
 	}
@@ -231,7 +258,9 @@ func (p *pack) answer() {
 		answers := rest[:4*len(c.Checks)]
 		rest = rest[len(answers):]
 		switch {
-		case isElsewhere(answers): // a pack of its own has asked again
+		case c.Elsewhere != nil:
+		case isElsewhere(answers):
+			c.Err = clean(redirect.ErrElsewhere)
 		case len(answers) > 0 && answers[0] == foreign:
 			c.Err = errForeign
 		default:

@@ -50,7 +50,6 @@ func (s *Store) Report(ctx context.Context, reports []limiter.Report) {
 	group.Wait()
 }
 
-// report makes one round trip, and another for buckets if Redis lost the script.
 func (sh *shard) report(ctx context.Context, list []*limiter.Report) {
 	if sh.breaker.Open() {
 		for _, r := range list {
@@ -58,16 +57,7 @@ func (sh *shard) report(ctx context.Context, list []*limiter.Report) {
 		}
 		return
 	}
-	again, moved, err := sh.node.report(ctx, list)
-	if len(again) > 0 {
-		if err = sh.node.load(ctx); err == nil {
-			_, _, err = sh.node.report(ctx, again)
-		}
-	}
-	if moved {
-		sh.node.cluster.ReloadState(ctx)
-	}
-	sh.breaker.Record(clean(err))
+	sh.breaker.Record(clean(sh.node.report(ctx, list)))
 }
 
 // bucketPack is a script call that answers for some buckets.
@@ -76,11 +66,11 @@ type bucketPack struct {
 	list []*limiter.Report
 }
 
-// report makes one round trip. It returns the reports to send again once the script is
-// loaded, whether keys have moved to another master, and why this one did not answer.
-func (n *node) report(ctx context.Context, list []*limiter.Report) (again []*limiter.Report, moved bool, failure error) {
-	pipe := n.client.Pipeline()
-	clock := pipe.Time(ctx)
+// report makes one round trip, unless keys have moved to another master. It returns why this
+// one did not answer.
+func (n *node) report(ctx context.Context, list []*limiter.Report) (failure error) {
+	clock := redis.NewTimeCmd(ctx, "time")
+	cmds := []redis.Cmder{clock}
 	type window struct{ count, before redis.Cmder }
 	windows := make([]window, len(list))
 	var packs []bucketPack
@@ -89,33 +79,27 @@ func (n *node) report(ctx context.Context, list []*limiter.Report) (again []*lim
 			packs = n.packBucket(packs, r)
 			continue
 		}
-		windows[i].count = add(ctx, pipe, r.Key, r.Units, r.Expire)
+		windows[i].count, cmds = add(ctx, cmds, r.Key, r.Units, r.Expire)
 		if r.Earlier != nil {
-			windows[i].before = add(ctx, pipe, r.Earlier, r.Late, r.Expire-r.Limit.Window)
+			windows[i].before, cmds = add(ctx, cmds, r.Earlier, r.Late, r.Expire-r.Limit.Window)
 		}
 	}
 	for i := range packs {
 		packs[i].cmd = redis.NewIntSliceCmd(ctx, n.bucketArgs(packs[i].list)...)
-		_ = pipe.Process(ctx, once{packs[i].cmd})
+		cmds = append(cmds, packs[i].cmd)
 	}
-	_, err := pipe.Exec(ctx) // the first error; each command holds its own
+	failure = n.sender.Run(ctx, n.client, cmds, 0)
 
 	now := clock.Val().UnixMicro()
 	if n.clock != nil {
 		now = n.clock()
 	}
-	var reply redis.Error
-	if err != nil && !errors.As(err, &reply) {
-		failure = err
-	}
-	failed := func(r *limiter.Report, err error) {
-		r.Err, r.Lost = clean(err), maySent(err)
-		moved = moved || n.cluster != nil && movedAway(err)
-	}
+	failed := func(r *limiter.Report, err error) { r.Err, r.Lost = clean(err), maySent(err) }
 	for i, r := range list {
 		if windows[i].count == nil {
 			continue
 		}
+		var err error
 		r.Now = now
 		if r.Count, err = value(windows[i].count); err == nil && windows[i].before != nil {
 			r.Before, err = value(windows[i].before)
@@ -130,9 +114,6 @@ func (n *node) report(ctx context.Context, list []*limiter.Report) (again []*lim
 	}
 	for _, p := range packs {
 		levels, err := p.cmd.Result()
-		if notLoaded(err) {
-			again = append(again, p.list...)
-		}
 		if err == nil && len(levels) != 1+len(p.list) {
 			err = fmt.Errorf("the script returned %d numbers instead of %d", len(levels), 1+len(p.list))
 		}
@@ -149,27 +130,22 @@ func (n *node) report(ctx context.Context, list []*limiter.Report) (again []*lim
 			}
 		}
 	}
-	return again, moved, failure
+	return failure
 }
 
-// add queues the command that adds units to a window's counter, or only reads it.
-func add(ctx context.Context, pipe redis.Pipeliner, key []byte, units int64, expire time.Duration) redis.Cmder {
+// add appends the command that adds units to a window's counter, or only reads it.
+func add(ctx context.Context, cmds []redis.Cmder, key []byte, units int64, expire time.Duration) (redis.Cmder, []redis.Cmder) {
 	if units == 0 {
-		return pipe.Get(ctx, string(key))
+		cmd := redis.NewStringCmd(ctx, "get", key)
+		return cmd, append(cmds, cmd)
 	}
 	cmd := redis.NewIntCmd(ctx, "incrby", key, units)
-	_ = pipe.Process(ctx, onceInt{cmd}) // queues only
+	cmds = append(cmds, cmd)
 	if expire > 0 {
-		pipe.PExpire(ctx, string(key), expire)
+		cmds = append(cmds, redis.NewBoolCmd(ctx, "pexpire", key, max(1, expire.Milliseconds())))
 	}
-	return cmd
+	return cmd, cmds
 }
-
-// onceInt is a command that the client must not retry, see once.
-type onceInt struct{ *redis.IntCmd }
-
-// NoRetry implements redis.Cmder.
-func (onceInt) NoRetry() bool { return true }
 
 func value(cmd redis.Cmder) (int64, error) {
 	switch c := cmd.(type) {

@@ -32,7 +32,8 @@ type scripts struct {
 	conduct  *script
 	single   map[string]*script // takes for rules of one tag: the same, without the other algorithms
 	// across has, for each script that may serve several slots of a master, its form that does.
-	across map[*script]*script
+	across  map[*script]*script
+	sources map[string]string // of all, by SHA-1
 }
 
 // allScripts assembles them once.
@@ -45,8 +46,16 @@ var allScripts = sync.OnceValue(func() *scripts {
 	for _, sc := range slices.AppendSeq([]*script{s.take, s.lease}, maps.Values(s.single)) {
 		s.across[sc] = newScript(lua.Across(sc.src))
 	}
+	s.index()
 	return s
 })
+
+func (s *scripts) index() {
+	s.sources = map[string]string{}
+	for _, sc := range slices.AppendSeq(s.all(), maps.Values(s.across)) {
+		s.sources[sc.sha] = sc.src
+	}
+}
 
 // of returns the script for a pack.
 func (s *scripts) of(p *pack) *script {
@@ -76,7 +85,7 @@ func (s *scripts) all() []*script {
 // Command returns the command that decides calls in one script, and the script's source,
 // for tests and measurements. clock is Config.Clock.
 func Command(clock func() int64, calls []*limiter.Call) (command []any, source string) {
-	n := newNode(nil, nil, clock)
+	n := newNode(nil, nil, nil, clock)
 	n.maxWeight = math.MaxInt64
 	p := n.pack(&packing{}, calls)[0]
 	return p.args, p.script.src
@@ -86,7 +95,7 @@ func Command(clock func() int64, calls []*limiter.Call) (command []any, source s
 // round trip, and the source of each one's script. It is for tests and measurements, like
 // Command.
 func ClusterCommands(clock func() int64, calls []*limiter.Call) (commands [][]any, sources []string) {
-	n := newNode(nil, &redis.ClusterClient{}, clock)
+	n := newNode(nil, &redis.ClusterClient{}, nil, clock)
 	for _, p := range n.pack(&packing{}, calls) {
 		commands, sources = append(commands, p.args), append(sources, p.script.src)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/limiter/redisstore/redirect"
 )
 
 // stateReloadEvery is how often the cluster's topology is reloaded. An unannounced
@@ -36,6 +37,8 @@ type Store struct {
 	config  Config
 	single  *redis.Client        // modes single and sentinel
 	cluster *redis.ClusterClient // mode cluster
+	servers *redirect.Servers    // mode cluster
+	byKey   *limiter.Spread      // mode cluster
 
 	ready  atomic.Bool // the topology is known
 	shards atomic.Pointer[map[*redis.Client]*shard]
@@ -76,7 +79,8 @@ func Open(c Config) (*Store, error) {
 	case Sentinel:
 		s.single = c.sentinel()
 	case Cluster:
-		s.cluster = c.cluster()
+		s.cluster, s.servers = c.cluster(), redirect.NewServers(c.server)
+		s.byKey = limiter.NewApart(routed{s}, c.Timeout)
 		go s.follow(ctx)
 		return s, nil
 	}
@@ -93,30 +97,29 @@ func Open(c Config) (*Store, error) {
 // no single script can decide them together.
 func (s *Store) Slots() bool { return s.cluster != nil }
 
-// Take decides the checks, which must all live in one slot.
+// Take decides the checks, which must all live in one slot. While that slot moves and two
+// masters have some of their keys each, Take decides key by key, all or nothing.
 func (s *Store) Take(ctx context.Context, checks []limiter.Check, d *limiter.Decision) error {
-	if len(checks) == 0 {
-		d.Reset(0)
-		d.Allowed = true
-		return nil
+	if s.byKey == nil || len(checks) < 2 {
+		return routed{s}.Take(ctx, checks, d)
 	}
-	sh, err := s.shardFor(ctx, checks[0].Key)
-	if err != nil {
+	began := time.Now()
+	err := routed{s}.Take(ctx, checks, d)
+	if !redirect.Divides(err) {
 		return err
 	}
-	return sh.breaker.Take(ctx, checks, d)
+	ctx, cancel := context.WithDeadline(ctx, began.Add(s.config.Timeout))
+	defer cancel()
+	return s.byKey.Take(ctx, checks, d)
 }
 
 // Return gives back what d took.
 func (s *Store) Return(ctx context.Context, checks []limiter.Check, d *limiter.Decision) error {
-	if len(checks) == 0 {
-		return nil
+	err := routed{s}.Return(ctx, checks, d)
+	if s.byKey != nil && len(checks) > 1 && redirect.Divides(err) {
+		return s.byKey.Return(ctx, checks, d)
 	}
-	sh, err := s.shardFor(ctx, checks[0].Key)
-	if err != nil {
-		return err
-	}
-	return sh.breaker.Return(ctx, checks, d)
+	return err
 }
 
 // Reset deletes the keys of these checks.
@@ -156,6 +159,7 @@ func (s *Store) Close() error {
 	s.shards.Store(&map[*redis.Client]*shard{})
 	s.watching.Wait()
 	if s.cluster != nil {
+		s.servers.Close()
 		return s.cluster.Close()
 	}
 	return s.single.Close()
@@ -190,7 +194,7 @@ func (s *Store) newShard(client *redis.Client) (*shard, error) {
 		return nil, limiter.ErrClosed
 	}
 	addr := client.Options().Addr
-	node := newNode(client, s.cluster, s.config.Clock)
+	node := newNode(client, s.cluster, s.servers, s.config.Clock)
 	if set := s.config.Hooks.Clock; set != nil {
 		node.clockSet = func(by time.Duration) { set(addr, by) }
 	}
@@ -257,6 +261,7 @@ func (s *Store) follow(ctx context.Context) {
 				_, _ = s.newShard(client) // fails only while the store closes
 			}
 			s.forget(masters, time.Now())
+			s.servers.Forget(time.Now())
 		}
 		answered()
 		select {

@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 
 	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/limiter/recent"
 )
 
 // usage is what is measured for one rule.
@@ -11,7 +12,7 @@ type usage struct {
 	limit         atomic.Pointer[limiter.Limit] // the newest
 	keys          atomic.Int64
 	counted, lost atomic.Int64
-	over, bound   limiter.Recent
+	over, bound   recent.Max
 }
 
 func (s *Store) usage(l *limiter.Limit) *usage {

@@ -1,4 +1,4 @@
-package limiter
+package recent
 
 import (
 	"testing"
@@ -7,7 +7,7 @@ import (
 )
 
 func TestRecent(t *testing.T) {
-	var r Recent
+	var r Max
 	r.See(3, 0)
 	r.See(2, 1)
 	require.EqualValues(t, 3, r.Value(halfMinute-1))
