@@ -7,7 +7,7 @@ import (
 
 // deadline is a timer of a pooled stream. The http2 package sets its own by a message to the
 // goroutine of the connection, which costs more than most requests need; so this one only
-// says when time is up. As proxy's lazyConn, it moves the timer only when that fires.
+// says when time is up. As lazy.Conn, it moves the timer only when that fires.
 type deadline struct {
 	mu    sync.Mutex
 	timer *time.Timer

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/weir-edge/weir/internal/edge/lazy"
 )
 
 // hangUpPeriod is how often a streamed response checks that its client is still connected:
@@ -117,7 +119,7 @@ func rawOf(c net.Conn) syscall.RawConn {
 		case syscall.Conn:
 			raw, _ := wrapped.SyscallConn()
 			return raw
-		case *lazyConn:
+		case *lazy.Conn:
 			c = wrapped.Conn
 		case *firstBytes:
 			c = wrapped.Conn

@@ -9,7 +9,12 @@ import (
 var (
 	errLine    = errors.New("a line ends in a bare line feed")
 	errLengths = errors.New("the length of a body cannot be read")
+	errExcess  = errors.New("the lines between chunks are far longer than the chunks")
 )
+
+// maxExcess is how far the lines of chunks may exceed 16 bytes and twice the chunk each: extensions
+// would have no limit, because no limit of a body counts them.
+const maxExcess = 16 << 10
 
 // lines follows the requests in a client's bytes to catch what fasthttp accepts and does
 // not reveal: a bare line feed after a request line, in a chunk's line or in a trailer.
@@ -25,6 +30,7 @@ type lines struct {
 	requests uint64 // begun
 	length   int64  // of the request's body
 	chunked  bool
+	excess   int64 // of the lines of its chunks
 }
 
 // linePart says what the next line is.
@@ -49,6 +55,15 @@ func (l *lines) follow(b []byte) (int, error) {
 		}
 		rest := b[at:]
 		end := bytes.IndexByte(rest, '\n')
+		if l.part == chunkLine {
+			n := int64(len(rest))
+			if end >= 0 {
+				n = int64(end)
+			}
+			if l.excess += n; l.excess > maxExcess {
+				return at + int(n-(l.excess-maxExcess)), errExcess
+			}
+		}
 		if end < 0 {
 			l.keep(rest)
 			return len(b), nil
@@ -90,7 +105,7 @@ func (l *lines) end(line []byte) error {
 	switch l.part {
 	case requestLine:
 		if !blank { // as fasthttp, which skips blank lines before a request
-			l.part, l.length, l.chunked = headerLine, 0, false
+			l.part, l.length, l.chunked, l.excess = headerLine, 0, false, 0
 			l.requests++
 		}
 	case headerLine:
@@ -111,6 +126,7 @@ func (l *lines) end(line []byte) error {
 				return errLengths
 			}
 		}
+		l.excess = max(0, l.excess-16-2*min(l.left, maxExcess))
 		switch {
 		case digits == 0:
 			return errLengths

@@ -120,3 +120,29 @@ func BenchmarkLines(b *testing.B) {
 		})
 	}
 }
+
+// Extensions of chunks are bounded, in one line and over all, however they arrive.
+func TestExtensionsOfChunksAreBounded(t *testing.T) {
+	const begin = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+	f := func(body string, passes int) {
+		t.Helper()
+		for _, sizes := range [][]byte{nil, {0}, {6, 99, 255}} {
+			passed, err := followed([]byte(begin+body), sizes)
+			if passes < 0 {
+				require.NoError(t, err)
+				require.Equal(t, len(begin+body), len(passed))
+				continue
+			}
+			require.ErrorIs(t, err, errExcess)
+			require.Equal(t, len(begin)+passes, len(passed))
+		}
+	}
+	f(strings.Repeat("1\r\nx\r\n", 100_000)+"0\r\n\r\n", -1)
+	f(strings.Repeat("1;a=b;c=d\r\nx\r\n", 100_000)+"0\r\n\r\n", -1)
+	f(strings.Repeat("1;"+strings.Repeat("e", 29)+"\r\nx\r\n", 1000), -1)
+	f("1;"+strings.Repeat("e", 16_000)+"\r\nx\r\n0\r\n\r\n", -1)
+	f("1;"+strings.Repeat("e", 20_000), maxExcess)
+	f("1;"+strings.Repeat("e", 20_000)+"\r\nx\r\n0\r\n\r\n", maxExcess)
+	line := "1;" + strings.Repeat("e", 115) // with its carriage return, 100 bytes too many
+	f(strings.Repeat(line+"\r\nx\r\n", 1000), 163*(len(line)+5)+84)
+}

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/valyala/fasthttp"
+
+	"github.com/weir-edge/weir/internal/edge/lazy"
 )
 
 // Listen wraps the listener of the server that calls Forward, outside of TLS:
@@ -65,9 +67,9 @@ func (l *Listener) Accept() (net.Conn, error) {
 		client = &tlsClientConn{clientConn: clientConn{Conn: tc, readWrites: true}, tls: tc, failed: l.failed}
 	} else if l.bothProtocols {
 		first := &firstBytes{Conn: c}
-		client = &prefaceConn{clientConn: clientConn{Conn: &lazyConn{Conn: first}}, first: first}
+		client = &prefaceConn{clientConn: clientConn{Conn: &lazy.Conn{Conn: first}}, first: first}
 	} else {
-		client = &clientConn{Conn: &lazyConn{Conn: c}}
+		client = &clientConn{Conn: &lazy.Conn{Conn: c}}
 	}
 	own := client.self()
 	own.listener, own.limits, own.due.readFor = l, l.limits, noStage

@@ -7,6 +7,8 @@ import (
 
 	"github.com/valyala/fasthttp"
 	"golang.org/x/net/http2"
+
+	"github.com/weir-edge/weir/internal/edge/lazy"
 )
 
 // prefaceConn is a connection whose first bytes select the protocol. It has the methods of
@@ -70,7 +72,7 @@ func (c *firstBytes) Read(b []byte) (int, error) {
 }
 
 // CloseWrite ends the sending half.
-func (c *firstBytes) CloseWrite() error { return closeWrite(c.Conn) }
+func (c *firstBytes) CloseWrite() error { return lazy.CloseWrite(c.Conn) }
 
 // Bare returns what a NextProto handler serves in place of a connection of this package's
 // listeners, which parse HTTP/1.1. prefaced says that the preface has been read from it.

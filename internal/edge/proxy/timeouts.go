@@ -3,11 +3,12 @@ package proxy
 import (
 	"crypto/tls"
 	"net"
-	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/valyala/fasthttp"
+
+	"github.com/weir-edge/weir/internal/edge/lazy"
 )
 
 // Timeouts bound how long a client may take. The connections of their listeners enforce them:
@@ -39,7 +40,7 @@ func (t Timeouts) listen(ln net.Listener, bothProtocols bool) *Listener {
 	l := &Listener{Listener: ln, bothProtocols: bothProtocols, ended: make(chan struct{}), open: map[*clientConn]struct{}{}}
 	l.kernel, _ = ln.(syscall.Conn)
 	if t != (Timeouts{}) {
-		l.limits = &limits{Timeouts: t, clock: newClock()}
+		l.limits = &limits{Timeouts: t, clock: lazy.NewClock()}
 	}
 	return l
 }
@@ -47,70 +48,13 @@ func (t Timeouts) listen(ln net.Listener, bothProtocols bool) *Listener {
 // limits are the timeouts of a listener's connections.
 type limits struct {
 	Timeouts
-	clock *clock
+	clock *lazy.Clock
 }
 
 func (l *limits) close() {
 	if l != nil {
-		l.clock.close()
+		l.clock.Close()
 	}
-}
-
-// clockTick is how late a clock may be.
-const clockTick = 100 * time.Millisecond
-
-// clock is read where a tick more or less does not matter. It costs nothing to read.
-type clock struct {
-	base    time.Time
-	elapsed atomic.Int64 // ns since base, at least 1; 0: stopped
-	stop    chan struct{}
-}
-
-func newClock() *clock {
-	c := &clock{base: time.Now(), stop: make(chan struct{})}
-	c.elapsed.Store(1)
-	go c.run()
-	return c
-}
-
-func (c *clock) run() {
-	tick := time.NewTicker(clockTick)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			if now := int64(time.Since(c.base)); !c.advance(now) {
-				return
-			}
-		case <-c.stop:
-			return
-		}
-	}
-}
-
-// advance reports whether the clock still runs.
-func (c *clock) advance(now int64) bool {
-	before := c.elapsed.Load()
-	return before > 0 && c.elapsed.CompareAndSwap(before, now)
-}
-
-// close stops the clock; connections that are still open read the exact time.
-func (c *clock) close() {
-	if c.elapsed.Swap(0) > 0 {
-		close(c.stop)
-	}
-}
-
-// tick returns the latest tick, or 0 if the clock is stopped.
-func (c *clock) tick() int64 { return c.elapsed.Load() }
-
-// at returns the present or at most a tick later, but not an earlier time, so that no
-// timeout is shorter than it says.
-func (c *clock) at(tick int64) time.Time {
-	if tick == 0 {
-		return time.Now()
-	}
-	return c.base.Add(time.Duration(tick) + clockTick)
 }
 
 // deadlines are those of a connection with limits.
@@ -178,11 +122,11 @@ func (l *limits) within(d time.Duration, due *deadline, by func(time.Time) error
 	if d == 0 {
 		return by(time.Time{})
 	}
-	tick := l.clock.tick()
+	tick := l.clock.Tick()
 	if tick > 0 && tick == due.tick {
 		return nil
 	}
-	err := by(l.clock.at(tick).Add(d))
+	err := by(l.clock.At(tick).Add(d))
 	due.tick = tick
 	return err
 }

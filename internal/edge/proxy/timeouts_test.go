@@ -14,6 +14,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/valyala/fasthttp"
+
+	"github.com/weir-edge/weir/internal/edge/lazy"
 )
 
 // within serves a handler on a listener with timeouts, and returns a function that connects.
@@ -207,7 +209,7 @@ func TestReadingTLSMayWrite(t *testing.T) {
 	inner := &watched{requests: iotest.OneByteReader(strings.NewReader(request + request))}
 	inner.beforeRead = func() { require.Equal(t, inner.read, inner.write) }
 	timeouts := Timeouts{Idle: 2 * time.Hour, Read: time.Hour, Write: time.Minute}
-	c := clientConn{Conn: inner, listener: &Listener{}, limits: &limits{timeouts, newClock()}, readWrites: true, due: deadlines{readFor: noStage}}
+	c := clientConn{Conn: inner, listener: &Listener{}, limits: &limits{timeouts, lazy.NewClock()}, readWrites: true, due: deadlines{readFor: noStage}}
 	defer c.limits.close()
 	ctx := requestOn(&c)
 	for range 2 {
@@ -234,7 +236,7 @@ func TestReadingTLSMayWriteWithinATick(t *testing.T) {
 			inner.requests = strings.NewReader(request)
 		}
 		timeouts := Timeouts{Idle: 2 * time.Hour, Read: time.Hour, Write: time.Minute}
-		c := clientConn{Conn: inner, listener: &Listener{}, limits: &limits{timeouts, newClock()}, readWrites: true, due: deadlines{readFor: noStage}}
+		c := clientConn{Conn: inner, listener: &Listener{}, limits: &limits{timeouts, lazy.NewClock()}, readWrites: true, due: deadlines{readFor: noStage}}
 		defer c.limits.close()
 		ctx := requestOn(&c)
 		for range 4 {
@@ -257,30 +259,14 @@ func answered(t *testing.T, r *bufio.Reader) {
 	require.Equal(t, "answer", string(text))
 }
 
-// A clock is never early, and is exact once its listener is closed.
-func TestClock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newClock()
-		for range 1000 {
-			time.Sleep(clockTick / 7) // in the bubble, where a busy machine delays no ticker
-			require.False(t, c.at(c.tick()).Before(time.Now()))
-			require.False(t, c.at(c.tick()).After(time.Now().Add(clockTick)), "no more than a tick late")
-		}
-		c.close()
-		c.close()
-		synctest.Wait()
-		require.Equal(t, time.Now(), c.at(c.tick()), "exact")
-	})
-}
-
 // BenchmarkDeadlines measures what the timeouts of a connection cost one request.
 func BenchmarkDeadlines(b *testing.B) {
-	l := &limits{Timeouts: Timeouts{Idle: time.Minute, Read: 10 * time.Second, Write: 10 * time.Second}, clock: newClock()}
+	l := &limits{Timeouts: Timeouts{Idle: time.Minute, Read: 10 * time.Second, Write: 10 * time.Second}, clock: lazy.NewClock()}
 	defer l.close()
 	end, other := net.Pipe()
 	defer end.Close()
 	defer other.Close()
-	c := &clientConn{Conn: &lazyConn{Conn: end}, limits: l, due: deadlines{readFor: noStage}}
+	c := &clientConn{Conn: &lazy.Conn{Conn: end}, listener: &Listener{}, limits: l, due: deadlines{readFor: noStage}}
 	request, ctx := []byte("GET / HTTP/1.1\r\nHost: a\r\n\r\n"), requestOn(c)
 	for b.Loop() {
 		if c.beforeRead() != nil || c.beforeWrite() != nil {

@@ -1,4 +1,6 @@
-package proxy
+// Package lazy makes the deadlines of connections cheap: timers move only when they fire, and time
+// is read from a clock that ticks ten times per second.
+package lazy
 
 import (
 	"errors"
@@ -7,40 +9,41 @@ import (
 	"time"
 )
 
-// lazyConn moves a connection's timers only when they fire. A request sets two deadlines,
+// Conn moves a connection's timers only when they fire. A request sets two deadlines,
 // or a server's own three, nearly always each a little later than the one before, and
 // moving a timer costs more than deciding a request from memory. So a deadline later
 // than the armed one is only noted; when the armed one ends a call too early, the call
 // continues with the noted one.
 //
 // Do not use it below TLS, whose state does not survive an interrupted write.
-type lazyConn struct {
+type Conn struct {
 	net.Conn
-	read, write lazyDeadline
+	read, write deadline
 }
 
-// lazyDeadline is used by the one goroutine that serves the connection.
-type lazyDeadline struct{ asked, armed time.Time }
+// deadline is used by the one goroutine that serves the connection.
+type deadline struct{ asked, armed time.Time }
 
 // SetReadDeadline implements net.Conn.
-func (c *lazyConn) SetReadDeadline(t time.Time) error {
+func (c *Conn) SetReadDeadline(t time.Time) error {
 	return c.read.set(t, c.Conn.SetReadDeadline)
 }
 
 // SetWriteDeadline implements net.Conn.
-func (c *lazyConn) SetWriteDeadline(t time.Time) error {
+func (c *Conn) SetWriteDeadline(t time.Time) error {
 	return c.write.set(t, c.Conn.SetWriteDeadline)
 }
 
 // SetDeadline implements net.Conn.
-func (c *lazyConn) SetDeadline(t time.Time) error {
+func (c *Conn) SetDeadline(t time.Time) error {
 	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
 }
 
 // CloseWrite ends the sending half.
-func (c *lazyConn) CloseWrite() error { return closeWrite(c.Conn) }
+func (c *Conn) CloseWrite() error { return CloseWrite(c.Conn) }
 
-func closeWrite(c net.Conn) error {
+// CloseWrite ends the sending half of a connection, if it can.
+func CloseWrite(c net.Conn) error {
 	if half, ok := c.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
 	}
@@ -48,7 +51,7 @@ func closeWrite(c net.Conn) error {
 }
 
 // Read implements net.Conn.
-func (c *lazyConn) Read(b []byte) (int, error) {
+func (c *Conn) Read(b []byte) (int, error) {
 	for {
 		n, err := c.Conn.Read(b)
 		if err == nil || !c.read.early(err) {
@@ -64,7 +67,7 @@ func (c *lazyConn) Read(b []byte) (int, error) {
 }
 
 // Write implements net.Conn.
-func (c *lazyConn) Write(b []byte) (int, error) {
+func (c *Conn) Write(b []byte) (int, error) {
 	written := 0
 	for {
 		n, err := c.Conn.Write(b[written:])
@@ -78,7 +81,7 @@ func (c *lazyConn) Write(b []byte) (int, error) {
 	}
 }
 
-func (d *lazyDeadline) set(t time.Time, arm func(time.Time) error) error {
+func (d *deadline) set(t time.Time, arm func(time.Time) error) error {
 	d.asked = t
 	if !d.armed.IsZero() && !t.IsZero() && !t.Before(d.armed) {
 		return nil
@@ -86,13 +89,13 @@ func (d *lazyDeadline) set(t time.Time, arm func(time.Time) error) error {
 	return d.arm(arm)
 }
 
-func (d *lazyDeadline) arm(arm func(time.Time) error) error {
+func (d *deadline) arm(arm func(time.Time) error) error {
 	d.armed = d.asked
 	return arm(d.asked)
 }
 
 // early reports whether err comes from the armed deadline although the requested one is
 // still ahead.
-func (d *lazyDeadline) early(err error) bool {
+func (d *deadline) early(err error) bool {
 	return errors.Is(err, os.ErrDeadlineExceeded) && d.armed.Before(d.asked) && time.Now().Before(d.asked)
 }

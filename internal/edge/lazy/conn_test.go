@@ -1,4 +1,4 @@
-package proxy
+package lazy
 
 import (
 	"net"
@@ -19,12 +19,12 @@ type counting struct {
 func (c *counting) SetReadDeadline(t time.Time) error  { c.moved++; return c.Conn.SetReadDeadline(t) }
 func (c *counting) SetWriteDeadline(t time.Time) error { c.moved++; return c.Conn.SetWriteDeadline(t) }
 
-func lazyPair(t *testing.T) (*lazyConn, *counting, net.Conn) {
+func lazyPair(t *testing.T) (*Conn, *counting, net.Conn) {
 	t.Helper()
 	near, far := net.Pipe()
 	t.Cleanup(func() { near.Close(); far.Close() })
 	c := &counting{Conn: near}
-	return &lazyConn{Conn: c}, c, far
+	return &Conn{Conn: c}, c, far
 }
 
 func TestLazyDeadlineMovesWhenItFires(t *testing.T) {
