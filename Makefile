@@ -5,7 +5,7 @@ export CGO_ENABLED ?= 1
 export GOWORK = off
 
 .DEFAULT_GOAL := help
-.PHONY: help help-all run build unit test test-race test-plain test-nodes test-processes test-terraform check lint vuln bench overload overload-fast profile soak soak-tests soak-nodes soak-proof fuzz drills steering behavior tables k6 release release-test loadtest loadtest-full lab lab-down lab-status console picture terraform-schema tools deps deps-bench deps-lab deps-overload deps-soak clean distclean
+.PHONY: help help-all run build unit test test-nodes test-worlds test-rest test-processes test-terraform check lint vuln bench overload overload-fast profile soak soak-tests soak-nodes soak-proof fuzz drills steering behavior tables k6 release release-test loadtest loadtest-full lab lab-down lab-status console picture terraform-schema tools deps deps-bench deps-lab deps-overload deps-soak clean distclean
 
 help: ## list the common targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 14
@@ -27,37 +27,39 @@ unit: ## run the tests that start no server and no other program
 # itself and slow down its load.
 PLAIN = $(filter %/internal/testenv %/internal/house %/internal/spillsim %/internal/behaviorsim %/internal/console/browser %/dashboards,$(PACKAGES))
 PACKAGES = $(shell $(GO) list ./...)
+PROMISES = $(shell $(GO) list ./cmd/edge ./lua ./pkg/... ./internal/edge/... ./internal/experiment ./internal/networks ./internal/policy ./internal/shedding)
 ALLOC = $(sort $(dir $(shell grep -rlE '^func Test\w*Alloc' --include='*_test.go' internal pkg)))
 
-test: ## install the programs that the tests need, then run all tests, most with the race detector
+test: ## prove what weir promises, with real servers: limits, shedding, nodes while their parts fail
+	@echo "1 of 3: installing the programs that tests start, and compiling as users do and with the race detector"
 	@$(MAKE) --no-print-directory -j2 deps tools
-	@echo "compiling before anything is timed, as users do and with the race detector"
 	@$(MAKE) --no-print-directory build
 	$(GO) build -race ./cmd/...
-	@$(MAKE) --no-print-directory test-race
-	@$(MAKE) --no-print-directory test-plain
-	@echo "a separate lab under load: the oracle finds no violation, and does find the rule that limits nothing; regions never exceed a limit in escrow"
-	TF_VAR_network=127.254 $(MAKE) --no-print-directory loadtest LAB_DIR="$(CURDIR)/.lab-test" LAB_VARS= LOADTEST="-only steady,shadow,global-escrow -out bin/loadtest-test"
+	@echo "2 of 3: packages, with the race detector"
+	$(GO) test -race -timeout 25m $(PROMISES)
+	@echo "3 of 3: nodes as processes; bounds of allocations; all simulated worlds"
+	@$(MAKE) --no-print-directory -j2 test-nodes test-worlds
+	@echo "passed; make check tests the rest: regionctl, console, lab, dashboards, Terraform, tools"
 
-# Sequential: tests that wait for servers or a browser fail while race tests use all CPUs.
-test-race:
-	$(GO) test -race -timeout 25m $(filter-out $(PLAIN),$(PACKAGES))
+# Sequential, but for two that mostly wait: tests that wait for servers or a browser fail while race tests use all CPUs.
+test-rest:
+	$(GO) test -race -timeout 25m $(filter-out $(PLAIN) $(PROMISES),$(PACKAGES))
 	cd middleware && $(GO) test -race -timeout 25m ./...
-
-test-plain:
-	@$(MAKE) --no-print-directory -j2 test-processes test-nodes test-terraform
-	@echo "allocation bounds, which the race detector distorts, built with the edge's profile as the edge is"
-	$(GO) test -pgo "$(CURDIR)/cmd/edge/default.pgo" -count 1 -run Alloc $(addprefix ./,$(ALLOC))
+	@$(MAKE) --no-print-directory -j2 test-processes test-terraform
 	cd middleware && $(GO) test -count 1 -run Alloc ./...
-	@echo "leases, exchanges and experiments in all simulated worlds, most of which the race detector makes too slow"
-	$(GO) test -count 1 ./pkg/limiter/lease ./internal/edge/across ./internal/experiment
 	cd tools && $(GO) test ./internal/... && $(GO) test -count 1 ./manifests && $(GO) test -race ./bench ./import/... ./overload ./tables ./unit
 	cd loadtest/xk6-weir && CGO_ENABLED=0 $(GO) test -timeout 10m . && $(GO) test -race ./keys ./oracle ./ratelimit ./resolve
 	cd loadtest/xk6-weir/proof && $(GO) test ./...
+	@echo "a separate lab under load: the oracle finds no violation, and does find the rule that limits nothing; regions never exceed a limit in escrow"
+	TF_VAR_network=127.254 $(MAKE) --no-print-directory loadtest LAB_DIR="$(CURDIR)/.lab-test" LAB_VARS= LOADTEST="-only steady,shadow,global-escrow -out bin/loadtest-test"
 
-# Two of these at a time, one package each.
 test-nodes:
 	cd internal/e2e && $(GO) test -timeout 25m .
+
+# The race detector distorts allocations and makes most worlds too slow. The profile is the edge's own.
+test-worlds:
+	$(GO) test -p 1 -pgo "$(CURDIR)/cmd/edge/default.pgo" -count 1 -run Alloc $(addprefix ./,$(ALLOC))
+	$(GO) test -p 1 -count 1 ./pkg/limiter/lease ./internal/edge/across ./internal/experiment
 
 test-processes:
 	$(GO) test -p 1 -timeout 25m $(PLAIN)
@@ -65,7 +67,7 @@ test-processes:
 test-terraform:
 	cd terraform && $(GO) test -p 1 -timeout 25m ./...
 
-check: lint test build ## lint, test and build; CI runs this and make release-test
+check: lint test test-rest build ## lint, run every test, build; CI runs this and make release-test
 	bin/edge -version
 
 RELEASE ?= -out "$(CURDIR)/dist"

@@ -3,7 +3,7 @@
 // internal/testenv or os/exec, directly or through helpers, so tests need no marks.
 //
 // It compares names, not types: a helper that shares its name with one that starts a server
-// counts as starting it. That may omit too many tests; make test runs them all.
+// counts as starting it. That may omit too many tests; make check runs them all.
 package main
 
 import (
@@ -63,7 +63,7 @@ func run(root string, list bool, args []string) error {
 			}
 		}
 	}
-	fmt.Printf("%d tests; %d others start servers or programs: make test\n", ran, left)
+	fmt.Printf("%d tests; %d others start servers or programs: make check\n", ran, left)
 	if list {
 		return nil
 	}
