@@ -52,11 +52,14 @@ end
 
 --- fits
 local room, each = s.full - s.judged, cost * rule.unit
-if cost > 0 and room < n * each then n = room < each and 0 or floor(room / each) end
+if (cost > 0 or rule.overdraft) and room < n * each then n = room < each and 0 or floor(room / each) end
 
 --- charge
 local added = min(units, rule.capacity) * rule.unit
-if s.judged + added <= s.full then
+if rule.overdraft then -- a debt drains within 31 days
+  s.level = min(max(0, s.level + units * rule.unit), s.full + rule.drain * 2678400000000, 4503599627370496)
+  s.judged = s.level
+elseif s.judged + added <= s.full then
   s.level, s.judged = s.level + added, s.judged + added
 else -- a counted denial fills the bucket but never overfills it
   s.level, s.judged = max(s.level, min(s.level + added, s.full)), max(s.judged, s.full)
@@ -66,7 +69,7 @@ if lease > 0 then s.granted = s.granted + units end
 
 --- answer
 local free = s.full - s.judged
-local short = cost * rule.unit - free
+local short = (rule.overdraft and max(0, min(cost, rule.capacity)) or cost) * rule.unit - free
 reset = ceil(s.level / rule.drain)
 if free > 0 then remaining = floor(free / rule.unit) end
 if short > 0 then retry = ceil(short / rule.drain) end

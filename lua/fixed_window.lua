@@ -31,16 +31,17 @@ s.now, s.start, s.count, s.stepped, s.closed, s.current = time, start, count, st
 
 --- fits
 local room = rule.limit - s.count
-if cost > 0 and room < n * cost then n = room < cost and 0 or floor(room / cost) end
+if (cost > 0 or rule.overdraft) and room < n * cost then n = room < cost and 0 or floor(room / cost) end
 
 --- charge
 local count = s.count + units
 s.count = count < 100000000000000 and count or 99999999999999
+if rule.overdraft then s.count = max(0, s.count) end
 
 --- answer
 local left, free = s.start + rule.window - s.now, rule.limit - s.count
 if free > 0 then remaining = free end
-if cost > free then retry = left end
+if cost > free or free < 0 then retry = left end
 if s.count ~= 0 then reset = left end
 
 --- save

@@ -85,8 +85,9 @@ local function rule_of(text)
     unit = unit,
     count_denied = count_denied == 1,
     shadow = shadow == 1,
-    debt = debt == 1, -- regions share the limit, so a bucket may hold more than its capacity
+    debt = debt == 1 or debt == 3, -- regions share the limit, or overdraft: a bucket may hold more than its capacity
     escrow = debt == 2, -- a region's part of a limit
+    overdraft = debt == 3, -- charges every request whole; negative costs give back
     slowest = slowest,
     lease = lease,
     ttl_of = '',

@@ -1,6 +1,6 @@
 -- take decides requests. It peeks at all checks of a request; if every enforced check
 -- passes, it charges them all. A refused request charges only rules that count denied
--- attempts.
+-- attempts. A rule with overdraft is charged in any case.
 --
 -- KEYS  one per check, in order; then, if a rule is a region's part of a limit, the key that
 --       records since when the store has lost nothing
@@ -9,7 +9,7 @@
 -- The plan is binary, big-endian; per request:
 --         times   2 bytes: how many identical requests to decide; 0 only peeks
 --         checks  2 bytes: how many checks follow, at least one, each 2 bytes for the
---                 index of its rule and 4 for its cost
+--                 index of its rule and 4 for its cost, signed if the rule has overdraft
 -- Reply: the time of the decision, then four numbers per check:
 --   how many of the requests this check passes, remaining, retry, reset
 -- or, for every check of a request with a key that cannot be read, what unreadable returns
@@ -35,6 +35,7 @@ while position < length do
       position = position + 6
     end
     local rule, cost = rules[a * 256 + b], ((c * 256 + d) * 256 + e) * 256 + f
+    if rule.overdraft and cost > 2147483647 then cost = cost - 4294967296 end
     local key, s, n = KEYS[first + i], states[i], asked
     if not s then
       -- Fields for all algorithms, so that the table never grows.
@@ -65,10 +66,11 @@ while position < length do
         local units = (fits < granted and fits or granted) * cost
         -- Requests that another check refused are not denials of this one.
         if rule.count_denied and fits <= granted then units = units + (asked - fits) * cost end
-        if units > 0 then
+        if rule.overdraft then units = asked * cost end
+        if units ~= 0 then
           --- charge
         end
-        if units > 0 or s.stepped then
+        if units ~= 0 or s.stepped then
           --- save
         end
       end

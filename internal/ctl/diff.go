@@ -146,8 +146,11 @@ func (b *ruleBook) ownFields(c *rules.Compiled) []fieldValue {
 	if c.MaxOverride > 0 {
 		add("max_override", strconv.FormatInt(c.MaxOverride, 10))
 	}
-	add("key", keyOf(c))
 	l := c.Limit
+	if l.Overdraft {
+		add("overdraft", "true")
+	}
+	add("key", keyOf(c))
 	add("algorithm", l.Algorithm.String())
 	if l.Algorithm == limiter.RollingWindow {
 		add("storage", l.Storage.String())

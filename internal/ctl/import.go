@@ -18,8 +18,8 @@ one domain a file, and prints the rules that decide as it does, for edges with l
 Standard error has a line for each field that cannot be translated, and why. Nothing is sent
 anywhere. Check the result with regionctl rules validate. CONFIG may be - for standard input.
 
-The reference service charges each descriptor of a call separately, also in a call that it
-refuses. Set listen.rls.descriptors to separate to charge them separately as well.`
+The reference service adds the hits of every call, also of one that it refuses, so the rules
+have overdraft: true.`
 
 func (p *program) importCommand() *cobra.Command {
 	c := group("import", "translate another program's limits", "Translate another program's limits into rules. The program weir-import translates those of nginx\nand Traefik.")

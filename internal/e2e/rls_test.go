@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/weir-edge/weir/internal/testenv"
 )
@@ -85,6 +86,84 @@ rules:
 	a, err := clients[0].ShouldRateLimit(context.Background(), q)
 	require.NoError(t, err)
 	require.Equal(t, pb.RateLimitResponse_OK, a.OverallCode, "exactly 50 of it were charged")
+}
+
+// An AI gateway asks first, without hits, and reports what an answer cost when it has ended.
+// Under an overdraft both nodes charge reports whole, whatever remains, and refuse until time
+// or the gateway has paid the debt.
+func TestRateLimitServiceOverdraft(t *testing.T) {
+	redis := testenv.Redis(t, testenv.Options{})
+	_, clients := rlsProcesses(t, 2, redis, `
+rules:
+  - {id: window, domain: edge, descriptors: [{key: window}], key: [descriptor], algorithm: fixed_window, limit: 20000, window: 744h, overdraft: true}
+  - {id: bucket, domain: edge, descriptors: [{key: bucket}], key: [descriptor], algorithm: token_bucket, limit: 20000, window: 744h, overdraft: true}
+  - {id: small, domain: edge, descriptors: [{key: small}], key: [descriptor], algorithm: fixed_window, limit: 10, window: 744h, overdraft: true}
+  - {id: all, domain: edge, descriptors: [{key: all}], key: [], algorithm: fixed_window, limit: 2, window: 744h}
+`)
+	send := func(node int, hits int64, pairs ...string) *pb.RateLimitResponse {
+		t.Helper()
+		q := calls(pairs...)
+		for _, d := range q.Descriptors {
+			d.HitsAddend, d.IsNegativeHits = wrapperspb.UInt64(uint64(max(hits, -hits))), hits < 0
+		}
+		a, err := clients[node].ShouldRateLimit(context.Background(), q)
+		require.NoError(t, err)
+		return a
+	}
+	const ok, over = pb.RateLimitResponse_OK, pb.RateLimitResponse_OVER_LIMIT
+	for _, rule := range []string{"window", "bucket"} {
+		f := func(node int, hits int64, want pb.RateLimitResponse_Code) {
+			t.Helper()
+			require.Equal(t, want, send(node, hits, rule, "ann").OverallCode, "%s: %d hits", rule, hits)
+		}
+		paid := func(want pb.RateLimitResponse_Code) {
+			t.Helper()
+			for node := range clients {
+				eventually(t, testenv.Patience, "a node hears of it", func() bool { return send(node, 0, rule, "ann").OverallCode == want })
+			}
+		}
+		f(0, 1, ok)
+		for i := range 3 {
+			f(i%2, 0, ok)
+			f((i+1)%2, 5000, ok)
+		}
+		f(0, 0, ok)
+		f(0, 0, ok) // two answers begin
+		f(0, 5000, over)
+		f(1, 5000, over)
+		for range 2 {
+			f(0, 0, over)
+			f(1, 0, over)
+		}
+		f(0, 5000, over) // a repeated report is charged again
+		f(1, -5000, over)
+		f(1, -4999, over)
+		paid(over)
+		f(1, -20, ok)
+		paid(ok)
+		f(0, -1_000_000_000, ok)
+		require.EqualValues(t, 20000, send(1, 0, rule, "ann").Statuses[0].LimitRemaining, "what is given back is never more than was charged")
+		f(0, 20_000, ok)
+		f(1, 1, over)
+	}
+
+	require.EqualValues(t, 7, send(0, 3, "small", "ann").Statuses[0].LimitRemaining)
+	for _, hits := range []int64{9000, 9000, 8} {
+		require.Equal(t, over, send(0, hits, "small", "ann").OverallCode)
+	}
+	require.Equal(t, over, send(1, -18_000, "small", "ann").OverallCode)
+	require.Equal(t, ok, send(1, -1, "small", "ann").OverallCode, "all were charged")
+
+	// A report is charged although another rule refuses, also one that the node knows to refuse.
+	require.Equal(t, ok, send(0, 2, "all", "").OverallCode)
+	for range 3 {
+		require.Equal(t, over, send(0, 4, "all", "", "small", "bob").OverallCode)
+	}
+	require.Equal(t, over, send(1, 0, "small", "bob").OverallCode)
+	q := calls("all", "")
+	q.Descriptors[0].IsNegativeHits = true
+	_, err := clients[0].ShouldRateLimit(context.Background(), q)
+	require.ErrorContains(t, err, "descriptors[0].is_negative_hits: rule all gives no hits back; set overdraft: true there, or remove is_negative_hits")
 }
 
 // A gateway with several nodes loses no call while they restart one by one, each when the

@@ -293,7 +293,7 @@ func TestRateLimitServiceBadInput(t *testing.T) {
 		q.Descriptors[1].HitsAddend = wrapperspb.UInt64(1<<64 - 1) // -1
 	})
 	f("descriptors[0].hits_addend: must be at most 1000000000 (got 4294967295)", func(q *pb.RateLimitRequest) { q.HitsAddend = 1<<32 - 1 })
-	f("descriptors[1].is_negative_hits: hits cannot be given back; remove it", func(q *pb.RateLimitRequest) { q.Descriptors[1].IsNegativeHits = true })
+	f("descriptors[1].is_negative_hits: rule path gives no hits back; set overdraft: true there, or remove is_negative_hits", func(q *pb.RateLimitRequest) { q.Descriptors[1].IsNegativeHits = true })
 	f("descriptors[1].limit.unit: must be SECOND, MINUTE, HOUR, DAY or MONTH (got UNKNOWN)", func(q *pb.RateLimitRequest) {
 		q.Descriptors[1].Limit = &ratelimit.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 1}
 	})

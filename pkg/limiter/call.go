@@ -77,13 +77,13 @@ func (c *Call) set(checks []Check) {
 }
 
 // mergeable reports whether requests with the same checks can share one call. Concurrency
-// slots cannot, because each request needs its own, and neither can leases.
+// slots cannot, because each request needs its own, and neither can leases or what gives back.
 func (c *Call) mergeable() bool {
 	if c.Return || c.Times == 0 {
 		return false
 	}
 	for i := range c.Checks {
-		if c.Checks[i].Limit.Algorithm == Concurrency || c.Checks[i].Nodes > 0 {
+		if c.Checks[i].Limit.Algorithm == Concurrency || c.Checks[i].Nodes > 0 || c.Checks[i].Cost < 0 {
 			return false
 		}
 	}
@@ -110,8 +110,7 @@ func (c *Call) Weight() (sum int64) {
 	return sum
 }
 
-// hash returns the same value for equal calls. It includes costs, so that calls for one key
-// at alternating costs still merge.
+// hash is the same for equal calls. With costs, calls for one key at alternating costs merge.
 func (c *Call) hash(seed maphash.Seed) uint64 {
 	h := maphash.Bytes(seed, c.keys)
 	for i := range c.Checks {
@@ -154,15 +153,14 @@ func (c *Call) decide(lead *Call, i int64) {
 	for j := range c.Checks {
 		check, a, r := &c.Checks[j], &lead.Answers[j], &c.decision.Results[j]
 		charged := min(granted, a.Fits)
-		r.Source, r.Limit, r.TakenAt = SourceRedis, check.Limit.Limit, lead.Now
-		// A check that fits more requests than were granted still has room: another check
-		// refused.
-		r.Allowed = i < a.Fits || a.Fits > granted
-		r.Charged = i < charged && lead.Times > 0 && check.Cost > 0
-		r.Remaining = a.Remaining
-		if r.Charged { // as if the requests had come one after another
-			r.Remaining += (charged - 1 - i) * check.Cost
+		if check.Limit.Overdraft {
+			charged = a.Fits
 		}
+		r.Source, r.Limit, r.TakenAt = SourceRedis, check.Limit.Limit, lead.Now
+		// A check that fits more requests than were charged has room: another one refused.
+		r.Allowed = i < a.Fits || a.Fits > charged
+		r.Charged = i < charged && lead.Times > 0 && check.Cost > 0 && !check.Limit.Overdraft
+		r.Remaining = a.Remaining + max(0, charged-1-i)*check.Cost // as if they had come one after another
 		if !r.Allowed {
 			r.RetryAfter = time.Duration(a.Retry) * time.Microsecond
 		}

@@ -12,10 +12,9 @@ import (
 // nothing frees capacity before a refusal's RetryAfter, so answering from memory is exact,
 // and a flood on one refused key costs the store about one call per RetryAfter. Only an
 // operator's Reset or a new rule document ends a refusal sooner: Reset forgets the key, and
-// Keep forgets refusals under limits that are gone. Three kinds of limit can free capacity
-// early, so their refusals are remembered only briefly: under a leased limit, where other
-// nodes return unused units, for a lease time; under a region's part of a limit, for
-// rightsArrive; under a limit that follows load, for a LoadTick.
+// Keep forgets refusals under limits that are gone. Four kinds of limit free capacity early and
+// are remembered briefly: a leased one for a lease time, a region's part and an Overdraft for
+// rightsArrive, one that follows load for a LoadTick. What an Overdraft charges is not answered.
 //
 // In front of Spread, capacity may also be freed because a charge in one slot is returned
 // when another slot refuses the request. There, every refusal is remembered only for
@@ -52,8 +51,7 @@ type refusal struct {
 
 var _ Front = (*Denied)(nil)
 
-// rightsArrive is how often to call the store for a key whose region may have received more
-// rights.
+// rightsArrive is how often to call the store for a key that may have received rights or hits back.
 const rightsArrive = 100 * time.Millisecond
 
 // NewDenied puts a memory of at most size refusals in front of next. returns is
@@ -96,7 +94,7 @@ func (m *Denied) TakeAfter(ctx context.Context, checks []Check, d *Decision, loo
 	case !d.Allowed:
 		m.remember(checks, d, look.at, resets)
 	case look.others:
-		m.forget(checks) // the request that passed makes their wait longer
+		m.forget(checks) // the request that passed changes their wait
 	}
 	return nil
 }
@@ -126,8 +124,8 @@ func (m *Denied) shard(key []byte) *deniedShard {
 // keys at another cost or under another limit are.
 func (m *Denied) known(checks []Check, d *Decision, now time.Duration) (refused, others bool) {
 	for i := range checks {
-		if checks[i].Limit.CountDenied { // the store must see every attempt
-			return false, false
+		if l := checks[i].Limit; l.CountDenied || l.Overdraft && checks[i].Cost != 0 { // the store must see it
+			return false, l.Overdraft // which changes how long others wait
 		}
 	}
 	for i := range checks {
@@ -207,7 +205,7 @@ func (m *Denied) holdsFor(l *Limit, retry time.Duration) time.Duration {
 	if l.UnderLoad != nil { // a higher limit drains a bucket sooner
 		retry = min(retry, LoadTick)
 	}
-	if l.Whole != nil {
+	if l.Whole != nil || l.Overdraft {
 		retry = min(retry, rightsArrive)
 	}
 	return retry

@@ -396,3 +396,35 @@ func TestDeniedLook(t *testing.T) {
 	clock.Set(10 * time.Second)
 	require.False(t, known(check(l, "a", 1)))
 }
+
+// Memory never answers a call that an overdraft charges, and such a call ends what it knew of the
+// key. What another node gives back counts soon.
+func TestDeniedChargesOverdrafts(t *testing.T) {
+	m, next, clock := remembering(1000)
+	l := rule(t, "r token_bucket limit=1 window=1s burst=10 overdraft")
+	f := func(cost int64, allowed bool, retry time.Duration, remembered bool) {
+		t.Helper()
+		before := next.takes.Load()
+		d := ask(t, m, check(l, "a", cost))
+		require.Equal(t, allowed, d.Allowed)
+		require.Equal(t, retry, d.Results[0].RetryAfter)
+		require.Equal(t, remembered, next.takes.Load() == before)
+	}
+	f(15, false, 15*time.Second, false)
+	f(0, false, 5*time.Second, false)
+	f(0, false, 5*time.Second, true)
+	f(100, false, 115*time.Second, false)
+	f(0, false, 105*time.Second, false)
+	f(0, false, 105*time.Second, true)
+	f(-50, false, 55*time.Second, false)
+	f(0, false, 55*time.Second, false)
+	f(-55, true, 0, false)
+	f(0, true, 0, false)
+
+	f(1, false, 2*time.Second, false)
+	f(0, false, time.Second, false)
+	require.True(t, ask(t, next, check(l, "a", -1)).Allowed, "on another node")
+	f(0, false, time.Second, true)
+	clock.Set(100 * time.Millisecond)
+	f(0, true, 0, false)
+}

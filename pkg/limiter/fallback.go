@@ -60,7 +60,7 @@ func (f *Fallback) TakeLocal(ctx context.Context, checks []Check, d *Decision) e
 	}
 	if !d.Allowed { // refused already: peek, charge nothing
 		for i := range local {
-			local[i].Peek = true
+			local[i].Peek = !local[i].Limit.Overdraft
 		}
 	}
 	var ld Decision
@@ -88,7 +88,9 @@ func (f *Fallback) localChecks(checks []Check) (local []Check, at []int) {
 		}
 		c := checks[i]
 		c.Limit = c.Limit.Share(n)
-		c.Cost = min(c.Cost, c.Limit.MaxCost()) // otherwise it could never fit a small share
+		if !c.Limit.Overdraft {
+			c.Cost = min(c.Cost, c.Limit.MaxCost()) // otherwise it could never fit a small share
+		}
 		local, at = append(local, c), append(at, i)
 	}
 	return local, at

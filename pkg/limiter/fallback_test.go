@@ -168,3 +168,15 @@ func TestFallbackReset(t *testing.T) {
 	f.local.err = errors.New("never")
 	require.ErrorIs(t, f.Reset(context.Background(), checks), f.local.err)
 }
+
+// A node charges an overdraft whole against its share, also if a rule that fails closed refuses.
+func TestFallbackChargesOverdrafts(t *testing.T) {
+	owing := rule(t, "owing fixed_window limit=10 window=1h overdraft")
+	closed := onFailure(rule(t, "closed fixed_window limit=10 window=1h"), limiter.Closed)
+	f := newFalling(2)
+	defer f.Close()
+	require.True(t, ask(t, f, check(owing, "a", 3)).Allowed)
+	require.False(t, ask(t, f, check(owing, "a", 9000), check(closed, "a", 1)).Allowed)
+	require.False(t, ask(t, f, check(owing, "a", -8997)).Allowed, "6 of the share of 5")
+	require.True(t, ask(t, f, check(owing, "a", -1)).Allowed)
+}

@@ -127,6 +127,8 @@ type Limit struct {
 	MinInterval time.Duration
 	// CountDenied charges refused attempts too.
 	CountDenied bool
+	// Overdraft charges every call whole, even beyond the limit; a negative cost gives back.
+	Overdraft bool
 	// Leased lets nodes take part of the limit in advance; see leased.go.
 	Leased bool
 	// Reported lets nodes decide by slightly outdated counts; see reported.go.
@@ -338,7 +340,7 @@ func (l *Limit) Encoded() *string {
 	if l.Algorithm == RollingWindow {
 		capacity = WholeLog
 	}
-	shared := flag(l.Global != nil)
+	shared := flag(l.Global != nil) + 3*flag(l.Overdraft)
 	if l.Whole != nil {
 		shared = 2
 	}

@@ -18,7 +18,7 @@ type Check struct {
 	// Key names the counter: weir:{subject}:rule:tag[:rest]. The caller may reuse it as
 	// soon as Take returns; a store that keeps it must copy it.
 	Key []byte
-	// Cost is charged as a unit; 0 only peeks.
+	// Cost is charged as a unit; 0 only peeks. Only under an Overdraft may it be negative.
 	Cost int64
 	// Slot identifies this request among those in flight. Only concurrency uses it; it
 	// must be unique in the region.
@@ -75,14 +75,13 @@ func (s Source) String() string {
 type Result struct {
 	// Allowed reports whether this check alone would let the request pass.
 	Allowed bool
-	// Charged reports whether the cost was charged; Return gives it back.
+	// Charged reports whether Return gives the cost back; it does not what an Overdraft charged.
 	Charged bool
 	// Failed marks a check whose store could not answer; Allowed then follows
 	// the rule's failure policy.
 	Failed bool
 	Source Source
-	// Limit is the limit that was enforced: the rule's, or this node's share of it in
-	// fallback.
+	// Limit is the limit that was enforced: the rule's or, in fallback, this node's share.
 	Limit int64
 	// Remaining is the cost that would still pass now; never negative.
 	Remaining int64

@@ -18,7 +18,7 @@ func (l *Limit) Share(n int) *Limit {
 	s := &Limit{
 		Rule: l.Rule, Algorithm: l.Algorithm, Storage: l.Storage,
 		Limit: limit, Window: l.Window, Burst: burst, MinInterval: l.MinInterval,
-		CountDenied: l.CountDenied, Shadow: l.Shadow, OnFailure: l.OnFailure, Shared: l.Shared,
+		CountDenied: l.CountDenied, Overdraft: l.Overdraft, Shadow: l.Shadow, OnFailure: l.OnFailure, Shared: l.Shared,
 		Slowest: divide(l.Slowest), Global: l.Global,
 	}
 	l.share.Store(s)

@@ -156,6 +156,9 @@ func (s *Spread) refusesFirst(parts parts, now time.Time) bool {
 	for i := range parts {
 		for j := range parts[i].checks {
 			c := &parts[i].checks[j]
+			if c.Limit.Overdraft { // all slots must charge it
+				return false
+			}
 			if t := s.refused(c.Key).Load(); t > max(last, 0) && !c.Peek {
 				at, last = i, t
 			}

@@ -146,6 +146,7 @@ func (t *translator) limited(path []step, at string) error {
 	r := rules.Rule{
 		ID: t.id(path), Description: t.name(path), Domain: t.domain, Descriptors: nested(path), Key: t.key(path, at),
 		Algorithm: limiter.FixedWindow.String(), Limit: min(l.RequestsPerUnit, limiter.MaxCount), Window: short(time.Duration(times) * unit),
+		Overdraft: true, // the service adds every hit
 	}
 	if e.ShadowMode {
 		r.Mode = rules.Shadow.String()

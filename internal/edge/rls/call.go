@@ -141,17 +141,18 @@ func (c *call) read() error {
 	return nil
 }
 
-// hitsOf returns how many hits a descriptor adds: its own, or the request's, or one.
+// hitsOf returns how many hits a descriptor adds: its own, or the request's, or one. Negative
+// ones are given back.
 func hitsOf(q *pb.RateLimitRequest, d *ratelimit.RateLimitDescriptor) (int64, error) {
 	hits := uint64(max(q.HitsAddend, 1))
 	if d.HitsAddend != nil {
 		hits = d.HitsAddend.Value
 	}
-	switch {
-	case d.IsNegativeHits:
-		return 0, fmt.Errorf("is_negative_hits: hits cannot be given back; remove it")
-	case hits > limiter.MaxCount:
+	if hits > limiter.MaxCount {
 		return 0, fmt.Errorf("hits_addend: must be at most %d (got %d)", limiter.MaxCount, hits)
+	}
+	if d.IsNegativeHits {
+		return -int64(hits), nil
 	}
 	return int64(hits), nil
 }

@@ -43,7 +43,7 @@ func (s *bucket) at(l *limiter.Limit, now int64) {
 		level = int64(math.Ceil(float64(level) * float64(s.unit) / float64(s.kept.unit)))
 	}
 	judged := level
-	if l.Global == nil { // otherwise the bucket may be in debt
+	if l.Global == nil && !l.Overdraft { // otherwise the bucket may be in debt
 		judged = min(level, l.Capacity()*s.unit)
 	}
 	s.judged = s.pass(judged, now)
@@ -104,10 +104,34 @@ func (s *bucket) drained(level, elapsed int64) int64 {
 }
 
 func (s *bucket) fits(l *limiter.Limit, cost, n int64) int64 {
-	return howMany(l.Capacity()*s.unit-s.judged, cost*s.unit, n)
+	return howMany(l, l.Capacity()*s.unit-s.judged, s.fill(l, cost), n)
+}
+
+// fill returns how far a cost raises the level. What an Overdraft charges or gives back may be
+// any cost, so it stops just beyond what a level can be.
+func (s *bucket) fill(l *limiter.Limit, cost int64) int64 {
+	if l.Overdraft {
+		beyond := most/s.unit + 1
+		cost = max(-beyond, min(cost, beyond))
+	}
+	return cost * s.unit
+}
+
+// deepest returns the highest level under an Overdraft.
+func (s *bucket) deepest(l *limiter.Limit) int64 {
+	window := limiter.MaxWindow.Microseconds()
+	if s.drain > most/window {
+		return most
+	}
+	return min(l.Capacity()*s.unit+s.drain*window, most)
 }
 
 func (s *bucket) charge(l *limiter.Limit, units int64, _ uint64, advance bool) {
+	if l.Overdraft {
+		s.seen.level = min(max(0, s.seen.level+s.fill(l, units)), s.deepest(l))
+		s.judged, s.kept = s.seen.level, s.seen
+		return
+	}
 	full, added := l.Capacity()*s.unit, min(units, l.Capacity())*s.unit
 	if s.judged+added <= full {
 		s.seen.level += added
@@ -123,7 +147,10 @@ func (s *bucket) charge(l *limiter.Limit, units int64, _ uint64, advance bool) {
 
 func (s *bucket) answer(l *limiter.Limit, cost int64) (remaining, retry, reset int64) {
 	free := l.Capacity()*s.unit - s.judged
-	if short := cost*s.unit - free; short > 0 {
+	if l.Overdraft {
+		cost = max(0, min(cost, l.Capacity())) // a higher cost never passes, and a debt refuses all
+	}
+	if short := s.fill(l, cost) - free; short > 0 {
 		retry = ceilDiv(short, s.drain)
 	}
 	reset = ceilDiv(s.seen.level, s.drain)

@@ -30,7 +30,7 @@ func (s *concurrency) fits(l *limiter.Limit, cost, n int64) int64 {
 	if cost > 1 {
 		return 0 // a request needs one slot
 	}
-	return howMany(l.Limit-s.inFlight(), cost, n)
+	return howMany(l, l.Limit-s.inFlight(), cost, n)
 }
 
 func (s *concurrency) charge(l *limiter.Limit, units int64, id uint64, _ bool) {

@@ -11,7 +11,8 @@ type counter interface {
 	at(l *limiter.Limit, now int64)
 	// fits returns how many of n requests of that cost pass, one after another.
 	fits(l *limiter.Limit, cost, n int64) int64
-	// charge adds units, up to what the limit can hold. An advance counts as spent at the
+	// charge adds units, up to what the limit can hold; under an Overdraft they may be negative. An
+	// advance counts as spent at the
 	// end of its lease, rather than now.
 	charge(l *limiter.Limit, units int64, slot uint64, advance bool)
 	// settle makes the state current if the clock was set back since the last charge.
@@ -40,9 +41,12 @@ func newCounter(l *limiter.Limit) counter {
 	return &rollingWindow{grain: 1000}
 }
 
-// howMany returns how many of n requests of that cost fit into free.
-func howMany(free, cost, n int64) int64 {
+// howMany returns how many of n requests of that cost fit into free. A limit that owes refuses
+// even those that cost nothing.
+func howMany(l *limiter.Limit, free, cost, n int64) int64 {
 	switch {
+	case l.Overdraft && free < cost:
+		return 0
 	case cost == 0:
 		return n
 	case n == 1: // the usual case, without a division

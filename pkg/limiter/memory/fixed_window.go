@@ -36,17 +36,19 @@ func (s *fixedWindow) settle() {
 }
 
 func (s *fixedWindow) fits(l *limiter.Limit, cost, n int64) int64 {
-	return howMany(l.Limit-s.seen.count, cost, n)
+	return howMany(l, l.Limit-s.seen.count, cost, n)
 }
 
-func (s *fixedWindow) charge(_ *limiter.Limit, units int64, _ uint64, _ bool) {
-	s.seen.count = min(s.seen.count+units, most)
+func (s *fixedWindow) charge(l *limiter.Limit, units int64, _ uint64, _ bool) {
+	if s.seen.count = min(s.seen.count+units, most); l.Overdraft {
+		s.seen.count = max(0, s.seen.count)
+	}
 	s.kept = s.seen
 }
 
 func (s *fixedWindow) answer(l *limiter.Limit, cost int64) (remaining, retry, reset int64) {
 	left := s.seen.start + l.Window.Microseconds() - s.now
-	if s.seen.count+cost > l.Limit {
+	if s.seen.count+max(cost, 0) > l.Limit {
 		retry = left
 	}
 	if s.seen.count != 0 { // less than 0 if this region received rights

@@ -86,9 +86,9 @@ type merger interface {
 	merge(l *limiter.Limit, units, start int64) bool
 }
 
-func (s *fixedWindow) merge(_ *limiter.Limit, units, start int64) bool {
+func (s *fixedWindow) merge(l *limiter.Limit, units, start int64) bool {
 	if start == s.seen.start {
-		s.charge(nil, units, 0, false)
+		s.charge(l, units, 0, false)
 	}
 	return start <= s.seen.start
 }

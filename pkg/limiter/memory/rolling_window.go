@@ -60,7 +60,7 @@ func (s *rollingWindow) fits(l *limiter.Limit, cost, n int64) int64 {
 			n = min(n, 1)
 		}
 	}
-	return howMany(l.Limit-int64(len(s.times)-s.first), cost, n)
+	return howMany(l, l.Limit-int64(len(s.times)-s.first), cost, n)
 }
 
 func (s *rollingWindow) charge(l *limiter.Limit, units int64, _ uint64, advance bool) {

@@ -39,7 +39,7 @@ func (s *slidingWindow) free(l *limiter.Limit) int64 {
 }
 
 func (s *slidingWindow) fits(l *limiter.Limit, cost, n int64) int64 {
-	return howMany(s.free(l), cost*l.Window.Milliseconds(), n)
+	return howMany(l, s.free(l), cost*l.Window.Milliseconds(), n)
 }
 
 // charge counts up to a cap that is no less than any valid limit and keeps the scripts'

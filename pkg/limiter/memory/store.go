@@ -179,8 +179,10 @@ func commit(c *limiter.Check, r *limiter.Result, e *entry, allowed bool, now int
 	if !c.Peek {
 		e.counter.settle()
 	}
-	if !c.Peek && c.Cost > 0 {
+	if !c.Peek && c.Cost != 0 {
 		switch {
+		case c.Limit.Overdraft:
+			e.counter.charge(c.Limit, c.Cost, c.Slot, false)
 		case r.Allowed && allowed:
 			e.counter.charge(c.Limit, c.Cost, c.Slot, false)
 			r.Charged = true

@@ -152,6 +152,10 @@ func TestTwinsInTheScript(t *testing.T) {
 		"tight fixed_window limit=1 window=10s", "roomy token_bucket limit=1 window=10s burst=3 count_denied")
 	f([]int64{3, 0, 10 * second, 30 * second, 9, 6, 0, 30 * second}, 9,
 		"tight token_bucket limit=1 window=10s burst=3 count_denied", "roomy token_bucket limit=1 window=10s burst=9")
+	// An overdraft charges them all, whoever refuses them.
+	f([]int64{3, 0, 30 * second, 50 * second}, 5, "r token_bucket limit=1 window=10s burst=3 overdraft")
+	f([]int64{1, 0, 10*second - 1, 10*second - 1, 5, 4, 0, 50 * second}, 5,
+		"tight fixed_window limit=1 window=10s", "roomy token_bucket limit=1 window=10s burst=9 overdraft")
 	// A shadow rule charges what passes and refuses nothing.
 	f([]int64{1, 0, 10*second - 1, 10*second - 1, 5, 4, 0, 10*second - 1}, 5,
 		"shadow fixed_window limit=1 window=10s shadow", "r fixed_window limit=9 window=10s")

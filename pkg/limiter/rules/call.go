@@ -12,12 +12,13 @@ import (
 
 	"github.com/weir-edge/weir/pkg/digest"
 	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/limiter/overdraft"
 )
 
 // Descriptor is one descriptor of a rate limit call.
 type Descriptor struct {
 	Pairs []Pair
-	Hits  int64 // 0 only peeks; at most limiter.MaxCount
+	Hits  int64 // 0 only peeks, negative gives back; at most limiter.MaxCount
 	// Limit and Window override the rule's limit if Window is not 0. Only rules with a
 	// MaxOverride allow that.
 	Limit  int64
@@ -32,7 +33,7 @@ type Use struct{ Descriptor, Check int32 }
 
 // MatchCall fills m with the checks that the descriptors of a call must pass. If several
 // descriptors count under one key, their hits add up in one check. An error means that an
-// override cannot be counted; m is then empty.
+// override cannot be counted, or that hits cannot be given back; m is then empty.
 func (s *Set) MatchCall(domain string, list []Descriptor, slot uint64, m *Match) error {
 	m.Reset()
 	table := s.domains[domain]
@@ -50,7 +51,7 @@ func (s *Set) MatchCall(domain string, list []Descriptor, slot uint64, m *Match)
 		for _, rule := range m.found {
 			if err := m.addCall(s.rules[rule], int32(i), d, slot); err != nil {
 				m.Reset()
-				return fmt.Errorf("descriptors[%d].limit: %w", i, err)
+				return fmt.Errorf("descriptors[%d].%w", i, err)
 			}
 		}
 	}
@@ -88,10 +89,13 @@ func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)
 
 func (m *Match) addCall(c *Compiled, descriptor int32, d *Descriptor, slot uint64) error {
 	limit, cost := c.Limit, c.Cost*d.Hits
+	if cost < 0 && !limit.Overdraft {
+		return fmt.Errorf("is_negative_hits: rule %s gives no hits back; set overdraft: true there, or remove is_negative_hits", c.ID)
+	}
 	if d.Window != 0 && c.MaxOverride > 0 {
 		var err error
 		if limit, err = c.override(d); err != nil {
-			return err
+			return fmt.Errorf("limit: %w", err)
 		}
 		if d.Limit == 0 {
 			cost = limiter.MaxCount // never passes
@@ -107,7 +111,7 @@ func (m *Match) addCall(c *Compiled, descriptor int32, d *Descriptor, slot uint6
 		if m.Checks[i].Limit != limit {
 			return errTwoLimits
 		}
-		m.Checks[i].Cost = capped(limit, m.Checks[i].Cost+cost)
+		m.Checks[i].Cost = overdraft.Capped(limit, m.Checks[i].Cost+cost)
 		m.Uses = append(m.Uses, Use{descriptor, int32(i)})
 		return nil
 	}
@@ -115,15 +119,11 @@ func (m *Match) addCall(c *Compiled, descriptor int32, d *Descriptor, slot uint6
 	m.ends = append(m.ends, len(keys))
 	m.Uses = append(m.Uses, Use{descriptor, int32(len(m.Checks))})
 	m.Rules = append(m.Rules, c)
-	m.Checks = append(m.Checks, limiter.Check{Limit: limit, Cost: capped(limit, cost), Slot: slot})
+	m.Checks = append(m.Checks, limiter.Check{Limit: limit, Cost: overdraft.Capped(limit, cost), Slot: slot})
 	return nil
 }
 
-var errTwoLimits = errors.New("differs from that of another descriptor that counts by the same key; send only one of them")
-
-// capped keeps a cost within what stores can add up; anything above MaxCost is refused
-// alike.
-func capped(l *limiter.Limit, cost int64) int64 { return min(cost, l.MaxCost()+1) }
+var errTwoLimits = errors.New("limit: differs from that of another descriptor that counts by the same key; send only one of them")
 
 // appendDescriptor appends the hash of an entry's value, or of the whole descriptor. In
 // the latter, lengths keep entries apart.

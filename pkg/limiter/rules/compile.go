@@ -14,6 +14,7 @@ import (
 
 	"github.com/weir-edge/weir/pkg/field"
 	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/limiter/overdraft"
 )
 
 // Mode is what a rule does.
@@ -210,6 +211,7 @@ func compile(doc *Document, data []byte) (*Set, field.Errors) {
 			}
 		}
 	}
+	s.overdrafts(p)
 	if p.following > maxFollowing {
 		p.add("rules", "have more than %d limits that follow load, including tiers; each is stored at every step; remove under_load where it matters least (got %d)", maxFollowing, p.following)
 	}
@@ -292,7 +294,7 @@ func (v *reader) limit(r *Rule, mode Mode) *limiter.Limit {
 	l := &limiter.Limit{
 		Rule: r.ID, Algorithm: v.algorithm(r.Algorithm), Limit: r.Limit,
 		Storage:     limiter.Storage(v.word("storage", r.Storage, limiter.Ring.String(), limiter.SortedSet.String())),
-		CountDenied: r.CountDenied, Shadow: mode == Shadow,
+		CountDenied: r.CountDenied, Overdraft: r.Overdraft, Shadow: mode == Shadow,
 		OnFailure: limiter.OnFailure(v.word("on_store_failure", r.OnStoreFailure,
 			limiter.Local.String(), limiter.Open.String(), limiter.Closed.String())),
 	}
@@ -339,6 +341,10 @@ func (v *reader) limit(r *Rule, mode Mode) *limiter.Limit {
 		v.bad(e.Path, "%s", e.Msg)
 	}
 	if l.Validate() != nil {
+		return nil
+	}
+	if why := overdraft.Fault(l); l.Overdraft && why != "" {
+		v.bad("overdraft", "%s", why)
 		return nil
 	}
 	return l

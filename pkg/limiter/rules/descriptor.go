@@ -59,6 +59,8 @@ func (v *reader) descriptors(r *Rule, c *Compiled) {
 			v.bad("descriptors", "is required with a domain; name the descriptors to count")
 		case r.MaxOverride != 0:
 			v.bad("max_override", "is only for rules with descriptors; remove it")
+		case r.Overdraft:
+			v.bad("overdraft", "is only for rules with descriptors, which a gateway charges after the answer; remove it")
 		case byDescriptor:
 			v.bad("key", "descriptor is only for rules with descriptors; count by client_ip, for example")
 		}
@@ -166,6 +168,8 @@ func (v *reader) calls(r *Rule, c *Compiled) {
 		return
 	}
 	switch {
+	case r.Overdraft:
+		v.bad("overdraft", "does not work with max_override, because every call must be charged to the same limit; remove one of them")
 	case r.MaxOverride < 1 || r.MaxOverride > limiter.MaxCount:
 		v.bad("max_override", "must be between 1 and %d (got %d)", limiter.MaxCount, r.MaxOverride)
 	case l.Algorithm.IsBucket():
@@ -176,6 +180,21 @@ func (v *reader) calls(r *Rule, c *Compiled) {
 		c.MaxOverride = r.MaxOverride
 		for _, e := range c.overridden(r.MaxOverride, l.Window).Validate() {
 			v.bad("max_override", "%s: %s", e.Path, e.Msg)
+		}
+	}
+}
+
+// overdrafts refuses a domain in which a call may be refused before all overdrafts are charged.
+func (s *Set) overdrafts(p *problems) {
+	early := map[string]*Compiled{} // by domain
+	for _, c := range s.rules {
+		if l := c.Limit; l != nil && c.Mode != Off && (l.Leased || l.Reported || l.Global != nil) {
+			early[c.Domain] = c
+		}
+	}
+	for _, c := range s.rules {
+		if o := early[c.Domain]; o != nil && c.Limit != nil && c.Limit.Overdraft {
+			p.add(field.Index("rules", c.Index)+".overdraft", "needs consistency: strict and scope: region in all rules of its domain, because a call that another rule refuses early must be charged too; change rule %s, or remove overdraft", o.ID)
 		}
 	}
 }

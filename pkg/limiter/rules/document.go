@@ -47,6 +47,8 @@ type Rule struct {
 	Descriptors []Entry `yaml:"descriptors,omitempty" json:"descriptors,omitempty"`
 	// MaxOverride is the largest limit that a descriptor may state; 0 allows none.
 	MaxOverride int64 `yaml:"max_override,omitempty" json:"max_override,omitempty"`
+	// Overdraft charges every call whole, even beyond the limit, and lets calls give back.
+	Overdraft bool `yaml:"overdraft,omitempty" json:"overdraft,omitempty"`
 	// Key must be present; an empty, non-nil Key counts all requests together.
 	Key         []string `yaml:"key" json:"key"`
 	Algorithm   string   `yaml:"algorithm,omitempty" json:"algorithm,omitempty"`

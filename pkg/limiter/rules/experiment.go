@@ -46,6 +46,7 @@ type Same struct {
 	Domain      string      `yaml:"domain,omitempty" json:"domain,omitempty"`
 	Descriptors []Entry     `yaml:"descriptors,omitempty" json:"descriptors,omitempty"`
 	MaxOverride *int64      `yaml:"max_override,omitempty" json:"max_override,omitempty"`
+	Overdraft   *bool       `yaml:"overdraft,omitempty" json:"overdraft,omitempty"`
 	Key         []string    `yaml:"key,omitempty" json:"key,omitempty"`
 	Missing     string      `yaml:"missing,omitempty" json:"missing,omitempty"`
 	Scope       string      `yaml:"scope,omitempty" json:"scope,omitempty"`
@@ -78,6 +79,7 @@ func (s *Same) faults(v *reader) {
 	refuse(s.Domain != "", "domain", "both variants must apply to the same requests, or they cannot be compared")
 	refuse(s.Descriptors != nil, "descriptors", "both variants must apply to the same requests, or they cannot be compared")
 	refuse(s.MaxOverride != nil, "max_override", "rules for descriptors take no experiment")
+	refuse(s.Overdraft != nil, "overdraft", "rules for descriptors take no experiment")
 	refuse(s.Key != nil, "key", "the key decides which variant a request belongs to, so it must be the same for both")
 	refuse(s.Missing != "", "missing", "both variants must count the same requests, or they cannot be compared")
 	refuse(s.Scope != "", "scope", "a rule with an experiment applies in one region only")

@@ -47,8 +47,8 @@ func newModel(l *limiter.Limit) model {
 }
 
 // passes reports whether a request of that cost would pass at t.
-func passes(m model, t, cost int64) bool {
-	return m.ready(t) && (cost == 0 || m.free(t).Cmp(rat(cost)) >= 0)
+func passes(m model, l *limiter.Limit, t, cost int64) bool {
+	return m.ready(t) && (cost == 0 && !l.Overdraft || m.free(t).Cmp(rat(cost)) >= 0)
 }
 
 // answer returns what a store must answer at t, in microseconds.
@@ -58,7 +58,7 @@ func answer(m model, l *limiter.Limit, t, cost int64) (remaining, retry, reset i
 		remaining = new(big.Int).Quo(free.Num(), free.Denom()).Int64()
 	}
 	if l.Algorithm != limiter.Concurrency {
-		retry = earliest(t, func(t int64) bool { return passes(m, t, cost) }) - t
+		retry = earliest(t, func(t int64) bool { return passes(m, l, t, max(0, min(cost, l.MaxCost()))) }) - t
 	}
 	full := rat(l.Limit)
 	if l.Algorithm.IsBucket() {
@@ -140,7 +140,7 @@ func (m *windows) free(t int64) *big.Rat {
 
 func (m *windows) charge(t, units int64, _ uint64) {
 	m.last = m.start(t)
-	m.counts[m.last] += units
+	m.counts[m.last] = max(0, m.counts[m.last]+units)
 }
 
 func (m *windows) refund(t, takenAt, units int64, _ uint64) bool {
@@ -193,8 +193,17 @@ func (m *tank) free(t int64) *big.Rat {
 }
 
 func (m *tank) charge(t, units int64, _ uint64) {
-	level := m.at(t)
-	m.level, m.last = minRat(rat(m.l.Capacity()), level.Add(level, rat(units))), t
+	level, most := m.at(t), rat(m.l.Capacity())
+	if m.l.Overdraft {
+		most = minRat(most.Add(most, m.drained(31*24*3600*1e6)), m.countable())
+	}
+	m.level, m.last = maxRat(rat(0), minRat(most, level.Add(level, rat(units)))), t
+}
+
+// countable returns the level at which a store reaches the bound of its numbers.
+func (m *tank) countable() *big.Rat {
+	rate := big.NewRat(m.l.Limit, m.l.Window.Microseconds())
+	return new(big.Rat).SetFrac(big.NewInt(1<<52), rate.Denom())
 }
 
 func (m *tank) refund(t, takenAt, units int64, _ uint64) bool {

@@ -86,7 +86,12 @@ func drawLimit(rt *rapid.T, rule string, a limiter.Algorithm, st limiter.Storage
 				l.MinInterval = time.Duration(rapid.Int64Range(1, l.Window.Milliseconds()).Draw(rt, "ms")) * time.Millisecond
 			}
 		}
-		l.CountDenied = a != limiter.Concurrency && rapid.IntRange(0, 3).Draw(rt, "count denied") == 0
+		switch rapid.IntRange(0, 3).Draw(rt, "denied") {
+		case 0:
+			l.CountDenied = a != limiter.Concurrency
+		case 1:
+			l.Overdraft = a == limiter.FixedWindow || a.IsBucket()
+		}
 		return l
 	}).Filter(func(l *limiter.Limit) bool { return l.Validate() == nil }).Draw(rt, rule)
 }
@@ -135,7 +140,11 @@ func (s *sequence) run() {
 			limits := s.limits[:rapid.IntRange(1, len(s.limits)).Draw(s.T, "checks")]
 			costs := make([]int64, len(limits))
 			for i, l := range limits {
-				costs[i] = rapid.OneOf(rapid.Just(int64(1)), rapid.Int64Range(0, l.MaxCost())).Draw(s.T, "cost")
+				least, most := int64(0), l.MaxCost()
+				if l.Overdraft && op > 1 {
+					least, most = max(-3*most, -limiter.MaxCount), min(3*most, limiter.MaxCount)
+				}
+				costs[i] = rapid.OneOf(rapid.Just(int64(1)), rapid.Int64Range(least, most)).Draw(s.T, "cost")
 			}
 			s.take(subject, limits, costs, op == 1)
 		}
@@ -211,7 +220,7 @@ func (s *sequence) decide(checks []limiter.Check) limiter.Decision {
 	d := limiter.Decision{Allowed: true, Results: make([]limiter.Result, len(checks))}
 	for i, c := range checks {
 		m := s.models[string(c.Key)].view(s.now)
-		d.Results[i].Allowed = passes(m, m.clock(s.now), c.Cost)
+		d.Results[i].Allowed = passes(m, c.Limit, m.clock(s.now), c.Cost)
 		d.Allowed = d.Allowed && (d.Results[i].Allowed || c.Limit.Shadow)
 	}
 	for i, c := range checks {
@@ -220,9 +229,10 @@ func (s *sequence) decide(checks []limiter.Check) limiter.Decision {
 			s.models[string(c.Key)] = m
 		}
 		t := m.clock(s.now)
-		if !c.Peek && c.Cost > 0 && (r.Allowed && d.Allowed || !r.Allowed && c.Limit.CountDenied) {
+		overdraft := c.Limit.Overdraft && c.Cost != 0
+		if !c.Peek && (overdraft || c.Cost > 0 && (r.Allowed && d.Allowed || !r.Allowed && c.Limit.CountDenied)) {
 			m.charge(t, c.Cost, c.Slot)
-			r.Charged = r.Allowed
+			r.Charged = r.Allowed && !overdraft
 		}
 		remaining, retry, reset := answer(m, c.Limit, t, c.Cost)
 		if r.Allowed {
@@ -243,7 +253,7 @@ func (s *sequence) exact(r *request) {
 		if res.Allowed || c.Limit.Algorithm == limiter.Concurrency {
 			continue
 		}
-		c.Peek = true
+		c.Peek, c.Cost = true, max(0, min(c.Cost, c.Limit.MaxCost()))
 		from := s.models[string(c.Key)].clock(now)
 		for early, want := range []bool{true, false} {
 			s.set(from + res.RetryAfter.Microseconds() - int64(early))

@@ -15,7 +15,7 @@ func Replay(l *limiter.Limit, log []Passed) (over []Passed) {
 	slices.SortStableFunc(log, func(a, b Passed) int { return int(a.At - b.At) })
 	m := newModel(l)
 	for _, p := range log {
-		if !passes(m, p.At, p.Cost) {
+		if !passes(m, l, p.At, p.Cost) {
 			over = append(over, p)
 			continue
 		}

@@ -233,6 +233,8 @@ func ParseLimit(words []string) (*limiter.Limit, error) {
 			if value == limiter.SortedSet.String() {
 				l.Storage = limiter.SortedSet
 			}
+		case "overdraft":
+			l.Overdraft = true
 		case "count_denied":
 			l.CountDenied = true
 		case "global":
