@@ -90,8 +90,7 @@ func (c *Call) mergeable() bool {
 	return true
 }
 
-// room reports whether the call can take one more identical request without exceeding what
-// a check may store.
+// room reports whether a check may store what one more identical request adds.
 func (c *Call) room() bool {
 	for i := range c.Checks {
 		l := c.Checks[i].Limit

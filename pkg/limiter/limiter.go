@@ -23,8 +23,7 @@ type Check struct {
 	// Slot identifies this request among those in flight. Only concurrency uses it; it
 	// must be unique in the region.
 	Slot uint64
-	// Peek decides as if charged, but charges nothing. All checks of a request
-	// peek, or none does.
+	// Peek decides as if charged, but charges nothing. A request's checks all peek, or none.
 	Peek bool
 	// Nodes, if not 0, asks for a lease instead of a decision: Cost is how many units this
 	// node wants (at most MaxEntries in a sorted set), Nodes how many nodes share the

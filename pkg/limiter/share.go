@@ -1,8 +1,7 @@
 package limiter
 
-// Share returns this limit divided among n nodes, rounded up: what each may pass
-// independently while the shared store is unreachable. The last result is cached, so calls
-// with an unchanged n cost nothing.
+// Share returns the limit divided among n nodes, rounded up: what each may pass while the shared
+// store is unreachable. The last result is cached, so an unchanged n costs nothing.
 func (l *Limit) Share(n int) *Limit {
 	if n <= 1 {
 		return l
