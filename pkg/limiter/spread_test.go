@@ -353,3 +353,17 @@ func TestSubject(t *testing.T) {
 		require.Equal(t, want, string(limiter.Subject([]byte(key))))
 	}
 }
+
+// A slot that refused lately is not asked alone if another must charge an overdraft, which stays
+// charged.
+func TestSpreadChargesOverdrafts(t *testing.T) {
+	s := limiter.NewSpread(memory.New(memory.Config{}), time.Minute)
+	tight := rule(t, "tight fixed_window limit=1 window=1h")
+	owing := rule(t, "owing fixed_window limit=10 window=1h overdraft")
+	require.True(t, ask(t, s, check(tight, "a", 1)).Allowed)
+	for range 3 {
+		require.False(t, ask(t, s, check(tight, "a", 1), check(owing, "b", 4)).Allowed)
+	}
+	require.False(t, ask(t, s, check(owing, "b", -1)).Allowed, "12 of 10 were charged")
+	require.True(t, ask(t, s, check(owing, "b", -1)).Allowed)
+}
