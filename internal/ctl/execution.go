@@ -31,6 +31,9 @@ func (c *change) carryOut(ctx context.Context, plan rollout.Plan, t *trial) erro
 	defer func() { c.engine.Regions = s.all }()
 	s.begun = len(s.resumed) > 0
 	if plan.Staged() {
+		if failed := c.with(rollout.Failed); t == nil && len(failed) > 0 { // a wave without regions would pass unwatched
+			return c.report(c.stopped(&rollout.Stop{Why: rollout.NotStored, Region: failed[0].target.Name}), nil)
+		}
 		targets := targetsOf(c.with(rollout.Untouched, rollout.AlreadyThere))
 		c.watch = &rollout.Watch{
 			Bounds: c.staging.Bounds, Interval: c.staging.interval, Timeout: c.p.look, Kind: targets[0].Kind, Targets: targets, Unchanged: s.unchanged,

@@ -79,7 +79,7 @@ func (f *fleet) write(more string) {
 	b.WriteString("regions:\n")
 	for _, s := range f.regions {
 		s.consul.Set(f.t, "weir/region", []byte(s.name))
-		fmt.Fprintf(&b, "  - {name: %s, consul: {addr: %q, datacenter: %[1]s%[3]s}}\n", s.name, s.consul.Addr(), more)
+		fmt.Fprintf(&b, "  - {name: %s, admin_networks: [127.0.0.0/8], consul: {addr: %q, datacenter: %[1]s%[3]s}}\n", s.name, s.consul.Addr(), more)
 	}
 	f.file = filepath.Join(f.t.TempDir(), "fleet.yaml")
 	require.NoError(f.t, os.WriteFile(f.file, b.Bytes(), 0o600))

@@ -110,10 +110,14 @@ func (a *Admin) Prove(ctx context.Context, n *consul.Node) error {
 	}
 	var answer adminapi.Rules
 	err := a.Get(ctx, *n, adminapi.PathRules, url.Values{"brief": {""}}, &answer)
-	if err == nil {
-		n.Accepts(answer.Registered)
+	switch {
+	case err != nil:
+		return err
+	case answer.Registered == nil:
+		return errors.New("its release does not repeat what it registered")
 	}
-	return err
+	n.Accepts(answer.Registered)
+	return nil
 }
 
 func decodeJSON(to any) func(io.Reader) error {

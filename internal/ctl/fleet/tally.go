@@ -99,12 +99,18 @@ func (t *Tally) Add(node string, now *Figures) {
 }
 
 // grown returns what was counted since before. If the node has restarted, all of its counts
-// are new.
+// are new; so are those of a rule that was removed and added meanwhile.
 func (f *Figures) grown(before *Figures) Traffic {
 	if f.restarted(before) {
 		return f.traffic()
 	}
-	return f.traffic().Since(before.traffic())
+	grown := f.traffic().Since(before.traffic())
+	for id, n := range grown.Rules {
+		if n < 0 {
+			grown.Rules[id] = f.limitedBy[id]
+		}
+	}
+	return grown
 }
 
 // restarted reports whether the counts are from a different process than before: one

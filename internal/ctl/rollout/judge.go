@@ -202,7 +202,7 @@ func (j *judge) moved(x *subject, now *fleet.Traffic, others *elsewhere) (why st
 			most, how = j.Fewer, "less"
 		}
 		by := math.Abs(difference) - most - x.chance(&f, now, o)
-		if by <= 0 || by < furthest {
+		if !(by > 0) || by < furthest { // nor if it is not a number
 			continue
 		}
 		furthest = by
