@@ -37,7 +37,7 @@ test: ## prove what weir promises, with real servers: limits, shedding, nodes wh
 	$(GO) build -race ./cmd/...
 	@echo "2 of 3: packages, with the race detector"
 	$(GO) test -race -timeout 25m $(PROMISES)
-	@echo "3 of 3: nodes as processes; bounds of allocations; all simulated worlds"
+	@echo "3 of 3: nodes as processes; bounds of allocations; the worlds of leases, regions and experiments"
 	@$(MAKE) --no-print-directory -j2 test-nodes test-worlds
 	@echo "passed; make check tests the rest: regionctl, console, lab, dashboards, Terraform, tools"
 
@@ -193,7 +193,7 @@ picture: deps tools ##- film the console during an overload into docs/overload.g
 terraform-schema: ##- update terraform/testdata with the AWS provider's schema from npm, 37 MB; after adding a resource type
 	rm -rf bin/schema && mkdir -p bin/schema
 	cd bin/schema && npm pack --silent @cdktf/provider-aws@21.22.1 && tar -xzf *.tgz
-	$(GO) test ./terraform -run TestProviderSchema -provider $(CURDIR)/bin/schema/package
+	cd terraform && $(GO) test . -run TestProviderSchema -provider $(CURDIR)/bin/schema/package
 
 tools: .bin/consul .bin/tofu ##- build the servers that tests start into .bin/: Consul, and OpenTofu if terraform is missing
 
