@@ -145,7 +145,7 @@ func (c *Conduct) Stand(r *Request) {
 
 // announce reports once that other nodes' counts moved a subject to a severer tier.
 func (c *Conduct) announce(r *Request, kind string, table *behavior.Table, key uint64, st behavior.Standing) {
-	if st.Rose && table.Announce(key) && st.Tier > 0 { // it may have cooled down meanwhile
+	if st.Rose && !r.Described && table.Announce(key) && st.Tier > 0 { // it may have cooled down meanwhile
 		c.rose(r, kind, table, key, st, r.Began, true)
 	}
 }
@@ -159,7 +159,7 @@ func (c *Conduct) judge(r *Request) bool {
 		return true
 	}
 	if k.refused == 0 { // while the header is as it came
-		k.print, k.lacks, k.login = c.print(r), lacks(r), k.guessed && carriesCredentials(r)
+		k.print, k.lacks, k.login = c.print(r), lacks(r), k.guessed && logsIn(r)
 	}
 	if k.Tier == 0 {
 		return true

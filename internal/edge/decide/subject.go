@@ -30,11 +30,12 @@ func (r *Request) CrossSite() bool {
 	return len(site) == 1 && string(site[0]) == "cross-site"
 }
 
-// carriesCredentials reports whether a request may carry credentials: in a header, or in a body.
-func carriesCredentials(r *Request) bool {
+// logsIn reports whether a request may be an attempt to log in. Whoever gets the form has proven nothing, whatever
+// cookies it sends.
+func logsIn(r *Request) bool {
 	switch string(r.Method) {
 	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
-		return len(r.Fields.Header("Authorization")) > 0 || len(r.Fields.Header("Cookie")) > 0
+		return false
 	}
 	return true
 }
