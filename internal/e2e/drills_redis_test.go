@@ -234,6 +234,7 @@ func slotOpen(t *testing.T, x *exercise) {
 		}
 		x.answers(2000)
 		c.CloseSlot(key, to)
+		c.WaitHealthy() // redis-cli gives up if the nodes disagree
 		c.Reshard(from, to, 200)
 	})
 	x.recovers("Redis decides for the moved client", func(n *testenv.EdgeNode) bool {

@@ -154,6 +154,7 @@ func TestSlotsMove(t *testing.T) {
 	}
 	answers(open)
 	cluster.CloseSlot(key, to)
+	cluster.WaitHealthy() // redis-cli gives up if the nodes disagree
 	cluster.Reshard(from, to, slots)
 	cancel()
 	load.Wait()

@@ -6,9 +6,11 @@ package handshake
 import (
 	"cmp"
 	"crypto/tls"
+	"errors"
 	"net"
 	"net/netip"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/weir-edge/weir/internal/edge/decide"
@@ -69,6 +71,14 @@ func Listen(ln net.Listener, c Config) *Listener {
 		c.Failed = func(Reason) {}
 	}
 	return &Listener{Listener: ln, config: c, ready: make(chan net.Conn), done: make(chan struct{}), waits: newWaiting()}
+}
+
+// SyscallConn returns the socket beneath, if there is one.
+func (l *Listener) SyscallConn() (syscall.RawConn, error) {
+	if c, ok := l.Listener.(syscall.Conn); ok {
+		return c.SyscallConn()
+	}
+	return nil, errors.ErrUnsupported
 }
 
 // Accept implements net.Listener. With TLS, it returns a *tls.Conn.

@@ -126,7 +126,7 @@ func (p *phase) closeIdle(c *clientConn, fresh bool) {
 		_ = raw.Control(func(fd uintptr) { state = peek(fd, make([]byte, 1)) })
 	}
 	if p.over = state != idleUnasked; p.over {
-		_ = c.Conn.Close()
+		go func() { _ = c.Conn.Close() }() // a client that does not read delays the end of TLS
 	}
 }
 

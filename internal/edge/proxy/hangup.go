@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"context"
-	"crypto/tls"
 	"io"
 	"net"
 	"net/http"
@@ -123,7 +122,7 @@ func rawOf(c net.Conn) syscall.RawConn {
 			c = wrapped.Conn
 		case *firstBytes:
 			c = wrapped.Conn
-		case *tls.Conn:
+		case interface{ NetConn() net.Conn }: // *tls.Conn, and what package handshake accepts
 			c = wrapped.NetConn()
 		default:
 			return nil
