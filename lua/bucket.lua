@@ -26,7 +26,7 @@ if text then
     local first, second, unit, third, fourth = match(text, '^(%d+) (%d+) (%d+) ?(%d*) ?(%d*)$')
     if first then
       at, level = first + 0, second + 0
-      if unit + 0 ~= rule.unit then level = ceil(level * rule.unit / unit) end
+      if unit + 0 ~= rule.unit then level = min(ceil(level * rule.unit / unit), 4503599627370496) end
       if third ~= '' then granted, before = third + 0, fourth + 0 end
     end
   else

@@ -159,7 +159,7 @@ func (c *Call) decide(lead *Call, i int64) {
 		// A check that fits more requests than were charged has room: another one refused.
 		r.Allowed = i < a.Fits || a.Fits > charged
 		r.Charged = i < charged && lead.Times > 0 && check.Cost > 0 && !check.Limit.Overdraft
-		r.Remaining = a.Remaining + max(0, charged-1-i)*check.Cost // as if they had come one after another
+		r.Remaining = a.Remaining + max(0, charged-1-i)*check.Cost // as if one after another; of overdrafts, the least
 		if !r.Allowed {
 			r.RetryAfter = time.Duration(a.Retry) * time.Microsecond
 		}

@@ -123,10 +123,13 @@ func (m *Denied) shard(key []byte) *deniedShard {
 // known reports whether checks are known to be refused, and whether requests for the same
 // keys at another cost or under another limit are.
 func (m *Denied) known(checks []Check, d *Decision, now time.Duration) (refused, others bool) {
+	seen := false // by the store, which must be
 	for i := range checks {
-		if l := checks[i].Limit; l.CountDenied || l.Overdraft && checks[i].Cost != 0 { // the store must see it
-			return false, l.Overdraft // which changes how long others wait
-		}
+		owes := checks[i].Limit.Overdraft && checks[i].Cost != 0 // which changes how long others wait
+		seen, others = seen || owes || checks[i].Limit.CountDenied, others || owes
+	}
+	if seen {
+		return false, others
 	}
 	for i := range checks {
 		c := &checks[i]

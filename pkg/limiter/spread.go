@@ -60,6 +60,9 @@ func (s *Spread) Take(ctx context.Context, checks []Check, d *Decision) error {
 	}
 	now := time.Now()
 	deadline := now.Add(s.budget)
+	if end, ok := ctx.Deadline(); ok && end.Before(deadline) {
+		deadline = end
+	}
 	parts := s.split(checks)
 	if s.refusesFirst(parts, now) {
 		parts = s.askFirst(ctx, parts, deadline)

@@ -40,7 +40,7 @@ func (s *bucket) at(l *limiter.Limit, now int64) {
 	now, s.stepped = clock(l, now, s.kept.now)
 	level := s.kept.level
 	if s.kept.unit != s.unit && level != 0 { // a changed rule keeps its count
-		level = int64(math.Ceil(float64(level) * float64(s.unit) / float64(s.kept.unit)))
+		level = int64(min(math.Ceil(float64(level)*float64(s.unit)/float64(s.kept.unit)), 1<<52))
 	}
 	judged := level
 	if l.Global == nil && !l.Overdraft { // otherwise the bucket may be in debt

@@ -6,7 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -129,8 +131,8 @@ func (s *Sender) Follow(ctx context.Context, cmds []redis.Cmder, m Manner) {
 			return
 		}
 		if hop >= hopsAtOnce || hop > 0 && len(failing(cmds, unsettled)) == len(cmds) {
-			if !s.waitForOwner(ctx, pauses) {
-				return // the commands keep the reason
+			if !s.waitForOwner(ctx, cmds, pauses) {
+				return // they keep the reason
 			}
 			pauses++
 		}
@@ -165,8 +167,16 @@ func (s *Sender) where(ctx context.Context, cmd redis.Cmder) (to server, err err
 		}
 		addr = owner.Options().Addr
 	}
-	to.client, err = s.servers.at(addr)
+	to.client, err = s.servers.at(dialable(addr))
 	return to, err
+}
+
+// dialable brackets an IPv6 address, which Redis writes without.
+func dialable(addr string) string {
+	if i := strings.LastIndexByte(addr, ':'); i > 0 && addr[0] != '[' && strings.Contains(addr[:i], ":") {
+		return net.JoinHostPort(addr[:i], addr[i+1:])
+	}
+	return addr
 }
 
 // keyOf returns the first key of a command.
@@ -179,13 +189,16 @@ func keyOf(cmd redis.Cmder) string {
 }
 
 // waitForOwner pauses before another attempt, and reports whether to make it.
-func (s *Sender) waitForOwner(ctx context.Context, pauses int) bool {
+func (s *Sender) waitForOwner(ctx context.Context, cmds []redis.Cmder, pauses int) bool {
 	now := int64(time.Since(s.born))
 	if now < s.givenUp.Load() {
 		return false
 	}
-	if pauses < maxPauses && pause(ctx, firstPause<<pauses) {
-		return true
+	if pauses < maxPauses {
+		return pause(ctx, firstPause<<pauses)
+	}
+	if len(failing(cmds, Divides)) > 0 { // one open slot, which says nothing about others
+		return false
 	}
 	s.givenUp.Store(int64(time.Since(s.born) + givenUpFor))
 	return false
