@@ -169,8 +169,7 @@ func (r *refusal) refuses(c *Check) bool {
 	return (c.Cost == r.cost || c.Cost > r.cost && c.Limit.Algorithm == FixedWindow) && r.limit.Same(c.Limit)
 }
 
-// remember keeps the refusals in d, unless a Reset came since resets was read: they may
-// predate it.
+// remember keeps d's refusals, unless a Reset came since resets was read: they may be older.
 func (m *Denied) remember(checks []Check, d *Decision, now time.Duration, resets uint64) {
 	m.clock.Follow()
 	for i := range checks {

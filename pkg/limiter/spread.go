@@ -52,8 +52,7 @@ const returnsArrive = 25 * time.Millisecond
 // return itself take a budget each. Most returns take far less, so it is shorter.
 func (s *Spread) Returns() time.Duration { return min(3*s.budget, returnsArrive) }
 
-// Take decides the checks of all slots concurrently, or first those of a slot that probably
-// refuses.
+// Take decides all slots' checks concurrently, or first those of a slot that probably refuses.
 func (s *Spread) Take(ctx context.Context, checks []Check, d *Decision) error {
 	if s.together(checks) {
 		return s.next.Take(ctx, checks, d)
@@ -72,8 +71,7 @@ func (s *Spread) Take(ctx context.Context, checks []Check, d *Decision) error {
 	return s.join(ctx, parts, checks, d, deadline)
 }
 
-// askFirst asks the first part and, if it passes or takes a large part of the budget, the
-// others. It returns the parts that were asked.
+// askFirst asks the first part, and the others if it passes or is late. It returns those asked.
 func (s *Spread) askFirst(ctx context.Context, parts parts, deadline time.Time) parts {
 	first, answered := parts[:1], make(chan struct{})
 	go func() {
@@ -294,8 +292,7 @@ func (s *Spread) together(checks []Check) bool {
 	return true
 }
 
-// Subject returns the hash tag of a key, the part in braces: keys that share it
-// live in one slot.
+// Subject returns a key's hash tag, the part in braces: keys that share it live in one slot.
 func Subject(key []byte) []byte {
 	open := bytes.IndexByte(key, '{')
 	if open < 0 {
