@@ -143,6 +143,14 @@ func (h *regionHistory) current() *consul.Change {
 	return nil
 }
 
+// since returns when the change before the one that made the active version was made.
+func (h *regionHistory) since() (at time.Time) {
+	if i := slices.IndexFunc(h.changes, h.isCurrent); i >= 0 && i+1 < len(h.changes) {
+		at = h.changes[i+1].AppliedAt
+	}
+	return at
+}
+
 // wasTemporary reports whether a version was temporary when it was last active.
 func (h *regionHistory) wasTemporary(version string) bool {
 	i := slices.IndexFunc(h.changes, func(c consul.Change) bool { return c.Version == version })

@@ -131,22 +131,26 @@ func (c *change) histories(ctx context.Context, targets []*fleet.Target) ([]flee
 	return answers, err
 }
 
-// undoLast gives the regions that have the version that was applied last what they had before:
-// several people may have applied it, one after the other.
+// undoLast gives the regions that the last change reached what they had before. Each may have
+// got a version of its own, at the same time, or several people may have applied one version, one
+// after the other.
 func (c *change) undoLast(ctx context.Context, k *fleet.Kind, answers []fleet.Answer[regionHistory]) error {
 	var last *consul.Pointer
+	var since time.Time // what was applied before is part of an earlier change
 	for _, a := range answers {
 		if p := a.Value.pointer; a.Err == nil && p != nil && (last == nil || p.AppliedAt.After(last.AppliedAt)) {
-			last = p
+			last, since = p, a.Value.since()
 		}
+	}
+	part := func(p *consul.Pointer) bool {
+		return p != nil && (p.AppliedBy == last.AppliedBy && p.AppliedAt.Equal(last.AppliedAt) || p.Version == last.Version && p.AppliedAt.After(since))
 	}
 	var aims []*fleet.Target
 	var kept, versions []string
 	back := map[string]string{}
 	for _, a := range answers {
-		p := a.Value.pointer
 		switch {
-		case a.Err == nil && last != nil && (p == nil || p.Version != last.Version):
+		case a.Err == nil && last != nil && !part(a.Value.pointer):
 			kept = append(kept, fmt.Sprintf("%s keeps %s", a.Target.Name, term.OrDash(a.Value.version())))
 			continue
 		case a.Err == nil:
