@@ -23,7 +23,7 @@ func outcomes(t *testing.T, result any) (results, active map[string]string) {
 }
 
 // The buttons of an incident with a region down: the refusal says which regions answer, partial
-// continues with those, the answer says what each has, and what was begun with some regions can
+// continues with those (undo does with regions that it names), the answer says what each has, and what was begun with some regions can
 // be ended while others are down, and after they are back.
 func TestConsoleButtonsWithoutARegion(t *testing.T) {
 	t.Parallel()
@@ -64,7 +64,8 @@ func TestConsoleButtonsWithoutARegion(t *testing.T) {
 	partly("/shedder/undo", `{}`, "config")
 	require.Equal(t, "config", ams.sheds())
 
-	partly("/rules/undo", `{}`, versionOf(rulesOf(1)))
+	refused("/rules/undo", `{}`)
+	c.post("/rules/undo", "/rules/undo", `{"region": ["eu-west"]}`)
 	require.Equal(t, versionOf(rulesOf(1)), ams.runs())
 
 	// The region comes back while the switch is on elsewhere.

@@ -110,10 +110,18 @@ func (c *change) undo(ctx context.Context, k *fleet.Kind, names []string) error 
 		c.aimAt, c.message = endIt, cmp.Or(c.message, "end of "+versions)
 		return c.run(ctx, where)
 	}
+	unsure := ""
 	if k.Canaries {
-		if u, _ := c.p.unfinished(ctx, targets, nil); u != nil && (len(u.changed()) > 0 || !u.CanaryUntil.IsZero()) {
+		u, _ := c.p.unfinished(ctx, targets, nil)
+		switch {
+		case u != nil && (len(u.changed()) > 0 || !u.CanaryUntil.IsZero()):
 			return c.undoRollout(ctx, k, targets, u)
+		case u != nil:
+			unsure = u.leftover() + "; "
 		}
+	}
+	if away, err := fleet.Failures(answers); err != nil {
+		return c.report(term.Unreachable("nothing was changed: %s%s cannot be reached, so it is unknown whether the last change was there:\n%w\nname the regions to undo with --region", unsure, strings.Join(away, ", "), err), nil)
 	}
 	return c.undoLast(ctx, k, answers)
 }
@@ -138,7 +146,7 @@ func (c *change) undoLast(ctx context.Context, k *fleet.Kind, answers []fleet.An
 	var last *consul.Pointer
 	var since time.Time // what was applied before is part of an earlier change
 	for _, a := range answers {
-		if p := a.Value.pointer; a.Err == nil && p != nil && (last == nil || p.AppliedAt.After(last.AppliedAt)) {
+		if p := a.Value.pointer; p != nil && (last == nil || p.AppliedAt.After(last.AppliedAt)) {
 			last, since = p, a.Value.since()
 		}
 	}
@@ -149,18 +157,16 @@ func (c *change) undoLast(ctx context.Context, k *fleet.Kind, answers []fleet.An
 	var kept, versions []string
 	back := map[string]string{}
 	for _, a := range answers {
-		switch {
-		case a.Err == nil && last != nil && !part(a.Value.pointer):
+		if last != nil && !part(a.Value.pointer) {
 			kept = append(kept, fmt.Sprintf("%s keeps %s", a.Target.Name, term.OrDash(a.Value.version())))
 			continue
-		case a.Err == nil:
-			before, err := a.Value.before()
-			if err != nil {
-				return term.Misused("%s: %w; nothing was changed", a.Target.Name, err)
-			}
-			back[a.Target.Name] = before
-			versions = append(versions, before)
 		}
+		before, err := a.Value.before()
+		if err != nil {
+			return term.Misused("%s: %w; nothing was changed", a.Target.Name, err)
+		}
+		back[a.Target.Name] = before
+		versions = append(versions, before)
 		aims = append(aims, a.Target)
 	}
 	docs := map[string]*fleet.Document{}
@@ -182,9 +188,7 @@ func (c *change) undoLast(ctx context.Context, k *fleet.Kind, answers []fleet.An
 	}
 	c.message = cmp.Or(c.message, "undo of "+last.Version)
 	c.aimAt = func(_ context.Context, t *fleet.Target, s *step) error {
-		if s.next = docs[back[t.Name]]; s.next == nil { // it did not answer before
-			return term.Conflict("nothing was changed: %s answers again; run this again", t.Name)
-		}
+		s.next = docs[back[t.Name]]
 		return nil
 	}
 	return c.run(ctx, aims)

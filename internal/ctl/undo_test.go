@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/ctl/term"
 )
 
 // A change of one region is taken back, and brought back, in that region only, although another
@@ -19,4 +21,32 @@ func TestUndoOneRegionTwice(t *testing.T) {
 		require.Equal(t, versionOf(rulesOf(want)), f.current(t, "us-east"), r.errOut)
 		require.Equal(t, versionOf(rulesOf(2)), f.current(t, "eu-west"), r.errOut)
 	}
+}
+
+// Without a region, it is unknown which change was the last.
+func TestUndoWithoutARegion(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, "eu-west", "us-east")
+	f.publish(t, rulesOf(1), "eve", f.names...)
+	f.publish(t, rulesOf(2), "eve", f.names...)
+	f.good(t, "rules", "apply", write(t, "three.yaml", rulesOf(3)), "--region", "eu-west", "--yes")
+	f.consuls["eu-west"].Kill()
+	require.Contains(t, f.refused(t, term.StatusFailed, "undo", "rules", "--yes"), "nothing was changed: eu-west cannot be reached, so it is unknown whether the last change was there:\neu-west: consul ")
+	require.Equal(t, versionOf(rulesOf(2)), f.current(t, "us-east"))
+	f.good(t, "undo", "rules", "--yes", "--region", "us-east")
+	require.Equal(t, versionOf(rulesOf(1)), f.current(t, "us-east"))
+}
+
+// The only region that waves have changed dies.
+func TestUndoWithoutTheChangedRegion(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, "eu-west", "us-east")
+	f.publish(t, rulesOf(3), "eve", f.names...)
+	f.running(t)
+	f.halt(t, 2, "eu-west", "us-east")
+	f.consuls["eu-west"].Kill()
+	text := f.refused(t, term.StatusFailed, "undo", "rules", "--yes")
+	require.Contains(t, text, "nothing was changed: the rollout of "+versionOf(rulesOf(2)))
+	require.Contains(t, text, "eu-west cannot be reached")
+	require.Equal(t, versionOf(rulesOf(1)), f.current(t, "us-east"))
 }
