@@ -83,8 +83,10 @@ type earlier struct {
 	looked rollout.Records
 	// resumes is the record of the rollout that this change continues, nil if it begins one.
 	resumes *consul.Rollout
-	// takesBack undoes a rollout.
+	// takesBack undoes a rollout. redo has the commands that do the same in single regions:
+	// undoing twice would return to where it began.
 	takesBack bool
+	redo      map[string]string
 }
 
 // regionChange is one region of a change.
@@ -127,7 +129,9 @@ func (r *regionChange) told() told {
 
 func (c *change) told() (list []told) {
 	for _, r := range c.regions {
-		list = append(list, r.told())
+		t := r.told()
+		t.redo = c.redo[t.Name]
+		list = append(list, t)
 	}
 	return list
 }

@@ -76,6 +76,7 @@ type told struct {
 	rollout.Result
 	gets string // the version that it has after the change
 	why  string // why it did not get it
+	redo string // the command that gives it that later; "": the same again
 }
 
 // failed returns a region that did not answer, or refused.
@@ -216,7 +217,10 @@ func outcome(ctx context.Context, regions []told, wrote bool, lost *rollout.Stop
 	if len(unclear) > 0 {
 		parts = append(parts, "in "+names(unclear)+" it may have taken effect")
 	}
-	state := strings.Join(parts, " and ")
+	state, finish := strings.Join(parts, " and "), "running this again finishes it"
+	if missing := fleet.Filter(append(without, unclear...), func(r told) bool { return r.redo != "" }); len(missing) > 0 {
+		finish = joined(missing, "\n", func(r told) string { return "left to do:  " + r.redo })
+	}
 	nowhere := len(have)+len(unclear) == 0
 	switch {
 	case len(losing) > 0 && wrote && nowhere:
@@ -230,13 +234,13 @@ func outcome(ctx context.Context, regions []told, wrote bool, lost *rollout.Stop
 	case len(left) > 0 && ctx.Err() != nil && nowhere:
 		return term.Interrupted("interrupted; nothing was changed")
 	case len(left) > 0 && ctx.Err() != nil:
-		return term.Interrupted("interrupted: %s; running this again finishes it", state)
+		return term.Interrupted("interrupted: %s; %s", state, finish)
 	case nowhere:
 		return term.Failed("nothing was changed: %s", why)
 	case len(have) == 0:
-		return term.Failed("%s may have taken effect in %s; run this again:\n%s", gets(unclear), names(unclear), why)
+		return term.Failed("%s may have taken effect in %s:\n%s\n%s", gets(unclear), names(unclear), why, finish)
 	}
-	return term.Partial("%s:\n%s\nrunning this again finishes it", state, why)
+	return term.Partial("%s:\n%s\n%s", state, why, finish)
 }
 
 // regionResult is what every change prints about a region with -o json.

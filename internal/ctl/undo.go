@@ -26,8 +26,10 @@ the regions get back.
     they had, and the canary ends. A regionctl that still runs them halts
   - temporary settings end
 
-It continues without regions that cannot be reached, names them, and exits with 3: run it again
-when they are back. Undoing twice returns to where you began; to go further back, name a
+A region that cannot be reached may have what was changed last. Nothing is undone then unless
+--region names the regions, or a rollout or temporary settings are to be taken back: that
+continues without the region, exits with 3, and prints the command to run when it is back,
+which is not undo: undoing twice returns to where you began. To go further back, name a
 version: regionctl rules rollback --to VERSION.
 
 If someone else changes something between the question and the answer, nothing is undone
@@ -97,7 +99,7 @@ func (p *program) kindToUndo(ctx context.Context, name string, names []string) (
 
 // undo takes back the last change of a kind.
 func (c *change) undo(ctx context.Context, k *fleet.Kind, names []string) error {
-	c.relative, c.takesBack = true, true
+	c.relative, c.takesBack, c.redo = true, true, map[string]string{}
 	targets, err := c.p.toChange(ctx, k, names, c.partial)
 	if err != nil {
 		return err
@@ -107,6 +109,9 @@ func (c *change) undo(ctx context.Context, k *fleet.Kind, names []string) error 
 		return err
 	}
 	if versions, where := temporaries(answers); versions != "" {
+		for _, t := range where {
+			c.redo[t.Name] = fmt.Sprintf("regionctl undo %s --of %s --region %s", k.Name, strings.Fields(versions)[0], t.Name)
+		}
 		c.aimAt, c.message = endIt, cmp.Or(c.message, "end of "+versions)
 		return c.run(ctx, where)
 	}
@@ -166,6 +171,7 @@ func (c *change) undoLast(ctx context.Context, k *fleet.Kind, answers []fleet.An
 			return term.Misused("%s: %w; nothing was changed", a.Target.Name, err)
 		}
 		back[a.Target.Name] = before
+		c.redo[a.Target.Name] = rollbackOf(k, before, a.Target.Name)
 		versions = append(versions, before)
 		aims = append(aims, a.Target)
 	}
@@ -194,10 +200,17 @@ func (c *change) undoLast(ctx context.Context, k *fleet.Kind, answers []fleet.An
 	return c.run(ctx, aims)
 }
 
+func rollbackOf(k *fleet.Kind, version, region string) string {
+	return fmt.Sprintf("regionctl %s rollback --to %s --region %s", k.Name, version, region)
+}
+
 // undoRollout gives the regions that an unfinished change has reached what they had, and ends
 // its canary.
 func (c *change) undoRollout(ctx context.Context, k *fleet.Kind, targets []*fleet.Target, u *unfinished) error {
 	changed := u.changed()
+	for name, had := range u.record.Before {
+		c.redo[name] = rollbackOf(k, had.Version, name)
+	}
 	if u.State != rolloutRuns { // that one renews its record, and halts
 		c.ready = func(ctx context.Context) error { return u.unmoved(ctx, targets) }
 	}

@@ -50,3 +50,21 @@ func TestUndoWithoutTheChangedRegion(t *testing.T) {
 	require.Contains(t, text, "eu-west cannot be reached")
 	require.Equal(t, versionOf(rulesOf(1)), f.current(t, "us-east"))
 }
+
+// What is left to do once a region is back is a command that does not undo the undo.
+func TestUndoNamesWhatIsLeft(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, "eu-west", "us-east")
+	f.running(t)
+	f.halt(t, 2, "eu-west", "us-east")
+	f.consuls["us-east"].Kill()
+	text := f.refused(t, term.StatusPartial, "undo", "rules", "--yes")
+	old := versionOf(rulesOf(1))
+	require.Contains(t, text, "left to do:  regionctl rules rollback --to "+old+" --region us-east")
+	require.NotContains(t, text, "again")
+	require.Equal(t, old, f.current(t, "eu-west"))
+	f.consuls["us-east"].Start()
+	f.good(t, "rules", "rollback", "--to", old, "--region", "us-east", "--yes")
+	require.Equal(t, old, f.current(t, "eu-west"))
+	require.Equal(t, old, f.current(t, "us-east"))
+}
