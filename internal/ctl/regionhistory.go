@@ -143,12 +143,20 @@ func (h *regionHistory) current() *consul.Change {
 	return nil
 }
 
-// since returns when the change before the one that made the active version was made.
-func (h *regionHistory) since() (at time.Time) {
-	if i := slices.IndexFunc(h.changes, h.isCurrent); i >= 0 && i+1 < len(h.changes) {
-		at = h.changes[i+1].AppliedAt
+// made returns who made the active version, and when the change before that was made. Something
+// that has expired is not active; nil: unknown.
+func (h *regionHistory) made() (p *consul.Pointer, since time.Time) {
+	i := slices.IndexFunc(h.changes, h.isCurrent)
+	if i >= 0 && i+1 < len(h.changes) {
+		since = h.changes[i+1].AppliedAt
 	}
-	return at
+	switch {
+	case h.pointer == nil || !h.pointer.Expired(h.now):
+		return h.pointer, since
+	case i >= 0:
+		return &h.changes[i].Pointer, since
+	}
+	return nil, since
 }
 
 // wasTemporary reports whether a version was temporary when it was last active.

@@ -16,9 +16,8 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-const undoHelp = `Takes back the last change of the rules, the shedder's settings or the behavior policy:
-without KIND, of whichever changed last. It shows what that change did in each region, and what
-the regions get back.
+const undoHelp = `Takes back the last change of the rules, the shedder's settings or the behavior policy;
+without KIND, of whichever changed last. It shows what that did, and what the regions get back.
 
   - a change of all regions at once, also one whose regionctl was killed: each region that has
     it gets what it had before; the others keep what they have
@@ -26,14 +25,11 @@ the regions get back.
     they had, and the canary ends. A regionctl that still runs them halts
   - temporary settings end
 
-A region that cannot be reached may have what was changed last. Nothing is undone then unless
---region names the regions, or a rollout or temporary settings are to be taken back: that
-continues without the region, exits with 3, and prints the command to run when it is back,
-which is not undo: undoing twice returns to where you began. To go further back, name a
-version: regionctl rules rollback --to VERSION.
-
-If someone else changes something between the question and the answer, nothing is undone
-(status 4).`
+A region that cannot be reached may have what was changed last: nothing is undone then unless
+--region names the regions. Taking back a rollout or temporary settings goes on without the
+region, exits with 3, and prints the command for later. That is not undo again: undoing twice
+returns to where you began. To go further back: regionctl rules rollback --to VERSION.
+If someone else changes something before you answer, nothing is undone (status 4).`
 
 const undoExamples = `  regionctl undo
   regionctl undo rules --yes
@@ -83,7 +79,7 @@ func (p *program) kindToUndo(ctx context.Context, name string, names []string) (
 		answers := fleet.Ask(ctx, targets, readPointer)
 		failures = unanswered(answers)
 		for _, a := range answers {
-			if pointer := a.Value.pointer; a.Err == nil && pointer != nil && pointer.AppliedAt.After(last) {
+			if pointer, _ := a.Value.made(); a.Err == nil && pointer != nil && pointer.AppliedAt.After(last) {
 				last, found = pointer.AppliedAt, k
 			}
 		}
@@ -151,8 +147,8 @@ func (c *change) undoLast(ctx context.Context, k *fleet.Kind, answers []fleet.An
 	var last *consul.Pointer
 	var since time.Time // what was applied before is part of an earlier change
 	for _, a := range answers {
-		if p := a.Value.pointer; p != nil && (last == nil || p.AppliedAt.After(last.AppliedAt)) {
-			last, since = p, a.Value.since()
+		if p, before := a.Value.made(); p != nil && (last == nil || p.AppliedAt.After(last.AppliedAt)) {
+			last, since = p, before
 		}
 	}
 	part := func(p *consul.Pointer) bool {
@@ -162,7 +158,7 @@ func (c *change) undoLast(ctx context.Context, k *fleet.Kind, answers []fleet.An
 	var kept, versions []string
 	back := map[string]string{}
 	for _, a := range answers {
-		if last != nil && !part(a.Value.pointer) {
+		if p, _ := a.Value.made(); last != nil && !part(p) {
 			kept = append(kept, fmt.Sprintf("%s keeps %s", a.Target.Name, term.OrDash(a.Value.version())))
 			continue
 		}
@@ -171,7 +167,7 @@ func (c *change) undoLast(ctx context.Context, k *fleet.Kind, answers []fleet.An
 			return term.Misused("%s: %w; nothing was changed", a.Target.Name, err)
 		}
 		back[a.Target.Name] = before
-		c.redo[a.Target.Name] = rollbackOf(k, before, a.Target.Name)
+		c.redo[a.Target.Name] = fmt.Sprintf("regionctl %s rollback --to %s --region %s", k.Name, before, a.Target.Name)
 		versions = append(versions, before)
 		aims = append(aims, a.Target)
 	}
@@ -200,16 +196,12 @@ func (c *change) undoLast(ctx context.Context, k *fleet.Kind, answers []fleet.An
 	return c.run(ctx, aims)
 }
 
-func rollbackOf(k *fleet.Kind, version, region string) string {
-	return fmt.Sprintf("regionctl %s rollback --to %s --region %s", k.Name, version, region)
-}
-
 // undoRollout gives the regions that an unfinished change has reached what they had, and ends
 // its canary.
 func (c *change) undoRollout(ctx context.Context, k *fleet.Kind, targets []*fleet.Target, u *unfinished) error {
 	changed := u.changed()
 	for name, had := range u.record.Before {
-		c.redo[name] = rollbackOf(k, had.Version, name)
+		c.redo[name] = fmt.Sprintf("regionctl %s rollback --to %s --region %s", k.Name, had.Version, name)
 	}
 	if u.State != rolloutRuns { // that one renews its record, and halts
 		c.ready = func(ctx context.Context) error { return u.unmoved(ctx, targets) }

@@ -2,10 +2,12 @@ package ctl
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
 // A change of one region is taken back, and brought back, in that region only, although another
@@ -67,4 +69,30 @@ func TestUndoNamesWhatIsLeft(t *testing.T) {
 	f.good(t, "rules", "rollback", "--to", old, "--region", "us-east", "--yes")
 	require.Equal(t, old, f.current(t, "eu-west"))
 	require.Equal(t, old, f.current(t, "us-east"))
+}
+
+// Settings that have expired were not changed last.
+func TestUndoAfterAnExpiry(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, "eu-west", "us-east")
+	f.good(t, "shedder", "set", "signals.inflight.high=400", "--yes", "--wait", "0", "--by", "ana")
+	f.good(t, "shedder", "set", "signals.inflight.high=300", "--yes", "--wait", "0", "--by", "ana")
+	f.publish(t, rulesOf(1), "eve", f.names...)
+	f.publish(t, rulesOf(2), "eve", f.names...)
+	for _, name := range f.names {
+		p, index, err := f.settings(name).Current(t.Context())
+		require.NoError(t, err)
+		end := time.Now().Add(-time.Second)
+		expired := *p
+		expired.AppliedAt, expired.AppliedBy, expired.ExpiresAt, expired.Then = end, "bob", &end, &consul.Named{Version: p.Version, SHA256: p.SHA256}
+		done, err := f.settings(name).Point(t.Context(), expired, index)
+		require.NoError(t, err)
+		require.True(t, done)
+		require.NoError(t, f.settings(name).Record(t.Context(), consul.Change{Pointer: expired}))
+	}
+	f.good(t, "undo", "--yes")
+	require.Equal(t, versionOf(rulesOf(1)), f.current(t, "eu-west"))
+	r := f.good(t, "undo", "shedder", "--yes", "--wait", "0")
+	require.Contains(t, r.errOut, " of ana, ")
+	require.NotContains(t, r.errOut, "bob")
 }
