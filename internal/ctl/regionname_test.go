@@ -20,8 +20,8 @@ import (
 var (
 	changeCommands = []string{
 		"init --yes", "rules apply FILE --yes", "rules apply --resume --yes", "undo rules --yes", "rules rollback --to VERSION --yes", "rules prune --yes",
-		"policy apply POLICY --yes", "undo policy --yes", "policy prune --yes",
-		"shedder set enabled=false --for 1h --yes", "undo shedder --yes", "shedder prune --yes",
+		"policy apply POLICY --yes", "undo policy --yes", "policy rollback --to VERSION --yes", "policy prune --yes",
+		"shedder set enabled=false --for 1h --yes", "undo shedder --yes", "shedder rollback --to VERSION --yes", "shedder prune --yes",
 		"topology apply TOPOLOGY --yes", "drain ams1 --reason x --yes", "undrain ams1 --yes", "limits reset --rule per-client --client 203.0.113.7 --yes",
 		"clients block 203.0.113.7 --reason x", "clients allow 203.0.113.7 --reason x", "clients unblock 203.0.113.7", "clients import LIST --reason x",
 		"clients sync --name drop --from LIST --once",

@@ -56,7 +56,7 @@ func TestBeforeIgnoresClocks(t *testing.T) {
 	require.Equal(t, "c", p)
 	m.changes = nil
 	_, err = m.before()
-	require.ErrorContains(t, err, "the history has no version before d; name one with --to")
+	require.ErrorContains(t, err, "the history has no version before d; name one with rollback --to")
 }
 
 func TestWhoami(t *testing.T) {
