@@ -23,23 +23,23 @@ type metrics struct {
 func newMetrics(registry *prometheus.Registry) *metrics {
 	auto := promauto.With(registry)
 	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return auto.NewCounterVec(prometheus.CounterOpts{Name: "weir_behavior_" + name, Help: help}, labels)
+		return auto.NewCounterVec(prometheus.CounterOpts{Name: "weir_" + name, Help: help}, labels)
 	}
 	gauges := func(name, help string, labels ...string) *prometheus.GaugeVec {
-		return auto.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_behavior_" + name, Help: help}, labels)
+		return auto.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_" + name, Help: help}, labels)
 	}
 	m := &metrics{
-		requests:    counters("requests_total", "Requests of subjects above the mildest tier, by what the policy did, or in shadow mode would have done.", "tier", "effect", "mode"),
-		rises:       counters("rises_total", "Times that a subject entered a severer tier.", "kind", "tier"),
-		signals:     counters("signals_total", "Signals that contributed to a subject's entering a severer tier.", "kind", "tier", "signal"),
-		nodes:       gauges("nodes", "Nodes of the region that judge clients together, this one included.").WithLabelValues(),
-		alone:       gauges("alone", "1 while the region's store does not answer, so this node judges by what it sees itself.").WithLabelValues(),
-		told:        gauges("told", "Subjects that this node reported to the others in the last second.", "kind"),
-		shared:      counters("region_rises_total", "Times that a subject entered a severer tier because of what several nodes counted.", "kind", "tier"),
-		info:        gauges("policy_info", "1 for the version of the behavior policy that this node runs.", "version", "mode"),
-		rejected:    counters("policy_rejected_total", "Behavior policies refused; the previous one kept running.").WithLabelValues(),
-		sourceUp:    gauges("policy_source_up", "1 while the source of the behavior policy can be read: Consul, or the file.").WithLabelValues(),
-		cacheErrors: counters("policy_cache_errors_total", "Failures to write the last good behavior policy to disk, or to use the one found there.").WithLabelValues(),
+		requests:    counters("behavior_requests_total", "Requests of subjects above the mildest tier, by what the policy did, or in shadow mode would have done.", "tier", "effect", "mode"),
+		rises:       counters("behavior_rises_total", "Times that a subject entered a severer tier.", "kind", "tier"),
+		signals:     counters("behavior_signals_total", "Signals that contributed to a subject's entering a severer tier.", "kind", "tier", "signal"),
+		nodes:       gauges("behavior_nodes", "Nodes of the region that judge clients together, this one included.").WithLabelValues(),
+		alone:       gauges("behavior_alone", "1 while the region's store does not answer, so this node judges by what it sees itself.").WithLabelValues(),
+		told:        gauges("behavior_told", "Subjects that this node reported to the others in the last second.", "kind"),
+		shared:      counters("behavior_region_rises_total", "Times that a subject entered a severer tier because of what several nodes counted.", "kind", "tier"),
+		info:        gauges("behavior_policy_info", "1 for the version of the behavior policy that this node runs.", "version", "mode"),
+		rejected:    counters("behavior_policy_rejected_total", "Behavior policies refused; the previous one kept running.").WithLabelValues(),
+		sourceUp:    gauges("behavior_policy_source_up", "1 while the source of the behavior policy can be read: Consul, or the file.").WithLabelValues(),
+		cacheErrors: counters("behavior_policy_cache_errors_total", "Failures to write the last good behavior policy to disk, or to use the one found there.").WithLabelValues(),
 	}
 	m.nodes.Set(1)
 	for _, kind := range []string{decide.KindClient, decide.KindRoute} {
