@@ -83,9 +83,9 @@ type earlier struct {
 	looked rollout.Records
 	// resumes is the record of the rollout that this change continues, nil if it begins one.
 	resumes *consul.Rollout
-	// takesBack undoes a rollout. redo has the commands that do the same in single regions:
-	// undoing twice would return to where it began.
+	// takesBack undoes a change to one of these versions; empty: to any. redo does it in one region.
 	takesBack bool
+	of        []string
 	redo      map[string]string
 }
 
@@ -302,6 +302,9 @@ func (c *change) reached() ([]string, error) {
 // stale refuses a region that does not run what --if-version says. A region that already
 // has the document is fine.
 func (c *change) stale(r *regionChange) error {
+	if r.region.Outcome == rollout.Untouched && !c.means(r.step.from.Version()) {
+		return term.Conflict("nothing was changed: %s runs %s, not %s", r.target.Name, term.OrDash(r.step.from.Version()), strings.Join(c.of, " or "))
+	}
 	if c.ifVersion == "" || r.region.Outcome != rollout.Untouched {
 		return nil
 	}

@@ -198,7 +198,7 @@ func answers() map[string]reflect.Type {
 		"clients": reflect.TypeFor[[]*listed](), "clients.show": reflect.TypeFor[[]*listed](), "clients.recent": reflect.TypeFor[[]*latest](),
 		"clients.block": reflect.TypeFor[[]*clientsChanged](), "clients.allow": reflect.TypeFor[[]*clientsChanged](), "clients.unblock": reflect.TypeFor[[]*clientsChanged](),
 		"audit.list":    reflect.TypeFor[[]auditEntry](),
-		"policy.status": reflect.TypeFor[convergence](), "policy.document": reflect.TypeFor[shown](), "policy.history": reflect.TypeFor[[]historyEntry](), "policy.changes": reflect.TypeFor[versionsReport](), "policy.rollback": reflect.TypeFor[changeReport](),
+		"policy.status": reflect.TypeFor[convergence](), "policy.document": reflect.TypeFor[shown](), "policy.history": reflect.TypeFor[[]historyEntry](), "policy.changes": reflect.TypeFor[versionsReport](), "policy.rollback": reflect.TypeFor[changeReport](), "policy.undo": reflect.TypeFor[changeReport](),
 		"dns.topology": reflect.TypeFor[region.Topology](), "dns.explain": reflect.TypeFor[dnsExplanation](),
 	}
 }

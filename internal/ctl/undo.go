@@ -19,11 +19,8 @@ import (
 const undoHelp = `Takes back the last change of the rules, the shedder's settings or the behavior policy;
 without KIND, of whichever changed last. It shows what that did, and what the regions get back.
 
-  - a change of all regions at once, also one whose regionctl was killed: each region that has
-    it gets what it had before; the others keep what they have
-  - a canary or waves that are not finished, whoever began them: the changed regions get what
-    they had, and the canary ends. A regionctl that still runs them halts
-  - temporary settings end
+A canary or waves that are not finished end, whoever began them, and a regionctl that still runs
+them halts. Temporary settings end. Regions without the last change keep what they have.
 
 A region that cannot be reached may have what was changed last: nothing is undone then unless
 --region names the regions. Taking back a rollout or temporary settings goes on without the
@@ -32,8 +29,7 @@ returns to where you began. To go further back: regionctl rules rollback --to VE
 If someone else changes something before you answer, nothing is undone (status 4).`
 
 const undoExamples = `  regionctl undo
-  regionctl undo rules --yes
-  regionctl undo shedder --region us-east`
+  regionctl undo shedder --region us-east --yes`
 
 // undoable are the kinds of documents, in the order in which they are named.
 var undoable = []*fleet.Kind{rulesKind, shedderKind, policyKind}
@@ -56,16 +52,15 @@ func (p *program) undoCommand() *cobra.Command {
 	p.regionFlag(cmd, &names)
 	c.flags(cmd, &by)
 	cmd.Flags().StringVarP(&c.message, "message", "m", "", "`TEXT` for the history: why (default: what is undone)")
+	cmd.Flags().StringSliceVar(&c.of, "of", nil, "undo nothing (status 4) but this `VERSION`, or one of several")
 	cmd.ValidArgs = []string{rulesKind.Name, shedderKind.Name, policyKind.Name}
 	return cmd
 }
 
 // kindToUndo returns the kind with this name or, without one, the kind that was changed last in
 // any region that answers.
-func (p *program) kindToUndo(ctx context.Context, name string, names []string) (*fleet.Kind, error) {
+func (p *program) kindToUndo(ctx context.Context, name string, names []string) (found *fleet.Kind, failures error) {
 	var last time.Time
-	var found *fleet.Kind
-	var failures error
 	if i := slices.IndexFunc(undoable, func(k *fleet.Kind) bool { return k.Name == name }); i >= 0 {
 		return undoable[i], nil
 	} else if name != "" {
@@ -127,6 +122,11 @@ func (c *change) undo(ctx context.Context, k *fleet.Kind, names []string) error 
 	return c.undoLast(ctx, k, answers)
 }
 
+// means reports whether a version is one of those that may be taken back.
+func (c *change) means(version string) bool {
+	return len(c.of) == 0 || slices.ContainsFunc(c.of, func(v string) bool { return strings.HasPrefix(version, v) })
+}
+
 // histories reads what regions have, and had before.
 func (c *change) histories(ctx context.Context, targets []*fleet.Target) ([]fleet.Answer[regionHistory], error) {
 	answers := fleet.Ask(ctx, targets, readBefore)
@@ -140,9 +140,8 @@ func (c *change) histories(ctx context.Context, targets []*fleet.Target) ([]flee
 	return answers, err
 }
 
-// undoLast gives the regions that the last change reached what they had before. Each may have
-// got a version of its own, at the same time, or several people may have applied one version, one
-// after the other.
+// undoLast gives the regions of the last change what they had before. Each may have got a version
+// of its own at the same time, or several people may have applied one, one after the other.
 func (c *change) undoLast(ctx context.Context, k *fleet.Kind, answers []fleet.Answer[regionHistory]) error {
 	var last *consul.Pointer
 	var since time.Time // what was applied before is part of an earlier change
@@ -189,16 +188,16 @@ func (c *change) undoLast(ctx context.Context, k *fleet.Kind, answers []fleet.An
 		return c.run(ctx, aims)
 	}
 	c.message = cmp.Or(c.message, "undo of "+last.Version)
-	c.aimAt = func(_ context.Context, t *fleet.Target, s *step) error {
-		s.next = docs[back[t.Name]]
-		return nil
-	}
+	c.aimAt = func(_ context.Context, t *fleet.Target, s *step) error { s.next = docs[back[t.Name]]; return nil }
 	return c.run(ctx, aims)
 }
 
 // undoRollout gives the regions that an unfinished change has reached what they had, and ends
 // its canary.
 func (c *change) undoRollout(ctx context.Context, k *fleet.Kind, targets []*fleet.Target, u *unfinished) error {
+	if !c.means(u.Version) {
+		return term.Conflict("nothing was changed: %s; it is not %s", u.leftover(), strings.Join(c.of, " or "))
+	}
 	changed := u.changed()
 	for name, had := range u.record.Before {
 		c.redo[name] = fmt.Sprintf("regionctl %s rollback --to %s --region %s", k.Name, had.Version, name)
@@ -208,10 +207,10 @@ func (c *change) undoRollout(ctx context.Context, k *fleet.Kind, targets []*flee
 	}
 	c.p.Say("%s", u.leftover())
 	c.message = cmp.Or(c.message, "rollback of the rollout of "+u.Version)
-	c.aimAt = func(ctx context.Context, t *fleet.Target, s *step) error {
+	c.aimAt = func(ctx context.Context, t *fleet.Target, s *step) (err error) {
 		had, known := u.record.Before[t.Name]
 		switch {
-		case s.from.State != fleet.Active, !slices.Contains(changed, t.Name):
+		case s.from.State != fleet.Active, s.from.Version() != u.Version && !slices.Contains(changed, t.Name):
 			s.next = s.from.Document // only its canary ends
 			if s.next == nil {
 				return term.Misused("nothing was changed: %s: no %s are published there to go back to; the canary ends by itself, or when some are applied", t.Name, saidOf(k).what)
@@ -222,15 +221,15 @@ func (c *change) undoRollout(ctx context.Context, k *fleet.Kind, targets []*flee
 		case !known:
 			return term.Misused("nothing was changed: %s had no %s before; apply some", t.Name, saidOf(k).what)
 		}
-		var err error
 		if s.next, err = t.Load(ctx, had); err != nil {
 			return term.Failed("nothing was changed: %s: %w", t.Name, err)
 		}
 		return nil
 	}
-	tries := u.regions(regionDone, regionWaits) // where its canary may be
+	tries := u.regions(regionDone, regionWaits) // where its canary may be; those of one that runs are locked
 	aims := fleet.Filter(targets, func(t *fleet.Target) bool {
-		return slices.Contains(changed, t.Name) || u.Canary != "" && slices.Contains(tries, t.Name) || slices.Contains(u.regions(regionUnknown), t.Name)
+		_, had := u.record.Before[t.Name]
+		return u.State == rolloutRuns && had || slices.Contains(changed, t.Name) || u.Canary != "" && slices.Contains(tries, t.Name) || slices.Contains(u.regions(regionUnknown), t.Name)
 	})
 	if err := c.run(ctx, aims); err != nil {
 		return err

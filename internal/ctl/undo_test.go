@@ -96,3 +96,49 @@ func TestUndoAfterAnExpiry(t *testing.T) {
 	require.Contains(t, r.errOut, " of ana, ")
 	require.NotContains(t, r.errOut, "bob")
 }
+
+// Waves go on while an operator reads what undo would do.
+func TestUndoWhileWavesGoOn(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, "eu-west", "us-east")
+	f.running(t)
+	ana := f.converse(t, "rules", "apply", write(t, "next.yaml", rulesOf(2)), "--by", "ana", "--yes", "--waves", "1,rest", "--soak", "5s", "--interval", "100ms", "--min-requests", "0")
+	ana.sees(t, " left")
+	bob := f.converse(t, "undo", "rules", "--by", "bob")
+	bob.sees(t, "Apply to eu-west?")
+	require.Zero(t, ana.end(t).status)
+	bob.answer(t, "y")
+	r := bob.end(t)
+	require.Equal(t, term.StatusConflict, r.status, r.errOut)
+	require.Contains(t, r.errOut, "nothing was changed anywhere: us-east: ana applied "+versionOf(rulesOf(2)))
+	for _, name := range f.names {
+		require.Equal(t, versionOf(rulesOf(2)), f.current(t, name))
+	}
+}
+
+// --of names the change that is meant: a page may show an old state.
+func TestUndoOf(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, "eu-west", "us-east")
+	one, two, three := versionOf(rulesOf(1)), versionOf(rulesOf(2)), versionOf(rulesOf(3))
+	f.publish(t, rulesOf(3), "eve", f.names...)
+	f.running(t)
+	f.halt(t, 2, "eu-west", "us-east")
+	require.Contains(t, f.refused(t, term.StatusConflict, "undo", "rules", "--yes", "--of", three), "nothing was changed: the rollout of "+two)
+	require.Equal(t, two, f.current(t, "eu-west"))
+	f.good(t, "undo", "rules", "--yes", "--of", two)
+	require.Contains(t, f.refused(t, term.StatusConflict, "undo", "rules", "--yes", "--of", two), "nothing was changed: eu-west runs "+one+", not "+two)
+	require.Equal(t, one, f.current(t, "eu-west"))
+
+	f.good(t, "shedder", "set", "signals.inflight.high=400", "--yes", "--wait", "0")
+	set, _, err := f.settings("eu-west").Current(t.Context())
+	require.NoError(t, err)
+	f.good(t, "shedder", "set", "enabled=false", "--for", "1h", "--yes", "--wait", "0")
+	off, _, err := f.settings("eu-west").Current(t.Context())
+	require.NoError(t, err)
+	f.refused(t, term.StatusConflict, "undo", "shedder", "--yes", "--wait", "0", "--of", set.Version)
+	f.good(t, "undo", "shedder", "--yes", "--wait", "0", "--of", "ffff,"+off.Version)
+	f.good(t, "shedder", "set", "enabled=false", "--for", "1h", "--yes", "--wait", "0", "--region", "us-east")
+	f.good(t, "undo", "shedder", "--yes", "--wait", "0")
+	require.Contains(t, f.refused(t, term.StatusConflict, "undo", "rules", "--yes", "--of", off.Version), "nothing was changed")
+}

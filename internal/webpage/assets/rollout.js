@@ -72,7 +72,7 @@ function Progress({ v, u }) {
     <div class="buttons">
       ${runs(v) && html`<${Act} op="rules.rollout.halt" class="danger" disabled=${v.state === 'halting'} onClick=${() => halt(v)}>Halt…<//>`}
       ${v.state === 'halted' && u && html`<${Act} op="rules.rollout.resume" class="primary" onClick=${() => resume(u, again)}>Resume…<//><${Act} op="rules.undo" class="danger" onClick=${() => back(u, again)}>Roll back…<//>`}
-      ${v.state === 'done' && have.length > 0 && html`<${Act} op="rules.undo" class="danger" onClick=${() => undo(have)}>Roll back…<//>`}
+      ${v.state === 'done' && have.length > 0 && html`<${Act} op="rules.undo" class="danger" onClick=${() => undo(have, v.result.version)}>Roll back…<//>`}
     </div>
     <${Command} text=${v.command} /></div>`;
 }
@@ -143,10 +143,10 @@ function halt(v) {
   });
 }
 
-function undo(regions) {
+function undo(regions, of) {
   ask({
     title: `Roll back ${regions.join(', ')}?`, text: 'What these regions had before is applied to them again.', verb: 'Roll back', danger: true, done: 'They have what they had',
-    command: () => shell('undo', 'rules', regions.flatMap((r) => ['--region', r])), act: () => post('/rules/undo', { region: regions }),
+    command: () => shell('undo', 'rules', '--of', of, regions.flatMap((r) => ['--region', r])), act: () => post('/rules/undo', { of: [of], region: regions }),
     after: again,
   });
 }

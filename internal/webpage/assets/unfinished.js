@@ -1,6 +1,6 @@
 // A rollout that is not finished. Another console began it, or this one before its restart, or
 // regionctl in a shell. The regions keep its record.
-import { html, signal, get, post, plural, ago, stamp } from './lib.js';
+import { html, signal, get, post, plural, ago, stamp, shell } from './lib.js';
 import { Badge, Notice, Command, Table, Act, ask } from './parts.js';
 
 // left is that rollout, null if there is none.
@@ -50,6 +50,6 @@ export function back(u, after) {
     title: regions.length ? `Roll back ${regions.join(', ')}?` : `End the canary on ${u.canary}?`, verb: 'Roll back', danger: true, done: 'The regions run what they ran before the rollout',
     text: regions.length ? 'What these regions had before the rollout is applied again.' : 'The edges of the site follow the active version again.',
     regions: u.waves.flat().map((r) => ({ region: r.region, error: r.state === 'unknown' })),
-    command: () => u.back, act: () => post('/rules/undo'), after,
+    command: () => shell('undo', 'rules', '--of', u.version), act: () => post('/rules/undo', { of: [u.version] }), after,
   });
 }
