@@ -8,7 +8,7 @@ import (
 )
 
 // serveBare runs the smallest fasthttp server for a role: the baselines.
-func serveBare(ctx context.Context, role, listen, origin, redis string) error {
+func serveBare(ctx context.Context, role, listen, origin, redis, certificate, key string) error {
 	if role == "rls" || role == "authz" {
 		return serveBareGRPC(ctx, role, listen, origin)
 	}
@@ -32,27 +32,37 @@ func serveBare(ctx context.Context, role, listen, origin, redis string) error {
 	case "refuse-503":
 		handler = refuse(fasthttp.StatusServiceUnavailable, `{"type":"https://iana.org/assignments/http-problem-types#temporary-reduced-capacity","title":"Shedding load","status":503,"class":"read"}`,
 			"Retry-After", "5")
-	case "proxy", "proxy-least":
+	case "proxy", "proxy-least", "proxy-plain":
 		client := &fasthttp.HostClient{Addr: origin, MaxConns: 1024}
 		handler = func(ctx *fasthttp.RequestCtx) {
 			ctx.Request.Header.Del("Connection")
+			ctx.Request.URI().SetScheme("http")
 			if err := client.Do(&ctx.Request, &ctx.Response); err != nil {
 				ctx.Error("bad gateway", fasthttp.StatusBadGateway)
 			}
 			ctx.Response.Header.Del("Connection")
 		}
-		if role == "proxy-least" {
-			l, err := startLeast(ctx, redis, perMinute, 60_000)
-			if err != nil {
-				return err
+		var err error
+		switch role {
+		case "proxy-least":
+			var l *least
+			if l, err = startLeast(ctx, redis, perMinute, 60_000); err == nil {
+				handler = l.limit(handler)
 			}
-			handler = l.limit(handler)
+		case "proxy-plain":
+			handler, err = plainCall(ctx, redis, handler)
+		}
+		if err != nil {
+			return err
 		}
 	default:
 		return fmt.Errorf("unknown role %q", role)
 	}
 	server := &fasthttp.Server{Handler: handler}
 	go func() { <-ctx.Done(); _ = server.Shutdown() }()
+	if certificate != "" {
+		return server.ListenAndServeTLS(listen, certificate, key)
+	}
 	return server.ListenAndServe(listen)
 }
 

@@ -20,9 +20,22 @@ type contender struct {
 	asks  bool    // count its calls to Redis
 }
 
+// beforeSuffix marks the contenders of the older edge.
+const beforeSuffix = ", before"
+
 // compare measures the contenders in turn, prints their ratios to the first, and keeps the
 // table. unit names what is counted per second.
 func (b *bench) compare(ctx context.Context, name, title, unit string, contenders ...*contender) error {
+	if b.starting {
+		b.earlier[name] = contenders
+		return nil
+	}
+	for _, c := range b.earlier[name] {
+		if c.ours {
+			c.Name += beforeSuffix
+			contenders = append(contenders, c)
+		}
+	}
 	var all []*paired.Contender
 	counted := false
 	for _, c := range contenders {
@@ -76,6 +89,13 @@ func (b *bench) compare(ctx context.Context, name, title, unit string, contender
 	}
 	t.Charts = []report.Chart{{Alt: title + ", as bars", Picture: &svg.Bars{Title: title, Rows: rows, Panels: panels}}}
 	fmt.Println(t.Text())
+	for _, c := range contenders {
+		for _, before := range b.earlier[name] {
+			if before.Name == c.Name+beforeSuffix {
+				fmt.Println(c.Name+", of the rate before:", ratioText(c.Ratio(&before.Contender)))
+			}
+		}
+	}
 	b.tables = append(b.tables, t)
 	return ctx.Err()
 }

@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/weir-edge/weir/tools/internal/paired"
 )
@@ -36,13 +39,18 @@ func (b *bench) self(addr, role string, more ...string) error {
 }
 
 // startEdge runs the edge with these rules in front of the origin; an empty redis selects the
-// memory store. more extends its configuration; leading indented lines of it extend listen.
+// memory store, and one that begins with clusterOf a Cluster. more extends its configuration; leading indented lines of it extend listen.
 func (b *bench) startEdge(name, origin, redis, rules, more string) (string, error) {
 	public, admin := freeAddr(), freeAddr()
 	file := b.write(name+"-rules.yaml", "rules:\n"+rules)
 	store := "{kind: memory}"
 	if redis != "" {
-		store = fmt.Sprintf("{kind: redis, timeout: 100ms, redis: {mode: single, addrs: [%q]}}", redis)
+		addr, cluster := strings.CutPrefix(redis, clusterOf)
+		mode := "single"
+		if cluster {
+			mode = "cluster"
+		}
+		store = fmt.Sprintf("{kind: redis, timeout: 100ms, redis: {mode: %s, addrs: [%q]}}", mode, addr)
 	}
 	config := b.write(name+".yaml", fmt.Sprintf(`
 listen:
@@ -58,10 +66,35 @@ log: {level: warn}
 	return public, b.start(public, b.edge, "-config", config)
 }
 
-func (b *bench) startRedis() (string, error) {
+func (b *bench) startRedis(more ...string) (string, error) {
 	addr := freeAddr()
 	_, port, _ := strings.Cut(addr, ":")
-	return addr, b.start(addr, "redis-server", "--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", b.dir)
+	return addr, b.start(addr, "redis-server", append([]string{"--port", port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", b.dir}, more...)...)
+}
+
+// clusterOf begins what stands for a Redis Cluster with one master: clusterOf and its address.
+const clusterOf = "cluster of "
+
+func (b *bench) startCluster(ctx context.Context) (string, error) {
+	_, bus, _ := strings.Cut(freeAddr(), ":")
+	addr, err := b.startRedis("--cluster-enabled", "yes", "--cluster-announce-ip", "127.0.0.1", "--cluster-port", bus)
+	if err != nil {
+		return "", err
+	}
+	client := redis.NewClient(&redis.Options{Addr: addr})
+	defer client.Close()
+	if err := client.ClusterAddSlotsRange(ctx, 0, 16383).Err(); err != nil {
+		return "", err
+	}
+	for {
+		switch info, err := client.ClusterInfo(ctx).Result(); {
+		case err != nil:
+			return "", err
+		case strings.Contains(info, "cluster_state:ok"):
+			return clusterOf + addr, nil
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
 }
 
 // proxies starts the baselines of the proxied parts.

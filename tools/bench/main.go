@@ -28,8 +28,11 @@ func main() {
 	listen := flag.String("listen", "", "internal: its address")
 	origin := flag.String("origin", "", "internal: where it forwards")
 	redis := flag.String("redis", "", "internal: which Redis it asks")
+	certificate := flag.String("certificate", "", "internal: its certificate, for TLS")
+	key := flag.String("key", "", "internal: the certificate's key")
 	o := options{}
 	flag.StringVar(&o.edge, "edge", "bin/edge", "the edge `BINARY` to measure")
+	flag.StringVar(&o.before, "before", "", "also measure this older edge `BINARY`, in the same rounds")
 	flag.IntVar(&o.rounds, "rounds", 0, "rounds of each comparison; 0 for as many as each part needs")
 	flag.DurationVar(&o.duration, "duration", 0, "of one measurement; 0 for what suits each part")
 	flag.StringVar(&o.only, "only", "", "comma-separated `PARTS`: "+strings.Join(names(), ", ")+" (default all)")
@@ -41,7 +44,7 @@ func main() {
 
 	var err error
 	if *role != "" {
-		err = serveBare(ctx, *role, *listen, *origin, *redis)
+		err = serveBare(ctx, *role, *listen, *origin, *redis, *certificate, *key)
 	} else {
 		err = run(ctx, o)
 	}
@@ -52,9 +55,9 @@ func main() {
 }
 
 type options struct {
-	edge, only, profiles, document string
-	rounds                         int
-	duration                       time.Duration
+	edge, before, only, profiles, document string
+	rounds                                 int
+	duration                               time.Duration
 }
 
 // bench is one run.
@@ -66,6 +69,9 @@ type bench struct {
 	admins  map[string]string // of edges, by public address
 	held    []net.Conn        // with requests in flight
 	tables  []*report.Table
+	// earlier has the contenders of the older edge by table, while starting only.
+	earlier  map[string][]*contender
+	starting bool
 }
 
 // part is a group of comparisons that share servers.
@@ -85,6 +91,7 @@ var (
 
 var parts = []part{
 	{"proxy", few, 4 * time.Second, (*bench).proxy},
+	{"latency", few, 2 * time.Second, (*bench).latency},
 	{"leased", few, 4 * time.Second, (*bench).leased},
 	{"http2", few, 4 * time.Second, (*bench).http2},
 	{"behavior", paired.Length{Least: 15, Most: 60, Precision: 0.01}, 2 * time.Second, (*bench).behavior},
@@ -134,7 +141,7 @@ func run(ctx context.Context, o options) error {
 		if o.duration > 0 {
 			b.duration = o.duration
 		}
-		if err := p.run(b, ctx); err != nil {
+		if err := b.beforeToo(func() error { return p.run(b, ctx) }); err != nil {
 			return fmt.Errorf("%s: %w", p.name, err)
 		}
 		b.stopAll()
@@ -143,6 +150,22 @@ func run(ctx context.Context, o options) error {
 		return nil
 	}
 	return report.Save(o.document, "bench", b.tables)
+}
+
+// beforeToo runs a part. With an older edge it first only starts the part's contenders with
+// that.
+func (b *bench) beforeToo(run func() error) error {
+	b.earlier = map[string][]*contender{}
+	if b.before != "" {
+		edge := b.edge
+		b.edge, b.starting = b.before, true
+		err := run()
+		b.edge, b.starting = edge, false
+		if err != nil {
+			return err
+		}
+	}
+	return run()
 }
 
 func (b *bench) close() {

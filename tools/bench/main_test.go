@@ -1,9 +1,11 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,14 +18,14 @@ import (
 func TestDocument(t *testing.T) {
 	text, err := os.ReadFile("../../docs/BENCHMARKS.md")
 	require.NoError(t, err)
-	for _, name := range []string{"proxy", "leased", "http2", "behavior", "forward", "gateways", "refuse", "shed", "rls", "rls-refuse", "authz", "authz-one", "store-uniform-64", "store-uniform-512", "store-zipf-64", "store-zipf-512", "hot", "memory", "swap"} {
+	for _, name := range []string{"proxy", "latency", "latency-added", "leased", "http2", "behavior", "forward", "gateways", "refuse", "shed", "rls", "rls-refuse", "authz", "authz-one", "store-uniform-64", "store-uniform-512", "store-zipf-64", "store-zipf-512", "hot", "memory", "swap"} {
 		_, err := report.Regenerate(text, "bench", name, "")
 		require.NoError(t, err)
 	}
 }
 
 func TestAnUnknownPartIsRefused(t *testing.T) {
-	require.ErrorContains(t, run(t.Context(), options{only: "proxy,refused"}), `there is no part "refused"; choose from proxy, leased, http2`)
+	require.ErrorContains(t, run(t.Context(), options{only: "proxy,refused"}), `there is no part "refused"; choose from proxy, latency, leased, http2`)
 }
 
 func TestRatios(t *testing.T) {
@@ -47,4 +49,41 @@ func TestH2load(t *testing.T) {
 	tail, err := tailOf(file)
 	require.NoError(t, err)
 	require.Equal(t, 30*time.Microsecond, tail)
+}
+
+// Every request that is due is sent once, also while earlier ones are unanswered.
+func TestOpenLoop(t *testing.T) {
+	var mu sync.Mutex
+	sent := map[int]int{}
+	b := &bench{options: options{duration: 100 * time.Millisecond}}
+	s, err := b.openLoop(t.Context(), 2_000, func() call {
+		return func(i int) error {
+			mu.Lock()
+			defer mu.Unlock()
+			sent[i]++
+			return nil
+		}
+	})
+	require.NoError(t, err)
+	require.Positive(t, s.P50)
+	require.GreaterOrEqual(t, s.P99, s.P50)
+	calls := 0
+	for _, n := range sent {
+		calls += n
+	}
+	require.Equal(t, 201+3*connections, calls)
+
+	_, err = b.openLoop(t.Context(), 1_000, func() call { return func(int) error { return errors.New("refused") } })
+	require.ErrorContains(t, err, "refused")
+}
+
+func TestInterval(t *testing.T) {
+	values := []float64{1, 2, 3, 4, 100}
+	sum := func(rounds []int) (sum float64) {
+		for _, i := range rounds {
+			sum += values[i]
+		}
+		return sum
+	}
+	require.Regexp(t, `^110 \(\d+ to \d+\)$`, interval(5, "%.0f", sum))
 }

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"slices"
-	"sync"
 	"syscall"
 	"time"
 
@@ -55,7 +53,17 @@ func (b *bench) swap(ctx context.Context) error {
 					next.Reset(every)
 				}
 			}()
-			s, err := b.steady(ctx, edge)
+			s, err := b.openLoop(ctx, swapRate, func() call {
+				client := &fasthttp.Client{MaxConnsPerHost: 1}
+				req, resp := &fasthttp.Request{}, &fasthttp.Response{}
+				return func(i int) error {
+					req.SetRequestURI(fmt.Sprintf("http://%s/p%d/x", edge, i%10_000))
+					if err := client.Do(req, resp); err != nil {
+						return err
+					}
+					return wanted(resp.StatusCode())
+				}
+			})
 			stop()
 			if serr := <-done; err == nil {
 				err = serr
@@ -77,53 +85,4 @@ func manyRules(version int) []byte {
 		fmt.Fprintf(&b, "  - {id: r%d, match: {paths: [/p%d/*]}, key: [client_ip], algorithm: leaky_bucket, limit: %d, window: 1s}\n", i, i, 100_000+version)
 	}
 	return b.Bytes()
-}
-
-// steady sends requests to the edge at swapRate for the duration. It measures each from when it
-// was due, so a pause counts for every request that it delayed.
-func (b *bench) steady(ctx context.Context, addr string) (paired.Sample, error) {
-	const callers = 64
-	client := &fasthttp.HostClient{Addr: addr, MaxConns: callers}
-	defer client.CloseIdleConnections()
-	var mu sync.Mutex
-	var times []time.Duration
-	var failed error
-	var wg sync.WaitGroup
-	begin := time.Now()
-	for caller := range callers {
-		wg.Go(func() {
-			req, resp := fasthttp.AcquireRequest(), fasthttp.AcquireResponse()
-			defer fasthttp.ReleaseRequest(req)
-			defer fasthttp.ReleaseResponse(resp)
-			var own []time.Duration
-			for i := caller; ctx.Err() == nil; i += callers {
-				due := begin.Add(time.Duration(i) * time.Second / swapRate)
-				if due.Sub(begin) > b.duration {
-					break
-				}
-				time.Sleep(time.Until(due))
-				req.SetRequestURI(fmt.Sprintf("http://%s/p%d/x", addr, i%10_000))
-				err := client.Do(req, resp)
-				if err == nil && resp.StatusCode() != fasthttp.StatusOK {
-					err = fmt.Errorf("status %d", resp.StatusCode())
-				}
-				if err != nil {
-					mu.Lock()
-					failed = err
-					mu.Unlock()
-					return
-				}
-				own = append(own, time.Since(due))
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			times = append(times, own...)
-		})
-	}
-	wg.Wait()
-	if failed != nil || len(times) == 0 {
-		return paired.Sample{}, fmt.Errorf("%d answers, then %w", len(times), failed)
-	}
-	slices.Sort(times)
-	return paired.Sample{Rate: float64(len(times)) / time.Since(begin).Seconds(), P99: times[len(times)*99/100]}, nil
 }

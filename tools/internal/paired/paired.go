@@ -13,9 +13,9 @@ import (
 
 // Sample is one measurement of a contender.
 type Sample struct {
-	Rate  float64 // a second
-	P99   time.Duration
-	Calls float64 // to Redis, a request
+	Rate     float64 // per second
+	P50, P99 time.Duration
+	Calls    float64 // to Redis, per request
 }
 
 // Contender is one of the things measured side by side.
