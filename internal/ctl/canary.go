@@ -197,7 +197,7 @@ func (t *trial) start(ctx context.Context) error {
 			if behind := a.View.Behind(); len(behind) > 0 {
 				reason = why(&behind[0])
 			}
-			return fmt.Errorf("%s: its edges did not all follow within %s: %s; see %s", a.Target.Name, limit, reason, saidOf(t.c.doc.Kind).look)
+			return fmt.Errorf("%s: its edges did not all follow within %s: %s; see %s", a.Target.Name, limit, reason, t.c.doc.Kind.Look)
 		}
 	}
 	return nil
@@ -207,7 +207,7 @@ func (t *trial) start(ctx context.Context) error {
 func (t *trial) moved(err error) error {
 	var stop *rollout.Stop
 	if errors.As(err, &stop) && stop.Why == rollout.Moved {
-		return term.Conflict("%s: someone else ended it, or began another; see %s", stop.Region, saidOf(t.c.doc.Kind).look)
+		return term.Conflict("%s: someone else ended it, or began another; see %s", stop.Region, t.c.doc.Kind.Look)
 	}
 	return err
 }

@@ -120,7 +120,7 @@ func (r *regionChange) told() told {
 	}
 	k, now := r.target.Kind, r.region.Now
 	if damage := errors.Join(r.region.Err, now.Damage); damage != nil {
-		t.why = fmt.Sprintf("someone changed the %s meanwhile, and who cannot be read: %v", saidOf(k).what, damage)
+		t.why = fmt.Sprintf("someone changed the %s meanwhile, and who cannot be read: %v", k.What, damage)
 	} else {
 		t.why = whoMoved(k, now.Pointer)
 	}
@@ -313,7 +313,7 @@ func (c *change) stale(r *regionChange) error {
 		return nil
 	}
 	return term.Conflict("nothing was changed: %s runs %s, not %s from --if-version; see regionctl %s history, update the document, and %s again",
-		r.target.Name, has, c.ifVersion, r.target.Kind.Name, saidOf(r.target.Kind).put)
+		r.target.Name, has, c.ifVersion, r.target.Kind.Name, r.target.Kind.Put)
 }
 
 // aimFor determines what a region is to have.

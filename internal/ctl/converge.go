@@ -111,15 +111,15 @@ func verdict(arrivals []rollout.Arrival, versionOf func(*fleet.Target) string, l
 		return term.Partial("not all edges run %s:\n  %s\ncorrect the document, or go back with regionctl undo %s", version, strings.Join(wrong, "\n  "), k.Name)
 	}
 	return term.Partial("not all edges run %s after %s:\n  %s\n%s shows whether they get there; running this again waits again",
-		version, limit, strings.Join(wrong, "\n  "), saidOf(k).watch)
+		version, limit, strings.Join(wrong, "\n  "), k.Watch)
 }
 
 func whoMoved(k *fleet.Kind, now *consul.Pointer) string {
 	if now == nil {
-		return fmt.Sprintf("someone deleted the pointer to the %s in the meantime; %s again to set it", saidOf(k).what, saidOf(k).put)
+		return fmt.Sprintf("someone deleted the pointer to the %s in the meantime; %s again to set it", k.What, k.Put)
 	}
 	return fmt.Sprintf("%s %s %s at %s in the meantime; look at it with regionctl %s show, and %s again if yours should replace it",
-		term.Printable(now.AppliedBy), saidOf(k).did, now.Version, term.Stamp(now.AppliedAt), k.Name, saidOf(k).put)
+		term.Printable(now.AppliedBy), k.Did, now.Version, term.Stamp(now.AppliedAt), k.Name, k.Put)
 }
 
 func longest(targets []*fleet.Target) int {

@@ -94,7 +94,7 @@ func (p *program) documentStatus(ctx context.Context, k *fleet.Kind, names []str
 			if v := &s.Regions[i]; !v.Converged {
 				name := v.Region
 				if v.Pointer == nil {
-					name += fmt.Sprintf(" (nothing is published there; regionctl %s %s publishes %s)", k.Name, saidOf(k).put, saidOf(k).what)
+					name += fmt.Sprintf(" (nothing is published there; regionctl %s %s publishes %s)", k.Name, k.Put, k.What)
 				}
 				list = append(list, name)
 			}
@@ -197,7 +197,7 @@ func writeView(b *bytes.Buffer, st term.Style, k *fleet.Kind, v *fleet.RegionVie
 	case v.Error != "":
 		fmt.Fprintf(b, "%s: %s\n", name, st.Red("not known"))
 	default:
-		fmt.Fprintf(b, "%s: %s\n", name, st.Yellow("no "+saidOf(k).what+" published yet"))
+		fmt.Fprintf(b, "%s: %s\n", name, st.Yellow("no "+k.What+" published yet"))
 	}
 	if v.Error != "" {
 		fmt.Fprintf(b, "  %s\n", indented(term.Clean(v.Error)))

@@ -83,11 +83,11 @@ func (g *diffGroup) runs(s term.Style) string {
 	now, p := g.at, g.Running
 	switch {
 	case p == nil && g.Unreadable == "":
-		return fmt.Sprintf("%s: no %s published yet", where, saidOf(g.step.next.Kind).what)
+		return fmt.Sprintf("%s: no %s published yet", where, g.step.next.Kind.What)
 	case p == nil:
 		return fmt.Sprintf("%s: what %s cannot be read", where, verb)
 	case p.Expired(now) && p.Then == nil:
-		return fmt.Sprintf("%s: no %s active since %s of %s ended, %s", where, saidOf(g.step.next.Kind).what, p.Version, term.Printable(p.AppliedBy), until(p))
+		return fmt.Sprintf("%s: no %s active since %s of %s ended, %s", where, g.step.next.Kind.What, p.Version, term.Printable(p.AppliedBy), until(p))
 	case p.Expired(now):
 		return fmt.Sprintf("%s %s %s again since %s of %s ended, %s", where, verb, p.Then.Version, p.Version, term.Printable(p.AppliedBy), until(p))
 	case p.ExpiresAt != nil:

@@ -28,6 +28,7 @@ var policyKind = &fleet.Kind{
 	},
 	Registered: func(n consul.Node) (version, refused string) { return n.PolicyVersion, n.PolicyRefused },
 	Schema:     policy.Schema, Reads: func(n consul.Node) int { return n.PolicySchema }, Remedy: "set its policy.source to consul",
+	What: "behavior policies", Put: "apply", Did: "applied", Look: "regionctl policy status", Watch: "regionctl policy status --watch",
 }
 
 // policyBook is the content of a behavior policy.

@@ -28,7 +28,7 @@ func (c *change) resume(ctx context.Context, cmd *cobra.Command, k *fleet.Kind) 
 	case u == nil && failures != nil: // perhaps where nobody answered
 		return term.Failed("nothing was changed: %w", failures)
 	case u == nil:
-		return term.Conflict("no rollout of the %s is unfinished; see %s", saidOf(k).what, saidOf(k).look)
+		return term.Conflict("no rollout of the %s is unfinished; see %s", k.What, k.Look)
 	}
 	for _, flag := range u.record.Flags {
 		name, value, _ := strings.Cut(strings.TrimPrefix(flag, "--"), "=")

@@ -23,23 +23,8 @@ var rulesKind = &fleet.Kind{
 	},
 	Registered: func(n consul.Node) (version, refused string) { return n.RulesVersion, n.RulesRefused },
 	Schema:     rules.Schema, Reads: func(n consul.Node) int { return n.Schema }, Remedy: update,
+	What: "rules", Put: "apply", Did: "applied", Look: "regionctl rules status", Watch: "regionctl rules status --watch",
 }
-
-// said holds the words for a kind of document.
-type said struct {
-	what        string // its name in a sentence
-	put, did    string // the command that applies one, and its past participle
-	look, watch string // the commands that show which edges run what, once and while they come
-}
-
-// sayings holds the words of all kinds, by name.
-var sayings = map[string]said{
-	"rules":   {"rules", "apply", "applied", "regionctl rules status", "regionctl rules status --watch"},
-	"policy":  {"behavior policies", "apply", "applied", "regionctl policy status", "regionctl policy status --watch"},
-	"shedder": {"shedder settings", "set", "set", "regionctl shedder show --live", "regionctl shedder show --live"},
-}
-
-func saidOf(k *fleet.Kind) said { return sayings[k.Name] }
 
 // ruleBook is the content of a rule document.
 type ruleBook struct {

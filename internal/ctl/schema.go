@@ -36,7 +36,7 @@ func (p *program) unread(ctx context.Context, targets []*fleet.Target) (lines []
 		for _, remedy := range sortedKeys(old) {
 			parts = append(parts, strings.Join(old[remedy], ", ")+": "+remedy)
 		}
-		return fmt.Sprintf("%s need nodes that read schema %d; %s", saidOf(t.Kind).what, t.Kind.Schema, strings.Join(parts, "; ")), nil
+		return fmt.Sprintf("%s need nodes that read schema %d; %s", t.Kind.What, t.Kind.Schema, strings.Join(parts, "; ")), nil
 	}) {
 		switch {
 		case a.Err != nil:

@@ -38,6 +38,7 @@ var shedderKind = &fleet.Kind{
 	},
 	Registered: func(n consul.Node) (version, refused string) { return n.ShedderVersion, n.ShedderRefused },
 	Schema:     rules.Schema, Reads: func(n consul.Node) int { return n.Schema }, Remedy: update,
+	What: "shedder settings", Put: "set", Did: "set", Look: "regionctl shedder show --live", Watch: "regionctl shedder show --live",
 }
 
 const shedderHistoryHelp = `Shows who activated which version, when, until when, replacing which, and why; newest

@@ -120,7 +120,7 @@ func active(k *fleet.Kind, answers []fleet.Answer[regionHistory]) (*consul.Point
 	}
 	switch {
 	case pointer == nil:
-		return nil, fmt.Errorf("no %s are active; regionctl %s %s publishes them", saidOf(k).what, k.Name, saidOf(k).put)
+		return nil, fmt.Errorf("no %s are active; regionctl %s %s publishes them", k.What, k.Name, k.Put)
 	case len(distinct(list)) > 1:
 		return nil, fmt.Errorf("the regions have different active versions, %s; choose one, or a region with --region", strings.Join(distinct(list), ", "))
 	}

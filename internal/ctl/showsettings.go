@@ -109,7 +109,7 @@ func (p *program) showSettings(ctx context.Context, names []string) error {
 		return err
 	}
 	if !readable {
-		return term.Misused("no %s are active, so edges use their configuration; regionctl shedder set publishes settings, and show --live asks the edges", saidOf(shedderKind).what)
+		return term.Misused("no %s are active, so edges use their configuration; regionctl shedder set publishes settings, and show --live asks the edges", shedderKind.What)
 	}
 	return nil
 }

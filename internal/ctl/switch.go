@@ -64,7 +64,7 @@ func (c *change) record(ctx context.Context, r *regionChange, before string, poi
 		return r.target.Docs.Record(ctx, entry)
 	}()
 	if err != nil {
-		c.p.Warn("%s: the %s are active, but the history was not written: %v", r.target.Name, saidOf(r.target.Kind).what, err)
+		c.p.Warn("%s: the %s are active, but the history was not written: %v", r.target.Name, r.target.Kind.What, err)
 	}
 }
 
@@ -148,5 +148,5 @@ func (c *change) await(ctx context.Context) error {
 
 // interrupted says where the version is, although the wait for its edges ended.
 func (c *change) interrupted(when string) error {
-	return term.Interrupted("interrupted %s; %s, and %s shows who runs it", when, holding(c.have()), saidOf(c.regions[0].target.Kind).look)
+	return term.Interrupted("interrupted %s; %s, and %s shows who runs it", when, holding(c.have()), c.regions[0].target.Kind.Look)
 }

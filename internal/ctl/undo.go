@@ -213,13 +213,13 @@ func (c *change) undoRollout(ctx context.Context, k *fleet.Kind, targets []*flee
 		case s.from.State != fleet.Active, s.from.Version() != u.Version && !slices.Contains(changed, t.Name):
 			s.next = s.from.Document // only its canary ends
 			if s.next == nil {
-				return term.Misused("nothing was changed: %s: no %s are published there to go back to; the canary ends by itself, or when some are applied", t.Name, saidOf(k).what)
+				return term.Misused("nothing was changed: %s: no %s are published there to go back to; the canary ends by itself, or when some are applied", t.Name, k.What)
 			}
 			return nil
 		case s.from.Version() != u.record.Version:
 			return term.Conflict("nothing was changed: %s: %s", t.Name, whoMoved(k, s.from.Pointer))
 		case !known:
-			return term.Misused("nothing was changed: %s had no %s before; apply some", t.Name, saidOf(k).what)
+			return term.Misused("nothing was changed: %s had no %s before; apply some", t.Name, k.What)
 		}
 		if s.next, err = t.Load(ctx, had); err != nil {
 			return term.Failed("nothing was changed: %s: %w", t.Name, err)

@@ -314,7 +314,7 @@ func (u *unfinished) over(now time.Time) bool {
 
 func (u *unfinished) write(b *bytes.Buffer, st term.Style, k *fleet.Kind, now time.Time) {
 	if u == nil {
-		fmt.Fprintf(b, "every rollout of the %s is finished\n", saidOf(k).what)
+		fmt.Fprintf(b, "every rollout of the %s is finished\n", k.What)
 		return
 	}
 	fmt.Fprintf(b, "%s of %s by %s, began %s", st.Bold("rollout"), u.Version, term.Printable(u.By), when(now, u.BeganAt))

@@ -30,6 +30,9 @@ type Kind struct {
 	Schema int
 	Reads  func(consul.Node) int
 	Remedy string
+	// What is its name in a sentence. Put is the command that applies one, and Did its past
+	// participle. Look and Watch show which edges run what, once and while they come.
+	What, Put, Did, Look, Watch string
 }
 
 // Document is a valid document.
