@@ -2,6 +2,8 @@ package ctl
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -266,7 +268,7 @@ func (c *change) warnOfCanaries(ctx context.Context) (tried bool) {
 		if a.Err != nil {
 			c.p.Warn("%s: canaries: %v", a.Target.Name, a.Err)
 		}
-		for _, pop := range sortedKeys(a.Value) {
+		for _, pop := range slices.Sorted(maps.Keys(a.Value)) {
 			if canary := a.Value[pop]; !canary.Expired(a.Target.Consul.Now()) {
 				tried = true
 				c.p.Warn("%s: %s tries %s on %s until %s; its edges follow that, and applying ends the trial", a.Target.Name,

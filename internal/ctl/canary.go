@@ -72,7 +72,7 @@ func (c *change) newTrial(ctx context.Context, pop string) (*trial, error) {
 		}
 	}
 	if len(t.site.Homes) == 0 {
-		return nil, term.Misused("--canary %s: no edge of that site passes its check; there are edges in %s (nothing was changed)", pop, term.OrDashes(distinct(pops)))
+		return nil, term.Misused("--canary %s: no edge of that site passes its check; there are edges in %s (nothing was changed)", pop, term.OrDashes(term.Distinct(pops)))
 	}
 	return t, nil
 }
@@ -189,7 +189,7 @@ func (t *trial) start(ctx context.Context) error {
 			return fmt.Errorf("%s: its edges are gone", a.Target.Name)
 		case a.State == rollout.Refusing:
 			n := a.Refused[0]
-			return fmt.Errorf("%s: node %s refuses %s:\n    %s\n  correct the document", a.Target.Name, term.Printable(n.ID), t.c.doc.Version(), indented(reasons(&n)))
+			return fmt.Errorf("%s: node %s refuses %s:\n    %s\n  correct the document", a.Target.Name, term.Printable(n.ID), t.c.doc.Version(), term.Indented(reasons(&n)))
 		case a.Err != nil:
 			return fmt.Errorf("%s: %w", a.Target.Name, a.Err)
 		case a.State != rollout.Arrived:

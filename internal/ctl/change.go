@@ -330,7 +330,7 @@ func (c *change) aimFor(ctx context.Context, r *regionChange, now fleet.Current)
 		s.wrong = term.Failed("nothing was changed: %s: %w; no valid document would follow after --for, so leave that out", r.target.Name, now.Damage)
 		return
 	}
-	s.after = ", for " + short(c.lasts) + ", and then " + follows(now.Returns())
+	s.after = ", for " + term.Duration(c.lasts) + ", and then " + follows(now.Returns())
 }
 
 // with returns the regions with one of these outcomes.

@@ -97,7 +97,7 @@ func joined(regions []told, separator string, of func(told) string) string {
 	for i, r := range regions {
 		list[i] = of(r)
 	}
-	return strings.Join(distinct(list), separator)
+	return strings.Join(term.Distinct(list), separator)
 }
 
 func namesOf(regions []told) (list []string) {

@@ -6,8 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -353,7 +355,7 @@ func (v *comparison) write(b *bytes.Buffer, s term.Style) {
 		for _, why := range r.Silent {
 			fmt.Fprintf(b, "%s: missing: %s\n", r.Region, term.Printable(why))
 		}
-		for _, why := range sortedKeys(r.Unweighed) {
+		for _, why := range slices.Sorted(maps.Keys(r.Unweighed)) {
 			fmt.Fprintf(b, "%s: %s: memory unknown: %s\n", r.Region, term.Plural(r.Unweighed[why], "edge"), term.Printable(why))
 		}
 	}

@@ -68,7 +68,7 @@ func completeFromConsul(p *program, k *fleet.Kind, names *[]string, look func(co
 		for _, a := range fleet.Ask(ctx, targets, look) {
 			words = append(words, a.Value...)
 		}
-		return distinct(words), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
+		return term.Distinct(words), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
 	}
 }
 

@@ -88,7 +88,7 @@ func verdict(arrivals []rollout.Arrival, versionOf func(*fleet.Target) string, l
 			refused = true
 			for _, n := range a.Refused {
 				wrong = append(wrong, fmt.Sprintf("%s: node %s refuses %s and keeps %s:\n    %s", a.Target.Name, term.Printable(n.ID),
-					n.Expected, term.OrDash(n.Version), indented(reasons(&n))))
+					n.Expected, term.OrDash(n.Version), term.Indented(reasons(&n))))
 			}
 		case a.Err != nil:
 			wrong = append(wrong, fmt.Sprintf("%s: %v", a.Target.Name, a.Err))
@@ -103,7 +103,7 @@ func verdict(arrivals []rollout.Arrival, versionOf func(*fleet.Target) string, l
 			}
 		}
 	}
-	version := strings.Join(distinct(versions), " and ")
+	version := strings.Join(term.Distinct(versions), " and ")
 	switch {
 	case len(wrong) == 0:
 		return nil

@@ -3,12 +3,12 @@ package ctl
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"net/netip"
 	"net/textproto"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/limiter"
@@ -131,7 +131,7 @@ func (b *ruleBook) ownFields(c *rules.Compiled) []fieldValue {
 		for name, value := range c.Headers {
 			headers[textproto.CanonicalMIMEHeaderKey(name)] = value
 		}
-		for _, name := range sortedKeys(headers) {
+		for _, name := range slices.Sorted(maps.Keys(headers)) {
 			add(at+".headers."+name, strconv.Quote(headers[name]))
 		}
 	}
@@ -156,12 +156,12 @@ func (b *ruleBook) ownFields(c *rules.Compiled) []fieldValue {
 		add("storage", l.Storage.String())
 	}
 	add("limit", strconv.FormatInt(l.Limit, 10))
-	add("window", short(l.Window))
+	add("window", term.Duration(l.Window))
 	if l.Algorithm.IsBucket() {
 		add("burst", strconv.FormatInt(l.Burst, 10))
 	}
 	if l.MinInterval > 0 {
-		add("min_interval", short(l.MinInterval))
+		add("min_interval", term.Duration(l.MinInterval))
 	}
 	if c.CostHeader != "" {
 		add("cost", "header:"+c.CostHeader)
@@ -169,7 +169,7 @@ func (b *ruleBook) ownFields(c *rules.Compiled) []fieldValue {
 		add("cost", strconv.FormatInt(c.Cost, 10))
 	}
 	add("count_denied", strconv.FormatBool(l.CountDenied))
-	for _, tier := range sortedKeys(c.Tiers) {
+	for _, tier := range slices.Sorted(maps.Keys(c.Tiers)) {
 		size := "unlimited"
 		if t := c.Tiers[tier]; t != nil {
 			size = strconv.FormatInt(t.Limit, 10)
@@ -191,7 +191,7 @@ func (b *ruleBook) ownFields(c *rules.Compiled) []fieldValue {
 			add("global.mode", "escrow")
 		} else {
 			add("global.on_partition", g.OnPartition.String())
-			add("global.partition_after", short(g.PartitionAfter))
+			add("global.partition_after", term.Duration(g.PartitionAfter))
 		}
 	}
 	return list
@@ -200,7 +200,7 @@ func (b *ruleBook) ownFields(c *rules.Compiled) []fieldValue {
 // summary describes an added or removed rule.
 func (b *ruleBook) summary(c *rules.Compiled) ruleSummary {
 	l, match := c.Limit, b.rules[c.Index].Match
-	words := []string{strconv.FormatInt(l.Limit, 10) + " in " + short(l.Window)}
+	words := []string{strconv.FormatInt(l.Limit, 10) + " in " + term.Duration(l.Window)}
 	if l.Algorithm == limiter.Concurrency {
 		words = []string{strconv.FormatInt(l.Limit, 10) + " at once"}
 	}
@@ -239,7 +239,7 @@ func whereOf(c *rules.Conditions) string {
 			where = append(where, strings.Join(list, "|"))
 		}
 	}
-	for _, name := range sortedKeys(c.Headers) {
+	for _, name := range slices.Sorted(maps.Keys(c.Headers)) {
 		where = append(where, name+": "+c.Headers[name])
 	}
 	return strings.Join(where, " ")
@@ -274,18 +274,6 @@ func network(text string) string {
 		return netip.PrefixFrom(a, a.BitLen()).String()
 	}
 	return text
-}
-
-// short writes a duration without the zeros: 1m, not 1m0s.
-func short(d time.Duration) string { return term.Short(d.String()) }
-
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 // formsOf writes descriptors in the order of their text, which means nothing.

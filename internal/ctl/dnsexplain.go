@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -116,7 +118,7 @@ func (p *program) explainDNS(ctx context.Context, o *dnsOptions, client netip.Pr
 		Spilled: a.Spilled, FailOpen: a.FailOpen, Unknown: []string{},
 	}
 	var reasons []string
-	for _, name := range sortedKeys(v.Regions) {
+	for _, name := range slices.Sorted(maps.Keys(v.Regions)) {
 		if s := v.Regions[name]; !s.Known {
 			e.Unknown = append(e.Unknown, name)
 			if s.Err != nil {

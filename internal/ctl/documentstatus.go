@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -193,19 +194,19 @@ func writeView(b *bytes.Buffer, st term.Style, k *fleet.Kind, v *fleet.RegionVie
 	name := st.Bold(v.Region)
 	switch {
 	case v.Pointer != nil:
-		fmt.Fprintf(b, "%s: %s by %s, %s, converged: %s\n", name, v.Pointer.Version, term.Printable(v.Pointer.AppliedBy), when(now, v.Pointer.AppliedAt), st.Verdict(v.Converged))
+		fmt.Fprintf(b, "%s: %s by %s, %s, converged: %s\n", name, v.Pointer.Version, term.Printable(v.Pointer.AppliedBy), term.When(now, v.Pointer.AppliedAt), st.Verdict(v.Converged))
 	case v.Error != "":
 		fmt.Fprintf(b, "%s: %s\n", name, st.Red("not known"))
 	default:
 		fmt.Fprintf(b, "%s: %s\n", name, st.Yellow("no "+k.What+" published yet"))
 	}
 	if v.Error != "" {
-		fmt.Fprintf(b, "  %s\n", indented(term.Clean(v.Error)))
+		fmt.Fprintf(b, "  %s\n", term.Indented(term.Clean(v.Error)))
 	}
 	for _, note := range v.Notes {
 		fmt.Fprintf(b, "  %s\n", term.Printable(note))
 	}
-	for _, pop := range sortedKeys(v.Canaries) {
+	for _, pop := range slices.Sorted(maps.Keys(v.Canaries)) {
 		c := v.Canaries[pop]
 		fmt.Fprintf(b, "  canary on %s: %s by %s, until %s\n", term.Printable(pop), c.Version, term.Printable(c.AppliedBy), until(&c))
 	}

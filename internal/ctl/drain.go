@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -84,7 +85,7 @@ func (p *program) completePoPs(drained bool) completion {
 			return nil, err
 		}
 		if drained {
-			return sortedKeys(s.drains.Begun), nil
+			return slices.Sorted(maps.Keys(s.drains.Begun)), nil
 		}
 		return s.pops(), nil
 	})
@@ -160,7 +161,7 @@ func (p *program) lookAtPoP(ctx context.Context, pop string) (*draining, error) 
 			known = append(known, n.PoP)
 		}
 	}
-	known = distinct(known)
+	known = term.Distinct(known)
 	slices.Sort(known)
 	switch {
 	case slices.Contains(known, pop), slices.ContainsFunc(d.seen(), func(s *sites) bool { return s.drainOf(pop) != nil }):
@@ -219,7 +220,7 @@ func (d *draining) left() []string {
 		}
 	}
 	var names []string
-	for _, name := range sortedKeys(listed) {
+	for _, name := range slices.Sorted(maps.Keys(listed)) {
 		if serving[name] && drains[name] == nil && name != d.pop {
 			names = append(names, name)
 		}

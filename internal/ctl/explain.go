@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -244,7 +246,7 @@ func writeGlobal(b *bytes.Buffer, rule string, g *adminapi.GlobalCounts) {
 		return
 	}
 	fmt.Fprintf(b, "  %s is global: %d passed here", term.Printable(rule), g.Own)
-	for _, region := range sortedKeys(g.Others) {
+	for _, region := range slices.Sorted(maps.Keys(g.Others)) {
 		fmt.Fprintf(b, ", %d in %s", g.Others[region], term.Printable(region))
 	}
 	fmt.Fprintf(b, ", as of %s ago; of %s, up to %.0f more than the limit may pass at ten times it, and up to %.0f if a client sends to all in the same instant\n",
@@ -257,5 +259,5 @@ func brief(text string) string {
 	if err != nil {
 		return term.Printable(text)
 	}
-	return short(d.Round(time.Millisecond))
+	return term.Duration(d.Round(time.Millisecond))
 }

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"os/user"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -168,15 +167,4 @@ func checkText(what, text string, longest int) error {
 		return term.Misused("%s: must be one line without control characters (got %q)", what, text)
 	}
 	return nil
-}
-
-// distinct returns the different values of a list, in order of appearance.
-func distinct(list []string) []string {
-	var out []string
-	for _, s := range list {
-		if !slices.Contains(out, s) {
-			out = append(out, s)
-		}
-	}
-	return out
 }

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -150,7 +151,7 @@ func longer(a, b string) string {
 
 func (r *shared) write(b *bytes.Buffer, s term.Style) {
 	fmt.Fprintf(b, "%s (%s):\n", s.Bold(r.Region), term.Plural(r.Edges, "edge"))
-	for _, reason := range sortedKeys(r.Alone) {
+	for _, reason := range slices.Sorted(maps.Keys(r.Alone)) {
 		fmt.Fprintf(b, "  %d of %s: %s, so global limits apply to this region only\n", r.Alone[reason], term.Plural(r.Edges, "edge"), term.Printable(reason))
 	}
 	if r.Silent > 0 {

@@ -122,18 +122,11 @@ func writeGroups(b *bytes.Buffer, s term.Style, groups []diffGroup, most int) {
 		switch {
 		case g.step.ends:
 		case g.Unreadable != "":
-			fmt.Fprintf(b, "  %s: %s\n", s.Yellow("not comparable"), indented(term.Clean(g.Unreadable)))
+			fmt.Fprintf(b, "  %s: %s\n", s.Yellow("not comparable"), term.Indented(term.Clean(g.Unreadable)))
 		case g.Same:
 			b.WriteString("  no difference\n")
 		default:
 			g.Difference.write(b, s, most)
 		}
 	}
-}
-
-func indented(text string) string { return strings.ReplaceAll(text, "\n", "\n    ") }
-
-// when formats a moment and how long ago it was.
-func when(now, t time.Time) string {
-	return fmt.Sprintf("%s (%s ago)", term.Stamp(t), term.Ago(now, t))
 }

@@ -81,7 +81,7 @@ func (k keys) fit(match rules.Scope) (q url.Values, why string) {
 		return q, ""
 	}
 	// All parts of not must hold, so another value for one of them is enough.
-	for _, name := range sortedKeys(madeUp) {
+	for _, name := range slices.Sorted(maps.Keys(madeUp)) {
 		for _, value := range append(valuesOf(name, match.Conditions), madeUp[name]...) {
 			if q, why := k.ask(match.Conditions, map[string]string{name: value}); why == "" && len(exempt.Find(madeUpRequest{q}, &m)) == 0 {
 				return q, ""
@@ -163,7 +163,7 @@ func (k keys) ask(match rules.Conditions, other map[string]string) (q url.Values
 			}
 		}
 	}
-	for _, name := range sortedKeys(match.Headers) {
+	for _, name := range slices.Sorted(maps.Keys(match.Headers)) {
 		canonical := textproto.CanonicalMIMEHeaderKey(name)
 		if given, ok := with["header:"+canonical]; ok {
 			switch {

@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -110,7 +111,7 @@ func (j *journal) claim(ctx context.Context, t *fleet.Target) (done bool, err er
 // takeOver checks that the records are those that were seen when it was decided to begin, and
 // learns from earlier runs of this rollout what the regions had.
 func (j *journal) takeOver() error {
-	for _, name := range sortedKeys(j.earlier) {
+	for _, name := range slices.Sorted(maps.Keys(j.earlier)) {
 		now := j.earlier[name]
 		if j.staged && now.Index != j.c.looked[name].Index {
 			return overtook(name, j.c.doc.Kind)
@@ -151,7 +152,7 @@ func (j *journal) own(ctx context.Context) error {
 		return nil
 	}
 	records := rollout.RecordsIn(ctx, j.targets)
-	for _, name := range sortedKeys(records) {
+	for _, name := range slices.Sorted(maps.Keys(records)) {
 		if r := records[name].Rollout; r != nil && !r.Same(&j.record) {
 			return term.Conflict("%s: %s took this rollout over at %s, with %s; see regionctl %s rollout", name, term.Printable(r.By), term.Stamp(r.BeganAt), r.Version, j.c.doc.Kind.Name)
 		}

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"github.com/weir-edge/weir/internal/ctl/term"
 )
 
 // lifetime is the value of --for. Zero is refused: it would never expire, which is
@@ -21,7 +23,7 @@ func lifetimeFlag(f *pflag.FlagSet, lasts *time.Duration, longest time.Duration,
 func (l *lifetime) Set(text string) error {
 	d, err := time.ParseDuration(text)
 	if err != nil || d < time.Second || d > l.longest {
-		return fmt.Errorf("must be from 1s to %s, such as 2h; omit it for no expiry", short(l.longest))
+		return fmt.Errorf("must be from 1s to %s, such as 2h; omit it for no expiry", term.Duration(l.longest))
 	}
 	*l.lasts = d
 	return nil

@@ -30,7 +30,7 @@ func writeLive(b *bytes.Buffer, st term.Style, v *fleet.RegionView, now time.Tim
 	g := diffGroup{Regions: []string{v.Region}, Running: v.Pointer, Unreadable: v.Error, at: v.At, step: &step{next: &fleet.Document{Kind: shedderKind}}}
 	fmt.Fprintf(b, "%s, converged: %s\n", g.runs(st), st.Verdict(v.Converged))
 	if v.Error != "" {
-		fmt.Fprintf(b, "  %s\n", indented(term.Clean(v.Error)))
+		fmt.Fprintf(b, "  %s\n", term.Indented(term.Clean(v.Error)))
 	}
 	if len(v.Nodes) == 0 {
 		if v.Error == "" {

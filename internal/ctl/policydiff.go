@@ -2,9 +2,12 @@ package ctl
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/policy"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
@@ -29,7 +32,7 @@ func wholly(c *rules.Conditions) string {
 			parts = append(parts, strings.Join(list, "|"))
 		}
 	}
-	for _, name := range sortedKeys(c.Headers) {
+	for _, name := range slices.Sorted(maps.Keys(c.Headers)) {
 		parts = append(parts, name+": "+c.Headers[name])
 	}
 	return strings.Join(parts, " ")
@@ -52,7 +55,7 @@ func policyFields(d *policy.Document) (list []fieldValue) {
 	if d.Subject != nil {
 		add("subject", "["+strings.Join(d.Subject, ", ")+"]")
 	}
-	add("half_life", short(d.HalfLife))
+	add("half_life", term.Duration(d.HalfLife))
 	counted("signals.burst", s.Burst.Counted)
 	number("signals.burst.times", s.Burst.Times)
 	shared("signals.repetition", s.Repetition)
@@ -80,10 +83,10 @@ func policyFields(d *policy.Document) (list []fieldValue) {
 			number(at+".limits", *t.Limits)
 		}
 		if t.Delay > 0 {
-			add(at+".delay", short(t.Delay))
+			add(at+".delay", term.Duration(t.Delay))
 		}
 		if t.Refuse != nil {
-			add(at+".refuse", fmt.Sprintf("for %s, at most %s", short(t.Refuse.For), short(t.Refuse.Max)))
+			add(at+".refuse", fmt.Sprintf("for %s, at most %s", term.Duration(t.Refuse.For), term.Duration(t.Refuse.Max)))
 		}
 		if t.Header {
 			add(at+".header", "true")

@@ -102,7 +102,7 @@ func (p *program) reset(ctx context.Context, names []string, rule string, d *des
 			done = append(done, n.Region)
 		}
 	}
-	p.recordAct(ctx, distinct(done), who, "reset rule "+rule+" for "+d.recorded())
+	p.recordAct(ctx, term.Distinct(done), who, "reset rule "+rule+" for "+d.recorded())
 	if err := p.Show(list, func(b *bytes.Buffer, s term.Style) { writeReset(b, s, list) }); err != nil {
 		return err
 	}

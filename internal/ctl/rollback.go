@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -83,7 +85,7 @@ func temporaries(answers []fleet.Answer[regionHistory]) (versions string, where 
 			where = append(where, a.Target)
 		}
 	}
-	return strings.Join(distinct(list), " and "), where
+	return strings.Join(term.Distinct(list), " and "), where
 }
 
 // endIt ends what a region has active temporarily.
@@ -139,7 +141,7 @@ func (p *program) findVersion(ctx context.Context, k *fleet.Kind, answers []flee
 			}
 		}
 	}
-	found := sortedKeys(known)
+	found := slices.Sorted(maps.Keys(known))
 	switch {
 	case len(found) == 0:
 		return nil, fmt.Errorf("version %q: no region has it; regionctl %s history lists past versions, of which the newest are kept (prune --help)", digits, k.Name)

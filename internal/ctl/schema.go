@@ -3,6 +3,8 @@ package ctl
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -33,7 +35,7 @@ func (p *program) unread(ctx context.Context, targets []*fleet.Target) (lines []
 			return "", err
 		}
 		var parts []string
-		for _, remedy := range sortedKeys(old) {
+		for _, remedy := range slices.Sorted(maps.Keys(old)) {
 			parts = append(parts, strings.Join(old[remedy], ", ")+": "+remedy)
 		}
 		return fmt.Sprintf("%s need nodes that read schema %d; %s", t.Kind.What, t.Kind.Schema, strings.Join(parts, "; ")), nil

@@ -121,8 +121,8 @@ func active(k *fleet.Kind, answers []fleet.Answer[regionHistory]) (*consul.Point
 	switch {
 	case pointer == nil:
 		return nil, fmt.Errorf("no %s are active; regionctl %s %s publishes them", k.What, k.Name, k.Put)
-	case len(distinct(list)) > 1:
-		return nil, fmt.Errorf("the regions have different active versions, %s; choose one, or a region with --region", strings.Join(distinct(list), ", "))
+	case len(term.Distinct(list)) > 1:
+		return nil, fmt.Errorf("the regions have different active versions, %s; choose one, or a region with --region", strings.Join(term.Distinct(list), ", "))
 	}
 	return pointer, nil
 }

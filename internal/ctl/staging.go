@@ -170,15 +170,15 @@ func (o *staging) plan(regions, homes []string) (rollout.Plan, error) {
 func (o *staging) asks(plan rollout.Plan, todo []told, lasts time.Duration) string {
 	switch {
 	case o.pop != "":
-		return fmt.Sprintf("Try on %s for %s, then apply to %s?", o.pop, short(o.soak), names(todo))
+		return fmt.Sprintf("Try on %s for %s, then apply to %s?", o.pop, term.Duration(o.soak), names(todo))
 	case o.groups != "":
 		var groups []string
 		for _, s := range plan {
 			groups = append(groups, s.String())
 		}
-		return fmt.Sprintf("Apply to %s, with %s between?", strings.Join(groups, "; then "), short(o.soak))
+		return fmt.Sprintf("Apply to %s, with %s between?", strings.Join(groups, "; then "), term.Duration(o.soak))
 	case lasts > 0:
-		return fmt.Sprintf("Apply to %s for %s?", names(todo), short(lasts))
+		return fmt.Sprintf("Apply to %s for %s?", names(todo), term.Duration(lasts))
 	}
 	return fmt.Sprintf("Apply to %s?", names(todo))
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 
@@ -94,7 +96,7 @@ func (c *change) endCanaries(ctx context.Context) {
 	}
 	for _, a := range fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) (ended []string, err error) {
 		canaries, _, err := t.Docs.Canaries(ctx)
-		for _, pop := range sortedKeys(canaries) {
+		for _, pop := range slices.Sorted(maps.Keys(canaries)) {
 			if wrong := t.Docs.EndCanary(ctx, pop); wrong != nil {
 				err = errors.Join(err, wrong)
 			} else if p := canaries[pop]; !p.Expired(t.Consul.Now()) {

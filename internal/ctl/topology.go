@@ -150,7 +150,7 @@ func (p *program) showTopology(ctx context.Context, names []string) error {
 	switch {
 	case found == nil:
 		return term.Failed("no topology is active; publish one with regionctl topology apply FILE")
-	case len(distinct(texts)) > 1:
+	case len(term.Distinct(texts)) > 1:
 		return term.Misused("the regions hold different topologies; choose one with --region, or apply the right one again to all")
 	}
 	if len(without) > 0 {

@@ -127,7 +127,7 @@ func (c *topologyChange) writeDifference(b *bytes.Buffer, s term.Style) {
 		where := s.Bold(strings.Join(shown[id(h)], ", "))
 		switch {
 		case h.broken != nil:
-			fmt.Fprintf(b, "%s: what is there cannot be read, and will be replaced\n  %s\n", where, indented(term.Clean(h.broken.Error())))
+			fmt.Fprintf(b, "%s: what is there cannot be read, and will be replaced\n  %s\n", where, term.Indented(term.Clean(h.broken.Error())))
 		case h.topology == nil:
 			fmt.Fprintf(b, "%s: no topology published yet\n", where)
 			writeTopologyDiff(b, s, &region.Topology{}, c.next)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -84,12 +85,12 @@ func writeTopologyDiff(b *bytes.Buffer, s term.Style, before, next *region.Topol
 		}
 	}
 	was, is := recordsOf(before), recordsOf(next)
-	for _, name := range sortedKeys(was) {
+	for _, name := range slices.Sorted(maps.Keys(was)) {
 		if _, stays := is[name]; !stays {
 			removed("record %s: %s", term.Printable(name), term.Printable(was[name]))
 		}
 	}
-	for _, name := range sortedKeys(is) {
+	for _, name := range slices.Sorted(maps.Keys(is)) {
 		if old, known := was[name]; !known {
 			added("record %s: %s", name, is[name])
 		} else if old != is[name] {

@@ -171,7 +171,7 @@ func (c *change) undoLast(ctx context.Context, k *fleet.Kind, answers []fleet.An
 		aims = append(aims, a.Target)
 	}
 	docs := map[string]*fleet.Document{}
-	for _, version := range distinct(versions) {
+	for _, version := range term.Distinct(versions) {
 		p, err := c.p.findVersion(ctx, k, answers, version)
 		if err == nil {
 			docs[version], err = c.p.fetch(ctx, answers, *p)
@@ -183,7 +183,7 @@ func (c *change) undoLast(ctx context.Context, k *fleet.Kind, answers []fleet.An
 	if last != nil {
 		c.p.Say("%s of %s, %s, is the last change%s", last.Version, term.Printable(last.AppliedBy), term.Stamp(last.AppliedAt), strings.Join(append([]string{""}, kept...), "; "))
 	}
-	if list := distinct(versions); len(list) == 1 {
+	if list := term.Distinct(versions); len(list) == 1 {
 		c.doc, c.message = docs[list[0]], cmp.Or(c.message, "rollback to "+list[0])
 		return c.run(ctx, aims)
 	}

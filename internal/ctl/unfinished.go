@@ -317,7 +317,7 @@ func (u *unfinished) write(b *bytes.Buffer, st term.Style, k *fleet.Kind, now ti
 		fmt.Fprintf(b, "every rollout of the %s is finished\n", k.What)
 		return
 	}
-	fmt.Fprintf(b, "%s of %s by %s, began %s", st.Bold("rollout"), u.Version, term.Printable(u.By), when(now, u.BeganAt))
+	fmt.Fprintf(b, "%s of %s by %s, began %s", st.Bold("rollout"), u.Version, term.Printable(u.By), term.When(now, u.BeganAt))
 	if u.Message != "" {
 		b.WriteString(": " + term.Printable(u.Message))
 	}
@@ -349,7 +349,7 @@ func (u *unfinished) write(b *bytes.Buffer, st term.Style, k *fleet.Kind, now ti
 	case rolloutHalted:
 		fmt.Fprintf(b, "%s: %s\n", st.Yellow("halted"), term.Printable(u.Why))
 	default:
-		fmt.Fprintf(b, "%s: its regionctl was killed or cut off; it renewed the record last %s\n", st.Yellow("abandoned"), when(now, u.SeenAt))
+		fmt.Fprintf(b, "%s: its regionctl was killed or cut off; it renewed the record last %s\n", st.Yellow("abandoned"), term.When(now, u.SeenAt))
 	}
 	fmt.Fprintf(b, "resume:  %s\ngo back: %s\n", u.Resume, u.Back)
 }

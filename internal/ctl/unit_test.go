@@ -78,7 +78,7 @@ func TestWhoami(t *testing.T) {
 }
 
 func TestProgressBar(t *testing.T) {
-	require.Equal(t, "a b", strings.Join(distinct([]string{"a", "b", "a"}), " "))
+	require.Equal(t, "a b", strings.Join(term.Distinct([]string{"a", "b", "a"}), " "))
 	require.Equal(t, "[====================                    ]  50 %, 7 lines", progressBar(5, 10, 7))
 	require.Equal(t, "7 lines, 5 MB", progressBar(5<<20, 0, 7))
 }

@@ -3,6 +3,7 @@ package term
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -119,6 +120,20 @@ func OrDash(text string) string {
 	return Printable(text)
 }
 
+// Indented indents the lines after the first.
+func Indented(text string) string { return strings.ReplaceAll(text, "\n", "\n    ") }
+
+// Distinct returns the different values of a list, in order of appearance.
+func Distinct(list []string) []string {
+	var out []string
+	for _, s := range list {
+		if !slices.Contains(out, s) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
 func OrDashes(list []string) string { return OrDash(strings.Join(list, ", ")) }
 
 // Stamp formats a moment identically for readers in all regions.
@@ -137,6 +152,12 @@ func Ago(now, t time.Time) string {
 	}
 	return fmt.Sprintf("%dd", d/(24*time.Hour))
 }
+
+// When formats a moment and how long ago it was.
+func When(now, t time.Time) string { return fmt.Sprintf("%s (%s ago)", Stamp(t), Ago(now, t)) }
+
+// Duration writes a duration without the zeros: 1m, not 1m0s.
+func Duration(d time.Duration) string { return Short(d.String()) }
 
 // Short drops the zeros at the end of a duration: 1h0m0s is 1h.
 func Short(duration string) string {
