@@ -4,13 +4,10 @@ import (
 	"context"
 
 	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
-
-// actsKind are acts that leave no document behind: drains, their ends, and resets. They
-// have a history like the other kinds.
-var actsKind = &fleet.Kind{Name: "acts"}
 
 // recordAct adds an act to the history of the regions it happened in. If it cannot be
 // recorded, it is still done, and a warning says so.
@@ -19,7 +16,7 @@ func (p *program) recordAct(ctx context.Context, regions []string, by, what stri
 		return
 	}
 	ctx = context.WithoutCancel(ctx) // it is done
-	targets, err := p.targetsOf(actsKind, regions)
+	targets, err := p.targetsOf(kinds.Acts, regions)
 	if err != nil {
 		p.Warn("the change was made but is not recorded: %v", err)
 		return

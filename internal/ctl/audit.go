@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
@@ -65,7 +66,7 @@ type audited struct {
 
 // auditKinds returns the kinds with a history.
 func auditKinds() []*fleet.Kind {
-	return []*fleet.Kind{rulesKind, shedderKind, policyKind, clientsKind, actsKind}
+	return []*fleet.Kind{kinds.Rules, kinds.Shedder, kinds.Policy, kinds.Clients, kinds.Acts}
 }
 
 func (p *program) audit(ctx context.Context, names []string, since string) error {

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
 )
 
@@ -84,7 +85,7 @@ func writeDone(b *bytes.Buffer, list []auditEntry, regions int) {
 	t.Row("WHEN", "WHAT", "BY", "REGIONS", "MESSAGE")
 	for _, c := range list {
 		what, where := strings.TrimSpace(c.Kind+" "+c.Version), strings.Join(c.Regions, ", ")
-		if c.Kind == actsKind.Name {
+		if c.Kind == kinds.Acts.Name {
 			what = "-" // the message says it
 		}
 		if len(c.Regions) == regions && regions > 1 {

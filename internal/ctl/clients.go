@@ -12,15 +12,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/networks"
 )
-
-// clientsKind are client networks. They are not a document, but have a history like the
-// other kinds.
-var clientsKind = &fleet.Kind{Name: networks.Kind, Path: adminapi.PathClients}
 
 const clientsHelp = `Clients that are blocked or allowed manually: single addresses or whole networks, each with
 who decided it, why, and until when. All edges of all regions that follow Consul apply this
@@ -232,7 +228,7 @@ type listed struct {
 
 // lists reads the networks of all regions.
 func (p *program) lists(ctx context.Context, names []string) ([]fleet.Answer[*networks.List], error) {
-	targets, err := p.targetsOf(clientsKind, names)
+	targets, err := p.targetsOf(kinds.Clients, names)
 	return readLists(ctx, targets), err
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/networks"
 	"github.com/weir-edge/weir/pkg/region/consul"
@@ -31,7 +32,7 @@ type clientsChanged struct {
 // change edits all regions, and waits for their nodes. It calls make for each region with
 // its current list, one at a time.
 func (p *program) change(ctx context.Context, o *clientOptions, make func(at time.Time, held *networks.List) *networks.Edits) error {
-	all, err := p.toChange(ctx, clientsKind, o.regions, false)
+	all, err := p.toChange(ctx, kinds.Clients, o.regions, false)
 	if err != nil {
 		return err
 	}

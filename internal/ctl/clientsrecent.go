@@ -16,6 +16,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/networks"
 )
@@ -64,7 +65,7 @@ func (p *program) clientsRecentCommand() *cobra.Command {
 			if !all {
 				query.Set("refused", "")
 			}
-			targets, err := p.targets(names)
+			targets, err := p.targetsOf(kinds.Rules, names)
 			if err != nil {
 				return err
 			}

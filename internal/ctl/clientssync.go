@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-edge/weir/internal/blocklist"
+	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/logs"
 	"github.com/weir-edge/weir/internal/networks"
@@ -135,7 +136,7 @@ func (p *program) sync(ctx context.Context, o *syncOptions) error {
 	if err != nil {
 		return err
 	}
-	targets, err := p.targetsOf(clientsKind, o.regions)
+	targets, err := p.targetsOf(kinds.Clients, o.regions)
 	if err != nil {
 		return err
 	}

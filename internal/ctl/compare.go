@@ -17,6 +17,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/experiment"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
@@ -132,7 +133,7 @@ type triedRegion struct {
 }
 
 func (p *program) compare(ctx context.Context, id string, names []string) error {
-	targets, err := p.targets(names)
+	targets, err := p.targetsOf(kinds.Rules, names)
 	if err != nil {
 		return err
 	}
@@ -154,7 +155,7 @@ func (p *program) compare(ctx context.Context, id string, names []string) error 
 
 // comparePromote shows the comparison to users, and activates a variant.
 func (c *change) comparePromote(ctx context.Context, id, variant string, names []string) error {
-	targets, err := c.p.targets(names)
+	targets, err := c.p.targetsOf(kinds.Rules, names)
 	if err != nil {
 		return err
 	}
@@ -229,7 +230,7 @@ func triedIn(ctx context.Context, t *fleet.Target, id string) (*triedRegion, err
 	case s.State != fleet.Active:
 		return nil, errors.New("no rules are published there")
 	}
-	rule, known := bookOf(s.Document).set.Rule(id)
+	rule, known := kinds.RulesOf(s.Document).Set.Rule(id)
 	switch {
 	case !known:
 		return nil, term.Misused("no rule %q in version %s; regionctl rules list shows them", term.Printable(id), s.Version())

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
@@ -96,7 +97,7 @@ func (p *program) completeVersion(k *fleet.Kind, names *[]string) completion {
 
 // completeNodes offers a property of the registered edges.
 func (p *program) completeNodes(names *[]string, of func(consul.Node) string) completion {
-	return completeFromConsul(p, rulesKind, names, func(ctx context.Context, t *fleet.Target) ([]string, error) {
+	return completeFromConsul(p, kinds.Rules, names, func(ctx context.Context, t *fleet.Target) ([]string, error) {
 		nodes, err := t.Nodes(ctx)
 		var words []string
 		for _, n := range nodes {
@@ -109,13 +110,13 @@ func (p *program) completeNodes(names *[]string, of func(consul.Node) string) co
 
 // completeRules offers the ids of the active rules.
 func (p *program) completeRules(names *[]string) completion {
-	return completeFromConsul(p, rulesKind, names, func(ctx context.Context, t *fleet.Target) ([]string, error) {
+	return completeFromConsul(p, kinds.Rules, names, func(ctx context.Context, t *fleet.Target) ([]string, error) {
 		s, err := fleet.Look(ctx, t)
 		if err != nil || s.State != fleet.Active || s.Damage != nil {
 			return nil, err
 		}
 		var words []string
-		for _, c := range bookOf(s.Document).set.Rules() {
+		for _, c := range kinds.RulesOf(s.Document).Set.Rules() {
 			words = append(words, c.ID+"\t"+term.Printable(c.Description))
 		}
 		return words, nil

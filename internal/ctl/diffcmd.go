@@ -3,12 +3,12 @@ package ctl
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
 )
 
@@ -76,8 +76,8 @@ func (p *program) diff(ctx context.Context, k *fleet.Kind, name string, names []
 		return &step{from: s, next: d}, err
 	})
 	r := diffReport{Version: d.Version(), Groups: groupByVersion(answers)}
-	if book, ok := d.Body.(*ruleBook); ok {
-		r.Rules = new(len(book.rules))
+	if book, ok := d.Body.(*kinds.RuleBook); ok {
+		r.Rules = new(len(book.Written))
 	}
 	for _, g := range r.Groups {
 		r.Different = r.Different || !g.Same
@@ -114,49 +114,4 @@ type diffReport struct {
 	Rules     *int        `json:"rules,omitempty"` // of a rule document
 	Different bool        `json:"different"`
 	Groups    []diffGroup `json:"groups"`
-}
-
-func (d *difference) write(b *bytes.Buffer, s term.Style, most int) {
-	if d.First && d.empty() {
-		b.WriteString("  no rules: every request passes\n")
-		return
-	}
-	if d.empty() && !d.Reordered {
-		b.WriteString("  the text differs, but no rule does\n")
-		return
-	}
-	t := term.Table{Indent: "  "}
-	shown := 0
-	fits := func() bool { shown++; return most == 0 || shown <= most }
-	for _, r := range d.Removed {
-		if fits() {
-			t.Row(s.Red("- "+term.Printable(r.Rule)), s.Red(term.Printable(r.Summary)))
-		}
-	}
-	for _, r := range d.Added {
-		if fits() {
-			t.Row(s.Green("+ "+term.Printable(r.Rule)), s.Green(term.Printable(r.Summary)))
-		}
-	}
-	for _, r := range d.Changed {
-		if !fits() {
-			continue
-		}
-		name := s.Yellow("~ " + term.Printable(r.Rule))
-		for _, f := range r.Fields {
-			t.Row(name, term.Printable(f.Field)+": "+s.Red(term.Printable(f.Old))+" → "+s.Green(term.Printable(f.New)))
-			name = ""
-		}
-		if r.Recount {
-			t.Row("", "its counts start over")
-		}
-	}
-	t.Print(b)
-	if more := shown - most; most > 0 && more > 0 {
-		fmt.Fprintf(b, "  … and %s; regionctl rules diff shows all\n", term.Plural(more, "more rule"))
-	}
-	if d.Reordered {
-		b.WriteString("  the order of the rules differs, which changes no decision\n")
-	}
-	fmt.Fprintf(b, "  %d added, %d removed, %d changed, %d unchanged\n", len(d.Added), len(d.Removed), len(d.Changed), d.Unchanged)
 }

@@ -6,15 +6,16 @@ import (
 	"fmt"
 
 	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
 )
 
 // versionsReport is what diff prints with -o json for two versions.
 type versionsReport struct {
-	From       string  `json:"from"`
-	To         string  `json:"to"`
-	Same       bool    `json:"same"` // to the last byte
-	Difference changes `json:"difference,omitempty"`
+	From       string        `json:"from"`
+	To         string        `json:"to"`
+	Same       bool          `json:"same"` // to the last byte
+	Difference kinds.Changes `json:"difference,omitempty"`
 }
 
 // diffVersions compares a file, or the version to, with the version from.
@@ -54,7 +55,7 @@ func (p *program) diffVersions(ctx context.Context, k *fleet.Kind, names []strin
 	}
 	r.To = after.Version()
 	if r.Same = r.From == r.To; !r.Same {
-		r.Difference = after.Body.(comparer).compare(before)
+		r.Difference = after.Body.(kinds.Comparer).Compare(before)
 	}
 	if err := p.Show(r, r.write); err != nil {
 		return err
@@ -68,5 +69,5 @@ func (r *versionsReport) write(b *bytes.Buffer, s term.Style) {
 		b.WriteString("  no difference\n")
 		return
 	}
-	r.Difference.write(b, s, 0)
+	r.Difference.Write(b, s, 0)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/logs"
 	"github.com/weir-edge/weir/internal/router"
@@ -120,7 +121,7 @@ func (o *dnsOptions) open(p *program) error {
 	if !(o.PassingShare >= 0 && o.PassingShare <= 1) {
 		return term.Misused("--passing-share %v: must be between 0 and 1", o.PassingShare)
 	}
-	targets, err := p.targets(nil)
+	targets, err := p.targetsOf(kinds.Rules, nil)
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
 )
 
@@ -226,7 +227,7 @@ func writeView(b *bytes.Buffer, st term.Style, k *fleet.Kind, v *fleet.RegionVie
 		if !n.Passing {
 			check = st.Red("failing")
 			why := cmp.Or(strings.Join(strings.Fields(n.Output), " "), "Consul shows no reason yet")
-			if k == rulesKind && n.Version == adminapi.NoVersion { // as a node without rules registers
+			if k == kinds.Rules && n.Version == adminapi.NoVersion { // as a node without rules registers
 				why = "it has no rules yet; regionctl rules apply publishes them"
 			}
 			notes = append(notes, fmt.Sprintf("%s fails its check: %s", term.Printable(n.ID), term.Clip(term.Printable(why), 200)))

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region"
@@ -79,7 +80,7 @@ func (p *program) undrainCommand() *cobra.Command {
 
 // completePoPs offers the PoPs, or only the drained ones.
 func (p *program) completePoPs(drained bool) completion {
-	complete := completeFromConsul(p, rulesKind, &[]string{}, func(ctx context.Context, t *fleet.Target) ([]string, error) {
+	complete := completeFromConsul(p, kinds.Rules, &[]string{}, func(ctx context.Context, t *fleet.Target) ([]string, error) {
 		s, err := siteOf(ctx, t)
 		if err != nil {
 			return nil, err
@@ -123,7 +124,7 @@ type drainReport struct {
 
 // lookAtPoP asks all regions, and refuses an unknown PoP.
 func (p *program) lookAtPoP(ctx context.Context, pop string) (*draining, error) {
-	targets, err := p.toChange(ctx, rulesKind, nil, true)
+	targets, err := p.toChange(ctx, kinds.Rules, nil, true)
 	if err != nil {
 		return nil, err
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/networks"
 	"github.com/weir-edge/weir/pkg/region/consul"
@@ -62,7 +63,7 @@ func (p *program) explain(ctx context.Context, names []string, node string, d *d
 	if err != nil {
 		return err
 	}
-	targets, err := p.targets(names)
+	targets, err := p.targetsOf(kinds.Rules, names)
 	if err != nil {
 		return err
 	}

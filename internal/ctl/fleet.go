@@ -38,11 +38,6 @@ func (p *program) fleet() (*region.Fleet, error) {
 	return f, nil
 }
 
-// targets opens the selected regions for the rules.
-func (p *program) targets(names []string) ([]*fleet.Target, error) {
-	return p.targetsOf(rulesKind, names)
-}
-
 // targetsOf opens the selected regions, in the order of the fleet file, for one kind of
 // document. It does not connect yet.
 func (p *program) targetsOf(k *fleet.Kind, names []string) (list []*fleet.Target, err error) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
@@ -33,8 +34,8 @@ type diffGroup struct {
 	// Same says that the version equals the document's, to the last byte.
 	Same bool `json:"same"`
 	// Difference is missing if they are the same, or if Unreadable says why it is unknown.
-	Difference changes `json:"difference,omitempty"`
-	Unreadable string  `json:"unreadable,omitempty"`
+	Difference kinds.Changes `json:"difference,omitempty"`
+	Unreadable string        `json:"unreadable,omitempty"`
 
 	at   time.Time // the moment, by the region's clock
 	step *step     // of the first of them
@@ -65,9 +66,9 @@ func groupByVersion(answers []fleet.Answer[*step]) []diffGroup {
 			g.Unreadable = s.from.Damage.Error()
 		case s.ends || g.Same:
 		case s.from.State != fleet.Active:
-			g.Difference = s.next.Body.(comparer).compare(nil)
+			g.Difference = s.next.Body.(kinds.Comparer).Compare(nil)
 		default:
-			g.Difference = s.next.Body.(comparer).compare(s.from.Document.Body)
+			g.Difference = s.next.Body.(kinds.Comparer).Compare(s.from.Document.Body)
 		}
 		groups = append(groups, g)
 	}
@@ -126,7 +127,7 @@ func writeGroups(b *bytes.Buffer, s term.Style, groups []diffGroup, most int) {
 		case g.Same:
 			b.WriteString("  no difference\n")
 		default:
-			g.Difference.write(b, s, most)
+			g.Difference.Write(b, s, most)
 		}
 	}
 }

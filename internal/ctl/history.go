@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
@@ -56,7 +57,7 @@ func merge(answers []fleet.Answer[regionHistory]) []historyEntry {
 		current := slices.IndexFunc(a.Value.changes, a.Value.isCurrent)
 		for n, c := range a.Value.changes {
 			of := id{c.Version, c.AppliedBy, c.Replaced, c.AppliedAt.UnixNano()}
-			if a.Target.Kind == clientsKind { // where other networks differ, so do the versions of one change
+			if a.Target.Kind == kinds.Clients { // where other networks differ, so do the versions of one change
 				of.version, of.replaced = c.Message, ""
 			}
 			i, known := place[of]

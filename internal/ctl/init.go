@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
 )
@@ -41,7 +42,7 @@ func (p *program) nameRegions(ctx context.Context, names []string, yes bool) err
 	if err != nil {
 		return err
 	}
-	targets, err := p.targetsOf(actsKind, names)
+	targets, err := p.targetsOf(kinds.Acts, names)
 	if err != nil {
 		return err
 	}

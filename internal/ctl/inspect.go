@@ -14,6 +14,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
@@ -125,7 +126,7 @@ func (p *program) inspect(ctx context.Context, names []string, node, rule string
 	if err != nil {
 		return err
 	}
-	targets, err := p.targets(names)
+	targets, err := p.targetsOf(kinds.Rules, names)
 	if err != nil {
 		return err
 	}
@@ -166,14 +167,14 @@ func (p *program) inspectRegion(ctx context.Context, t *fleet.Target, node, rule
 	case s.State != fleet.Active:
 		return nil, errors.New("no rules are published there; regionctl limits explain asks an edge about the rules it has")
 	}
-	if _, known := bookOf(s.Document).set.Rule(rule); rule != "" && !known {
+	if _, known := kinds.RulesOf(s.Document).Set.Rule(rule); rule != "" && !known {
 		return nil, fmt.Errorf("no rule %q in version %s", rule, s.Version())
 	}
 	nodes, err := candidates(brief, t, node)
 	if err != nil {
 		return nil, err
 	}
-	questions, lacking := k.questions(bookOf(s.Document))
+	questions, lacking := k.questions(kinds.RulesOf(s.Document))
 	r := &inspected{Region: t.Name, Rules: []adminapi.RuleDecision{}, Lacking: append([]unanswerable{}, lacking...)}
 	if rule != "" {
 		questions = fleet.Filter(questions, func(q question) bool { return q.rule == rule })

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
 
@@ -29,8 +30,8 @@ const exempts = "match.not exempts it"
 
 // questions returns the requests to explain to learn about every rule that counts by these
 // keys.
-func (k keys) questions(b *ruleBook) (list []question, lacking []unanswerable) {
-	for _, c := range b.set.Rules() {
+func (k keys) questions(b *kinds.RuleBook) (list []question, lacking []unanswerable) {
+	for _, c := range b.Set.Rules() {
 		counts := false
 		var lacks []string
 		for _, part := range c.Key {
@@ -51,7 +52,7 @@ func (k keys) questions(b *ruleBook) (list []question, lacking []unanswerable) {
 			lacking = append(lacking, unanswerable{Rule: c.ID, Lacks: strings.Join(lacks, ", ")})
 			continue
 		}
-		if q, why := k.fit(b.rules[c.Index].Match); why == "" {
+		if q, why := k.fit(b.Written[c.Index].Match); why == "" {
 			list = append(list, question{c.ID, q})
 		} else if why == exempts {
 			lacking = append(lacking, unanswerable{Rule: c.ID, Exempts: true})

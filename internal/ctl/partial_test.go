@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
 )
@@ -25,10 +26,10 @@ func TestPartialFailure(t *testing.T) {
 	var out buffer
 	p := &program{Terminal: term.New(strings.NewReader(""), &out, &buffer{}), fleetFile: dying.file, timeout: ample}
 	p.Format = "json"
-	doc, err := p.readDocument(rulesKind, file)
+	doc, err := p.readDocument(kinds.Rules, file)
 	require.NoError(t, err)
 	c := &change{p: p, aim: aim{doc: doc}, options: options{by: "ana", wait: 10 * time.Second}}
-	targets, err := p.targets(nil)
+	targets, err := p.targetsOf(kinds.Rules, nil)
 	require.NoError(t, err)
 	defer p.close()
 	require.NoError(t, c.prepare(t.Context(), targets))
@@ -61,7 +62,7 @@ func TestPartialFailure(t *testing.T) {
 
 	// Without the first region's lock, no other region is changed.
 	c = &change{p: p, options: options{by: "ana"}}
-	c.doc, err = fleet.ParseDocument(rulesKind, "next", []byte(rulesOf(3)))
+	c.doc, err = fleet.ParseDocument(kinds.Rules, "next", []byte(rulesOf(3)))
 	require.NoError(t, err)
 	require.NoError(t, c.prepare(t.Context(), targets))
 	require.NoError(t, c.store(t.Context()))
@@ -81,9 +82,9 @@ func TestInterruptedBetweenRegions(t *testing.T) {
 	interrupting := f.faulty(t, "eu-west", atWrite(cancel))
 	p := f.program(strings.NewReader(""), &buffer{}, &buffer{})
 	p.fleetFile, p.timeout, p.Format = interrupting.file, ample, "json"
-	doc, err := fleet.ParseDocument(rulesKind, "rules.yaml", []byte(rulesOf(1)))
+	doc, err := fleet.ParseDocument(kinds.Rules, "rules.yaml", []byte(rulesOf(1)))
 	require.NoError(t, err)
-	targets, err := p.targets(nil)
+	targets, err := p.targetsOf(kinds.Rules, nil)
 	require.NoError(t, err)
 	defer p.close()
 	prepared := func() *change {
@@ -124,10 +125,10 @@ func TestRegionDiesBeforeItsLock(t *testing.T) {
 	p.fleetFile, p.timeout, p.Format = f.file, ample, "json"
 	var out buffer
 	p.Out = &out
-	targets, err := p.targets(nil)
+	targets, err := p.targetsOf(kinds.Rules, nil)
 	require.NoError(t, err)
 	defer p.close()
-	doc, err := fleet.ParseDocument(rulesKind, "rules.yaml", []byte(rulesOf(2)))
+	doc, err := fleet.ParseDocument(kinds.Rules, "rules.yaml", []byte(rulesOf(2)))
 	require.NoError(t, err)
 	c := &change{p: p, aim: aim{doc: doc}, options: options{by: "ana", partial: true}}
 	require.NoError(t, c.prepare(t.Context(), targets))

@@ -9,33 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/weir-edge/weir/internal/adminapi"
-	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/policy"
-	"github.com/weir-edge/weir/pkg/region/consul"
 )
-
-// policyKind describes behavior policies.
-var policyKind = &fleet.Kind{
-	Name: "policy", Path: adminapi.PathPolicy, Answer: func() fleet.NodeAnswer { return &adminapi.Policy{} }, Longest: policy.MaxBytes, Canaries: true,
-	Parse: func(data []byte) (any, error) {
-		made, written, err := policy.ParseDocument(data)
-		if err != nil {
-			return nil, err
-		}
-		return &policyBook{made, written}, nil
-	},
-	Registered: func(n consul.Node) (version, refused string) { return n.PolicyVersion, n.PolicyRefused },
-	Schema:     policy.Schema, Reads: func(n consul.Node) int { return n.PolicySchema }, Remedy: "set its policy.source to consul",
-	What: "behavior policies", Put: "apply", Did: "applied", Look: "regionctl policy status", Watch: "regionctl policy status --watch",
-}
-
-// policyBook is the content of a behavior policy.
-type policyBook struct {
-	made    *policy.Policy
-	written *policy.Document
-}
 
 const policyHelp = `Behavior policies define which behavior of a client adds to its score, what a score means, and
 what happens then.
@@ -84,7 +61,7 @@ func ofPolicies(text string) string {
 }
 
 func (p *program) policyCommand() *cobra.Command {
-	k := policyKind
+	k := kinds.Policy
 	return stages(group("policy", "write and publish behavior policies", policyHelp), []stage{
 		{"Look first:", []*cobra.Command{p.policyExampleCommand(), p.policyValidateCommand(), p.policyTestCommand(), p.policySchemaCommand(), p.diffCommand(k, policyDiffHelp, ofPolicies(diffExamples))}},
 		{"Change:", []*cobra.Command{

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/replay"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/policy"
@@ -92,21 +93,21 @@ func (p *program) testPolicy(ctx context.Context, traffic string, o *policyTestO
 // policyToTest returns the policy that the flags name.
 func (p *program) policyToTest(ctx context.Context, o *policyTestOptions) (*policy.Policy, error) {
 	if o.file != "" {
-		d, err := p.readDocument(policyKind, o.file)
+		d, err := p.readDocument(kinds.Policy, o.file)
 		if err != nil {
 			return nil, err
 		}
-		return d.Body.(*policyBook).made, nil
+		return d.Body.(*kinds.PolicyBook).Made, nil
 	}
 	if p.fleetFile == "" && len(o.names) == 0 {
 		p.Say("no fleet file, so this is the default policy; --policy FILE tests another")
 		return policy.Parse([]byte(policy.Example))
 	}
-	d, err := p.activeDocument(ctx, policyKind, o.names, "policy", "name one with --policy")
+	d, err := p.activeDocument(ctx, kinds.Policy, o.names, "policy", "name one with --policy")
 	if err != nil {
 		return nil, err
 	}
-	return d.Body.(*policyBook).made, nil
+	return d.Body.(*kinds.PolicyBook).Made, nil
 }
 
 func writeTested(b *bytes.Buffer, s term.Style, r *replay.ConductReport) {

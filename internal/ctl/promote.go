@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
@@ -26,14 +27,14 @@ func (c *change) promote(id, variant string) func(context.Context, *fleet.Target
 		case s.from.State != fleet.Active:
 			return term.Misused("nothing was changed: %s: no rules are published there", t.Name)
 		}
-		rule, ok := bookOf(s.from.Document).set.Rule(id)
+		rule, ok := kinds.RulesOf(s.from.Document).Set.Rule(id)
 		if !ok || rule.Trial == nil {
 			s.next = s.from.Document
 			return nil
 		}
 		text, err := promoted(s.from.Document.Bytes, id, variant == adminapi.VariantExperiment)
 		if err == nil {
-			s.next, err = fleet.ParseDocument(rulesKind, "the "+variant+" of "+id, text)
+			s.next, err = fleet.ParseDocument(kinds.Rules, "the "+variant+" of "+id, text)
 		}
 		if err != nil {
 			return term.Failed("nothing was changed: %s: %w; edit the document and apply it", t.Name, err)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
@@ -94,7 +95,7 @@ func keepsNone(err error) bool {
 
 // takeSample collects what rules decided in the one named region.
 func (p *program) takeSample(ctx context.Context, names []string) (*recentTraffic, error) {
-	targets, err := p.targets(names)
+	targets, err := p.targetsOf(kinds.Rules, names)
 	if err != nil {
 		return nil, err
 	}

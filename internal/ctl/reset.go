@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
@@ -65,7 +66,7 @@ func (p *program) reset(ctx context.Context, names []string, rule string, d *des
 	if err != nil {
 		return err
 	}
-	targets, err := p.toChange(ctx, rulesKind, names, false)
+	targets, err := p.toChange(ctx, kinds.Rules, names, false)
 	if err != nil {
 		return err
 	}

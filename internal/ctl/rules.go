@@ -1,42 +1,10 @@
 package ctl
 
 import (
-	"net/url"
-
 	"github.com/spf13/cobra"
 
-	"github.com/weir-edge/weir/internal/adminapi"
-	"github.com/weir-edge/weir/internal/ctl/fleet"
-	"github.com/weir-edge/weir/pkg/limiter/rules"
-	"github.com/weir-edge/weir/pkg/region/consul"
+	"github.com/weir-edge/weir/internal/ctl/kinds"
 )
-
-// rulesKind describes the rules.
-var rulesKind = &fleet.Kind{
-	Name: "rules", Path: adminapi.PathRules, Answer: func() fleet.NodeAnswer { return &adminapi.Rules{} }, Query: url.Values{"brief": {""}}, Longest: rules.MaxBytes, Canaries: true,
-	Parse: func(data []byte) (any, error) {
-		set, written, err := rules.LoadDocument(data)
-		if err != nil {
-			return nil, err
-		}
-		return &ruleBook{set, written.Rules}, nil
-	},
-	Registered: func(n consul.Node) (version, refused string) { return n.RulesVersion, n.RulesRefused },
-	Schema:     rules.Schema, Reads: func(n consul.Node) int { return n.Schema }, Remedy: update,
-	What: "rules", Put: "apply", Did: "applied", Look: "regionctl rules status", Watch: "regionctl rules status --watch",
-}
-
-// ruleBook is the content of a rule document.
-type ruleBook struct {
-	set   *rules.Set
-	rules []rules.Rule // as written, by the index of set
-}
-
-// Warnings returns the warnings of the rules.
-func (b *ruleBook) Warnings() []string { return b.set.Warnings() }
-
-// bookOf returns the content of a rule document.
-func bookOf(d *fleet.Document) *ruleBook { return d.Body.(*ruleBook) }
 
 const rulesHelp = `Change and show the rules of the fleet.
 
@@ -47,9 +15,9 @@ command ever changes one, so each of them can be restored.`
 
 func (p *program) rulesCommand() *cobra.Command {
 	return stages(group("rules", "change and show the rules", rulesHelp), []stage{
-		{"Look first:", []*cobra.Command{p.validateCommand(), p.testCommand(), p.diffCommand(rulesKind, diffHelp, diffExamples), p.importCommand()}},
-		{"Change:", []*cobra.Command{p.applyCommand(rulesKind, applyHelp, applyExamples), p.rollbackCommand(rulesKind, rollbackHelp, rollbackExamples), p.pruneCommand(rulesKind)}},
-		{"Look after:", []*cobra.Command{p.statusCommand(rulesKind, rulesStatusHelp, statusExamples), p.rolloutCommand(rulesKind), p.rulesListCommand(), p.compareCommand(), p.historyCommand(rulesKind, historyHelp, historyExamples), p.showCommand(rulesKind)}},
+		{"Look first:", []*cobra.Command{p.validateCommand(), p.testCommand(), p.diffCommand(kinds.Rules, diffHelp, diffExamples), p.importCommand()}},
+		{"Change:", []*cobra.Command{p.applyCommand(kinds.Rules, applyHelp, applyExamples), p.rollbackCommand(kinds.Rules, rollbackHelp, rollbackExamples), p.pruneCommand(kinds.Rules)}},
+		{"Look after:", []*cobra.Command{p.statusCommand(kinds.Rules, rulesStatusHelp, statusExamples), p.rolloutCommand(kinds.Rules), p.rulesListCommand(), p.compareCommand(), p.historyCommand(kinds.Rules, historyHelp, historyExamples), p.showCommand(kinds.Rules)}},
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
@@ -95,7 +96,7 @@ func (p *program) rulesList(ctx context.Context, names []string, every time.Dura
 	if err := checkWatch(every); err != nil {
 		return err
 	}
-	targets, err := p.targets(names)
+	targets, err := p.targetsOf(kinds.Rules, names)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/replay"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
@@ -100,12 +101,12 @@ func (p *program) test(ctx context.Context, file, traffic string, o *replayOptio
 	case o.against != "" && len(o.names) > 0 && !o.fromNodes:
 		return term.Misused("--against and --region name different documents to compare with; pass one of them")
 	}
-	candidate, err := p.readDocument(rulesKind, file)
+	candidate, err := p.readDocument(kinds.Rules, file)
 	if err != nil {
 		return err
 	}
 	config := o.replay
-	config.Candidate, config.Format = bookOf(candidate).set, format
+	config.Candidate, config.Format = kinds.RulesOf(candidate).Set, format
 	if config.Running, err = p.comparedWith(ctx, o); err != nil {
 		return err
 	}
@@ -155,21 +156,21 @@ func (p *program) traffic(ctx context.Context, name string, o *replayOptions) (i
 // comparedWith returns the document that the new one is compared with, or nil.
 func (p *program) comparedWith(ctx context.Context, o *replayOptions) (*rules.Set, error) {
 	if o.against != "" {
-		d, err := p.readDocument(rulesKind, o.against)
+		d, err := p.readDocument(kinds.Rules, o.against)
 		if err != nil {
 			return nil, err
 		}
-		return bookOf(d).set, nil
+		return kinds.RulesOf(d).Set, nil
 	}
 	if p.fleetFile == "" && len(o.names) == 0 {
 		p.Say("no fleet file, so there is no active document to compare with; --against FILE compares with another")
 		return nil, nil
 	}
-	d, err := p.activeDocument(ctx, rulesKind, o.names, "document", "leave --fleet and WEIR_FLEET out, or name a document with --against")
+	d, err := p.activeDocument(ctx, kinds.Rules, o.names, "document", "leave --fleet and WEIR_FLEET out, or name a document with --against")
 	if err != nil {
 		return nil, err
 	}
-	return bookOf(d).set, nil
+	return kinds.RulesOf(d).Set, nil
 }
 
 // progressBar shows how much of a log has been read; the size of a pipe is unknown.

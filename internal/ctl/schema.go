@@ -9,13 +9,11 @@ import (
 	"strings"
 
 	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
-
-// update is what to do about a node that reads too old a schema.
-const update = "update it first"
 
 // unread says which registered nodes cannot read documents of the targets' kind. If the nodes
 // cannot be listed, it warns.
@@ -27,7 +25,7 @@ func (p *program) unread(ctx context.Context, targets []*fleet.Target) (lines []
 			reads := t.Kind.Reads(n)
 			text, remedy := "none", t.Kind.Remedy
 			if reads > 0 {
-				text, remedy = strconv.Itoa(reads), update
+				text, remedy = strconv.Itoa(reads), kinds.UpdateFirst
 			}
 			old[remedy] = append(old[remedy], fmt.Sprintf("%s in %s reads %s", term.Printable(n.ID), t.Name, text))
 		}

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/ctl/kinds"
 )
 
 // What nodes register decides which of them read documents of a later schema.
@@ -15,7 +17,7 @@ func TestUnread(t *testing.T) {
 	}
 	p := f.program(strings.NewReader(""), &buffer{}, &buffer{})
 	p.fleetFile, p.timeout = f.file, ample
-	later := *rulesKind
+	later := *kinds.Rules
 	later.Schema, later.Remedy = 2, "make it follow rules"
 	targets, err := p.targetsOf(&later, nil)
 	require.NoError(t, err)

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/shedding"
 	"github.com/weir-edge/weir/pkg/field"
@@ -85,9 +86,9 @@ func completeSetting(_ *cobra.Command, args []string, text string) ([]string, co
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	var words []string
-	for _, f := range (&settings{shedding.Defaults()}).fields() {
-		if strings.HasPrefix(f.name, text) {
-			words = append(words, f.name+"=")
+	for _, f := range (&kinds.Settings{Document: shedding.Defaults()}).Fields() {
+		if strings.HasPrefix(f.Name, text) {
+			words = append(words, f.Name+"=")
 		}
 	}
 	if len(args) == 0 && len(words) == 0 {
@@ -106,11 +107,11 @@ func (c *change) set(ctx context.Context, names, args []string) (err error) {
 	case args[0] == "-" && !c.yes:
 		return term.Misused("the document comes from standard input, which leaves no terminal to prompt on; pass --yes")
 	default:
-		if c.doc, err = c.p.readDocument(shedderKind, args[0]); err != nil {
+		if c.doc, err = c.p.readDocument(kinds.Shedder, args[0]); err != nil {
 			return err
 		}
 	}
-	targets, err := c.p.toChange(ctx, shedderKind, names, c.partial)
+	targets, err := c.p.toChange(ctx, kinds.Shedder, names, c.partial)
 	if err != nil {
 		return err
 	}
@@ -130,7 +131,7 @@ func (c *change) assign(assignments []string) func(context.Context, *fleet.Targe
 			return term.Misused("%s: %s is active until %s, and without --for it would last with %s; give --for, or end it first with regionctl undo shedder (nothing was changed)",
 				t.Name, s.from.Version(), until(s.from.Pointer), what)
 		case s.from.State == fleet.Active:
-			base = s.from.Document.Body.(*settings).Document
+			base = s.from.Document.Body.(*kinds.Settings).Document
 		default:
 			what += " on top of the built-in defaults"
 		}
@@ -142,7 +143,7 @@ func (c *change) assign(assignments []string) func(context.Context, *fleet.Targe
 		if err != nil {
 			return fmt.Errorf("nothing was changed: %s: %w", t.Name, err)
 		}
-		if s.next, err = fleet.ParseDocument(shedderKind, what, text); err != nil {
+		if s.next, err = fleet.ParseDocument(kinds.Shedder, what, text); err != nil {
 			return badSettings(t, assignments, err)
 		}
 		s.next.Made = true

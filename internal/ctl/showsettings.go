@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
@@ -42,13 +43,13 @@ func (p *program) showSettingsCommand() *cobra.Command {
 			case live:
 				return p.showLive(ctx, names)
 			case len(args) > 0:
-				return p.showDocument(ctx, shedderKind, names, args[0], false)
+				return p.showDocument(ctx, kinds.Shedder, names, args[0], false)
 			}
 			return p.showSettings(ctx, names)
 		})
 	p.regionFlag(c, &names)
 	c.Flags().BoolVar(&live, "live", false, "ask the edges what they run and shed")
-	c.ValidArgsFunction = p.completeVersion(shedderKind, &names)
+	c.ValidArgsFunction = p.completeVersion(kinds.Shedder, &names)
 	return c
 }
 
@@ -66,7 +67,7 @@ type activeSettings struct {
 }
 
 func (p *program) showSettings(ctx context.Context, names []string) error {
-	targets, err := p.targetsOf(shedderKind, names)
+	targets, err := p.targetsOf(kinds.Shedder, names)
 	if err != nil {
 		return err
 	}
@@ -109,7 +110,7 @@ func (p *program) showSettings(ctx context.Context, names []string) error {
 		return err
 	}
 	if !readable {
-		return term.Misused("no %s are active, so edges use their configuration; regionctl shedder set publishes settings, and show --live asks the edges", shedderKind.What)
+		return term.Misused("no %s are active, so edges use their configuration; regionctl shedder set publishes settings, and show --live asks the edges", kinds.Shedder.What)
 	}
 	return nil
 }
@@ -127,7 +128,7 @@ func withoutHeading(document string) string {
 
 // write writes a document with a comment, which is itself a valid document.
 func (e *activeSettings) write(b *bytes.Buffer, s term.Style) {
-	g := diffGroup{Regions: e.Regions, Running: e.Pointer, Unreadable: e.Error, at: e.at, step: &step{next: &fleet.Document{Kind: shedderKind}}}
+	g := diffGroup{Regions: e.Regions, Running: e.Pointer, Unreadable: e.Error, at: e.at, step: &step{next: &fleet.Document{Kind: kinds.Shedder}}}
 	fmt.Fprintf(b, heading+"%s\n", g.runs(s))
 	if p := e.Pointer; p != nil && p.ExpiresAt != nil && !p.Expired(e.at) {
 		fmt.Fprintf(b, heading+"and then %s\n", follows(p.Then))
@@ -149,7 +150,7 @@ func follows(then *consul.Named) string {
 }
 
 func (p *program) showLive(ctx context.Context, names []string) error {
-	targets, err := p.targetsOf(shedderKind, names)
+	targets, err := p.targetsOf(kinds.Shedder, names)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/shedding"
 )
@@ -13,11 +14,11 @@ import (
 func TestCompareSettings(t *testing.T) {
 	f := func(old, now string, want ...string) {
 		t.Helper()
-		before, err := fleet.ParseDocument(shedderKind, "", []byte(old))
+		before, err := fleet.ParseDocument(kinds.Shedder, "", []byte(old))
 		require.NoError(t, err)
-		after, err := fleet.ParseDocument(shedderKind, "", []byte(now))
+		after, err := fleet.ParseDocument(kinds.Shedder, "", []byte(now))
 		require.NoError(t, err)
-		c := after.Body.(comparer).compare(before.Body).(*fieldChanges)
+		c := after.Body.(kinds.Comparer).Compare(before.Body).(*kinds.FieldChanges)
 		var got []string
 		for _, f := range c.Fields {
 			got = append(got, f.Field+": "+f.Old+" → "+f.New)

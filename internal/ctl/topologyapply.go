@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region"
@@ -37,7 +38,7 @@ func (c *topologyChange) apply(ctx context.Context, file string) (err error) {
 	if c.signer, err = signer(c.signFile); err != nil {
 		return err
 	}
-	targets, err := c.p.toChange(ctx, rulesKind, nil, c.partial)
+	targets, err := c.p.toChange(ctx, kinds.Rules, nil, c.partial)
 	if err != nil {
 		return err
 	}

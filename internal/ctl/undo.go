@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region/consul"
@@ -32,7 +33,7 @@ const undoExamples = `  regionctl undo
   regionctl undo shedder --region us-east --yes`
 
 // undoable are the kinds of documents, in the order in which they are named.
-var undoable = []*fleet.Kind{rulesKind, shedderKind, policyKind}
+var undoable = []*fleet.Kind{kinds.Rules, kinds.Shedder, kinds.Policy}
 
 func (p *program) undoCommand() *cobra.Command {
 	var names []string
@@ -53,7 +54,7 @@ func (p *program) undoCommand() *cobra.Command {
 	c.flags(cmd, &by)
 	cmd.Flags().StringVarP(&c.message, "message", "m", "", "`TEXT` for the history: why (default: what is undone)")
 	cmd.Flags().StringSliceVar(&c.of, "of", nil, "undo nothing (status 4) but this `VERSION`, or one of several")
-	cmd.ValidArgs = []string{rulesKind.Name, shedderKind.Name, policyKind.Name}
+	cmd.ValidArgs = []string{kinds.Rules.Name, kinds.Shedder.Name, kinds.Policy.Name}
 	return cmd
 }
 

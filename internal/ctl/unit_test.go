@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region"
@@ -26,14 +28,15 @@ func TestKeys(t *testing.T) {
 	_, err = parseKeys([]string{"::1", "client=::2"})
 	require.ErrorContains(t, err, "given twice")
 
-	d := documentOf(t, `rules:
+	d, err := fleet.ParseDocument(kinds.Rules, "rules.yaml", []byte(`rules:
   - {id: all-of-it, key: [client_ip, "header:X-A", "cookie:c", "query:q", host, path, method, tier], limit: 1, window: 1m, match: {headers: {x-a: v, X-B: w}}}
   - {id: other-value, key: [client_ip], limit: 1, window: 1m, match: {headers: {X-A: other}}}
   - {id: "off", key: [client_ip], limit: 1, window: 1m, mode: "off"}
-`)
+`))
+	require.NoError(t, err)
 	k, err = parseKeys([]string{"::1", "header:X-A=v", "cookie:c=1", "query:q=2", "host=h", "path=/p?z=9", "method=PUT", "tier=t"})
 	require.NoError(t, err)
-	list, lacking := k.questions(d)
+	list, lacking := k.questions(kinds.RulesOf(d))
 	require.Empty(t, lacking)
 	require.Equal(t, []question{{"all-of-it", url.Values{
 		"client": {"::1"}, "host": {"h"}, "method": {"PUT"}, "tier": {"t"}, "path": {"/p?q=2&z=9"}, "cookie": {"c=1"}, "header": {"X-A:v", "X-B:w"},
@@ -132,7 +135,7 @@ func TestCanaryOfRollout(t *testing.T) {
 		t.Helper()
 		u.Canary = "ams1"
 		var b bytes.Buffer
-		u.write(&b, term.Style{}, rulesKind, time.Unix(0, 0))
+		u.write(&b, term.Style{}, kinds.Rules, time.Unix(0, 0))
 		require.Contains(t, b.String(), "\n  canary on ams1: "+want+"\n")
 	}
 	f("until 1970-01-01 00:01:00Z", unfinished{State: rolloutRuns, CanaryUntil: time.Unix(60, 0)})

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/field"
 	"github.com/weir-edge/weir/pkg/limiter"
@@ -63,8 +64,8 @@ type loadRange struct {
 }
 
 // loadRanges returns the ranges of the rules that follow load.
-func (b *ruleBook) loadRanges() (list []loadRange) {
-	for c := range b.set.Variants() {
+func loadRanges(b *kinds.RuleBook) (list []loadRange) {
+	for c := range b.Set.Variants() {
 		if c.UnderLoad != nil {
 			list = append(list, loadRange{titleOf(c), c.UnderLoad.From, c.Limit.Limit, c.Limit.Floor().Limit})
 		}
@@ -86,8 +87,8 @@ type overshoot struct {
 }
 
 // overshoots returns the bounds of the reported rules, with the default store.timeout.
-func (b *ruleBook) overshoots() (list []overshoot) {
-	for c := range b.set.Variants() {
+func overshoots(b *kinds.RuleBook) (list []overshoot) {
+	for c := range b.Set.Variants() {
 		if c.Limit.Reported {
 			list = append(list, overshoot{titleOf(c), c.Limit.Overshoot(limiter.TenTimes, limiter.UsualReportDelay, 0)})
 		}
@@ -99,18 +100,18 @@ func (p *program) validate(name string, apart apartness) error {
 	if err := apart.check(); err != nil {
 		return err
 	}
-	data, err := p.readInput(rulesKind.Longest, name)
+	data, err := p.readInput(kinds.Rules.Longest, name)
 	if err != nil {
 		return err
 	}
 	name = inputName(name)
 	v := validation{File: name, Errors: []term.Problem{}}
-	d, err := fleet.ParseDocument(rulesKind, name, data)
+	d, err := fleet.ParseDocument(kinds.Rules, name, data)
 	if err == nil {
 		p.warnOf(d)
-		v.Valid, v.Version, v.Rules, v.Warnings = true, d.Version(), len(bookOf(d).rules), bookOf(d).Warnings()
-		v.Overshoot, v.Global = bookOf(d).overshoots(), bookOf(d).bounds(apart)
-		v.UnderLoad = bookOf(d).loadRanges()
+		v.Valid, v.Version, v.Rules, v.Warnings = true, d.Version(), len(kinds.RulesOf(d).Written), kinds.RulesOf(d).Warnings()
+		v.Overshoot, v.Global = overshoots(kinds.RulesOf(d)), bounds(kinds.RulesOf(d), apart)
+		v.UnderLoad = loadRanges(kinds.RulesOf(d))
 	} else {
 		v.Errors = term.Problems(err)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/global"
@@ -49,8 +50,8 @@ type globalBounds struct {
 	Part int64 `json:"part,omitempty"`
 }
 
-func (b *ruleBook) bounds(a apartness) (list []globalBounds) {
-	for _, c := range b.set.Rules() {
+func bounds(b *kinds.RuleBook, a apartness) (list []globalBounds) {
+	for _, c := range b.Set.Rules() {
 		switch {
 		case c.Limit.Global == nil:
 		case c.Limit.Global.Escrow:

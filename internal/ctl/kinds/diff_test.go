@@ -1,12 +1,10 @@
-package ctl
+package kinds
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -14,11 +12,11 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/term"
 )
 
-func documentOf(t *testing.T, text string) *ruleBook {
+func documentOf(t *testing.T, text string) *RuleBook {
 	t.Helper()
-	d, err := fleet.ParseDocument(rulesKind, "rules.yaml", []byte(text))
+	d, err := fleet.ParseDocument(Rules, "rules.yaml", []byte(text))
 	require.NoError(t, err)
-	return bookOf(d)
+	return RulesOf(d)
 }
 
 // ruleOf returns a document with one rule that adds these fields to the usual ones.
@@ -99,7 +97,7 @@ func TestCompareDocuments(t *testing.T) {
 	require.True(t, d.Reordered)
 	require.Equal(t, 1, d.Unchanged)
 	var b bytes.Buffer
-	d.write(&b, term.Style{}, 0)
+	d.Write(&b, term.Style{}, 0)
 	require.Equal(t, `  - gone   7 at once for all together on POST /1|/2|/3|… (concurrency) mode shadow
   + fresh  5 in 1h by host, path on X-Plan: free but not on GET (rolling_window)
   ~ a      key: [client_ip] → [client_ip, path]
@@ -109,66 +107,12 @@ func TestCompareDocuments(t *testing.T) {
   1 added, 1 removed, 1 changed, 1 unchanged
 `, b.String())
 	b.Reset()
-	d.write(&b, term.Style{}, 1)
+	d.Write(&b, term.Style{}, 1)
 	require.Contains(t, b.String(), "  … and 2 more rules; regionctl rules diff shows all\n")
 	b.Reset()
-	d.write(&b, term.Style{On: true}, 0)
+	d.Write(&b, term.Style{On: true}, 0)
 	require.Contains(t, b.String(), "\x1b[31m- gone\x1b[0m   \x1b[31m7 at once")
 
 	require.Equal(t, 3, len(compare(nil, now).Added))
 	require.True(t, compare(now, now).empty())
-}
-
-func TestShort(t *testing.T) {
-	for d, want := range map[time.Duration]string{
-		time.Minute: "1m", time.Hour: "1h", 90 * time.Second: "1m30s", 50 * time.Millisecond: "50ms", 90 * time.Minute: "1h30m",
-		10 * time.Second: "10s", 3600*time.Second + 5*time.Second: "1h0m5s", 10 * time.Minute: "10m", 20 * time.Hour: "20h",
-	} {
-		require.Equal(t, want, term.Duration(d))
-	}
-}
-
-func TestDiffOfVersions(t *testing.T) {
-	t.Parallel()
-	f := startFleet(t, "eu-west", "us-east")
-	text := func(limit int, more string) string {
-		return fmt.Sprintf("rules: [{id: a, key: [client_ip], limit: %d, window: 1m}%s]", limit, more)
-	}
-	first := f.publish(t, text(10, ", {id: gone, key: [client_ip], limit: 1, window: 1s}"), "ana", f.names...).Version
-	second := f.publish(t, text(20, ""), "bob", f.names...).Version
-	third := f.publish(t, text(20, " "), "bob", f.names...).Version
-	diff := func(args ...string) string { return f.good(t, append([]string{"rules", "diff"}, args...)...).out }
-
-	require.Equal(t, fmt.Sprintf(`from %s to %s
-  - gone  1 in 1s by client_ip (rolling_window)
-  ~ a     limit: 10 → 20
-  0 added, 1 removed, 1 changed, 0 unchanged
-`, first, second), diff("--from", first[:6], "--to", second))
-	require.Contains(t, diff("--from", second, "--to", first), "+ gone")
-	require.Equal(t, fmt.Sprintf("from %s to %s\n  the text differs, but no rule does\n", second, third), diff("--from", second))
-	require.Equal(t, fmt.Sprintf("from %s to %s\n  no difference\n", third, third), diff("--from", third))
-	require.Contains(t, diff("--from", "none", "--to", first), "2 added, 0 removed")
-	require.Contains(t, diff(write(t, "next.yaml", text(30, "")), "--from", first, "--region", "us-east"), "limit: 10 → 30")
-	require.Equal(t, term.StatusFailed, f.run(t, "rules", "diff", "--from", first, "--exit-code").status)
-
-	var r struct {
-		From, To   string
-		Same       bool
-		Difference difference
-	}
-	require.NoError(t, json.Unmarshal([]byte(diff("--from", first, "--to", second, "-o", "json")), &r))
-	require.Equal(t, []string{first, second}, []string{r.From, r.To})
-	require.Equal(t, "gone", r.Difference.Removed[0].Rule)
-
-	for _, c := range []struct{ args, says string }{
-		{"", "FILE is missing; name a document, or versions of the history with --from and --to"},
-		{"--to " + first, "FILE is missing"},
-		{"next.yaml --from " + first + " --to " + second, "--to: next.yaml is already what is compared; leave one of them out"},
-		{"--from abc", `version "abc": must be 4 to 12 digits`},
-		{"--from " + first + " --to ffffffffffff", `version "ffffffffffff": no region has it`},
-	} {
-		r := f.run(t, append([]string{"rules", "diff"}, strings.Fields(c.args)...)...)
-		require.Equal(t, term.StatusUsage, r.status, c.args)
-		require.Contains(t, r.errOut, c.says)
-	}
 }

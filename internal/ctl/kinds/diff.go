@@ -1,4 +1,4 @@
-package ctl
+package kinds
 
 import (
 	"bytes"
@@ -15,9 +15,9 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
 
-// difference is what changes from one rule document to another, by meaning: a default that
+// Difference is what changes from one rule document to another, by meaning: a default that
 // is written out, or a list in another order, is not a change.
-type difference struct {
+type Difference struct {
 	Added     []ruleSummary `json:"added"`
 	Removed   []ruleSummary `json:"removed"`
 	Changed   []ruleChange  `json:"changed"`
@@ -42,44 +42,89 @@ type ruleChange struct {
 	Recount bool `json:"counts_start_anew"`
 }
 
-// comparer is the content of a document of any kind.
-type comparer interface {
+// Comparer is the content of a document of any kind.
+type Comparer interface {
 	// compare returns what changes when this replaces running, which may be nil.
-	compare(running any) changes
+	Compare(running any) Changes
 }
 
-// changes are the difference between two documents of a kind.
-type changes interface {
+// Changes are the difference between two documents of a kind.
+type Changes interface {
 	// write shows at most that many of them; 0 means all.
-	write(b *bytes.Buffer, s term.Style, most int)
+	Write(b *bytes.Buffer, s term.Style, most int)
 }
 
-func (d *difference) empty() bool {
+func (d *Difference) empty() bool {
 	return len(d.Added)+len(d.Removed)+len(d.Changed) == 0
 }
 
-func (b *ruleBook) compare(running any) changes {
-	before, _ := running.(*ruleBook)
+func (d *Difference) Write(b *bytes.Buffer, s term.Style, most int) {
+	if d.First && d.empty() {
+		b.WriteString("  no rules: every request passes\n")
+		return
+	}
+	if d.empty() && !d.Reordered {
+		b.WriteString("  the text differs, but no rule does\n")
+		return
+	}
+	t := term.Table{Indent: "  "}
+	shown := 0
+	fits := func() bool { shown++; return most == 0 || shown <= most }
+	for _, r := range d.Removed {
+		if fits() {
+			t.Row(s.Red("- "+term.Printable(r.Rule)), s.Red(term.Printable(r.Summary)))
+		}
+	}
+	for _, r := range d.Added {
+		if fits() {
+			t.Row(s.Green("+ "+term.Printable(r.Rule)), s.Green(term.Printable(r.Summary)))
+		}
+	}
+	for _, r := range d.Changed {
+		if !fits() {
+			continue
+		}
+		name := s.Yellow("~ " + term.Printable(r.Rule))
+		for _, f := range r.Fields {
+			t.Row(name, term.Printable(f.Field)+": "+s.Red(term.Printable(f.Old))+" → "+s.Green(term.Printable(f.New)))
+			name = ""
+		}
+		if r.Recount {
+			t.Row("", "its counts start over")
+		}
+	}
+	t.Print(b)
+	if more := shown - most; most > 0 && more > 0 {
+		fmt.Fprintf(b, "  … and %s; regionctl rules diff shows all\n", term.Plural(more, "more rule"))
+	}
+	if d.Reordered {
+		b.WriteString("  the order of the rules differs, which changes no decision\n")
+	}
+	fmt.Fprintf(b, "  %d added, %d removed, %d changed, %d unchanged\n", len(d.Added), len(d.Removed), len(d.Changed), d.Unchanged)
+}
+
+func (b *RuleBook) Compare(running any) Changes {
+	before, _ := running.(*RuleBook)
 	return compare(before, b)
 }
 
 // compare returns what changes when next replaces running, which may be nil.
-func compare(running, next *ruleBook) *difference {
-	d := &difference{Added: []ruleSummary{}, Removed: []ruleSummary{}, Changed: []ruleChange{}}
+func compare(running, next *RuleBook) *Difference {
+	d := &Difference{Added: []ruleSummary{}, Removed: []ruleSummary{}, Changed: []ruleChange{}}
 	if running == nil {
 		d.First = true
-		running = &ruleBook{set: &rules.Set{}}
+		running = &RuleBook{Set: &rules.Set{}}
 	}
 	var before, after []string // the rules in both, in either order
-	for _, old := range running.set.Rules() {
-		if _, stays := next.set.Rule(old.ID); stays {
+	for _, old := range running.Set.Rules() {
+		if _, stays := next.Set.Rule(old.ID); stays {
 			before = append(before, old.ID)
 		} else {
 			d.Removed = append(d.Removed, running.summary(old))
 		}
 	}
-	for _, c := range next.set.Rules() {
-		old, known := running.set.Rule(c.ID)
+	for _, c := range next.Set.Rules() {
+		old, known := running.Set.Rule(c.ID)
 		if !known {
 			d.Added = append(d.Added, next.summary(c))
 			continue
@@ -97,7 +142,7 @@ func compare(running, next *ruleBook) *difference {
 }
 
 // fields returns what a rule says, with defaults filled in, in the order of the reference.
-func (b *ruleBook) fields(c *rules.Compiled) []fieldValue {
+func (b *RuleBook) fields(c *rules.Compiled) []FieldValue {
 	list := b.ownFields(c)
 	if c.Trial == nil {
 		return list
@@ -109,16 +154,16 @@ func (b *ruleBook) fields(c *rules.Compiled) []fieldValue {
 	for _, f := range changedFields(list, b.ownFields(c.Trial.Variant)) {
 		words = append(words, f.Field+" "+f.New)
 	}
-	return append(list, fieldValue{"experiment", strings.Join(words, ", ")})
+	return append(list, FieldValue{"experiment", strings.Join(words, ", ")})
 }
 
 // ownFields returns the fields of a rule without its experiment.
-func (b *ruleBook) ownFields(c *rules.Compiled) []fieldValue {
-	match := b.rules[c.Index].Match
-	var list []fieldValue
+func (b *RuleBook) ownFields(c *rules.Compiled) []FieldValue {
+	match := b.Written[c.Index].Match
+	var list []FieldValue
 	add := func(name, value string) {
 		if value != "" {
-			list = append(list, fieldValue{name, value})
+			list = append(list, FieldValue{name, value})
 		}
 	}
 	add("description", c.Description)
@@ -141,7 +186,7 @@ func (b *ruleBook) ownFields(c *rules.Compiled) []fieldValue {
 	}
 	add("domain", c.Domain)
 	if c.Domain != "" {
-		add("descriptors", formsOf(b.rules[c.Index].Descriptors))
+		add("descriptors", formsOf(b.Written[c.Index].Descriptors))
 	}
 	if c.MaxOverride > 0 {
 		add("max_override", strconv.FormatInt(c.MaxOverride, 10))
@@ -198,8 +243,8 @@ func (b *ruleBook) ownFields(c *rules.Compiled) []fieldValue {
 }
 
 // summary describes an added or removed rule.
-func (b *ruleBook) summary(c *rules.Compiled) ruleSummary {
-	l, match := c.Limit, b.rules[c.Index].Match
+func (b *RuleBook) summary(c *rules.Compiled) ruleSummary {
+	l, match := c.Limit, b.Written[c.Index].Match
 	words := []string{strconv.FormatInt(l.Limit, 10) + " in " + term.Duration(l.Window)}
 	if l.Algorithm == limiter.Concurrency {
 		words = []string{strconv.FormatInt(l.Limit, 10) + " at once"}
@@ -213,7 +258,7 @@ func (b *ruleBook) summary(c *rules.Compiled) ruleSummary {
 		words = append(words, "on "+where)
 	}
 	if c.Domain != "" {
-		words = append(words, "on "+c.Domain+" "+formsOf(b.rules[c.Index].Descriptors))
+		words = append(words, "on "+c.Domain+" "+formsOf(b.Written[c.Index].Descriptors))
 	}
 	if match.Not != nil {
 		words = append(words, "but not on "+whereOf(match.Not))

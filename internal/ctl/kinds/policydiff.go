@@ -1,4 +1,4 @@
-package ctl
+package kinds
 
 import (
 	"fmt"
@@ -12,12 +12,12 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
 
-func (b *policyBook) compare(running any) changes {
-	before, published := running.(*policyBook)
+func (b *PolicyBook) Compare(running any) Changes {
+	before, published := running.(*PolicyBook)
 	if !published {
-		before = &policyBook{written: policy.Defaults()}
+		before = &PolicyBook{Written: policy.Defaults()}
 	}
-	c := compareFields(policyFields(before.written), policyFields(b.written))
+	c := compareFields(policyFields(before.Written), policyFields(b.Written))
 	if !published {
 		c.from("the default policy")
 	}
@@ -39,8 +39,8 @@ func wholly(c *rules.Conditions) string {
 }
 
 // policyFields returns the content of a policy, in the order of the example.
-func policyFields(d *policy.Document) (list []fieldValue) {
-	add := func(name, value string) { list = append(list, fieldValue{name, value}) }
+func policyFields(d *policy.Document) (list []FieldValue) {
+	add := func(name, value string) { list = append(list, FieldValue{name, value}) }
 	number := func(name string, value float64) { add(name, strconv.FormatFloat(value, 'g', -1, 64)) }
 	counted := func(at string, c policy.Counted) {
 		number(at+".weight", c.Weight)

@@ -1,4 +1,4 @@
-package ctl
+package kinds
 
 import (
 	"bytes"
@@ -11,8 +11,8 @@ import (
 // none is the value of a missing field.
 const none = "none"
 
-// fieldValue is a field of a document by its path, and its value as text.
-type fieldValue struct{ name, value string }
+// FieldValue is a field of a document by its path, and its value as text.
+type FieldValue struct{ Name, Value string }
 
 // fieldChange is a field whose value changes; none stands for a missing one.
 type fieldChange struct {
@@ -22,31 +22,31 @@ type fieldChange struct {
 }
 
 // changedFields merges two lists of fields that are in the same order.
-func changedFields(old, now []fieldValue) []fieldChange {
-	values := func(list []fieldValue) map[string]string {
+func changedFields(old, now []FieldValue) []fieldChange {
+	values := func(list []FieldValue) map[string]string {
 		m := make(map[string]string, len(list))
 		for _, f := range list {
-			m[f.name] = f.value
+			m[f.Name] = f.Value
 		}
 		return m
 	}
 	before, after := values(old), values(now)
 	var changes []fieldChange
 	for _, f := range now {
-		if before[f.name] != f.value {
-			changes = append(changes, fieldChange{f.name, cmp.Or(before[f.name], none), f.value})
+		if before[f.Name] != f.Value {
+			changes = append(changes, fieldChange{f.Name, cmp.Or(before[f.Name], none), f.Value})
 		}
 	}
 	for _, f := range old {
-		if _, stays := after[f.name]; !stays {
-			changes = append(changes, fieldChange{f.name, f.value, none})
+		if _, stays := after[f.Name]; !stays {
+			changes = append(changes, fieldChange{f.Name, f.Value, none})
 		}
 	}
 	return changes
 }
 
-// fieldChanges are the changes between two documents that are compared field by field.
-type fieldChanges struct {
+// FieldChanges are the changes between two documents that are compared field by field.
+type FieldChanges struct {
 	Fields    []fieldChange `json:"fields"`
 	Unchanged int           `json:"unchanged"`
 	// FromDefaults: nothing was published, so this is the difference from the defaults.
@@ -55,8 +55,8 @@ type fieldChanges struct {
 }
 
 // compareFields compares two lists of fields that are in the same order.
-func compareFields(old, now []fieldValue) *fieldChanges {
-	c := &fieldChanges{Fields: append([]fieldChange{}, changedFields(old, now)...), Unchanged: len(now)}
+func compareFields(old, now []FieldValue) *FieldChanges {
+	c := &FieldChanges{Fields: append([]fieldChange{}, changedFields(old, now)...), Unchanged: len(now)}
 	for _, f := range c.Fields {
 		if f.New != none {
 			c.Unchanged--
@@ -66,9 +66,9 @@ func compareFields(old, now []fieldValue) *fieldChanges {
 }
 
 // from notes that the old document is the defaults, and what they are called.
-func (c *fieldChanges) from(defaults string) { c.FromDefaults, c.defaults = true, defaults }
+func (c *FieldChanges) from(defaults string) { c.FromDefaults, c.defaults = true, defaults }
 
-func (c *fieldChanges) write(b *bytes.Buffer, s term.Style, most int) {
+func (c *FieldChanges) Write(b *bytes.Buffer, s term.Style, most int) {
 	if c.FromDefaults {
 		fmt.Fprintf(b, "  compared with %s:\n", c.defaults)
 	}

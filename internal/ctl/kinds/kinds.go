@@ -1,0 +1,19 @@
+// Package kinds knows the kinds of documents: what each contains, and how two of a kind differ.
+package kinds
+
+import (
+	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/networks"
+)
+
+// Acts are acts that leave no document behind: drains, their ends, and resets. They
+// have a history like the other kinds.
+var Acts = &fleet.Kind{Name: "acts"}
+
+// Clients are client networks. They are not a document, but have a history like the
+// other kinds.
+var Clients = &fleet.Kind{Name: networks.Kind, Path: adminapi.PathClients}
+
+// UpdateFirst is what to do about a node that reads too old a schema.
+const UpdateFirst = "update it first"
