@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
@@ -67,13 +68,13 @@ const applyExamples = `  regionctl rules apply rules.yaml -m "halve the login li
   regionctl rules apply rules.yaml --canary ams1 --bake 10m --max-limited-increase 0.02
   regionctl rules apply rules.yaml --yes --wait 2m -o json        # in CI`
 
-func (p *program) applyCommand(k *fleet.Kind, help, examples string) *cobra.Command {
+func applyCommand(p *command.Program, k *fleet.Kind, help, examples string) *cobra.Command {
 	var names []string
 	var by string
 	var resume bool
 	c := &change{p: p}
 	var cmd *cobra.Command
-	cmd = command("apply [FILE]", "apply a document and wait for every edge", help, examples,
+	cmd = command.New("apply [FILE]", "apply a document and wait for every edge", help, examples,
 		func(ctx context.Context, args []string) error {
 			file := strings.Join(args, "")
 			switch {
@@ -98,7 +99,7 @@ func (p *program) applyCommand(k *fleet.Kind, help, examples string) *cobra.Comm
 			}
 			return c.apply(ctx, k, file, names)
 		})
-	p.regionFlag(cmd, &names)
+	p.RegionFlag(cmd, &names)
 	c.flags(cmd, &by)
 	f := cmd.Flags()
 	f.BoolVar(&resume, "resume", false, "continue the change that "+k.Name+" rollout shows, with its document and flags")
@@ -106,8 +107,8 @@ func (p *program) applyCommand(k *fleet.Kind, help, examples string) *cobra.Comm
 	c.staging.canaryFlags(f)
 	c.staging.flags(f)
 	c.ifVersionFlag(cmd)
-	_ = cmd.RegisterFlagCompletionFunc("canary", p.completeNodes(&names, func(n consul.Node) string { return n.PoP })) // the flag is known
-	cmd.ValidArgsFunction = completeDocument
+	_ = cmd.RegisterFlagCompletionFunc("canary", p.CompleteNodes(&names, func(n consul.Node) string { return n.PoP })) // the flag is known
+	cmd.ValidArgsFunction = command.CompleteDocument
 	return cmd
 }
 
@@ -126,11 +127,11 @@ func (c *change) flags(cmd *cobra.Command, by *string) {
 	if !c.partial { // it always is
 		f.BoolVar(&c.partial, "partial", false, "continue without regions that cannot be reached")
 	}
-	breakLockFlag(cmd, &c.breakLock)
+	command.BreakLockFlag(cmd, &c.breakLock)
 	f.IntVar(&c.keep, "keep-versions", keepVersions, "prune all but the newest `N` versions afterwards, at least 10; 0 does not (default: keep_versions of the fleet file, or 200)")
 	f.Lookup("keep-versions").DefValue = "0" // it says so itself
 	f.DurationVar(&c.wait, "wait", 30*time.Second, "how long to wait for the edges; 0 does not wait")
-	signFlag(cmd, &c.signFile)
+	command.SignFlag(cmd, &c.signFile)
 	f.StringVar(by, "by", "", "`NAME` for the history (default: WEIR_USER, or user@host)")
 }
 
@@ -144,23 +145,23 @@ func (c *change) checkFlags(by string) (err error) {
 	if v := c.ifVersion; v != "" && v != noVersion && (len(v) < 4 || len(v) > 12 || strings.Trim(v, "0123456789abcdef") != "") {
 		return term.Misused("--if-version %q: must be %s or the 4 to 12 first digits of a version, as status shows it", v, noVersion)
 	}
-	if err := checkText("--message", c.message, 1024); err != nil {
+	if err := command.CheckText("--message", c.message, 1024); err != nil {
 		return err
 	}
-	if c.signer, err = signer(c.signFile); err != nil {
+	if c.signer, err = command.Signer(c.signFile); err != nil {
 		return err
 	}
-	c.by, err = c.p.whoami(by)
+	c.by, err = c.p.Whoami(by)
 	return err
 }
 
 func (c *change) apply(ctx context.Context, k *fleet.Kind, file string, names []string) (err error) {
 	if c.resumes == nil {
-		if c.doc, err = c.p.readDocument(k, file); err != nil {
+		if c.doc, err = c.p.ReadDocument(k, file); err != nil {
 			return err
 		}
 	}
-	targets, err := c.p.toChange(ctx, k, names, c.partial)
+	targets, err := c.p.TargetsToChange(ctx, k, names, c.partial)
 	if err != nil {
 		return err
 	}
@@ -205,11 +206,11 @@ func (c *change) steps(ctx context.Context, targets []*fleet.Target) error {
 		if t, err = c.newTrial(ctx, pop); err != nil {
 			return err
 		}
-		homes = regionNames(t.site.Homes)
+		homes = command.RegionNames(t.site.Homes)
 	} else {
 		c.warnOfCanaries(ctx)
 	}
-	plan, err := c.staging.plan(regionNames(targetsOf(c.with(rollout.Untouched, rollout.AlreadyThere))), homes)
+	plan, err := c.staging.plan(command.RegionNames(targetsOf(c.with(rollout.Untouched, rollout.AlreadyThere))), homes)
 	if err != nil {
 		return err
 	}

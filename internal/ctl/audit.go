@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
@@ -38,22 +39,22 @@ where no writer to Consul can change it, and pass it the next time as --since.
 The token and --by are what regionctl wrote. Another program with write access to the
 history may claim any: only Consul's own audit log knows who used a token.`
 
-func (p *program) auditCommand() *cobra.Command {
-	c := group("audit", "show who did what, and verify that the record is unchanged", auditHelp)
-	c.AddCommand(p.auditListCommand(), p.auditVerifyCommand())
+func auditCommand(p *command.Program) *cobra.Command {
+	c := command.Group("audit", "show who did what, and verify that the record is unchanged", auditHelp)
+	c.AddCommand(auditListCommand(p), auditVerifyCommand(p))
 	return c
 }
 
-func (p *program) auditVerifyCommand() *cobra.Command {
+func auditVerifyCommand(p *command.Program) *cobra.Command {
 	var names []string
 	var since string
-	c := command("verify", "find removed, changed or inserted entries", auditVerifyHelp,
+	c := command.New("verify", "find removed, changed or inserted entries", auditVerifyHelp,
 		`  regionctl audit verify
   regionctl audit verify -o json --since heads.json`,
-		func(ctx context.Context, _ []string) error { return p.audit(ctx, names, since) })
-	p.regionFlag(c, &names)
+		func(ctx context.Context, _ []string) error { return audit(ctx, p, names, since) })
+	p.RegionFlag(c, &names)
 	c.Flags().StringVar(&since, "since", "", "compare with the earlier output of -o json in this `FILE`")
-	completeFiles(c, "since", "json")
+	command.CompleteFiles(c, "since", "json")
 	return c
 }
 
@@ -69,14 +70,14 @@ func auditKinds() []*fleet.Kind {
 	return []*fleet.Kind{kinds.Rules, kinds.Shedder, kinds.Policy, kinds.Clients, kinds.Acts}
 }
 
-func (p *program) audit(ctx context.Context, names []string, since string) error {
+func audit(ctx context.Context, p *command.Program, names []string, since string) error {
 	earlier, err := readAudits(since)
 	if err != nil {
 		return err
 	}
 	var targets []*fleet.Target
 	for _, k := range auditKinds() {
-		more, err := p.targetsOf(k, names)
+		more, err := p.Targets(k, names)
 		if err != nil {
 			return err
 		}
@@ -101,7 +102,7 @@ func (p *program) audit(ctx context.Context, names []string, since string) error
 	if faults > 0 {
 		return term.Failed("the history has %s; see regionctl audit verify --help", term.Plural(faults, "fault"))
 	}
-	return unanswered(answers)
+	return command.Unanswered(answers)
 }
 
 // auditOne also compares the history with the pointer, which it reads first, because a

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
@@ -21,14 +22,14 @@ ends, and resets of counters. A change made in several regions at once is one li
 regionctl audit verify checks whether the histories are intact. A topology has no history:
 Consul's own audit log has its changes.`
 
-func (p *program) auditListCommand() *cobra.Command {
+func auditListCommand(p *command.Program) *cobra.Command {
 	var names []string
 	var most int
-	c := command("list", "show who did what, when and why", auditListHelp,
+	c := command.New("list", "show who did what, when and why", auditListHelp,
 		`  regionctl audit list
   regionctl audit list -n 0 -o json | jq -r '.[] | select(.applied_by == "ana@desk") | .message'`,
-		func(ctx context.Context, _ []string) error { return p.auditList(ctx, names, most) })
-	p.regionFlag(c, &names)
+		func(ctx context.Context, _ []string) error { return auditList(ctx, p, names, most) })
+	p.RegionFlag(c, &names)
 	c.Flags().IntVarP(&most, "lines", "n", 20, "how many changes to show; 0 shows all")
 	return c
 }
@@ -39,14 +40,14 @@ type auditEntry struct {
 	historyEntry
 }
 
-func (p *program) auditList(ctx context.Context, names []string, most int) error {
+func auditList(ctx context.Context, p *command.Program, names []string, most int) error {
 	if most < 0 {
 		return term.Misused("--lines %d: must be 0 or above", most)
 	}
 	list, regions := []auditEntry{}, 0
 	var unread error
 	for _, k := range auditKinds() {
-		targets, err := p.targetsOf(k, names)
+		targets, err := p.Targets(k, names)
 		if err != nil {
 			return err
 		}
@@ -64,7 +65,7 @@ func (p *program) auditList(ctx context.Context, names []string, most int) error
 		for _, c := range merge(answers) {
 			list = append(list, auditEntry{k.Name, c})
 		}
-		unread = cmp.Or(unread, unanswered(answers)) // the same region fails to answer for every kind
+		unread = cmp.Or(unread, command.Unanswered(answers)) // the same region fails to answer for every kind
 	}
 	slices.SortStableFunc(list, func(a, b auditEntry) int { return b.AppliedAt.Compare(a.AppliedAt) })
 	if most > 0 {

@@ -21,17 +21,17 @@ func (c *change) begins(ctx context.Context, targets []*fleet.Target) error {
 	if !k.Canaries || c.resumes != nil { // resume has looked
 		return nil
 	}
-	all, err := c.p.targetsOf(k, nil)
+	all, err := c.p.Targets(k, nil)
 	if err != nil {
 		return err
 	}
 	for {
 		c.looked = rollout.RecordsIn(ctx, targets)
 		for _, r := range c.looked.Rollouts() { // they may be of different regions
-			if r.AtOnce() && c.p.now().Sub(r.SeenAt) < consul.StaleAfter {
+			if r.AtOnce() && c.p.Now().Sub(r.SeenAt) < consul.StaleAfter {
 				continue // it may still hold the lock, and is waited for
 			}
-			u, _, err := c.p.left(ctx, all, c.looked.Of(r))
+			u, _, err := left(ctx, c.p, all, c.looked.Of(r))
 			if err != nil {
 				return err
 			}
@@ -68,11 +68,11 @@ func (c *change) overrides(ctx context.Context, targets []*fleet.Target) {
 	if len(c.recorded) == 0 || c.takesBack {
 		return
 	}
-	all, err := c.p.targetsOf(targets[0].Kind, nil)
+	all, err := c.p.Targets(targets[0].Kind, nil)
 	if err != nil {
 		return
 	}
-	if u, _ := c.p.unfinished(ctx, all, nil); u != nil && (u.State == rolloutRuns || len(u.changed()) > 0) {
+	if u, _ := findUnfinished(ctx, c.p, all, nil); u != nil && (u.State == rolloutRuns || len(u.changed()) > 0) {
 		what := "overrides it"
 		if u.State == rolloutRuns {
 			what += ", and halts its regionctl, which still runs"

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
@@ -136,7 +137,7 @@ func (t *trial) end(ctx context.Context) {
 // report describes the trial in the change's report.
 func (t *trial) report(err error) {
 	w := t.c.watch
-	t.c.canary = &canaryReport{PoP: t.site.PoP, Regions: regionNames(t.site.Homes), Canary: w.Mine, Others: w.Others}
+	t.c.canary = &canaryReport{PoP: t.site.PoP, Regions: command.RegionNames(t.site.Homes), Canary: w.Mine, Others: w.Others}
 	if err != nil {
 		t.c.canary.Why = err.Error()
 	}
@@ -152,7 +153,7 @@ func (t *trial) set(ctx context.Context) error {
 		return t.c.stopped(&rollout.Stop{Why: rollout.NotStored, Region: failed[0].Name})
 	}
 	begin := func(ctx context.Context) error {
-		now := t.c.p.now() // after the wait for other changes, which is no part of the bake
+		now := t.c.p.Now() // after the wait for other changes, which is no part of the bake
 		t.site.Pointer = consul.NewPointer(t.c.doc.Bytes, t.c.by, now)
 		expires := now.Add(t.soak + grace).UTC().Round(0)
 		t.site.Pointer.ExpiresAt = &expires
@@ -179,7 +180,7 @@ func (t *trial) start(ctx context.Context) error {
 			p, follows := v.Canaries[t.site.PoP]
 			return !follows || !t.site.Mine(&p)
 		}}
-	for _, a := range t.c.p.await(ctx, w, t.site.Homes, limit) {
+	for _, a := range await(ctx, t.c.p, w, t.site.Homes, limit) {
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -221,7 +222,7 @@ func (t *trial) check(ctx context.Context, target *fleet.Target) error {
 }
 
 // expired reports whether the site's edges no longer follow the version by themselves.
-func (t *trial) expired() bool { return t.site.Pointer.Expired(t.c.p.now()) }
+func (t *trial) expired() bool { return t.site.Pointer.Expired(t.c.p.Now()) }
 
 // until returns when a canary expires.
 func until(p *consul.Pointer) string {

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
@@ -24,7 +25,7 @@ import (
 // is pointed at it. The engine of package rollout then points the regions, the first before
 // all others. Only then are canaries ended, so that every edge should run the version.
 type change struct {
-	p *program
+	p *command.Program
 	options
 	aim
 	earlier
@@ -169,14 +170,14 @@ func (c *change) begin(targets []*fleet.Target) {
 				return here.target.Docs.Under(r.Fence).Point(ctx, c.pointer(here), r.Seen.Index)
 			},
 		},
-		By: c.by, Partial: c.partial, Timeout: c.p.timeout, LockWait: c.p.lockWait, BreakLock: c.breakLock, Report: &lockNews{c.p, k.Name},
+		By: c.by, Partial: c.partial, Timeout: c.p.Timeout, LockWait: c.p.LockWait, BreakLock: c.breakLock, Report: &lockNews{c.p, k.Name},
 		Ready: func(ctx context.Context) error {
 			if c.ready != nil {
 				if err := c.ready(ctx); err != nil {
 					return err
 				}
 			}
-			c.at = c.p.now().UTC().Round(0)
+			c.at = c.p.Now().UTC().Round(0)
 			return c.restore(ctx)
 		},
 		Written: func(ctx context.Context, r *rollout.Region[fleet.Current]) {
@@ -184,7 +185,7 @@ func (c *change) begin(targets []*fleet.Target) {
 			c.record(ctx, here, here.step.from.Version(), c.pointer(here))
 		},
 	}
-	if file, err := c.p.fleet(); err == nil && len(targets) < len(file.Regions) {
+	if file, err := c.p.Fleet(); err == nil && len(targets) < len(file.Regions) {
 		c.apart = &always
 	}
 	for _, t := range targets {
@@ -262,7 +263,7 @@ func (c *change) prepare(ctx context.Context, targets []*fleet.Target) error {
 		return now, err
 	})
 	asking.Wait()
-	c.p.warnOfClock()
+	c.p.WarnOfClock()
 	c.engine.Compare()
 	away, err := c.reached()
 	if err != nil {
@@ -284,7 +285,7 @@ func (c *change) prepare(ctx context.Context, targets []*fleet.Target) error {
 	if err := c.trusted(ctx, nodes); err != nil {
 		return err
 	}
-	return c.p.showDifference(away, func(b *bytes.Buffer, s term.Style) {
+	return c.p.ShowDifference(away, func(b *bytes.Buffer, s term.Style) {
 		const mostChanges = 50
 		writeGroups(b, s, groupByVersion(steps), mostChanges)
 	})

@@ -7,10 +7,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
-	"github.com/spf13/cobra"
-
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
@@ -20,18 +18,9 @@ import (
 // This file says in words how a change to the fleet proceeds, whatever it changes: documents,
 // the topology, drains.
 
-// lockWait is how long a change waits for concurrent ones. The lock of a process that died
-// is free after consul.StaleAfter.
-const lockWait = time.Minute
-
-// breakLockFlag adds --break-lock.
-func breakLockFlag(c *cobra.Command, to *bool) {
-	c.Flags().BoolVar(to, "break-lock", false, "do not wait for another change: take its lock, even if it is still running; it stops before its next write")
-}
-
 // lockNews reports about locks to the user.
 type lockNews struct {
-	p    *program
+	p    *command.Program
 	what string
 }
 
@@ -151,23 +140,6 @@ func reached(results []rollout.Result, partial bool, or string) (away []string, 
 		return nil, term.Unreachable("nothing was changed, because %s cannot be reached:\n%w\nrepair that, %sor pass --partial to continue without it", strings.Join(away, ", "), err, or)
 	}
 	return away, nil
-}
-
-// showDifference shows what a change does, and which regions it skips. With -o json the
-// difference is not part of the result.
-func (p *program) showDifference(away []string, write func(*bytes.Buffer, term.Style)) error {
-	var b bytes.Buffer
-	w, s := p.Out, p.OutStyle()
-	if p.WantsJSON() {
-		w, s = p.ErrOut, p.ErrStyle()
-	}
-	write(&b, s)
-	if len(away) > 0 {
-		fmt.Fprintf(&b, "%s: %s\n", s.Bold(strings.Join(away, ", ")), s.Yellow("cannot be reached, skipped"))
-	}
-	b.WriteByte('\n')
-	_, err := w.Write(b.Bytes())
-	return err
 }
 
 // stopped says why a change of what stopped before it wrote anything.

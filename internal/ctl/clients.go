@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
@@ -61,46 +62,46 @@ type clientOptions struct {
 	regions    []string
 }
 
-func (p *program) clientsCommand() *cobra.Command {
-	return stages(group("clients", "block or allow clients manually", clientsHelp), []stage{
-		{"Look first:", []*cobra.Command{p.clientsShowCommand(), p.clientsListCommand(), p.clientsRecentCommand(), p.clientsExportCommand()}},
-		{"Change:", []*cobra.Command{
-			p.decideCommand(networks.Block, blockHelp, `  regionctl clients block 203.0.113.7 --for 2h --reason "scans /login, CASE-12"
+func clientsCommand(p *command.Program) *cobra.Command {
+	c := command.Group("clients", "block or allow clients manually", clientsHelp)
+	command.Stage(c, "Look first:", clientsShowCommand(p), clientsListCommand(p), clientsRecentCommand(p), clientsExportCommand(p))
+	command.Stage(c, "Change:",
+		decideCommand(p, networks.Block, blockHelp, `  regionctl clients block 203.0.113.7 --for 2h --reason "scans /login, CASE-12"
   regionctl clients block 198.51.100.0/24 2001:db8:7::/48 --reason "scraper of AS64500"`),
-			p.decideCommand(networks.Allow, allowHelp, `  regionctl clients allow 203.0.113.40/30 --reason "our monitoring"`),
-			p.unblockCommand(), p.clientsImportCommand(), p.clientsSyncCommand(),
-		}},
-	})
+		decideCommand(p, networks.Allow, allowHelp, `  regionctl clients allow 203.0.113.40/30 --reason "our monitoring"`),
+		unblockCommand(p), clientsImportCommand(p), clientsSyncCommand(p),
+	)
+	return c
 }
 
-func (p *program) changeFlags(c *cobra.Command, o *clientOptions) {
+func changeFlags(p *command.Program, c *cobra.Command, o *clientOptions) {
 	f := c.Flags()
 	f.DurationVar(&o.wait, "wait", 10*time.Second, "how long to wait at most for the edges; 0 does not wait")
 	f.StringVar(&o.by, "by", "", "`NAME`: who (default: WEIR_USER, or user@host)")
-	p.regionFlag(c, &o.regions)
+	p.RegionFlag(c, &o.regions)
 }
 
 const longestDecision = 10 * 365 * 24 * time.Hour
 
-func (p *program) decisionFlags(c *cobra.Command, o *clientOptions) {
-	p.changeFlags(c, o)
+func decisionFlags(p *command.Program, c *cobra.Command, o *clientOptions) {
+	changeFlags(p, c, o)
 	f := c.Flags()
 	f.StringVar(&o.reason, "reason", "", "`TEXT`: why, required; shown by list and explain")
-	lifetimeFlag(f, &o.lasts, longestDecision, "how long, such as 2h (default: until it is removed)")
+	command.LifetimeFlag(f, &o.lasts, longestDecision, "how long, such as 2h (default: until it is removed)")
 	f.BoolVar(&o.force, "force", false, "also networks wider than an IPv4 /8 or an IPv6 /16")
 }
 
-func (p *program) decideCommand(action networks.Action, help, examples string) *cobra.Command {
+func decideCommand(p *command.Program, action networks.Action, help, examples string) *cobra.Command {
 	var o clientOptions
 	short := map[networks.Action]string{networks.Block: "answer 403 to networks", networks.Allow: "exempt networks from blocks and from the behavior policy"}
-	c := command(string(action)+" NETWORK…", short[action], help, examples, func(ctx context.Context, args []string) error {
+	c := command.New(string(action)+" NETWORK…", short[action], help, examples, func(ctx context.Context, args []string) error {
 		list, err := parseNetworks(args, o.force)
 		if err != nil {
 			return err
 		}
-		return p.decide(ctx, action, list, "", false, false, &o)
+		return decide(ctx, p, action, list, "", false, false, &o)
 	})
-	p.decisionFlags(c, &o)
+	decisionFlags(p, c, &o)
 	return c
 }
 
@@ -130,17 +131,17 @@ func distinctNetworks(list []netip.Prefix) []netip.Prefix {
 }
 
 // decision builds the decision from the flags.
-func (p *program) decision(o *clientOptions, action networks.Action) (*networks.Decision, error) {
+func decision(p *command.Program, o *clientOptions, action networks.Action) (*networks.Decision, error) {
 	if o.reason == "" {
 		return nil, term.Misused("--reason TEXT is missing; it tells other operators why, even a year from now")
 	}
-	if err := checkText("--reason", o.reason, networks.MaxReason); err != nil {
+	if err := command.CheckText("--reason", o.reason, networks.MaxReason); err != nil {
 		return nil, err
 	}
 	if o.wait < 0 {
 		return nil, term.Misused("--wait must be 0 or above")
 	}
-	who, err := p.whoami(o.by)
+	who, err := p.Whoami(o.by)
 	d := &networks.Decision{Action: action, By: who, Reason: o.reason}
 	if err == nil && d.List() != "" {
 		err = term.Misused("--by %s: only regionctl clients sync decides as a list; name a person", who)
@@ -150,8 +151,8 @@ func (p *program) decision(o *clientOptions, action networks.Action) (*networks.
 
 // decide blocks or allows networks. With replace, it removes networks with the same
 // decision and reason that are not in the list.
-func (p *program) decide(ctx context.Context, action networks.Action, list []netip.Prefix, from string, replace, overwrite bool, o *clientOptions) error {
-	d, err := p.decision(o, action)
+func decide(ctx context.Context, p *command.Program, action networks.Action, list []netip.Prefix, from string, replace, overwrite bool, o *clientOptions) error {
+	d, err := decision(p, o, action)
 	if err != nil {
 		return err
 	}
@@ -160,7 +161,7 @@ func (p *program) decide(ctx context.Context, action networks.Action, list []net
 			p.Say("%s: most clients can use any address of %s", n, netip.PrefixFrom(n.Addr(), 64).Masked())
 		}
 	}
-	return p.change(ctx, o, func(at time.Time, held *networks.List) *networks.Edits {
+	return changeClients(ctx, p, o, func(at time.Time, held *networks.List) *networks.Edits {
 		d := *d
 		d.Since = at
 		message := fmt.Sprintf("%s %s", d.Action, networkNames(list))
@@ -176,7 +177,7 @@ func (p *program) decide(ctx context.Context, action networks.Action, list []net
 			e.Keep = func(was *networks.Entry) bool {
 				return was.List() == "" && (was.Action != d.Action || was.Reason != d.Reason)
 			}
-			p.sayKept(at, held, list, e.Keep)
+			sayKept(p, at, held, list, e.Keep)
 		}
 		for _, n := range list {
 			e.List = append(e.List, networks.Edit{Network: n, Decision: &d})
@@ -193,7 +194,7 @@ func (p *program) decide(ctx context.Context, action networks.Action, list []net
 }
 
 // sayKept names listed networks whose existing decisions an import leaves alone.
-func (p *program) sayKept(at time.Time, held *networks.List, list []netip.Prefix, keep func(*networks.Entry) bool) {
+func sayKept(p *command.Program, at time.Time, held *networks.List, list []netip.Prefix, keep func(*networks.Entry) bool) {
 	var kept []*networks.Entry
 	for _, was := range held.Entries() {
 		if _, listed := slices.BinarySearchFunc(list, was.Network, networks.Compare); listed && !was.Expired(at) && keep(was) {
@@ -227,8 +228,8 @@ type listed struct {
 }
 
 // lists reads the networks of all regions.
-func (p *program) lists(ctx context.Context, names []string) ([]fleet.Answer[*networks.List], error) {
-	targets, err := p.targetsOf(kinds.Clients, names)
+func lists(ctx context.Context, p *command.Program, names []string) ([]fleet.Answer[*networks.List], error) {
+	targets, err := p.Targets(kinds.Clients, names)
 	return readLists(ctx, targets), err
 }
 
@@ -267,12 +268,12 @@ func join(answers []fleet.Answer[*networks.List], keep func(*networks.Table) []*
 	return all
 }
 
-func (p *program) clientsListCommand() *cobra.Command {
+func clientsListCommand(p *command.Program) *cobra.Command {
 	var names []string
-	c := command("list", "list all networks that are blocked or allowed", clientsListHelp, `  regionctl clients list
+	c := command.New("list", "list all networks that are blocked or allowed", clientsListHelp, `  regionctl clients list
   regionctl clients list -o json`,
 		func(ctx context.Context, _ []string) error {
-			answers, err := p.lists(ctx, names)
+			answers, err := lists(ctx, p, names)
 			if err != nil {
 				return err
 			}
@@ -280,21 +281,21 @@ func (p *program) clientsListCommand() *cobra.Command {
 			if err := p.Show(all, func(b *bytes.Buffer, s term.Style) { writeListed(b, s, all, "no network is blocked or allowed") }); err != nil {
 				return err
 			}
-			return unanswered(answers)
+			return command.Unanswered(answers)
 		})
-	p.regionFlag(c, &names)
+	p.RegionFlag(c, &names)
 	return c
 }
 
-func (p *program) clientsShowCommand() *cobra.Command {
+func clientsShowCommand(p *command.Program) *cobra.Command {
 	var names []string
-	c := command("show NETWORK", "show what is decided about an address", clientsShowHelp, `  regionctl clients show 203.0.113.7`,
+	c := command.New("show NETWORK", "show what is decided about an address", clientsShowHelp, `  regionctl clients show 203.0.113.7`,
 		func(ctx context.Context, args []string) error {
 			n, err := networks.Parse(args[0])
 			if err != nil {
 				return term.Misused("%w", err)
 			}
-			answers, err := p.lists(ctx, names)
+			answers, err := lists(ctx, p, names)
 			if err != nil {
 				return err
 			}
@@ -305,9 +306,9 @@ func (p *program) clientsShowCommand() *cobra.Command {
 			}); err != nil {
 				return err
 			}
-			return unanswered(answers)
+			return command.Unanswered(answers)
 		})
-	p.regionFlag(c, &names)
+	p.RegionFlag(c, &names)
 	return c
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
@@ -29,10 +30,10 @@ type clientsChanged struct {
 	failure error
 }
 
-// change edits all regions, and waits for their nodes. It calls make for each region with
+// changeClients edits all regions, and waits for their nodes. It calls make for each region with
 // its current list, one at a time.
-func (p *program) change(ctx context.Context, o *clientOptions, make func(at time.Time, held *networks.List) *networks.Edits) error {
-	all, err := p.toChange(ctx, kinds.Clients, o.regions, false)
+func changeClients(ctx context.Context, p *command.Program, o *clientOptions, make func(at time.Time, held *networks.List) *networks.Edits) error {
+	all, err := p.TargetsToChange(ctx, kinds.Clients, o.regions, false)
 	if err != nil {
 		return err
 	}
@@ -40,8 +41,8 @@ func (p *program) change(ctx context.Context, o *clientOptions, make func(at tim
 	if failed, err := fleet.Failures(answers); len(failed) == len(answers) {
 		return term.Failed("nothing was changed; no region can be read:\n%w", err)
 	}
-	p.warnOfClock()
-	now := p.now().UTC().Round(0)
+	p.WarnOfClock()
+	now := p.Now().UTC().Round(0)
 	type job struct {
 		target *fleet.Target
 		edits  *networks.Edits

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
@@ -47,11 +48,11 @@ type latestRequest struct {
 	adminapi.Recent
 }
 
-func (p *program) clientsRecentCommand() *cobra.Command {
+func clientsRecentCommand(p *command.Program) *cobra.Command {
 	var names []string
 	var all bool
 	var lines int
-	c := command("recent NETWORK", "show a client's recently refused requests", recentHelp, `  regionctl clients recent 203.0.113.7
+	c := command.New("recent NETWORK", "show a client's recently refused requests", recentHelp, `  regionctl clients recent 203.0.113.7
   regionctl clients recent 203.0.113.0/24 --all --lines 500`,
 		func(ctx context.Context, args []string) error {
 			n, err := networks.Parse(args[0])
@@ -65,7 +66,7 @@ func (p *program) clientsRecentCommand() *cobra.Command {
 			if !all {
 				query.Set("refused", "")
 			}
-			targets, err := p.targetsOf(kinds.Rules, names)
+			targets, err := p.Targets(kinds.Rules, names)
 			if err != nil {
 				return err
 			}
@@ -83,12 +84,12 @@ func (p *program) clientsRecentCommand() *cobra.Command {
 			}); err != nil {
 				return err
 			}
-			if err := unanswered(answers); err != nil {
+			if err := command.Unanswered(answers); err != nil {
 				return err
 			}
 			return silentEdges(list)
 		})
-	p.regionFlag(c, &names)
+	p.RegionFlag(c, &names)
 	c.Flags().BoolVar(&all, "all", false, "also what passed")
 	c.Flags().IntVar(&lines, "lines", 50, "how many requests to show of each region")
 	return c

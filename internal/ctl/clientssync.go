@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-edge/weir/internal/blocklist"
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/logs"
@@ -58,13 +59,13 @@ type syncOptions struct {
 	regions                     []string
 }
 
-func (p *program) clientsSyncCommand() *cobra.Command {
+func clientsSyncCommand(p *command.Program) *cobra.Command {
 	var o syncOptions
-	c := command("sync", "block the networks of a remote list, and follow it", clientsSyncHelp,
+	c := command.New("sync", "block the networks of a remote list, and follow it", clientsSyncHelp,
 		`  regionctl clients sync --name drop --from https://www.spamhaus.org/drop/drop.txt --every 12h
   regionctl clients sync --name drop --from drop.txt --once
   regionctl clients unblock --list drop`,
-		func(ctx context.Context, _ []string) error { return p.sync(ctx, &o) })
+		func(ctx context.Context, _ []string) error { return syncLists(ctx, p, &o) })
 	f := c.Flags()
 	f.StringVar(&o.from, "from", "", "an http or https `URL`, or a file, required")
 	f.StringVar(&o.name, "name", "", "the list's `NAME`, required; lower-case letters, digits and dashes")
@@ -76,8 +77,8 @@ func (p *program) clientsSyncCommand() *cobra.Command {
 	f.IntVar(&o.bytes, "max-bytes", 16<<20, "how long it may be")
 	f.Float64Var(&o.loss, "max-loss", 0.3, "the share of its networks that it may lose at once, 0 to 1")
 	f.StringVar(&o.metrics, "metrics", "127.0.0.1:9154", "`ADDRESS:PORT` for /metrics and /healthz; empty: none")
-	p.regionFlag(c, &o.regions)
-	completeFiles(c, "from", "txt")
+	p.RegionFlag(c, &o.regions)
+	command.CompleteFiles(c, "from", "txt")
 	return c
 }
 
@@ -128,15 +129,15 @@ func (o *syncOptions) check() (*blocklist.Source, error) {
 	if o.reason == "" {
 		o.reason = strings.ToValidUTF8(fmt.Sprintf("%.*s", networks.MaxReason/2, "list "+source.String()), "")
 	}
-	return source, checkText("--reason", o.reason, networks.MaxReason)
+	return source, command.CheckText("--reason", o.reason, networks.MaxReason)
 }
 
-func (p *program) sync(ctx context.Context, o *syncOptions) error {
+func syncLists(ctx context.Context, p *command.Program, o *syncOptions) error {
 	source, err := o.check()
 	if err != nil {
 		return err
 	}
-	targets, err := p.targetsOf(kinds.Clients, o.regions)
+	targets, err := p.Targets(kinds.Clients, o.regions)
 	if err != nil {
 		return err
 	}
@@ -144,13 +145,13 @@ func (p *program) sync(ctx context.Context, o *syncOptions) error {
 	if p.Live && !p.WantsJSON() {
 		log = logs.Text(p.ErrOut)
 	}
-	c := &blocklist.Config{Name: o.name, Source: source, Reason: o.reason, Every: o.every, Most: o.networks, Loss: o.loss, Log: log, Now: p.now}
+	c := &blocklist.Config{Name: o.name, Source: source, Reason: o.reason, Every: o.every, Most: o.networks, Loss: o.loss, Log: log, Now: p.Now}
 	for _, t := range targets {
 		c.Regions = append(c.Regions, blocklist.Region{Name: t.Name, Consul: t.Consul, Token: t.Identity})
 	}
 	s := blocklist.New(c)
 	if o.once {
-		return p.syncOnce(ctx, s)
+		return syncOnce(ctx, p, s)
 	}
 	if o.metrics != "" {
 		stop, err := s.Serve(o.metrics)
@@ -163,7 +164,7 @@ func (p *program) sync(ctx context.Context, o *syncOptions) error {
 	return nil // a requested stop is not a failure
 }
 
-func (p *program) syncOnce(ctx context.Context, s *blocklist.Sync) error {
+func syncOnce(ctx context.Context, p *command.Program, s *blocklist.Sync) error {
 	list, err := s.Round(ctx)
 	if err != nil {
 		return term.Failed("nothing was changed: %w", err)

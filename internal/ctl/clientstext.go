@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/networks"
 )
@@ -35,18 +36,18 @@ clients sync publishes them again; --list NAME prints those of one.`
 // longestClients is the size limit of a file of networks: Max lines, with comments.
 const longestClients = 32 << 20
 
-func (p *program) clientsImportCommand() *cobra.Command {
+func clientsImportCommand(p *command.Program) *cobra.Command {
 	var o clientOptions
 	var allow, replace, overwrite bool
-	c := command("import FILE", "block or allow all networks of a file", clientsImportHelp,
+	c := command.New("import FILE", "block or allow all networks of a file", clientsImportHelp,
 		`  regionctl clients import drop.txt --reason "drop list" --for 24h
   regionctl clients import offices.txt --allow --reason "our offices"`,
 		func(ctx context.Context, args []string) error {
-			data, err := p.readInput(longestClients, args[0])
+			data, err := p.ReadInput(longestClients, args[0])
 			if err != nil {
 				return err
 			}
-			list, err := readNetworks(inputName(args[0]), data, o.force)
+			list, err := readNetworks(command.InputName(args[0]), data, o.force)
 			if err != nil {
 				return err
 			}
@@ -54,9 +55,9 @@ func (p *program) clientsImportCommand() *cobra.Command {
 			if allow {
 				action = networks.Allow
 			}
-			return p.decide(ctx, action, list, inputName(args[0]), replace, overwrite, &o)
+			return decide(ctx, p, action, list, command.InputName(args[0]), replace, overwrite, &o)
 		})
-	p.decisionFlags(c, &o)
+	decisionFlags(p, c, &o)
 	c.Flags().BoolVar(&allow, "allow", false, "exempt them instead of blocking them")
 	c.Flags().BoolVar(&replace, "replace", false, "remove those with the same reason that are not in the file")
 	c.Flags().BoolVar(&overwrite, "overwrite", false, "also decide those that were decided for another reason")
@@ -102,17 +103,17 @@ func readNetworks(name string, data []byte, force bool) (list []netip.Prefix, er
 	return list, nil
 }
 
-func (p *program) clientsExportCommand() *cobra.Command {
+func clientsExportCommand(p *command.Program) *cobra.Command {
 	var names []string
 	var allowed bool
 	var list string
-	c := command("export", "print all blocked networks as text", clientsExportHelp, `  regionctl clients export > blocked.txt
+	c := command.New("export", "print all blocked networks as text", clientsExportHelp, `  regionctl clients export > blocked.txt
   regionctl clients export --allowed --region eu-west`,
 		func(ctx context.Context, _ []string) error {
 			if p.WantsJSON() {
 				return term.Misused("an export is text; regionctl clients list -o json has all fields")
 			}
-			answers, err := p.lists(ctx, names)
+			answers, err := lists(ctx, p, names)
 			if err != nil {
 				return err
 			}
@@ -141,9 +142,9 @@ func (p *program) clientsExportCommand() *cobra.Command {
 					p.Say("left out: %s of the remote list %s; --list %s prints them", term.Plural(left[name], "network"), name, name)
 				}
 			}
-			return unanswered(answers)
+			return command.Unanswered(answers)
 		})
-	p.regionFlag(c, &names)
+	p.RegionFlag(c, &names)
 	c.Flags().BoolVar(&allowed, "allowed", false, "the allowed networks")
 	c.Flags().StringVar(&list, "list", "", "the networks of the remote list `NAME`")
 	return c

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/networks"
 )
@@ -18,39 +19,39 @@ listed is not an error; the output says which listed networks cover it.
 With --list it removes all networks that regionctl clients sync keeps for a remote list. Stop
 that sync first. To let in one client that a remote list blocks, regionctl clients allow it.`
 
-func (p *program) unblockCommand() *cobra.Command {
+func unblockCommand(p *command.Program) *cobra.Command {
 	var o clientOptions
 	var list string
-	c := command("unblock [NETWORK…]", "remove networks from the list", unblockHelp, `  regionctl clients unblock 203.0.113.7
+	c := command.New("unblock [NETWORK…]", "remove networks from the list", unblockHelp, `  regionctl clients unblock 203.0.113.7
   regionctl clients unblock --list drop`,
 		func(ctx context.Context, args []string) error {
 			switch {
 			case list != "" && len(args) > 0:
 				return term.Misused("--list %s: removes the networks of the list; name no others", list)
 			case list != "":
-				return p.unblockList(ctx, list, &o)
+				return unblockList(ctx, p, list, &o)
 			case len(args) == 0:
 				return term.Misused("NETWORK is missing; name networks, or --list NAME")
 			}
-			return p.unblock(ctx, args, &o)
+			return unblock(ctx, p, args, &o)
 		})
 	c.Aliases = []string{"remove"}
 	c.Flags().StringVar(&list, "list", "", "all networks of the remote list `NAME`")
-	p.changeFlags(c, &o)
+	changeFlags(p, c, &o)
 	return c
 }
 
-func (p *program) unblock(ctx context.Context, args []string, o *clientOptions) error {
+func unblock(ctx context.Context, p *command.Program, args []string, o *clientOptions) error {
 	list, err := parseNetworks(args, true)
 	if err != nil {
 		return err
 	}
-	who, err := p.whoami(o.by)
+	who, err := p.Whoami(o.by)
 	if err != nil {
 		return err
 	}
 	removed, covered, remote := map[netip.Prefix]bool{}, map[netip.Prefix]*networks.Entry{}, map[netip.Prefix]string{}
-	err = p.change(ctx, o, func(at time.Time, held *networks.List) *networks.Edits {
+	err = changeClients(ctx, p, o, func(at time.Time, held *networks.List) *networks.Edits {
 		e := &networks.Edits{By: who, Message: "remove " + networkNames(list)}
 		t := networks.NewTable("", held.Entries(), at)
 		for _, n := range list {
@@ -80,16 +81,16 @@ func (p *program) unblock(ctx context.Context, args []string, o *clientOptions) 
 }
 
 // unblockList removes the regions' networks of a remote list.
-func (p *program) unblockList(ctx context.Context, name string, o *clientOptions) error {
+func unblockList(ctx context.Context, p *command.Program, name string, o *clientOptions) error {
 	if err := checkListName("--list", name); err != nil {
 		return err
 	}
-	who, err := p.whoami(o.by)
+	who, err := p.Whoami(o.by)
 	if err != nil {
 		return err
 	}
 	found := 0
-	err = p.change(ctx, o, func(_ time.Time, held *networks.List) *networks.Edits {
+	err = changeClients(ctx, p, o, func(_ time.Time, held *networks.List) *networks.Edits {
 		e := &networks.Edits{By: who}
 		for _, was := range held.Entries() {
 			if was.List() == name {

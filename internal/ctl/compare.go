@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
@@ -51,12 +52,12 @@ changed: take the new one from regionctl rules show.
 
 Exits with 0 whether there is a difference or not, and with 3 if an edge is missing.`
 
-func (p *program) compareCommand() *cobra.Command {
+func compareCommand(p *command.Program) *cobra.Command {
 	var names []string
 	var by, variant string
 	c := &change{p: p}
 	var cmd *cobra.Command
-	cmd = command("compare ID", "compare the variants of a rule with an experiment, and promote one", compareHelp,
+	cmd = command.New("compare ID", "compare the variants of a rule with an experiment, and promote one", compareHelp,
 		`  regionctl rules compare per-client
   regionctl rules compare per-client --promote experiment -m "stricter burst, see INC-1234"
   regionctl rules compare per-client -o json | jq '.measures[] | select(.differs)'`,
@@ -67,7 +68,7 @@ func (p *program) compareCommand() *cobra.Command {
 						return term.Misused("--%s needs --promote VARIANT", name)
 					}
 				}
-				return p.compare(ctx, args[0], names)
+				return compare(ctx, p, args[0], names)
 			}
 			if variant != adminapi.VariantBase && variant != adminapi.VariantExperiment {
 				return term.Misused("--promote %q: must be %s or %s", variant, adminapi.VariantBase, adminapi.VariantExperiment)
@@ -77,14 +78,14 @@ func (p *program) compareCommand() *cobra.Command {
 			}
 			return c.comparePromote(ctx, args[0], variant, names)
 		})
-	p.regionFlag(cmd, &names)
+	p.RegionFlag(cmd, &names)
 	c.flags(cmd, &by)
 	f := cmd.Flags()
 	f.StringVarP(&c.message, "message", "m", "", "`TEXT` for the history: why")
 	f.StringVar(&variant, "promote", "", "write this `VARIANT` into the document: base or experiment")
 	c.ifVersionFlag(cmd)
-	complete(cmd, "promote", adminapi.VariantBase, adminapi.VariantExperiment)
-	cmd.ValidArgsFunction = p.completeRules(&names)
+	command.CompleteWords(cmd, "promote", adminapi.VariantBase, adminapi.VariantExperiment)
+	cmd.ValidArgsFunction = p.CompleteRules(&names)
 	return cmd
 }
 
@@ -132,8 +133,8 @@ type triedRegion struct {
 	slices []experiment.Counts
 }
 
-func (p *program) compare(ctx context.Context, id string, names []string) error {
-	targets, err := p.targetsOf(kinds.Rules, names)
+func compare(ctx context.Context, p *command.Program, id string, names []string) error {
+	targets, err := p.Targets(kinds.Rules, names)
 	if err != nil {
 		return err
 	}
@@ -144,7 +145,7 @@ func (p *program) compare(ctx context.Context, id string, names []string) error 
 	if err := p.Show(v, v.write); err != nil {
 		return err
 	}
-	if err := unanswered(answers); err != nil {
+	if err := command.Unanswered(answers); err != nil {
 		return err
 	}
 	if missing := v.missing(); missing > 0 {
@@ -155,7 +156,7 @@ func (p *program) compare(ctx context.Context, id string, names []string) error 
 
 // comparePromote shows the comparison to users, and activates a variant.
 func (c *change) comparePromote(ctx context.Context, id, variant string, names []string) error {
-	targets, err := c.p.targetsOf(kinds.Rules, names)
+	targets, err := c.p.Targets(kinds.Rules, names)
 	if err != nil {
 		return err
 	}
@@ -200,7 +201,7 @@ func compareAll(ctx context.Context, targets []*fleet.Target, id string) ([]flee
 		}
 	}
 	if trial == nil {
-		return nil, nil, unanswered(answers)
+		return nil, nil, command.Unanswered(answers)
 	}
 	v.Share, v.Version = trial.Share, trial.Version
 	v.Base, v.Tried = variantSeen(all, trial.Cut, false), variantSeen(all, trial.Cut, true)

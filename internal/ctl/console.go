@@ -13,6 +13,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/console"
 	"github.com/weir-edge/weir/internal/console/access"
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/logs"
 	"github.com/weir-edge/weir/internal/version"
@@ -66,16 +67,16 @@ with --config, a change needs the one of /api/v1/session:
 
 Serves until it is interrupted.`
 
-func (p *program) consoleCommand() *cobra.Command {
+func consoleCommand(p *command.Program) *cobra.Command {
 	var o consoleOptions
-	c := command("console", "serve a web page to look at the fleet and change it", consoleHelp,
+	c := command.New("console", "serve a web page to look at the fleet and change it", consoleHelp,
 		`  regionctl console
   regionctl console --listen 127.0.0.1:9000 --fleet production.yaml
   regionctl console --config console.yaml --fleet production.yaml`,
-		func(ctx context.Context, _ []string) error { return p.serveConsole(ctx, &o) })
+		func(ctx context.Context, _ []string) error { return serveConsole(ctx, p, &o) })
 	c.Flags().StringVarP(&o.listen, "listen", "l", "", "`ADDRESS:PORT`, of loopback (default 127.0.0.1:8090)")
 	c.Flags().StringVar(&o.config, "config", "", "the `FILE` that says who may do what")
-	completeFiles(c, "config", "yaml", "yml")
+	command.CompleteFiles(c, "config", "yaml", "yml")
 	return c
 }
 
@@ -107,15 +108,15 @@ func (o *consoleOptions) load() (*access.Config, error) {
 }
 
 // serveConsole serves until ctx ends.
-func (p *program) serveConsole(ctx context.Context, o *consoleOptions) error {
+func serveConsole(ctx context.Context, p *command.Program, o *consoleOptions) error {
 	config, err := o.load()
 	if err != nil {
 		return err
 	}
-	if _, err := p.fleet(); err != nil {
+	if _, err := p.Fleet(); err != nil {
 		return err // better now than on the first page
 	}
-	user, err := p.whoami("")
+	user, err := p.Whoami("")
 	if err != nil {
 		return err
 	}
@@ -147,7 +148,7 @@ func (p *program) serveConsole(ctx context.Context, o *consoleOptions) error {
 		_ = ln.Close()
 		return err
 	}
-	return console.Run(ctx, console.Config{Run: p.again, Answers: answers(), Access: gate, Origin: config.Origin(), Version: version.String(), Log: log}, ln)
+	return console.Run(ctx, console.Config{Run: again(p), Answers: answers(), Access: gate, Origin: config.Origin(), Version: version.String(), Log: log}, ln)
 }
 
 // consoleAt is what console prints when it can be opened.
@@ -170,14 +171,16 @@ func (a consoleAt) write(b *bytes.Buffer, s term.Style) {
 		a.URL, s.Bold(a.Page), term.Printable(a.User), a.TokenFile)
 }
 
-// again runs another command as this one was called, for the same fleet, in the name of
+// again returns what runs another command as this one was called, for the same fleet, in the name of
 // user.
-func (p *program) again(ctx context.Context, user string, args []string, in io.Reader, out, errOut io.Writer) int {
-	own := []string{"--fleet=" + p.fleetFile, "--timeout=" + p.timeout.String(), fmt.Sprintf("--insecure-admin=%t", p.insecureAdmin)}
-	next := newProgram(term.New(in, out, errOut))
-	next.user = user
-	next.registering, next.look, next.lockWait, next.dial = p.registering, p.look, p.lockWait, p.dial
-	return term.ExitStatus(next.run(ctx, append(own, args...)))
+func again(p *command.Program) func(context.Context, string, []string, io.Reader, io.Writer, io.Writer) int {
+	return func(ctx context.Context, user string, args []string, in io.Reader, out, errOut io.Writer) int {
+		own := []string{"--fleet=" + p.FleetFile, "--timeout=" + p.Timeout.String(), fmt.Sprintf("--insecure-admin=%t", p.InsecureAdmin)}
+		next := command.NewProgram(term.New(in, out, errOut))
+		next.User = user
+		next.Registering, next.LookTime, next.LockWait, next.Dial = p.Registering, p.LookTime, p.LockWait, p.Dial
+		return term.ExitStatus(run(ctx, next, append(own, args...)))
+	}
 }
 
 // answers are the types of what the console's operations print, by their IDs.

@@ -20,6 +20,7 @@ import (
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/console"
 	"github.com/weir-edge/weir/internal/console/access"
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/testenv"
 )
@@ -38,13 +39,13 @@ func (f *testFleet) console(t *testing.T) *consoleUnderTest {
 	t.Helper()
 	at := netip.MustParseAddrPort("127.0.0.1:8090")
 	p := f.program(strings.NewReader(""), io.Discard, io.Discard)
-	p.fleetFile, p.timeout = f.file, defaultTimeout
+	p.FleetFile, p.Timeout = f.file, command.DefaultTimeout
 	gate := access.Local("ana@desk")
 	_, file, err := gate.Offer("")
 	require.NoError(t, err)
 	text, err := os.ReadFile(file)
 	require.NoError(t, errors.Join(err, gate.Withdraw()))
-	s := console.New(t.Context(), console.Config{Run: p.again, Answers: answers(), Access: gate, Log: slog.New(slog.DiscardHandler)}, at)
+	s := console.New(t.Context(), console.Config{Run: again(p), Answers: answers(), Access: gate, Log: slog.New(slog.DiscardHandler)}, at)
 	c := &consoleUnderTest{t: t, at: "http://" + at.String(), handler: s.Handler(), token: strings.TrimSpace(string(text)), asked: map[string]bool{}}
 	require.NoError(t, json.Unmarshal(c.send("GET", "/openapi.json", "").Body.Bytes(), &c.schema))
 	return c
@@ -355,9 +356,9 @@ func TestConsoleNamesPeople(t *testing.T) {
 	gate, err := access.New(config, "console@host")
 	require.NoError(t, err)
 	p := f.program(strings.NewReader(""), io.Discard, io.Discard)
-	p.fleetFile, p.timeout = f.file, defaultTimeout
+	p.FleetFile, p.Timeout = f.file, command.DefaultTimeout
 	var log bytes.Buffer
-	s := console.New(t.Context(), console.Config{Run: p.again, Access: gate, Origin: config.Origin(), Log: slog.New(slog.NewTextHandler(&log, nil))}, netip.MustParseAddrPort("127.0.0.1:8090"))
+	s := console.New(t.Context(), console.Config{Run: again(p), Access: gate, Origin: config.Origin(), Log: slog.New(slog.NewTextHandler(&log, nil))}, netip.MustParseAddrPort("127.0.0.1:8090"))
 	send := func(method, path, token, body string) []byte {
 		r := httptest.NewRequestWithContext(t.Context(), method, config.Origin()+console.Prefix+path, strings.NewReader(body))
 		r.Header.Set("Content-Type", "application/json")

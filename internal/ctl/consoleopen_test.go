@@ -29,7 +29,7 @@ func TestOnlyTheStartingUserOpensAConsole(t *testing.T) {
 	ended := make(chan error, 1)
 	p := f.program(strings.NewReader(""), printed, io.Discard)
 	go func() {
-		ended <- p.run(ctx, []string{"console", "--listen", "127.0.0.1:0", "--fleet", f.file, "-o", "json"})
+		ended <- run(ctx, p, []string{"console", "--listen", "127.0.0.1:0", "--fleet", f.file, "-o", "json"})
 	}()
 	var at struct {
 		URL, Page string

@@ -15,6 +15,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/console"
 	"github.com/weir-edge/weir/internal/console/access"
+	"github.com/weir-edge/weir/internal/ctl/command"
 )
 
 // people sends a person's request to a console of the fleet behind a proxy, in which bob is an
@@ -25,8 +26,8 @@ func (f *testFleet) people(t *testing.T) func(ctx context.Context, user, method,
 	gate, err := access.New(config, "console@host")
 	require.NoError(t, err)
 	p := f.program(strings.NewReader(""), io.Discard, io.Discard)
-	p.fleetFile, p.timeout = f.file, defaultTimeout
-	handler := console.New(t.Context(), console.Config{Run: p.again, Access: gate, Origin: config.Origin(), Log: slog.New(slog.DiscardHandler)}, netip.MustParseAddrPort("127.0.0.1:8090")).Handler()
+	p.FleetFile, p.Timeout = f.file, command.DefaultTimeout
+	handler := console.New(t.Context(), console.Config{Run: again(p), Access: gate, Origin: config.Origin(), Log: slog.New(slog.DiscardHandler)}, netip.MustParseAddrPort("127.0.0.1:8090")).Handler()
 	return func(ctx context.Context, user, method, path, body string) *httptest.ResponseRecorder {
 		r := httptest.NewRequestWithContext(ctx, method, config.Origin()+console.Prefix+path, strings.NewReader(body))
 		r.Header.Set("Content-Type", "application/json")

@@ -6,14 +6,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
-
-// registering is how long to wait for the first node of a region.
-const registering = 15 * time.Second
 
 // edges describes the wait: those that wanted accepts (nil: all) should run version. moved
 // reports that a region no longer wants that.
@@ -24,7 +22,7 @@ type edges struct {
 }
 
 // await waits for edges and shows the progress.
-func (p *program) await(ctx context.Context, e edges, targets []*fleet.Target, limit time.Duration) []rollout.Arrival {
+func await(ctx context.Context, p *command.Program, e edges, targets []*fleet.Target, limit time.Duration) []rollout.Arrival {
 	progress := p.Progress()
 	text := make([]string, len(targets))
 	for i, t := range targets {
@@ -36,7 +34,7 @@ func (p *program) await(ctx context.Context, e edges, targets []*fleet.Target, l
 		View: func(ctx context.Context, t *fleet.Target) (*fleet.RegionView, error) {
 			return t.View(ctx, e.wanted, e.version(t))
 		},
-		Moved: e.moved, Registering: p.registering,
+		Moved: e.moved, Registering: p.Registering,
 		Seen: func(i int, a *rollout.Arrival) {
 			text[i] = fmt.Sprintf("%-*s  %s", longest(targets), a.Target.Name, describe(a, e.version(a.Target)))
 			progress.Update(text)

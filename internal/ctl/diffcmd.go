@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
@@ -35,11 +36,11 @@ With --from, FILE is compared with that version instead. Without FILE, it is --t
 the active version by default, that is compared with --from: so --from REPLACED --to VERSION
 shows what a change of the history did. --from none compares with nothing.`
 
-func (p *program) diffCommand(k *fleet.Kind, help, examples string) *cobra.Command {
+func diffCommand(p *command.Program, k *fleet.Kind, help, examples string) *cobra.Command {
 	var names []string
 	var from, to string
 	var exitCode bool
-	c := command("diff [FILE]", "show what differs from what each region runs, or between versions", help+diffVersionsHelp, examples,
+	c := command.New("diff [FILE]", "show what differs from what each region runs, or between versions", help+diffVersionsHelp, examples,
 		func(ctx context.Context, args []string) error {
 			switch {
 			case len(args) == 0 && from == "":
@@ -47,27 +48,27 @@ func (p *program) diffCommand(k *fleet.Kind, help, examples string) *cobra.Comma
 			case len(args) > 0 && to != "":
 				return term.Misused("--to: %s is already what is compared; leave one of them out", args[0])
 			case from != "":
-				return p.diffVersions(ctx, k, names, from, to, strings.Join(args, ""), exitCode)
+				return diffVersions(ctx, p, k, names, from, to, strings.Join(args, ""), exitCode)
 			}
-			return p.diff(ctx, k, args[0], names, exitCode)
+			return diff(ctx, p, k, args[0], names, exitCode)
 		})
-	p.regionFlag(c, &names)
+	p.RegionFlag(c, &names)
 	c.Flags().StringVar(&from, "from", "", "compare with this `VERSION`, or with none")
 	c.Flags().StringVar(&to, "to", "", "compare this `VERSION` instead of FILE (default: the active one)")
 	c.Flags().BoolVar(&exitCode, "exit-code", false, "exit with 1 if anything differs")
 	for _, flag := range []string{"from", "to"} {
-		_ = c.RegisterFlagCompletionFunc(flag, p.completeVersions(k, &names)) // the flags are known
+		_ = c.RegisterFlagCompletionFunc(flag, p.CompleteVersions(k, &names)) // the flags are known
 	}
-	c.ValidArgsFunction = completeDocument
+	c.ValidArgsFunction = command.CompleteDocument
 	return c
 }
 
-func (p *program) diff(ctx context.Context, k *fleet.Kind, name string, names []string, exitCode bool) error {
-	d, err := p.readDocument(k, name)
+func diff(ctx context.Context, p *command.Program, k *fleet.Kind, name string, names []string, exitCode bool) error {
+	d, err := p.ReadDocument(k, name)
 	if err != nil {
 		return err
 	}
-	targets, err := p.targetsOf(k, names)
+	targets, err := p.Targets(k, names)
 	if err != nil {
 		return err
 	}
@@ -91,10 +92,10 @@ func (p *program) diff(ctx context.Context, k *fleet.Kind, name string, names []
 			there = append(there, a.Target)
 		}
 	}
-	for _, line := range p.unread(ctx, there) {
+	for _, line := range unread(ctx, p, there) {
 		p.Warn("%s", line)
 	}
-	if err := unanswered(answers); err != nil {
+	if err := command.Unanswered(answers); err != nil {
 		return err
 	}
 	return asked(exitCode && r.Different)

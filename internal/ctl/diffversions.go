@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
@@ -19,21 +20,21 @@ type versionsReport struct {
 }
 
 // diffVersions compares a file, or the version to, with the version from.
-func (p *program) diffVersions(ctx context.Context, k *fleet.Kind, names []string, from, to, file string, exitCode bool) error {
-	targets, err := p.targetsOf(k, names)
+func diffVersions(ctx context.Context, p *command.Program, k *fleet.Kind, names []string, from, to, file string, exitCode bool) error {
+	targets, err := p.Targets(k, names)
 	if err != nil {
 		return err
 	}
-	answers, err := p.askPointers(ctx, targets)
+	answers, err := askPointers(ctx, p, targets)
 	if err != nil {
 		return err
 	}
 	version := func(digits string) (*fleet.Document, error) {
-		pointer, err := p.named(ctx, k, answers, digits)
+		pointer, err := named(ctx, p, k, answers, digits)
 		if err != nil {
 			return nil, err
 		}
-		return p.fetch(ctx, answers, *pointer)
+		return fetchVersion(ctx, p, answers, *pointer)
 	}
 	var before any
 	r := versionsReport{From: noVersion}
@@ -46,7 +47,7 @@ func (p *program) diffVersions(ctx context.Context, k *fleet.Kind, names []strin
 	}
 	var after *fleet.Document
 	if file != "" {
-		after, err = p.readDocument(k, file)
+		after, err = p.ReadDocument(k, file)
 	} else {
 		after, err = version(to)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/logs"
@@ -74,9 +75,9 @@ type dnsOptions struct {
 	key    string
 }
 
-func (p *program) dnsCommand() *cobra.Command {
+func dnsCommand(p *command.Program) *cobra.Command {
 	var o dnsOptions
-	c := command("dns", "answer DNS with the nearest healthy PoP", dnsHelp,
+	c := command.New("dns", "answer DNS with the nearest healthy PoP", dnsHelp,
 		`  regionctl dns --listen 127.0.0.1:5300
   dig @127.0.0.1 -p 5300 edge.example.com +subnet=203.0.113.0/24
   regionctl dns --listen 192.0.2.53:53 --ns ns1=192.0.2.53 --ns ns2=198.51.100.53 --geoip GeoLite2-City.mmdb
@@ -85,7 +86,7 @@ func (p *program) dnsCommand() *cobra.Command {
 			if err := o.check(); err != nil {
 				return err
 			}
-			return p.serveDNS(ctx, &o)
+			return serveDNS(ctx, p, &o)
 		})
 	// Cobra shows a command that holds others as a group, but this one does something.
 	c.SetUsageTemplate(new(cobra.Command).UsageTemplate())
@@ -103,13 +104,13 @@ func (p *program) dnsCommand() *cobra.Command {
 	f.StringVar(&o.Metrics, "metrics", "127.0.0.1:9153", "`ADDRESS:PORT` for /metrics, /healthz and /readyz; empty: none")
 	f.IntVar(&o.RateLimit, "rate-limit", 100, "how many times per second the clients of one /24 or /56 get the same answer over UDP, and ten times that for all answers; of the rest, every second one is redirected to TCP; 0: no limit")
 	f.Float64Var(&o.PassingShare, "passing-share", 0, "share of a PoP's edges that must pass for it to be healthy, 0 to 1; at least one edge")
-	c.AddCommand(p.dnsExplainCommand())
+	c.AddCommand(dnsExplainCommand(p))
 	return c
 }
 
 func (o *dnsOptions) geoFlag(c *cobra.Command) {
 	c.Flags().StringVar(&o.geoip, "geoip", "", "a GeoIP `FILE` in the MaxMind DB format, such as GeoLite2-City.mmdb; a file renamed over it is read within a minute")
-	completeFiles(c, "geoip", "mmdb")
+	command.CompleteFiles(c, "geoip", "mmdb")
 }
 
 func (o *dnsOptions) stateFlag(c *cobra.Command) {
@@ -117,11 +118,11 @@ func (o *dnsOptions) stateFlag(c *cobra.Command) {
 }
 
 // open prepares what o needs to look at the fleet.
-func (o *dnsOptions) open(p *program) error {
+func (o *dnsOptions) open(p *command.Program) error {
 	if !(o.PassingShare >= 0 && o.PassingShare <= 1) {
 		return term.Misused("--passing-share %v: must be between 0 and 1", o.PassingShare)
 	}
-	targets, err := p.targetsOf(kinds.Rules, nil)
+	targets, err := p.Targets(kinds.Rules, nil)
 	if err != nil {
 		return err
 	}
@@ -149,7 +150,7 @@ func (o *dnsOptions) open(p *program) error {
 }
 
 // serveDNS answers until ctx ends.
-func (p *program) serveDNS(ctx context.Context, o *dnsOptions) error {
+func serveDNS(ctx context.Context, p *command.Program, o *dnsOptions) error {
 	if err := o.open(p); err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/consul/api"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/testenv"
 	"github.com/weir-edge/weir/pkg/region"
@@ -25,7 +26,7 @@ func TestDNSFlags(t *testing.T) {
 	f := func(args, want string) {
 		t.Helper()
 		var errOut buffer
-		err := newProgram(term.New(strings.NewReader(""), &buffer{}, &errOut)).run(t.Context(), append(strings.Fields("dns --fleet nowhere.yaml"), strings.Fields(args)...))
+		err := run(t.Context(), command.NewProgram(term.New(strings.NewReader(""), &buffer{}, &errOut)), append(strings.Fields("dns --fleet nowhere.yaml"), strings.Fields(args)...))
 		require.Equal(t, term.StatusUsage, term.ExitStatus(err), args)
 		require.Contains(t, errOut.String(), want, args)
 	}
@@ -74,7 +75,7 @@ func TestDNS(t *testing.T) {
 	ended := make(chan error, 1)
 	admin := fmt.Sprintf("127.0.0.1:%d", testenv.FreePorts(t, 1)[0])
 	go func() {
-		ended <- f.program(strings.NewReader(""), &buffer{}, &errOut).run(ctx, []string{"dns", "--fleet", f.file, "--listen", "127.0.0.1:0", "--metrics", admin})
+		ended <- run(ctx, f.program(strings.NewReader(""), &buffer{}, &errOut), []string{"dns", "--fleet", f.file, "--listen", "127.0.0.1:0", "--metrics", admin})
 	}()
 	defer stop()
 	logged := func(text string) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/router"
 	"github.com/weir-edge/weir/pkg/region"
@@ -38,10 +39,10 @@ router has those of a PoP in another order.
 
 Exits with 0, or with 3 if not every region could be asked.`
 
-func (p *program) dnsExplainCommand() *cobra.Command {
+func dnsExplainCommand(p *command.Program) *cobra.Command {
 	var o dnsOptions
 	var client, in string
-	c := command("explain", "say which PoP a client is sent to, and why", dnsExplainHelp,
+	c := command.New("explain", "say which PoP a client is sent to, and why", dnsExplainHelp,
 		`  regionctl dns explain --client 203.0.113.7
   regionctl dns explain --client 2001:db8:7::/48 --region us-east --geoip GeoLite2-City.mmdb
   regionctl dns explain --client 203.0.113.7 -o json | jq -r '.reason[]'`,
@@ -50,7 +51,7 @@ func (p *program) dnsExplainCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return p.explainDNS(ctx, &o, prefix, in)
+			return explainDNS(ctx, p, &o, prefix, in)
 		})
 	f := c.Flags()
 	f.StringVar(&client, "client", "", "the client's `ADDRESS`, or its network")
@@ -59,7 +60,7 @@ func (p *program) dnsExplainCommand() *cobra.Command {
 	f.DurationVar(&o.TTL, "ttl", defaultTTL, "the same as for the router")
 	o.geoFlag(c)
 	o.stateFlag(c)
-	_ = c.RegisterFlagCompletionFunc("region", p.completeRegions) // fails only if the flag is unknown
+	_ = c.RegisterFlagCompletionFunc("region", p.CompleteRegions) // fails only if the flag is unknown
 	return c
 }
 
@@ -96,11 +97,11 @@ type dnsExplanation struct {
 	Unknown  []string      `json:"unknown_regions"`
 }
 
-func (p *program) explainDNS(ctx context.Context, o *dnsOptions, client netip.Prefix, in string) error {
+func explainDNS(ctx context.Context, p *command.Program, o *dnsOptions, client netip.Prefix, in string) error {
 	if err := o.open(p); err != nil {
 		return err
 	}
-	v, err := router.Look(ctx, &o.Config, p.timeout)
+	v, err := router.Look(ctx, &o.Config, p.Timeout)
 	if errors.Is(err, os.ErrNotExist) {
 		return term.Misused("--state %s: there is no such file; name the one that the router writes, or leave --state out", o.State)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
@@ -41,13 +42,13 @@ const statusExamples = `  regionctl rules status
   regionctl rules status --region eu-west --watch
   regionctl rules status -o json | jq '.regions[].nodes[] | select(.converged | not)'`
 
-func (p *program) statusCommand(k *fleet.Kind, help, examples string) *cobra.Command {
+func statusCommand(p *command.Program, k *fleet.Kind, help, examples string) *cobra.Command {
 	var names []string
 	var every time.Duration
-	c := command("status", "show what each region and each edge runs", help, examples,
-		func(ctx context.Context, _ []string) error { return p.documentStatus(ctx, k, names, every) })
-	p.regionFlag(c, &names)
-	watchFlag(c, &every, "2s")
+	c := command.New("status", "show what each region and each edge runs", help, examples,
+		func(ctx context.Context, _ []string) error { return documentStatus(ctx, p, k, names, every) })
+	p.RegionFlag(c, &names)
+	command.WatchFlag(c, &every, "2s")
 	return c
 }
 
@@ -69,24 +70,24 @@ type versionSpread struct {
 	Edges   int      `json:"edges"`   // that run it
 }
 
-func (p *program) documentStatus(ctx context.Context, k *fleet.Kind, names []string, every time.Duration) error {
-	if err := checkWatch(every); err != nil {
+func documentStatus(ctx context.Context, p *command.Program, k *fleet.Kind, names []string, every time.Duration) error {
+	if err := command.CheckWatch(every); err != nil {
 		return err
 	}
-	targets, err := p.targetsOf(k, names)
+	targets, err := p.Targets(k, names)
 	if err != nil {
 		return err
 	}
 	if every > 0 {
-		return p.watch(ctx, every, func(ctx context.Context) (any, func(*bytes.Buffer, term.Style)) {
-			s, _ := p.lookAll(ctx, targets)
+		return p.Watch(ctx, every, func(ctx context.Context) (any, func(*bytes.Buffer, term.Style)) {
+			s, _ := lookAll(ctx, p, targets)
 			return s, func(b *bytes.Buffer, st term.Style) {
 				fmt.Fprintf(b, "%s, every %s; Ctrl-C ends it\n\n", term.Stamp(s.At), every)
 				s.write(b, st)
 			}
 		})
 	}
-	s, err := p.showAll(ctx, targets, (*convergence).write)
+	s, err := showAll(ctx, p, targets, (*convergence).write)
 	if err != nil {
 		return err
 	}
@@ -107,22 +108,22 @@ func (p *program) documentStatus(ctx context.Context, k *fleet.Kind, names []str
 }
 
 // showAll looks at everything once.
-func (p *program) showAll(ctx context.Context, targets []*fleet.Target, write func(*convergence, *bytes.Buffer, term.Style)) (*convergence, error) {
-	s, answers := p.lookAll(ctx, targets)
+func showAll(ctx context.Context, p *command.Program, targets []*fleet.Target, write func(*convergence, *bytes.Buffer, term.Style)) (*convergence, error) {
+	s, answers := lookAll(ctx, p, targets)
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	if err := p.Show(s, func(b *bytes.Buffer, st term.Style) { write(s, b, st) }); err != nil {
 		return nil, err
 	}
-	return s, unanswered(answers)
+	return s, command.Unanswered(answers)
 }
 
-func (p *program) lookAll(ctx context.Context, targets []*fleet.Target) (*convergence, []fleet.Answer[*fleet.RegionView]) {
+func lookAll(ctx context.Context, p *command.Program, targets []*fleet.Target) (*convergence, []fleet.Answer[*fleet.RegionView]) {
 	answers := fleet.AskUnbounded(ctx, targets, func(ctx context.Context, t *fleet.Target) (*fleet.RegionView, error) {
 		return t.View(ctx, nil, "")
 	})
-	s := &convergence{At: p.now().UTC(), Converged: true, Regions: []fleet.RegionView{}, kind: targets[0].Kind}
+	s := &convergence{At: p.Now().UTC(), Converged: true, Regions: []fleet.RegionView{}, kind: targets[0].Kind}
 	for _, a := range answers {
 		v := a.Value
 		if a.Err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
@@ -49,12 +50,12 @@ type drainOptions struct {
 	wait, ttl  time.Duration
 }
 
-func (p *program) drainCommand() *cobra.Command {
+func drainCommand(p *command.Program) *cobra.Command {
 	var o drainOptions
-	c := command("drain POP", "take a PoP out of DNS, and wait until its clients have left", drainHelp,
+	c := command.New("drain POP", "take a PoP out of DNS, and wait until its clients have left", drainHelp,
 		`  regionctl drain ams1 --reason "kernel update, CHG-77"
   regionctl drain ams1 --reason "smoke in the room" --yes --wait 0`,
-		func(ctx context.Context, args []string) error { return p.drain(ctx, args[0], &o) })
+		func(ctx context.Context, args []string) error { return drain(ctx, p, args[0], &o) })
 	f := c.Flags()
 	f.BoolVarP(&o.yes, "yes", "y", false, "do not ask")
 	f.StringVar(&o.by, "by", "", "`NAME`: who (default: WEIR_USER, or user@host)")
@@ -62,25 +63,25 @@ func (p *program) drainCommand() *cobra.Command {
 	f.BoolVar(&o.force, "force", false, "drain it even if nothing healthy would be left")
 	f.DurationVar(&o.wait, "wait", time.Minute, "how long to wait at most for clients to leave; 0 does not wait")
 	f.DurationVar(&o.ttl, "ttl", 20*time.Second, "the --ttl of regionctl dns")
-	c.ValidArgsFunction = p.completePoPs(false)
+	c.ValidArgsFunction = completePoPs(p, false)
 	return c
 }
 
-func (p *program) undrainCommand() *cobra.Command {
+func undrainCommand(p *command.Program) *cobra.Command {
 	var o drainOptions
-	c := command("undrain POP", "put a PoP back into DNS", undrainHelp,
+	c := command.New("undrain POP", "put a PoP back into DNS", undrainHelp,
 		`  regionctl undrain ams1
   regionctl undrain ams1 --yes`,
-		func(ctx context.Context, args []string) error { return p.undrain(ctx, args[0], &o) })
+		func(ctx context.Context, args []string) error { return undrain(ctx, p, args[0], &o) })
 	c.Flags().BoolVarP(&o.yes, "yes", "y", false, "do not ask")
 	c.Flags().StringVar(&o.by, "by", "", "`NAME`: who (default: WEIR_USER, or user@host)")
-	c.ValidArgsFunction = p.completePoPs(true)
+	c.ValidArgsFunction = completePoPs(p, true)
 	return c
 }
 
 // completePoPs offers the PoPs, or only the drained ones.
-func (p *program) completePoPs(drained bool) completion {
-	complete := completeFromConsul(p, kinds.Rules, &[]string{}, func(ctx context.Context, t *fleet.Target) ([]string, error) {
+func completePoPs(p *command.Program, drained bool) command.Completion {
+	complete := command.CompleteFromConsul(p, kinds.Rules, &[]string{}, func(ctx context.Context, t *fleet.Target) ([]string, error) {
 		s, err := siteOf(ctx, t)
 		if err != nil {
 			return nil, err
@@ -100,7 +101,7 @@ func (p *program) completePoPs(drained bool) completion {
 
 // draining is a drain, or the end of one, in progress.
 type draining struct {
-	p       *program
+	p       *command.Program
 	pop     string
 	targets []*fleet.Target
 	engine  *rollout.Change[*sites]
@@ -123,14 +124,14 @@ type drainReport struct {
 }
 
 // lookAtPoP asks all regions, and refuses an unknown PoP.
-func (p *program) lookAtPoP(ctx context.Context, pop string) (*draining, error) {
-	targets, err := p.toChange(ctx, kinds.Rules, nil, true)
+func lookAtPoP(ctx context.Context, p *command.Program, pop string) (*draining, error) {
+	targets, err := p.TargetsToChange(ctx, kinds.Rules, nil, true)
 	if err != nil {
 		return nil, err
 	}
 	d := &draining{p: p, pop: pop, targets: targets}
 	type place = rollout.Region[*sites]
-	d.engine = &rollout.Change[*sites]{Timeout: p.timeout, Subject: rollout.Subject[*sites]{
+	d.engine = &rollout.Change[*sites]{Timeout: p.Timeout, Subject: rollout.Subject[*sites]{
 		Look: func(ctx context.Context, r *place) (*sites, error) { return siteOf(ctx, d.target(r.Name)) },
 		Same: func(a, b *sites) bool { return sameDrain(a.drainOf(pop), b.drainOf(pop)) },
 		Holds: func(_ *place, now *sites) bool {
@@ -229,25 +230,25 @@ func (d *draining) left() []string {
 	return names
 }
 
-func (p *program) drain(ctx context.Context, pop string, o *drainOptions) error {
+func drain(ctx context.Context, p *command.Program, pop string, o *drainOptions) error {
 	if o.reason == "" {
 		return term.Misused("--reason TEXT is missing; it tells other operators where the clients went")
 	}
-	if err := checkText("--reason", o.reason, 500); err != nil {
+	if err := command.CheckText("--reason", o.reason, 500); err != nil {
 		return err
 	}
 	if o.wait < 0 || o.ttl < 0 {
 		return term.Misused("--wait and --ttl must be 0 or above")
 	}
-	who, err := p.whoami(o.by)
+	who, err := p.Whoami(o.by)
 	if err != nil {
 		return err
 	}
-	d, err := p.lookAtPoP(ctx, pop)
+	d, err := lookAtPoP(ctx, p, pop)
 	if err != nil {
 		return err
 	}
-	d.next = &region.Drain{Who: who, Why: o.reason, Since: p.now().UTC().Truncate(time.Second)}
+	d.next = &region.Drain{Who: who, Why: o.reason, Since: p.Now().UTC().Truncate(time.Second)}
 	if ended := region.Ended(pop, drainsOf(d.seen())); !d.next.Since.After(ended) {
 		d.next.Since = ended.Add(time.Millisecond)
 	}
@@ -273,7 +274,7 @@ func (p *program) drain(ctx context.Context, pop string, o *drainOptions) error 
 	if len(have) == 0 {
 		return term.Failed("nothing was changed:\n%s", reasonsOf(without))
 	}
-	p.recordAct(ctx, namesOf(pick(have, rollout.Applied)), who, "drain "+pop+": "+o.reason)
+	p.RecordAct(ctx, namesOf(pick(have, rollout.Applied)), who, "drain "+pop+": "+o.reason)
 	var outcome error
 	if len(without) > 0 {
 		outcome = term.Partial("%s %s it, which is enough for routers that see it; run the same command again to tell the others:\n%s", names(have), verb(have, "has", "have"), reasonsOf(without))
@@ -290,12 +291,12 @@ func (p *program) drain(ctx context.Context, pop string, o *drainOptions) error 
 	return cmp.Or(outcome, waiting, p.Show(report, report.write))
 }
 
-func (p *program) undrain(ctx context.Context, pop string, o *drainOptions) error {
-	who, err := p.whoami(o.by)
+func undrain(ctx context.Context, p *command.Program, pop string, o *drainOptions) error {
+	who, err := p.Whoami(o.by)
 	if err != nil {
 		return err
 	}
-	d, err := p.lookAtPoP(ctx, pop)
+	d, err := lookAtPoP(ctx, p, pop)
 	if err != nil {
 		return err
 	}
@@ -308,7 +309,7 @@ func (p *program) undrain(ctx context.Context, pop string, o *drainOptions) erro
 	d.end()
 	var outcome error
 	have, without := d.tell(ctx)
-	p.recordAct(ctx, namesOf(pick(have, rollout.Applied)), who, "undrain "+pop)
+	p.RecordAct(ctx, namesOf(pick(have, rollout.Applied)), who, "undrain "+pop)
 	if len(without) > 0 {
 		outcome = term.Partial("%s may still hold the drain of %s, which the other regions have ended; run the same command again to finish:\n%s", names(without), pop, reasonsOf(without))
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region/consul"
@@ -38,7 +39,7 @@ type trafficLeft struct {
 
 // leaving is the wait for the clients of a PoP to leave.
 type leaving struct {
-	p          *program
+	p          *command.Program
 	pop        string
 	ttl, limit time.Duration
 	began      time.Time // when it was drained

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
@@ -27,7 +28,7 @@ type execution struct {
 
 // carryOut changes one stage after another.
 func (c *change) carryOut(ctx context.Context, plan rollout.Plan, t *trial) error {
-	s := &execution{c: c, plan: plan, trial: t, all: c.engine.Regions, apart: c.apart, resumed: regionNames(targetsOf(c.with(rollout.AlreadyThere)))}
+	s := &execution{c: c, plan: plan, trial: t, all: c.engine.Regions, apart: c.apart, resumed: command.RegionNames(targetsOf(c.with(rollout.AlreadyThere)))}
 	defer func() { c.engine.Regions = s.all }()
 	s.begun = len(s.resumed) > 0
 	if plan.Staged() {
@@ -36,7 +37,7 @@ func (c *change) carryOut(ctx context.Context, plan rollout.Plan, t *trial) erro
 		}
 		targets := targetsOf(c.with(rollout.Untouched, rollout.AlreadyThere))
 		c.watch = &rollout.Watch{
-			Bounds: c.staging.Bounds, Interval: c.staging.interval, Timeout: c.p.look, Kind: targets[0].Kind, Targets: targets, Unchanged: s.unchanged,
+			Bounds: c.staging.Bounds, Interval: c.staging.interval, Timeout: c.p.LookTime, Kind: targets[0].Kind, Targets: targets, Unchanged: s.unchanged,
 			Progress: func(text string) { c.p.Progress().Update([]string{text}) }, Warn: c.p.Warn, Say: c.p.Say,
 		}
 		if t != nil {
@@ -85,7 +86,7 @@ func (s *execution) Write(ctx context.Context, i int) error {
 	if c.apart = s.apart; i < len(s.plan)-1 {
 		// An hour for the waves' own work; a fleet that is still divided after that was
 		// forgotten.
-		until := c.p.now().Add(time.Duration(len(s.plan)-1-i)*stage.Soak + time.Hour).UTC().Round(time.Second)
+		until := c.p.Now().Add(time.Duration(len(s.plan)-1-i)*stage.Soak + time.Hour).UTC().Round(time.Second)
 		c.apart = &until
 	}
 	if s.inWaves() {
@@ -158,7 +159,7 @@ func (s *execution) Judge(ctx context.Context, i int, again bool) error {
 		c.p.Say("%s has it already, and is watched again", s.wave(i))
 	}
 	// Those that this run changed or, before it has changed any, those that an earlier run did.
-	regions := fleet.Filter(regionNames(targetsOf(c.with(rollout.Applied, rollout.AlreadyThere))), func(name string) bool { return !slices.Contains(s.resumed, name) })
+	regions := fleet.Filter(command.RegionNames(targetsOf(c.with(rollout.Applied, rollout.AlreadyThere))), func(name string) bool { return !slices.Contains(s.resumed, name) })
 	if len(regions) == 0 {
 		regions, g.Past = s.resumed, false
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
@@ -30,24 +31,24 @@ request only with another method are listed below the others.
 
 One edge of each region is asked, or the one of --node.`
 
-func (p *program) explainCommand() *cobra.Command {
+func explainCommand(p *command.Program) *cobra.Command {
 	var names []string
 	var node string
 	var d described
-	c := command("explain", "say which rules would decide a request, and why", explainHelp,
+	c := command.New("explain", "say which rules would decide a request, and why", explainHelp,
 		`  regionctl limits explain --client 203.0.113.7
   regionctl limits explain --client 203.0.113.7 --method POST --host api.example.com --path /login
   regionctl limits explain --client 2001:db8::7 --header 'X-Api-Key: abc' --tier pro --region eu-west`,
-		func(ctx context.Context, _ []string) error { return p.explain(ctx, names, node, &d) })
-	p.regionFlag(c, &names)
-	p.nodeFlag(c, &names, &node)
+		func(ctx context.Context, _ []string) error { return explain(ctx, p, names, node, &d) })
+	p.RegionFlag(c, &names)
+	nodeFlag(p, c, &names, &node)
 	d.flags(c.Flags())
 	return c
 }
 
-func (p *program) nodeFlag(c *cobra.Command, names *[]string, node *string) {
+func nodeFlag(p *command.Program, c *cobra.Command, names *[]string, node *string) {
 	c.Flags().StringVar(node, "node", "", "ask the edge of this `ID`")
-	_ = c.RegisterFlagCompletionFunc("node", p.completeNodes(names, func(n consul.Node) string { return n.ID })) // the flag is known
+	_ = c.RegisterFlagCompletionFunc("node", p.CompleteNodes(names, func(n consul.Node) string { return n.ID })) // the flag is known
 }
 
 // explained is the answer of one region.
@@ -58,16 +59,16 @@ type explained struct {
 	Error string `json:"error,omitempty"`
 }
 
-func (p *program) explain(ctx context.Context, names []string, node string, d *described) error {
+func explain(ctx context.Context, p *command.Program, names []string, node string, d *described) error {
 	query, err := d.query()
 	if err != nil {
 		return err
 	}
-	targets, err := p.targetsOf(kinds.Rules, names)
+	targets, err := p.Targets(kinds.Rules, names)
 	if err != nil {
 		return err
 	}
-	if targets, err = p.withNode(ctx, targets, node); err != nil {
+	if targets, err = withNode(ctx, p, targets, node); err != nil {
 		return err
 	}
 	answers := fleet.AskUnbounded(ctx, targets, func(ctx context.Context, t *fleet.Target) (explained, error) {
@@ -98,11 +99,11 @@ func (p *program) explain(ctx context.Context, names []string, node string, d *d
 	}); err != nil {
 		return err
 	}
-	return unanswered(answers)
+	return command.Unanswered(answers)
 }
 
 // withNode returns the regions that have the named node, or all if none is named.
-func (p *program) withNode(ctx context.Context, targets []*fleet.Target, node string) ([]*fleet.Target, error) {
+func withNode(ctx context.Context, p *command.Program, targets []*fleet.Target, node string) ([]*fleet.Target, error) {
 	if node == "" {
 		return targets, nil
 	}

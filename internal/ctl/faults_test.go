@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/consul/api"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
@@ -183,11 +184,11 @@ func testLookIsBounded(t *testing.T, f *testFleet) {
 	}
 	var out, errOut buffer
 	p := f.program(strings.NewReader(""), &out, &errOut)
-	p.look = 2 * time.Second
+	p.LookTime = 2 * time.Second
 	began := time.Now()
-	_ = p.run(t.Context(), s.args("--bake", "500ms", "--yes", "--wait", "5s", "--min-requests", "0", "--fleet", f.file))
+	_ = run(t.Context(), p, s.args("--bake", "500ms", "--yes", "--wait", "5s", "--min-requests", "0", "--fleet", f.file))
 	require.Contains(t, errOut.String(), "ams1 is within the bounds after 500ms")
 	if os.Getenv("WEIR_SOAK") != "" { // otherwise other work may slow the machine
-		require.Less(t, time.Since(began), 3*defaultTimeout)
+		require.Less(t, time.Since(began), 3*command.DefaultTimeout)
 	}
 }

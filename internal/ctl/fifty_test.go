@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/testenv"
@@ -41,7 +42,7 @@ type farFleet struct {
 // faults are ways of not answering.
 var faults = []fault{
 	func(_ http.ResponseWriter, r *http.Request) bool { <-r.Context().Done(); return true },
-	func(http.ResponseWriter, *http.Request) bool { time.Sleep(defaultTimeout); return false },
+	func(http.ResponseWriter, *http.Request) bool { time.Sleep(command.DefaultTimeout); return false },
 	func(w http.ResponseWriter, _ *http.Request) bool {
 		http.Error(w, "no", http.StatusInternalServerError)
 		return true
@@ -161,9 +162,9 @@ func (f *farFleet) run(t *testing.T, args ...string) (result, time.Duration) {
 	t.Helper()
 	var out, errOut buffer
 	p := f.program(strings.NewReader(""), &out, &errOut)
-	p.dial = f.dial
+	p.Dial = f.dial
 	began := time.Now()
-	err := p.run(t.Context(), append(args, "--fleet", f.file))
+	err := run(t.Context(), p, append(args, "--fleet", f.file))
 	return result{term.ExitStatus(err), out.String(), errOut.String()}, time.Since(began)
 }
 
@@ -202,7 +203,7 @@ func TestFiftyRegionsWithFaults(t *testing.T) {
 			}
 			f.faults.Store(&some)
 			r, took := f.run(t, "status", "-o", "json")
-			require.LessOrEqual(t, took, apart+defaultTimeout+5*roundTrip)
+			require.LessOrEqual(t, took, apart+command.DefaultTimeout+5*roundTrip)
 			measured := 0
 			for _, r := range parse[fleetStatus](t, r.out).Regions {
 				for _, p := range r.PoPs {
@@ -215,7 +216,7 @@ func TestFiftyRegionsWithFaults(t *testing.T) {
 			}
 			require.Equal(t, good, measured)
 			r, took = f.run(t, "rules", "status", "-o", "json")
-			require.LessOrEqual(t, took, defaultTimeout+4*roundTrip)
+			require.LessOrEqual(t, took, command.DefaultTimeout+4*roundTrip)
 			seen := 0
 			for _, v := range parse[convergence](t, r.out).Regions {
 				if v.Converged && v.Nodes[0].Seen == "admin" {
@@ -226,7 +227,7 @@ func TestFiftyRegionsWithFaults(t *testing.T) {
 		}
 		r, took := f.run(t, "rules", "apply", write(t, "two.yaml", rulesOf(2)), "--yes", "--partial", "-o", "json")
 		require.Equal(t, term.StatusPartial, r.status)
-		require.LessOrEqual(t, took, defaultTimeout+34*roundTrip)
+		require.LessOrEqual(t, took, command.DefaultTimeout+34*roundTrip)
 		require.Equal(t, good, applied(t, r))
 
 		// Consuls that hang at the switch.
@@ -246,7 +247,7 @@ func TestFiftyRegionsWithFaults(t *testing.T) {
 		r, took = f.run(t, "rules", "apply", write(t, "three.yaml", rulesOf(3)), "--yes", "--wait", "1s", "-o", "json")
 		require.Equal(t, term.StatusPartial, r.status)
 		require.Equal(t, len(f.names)-5, applied(t, r))
-		require.LessOrEqual(t, took, 7*defaultTimeout) // one for the record of the change
+		require.LessOrEqual(t, took, 7*command.DefaultTimeout) // one for the record of the change
 	})
 }
 

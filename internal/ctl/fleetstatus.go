@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
@@ -44,16 +45,16 @@ const leastAhead = 5
 // apart is how far the two looks are apart that a rate is made of.
 const apart = time.Second
 
-func (p *program) fleetStatusCommand() *cobra.Command {
+func fleetStatusCommand(p *command.Program) *cobra.Command {
 	var names []string
 	var every time.Duration
-	c := command("status", "show the whole fleet on one screen", fleetStatusHelp,
+	c := command.New("status", "show the whole fleet on one screen", fleetStatusHelp,
 		`  regionctl status
   regionctl status --watch
   regionctl status -o json | jq '.regions[].pops[] | select(.serving | not) | .pop'`,
-		func(ctx context.Context, _ []string) error { return p.fleetStatus(ctx, names, every) })
-	p.regionFlag(c, &names)
-	watchFlag(c, &every, "1s")
+		func(ctx context.Context, _ []string) error { return showFleetStatus(ctx, p, names, every) })
+	p.RegionFlag(c, &names)
+	command.WatchFlag(c, &every, "1s")
 	return c
 }
 
@@ -135,20 +136,20 @@ type measured struct {
 	figures []*fleet.Figures // nil: it did not answer
 }
 
-func (p *program) fleetStatus(ctx context.Context, names []string, every time.Duration) error {
-	if err := checkWatch(every); err != nil {
+func showFleetStatus(ctx context.Context, p *command.Program, names []string, every time.Duration) error {
+	if err := command.CheckWatch(every); err != nil {
 		return err
 	}
-	targets, err := p.targetsOf(kinds.Rules, names)
+	targets, err := p.Targets(kinds.Rules, names)
 	if err != nil {
 		return err
 	}
-	l := &fleetLook{targets: targets, limit: p.timeout}
+	l := &fleetLook{targets: targets, limit: p.Timeout}
 	if every > 0 {
-		l.limit = min(p.timeout, max(every, 500*time.Millisecond))
-		return p.watch(ctx, every, func(ctx context.Context) (any, func(*bytes.Buffer, term.Style)) {
+		l.limit = min(p.Timeout, max(every, 500*time.Millisecond))
+		return p.Watch(ctx, every, func(ctx context.Context) (any, func(*bytes.Buffer, term.Style)) {
 			answers := l.look(ctx)
-			v := newFleetStatus(p.now(), answers)
+			v := newFleetStatus(p.Now(), answers)
 			return v, v.write
 		})
 	}
@@ -162,11 +163,11 @@ func (p *program) fleetStatus(ctx context.Context, names []string, every time.Du
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	v := newFleetStatus(p.now(), answers)
+	v := newFleetStatus(p.Now(), answers)
 	if err := p.Show(v, v.write); err != nil {
 		return err
 	}
-	return unanswered(answers)
+	return command.Unanswered(answers)
 }
 
 // look asks each region's Consul and then its edges, independently of other regions.

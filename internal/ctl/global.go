@@ -13,15 +13,16 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-func (p *program) globalCommand() *cobra.Command {
+func globalCommand(p *command.Program) *cobra.Command {
 	var names []string
-	c := command("global", "show what regions know of each other's counts",
+	c := command.New("global", "show what regions know of each other's counts",
 		`Shows, for rules with scope: global, what each region knows of the others: how old that may
 be, how many counters travel, by how much limits were exceeded in the last half minute compared to
 how much they may be, and what each region holds of limits in escrow.
@@ -30,8 +31,8 @@ All edges of a region are asked, because each knows the keys that it owns. For o
 regionctl limits inspect shows the counts of each region.`,
 		`  regionctl limits global
   regionctl limits global --region eu-west -o json`,
-		func(ctx context.Context, _ []string) error { return p.global(ctx, names) })
-	p.regionFlag(c, &names)
+		func(ctx context.Context, _ []string) error { return showGlobal(ctx, p, names) })
+	p.RegionFlag(c, &names)
 	return c
 }
 
@@ -53,8 +54,8 @@ type shared struct {
 	Error     string                  `json:"error,omitempty"`
 }
 
-func (p *program) global(ctx context.Context, names []string) error {
-	targets, err := p.targetsOf(kinds.Rules, names)
+func showGlobal(ctx context.Context, p *command.Program, names []string) error {
+	targets, err := p.Targets(kinds.Rules, names)
 	if err != nil {
 		return err
 	}
@@ -75,7 +76,7 @@ func (p *program) global(ctx context.Context, names []string) error {
 	}); err != nil {
 		return err
 	}
-	return unanswered(answers)
+	return command.Unanswered(answers)
 }
 
 func askGlobal(ctx context.Context, t *fleet.Target) (*shared, error) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
@@ -26,12 +27,12 @@ const historyExamples = `  regionctl rules history
   regionctl rules history --region eu-west -n 0
   regionctl rules history -o json | jq -r '.[] | select(.applied_by == "ana") | .version'`
 
-func (p *program) historyCommand(k *fleet.Kind, help, examples string) *cobra.Command {
+func historyCommand(p *command.Program, k *fleet.Kind, help, examples string) *cobra.Command {
 	var names []string
 	var most int
-	c := command("history", "show who changed what, when and why", help, examples,
-		func(ctx context.Context, _ []string) error { return p.history(ctx, k, names, most) })
-	p.regionFlag(c, &names)
+	c := command.New("history", "show who changed what, when and why", help, examples,
+		func(ctx context.Context, _ []string) error { return history(ctx, p, k, names, most) })
+	p.RegionFlag(c, &names)
 	c.Flags().IntVarP(&most, "lines", "n", 20, "how many changes to show; 0 shows all")
 	return c
 }
@@ -81,8 +82,8 @@ func merge(answers []fleet.Answer[regionHistory]) []historyEntry {
 	return merged
 }
 
-func (p *program) history(ctx context.Context, k *fleet.Kind, names []string, most int) error {
-	targets, err := p.targetsOf(k, names)
+func history(ctx context.Context, p *command.Program, k *fleet.Kind, names []string, most int) error {
+	targets, err := p.Targets(k, names)
 	if err != nil {
 		return err
 	}
@@ -104,7 +105,7 @@ func (p *program) history(ctx context.Context, k *fleet.Kind, names []string, mo
 	if err := p.Show(list, func(b *bytes.Buffer, s term.Style) { writeHistory(k, b, s, list, more, len(targets)) }); err != nil {
 		return err
 	}
-	return unanswered(answers)
+	return command.Unanswered(answers)
 }
 
 func writeHistory(k *fleet.Kind, b *bytes.Buffer, s term.Style, list []historyEntry, more bool, regions int) {

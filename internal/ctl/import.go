@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/envoy"
 	"github.com/weir-edge/weir/internal/ctl/term"
 )
@@ -21,28 +22,28 @@ anywhere. Check the result with regionctl rules validate. CONFIG may be - for st
 The reference service adds the hits of every call, also of one that it refuses, so the rules
 have overdraft: true.`
 
-func (p *program) importCommand() *cobra.Command {
-	c := group("import", "translate another program's limits", "Translate another program's limits into rules. The program weir-import translates those of nginx\nand Traefik.")
-	c.AddCommand(p.importEnvoyCommand())
+func importCommand(p *command.Program) *cobra.Command {
+	c := command.Group("import", "translate another program's limits", "Translate another program's limits into rules. The program weir-import translates those of nginx\nand Traefik.")
+	c.AddCommand(importEnvoyCommand(p))
 	return c
 }
 
-func (p *program) importEnvoyCommand() *cobra.Command {
-	c := command("envoy CONFIG…", "of Envoy's reference rate limit service", importEnvoyHelp,
+func importEnvoyCommand(p *command.Program) *cobra.Command {
+	c := command.New("envoy CONFIG…", "of Envoy's reference rate limit service", importEnvoyHelp,
 		`  regionctl rules import envoy config/*.yaml >rules.yaml`,
-		func(_ context.Context, args []string) error { return p.importEnvoy(args) })
-	c.ValidArgsFunction = completeDocument
+		func(_ context.Context, args []string) error { return importEnvoy(p, args) })
+	c.ValidArgsFunction = command.CompleteDocument
 	return c
 }
 
-func (p *program) importEnvoy(names []string) error {
+func importEnvoy(p *command.Program, names []string) error {
 	var files []envoy.File
 	for _, name := range names {
-		text, err := p.readInput(envoy.MaxBytes, name)
+		text, err := p.ReadInput(envoy.MaxBytes, name)
 		if err != nil {
 			return err
 		}
-		files = append(files, envoy.File{Name: inputName(name), Text: text})
+		files = append(files, envoy.File{Name: command.InputName(name), Text: text})
 	}
 	doc, report, err := envoy.Translate(files)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
@@ -27,27 +28,27 @@ rename a region, delete the key weir/region in its Consul and run this again.
 
 Exits with 3 if a region could not be reached; run it again then.`
 
-func (p *program) initCommand() *cobra.Command {
+func initCommand(p *command.Program) *cobra.Command {
 	var names []string
 	var yes bool
-	c := command("init", "record the name of each region in its Consul", initHelp, "  regionctl init\n  regionctl init --region us-west --yes",
-		func(ctx context.Context, _ []string) error { return p.nameRegions(ctx, names, yes) })
-	p.regionFlag(c, &names)
+	c := command.New("init", "record the name of each region in its Consul", initHelp, "  regionctl init\n  regionctl init --region us-west --yes",
+		func(ctx context.Context, _ []string) error { return nameRegions(ctx, p, names, yes) })
+	p.RegionFlag(c, &names)
 	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	return c
 }
 
-func (p *program) nameRegions(ctx context.Context, names []string, yes bool) error {
-	by, err := p.whoami("")
+func nameRegions(ctx context.Context, p *command.Program, names []string, yes bool) error {
+	by, err := p.Whoami("")
 	if err != nil {
 		return err
 	}
-	targets, err := p.targetsOf(kinds.Acts, names)
+	targets, err := p.Targets(kinds.Acts, names)
 	if err != nil {
 		return err
 	}
 	results := make([]rollout.Result, len(targets))
-	for i, a := range confirmed(ctx, targets) {
+	for i, a := range command.Confirmed(ctx, targets) {
 		results[i].Name = a.Target.Name
 		var foreign *fleet.Foreign
 		switch {
@@ -82,6 +83,6 @@ func (p *program) nameRegions(ctx context.Context, names []string, yes bool) err
 		all, list = append(all, here), append(list, resultOf(here))
 	}
 	named := namesOf(pick(all, rollout.Applied))
-	p.recordAct(ctx, named, by, "name the region")
+	p.RecordAct(ctx, named, by, "name the region")
 	return cmp.Or(outcome(ctx, all, len(named) > 0, nil, term.Partial), p.Show(list, func(b *bytes.Buffer, s term.Style) { writeResults(b, s, list) }))
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
@@ -45,19 +46,19 @@ node itself about one request, at its admin address:
 
   curl 'http://127.0.0.1:8081/v1/explain?client=203.0.113.7&path=/login'`
 
-func (p *program) inspectCommand() *cobra.Command {
+func inspectCommand(p *command.Program) *cobra.Command {
 	var names []string
 	var node, rule string
-	c := command("inspect KEY…", "show what a client or another key has left", inspectHelp,
+	c := command.New("inspect KEY…", "show what a client or another key has left", inspectHelp,
 		`  regionctl limits inspect 203.0.113.7
   regionctl limits inspect client=203.0.113.7 path=/login
   regionctl limits inspect header:X-Api-Key=abc --region eu-west
   regionctl limits inspect 203.0.113.7 -o json | jq '.[].rules[] | select(.allowed | not)'`,
-		func(ctx context.Context, args []string) error { return p.inspect(ctx, names, node, rule, args) })
-	p.regionFlag(c, &names)
-	p.nodeFlag(c, &names, &node)
+		func(ctx context.Context, args []string) error { return inspect(ctx, p, names, node, rule, args) })
+	p.RegionFlag(c, &names)
+	nodeFlag(p, c, &names, &node)
 	c.Flags().StringVar(&rule, "rule", "", "only the rule of this `ID`")
-	_ = c.RegisterFlagCompletionFunc("rule", p.completeRules(&names)) // the flag is known
+	_ = c.RegisterFlagCompletionFunc("rule", p.CompleteRules(&names)) // the flag is known
 	c.ValidArgsFunction = cobra.NoFileCompletions
 	return c
 }
@@ -121,20 +122,20 @@ type inspected struct {
 // mostQuestions bounds how many requests are explained for one inspection.
 const mostQuestions = 200
 
-func (p *program) inspect(ctx context.Context, names []string, node, rule string, args []string) error {
+func inspect(ctx context.Context, p *command.Program, names []string, node, rule string, args []string) error {
 	k, err := parseKeys(args)
 	if err != nil {
 		return err
 	}
-	targets, err := p.targetsOf(kinds.Rules, names)
+	targets, err := p.Targets(kinds.Rules, names)
 	if err != nil {
 		return err
 	}
-	if targets, err = p.withNode(ctx, targets, node); err != nil {
+	if targets, err = withNode(ctx, p, targets, node); err != nil {
 		return err
 	}
 	answers := fleet.AskUnbounded(ctx, targets, func(ctx context.Context, t *fleet.Target) (*inspected, error) {
-		return p.inspectRegion(ctx, t, node, rule, k)
+		return inspectRegion(ctx, p, t, node, rule, k)
 	})
 	list := make([]*inspected, len(answers))
 	for i, a := range answers {
@@ -152,10 +153,10 @@ func (p *program) inspect(ctx context.Context, names []string, node, rule string
 	}); err != nil {
 		return err
 	}
-	return unanswered(answers)
+	return command.Unanswered(answers)
 }
 
-func (p *program) inspectRegion(ctx context.Context, t *fleet.Target, node, rule string, k keys) (*inspected, error) {
+func inspectRegion(ctx context.Context, p *command.Program, t *fleet.Target, node, rule string, k keys) (*inspected, error) {
 	brief, cancel := t.Bounded(ctx)
 	defer cancel()
 	s, err := fleet.Look(brief, t)

@@ -50,7 +50,7 @@ func (c *change) openJournal(ctx context.Context, canary string, waves [][]strin
 		return nil, nil
 	}
 	regions := c.with(rollout.Untouched, rollout.AlreadyThere)
-	now := c.p.now().UTC().Round(0)
+	now := c.p.Now().UTC().Round(0)
 	pointer := c.doc.Pointer(c.by, now)
 	j := &journal{c: c, targets: targetsOf(regions), ended: make(chan struct{}), staged: c.staging.staged() || c.resumes != nil, record: consul.Rollout{
 		Named: consul.Named{Version: pointer.Version, SHA256: pointer.SHA256}, By: c.by, Message: c.message, BeganAt: now, Flags: c.given,

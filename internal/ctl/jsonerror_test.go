@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/term"
 )
 
@@ -104,7 +105,7 @@ func TestJSONErrors(t *testing.T) {
 	fails := func(t *testing.T, status int, reason, saying string, args ...string) {
 		t.Helper()
 		var out, errOut buffer
-		err := newProgram(term.New(strings.NewReader(""), &out, &errOut)).run(t.Context(), append(args, "--fleet", fleet, "-o", "json"))
+		err := run(t.Context(), command.NewProgram(term.New(strings.NewReader(""), &out, &errOut)), append(args, "--fleet", fleet, "-o", "json"))
 		lines := strings.Split(strings.TrimSuffix(errOut.String(), "\n"), "\n")
 		var last struct{ Error map[string]any }
 		require.NoError(t, json.Unmarshal([]byte(lines[len(lines)-1]), &last), "%v: %s", args, errOut.String())

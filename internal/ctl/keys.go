@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/sign"
 )
@@ -26,12 +27,12 @@ A key is an Ed25519 key in a PEM file, so openssl can make one too:
   openssl genpkey -algorithm ed25519 -out ana.pem && chmod 600 ana.pem
   openssl pkey -in ana.pem -pubout -out ana.pem.pub`
 
-func (p *program) keysCommand() *cobra.Command {
-	c := group("keys", "make and show keys that sign documents", keysHelp)
-	generate := command("generate KEYFILE", "make a key", `Writes a new private key to KEYFILE, which only its owner can read, and the public key to
-KEYFILE.pub. It overwrites neither.`, "  regionctl keys generate ana.pem", func(_ context.Context, args []string) error { return p.generateKey(args[0]) })
-	show := command("show FILE…", "print the IDs of public keys", `Prints the ID of each public key in the files, as nodes and regionctl name it.`,
-		"  regionctl keys show /etc/weir/keys/*.pub", func(_ context.Context, args []string) error { return p.showKeys(args) })
+func keysCommand(p *command.Program) *cobra.Command {
+	c := command.Group("keys", "make and show keys that sign documents", keysHelp)
+	generate := command.New("generate KEYFILE", "make a key", `Writes a new private key to KEYFILE, which only its owner can read, and the public key to
+KEYFILE.pub. It overwrites neither.`, "  regionctl keys generate ana.pem", func(_ context.Context, args []string) error { return generateKey(p, args[0]) })
+	show := command.New("show FILE…", "print the IDs of public keys", `Prints the ID of each public key in the files, as nodes and regionctl name it.`,
+		"  regionctl keys show /etc/weir/keys/*.pub", func(_ context.Context, args []string) error { return showKeys(p, args) })
 	c.AddCommand(generate, show)
 	return c
 }
@@ -42,7 +43,7 @@ type keyReport struct {
 	Public string `json:"public,omitempty"`
 }
 
-func (p *program) generateKey(file string) error {
+func generateKey(p *command.Program, file string) error {
 	id, err := sign.Generate(file, file+".pub")
 	if err != nil {
 		return term.Misused("%w; name another file", err)
@@ -52,7 +53,7 @@ func (p *program) generateKey(file string) error {
 	})
 }
 
-func (p *program) showKeys(files []string) error {
+func showKeys(p *command.Program, files []string) error {
 	keys, err := sign.ReadPublic(files)
 	if err != nil {
 		return term.Misused("%w", err)

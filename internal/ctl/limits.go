@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
@@ -30,9 +31,9 @@ unless --insecure-admin allows more. Edges with listen.admin_tls are verified by
 admin_tls.ca_file of the fleet file. An edge that listens at 127.0.0.1 can be asked only
 on its own host; answers of other edges are refused.`
 
-func (p *program) limitsCommand() *cobra.Command {
-	c := group("limits", "ask the edges what they count, or reset it", limitsHelp)
-	c.AddCommand(p.explainCommand(), p.inspectCommand(), p.globalCommand(), p.resetCommand())
+func limitsCommand(p *command.Program) *cobra.Command {
+	c := command.Group("limits", "ask the edges what they count, or reset it", limitsHelp)
+	c.AddCommand(explainCommand(p), inspectCommand(p), globalCommand(p), resetCommand(p))
 	return c
 }
 

@@ -85,8 +85,8 @@ func testLockLeft(t *testing.T, f *testFleet) {
 	release := f.hold(t, "us-east", "ana\x1b[2J")
 	var out, errOut buffer
 	p := f.program(strings.NewReader(""), &out, &errOut)
-	p.lockWait = 300 * time.Millisecond
-	err := p.run(t.Context(), []string{"rules", "apply", write(t, "two.yaml", rulesOf(2)), "--yes", "--fleet", f.file})
+	p.LockWait = 300 * time.Millisecond
+	err := run(t.Context(), p, []string{"rules", "apply", write(t, "two.yaml", rulesOf(2)), "--yes", "--fleet", f.file})
 	require.Equal(t, term.StatusConflict, term.ExitStatus(err))
 	require.ErrorContains(t, err, "nothing was changed: us-east: ana?[2J is changing the rules since ")
 	require.ErrorContains(t, err, "if that regionctl has died, its lock is free after 10s")

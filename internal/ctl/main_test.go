@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/testenv"
 	"github.com/weir-edge/weir/pkg/region/consul"
@@ -160,16 +161,16 @@ func (f *testFleet) run(t testing.TB, args ...string) result {
 	return f.runContext(t, t.Context(), "", args...)
 }
 
-func (f *testFleet) program(in io.Reader, out, errOut io.Writer) *program {
-	p := newProgram(term.New(in, out, errOut))
-	p.registering = cmp.Or(f.registering, 300*time.Millisecond)
+func (f *testFleet) program(in io.Reader, out, errOut io.Writer) *command.Program {
+	p := command.NewProgram(term.New(in, out, errOut))
+	p.Registering = cmp.Or(f.registering, 300*time.Millisecond)
 	return p
 }
 
 func (f *testFleet) runContext(t testing.TB, ctx context.Context, in string, args ...string) result {
 	t.Helper()
 	var out, errOut buffer
-	err := f.program(strings.NewReader(in), &out, &errOut).run(ctx, append(args, "--fleet", f.file))
+	err := run(ctx, f.program(strings.NewReader(in), &out, &errOut), append(args, "--fleet", f.file))
 	return result{term.ExitStatus(err), out.String(), errOut.String()}
 }
 
@@ -205,7 +206,7 @@ func (f *testFleet) converse(t testing.TB, args ...string) *session {
 	s.cancel = cancel
 	p := f.program(in, &s.out, &s.errOut)
 	p.Asks = true
-	go func() { s.ended <- p.run(ctx, append(args, "--fleet", f.file)) }()
+	go func() { s.ended <- run(ctx, p, append(args, "--fleet", f.file)) }()
 	t.Cleanup(func() {
 		cancel()
 		_ = answers.Close() // pending reads see the end

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
@@ -24,14 +25,14 @@ func TestPartialFailure(t *testing.T) {
 
 	dying := f.faulty(t, "us-east", atWrite(f.consuls["us-east"].Kill))
 	var out buffer
-	p := &program{Terminal: term.New(strings.NewReader(""), &out, &buffer{}), fleetFile: dying.file, timeout: ample}
+	p := &command.Program{Terminal: term.New(strings.NewReader(""), &out, &buffer{}), FleetFile: dying.file, Timeout: ample}
 	p.Format = "json"
-	doc, err := p.readDocument(kinds.Rules, file)
+	doc, err := p.ReadDocument(kinds.Rules, file)
 	require.NoError(t, err)
 	c := &change{p: p, aim: aim{doc: doc}, options: options{by: "ana", wait: 10 * time.Second}}
-	targets, err := p.targetsOf(kinds.Rules, nil)
+	targets, err := p.Targets(kinds.Rules, nil)
 	require.NoError(t, err)
-	defer p.close()
+	defer p.Close()
 	require.NoError(t, c.prepare(t.Context(), targets))
 	require.NoError(t, c.store(t.Context()))
 	err = c.allAtOnce(t.Context())
@@ -81,12 +82,12 @@ func TestInterruptedBetweenRegions(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	interrupting := f.faulty(t, "eu-west", atWrite(cancel))
 	p := f.program(strings.NewReader(""), &buffer{}, &buffer{})
-	p.fleetFile, p.timeout, p.Format = interrupting.file, ample, "json"
+	p.FleetFile, p.Timeout, p.Format = interrupting.file, ample, "json"
 	doc, err := fleet.ParseDocument(kinds.Rules, "rules.yaml", []byte(rulesOf(1)))
 	require.NoError(t, err)
-	targets, err := p.targetsOf(kinds.Rules, nil)
+	targets, err := p.Targets(kinds.Rules, nil)
 	require.NoError(t, err)
-	defer p.close()
+	defer p.Close()
 	prepared := func() *change {
 		c := &change{p: p, aim: aim{doc: doc}, options: options{by: "ana", wait: time.Second}}
 		require.NoError(t, c.prepare(t.Context(), targets))
@@ -122,12 +123,12 @@ func TestRegionDiesBeforeItsLock(t *testing.T) {
 	f := startFleet(t, "eu-west", "us-east", "ap-south")
 	f.publish(t, rulesOf(1), "ana", f.names...)
 	p := f.program(strings.NewReader(""), &buffer{}, &buffer{})
-	p.fleetFile, p.timeout, p.Format = f.file, ample, "json"
+	p.FleetFile, p.Timeout, p.Format = f.file, ample, "json"
 	var out buffer
 	p.Out = &out
-	targets, err := p.targetsOf(kinds.Rules, nil)
+	targets, err := p.Targets(kinds.Rules, nil)
 	require.NoError(t, err)
-	defer p.close()
+	defer p.Close()
 	doc, err := fleet.ParseDocument(kinds.Rules, "rules.yaml", []byte(rulesOf(2)))
 	require.NoError(t, err)
 	c := &change{p: p, aim: aim{doc: doc}, options: options{by: "ana", partial: true}}
@@ -163,5 +164,5 @@ func TestPartialCanary(t *testing.T) {
 
 // allAtOnce changes all regions that answered.
 func (c *change) allAtOnce(ctx context.Context) error {
-	return c.carryOut(ctx, rollout.Plan{{Regions: regionNames(targetsOf(c.with(rollout.Untouched, rollout.AlreadyThere)))}}, nil)
+	return c.carryOut(ctx, rollout.Plan{{Regions: command.RegionNames(targetsOf(c.with(rollout.Untouched, rollout.AlreadyThere)))}}, nil)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/policy"
@@ -60,23 +61,23 @@ func ofPolicies(text string) string {
 		"halve the login limit", "a lower threshold for scans").Replace(text)
 }
 
-func (p *program) policyCommand() *cobra.Command {
+func policyCommand(p *command.Program) *cobra.Command {
 	k := kinds.Policy
-	return stages(group("policy", "write and publish behavior policies", policyHelp), []stage{
-		{"Look first:", []*cobra.Command{p.policyExampleCommand(), p.policyValidateCommand(), p.policyTestCommand(), p.policySchemaCommand(), p.diffCommand(k, policyDiffHelp, ofPolicies(diffExamples))}},
-		{"Change:", []*cobra.Command{
-			p.applyCommand(k, ofPolicies(applyHelp), ofPolicies(applyExamples)),
-			p.rollbackCommand(k, ofPolicies(rollbackHelp), ofPolicies(rollbackExamples)), p.pruneCommand(k),
-		}},
-		{"Look after:", []*cobra.Command{
-			p.statusCommand(k, policyStatusHelp, ofPolicies(statusExamples)), p.rolloutCommand(k),
-			p.historyCommand(k, ofPolicies(historyHelp), ofPolicies(historyExamples)), p.showCommand(k),
-		}},
-	})
+	c := command.Group("policy", "write and publish behavior policies", policyHelp)
+	command.Stage(c, "Look first:", policyExampleCommand(p), policyValidateCommand(p), policyTestCommand(p), policySchemaCommand(p), diffCommand(p, k, policyDiffHelp, ofPolicies(diffExamples)))
+	command.Stage(c, "Change:",
+		applyCommand(p, k, ofPolicies(applyHelp), ofPolicies(applyExamples)),
+		rollbackCommand(p, k, ofPolicies(rollbackHelp), ofPolicies(rollbackExamples)), pruneCommand(p, k),
+	)
+	command.Stage(c, "Look after:",
+		statusCommand(p, k, policyStatusHelp, ofPolicies(statusExamples)), rolloutCommand(p, k),
+		historyCommand(p, k, ofPolicies(historyHelp), ofPolicies(historyExamples)), showCommand(p, k),
+	)
+	return c
 }
 
-func (p *program) policyExampleCommand() *cobra.Command {
-	return command("example", "print the default policy", policyExampleHelp, `  regionctl policy example > policy.yaml`,
+func policyExampleCommand(p *command.Program) *cobra.Command {
+	return command.New("example", "print the default policy", policyExampleHelp, `  regionctl policy example > policy.yaml`,
 		func(context.Context, []string) error {
 			if p.WantsJSON() {
 				return term.Misused("the example explains itself in YAML; leave out -o json")
@@ -86,8 +87,8 @@ func (p *program) policyExampleCommand() *cobra.Command {
 		})
 }
 
-func (p *program) policySchemaCommand() *cobra.Command {
-	return command("schema", "print the number of the policy schema", policySchemaHelp, `  regionctl policy schema -o json`,
+func policySchemaCommand(p *command.Program) *cobra.Command {
+	return command.New("schema", "print the number of the policy schema", policySchemaHelp, `  regionctl policy schema -o json`,
 		func(context.Context, []string) error {
 			if p.WantsJSON() {
 				return p.WriteJSON(map[string]int{"schema": policy.Schema})
@@ -97,12 +98,12 @@ func (p *program) policySchemaCommand() *cobra.Command {
 		})
 }
 
-func (p *program) policyValidateCommand() *cobra.Command {
-	validate := command("validate FILE", "report what is wrong with a policy", policyValidateHelp,
+func policyValidateCommand(p *command.Program) *cobra.Command {
+	validate := command.New("validate FILE", "report what is wrong with a policy", policyValidateHelp,
 		`  regionctl policy validate policy.yaml
   regionctl policy example | regionctl policy validate -`,
-		func(_ context.Context, args []string) error { return p.validatePolicy(args[0]) })
-	validate.ValidArgsFunction = completeDocument
+		func(_ context.Context, args []string) error { return validatePolicy(p, args[0]) })
+	validate.ValidArgsFunction = command.CompleteDocument
 	return validate
 }
 
@@ -115,12 +116,12 @@ type policyValidation struct {
 	Errors  []term.Problem `json:"errors"`
 }
 
-func (p *program) validatePolicy(name string) error {
-	data, err := p.readInput(policy.MaxBytes, name)
+func validatePolicy(p *command.Program, name string) error {
+	data, err := p.ReadInput(policy.MaxBytes, name)
 	if err != nil {
 		return err
 	}
-	name = inputName(name)
+	name = command.InputName(name)
 	v := policyValidation{File: name, Errors: []term.Problem{}}
 	made, err := policy.Parse(data)
 	if err == nil {
@@ -131,7 +132,7 @@ func (p *program) validatePolicy(name string) error {
 	} else {
 		v.Errors = term.Problems(err)
 	}
-	return p.validated(name, &v, err, func(b *bytes.Buffer) {
+	return p.Validated(name, &v, err, func(b *bytes.Buffer) {
 		fmt.Fprintf(b, "%s is good: %s, mode %s, version %s\n", term.Printable(name), term.Plural(len(made.Effects), "tier"), v.Mode, v.Version)
 	})
 }

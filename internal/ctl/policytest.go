@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/replay"
 	"github.com/weir-edge/weir/internal/ctl/term"
@@ -43,35 +44,35 @@ type policyTestOptions struct {
 	replay replay.Config
 }
 
-func (p *program) policyTestCommand() *cobra.Command {
+func policyTestCommand(p *command.Program) *cobra.Command {
 	var o policyTestOptions
-	c := command("test TRAFFIC", "replay a log: which clients would have been in which tier?", policyTestHelp,
+	c := command.New("test TRAFFIC", "replay a log: which clients would have been in which tier?", policyTestHelp,
 		`  regionctl policy test access.log.gz
   regionctl policy test access.log --policy policy.yaml
   zcat access.log.*.gz | regionctl policy test - --top 100 -o json`,
-		func(ctx context.Context, args []string) error { return p.testPolicy(ctx, args[0], &o) })
-	p.regionFlag(c, &o.names)
+		func(ctx context.Context, args []string) error { return testPolicy(ctx, p, args[0], &o) })
+	p.RegionFlag(c, &o.names)
 	f := c.Flags()
 	f.StringVar(&o.file, "policy", "", "the policy in this `FILE`, not the active one")
 	f.StringVar(&o.format, "format", "auto", "`FORMAT` of the log: auto, json or combined")
 	f.StringVar(&o.replay.Host, "host", "", "the `HOST` of lines that name none")
 	f.BoolVar(&o.replay.Trusted, "trusted", false, "the requests came through a trusted proxy: exempt those whose headers the policy exempts")
 	f.IntVar(&o.replay.Top, "top", 20, "how many clients and routes to list")
-	complete(c, "format", "auto", "json", "combined")
-	completeFiles(c, "policy", "yaml", "yml", "json")
+	command.CompleteWords(c, "format", "auto", "json", "combined")
+	command.CompleteFiles(c, "policy", "yaml", "yml", "json")
 	return c
 }
 
-func (p *program) testPolicy(ctx context.Context, traffic string, o *policyTestOptions) (err error) {
+func testPolicy(ctx context.Context, p *command.Program, traffic string, o *policyTestOptions) (err error) {
 	config := o.replay
 	if config.Format, err = replay.ParseFormat(o.format); err != nil {
 		return term.Misused("--%w", err)
 	}
-	made, err := p.policyToTest(ctx, o)
+	made, err := policyToTest(ctx, p, o)
 	if err != nil {
 		return err
 	}
-	in, size, err := p.openTraffic(traffic)
+	in, size, err := openTraffic(p, traffic)
 	if err != nil {
 		return err
 	}
@@ -91,19 +92,19 @@ func (p *program) testPolicy(ctx context.Context, traffic string, o *policyTestO
 }
 
 // policyToTest returns the policy that the flags name.
-func (p *program) policyToTest(ctx context.Context, o *policyTestOptions) (*policy.Policy, error) {
+func policyToTest(ctx context.Context, p *command.Program, o *policyTestOptions) (*policy.Policy, error) {
 	if o.file != "" {
-		d, err := p.readDocument(kinds.Policy, o.file)
+		d, err := p.ReadDocument(kinds.Policy, o.file)
 		if err != nil {
 			return nil, err
 		}
 		return d.Body.(*kinds.PolicyBook).Made, nil
 	}
-	if p.fleetFile == "" && len(o.names) == 0 {
+	if p.FleetFile == "" && len(o.names) == 0 {
 		p.Say("no fleet file, so this is the default policy; --policy FILE tests another")
 		return policy.Parse([]byte(policy.Example))
 	}
-	d, err := p.activeDocument(ctx, kinds.Policy, o.names, "policy", "name one with --policy")
+	d, err := activeDocument(ctx, p, kinds.Policy, o.names, "policy", "name one with --policy")
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
@@ -47,26 +48,26 @@ set and rollback says how many to keep, or keep_versions in the fleet file, or 2
 not prune. It does so at the end, and leaves it to the next change if a region does not
 answer or is locked.`
 
-func (p *program) pruneCommand(k *fleet.Kind) *cobra.Command {
+func pruneCommand(p *command.Program, k *fleet.Kind) *cobra.Command {
 	var names []string
 	var by string
 	var yes bool
-	s := pruning{p: p, kind: k, wait: p.lockWait}
-	c := command("prune", "remove old versions", pruneHelp,
+	s := pruning{p: p, kind: k, wait: p.LockWait}
+	c := command.New("prune", "remove old versions", pruneHelp,
 		fmt.Sprintf("  regionctl %[1]s prune\n  regionctl %[1]s prune --keep 50 --region eu-west\n  regionctl %[1]s prune --yes -o json", k.Name),
 		func(ctx context.Context, _ []string) (err error) {
 			if s.keep < region.LeastVersions {
 				return term.Misused("--keep %d: must be at least %d", s.keep, region.LeastVersions)
 			}
-			if s.by, err = p.whoami(by); err != nil {
+			if s.by, err = p.Whoami(by); err != nil {
 				return err
 			}
-			if s.targets, err = p.toChange(ctx, k, names, false); err != nil {
+			if s.targets, err = p.TargetsToChange(ctx, k, names, false); err != nil {
 				return err
 			}
 			return s.run(ctx, yes)
 		})
-	p.regionFlag(c, &names)
+	p.RegionFlag(c, &names)
 	f := c.Flags()
 	f.IntVar(&s.keep, "keep", defaultKeep, "keep the newest `N` versions, at least 10")
 	f.BoolVarP(&yes, "yes", "y", false, "do not ask")
@@ -76,7 +77,7 @@ func (p *program) pruneCommand(k *fleet.Kind) *cobra.Command {
 
 // pruning removes old versions from some regions.
 type pruning struct {
-	p       *program
+	p       *command.Program
 	kind    *fleet.Kind
 	keep    int
 	by      string
@@ -102,7 +103,7 @@ type prunedRegion struct {
 func (s *pruning) plan(ctx context.Context) (map[*fleet.Target]stock, error) {
 	if s.all == nil {
 		var err error
-		if s.all, err = s.p.targetsOf(s.kind, nil); err != nil {
+		if s.all, err = s.p.Targets(s.kind, nil); err != nil {
 			return nil, err
 		}
 	}
@@ -217,7 +218,7 @@ func (s *pruning) run(ctx context.Context, yes bool) error {
 // remove removes what nothing needs, which it determines under the lock.
 func (s *pruning) remove(ctx context.Context) (removed map[string]int, err error) {
 	type place = rollout.Region[struct{}]
-	c := rollout.Change[struct{}]{Subject: rollout.Subject[struct{}]{Name: s.kind.Name}, By: s.by, Timeout: s.p.timeout, LockWait: s.wait, Report: &lockNews{s.p, s.kind.Name}}
+	c := rollout.Change[struct{}]{Subject: rollout.Subject[struct{}]{Name: s.kind.Name}, By: s.by, Timeout: s.p.Timeout, LockWait: s.wait, Report: &lockNews{s.p, s.kind.Name}}
 	targets, counts := map[*place]*fleet.Target{}, map[*place]*int{}
 	for _, t := range s.targets {
 		r := rollout.NewRegion[struct{}](t.Name, t.Consul)
@@ -257,7 +258,7 @@ func (s *pruning) remove(ctx context.Context) (removed map[string]int, err error
 func (c *change) prune(ctx context.Context, targets []*fleet.Target) {
 	s := pruning{p: c.p, kind: targets[0].Kind, keep: c.keep, by: c.by, targets: targets}
 	if s.keep == keepVersions {
-		file, err := c.p.fleet()
+		file, err := c.p.Fleet()
 		if s.keep = defaultKeep; err == nil && file.KeepVersions != nil {
 			s.keep = *file.KeepVersions
 		}

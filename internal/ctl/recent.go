@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
@@ -94,13 +95,13 @@ func keepsNone(err error) bool {
 }
 
 // takeSample collects what rules decided in the one named region.
-func (p *program) takeSample(ctx context.Context, names []string) (*recentTraffic, error) {
-	targets, err := p.targetsOf(kinds.Rules, names)
+func takeSample(ctx context.Context, p *command.Program, names []string) (*recentTraffic, error) {
+	targets, err := p.Targets(kinds.Rules, names)
 	if err != nil {
 		return nil, err
 	}
 	if len(targets) != 1 {
-		return nil, term.Misused("--from-nodes: counters are per region; name one with --region (%s)", strings.Join(regionNames(targets), ", "))
+		return nil, term.Misused("--from-nodes: counters are per region; name one with --region (%s)", strings.Join(command.RegionNames(targets), ", "))
 	}
 	t := targets[0]
 	nodes, answers, err := askRecent(ctx, t, url.Values{"rules": {""}}, func(edges int) int { return max(1, mostRecent/edges) })

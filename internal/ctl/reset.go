@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
@@ -24,18 +25,18 @@ be reached; then run it again: resetting twice does no harm).
 
 It asks for confirmation; --yes skips that.`
 
-func (p *program) resetCommand() *cobra.Command {
+func resetCommand(p *command.Program) *cobra.Command {
 	var names []string
 	var rule string
 	var yes bool
 	var d described
-	c := command("reset", "forget one counter on every edge", resetHelp,
+	c := command.New("reset", "forget one counter on every edge", resetHelp,
 		`  regionctl limits reset --rule login --client 203.0.113.7 --method POST --path /login
   regionctl limits reset --rule api-key --client 203.0.113.7 --header X-Api-Key:abc --yes`,
-		func(ctx context.Context, _ []string) error { return p.reset(ctx, names, rule, &d, yes) })
-	p.regionFlag(c, &names)
+		func(ctx context.Context, _ []string) error { return reset(ctx, p, names, rule, &d, yes) })
+	p.RegionFlag(c, &names)
 	c.Flags().StringVar(&rule, "rule", "", "the `ID` of the rule")
-	_ = c.RegisterFlagCompletionFunc("rule", p.completeRules(&names)) // the flag is known
+	_ = c.RegisterFlagCompletionFunc("rule", p.CompleteRules(&names)) // the flag is known
 	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	d.flags(c.Flags())
 	return c
@@ -53,7 +54,7 @@ type resetNode struct {
 	uncounted bool
 }
 
-func (p *program) reset(ctx context.Context, names []string, rule string, d *described, yes bool) error {
+func reset(ctx context.Context, p *command.Program, names []string, rule string, d *described, yes bool) error {
 	if rule == "" {
 		return term.Misused("--rule is missing; name the rule whose counter to reset")
 	}
@@ -62,11 +63,11 @@ func (p *program) reset(ctx context.Context, names []string, rule string, d *des
 		return err
 	}
 	query.Set("rule", rule)
-	who, err := p.whoami("")
+	who, err := p.Whoami("")
 	if err != nil {
 		return err
 	}
-	targets, err := p.toChange(ctx, kinds.Rules, names, false)
+	targets, err := p.TargetsToChange(ctx, kinds.Rules, names, false)
 	if err != nil {
 		return err
 	}
@@ -81,7 +82,7 @@ func (p *program) reset(ctx context.Context, names []string, rule string, d *des
 	if total == 0 {
 		return term.Failed("no edge is registered; nothing was reset")
 	}
-	if err := p.Confirm(ctx, yes, "Reset rule %s for %s on %s in %s?", rule, d.subject(), term.Plural(total, "edge"), strings.Join(regionNames(targets), ", ")); err != nil {
+	if err := p.Confirm(ctx, yes, "Reset rule %s for %s on %s in %s?", rule, d.subject(), term.Plural(total, "edge"), strings.Join(command.RegionNames(targets), ", ")); err != nil {
 		return err
 	}
 	list := []resetNode{}
@@ -103,7 +104,7 @@ func (p *program) reset(ctx context.Context, names []string, rule string, d *des
 			done = append(done, n.Region)
 		}
 	}
-	p.recordAct(ctx, term.Distinct(done), who, "reset rule "+rule+" for "+d.recorded())
+	p.RecordAct(ctx, term.Distinct(done), who, "reset rule "+rule+" for "+d.recorded())
 	if err := p.Show(list, func(b *bytes.Buffer, s term.Style) { writeReset(b, s, list) }); err != nil {
 		return err
 	}

@@ -17,11 +17,11 @@ import (
 // resume makes the change that of the rollout that is not finished: its document and its
 // flags, unless they were passed.
 func (c *change) resume(ctx context.Context, cmd *cobra.Command, k *fleet.Kind) error {
-	targets, err := c.p.toChange(ctx, k, nil, c.partial)
+	targets, err := c.p.TargetsToChange(ctx, k, nil, c.partial)
 	if err != nil {
 		return err
 	}
-	u, failures, err := c.p.left(ctx, targets, nil)
+	u, failures, err := left(ctx, c.p, targets, nil)
 	switch {
 	case err != nil:
 		return err

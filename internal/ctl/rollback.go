@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region/consul"
@@ -27,11 +28,11 @@ most; see regionctl rules apply --help about locks.`
 const rollbackExamples = `  regionctl rules rollback --to 3f2a0c1b9d4e
   regionctl rules rollback --to 3f2a --region us-east --yes`
 
-func (p *program) rollbackCommand(k *fleet.Kind, help, examples string) *cobra.Command {
+func rollbackCommand(p *command.Program, k *fleet.Kind, help, examples string) *cobra.Command {
 	var names []string
 	var by, to string
 	c := &change{p: p}
-	cmd := command("rollback", "apply an earlier version again", help, examples,
+	cmd := command.New("rollback", "apply an earlier version again", help, examples,
 		func(ctx context.Context, _ []string) error {
 			if to == "" {
 				return term.Misused("--to VERSION is missing; regionctl %s history lists them, and regionctl undo %s takes back the last change", k.Name, k.Name)
@@ -41,15 +42,15 @@ func (p *program) rollbackCommand(k *fleet.Kind, help, examples string) *cobra.C
 			}
 			return c.rollback(ctx, k, names, to)
 		})
-	p.regionFlag(cmd, &names)
+	p.RegionFlag(cmd, &names)
 	c.flags(cmd, &by)
 	cmd.Flags().StringVar(&to, "to", "", "the `VERSION` to go back to")
-	_ = cmd.RegisterFlagCompletionFunc("to", p.completeVersions(k, &names)) // the flag is known
+	_ = cmd.RegisterFlagCompletionFunc("to", p.CompleteVersions(k, &names)) // the flag is known
 	return cmd
 }
 
 func (c *change) rollback(ctx context.Context, k *fleet.Kind, names []string, to string) error {
-	targets, err := c.p.toChange(ctx, k, names, c.partial)
+	targets, err := c.p.TargetsToChange(ctx, k, names, c.partial)
 	if err != nil {
 		return err
 	}
@@ -57,14 +58,14 @@ func (c *change) rollback(ctx context.Context, k *fleet.Kind, names []string, to
 	if err != nil {
 		return err
 	}
-	p, err := c.p.findVersion(ctx, k, answers, to)
+	p, err := findVersion(ctx, c.p, k, answers, to)
 	if errors.Is(err, consul.ErrCorrupt) {
 		return term.Failed("nothing was changed: %w", err)
 	}
 	if err != nil {
 		return term.Misused("%w; nothing was changed", err)
 	}
-	if c.doc, err = c.p.fetch(ctx, answers, *p); err != nil {
+	if c.doc, err = fetchVersion(ctx, c.p, answers, *p); err != nil {
 		return term.Failed("nothing was changed: %w", err)
 	}
 	c.message = "rollback to " + c.doc.Version()
@@ -111,7 +112,7 @@ func endIt(ctx context.Context, t *fleet.Target, s *step) (err error) {
 
 // findVersion returns the one version that begins with these digits, among those that a
 // pointer names or a region has stored.
-func (p *program) findVersion(ctx context.Context, k *fleet.Kind, answers []fleet.Answer[regionHistory], digits string) (*consul.Pointer, error) {
+func findVersion(ctx context.Context, p *command.Program, k *fleet.Kind, answers []fleet.Answer[regionHistory], digits string) (*consul.Pointer, error) {
 	if len(digits) < 4 || strings.Trim(digits, "0123456789abcdef") != "" {
 		return nil, fmt.Errorf("version %q: must be 4 to 12 digits of a version, as regionctl %s history lists them", digits, k.Name)
 	}
@@ -159,9 +160,9 @@ func (p *program) findVersion(ctx context.Context, k *fleet.Kind, answers []flee
 	return stored, nil
 }
 
-// fetch loads a version from the first region that has it.
-func (p *program) fetch(ctx context.Context, answers []fleet.Answer[regionHistory], pointer consul.Pointer) (*fleet.Document, error) {
-	data, from, err := p.load(ctx, answers, pointer)
+// fetchVersion loads a version from the first region that has it.
+func fetchVersion(ctx context.Context, p *command.Program, answers []fleet.Answer[regionHistory], pointer consul.Pointer) (*fleet.Document, error) {
+	data, from, err := loadVersion(ctx, p, answers, pointer)
 	if err != nil {
 		return nil, err
 	}
@@ -172,7 +173,7 @@ func (p *program) fetch(ctx context.Context, answers []fleet.Answer[regionHistor
 	return d, nil
 }
 
-func (p *program) load(ctx context.Context, answers []fleet.Answer[regionHistory], pointer consul.Pointer) ([]byte, *fleet.Target, error) {
+func loadVersion(ctx context.Context, p *command.Program, answers []fleet.Answer[regionHistory], pointer consul.Pointer) ([]byte, *fleet.Target, error) {
 	var errs []error
 	for _, a := range answers {
 		if a.Err != nil {

@@ -8,20 +8,16 @@ package ctl
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/version"
-	"github.com/weir-edge/weir/pkg/field"
-	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
 const rootHelp = `regionctl changes the rules of a fleet of weir edge nodes, and the settings of their
@@ -114,43 +110,20 @@ Environment:
   WEIR_USER    the name in history and locks, if --by is not given
   NO_COLOR     no colors, as --no-color`
 
-// program is one run of regionctl.
-type program struct {
-	*term.Terminal
-	// registering is how long to wait for the first edge of a region, look how long one
-	// look at all figures may take, and lockWait how long to wait for concurrent changes.
-	registering, look, lockWait time.Duration
-	// dial, if not nil, replaces the network.
-	dial consul.Dialer
-
-	// user, if not "", is the user of the console who sent a request.
-	user          string
-	fleetFile     string
-	timeout       time.Duration
-	insecureAdmin bool
-	opened        []*fleet.Target // until the run ends
-}
-
-const defaultTimeout = 5 * time.Second
-
 // Run runs regionctl with its arguments until it is done or ctx ends. It prints errors on
 // stderr; ExitStatus turns the error into the program's status.
 func Run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
-	return newProgram(term.Open(stdin, stdout, stderr)).run(ctx, args)
+	return run(ctx, command.NewProgram(term.Open(stdin, stdout, stderr)), args)
 }
 
 // Commands returns all commands, to document them.
 func Commands() *cobra.Command {
-	return newProgram(term.Open(strings.NewReader(""), io.Discard, io.Discard)).rootCommand()
+	return rootCommand(command.NewProgram(term.Open(strings.NewReader(""), io.Discard, io.Discard)))
 }
 
-func newProgram(t *term.Terminal) *program {
-	return &program{Terminal: t, registering: registering, look: defaultTimeout, lockWait: lockWait}
-}
-
-func (p *program) run(ctx context.Context, args []string) error {
-	defer p.close()
-	root := p.rootCommand()
+func run(ctx context.Context, p *command.Program, args []string) error {
+	defer p.Close()
+	root := rootCommand(p)
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
 	var f *term.Failure
@@ -178,8 +151,8 @@ func asksJSON(args []string) bool {
 	return *format == "json"
 }
 
-func (p *program) rootCommand() *cobra.Command {
-	root := group("regionctl", "change and show the rules of a fleet of edge nodes", rootHelp)
+func rootCommand(p *command.Program) *cobra.Command {
+	root := command.Group("regionctl", "change and show the rules of a fleet of edge nodes", rootHelp)
 	root.SetIn(p.In)
 	root.SetOut(p.Out)
 	root.SetErr(p.ErrOut)
@@ -188,138 +161,25 @@ func (p *program) rootCommand() *cobra.Command {
 	root.SetVersionTemplate("regionctl {{.Version}}\n")
 	// A group alone only prints this help.
 	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}", 1))
-	root.PersistentPreRunE = func(*cobra.Command, []string) error { return p.checkFlags() }
+	root.PersistentPreRunE = func(*cobra.Command, []string) error { return p.CheckFlags() }
 
 	flags := root.PersistentFlags()
-	flags.StringVar(&p.fleetFile, "fleet", os.Getenv("WEIR_FLEET"), "the fleet `FILE`, which names the regions (or WEIR_FLEET)")
+	flags.StringVar(&p.FleetFile, "fleet", os.Getenv("WEIR_FLEET"), "the fleet `FILE`, which names the regions (or WEIR_FLEET)")
 	flags.Lookup("fleet").DefValue = ""
 	flags.StringVarP(&p.Format, "output", "o", "table", "`FORMAT` of what goes to standard output: table or json")
 	flags.BoolVar(&p.NoColor, "no-color", false, "no colors, not even on a terminal (or NO_COLOR)")
-	flags.DurationVar(&p.timeout, "timeout", defaultTimeout, "how long a Consul or an edge may take to answer; at most 5s")
-	flags.BoolVar(&p.insecureAdmin, "insecure-admin", false, "also send the admin token over plain HTTP to edges that are not on this host")
-	complete(root, "output", "table", "json")
-	completeFiles(root, "fleet", "yaml", "yml", "json")
+	flags.DurationVar(&p.Timeout, "timeout", command.DefaultTimeout, "how long a Consul or an edge may take to answer; at most 5s")
+	flags.BoolVar(&p.InsecureAdmin, "insecure-admin", false, "also send the admin token over plain HTTP to edges that are not on this host")
+	command.CompleteWords(root, "output", "table", "json")
+	command.CompleteFiles(root, "fleet", "yaml", "yml", "json")
 
-	root.AddCommand(p.rulesCommand(), p.shedderCommand(), p.limitsCommand(), p.policyCommand(), p.clientsCommand(), p.topologyCommand(), p.dnsCommand(),
-		p.undoCommand(), p.drainCommand(), p.undrainCommand(), p.fleetStatusCommand(), p.initCommand(), p.auditCommand(), p.consoleCommand(), p.keysCommand(), p.versionCommand())
+	root.AddCommand(rulesCommand(p), shedderCommand(p), limitsCommand(p), policyCommand(p), clientsCommand(p), topologyCommand(p), dnsCommand(p),
+		undoCommand(p), drainCommand(p), undrainCommand(p), fleetStatusCommand(p), initCommand(p), auditCommand(p), consoleCommand(p), keysCommand(p), versionCommand(p))
 	return root
 }
 
-func (p *program) checkFlags() error {
-	if p.Format != "table" && p.Format != "json" {
-		return term.Misused("--output %q: unknown; use table or json", p.Format)
-	}
-	if p.timeout <= 0 || p.timeout > defaultTimeout {
-		return term.Misused("--timeout %s: must be above 0 and at most %s", p.timeout, defaultTimeout)
-	}
-	return nil
-}
-
-// instead names the commands that do what these would, were they like those of rules.
-var instead = map[string]string{
-	"regionctl shedder apply":  "regionctl shedder set FILE",
-	"regionctl shedder diff":   "regionctl shedder set FILE, which shows the difference and asks",
-	"regionctl shedder status": "regionctl shedder show --live",
-	"regionctl topology diff":  "regionctl topology apply FILE, which shows the difference and asks",
-}
-
-// group returns a command that only holds others.
-func group(use, short, long string) *cobra.Command {
-	c := &cobra.Command{Use: use, Short: short, Long: long, DisableFlagsInUseLine: true}
-	c.Args = cobra.ArbitraryArgs
-	c.SuggestionsMinimumDistance = 2
-	c.RunE = func(cmd *cobra.Command, args []string) error {
-		if len(args) == 0 {
-			return cmd.Help()
-		}
-		hint := ""
-		if other := instead[cmd.CommandPath()+" "+args[0]]; other != "" {
-			hint = "; use " + other
-		} else if elsewhere := sameName(cmd.Root(), args[0]); len(elsewhere) > 0 {
-			hint = "; use " + strings.Join(elsewhere, " or ")
-		} else if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-			hint = "; did you mean " + strings.Join(near, " or ") + "?"
-		}
-		return term.Misused("no command %q%s; see %s --help", cmd.CommandPath()+" "+args[0], hint, cmd.CommandPath())
-	}
-	// Flags of commands elsewhere are unknown here, which would be reported first.
-	c.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		if args := cmd.Flags().Args(); cmd.HasSubCommands() && len(args) > 0 {
-			return cmd.RunE(cmd, args)
-		}
-		return nearFlag(cmd, err)
-	})
-	return c
-}
-
-// nearFlag adds the command's flag nearest to an unknown one to the error.
-func nearFlag(cmd *cobra.Command, err error) error {
-	var unknown *pflag.NotExistError
-	if !errors.As(err, &unknown) || unknown.GetSpecifiedShortnames() != "" {
-		return err
-	}
-	if unknown.GetSpecifiedName() == "dry-run" {
-		return fmt.Errorf("%w; without --yes, a change shows what it would do and asks first; regionctl rules diff FILE only shows it", err)
-	}
-	var names []string
-	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if !f.Hidden {
-			names = append(names, f.Name)
-		}
-	})
-	hint := field.Suggest(unknown.GetSpecifiedName(), names...)
-	return fmt.Errorf("%w%s", err, strings.Replace(hint, "mean ", "mean --", 1))
-}
-
-// sameName returns the paths of all commands of this name.
-func sameName(c *cobra.Command, name string) (paths []string) {
-	for _, sub := range c.Commands() {
-		if sub.Name() == name && sub.IsAvailableCommand() {
-			paths = append(paths, sub.CommandPath())
-		}
-		paths = append(paths, sameName(sub, name)...)
-	}
-	return paths
-}
-
-// command returns a command that does something. names are those of its arguments; one that
-// begins with [ is optional, one that ends in … may be repeated.
-func command(use, short, long, examples string, do func(ctx context.Context, args []string) error) *cobra.Command {
-	c := &cobra.Command{Use: use, Short: short, Long: long, Example: examples}
-	names := strings.Fields(use)[1:]
-	c.Args = func(cmd *cobra.Command, args []string) error {
-		need, most := 0, len(names)
-		for _, name := range names {
-			if !strings.HasPrefix(name, "[") {
-				need++
-			}
-			if strings.Contains(name, "…") {
-				most = len(args)
-			}
-		}
-		switch {
-		case len(args) < need:
-			return term.Misused("%s is missing; use %s, and see %s --help", strings.Trim(names[len(args)], "…"), cmd.CommandPath()+strings.TrimPrefix(use, cmd.Name()), cmd.CommandPath())
-		case len(args) > most && spacedWatch(cmd, args[most]):
-			return term.Misused("unexpected argument %q; to repeat that often, pass --watch=%s; see %s --help", args[most], args[most], cmd.CommandPath())
-		case len(args) > most:
-			return term.Misused("unexpected argument %q; see %s --help", args[most], cmd.CommandPath())
-		}
-		return nil
-	}
-	c.RunE = func(cmd *cobra.Command, args []string) error {
-		err := do(cmd.Context(), args)
-		var f *term.Failure
-		if err != nil && !errors.As(err, &f) {
-			err = &term.Failure{Status: term.StatusFailed, Err: err}
-		}
-		return err
-	}
-	return c
-}
-
-func (p *program) versionCommand() *cobra.Command {
-	return command("version", "print the version", "Prints version, commit and Go version of this program.", "", func(context.Context, []string) error {
+func versionCommand(p *command.Program) *cobra.Command {
+	return command.New("version", "print the version", "Prints version, commit and Go version of this program.", "", func(context.Context, []string) error {
 		if p.WantsJSON() {
 			return p.WriteJSON(map[string]string{"version": version.String()})
 		}

@@ -3,6 +3,7 @@ package ctl
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 )
 
@@ -13,28 +14,10 @@ Each region's Consul keeps the newest versions of the rule document that were ap
 the region follow. A version is named by the first twelve digits of its SHA-256. No
 command ever changes one, so each of them can be restored.`
 
-func (p *program) rulesCommand() *cobra.Command {
-	return stages(group("rules", "change and show the rules", rulesHelp), []stage{
-		{"Look first:", []*cobra.Command{p.validateCommand(), p.testCommand(), p.diffCommand(kinds.Rules, diffHelp, diffExamples), p.importCommand()}},
-		{"Change:", []*cobra.Command{p.applyCommand(kinds.Rules, applyHelp, applyExamples), p.rollbackCommand(kinds.Rules, rollbackHelp, rollbackExamples), p.pruneCommand(kinds.Rules)}},
-		{"Look after:", []*cobra.Command{p.statusCommand(kinds.Rules, rulesStatusHelp, statusExamples), p.rolloutCommand(kinds.Rules), p.rulesListCommand(), p.compareCommand(), p.historyCommand(kinds.Rules, historyHelp, historyExamples), p.showCommand(kinds.Rules)}},
-	})
-}
-
-// stage is a group of commands for one stage of work.
-type stage struct {
-	title    string
-	commands []*cobra.Command
-}
-
-// stages adds commands to c in groups.
-func stages(c *cobra.Command, list []stage) *cobra.Command {
-	for _, stage := range list {
-		c.AddGroup(&cobra.Group{ID: stage.title, Title: stage.title})
-		for _, sub := range stage.commands {
-			sub.GroupID = stage.title
-			c.AddCommand(sub)
-		}
-	}
+func rulesCommand(p *command.Program) *cobra.Command {
+	c := command.Group("rules", "change and show the rules", rulesHelp)
+	command.Stage(c, "Look first:", validateCommand(p), testCommand(p), diffCommand(p, kinds.Rules, diffHelp, diffExamples), importCommand(p))
+	command.Stage(c, "Change:", applyCommand(p, kinds.Rules, applyHelp, applyExamples), rollbackCommand(p, kinds.Rules, rollbackHelp, rollbackExamples), pruneCommand(p, kinds.Rules))
+	command.Stage(c, "Look after:", statusCommand(p, kinds.Rules, rulesStatusHelp, statusExamples), rolloutCommand(p, kinds.Rules), rulesListCommand(p), compareCommand(p), historyCommand(p, kinds.Rules, historyHelp, historyExamples), showCommand(p, kinds.Rules))
 	return c
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
@@ -34,16 +35,16 @@ definitions first, before all edges have told their counts ("uncounted" in JSON)
 
 Exits with 0, or with 3 if a region did not answer.`
 
-func (p *program) rulesListCommand() *cobra.Command {
+func rulesListCommand(p *command.Program) *cobra.Command {
 	var names []string
 	var every time.Duration
-	c := command("list", "list the rules with what each allows and limits", rulesListHelp,
+	c := command.New("list", "list the rules with what each allows and limits", rulesListHelp,
 		`  regionctl rules list
   regionctl rules list --region eu-west --watch
   regionctl rules list -o json | jq -r '.rules[] | select(.total.allowed + .total.limited == 0) | .id'`,
-		func(ctx context.Context, _ []string) error { return p.rulesList(ctx, names, every) })
-	p.regionFlag(c, &names)
-	watchFlag(c, &every, "2s")
+		func(ctx context.Context, _ []string) error { return rulesList(ctx, p, names, every) })
+	p.RegionFlag(c, &names)
+	command.WatchFlag(c, &every, "2s")
 	return c
 }
 
@@ -92,38 +93,38 @@ type ruledRegion struct {
 	counts map[string]*fleet.RuleCounts // by node
 }
 
-func (p *program) rulesList(ctx context.Context, names []string, every time.Duration) error {
-	if err := checkWatch(every); err != nil {
+func rulesList(ctx context.Context, p *command.Program, names []string, every time.Duration) error {
+	if err := command.CheckWatch(every); err != nil {
 		return err
 	}
-	targets, err := p.targetsOf(kinds.Rules, names)
+	targets, err := p.Targets(kinds.Rules, names)
 	if err != nil {
 		return err
 	}
 	l := &ruleLook{targets: targets}
 	if every > 0 {
-		look := func(question func(context.Context, *fleet.Target) (*ruledRegion, error)) looking {
+		look := func(question func(context.Context, *fleet.Target) (*ruledRegion, error)) command.Looking {
 			return func(ctx context.Context) (any, func(*bytes.Buffer, term.Style)) {
-				v, _ := l.look(ctx, p.now(), question)
+				v, _ := l.look(ctx, p.Now(), question)
 				return v, v.write
 			}
 		}
-		return p.watch(ctx, every, look(rulesOfRegion), look(countsOfRegion))
+		return p.Watch(ctx, every, look(rulesOfRegion), look(countsOfRegion))
 	}
-	l.look(ctx, p.now(), countsOfRegion)
+	l.look(ctx, p.Now(), countsOfRegion)
 	select { // a rate is the difference of two looks
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-time.After(apart):
 	}
-	v, answers := l.look(ctx, p.now(), countsOfRegion)
+	v, answers := l.look(ctx, p.Now(), countsOfRegion)
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	if err := p.Show(v, v.write); err != nil {
 		return err
 	}
-	return unanswered(answers)
+	return command.Unanswered(answers)
 }
 
 func (l *ruleLook) look(ctx context.Context, at time.Time, question func(context.Context, *fleet.Target) (*ruledRegion, error)) (*ruleList, []fleet.Answer[*ruledRegion]) {

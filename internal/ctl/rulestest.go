@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/replay"
 	"github.com/weir-edge/weir/internal/ctl/term"
@@ -54,17 +55,17 @@ type tested struct {
 
 var pathModes = []string{"match_all", "strict", "normalized"}
 
-func (p *program) testCommand() *cobra.Command {
+func testCommand(p *command.Program) *cobra.Command {
 	var o replayOptions
-	c := command("test FILE [TRAFFIC]", "replay a log: which clients would have been limited?", testHelp,
+	c := command.New("test FILE [TRAFFIC]", "replay a log: which clients would have been limited?", testHelp,
 		`  regionctl rules test rules.yaml access.log.gz
   regionctl rules test rules.yaml access.log --against yesterday.yaml
   regionctl rules test rules.yaml --from-nodes --region eu-west
   zcat access.log.*.gz | regionctl rules test rules.yaml - --host shop.example.com -o json`,
 		func(ctx context.Context, args []string) error {
-			return p.test(ctx, args[0], append(args[1:], "")[0], &o)
+			return test(ctx, p, args[0], append(args[1:], "")[0], &o)
 		})
-	p.regionFlag(c, &o.names)
+	p.RegionFlag(c, &o.names)
 	f := c.Flags()
 	f.StringVar(&o.against, "against", "", "compare with the document in this `FILE`, not with the active one")
 	f.BoolVar(&o.fromNodes, "from-nodes", false, "replay what the edges of one region recently decided, instead of a log")
@@ -74,14 +75,14 @@ func (p *program) testCommand() *cobra.Command {
 	f.StringVar(&o.replay.TierHeader, "tier-header", "", "the `HEADER` that holds the tier, as in the edge's configuration")
 	f.StringVar(&o.replay.Paths, "paths", "match_all", "server.paths of the edges, a `MODE`: match_all, strict or normalized")
 	f.IntVar(&o.replay.Top, "top", 10, "how many clients to list for each rule")
-	complete(c, "format", "auto", "json", "combined")
-	complete(c, "paths", pathModes...)
-	completeFiles(c, "against", "yaml", "yml", "json")
-	c.ValidArgsFunction = completeDocument
+	command.CompleteWords(c, "format", "auto", "json", "combined")
+	command.CompleteWords(c, "paths", pathModes...)
+	command.CompleteFiles(c, "against", "yaml", "yml", "json")
+	c.ValidArgsFunction = command.CompleteDocument
 	return c
 }
 
-func (p *program) test(ctx context.Context, file, traffic string, o *replayOptions) error {
+func test(ctx context.Context, p *command.Program, file, traffic string, o *replayOptions) error {
 	format, err := replay.ParseFormat(o.format)
 	if err != nil {
 		return term.Misused("--%w", err)
@@ -101,16 +102,16 @@ func (p *program) test(ctx context.Context, file, traffic string, o *replayOptio
 	case o.against != "" && len(o.names) > 0 && !o.fromNodes:
 		return term.Misused("--against and --region name different documents to compare with; pass one of them")
 	}
-	candidate, err := p.readDocument(kinds.Rules, file)
+	candidate, err := p.ReadDocument(kinds.Rules, file)
 	if err != nil {
 		return err
 	}
 	config := o.replay
 	config.Candidate, config.Format = kinds.RulesOf(candidate).Set, format
-	if config.Running, err = p.comparedWith(ctx, o); err != nil {
+	if config.Running, err = comparedWith(ctx, p, o); err != nil {
 		return err
 	}
-	in, size, from, err := p.traffic(ctx, traffic, o)
+	in, size, from, err := requestsToTest(ctx, p, traffic, o)
 	if err != nil {
 		return err
 	}
@@ -124,7 +125,7 @@ func (p *program) test(ctx context.Context, file, traffic string, o *replayOptio
 		if ctx.Err() != nil {
 			return err
 		}
-		return term.Misused("%s: %w", inputName(cmp.Or(traffic, "the requests of the edges")), err)
+		return term.Misused("%s: %w", command.InputName(cmp.Or(traffic, "the requests of the edges")), err)
 	}
 	if from != nil {
 		report.Notes = append(from.notes(), report.Notes...)
@@ -140,13 +141,13 @@ func (p *program) test(ctx context.Context, file, traffic string, o *replayOptio
 	return cmp.Or(err, from.partly())
 }
 
-// traffic opens what is to be replayed.
-func (p *program) traffic(ctx context.Context, name string, o *replayOptions) (in io.ReadCloser, size int64, from *recentTraffic, err error) {
+// requestsToTest opens what is to be replayed.
+func requestsToTest(ctx context.Context, p *command.Program, name string, o *replayOptions) (in io.ReadCloser, size int64, from *recentTraffic, err error) {
 	if !o.fromNodes {
-		in, size, err = p.openTraffic(name)
+		in, size, err = openTraffic(p, name)
 		return in, size, nil, err
 	}
-	if from, err = p.takeSample(ctx, o.names); err != nil {
+	if from, err = takeSample(ctx, p, o.names); err != nil {
 		return nil, 0, nil, err
 	}
 	p.Say("%s of %s since %s", term.Plural(len(from.lines), "request"), term.Plural(from.Edges, "edge"), term.Stamp(from.Since))
@@ -154,19 +155,19 @@ func (p *program) traffic(ctx context.Context, name string, o *replayOptions) (i
 }
 
 // comparedWith returns the document that the new one is compared with, or nil.
-func (p *program) comparedWith(ctx context.Context, o *replayOptions) (*rules.Set, error) {
+func comparedWith(ctx context.Context, p *command.Program, o *replayOptions) (*rules.Set, error) {
 	if o.against != "" {
-		d, err := p.readDocument(kinds.Rules, o.against)
+		d, err := p.ReadDocument(kinds.Rules, o.against)
 		if err != nil {
 			return nil, err
 		}
 		return kinds.RulesOf(d).Set, nil
 	}
-	if p.fleetFile == "" && len(o.names) == 0 {
+	if p.FleetFile == "" && len(o.names) == 0 {
 		p.Say("no fleet file, so there is no active document to compare with; --against FILE compares with another")
 		return nil, nil
 	}
-	d, err := p.activeDocument(ctx, kinds.Rules, o.names, "document", "leave --fleet and WEIR_FLEET out, or name a document with --against")
+	d, err := activeDocument(ctx, p, kinds.Rules, o.names, "document", "leave --fleet and WEIR_FLEET out, or name a document with --against")
 	if err != nil {
 		return nil, err
 	}
@@ -184,7 +185,7 @@ func progressBar(bytes, size, lines int64) string {
 }
 
 // openTraffic opens a log to replay, "-" for standard input, and returns its size, 0 if it has none.
-func (p *program) openTraffic(name string) (in io.ReadCloser, size int64, err error) {
+func openTraffic(p *command.Program, name string) (in io.ReadCloser, size int64, err error) {
 	if name == "-" {
 		return io.NopCloser(p.In), 0, nil
 	}

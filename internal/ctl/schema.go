@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
@@ -17,7 +18,7 @@ import (
 
 // unread says which registered nodes cannot read documents of the targets' kind. If the nodes
 // cannot be listed, it warns.
-func (p *program) unread(ctx context.Context, targets []*fleet.Target) (lines []string) {
+func unread(ctx context.Context, p *command.Program, targets []*fleet.Target) (lines []string) {
 	for _, a := range fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) (string, error) {
 		nodes, err := t.Nodes(ctx)
 		old := map[string][]string{} // by remedy
@@ -52,7 +53,7 @@ func (p *program) unread(ctx context.Context, targets []*fleet.Target) (lines []
 // that node would keep the document it has, and count apart from the others.
 func (c *change) readable(ctx context.Context) error {
 	news := fleet.Filter(c.with(rollout.Untouched), func(r *regionChange) bool { return !r.step.ends })
-	lines := c.p.unread(ctx, targetsOf(news))
+	lines := unread(ctx, c.p, targetsOf(news))
 	if lines == nil {
 		return nil
 	}

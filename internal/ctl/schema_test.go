@@ -16,10 +16,10 @@ func TestUnread(t *testing.T) {
 		f.edge(t, "eu-west", "ams1", id, func(s *stub) { s.reads = reads })
 	}
 	p := f.program(strings.NewReader(""), &buffer{}, &buffer{})
-	p.fleetFile, p.timeout = f.file, ample
+	p.FleetFile, p.Timeout = f.file, ample
 	later := *kinds.Rules
 	later.Schema, later.Remedy = 2, "make it follow rules"
-	targets, err := p.targetsOf(&later, nil)
+	targets, err := p.Targets(&later, nil)
 	require.NoError(t, err)
-	require.Equal(t, []string{"rules need nodes that read schema 2; ams1-4 in eu-west reads none: make it follow rules; ams1-2 in eu-west reads 1, ams1-5 in eu-west reads 1: update it first"}, p.unread(t.Context(), targets))
+	require.Equal(t, []string{"rules need nodes that read schema 2; ams1-4 in eu-west reads none: make it follow rules; ams1-2 in eu-west reads 1, ams1-5 in eu-west reads 1: update it first"}, unread(t.Context(), p, targets))
 }

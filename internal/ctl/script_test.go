@@ -109,14 +109,14 @@ func (s *script) terminal(args []string) {
 	var out, errOut buffer
 	p := s.fleet.program(strings.NewReader(""), &out, &errOut)
 	p.OutLive = true
-	require.NoError(s, p.run(s.Context(), append(s.args(args[1:]), "--fleet", s.fleet.file)))
+	require.NoError(s, run(s.Context(), p, append(s.args(args[1:]), "--fleet", s.fleet.file)))
 	s.show(result{out: out.String(), errOut: errOut.String()})
 }
 
 // complete WORD… shows the shell's completions of the last word.
 func (s *script) complete(words []string) {
 	var out, errOut buffer
-	require.NoError(s, s.fleet.program(strings.NewReader(""), &out, &errOut).run(s.Context(), append([]string{"__complete", "--fleet", s.fleet.file}, words...)))
+	require.NoError(s, run(s.Context(), s.fleet.program(strings.NewReader(""), &out, &errOut), append([]string{"__complete", "--fleet", s.fleet.file}, words...)))
 	s.show(result{out: out.String(), errOut: errOut.String()})
 }
 

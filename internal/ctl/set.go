@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
@@ -45,12 +46,12 @@ built-in defaults, not from the edges' configuration.
 
 FILE may be - for standard input; --yes is then required.`
 
-func (p *program) setCommand() *cobra.Command {
+func setCommand(p *command.Program) *cobra.Command {
 	var names []string
 	var by string
 	c := &change{p: p}
 	var cmd *cobra.Command
-	cmd = command("set FILE|FIELD=VALUE…", "activate other settings and wait for every edge", setHelp,
+	cmd = command.New("set FILE|FIELD=VALUE…", "activate other settings and wait for every edge", setHelp,
 		`  regionctl shedder set enabled=false --for 1h -m "kill switch, INC-1234"
   regionctl shedder set signals.inflight.high=400 signals.inflight.low=100
   regionctl shedder set classes.read.max_in_flight=500 --region eu-west
@@ -68,14 +69,14 @@ func (p *program) setCommand() *cobra.Command {
 			}
 			return c.set(ctx, names, args)
 		})
-	p.regionFlag(cmd, &names)
+	p.RegionFlag(cmd, &names)
 	c.flags(cmd, &by)
 	f := cmd.Flags()
 	f.StringVarP(&c.message, "message", "m", "", "`TEXT` for the history: why")
-	lifetimeFlag(f, &c.lasts, longestFor, "how long the settings last; then the previous ones return (default: until the next change)")
+	command.LifetimeFlag(f, &c.lasts, longestFor, "how long the settings last; then the previous ones return (default: until the next change)")
 	c.staging.flags(f)
 	c.ifVersionFlag(cmd)
-	complete(cmd, "for", "15m", "30m", "1h", "4h", "24h")
+	command.CompleteWords(cmd, "for", "15m", "30m", "1h", "4h", "24h")
 	cmd.ValidArgsFunction = completeSetting
 	return cmd
 }
@@ -107,11 +108,11 @@ func (c *change) set(ctx context.Context, names, args []string) (err error) {
 	case args[0] == "-" && !c.yes:
 		return term.Misused("the document comes from standard input, which leaves no terminal to prompt on; pass --yes")
 	default:
-		if c.doc, err = c.p.readDocument(kinds.Shedder, args[0]); err != nil {
+		if c.doc, err = c.p.ReadDocument(kinds.Shedder, args[0]); err != nil {
 			return err
 		}
 	}
-	targets, err := c.p.toChange(ctx, kinds.Shedder, names, c.partial)
+	targets, err := c.p.TargetsToChange(ctx, kinds.Shedder, names, c.partial)
 	if err != nil {
 		return err
 	}

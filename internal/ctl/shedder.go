@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 )
 
@@ -29,13 +30,13 @@ const shedderHistoryExamples = `  regionctl shedder history
   regionctl shedder history --region eu-west -n 0
   regionctl shedder history -o json | jq -r '.[] | select(.expires_at) | .version'`
 
-func (p *program) shedderCommand() *cobra.Command {
-	c := group("shedder", "tune the load shedder", shedderHelp)
+func shedderCommand(p *command.Program) *cobra.Command {
+	c := command.Group("shedder", "tune the load shedder", shedderHelp)
 	c.AddCommand(
-		p.validateSettingsCommand(), p.showSettingsCommand(), p.setCommand(),
-		p.historyCommand(kinds.Shedder, shedderHistoryHelp, shedderHistoryExamples),
-		p.rollbackCommand(kinds.Shedder, strings.ReplaceAll(rollbackHelp, "regionctl rules", "regionctl shedder"), strings.ReplaceAll(rollbackExamples, "regionctl rules", "regionctl shedder")),
-		p.pruneCommand(kinds.Shedder),
+		validateSettingsCommand(p), showSettingsCommand(p), setCommand(p),
+		historyCommand(p, kinds.Shedder, shedderHistoryHelp, shedderHistoryExamples),
+		rollbackCommand(p, kinds.Shedder, strings.ReplaceAll(rollbackHelp, "regionctl rules", "regionctl shedder"), strings.ReplaceAll(rollbackExamples, "regionctl rules", "regionctl shedder")),
+		pruneCommand(p, kinds.Shedder),
 	)
 	return c
 }

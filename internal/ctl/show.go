@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region/consul"
@@ -20,19 +21,19 @@ marks in place of control characters.
 If the regions have different active versions, --region must choose one.
 With -o json the document comes with the pointer that names it.`
 
-func (p *program) showCommand(k *fleet.Kind) *cobra.Command {
+func showCommand(p *command.Program, k *fleet.Kind) *cobra.Command {
 	var names []string
 	var signatures bool
-	c := command("show [VERSION]", "print the active document, or another version", showHelp,
+	c := command.New("show [VERSION]", "print the active document, or another version", showHelp,
 		strings.ReplaceAll(`  regionctl rules show > rules.yaml
   regionctl rules show --region us-east
   diff <(regionctl rules show 3f2a) <(regionctl rules show 77aa)`, "rules", k.Name),
 		func(ctx context.Context, args []string) error {
-			return p.showDocument(ctx, k, names, strings.Join(args, ""), signatures)
+			return showDocument(ctx, p, k, names, strings.Join(args, ""), signatures)
 		})
-	p.regionFlag(c, &names)
+	p.RegionFlag(c, &names)
 	c.Flags().BoolVar(&signatures, "signatures", false, "print its signatures instead")
-	c.ValidArgsFunction = p.completeVersion(k, &names)
+	c.ValidArgsFunction = p.CompleteVersion(k, &names)
 	return c
 }
 
@@ -43,20 +44,20 @@ type shown struct {
 	Document string         `json:"document"`
 }
 
-func (p *program) showDocument(ctx context.Context, k *fleet.Kind, names []string, version string, signatures bool) error {
-	targets, err := p.targetsOf(k, names)
+func showDocument(ctx context.Context, p *command.Program, k *fleet.Kind, names []string, version string, signatures bool) error {
+	targets, err := p.Targets(k, names)
 	if err != nil {
 		return err
 	}
-	answers, err := p.askPointers(ctx, targets)
+	answers, err := askPointers(ctx, p, targets)
 	if err != nil {
 		return err
 	}
-	pointer, err := p.named(ctx, k, answers, version)
+	pointer, err := named(ctx, p, k, answers, version)
 	if err != nil {
 		return err
 	}
-	data, from, err := p.load(ctx, answers, *pointer)
+	data, from, err := loadVersion(ctx, p, answers, *pointer)
 	if err != nil {
 		return err
 	}
@@ -81,7 +82,7 @@ func (p *program) showDocument(ctx context.Context, k *fleet.Kind, names []strin
 }
 
 // askPointers asks all regions what is active. It fails if no region answers.
-func (p *program) askPointers(ctx context.Context, targets []*fleet.Target) ([]fleet.Answer[regionHistory], error) {
+func askPointers(ctx context.Context, p *command.Program, targets []*fleet.Target) ([]fleet.Answer[regionHistory], error) {
 	answers := fleet.Ask(ctx, targets, readPointer)
 	away, err := fleet.Failures(answers)
 	if len(away) == len(targets) {
@@ -95,9 +96,9 @@ func (p *program) askPointers(ctx context.Context, targets []*fleet.Target) ([]f
 
 // named returns the one version that begins with these digits or, without any, the active
 // one.
-func (p *program) named(ctx context.Context, k *fleet.Kind, answers []fleet.Answer[regionHistory], digits string) (pointer *consul.Pointer, err error) {
+func named(ctx context.Context, p *command.Program, k *fleet.Kind, answers []fleet.Answer[regionHistory], digits string) (pointer *consul.Pointer, err error) {
 	if digits != "" {
-		pointer, err = p.findVersion(ctx, k, answers, digits)
+		pointer, err = findVersion(ctx, p, k, answers, digits)
 	} else {
 		pointer, err = active(k, answers)
 	}
@@ -129,8 +130,8 @@ func active(k *fleet.Kind, answers []fleet.Answer[regionHistory]) (*consul.Point
 
 // activeDocument returns the document that is active in all regions that answer. If none does,
 // the error calls it what and says remedy.
-func (p *program) activeDocument(ctx context.Context, k *fleet.Kind, names []string, what, remedy string) (*fleet.Document, error) {
-	targets, err := p.targetsOf(k, names)
+func activeDocument(ctx context.Context, p *command.Program, k *fleet.Kind, names []string, what, remedy string) (*fleet.Document, error) {
+	targets, err := p.Targets(k, names)
 	if err != nil {
 		return nil, err
 	}
@@ -142,5 +143,5 @@ func (p *program) activeDocument(ctx context.Context, k *fleet.Kind, names []str
 	if err != nil {
 		return nil, term.Misused("%w", err)
 	}
-	return p.fetch(ctx, answers, *pointer)
+	return fetchVersion(ctx, p, answers, *pointer)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
@@ -28,10 +29,10 @@ one first), the utilization and which signal it comes from, what was shed of eac
 since the edge started, and what candidates would have shed. It exits with
 status 3 unless all edges run the active settings.`
 
-func (p *program) showSettingsCommand() *cobra.Command {
+func showSettingsCommand(p *command.Program) *cobra.Command {
 	var names []string
 	var live bool
-	c := command("show [VERSION]", "print the active settings, or what the shedders do", showSettingsHelp,
+	c := command.New("show [VERSION]", "print the active settings, or what the shedders do", showSettingsHelp,
 		`  regionctl shedder show > shedder.yaml
   regionctl shedder show --live
   regionctl shedder show --live -o json | jq '.regions[].nodes[].upstreams[] | select(.level > 0)'
@@ -41,15 +42,15 @@ func (p *program) showSettingsCommand() *cobra.Command {
 			case live && len(args) > 0:
 				return term.Misused("--live shows what the edges run, so VERSION %q has no meaning", args[0])
 			case live:
-				return p.showLive(ctx, names)
+				return showLive(ctx, p, names)
 			case len(args) > 0:
-				return p.showDocument(ctx, kinds.Shedder, names, args[0], false)
+				return showDocument(ctx, p, kinds.Shedder, names, args[0], false)
 			}
-			return p.showSettings(ctx, names)
+			return showSettings(ctx, p, names)
 		})
-	p.regionFlag(c, &names)
+	p.RegionFlag(c, &names)
 	c.Flags().BoolVar(&live, "live", false, "ask the edges what they run and shed")
-	c.ValidArgsFunction = p.completeVersion(kinds.Shedder, &names)
+	c.ValidArgsFunction = p.CompleteVersion(kinds.Shedder, &names)
 	return c
 }
 
@@ -66,8 +67,8 @@ type activeSettings struct {
 	at time.Time // by the region's clock
 }
 
-func (p *program) showSettings(ctx context.Context, names []string) error {
-	targets, err := p.targetsOf(kinds.Shedder, names)
+func showSettings(ctx context.Context, p *command.Program, names []string) error {
+	targets, err := p.Targets(kinds.Shedder, names)
 	if err != nil {
 		return err
 	}
@@ -106,7 +107,7 @@ func (p *program) showSettings(ctx context.Context, names []string) error {
 	}); err != nil {
 		return err
 	}
-	if err := unanswered(answers); err != nil {
+	if err := command.Unanswered(answers); err != nil {
 		return err
 	}
 	if !readable {
@@ -149,12 +150,12 @@ func follows(then *consul.Named) string {
 	return then.Version + " again"
 }
 
-func (p *program) showLive(ctx context.Context, names []string) error {
-	targets, err := p.targetsOf(kinds.Shedder, names)
+func showLive(ctx context.Context, p *command.Program, names []string) error {
+	targets, err := p.Targets(kinds.Shedder, names)
 	if err != nil {
 		return err
 	}
-	s, err := p.showAll(ctx, targets, (*convergence).writeLive)
+	s, err := showAll(ctx, p, targets, (*convergence).writeLive)
 	if err == nil && !s.Converged {
 		err = term.Partial("not all edges run the active settings, or there are none")
 	}

@@ -8,32 +8,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region/consul"
 	"github.com/weir-edge/weir/pkg/sign"
 )
-
-// signFlag adds --sign.
-func signFlag(c *cobra.Command, file *string) {
-	c.Flags().StringVar(file, "sign", "", "sign the document with the private key in `KEYFILE`; see regionctl keys --help")
-	completeFiles(c, "sign", "pem", "key")
-}
-
-// signer reads the key of --sign, or returns nil without one.
-func signer(file string) (*sign.Key, error) {
-	if file == "" {
-		return nil, nil
-	}
-	key, err := sign.ReadKey(file)
-	if err != nil {
-		return nil, term.Misused("--sign: %w (nothing was changed)", err)
-	}
-	return key, nil
-}
 
 // sign signs what a region is to have, for as long as it is to last. It may already be
 // signed, by this key or by others.

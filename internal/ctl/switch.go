@@ -125,7 +125,7 @@ func (c *change) await(ctx context.Context) error {
 		limit = min(limit, c.lasts)
 	}
 	version := func(t *fleet.Target) string { return c.region(t.Name).runs() }
-	arrivals := c.p.await(ctx, edges{version: version, moved: func(t *fleet.Target, v *fleet.RegionView) bool {
+	arrivals := await(ctx, c.p, edges{version: version, moved: func(t *fleet.Target, v *fleet.RegionView) bool {
 		return v.Error == "" && (v.Pointer == nil || v.Pointer.Version != c.region(t.Name).step.next.Version())
 	}}, targetsOf(have), limit)
 	for i := range arrivals {

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
@@ -56,15 +57,15 @@ after the first, the others are written anyway, and the result says which have i
 
 FILE may be - for standard input; --yes is then required.`
 
-func (p *program) topologyCommand() *cobra.Command {
-	c := group("topology", "which PoPs there are, and where", topologyHelp)
-	c.AddCommand(p.validateTopologyCommand(), p.topologyApplyCommand(), p.topologyShowCommand())
+func topologyCommand(p *command.Program) *cobra.Command {
+	c := command.Group("topology", "which PoPs there are, and where", topologyHelp)
+	c.AddCommand(validateTopologyCommand(p), topologyApplyCommand(p), topologyShowCommand(p))
 	return c
 }
 
-func (p *program) topologyApplyCommand() *cobra.Command {
+func topologyApplyCommand(p *command.Program) *cobra.Command {
 	a := topologyChange{p: p}
-	c := command("apply FILE", "apply a topology to every region", topologyApplyHelp,
+	c := command.New("apply FILE", "apply a topology to every region", topologyApplyHelp,
 		`  regionctl topology apply topology.yaml
   regionctl topology apply topology.yaml --yes        # in CI`,
 		func(ctx context.Context, args []string) error {
@@ -76,21 +77,21 @@ func (p *program) topologyApplyCommand() *cobra.Command {
 	f := c.Flags()
 	f.BoolVarP(&a.yes, "yes", "y", false, "do not ask")
 	f.BoolVar(&a.partial, "partial", false, "continue without regions that cannot be reached")
-	breakLockFlag(c, &a.breakLock)
-	signFlag(c, &a.signFile)
-	c.ValidArgsFunction = completeDocument
+	command.BreakLockFlag(c, &a.breakLock)
+	command.SignFlag(c, &a.signFile)
+	c.ValidArgsFunction = command.CompleteDocument
 	return c
 }
 
-func (p *program) topologyShowCommand() *cobra.Command {
+func topologyShowCommand(p *command.Program) *cobra.Command {
 	var names []string
-	c := command("show", "print the active topology", `Prints the active topology, as topology apply takes it.
+	c := command.New("show", "print the active topology", `Prints the active topology, as topology apply takes it.
 
 If the regions hold different ones, --region must choose one.`,
 		`  regionctl topology show > topology.yaml
   regionctl topology show --region us-east -o json`,
-		func(ctx context.Context, _ []string) error { return p.showTopology(ctx, names) })
-	p.regionFlag(c, &names)
+		func(ctx context.Context, _ []string) error { return showTopology(ctx, p, names) })
+	p.RegionFlag(c, &names)
 	return c
 }
 
@@ -120,8 +121,8 @@ func hold(ctx context.Context, c *consul.Client) (heldTopology, error) {
 	return h, nil
 }
 
-func (p *program) showTopology(ctx context.Context, names []string) error {
-	targets, err := p.targetsOf(kinds.Rules, names)
+func showTopology(ctx context.Context, p *command.Program, names []string) error {
+	targets, err := p.Targets(kinds.Rules, names)
 	if err != nil {
 		return err
 	}

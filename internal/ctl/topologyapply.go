@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
@@ -19,7 +20,7 @@ import (
 
 // topologyChange publishes a topology in every region.
 type topologyChange struct {
-	p            *program
+	p            *command.Program
 	yes, partial bool
 	breakLock    bool
 	by           string
@@ -32,22 +33,22 @@ type topologyChange struct {
 }
 
 func (c *topologyChange) apply(ctx context.Context, file string) (err error) {
-	if c.by, err = c.p.whoami(""); err != nil {
+	if c.by, err = c.p.Whoami(""); err != nil {
 		return err
 	}
-	if c.signer, err = signer(c.signFile); err != nil {
+	if c.signer, err = command.Signer(c.signFile); err != nil {
 		return err
 	}
-	targets, err := c.p.toChange(ctx, kinds.Rules, nil, c.partial)
+	targets, err := c.p.TargetsToChange(ctx, kinds.Rules, nil, c.partial)
 	if err != nil {
 		return err
 	}
-	data, err := c.p.readInput(consul.MaxDocument, file)
+	data, err := c.p.ReadInput(consul.MaxDocument, file)
 	if err != nil {
 		return err
 	}
-	if c.next, err = parseTopology(data, regionNames(targets)); err != nil {
-		return refuse(inputName(file), err)
+	if c.next, err = parseTopology(data, command.RegionNames(targets)); err != nil {
+		return command.Refuse(command.InputName(file), err)
 	}
 	text, err := json.Marshal(c.next)
 	if err != nil {
@@ -94,7 +95,7 @@ func (c *topologyChange) begin(targets []*fleet.Target) {
 				return region.PublishTopology(ctx, clients[r.Name], c.next, r.Seen.index, r.Fence)
 			},
 		},
-		By: c.by, Partial: c.partial, Timeout: c.p.timeout, LockWait: c.p.lockWait, BreakLock: c.breakLock, Report: &lockNews{c.p, "topology"},
+		By: c.by, Partial: c.partial, Timeout: c.p.Timeout, LockWait: c.p.LockWait, BreakLock: c.breakLock, Report: &lockNews{c.p, "topology"},
 	}
 	for _, t := range targets {
 		clients[t.Name] = t.Consul
@@ -110,7 +111,7 @@ func (c *topologyChange) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.p.showDifference(away, c.writeDifference)
+	return c.p.ShowDifference(away, c.writeDifference)
 }
 
 // writeDifference joins regions that hold the same.

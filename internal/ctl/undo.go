@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
@@ -35,22 +36,22 @@ const undoExamples = `  regionctl undo
 // undoable are the kinds of documents, in the order in which they are named.
 var undoable = []*fleet.Kind{kinds.Rules, kinds.Shedder, kinds.Policy}
 
-func (p *program) undoCommand() *cobra.Command {
+func undoCommand(p *command.Program) *cobra.Command {
 	var names []string
 	var by string
 	c := &change{p: p, options: options{partial: true}}
-	cmd := command("undo [KIND]", "take back the last change", undoHelp, undoExamples,
+	cmd := command.New("undo [KIND]", "take back the last change", undoHelp, undoExamples,
 		func(ctx context.Context, args []string) error {
 			if err := c.checkFlags(by); err != nil {
 				return err
 			}
-			k, err := p.kindToUndo(ctx, strings.Join(args, ""), names)
+			k, err := kindToUndo(ctx, p, strings.Join(args, ""), names)
 			if err != nil {
 				return err
 			}
 			return c.undo(ctx, k, names)
 		})
-	p.regionFlag(cmd, &names)
+	p.RegionFlag(cmd, &names)
 	c.flags(cmd, &by)
 	cmd.Flags().StringVarP(&c.message, "message", "m", "", "`TEXT` for the history: why (default: what is undone)")
 	cmd.Flags().StringSliceVar(&c.of, "of", nil, "undo nothing (status 4) but this `VERSION`, or one of several")
@@ -60,7 +61,7 @@ func (p *program) undoCommand() *cobra.Command {
 
 // kindToUndo returns the kind with this name or, without one, the kind that was changed last in
 // any region that answers.
-func (p *program) kindToUndo(ctx context.Context, name string, names []string) (found *fleet.Kind, failures error) {
+func kindToUndo(ctx context.Context, p *command.Program, name string, names []string) (found *fleet.Kind, failures error) {
 	var last time.Time
 	if i := slices.IndexFunc(undoable, func(k *fleet.Kind) bool { return k.Name == name }); i >= 0 {
 		return undoable[i], nil
@@ -68,12 +69,12 @@ func (p *program) kindToUndo(ctx context.Context, name string, names []string) (
 		return nil, term.Misused("undo %s: must be rules, shedder or policy", term.Printable(name))
 	}
 	for _, k := range undoable {
-		targets, err := p.targetsOf(k, names)
+		targets, err := p.Targets(k, names)
 		if err != nil {
 			return nil, err
 		}
 		answers := fleet.Ask(ctx, targets, readPointer)
-		failures = unanswered(answers)
+		failures = command.Unanswered(answers)
 		for _, a := range answers {
 			if pointer, _ := a.Value.made(); a.Err == nil && pointer != nil && pointer.AppliedAt.After(last) {
 				last, found = pointer.AppliedAt, k
@@ -92,7 +93,7 @@ func (p *program) kindToUndo(ctx context.Context, name string, names []string) (
 // undo takes back the last change of a kind.
 func (c *change) undo(ctx context.Context, k *fleet.Kind, names []string) error {
 	c.relative, c.takesBack, c.redo = true, true, map[string]string{}
-	targets, err := c.p.toChange(ctx, k, names, c.partial)
+	targets, err := c.p.TargetsToChange(ctx, k, names, c.partial)
 	if err != nil {
 		return err
 	}
@@ -109,7 +110,7 @@ func (c *change) undo(ctx context.Context, k *fleet.Kind, names []string) error 
 	}
 	unsure := ""
 	if k.Canaries {
-		u, _ := c.p.unfinished(ctx, targets, nil)
+		u, _ := findUnfinished(ctx, c.p, targets, nil)
 		switch {
 		case u != nil && (len(u.changed()) > 0 || !u.CanaryUntil.IsZero()):
 			return c.undoRollout(ctx, k, targets, u)
@@ -173,9 +174,9 @@ func (c *change) undoLast(ctx context.Context, k *fleet.Kind, answers []fleet.An
 	}
 	docs := map[string]*fleet.Document{}
 	for _, version := range term.Distinct(versions) {
-		p, err := c.p.findVersion(ctx, k, answers, version)
+		p, err := findVersion(ctx, c.p, k, answers, version)
 		if err == nil {
-			docs[version], err = c.p.fetch(ctx, answers, *p)
+			docs[version], err = fetchVersion(ctx, c.p, answers, *p)
 		}
 		if err != nil {
 			return term.Failed("nothing was changed: %w", err)

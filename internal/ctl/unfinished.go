@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
@@ -30,19 +31,19 @@ resume or go back, regionctl watches the record for up to 10 seconds, whatever c
 
 Exits with 0, and with 3 if a region did not answer.`
 
-func (p *program) rolloutCommand(k *fleet.Kind) *cobra.Command {
+func rolloutCommand(p *command.Program, k *fleet.Kind) *cobra.Command {
 	help := strings.ReplaceAll(rolloutHelp, "regionctl rules", "regionctl "+k.Name)
-	return command("rollout", "show a change that is not finished", help, "  regionctl "+k.Name+" rollout\n  regionctl "+k.Name+" rollout -o json | jq .rollout.state",
+	return command.New("rollout", "show a change that is not finished", help, "  regionctl "+k.Name+" rollout\n  regionctl "+k.Name+" rollout -o json | jq .rollout.state",
 		func(ctx context.Context, _ []string) error {
-			targets, err := p.targetsOf(k, nil)
+			targets, err := p.Targets(k, nil)
 			if err != nil {
 				return err
 			}
-			u, err := p.unfinished(ctx, targets, nil)
+			u, err := findUnfinished(ctx, p, targets, nil)
 			if err != nil && term.ExitStatus(err) != term.StatusPartial {
 				return err
 			}
-			if shown := p.Show(rolloutReport{u}, func(b *bytes.Buffer, st term.Style) { u.write(b, st, k, p.now()) }); shown != nil {
+			if shown := p.Show(rolloutReport{u}, func(b *bytes.Buffer, st term.Style) { u.write(b, st, k, p.Now()) }); shown != nil {
 				return shown
 			}
 			return err
@@ -114,11 +115,11 @@ type noted struct {
 	canary  *consul.Pointer // of the record's version
 }
 
-// unfinished finds the rollout that is not finished, nil if there is none, among the records of
+// findUnfinished finds the rollout that is not finished, nil if there is none, among the records of
 // all regions or of those in holders. Of several, which may be of different regions, it returns
 // one that runs, or else one that has changed regions, or else the latest. An error besides says
 // which regions did not answer.
-func (p *program) unfinished(ctx context.Context, targets []*fleet.Target, holders rollout.Records) (*unfinished, error) {
+func findUnfinished(ctx context.Context, p *command.Program, targets []*fleet.Target, holders rollout.Records) (*unfinished, error) {
 	answers := fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) (n noted, err error) {
 		var wrong error // a record that cannot be read is none
 		err = fleet.Together(func() (err error) {
@@ -148,7 +149,7 @@ func (p *program) unfinished(ctx context.Context, targets []*fleet.Target, holde
 		}
 		return n, err
 	})
-	failures := unanswered(answers)
+	failures := command.Unanswered(answers)
 	records := rollout.Records{}
 	for _, a := range answers {
 		if _, holds := holders[a.Target.Name]; a.Err == nil && (holders == nil || holds) {
@@ -157,7 +158,7 @@ func (p *program) unfinished(ctx context.Context, targets []*fleet.Target, holde
 	}
 	var list []*unfinished
 	for _, record := range records.Rollouts() {
-		if u := viewOf(record, answers, p.now()); !u.over(p.now()) {
+		if u := viewOf(record, answers, p.Now()); !u.over(p.Now()) {
 			list = append(list, u)
 		}
 	}
@@ -186,13 +187,13 @@ func (u *unfinished) rank() int {
 // left returns what unfinished does. An error says that a regionctl runs the rollout. Times in a
 // record may be wrong, so left watches the record: one that is renewed belongs to a regionctl that
 // runs, whatever its clock says.
-func (p *program) left(ctx context.Context, targets []*fleet.Target, holders rollout.Records) (u *unfinished, failures, err error) {
-	u, failures = p.unfinished(ctx, targets, holders)
+func left(ctx context.Context, p *command.Program, targets []*fleet.Target, holders rollout.Records) (u *unfinished, failures, err error) {
+	u, failures = findUnfinished(ctx, p, targets, holders)
 	if u == nil || u.State == rolloutHalted {
 		return u, failures, nil
 	}
 	first, began := u, time.Now()
-	silence := min(max(p.now().Sub(u.SeenAt), 0), consul.StaleAfter)
+	silence := min(max(p.Now().Sub(u.SeenAt), 0), consul.StaleAfter)
 	wait := max(consul.StaleAfter-silence, consul.RenewEvery+time.Second)
 	p.Say("watches for %s whether the regionctl of %s still runs", wait.Round(time.Second), term.Printable(u.By))
 	for {
@@ -201,9 +202,9 @@ func (p *program) left(ctx context.Context, targets []*fleet.Target, holders rol
 			return nil, nil, ctx.Err()
 		case <-time.After(time.Second / 2):
 		}
-		u, failures = p.unfinished(ctx, targets, holders)
+		u, failures = findUnfinished(ctx, p, targets, holders)
 		if u == nil || u.State == rolloutHalted || u.State == rolloutDeserts && !u.record.Same(&first.record) {
-			return p.left(ctx, targets, holders) // the one that was watched has ended
+			return left(ctx, p, targets, holders) // the one that was watched has ended
 		}
 		if u.renewed(first) {
 			return nil, nil, term.Conflict("nothing was changed: %s is rolling out %s, and renews the record; halt it there with Ctrl-C, or wait", term.Printable(u.By), u.Version)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
@@ -64,19 +65,19 @@ func TestBeforeIgnoresClocks(t *testing.T) {
 
 func TestWhoami(t *testing.T) {
 	t.Setenv("WEIR_USER", "ana")
-	name, err := new(program).whoami("")
+	name, err := new(command.Program).Whoami("")
 	require.NoError(t, err)
 	require.Equal(t, "ana", name)
-	name, err = new(program).whoami("bob")
+	name, err = new(command.Program).Whoami("bob")
 	require.NoError(t, err)
 	require.Equal(t, "bob", name)
 	t.Setenv("WEIR_USER", "")
-	name, err = new(program).whoami("")
+	name, err = new(command.Program).Whoami("")
 	require.NoError(t, err)
 	require.Regexp(t, ".+@.+", name)
-	_, err = new(program).whoami("a\nb")
+	_, err = new(command.Program).Whoami("a\nb")
 	require.Equal(t, term.StatusUsage, term.ExitStatus(err))
-	_, err = new(program).whoami(strings.Repeat("x", 129))
+	_, err = new(command.Program).Whoami(strings.Repeat("x", 129))
 	require.Equal(t, term.StatusUsage, term.ExitStatus(err))
 }
 

@@ -4,15 +4,14 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
 
 	"github.com/spf13/cobra"
 
 	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
-	"github.com/weir-edge/weir/pkg/field"
 	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
@@ -26,15 +25,15 @@ Nor does Consul, whose values are at most 524,288 bytes: long documents are comp
 
 Exits with 0 if the document is valid and with 2 if it is not.`
 
-func (p *program) validateCommand() *cobra.Command {
+func validateCommand(p *command.Program) *cobra.Command {
 	var apart apartness
-	c := command("validate FILE", "report what is wrong with a document", validateHelp,
+	c := command.New("validate FILE", "report what is wrong with a document", validateHelp,
 		`  regionctl rules validate rules.yaml
   git show HEAD:rules.yaml | regionctl rules validate -
   regionctl rules validate rules.yaml -o json | jq -r '.errors[].path'`,
-		func(_ context.Context, args []string) error { return p.validate(args[0], apart) })
+		func(_ context.Context, args []string) error { return validate(p, args[0], apart) })
 	apart.flags(c)
-	c.ValidArgsFunction = completeDocument
+	c.ValidArgsFunction = command.CompleteDocument
 	return c
 }
 
@@ -96,26 +95,26 @@ func overshoots(b *kinds.RuleBook) (list []overshoot) {
 	return list
 }
 
-func (p *program) validate(name string, apart apartness) error {
+func validate(p *command.Program, name string, apart apartness) error {
 	if err := apart.check(); err != nil {
 		return err
 	}
-	data, err := p.readInput(kinds.Rules.Longest, name)
+	data, err := p.ReadInput(kinds.Rules.Longest, name)
 	if err != nil {
 		return err
 	}
-	name = inputName(name)
+	name = command.InputName(name)
 	v := validation{File: name, Errors: []term.Problem{}}
 	d, err := fleet.ParseDocument(kinds.Rules, name, data)
 	if err == nil {
-		p.warnOf(d)
+		p.WarnOf(d)
 		v.Valid, v.Version, v.Rules, v.Warnings = true, d.Version(), len(kinds.RulesOf(d).Written), kinds.RulesOf(d).Warnings()
 		v.Overshoot, v.Global = overshoots(kinds.RulesOf(d)), bounds(kinds.RulesOf(d), apart)
 		v.UnderLoad = loadRanges(kinds.RulesOf(d))
 	} else {
 		v.Errors = term.Problems(err)
 	}
-	return p.validated(name, &v, err, v.good)
+	return p.Validated(name, &v, err, v.good)
 }
 
 // good says that the document is valid, and what to know about its rules.
@@ -130,28 +129,4 @@ func (v *validation) good(b *bytes.Buffer) {
 	for _, l := range v.UnderLoad {
 		fmt.Fprintf(b, "rule %s follows load: above a utilization of %v its limit falls from %d to %d\n", term.Printable(l.Rule), l.From, l.Full, l.Lowest)
 	}
-}
-
-// validated prints whether a document is valid: v with -o json, otherwise what good writes, or
-// the faults.
-func (p *program) validated(name string, v any, faults error, good func(*bytes.Buffer)) (err error) {
-	var b bytes.Buffer
-	switch {
-	case p.WantsJSON():
-		err = p.WriteJSON(v)
-	case faults == nil:
-		good(&b)
-		_, err = p.Out.Write(b.Bytes())
-	default:
-		_, err = io.WriteString(p.Out, term.Clean(term.Faults(name, faults)+"\n"))
-	}
-	if err == nil && faults != nil {
-		err = term.Misused("%s has %s; correct what is listed", name, term.Plural(len(field.All(faults)), "problem"))
-	}
-	return err
-}
-
-// refuse lists the faults of a file.
-func refuse(name string, err error) error {
-	return term.Misused("%s has %s:\n%s", name, term.Plural(len(field.All(err)), "problem"), term.Faults(name, err))
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/shedding"
 )
@@ -19,12 +20,12 @@ Edges of the same release check the same things: none refuses settings that pass
 
 Exits with 0 if the settings are valid and with 2 if they are not.`
 
-func (p *program) validateSettingsCommand() *cobra.Command {
-	c := command("validate FILE", "report what is wrong with a file of settings", validateSettingsHelp,
+func validateSettingsCommand(p *command.Program) *cobra.Command {
+	c := command.New("validate FILE", "report what is wrong with a file of settings", validateSettingsHelp,
 		`  regionctl shedder validate shedder.yaml
   regionctl shedder show | regionctl shedder validate -`,
-		func(_ context.Context, args []string) error { return p.validateSettings(args[0]) })
-	c.ValidArgsFunction = completeDocument
+		func(_ context.Context, args []string) error { return validateSettings(p, args[0]) })
+	c.ValidArgsFunction = command.CompleteDocument
 	return c
 }
 
@@ -38,19 +39,19 @@ type settingsValidation struct {
 	Errors  []term.Problem `json:"errors"`
 }
 
-func (p *program) validateSettings(name string) error {
-	data, err := p.readInput(shedding.MaxBytes, name)
+func validateSettings(p *command.Program, name string) error {
+	data, err := p.ReadInput(shedding.MaxBytes, name)
 	if err != nil {
 		return err
 	}
-	v := settingsValidation{File: inputName(name), Errors: []term.Problem{}}
+	v := settingsValidation{File: command.InputName(name), Errors: []term.Problem{}}
 	d, err := shedding.Parse(data)
 	if err == nil {
 		v.Valid, v.Version, v.Enabled, v.Law = true, d.Version, d.Enabled, d.Law
 	} else {
 		v.Errors = term.Problems(err)
 	}
-	return p.validated(v.File, &v, err, func(b *bytes.Buffer) {
+	return p.Validated(v.File, &v, err, func(b *bytes.Buffer) {
 		off := ""
 		if !v.Enabled {
 			off = " (not enabled)"

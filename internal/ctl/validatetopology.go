@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/field"
 	"github.com/weir-edge/weir/pkg/region"
@@ -21,12 +22,12 @@ names are not compared with anything. FILE may be - for standard input.
 
 Exits with 0 if the topology is valid and with 2 if it is not.`
 
-func (p *program) validateTopologyCommand() *cobra.Command {
-	c := command("validate FILE", "report what is wrong with a topology", validateTopologyHelp,
+func validateTopologyCommand(p *command.Program) *cobra.Command {
+	c := command.New("validate FILE", "report what is wrong with a topology", validateTopologyHelp,
 		`  regionctl topology validate topology.yaml
   regionctl topology show | regionctl topology validate -`,
-		func(_ context.Context, args []string) error { return p.validateTopology(args[0]) })
-	c.ValidArgsFunction = completeDocument
+		func(_ context.Context, args []string) error { return validateTopology(p, args[0]) })
+	c.ValidArgsFunction = command.CompleteDocument
 	return c
 }
 
@@ -40,10 +41,10 @@ type topologyValidation struct {
 	Errors  []term.Problem `json:"errors"`
 }
 
-func (p *program) validateTopology(name string) error {
+func validateTopology(p *command.Program, name string) error {
 	var known []string // nil: there is no fleet file
-	if p.fleetFile != "" {
-		file, err := p.fleet()
+	if p.FleetFile != "" {
+		file, err := p.Fleet()
 		if err != nil {
 			return err
 		}
@@ -51,11 +52,11 @@ func (p *program) validateTopology(name string) error {
 			known = append(known, r.Name)
 		}
 	}
-	data, err := p.readInput(consul.MaxDocument, name)
+	data, err := p.ReadInput(consul.MaxDocument, name)
 	if err != nil {
 		return err
 	}
-	v := topologyValidation{File: inputName(name), Errors: []term.Problem{}}
+	v := topologyValidation{File: command.InputName(name), Errors: []term.Problem{}}
 	t, err := parseTopology(data, known)
 	if err == nil {
 		v.Valid, v.Zone, v.Regions = true, t.Zone, len(t.Regions)
@@ -65,7 +66,7 @@ func (p *program) validateTopology(name string) error {
 	} else {
 		v.Errors = term.Problems(err)
 	}
-	return p.validated(v.File, &v, err, func(b *bytes.Buffer) {
+	return p.Validated(v.File, &v, err, func(b *bytes.Buffer) {
 		fmt.Fprintf(b, "%s is good: zone %s, %s, %s\n", term.Printable(v.File), v.Zone, term.Plural(v.Regions, "region"), term.Plural(v.PoPs, "PoP"))
 	})
 }

@@ -1,4 +1,4 @@
-package ctl
+package command
 
 import (
 	"slices"
@@ -10,7 +10,7 @@ const clockApart = time.Minute
 
 // ahead returns how far the fleet's clock is ahead of this machine's: the median of what
 // the regions' Consuls answered. One region with a wrong clock does not matter.
-func (p *program) ahead() time.Duration {
+func (p *Program) ahead() time.Duration {
 	var list []time.Duration
 	for _, t := range p.opened {
 		if d, known := t.Consul.Ahead(); known {
@@ -24,12 +24,12 @@ func (p *program) ahead() time.Duration {
 	return list[(len(list)-1)/2]
 }
 
-// now returns the time by the fleet's clock. Expiry times use it, because nodes compare
+// Now returns the time by the fleet's clock. Expiry times use it, because nodes compare
 // them with their own clocks.
-func (p *program) now() time.Time { return time.Now().Add(p.ahead()) }
+func (p *Program) Now() time.Time { return time.Now().Add(p.ahead()) }
 
-// warnOfClock tells an operator whose clock is wrong why times look odd.
-func (p *program) warnOfClock() {
+// WarnOfClock tells an operator whose clock is wrong why times look odd.
+func (p *Program) WarnOfClock() {
 	switch by := p.ahead().Round(time.Second); {
 	case by > clockApart:
 		p.Warn("the clock of this machine is %s behind the Consuls'; the change is dated by theirs", by)

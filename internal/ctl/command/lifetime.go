@@ -1,4 +1,4 @@
-package ctl
+package command
 
 import (
 	"fmt"
@@ -16,7 +16,7 @@ type lifetime struct {
 	longest time.Duration
 }
 
-func lifetimeFlag(f *pflag.FlagSet, lasts *time.Duration, longest time.Duration, usage string) {
+func LifetimeFlag(f *pflag.FlagSet, lasts *time.Duration, longest time.Duration, usage string) {
 	f.Var(&lifetime{lasts, longest}, "for", usage)
 }
 

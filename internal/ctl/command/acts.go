@@ -1,4 +1,4 @@
-package ctl
+package command
 
 import (
 	"context"
@@ -9,21 +9,21 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// recordAct adds an act to the history of the regions it happened in. If it cannot be
+// RecordAct adds an act to the history of the regions it happened in. If it cannot be
 // recorded, it is still done, and a warning says so.
-func (p *program) recordAct(ctx context.Context, regions []string, by, what string) {
+func (p *Program) RecordAct(ctx context.Context, regions []string, by, what string) {
 	if len(regions) == 0 {
 		return
 	}
 	ctx = context.WithoutCancel(ctx) // it is done
-	targets, err := p.targetsOf(kinds.Acts, regions)
+	targets, err := p.Targets(kinds.Acts, regions)
 	if err != nil {
 		p.Warn("the change was made but is not recorded: %v", err)
 		return
 	}
 	const longest = 1024
 	what = term.Clip(term.Printable(what), longest)
-	pointer := consul.NewPointer([]byte(what), by, p.now())
+	pointer := consul.NewPointer([]byte(what), by, p.Now())
 	for _, a := range fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) (struct{}, error) {
 		return struct{}{}, t.Docs.Record(ctx, consul.Change{Pointer: pointer, Message: what, Token: t.Identity(ctx)})
 	}) {

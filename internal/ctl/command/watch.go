@@ -1,4 +1,4 @@
-package ctl
+package command
 
 import (
 	"bytes"
@@ -11,8 +11,8 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/term"
 )
 
-// watchFlag adds --watch, which alone means so often.
-func watchFlag(c *cobra.Command, every *time.Duration, alone string) {
+// WatchFlag adds --watch, which alone means so often.
+func WatchFlag(c *cobra.Command, every *time.Duration, alone string) {
 	f := c.Flags()
 	f.DurationVarP(every, "watch", "w", 0, "repeat, every `OFTEN`")
 	f.Lookup("watch").NoOptDefVal = alone
@@ -25,20 +25,20 @@ func spacedWatch(c *cobra.Command, arg string) bool {
 	return err == nil && c.Flags().Changed("watch")
 }
 
-func checkWatch(every time.Duration) error {
+func CheckWatch(every time.Duration) error {
 	if every < 0 || every > 0 && every < 100*time.Millisecond {
 		return term.Misused("--watch %s: must be at least 100ms", every)
 	}
 	return nil
 }
 
-// looking obtains something, and how to write it.
-type looking func(context.Context) (any, func(*bytes.Buffer, term.Style))
+// Looking obtains something, and how to write it.
+type Looking func(context.Context) (any, func(*bytes.Buffer, term.Style))
 
-// watch shows what each of looks obtains, one right after another, and then repeats the
+// Watch shows what each of looks obtains, one right after another, and then repeats the
 // last of them until ctx ends or the reader closes standard output; both are regular ends
 // of a watch.
-func (p *program) watch(ctx context.Context, every time.Duration, looks ...looking) error {
+func (p *Program) Watch(ctx context.Context, every time.Duration, looks ...Looking) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {

@@ -1,4 +1,4 @@
-package ctl
+package command
 
 import (
 	"context"
@@ -16,21 +16,21 @@ import (
 // completionTime is how long a user waits after pressing Tab.
 const completionTime = time.Second
 
-type completion = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective)
+type Completion = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective)
 
-func complete(c *cobra.Command, flag string, words ...string) {
+func CompleteWords(c *cobra.Command, flag string, words ...string) {
 	_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)) // fails only if the flag is unknown
 }
 
-func completeFiles(c *cobra.Command, flag string, extensions ...string) {
+func CompleteFiles(c *cobra.Command, flag string, extensions ...string) {
 	_ = c.RegisterFlagCompletionFunc(flag, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return extensions, cobra.ShellCompDirectiveFilterFileExt
 	})
 }
 
-// completeDocument completes the first argument with documents, the second with any
+// CompleteDocument completes the first argument with documents, the second with any
 // file, and nothing after that.
-func completeDocument(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+func CompleteDocument(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	switch len(args) {
 	case 0:
 		return []string{"yaml", "yml", "json"}, cobra.ShellCompDirectiveFilterFileExt
@@ -40,8 +40,8 @@ func completeDocument(_ *cobra.Command, args []string, _ string) ([]string, cobr
 	return nil, cobra.ShellCompDirectiveNoFileComp
 }
 
-func (p *program) completeRegions(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	fleet, err := p.fleet()
+func (p *Program) CompleteRegions(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	fleet, err := p.Fleet()
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -52,10 +52,10 @@ func (p *program) completeRegions(*cobra.Command, []string, string) ([]string, c
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeFromConsul completes with what the regions of the fleet know.
-func completeFromConsul(p *program, k *fleet.Kind, names *[]string, look func(context.Context, *fleet.Target) ([]string, error)) completion {
+// CompleteFromConsul completes with what the regions of the fleet know.
+func CompleteFromConsul(p *Program, k *fleet.Kind, names *[]string, look func(context.Context, *fleet.Target) ([]string, error)) Completion {
 	return func(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-		targets, err := p.targetsOf(k, *names)
+		targets, err := p.Targets(k, *names)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
@@ -73,9 +73,9 @@ func completeFromConsul(p *program, k *fleet.Kind, names *[]string, look func(co
 	}
 }
 
-// completeVersions offers the versions of the history, the newest first.
-func (p *program) completeVersions(k *fleet.Kind, names *[]string) completion {
-	return completeFromConsul(p, k, names, func(ctx context.Context, t *fleet.Target) ([]string, error) {
+// CompleteVersions offers the versions of the history, the newest first.
+func (p *Program) CompleteVersions(k *fleet.Kind, names *[]string) Completion {
+	return CompleteFromConsul(p, k, names, func(ctx context.Context, t *fleet.Target) ([]string, error) {
 		changes, _, err := t.Docs.History(ctx, 64)
 		var words []string
 		for _, c := range changes {
@@ -85,19 +85,19 @@ func (p *program) completeVersions(k *fleet.Kind, names *[]string) completion {
 	})
 }
 
-// completeVersion offers them for the only argument.
-func (p *program) completeVersion(k *fleet.Kind, names *[]string) completion {
+// CompleteVersion offers them for the only argument.
+func (p *Program) CompleteVersion(k *fleet.Kind, names *[]string) Completion {
 	return func(cmd *cobra.Command, args []string, text string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		return p.completeVersions(k, names)(cmd, args, text)
+		return p.CompleteVersions(k, names)(cmd, args, text)
 	}
 }
 
-// completeNodes offers a property of the registered edges.
-func (p *program) completeNodes(names *[]string, of func(consul.Node) string) completion {
-	return completeFromConsul(p, kinds.Rules, names, func(ctx context.Context, t *fleet.Target) ([]string, error) {
+// CompleteNodes offers a property of the registered edges.
+func (p *Program) CompleteNodes(names *[]string, of func(consul.Node) string) Completion {
+	return CompleteFromConsul(p, kinds.Rules, names, func(ctx context.Context, t *fleet.Target) ([]string, error) {
 		nodes, err := t.Nodes(ctx)
 		var words []string
 		for _, n := range nodes {
@@ -108,9 +108,9 @@ func (p *program) completeNodes(names *[]string, of func(consul.Node) string) co
 	})
 }
 
-// completeRules offers the ids of the active rules.
-func (p *program) completeRules(names *[]string) completion {
-	return completeFromConsul(p, kinds.Rules, names, func(ctx context.Context, t *fleet.Target) ([]string, error) {
+// CompleteRules offers the ids of the active rules.
+func (p *Program) CompleteRules(names *[]string) Completion {
+	return CompleteFromConsul(p, kinds.Rules, names, func(ctx context.Context, t *fleet.Target) ([]string, error) {
 		s, err := fleet.Look(ctx, t)
 		if err != nil || s.State != fleet.Active || s.Damage != nil {
 			return nil, err

@@ -1,4 +1,4 @@
-package ctl
+package command
 
 import (
 	"io"
@@ -8,24 +8,24 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/term"
 )
 
-// readDocument reads a file, or standard input for -. Its error is a usage error: the file
+// ReadDocument reads a file, or standard input for -. Its error is a usage error: the file
 // is missing, or it lists every problem.
-func (p *program) readDocument(k *fleet.Kind, name string) (*fleet.Document, error) {
-	data, err := p.readInput(k.Longest, name)
+func (p *Program) ReadDocument(k *fleet.Kind, name string) (*fleet.Document, error) {
+	data, err := p.ReadInput(k.Longest, name)
 	if err != nil {
 		return nil, err
 	}
-	name = inputName(name)
+	name = InputName(name)
 	d, err := fleet.ParseDocument(k, name, data)
 	if err != nil {
-		return nil, refuse(name, err)
+		return nil, Refuse(name, err)
 	}
-	p.warnOf(d)
+	p.WarnOf(d)
 	return d, nil
 }
 
-// warnOf warns of what is valid but cannot work.
-func (p *program) warnOf(d *fleet.Document) {
+// WarnOf warns of what is valid but cannot work.
+func (p *Program) WarnOf(d *fleet.Document) {
 	if says, ok := d.Body.(interface{ Warnings() []string }); ok {
 		for _, w := range says.Warnings() {
 			p.Warn("%s", w)
@@ -33,17 +33,17 @@ func (p *program) warnOf(d *fleet.Document) {
 	}
 }
 
-// inputName is a file's name for messages.
-func inputName(name string) string {
+// InputName is a file's name for messages.
+func InputName(name string) string {
 	if name == "-" {
 		return "standard input"
 	}
 	return name
 }
 
-// readInput reads a file, or standard input, up to one byte more than allowed, so that
+// ReadInput reads a file, or standard input, up to one byte more than allowed, so that
 // validation notices if it is too long.
-func (p *program) readInput(longest int, name string) ([]byte, error) {
+func (p *Program) ReadInput(longest int, name string) ([]byte, error) {
 	in := p.In
 	if name != "-" {
 		file, err := os.Open(name)

@@ -1,4 +1,4 @@
-package ctl
+package command
 
 import (
 	"cmp"
@@ -17,20 +17,20 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// regionFlag adds --region.
-func (p *program) regionFlag(c *cobra.Command, names *[]string) {
+// RegionFlag adds --region.
+func (p *Program) RegionFlag(c *cobra.Command, names *[]string) {
 	c.Flags().StringSliceVar(names, "region", nil, "only this `REGION`; several: repeat it, or separate them by commas (default: all of the fleet file)")
-	_ = c.RegisterFlagCompletionFunc("region", p.completeRegions) // fails only if the flag is unknown
+	_ = c.RegisterFlagCompletionFunc("region", p.CompleteRegions) // fails only if the flag is unknown
 }
 
-// fleet reads the fleet file.
-func (p *program) fleet() (*region.Fleet, error) {
-	if p.fleetFile == "" {
+// Fleet reads the fleet file.
+func (p *Program) Fleet() (*region.Fleet, error) {
+	if p.FleetFile == "" {
 		return nil, term.Misused("no fleet file; name it with --fleet FILE or in WEIR_FLEET")
 	}
-	f, err := region.LoadFleet(p.fleetFile)
+	f, err := region.LoadFleet(p.FleetFile)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, term.Misused("no fleet file %s here; name another with --fleet FILE or in WEIR_FLEET (regionctl --help shows what one looks like)", p.fleetFile)
+		return nil, term.Misused("no fleet file %s here; name another with --fleet FILE or in WEIR_FLEET (regionctl --help shows what one looks like)", p.FleetFile)
 	}
 	if err != nil {
 		return nil, term.Misused("%w", err)
@@ -38,10 +38,10 @@ func (p *program) fleet() (*region.Fleet, error) {
 	return f, nil
 }
 
-// targetsOf opens the selected regions, in the order of the fleet file, for one kind of
+// Targets opens the selected regions, in the order of the fleet file, for one kind of
 // document. It does not connect yet.
-func (p *program) targetsOf(k *fleet.Kind, names []string) (list []*fleet.Target, err error) {
-	file, err := p.fleet()
+func (p *Program) Targets(k *fleet.Kind, names []string) (list []*fleet.Target, err error) {
+	file, err := p.Fleet()
 	if err != nil {
 		return nil, err
 	}
@@ -50,16 +50,16 @@ func (p *program) targetsOf(k *fleet.Kind, names []string) (list []*fleet.Target
 		return nil, term.Misused("--region: %w", err)
 	}
 	for _, r := range chosen {
-		t := &fleet.Target{Name: r.Name, Kind: k, Timeout: p.timeout, Prefix: cmp.Or(r.Consul.Prefix, consul.DefaultPrefix), Warn: p.Warn}
-		r.Consul.Dial, r.Consul.Guard = p.dial, t.Confirm
+		t := &fleet.Target{Name: r.Name, Kind: k, Timeout: p.Timeout, Prefix: cmp.Or(r.Consul.Prefix, consul.DefaultPrefix), Warn: p.Warn}
+		r.Consul.Dial, r.Consul.Guard = p.Dial, t.Confirm
 		c, err := consul.Open(r.Consul)
 		if err != nil {
-			return nil, term.Misused("%s: region %s: %w", p.fleetFile, r.Name, err)
+			return nil, term.Misused("%s: region %s: %w", p.FleetFile, r.Name, err)
 		}
-		admin, err := fleet.NewAdmin(&r, p.insecureAdmin, p.timeout)
+		admin, err := fleet.NewAdmin(&r, p.InsecureAdmin, p.Timeout)
 		if err != nil {
 			c.Close()
-			return nil, term.Misused("%s: region %s: %w", p.fleetFile, r.Name, err)
+			return nil, term.Misused("%s: region %s: %w", p.FleetFile, r.Name, err)
 		}
 		t.Consul, t.Docs, t.Admin = c, c.Documents(k.Name), admin
 		if k.Temporary {
@@ -70,13 +70,13 @@ func (p *program) targetsOf(k *fleet.Kind, names []string) (list []*fleet.Target
 	return list, nil
 }
 
-// toChange opens the selected regions for a change. It refuses a Consul that is not that of its
+// TargetsToChange opens the selected regions for a change. It refuses a Consul that is not that of its
 // region, unless the change may be partial and there are others. A region that is refused or
 // does not answer is not asked again.
-func (p *program) toChange(ctx context.Context, k *fleet.Kind, names []string, partial bool) ([]*fleet.Target, error) {
-	targets, err := p.targetsOf(k, names)
+func (p *Program) TargetsToChange(ctx context.Context, k *fleet.Kind, names []string, partial bool) ([]*fleet.Target, error) {
+	targets, err := p.Targets(k, names)
 	var wrong []string
-	for _, a := range confirmed(ctx, targets) {
+	for _, a := range Confirmed(ctx, targets) {
 		var foreign *fleet.Foreign
 		if errors.As(a.Err, &foreign) {
 			wrong = append(wrong, a.Target.Name+": "+a.Err.Error())
@@ -91,21 +91,21 @@ func (p *program) toChange(ctx context.Context, k *fleet.Kind, names []string, p
 	return targets, err
 }
 
-func confirmed(ctx context.Context, targets []*fleet.Target) []fleet.Answer[struct{}] {
+func Confirmed(ctx context.Context, targets []*fleet.Target) []fleet.Answer[struct{}] {
 	return fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) (struct{}, error) { return struct{}{}, t.Confirm(ctx) })
 }
 
-// close closes the connections to all regions that were opened.
-func (p *program) close() {
+// Close closes the connections to all regions that were opened.
+func (p *Program) Close() {
 	for _, t := range p.opened {
 		t.Consul.Close()
 		t.Admin.Close()
 	}
 }
 
-// unanswered reports on regions that could not be asked, after the others were shown, or
+// Unanswered reports on regions that could not be asked, after the others were shown, or
 // returns nil.
-func unanswered[T any](answers []fleet.Answer[T]) error {
+func Unanswered[T any](answers []fleet.Answer[T]) error {
 	names, err := fleet.Failures(answers)
 	switch {
 	case err == nil:
@@ -122,7 +122,7 @@ func unanswered[T any](answers []fleet.Answer[T]) error {
 	return term.Partial("no answer from %s:\n%w", strings.Join(names, ", "), err)
 }
 
-func regionNames(targets []*fleet.Target) []string {
+func RegionNames(targets []*fleet.Target) []string {
 	names := make([]string, len(targets))
 	for i, t := range targets {
 		names[i] = t.Name
@@ -130,11 +130,11 @@ func regionNames(targets []*fleet.Target) []string {
 	return names
 }
 
-// whoami returns the name for the history.
-func (p *program) whoami(flag string) (string, error) {
+// Whoami returns the name for the history.
+func (p *Program) Whoami(flag string) (string, error) {
 	name, from := flag, "--by"
 	if name == "" {
-		name, from = p.user, "user"
+		name, from = p.User, "user"
 	}
 	if name == "" {
 		name, from = os.Getenv("WEIR_USER"), "WEIR_USER"
@@ -150,11 +150,11 @@ func (p *program) whoami(flag string) (string, error) {
 		}
 		name = login + "@" + host
 	}
-	return name, checkText(from, name, 128)
+	return name, CheckText(from, name, 128)
 }
 
-// checkText rejects text that would be unreadable in the history.
-func checkText(what, text string, longest int) error {
+// CheckText rejects text that would be unreadable in the history.
+func CheckText(what, text string, longest int) error {
 	if len(text) > longest {
 		return term.Misused("%s: must be at most %d bytes (got %d)", what, longest, len(text))
 	}

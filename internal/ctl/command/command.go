@@ -1,0 +1,150 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/pkg/field"
+	"github.com/weir-edge/weir/pkg/sign"
+)
+
+// BreakLockFlag adds --break-lock.
+func BreakLockFlag(c *cobra.Command, to *bool) {
+	c.Flags().BoolVar(to, "break-lock", false, "do not wait for another change: take its lock, even if it is still running; it stops before its next write")
+}
+
+// instead names the commands that do what these would, were they like those of rules.
+var instead = map[string]string{
+	"regionctl shedder apply":  "regionctl shedder set FILE",
+	"regionctl shedder diff":   "regionctl shedder set FILE, which shows the difference and asks",
+	"regionctl shedder status": "regionctl shedder show --live",
+	"regionctl topology diff":  "regionctl topology apply FILE, which shows the difference and asks",
+}
+
+// Group returns a command that only holds others.
+func Group(use, short, long string) *cobra.Command {
+	c := &cobra.Command{Use: use, Short: short, Long: long, DisableFlagsInUseLine: true}
+	c.Args = cobra.ArbitraryArgs
+	c.SuggestionsMinimumDistance = 2
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return cmd.Help()
+		}
+		hint := ""
+		if other := instead[cmd.CommandPath()+" "+args[0]]; other != "" {
+			hint = "; use " + other
+		} else if elsewhere := sameName(cmd.Root(), args[0]); len(elsewhere) > 0 {
+			hint = "; use " + strings.Join(elsewhere, " or ")
+		} else if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+			hint = "; did you mean " + strings.Join(near, " or ") + "?"
+		}
+		return term.Misused("no command %q%s; see %s --help", cmd.CommandPath()+" "+args[0], hint, cmd.CommandPath())
+	}
+	// Flags of commands elsewhere are unknown here, which would be reported first.
+	c.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if args := cmd.Flags().Args(); cmd.HasSubCommands() && len(args) > 0 {
+			return cmd.RunE(cmd, args)
+		}
+		return nearFlag(cmd, err)
+	})
+	return c
+}
+
+// nearFlag adds the command's flag nearest to an unknown one to the error.
+func nearFlag(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) || unknown.GetSpecifiedShortnames() != "" {
+		return err
+	}
+	if unknown.GetSpecifiedName() == "dry-run" {
+		return fmt.Errorf("%w; without --yes, a change shows what it would do and asks first; regionctl rules diff FILE only shows it", err)
+	}
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			names = append(names, f.Name)
+		}
+	})
+	hint := field.Suggest(unknown.GetSpecifiedName(), names...)
+	return fmt.Errorf("%w%s", err, strings.Replace(hint, "mean ", "mean --", 1))
+}
+
+// sameName returns the paths of all commands of this name.
+func sameName(c *cobra.Command, name string) (paths []string) {
+	for _, sub := range c.Commands() {
+		if sub.Name() == name && sub.IsAvailableCommand() {
+			paths = append(paths, sub.CommandPath())
+		}
+		paths = append(paths, sameName(sub, name)...)
+	}
+	return paths
+}
+
+// New returns a command that does something. names are those of its arguments; one that
+// begins with [ is optional, one that ends in … may be repeated.
+func New(use, short, long, examples string, do func(ctx context.Context, args []string) error) *cobra.Command {
+	c := &cobra.Command{Use: use, Short: short, Long: long, Example: examples}
+	names := strings.Fields(use)[1:]
+	c.Args = func(cmd *cobra.Command, args []string) error {
+		need, most := 0, len(names)
+		for _, name := range names {
+			if !strings.HasPrefix(name, "[") {
+				need++
+			}
+			if strings.Contains(name, "…") {
+				most = len(args)
+			}
+		}
+		switch {
+		case len(args) < need:
+			return term.Misused("%s is missing; use %s, and see %s --help", strings.Trim(names[len(args)], "…"), cmd.CommandPath()+strings.TrimPrefix(use, cmd.Name()), cmd.CommandPath())
+		case len(args) > most && spacedWatch(cmd, args[most]):
+			return term.Misused("unexpected argument %q; to repeat that often, pass --watch=%s; see %s --help", args[most], args[most], cmd.CommandPath())
+		case len(args) > most:
+			return term.Misused("unexpected argument %q; see %s --help", args[most], cmd.CommandPath())
+		}
+		return nil
+	}
+	c.RunE = func(cmd *cobra.Command, args []string) error {
+		err := do(cmd.Context(), args)
+		var f *term.Failure
+		if err != nil && !errors.As(err, &f) {
+			err = &term.Failure{Status: term.StatusFailed, Err: err}
+		}
+		return err
+	}
+	return c
+}
+
+// Stage adds commands to c that are for one stage of work.
+func Stage(c *cobra.Command, title string, commands ...*cobra.Command) {
+	c.AddGroup(&cobra.Group{ID: title, Title: title})
+	for _, sub := range commands {
+		sub.GroupID = title
+		c.AddCommand(sub)
+	}
+}
+
+// SignFlag adds --sign.
+func SignFlag(c *cobra.Command, file *string) {
+	c.Flags().StringVar(file, "sign", "", "sign the document with the private key in `KEYFILE`; see regionctl keys --help")
+	CompleteFiles(c, "sign", "pem", "key")
+}
+
+// Signer reads the key of --sign, or returns nil without one.
+func Signer(file string) (*sign.Key, error) {
+	if file == "" {
+		return nil, nil
+	}
+	key, err := sign.ReadKey(file)
+	if err != nil {
+		return nil, term.Misused("--sign: %w (nothing was changed)", err)
+	}
+	return key, nil
+}

@@ -1,0 +1,99 @@
+// Package command is what all commands of regionctl share: the run of the program with its
+// fleet, and how commands, their flags, arguments and completions are made.
+package command
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/pkg/field"
+	"github.com/weir-edge/weir/pkg/region/consul"
+)
+
+// Program is one run of regionctl.
+type Program struct {
+	*term.Terminal
+	// Registering is how long to wait for the first edge of a region, LookTime how long one
+	// look at all figures may take, and LockWait how long to wait for concurrent changes.
+	Registering, LookTime, LockWait time.Duration
+	// Dial, if not nil, replaces the network.
+	Dial consul.Dialer
+
+	// User, if not "", is the user of the console who sent a request.
+	User          string
+	FleetFile     string
+	Timeout       time.Duration
+	InsecureAdmin bool
+	opened        []*fleet.Target // until the run ends
+}
+
+// The times of a run, unless a test or a flag says otherwise.
+const (
+	// DefaultTimeout is how long a Consul or an edge may take to answer, and the most.
+	DefaultTimeout = 5 * time.Second
+	// registering is how long to wait for the first node of a region.
+	registering = 15 * time.Second
+	// lockWait is how long a change waits for concurrent ones. The lock of a process that died
+	// is free after consul.StaleAfter.
+	lockWait = time.Minute
+)
+
+func NewProgram(t *term.Terminal) *Program {
+	return &Program{Terminal: t, Registering: registering, LookTime: DefaultTimeout, LockWait: lockWait}
+}
+
+func (p *Program) CheckFlags() error {
+	if p.Format != "table" && p.Format != "json" {
+		return term.Misused("--output %q: unknown; use table or json", p.Format)
+	}
+	if p.Timeout <= 0 || p.Timeout > DefaultTimeout {
+		return term.Misused("--timeout %s: must be above 0 and at most %s", p.Timeout, DefaultTimeout)
+	}
+	return nil
+}
+
+// ShowDifference shows what a change does, and which regions it skips. With -o json the
+// difference is not part of the result.
+func (p *Program) ShowDifference(away []string, write func(*bytes.Buffer, term.Style)) error {
+	var b bytes.Buffer
+	w, s := p.Out, p.OutStyle()
+	if p.WantsJSON() {
+		w, s = p.ErrOut, p.ErrStyle()
+	}
+	write(&b, s)
+	if len(away) > 0 {
+		fmt.Fprintf(&b, "%s: %s\n", s.Bold(strings.Join(away, ", ")), s.Yellow("cannot be reached, skipped"))
+	}
+	b.WriteByte('\n')
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+// Validated prints whether a document is valid: v with -o json, otherwise what good writes, or
+// the faults.
+func (p *Program) Validated(name string, v any, faults error, good func(*bytes.Buffer)) (err error) {
+	var b bytes.Buffer
+	switch {
+	case p.WantsJSON():
+		err = p.WriteJSON(v)
+	case faults == nil:
+		good(&b)
+		_, err = p.Out.Write(b.Bytes())
+	default:
+		_, err = io.WriteString(p.Out, term.Clean(term.Faults(name, faults)+"\n"))
+	}
+	if err == nil && faults != nil {
+		err = term.Misused("%s has %s; correct what is listed", name, term.Plural(len(field.All(faults)), "problem"))
+	}
+	return err
+}
+
+// Refuse lists the faults of a file.
+func Refuse(name string, err error) error {
+	return term.Misused("%s has %s:\n%s", name, term.Plural(len(field.All(err)), "problem"), term.Faults(name, err))
+}
