@@ -4,7 +4,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/limiter/redisstore"
 )
 
 // clockSet reports that a clock which limits depend on was adjusted: the store's or, while
@@ -22,7 +22,7 @@ func clockSet(log *slog.Logger, m *metrics, clock, addr string, by time.Duration
 type nodeClock struct {
 	now   func() time.Time
 	born  time.Time
-	watch limiter.ClockWatch
+	watch redisstore.ClockWatch
 }
 
 // look reads the clock and reports a step.

@@ -30,7 +30,6 @@ import (
 	"github.com/weir-edge/weir/internal/edge/upstreams"
 	"github.com/weir-edge/weir/internal/experiment"
 	"github.com/weir-edge/weir/internal/logs"
-	"github.com/weir-edge/weir/pkg/limiter"
 )
 
 // Edge is one node.
@@ -131,11 +130,7 @@ func (e *Edge) openParts(node documents.Node) (err error) {
 	if err = e.openStore(); err != nil {
 		return err
 	}
-	var store limiter.LoadStore
-	if e.chain.Shared != nil {
-		store = e.chain.Shared
-	}
-	e.underLoad = load.OpenUnderLoad(c, e.log, registry, shedders, e.rules.Set, store, func() int { return int(e.nodes.Load()) })
+	e.underLoad = load.OpenUnderLoad(c, e.log, registry, shedders, e.rules.Set, e.chain.Shared, func() int { return int(e.nodes.Load()) })
 	e.decider.UnderLoad = e.underLoad.UnderLoad
 	if err = e.openAccessLog(); err != nil {
 		return err

@@ -1,7 +1,6 @@
 package limiter
 
 import (
-	"context"
 	"math"
 	"time"
 
@@ -129,55 +128,4 @@ func (l *Limit) SameUnderLoad(o *Limit) bool {
 		}
 	}
 	return false
-}
-
-// Parameters of FollowLoad.
-const (
-	loadUp   = 16 // seconds in which limits follow a rise of utilization
-	loadDown = 48 // a fall
-	loadBand = 45 // changes within this many thousandths are ignored
-)
-
-// Following is the utilization, in thousandths, that limits follow.
-type Following struct {
-	Mean  int64 // over some seconds
-	Value int64 // what limits follow: Mean when it last changed by more than chance
-}
-
-// FollowLoad returns what limits follow in the next second, after one with utilization u.
-// Lowering limits makes utilization fall, and under most algorithms only after a window. So
-// utilization is averaged, limits rise three times as slowly as they fall, and noise leaves
-// them alone. lua/load.lua is its twin.
-func FollowLoad(f Following, u int64) Following {
-	if u > f.Mean {
-		f.Mean += (u - f.Mean + loadUp - 1) / loadUp
-	} else {
-		f.Mean -= (f.Mean - u + loadDown - 1) / loadDown
-	}
-	off := f.Mean - f.Value
-	if off > loadBand || off < -loadBand || f.Mean == 0 || f.Mean == FullLoad {
-		f.Value = f.Mean
-	}
-	return f
-}
-
-// Load is a node's report of the utilization of one upstream group, and the answer.
-type Load struct {
-	Group string
-	Own   int64 // in thousandths; negative if it is unknown
-
-	// Err says why there is no answer.
-	Err error
-	// Value is what the region's limits follow in this second of the store's clock.
-	Value int64
-	// Nodes is how many nodes reported in the last three seconds.
-	Nodes int64
-	// Now is the store's clock, in Unix microseconds.
-	Now int64
-}
-
-// LoadStore agrees on one utilization per second for all nodes of a region. It answers
-// every element, each with its own error, and bounds its own time.
-type LoadStore interface {
-	Loads(ctx context.Context, node string, loads []Load)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/limiter/redisstore"
 	"github.com/weir-edge/weir/pkg/shedder"
 )
 
@@ -25,7 +26,7 @@ type site struct {
 	served   float64
 	wanted   float64
 	shed     float64
-	followed limiter.Following
+	followed redisstore.Following
 	clients  []*client
 }
 
@@ -84,7 +85,7 @@ func (s *site) second() (mean float64) {
 			mean += u * shedder.Interval.Seconds()
 		}
 	}
-	s.followed = limiter.FollowLoad(s.followed, int64(mean*limiter.FullLoad))
+	s.followed = redisstore.FollowLoad(s.followed, int64(mean*limiter.FullLoad))
 	s.UnderLoad.Set(0, s.followed.Value)
 	return mean
 }

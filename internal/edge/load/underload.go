@@ -12,6 +12,7 @@ import (
 	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/limiter/redisstore"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 	"github.com/weir-edge/weir/pkg/shedder"
 )
@@ -27,12 +28,12 @@ type UnderLoad struct {
 	groups   []string
 	shedders []*shedder.Shedder // by group
 	rules    func() *rules.Set  // nil until there are any
-	store    limiter.LoadStore  // nil without one
+	store    *redisstore.Store  // nil without one
 	node     string
 
-	loads  []limiter.Load      // by group
-	own    []limiter.Following // without the store
-	sums   []float64           // sums of the utilization since the last exchange
+	loads  []redisstore.Load      // by group
+	own    []redisstore.Following // without the store
+	sums   []float64              // sums of the utilization since the last exchange
 	counts []float64
 	stages []loadStage // already logged
 	alone  bool
@@ -55,11 +56,11 @@ const exchangeWithin = 50 * time.Millisecond
 
 // OpenUnderLoad prepares to follow load. store is nil where no nodes share one; nodes returns how
 // many do.
-func OpenUnderLoad(c *config.Config, log *slog.Logger, registry *prometheus.Registry, shedders []*shedder.Shedder, active func() *rules.Set, store limiter.LoadStore, nodes func() int) *UnderLoad {
+func OpenUnderLoad(c *config.Config, log *slog.Logger, registry *prometheus.Registry, shedders []*shedder.Shedder, active func() *rules.Set, store *redisstore.Store, nodes func() int) *UnderLoad {
 	n := len(shedders)
 	k := &UnderLoad{
 		log: log, metrics: newUnderLoadMetrics(registry), groups: c.Groups(), shedders: shedders, rules: active, node: c.Node.ID, store: store,
-		loads: make([]limiter.Load, n), own: make([]limiter.Following, n), sums: make([]float64, n), counts: make([]float64, n), stages: make([]loadStage, n),
+		loads: make([]redisstore.Load, n), own: make([]redisstore.Following, n), sums: make([]float64, n), counts: make([]float64, n), stages: make([]loadStage, n),
 	}
 	for i, name := range k.groups {
 		k.loads[i].Group = name
@@ -120,12 +121,12 @@ func (k *UnderLoad) exchange(ctx context.Context) time.Duration {
 		l := &k.loads[i]
 		switch {
 		case !follows:
-			l.Value, l.Nodes, k.own[i] = 0, 0, limiter.Following{}
+			l.Value, l.Nodes, k.own[i] = 0, 0, redisstore.Following{}
 		case k.store == nil || l.Err != nil:
-			k.own[i] = limiter.FollowLoad(k.own[i], max(0, l.Own))
+			k.own[i] = redisstore.FollowLoad(k.own[i], max(0, l.Own))
 			l.Value, l.Nodes, alone = k.own[i].Value, 1, true
 		default:
-			now, k.own[i] = l.Now, limiter.Following{Mean: l.Value, Value: l.Value}
+			now, k.own[i] = l.Now, redisstore.Following{Mean: l.Value, Value: l.Value}
 		}
 		k.Set(i, l.Value)
 		k.metrics.followed.WithLabelValues(l.Group).Set(float64(l.Value) / limiter.FullLoad)

@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/testenv"
-	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/redisstore"
 )
 
@@ -17,9 +16,9 @@ func TestLoads(t *testing.T) {
 	now := int64(1_800_000_000_000_000)
 	s := open(t, redisstore.Config{Mode: redisstore.Single, Addrs: []string{server.Addr}, Timeout: patience, Clock: func() int64 { return now }})
 	ctx := context.Background()
-	say := func(node string, own int64) limiter.Load {
+	say := func(node string, own int64) redisstore.Load {
 		t.Helper()
-		l := []limiter.Load{{Group: "a", Own: own}}
+		l := []redisstore.Load{{Group: "a", Own: own}}
 		s.Loads(ctx, node, l)
 		require.NoError(t, l[0].Err)
 		require.Equal(t, now, l[0].Now)
@@ -27,7 +26,7 @@ func TestLoads(t *testing.T) {
 	}
 
 	// One node: the script matches FollowLoad.
-	var want limiter.Following
+	var want redisstore.Following
 	r := rand.New(rand.NewPCG(1, 1))
 	target := int64(0)
 	for i := range 500 {
@@ -35,7 +34,7 @@ func TestLoads(t *testing.T) {
 			target = r.Int64N(1001)
 		}
 		own := min(1000, max(0, target+r.Int64N(101)-50))
-		want = limiter.FollowLoad(want, own)
+		want = redisstore.FollowLoad(want, own)
 		got := say("x", own)
 		require.Equal(t, want.Value, got.Value, "second %d", i)
 		require.Equal(t, int64(1), got.Nodes)
@@ -45,7 +44,7 @@ func TestLoads(t *testing.T) {
 
 	// Several: the mean of recent reports.
 	server.Client().Del(ctx, "weir:{~load:a}")
-	want = limiter.Following{}
+	want = redisstore.Following{}
 	for range 100 {
 		say("x", 900)
 		say("y", 300)
@@ -75,7 +74,7 @@ func TestLoads(t *testing.T) {
 	require.Positive(t, ttl)
 
 	require.NoError(t, server.Client().Set(ctx, "weir:{~load:b}", "?", 0).Err())
-	l := []limiter.Load{{Group: "b"}, {Group: "c", Own: 1000}}
+	l := []redisstore.Load{{Group: "b"}, {Group: "c", Own: 1000}}
 	s.Loads(ctx, "x", l)
 	require.Error(t, l[0].Err, "a foreign key")
 	require.NoError(t, l[1].Err)

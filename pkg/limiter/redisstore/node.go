@@ -35,7 +35,7 @@ type node struct {
 	spare     sync.Pool    // *packing
 	born      time.Time
 	watching  sync.Mutex // guards watch
-	watch     limiter.ClockWatch
+	watch     ClockWatch
 	clockSet  func(by time.Duration) // nil if not needed
 }
 
