@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"bytes"
+	"errors"
 	"hash/maphash"
 	"sync/atomic"
 	"time"
@@ -26,6 +27,7 @@ type Call struct {
 
 	keys     []byte // backs the keys of Checks
 	decision Decision
+	combine  *Combine
 	state    atomic.Int32
 	done     chan struct{} // receives one value when the answer arrives
 	timer    *time.Timer
@@ -46,13 +48,41 @@ const (
 	callWaiting  int32 = iota
 	callFollowed       // waiting for another shard
 	callAnswered
-	callAbandoned
+	callAbandoned // its caller left, and its request may pass
+	callLanded    // its answer came after that
+	callRefused   // its caller left, and its request was refused
 )
 
-func newCall() any {
+func newCall(c *Combine) any {
 	t := time.NewTimer(time.Hour)
 	t.Stop()
-	return &Call{done: make(chan struct{}, 1), timer: t}
+	return &Call{combine: c, done: make(chan struct{}, 1), timer: t}
+}
+
+// late is the error of a caller that left before its answer came. Nobody reuses the call.
+type late struct {
+	error
+	call *Call
+}
+
+// Unwrap returns why the caller left.
+func (l *late) Unwrap() error { return l.error }
+
+// lateCall returns the call that err says was left, or nil.
+func lateCall(err error) *Call {
+	var l *late
+	if errors.As(err, &l) {
+		return l.call
+	}
+	return nil
+}
+
+// refused gives back what a call that was left has charged or charges later: its request was
+// refused.
+func (c *Call) refused() {
+	if c != nil && !c.state.CompareAndSwap(callAbandoned, callRefused) && c.state.CompareAndSwap(callLanded, callRefused) {
+		c.combine.giveBack(c, true)
+	}
 }
 
 // set copies the checks, because the caller may leave before the answer arrives.
@@ -168,6 +198,11 @@ func (c *Call) decide(lead *Call, i int64) {
 			r.TakenAt = check.Limit.ChargedAt(lead.Now, a.Reset, false)
 		}
 	}
+}
+
+// claim reports whether the caller still waits; it then gets the answer.
+func (c *Call) claim() bool {
+	return c.state.CompareAndSwap(callWaiting, callAnswered) || c.state.CompareAndSwap(callFollowed, callAnswered)
 }
 
 // Lease reports whether the call asks for a lease, which is its only check.

@@ -5,13 +5,14 @@ import (
 	"fmt"
 	"hash/maphash"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 )
 
 // Batcher executes calls on one shard in one round trip and fills in their answers. It
-// reports failure in Call.Err and must bound its own time. Up to MaxFlights goroutines call
-// it at a time.
+// reports failure in Call.Err and must bound its own time, which may exceed a caller's budget:
+// a late answer still tells what was charged. Up to MaxAloft goroutines call it at a time.
 type Batcher interface {
 	Do(ctx context.Context, calls []*Call)
 	// Follow gets the answers to calls that Do left to another shard (Call.Elsewhere). It may
@@ -63,10 +64,10 @@ func NewCombine(shard Batcher, budget time.Duration, flights int, linger time.Du
 		onBatch = func(int) {}
 	}
 	c := &Combine{
-		shard: shard, budget: budget, flights: max(1, min(flights, MaxFlights)), linger: linger, onBatch: onBatch,
-		calls: sync.Pool{New: newCall}, seed: maphash.MakeSeed(),
+		shard: shard, budget: budget, flights: max(1, min(flights, MaxFlights)), linger: linger, onBatch: onBatch, seed: maphash.MakeSeed(),
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), ended: make(chan struct{}),
 	}
+	c.calls.New = func() any { return newCall(c) }
 	go c.run()
 	return c
 }
@@ -89,20 +90,8 @@ func (c *Combine) Take(ctx context.Context, checks []Check, d *Decision) error {
 
 // Return gives back the charges within the budget, or returns ErrTimeout.
 func (c *Combine) Return(ctx context.Context, checks []Check, d *Decision) error {
-	call := c.calls.Get().(*Call)
-	call.set(checks)
-	call.Return = true
-	// Keep only the charged checks, in order.
-	kept := call.Checks[:0]
-	for i := range call.Checks {
-		if d.Results[i].Charged {
-			kept = append(kept, call.Checks[i])
-			call.TakenAt = append(call.TakenAt, d.Results[i].TakenAt)
-		}
-	}
-	call.Checks = kept
-	if len(kept) == 0 {
-		c.calls.Put(call)
+	call := c.returning(checks, d.Results)
+	if call == nil {
 		return nil
 	}
 	if err := c.ask(ctx, call); err != nil {
@@ -113,8 +102,27 @@ func (c *Combine) Return(ctx context.Context, checks []Check, d *Decision) error
 	return err
 }
 
+// returning returns a call that gives back the charged checks, or nil if there are none.
+func (c *Combine) returning(checks []Check, results []Result) *Call {
+	call := c.calls.Get().(*Call)
+	call.set(checks)
+	call.Return = true
+	kept := call.Checks[:0]
+	for i := range call.Checks {
+		if results[i].Charged {
+			kept = append(kept, call.Checks[i])
+			call.TakenAt = append(call.TakenAt, results[i].TakenAt)
+		}
+	}
+	if call.Checks = kept; len(kept) == 0 {
+		c.calls.Put(call)
+		return nil
+	}
+	return call
+}
+
 // ask queues the call and waits for its answer. After an error the call no longer
-// belongs to the caller.
+// belongs to the caller, who may only say that its request was refused (see lateCall).
 func (c *Combine) ask(ctx context.Context, call *Call) error {
 	c.mu.Lock()
 	if c.closed || len(c.queue) >= maxQueue {
@@ -144,14 +152,15 @@ func (c *Combine) ask(ctx context.Context, call *Call) error {
 		call.timer.Stop()
 		err = context.Cause(ctx)
 	}
-	if call.state.CompareAndSwap(callWaiting, callAbandoned) {
-		return err
+	switch {
+	case call.state.CompareAndSwap(callWaiting, callAbandoned):
+	case call.state.CompareAndSwap(callFollowed, callAbandoned):
+		err = fmt.Errorf("%w: %w", ErrElsewhere, err)
+	default:
+		<-call.done // the answer arrived at the same instant
+		return nil
 	}
-	if call.state.CompareAndSwap(callFollowed, callAbandoned) {
-		return fmt.Errorf("%w: %w", ErrElsewhere, err)
-	}
-	<-call.done // the answer arrived at the same instant
-	return nil
+	return &late{err, call}
 }
 
 // enqueue reports whether the next batch may leave because of this call. The queue is locked.
@@ -178,7 +187,10 @@ func (c *Combine) next(batch []*Call) []*Call {
 		c.mu.Lock()
 		if wait := c.waits(); wait > 0 {
 			c.mu.Unlock()
-			c.pause(wait)
+			select {
+			case <-time.After(wait):
+			case <-c.stop:
+			}
 			continue
 		}
 		if n := min(len(c.queue), maxBatch); n > 0 {
@@ -211,22 +223,11 @@ func (c *Combine) waits() time.Duration {
 	return c.linger - time.Since(c.first)
 }
 
-// pause waits for d, or until the Combine closes.
-func (c *Combine) pause(d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-c.stop:
-	}
-}
-
 // merge drops abandoned calls and makes identical ones twins of the first.
 func (c *Combine) merge(batch, ask []*Call, leads map[uint64]*Call) []*Call {
 	clear(leads)
 	for _, call := range batch {
-		if call.state.Load() == callAbandoned && !call.Return {
-			c.calls.Put(call)
+		if call.state.Load() >= callAbandoned && !call.Return {
 			continue
 		}
 		if call.mergeable() {
@@ -243,62 +244,73 @@ func (c *Combine) merge(batch, ask []*Call, leads map[uint64]*Call) []*Call {
 	return ask
 }
 
-// answer delivers the result to a call and its twins. Grants go to those that still wait.
-// An abandoned call stays charged, since its request may have passed by fallback, but its
-// concurrency slot and the units of a lease are given back.
+// answer delivers the result to a call and its twins. Grants go first to those that still wait.
 func (c *Combine) answer(lead *Call) {
 	var i int64
+	var left *Call // those that do not wait
 	for twin := lead.twin; twin != nil; {
 		next := twin.twin
-		twin.decide(lead, i)
-		if c.finish(twin) {
+		if twin.claim() {
+			twin.decide(lead, i)
+			twin.done <- struct{}{}
 			i++
+		} else {
+			twin.twin, left = left, twin
 		}
 		twin = next
 	}
-	lead.decide(lead, i)
-	c.finish(lead)
+	waits := lead.claim()
+	if waits {
+		lead.decide(lead, i)
+		i++
+	} else {
+		lead.twin, left = left, lead
+	}
+	for ; left != nil; left = left.twin {
+		left.decide(lead, i)
+		c.land(left)
+		i++
+	}
+	if waits {
+		lead.done <- struct{}{} // last, because its answers are those of all
+	}
 }
 
-// finish delivers the answer and reports whether the caller was still waiting for it.
-func (c *Combine) finish(call *Call) bool {
-	if call.state.CompareAndSwap(callWaiting, callAnswered) || call.state.CompareAndSwap(callFollowed, callAnswered) {
-		call.done <- struct{}{}
-		return true
+// land ends a call that was left. It stays charged, since its request may have passed by
+// fallback, until the caller says that it was refused. Nobody can use its concurrency slot or
+// the units of a lease.
+func (c *Combine) land(call *Call) {
+	c.giveBack(call, false)
+	if !call.state.CompareAndSwap(callAbandoned, callLanded) {
+		c.giveBack(call, true)
 	}
-	if !c.giveBack(call) {
-		c.calls.Put(call)
-	}
-	return false
 }
 
-// giveBack queues the return of unused charges: the concurrency slot of an abandoned
-// request, or a lease that arrived too late.
-func (c *Combine) giveBack(call *Call) bool {
+// giveBack queues the return of what a call that was left charged: all, or only slots and leases.
+func (c *Combine) giveBack(call *Call, all bool) {
 	if call.Return || call.Err != nil {
-		return false
+		return
 	}
-	kept := call.Checks[:0]
-	call.TakenAt = call.TakenAt[:0]
-	for i := range call.Checks {
-		check, r := call.Checks[i], &call.decision.Results[i]
-		if r.Charged && (check.Limit.Algorithm == Concurrency || check.Nodes > 0) {
-			if check.Nodes > 0 {
-				check.Cost, check.Nodes = r.Granted, 0
-			}
-			kept = append(kept, check)
-			call.TakenAt = append(call.TakenAt, r.TakenAt)
+	now := slices.Clone(call.decision.Results)
+	for i := range now {
+		check, r := &call.Checks[i], &call.decision.Results[i]
+		if check.Nodes > 0 {
+			check.Cost, check.Nodes = r.Granted, 0
+		} else if !all && check.Limit.Algorithm != Concurrency {
+			now[i].Charged = false
+			continue
 		}
+		r.Charged = false
 	}
-	if len(kept) == 0 {
-		return false
+	back := c.returning(call.Checks, now)
+	if back == nil {
+		return
 	}
-	call.Checks, call.Return = kept, true
+	back.state.Store(callAbandoned)
 	c.mu.Lock()
-	c.enqueue(call) // even if closed: flights checks the queue after each flight
+	c.enqueue(back) // even if closed: flights checks the queue after each flight
 	c.mu.Unlock()
 	c.signal()
-	return true
 }
 
 // Reset is not a decision, so it goes to the shard directly.

@@ -31,12 +31,15 @@ func combined(t *testing.T, flights int) (*limiter.Combine, *shard) {
 // crowd starts as many batches as possible; one is already in progress.
 func crowd(t *testing.T, c *limiter.Combine) {
 	l := rule(t, "other fixed_window limit=1 window=1h")
-	for i := range limiter.MaxFlights - 1 {
+	for i := range limiter.MaxAloft - 1 {
 		go func() {
 			var d limiter.Decision
 			_ = c.Take(context.Background(), []limiter.Check{check(l, fmt.Sprint("other", i), 1)}, &d)
 		}()
 		pass(time.Millisecond)
+		if i == limiter.MaxFlights-2 {
+			pass(budget) // these are late
+		}
 	}
 }
 
@@ -294,20 +297,20 @@ func TestCombineKeepsItsBudget(t *testing.T) {
 		checks := []limiter.Check{check(rule(t, "r fixed_window limit=1 window=1h"), "a", 1)}
 		var d limiter.Decision
 		begin := time.Now()
-		require.Equal(t, limiter.ErrTimeout, c.Take(t.Context(), checks, &d))
+		require.ErrorIs(t, c.Take(t.Context(), checks, &d), limiter.ErrTimeout)
 		require.Equal(t, budget, time.Since(begin))
-		require.Equal(t, limiter.ErrTimeout, c.Return(t.Context(), checks, &limiter.Decision{Results: []limiter.Result{{Charged: true}}}))
+		require.ErrorIs(t, c.Return(t.Context(), checks, &limiter.Decision{Results: []limiter.Result{{Charged: true}}}), limiter.ErrTimeout)
 		require.Equal(t, 2*budget, time.Since(begin))
 
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { <-time.After(time.Millisecond); cancel() }()
-		require.Equal(t, context.Canceled, c.Take(ctx, checks, &d))
+		require.ErrorIs(t, c.Take(ctx, checks, &d), context.Canceled)
 		require.Equal(t, 2*budget+time.Millisecond, time.Since(begin))
 
 		s.resume()
 		synctest.Wait()
-		require.Len(t, s.batches, limiter.MaxFlights+1)
-		require.Equal(t, []string{"return weir:{a}:r:fw 0"}, s.batches[limiter.MaxFlights], "a canceled call is not sent; a return still is")
+		require.Len(t, s.batches, limiter.MaxAloft+1)
+		require.Equal(t, []string{"return weir:{a}:r:fw 0"}, s.batches[limiter.MaxAloft], "a canceled call is not sent; a return still is")
 		c.Close()
 	})
 }
@@ -322,7 +325,7 @@ func TestCombineGivesBackTheSlotOfAnAbandonedCall(t *testing.T) {
 			mine.Slot = 7
 			s.hang()
 			var d limiter.Decision
-			require.Equal(t, limiter.ErrTimeout, c.Take(t.Context(), []limiter.Check{mine, check(counted, "a", 1)}, &d))
+			require.ErrorIs(t, c.Take(t.Context(), []limiter.Check{mine, check(counted, "a", 1)}, &d), limiter.ErrTimeout)
 			if closing {
 				go c.Close()
 				synctest.Wait()

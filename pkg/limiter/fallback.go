@@ -39,7 +39,17 @@ func (f *Fallback) Take(ctx context.Context, checks []Check, d *Decision) error 
 	if !errors.Is(err, ErrBroken) { // the charge may have happened, with only the answer lost
 		f.slots.adopt(checks, nil)
 	}
-	return f.TakeLocal(ctx, checks, d)
+	left := lateCall(err)
+	if err := f.TakeLocal(ctx, checks, d); err != nil || !d.Allowed {
+		left.refused()
+		return err
+	}
+	for i := range d.Results { // a slot's charge is given back anyway, and its return means nothing to others
+		if checks[i].Limit.Algorithm != Concurrency {
+			d.Results[i].late = left
+		}
+	}
+	return nil
 }
 
 // TakeLocal applies the rules' failure policies without calling the shared store.
@@ -96,8 +106,8 @@ func (f *Fallback) localChecks(checks []Check) (local []Check, at []int) {
 	return local, at
 }
 
-// Return gives back to the store that charged. A concurrency slot that the shared store
-// cannot take back now is returned later.
+// Return gives back to the store that charged, and to the shared store what it charged too
+// late. A concurrency slot that the shared store cannot take back now is returned later.
 func (f *Fallback) Return(ctx context.Context, checks []Check, d *Decision) error {
 	for i := range d.Results {
 		if d.Results[i].Source == SourceFallback {
@@ -116,6 +126,9 @@ func (f *Fallback) returnLocal(ctx context.Context, checks []Check, d *Decision)
 	var ld Decision
 	for _, place := range at {
 		ld.Results = append(ld.Results, d.Results[place])
+	}
+	for i := range d.Results {
+		d.Results[i].late.refused()
 	}
 	return f.local.Return(ctx, local, &ld)
 }

@@ -2,6 +2,7 @@ package limiter
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 )
@@ -20,9 +21,11 @@ const (
 	// fullBatch calls share the cost of starting a script so well that larger batches would
 	// save Redis little (TABLES.md).
 	fullBatch = 32
-	// MaxFlights bounds the batches in flight to one master, and so the connections they
-	// use.
+	// MaxFlights bounds the batches in flight to one master within the budget.
 	MaxFlights = 4
+	// MaxAloft adds those that are late, and so bounds the connections that batches use. When
+	// it is reached the master is silent, so nothing more is sent to it, or charged.
+	MaxAloft = 2 * MaxFlights
 )
 
 // flight is one round trip, with reusable memory.
@@ -30,6 +33,7 @@ type flight struct {
 	batch, ask []*Call
 	leads      map[uint64]*Call
 	start      chan struct{}
+	left       time.Time
 }
 
 // run sends batches until Combine is closed and its queue empty.
@@ -40,9 +44,10 @@ func (c *Combine) run() {
 	var pilots sync.WaitGroup
 	defer pilots.Wait()
 
-	landed := make(chan *flight, c.flights)
-	var idle []*flight
-	for range c.flights {
+	all := c.flights * MaxAloft / MaxFlights
+	landed := make(chan *flight, all)
+	var idle, aloft []*flight
+	for range all {
 		f := &flight{leads: map[uint64]*Call{}, start: make(chan struct{}, 1)}
 		idle = append(idle, f)
 		defer close(f.start)
@@ -57,19 +62,27 @@ func (c *Combine) run() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	var last time.Time
-	calls := 0 // in flight
 	land := func(f *flight) {
 		idle = append(idle, f)
-		calls -= len(f.batch)
+		aloft = slices.DeleteFunc(aloft, func(o *flight) bool { return o == f })
 	}
 	for {
-		for len(idle) < c.flights {
-			wait := usualTrip + time.Duration(calls)*perCall - time.Since(last)
+		for {
+			// Flights that are late hold up no others.
+			flights, calls, overdue := 0, 0, c.budget
+			for _, f := range aloft {
+				if rest := c.budget - time.Since(f.left); rest > 0 {
+					flights, calls, overdue = flights+1, calls+len(f.batch), min(overdue, rest)
+				}
+			}
 			if len(idle) == 0 {
 				land(<-landed)
 				continue
 			}
-			if wait <= 0 || len(idle) == c.flights-1 && c.full() {
+			wait, wake := usualTrip+time.Duration(calls)*perCall-time.Since(last), c.wake
+			if flights == c.flights {
+				wait, wake = overdue, nil
+			} else if flights == 0 || wait <= 0 || flights == 1 && c.linger == 0 && c.queued() >= fullBatch {
 				break
 			}
 			timer.Reset(wait)
@@ -77,35 +90,29 @@ func (c *Combine) run() {
 			case f := <-landed:
 				land(f)
 			case <-timer.C:
-			case <-c.wake:
+			case <-wake:
 			}
 		}
 		f := idle[len(idle)-1]
 		if f.batch = c.next(f.batch); f.batch == nil {
-			if len(idle) < c.flights {
+			if len(aloft) > 0 {
 				land(<-landed) // landing may queue returns
-			} else if c.following.Wait(); c.empty() { // and so may those that follow
+			} else if c.following.Wait(); c.queued() == 0 { // and so may those that follow
 				return
 			}
 			continue
 		}
-		idle = idle[:len(idle)-1]
-		last, calls = time.Now(), calls+len(f.batch)
+		idle, aloft = idle[:len(idle)-1], append(aloft, f)
+		last, f.left = time.Now(), time.Now()
 		f.start <- struct{}{}
 	}
 }
 
-// full reports whether the queue makes a full batch that need not linger.
-func (c *Combine) full() bool {
+// queued returns how many calls wait.
+func (c *Combine) queued() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.linger == 0 && len(c.queue) >= fullBatch
-}
-
-func (c *Combine) empty() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.queue) == 0
+	return len(c.queue)
 }
 
 // fly makes one round trip and answers its calls.

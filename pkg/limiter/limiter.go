@@ -95,6 +95,8 @@ type Result struct {
 	// Granted is the answer to a check with Nodes set: the units charged, which the asking
 	// node may spend.
 	Granted int64
+
+	late *Call // of the store, left before this answer
 }
 
 // Decision is the answer to a request. Its owner may reuse it; Take overwrites it.

@@ -179,6 +179,7 @@ func (s *Spread) undo(ctx context.Context, all parts, d *Decision, deadline time
 		if all[i].passed() {
 			passed = append(passed, all[i].owned())
 		}
+		lateCall(all[i].err).refused()
 	}
 	if len(passed) == 0 {
 		return

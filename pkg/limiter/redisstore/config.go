@@ -107,9 +107,15 @@ func (c *Config) credentials() (string, string) {
 // occupy the pool.
 const (
 	noRetries   = -1
-	poolSize    = limiter.MaxFlights + 3 // for batches; the rest for probes, resets and reports
+	spareConns  = 3 // connections for probes, resets and reports
+	poolSize    = limiter.MaxAloft + spareConns
+	idleSize    = limiter.MaxFlights + spareConns
 	minDialTime = 250 * time.Millisecond
 )
+
+// late is how long a batch waits for its answer. Callers have left by then, but what was charged for
+// requests that were refused can still be given back.
+func (c *Config) late() time.Duration { return c.Timeout + min(3*c.Timeout, time.Second) }
 
 func (c *Config) dialTimeout() time.Duration { return max(minDialTime, c.Timeout) }
 
@@ -128,7 +134,7 @@ func (c *Config) server(addr string) *redis.Options {
 		Addr: addr, CredentialsProvider: c.credentials, TLSConfig: c.TLS,
 		MaxRetries: noRetries, DialTimeout: c.dialTimeout(), DialerRetries: 1,
 		ReadTimeout: c.Timeout, WriteTimeout: c.Timeout,
-		PoolSize: poolSize, PoolTimeout: c.Timeout,
+		PoolSize: poolSize, MaxIdleConns: idleSize, PoolTimeout: c.Timeout,
 		Protocol: 2, DisableIdentity: true, MaintNotificationsConfig: noMaintNotifications(),
 	}
 }
@@ -139,7 +145,7 @@ func (c *Config) sentinel() *redis.Client {
 		CredentialsProvider: c.credentials, TLSConfig: c.TLS,
 		MaxRetries: noRetries, DialTimeout: c.dialTimeout(), DialerRetries: 1,
 		ReadTimeout: c.Timeout, WriteTimeout: c.Timeout,
-		PoolSize: poolSize, PoolTimeout: c.Timeout, MinIdleConns: 1,
+		PoolSize: poolSize, MaxIdleConns: idleSize, PoolTimeout: c.Timeout, MinIdleConns: 1,
 		Protocol: 2, DisableIdentity: true,
 	}
 	if c.SentinelPassword != nil {
@@ -153,7 +159,7 @@ func (c *Config) cluster() *redis.ClusterClient {
 		Addrs: c.Addrs, CredentialsProvider: c.credentials, TLSConfig: c.TLS,
 		MaxRetries: noRetries, MaxRedirects: 3, DialTimeout: c.dialTimeout(), DialerRetries: 1,
 		ReadTimeout: c.Timeout, WriteTimeout: c.Timeout,
-		PoolSize: poolSize, PoolTimeout: c.Timeout, MinIdleConns: 1,
+		PoolSize: poolSize, MaxIdleConns: idleSize, PoolTimeout: c.Timeout, MinIdleConns: 1,
 		Protocol: 2, DisableIdentity: true, MaintNotificationsConfig: noMaintNotifications(),
 		ClusterStateReloadInterval: stateReloadEvery,
 	})

@@ -25,6 +25,7 @@ const maxWeight = 200
 // node runs batches on one master.
 type node struct {
 	client    *redis.Client
+	patient   *redis.Client        // the same, which also hears answers that come late
 	cluster   *redis.ClusterClient // nil unless mode is cluster
 	sender    *redirect.Sender
 	clock     func() int64
@@ -41,7 +42,7 @@ type node struct {
 
 func newNode(client *redis.Client, cluster *redis.ClusterClient, servers *redirect.Servers, clock func() int64) *node {
 	n := &node{
-		client: client, cluster: cluster, clock: clock, born: time.Now(), maxWeight: maxWeight, scripts: allScripts(),
+		client: client, patient: client, cluster: cluster, clock: clock, born: time.Now(), maxWeight: maxWeight, scripts: allScripts(),
 		sender: redirect.NewSender(cluster, servers, allScripts().sources),
 		spare:  sync.Pool{New: func() any { return &packing{} }},
 	}
@@ -58,7 +59,7 @@ func (n *node) Do(ctx context.Context, calls []*limiter.Call) {
 	defer n.spare.Put(m)
 	packs := n.pack(m, calls)
 	from := time.Since(n.born)
-	_ = n.sender.Send(ctx, n.client, m.commands(ctx, packs), 0) // each command holds its error
+	_ = n.sender.Send(ctx, n.patient, m.commands(ctx, packs), 0) // each command holds its error
 	n.watchClock(packs[0], from)
 	for _, p := range packs {
 		n.leave(p)

@@ -195,6 +195,7 @@ func (s *Store) newShard(client *redis.Client) (*shard, error) {
 	}
 	addr := client.Options().Addr
 	node := newNode(client, s.cluster, s.servers, s.config.Clock)
+	node.patient = client.WithTimeout(s.config.late())
 	if set := s.config.Hooks.Clock; set != nil {
 		node.clockSet = func(by time.Duration) { set(addr, by) }
 	}
