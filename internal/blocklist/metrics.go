@@ -11,51 +11,46 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/weir-edge/weir/internal/httpconns"
+	"github.com/weir-edge/weir/internal/metric"
 )
 
 // metrics are those of a process that follows a list.
 type metrics struct {
-	registry *prometheus.Registry
+	registry metric.Registry
 	entries  *prometheus.GaugeVec
 	private  *prometheus.GaugeVec
 	failures *prometheus.CounterVec
 	at       atomic.Int64 // when all regions had it last, in ns; 0: never
 }
 
+var (
+	age   = metric.ReadGauge("weir_list_age_seconds", "How long ago all regions had what a remote list said; +Inf if not since this process began.", "list")
+	every = metric.ReadGauge("weir_list_interval_seconds", "How often a remote list is fetched.", "list")
+)
+
 func newMetrics(c *Config) *metrics {
-	m := &metrics{registry: prometheus.NewRegistry()}
-	m.entries = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "weir_list_networks", Help: "Networks of a remote list that a region blocks.",
-	}, []string{"list", "region"})
-	m.private = prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "weir_list_private", Help: "Networks of a remote list that were left out, because they are not public.",
-	}, []string{"list"})
-	m.failures = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "weir_list_failures_total", Help: "Failures to follow a remote list: fetch, list (it is malformed or dangerous), loss (a region would lose too much), region (it cannot be read or written).",
-	}, []string{"list", "reason"})
-	of := prometheus.Labels{"list": c.Name}
-	age := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "weir_list_age_seconds", Help: "How long ago all regions had what a remote list said; +Inf if not since this process began.", ConstLabels: of,
-	}, func() float64 {
-		at := m.at.Load()
-		if at == 0 {
-			return math.Inf(1)
-		}
-		return time.Since(time.Unix(0, at)).Seconds()
-	})
-	every := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "weir_list_interval_seconds", Help: "How often a remote list is fetched.", ConstLabels: of,
-	}, c.Every.Seconds)
+	r := metric.New()
+	m := &metrics{
+		registry: r,
+		entries:  r.Gauges("weir_list_networks", "Networks of a remote list that a region blocks.", "list", "region"),
+		private:  r.Gauges("weir_list_private", "Networks of a remote list that were left out, because they are not public.", "list"),
+		failures: r.Counters("weir_list_failures_total", "Failures to follow a remote list: fetch, list (it is malformed or dangerous), loss (a region would lose too much), region (it cannot be read or written).", "list", "reason"),
+	}
 	m.private.WithLabelValues(c.Name)
 	for _, kind := range []string{failedFetch, failedList, failedLoss, failedRegion} { // so that rates begin at the first
 		m.failures.WithLabelValues(c.Name, kind)
 	}
-	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewBuildInfoCollector(),
-		m.entries, m.private, m.failures, age, every)
+	r.Collect(func(to chan<- prometheus.Metric) {
+		old := math.Inf(1)
+		if at := m.at.Load(); at != 0 {
+			old = time.Since(time.Unix(0, at)).Seconds()
+		}
+		age.Send(to, old, c.Name)
+		every.Send(to, c.Every.Seconds(), c.Name)
+	}, age, every)
 	return m
 }
 

@@ -4,7 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weir-edge/weir/internal/edge/across"
-	"github.com/weir-edge/weir/pkg/limiter/tally"
+	"github.com/weir-edge/weir/internal/metric"
 )
 
 // openAcross lets this region share limits with others, if it can reach them: it exchanges
@@ -28,60 +28,41 @@ func (e *Edge) openAcross() {
 	p.Server.Handle(across.TopicShort, e.across.Short)
 	p.Server.Handle(across.TopicRights, e.across.Rights)
 	p.Server.Handle(across.TopicTerms, e.across.Terms)
-	e.metrics.registry.MustRegister(acrossMetrics{e.across, e.chain.Tallies, e.rules.Divided})
-}
-
-// acrossMetrics exports what this node knows of other regions.
-type acrossMetrics struct {
-	exchange *across.Exchange
-	tallies  *tally.Store
-	divided  func() []string // rules in escrow
+	e.metrics.registry.Collect(e.collectAcross, globalLag, globalOver, globalOverMost, globalKeys, globalUncounted, globalParts, globalHeld, globalRights)
 }
 
 var (
-	globalLag       = prometheus.NewDesc("weir_global_lag_seconds", "How old the knowledge of another region's counts may be, by region, for the keys that this node owns.", []string{"from"}, nil)
-	globalOver      = prometheus.NewDesc("weir_global_overshoot_ratio", "The largest fraction by which all regions together exceeded a global limit in the last 30 to 60 s, by rule, for the keys that this node owns.", []string{"rule"}, nil)
-	globalOverMost  = prometheus.NewDesc("weir_global_overshoot_bound_ratio", "The fraction by which they may exceed it, at ten times the limit and the present lag.", []string{"rule"}, nil)
-	globalKeys      = prometheus.NewDesc("weir_global_keys", "Counters of global limits that this node keeps, and how many of them other regions must know.", []string{"state"}, nil)
-	globalUncounted = prometheus.NewDesc("weir_global_uncounted_total", "Units under global limits that are not reported to other regions, because this node counts too many keys.", nil, nil)
-	globalParts     = prometheus.NewDesc("weir_global_parts", "Regions' parts of limits in escrow that this region may spend of windows that begin now: usually 1, more if it inherited those of a dead region, 0 if no majority has promised it its own.", nil, nil)
-	globalHeld      = prometheus.NewDesc("weir_global_rights", "Units of limits in escrow that this region holds in the present windows, spent or not, by rule, of the keys that this node owns.", []string{"rule"}, nil)
-	globalRights    = prometheus.NewDesc("weir_global_rights_total", "Units of limits in escrow that this node has moved from or to another region.", []string{"direction"}, nil)
+	globalLag       = metric.ReadGauge("weir_global_lag_seconds", "How old the knowledge of another region's counts may be, by region, for the keys that this node owns.", "from")
+	globalOver      = metric.ReadGauge("weir_global_overshoot_ratio", "The largest fraction by which all regions together exceeded a global limit in the last 30 to 60 s, by rule, for the keys that this node owns.", "rule")
+	globalOverMost  = metric.ReadGauge("weir_global_overshoot_bound_ratio", "The fraction by which they may exceed it, at ten times the limit and the present lag.", "rule")
+	globalKeys      = metric.ReadGauge("weir_global_keys", "Counters of global limits that this node keeps, and how many of them other regions must know.", "state")
+	globalUncounted = metric.ReadCounter("weir_global_uncounted_total", "Units under global limits that are not reported to other regions, because this node counts too many keys.")
+	globalParts     = metric.ReadGauge("weir_global_parts", "Regions' parts of limits in escrow that this region may spend of windows that begin now: usually 1, more if it inherited those of a dead region, 0 if no majority has promised it its own.")
+	globalHeld      = metric.ReadGauge("weir_global_rights", "Units of limits in escrow that this region holds in the present windows, spent or not, by rule, of the keys that this node owns.", "rule")
+	globalRights    = metric.ReadCounter("weir_global_rights_total", "Units of limits in escrow that this node has moved from or to another region.", "direction")
 )
 
-// Describe implements prometheus.Collector.
-func (acrossMetrics) Describe(to chan<- *prometheus.Desc) {
-	to <- globalLag
-	to <- globalOver
-	to <- globalOverMost
-	to <- globalKeys
-	to <- globalUncounted
-	to <- globalParts
-	to <- globalHeld
-	to <- globalRights
-}
-
-// Collect implements prometheus.Collector.
-func (m acrossMetrics) Collect(to chan<- prometheus.Metric) {
-	for region, lag := range m.exchange.Lags() {
-		to <- prometheus.MustNewConstMetric(globalLag, prometheus.GaugeValue, lag.Seconds(), region)
+// collectAcross exports what this node knows of other regions.
+func (e *Edge) collectAcross(to chan<- prometheus.Metric) {
+	for region, lag := range e.across.Lags() {
+		globalLag.Send(to, lag.Seconds(), region)
 	}
-	for _, u := range m.exchange.Usages() {
-		to <- prometheus.MustNewConstMetric(globalOver, prometheus.GaugeValue, u.Overshoot, u.Rule)
-		to <- prometheus.MustNewConstMetric(globalOverMost, prometheus.GaugeValue, u.Bound, u.Rule)
+	for _, u := range e.across.Usages() {
+		globalOver.Send(to, u.Overshoot, u.Rule)
+		globalOverMost.Send(to, u.Bound, u.Rule)
 	}
-	kept, travel, refused := m.exchange.Keys()
-	to <- prometheus.MustNewConstMetric(globalKeys, prometheus.GaugeValue, float64(kept), "kept")
-	to <- prometheus.MustNewConstMetric(globalKeys, prometheus.GaugeValue, float64(travel), "traveling")
-	to <- prometheus.MustNewConstMetric(globalUncounted, prometheus.CounterValue, float64(m.tallies.Uncounted()+refused))
-	if divided := m.divided(); len(divided) > 0 {
-		to <- prometheus.MustNewConstMetric(globalParts, prometheus.GaugeValue, float64(m.exchange.Parts()))
-		held := m.exchange.RightsHeld()
+	kept, travel, refused := e.across.Keys()
+	globalKeys.Send(to, float64(kept), "kept")
+	globalKeys.Send(to, float64(travel), "traveling")
+	globalUncounted.Send(to, float64(e.chain.Tallies.Uncounted()+refused))
+	if divided := e.rules.Divided(); len(divided) > 0 {
+		globalParts.Send(to, float64(e.across.Parts()))
+		held := e.across.RightsHeld()
 		for _, rule := range divided {
-			to <- prometheus.MustNewConstMetric(globalHeld, prometheus.GaugeValue, float64(held[rule]), rule)
+			globalHeld.Send(to, float64(held[rule]), rule)
 		}
 	}
-	gave, received := m.exchange.RightsMoved()
-	to <- prometheus.MustNewConstMetric(globalRights, prometheus.CounterValue, float64(gave), "out")
-	to <- prometheus.MustNewConstMetric(globalRights, prometheus.CounterValue, float64(received), "in")
+	gave, received := e.across.RightsMoved()
+	globalRights.Send(to, float64(gave), "out")
+	globalRights.Send(to, float64(received), "in")
 }

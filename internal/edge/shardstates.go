@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/weir-edge/weir/internal/adminapi"
-	"github.com/weir-edge/weir/internal/edge/decide"
+	"github.com/weir-edge/weir/internal/metric"
 	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/redisstore"
 )
@@ -80,7 +80,7 @@ func (s *shardStates) set(addr string, err error) {
 			s.log.Warn("store does not answer; rules apply on_store_failure", "addr", addr, "error", err)
 		}
 	}
-	s.metrics.storeUp.Set(decide.OneIf(len(s.down) == 0))
+	s.metrics.storeUp.Set(metric.OneIf(len(s.down) == 0))
 }
 
 // text returns what /readyz shows: ok, or what is down and why.
@@ -145,6 +145,6 @@ func (s *shardStates) evicts(addr string, now *redisstore.Eviction) {
 		may = may || e.May
 		evicted += e.Evicted
 	}
-	s.metrics.storeMayEvict.Set(decide.OneIf(may))
+	s.metrics.storeMayEvict.Set(metric.OneIf(may))
 	s.metrics.storeEvicted.Set(float64(evicted))
 }

@@ -48,7 +48,8 @@ func (e *Edge) openStore() error {
 		return err
 	}
 	if e.chain.Shared != nil {
-		e.metrics.registry.MustRegister(leaseMetrics{e.chain.Leases}, reportMetrics{e.chain.Reports})
+		e.metrics.exportLeases(e.chain.Leases)
+		e.metrics.exportReports(e.chain.Reports)
 	}
 	e.decider.Known, e.decider.Take, e.decider.Peek, e.rules.Keep = e.chain.Known, e.chain.Take, e.chain.Peek, e.chain.Keep
 	return nil

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/internal/metric"
 	"github.com/weir-edge/weir/pkg/region"
 )
 
@@ -91,7 +92,7 @@ func TestGeoFileLocatesNobody(t *testing.T) {
 		t.Helper()
 		out := httptest.NewRecorder()
 		m.handler().ServeHTTP(out, httptest.NewRequest("GET", "/metrics", nil))
-		require.Contains(t, out.Body.String(), fmt.Sprintf("\nweir_dns_geoip_faulty %v\n", oneIf(faulty)))
+		require.Contains(t, out.Body.String(), fmt.Sprintf("\nweir_dns_geoip_faulty %v\n", metric.OneIf(faulty)))
 		require.Equal(t, faulty, strings.Contains(strings.Join(r.remarks(v), "\n"), "asn.mmdb locates nobody (10000 clients); it must have location.latitude"))
 	}
 	for range vainLookups - 1 {

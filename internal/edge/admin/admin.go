@@ -14,7 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/weir-edge/weir/internal/adminapi"
@@ -26,6 +25,7 @@ import (
 	"github.com/weir-edge/weir/internal/edge/recent"
 	"github.com/weir-edge/weir/internal/experiment"
 	"github.com/weir-edge/weir/internal/httpconns"
+	"github.com/weir-edge/weir/internal/metric"
 	"github.com/weir-edge/weir/internal/networks"
 	"github.com/weir-edge/weir/internal/policy"
 	"github.com/weir-edge/weir/internal/shedding"
@@ -39,7 +39,7 @@ type Admin struct {
 	Config       *config.Config
 	Certificates config.Certificates
 	Log          *slog.Logger
-	Registry     *prometheus.Registry
+	Registry     metric.Registry
 	Decider      *decide.Decider
 	Chain        *chain.Chain
 	Nodes        func() int // how many share the store

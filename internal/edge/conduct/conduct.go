@@ -8,13 +8,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/internal/edge/documents"
 	"github.com/weir-edge/weir/internal/logs"
+	"github.com/weir-edge/weir/internal/metric"
 	"github.com/weir-edge/weir/internal/policy"
 	"github.com/weir-edge/weir/pkg/behavior"
 	"github.com/weir-edge/weir/pkg/region/consul"
@@ -32,14 +31,14 @@ type Keeper struct {
 
 // Open activates the first policy. A policy file must be valid; Consul may name a policy later.
 // It returns nil if the configuration names neither. Delays end with stop.
-func Open(node documents.Node, c *config.Config, registry *prometheus.Registry, stop <-chan struct{}) (k *Keeper, err error) {
+func Open(node documents.Node, c *config.Config, registry metric.Registry, stop <-chan struct{}) (k *Keeper, err error) {
 	if c.Policy.File == "" && c.Policy.Source != config.FromConsul {
 		return nil, nil
 	}
 	k = &Keeper{log: node.Log, metrics: newMetrics(registry)}
 	k.Conduct = decide.NewConduct(k.active.Load, c.Policy.Subjects, time.Now())
 	k.Stop, k.Judged, k.Rose = stop, k.judged, k.rose
-	registry.MustRegister(collector{k.Conduct})
+	registry.Collect(k.collect, conductSubjects, conductEvicted, conductUntracked, conductDelayed)
 	document := documents.Config[policy.Policy]{
 		Kind: documents.Kind[policy.Policy]{Name: "policy", What: "behavior policies", Compile: policy.Parse, CanaryOf: c.Node.PoP, Optional: true, Verify: c.Verify()},
 		Node: node, Activate: k.activate, Cache: c.Policy.Cache,

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weir-edge/weir/internal/edge/decide"
+	"github.com/weir-edge/weir/internal/metric"
 	"github.com/weir-edge/weir/pkg/behavior"
 	"github.com/weir-edge/weir/pkg/limiter/redisstore"
 )
@@ -116,7 +117,7 @@ func (s *share) exchange(ctx context.Context, tell bool) time.Duration {
 
 // know records when the node begins to judge alone, and when that ends.
 func (s *share) know(err error) {
-	s.metrics.alone.Set(decide.OneIf(err != nil))
+	s.metrics.alone.Set(metric.OneIf(err != nil))
 	if alone := err != nil; alone != s.alone {
 		if s.alone = alone; alone {
 			s.log.Warn("clients are judged by what this node alone sees", "error", err)

@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/edge/documents"
+	"github.com/weir-edge/weir/internal/metric"
 	"github.com/weir-edge/weir/pkg/behavior"
 )
 
@@ -29,7 +29,7 @@ func TestWordsThatAreNotRead(t *testing.T) {
 	c := config.Dev("127.0.0.1:1")
 	c.Policy.File = filepath.Join(t.TempDir(), "policy.yaml")
 	require.NoError(t, os.WriteFile(c.Policy.File, []byte(failing), 0o600))
-	k, err := Open(documents.Node{Log: slog.New(slog.DiscardHandler)}, c, prometheus.NewRegistry(), t.Context().Done())
+	k, err := Open(documents.Node{Log: slog.New(slog.DiscardHandler)}, c, metric.New(), t.Context().Done())
 	require.NoError(t, err)
 	s := &share{Keeper: k, nodes: 2}
 	require.False(t, s.use("short"))

@@ -5,11 +5,3 @@ package decide
 var SecondsBuckets = []float64{
 	.000_001, .000_005, .000_025, .0001, .000_25, .0005, .001, .0025, .005, .01, .02, .025, .03, .05, .1, .25, 1,
 }
-
-// OneIf is the value of a gauge that is 1 while something holds.
-func OneIf(holds bool) float64 {
-	if holds {
-		return 1
-	}
-	return 0
-}

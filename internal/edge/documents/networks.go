@@ -11,11 +11,11 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/internal/logs"
+	"github.com/weir-edge/weir/internal/metric"
 	"github.com/weir-edge/weir/internal/networks"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
@@ -43,13 +43,12 @@ type Networks struct {
 
 // OpenNetworks prepares to follow the client networks, and activates the cached ones. It
 // does not connect yet. Without Consul it returns nil.
-func OpenNetworks(node Node, cache string, registry *prometheus.Registry) (k *Networks, err error) {
-	auto := promauto.With(registry)
+func OpenNetworks(node Node, cache string, registry metric.Registry) (k *Networks, err error) {
 	k = &Networks{log: node.Log, consul: node.Consul}
-	k.blocked = auto.NewCounter(prometheus.CounterOpts{Name: "weir_client_blocks_total", Help: "Requests refused with 403 because an operator blocks the client's network."})
-	k.networks = auto.NewGaugeVec(prometheus.GaugeOpts{Name: "weir_client_networks", Help: "Client networks that operators block or allow and that have not expired."}, []string{"action"})
-	up := auto.NewGauge(prometheus.GaugeOpts{Name: "weir_client_networks_source_up", Help: "1 while the client networks in Consul can be read; always 1 without Consul."})
-	failed := auto.NewCounter(prometheus.CounterOpts{Name: "weir_client_networks_cache_errors_total", Help: "Failures to write the client networks to disk, or to use those found there."})
+	k.blocked = registry.Counter("weir_client_blocks_total", "Requests refused with 403 because an operator blocks the client's network.")
+	k.networks = registry.Gauges("weir_client_networks", "Client networks that operators block or allow and that have not expired.", "action")
+	up := registry.Gauge("weir_client_networks_source_up", "1 while the client networks in Consul can be read; always 1 without Consul.")
+	failed := registry.Counter("weir_client_networks_cache_errors_total", "Failures to write the client networks to disk, or to use those found there.")
 	k.activated(&networks.Table{})
 	if node.Consul == nil {
 		up.Set(1)

@@ -21,6 +21,7 @@ import (
 	"github.com/weir-edge/weir/internal/edge/handshake"
 	"github.com/weir-edge/weir/internal/edge/proxy"
 	"github.com/weir-edge/weir/internal/logs"
+	"github.com/weir-edge/weir/internal/metric"
 	"github.com/weir-edge/weir/pkg/certs"
 )
 
@@ -29,7 +30,7 @@ type Config struct {
 	*config.Config
 	Certificates config.Certificates
 	Log          *slog.Logger
-	Registry     *prometheus.Registry
+	Registry     metric.Registry
 	Decider      *decide.Decider
 	Panics       prometheus.Counter
 	Ready        func() bool // there are rules, and the node is not draining
@@ -79,7 +80,7 @@ type Set struct {
 // New prepares the listeners that the configuration names.
 func New(c Config) (*Set, error) {
 	m := newMetrics(c.Registry)
-	c.Registry.MustRegister(certificateMetrics{c.Certificates})
+	c.Registry.Collect(c.expiries, certificateExpiry)
 	s := &Set{config: c, metrics: m}
 	public, err := s.public(&c, m)
 	if err != nil {

@@ -4,42 +4,32 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 
-	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/internal/edge/envoy"
 	"github.com/weir-edge/weir/internal/edge/gateway"
 	"github.com/weir-edge/weir/internal/edge/h2"
 	"github.com/weir-edge/weir/internal/edge/handshake"
 	"github.com/weir-edge/weir/internal/edge/rls"
+	"github.com/weir-edge/weir/internal/metric"
 )
 
 // metrics are those of all listeners.
 type metrics struct {
-	registry           *prometheus.Registry
+	registry           metric.Registry
 	connectionsRefused *prometheus.CounterVec
 	handshakesFailed   *prometheus.CounterVec
 	gatewayAnswers     *prometheus.CounterVec
 	gatewaySeconds     *prometheus.HistogramVec
 }
 
-func newMetrics(registry *prometheus.Registry) *metrics {
-	auto := promauto.With(registry)
+func newMetrics(r metric.Registry) *metrics {
 	m := &metrics{
-		registry: registry,
-		connectionsRefused: auto.NewCounterVec(prometheus.CounterOpts{
-			Name: "weir_connections_refused_total", Help: "Client connections refused, by the field of server or listen that bounds them.",
-		}, []string{"reason"}),
-		handshakesFailed: auto.NewCounterVec(prometheus.CounterOpts{
-			Name: "weir_tls_handshakes_failed_total", Help: "TLS handshakes that failed, by listener and reason.",
-		}, []string{"listener", "reason"}),
-		gatewayAnswers: auto.NewCounterVec(prometheus.CounterOpts{
-			Name: "weir_gateway_answers_total", Help: "Answers to gateways that asked whether a request may pass, by protocol.",
-		}, []string{"protocol", "answer"}),
-		gatewaySeconds: auto.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "weir_gateway_seconds", Help: "Time from a gateway's question to the answer, in seconds, by protocol.", Buckets: decide.SecondsBuckets,
-		}, []string{"protocol"}),
+		registry:           r,
+		connectionsRefused: r.Counters("weir_connections_refused_total", "Client connections refused, by the field of server or listen that bounds them.", "reason"),
+		handshakesFailed:   r.Counters("weir_tls_handshakes_failed_total", "TLS handshakes that failed, by listener and reason.", "listener", "reason"),
+		gatewayAnswers:     r.Counters("weir_gateway_answers_total", "Answers to gateways that asked whether a request may pass, by protocol.", "protocol", "answer"),
+		gatewaySeconds:     r.Histograms("weir_gateway_seconds", "Time from a gateway's question to the answer, in seconds, by protocol.", decide.SecondsBuckets, "protocol"),
 	}
 	for _, reason := range [...]string{tooMany, tooManyOfOne, badHeader} { // start at 0, so that the first refusal is an increase
 		m.connectionsRefused.WithLabelValues(reason)
@@ -56,22 +46,15 @@ func (m *metrics) handshakes(listener string) func(handshake.Reason) {
 	return func(why handshake.Reason) { failed[why].Inc() }
 }
 
-var certificateExpiry = prometheus.NewDesc("weir_certificate_expiry_seconds",
-	"When a listener's certificate expires, in Unix seconds.", []string{"listener", "file"}, nil)
+var certificateExpiry = metric.ReadGauge("weir_certificate_expiry_seconds", "When a listener's certificate expires, in Unix seconds.", "listener", "file")
 
-// certificateMetrics are those of all listeners.
-type certificateMetrics struct{ config.Certificates }
-
-// Describe implements prometheus.Collector.
-func (s certificateMetrics) Describe(ch chan<- *prometheus.Desc) { ch <- certificateExpiry }
-
-// Collect implements prometheus.Collector. A file that is named twice has one series.
-func (s certificateMetrics) Collect(ch chan<- prometheus.Metric) {
+// expiries exports when certificates expire. A file that is named twice has one series.
+func (c *Config) expiries(to chan<- prometheus.Metric) {
 	seen := map[string]bool{}
-	s.Each(func(listener, file string, expires time.Time) {
+	c.Certificates.Each(func(listener, file string, expires time.Time) {
 		if key := listener + file; !seen[key] {
 			seen[key] = true
-			ch <- prometheus.MustNewConstMetric(certificateExpiry, prometheus.GaugeValue, float64(expires.Unix()), listener, file)
+			certificateExpiry.Send(to, float64(expires.Unix()), listener, file)
 		}
 	})
 }
@@ -93,10 +76,7 @@ func (m *metrics) gateways(protocol string) func(gateway.Answer, time.Duration) 
 
 // http2Refused returns the function that counts refused connections and streams.
 func (m *metrics) http2Refused() func(h2.Reason) {
-	refused := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "weir_http2_refused_total", Help: "HTTP/2 connections closed because of a flood of frames, and streams refused, by reason.",
-	}, []string{"reason"})
-	m.registry.MustRegister(refused)
+	refused := m.registry.Counters("weir_http2_refused_total", "HTTP/2 connections closed because of a flood of frames, and streams refused, by reason.", "reason")
 	counts := map[h2.Reason]prometheus.Counter{}
 	for r := range h2.Reasons { // start at 0, so that the first one is an increase
 		counts[r] = refused.WithLabelValues(r.String())
@@ -106,36 +86,25 @@ func (m *metrics) http2Refused() func(h2.Reason) {
 
 // http2Active exports open connections and requests.
 func (m *metrics) http2Active(s *h2.Server) {
-	m.registry.MustRegister(
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "weir_http2_connections", Help: "Open connections that speak HTTP/2."},
-			func() float64 { return float64(s.Connections()) }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "weir_http2_streams", Help: "HTTP/2 requests in progress."},
-			func() float64 { return float64(s.Streams()) }))
+	m.registry.GaugeFunc("weir_http2_connections", "Open connections that speak HTTP/2.", func() float64 { return float64(s.Connections()) })
+	m.registry.GaugeFunc("weir_http2_streams", "HTTP/2 requests in progress.", func() float64 { return float64(s.Streams()) })
 }
 
 type rlsMetrics struct {
 	calls   [len(rls.Outcomes)]prometheus.Counter
-	seconds prometheus.Histogram
+	seconds prometheus.Observer
 	refused [envoy.Refusals]prometheus.Counter
 }
 
-func newRLSMetrics(registry *prometheus.Registry) *rlsMetrics {
-	m := &rlsMetrics{}
-	calls := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "weir_rls_calls_total", Help: "Calls of Envoy's rate limit service, by outcome.",
-	}, []string{"outcome"})
+func newRLSMetrics(r metric.Registry) *rlsMetrics {
+	m := &rlsMetrics{seconds: r.Histogram("weir_rls_call_seconds", "Time to answer a call of Envoy's rate limit service, in seconds.", decide.SecondsBuckets)}
+	calls := r.Counters("weir_rls_calls_total", "Calls of Envoy's rate limit service, by outcome.", "outcome")
 	for i, name := range rls.Outcomes {
 		m.calls[i] = calls.WithLabelValues(name)
 	}
-	m.seconds = prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name: "weir_rls_call_seconds", Help: "Time to answer a call of Envoy's rate limit service, in seconds.", Buckets: decide.SecondsBuckets,
-	})
-	refused := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "weir_rls_connections_refused_total", Help: "Connections to listen.rls closed because of a bound, by reason.",
-	}, []string{"reason"})
+	refused := r.Counters("weir_rls_connections_refused_total", "Connections to listen.rls closed because of a bound, by reason.", "reason")
 	for why := range envoy.Refusals { // start at 0, so that the first one is an increase
 		m.refused[why] = refused.WithLabelValues(why.String())
 	}
-	registry.MustRegister(calls, m.seconds, refused)
 	return m
 }

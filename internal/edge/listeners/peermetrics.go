@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weir-edge/weir/internal/edge/peer"
+	"github.com/weir-edge/weir/internal/metric"
 )
 
 type peerMetrics struct {
@@ -19,26 +20,15 @@ type peerMetrics struct {
 	seen map[string]bool
 }
 
-func newPeerMetrics(registry *prometheus.Registry, d *peer.Directory) *peerMetrics {
+func newPeerMetrics(r metric.Registry, d *peer.Directory) *peerMetrics {
 	m := &peerMetrics{
-		messages: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "weir_peer_messages_total", Help: "Messages to and from nodes of a region, by direction and result.",
-		}, []string{"peer", "direction", "result"}),
-		bytes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "weir_peer_bytes_total", Help: "Bytes of messages and replies to and from nodes of a region, compressed.",
-		}, []string{"peer", "direction"}),
-		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "weir_peer_round_trip_seconds", Help: "Time from a message to a node of a region until its reply, in seconds.", Buckets: peerBuckets,
-		}, []string{"peer"}),
-		refused: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "weir_peer_connections_refused_total", Help: "Connections to listen.peer refused: too many.",
-		}),
-		seen: map[string]bool{},
+		messages: r.Counters("weir_peer_messages_total", "Messages to and from nodes of a region, by direction and result.", "peer", "direction", "result"),
+		bytes:    r.Counters("weir_peer_bytes_total", "Bytes of messages and replies to and from nodes of a region, compressed.", "peer", "direction"),
+		seconds:  r.Histograms("weir_peer_round_trip_seconds", "Time from a message to a node of a region until its reply, in seconds.", peerBuckets, "peer"),
+		refused:  r.Counter("weir_peer_connections_refused_total", "Connections to listen.peer refused: too many."),
+		seen:     map[string]bool{},
 	}
-	down := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "weir_peer_nodes_down", Help: "Nodes that do not answer this one.",
-	}, func() float64 { return float64(d.Down()) })
-	registry.MustRegister(m.messages, m.bytes, m.seconds, m.refused, down)
+	r.GaugeFunc("weir_peer_nodes_down", "Nodes that do not answer this one.", func() float64 { return float64(d.Down()) })
 	for _, name := range d.Regions() {
 		m.begin(name)
 	}

@@ -6,11 +6,11 @@ import (
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/internal/logs"
+	"github.com/weir-edge/weir/internal/metric"
 )
 
 // Secret is the secret of the shedder, which hides who is shed.
@@ -28,16 +28,14 @@ const ownSecret = "own"
 
 // OpenSecret activates the first secret. A node that shares no counters shares no choice of
 // users either: a secret of its own suffices.
-func OpenSecret(c *config.Config, log *slog.Logger, registry *prometheus.Registry) (*Secret, error) {
+func OpenSecret(c *config.Config, log *slog.Logger, registry metric.Registry) (*Secret, error) {
 	key, err := c.Shedder.ReadSecret()
 	if err != nil {
 		return nil, err
 	}
 	s := &Secret{config: &c.Shedder, log: log, key: key}
-	s.info = promauto.With(registry).NewGaugeVec(prometheus.GaugeOpts{
-		Name: "weir_shedder_secret_info",
-		Help: "1 for the fingerprint of the secret by which this node chooses which users to shed: none without one, own if the node generated it.",
-	}, []string{"fingerprint"})
+	s.info = registry.Gauges("weir_shedder_secret_info",
+		"1 for the fingerprint of the secret by which this node chooses which users to shed: none without one, own if the node generated it.", "fingerprint")
 	if key == nil && c.Store.Kind == "memory" {
 		s.activate(decide.RandomSecret(), ownSecret)
 	} else {

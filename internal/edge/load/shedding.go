@@ -16,6 +16,7 @@ import (
 	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/internal/edge/documents"
 	"github.com/weir-edge/weir/internal/logs"
+	"github.com/weir-edge/weir/internal/metric"
 	"github.com/weir-edge/weir/internal/shedding"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 	"github.com/weir-edge/weir/pkg/shedder"
@@ -45,9 +46,10 @@ type shedSettings struct {
 type shedLabels struct{ class, reason, upstream string }
 
 // OpenShedding activates the first settings.
-func OpenShedding(node documents.Node, c *config.Config, registry *prometheus.Registry, shedders []*shedder.Shedder) (k *Shedding, err error) {
+func OpenShedding(node documents.Node, c *config.Config, registry metric.Registry, shedders []*shedder.Shedder) (k *Shedding, err error) {
 	k = &Shedding{config: c, log: node.Log, metrics: newShedMetrics(registry), shedders: shedders}
-	registry.MustRegister(shedCollector(shedders))
+	registry.Collect(k.collect, utilizationDesc, signalUpDesc, signalDesc, kneeDesc, thresholdDesc, levelDesc, probabilityDesc, inflightDesc,
+		inflightMaxDesc, autoKneeDesc, fullRateDesc, baseDesc, probesDesc, shadowKneeDesc, shadowDesc)
 	if c.Shedder.Source != config.FromConsul {
 		node.Consul = nil
 	}

@@ -7,10 +7,9 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/edge/decide"
+	"github.com/weir-edge/weir/internal/metric"
 	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/redisstore"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
@@ -56,7 +55,7 @@ const exchangeWithin = 50 * time.Millisecond
 
 // OpenUnderLoad prepares to follow load. store is nil where no nodes share one; nodes returns how
 // many do.
-func OpenUnderLoad(c *config.Config, log *slog.Logger, registry *prometheus.Registry, shedders []*shedder.Shedder, active func() *rules.Set, store *redisstore.Store, nodes func() int) *UnderLoad {
+func OpenUnderLoad(c *config.Config, log *slog.Logger, registry metric.Registry, shedders []*shedder.Shedder, active func() *rules.Set, store *redisstore.Store, nodes func() int) *UnderLoad {
 	n := len(shedders)
 	k := &UnderLoad{
 		log: log, metrics: newUnderLoadMetrics(registry), groups: c.Groups(), shedders: shedders, rules: active, node: c.Node.ID, store: store,
@@ -135,7 +134,7 @@ func (k *UnderLoad) exchange(ctx context.Context) time.Duration {
 			k.show(i, running)
 		}
 	}
-	if k.metrics.alone.Set(decide.OneIf(alone)); alone != k.alone && k.store != nil {
+	if k.metrics.alone.Set(metric.OneIf(alone)); alone != k.alone && k.store != nil {
 		k.alone = alone
 		k.log.Info("what limits under load follow has changed", "own_load_only", alone)
 	}

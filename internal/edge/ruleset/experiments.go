@@ -8,6 +8,7 @@ import (
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/internal/experiment"
+	"github.com/weir-edge/weir/internal/metric"
 	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
@@ -74,27 +75,17 @@ func (s *Running) Answered(r *decide.Request, failed bool) {
 	}
 }
 
-// experimentMetrics exports what experiments count, by variant.
-type experimentMetrics struct{ rules func() *Running }
-
 var (
-	experimentChecks  = prometheus.NewDesc("weir_experiment_checks_total", "Checks under rules with an experiment, by variant and outcome.", []string{"rule", "variant", "outcome"}, nil)
-	experimentWait    = prometheus.NewDesc("weir_experiment_wait_seconds_total", "Time that clients refused by a variant were told to wait.", []string{"rule", "variant"}, nil)
-	experimentTime    = prometheus.NewDesc("weir_experiment_decision_seconds_total", "Duration of decisions that the memory of refusals could not make, by variant.", []string{"rule", "variant"}, nil)
-	experimentAnswers = prometheus.NewDesc("weir_experiment_answers_total", "Answers of upstreams to requests that passed, by variant; error: 5xx, or no answer.", []string{"rule", "variant", "outcome"}, nil)
-	experimentWorst   = prometheus.NewDesc("weir_experiment_worst_window", "The most that one key passed at this node in any window, of the keys that were followed.", []string{"rule", "variant"}, nil)
+	experimentChecks  = metric.ReadCounter("weir_experiment_checks_total", "Checks under rules with an experiment, by variant and outcome.", "rule", "variant", "outcome")
+	experimentWait    = metric.ReadCounter("weir_experiment_wait_seconds_total", "Time that clients refused by a variant were told to wait.", "rule", "variant")
+	experimentTime    = metric.ReadCounter("weir_experiment_decision_seconds_total", "Duration of decisions that the memory of refusals could not make, by variant.", "rule", "variant")
+	experimentAnswers = metric.ReadCounter("weir_experiment_answers_total", "Answers of upstreams to requests that passed, by variant; error: 5xx, or no answer.", "rule", "variant", "outcome")
+	experimentWorst   = metric.ReadGauge("weir_experiment_worst_window", "The most that one key passed at this node in any window, of the keys that were followed.", "rule", "variant")
 )
 
-// Describe implements prometheus.Collector.
-func (experimentMetrics) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{experimentChecks, experimentWait, experimentTime, experimentAnswers, experimentWorst} {
-		to <- d
-	}
-}
-
-// Collect implements prometheus.Collector.
-func (m experimentMetrics) Collect(to chan<- prometheus.Metric) {
-	running := m.rules()
+// collectExperiments exports what experiments count, by variant.
+func (a *Active) collectExperiments(to chan<- prometheus.Metric) {
+	running := a.Running()
 	if running == nil {
 		return
 	}
@@ -105,17 +96,14 @@ func (m experimentMetrics) Collect(to chan<- prometheus.Metric) {
 		rule, counts := running.set.Rules()[i].ID, t.Counts()
 		for _, variant := range []string{adminapi.VariantBase, adminapi.VariantExperiment} {
 			n := experiment.Sum(counts, t.Trial.Cut, variant == adminapi.VariantExperiment)
-			count := func(d *prometheus.Desc, v float64, labels ...string) {
-				to <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, append([]string{rule, variant}, labels...)...)
-			}
-			count(experimentChecks, float64(n.Checks-n.Refused), outcomeNames[outcomeAllowed])
-			count(experimentChecks, float64(n.Refused), outcomeNames[outcomeLimited])
-			count(experimentChecks, float64(n.Failed), outcomeNames[outcomeError])
-			count(experimentWait, float64(n.WaitMicros)/1e6)
-			count(experimentTime, float64(n.TookMicros)/1e6)
-			count(experimentAnswers, float64(n.Answers-n.Errors), "ok")
-			count(experimentAnswers, float64(n.Errors), "error")
-			to <- prometheus.MustNewConstMetric(experimentWorst, prometheus.GaugeValue, float64(n.Worst), rule, variant)
+			experimentChecks.Send(to, float64(n.Checks-n.Refused), rule, variant, outcomeNames[outcomeAllowed])
+			experimentChecks.Send(to, float64(n.Refused), rule, variant, outcomeNames[outcomeLimited])
+			experimentChecks.Send(to, float64(n.Failed), rule, variant, outcomeNames[outcomeError])
+			experimentWait.Send(to, float64(n.WaitMicros)/1e6, rule, variant)
+			experimentTime.Send(to, float64(n.TookMicros)/1e6, rule, variant)
+			experimentAnswers.Send(to, float64(n.Answers-n.Errors), rule, variant, "ok")
+			experimentAnswers.Send(to, float64(n.Errors), rule, variant, "error")
+			experimentWorst.Send(to, float64(n.Worst), rule, variant)
 		}
 	}
 }

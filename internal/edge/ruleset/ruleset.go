@@ -8,14 +8,13 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/internal/edge/documents"
 	"github.com/weir-edge/weir/internal/experiment"
 	"github.com/weir-edge/weir/internal/logs"
+	"github.com/weir-edge/weir/internal/metric"
 	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
@@ -34,10 +33,10 @@ type Active struct {
 
 // Open activates the first rules: builtin, if not empty; those of a file, which must be good; or
 // the cached ones of Consul, which may name some later.
-func Open(node documents.Node, c *config.Config, registry *prometheus.Registry, builtin string) (a *Active, err error) {
+func Open(node documents.Node, c *config.Config, registry metric.Registry, builtin string) (a *Active, err error) {
 	a = &Active{log: node.Log, alone: c.Listen.Peer == nil}
 	a.metrics = newMetrics(registry, a.age)
-	registry.MustRegister(experimentMetrics{a.Running})
+	registry.Collect(a.collectExperiments, experimentChecks, experimentWait, experimentTime, experimentAnswers, experimentWorst)
 	document := documents.Config[rules.Set]{
 		Kind: documents.Kind[rules.Set]{Name: "rules", What: "rules", Compile: a.compile, CanaryOf: c.Node.PoP, Verify: c.Verify()},
 		Node: node, Activate: a.activate, Published: a.published, Cache: c.Rules.Cache,
@@ -137,8 +136,8 @@ func (a *Active) published(_, s *documents.State[rules.Set]) {
 		}
 	}
 	a.metrics.apart.Set(apart)
-	a.metrics.stale.Set(decide.OneIf(s.Stale))
-	a.metrics.bootstrapped.Set(decide.OneIf(s.Source() == adminapi.SourceBootstrap))
+	a.metrics.stale.Set(metric.OneIf(s.Stale))
+	a.metrics.bootstrapped.Set(metric.OneIf(s.Source() == adminapi.SourceBootstrap))
 }
 
 // none reports whether there have never been any rules.

@@ -14,6 +14,7 @@ import (
 	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/internal/edge/proxy"
+	"github.com/weir-edge/weir/internal/metric"
 	"github.com/weir-edge/weir/pkg/shedder"
 )
 
@@ -87,7 +88,7 @@ type Set struct {
 
 // New makes the groups and the routes to them. Their shedders are configured
 // afterwards.
-func New(c *config.Config, log *slog.Logger, registry *prometheus.Registry) (*Set, error) {
+func New(c *config.Config, log *slog.Logger, registry metric.Registry) (*Set, error) {
 	w := watch{metrics: newMetrics(registry), log: log}
 	u := &Set{sampler: shedder.NewSampler(nil)}
 	if c.Upstream.Loop != "off" {
@@ -114,8 +115,8 @@ func New(c *config.Config, log *slog.Logger, registry *prometheus.Registry) (*Se
 		config.ClosePools(pools)
 		return nil, err
 	}
-	registry.MustRegister(healthCollector{u})
-	u.upgraded(registry)
+	registry.Collect(u.health, upstreamHealthy)
+	registry.GaugeFunc("weir_upgrades_active", "Connections that have switched to another protocol, such as WebSocket.", func() float64 { return float64(u.Tunnels()) })
 	return u, nil
 }
 
