@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/report"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region"
@@ -188,7 +189,7 @@ func (c *change) steps(ctx context.Context, targets []*fleet.Target) error {
 	if err := c.prepare(ctx, targets); err != nil {
 		return err
 	}
-	todo := pick(c.told(), rollout.Untouched)
+	todo := report.With(c.told(), rollout.Untouched)
 	if len(todo) == 0 {
 		return c.settle(ctx, c.staging.pop == "")
 	}
@@ -233,7 +234,7 @@ func (c *change) steps(ctx context.Context, targets []*fleet.Target) error {
 // trials that would be ended.
 func (c *change) settle(ctx context.Context, end bool) error {
 	if end && c.warnOfCanaries(ctx) {
-		if err := c.confirm(ctx, "End that in %s?", names(c.have())); err != nil {
+		if err := c.confirm(ctx, "End that in %s?", report.Names(c.have())); err != nil {
 			return err
 		}
 	}
@@ -273,7 +274,7 @@ func (c *change) warnOfCanaries(ctx context.Context) (tried bool) {
 			if canary := a.Value[pop]; !canary.Expired(a.Target.Consul.Now()) {
 				tried = true
 				c.p.Warn("%s: %s tries %s on %s until %s; its edges follow that, and applying ends the trial", a.Target.Name,
-					term.Printable(canary.AppliedBy), canary.Version, term.Printable(pop), until(&canary))
+					term.Printable(canary.AppliedBy), canary.Version, term.Printable(pop), report.Until(&canary))
 			}
 		}
 	}

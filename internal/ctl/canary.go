@@ -9,6 +9,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/report"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region/consul"
@@ -69,7 +70,7 @@ func (c *change) newTrial(ctx context.Context, pop string) (*trial, error) {
 		t.site.Before[a.Target] = a.Value.index
 		if other := a.Value.other; other != nil && !other.Expired(a.Target.Consul.Now()) && other.Version != c.doc.Version() {
 			return nil, term.Conflict("nothing was changed: %s: %s has been trying %s on %s since %s, until %s; wait for that, or end it with regionctl %s apply without --canary", a.Target.Name,
-				term.Printable(other.AppliedBy), other.Version, pop, term.Stamp(other.AppliedAt), until(other), c.doc.Kind.Name)
+				term.Printable(other.AppliedBy), other.Version, pop, term.Stamp(other.AppliedAt), report.Until(other), c.doc.Kind.Name)
 		}
 	}
 	if len(t.site.Homes) == 0 {
@@ -175,12 +176,12 @@ func (t *trial) start(ctx context.Context) error {
 	if t.c.wait > 0 {
 		limit = min(limit, t.c.wait)
 	}
-	w := edges{version: func(*fleet.Target) string { return t.c.doc.Version() }, wanted: func(n consul.Node) bool { return n.PoP == t.site.PoP && n.Passing },
-		moved: func(_ *fleet.Target, v *fleet.RegionView) bool {
+	w := report.Edges{Version: func(*fleet.Target) string { return t.c.doc.Version() }, Wanted: func(n consul.Node) bool { return n.PoP == t.site.PoP && n.Passing },
+		Moved: func(_ *fleet.Target, v *fleet.RegionView) bool {
 			p, follows := v.Canaries[t.site.PoP]
 			return !follows || !t.site.Mine(&p)
 		}}
-	for _, a := range await(ctx, t.c.p, w, t.site.Homes, limit) {
+	for _, a := range report.Await(ctx, t.c.p, w, t.site.Homes, limit) {
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -190,13 +191,13 @@ func (t *trial) start(ctx context.Context) error {
 			return fmt.Errorf("%s: its edges are gone", a.Target.Name)
 		case a.State == rollout.Refusing:
 			n := a.Refused[0]
-			return fmt.Errorf("%s: node %s refuses %s:\n    %s\n  correct the document", a.Target.Name, term.Printable(n.ID), t.c.doc.Version(), term.Indented(reasons(&n)))
+			return fmt.Errorf("%s: node %s refuses %s:\n    %s\n  correct the document", a.Target.Name, term.Printable(n.ID), t.c.doc.Version(), term.Indented(report.Refusal(&n)))
 		case a.Err != nil:
 			return fmt.Errorf("%s: %w", a.Target.Name, a.Err)
 		case a.State != rollout.Arrived:
 			reason := "not known yet"
 			if behind := a.View.Behind(); len(behind) > 0 {
-				reason = why(&behind[0])
+				reason = report.Behind(&behind[0])
 			}
 			return fmt.Errorf("%s: its edges did not all follow within %s: %s; see %s", a.Target.Name, limit, reason, t.c.doc.Kind.Look)
 		}
@@ -223,14 +224,6 @@ func (t *trial) check(ctx context.Context, target *fleet.Target) error {
 
 // expired reports whether the site's edges no longer follow the version by themselves.
 func (t *trial) expired() bool { return t.site.Pointer.Expired(t.c.p.Now()) }
-
-// until returns when a canary expires.
-func until(p *consul.Pointer) string {
-	if p.ExpiresAt == nil {
-		return "it is ended"
-	}
-	return term.Stamp(*p.ExpiresAt)
-}
 
 func (t *trial) remove(ctx context.Context) error {
 	if t.site.Pointer.ExpiresAt == nil {

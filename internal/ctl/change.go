@@ -13,6 +13,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/report"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region/consul"
@@ -111,34 +112,36 @@ func (r *regionChange) runs() string {
 }
 
 // told returns the region as shown to users.
-func (r *regionChange) told() told {
-	t := failed(r.region.Result, "")
+func (r *regionChange) told() report.Region {
+	t := report.Failed(r.region.Result, "")
 	if r.step.next != nil {
-		t.gets = r.runs()
+		t.Gets = r.runs()
 	}
 	if r.region.Outcome != rollout.Lost {
 		return t
 	}
 	k, now := r.target.Kind, r.region.Now
 	if damage := errors.Join(r.region.Err, now.Damage); damage != nil {
-		t.why = fmt.Sprintf("someone changed the %s meanwhile, and who cannot be read: %v", k.What, damage)
+		t.Why = fmt.Sprintf("someone changed the %s meanwhile, and who cannot be read: %v", k.What, damage)
 	} else {
-		t.why = whoMoved(k, now.Pointer)
+		t.Why = report.WhoMoved(k, now.Pointer)
 	}
 	return t
 }
 
-func (c *change) told() (list []told) {
+func (c *change) told() (list []report.Region) {
 	for _, r := range c.regions {
 		t := r.told()
-		t.redo = c.redo[t.Name]
+		t.Redo = c.redo[t.Name]
 		list = append(list, t)
 	}
 	return list
 }
 
 // have returns the regions that have what the change brings.
-func (c *change) have() []told { return pick(c.told(), rollout.Applied, rollout.AlreadyThere) }
+func (c *change) have() []report.Region {
+	return report.With(c.told(), rollout.Applied, rollout.AlreadyThere)
+}
 
 // always stands in for the end of what never expires.
 var always = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
@@ -170,7 +173,7 @@ func (c *change) begin(targets []*fleet.Target) {
 				return here.target.Docs.Under(r.Fence).Point(ctx, c.pointer(here), r.Seen.Index)
 			},
 		},
-		By: c.by, Partial: c.partial, Timeout: c.p.Timeout, LockWait: c.p.LockWait, BreakLock: c.breakLock, Report: &lockNews{c.p, k.Name},
+		By: c.by, Partial: c.partial, Timeout: c.p.Timeout, LockWait: c.p.LockWait, BreakLock: c.breakLock, Report: &report.Locks{Program: c.p, What: k.Name},
 		Ready: func(ctx context.Context) error {
 			if c.ready != nil {
 				if err := c.ready(ctx); err != nil {
@@ -293,7 +296,7 @@ func (c *change) prepare(ctx context.Context, targets []*fleet.Target) error {
 
 // reached is the function reached for this change. It reports which regions answer.
 func (c *change) reached() ([]string, error) {
-	away, err := reached(c.engine.Results(), c.partial, otherRegions)
+	away, err := report.Reached(c.engine.Results(), c.partial, report.OtherRegions)
 	if err != nil {
 		err = c.report(err, nil)
 	}

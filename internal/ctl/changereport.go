@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/report"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
@@ -29,7 +30,7 @@ type changeReport struct {
 
 // regionReport is one region of it.
 type regionReport struct {
-	regionResult
+	report.RegionResult
 	// Version is the version for this region, where it may differ. Then is what follows
 	// when it expires. Active is what is active now, as far as known.
 	Version string        `json:"version,omitempty"`
@@ -49,7 +50,7 @@ type regionReport struct {
 func (c *change) reportOn(r *regionChange) *regionReport {
 	answered := r.step.next != nil
 	v := &regionReport{
-		regionResult: resultOf(r.told()), Before: r.step.from.Pointer,
+		RegionResult: report.ResultOf(r.told()), Before: r.step.from.Pointer,
 		Now: cmp.Or(r.moved, r.region.Now.Pointer), Active: r.step.from.Version(),
 	}
 	if answered && r.target.Kind.Temporary {
@@ -114,7 +115,7 @@ func (r *changeReport) write(b *bytes.Buffer, s term.Style) {
 		if c.Edges != nil {
 			edges = fmt.Sprintf("%d of %d", *c.Running, *c.Edges)
 		}
-		t.Row(c.Region, paintOutcome(s, c.Result), term.OrDash(c.Active), edges)
+		t.Row(c.Region, report.PaintOutcome(s, c.Result), term.OrDash(c.Active), edges)
 	}
 	t.Print(b)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
+	"github.com/weir-edge/weir/internal/ctl/report"
 	"github.com/weir-edge/weir/internal/ctl/term"
 )
 
@@ -210,7 +211,7 @@ func writeView(b *bytes.Buffer, st term.Style, k *fleet.Kind, v *fleet.RegionVie
 	}
 	for _, pop := range slices.Sorted(maps.Keys(v.Canaries)) {
 		c := v.Canaries[pop]
-		fmt.Fprintf(b, "  canary on %s: %s by %s, until %s\n", term.Printable(pop), c.Version, term.Printable(c.AppliedBy), until(&c))
+		fmt.Fprintf(b, "  canary on %s: %s by %s, until %s\n", term.Printable(pop), c.Version, term.Printable(c.AppliedBy), report.Until(&c))
 	}
 	if len(v.Nodes) == 0 {
 		if v.Error == "" {
@@ -252,7 +253,7 @@ func writeView(b *bytes.Buffer, st term.Style, k *fleet.Kind, v *fleet.RegionVie
 // complaints lists what is wrong with an edge, and adds to silent why it could not be asked.
 func complaints(n *fleet.NodeView, silent *fleet.Unasked) (list []string) {
 	if n.Refused != nil {
-		list = append(list, fmt.Sprintf("%s refused %s:\n      %s", term.Printable(n.ID), term.OrDash(n.Refused.Version), strings.ReplaceAll(reasons(n), "\n", "\n      ")))
+		list = append(list, fmt.Sprintf("%s refused %s:\n      %s", term.Printable(n.ID), term.OrDash(n.Refused.Version), strings.ReplaceAll(report.Refusal(n), "\n", "\n      ")))
 	}
 	if n.ConsulError != "" {
 		list = append(list, fmt.Sprintf("%s has lost Consul: %s", term.Printable(n.ID), term.Printable(n.ConsulError)))

@@ -14,6 +14,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
+	"github.com/weir-edge/weir/internal/ctl/report"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region"
@@ -111,7 +112,7 @@ type draining struct {
 
 // drainResult is the outcome in one region.
 type drainResult struct {
-	regionResult
+	report.RegionResult
 	Before *region.Drain `json:"before,omitempty"`
 }
 
@@ -153,7 +154,7 @@ func lookAtPoP(ctx context.Context, p *command.Program, pop string) (*draining, 
 		d.engine.Regions = append(d.engine.Regions, rollout.NewRegion[*sites](t.Name, t.Consul))
 	}
 	d.engine.Prepare(ctx, d.engine.Look)
-	if _, err := reached(d.engine.Results(), true, ""); err != nil {
+	if _, err := report.Reached(d.engine.Results(), true, ""); err != nil {
 		return nil, err
 	}
 	var known []string
@@ -272,23 +273,23 @@ func drain(ctx context.Context, p *command.Program, pop string, o *drainOptions)
 	}
 	have, without := d.tell(ctx)
 	if len(have) == 0 {
-		return term.Failed("nothing was changed:\n%s", reasonsOf(without))
+		return term.Failed("nothing was changed:\n%s", report.ReasonsOf(without))
 	}
-	p.RecordAct(ctx, namesOf(pick(have, rollout.Applied)), who, "drain "+pop+": "+o.reason)
+	p.RecordAct(ctx, report.NamesOf(report.With(have, rollout.Applied)), who, "drain "+pop+": "+o.reason)
 	var outcome error
 	if len(without) > 0 {
-		outcome = term.Partial("%s %s it, which is enough for routers that see it; run the same command again to tell the others:\n%s", names(have), verb(have, "has", "have"), reasonsOf(without))
+		outcome = term.Partial("%s %s it, which is enough for routers that see it; run the same command again to tell the others:\n%s", report.Names(have), report.Verb(have, "has", "have"), report.ReasonsOf(without))
 	}
-	report, waiting := d.report(), error(nil)
+	done, waiting := d.report(), error(nil)
 	if o.wait > 0 {
 		began := d.next.Since
-		if len(pick(have, rollout.Applied)) > 0 {
+		if len(report.With(have, rollout.Applied)) > 0 {
 			began = time.Now()
 		}
 		w := &leaving{p: p, pop: pop, ttl: o.ttl, limit: o.wait, began: began}
-		report.Nodes, waiting = w.run(ctx, d.nodes())
+		done.Nodes, waiting = w.run(ctx, d.nodes())
 	}
-	return cmp.Or(outcome, waiting, p.Show(report, report.write))
+	return cmp.Or(outcome, waiting, p.Show(done, done.write))
 }
 
 func undrain(ctx context.Context, p *command.Program, pop string, o *drainOptions) error {
@@ -309,16 +310,16 @@ func undrain(ctx context.Context, p *command.Program, pop string, o *drainOption
 	d.end()
 	var outcome error
 	have, without := d.tell(ctx)
-	p.RecordAct(ctx, namesOf(pick(have, rollout.Applied)), who, "undrain "+pop)
+	p.RecordAct(ctx, report.NamesOf(report.With(have, rollout.Applied)), who, "undrain "+pop)
 	if len(without) > 0 {
-		outcome = term.Partial("%s may still hold the drain of %s, which the other regions have ended; run the same command again to finish:\n%s", names(without), pop, reasonsOf(without))
+		outcome = term.Partial("%s may still hold the drain of %s, which the other regions have ended; run the same command again to finish:\n%s", report.Names(without), pop, report.ReasonsOf(without))
 	}
-	report := d.report()
-	return cmp.Or(outcome, p.Show(report, report.write))
+	done := d.report()
+	return cmp.Or(outcome, p.Show(done, done.write))
 }
 
 // tell writes to all reachable regions that do not have it yet.
-func (d *draining) tell(ctx context.Context) (have, without []told) {
+func (d *draining) tell(ctx context.Context) (have, without []report.Region) {
 	d.engine.Compare()
 	d.engine.Tell(ctx)
 	for _, r := range d.told() {
@@ -331,11 +332,11 @@ func (d *draining) tell(ctx context.Context) (have, without []told) {
 	return have, without
 }
 
-func (d *draining) told() (list []told) {
+func (d *draining) told() (list []report.Region) {
 	for _, r := range d.engine.Results() {
-		t := failed(r, "")
+		t := report.Failed(r, "")
 		if r.Outcome == rollout.Lost {
-			t.why = "someone else has changed it in the meantime"
+			t.Why = "someone else has changed it in the meantime"
 		}
 		list = append(list, t)
 	}
@@ -345,7 +346,7 @@ func (d *draining) told() (list []told) {
 func (d *draining) report() *drainReport {
 	r := &drainReport{PoP: d.pop, Drain: d.next}
 	for i, t := range d.told() {
-		here := drainResult{regionResult: resultOf(t)}
+		here := drainResult{RegionResult: report.ResultOf(t)}
 		if seen := d.engine.Regions[i].Seen; seen != nil {
 			here.Before = seen.drainOf(d.pop)
 		}
@@ -370,11 +371,11 @@ func (d *draining) nodes() (list []nodeAt) {
 }
 
 func (r *drainReport) write(b *bytes.Buffer, s term.Style) {
-	var results []regionResult
+	var results []report.RegionResult
 	for _, c := range r.Regions {
-		results = append(results, c.regionResult)
+		results = append(results, c.RegionResult)
 	}
-	writeResults(b, s, results)
+	report.WriteResults(b, s, results)
 	if r.Drain != nil {
 		fmt.Fprintf(b, "%s is drained by %s since %s: %s\n", s.Bold(term.Printable(r.PoP)), term.Printable(r.Drain.Who), term.Stamp(r.Drain.Since), term.Printable(r.Drain.Why))
 	} else {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/report"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
 )
@@ -186,7 +187,7 @@ func (s *execution) unchanged(ctx context.Context, target *fleet.Target) error {
 	case !r.region.Outcome.Has() && s.c.engine.Same(r.region.Seen, now):
 	default:
 		r.region.Outcome, r.region.Now = rollout.Lost, now
-		return term.Conflict("%s: %s", target.Name, whoMoved(target.Kind, now.Pointer))
+		return term.Conflict("%s: %s", target.Name, report.WhoMoved(target.Kind, now.Pointer))
 	}
 	if s.trial == nil {
 		return nil
@@ -225,14 +226,14 @@ func (s *execution) unbegun(err error) error {
 // halt reports a fleet that stays divided after some waves, and how to continue or go back.
 func (s *execution) halt(done int, why, waiting error) error {
 	c := s.c
-	have, left := c.have(), pick(c.told(), rollout.Untouched)
+	have, left := c.have(), report.With(c.told(), rollout.Untouched)
 	text := fmt.Sprintf("halted after wave %d of %d: %v", done, len(s.plan), why)
 	var state []string
 	if len(have) > 0 {
-		state = append(state, holding(have))
+		state = append(state, report.Holding(have))
 	}
 	if len(left) > 0 {
-		state = append(state, names(left)+verb(left, " keeps what it had", " keep what they had"))
+		state = append(state, report.Names(left)+report.Verb(left, " keeps what it had", " keep what they had"))
 	}
 	for i, part := range state {
 		text += []string{"\n", "; "}[i] + part

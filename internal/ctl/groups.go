@@ -8,6 +8,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
+	"github.com/weir-edge/weir/internal/ctl/report"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
@@ -88,11 +89,11 @@ func (g *diffGroup) runs(s term.Style) string {
 	case p == nil:
 		return fmt.Sprintf("%s: what %s cannot be read", where, verb)
 	case p.Expired(now) && p.Then == nil:
-		return fmt.Sprintf("%s: no %s active since %s of %s ended, %s", where, g.step.next.Kind.What, p.Version, term.Printable(p.AppliedBy), until(p))
+		return fmt.Sprintf("%s: no %s active since %s of %s ended, %s", where, g.step.next.Kind.What, p.Version, term.Printable(p.AppliedBy), report.Until(p))
 	case p.Expired(now):
-		return fmt.Sprintf("%s %s %s again since %s of %s ended, %s", where, verb, p.Then.Version, p.Version, term.Printable(p.AppliedBy), until(p))
+		return fmt.Sprintf("%s %s %s again since %s of %s ended, %s", where, verb, p.Then.Version, p.Version, term.Printable(p.AppliedBy), report.Until(p))
 	case p.ExpiresAt != nil:
-		return fmt.Sprintf("%s %s %s (%s, %s, until %s)", where, verb, p.Version, term.Printable(p.AppliedBy), term.Stamp(p.AppliedAt), until(p))
+		return fmt.Sprintf("%s %s %s (%s, %s, until %s)", where, verb, p.Version, term.Printable(p.AppliedBy), term.Stamp(p.AppliedAt), report.Until(p))
 	}
 	return fmt.Sprintf("%s %s %s (%s, %s)", where, verb, p.Version, term.Printable(p.AppliedBy), term.Stamp(p.AppliedAt))
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
+	"github.com/weir-edge/weir/internal/ctl/report"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
@@ -132,7 +133,7 @@ func writeHistory(k *fleet.Kind, b *bytes.Buffer, s term.Style, list []historyEn
 		}
 		ends := "-"
 		if c.ExpiresAt != nil {
-			ends = until(&c.Pointer)
+			ends = report.Until(&c.Pointer)
 		}
 		message := term.Printable(c.Message)
 		if c.BrokeLockOf != "" {

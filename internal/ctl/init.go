@@ -11,6 +11,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
+	"github.com/weir-edge/weir/internal/ctl/report"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
 )
@@ -65,8 +66,8 @@ func nameRegions(ctx context.Context, p *command.Program, names []string, yes bo
 	if err := p.Confirm(ctx, yes, "Is each of these the Consul of its region?"); err != nil {
 		return err
 	}
-	var list []regionResult
-	var all []told
+	var list []report.RegionResult
+	var all []report.Region
 	for i, t := range targets { // in order: of two regions with one Consul, the first gets it
 		if r := &results[i]; r.Outcome == rollout.Untouched {
 			var done bool
@@ -79,10 +80,10 @@ func nameRegions(ctx context.Context, p *command.Program, names []string, yes bo
 				r.Outcome = rollout.AlreadyThere
 			}
 		}
-		here := failed(results[i], "its name")
-		all, list = append(all, here), append(list, resultOf(here))
+		here := report.Failed(results[i], "its name")
+		all, list = append(all, here), append(list, report.ResultOf(here))
 	}
-	named := namesOf(pick(all, rollout.Applied))
+	named := report.NamesOf(report.With(all, rollout.Applied))
 	p.RecordAct(ctx, named, by, "name the region")
-	return cmp.Or(outcome(ctx, all, len(named) > 0, nil, term.Partial), p.Show(list, func(b *bytes.Buffer, s term.Style) { writeResults(b, s, list) }))
+	return cmp.Or(report.Outcome(ctx, all, len(named) > 0, nil, term.Partial), p.Show(list, func(b *bytes.Buffer, s term.Style) { report.WriteResults(b, s, list) }))
 }

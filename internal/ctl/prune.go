@@ -14,6 +14,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/report"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region"
@@ -218,7 +219,7 @@ func (s *pruning) run(ctx context.Context, yes bool) error {
 // remove removes what nothing needs, which it determines under the lock.
 func (s *pruning) remove(ctx context.Context) (removed map[string]int, err error) {
 	type place = rollout.Region[struct{}]
-	c := rollout.Change[struct{}]{Subject: rollout.Subject[struct{}]{Name: s.kind.Name}, By: s.by, Timeout: s.p.Timeout, LockWait: s.wait, Report: &lockNews{s.p, s.kind.Name}}
+	c := rollout.Change[struct{}]{Subject: rollout.Subject[struct{}]{Name: s.kind.Name}, By: s.by, Timeout: s.p.Timeout, LockWait: s.wait, Report: &report.Locks{Program: s.p, What: s.kind.Name}}
 	targets, counts := map[*place]*fleet.Target{}, map[*place]*int{}
 	for _, t := range s.targets {
 		r := rollout.NewRegion[struct{}](t.Name, t.Consul)
@@ -249,7 +250,7 @@ func (s *pruning) remove(ctx context.Context) (removed map[string]int, err error
 	}
 	var stop *rollout.Stop
 	if errors.As(err, &stop) {
-		err = stopped(stop, s.kind.Name, nil)
+		err = report.Stopped(stop, s.kind.Name, nil)
 	}
 	return removed, err
 }

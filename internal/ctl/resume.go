@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/report"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region/consul"
@@ -87,7 +88,7 @@ func (c *change) overtaken(r *regionChange) error {
 	}
 	had := c.resumes.Before[r.target.Name].Version
 	if has := r.step.from.Version(); has != had && has != c.resumes.Version {
-		return term.Conflict("nothing was changed: %s: %s", r.target.Name, whoMoved(r.target.Kind, r.step.from.Pointer))
+		return term.Conflict("nothing was changed: %s: %s", r.target.Name, report.WhoMoved(r.target.Kind, r.step.from.Pointer))
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/report"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
@@ -96,7 +97,7 @@ func endIt(ctx context.Context, t *fleet.Target, s *step) (err error) {
 	case s.from.Until() == nil && pointer != nil && pointer.ExpiresAt != nil:
 		return term.Conflict("nothing was changed: %s: %s has expired in the meantime", t.Name, pointer.Version)
 	case s.from.Until() == nil:
-		return term.Conflict("nothing was changed: %s: %s", t.Name, whoMoved(t.Kind, pointer))
+		return term.Conflict("nothing was changed: %s: %s", t.Name, report.WhoMoved(t.Kind, pointer))
 	case pointer.Then != nil:
 		s.next, err = t.Load(ctx, *pointer.Then)
 	case s.from.Damage != nil:
@@ -105,7 +106,7 @@ func endIt(ctx context.Context, t *fleet.Target, s *step) (err error) {
 		s.next, s.ends = s.from.Document, true
 	}
 	if err != nil {
-		return term.Failed("nothing was changed: %s: %w; wait until it expires, %s, or apply a version with rollback --to", t.Name, err, until(pointer))
+		return term.Failed("nothing was changed: %s: %w; wait until it expires, %s, or apply a version with rollback --to", t.Name, err, report.Until(pointer))
 	}
 	return nil
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/internal/ctl/report"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/testenv"
 	"github.com/weir-edge/weir/pkg/region/consul"
@@ -464,7 +465,7 @@ func (s *script) lasts(args []string) {
 	}
 	require.Equal(s, args[2], then)
 	s.ts.Setenv("EXPIRES", p.ExpiresAt.Format(time.RFC3339Nano))
-	s.ts.Setenv("UNTIL", until(p))
+	s.ts.Setenv("UNTIL", report.Until(p))
 }
 
 // duel NAME NAME makes two people answer yes at the same time: one changes all regions, the

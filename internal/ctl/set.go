@@ -14,6 +14,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
+	"github.com/weir-edge/weir/internal/ctl/report"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/shedding"
 	"github.com/weir-edge/weir/pkg/field"
@@ -130,7 +131,7 @@ func (c *change) assign(assignments []string) func(context.Context, *fleet.Targe
 			return term.Failed("nothing was changed: %s: %w; set a whole FILE", t.Name, s.from.Damage)
 		case s.from.Until() != nil && c.lasts == 0:
 			return term.Misused("%s: %s is active until %s, and without --for it would last with %s; give --for, or end it first with regionctl undo shedder (nothing was changed)",
-				t.Name, s.from.Version(), until(s.from.Pointer), what)
+				t.Name, s.from.Version(), report.Until(s.from.Pointer), what)
 		case s.from.State == fleet.Active:
 			base = s.from.Document.Body.(*kinds.Settings).Document
 		default:

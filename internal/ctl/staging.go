@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/weir-edge/weir/internal/ctl/report"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
 )
@@ -167,10 +168,10 @@ func (o *staging) plan(regions, homes []string) (rollout.Plan, error) {
 }
 
 // asks is the question before a change begins.
-func (o *staging) asks(plan rollout.Plan, todo []told, lasts time.Duration) string {
+func (o *staging) asks(plan rollout.Plan, todo []report.Region, lasts time.Duration) string {
 	switch {
 	case o.pop != "":
-		return fmt.Sprintf("Try on %s for %s, then apply to %s?", o.pop, term.Duration(o.soak), names(todo))
+		return fmt.Sprintf("Try on %s for %s, then apply to %s?", o.pop, term.Duration(o.soak), report.Names(todo))
 	case o.groups != "":
 		var groups []string
 		for _, s := range plan {
@@ -178,7 +179,7 @@ func (o *staging) asks(plan rollout.Plan, todo []told, lasts time.Duration) stri
 		}
 		return fmt.Sprintf("Apply to %s, with %s between?", strings.Join(groups, "; then "), term.Duration(o.soak))
 	case lasts > 0:
-		return fmt.Sprintf("Apply to %s for %s?", names(todo), term.Duration(lasts))
+		return fmt.Sprintf("Apply to %s for %s?", report.Names(todo), term.Duration(lasts))
 	}
-	return fmt.Sprintf("Apply to %s?", names(todo))
+	return fmt.Sprintf("Apply to %s?", report.Names(todo))
 }

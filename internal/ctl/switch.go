@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/report"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region/consul"
@@ -18,11 +19,11 @@ import (
 // store writes the document to every region, including those that should already have it.
 func (c *change) store(ctx context.Context) error { return c.stopped(c.engine.Store(ctx)) }
 
-func (c *change) stopped(err error) error { return stopped(err, c.engine.Name, c.told()) }
+func (c *change) stopped(err error) error { return report.Stopped(err, c.engine.Name, c.told()) }
 
 // outcome returns what is wrong after the regions were pointed, or nil.
 func (c *change) outcome(ctx context.Context) error {
-	return outcome(ctx, c.told(), c.engine.Wrote, c.engine.Displaced, term.Conflict)
+	return report.Outcome(ctx, c.told(), c.engine.Wrote, c.engine.Displaced, term.Conflict)
 }
 
 // lookAgain finds regions that someone else has changed and this change has not.
@@ -125,7 +126,7 @@ func (c *change) await(ctx context.Context) error {
 		limit = min(limit, c.lasts)
 	}
 	version := func(t *fleet.Target) string { return c.region(t.Name).runs() }
-	arrivals := await(ctx, c.p, edges{version: version, moved: func(t *fleet.Target, v *fleet.RegionView) bool {
+	arrivals := report.Await(ctx, c.p, report.Edges{Version: version, Moved: func(t *fleet.Target, v *fleet.RegionView) bool {
 		return v.Error == "" && (v.Pointer == nil || v.Pointer.Version != c.region(t.Name).step.next.Version())
 	}}, targetsOf(have), limit)
 	for i := range arrivals {
@@ -145,10 +146,10 @@ func (c *change) await(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return c.interrupted("while waiting")
 	}
-	return verdict(arrivals, version, limit)
+	return report.Verdict(arrivals, version, limit)
 }
 
 // interrupted says where the version is, although the wait for its edges ended.
 func (c *change) interrupted(when string) error {
-	return term.Interrupted("interrupted %s; %s, and %s shows who runs it", when, holding(c.have()), c.regions[0].target.Kind.Look)
+	return term.Interrupted("interrupted %s; %s, and %s shows who runs it", when, report.Holding(c.have()), c.regions[0].target.Kind.Look)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
+	"github.com/weir-edge/weir/internal/ctl/report"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region"
 	"github.com/weir-edge/weir/pkg/region/consul"
@@ -197,6 +198,6 @@ func unfold(n *yaml.Node) {
 
 // topologyReport is what topology apply prints with -o json.
 type topologyReport struct {
-	Zone    string         `json:"zone"`
-	Regions []regionResult `json:"regions"`
+	Zone    string                `json:"zone"`
+	Regions []report.RegionResult `json:"regions"`
 }

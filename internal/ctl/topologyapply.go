@@ -11,6 +11,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
+	"github.com/weir-edge/weir/internal/ctl/report"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region"
@@ -59,21 +60,21 @@ func (c *topologyChange) apply(ctx context.Context, file string) (err error) {
 	if err := c.prepare(ctx); err != nil {
 		return err
 	}
-	if todo := pick(c.told(), rollout.Untouched); len(todo) > 0 {
-		if err := c.p.Confirm(ctx, c.yes, "Apply to %s?", names(todo)); err != nil {
+	if todo := report.With(c.told(), rollout.Untouched); len(todo) > 0 {
+		if err := c.p.Confirm(ctx, c.yes, "Apply to %s?", report.Names(todo)); err != nil {
 			return err
 		}
 	}
 	// A topology that is already there can be signed later.
 	if err := c.engine.Store(ctx); err != nil {
-		return c.report(stopped(err, c.engine.Name, c.told()))
+		return c.report(report.Stopped(err, c.engine.Name, c.told()))
 	}
-	if len(pick(c.told(), rollout.Untouched)) > 0 {
+	if len(report.With(c.told(), rollout.Untouched)) > 0 {
 		if err := c.engine.Write(ctx); err != nil {
-			return c.report(stopped(err, c.engine.Name, c.told()))
+			return c.report(report.Stopped(err, c.engine.Name, c.told()))
 		}
 	}
-	return c.report(outcome(ctx, c.told(), c.engine.Wrote, c.engine.Displaced, term.Partial))
+	return c.report(report.Outcome(ctx, c.told(), c.engine.Wrote, c.engine.Displaced, term.Partial))
 }
 
 func (c *topologyChange) begin(targets []*fleet.Target) {
@@ -95,7 +96,7 @@ func (c *topologyChange) begin(targets []*fleet.Target) {
 				return region.PublishTopology(ctx, clients[r.Name], c.next, r.Seen.index, r.Fence)
 			},
 		},
-		By: c.by, Partial: c.partial, Timeout: c.p.Timeout, LockWait: c.p.LockWait, BreakLock: c.breakLock, Report: &lockNews{c.p, "topology"},
+		By: c.by, Partial: c.partial, Timeout: c.p.Timeout, LockWait: c.p.LockWait, BreakLock: c.breakLock, Report: &report.Locks{Program: c.p, What: "topology"},
 	}
 	for _, t := range targets {
 		clients[t.Name] = t.Consul
@@ -107,7 +108,7 @@ func (c *topologyChange) begin(targets []*fleet.Target) {
 func (c *topologyChange) prepare(ctx context.Context) error {
 	c.engine.Prepare(ctx, c.engine.Look)
 	c.engine.Compare()
-	away, err := reached(c.engine.Results(), c.partial, "")
+	away, err := report.Reached(c.engine.Results(), c.partial, "")
 	if err != nil {
 		return err
 	}
@@ -142,11 +143,11 @@ func (c *topologyChange) writeDifference(b *bytes.Buffer, s term.Style) {
 	}
 }
 
-func (c *topologyChange) told() (list []told) {
+func (c *topologyChange) told() (list []report.Region) {
 	for _, r := range c.engine.Results() {
-		t := failed(r, "the topology")
+		t := report.Failed(r, "the topology")
 		if r.Outcome == rollout.Lost {
-			t.why = "someone else has changed the topology in the meantime; see regionctl topology show --region " + r.Name + ", and apply again if yours should win"
+			t.Why = "someone else has changed the topology in the meantime; see regionctl topology show --region " + r.Name + ", and apply again if yours should win"
 		}
 		list = append(list, t)
 	}
@@ -156,7 +157,7 @@ func (c *topologyChange) told() (list []told) {
 func (c *topologyChange) report(outcome error) error {
 	v := topologyReport{Zone: c.next.Zone}
 	for _, r := range c.told() {
-		v.Regions = append(v.Regions, resultOf(r))
+		v.Regions = append(v.Regions, report.ResultOf(r))
 	}
-	return cmp.Or(outcome, c.p.Show(v, func(b *bytes.Buffer, s term.Style) { writeResults(b, s, v.Regions) }))
+	return cmp.Or(outcome, c.p.Show(v, func(b *bytes.Buffer, s term.Style) { report.WriteResults(b, s, v.Regions) }))
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
+	"github.com/weir-edge/weir/internal/ctl/report"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region/consul"
@@ -219,7 +220,7 @@ func (c *change) undoRollout(ctx context.Context, k *fleet.Kind, targets []*flee
 			}
 			return nil
 		case s.from.Version() != u.record.Version:
-			return term.Conflict("nothing was changed: %s: %s", t.Name, whoMoved(k, s.from.Pointer))
+			return term.Conflict("nothing was changed: %s: %s", t.Name, report.WhoMoved(k, s.from.Pointer))
 		case !known:
 			return term.Misused("nothing was changed: %s had no %s before; apply some", t.Name, k.What)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
+	"github.com/weir-edge/weir/internal/ctl/report"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region"
@@ -113,14 +114,14 @@ func TestTopologyDiffShowsRecords(t *testing.T) {
 
 // A sentence about several regions has its verb in the plural.
 func TestOutcomeOfSeveralRegions(t *testing.T) {
-	f := func(want string, regions ...told) {
+	f := func(want string, regions ...report.Region) {
 		t.Helper()
-		require.EqualError(t, outcome(t.Context(), regions, true, nil, term.Partial), want)
+		require.EqualError(t, report.Outcome(t.Context(), regions, true, nil, term.Partial), want)
 	}
-	region := func(name string, o rollout.Outcome) told {
-		r := told{Result: rollout.Result{Name: name, Outcome: o}, gets: "500ff230a293"}
+	region := func(name string, o rollout.Outcome) report.Region {
+		r := report.Region{Result: rollout.Result{Name: name, Outcome: o}, Gets: "500ff230a293"}
 		if o == rollout.Failed {
-			r.why = "no answer"
+			r.Why = "no answer"
 		}
 		return r
 	}

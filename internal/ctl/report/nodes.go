@@ -1,4 +1,4 @@
-package ctl
+package report
 
 import (
 	"fmt"
@@ -9,8 +9,8 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/term"
 )
 
-// why says in a line what keeps a node behind.
-func why(n *fleet.NodeView) string {
+// Behind says in a line what keeps a node behind.
+func Behind(n *fleet.NodeView) string {
 	text := fmt.Sprintf("%s runs %s", term.Printable(n.ID), term.OrDash(n.Version))
 	if n.Canary {
 		text += ", a canary"
@@ -27,8 +27,8 @@ func why(n *fleet.NodeView) string {
 	return text
 }
 
-// reasons says why a node refused a document, one reason per line.
-func reasons(n *fleet.NodeView) string {
+// Refusal says why a node refused a document, one reason per line.
+func Refusal(n *fleet.NodeView) string {
 	if n.Refused == nil {
 		return ""
 	}

@@ -1,4 +1,4 @@
-package ctl
+package report
 
 import (
 	"context"
@@ -13,16 +13,16 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// edges describes the wait: those that wanted accepts (nil: all) should run version. moved
+// Edges describes the wait: those that wanted accepts (nil: all) should run version. moved
 // reports that a region no longer wants that.
-type edges struct {
-	version func(*fleet.Target) string
-	wanted  func(consul.Node) bool
-	moved   func(*fleet.Target, *fleet.RegionView) bool
+type Edges struct {
+	Version func(*fleet.Target) string
+	Wanted  func(consul.Node) bool
+	Moved   func(*fleet.Target, *fleet.RegionView) bool
 }
 
-// await waits for edges and shows the progress.
-func await(ctx context.Context, p *command.Program, e edges, targets []*fleet.Target, limit time.Duration) []rollout.Arrival {
+// Await waits for edges and shows the progress.
+func Await(ctx context.Context, p *command.Program, e Edges, targets []*fleet.Target, limit time.Duration) []rollout.Arrival {
 	progress := p.Progress()
 	text := make([]string, len(targets))
 	for i, t := range targets {
@@ -32,11 +32,11 @@ func await(ctx context.Context, p *command.Program, e edges, targets []*fleet.Ta
 	}
 	w := rollout.Await{
 		View: func(ctx context.Context, t *fleet.Target) (*fleet.RegionView, error) {
-			return t.View(ctx, e.wanted, e.version(t))
+			return t.View(ctx, e.Wanted, e.Version(t))
 		},
-		Moved: e.moved, Registering: p.Registering,
+		Moved: e.Moved, Registering: p.Registering,
 		Seen: func(i int, a *rollout.Arrival) {
-			text[i] = fmt.Sprintf("%-*s  %s", longest(targets), a.Target.Name, describe(a, e.version(a.Target)))
+			text[i] = fmt.Sprintf("%-*s  %s", longest(targets), a.Target.Name, describe(a, e.Version(a.Target)))
 			progress.Update(text)
 		},
 	}
@@ -59,7 +59,7 @@ func describe(a *rollout.Arrival, version string) string {
 	if len(behind) > 0 {
 		var names []string
 		for _, n := range behind[:min(3, len(behind))] {
-			names = append(names, why(&n))
+			names = append(names, Behind(&n))
 		}
 		if len(behind) > 3 {
 			names = append(names, fmt.Sprintf("%d more", len(behind)-3))
@@ -69,9 +69,9 @@ func describe(a *rollout.Arrival, version string) string {
 	return text
 }
 
-// verdict turns arrivals into what is wrong, or nil if all nodes are there. A region
+// Verdict turns arrivals into what is wrong, or nil if all nodes are there. A region
 // without nodes is not an error.
-func verdict(arrivals []rollout.Arrival, versionOf func(*fleet.Target) string, limit time.Duration) error {
+func Verdict(arrivals []rollout.Arrival, versionOf func(*fleet.Target) string, limit time.Duration) error {
 	var wrong, versions []string
 	refused := false
 	k := arrivals[0].Target.Kind
@@ -81,12 +81,12 @@ func verdict(arrivals []rollout.Arrival, versionOf func(*fleet.Target) string, l
 		switch {
 		case a.State == rollout.Arrived:
 		case a.State == rollout.Superseded:
-			return term.Conflict("%s: %s", a.Target.Name, whoMoved(k, a.View.Pointer))
+			return term.Conflict("%s: %s", a.Target.Name, WhoMoved(k, a.View.Pointer))
 		case a.State == rollout.Refusing:
 			refused = true
 			for _, n := range a.Refused {
 				wrong = append(wrong, fmt.Sprintf("%s: node %s refuses %s and keeps %s:\n    %s", a.Target.Name, term.Printable(n.ID),
-					n.Expected, term.OrDash(n.Version), term.Indented(reasons(&n))))
+					n.Expected, term.OrDash(n.Version), term.Indented(Refusal(&n))))
 			}
 		case a.Err != nil:
 			wrong = append(wrong, fmt.Sprintf("%s: %v", a.Target.Name, a.Err))
@@ -97,7 +97,7 @@ func verdict(arrivals []rollout.Arrival, versionOf func(*fleet.Target) string, l
 				wrong = append(wrong, fmt.Sprintf("%s: %s", a.Target.Name, a.View.Error))
 			}
 			for _, n := range a.View.Behind() {
-				wrong = append(wrong, fmt.Sprintf("%s: %s", a.Target.Name, why(&n)))
+				wrong = append(wrong, fmt.Sprintf("%s: %s", a.Target.Name, Behind(&n)))
 			}
 		}
 	}
@@ -112,7 +112,7 @@ func verdict(arrivals []rollout.Arrival, versionOf func(*fleet.Target) string, l
 		version, limit, strings.Join(wrong, "\n  "), k.Watch)
 }
 
-func whoMoved(k *fleet.Kind, now *consul.Pointer) string {
+func WhoMoved(k *fleet.Kind, now *consul.Pointer) string {
 	if now == nil {
 		return fmt.Sprintf("someone deleted the pointer to the %s in the meantime; %s again to set it", k.What, k.Put)
 	}
