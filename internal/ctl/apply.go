@@ -75,7 +75,11 @@ func applyCommand(p *command.Program, k *fleet.Kind, help, examples string) *cob
 	var resume bool
 	c := &change{p: p}
 	var cmd *cobra.Command
-	cmd = command.New("apply [FILE]", "apply a document and wait for every edge", help, examples,
+	short := "apply a document"
+	if k.AtEdges() {
+		short += " and wait for every edge"
+	}
+	cmd = command.New("apply [FILE]", short, help, examples,
 		func(ctx context.Context, args []string) error {
 			file := strings.Join(args, "")
 			switch {
@@ -105,10 +109,13 @@ func applyCommand(p *command.Program, k *fleet.Kind, help, examples string) *cob
 	f := cmd.Flags()
 	f.BoolVar(&resume, "resume", false, "continue the change that "+k.Name+" rollout shows, with its document and flags")
 	f.StringVarP(&c.message, "message", "m", "", "`TEXT` for the history: why")
-	c.staging.canaryFlags(f)
-	c.staging.flags(f)
 	c.ifVersionFlag(cmd)
-	_ = cmd.RegisterFlagCompletionFunc("canary", p.CompleteNodes(&names, func(n consul.Node) string { return n.PoP })) // the flag is known
+	if k.AtEdges() {
+		c.waitFlag(cmd)
+		c.staging.canaryFlags(f)
+		c.staging.flags(f)
+		_ = cmd.RegisterFlagCompletionFunc("canary", p.CompleteNodes(&names, func(n consul.Node) string { return n.PoP })) // the flag is known
+	}
 	cmd.ValidArgsFunction = command.CompleteDocument
 	return cmd
 }
@@ -131,9 +138,13 @@ func (c *change) flags(cmd *cobra.Command, by *string) {
 	command.BreakLockFlag(cmd, &c.breakLock)
 	f.IntVar(&c.keep, "keep-versions", keepVersions, "prune all but the newest `N` versions afterwards, at least 10; 0 does not (default: keep_versions of the fleet file, or 200)")
 	f.Lookup("keep-versions").DefValue = "0" // it says so itself
-	f.DurationVar(&c.wait, "wait", 30*time.Second, "how long to wait for the edges; 0 does not wait")
 	command.SignFlag(cmd, &c.signFile)
 	f.StringVar(by, "by", "", "`NAME` for the history (default: WEIR_USER, or user@host)")
+}
+
+// waitFlag adds --wait.
+func (c *change) waitFlag(cmd *cobra.Command) {
+	cmd.Flags().DurationVar(&c.wait, "wait", 30*time.Second, "how long to wait for the edges; 0 does not wait")
 }
 
 func (c *change) checkFlags(by string) (err error) {

@@ -18,8 +18,8 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-const auditHelp = `Rules, shedder settings, behavior policies, client networks, and acts such as drains and
-resets each have a history in each region. It is a chain: each entry has
+const auditHelp = `Rules, shedder settings, behavior policies, the topology, client networks, and acts such as
+drains and resets each have a history in each region. It is a chain: each entry has
 a number and the hash of the entry before it, and names the Consul token that made the change
 as well as --by.`
 
@@ -67,7 +67,7 @@ type audited struct {
 
 // auditKinds returns the kinds with a history.
 func auditKinds() []*fleet.Kind {
-	return []*fleet.Kind{kinds.Rules, kinds.Shedder, kinds.Policy, kinds.Clients, kinds.Acts}
+	return []*fleet.Kind{kinds.Rules, kinds.Shedder, kinds.Policy, kinds.Topology, kinds.Clients, kinds.Acts}
 }
 
 func audit(ctx context.Context, p *command.Program, names []string, since string) error {

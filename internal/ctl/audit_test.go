@@ -45,8 +45,8 @@ func testTampering(t *testing.T, f *testFleet) {
 	}
 	f.good(t, "shedder", "set", "signals.inflight.high=500", "--yes", "--wait", "0")
 	r := f.good(t, "audit", "verify")
-	require.Regexp(t, `us-east  rules    4        [0-9a-f]{64}  good`, r.out)
-	require.Regexp(t, `us-east  shedder  1        [0-9a-f]{64}  good`, r.out)
+	require.Regexp(t, `us-east  rules     4        [0-9a-f]{64}  good`, r.out)
+	require.Regexp(t, `us-east  shedder   1        [0-9a-f]{64}  good`, r.out)
 	f.good(t, "shedder", "set", "signals.inflight.high=400", "--for", "1h", "--yes", "--wait", "0")
 	f.good(t, "rules", "apply", write(t, "r.yaml", rulesOf(5)), "--region", "eu-west", "--yes", "--wait", "0")
 	f.good(t, "audit", "verify")

@@ -18,7 +18,7 @@ import (
 // the way back.
 func (c *change) begins(ctx context.Context, targets []*fleet.Target) error {
 	k := targets[0].Kind
-	if !k.Canaries || c.resumes != nil { // resume has looked
+	if k.Temporary || c.resumes != nil { // resume has looked
 		return nil
 	}
 	all, err := c.p.Targets(k, nil)

@@ -149,7 +149,9 @@ var always = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 // begin builds the engine's view of the change.
 func (c *change) begin(targets []*fleet.Target) {
 	k := targets[0].Kind
-	c.regions = nil
+	if c.regions = nil; !k.AtEdges() {
+		c.wait = 0
+	}
 	c.engine = &rollout.Change[fleet.Current]{
 		Subject: rollout.Subject[fleet.Current]{
 			Name: k.Name,

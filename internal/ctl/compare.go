@@ -80,6 +80,7 @@ func compareCommand(p *command.Program) *cobra.Command {
 		})
 	p.RegionFlag(cmd, &names)
 	c.flags(cmd, &by)
+	c.waitFlag(cmd)
 	f := cmd.Flags()
 	f.StringVarP(&c.message, "message", "m", "", "`TEXT` for the history: why")
 	f.StringVar(&variant, "promote", "", "write this `VARIANT` into the document: base or experiment")

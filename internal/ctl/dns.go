@@ -55,7 +55,7 @@ ignores such a topology, and keeps the one that it has. Drains are not signed.
 With --state it keeps the topology, drains and the state of PoPs in a file, and starts from
 that if no Consul answers; /readyz and weir_dns_region_facts_age_seconds say how old it is.
 
-It needs read access to Consul: key_prefix weir/topology and weir/drain/, service weir-edge
+It needs read access to Consul: key_prefix weir/topology/ and weir/drain/, service weir-edge
 and nodes; and write access to the key weir/spill, by which routers agree. There each router
 signs, with --key, which clients it sends to other PoPs, and follows the others that the topology
 names (topology --help). Without a key, or if the topology does not name it, it works alone. Its

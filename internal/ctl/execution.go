@@ -241,7 +241,7 @@ func (s *execution) halt(done int, why, waiting error) error {
 	k := c.regions[0].target.Kind
 	if len(c.with(rollout.Lost)) == 0 { // the same command would replace what somebody else applied
 		resume := ""
-		if k.Canaries { // those whose rollouts are recorded
+		if !k.Temporary { // those whose rollouts are recorded
 			resume = ", or apply --resume"
 		}
 		text += "\ncontinue: the same command again" + resume + "; it watches the changed regions again before the next wave"

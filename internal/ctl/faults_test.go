@@ -27,11 +27,11 @@ import (
 // may wait or change state, and reports whether it has answered.
 type fault func(w http.ResponseWriter, r *http.Request) bool
 
-// atWrite runs do before every write of a pointer or the topology, when some regions have a
+// atWrite runs do before every write of a pointer, when some regions have a
 // change and others do not.
 func atWrite(do func()) fault {
 	return func(_ http.ResponseWriter, r *http.Request) bool {
-		if writes(r, "/current") || writes(r, "/topology") {
+		if writes(r, "/current") {
 			do()
 		}
 		return false

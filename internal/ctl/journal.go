@@ -46,7 +46,7 @@ func givenOf(f *pflag.FlagSet) (list []string) {
 // settings of the shedder, there is none: the command says what is to change, not a file. An
 // error means that someone else began a rollout since begins looked.
 func (c *change) openJournal(ctx context.Context, canary string, waves [][]string) (*journal, error) {
-	if c.doc == nil || !c.doc.Kind.Canaries {
+	if c.doc == nil || c.doc.Kind.Temporary {
 		return nil, nil
 	}
 	regions := c.with(rollout.Untouched, rollout.AlreadyThere)

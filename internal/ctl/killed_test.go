@@ -310,7 +310,7 @@ func (f *testFleet) killIn(t *testing.T, region string, written bool, args ...st
 	came, bury := sync.OnceFunc(func() { close(arrived) }), sync.OnceFunc(func() { close(dead) })
 	defer bury()
 	through := f.faulty(t, region, func(_ http.ResponseWriter, r *http.Request) bool {
-		if !writes(r, "/rules/current") {
+		if !writes(r, "/"+args[0]+"/current") {
 			return false
 		}
 		if written {

@@ -113,7 +113,7 @@ func (h *regionHistory) known() []consul.Pointer {
 // active one, so that different clocks cannot put the history out of order.
 func (h *regionHistory) before() (string, error) {
 	if h.version() == "" {
-		return "", fmt.Errorf("no %s are active", h.kind.What)
+		return "", fmt.Errorf("no %s %s active", h.kind.What, h.kind.Are)
 	}
 	if version, ok := h.replaced(); ok {
 		return version, nil

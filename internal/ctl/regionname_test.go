@@ -22,7 +22,7 @@ var (
 		"init --yes", "rules apply FILE --yes", "rules apply --resume --yes", "undo rules --yes", "rules rollback --to VERSION --yes", "rules prune --yes",
 		"policy apply POLICY --yes", "undo policy --yes", "policy rollback --to VERSION --yes", "policy prune --yes",
 		"shedder set enabled=false --for 1h --yes", "undo shedder --yes", "shedder rollback --to VERSION --yes", "shedder prune --yes",
-		"topology apply TOPOLOGY --yes", "drain ams1 --reason x --yes", "undrain ams1 --yes", "limits reset --rule per-client --client 203.0.113.7 --yes",
+		"topology apply TOPOLOGY --yes", "undo topology --yes", "topology rollback --to VERSION --yes", "topology prune --yes", "drain ams1 --reason x --yes", "undrain ams1 --yes", "limits reset --rule per-client --client 203.0.113.7 --yes",
 		"clients block 203.0.113.7 --reason x", "clients allow 203.0.113.7 --reason x", "clients unblock 203.0.113.7", "clients import LIST --reason x",
 		"clients sync --name drop --from LIST --once",
 	}
@@ -30,7 +30,7 @@ var (
 		"rules validate", "rules test", "rules diff", "rules show", "rules list", "rules status", "rules history", "rules rollout", "rules compare", "rules import envoy",
 		"policy validate", "policy test", "policy diff", "policy show", "policy status", "policy history", "policy rollout", "policy example", "policy schema",
 		"shedder validate", "shedder show", "shedder history",
-		"topology show", "topology validate", "dns explain", "limits explain", "limits inspect", "limits global",
+		"topology show", "topology validate", "topology diff", "topology history", "topology rollout", "dns explain", "limits explain", "limits inspect", "limits global",
 		"clients list", "clients show", "clients recent", "clients export", "status", "audit list", "audit verify", "console", "version", "keys generate", "keys show",
 	}
 )

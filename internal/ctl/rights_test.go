@@ -16,14 +16,14 @@ import (
 func TestRightsOfTokens(t *testing.T) {
 	t.Parallel()
 	server := testenv.StartConsul(t, testenv.ConsulOptions{Datacenter: "eu-west", ACL: true})
-	kinds := []string{"rules", "shedder", "policy", "clients", "acts"}
+	kinds := []string{"rules", "shedder", "policy", "topology", "clients", "acts"}
 	var keys []string
 	for _, kind := range kinds {
 		for _, key := range []string{"current", "versions/v", "signatures/v", "history/2026/11/x", "head", "lock", "canary/ams1"} {
 			keys = append(keys, "weir/"+kind+"/"+key)
 		}
 	}
-	keys = append(keys, "weir/topology", "weir/topology/lock", "weir/topology/signatures/v", "weir/drain/ams1", "weir/drain/ended/ams1", "weir/spill", "weir/region", "weir/new", "weir/rulesx", "other")
+	keys = append(keys, "weir/drain/ams1", "weir/drain/ended/ams1", "weir/spill", "weir/region", "weir/new", "weir/rulesx", "other")
 	for _, key := range keys {
 		server.Set(t, key, []byte("kept"))
 	}
@@ -38,14 +38,14 @@ func TestRightsOfTokens(t *testing.T) {
 		sees, registers bool // edges
 	}{
 		"weir-regionctl": {
-			below("weir/rules/", "weir/shedder/", "weir/policy/", "weir/clients/", "weir/topology", "weir/drain/", "weir/acts/", "weir/region"),
-			below("weir/rules/", "weir/shedder/", "weir/policy/", "weir/clients/", "weir/topology", "weir/drain/", "weir/acts/", "weir/region"), true, false,
+			below("weir/rules/", "weir/shedder/", "weir/policy/", "weir/clients/", "weir/topology/", "weir/drain/", "weir/acts/", "weir/region"),
+			below("weir/rules/", "weir/shedder/", "weir/policy/", "weir/clients/", "weir/topology/", "weir/drain/", "weir/acts/", "weir/region"), true, false,
 		},
 		"weir-author": {below("weir/"), below("weir/rules/"), true, false},
 		"weir-reader": {below("weir/"), below(), true, false},
 		"weir-lists":  {below("weir/clients/", "weir/region"), below("weir/clients/"), false, false},
-		"weir-dns":    {below("weir/topology", "weir/drain/", "weir/spill"), below("weir/spill"), true, false},
-		"weir-edge":   {below("weir/rules/", "weir/shedder/", "weir/policy/", "weir/clients/", "weir/topology"), below(), true, true},
+		"weir-dns":    {below("weir/topology/", "weir/drain/", "weir/spill"), below("weir/spill"), true, false},
+		"weir-edge":   {below("weir/rules/", "weir/shedder/", "weir/policy/", "weir/clients/", "weir/topology/"), below(), true, true},
 	} {
 		t.Run(role, func(t *testing.T) {
 			_, secret := server.NewToken(t, testenv.Policy(t, role))

@@ -75,7 +75,7 @@ func TestRoles(t *testing.T) {
 	may(author, "rules apply "+again+" --yes --wait 0", "undo rules --yes --wait 0", "rules prune --yes")
 	mayNot(author, "key:write", "weir/shedder/", "shedder set signals.inflight.high=300 --yes --wait 0")
 	mayNot(author, "key:write", "weir/policy/", "policy apply "+write(t, "other.yaml", "mode: shadow")+" --yes --wait 0")
-	mayNot(author, "key:write", "weir/topology", "topology apply "+write(t, "t.yaml", "{zone: f.example, regions: [{name: eu-west, pops: [{name: ams1, addresses: [203.0.113.1]}]}]}")+" --yes")
+	mayNot(author, "key:write", "weir/topology/", "topology apply "+write(t, "t.yaml", "{zone: f.example, regions: [{name: eu-west, pops: [{name: ams1, addresses: [203.0.113.1]}]}]}")+" --yes")
 
 	may(reader, looks...)
 	mayNot(reader, "key:write", "weir/rules/", "rules apply "+again+" --yes --wait 0", "undo rules --yes --wait 0")

@@ -45,6 +45,9 @@ func rollbackCommand(p *command.Program, k *fleet.Kind, help, examples string) *
 		})
 	p.RegionFlag(cmd, &names)
 	c.flags(cmd, &by)
+	if k.AtEdges() {
+		c.waitFlag(cmd)
+	}
 	cmd.Flags().StringVar(&to, "to", "", "the `VERSION` to go back to")
 	_ = cmd.RegisterFlagCompletionFunc("to", p.CompleteVersions(k, &names)) // the flag is known
 	return cmd

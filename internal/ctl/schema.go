@@ -20,6 +20,9 @@ import (
 // cannot be listed, it warns.
 func unread(ctx context.Context, p *command.Program, targets []*fleet.Target) (lines []string) {
 	for _, a := range fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) (string, error) {
+		if !t.Kind.AtEdges() {
+			return "", nil
+		}
 		nodes, err := t.Nodes(ctx)
 		old := map[string][]string{} // by remedy
 		for _, n := range t.Objecting(ctx, nodes, func(n consul.Node) bool { return t.Kind.Reads(n) < t.Kind.Schema }) {

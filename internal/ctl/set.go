@@ -72,6 +72,7 @@ func setCommand(p *command.Program) *cobra.Command {
 		})
 	p.RegionFlag(cmd, &names)
 	c.flags(cmd, &by)
+	c.waitFlag(cmd)
 	f := cmd.Flags()
 	f.StringVarP(&c.message, "message", "m", "", "`TEXT` for the history: why")
 	command.LifetimeFlag(f, &c.lasts, longestFor, "how long the settings last; then the previous ones return (default: until the next change)")

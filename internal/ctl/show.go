@@ -19,12 +19,16 @@ of which four digits are enough if no other begins with them. A terminal gets qu
 marks in place of control characters.
 
 If the regions have different active versions, --region must choose one.
-With -o json the document comes with the pointer that names it.`
+`
 
 func showCommand(p *command.Program, k *fleet.Kind) *cobra.Command {
 	var names []string
 	var signatures bool
-	c := command.New("show [VERSION]", "print the active document, or another version", showHelp,
+	asJSON := "With -o json the document comes with the pointer that names it."
+	if k.Shown != nil {
+		asJSON = "With -o json it prints what the document says, with defaults left out."
+	}
+	c := command.New("show [VERSION]", "print the active document, or another version", showHelp+asJSON,
 		strings.ReplaceAll(`  regionctl rules show > rules.yaml
   regionctl rules show --region us-east
   diff <(regionctl rules show 3f2a) <(regionctl rules show 77aa)`, "rules", k.Name),
@@ -70,6 +74,13 @@ func showDocument(ctx context.Context, p *command.Program, k *fleet.Kind, names 
 			return err
 		}
 		return p.WriteJSON(list)
+	}
+	if p.WantsJSON() && k.Shown != nil {
+		d, err := fleet.ParseDocument(k, "", data)
+		if err != nil {
+			return term.Failed("%s: version %s: %w", from.Name, pointer.Version, err)
+		}
+		return p.WriteJSON(k.Shown(d.Body))
 	}
 	if p.WantsJSON() {
 		return p.WriteJSON(shown{from.Name, *pointer, string(data)})
@@ -121,7 +132,7 @@ func active(k *fleet.Kind, answers []fleet.Answer[regionHistory]) (*consul.Point
 	}
 	switch {
 	case pointer == nil:
-		return nil, fmt.Errorf("no %s are active; regionctl %s %s publishes them", k.What, k.Name, k.Put)
+		return nil, fmt.Errorf("no %s %s active; publish with regionctl %s %s", k.What, k.Are, k.Name, k.Put)
 	case len(term.Distinct(list)) > 1:
 		return nil, fmt.Errorf("the regions have different active versions, %s; choose one, or a region with --region", strings.Join(term.Distinct(list), ", "))
 	}

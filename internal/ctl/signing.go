@@ -37,7 +37,7 @@ func (c *change) trusted(ctx context.Context, nodes []fleet.Answer[[]consul.Node
 	for _, a := range nodes {
 		t, r := a.Target, c.region(a.Target.Name)
 		strict := func(n consul.Node) bool { return n.SignedBy != "" }
-		if r.region.Outcome != rollout.Untouched || r.step.ends || a.Err == nil && !slices.ContainsFunc(a.Value, strict) {
+		if !t.Kind.AtEdges() || r.region.Outcome != rollout.Untouched || r.step.ends || a.Err == nil && !slices.ContainsFunc(a.Value, strict) {
 			continue
 		}
 		by, err := c.signedBy(ctx, t)

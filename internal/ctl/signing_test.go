@@ -82,15 +82,15 @@ func testSignDocuments(t *testing.T, f *testFleet) {
 	require.ErrorContains(t, f.signed(t, keys, f.settings("eu-west"), "shedder", "eu-west", &forever), "as temporary")
 	require.NoError(t, f.signed(t, keys, f.settings("eu-west"), "shedder", "eu-west", &consul.Pointer{Version: p.Then.Version, SHA256: p.Then.SHA256}))
 
-	// A topology is the same in every region, and can be signed later.
+	// A topology can be signed later, too.
 	topology := write(t, "topology.yaml", "{zone: e.example, steering: first, regions: [{name: eu-west, pops: [{name: ams1, addresses: [203.0.113.1]}]}, {name: us-east, pops: [{name: iad1, addresses: [203.0.113.2]}]}]}")
 	f.good(t, "topology", "apply", topology, "--yes")
 	f.good(t, "topology", "apply", topology, "--yes", "--sign", key)
 	for _, name := range f.names {
-		entry, err := f.open[name].Get(t.Context(), f.prefix+"/topology")
+		docs := f.open[name].Documents("topology")
+		published, _, err := docs.Current(t.Context())
 		require.NoError(t, err)
-		published := consul.NewPointer(entry.Value, "", time.Time{})
-		require.NoError(t, f.signed(t, keys, f.open[name].Documents("topology"), "topology", "", &published))
+		require.NoError(t, f.signed(t, keys, docs, "topology", name, published))
 	}
 
 	require.NoError(t, os.Chmod(key, 0o644))

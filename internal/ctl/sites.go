@@ -18,8 +18,10 @@ type sites struct {
 func siteOf(ctx context.Context, t *fleet.Target) (*sites, error) {
 	s := &sites{}
 	err := fleet.Together(func() error {
-		h, err := hold(ctx, t.Consul)
-		s.topology = h.topology
+		topology, index, err := region.PublishedTopology(ctx, t.Consul)
+		if s.topology = topology; index > 0 { // Consul answers; what cannot be read is none
+			return nil
+		}
 		return err
 	}, func() (err error) {
 		var wrong []error

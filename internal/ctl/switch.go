@@ -67,7 +67,7 @@ func (c *change) record(ctx context.Context, r *regionChange, before string, poi
 		return r.target.Docs.Record(ctx, entry)
 	}()
 	if err != nil {
-		c.p.Warn("%s: the %s are active, but the history was not written: %v", r.target.Name, r.target.Kind.What, err)
+		c.p.Warn("%s: the %s %s active, but the history was not written: %v", r.target.Name, r.target.Kind.What, r.target.Kind.Are, err)
 	}
 }
 

@@ -3,23 +3,20 @@ package ctl
 import (
 	"bytes"
 	"context"
-	"encoding/json"
+	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"go.yaml.in/yaml/v3"
 
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
-	"github.com/weir-edge/weir/internal/ctl/report"
 	"github.com/weir-edge/weir/internal/ctl/term"
-	"github.com/weir-edge/weir/pkg/region"
-	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
 const topologyHelp = `The topology lists all regions with their PoPs, to which DNS sends clients. It is stored in
-Consul, the same one in each region.
+Consul like the rules, the same one in each region. Routers follow it within a second; while
+regions differ, they answer by what most of the regions hold.
 
   zone: edge.example.com              # what regionctl dns answers for
   regions:                            # in the order in which they are preferred
@@ -44,160 +41,90 @@ const topologyApplyHelp = `Applies FILE, in YAML or JSON, to all regions of the 
 
   1. validates it, as topology validate does; an invalid one changes nothing
   2. shows the difference, and asks (unless --yes)
-  3. locks the regions, checks that none has changed since it showed the difference,
-     and writes it to the first of the fleet file, then to all others at once
-
-Routers follow within a second. While regions differ, they answer by what most of the
-regions hold.
+  3. stores it in every region; a version is never overwritten
+  4. locks the regions, checks that none has changed since it showed the difference,
+     and points the first of the fleet file at it, then all others at once
 
 If someone else applies another one at the same time, one of the two waits for the other
 and changes nothing (status 4); regionctl rules apply --help says how long. If a region
 cannot be reached, no region is changed; --partial continues without it. If one fails
 after the first, the others are written anyway, and the result says which have it (status
-3). Running the same command again finishes the job.
+3). Running the same command again finishes the job, and apply --resume does without FILE.
+
+--if-version VERSION changes nothing unless every region has that version or already has
+the document (status 4). Afterwards it prunes old versions: see regionctl topology prune
+--help.
 
 FILE may be - for standard input; --yes is then required.`
 
+const topologyApplyExamples = `  regionctl topology apply topology.yaml -m "a PoP in Milan, CHG-78"
+  regionctl topology apply topology.yaml --yes        # in CI`
+
+const topologyDiffHelp = `Shows what would change if FILE were applied: which regions, PoPs, routers and records come and
+go, and which of their fields change. Nothing is changed.
+
+Exits with 0 whether there is a difference or not; with --exit-code, as with git, 1
+says that there is one.`
+
+const topologyValidateHelp = `Reports every fault of a topology, with the path of its field and what to do about it. Nothing
+is sent anywhere. With a fleet file, the regions must be those of it; without one, their
+names are not compared with anything. FILE may be - for standard input.
+
+Exits with 0 if the topology is valid and with 2 if it is not.`
+
 func topologyCommand(p *command.Program) *cobra.Command {
+	k, of := kinds.Topology, strings.NewReplacer("regionctl rules", "regionctl topology", "rules.yaml", "topology.yaml").Replace
 	c := command.Group("topology", "which PoPs there are, and where", topologyHelp)
-	c.AddCommand(validateTopologyCommand(p), topologyApplyCommand(p), topologyShowCommand(p))
+	command.Stage(c, "Look first:", topologyValidateCommand(p), diffCommand(p, k, topologyDiffHelp, of(diffExamples)))
+	command.Stage(c, "Change:", applyCommand(p, k, topologyApplyHelp, topologyApplyExamples), rollbackCommand(p, k, of(rollbackHelp), of(rollbackExamples)), pruneCommand(p, k))
+	command.Stage(c, "Look after:", rolloutCommand(p, k), historyCommand(p, k, of(historyHelp), of(historyExamples)), showCommand(p, k))
 	return c
 }
 
-func topologyApplyCommand(p *command.Program) *cobra.Command {
-	a := topologyChange{p: p}
-	c := command.New("apply FILE", "apply a topology to every region", topologyApplyHelp,
-		`  regionctl topology apply topology.yaml
-  regionctl topology apply topology.yaml --yes        # in CI`,
-		func(ctx context.Context, args []string) error {
-			if args[0] == "-" && !a.yes {
-				return term.Misused("the topology comes from standard input, which leaves no terminal to prompt on; pass --yes")
-			}
-			return a.apply(ctx, args[0])
-		})
-	f := c.Flags()
-	f.BoolVarP(&a.yes, "yes", "y", false, "do not ask")
-	f.BoolVar(&a.partial, "partial", false, "continue without regions that cannot be reached")
-	command.BreakLockFlag(c, &a.breakLock)
-	command.SignFlag(c, &a.signFile)
+func topologyValidateCommand(p *command.Program) *cobra.Command {
+	c := command.New("validate FILE", "report what is wrong with a topology", topologyValidateHelp,
+		`  regionctl topology validate topology.yaml
+  regionctl topology show | regionctl topology validate -`,
+		func(_ context.Context, args []string) error { return validateTopology(p, args[0]) })
 	c.ValidArgsFunction = command.CompleteDocument
 	return c
 }
 
-func topologyShowCommand(p *command.Program) *cobra.Command {
-	var names []string
-	c := command.New("show", "print the active topology", `Prints the active topology, as topology apply takes it.
-
-If the regions hold different ones, --region must choose one.`,
-		`  regionctl topology show > topology.yaml
-  regionctl topology show --region us-east -o json`,
-		func(ctx context.Context, _ []string) error { return showTopology(ctx, p, names) })
-	p.RegionFlag(c, &names)
-	return c
+// topologyValidation is what topology validate prints with -o json.
+type topologyValidation struct {
+	File    string         `json:"file"`
+	Valid   bool           `json:"valid"`
+	Version string         `json:"version,omitempty"`
+	Zone    string         `json:"zone,omitempty"`
+	Regions int            `json:"regions"`
+	PoPs    int            `json:"pops"`
+	Errors  []term.Problem `json:"errors"`
 }
 
-// heldTopology is what a region holds.
-type heldTopology struct {
-	topology *region.Topology // nil: none, or it cannot be read
-	text     string           // of it as JSON
-	index    uint64
-	broken   error // why it cannot be read, though Consul answers
-}
-
-// hold reads what a region holds. Damaged stored data is not an error here: a new topology
-// repairs it.
-func hold(ctx context.Context, c *consul.Client) (heldTopology, error) {
-	topology, index, err := region.PublishedTopology(ctx, c)
-	if err != nil && index == 0 {
-		return heldTopology{}, err
+func validateTopology(p *command.Program, name string) error {
+	known, err := p.KnownRegions()
+	if err != nil {
+		return err
 	}
-	h := heldTopology{topology: topology, index: index, broken: err}
-	if topology != nil {
-		text, err := json.Marshal(topology)
-		if err != nil {
-			return h, err
+	data, err := p.ReadInput(kinds.Topology.Longest, name)
+	if err != nil {
+		return err
+	}
+	v := topologyValidation{File: command.InputName(name), Errors: []term.Problem{}}
+	d, err := fleet.ParseDocument(kinds.Topology, v.File, data)
+	if err == nil {
+		err = d.Body.(*kinds.TopologyBook).Fits(known)
+	}
+	if err == nil {
+		t := d.Body.(*kinds.TopologyBook).Topology
+		v.Valid, v.Version, v.Zone, v.Regions = true, d.Version(), t.Zone, len(t.Regions)
+		for _, r := range t.Regions {
+			v.PoPs += len(r.PoPs)
 		}
-		h.text = string(text)
+	} else {
+		v.Errors = term.Problems(err)
 	}
-	return h, nil
-}
-
-func showTopology(ctx context.Context, p *command.Program, names []string) error {
-	targets, err := p.Targets(kinds.Rules, names)
-	if err != nil {
-		return err
-	}
-	answers := fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) (heldTopology, error) { return hold(ctx, t.Consul) })
-	away, err := fleet.Failures(answers)
-	if len(away) == len(targets) {
-		return err
-	}
-	if err != nil {
-		p.Warn("no answer from %s: %v", strings.Join(away, ", "), err)
-	}
-	var found *region.Topology
-	var texts, without []string
-	for _, a := range answers {
-		switch {
-		case a.Err != nil:
-		case a.Value.topology == nil:
-			without = append(without, a.Target.Name)
-			if a.Value.broken != nil {
-				p.Warn("%s: %v; regionctl topology apply replaces it", a.Target.Name, a.Value.broken)
-			}
-		default:
-			found = a.Value.topology
-			texts = append(texts, a.Value.text)
-		}
-	}
-	switch {
-	case found == nil:
-		return term.Failed("no topology is active; publish one with regionctl topology apply FILE")
-	case len(term.Distinct(texts)) > 1:
-		return term.Misused("the regions hold different topologies; choose one with --region, or apply the right one again to all")
-	}
-	if len(without) > 0 {
-		p.Warn("%s: holds none that can be read; apply it again", strings.Join(without, ", "))
-	}
-	if p.WantsJSON() {
-		return p.WriteJSON(found)
-	}
-	text, err := topologyYAML(found)
-	if err != nil {
-		return err
-	}
-	_, err = p.Out.Write([]byte(term.Clean(text)))
-	return err
-}
-
-// topologyYAML formats a topology as people write it, with lists of addresses in one line.
-func topologyYAML(t *region.Topology) (string, error) {
-	text, err := json.Marshal(t)
-	if err != nil {
-		return "", err
-	}
-	var plain yaml.Node
-	if err := yaml.Unmarshal(text, &plain); err != nil {
-		return "", err
-	}
-	unfold(&plain)
-	var out bytes.Buffer
-	enc := yaml.NewEncoder(&out)
-	enc.SetIndent(2)
-	err = enc.Encode(&plain)
-	return out.String(), err
-}
-
-// unfold formats JSON as people write YAML.
-func unfold(n *yaml.Node) {
-	n.Style = 0
-	for _, child := range n.Content {
-		unfold(child)
-	}
-}
-
-// topologyReport is what topology apply prints with -o json.
-type topologyReport struct {
-	Zone    string                `json:"zone"`
-	Regions []report.RegionResult `json:"regions"`
+	return p.Validated(v.File, &v, err, func(b *bytes.Buffer) {
+		fmt.Fprintf(b, "%s is good: zone %s, %s, %s, version %s\n", term.Printable(v.File), v.Zone, term.Plural(v.Regions, "region"), term.Plural(v.PoPs, "PoP"), v.Version)
+	})
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-const undoHelp = `Takes back the last change of the rules, the shedder's settings or the behavior policy;
-without KIND, of whichever changed last. It shows what that did, and what the regions get back.
+const undoHelp = `Takes back the last change of the rules, the shedder's settings, the behavior policy or the
+topology; without KIND, of whichever changed last. It shows what that did, and what the regions get back.
 
 A canary or waves that are not finished end, whoever began them, and a regionctl that still runs
 them halts. Temporary settings end. Regions without the last change keep what they have.
@@ -35,7 +35,7 @@ const undoExamples = `  regionctl undo
   regionctl undo shedder --region us-east --yes`
 
 // undoable are the kinds of documents, in the order in which they are named.
-var undoable = []*fleet.Kind{kinds.Rules, kinds.Shedder, kinds.Policy}
+var undoable = []*fleet.Kind{kinds.Rules, kinds.Shedder, kinds.Policy, kinds.Topology}
 
 func undoCommand(p *command.Program) *cobra.Command {
 	var names []string
@@ -56,7 +56,10 @@ func undoCommand(p *command.Program) *cobra.Command {
 	c.flags(cmd, &by)
 	cmd.Flags().StringVarP(&c.message, "message", "m", "", "`TEXT` for the history: why (default: what is undone)")
 	cmd.Flags().StringSliceVar(&c.of, "of", nil, "undo nothing (status 4) but this `VERSION`, or one of several")
-	cmd.ValidArgs = []string{kinds.Rules.Name, kinds.Shedder.Name, kinds.Policy.Name}
+	c.waitFlag(cmd)
+	for _, k := range undoable {
+		cmd.ValidArgs = append(cmd.ValidArgs, k.Name)
+	}
 	return cmd
 }
 
@@ -67,7 +70,7 @@ func kindToUndo(ctx context.Context, p *command.Program, name string, names []st
 	if i := slices.IndexFunc(undoable, func(k *fleet.Kind) bool { return k.Name == name }); i >= 0 {
 		return undoable[i], nil
 	} else if name != "" {
-		return nil, term.Misused("undo %s: must be rules, shedder or policy", term.Printable(name))
+		return nil, term.Misused("undo %s: must be rules, shedder, policy or topology", term.Printable(name))
 	}
 	for _, k := range undoable {
 		targets, err := p.Targets(k, names)
@@ -110,7 +113,7 @@ func (c *change) undo(ctx context.Context, k *fleet.Kind, names []string) error 
 		return c.run(ctx, where)
 	}
 	unsure := ""
-	if k.Canaries {
+	if !k.Temporary {
 		u, _ := findUnfinished(ctx, c.p, targets, nil)
 		switch {
 		case u != nil && (len(u.changed()) > 0 || !u.CanaryUntil.IsZero()):

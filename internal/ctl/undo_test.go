@@ -142,3 +142,49 @@ func TestUndoOf(t *testing.T) {
 	f.good(t, "undo", "shedder", "--yes", "--wait", "0")
 	require.Contains(t, f.refused(t, term.StatusConflict, "undo", "rules", "--yes", "--of", off.Version), "nothing was changed")
 }
+
+// The topology is taken back like the rules: with a region down, after a kill in the middle of a
+// change, and by undo without a kind if it changed last.
+func TestUndoTopology(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, "eu-west", "us-east")
+	apply := func(n int, how ...string) []string {
+		return append([]string{"topology", "apply", write(t, "topology.yaml", topologyOf(n)), "--by", "ana", "--yes"}, how...)
+	}
+	runs := func(name string, n int) {
+		t.Helper()
+		p, _, err := f.open[name].Documents("topology").Current(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, versionOf(topologyOf(n)), p.Version, name)
+	}
+	f.publish(t, rulesOf(1), "eve", f.names...)
+	f.good(t, apply(1)...)
+	f.good(t, apply(2)...)
+	r := f.good(t, "undo", "--yes")
+	require.Contains(t, r.out, "~ pop ams1: addresses 203.0.113.2 → 203.0.113.1\n")
+	for _, name := range f.names {
+		runs(name, 1)
+	}
+	require.Equal(t, versionOf(rulesOf(1)), f.current(t, "eu-west"))
+
+	f.kill(t, false, apply(3)...)
+	runs("eu-west", 3)
+	require.Contains(t, f.good(t, "topology", "rollout").out, "eu-west has it\n  us-east has what it had, "+versionOf(topologyOf(1)))
+	f.good(t, "undo", "--yes", "--by", "bob")
+	for _, name := range f.names {
+		runs(name, 1)
+	}
+	require.Contains(t, f.good(t, "topology", "rollout").out, "every rollout of the topology is finished")
+	f.good(t, "audit", "verify")
+
+	f.kill(t, false, apply(3)...)
+	f.good(t, "topology", "apply", "--resume", "--yes", "--by", "bob")
+	for _, name := range f.names {
+		runs(name, 3)
+	}
+
+	f.consuls["us-east"].Kill()
+	require.Contains(t, f.refused(t, term.StatusFailed, "undo", "topology", "--yes"), "nothing was changed: us-east cannot be reached, so it is unknown whether the last change was there:\n")
+	f.good(t, "undo", "topology", "--yes", "--region", "eu-west")
+	runs("eu-west", 1)
+}

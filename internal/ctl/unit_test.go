@@ -15,7 +15,6 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/report"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
-	"github.com/weir-edge/weir/pkg/region"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
@@ -98,18 +97,6 @@ func TestStatusWithoutTopology(t *testing.T) {
 	require.Contains(t, b.String(), "\nno topology is published, so regionctl dns answers no one yet; publish one with regionctl topology apply FILE\n")
 	require.NotContains(t, b.String(), "serving")
 	require.NotContains(t, b.String(), "not in the topology")
-}
-
-func TestTopologyDiffShowsRecords(t *testing.T) {
-	of := func(records string) *region.Topology {
-		topology, err := region.ParseTopology([]byte("{zone: a.b, regions: [{name: r, pops: [{name: p, addresses: [192.0.2.1]}]}], records: [" + records + "]}"))
-		require.NoError(t, err)
-		return topology
-	}
-	var b bytes.Buffer
-	writeTopologyDiff(&b, term.Style{}, of("{name: x, type: TXT, values: [old]}, {name: y, type: A, values: [192.0.2.2]}"),
-		of("{name: x, type: TXT, values: [new, more], ttl: 60}, {name: '@', type: MX, values: [10 m.c]}"))
-	require.Equal(t, "  - record y A: 192.0.2.2; ttl 300 s\n  + record @ MX: 10 m.c; ttl 300 s\n  ~ record x TXT: old; ttl 300 s → new, more; ttl 60 s\n", b.String())
 }
 
 // A sentence about several regions has its verb in the plural.

@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"encoding/json"
 	"net/netip"
 	"path/filepath"
 	"testing"
@@ -38,7 +39,12 @@ func TestNodesFindEachOther(t *testing.T) {
 		s.change = func(e *Edge) { e.listeners.Peers.Server.Handle("echo", answerPeer) }
 		nodes = append(nodes, start(t, s))
 		require.Empty(t, nodes[i].listeners.Peers.Directory.Regions(), "no topology yet")
-		published, err := region.PublishTopology(t.Context(), client, topology, 0, consul.Fence{})
+		text, err := json.Marshal(topology)
+		require.NoError(t, err)
+		docs := client.Documents(region.TopologyKind)
+		_, err = docs.Put(t.Context(), text)
+		require.NoError(t, err)
+		published, err := docs.Point(t.Context(), consul.NewPointer(text, "ana", time.Now()), 0)
 		require.NoError(t, err)
 		require.True(t, published)
 	}

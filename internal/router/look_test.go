@@ -24,8 +24,7 @@ func TestLookTakesTheNewerMoves(t *testing.T) {
 	text := `{"zone": "edge.example.com", ` + routers + `, "regions": [{"name": "r", "pops": [{"name": "p", "addresses": ["203.0.113.1"]}]}]}`
 	topology, err := region.ParseTopology([]byte(text))
 	require.NoError(t, err)
-	_, err = region.PublishTopology(t.Context(), c, topology, 0, consul.Fence{})
-	require.NoError(t, err)
+	publish(t, c, topology)
 	file := filepath.Join(t.TempDir(), "state")
 	config := &Config{Regions: []region.FollowedRegion{{Name: "r", Consul: c}}, State: file}
 	f := func(recorded, saved time.Duration, want string) {

@@ -2,6 +2,7 @@ package router
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -121,6 +122,18 @@ func registerNode(t *testing.T, c *consul.Client, in, pop, id string, load *cons
 	t.Cleanup(func() { cancel(); registered.Wait(); edge.Close() })
 }
 
+func publish(t *testing.T, c *consul.Client, topology *region.Topology) {
+	t.Helper()
+	text, err := json.Marshal(topology)
+	require.NoError(t, err)
+	docs := c.Documents(region.TopologyKind)
+	_, err = docs.Put(t.Context(), text)
+	require.NoError(t, err)
+	done, err := docs.Point(t.Context(), consul.NewPointer(text, "ana", time.Now()), 0)
+	require.NoError(t, err)
+	require.True(t, done)
+}
+
 // A router that starts while every Consul is unreachable answers from its predecessor's
 // state.
 func TestStartsFromWhatItKnew(t *testing.T) {
@@ -134,8 +147,7 @@ func TestStartsFromWhatItKnew(t *testing.T) {
 		c, err := consul.Open(consul.Config{Addr: consuls[i].Addr()})
 		require.NoError(t, err)
 		t.Cleanup(c.Close)
-		_, err = region.PublishTopology(t.Context(), c, topology, 0, consul.Fence{})
-		require.NoError(t, err)
+		publish(t, c, topology)
 		regions = append(regions, region.FollowedRegion{Name: name, Consul: c})
 	}
 	register(t, regions[0].Consul, "eu-west", "ams2") // ams1 has no edge
@@ -150,9 +162,9 @@ func TestStartsFromWhatItKnew(t *testing.T) {
 	require.Equal(t, "203.0.113.2", first.dig("edge.example.com"))
 	require.Equal(t, "200 ok\n", first.get("/readyz"))
 	require.Contains(t, first.get("/metrics"), `weir_dns_region_facts_age_seconds{region="eu-west"} 0`)
-	_, err = consuls[1].Client().KV().Put(&api.KVPair{Key: "weir/topology", Value: []byte("{")}, nil)
+	_, err = consuls[1].Client().KV().Put(&api.KVPair{Key: "weir/topology/current", Value: []byte("{")}, nil)
 	require.NoError(t, err)
-	unreadable := regexp.MustCompile(`^200 ok\nus-east: consul .*: weir/topology: document: is not valid YAML`)
+	unreadable := regexp.MustCompile(`^200 ok\nus-east: consul .*: weir/topology/current: is not a JSON object`)
 	require.Eventually(t, func() bool { return unreadable.MatchString(first.get("/readyz")) }, testenv.Patience, 20*time.Millisecond)
 	require.Equal(t, "203.0.113.2", first.dig("edge.example.com"), "by the one before")
 	first.stop()
@@ -211,8 +223,7 @@ func TestStateThatCannotBeSaved(t *testing.T) {
 	t.Cleanup(c.Close)
 	topology, err := region.ParseTopology([]byte(`{zone: edge.example.com, regions: [{name: r, pops: [{name: p, addresses: [203.0.113.1]}]}]}`))
 	require.NoError(t, err)
-	_, err = region.PublishTopology(t.Context(), c, topology, 0, consul.Fence{})
-	require.NoError(t, err)
+	publish(t, c, topology)
 	folder := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(folder, nil, 0o600))
 	r := launch(t, filepath.Join(folder, "state"), []region.FollowedRegion{{Name: "r", Consul: c}})

@@ -41,8 +41,7 @@ func newFleet(t *testing.T, further string, ams1, fra1 []consul.Load) *fleet {
 	topology, err := region.ParseTopology([]byte(`{zone: edge.example.com, regions: [{name: eu, pops: [
 		{name: ams1, addresses: [203.0.113.1], clients: [10.0.0.0/16]}, {name: fra1, addresses: [203.0.113.2], clients: [10.1.0.0/16]}]}]` + further + `}`))
 	require.NoError(t, err)
-	_, err = region.PublishTopology(t.Context(), f.client, topology, 0, consul.Fence{})
-	require.NoError(t, err)
+	publish(t, f.client, topology)
 	for pop, loads := range map[string][]consul.Load{"ams1": ams1, "fra1": fra1} {
 		for i, l := range loads {
 			registerNode(t, f.client, "eu", pop, fmt.Sprintf("%s-%d", pop, i+1), &l)

@@ -2,12 +2,14 @@ package region
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -42,6 +44,27 @@ func write(t testing.TB, name, content string) string {
 	file := filepath.Join(t.TempDir(), name)
 	require.NoError(t, os.WriteFile(file, []byte(content), 0o600))
 	return file
+}
+
+// publish activates a topology.
+func publish(t testing.TB, c *consul.Client, topology *Topology) (version string) {
+	t.Helper()
+	text, err := json.Marshal(topology)
+	require.NoError(t, err)
+	return activate(t, c, text)
+}
+
+func activate(t testing.TB, c *consul.Client, text []byte) (version string) {
+	t.Helper()
+	docs := c.Documents(TopologyKind)
+	version, err := docs.Put(t.Context(), text)
+	require.NoError(t, err)
+	_, index, err := docs.Current(t.Context())
+	require.NoError(t, err)
+	done, err := docs.Point(t.Context(), consul.NewPointer(text, "ana", time.Now()), index)
+	require.NoError(t, err)
+	require.True(t, done)
+	return version
 }
 
 const patience = testenv.Patience

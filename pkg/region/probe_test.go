@@ -215,16 +215,14 @@ func TestFollowerProbes(t *testing.T) {
 	}
 	listen("127.0.0.1")
 	there := listen("127.0.0.2")
-	done, err := PublishTopology(t.Context(), eu, mustParse(t, fmt.Sprintf(`
+	publish(t, eu, mustParse(t, fmt.Sprintf(`
 zone: edge.example.com
 probe: {port: %s}
 steering: first
 regions:
   - {name: eu, pops: [{name: ams1, addresses: [127.0.0.1]}]}
   - {name: us, pops: [{name: nyc1, addresses: [127.0.0.2]}]}
-`, port)), 0, consul.Fence{})
-	require.NoError(t, err)
-	require.True(t, done)
+`, port)))
 	newSite(t, eu, "ams1")
 	f := followAll(t, FollowedRegion{"eu", eu}, FollowedRegion{"us", nowhere})
 	f.within(t, patience, "up by its answers", func(v *View) bool { return healthyIs("nyc1", true)(v) && healthyIs("ams1", true)(v) })

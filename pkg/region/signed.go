@@ -1,7 +1,6 @@
 package region
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -13,26 +12,14 @@ import (
 	"github.com/weir-edge/weir/pkg/sign"
 )
 
-// topologyKind is what signatures call a topology.
-const topologyKind = "topology"
-
-// subject is what a signature of a text covers. It is the same in all regions.
+// subject is what a signature of a text covers. One of a topology also covers the region.
 func subject(kind string, text []byte) sign.Subject {
 	return sign.Subject{Kind: kind, SHA256: consul.NewPointer(text, "", time.Time{}).SHA256}
 }
 
-// SignTopology stores a signature of a topology next to it, before it is published.
-func SignTopology(ctx context.Context, c *consul.Client, t *Topology, key *sign.Key) error {
-	text, err := json.Marshal(t)
-	if err != nil {
-		return err
-	}
-	// All regions hold the same topology, so one signature serves all.
-	return c.Documents(topologyKind).Sign(ctx, consul.NewPointer(text, "", time.Time{}).Version, key.Sign(subject(topologyKind, text), nil))
-}
-
-// SignedTopology is a topology as it was signed. A later release may encode it differently.
+// SignedTopology is a topology as it was published and signed.
 type SignedTopology struct {
+	Region     string           `json:"region"` // for which it was signed
 	Text       []byte           `json:"text"`
 	Signatures []sign.Signature `json:"signatures"`
 }
@@ -49,19 +36,30 @@ func (c *FollowConfig) check(s *SignedTopology) error {
 	if err != nil {
 		return &sign.Fault{Why: err.Error()}
 	}
-	return keys.Verify(subject(topologyKind, s.Text), s.Signatures, nil)
+	of := subject(TopologyKind, s.Text)
+	of.Region = s.Region
+	return keys.Verify(of, s.Signatures, nil)
 }
 
 // verifyEvery is how often to look again whether a topology is still signed by a trusted key:
 // the state that a router starts from must be when it is needed.
 const verifyEvery = time.Minute
 
-// takeTopology takes a published topology, if it is signed or need not be. If signatures are
-// verified, it asks again until ctx ends: somebody may sign it, or sign it by another key.
+// takeTopology takes the topology that a pointer names, if it is signed or need not be. Until ctx
+// ends it tries again if that fails and, if signatures are verified, looks again afterward:
+// somebody may sign it, or sign it by another key.
 func (f *Follower) takeTopology(ctx context.Context, r FollowedRegion, e *consul.Entry) {
 	taken := false
+	var document []byte
 	for failures := 0; ; failures++ {
-		signed, unsigned := f.signedTopology(ctx, r, e)
+		var signed *SignedTopology
+		var unsigned, err error
+		if document == nil { // a version never changes
+			document, err = pointedAt(ctx, r.Consul, e)
+		}
+		if err == nil {
+			signed, unsigned = f.signedTopology(ctx, r, document)
+		}
 		if ctx.Err() != nil {
 			return
 		}
@@ -69,30 +67,32 @@ func (f *Follower) takeTopology(ctx context.Context, r FollowedRegion, e *consul
 			pause(ctx, consul.Backoff(failures, rand.Float64()))
 			continue
 		}
-		var t *Topology
-		var text []byte
-		var err error
-		if f.config.RequireSigned {
+		if unsigned != nil {
+			unsigned = r.Consul.Unreadable(e.Key, unsigned)
+		}
+		if err == nil && f.config.RequireSigned {
 			err = unsigned
 		}
+		var t *Topology
+		var text []byte
 		if err == nil {
-			t, err = readTopology(e.Value)
+			if t, err = readTopology(document); err != nil {
+				err = r.Consul.Unreadable(e.Key, err)
+			}
 		}
 		if err == nil {
 			text, err = json.Marshal(t)
 		}
 		f.change(r.Name, func(facts *regionFacts) {
-			if facts.signatureErr = nil; unsigned != nil && !f.config.RequireSigned {
-				facts.signatureErr = r.Consul.Unreadable(e.Key, unsigned)
+			if document != nil && !f.config.RequireSigned {
+				facts.signatureErr = unsigned
 			}
-			if err == nil {
-				facts.topology, facts.topologyText, facts.topologyErr, facts.signed = t, string(text), nil, signed
-			} else {
-				facts.topologyErr = r.Consul.Unreadable(e.Key, err)
+			if facts.topologyErr = err; err == nil {
+				facts.topology, facts.topologyText, facts.signed = t, string(text), signed
 			}
 		})
 		wait := consul.Backoff(failures, rand.Float64())
-		if unsigned == nil {
+		if err == nil && unsigned == nil {
 			if f.config.Verify == nil {
 				return
 			}
@@ -102,21 +102,26 @@ func (f *Follower) takeTopology(ctx context.Context, r FollowedRegion, e *consul
 	}
 }
 
+// pointedAt returns the document that a pointer to a topology names.
+func pointedAt(ctx context.Context, c *consul.Client, e *consul.Entry) ([]byte, error) {
+	pointer, err := consul.ParsePointer(e.Value)
+	if err != nil {
+		return nil, c.Unreadable(e.Key, err)
+	}
+	return c.Documents(TopologyKind).Load(ctx, pointer)
+}
+
 // signedTopology returns a topology with its signatures, or nil unless one of them is
 // valid.
-func (f *Follower) signedTopology(ctx context.Context, r FollowedRegion, e *consul.Entry) (*SignedTopology, error) {
+func (f *Follower) signedTopology(ctx context.Context, r FollowedRegion, document []byte) (*SignedTopology, error) {
 	if f.config.Verify == nil {
 		return nil, nil
 	}
-	text, err := consul.Decode(e.Value)
-	if err != nil {
-		return nil, nil // reading it fails as well
-	}
-	list, err := r.Consul.Documents(topologyKind).Signatures(ctx, consul.NewPointer(text, "", time.Time{}).Version)
+	list, err := r.Consul.Documents(TopologyKind).Signatures(ctx, consul.NewPointer(document, "", time.Time{}).Version)
 	if err != nil {
 		return nil, err
 	}
-	s := &SignedTopology{Text: bytes.Clone(text), Signatures: list}
+	s := &SignedTopology{r.Name, document, list}
 	if err := f.config.check(s); err != nil {
 		return nil, err
 	}

@@ -34,13 +34,17 @@ func TestTopologyMustBeSigned(t *testing.T) {
 	topology := func(zone string) *Topology {
 		return mustParse(t, `{zone: `+zone+`, regions: [{name: eu, pops: [{name: ams, addresses: [203.0.113.1]}]}]}`)
 	}
-	publish := func(x *Topology) {
+	signAs := func(x *Topology, of sign.Subject, key *sign.Key) {
 		t.Helper()
-		_, index, err := PublishedTopology(t.Context(), c)
+		text, err := json.Marshal(x)
 		require.NoError(t, err)
-		done, err := PublishTopology(t.Context(), c, x, index, consul.Fence{})
-		require.NoError(t, err)
-		require.True(t, done)
+		p := consul.NewPointer(text, "", time.Time{})
+		of.SHA256 = p.SHA256
+		require.NoError(t, c.Documents(TopologyKind).Sign(t.Context(), p.Version, key.Sign(of, nil)))
+	}
+	signIt := func(x *Topology, key *sign.Key) {
+		t.Helper()
+		signAs(x, sign.Subject{Kind: TopologyKind, Region: "eu"}, key)
 	}
 	f := NewFollower(config)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -59,19 +63,20 @@ func TestTopologyMustBeSigned(t *testing.T) {
 		}, testenv.Patience, 5*time.Millisecond, want)
 	}
 	first, second := topology("first.example"), topology("second.example")
-	publish(first)
-	faulty("weir/topology: is not signed; apply it with regionctl --sign KEYFILE")
+	publish(t, c, first)
+	faulty("weir/topology/current: is not signed; apply it with regionctl --sign KEYFILE")
 	require.Nil(t, f.View().Topology)
 	require.True(t, f.View().Regions["eu"].Unsigned)
-	require.NoError(t, SignTopology(t.Context(), c, first, key))
+	signIt(first, key)
 	zone("first.example")
 	require.False(t, f.View().Regions["eu"].Unsigned)
-	publish(second)
+	publish(t, c, second)
 	faulty("is not signed")
 	text, err := json.Marshal(second)
 	require.NoError(t, err)
-	p := consul.NewPointer(text, "", time.Time{})
-	require.NoError(t, c.Documents("topology").Sign(t.Context(), p.Version, key.Sign(sign.Subject{Kind: "rules", SHA256: p.SHA256}, nil)))
+	signAs(second, sign.Subject{Kind: "rules", Region: "eu"}, key)
+	faulty("another document, kind or region")
+	signAs(second, sign.Subject{Kind: TopologyKind, Region: "us"}, key)
 	faulty("another document, kind or region")
 	zone("first.example")
 
@@ -93,7 +98,7 @@ func TestTopologyMustBeSigned(t *testing.T) {
 	require.ErrorContains(t, err, "topology: is not signed")
 	_, err = restore(func(k *Known) { k.Signed.Text = text })
 	require.ErrorContains(t, err, "topology: the signature by key")
-	require.NoError(t, SignTopology(t.Context(), c, second, key))
+	signIt(second, key)
 	zone("second.example")
 
 	// One that only verifies takes what is not signed, and says so; also what it starts from.
@@ -109,15 +114,15 @@ func TestTopologyMustBeSigned(t *testing.T) {
 	running.Wait()
 	f = next
 	third := topology("third.example")
-	publish(third)
+	publish(t, c, third)
 	later, stop := context.WithCancel(t.Context())
 	running.Go(func() { f.Run(later, nil) })
 	t.Cleanup(func() { stop(); running.Wait() })
 	zone("third.example")
-	faulty("weir/topology: is not signed; apply it with regionctl --sign KEYFILE")
+	faulty("weir/topology/current: is not signed; apply it with regionctl --sign KEYFILE")
 	require.True(t, f.View().Regions["eu"].Unsigned)
 	require.Nil(t, f.Known().Signed)
-	require.NoError(t, SignTopology(t.Context(), c, third, key))
+	signIt(third, key)
 	require.Eventually(t, func() bool { return !f.View().Regions["eu"].Unsigned && f.Known().Signed != nil }, testenv.Patience, 5*time.Millisecond)
 	require.NoError(t, f.View().Regions["eu"].Err)
 
@@ -127,7 +132,7 @@ func TestTopologyMustBeSigned(t *testing.T) {
 	require.NoError(t, err)
 	newer, err := sign.ReadKey(other)
 	require.NoError(t, err)
-	require.NoError(t, SignTopology(t.Context(), c, third, newer))
+	signIt(third, newer)
 	require.Eventually(t, func() bool { return len(f.Known().Signed.Signatures) == 2 }, testenv.Patience, 5*time.Millisecond)
 	require.NoError(t, os.Rename(other+".pub", file+".pub"))
 	config.RequireSigned = true

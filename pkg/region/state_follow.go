@@ -231,7 +231,7 @@ func (f *Follower) watchNodes(ctx context.Context, r FollowedRegion) {
 func (f *Follower) watchTopology(ctx context.Context, r FollowedRegion) {
 	var taking sync.WaitGroup
 	stop := func() {}
-	r.Consul.Watch(ctx, TopologyKey(r.Consul), nil, func(e *consul.Entry) {
+	r.Consul.Watch(ctx, r.Consul.Documents(TopologyKind).CurrentKey(), nil, func(e *consul.Entry) {
 		stop()
 		taking.Wait()
 		if e == nil {

@@ -167,9 +167,7 @@ func TestFollower(t *testing.T) {
 
 	topology := mustParse(t, twoSites)
 	for _, c := range []*consul.Client{eu, us} {
-		done, err := PublishTopology(t.Context(), c, topology, 0, consul.Fence{})
-		require.NoError(t, err)
-		require.True(t, done)
+		publish(t, c, topology)
 	}
 	ams1, nyc1 := newSite(t, eu, "ams1"), newSite(t, us, "nyc1")
 	f.within(t, patience, "all up", func(v *View) bool { return healthyIs("ams1", true)(v) && healthyIs("nyc1", true)(v) })
@@ -200,10 +198,10 @@ func TestFollower(t *testing.T) {
 	f.within(t, patience, "undrained", func(v *View) bool { return v.PoPs["ams1"].Drained == nil })
 
 	// A deleted or corrupted topology stays active.
-	servers[0].Set(t, "weir/topology", []byte("zone: ["))
-	servers[1].Remove(t, "weir/topology")
+	servers[0].Set(t, "weir/topology/current", []byte("zone: ["))
+	servers[1].Remove(t, "weir/topology/current")
 	f.within(t, patience, "corrupted", func(v *View) bool { return v.Regions["eu"].Err != nil })
-	require.ErrorContains(t, f.View().Regions["eu"].Err, "weir/topology: document: is not valid YAML by line 1")
+	require.ErrorContains(t, f.View().Regions["eu"].Err, "weir/topology/current: is not a JSON object with version and sha256")
 	require.Equal(t, topology, f.View().Topology)
 	require.True(t, f.View().PoPs["ams1"].Healthy)
 
@@ -227,8 +225,7 @@ func TestFollowerLosesARegion(t *testing.T) {
 	t.Parallel()
 	servers := testenv.StartConsuls(t, testenv.ConsulOptions{}, "eu", "us")
 	eu, us := open(t, consul.Config{Addr: servers[0].Addr()}), open(t, consul.Config{Addr: servers[1].Addr()})
-	_, err := PublishTopology(t.Context(), eu, mustParse(t, twoSites), 0, consul.Fence{})
-	require.NoError(t, err)
+	publish(t, eu, mustParse(t, twoSites))
 	newSite(t, eu, "ams1")
 	nyc1 := newSite(t, us, "nyc1")
 	f := followAll(t, FollowedRegion{"eu", eu}, FollowedRegion{"us", us})
@@ -294,8 +291,7 @@ func TestFollowerOutlastsALossOfData(t *testing.T) {
 	old, fresh := testenv.StartConsul(t, testenv.ConsulOptions{}), testenv.StartConsul(t, testenv.ConsulOptions{})
 	front := testenv.Forward(t, old.Addr())
 	c := open(t, consul.Config{Addr: old.Addr()})
-	_, err := PublishTopology(t.Context(), c, mustParse(t, twoSites), 0, consul.Fence{})
-	require.NoError(t, err)
+	publish(t, c, mustParse(t, twoSites))
 	ams1 := newSite(t, c, "ams1")
 	f := followAll(t, FollowedRegion{"eu", open(t, consul.Config{Addr: front.Addr})})
 	f.within(t, patience, "up", healthyIs("ams1", true))
@@ -357,8 +353,7 @@ func TestFollowerLosesANewEdge(t *testing.T) {
 	t.Parallel()
 	server := testenv.StartConsul(t, testenv.ConsulOptions{})
 	c := open(t, consul.Config{Addr: server.Addr()})
-	_, err := PublishTopology(t.Context(), c, mustParse(t, twoSites), 0, consul.Fence{})
-	require.NoError(t, err)
+	publish(t, c, mustParse(t, twoSites))
 	first := newSite(t, c, "ams1")
 	require.Eventually(t, func() bool {
 		nodes, err := c.Nodes(t.Context())

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weir-edge/weir/pkg/field"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
@@ -62,7 +61,7 @@ func (f *Follower) Restore(k *Known, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	t, err := parseTopology(published, &field.Form{Lenient: true, Later: true, Aliases: true, Exponents: true})
+	t, err := readTopology(published)
 	if err != nil {
 		return fmt.Errorf("topology: %w", err)
 	}

@@ -23,8 +23,7 @@ zone: edge.example.com
 regions: [{name: eu, pops: [{name: ams1, addresses: [192.0.2.1]}, {name: ams2, addresses: [192.0.2.2]}]}]
 routers: [{name: ns1, key: "`+ns1.Key+`"}, {name: ns2, key: "`+ns2.Key+`"}]
 `)
-	_, err := PublishTopology(t.Context(), c, topology, 0, consul.Fence{})
-	require.NoError(t, err)
+	publish(t, c, topology)
 	figures := func(s *site, demand string) {
 		s.set("capacity", "1000")
 		s.set("demand", demand)

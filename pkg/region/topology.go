@@ -2,7 +2,7 @@ package region
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"net/netip"
@@ -118,39 +118,30 @@ type Location struct {
 	Lon float64 `json:"lon" yaml:"lon" required:"add it, or remove location"`
 }
 
-// TopologyKey is the key that holds the topology.
-func TopologyKey(c *consul.Client) string { return c.Key("topology") }
+// TopologyKind is the kind of document that a topology is.
+const TopologyKind = "topology"
 
-// PublishedTopology returns the topology published in this datacenter, or nil, and the
-// index to pass to PublishTopology.
+// PublishedTopology returns the topology that is active in this datacenter, or nil, and the
+// index of its pointer. If an index comes with an error, Consul answers, but the topology
+// cannot be read.
 func PublishedTopology(ctx context.Context, c *consul.Client) (*Topology, uint64, error) {
-	entry, err := c.Get(ctx, TopologyKey(c))
-	if err != nil || entry == nil {
+	docs := c.Documents(TopologyKind)
+	pointer, index, err := docs.Current(ctx)
+	if err != nil || pointer == nil {
+		return nil, index, err
+	}
+	document, err := docs.Load(ctx, *pointer)
+	switch {
+	case errors.Is(err, consul.ErrMissing), errors.Is(err, consul.ErrCorrupt):
+		return nil, index, err
+	case err != nil:
 		return nil, 0, err
 	}
-	t, err := readTopology(entry.Value)
+	t, err := readTopology(document)
 	if err != nil {
-		return nil, entry.ModifyIndex, c.Unreadable(entry.Key, err)
+		err = c.Unreadable(docs.CurrentKey(), err)
 	}
-	return t, entry.ModifyIndex, nil
-}
-
-// PublishTopology publishes t in this datacenter if the key has not changed since
-// PublishedTopology returned index; 0 requires that there is none yet. It returns false
-// if someone else was faster, and a *consul.Displaced if the lock of under is lost.
-func PublishTopology(ctx context.Context, c *consul.Client, t *Topology, index uint64, under consul.Fence) (bool, error) {
-	if err := t.Validate(); err != nil {
-		return false, err
-	}
-	text, err := json.Marshal(t)
-	if err != nil {
-		return false, err
-	}
-	stored, err := consul.Encode(text)
-	if err != nil {
-		return false, err
-	}
-	return c.SwapUnder(ctx, under, TopologyKey(c), stored, index)
+	return t, index, err
 }
 
 // ParseTopology parses a topology that a person wrote in YAML or JSON: an unknown field
@@ -162,12 +153,8 @@ func ParseTopology(data []byte, further ...func(*Topology) field.Errors) (*Topol
 
 // readTopology parses a published topology, ignoring fields, record types and steering
 // values that a newer version may have added.
-func readTopology(stored []byte) (*Topology, error) {
-	text, err := consul.Decode(stored)
-	if err != nil {
-		return nil, err
-	}
-	return parseTopology(text, &field.Form{Lenient: true, Later: true, Aliases: true, Exponents: true})
+func readTopology(document []byte) (*Topology, error) {
+	return parseTopology(document, &field.Form{Lenient: true, Later: true, Aliases: true, Exponents: true})
 }
 
 func parseTopology(data []byte, form *field.Form, further ...func(*Topology) field.Errors) (*Topology, error) {

@@ -7,9 +7,9 @@ import (
 )
 
 // FollowTopology calls each with the topology that the only region of c holds, immediately
-// and whenever it changes, until ctx ends. A missing key, invalid data or an unreachable
-// Consul does not change it: each then gets the last topology (nil before the first) and
-// the reason. Only Regions, Verify and RequireSigned of c are used.
+// and whenever it changes, until ctx ends. Missing or invalid data or an unreachable Consul
+// does not change it: each then gets the last topology (nil before the first) and the
+// reason. Only Regions, Verify and RequireSigned of c are used.
 func FollowTopology(ctx context.Context, c FollowConfig, each func(*Topology, error)) {
 	f := NewFollower(c)
 	r := c.Regions[0]

@@ -132,31 +132,33 @@ func TestTopologyInConsul(t *testing.T) {
 	require.Nil(t, got)
 	require.Zero(t, index)
 	topology := mustParse(t, twoRegions)
-	publish := func(index uint64) bool {
-		t.Helper()
-		done, err := PublishTopology(ctx, c, topology, index, consul.Fence{})
-		require.NoError(t, err)
-		return done
-	}
-	require.False(t, publish(7))
-	require.True(t, publish(0))
-	require.False(t, publish(0))
+	version := publish(t, c, topology)
 	got, index, err = PublishedTopology(ctx, c)
 	require.NoError(t, err)
+	require.NotZero(t, index)
 	require.Equal(t, topology, got)
-	require.True(t, publish(index))
-	_, err = PublishTopology(ctx, c, &Topology{}, 0, consul.Fence{})
-	require.ErrorContains(t, err, "zone: must be")
 
-	server.Set(t, TopologyKey(c), []byte(`{"zone": "a", "later": 1, "steering": "later", "records": [{"name": "x", "type": "SRV", "values": ["0 0 1 a.b"]}, {"name": "y", "type": "TXT", "values": ["z"], "later": 1}], "regions": [{"name": "r", "later": 2, "pops": [{"name": "p", "addresses": ["192.0.2.1"], "later": {}}]}]}`))
+	later := []byte(`{"zone": "a", "later": 1, "steering": "later", "records": [{"name": "x", "type": "SRV", "values": ["0 0 1 a.b"]}, {"name": "y", "type": "TXT", "values": ["z"], "later": 1}], "regions": [{"name": "r", "later": 2, "pops": [{"name": "p", "addresses": ["192.0.2.1"], "later": {}}]}]}`)
+	activate(t, c, later)
 	got, _, err = PublishedTopology(ctx, c)
 	require.NoError(t, err, "a newer version may add fields")
 	require.Equal(t, []Record{{Name: "y", Type: TypeTXT, Values: []string{"z"}}}, got.Records)
 	require.Equal(t, "p", got.Regions[0].PoPs[0].Name)
-	server.Set(t, TopologyKey(c), []byte("zone: ["))
-	_, index, err = PublishedTopology(ctx, c)
-	require.ErrorContains(t, err, "consul "+server.Addr()+": weir/topology: document: is not valid YAML by line 1")
-	require.True(t, publish(index), "and can be replaced")
+	unreadable := func(want string) {
+		t.Helper()
+		_, index, err := PublishedTopology(ctx, c)
+		require.ErrorContains(t, err, "consul "+server.Addr()+": weir/topology/"+want)
+		require.NotZero(t, index)
+	}
+	activate(t, c, []byte("zone: ["))
+	unreadable("current: document: is not valid YAML by line 1")
+	publish(t, c, topology)
+	server.Set(t, "weir/topology/versions/"+version, []byte("{}"))
+	unreadable("versions/" + version + ": the stored document is corrupt")
+	server.Remove(t, "weir/topology/versions/"+version)
+	unreadable("versions/" + version + ": the version is missing")
+	server.Set(t, "weir/topology/current", []byte("zone: ["))
+	unreadable("current: is not a JSON object with version and sha256")
 
 	t.Run("drain", func(t *testing.T) {
 		drains, wrong, err := ListDrains(ctx, c)
@@ -202,4 +204,26 @@ func TestTopologyInConsul(t *testing.T) {
 		require.Equal(t, map[string]time.Time{"ams1": since}, drains.Ended)
 		require.ErrorContains(t, wrong[1], "weir/drain/ended/fra1: ")
 	})
+}
+
+// A router asks again for a topology that it could not read.
+func TestFollowerWaitsForADocument(t *testing.T) {
+	t.Parallel()
+	c := open(t, consul.Config{Addr: testenv.StartConsul(t, testenv.ConsulOptions{}).Addr()})
+	publish(t, c, mustParse(t, twoSites))
+	f := followAll(t, FollowedRegion{"eu", c})
+	f.within(t, patience, "read", func(v *View) bool { return v.Topology != nil })
+	next := []byte(strings.Replace(twoSites, "edge.example.com", "next.example.com", 1))
+	docs := c.Documents(TopologyKind)
+	_, index, err := docs.Current(t.Context())
+	require.NoError(t, err)
+	done, err := docs.Point(t.Context(), consul.NewPointer(next, "ana", time.Now()), index)
+	require.NoError(t, err)
+	require.True(t, done)
+	f.within(t, patience, "missing", func(v *View) bool { return v.Regions["eu"].Err != nil })
+	require.ErrorIs(t, f.View().Regions["eu"].Err, consul.ErrMissing)
+	require.Equal(t, "edge.example.com", f.View().Topology.Zone)
+	_, err = docs.Put(t.Context(), next)
+	require.NoError(t, err)
+	f.within(t, patience, "there", func(v *View) bool { return v.Topology.Zone == "next.example.com" && v.Regions["eu"].Err == nil })
 }

@@ -21,10 +21,10 @@ func BreakLockFlag(c *cobra.Command, to *bool) {
 
 // instead names the commands that do what these would, were they like those of rules.
 var instead = map[string]string{
-	"regionctl shedder apply":  "regionctl shedder set FILE",
-	"regionctl shedder diff":   "regionctl shedder set FILE, which shows the difference and asks",
-	"regionctl shedder status": "regionctl shedder show --live",
-	"regionctl topology diff":  "regionctl topology apply FILE, which shows the difference and asks",
+	"regionctl shedder apply":   "regionctl shedder set FILE",
+	"regionctl shedder diff":    "regionctl shedder set FILE, which shows the difference and asks",
+	"regionctl shedder status":  "regionctl shedder show --live",
+	"regionctl topology status": "regionctl topology history, or regionctl status",
 }
 
 // Group returns a command that only holds others.

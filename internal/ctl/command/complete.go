@@ -41,14 +41,7 @@ func CompleteDocument(_ *cobra.Command, args []string, _ string) ([]string, cobr
 }
 
 func (p *Program) CompleteRegions(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	fleet, err := p.Fleet()
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	var names []string
-	for _, r := range fleet.Regions {
-		names = append(names, r.Name)
-	}
+	names, _ := p.KnownRegions() // without a fleet file, there are none
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 

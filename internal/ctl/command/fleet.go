@@ -38,6 +38,21 @@ func (p *Program) Fleet() (*region.Fleet, error) {
 	return f, nil
 }
 
+// KnownRegions returns the regions of the fleet file, or nil if none is named.
+func (p *Program) KnownRegions() (names []string, err error) {
+	if p.FleetFile == "" {
+		return nil, nil
+	}
+	file, err := p.Fleet()
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range file.Regions {
+		names = append(names, r.Name)
+	}
+	return names, nil
+}
+
 // Targets opens the selected regions, in the order of the fleet file, for one kind of
 // document. It does not connect yet.
 func (p *Program) Targets(k *fleet.Kind, names []string) (list []*fleet.Target, err error) {

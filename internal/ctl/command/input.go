@@ -17,6 +17,15 @@ func (p *Program) ReadDocument(k *fleet.Kind, name string) (*fleet.Document, err
 	}
 	name = InputName(name)
 	d, err := fleet.ParseDocument(k, name, data)
+	if err == nil {
+		if says, ok := d.Body.(interface{ Fits([]string) error }); ok {
+			known, unknown := p.KnownRegions()
+			if unknown != nil {
+				return nil, unknown
+			}
+			err = says.Fits(known)
+		}
+	}
 	if err != nil {
 		return nil, Refuse(name, err)
 	}

@@ -11,15 +11,17 @@ import (
 )
 
 // Kind is a kind of document whose versions are stored in Consul: rules, shedder settings,
-// or behavior policies. The code that changes and shows documents works on any kind.
+// behavior policies, or topologies. The code that changes and shows documents works on any kind.
 type Kind struct {
 	Name    string            // of the documents in Consul, and of the commands
-	Path    string            // where an edge says what it runs
+	Path    string            // where an edge says what it runs; "": no edge runs it
 	Answer  func() NodeAnswer // what it says there
 	Query   url.Values
 	Longest int // bytes of a document
 	// Canaries: a site may follow a different version.
 	Canaries bool
+	// Shown returns what show prints with -o json; nil: the text and its pointer.
+	Shown func(body any) any
 	// Temporary: a document may be active temporarily. Where none is active, the edges use
 	// their configuration.
 	Temporary  bool
@@ -30,10 +32,13 @@ type Kind struct {
 	Schema int
 	Reads  func(consul.Node) int
 	Remedy string
-	// What is its name in a sentence. Put is the command that applies one, and Did its past
-	// participle. Look and Watch show which edges run what, once and while they come.
-	What, Put, Did, Look, Watch string
+	// What is its name in a sentence, and Are the verb. Put is the command that applies one, and
+	// Did its past participle. Look and Watch show which edges run what, once and while they come.
+	What, Are, Put, Did, Look, Watch string
 }
+
+// AtEdges reports whether edges run such documents.
+func (k *Kind) AtEdges() bool { return k.Path != "" }
 
 // Document is a valid document.
 type Document struct {

@@ -19,7 +19,7 @@ var Policy = &fleet.Kind{
 	},
 	Registered: func(n consul.Node) (version, refused string) { return n.PolicyVersion, n.PolicyRefused },
 	Schema:     policy.Schema, Reads: func(n consul.Node) int { return n.PolicySchema }, Remedy: "set its policy.source to consul",
-	What: "behavior policies", Put: "apply", Did: "applied", Look: "regionctl policy status", Watch: "regionctl policy status --watch",
+	What: "behavior policies", Are: "are", Put: "apply", Did: "applied", Look: "regionctl policy status", Watch: "regionctl policy status --watch",
 }
 
 // PolicyBook is the content of a behavior policy.

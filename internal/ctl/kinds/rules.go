@@ -21,7 +21,7 @@ var Rules = &fleet.Kind{
 	},
 	Registered: func(n consul.Node) (version, refused string) { return n.RulesVersion, n.RulesRefused },
 	Schema:     rules.Schema, Reads: func(n consul.Node) int { return n.Schema }, Remedy: UpdateFirst,
-	What: "rules", Put: "apply", Did: "applied", Look: "regionctl rules status", Watch: "regionctl rules status --watch",
+	What: "rules", Are: "are", Put: "apply", Did: "applied", Look: "regionctl rules status", Watch: "regionctl rules status --watch",
 }
 
 // RuleBook is the content of a rule document.

@@ -26,7 +26,7 @@ var Shedder = &fleet.Kind{
 	},
 	Registered: func(n consul.Node) (version, refused string) { return n.ShedderVersion, n.ShedderRefused },
 	Schema:     rules.Schema, Reads: func(n consul.Node) int { return n.Schema }, Remedy: UpdateFirst,
-	What: "shedder settings", Put: "set", Did: "set", Look: "regionctl shedder show --live", Watch: "regionctl shedder show --live",
+	What: "shedder settings", Are: "are", Put: "set", Did: "set", Look: "regionctl shedder show --live", Watch: "regionctl shedder show --live",
 }
 
 // Settings is the content of a document of the shedder.

@@ -24,7 +24,7 @@ type Record struct {
 // not among them: readers compare its record with what the regions run.
 func RecordsIn(ctx context.Context, targets []*fleet.Target) Records {
 	records := Records{}
-	if !targets[0].Kind.Canaries {
+	if targets[0].Kind.Temporary {
 		return records
 	}
 	for _, a := range fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) (r Record, err error) {

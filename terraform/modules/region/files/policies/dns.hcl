@@ -1,4 +1,4 @@
-key_prefix "weir/topology" { policy = "read" }
+key_prefix "weir/topology/" { policy = "read" }
 key_prefix "weir/drain/" { policy = "read" }
 key "weir/spill" { policy = "write" }
 service "weir-edge" { policy = "read" }

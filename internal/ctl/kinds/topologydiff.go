@@ -1,4 +1,4 @@
-package ctl
+package kinds
 
 import (
 	"bytes"
@@ -13,21 +13,50 @@ import (
 	"github.com/weir-edge/weir/pkg/region"
 )
 
-// writeTopologyDiff describes what changes when next replaces before, one line each.
-func writeTopologyDiff(b *bytes.Buffer, s term.Style, before, next *region.Topology) {
-	from := b.Len()
-	added := func(format string, args ...any) { fmt.Fprintf(b, "  %s\n", s.Green("+ "+fmt.Sprintf(format, args...))) }
-	removed := func(format string, args ...any) { fmt.Fprintf(b, "  %s\n", s.Red("- "+fmt.Sprintf(format, args...))) }
-	changed := func(format string, args ...any) {
-		fmt.Fprintf(b, "  %s\n", s.Yellow("~ "+fmt.Sprintf(format, args...)))
+// topologyChanges are the changes from one topology to another: a line for each, which begins
+// with +, - or ~.
+type topologyChanges struct {
+	Changes []string `json:"changes"`
+}
+
+func (d *TopologyBook) Compare(running any) Changes {
+	before, published := running.(*TopologyBook)
+	if !published {
+		before = &TopologyBook{Topology: &region.Topology{}}
 	}
+	return compareTopologies(before.Topology, d.Topology)
+}
+
+func (c *topologyChanges) Write(b *bytes.Buffer, s term.Style, most int) {
+	if len(c.Changes) == 0 {
+		b.WriteString("  the text differs, but not what it means\n")
+	}
+	paint := map[byte]func(string) string{'+': s.Green, '-': s.Red, '~': s.Yellow}
+	for i, line := range c.Changes {
+		if most > 0 && i == most {
+			fmt.Fprintf(b, "  … and %s; regionctl topology diff shows all\n", term.Plural(len(c.Changes)-most, "more change"))
+			break
+		}
+		fmt.Fprintf(b, "  %s\n", paint[line[0]](term.Printable(line)))
+	}
+}
+
+// compareTopologies describes what changes when next replaces before.
+func compareTopologies(before, next *region.Topology) *topologyChanges {
+	c := &topologyChanges{Changes: []string{}}
+	note := func(sign string) func(string, ...any) {
+		return func(format string, args ...any) {
+			c.Changes = append(c.Changes, sign+" "+fmt.Sprintf(format, args...))
+		}
+	}
+	added, removed, changed := note("+"), note("-"), note("~")
 	if before.Zone != next.Zone && before.Zone != "" {
-		changed("zone: %s → %s", term.Printable(before.Zone), term.Printable(next.Zone))
+		changed("zone: %s → %s", before.Zone, next.Zone)
 	} else if before.Zone != next.Zone {
 		added("zone: %s", next.Zone)
 	}
 	if before.Steering != next.Steering {
-		changed("steering: %s → %s", cmp.Or(term.Printable(before.Steering), "by clients"), cmp.Or(next.Steering, "by clients"))
+		changed("steering: %s → %s", cmp.Or(before.Steering, "by clients"), cmp.Or(next.Steering, "by clients"))
 	}
 	if describe := func(p *region.Probe) string {
 		if p == nil {
@@ -35,17 +64,17 @@ func writeTopologyDiff(b *bytes.Buffer, s term.Style, before, next *region.Topol
 		}
 		return p.String()
 	}; describe(before.Probe) != describe(next.Probe) || before.Probe != nil && *before.Probe != *next.Probe {
-		changed("probe: %s → %s", term.Printable(describe(before.Probe)), describe(next.Probe))
+		changed("probe: %s → %s", describe(before.Probe), describe(next.Probe))
 	}
 	old, now := placesOf(before), placesOf(next)
 	for _, name := range old.order {
 		if now.regions[name] == nil && old.regions[name] != nil {
-			removed("region %s", term.Printable(name))
+			removed("region %s", name)
 		}
 	}
 	for _, p := range old.pops {
 		if _, stays := now.byName[p.Name]; !stays {
-			removed("pop %s of %s: %s", term.Printable(p.Name), term.Printable(p.region), describePoP(p.PoP))
+			removed("pop %s of %s: %s", p.Name, p.region, describePoP(p.PoP))
 		}
 	}
 	for _, name := range now.order {
@@ -54,7 +83,7 @@ func writeTopologyDiff(b *bytes.Buffer, s term.Style, before, next *region.Topol
 		}
 	}
 	if reordered(old.order, now.order) {
-		changed("order of regions: %s → %s", term.Printable(strings.Join(old.order, ", ")), strings.Join(now.order, ", "))
+		changed("order of regions: %s → %s", strings.Join(old.order, ", "), strings.Join(now.order, ", "))
 	}
 	for _, name := range now.order {
 		if was := old.regions[name]; was != nil && reordered(popNames(was), popNames(now.regions[name])) {
@@ -68,7 +97,7 @@ func writeTopologyDiff(b *bytes.Buffer, s term.Style, before, next *region.Topol
 			continue
 		}
 		if was.region != p.region {
-			changed("pop %s: of %s → of %s", p.Name, term.Printable(was.region), p.region)
+			changed("pop %s: of %s → of %s", p.Name, was.region, p.region)
 		}
 		if list := popChanges(was.PoP, p.PoP); len(list) > 0 {
 			changed("pop %s: %s", p.Name, strings.Join(list, "; "))
@@ -76,7 +105,7 @@ func writeTopologyDiff(b *bytes.Buffer, s term.Style, before, next *region.Topol
 	}
 	for _, r := range before.Routers {
 		if !slices.Contains(next.Routers, r) {
-			removed("router %s", term.Printable(r.String()))
+			removed("router %s", r.String())
 		}
 	}
 	for _, r := range next.Routers {
@@ -87,22 +116,20 @@ func writeTopologyDiff(b *bytes.Buffer, s term.Style, before, next *region.Topol
 	was, is := recordsOf(before), recordsOf(next)
 	for _, name := range slices.Sorted(maps.Keys(was)) {
 		if _, stays := is[name]; !stays {
-			removed("record %s: %s", term.Printable(name), term.Printable(was[name]))
+			removed("record %s: %s", name, was[name])
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(is)) {
 		if old, known := was[name]; !known {
 			added("record %s: %s", name, is[name])
 		} else if old != is[name] {
-			changed("record %s: %s → %s", name, term.Printable(old), is[name])
+			changed("record %s: %s → %s", name, old, is[name])
 		}
 	}
 	if reordered(recordNames(before), recordNames(next)) {
 		changed("another order of records")
 	}
-	if b.Len() == from {
-		changed("the same, written differently: a default is written out or left out, or something is listed twice")
-	}
+	return c
 }
 
 // placedPoP is a PoP with its region.
