@@ -14,6 +14,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/report"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/internal/ctl/versions"
 	"github.com/weir-edge/weir/pkg/region"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
@@ -120,12 +121,9 @@ func applyCommand(p *command.Program, k *fleet.Kind, help, examples string) *cob
 	return cmd
 }
 
-// noVersion is the --if-version value for a region in which nothing is published.
-const noVersion = "none"
-
 // ifVersionFlag adds --if-version.
 func (c *change) ifVersionFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&c.ifVersion, "if-version", "", "change nothing unless each region runs this `VERSION`, which the document was made from; "+noVersion+": nothing is published")
+	cmd.Flags().StringVar(&c.ifVersion, "if-version", "", "change nothing unless each region runs this `VERSION`, which the document was made from; "+versions.NoVersion+": nothing is published")
 }
 
 // flags adds the flags that apply, rollback and undo share.
@@ -136,7 +134,7 @@ func (c *change) flags(cmd *cobra.Command, by *string) {
 		f.BoolVar(&c.partial, "partial", false, "continue without regions that cannot be reached")
 	}
 	command.BreakLockFlag(cmd, &c.breakLock)
-	f.IntVar(&c.keep, "keep-versions", keepVersions, "prune all but the newest `N` versions afterwards, at least 10; 0 does not (default: keep_versions of the fleet file, or 200)")
+	f.IntVar(&c.keep, "keep-versions", versions.KeepVersions, "prune all but the newest `N` versions afterwards, at least 10; 0 does not (default: keep_versions of the fleet file, or 200)")
 	f.Lookup("keep-versions").DefValue = "0" // it says so itself
 	command.SignFlag(cmd, &c.signFile)
 	f.StringVar(by, "by", "", "`NAME` for the history (default: WEIR_USER, or user@host)")
@@ -151,11 +149,11 @@ func (c *change) checkFlags(by string) (err error) {
 	if c.wait < 0 {
 		return term.Misused("--wait %s: must be 0 or above", c.wait)
 	}
-	if c.keep != keepVersions && c.keep != 0 && c.keep < region.LeastVersions {
+	if c.keep != versions.KeepVersions && c.keep != 0 && c.keep < region.LeastVersions {
 		return term.Misused("--keep-versions %d: must be 0, which does not prune, or at least %d", c.keep, region.LeastVersions)
 	}
-	if v := c.ifVersion; v != "" && v != noVersion && (len(v) < 4 || len(v) > 12 || strings.Trim(v, "0123456789abcdef") != "") {
-		return term.Misused("--if-version %q: must be %s or the 4 to 12 first digits of a version, as status shows it", v, noVersion)
+	if v := c.ifVersion; v != "" && v != versions.NoVersion && (len(v) < 4 || len(v) > 12 || strings.Trim(v, "0123456789abcdef") != "") {
+		return term.Misused("--if-version %q: must be %s or the 4 to 12 first digits of a version, as status shows it", v, versions.NoVersion)
 	}
 	if err := command.CheckText("--message", c.message, 1024); err != nil {
 		return err
@@ -185,7 +183,7 @@ func (c *change) run(ctx context.Context, targets []*fleet.Target) error {
 	err := c.steps(ctx, targets)
 	// Without answers from all regions, it is unknown which versions are needed.
 	if c.engine.Wrote && ctx.Err() == nil && len(c.have()) == len(c.regions) {
-		c.prune(ctx, targets)
+		versions.PruneAfter(ctx, c.p, targets, c.keep, c.by)
 	}
 	if err == nil && len(c.recorded) > 0 { // what was unfinished is now something else
 		forget(ctx, targets, func(t *fleet.Target, r *consul.Rollout) bool {

@@ -13,6 +13,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/internal/ctl/versions"
 )
 
 const auditListHelp = `Lists all changes of every kind, newest first: rules, shedder settings,
@@ -37,7 +38,7 @@ func auditListCommand(p *command.Program) *cobra.Command {
 // auditEntry is one change of a kind.
 type auditEntry struct {
 	Kind string `json:"kind"`
-	historyEntry
+	versions.HistoryEntry
 }
 
 func auditList(ctx context.Context, p *command.Program, names []string, most int) error {
@@ -52,17 +53,17 @@ func auditList(ctx context.Context, p *command.Program, names []string, most int
 			return err
 		}
 		regions = len(targets)
-		ask := fleet.Ask[regionHistory]
+		ask := fleet.Ask[versions.History]
 		if most == 0 {
-			ask = fleet.AskUnbounded[regionHistory] // however many pages that takes; each is bounded
+			ask = fleet.AskUnbounded[versions.History] // however many pages that takes; each is bounded
 		}
-		answers := ask(ctx, targets, readHistory(func(m *regionHistory) bool { return most > 0 && len(m.changes) >= most }))
+		answers := ask(ctx, targets, versions.ReadHistory(func(m *versions.History) bool { return most > 0 && len(m.Changes) >= most }))
 		for _, a := range answers {
-			if a.Value.wrong != nil {
-				p.Warn("%s: %v", a.Target.Name, a.Value.wrong)
+			if a.Value.Wrong != nil {
+				p.Warn("%s: %v", a.Target.Name, a.Value.Wrong)
 			}
 		}
-		for _, c := range merge(answers) {
+		for _, c := range versions.MergeHistories(answers) {
 			list = append(list, auditEntry{k.Name, c})
 		}
 		unread = cmp.Or(unread, command.Unanswered(answers)) // the same region fails to answer for every kind

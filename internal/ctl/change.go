@@ -16,6 +16,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/report"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/internal/ctl/versions"
 	"github.com/weir-edge/weir/pkg/region/consul"
 	"github.com/weir-edge/weir/pkg/sign"
 )
@@ -71,7 +72,7 @@ type options struct {
 type aim struct {
 	doc *fleet.Document // for all regions, or
 	// aimAt chooses the next document of each region, given what the region has now.
-	aimAt func(ctx context.Context, t *fleet.Target, s *step) error
+	aimAt func(ctx context.Context, t *fleet.Target, s *versions.Step) error
 	// relative: the document depends on what was seen, so no one else can have applied the
 	// same.
 	relative bool
@@ -95,7 +96,7 @@ type earlier struct {
 type regionChange struct {
 	target *fleet.Target
 	region *rollout.Region[fleet.Current]
-	step   step // unknown where the region did not answer
+	step   versions.Step // unknown where the region did not answer
 
 	end *consul.End // of its history before it was written; nil: unknown
 
@@ -105,16 +106,16 @@ type regionChange struct {
 
 // runs returns the version that its edges should run.
 func (r *regionChange) runs() string {
-	if r.step.ends {
+	if r.step.Ends {
 		return fleet.Own
 	}
-	return r.step.next.Version()
+	return r.step.Next.Version()
 }
 
 // told returns the region as shown to users.
 func (r *regionChange) told() report.Region {
 	t := report.Failed(r.region.Result, "")
-	if r.step.next != nil {
+	if r.step.Next != nil {
 		t.Gets = r.runs()
 	}
 	if r.region.Outcome != rollout.Lost {
@@ -157,7 +158,7 @@ func (c *change) begin(targets []*fleet.Target) {
 			Name: k.Name,
 			Store: func(ctx context.Context, r *rollout.Region[fleet.Current]) error {
 				here := c.region(r.Name)
-				_, err := here.target.Docs.Put(ctx, here.step.next.Bytes)
+				_, err := here.target.Docs.Put(ctx, here.step.Next.Bytes)
 				if err == nil && c.lasts == 0 { // otherwise the end is not known yet
 					err = c.sign(ctx, here)
 				}
@@ -187,7 +188,7 @@ func (c *change) begin(targets []*fleet.Target) {
 		},
 		Written: func(ctx context.Context, r *rollout.Region[fleet.Current]) {
 			here := c.region(r.Name)
-			c.record(ctx, here, here.step.from.Version(), c.pointer(here))
+			c.record(ctx, here, here.step.From.Version(), c.pointer(here))
 		},
 	}
 	if file, err := c.p.Fleet(); err == nil && len(targets) < len(file.Regions) {
@@ -205,7 +206,7 @@ func (c *change) begin(targets []*fleet.Target) {
 func (c *change) restore(ctx context.Context) error {
 	for _, a := range fleet.Ask(ctx, targetsOf(c.with(rollout.Untouched, rollout.AlreadyThere)), func(ctx context.Context, t *fleet.Target) (struct{}, error) {
 		here := c.region(t.Name)
-		next := here.step.next
+		next := here.step.Next
 		var asking sync.WaitGroup // for what the history needs
 		defer asking.Wait()
 		asking.Go(func() { t.Identity(ctx) })
@@ -239,14 +240,14 @@ func (c *change) restore(ctx context.Context) error {
 // has reports whether a region in state now has what the change brings.
 func (c *change) has(r *regionChange, now fleet.Current) bool {
 	switch p := now.Pointer; {
-	case now.State == fleet.Unpublished || now.Damage != nil || r.step.next == nil:
+	case now.State == fleet.Unpublished || now.Damage != nil || r.step.Next == nil:
 		return false
 	case c.lasts > 0, c.relative && now.Index != r.region.Seen.Index:
-		return p.Version == r.step.next.Version() && p.AppliedAt.Equal(c.at) && p.AppliedBy == c.by
-	case r.step.ends:
+		return p.Version == r.step.Next.Version() && p.AppliedAt.Equal(c.at) && p.AppliedBy == c.by
+	case r.step.Ends:
 		return now.State == fleet.Ended
 	}
-	return r.step.done(now)
+	return r.step.Done(now)
 }
 
 // prepare reads what all regions have and shows the difference. Unless the change may be
@@ -274,15 +275,15 @@ func (c *change) prepare(ctx context.Context, targets []*fleet.Target) error {
 	if err != nil {
 		return err
 	}
-	var steps []fleet.Answer[*step]
+	var steps []fleet.Answer[*versions.Step]
 	for _, r := range c.regions {
-		if r.step.wrong != nil {
-			return r.step.wrong
+		if r.step.Wrong != nil {
+			return r.step.Wrong
 		}
 		if err := cmp.Or(c.stale(r), c.overtaken(r)); err != nil {
 			return err
 		}
-		steps = append(steps, fleet.Answer[*step]{Target: r.target, Value: &r.step, Err: r.region.Err})
+		steps = append(steps, fleet.Answer[*versions.Step]{Target: r.target, Value: &r.step, Err: r.region.Err})
 	}
 	if err := c.readable(ctx); err != nil {
 		return err
@@ -292,7 +293,7 @@ func (c *change) prepare(ctx context.Context, targets []*fleet.Target) error {
 	}
 	return c.p.ShowDifference(away, func(b *bytes.Buffer, s term.Style) {
 		const mostChanges = 50
-		writeGroups(b, s, groupByVersion(steps), mostChanges)
+		versions.WriteGroups(b, s, versions.GroupByVersion(steps), mostChanges)
 	})
 }
 
@@ -308,13 +309,13 @@ func (c *change) reached() ([]string, error) {
 // stale refuses a region that does not run what --if-version says. A region that already
 // has the document is fine.
 func (c *change) stale(r *regionChange) error {
-	if r.region.Outcome == rollout.Untouched && !c.means(r.step.from.Version()) {
-		return term.Conflict("nothing was changed: %s runs %s, not %s", r.target.Name, term.OrDash(r.step.from.Version()), strings.Join(c.of, " or "))
+	if r.region.Outcome == rollout.Untouched && !c.means(r.step.From.Version()) {
+		return term.Conflict("nothing was changed: %s runs %s, not %s", r.target.Name, term.OrDash(r.step.From.Version()), strings.Join(c.of, " or "))
 	}
 	if c.ifVersion == "" || r.region.Outcome != rollout.Untouched {
 		return nil
 	}
-	has := cmp.Or(r.step.from.Version(), noVersion)
+	has := cmp.Or(r.step.From.Version(), versions.NoVersion)
 	if strings.HasPrefix(has, c.ifVersion) {
 		return nil
 	}
@@ -325,18 +326,18 @@ func (c *change) stale(r *regionChange) error {
 // aimFor determines what a region is to have.
 func (c *change) aimFor(ctx context.Context, r *regionChange, now fleet.Current) {
 	s := &r.step
-	*s = step{from: now, next: c.doc}
+	*s = versions.Step{From: now, Next: c.doc}
 	if c.aimAt != nil {
-		s.wrong = c.aimAt(ctx, r.target, s)
+		s.Wrong = c.aimAt(ctx, r.target, s)
 	}
-	if c.lasts == 0 || s.wrong != nil {
+	if c.lasts == 0 || s.Wrong != nil {
 		return
 	}
 	if now.Damage != nil {
-		s.wrong = term.Failed("nothing was changed: %s: %w; no valid document would follow after --for, so leave that out", r.target.Name, now.Damage)
+		s.Wrong = term.Failed("nothing was changed: %s: %w; no valid document would follow after --for, so leave that out", r.target.Name, now.Damage)
 		return
 	}
-	s.after = ", for " + term.Duration(c.lasts) + ", and then " + follows(now.Returns())
+	s.After = ", for " + term.Duration(c.lasts) + ", and then " + follows(now.Returns())
 }
 
 // with returns the regions with one of these outcomes.
@@ -357,12 +358,12 @@ func (c *change) region(name string) *regionChange {
 
 // pointer returns what a region is pointed at.
 func (c *change) pointer(r *regionChange) consul.Pointer {
-	p := r.step.next.Pointer(c.by, c.at)
+	p := r.step.Next.Pointer(c.by, c.at)
 	p.ApartUntil = c.apart
 	if c.lasts > 0 {
-		p.ExpiresAt, p.Then = c.expires(), r.step.from.Returns()
+		p.ExpiresAt, p.Then = c.expires(), r.step.From.Returns()
 	}
-	if r.step.ends {
+	if r.step.Ends {
 		p.ExpiresAt = &c.at
 	}
 	return p

@@ -48,16 +48,16 @@ type regionReport struct {
 }
 
 func (c *change) reportOn(r *regionChange) *regionReport {
-	answered := r.step.next != nil
+	answered := r.step.Next != nil
 	v := &regionReport{
-		RegionResult: report.ResultOf(r.told()), Before: r.step.from.Pointer,
-		Now: cmp.Or(r.moved, r.region.Now.Pointer), Active: r.step.from.Version(),
+		RegionResult: report.ResultOf(r.told()), Before: r.step.From.Pointer,
+		Now: cmp.Or(r.moved, r.region.Now.Pointer), Active: r.step.From.Version(),
 	}
 	if answered && r.target.Kind.Temporary {
 		v.Version = r.runs()
 	}
 	if answered && c.lasts > 0 {
-		v.Then = r.step.from.Returns()
+		v.Then = r.step.From.Returns()
 	}
 	if v.Result.Has() {
 		v.Active = r.runs()
@@ -78,11 +78,11 @@ func (c *change) reportOn(r *regionChange) *regionReport {
 func (c *change) only() (doc *fleet.Document) {
 	for _, r := range c.regions {
 		switch s := &r.step; {
-		case s.next == nil:
-		case s.ends, doc != nil && doc.Version() != s.next.Version():
+		case s.Next == nil:
+		case s.Ends, doc != nil && doc.Version() != s.Next.Version():
 			return nil
 		default:
-			doc = s.next
+			doc = s.Next
 		}
 	}
 	return doc

@@ -15,6 +15,7 @@ import (
 	"github.com/weir-edge/weir/internal/console/access"
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/internal/ctl/versions"
 	"github.com/weir-edge/weir/internal/logs"
 	"github.com/weir-edge/weir/internal/version"
 	"github.com/weir-edge/weir/pkg/region"
@@ -187,8 +188,8 @@ func again(p *command.Program) func(context.Context, string, []string, io.Reader
 func answers() map[string]reflect.Type {
 	return map[string]reflect.Type{
 		"fleet": reflect.TypeFor[fleetStatus](), "drain": reflect.TypeFor[drainReport](), "undrain": reflect.TypeFor[drainReport](),
-		"rules": reflect.TypeFor[ruleList](), "rules.status": reflect.TypeFor[convergence](), "rules.document": reflect.TypeFor[shown](),
-		"rules.history": reflect.TypeFor[[]historyEntry](), "rules.changes": reflect.TypeFor[versionsReport](), "rules.validate": reflect.TypeFor[validation](), "rules.diff": reflect.TypeFor[diffReport](),
+		"rules": reflect.TypeFor[ruleList](), "rules.status": reflect.TypeFor[convergence](), "rules.document": reflect.TypeFor[versions.Shown](),
+		"rules.history": reflect.TypeFor[[]versions.HistoryEntry](), "rules.changes": reflect.TypeFor[versions.VersionsReport](), "rules.validate": reflect.TypeFor[validation](), "rules.diff": reflect.TypeFor[versions.DiffReport](),
 		"rules.apply": reflect.TypeFor[changeReport](), "rules.rollback": reflect.TypeFor[changeReport](), "rules.undo": reflect.TypeFor[changeReport](),
 		"rules.rollout": reflect.TypeFor[console.Rollout](), "rules.rollout.start": reflect.TypeFor[console.Rollout](),
 		"rules.rollout.halt": reflect.TypeFor[console.Rollout](), "rules.rollout.resume": reflect.TypeFor[console.Rollout](),
@@ -196,12 +197,12 @@ func answers() map[string]reflect.Type {
 		"limits.inspect":           reflect.TypeFor[[]*inspected](), "limits.explain": reflect.TypeFor[[]explained](), "limits.reset": reflect.TypeFor[[]resetNode](),
 		"limits.global": reflect.TypeFor[[]*shared](),
 		"shedder":       reflect.TypeFor[[]*activeSettings](), "shedder.live": reflect.TypeFor[convergence](), "shedder.set": reflect.TypeFor[changeReport](),
-		"shedder.off": reflect.TypeFor[changeReport](), "shedder.rollback": reflect.TypeFor[changeReport](), "shedder.undo": reflect.TypeFor[changeReport](), "shedder.history": reflect.TypeFor[[]historyEntry](),
+		"shedder.off": reflect.TypeFor[changeReport](), "shedder.rollback": reflect.TypeFor[changeReport](), "shedder.undo": reflect.TypeFor[changeReport](), "shedder.history": reflect.TypeFor[[]versions.HistoryEntry](),
 		"audit": reflect.TypeFor[[]audited](), "rules.test": reflect.TypeFor[tested](), "rules.test.recent": reflect.TypeFor[tested](),
 		"clients": reflect.TypeFor[[]*listed](), "clients.show": reflect.TypeFor[[]*listed](), "clients.recent": reflect.TypeFor[[]*latest](),
 		"clients.block": reflect.TypeFor[[]*clientsChanged](), "clients.allow": reflect.TypeFor[[]*clientsChanged](), "clients.unblock": reflect.TypeFor[[]*clientsChanged](),
 		"audit.list":    reflect.TypeFor[[]auditEntry](),
-		"policy.status": reflect.TypeFor[convergence](), "policy.document": reflect.TypeFor[shown](), "policy.history": reflect.TypeFor[[]historyEntry](), "policy.changes": reflect.TypeFor[versionsReport](), "policy.rollback": reflect.TypeFor[changeReport](), "policy.undo": reflect.TypeFor[changeReport](),
+		"policy.status": reflect.TypeFor[convergence](), "policy.document": reflect.TypeFor[versions.Shown](), "policy.history": reflect.TypeFor[[]versions.HistoryEntry](), "policy.changes": reflect.TypeFor[versions.VersionsReport](), "policy.rollback": reflect.TypeFor[changeReport](), "policy.undo": reflect.TypeFor[changeReport](),
 		"dns.topology": reflect.TypeFor[region.Topology](), "dns.explain": reflect.TypeFor[dnsExplanation](),
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/weir-edge/weir/internal/console/access"
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/internal/ctl/versions"
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
@@ -317,14 +318,14 @@ func TestConsole(t *testing.T) {
 	c.post("/shedder/undo", "/shedder/undo", `{"of": ["`+dig(off, "result", "version").(string)+`"]}`)
 	settings := text(t, c.get("/shedder/history")["result"])
 	require.Contains(t, settings, `"message":"INC-1"`)
-	c.post("/shedder/rollback", "/shedder/rollback", `{"to": "`+parse[[]historyEntry](t, settings)[0].Version+`"}`)
+	c.post("/shedder/rollback", "/shedder/rollback", `{"to": "`+parse[[]versions.HistoryEntry](t, settings)[0].Version+`"}`)
 	// Policies, and where DNS sends clients.
 	f.good(t, "policy", "apply", write(t, "policy.yaml", "mode: shadow"), "--yes", "--wait", "0")
 	f.good(t, "policy", "apply", write(t, "policy2.yaml", "mode: enforce"), "--yes", "--wait", "0")
 	require.Equal(t, "mode: enforce", dig(c.get("/policy/document"), "result", "document"))
 	require.Contains(t, text(t, c.get("/policy/status")["result"]), `"region":"us-east"`)
 	require.Len(t, c.get("/policy/history")["result"], 2)
-	policies := parse[[]historyEntry](t, text(t, c.get("/policy/history")["result"]))
+	policies := parse[[]versions.HistoryEntry](t, text(t, c.get("/policy/history")["result"]))
 	require.Contains(t, text(t, dig(c.get("/policy/changes?from="+policies[1].Version), "result", "difference", "fields")), `{"field":"mode","new":"enforce","old":"shadow"}`)
 	c.post("/policy/rollback", "/policy/rollback", `{"to": "`+policies[1].Version+`"}`)
 	require.Equal(t, "mode: shadow", dig(c.get("/policy/document"), "result", "document"))

@@ -183,7 +183,7 @@ func (s *execution) unchanged(ctx context.Context, target *fleet.Target) error {
 	switch {
 	case err != nil:
 		return err
-	case now.State == fleet.Active && now.Damage == nil && now.Version() == r.step.next.Version():
+	case now.State == fleet.Active && now.Damage == nil && now.Version() == r.step.Next.Version():
 	case !r.region.Outcome.Has() && s.c.engine.Same(r.region.Seen, now):
 	default:
 		r.region.Outcome, r.region.Now = rollout.Lost, now

@@ -57,7 +57,7 @@ func (c *change) openJournal(ctx context.Context, canary string, waves [][]strin
 		Canary: canary, Waves: waves, Before: map[string]consul.Named{},
 	}}
 	for _, r := range regions {
-		if has := r.step.from.Active; has != nil {
+		if has := r.step.From.Active; has != nil {
 			j.record.Before[r.target.Name] = *has
 		}
 	}

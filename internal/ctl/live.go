@@ -9,6 +9,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/internal/ctl/versions"
 	"github.com/weir-edge/weir/internal/shedding"
 	"github.com/weir-edge/weir/pkg/shedder"
 )
@@ -28,8 +29,8 @@ func (s *convergence) writeLive(b *bytes.Buffer, st term.Style) {
 
 // writeLive reports whether there are candidates.
 func writeLive(b *bytes.Buffer, st term.Style, v *fleet.RegionView, now time.Time) (candidates bool) {
-	g := diffGroup{Regions: []string{v.Region}, Running: v.Pointer, Unreadable: v.Error, at: v.At, step: &step{next: &fleet.Document{Kind: kinds.Shedder}}}
-	fmt.Fprintf(b, "%s, converged: %s\n", g.runs(st), st.Verdict(v.Converged))
+	g := versions.Group{Regions: []string{v.Region}, Running: v.Pointer, Unreadable: v.Error, At: v.At, Step: &versions.Step{Next: &fleet.Document{Kind: kinds.Shedder}}}
+	fmt.Fprintf(b, "%s, converged: %s\n", g.Runs(st), st.Verdict(v.Converged))
 	if v.Error != "" {
 		fmt.Fprintf(b, "  %s\n", term.Indented(term.Clean(v.Error)))
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/internal/ctl/versions"
 	"github.com/weir-edge/weir/internal/policy"
 )
 
@@ -64,14 +65,14 @@ func ofPolicies(text string) string {
 func policyCommand(p *command.Program) *cobra.Command {
 	k := kinds.Policy
 	c := command.Group("policy", "write and publish behavior policies", policyHelp)
-	command.Stage(c, "Look first:", policyExampleCommand(p), policyValidateCommand(p), policyTestCommand(p), policySchemaCommand(p), diffCommand(p, k, policyDiffHelp, ofPolicies(diffExamples)))
+	command.Stage(c, "Look first:", policyExampleCommand(p), policyValidateCommand(p), policyTestCommand(p), policySchemaCommand(p), versions.DiffCommand(p, k, policyDiffHelp, ofPolicies(versions.DiffExamples)))
 	command.Stage(c, "Change:",
 		applyCommand(p, k, ofPolicies(applyHelp), ofPolicies(applyExamples)),
-		rollbackCommand(p, k, ofPolicies(rollbackHelp), ofPolicies(rollbackExamples)), pruneCommand(p, k),
+		rollbackCommand(p, k, ofPolicies(rollbackHelp), ofPolicies(rollbackExamples)), versions.PruneCommand(p, k),
 	)
 	command.Stage(c, "Look after:",
 		statusCommand(p, k, policyStatusHelp, ofPolicies(statusExamples)), rolloutCommand(p, k),
-		historyCommand(p, k, ofPolicies(historyHelp), ofPolicies(historyExamples)), showCommand(p, k),
+		versions.HistoryCommand(p, k, ofPolicies(versions.HistoryHelp), ofPolicies(versions.HistoryExamples)), versions.ShowCommand(p, k),
 	)
 	return c
 }

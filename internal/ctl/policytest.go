@@ -14,6 +14,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/replay"
 	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/internal/ctl/versions"
 	"github.com/weir-edge/weir/internal/policy"
 )
 
@@ -104,7 +105,7 @@ func policyToTest(ctx context.Context, p *command.Program, o *policyTestOptions)
 		p.Say("no fleet file, so this is the default policy; --policy FILE tests another")
 		return policy.Parse([]byte(policy.Example))
 	}
-	d, err := activeDocument(ctx, p, kinds.Policy, o.names, "policy", "name one with --policy")
+	d, err := versions.ActiveDocument(ctx, p, kinds.Policy, o.names, "policy", "name one with --policy")
 	if err != nil {
 		return nil, err
 	}

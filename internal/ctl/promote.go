@@ -14,32 +14,33 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/internal/ctl/versions"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
 
 // promote derives each region's document from its active one: one variant of the rule
 // replaces both. A region without such an experiment stays unchanged.
-func (c *change) promote(id, variant string) func(context.Context, *fleet.Target, *step) error {
-	return func(_ context.Context, t *fleet.Target, s *step) error {
+func (c *change) promote(id, variant string) func(context.Context, *fleet.Target, *versions.Step) error {
+	return func(_ context.Context, t *fleet.Target, s *versions.Step) error {
 		switch {
-		case s.from.Damage != nil:
-			return term.Failed("nothing was changed: %s: %w", t.Name, s.from.Damage)
-		case s.from.State != fleet.Active:
+		case s.From.Damage != nil:
+			return term.Failed("nothing was changed: %s: %w", t.Name, s.From.Damage)
+		case s.From.State != fleet.Active:
 			return term.Misused("nothing was changed: %s: no rules are published there", t.Name)
 		}
-		rule, ok := kinds.RulesOf(s.from.Document).Set.Rule(id)
+		rule, ok := kinds.RulesOf(s.From.Document).Set.Rule(id)
 		if !ok || rule.Trial == nil {
-			s.next = s.from.Document
+			s.Next = s.From.Document
 			return nil
 		}
-		text, err := promoted(s.from.Document.Bytes, id, variant == adminapi.VariantExperiment)
+		text, err := promoted(s.From.Document.Bytes, id, variant == adminapi.VariantExperiment)
 		if err == nil {
-			s.next, err = fleet.ParseDocument(kinds.Rules, "the "+variant+" of "+id, text)
+			s.Next, err = fleet.ParseDocument(kinds.Rules, "the "+variant+" of "+id, text)
 		}
 		if err != nil {
 			return term.Failed("nothing was changed: %s: %w; edit the document and apply it", t.Name, err)
 		}
-		s.next.Made = true
+		s.Next.Made = true
 		return nil
 	}
 }

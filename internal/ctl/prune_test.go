@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/internal/ctl/versions"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
@@ -81,7 +82,7 @@ func testPruneKeeps(t *testing.T, f *testFleet) {
 
 	r := f.good(t, "rules", "prune", "--keep", "10", "--yes", "-o", "json")
 	require.Contains(t, r.errOut, "eu-west: 12 of 28 versions can be removed\nus-east: 3 of 16 versions can be removed\n")
-	require.Equal(t, []prunedRegion{{"eu-west", 12, 16}, {"us-east", 3, 13}}, parse[[]prunedRegion](t, r.out))
+	require.Equal(t, []versions.PrunedRegion{{Region: "eu-west", Removed: 12, Kept: 16}, {Region: "us-east", Removed: 3, Kept: 13}}, parse[[]versions.PrunedRegion](t, r.out))
 	require.Empty(t, f.locked(t, "rules"))
 	for _, name := range f.names {
 		require.Subset(t, f.storedRules(t, name), all[:5], name)
@@ -230,9 +231,9 @@ func TestLongHistory(t *testing.T) {
 	timed("undo", "rules", "--yes", "--wait", "0", "--keep-versions", "0")
 	require.Equal(t, last.Replaced, f.current(t, "eu-west"))
 	require.Contains(t, timed("rules", "show", last.Version[:8]).out, "limit")
-	list := parse[[]historyEntry](t, timed("rules", "history", "-n", "0", "-o", "json").out)
+	list := parse[[]versions.HistoryEntry](t, timed("rules", "history", "-n", "0", "-o", "json").out)
 	require.Len(t, list, changes+1)
-	require.True(t, slices.IsSortedFunc(list, func(a, b historyEntry) int { return b.AppliedAt.Compare(a.AppliedAt) }))
+	require.True(t, slices.IsSortedFunc(list, func(a, b versions.HistoryEntry) int { return b.AppliedAt.Compare(a.AppliedAt) }))
 	require.Contains(t, timed("audit", "verify").out, fmt.Sprintf("eu-west  rules    %d     ", changes+1))
 	timed("rules", "prune", "--yes")
 	require.Len(t, f.storedRules(t, "eu-west"), 200)

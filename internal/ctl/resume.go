@@ -87,8 +87,8 @@ func (c *change) overtaken(r *regionChange) error {
 		return nil
 	}
 	had := c.resumes.Before[r.target.Name].Version
-	if has := r.step.from.Version(); has != had && has != c.resumes.Version {
-		return term.Conflict("nothing was changed: %s: %s", r.target.Name, report.WhoMoved(r.target.Kind, r.step.from.Pointer))
+	if has := r.step.From.Version(); has != had && has != c.resumes.Version {
+		return term.Conflict("nothing was changed: %s: %s", r.target.Name, report.WhoMoved(r.target.Kind, r.step.From.Pointer))
 	}
 	return nil
 }

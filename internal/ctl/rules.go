@@ -5,6 +5,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
+	"github.com/weir-edge/weir/internal/ctl/versions"
 )
 
 const rulesHelp = `Change and show the rules of the fleet.
@@ -16,8 +17,8 @@ command ever changes one, so each of them can be restored.`
 
 func rulesCommand(p *command.Program) *cobra.Command {
 	c := command.Group("rules", "change and show the rules", rulesHelp)
-	command.Stage(c, "Look first:", validateCommand(p), testCommand(p), diffCommand(p, kinds.Rules, diffHelp, diffExamples), importCommand(p))
-	command.Stage(c, "Change:", applyCommand(p, kinds.Rules, applyHelp, applyExamples), rollbackCommand(p, kinds.Rules, rollbackHelp, rollbackExamples), pruneCommand(p, kinds.Rules))
-	command.Stage(c, "Look after:", statusCommand(p, kinds.Rules, rulesStatusHelp, statusExamples), rolloutCommand(p, kinds.Rules), rulesListCommand(p), compareCommand(p), historyCommand(p, kinds.Rules, historyHelp, historyExamples), showCommand(p, kinds.Rules))
+	command.Stage(c, "Look first:", validateCommand(p), testCommand(p), versions.DiffCommand(p, kinds.Rules, versions.DiffHelp, versions.DiffExamples), importCommand(p))
+	command.Stage(c, "Change:", applyCommand(p, kinds.Rules, applyHelp, applyExamples), rollbackCommand(p, kinds.Rules, rollbackHelp, rollbackExamples), versions.PruneCommand(p, kinds.Rules))
+	command.Stage(c, "Look after:", statusCommand(p, kinds.Rules, rulesStatusHelp, statusExamples), rolloutCommand(p, kinds.Rules), rulesListCommand(p), compareCommand(p), versions.HistoryCommand(p, kinds.Rules, versions.HistoryHelp, versions.HistoryExamples), versions.ShowCommand(p, kinds.Rules))
 	return c
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/replay"
 	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/internal/ctl/versions"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
 
@@ -167,7 +168,7 @@ func comparedWith(ctx context.Context, p *command.Program, o *replayOptions) (*r
 		p.Say("no fleet file, so there is no active document to compare with; --against FILE compares with another")
 		return nil, nil
 	}
-	d, err := activeDocument(ctx, p, kinds.Rules, o.names, "document", "leave --fleet and WEIR_FLEET out, or name a document with --against")
+	d, err := versions.ActiveDocument(ctx, p, kinds.Rules, o.names, "document", "leave --fleet and WEIR_FLEET out, or name a document with --against")
 	if err != nil {
 		return nil, err
 	}

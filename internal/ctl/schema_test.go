@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/ctl/kinds"
+	"github.com/weir-edge/weir/internal/ctl/versions"
 )
 
 // What nodes register decides which of them read documents of a later schema.
@@ -21,5 +22,5 @@ func TestUnread(t *testing.T) {
 	later.Schema, later.Remedy = 2, "make it follow rules"
 	targets, err := p.Targets(&later, nil)
 	require.NoError(t, err)
-	require.Equal(t, []string{"rules need nodes that read schema 2; ams1-4 in eu-west reads none: make it follow rules; ams1-2 in eu-west reads 1, ams1-5 in eu-west reads 1: update it first"}, unread(t.Context(), p, targets))
+	require.Equal(t, []string{"rules need nodes that read schema 2; ams1-4 in eu-west reads none: make it follow rules; ams1-2 in eu-west reads 1, ams1-5 in eu-west reads 1: update it first"}, versions.Unread(t.Context(), p, targets))
 }

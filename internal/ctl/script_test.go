@@ -19,6 +19,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/ctl/report"
 	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/internal/ctl/versions"
 	"github.com/weir-edge/weir/internal/testenv"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
@@ -367,7 +368,7 @@ func (s *script) holds(args []string) {
 	p, _, err := docs.Current(s.Context())
 	require.NoError(s, err)
 	if p == nil {
-		require.Equal(s, args[2], noVersion)
+		require.Equal(s, args[2], versions.NoVersion)
 		return
 	}
 	require.Equal(s, args[2], p.Version)
@@ -377,7 +378,7 @@ func (s *script) holds(args []string) {
 	if len(args) > 3 {
 		changes, _, err := docs.History(s.Context(), 0)
 		require.NoError(s, err)
-		require.Equal(s, args[3:], []string{changes[0].AppliedBy, changes[0].Message, cmp.Or(changes[0].Replaced, noVersion)})
+		require.Equal(s, args[3:], []string{changes[0].AppliedBy, changes[0].Message, cmp.Or(changes[0].Replaced, versions.NoVersion)})
 		require.Equal(s, *p, changes[0].Pointer)
 	}
 }
@@ -428,7 +429,7 @@ func (s *script) canary(args []string) {
 	require.Eventually(s, func() bool {
 		p, _, err := s.fleet.rules(args[0]).Canary(s.Context(), args[1])
 		require.NoError(s, err)
-		if got = noVersion; p != nil {
+		if got = versions.NoVersion; p != nil {
 			got = p.Version
 		}
 		return got == args[2]
@@ -459,7 +460,7 @@ func (s *script) lasts(args []string) {
 	d, err := time.ParseDuration(args[1])
 	require.NoError(s, err)
 	require.Equal(s, p.AppliedAt.Add(d), *p.ExpiresAt)
-	then := noVersion
+	then := versions.NoVersion
 	if p.Then != nil {
 		then = p.Then.Version
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/report"
 	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/internal/ctl/versions"
 	"github.com/weir-edge/weir/internal/shedding"
 	"github.com/weir-edge/weir/pkg/field"
 )
@@ -122,19 +123,19 @@ func (c *change) set(ctx context.Context, names, args []string) (err error) {
 }
 
 // assign derives each region's document from its active one.
-func (c *change) assign(assignments []string) func(context.Context, *fleet.Target, *step) error {
+func (c *change) assign(assignments []string) func(context.Context, *fleet.Target, *versions.Step) error {
 	var told sync.Map // warnings already shown: most regions have the same
-	return func(_ context.Context, t *fleet.Target, s *step) error {
+	return func(_ context.Context, t *fleet.Target, s *versions.Step) error {
 		what := strings.Join(assignments, " ")
 		base := shedding.Defaults()
 		switch {
-		case s.from.Damage != nil:
-			return term.Failed("nothing was changed: %s: %w; set a whole FILE", t.Name, s.from.Damage)
-		case s.from.Until() != nil && c.lasts == 0:
+		case s.From.Damage != nil:
+			return term.Failed("nothing was changed: %s: %w; set a whole FILE", t.Name, s.From.Damage)
+		case s.From.Until() != nil && c.lasts == 0:
 			return term.Misused("%s: %s is active until %s, and without --for it would last with %s; give --for, or end it first with regionctl undo shedder (nothing was changed)",
-				t.Name, s.from.Version(), report.Until(s.from.Pointer), what)
-		case s.from.State == fleet.Active:
-			base = s.from.Document.Body.(*kinds.Settings).Document
+				t.Name, s.From.Version(), report.Until(s.From.Pointer), what)
+		case s.From.State == fleet.Active:
+			base = s.From.Document.Body.(*kinds.Settings).Document
 		default:
 			what += " on top of the built-in defaults"
 		}
@@ -146,10 +147,10 @@ func (c *change) assign(assignments []string) func(context.Context, *fleet.Targe
 		if err != nil {
 			return fmt.Errorf("nothing was changed: %s: %w", t.Name, err)
 		}
-		if s.next, err = fleet.ParseDocument(kinds.Shedder, what, text); err != nil {
+		if s.Next, err = fleet.ParseDocument(kinds.Shedder, what, text); err != nil {
 			return badSettings(t, assignments, err)
 		}
-		s.next.Made = true
+		s.Next.Made = true
 		before := base.Warnings()
 		for _, w := range made.Warnings() {
 			if _, known := told.LoadOrStore(w, true); !known && !slices.Contains(before, w) {

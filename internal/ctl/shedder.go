@@ -7,6 +7,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
+	"github.com/weir-edge/weir/internal/ctl/versions"
 )
 
 const shedderHelp = `Change and show the settings of the load shedder, while the edges run.
@@ -34,9 +35,9 @@ func shedderCommand(p *command.Program) *cobra.Command {
 	c := command.Group("shedder", "tune the load shedder", shedderHelp)
 	c.AddCommand(
 		validateSettingsCommand(p), showSettingsCommand(p), setCommand(p),
-		historyCommand(p, kinds.Shedder, shedderHistoryHelp, shedderHistoryExamples),
+		versions.HistoryCommand(p, kinds.Shedder, shedderHistoryHelp, shedderHistoryExamples),
 		rollbackCommand(p, kinds.Shedder, strings.ReplaceAll(rollbackHelp, "regionctl rules", "regionctl shedder"), strings.ReplaceAll(rollbackExamples, "regionctl rules", "regionctl shedder")),
-		pruneCommand(p, kinds.Shedder),
+		versions.PruneCommand(p, kinds.Shedder),
 	)
 	return c
 }

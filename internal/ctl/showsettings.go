@@ -13,6 +13,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/internal/ctl/versions"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
@@ -44,7 +45,7 @@ func showSettingsCommand(p *command.Program) *cobra.Command {
 			case live:
 				return showLive(ctx, p, names)
 			case len(args) > 0:
-				return showDocument(ctx, p, kinds.Shedder, names, args[0], false)
+				return versions.ShowDocument(ctx, p, kinds.Shedder, names, args[0], false)
 			}
 			return showSettings(ctx, p, names)
 		})
@@ -129,8 +130,8 @@ func withoutHeading(document string) string {
 
 // write writes a document with a comment, which is itself a valid document.
 func (e *activeSettings) write(b *bytes.Buffer, s term.Style) {
-	g := diffGroup{Regions: e.Regions, Running: e.Pointer, Unreadable: e.Error, at: e.at, step: &step{next: &fleet.Document{Kind: kinds.Shedder}}}
-	fmt.Fprintf(b, heading+"%s\n", g.runs(s))
+	g := versions.Group{Regions: e.Regions, Running: e.Pointer, Unreadable: e.Error, At: e.at, Step: &versions.Step{Next: &fleet.Document{Kind: kinds.Shedder}}}
+	fmt.Fprintf(b, heading+"%s\n", g.Runs(s))
 	if p := e.Pointer; p != nil && p.ExpiresAt != nil && !p.Expired(e.at) {
 		fmt.Fprintf(b, heading+"and then %s\n", follows(p.Then))
 	}

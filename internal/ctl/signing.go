@@ -21,7 +21,7 @@ func (c *change) sign(ctx context.Context, r *regionChange) error {
 	if c.signer == nil {
 		return nil
 	}
-	p := r.step.next.Pointer("", time.Time{})
+	p := r.step.Next.Pointer("", time.Time{})
 	subject := sign.Subject{Kind: r.target.Kind.Name, Region: r.target.Name, SHA256: p.SHA256}
 	if err := r.target.Docs.Sign(ctx, p.Version, c.signer.Sign(subject, c.expires())); err != nil {
 		return fmt.Errorf("sign: %w", err)
@@ -37,7 +37,7 @@ func (c *change) trusted(ctx context.Context, nodes []fleet.Answer[[]consul.Node
 	for _, a := range nodes {
 		t, r := a.Target, c.region(a.Target.Name)
 		strict := func(n consul.Node) bool { return n.SignedBy != "" }
-		if !t.Kind.AtEdges() || r.region.Outcome != rollout.Untouched || r.step.ends || a.Err == nil && !slices.ContainsFunc(a.Value, strict) {
+		if !t.Kind.AtEdges() || r.region.Outcome != rollout.Untouched || r.step.Ends || a.Err == nil && !slices.ContainsFunc(a.Value, strict) {
 			continue
 		}
 		by, err := c.signedBy(ctx, t)
@@ -67,7 +67,7 @@ func (c *change) signedBy(ctx context.Context, t *fleet.Target) (keys []string, 
 	}
 	ctx, cancel := t.Bounded(ctx)
 	defer cancel()
-	list, err := t.Docs.Signatures(ctx, c.region(t.Name).step.next.Version())
+	list, err := t.Docs.Signatures(ctx, c.region(t.Name).step.Next.Version())
 	if sign.IsFault(err) {
 		err = nil
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/report"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/internal/ctl/versions"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
@@ -59,11 +60,11 @@ func (c *change) record(ctx context.Context, r *regionChange, before string, poi
 		if err != nil || recorded {
 			return err
 		}
-		m := regionHistory{kind: r.target.Kind, pointer: r.region.Seen.Pointer}
-		if m.changes, _, err = r.target.Docs.History(ctx, 64); err != nil {
+		m := versions.History{Kind: r.target.Kind, Pointer: r.region.Seen.Pointer}
+		if m.Changes, _, err = r.target.Docs.History(ctx, 64); err != nil {
 			return err
 		}
-		entry.Replaced, _ = m.replaced() // unknown is good enough
+		entry.Replaced, _ = m.Replaced() // unknown is good enough
 		return r.target.Docs.Record(ctx, entry)
 	}()
 	if err != nil {
@@ -127,7 +128,7 @@ func (c *change) await(ctx context.Context) error {
 	}
 	version := func(t *fleet.Target) string { return c.region(t.Name).runs() }
 	arrivals := report.Await(ctx, c.p, report.Edges{Version: version, Moved: func(t *fleet.Target, v *fleet.RegionView) bool {
-		return v.Error == "" && (v.Pointer == nil || v.Pointer.Version != c.region(t.Name).step.next.Version())
+		return v.Error == "" && (v.Pointer == nil || v.Pointer.Version != c.region(t.Name).step.Next.Version())
 	}}, targetsOf(have), limit)
 	for i := range arrivals {
 		a, r := &arrivals[i], have[i]

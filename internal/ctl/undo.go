@@ -16,6 +16,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/report"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/internal/ctl/versions"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
@@ -77,10 +78,10 @@ func kindToUndo(ctx context.Context, p *command.Program, name string, names []st
 		if err != nil {
 			return nil, err
 		}
-		answers := fleet.Ask(ctx, targets, readPointer)
+		answers := fleet.Ask(ctx, targets, versions.ReadPointer)
 		failures = command.Unanswered(answers)
 		for _, a := range answers {
-			if pointer, _ := a.Value.made(); a.Err == nil && pointer != nil && pointer.AppliedAt.After(last) {
+			if pointer, _ := a.Value.Made(); a.Err == nil && pointer != nil && pointer.AppliedAt.After(last) {
 				last, found = pointer.AppliedAt, k
 			}
 		}
@@ -105,11 +106,11 @@ func (c *change) undo(ctx context.Context, k *fleet.Kind, names []string) error 
 	if err != nil {
 		return err
 	}
-	if versions, where := temporaries(answers); versions != "" {
+	if ending, where := temporaries(answers); ending != "" {
 		for _, t := range where {
-			c.redo[t.Name] = fmt.Sprintf("regionctl undo %s --of %s --region %s", k.Name, strings.Fields(versions)[0], t.Name)
+			c.redo[t.Name] = fmt.Sprintf("regionctl undo %s --of %s --region %s", k.Name, strings.Fields(ending)[0], t.Name)
 		}
-		c.aimAt, c.message = endIt, cmp.Or(c.message, "end of "+versions)
+		c.aimAt, c.message = endIt, cmp.Or(c.message, "end of "+ending)
 		return c.run(ctx, where)
 	}
 	unsure := ""
@@ -134,8 +135,8 @@ func (c *change) means(version string) bool {
 }
 
 // histories reads what regions have, and had before.
-func (c *change) histories(ctx context.Context, targets []*fleet.Target) ([]fleet.Answer[regionHistory], error) {
-	answers := fleet.Ask(ctx, targets, readBefore)
+func (c *change) histories(ctx context.Context, targets []*fleet.Target) ([]fleet.Answer[versions.History], error) {
+	answers := fleet.Ask(ctx, targets, versions.ReadBefore)
 	c.begin(targets)
 	for i, a := range answers {
 		if r := c.regions[i].region; a.Err != nil {
@@ -148,11 +149,11 @@ func (c *change) histories(ctx context.Context, targets []*fleet.Target) ([]flee
 
 // undoLast gives the regions of the last change what they had before. Each may have got a version
 // of its own at the same time, or several people may have applied one, one after the other.
-func (c *change) undoLast(ctx context.Context, k *fleet.Kind, answers []fleet.Answer[regionHistory]) error {
+func (c *change) undoLast(ctx context.Context, k *fleet.Kind, answers []fleet.Answer[versions.History]) error {
 	var last *consul.Pointer
 	var since time.Time // what was applied before is part of an earlier change
 	for _, a := range answers {
-		if p, before := a.Value.made(); p != nil && (last == nil || p.AppliedAt.After(last.AppliedAt)) {
+		if p, before := a.Value.Made(); p != nil && (last == nil || p.AppliedAt.After(last.AppliedAt)) {
 			last, since = p, before
 		}
 	}
@@ -160,27 +161,27 @@ func (c *change) undoLast(ctx context.Context, k *fleet.Kind, answers []fleet.An
 		return p != nil && (p.AppliedBy == last.AppliedBy && p.AppliedAt.Equal(last.AppliedAt) || p.Version == last.Version && p.AppliedAt.After(since))
 	}
 	var aims []*fleet.Target
-	var kept, versions []string
+	var kept, earlier []string
 	back := map[string]string{}
 	for _, a := range answers {
-		if p, _ := a.Value.made(); last != nil && !part(p) {
-			kept = append(kept, fmt.Sprintf("%s keeps %s", a.Target.Name, term.OrDash(a.Value.version())))
+		if p, _ := a.Value.Made(); last != nil && !part(p) {
+			kept = append(kept, fmt.Sprintf("%s keeps %s", a.Target.Name, term.OrDash(a.Value.Version())))
 			continue
 		}
-		before, err := a.Value.before()
+		before, err := a.Value.Before()
 		if err != nil {
 			return term.Misused("%s: %w; nothing was changed", a.Target.Name, err)
 		}
 		back[a.Target.Name] = before
 		c.redo[a.Target.Name] = fmt.Sprintf("regionctl %s rollback --to %s --region %s", k.Name, before, a.Target.Name)
-		versions = append(versions, before)
+		earlier = append(earlier, before)
 		aims = append(aims, a.Target)
 	}
 	docs := map[string]*fleet.Document{}
-	for _, version := range term.Distinct(versions) {
-		p, err := findVersion(ctx, c.p, k, answers, version)
+	for _, version := range term.Distinct(earlier) {
+		p, err := versions.FindVersion(ctx, c.p, k, answers, version)
 		if err == nil {
-			docs[version], err = fetchVersion(ctx, c.p, answers, *p)
+			docs[version], err = versions.FetchVersion(ctx, c.p, answers, *p)
 		}
 		if err != nil {
 			return term.Failed("nothing was changed: %w", err)
@@ -189,12 +190,15 @@ func (c *change) undoLast(ctx context.Context, k *fleet.Kind, answers []fleet.An
 	if last != nil {
 		c.p.Say("%s of %s, %s, is the last change%s", last.Version, term.Printable(last.AppliedBy), term.Stamp(last.AppliedAt), strings.Join(append([]string{""}, kept...), "; "))
 	}
-	if list := term.Distinct(versions); len(list) == 1 {
+	if list := term.Distinct(earlier); len(list) == 1 {
 		c.doc, c.message = docs[list[0]], cmp.Or(c.message, "rollback to "+list[0])
 		return c.run(ctx, aims)
 	}
 	c.message = cmp.Or(c.message, "undo of "+last.Version)
-	c.aimAt = func(_ context.Context, t *fleet.Target, s *step) error { s.next = docs[back[t.Name]]; return nil }
+	c.aimAt = func(_ context.Context, t *fleet.Target, s *versions.Step) error {
+		s.Next = docs[back[t.Name]]
+		return nil
+	}
 	return c.run(ctx, aims)
 }
 
@@ -213,21 +217,21 @@ func (c *change) undoRollout(ctx context.Context, k *fleet.Kind, targets []*flee
 	}
 	c.p.Say("%s", u.leftover())
 	c.message = cmp.Or(c.message, "rollback of the rollout of "+u.Version)
-	c.aimAt = func(ctx context.Context, t *fleet.Target, s *step) (err error) {
+	c.aimAt = func(ctx context.Context, t *fleet.Target, s *versions.Step) (err error) {
 		had, known := u.record.Before[t.Name]
 		switch {
-		case s.from.State != fleet.Active, s.from.Version() != u.Version && !slices.Contains(changed, t.Name):
-			s.next = s.from.Document // only its canary ends
-			if s.next == nil {
+		case s.From.State != fleet.Active, s.From.Version() != u.Version && !slices.Contains(changed, t.Name):
+			s.Next = s.From.Document // only its canary ends
+			if s.Next == nil {
 				return term.Misused("nothing was changed: %s: no %s are published there to go back to; the canary ends by itself, or when some are applied", t.Name, k.What)
 			}
 			return nil
-		case s.from.Version() != u.record.Version:
-			return term.Conflict("nothing was changed: %s: %s", t.Name, report.WhoMoved(k, s.from.Pointer))
+		case s.From.Version() != u.record.Version:
+			return term.Conflict("nothing was changed: %s: %s", t.Name, report.WhoMoved(k, s.From.Pointer))
 		case !known:
 			return term.Misused("nothing was changed: %s had no %s before; apply some", t.Name, k.What)
 		}
-		if s.next, err = t.Load(ctx, had); err != nil {
+		if s.Next, err = t.Load(ctx, had); err != nil {
 			return term.Failed("nothing was changed: %s: %w", t.Name, err)
 		}
 		return nil

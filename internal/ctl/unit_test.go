@@ -15,6 +15,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/report"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/internal/ctl/versions"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
@@ -49,17 +50,17 @@ func TestBeforeIgnoresClocks(t *testing.T) {
 	at := func(version string, minute int, replaced string) consul.Change {
 		return consul.Change{Pointer: consul.Pointer{Version: version, AppliedAt: time.Unix(int64(minute)*60, 0)}, Replaced: replaced}
 	}
-	m := regionHistory{changes: []consul.Change{at("c", 9, "a"), at("b", 5, "c"), at("a", 1, "")}}
-	m.pointer = &consul.Pointer{Version: "b", AppliedAt: time.Unix(300, 0)}
-	p, err := m.before()
+	m := versions.History{Changes: []consul.Change{at("c", 9, "a"), at("b", 5, "c"), at("a", 1, "")}}
+	m.Pointer = &consul.Pointer{Version: "b", AppliedAt: time.Unix(300, 0)}
+	p, err := m.Before()
 	require.NoError(t, err)
 	require.Equal(t, "c", p)
-	m.pointer = &consul.Pointer{Version: "d", AppliedAt: time.Unix(999, 0)} // its change was not recorded
-	p, err = m.before()
+	m.Pointer = &consul.Pointer{Version: "d", AppliedAt: time.Unix(999, 0)} // its change was not recorded
+	p, err = m.Before()
 	require.NoError(t, err)
 	require.Equal(t, "c", p)
-	m.changes = nil
-	_, err = m.before()
+	m.Changes = nil
+	_, err = m.Before()
 	require.ErrorContains(t, err, "the history has no version before d; name one with rollback --to")
 }
 

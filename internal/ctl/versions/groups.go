@@ -1,4 +1,4 @@
-package ctl
+package versions
 
 import (
 	"bytes"
@@ -13,23 +13,23 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// step takes a region from what it has to what it is to have.
-type step struct {
-	from fleet.Current
-	next *fleet.Document
-	// ends: next was active temporarily, and the edges' configuration follows it.
-	ends  bool
-	after string // what follows next, if it is temporary
-	wrong error  // why there is no next
+// Step takes a region from what it has to what it is to have.
+type Step struct {
+	From fleet.Current
+	Next *fleet.Document
+	// Ends: next was active temporarily, and the edges' configuration follows it.
+	Ends  bool
+	After string // what follows next, if it is temporary
+	Wrong error  // why there is no next
 }
 
-// done reports whether nothing is left to do, unless the document is to be temporary.
-func (s *step) done(now fleet.Current) bool {
-	return !s.ends && now.Version() == s.next.Version() && now.Until() == nil
+// Done reports whether nothing is left to do, unless the document is to be temporary.
+func (s *Step) Done(now fleet.Current) bool {
+	return !s.Ends && now.Version() == s.Next.Version() && now.Until() == nil
 }
 
-// diffGroup is the regions with the same active version.
-type diffGroup struct {
+// Group is the regions with the same active version.
+type Group struct {
 	Regions []string        `json:"regions"`
 	Running *consul.Pointer `json:"running"`
 	// Same says that the version equals the document's, to the last byte.
@@ -38,22 +38,22 @@ type diffGroup struct {
 	Difference kinds.Changes `json:"difference,omitempty"`
 	Unreadable string        `json:"unreadable,omitempty"`
 
-	at   time.Time // the moment, by the region's clock
-	step *step     // of the first of them
+	At   time.Time `json:"-"` // the moment, by the region's clock
+	Step *Step     `json:"-"` // of the first of them
 }
 
-// groupByVersion leaves out regions that did not answer.
-func groupByVersion(answers []fleet.Answer[*step]) []diffGroup {
-	groups := []diffGroup{}
+// GroupByVersion leaves out regions that did not answer.
+func GroupByVersion(answers []fleet.Answer[*Step]) []Group {
+	groups := []Group{}
 	place := map[string]int{}
 	for _, a := range answers {
 		if a.Err != nil {
 			continue
 		}
 		s := a.Value
-		version := s.from.Version()
-		id := fmt.Sprint(version, s.from.Until(), s.next.Version(), s.ends, s.after)
-		if s.from.Damage != nil {
+		version := s.From.Version()
+		id := fmt.Sprint(version, s.From.Until(), s.Next.Version(), s.Ends, s.After)
+		if s.From.Damage != nil {
 			id = "broken " + a.Target.Name
 		}
 		if i, known := place[id]; known {
@@ -61,35 +61,35 @@ func groupByVersion(answers []fleet.Answer[*step]) []diffGroup {
 			continue
 		}
 		place[id] = len(groups)
-		g := diffGroup{Regions: []string{a.Target.Name}, Running: s.from.Pointer, Same: version == s.next.Version() && s.from.Damage == nil && !s.ends, at: s.from.At, step: s}
+		g := Group{Regions: []string{a.Target.Name}, Running: s.From.Pointer, Same: version == s.Next.Version() && s.From.Damage == nil && !s.Ends, At: s.From.At, Step: s}
 		switch {
-		case s.from.Damage != nil:
-			g.Unreadable = s.from.Damage.Error()
-		case s.ends || g.Same:
-		case s.from.State != fleet.Active:
-			g.Difference = s.next.Body.(kinds.Comparer).Compare(nil)
+		case s.From.Damage != nil:
+			g.Unreadable = s.From.Damage.Error()
+		case s.Ends || g.Same:
+		case s.From.State != fleet.Active:
+			g.Difference = s.Next.Body.(kinds.Comparer).Compare(nil)
 		default:
-			g.Difference = s.next.Body.(kinds.Comparer).Compare(s.from.Document.Body)
+			g.Difference = s.Next.Body.(kinds.Comparer).Compare(s.From.Document.Body)
 		}
 		groups = append(groups, g)
 	}
 	return groups
 }
 
-// runs describes what is active in the regions of a group.
-func (g *diffGroup) runs(s term.Style) string {
+// Runs describes what is active in the regions of a group.
+func (g *Group) Runs(s term.Style) string {
 	where, verb := s.Bold(strings.Join(g.Regions, ", ")), "runs"
 	if len(g.Regions) > 1 {
 		verb = "run"
 	}
-	now, p := g.at, g.Running
+	now, p := g.At, g.Running
 	switch {
 	case p == nil && g.Unreadable == "":
-		return fmt.Sprintf("%s: no %s published yet", where, g.step.next.Kind.What)
+		return fmt.Sprintf("%s: no %s published yet", where, g.Step.Next.Kind.What)
 	case p == nil:
 		return fmt.Sprintf("%s: what %s cannot be read", where, verb)
 	case p.Expired(now) && p.Then == nil:
-		return fmt.Sprintf("%s: no %s active since %s of %s ended, %s", where, g.step.next.Kind.What, p.Version, term.Printable(p.AppliedBy), report.Until(p))
+		return fmt.Sprintf("%s: no %s active since %s of %s ended, %s", where, g.Step.Next.Kind.What, p.Version, term.Printable(p.AppliedBy), report.Until(p))
 	case p.Expired(now):
 		return fmt.Sprintf("%s %s %s again since %s of %s ended, %s", where, verb, p.Then.Version, p.Version, term.Printable(p.AppliedBy), report.Until(p))
 	case p.ExpiresAt != nil:
@@ -109,20 +109,20 @@ func label(d *fleet.Document) string {
 	return d.Name + " is " + d.Version()
 }
 
-// writeGroups shows at most that many changes of a group; 0 shows all.
-func writeGroups(b *bytes.Buffer, s term.Style, groups []diffGroup, most int) {
+// WriteGroups shows at most that many changes of a group; 0 shows all.
+func WriteGroups(b *bytes.Buffer, s term.Style, groups []Group, most int) {
 	for i := range groups {
 		if i > 0 {
 			b.WriteByte('\n')
 		}
 		g := &groups[i]
-		text := label(g.step.next)
-		if g.step.ends {
+		text := label(g.Step.Next)
+		if g.Step.Ends {
 			text = "back to the configuration of its edges"
 		}
-		fmt.Fprintf(b, "%s; %s%s\n", g.runs(s), term.Printable(text), g.step.after)
+		fmt.Fprintf(b, "%s; %s%s\n", g.Runs(s), term.Printable(text), g.Step.After)
 		switch {
-		case g.step.ends:
+		case g.Step.Ends:
 		case g.Unreadable != "":
 			fmt.Fprintf(b, "  %s: %s\n", s.Yellow("not comparable"), term.Indented(term.Clean(g.Unreadable)))
 		case g.Same:

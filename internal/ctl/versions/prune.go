@@ -1,4 +1,4 @@
-package ctl
+package versions
 
 import (
 	"bytes"
@@ -22,8 +22,8 @@ import (
 )
 
 const (
-	// keepVersions is the value of --keep-versions if not passed; no one can pass it.
-	keepVersions = math.MinInt
+	// KeepVersions is the value of --keep-versions if not passed; no one can pass it.
+	KeepVersions = math.MinInt
 	// defaultKeep is how many versions are kept by default.
 	defaultKeep = 200
 )
@@ -49,7 +49,7 @@ set and rollback says how many to keep, or keep_versions in the fleet file, or 2
 not prune. It does so at the end, and leaves it to the next change if a region does not
 answer or is locked.`
 
-func pruneCommand(p *command.Program, k *fleet.Kind) *cobra.Command {
+func PruneCommand(p *command.Program, k *fleet.Kind) *cobra.Command {
 	var names []string
 	var by string
 	var yes bool
@@ -93,8 +93,8 @@ type stock struct {
 	old []consul.Stored // those that nothing needs
 }
 
-// prunedRegion is what prune prints about a region with -o json.
-type prunedRegion struct {
+// PrunedRegion is what prune prints about a region with -o json.
+type PrunedRegion struct {
 	Region  string `json:"region"`
 	Removed int    `json:"removed"`
 	Kept    int    `json:"kept"`
@@ -143,41 +143,41 @@ func (s *pruning) plan(ctx context.Context) (map[*fleet.Target]stock, error) {
 // needed returns the versions that a region names now, once its temporary version has
 // expired, or after a rollback.
 func needed(ctx context.Context, t *fleet.Target) ([]string, error) {
-	m, err := readBefore(ctx, t)
+	m, err := ReadBefore(ctx, t)
 	if err == nil {
-		err = m.wrong
+		err = m.Wrong
 	}
 	if err != nil {
 		return nil, err
 	}
-	var versions []string
+	var named []string
 	for _, p := range m.known() {
-		versions = append(versions, p.Version)
+		named = append(named, p.Version)
 	}
-	if before, ok := m.replaced(); ok {
-		versions = append(versions, before)
+	if before, ok := m.Replaced(); ok {
+		named = append(named, before)
 	}
-	if m.pointer != nil && m.pointer.Then != nil {
+	if m.Pointer != nil && m.Pointer.Then != nil {
 		if m, err = readAfter(ctx, t); err != nil {
 			return nil, err
 		}
-		if before, ok := m.after().replaced(); ok {
-			versions = append(versions, before)
+		if before, ok := m.after().Replaced(); ok {
+			named = append(named, before)
 		}
 	}
 	canaries, wrong, err := t.Docs.Canaries(ctx)
 	for _, p := range canaries {
-		versions = append(versions, p.Version)
+		named = append(named, p.Version)
 	}
 	if record, index, err := t.Docs.Rollout(ctx); record != nil {
-		versions = append(versions, record.Version)
+		named = append(named, record.Version)
 		for _, before := range record.Before {
-			versions = append(versions, before.Version)
+			named = append(named, before.Version)
 		}
 	} else if err != nil && index == 0 { // one that cannot be read names nothing
 		return nil, err
 	}
-	return versions, errors.Join(append(wrong, err)...)
+	return named, errors.Join(append(wrong, err)...)
 }
 
 func (s *pruning) run(ctx context.Context, yes bool) error {
@@ -186,11 +186,11 @@ func (s *pruning) run(ctx context.Context, yes bool) error {
 		return term.Failed("nothing was removed, because the versions that are still needed are unknown:\n%w", err)
 	}
 	removable := 0
-	var list []prunedRegion
+	var list []PrunedRegion
 	for _, t := range s.targets {
 		old, all := len(plan[t].old), plan[t].all
 		removable += old
-		list = append(list, prunedRegion{t.Name, 0, all})
+		list = append(list, PrunedRegion{t.Name, 0, all})
 		s.p.Say("%s: %d of %s can be removed", t.Name, old, term.Plural(all, "version"))
 	}
 	if removable > 0 {
@@ -255,11 +255,11 @@ func (s *pruning) remove(ctx context.Context) (removed map[string]int, err error
 	return removed, err
 }
 
-// prune prunes after a change. Whatever fails is left to the next change.
-func (c *change) prune(ctx context.Context, targets []*fleet.Target) {
-	s := pruning{p: c.p, kind: targets[0].Kind, keep: c.keep, by: c.by, targets: targets}
-	if s.keep == keepVersions {
-		file, err := c.p.Fleet()
+// PruneAfter prunes after a change by someone. Whatever fails is left to the next change.
+func PruneAfter(ctx context.Context, p *command.Program, targets []*fleet.Target, keep int, by string) {
+	s := pruning{p: p, kind: targets[0].Kind, keep: keep, by: by, targets: targets}
+	if s.keep == KeepVersions {
+		file, err := p.Fleet()
 		if s.keep = defaultKeep; err == nil && file.KeepVersions != nil {
 			s.keep = *file.KeepVersions
 		}
@@ -276,10 +276,10 @@ func (c *change) prune(ctx context.Context, targets []*fleet.Target) {
 	}
 	removed, err := s.remove(ctx)
 	if n := total(removed); n > 0 {
-		c.p.Say("pruned %s beyond the newest %d of each region", term.Plural(n, "old version"), s.keep)
+		p.Say("pruned %s beyond the newest %d of each region", term.Plural(n, "old version"), s.keep)
 	}
 	if err != nil {
-		c.p.Say("old versions were not pruned; the next change will prune them: %v", err)
+		p.Say("old versions were not pruned; the next change will prune them: %v", err)
 	}
 }
 

@@ -1,4 +1,4 @@
-package ctl
+package versions
 
 import (
 	"bytes"
@@ -17,18 +17,18 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-const historyHelp = `Shows who applied which version, when, instead of which, and why; the newest first.
+const HistoryHelp = `Shows who applied which version, when, instead of which, and why; the newest first.
 A change of several regions at once is one line. * marks the active version.
 
 regionctl rules show prints any version that Consul still has, and regionctl rules
 rollback --to VERSION restores it. Each change prunes all but the newest 200 (see
 regionctl rules prune --help); the history itself stays complete.`
 
-const historyExamples = `  regionctl rules history
+const HistoryExamples = `  regionctl rules history
   regionctl rules history --region eu-west -n 0
   regionctl rules history -o json | jq -r '.[] | select(.applied_by == "ana") | .version'`
 
-func historyCommand(p *command.Program, k *fleet.Kind, help, examples string) *cobra.Command {
+func HistoryCommand(p *command.Program, k *fleet.Kind, help, examples string) *cobra.Command {
 	var names []string
 	var most int
 	c := command.New("history", "show who changed what, when and why", help, examples,
@@ -38,26 +38,26 @@ func historyCommand(p *command.Program, k *fleet.Kind, help, examples string) *c
 	return c
 }
 
-// historyEntry is one change, in all regions that it was made in.
-type historyEntry struct {
+// HistoryEntry is one change, in all regions that it was made in.
+type HistoryEntry struct {
 	consul.Change
 	Regions []string `json:"regions"`
 	// Current are those of the regions in which it is active.
 	Current []string `json:"current"`
 }
 
-// merge joins the histories of regions, newest change first. A change among the newest of
+// MergeHistories joins the histories of regions, newest change first. A change among the newest of
 // all is also among the newest in each of its regions.
-func merge(answers []fleet.Answer[regionHistory]) []historyEntry {
-	merged := []historyEntry{}
+func MergeHistories(answers []fleet.Answer[History]) []HistoryEntry {
+	merged := []HistoryEntry{}
 	type id struct {
 		version, by, replaced string
 		at                    int64
 	}
 	place := map[id]int{}
 	for _, a := range answers {
-		current := slices.IndexFunc(a.Value.changes, a.Value.isCurrent)
-		for n, c := range a.Value.changes {
+		current := slices.IndexFunc(a.Value.Changes, a.Value.isCurrent)
+		for n, c := range a.Value.Changes {
 			of := id{c.Version, c.AppliedBy, c.Replaced, c.AppliedAt.UnixNano()}
 			if a.Target.Kind == kinds.Clients { // where other networks differ, so do the versions of one change
 				of.version, of.replaced = c.Message, ""
@@ -66,7 +66,7 @@ func merge(answers []fleet.Answer[regionHistory]) []historyEntry {
 			if !known {
 				i = len(merged)
 				place[of] = i
-				merged = append(merged, historyEntry{Change: c, Regions: []string{}, Current: []string{}})
+				merged = append(merged, HistoryEntry{Change: c, Regions: []string{}, Current: []string{}})
 			}
 			if m := &merged[i]; m.Version != c.Version {
 				m.Version, m.SHA256, m.Replaced = "", "", ""
@@ -77,7 +77,7 @@ func merge(answers []fleet.Answer[regionHistory]) []historyEntry {
 			}
 		}
 	}
-	slices.SortStableFunc(merged, func(a, b historyEntry) int {
+	slices.SortStableFunc(merged, func(a, b HistoryEntry) int {
 		return cmp.Or(b.AppliedAt.Compare(a.AppliedAt), cmp.Compare(a.Version, b.Version))
 	})
 	return merged
@@ -88,17 +88,17 @@ func history(ctx context.Context, p *command.Program, k *fleet.Kind, names []str
 	if err != nil {
 		return err
 	}
-	ask := fleet.Ask[regionHistory]
+	ask := fleet.Ask[History]
 	if most == 0 {
-		ask = fleet.AskUnbounded[regionHistory] // however many pages that takes; each is bounded
+		ask = fleet.AskUnbounded[History] // however many pages that takes; each is bounded
 	}
-	answers := ask(ctx, targets, readHistory(func(m *regionHistory) bool { return most > 0 && len(m.changes) > most }))
+	answers := ask(ctx, targets, ReadHistory(func(m *History) bool { return most > 0 && len(m.Changes) > most }))
 	for _, a := range answers {
-		if a.Value.wrong != nil {
-			p.Warn("%s: %v", a.Target.Name, a.Value.wrong)
+		if a.Value.Wrong != nil {
+			p.Warn("%s: %v", a.Target.Name, a.Value.Wrong)
 		}
 	}
-	list := merge(answers)
+	list := MergeHistories(answers)
 	more := most > 0 && len(list) > most
 	if more {
 		list = list[:most]
@@ -109,7 +109,7 @@ func history(ctx context.Context, p *command.Program, k *fleet.Kind, names []str
 	return command.Unanswered(answers)
 }
 
-func writeHistory(k *fleet.Kind, b *bytes.Buffer, s term.Style, list []historyEntry, more bool, regions int) {
+func writeHistory(k *fleet.Kind, b *bytes.Buffer, s term.Style, list []HistoryEntry, more bool, regions int) {
 	if len(list) == 0 {
 		b.WriteString("no changes yet\n")
 		return

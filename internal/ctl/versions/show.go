@@ -1,4 +1,4 @@
-package ctl
+package versions
 
 import (
 	"context"
@@ -21,7 +21,7 @@ marks in place of control characters.
 If the regions have different active versions, --region must choose one.
 `
 
-func showCommand(p *command.Program, k *fleet.Kind) *cobra.Command {
+func ShowCommand(p *command.Program, k *fleet.Kind) *cobra.Command {
 	var names []string
 	var signatures bool
 	asJSON := "With -o json the document comes with the pointer that names it."
@@ -33,7 +33,7 @@ func showCommand(p *command.Program, k *fleet.Kind) *cobra.Command {
   regionctl rules show --region us-east
   diff <(regionctl rules show 3f2a) <(regionctl rules show 77aa)`, "rules", k.Name),
 		func(ctx context.Context, args []string) error {
-			return showDocument(ctx, p, k, names, strings.Join(args, ""), signatures)
+			return ShowDocument(ctx, p, k, names, strings.Join(args, ""), signatures)
 		})
 	p.RegionFlag(c, &names)
 	c.Flags().BoolVar(&signatures, "signatures", false, "print its signatures instead")
@@ -41,14 +41,14 @@ func showCommand(p *command.Program, k *fleet.Kind) *cobra.Command {
 	return c
 }
 
-// shown is what show prints with -o json.
-type shown struct {
+// Shown is what show prints with -o json.
+type Shown struct {
 	Region   string         `json:"region"`
 	Pointer  consul.Pointer `json:"pointer"`
 	Document string         `json:"document"`
 }
 
-func showDocument(ctx context.Context, p *command.Program, k *fleet.Kind, names []string, version string, signatures bool) error {
+func ShowDocument(ctx context.Context, p *command.Program, k *fleet.Kind, names []string, version string, signatures bool) error {
 	targets, err := p.Targets(k, names)
 	if err != nil {
 		return err
@@ -83,7 +83,7 @@ func showDocument(ctx context.Context, p *command.Program, k *fleet.Kind, names 
 		return p.WriteJSON(k.Shown(d.Body))
 	}
 	if p.WantsJSON() {
-		return p.WriteJSON(shown{from.Name, *pointer, string(data)})
+		return p.WriteJSON(Shown{from.Name, *pointer, string(data)})
 	}
 	if p.OutLive {
 		data = []byte(term.Clean(string(data)))
@@ -93,8 +93,8 @@ func showDocument(ctx context.Context, p *command.Program, k *fleet.Kind, names 
 }
 
 // askPointers asks all regions what is active. It fails if no region answers.
-func askPointers(ctx context.Context, p *command.Program, targets []*fleet.Target) ([]fleet.Answer[regionHistory], error) {
-	answers := fleet.Ask(ctx, targets, readPointer)
+func askPointers(ctx context.Context, p *command.Program, targets []*fleet.Target) ([]fleet.Answer[History], error) {
+	answers := fleet.Ask(ctx, targets, ReadPointer)
 	away, err := fleet.Failures(answers)
 	if len(away) == len(targets) {
 		return nil, err
@@ -107,9 +107,9 @@ func askPointers(ctx context.Context, p *command.Program, targets []*fleet.Targe
 
 // named returns the one version that begins with these digits or, without any, the active
 // one.
-func named(ctx context.Context, p *command.Program, k *fleet.Kind, answers []fleet.Answer[regionHistory], digits string) (pointer *consul.Pointer, err error) {
+func named(ctx context.Context, p *command.Program, k *fleet.Kind, answers []fleet.Answer[History], digits string) (pointer *consul.Pointer, err error) {
 	if digits != "" {
-		pointer, err = findVersion(ctx, p, k, answers, digits)
+		pointer, err = FindVersion(ctx, p, k, answers, digits)
 	} else {
 		pointer, err = active(k, answers)
 	}
@@ -120,14 +120,14 @@ func named(ctx context.Context, p *command.Program, k *fleet.Kind, answers []fle
 }
 
 // active returns the one version that is active in all regions.
-func active(k *fleet.Kind, answers []fleet.Answer[regionHistory]) (*consul.Pointer, error) {
+func active(k *fleet.Kind, answers []fleet.Answer[History]) (*consul.Pointer, error) {
 	var list []string
 	var pointer *consul.Pointer
 	for _, a := range answers {
-		if a.Err != nil || a.Value.version() == "" {
+		if a.Err != nil || a.Value.Version() == "" {
 			continue
 		}
-		pointer = a.Value.pointer
+		pointer = a.Value.Pointer
 		list = append(list, pointer.Version)
 	}
 	switch {
@@ -139,14 +139,14 @@ func active(k *fleet.Kind, answers []fleet.Answer[regionHistory]) (*consul.Point
 	return pointer, nil
 }
 
-// activeDocument returns the document that is active in all regions that answer. If none does,
+// ActiveDocument returns the document that is active in all regions that answer. If none does,
 // the error calls it what and says remedy.
-func activeDocument(ctx context.Context, p *command.Program, k *fleet.Kind, names []string, what, remedy string) (*fleet.Document, error) {
+func ActiveDocument(ctx context.Context, p *command.Program, k *fleet.Kind, names []string, what, remedy string) (*fleet.Document, error) {
 	targets, err := p.Targets(k, names)
 	if err != nil {
 		return nil, err
 	}
-	answers := fleet.Ask(ctx, targets, readPointer)
+	answers := fleet.Ask(ctx, targets, ReadPointer)
 	if away, err := fleet.Failures(answers); len(away) == len(answers) {
 		return nil, term.Failed("the active %s cannot be read:\n%w\n%s", what, err, remedy)
 	}
@@ -154,5 +154,5 @@ func activeDocument(ctx context.Context, p *command.Program, k *fleet.Kind, name
 	if err != nil {
 		return nil, term.Misused("%w", err)
 	}
-	return fetchVersion(ctx, p, answers, *pointer)
+	return FetchVersion(ctx, p, answers, *pointer)
 }

@@ -1,4 +1,4 @@
-package ctl
+package versions
 
 import (
 	"bytes"
@@ -11,8 +11,8 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/term"
 )
 
-// versionsReport is what diff prints with -o json for two versions.
-type versionsReport struct {
+// VersionsReport is what diff prints with -o json for two versions.
+type VersionsReport struct {
 	From       string        `json:"from"`
 	To         string        `json:"to"`
 	Same       bool          `json:"same"` // to the last byte
@@ -34,11 +34,11 @@ func diffVersions(ctx context.Context, p *command.Program, k *fleet.Kind, names 
 		if err != nil {
 			return nil, err
 		}
-		return fetchVersion(ctx, p, answers, *pointer)
+		return FetchVersion(ctx, p, answers, *pointer)
 	}
 	var before any
-	r := versionsReport{From: noVersion}
-	if from != noVersion {
+	r := VersionsReport{From: NoVersion}
+	if from != NoVersion {
 		d, err := version(from)
 		if err != nil {
 			return err
@@ -64,7 +64,7 @@ func diffVersions(ctx context.Context, p *command.Program, k *fleet.Kind, names 
 	return asked(exitCode && !r.Same)
 }
 
-func (r *versionsReport) write(b *bytes.Buffer, s term.Style) {
+func (r *VersionsReport) write(b *bytes.Buffer, s term.Style) {
 	fmt.Fprintf(b, "from %s to %s\n", s.Bold(r.From), s.Bold(r.To))
 	if r.Same {
 		b.WriteString("  no difference\n")

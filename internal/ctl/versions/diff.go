@@ -1,4 +1,4 @@
-package ctl
+package versions
 
 import (
 	"bytes"
@@ -13,7 +13,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/term"
 )
 
-const diffHelp = `Shows what would change if FILE were applied: for each rule, which fields get which
+const DiffHelp = `Shows what would change if FILE were applied: for each rule, which fields get which
 new value. Rules are compared by what they mean, so comments, the order of rules and
 defaults that are written out make no difference.
 
@@ -25,7 +25,7 @@ window changes keeps what was counted. The difference says which ones start over
 Exits with 0 whether there is a difference or not; with --exit-code, as with git, 1
 says that there is one.`
 
-const diffExamples = `  regionctl rules diff rules.yaml
+const DiffExamples = `  regionctl rules diff rules.yaml
   regionctl rules diff rules.yaml --region eu-west
   regionctl rules diff --from 3f2a0c1b9d4e --to 77aa01e2c3d4
   regionctl rules diff rules.yaml --exit-code >/dev/null || echo "not applied yet"`
@@ -36,7 +36,7 @@ With --from, FILE is compared with that version instead. Without FILE, it is --t
 the active version by default, that is compared with --from: so --from REPLACED --to VERSION
 shows what a change of the history did. --from none compares with nothing.`
 
-func diffCommand(p *command.Program, k *fleet.Kind, help, examples string) *cobra.Command {
+func DiffCommand(p *command.Program, k *fleet.Kind, help, examples string) *cobra.Command {
 	var names []string
 	var from, to string
 	var exitCode bool
@@ -72,18 +72,18 @@ func diff(ctx context.Context, p *command.Program, k *fleet.Kind, name string, n
 	if err != nil {
 		return err
 	}
-	answers := fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) (*step, error) {
+	answers := fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) (*Step, error) {
 		s, err := fleet.Look(ctx, t)
-		return &step{from: s, next: d}, err
+		return &Step{From: s, Next: d}, err
 	})
-	r := diffReport{Version: d.Version(), Groups: groupByVersion(answers)}
+	r := DiffReport{Version: d.Version(), Groups: GroupByVersion(answers)}
 	if book, ok := d.Body.(*kinds.RuleBook); ok {
 		r.Rules = new(len(book.Written))
 	}
 	for _, g := range r.Groups {
 		r.Different = r.Different || !g.Same
 	}
-	if err := p.Show(r, func(b *bytes.Buffer, s term.Style) { writeGroups(b, s, r.Groups, 0) }); err != nil {
+	if err := p.Show(r, func(b *bytes.Buffer, s term.Style) { WriteGroups(b, s, r.Groups, 0) }); err != nil {
 		return err
 	}
 	var there []*fleet.Target
@@ -92,7 +92,7 @@ func diff(ctx context.Context, p *command.Program, k *fleet.Kind, name string, n
 			there = append(there, a.Target)
 		}
 	}
-	for _, line := range unread(ctx, p, there) {
+	for _, line := range Unread(ctx, p, there) {
 		p.Warn("%s", line)
 	}
 	if err := command.Unanswered(answers); err != nil {
@@ -109,10 +109,10 @@ func asked(different bool) error {
 	return nil
 }
 
-// diffReport is what diff prints with -o json.
-type diffReport struct {
-	Version   string      `json:"version"`
-	Rules     *int        `json:"rules,omitempty"` // of a rule document
-	Different bool        `json:"different"`
-	Groups    []diffGroup `json:"groups"`
+// DiffReport is what diff prints with -o json.
+type DiffReport struct {
+	Version   string  `json:"version"`
+	Rules     *int    `json:"rules,omitempty"` // of a rule document
+	Different bool    `json:"different"`
+	Groups    []Group `json:"groups"`
 }

@@ -1,0 +1,182 @@
+// Package versions reads, compares and removes the versions of documents that regions have, and
+// had.
+package versions
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/pkg/region/consul"
+)
+
+// History is a region's pointer and the changes before it, as far as they were read.
+type History struct {
+	Kind    *fleet.Kind
+	now     time.Time // by the region's clock
+	Pointer *consul.Pointer
+	Changes []consul.Change // the newest, newest first
+	Wrong   error           // some of them cannot be read
+}
+
+// ReadHistory reads the pointer, and pages of the history until enough returns true.
+func ReadHistory(enough func(*History) bool) func(context.Context, *fleet.Target) (History, error) {
+	return func(ctx context.Context, t *fleet.Target) (History, error) {
+		s, err := fleet.LookAtPointer(ctx, t)
+		h := History{Kind: t.Kind, now: s.At, Pointer: s.Pointer, Wrong: s.Damage}
+		if err != nil || enough(&h) {
+			return h, err
+		}
+		wrong, err := t.Docs.EachPage(ctx, func(page []consul.Change) bool {
+			h.Changes = append(h.Changes, page...)
+			return !enough(&h)
+		})
+		h.Wrong = errors.Join(append(wrong, h.Wrong)...)
+		return h, err
+	}
+}
+
+// ReadPointer is readHistory without the history.
+var ReadPointer = ReadHistory(func(*History) bool { return true })
+
+// ReadBefore is readHistory for what a rollback needs to know.
+func ReadBefore(ctx context.Context, t *fleet.Target) (History, error) {
+	recorded, asked := false, false
+	var failure error
+	h, err := ReadHistory(func(h *History) bool {
+		if p := h.Pointer; p != nil && !p.Expired(h.now) && !asked {
+			asked = true
+			recorded, failure = t.Docs.Recorded(ctx, *p)
+		}
+		return failure != nil || h.Version() == "" || h.knows(recorded || h.Pointer.Expired(h.now))
+	})(ctx, t)
+	return h, errors.Join(err, failure)
+}
+
+// readAfter is readHistory for what a rollback needs to know once something temporary has expired.
+var readAfter = ReadHistory(func(h *History) bool {
+	after := h.after()
+	return after.Version() == "" || after.knows(true)
+})
+
+// after returns a region's history as it is once its temporary version has expired.
+func (h *History) after() *History {
+	if h.Pointer == nil {
+		return h
+	}
+	after, expired := *h, *h.Pointer
+	expired.ExpiresAt, after.Pointer = &time.Time{}, &expired
+	return &after
+}
+
+// wrote reports whether a change is the one that wrote a pointer.
+func wrote(c consul.Change, p *consul.Pointer) bool {
+	return c.Version == p.Version && c.AppliedAt.Equal(p.AppliedAt)
+}
+
+// isCurrent reports whether a change made the active version. After something temporary has
+// ended, that is the change before it.
+func (h *History) isCurrent(c consul.Change) bool {
+	switch {
+	case h.Pointer == nil:
+		return false
+	case !h.Pointer.Expired(h.now):
+		return wrote(c, h.Pointer)
+	}
+	return h.Pointer.Then != nil && c.ExpiresAt == nil && c.Version == h.Pointer.Then.Version
+}
+
+// Version returns the active version, or "".
+func (h *History) Version() string {
+	if h.Pointer != nil {
+		if n := h.Pointer.ActiveAt(h.now); n != nil {
+			return n.Version
+		}
+	}
+	return ""
+}
+
+// known returns the pointers that a region has.
+func (h *History) known() []consul.Pointer {
+	if h.Pointer == nil {
+		return nil
+	}
+	list := []consul.Pointer{*h.Pointer}
+	if then := h.Pointer.Then; then != nil {
+		list = append(list, consul.Pointer{Version: then.Version, SHA256: then.SHA256, AppliedAt: h.Pointer.AppliedAt})
+	}
+	return list
+}
+
+// Before returns the version before the active one. It comes from the change that made the
+// active one, so that different clocks cannot put the history out of order.
+func (h *History) Before() (string, error) {
+	if h.Version() == "" {
+		return "", fmt.Errorf("no %s %s active", h.Kind.What, h.Kind.Are)
+	}
+	if version, ok := h.Replaced(); ok {
+		return version, nil
+	}
+	return "", fmt.Errorf("the history has no version before %s; name one with rollback --to", h.Version())
+}
+
+// Replaced returns what the active version replaced or, if that was not recorded or was
+// temporary, the newest different version.
+func (h *History) Replaced() (string, bool) {
+	if c := h.current(); c != nil && c.Replaced != "" && c.Replaced != c.Version && !h.wasTemporary(c.Replaced) {
+		return c.Replaced, true
+	}
+	for _, c := range h.Changes {
+		if c.ExpiresAt == nil && c.Version != h.Version() {
+			return c.Version, true
+		}
+	}
+	return "", false
+}
+
+// current returns the change that made the active version, or nil if it was not read.
+func (h *History) current() *consul.Change {
+	if i := slices.IndexFunc(h.Changes, h.isCurrent); i >= 0 {
+		return &h.Changes[i]
+	}
+	return nil
+}
+
+// Made returns who made the active version, and when the change before that was made. Something
+// that has expired is not active; nil: unknown.
+func (h *History) Made() (p *consul.Pointer, since time.Time) {
+	i := slices.IndexFunc(h.Changes, h.isCurrent)
+	if i >= 0 && i+1 < len(h.Changes) {
+		since = h.Changes[i+1].AppliedAt
+	}
+	switch {
+	case h.Pointer == nil || !h.Pointer.Expired(h.now):
+		return h.Pointer, since
+	case i >= 0:
+		return &h.Changes[i].Pointer, since
+	}
+	return nil, since
+}
+
+// wasTemporary reports whether a version was temporary when it was last active.
+func (h *History) wasTemporary(version string) bool {
+	i := slices.IndexFunc(h.Changes, func(c consul.Change) bool { return c.Version == version })
+	return i >= 0 && h.Changes[i].ExpiresAt != nil
+}
+
+// knows reports whether reading more of the history could not change what replaced returns.
+// recorded says that the change that made the active version has been read.
+func (h *History) knows(recorded bool) bool {
+	_, found := h.Replaced()
+	c := h.current()
+	switch {
+	case !found, recorded && c == nil:
+		return false
+	case c == nil, c.Replaced == "", !h.Kind.Temporary:
+		return true
+	}
+	return slices.ContainsFunc(h.Changes, func(other consul.Change) bool { return other.Version == c.Replaced })
+}
