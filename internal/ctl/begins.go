@@ -2,14 +2,13 @@ package ctl
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/internal/ctl/unfinished"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
@@ -31,35 +30,18 @@ func (c *change) begins(ctx context.Context, targets []*fleet.Target) error {
 			if r.AtOnce() && c.p.Now().Sub(r.SeenAt) < consul.StaleAfter {
 				continue // it may still hold the lock, and is waited for
 			}
-			u, _, err := left(ctx, c.p, all, c.looked.Of(r))
+			u, _, err := unfinished.Left(ctx, c.p, all, c.looked.Of(r))
 			if err != nil {
 				return err
 			}
-			if u != nil && u.Version != c.doc.Version() && (len(u.changed()) > 0 || len(u.regions(regionUnknown)) > 0) {
-				return term.Conflict("nothing was changed: %s\ncontinue: %s\ngo back:  %s", u.leftover(), u.Resume, u.Back)
+			if u != nil && u.Version != c.doc.Version() && (len(u.Changed()) > 0 || len(u.Regions(unfinished.RegionUnknown)) > 0) {
+				return term.Conflict("nothing was changed: %s\ncontinue: %s\ngo back:  %s", u.Leftover(), u.Resume, u.Back)
 			}
 		}
 		if maps.EqualFunc(c.looked, rollout.RecordsIn(ctx, targets), func(a, b rollout.Record) bool { return a.Index == b.Index }) {
 			return nil
 		} // its regionctl ended while this looked
 	}
-}
-
-// unmoved checks that nobody has resumed, replaced or ended the rollout since it was looked at.
-func (u *unfinished) unmoved(ctx context.Context, targets []*fleet.Target) error {
-	holders := fleet.Filter(targets, func(t *fleet.Target) bool { return u.marks[t.Name] != 0 })
-	for _, a := range fleet.Ask(ctx, holders, func(ctx context.Context, t *fleet.Target) (uint64, error) {
-		_, index, err := t.Docs.Rollout(ctx)
-		return index, err
-	}) {
-		switch {
-		case a.Err != nil && a.Value == 0:
-			return term.Failed("nothing was changed: %s: %w", a.Target.Name, a.Err)
-		case a.Value != u.marks[a.Target.Name]:
-			return overtook(a.Target.Name, a.Target.Kind)
-		}
-	}
-	return nil
 }
 
 // overrides warns of an unfinished rollout that a change of all regions at once ends, or partly
@@ -72,22 +54,13 @@ func (c *change) overrides(ctx context.Context, targets []*fleet.Target) {
 	if err != nil {
 		return
 	}
-	if u, _ := findUnfinished(ctx, c.p, all, nil); u != nil && (u.State == rolloutRuns || len(u.changed()) > 0) {
+	if u, _ := unfinished.Find(ctx, c.p, all, nil); u != nil && (u.State == unfinished.Runs || len(u.Changed()) > 0) {
 		what := "overrides it"
-		if u.State == rolloutRuns {
+		if u.State == unfinished.Runs {
 			what += ", and halts its regionctl, which still runs"
 		}
-		c.p.Warn("%s; this change %s", u.leftover(), what)
+		c.p.Warn("%s; this change %s", u.Leftover(), what)
 	}
-}
-
-// leftover says whose rollout is unfinished, and which regions have what.
-func (u *unfinished) leftover() string {
-	var where []string
-	for _, r := range slices.Concat(u.Waves...) {
-		where = append(where, r.Region+" has "+term.OrDash(r.Version))
-	}
-	return fmt.Sprintf("the rollout of %s, which %s began at %s%s, is not finished: %s", u.Version, term.Printable(u.By), term.Stamp(u.BeganAt), reason(u.Message), strings.Join(where, ", "))
 }
 
 // inherit takes from an earlier record of the same document what regions had that have it from

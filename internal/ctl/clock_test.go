@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/unfinished"
 )
 
 // dated is an answer of a Consul whose clock differs.
@@ -75,7 +76,7 @@ func TestClocksApart(t *testing.T) {
 			record, _, err := f.rules("eu-west").Rollout(t.Context())
 			require.NoError(t, err)
 			byTheirs(record.SeenAt)
-			require.Equal(t, rolloutRuns, parse[rolloutReport](t, through.good(t, "rules", "rollout", "-o", "json").out).Rollout.State)
+			require.Equal(t, unfinished.Runs, parse[unfinished.Report](t, through.good(t, "rules", "rollout", "-o", "json").out).Rollout.State)
 			status := parse[struct{ Regions []fleet.RegionView }](t, through.good(t, "rules", "status", "-o", "json").out)
 			require.Equal(t, next, status.Regions[0].Canaries["ams1"].Version)
 			c.cancel()

@@ -15,6 +15,7 @@ import (
 	"github.com/weir-edge/weir/internal/console/access"
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/internal/ctl/unfinished"
 	"github.com/weir-edge/weir/internal/ctl/versions"
 	"github.com/weir-edge/weir/internal/logs"
 	"github.com/weir-edge/weir/internal/version"
@@ -193,7 +194,7 @@ func answers() map[string]reflect.Type {
 		"rules.apply": reflect.TypeFor[changeReport](), "rules.rollback": reflect.TypeFor[changeReport](), "rules.undo": reflect.TypeFor[changeReport](),
 		"rules.rollout": reflect.TypeFor[console.Rollout](), "rules.rollout.start": reflect.TypeFor[console.Rollout](),
 		"rules.rollout.halt": reflect.TypeFor[console.Rollout](), "rules.rollout.resume": reflect.TypeFor[console.Rollout](),
-		"rules.rollout.unfinished": reflect.TypeFor[rolloutReport](),
+		"rules.rollout.unfinished": reflect.TypeFor[unfinished.Report](),
 		"limits.inspect":           reflect.TypeFor[[]*inspected](), "limits.explain": reflect.TypeFor[[]explained](), "limits.reset": reflect.TypeFor[[]resetNode](),
 		"limits.global": reflect.TypeFor[[]*shared](),
 		"shedder":       reflect.TypeFor[[]*activeSettings](), "shedder.live": reflect.TypeFor[convergence](), "shedder.set": reflect.TypeFor[changeReport](),

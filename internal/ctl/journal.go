@@ -12,6 +12,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/internal/ctl/unfinished"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
@@ -77,7 +78,7 @@ func (c *change) openJournal(ctx context.Context, canary string, waves [][]strin
 				c.p.Warn("%s: the change is not recorded there: others change the record", a.Target.Name)
 			case !a.Value:
 				j.drop(context.WithoutCancel(ctx), true)
-				return nil, overtook(a.Target.Name, a.Target.Kind)
+				return nil, unfinished.Overtook(a.Target.Name, a.Target.Kind)
 			}
 		}
 	}
@@ -114,17 +115,13 @@ func (j *journal) takeOver() error {
 	for _, name := range slices.Sorted(maps.Keys(j.earlier)) {
 		now := j.earlier[name]
 		if j.staged && now.Index != j.c.looked[name].Index {
-			return overtook(name, j.c.doc.Kind)
+			return unfinished.Overtook(name, j.c.doc.Kind)
 		}
 		if now.Rollout != nil && now.Version == j.record.Version {
 			j.inherit(now.Rollout)
 		}
 	}
 	return nil
-}
-
-func overtook(region string, k *fleet.Kind) error {
-	return term.Conflict("nothing was changed: %s: someone else began or ended a rollout meanwhile; see regionctl %s rollout", region, k.Name)
 }
 
 // seen is the record, renewed now by the clock of a region's Consul.

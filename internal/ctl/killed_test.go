@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/internal/ctl/unfinished"
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
@@ -78,7 +79,7 @@ func TestKilled(t *testing.T) {
 			changes, _, err := f.rules("us-east").History(t.Context(), 1)
 			require.NoError(t, err)
 			require.Equal(t, []string{"bob", "why"}, []string{changes[0].AppliedBy, changes[0].Message})
-			require.Equal(t, rolloutReport{}, parse[rolloutReport](t, f.good(t, "rules", "rollout", "-o", "json").out))
+			require.Equal(t, unfinished.Report{}, parse[unfinished.Report](t, f.good(t, "rules", "rollout", "-o", "json").out))
 			require.Contains(t, f.refused(t, 4, "rules", "apply", "--resume", "--yes"), "no rollout of the rules is unfinished")
 		},
 		"and taken back": func(t *testing.T, f *testFleet) {
@@ -94,7 +95,7 @@ func TestKilled(t *testing.T) {
 		"by a clock that is ahead": func(t *testing.T, f *testFleet) {
 			f.abandon(t)
 			f.renew(t, time.Hour)
-			require.Equal(t, rolloutRuns, parse[rolloutReport](t, f.good(t, "rules", "rollout", "-o", "json").out).Rollout.State)
+			require.Equal(t, unfinished.Runs, parse[unfinished.Report](t, f.good(t, "rules", "rollout", "-o", "json").out).Rollout.State)
 			r := f.good(t, "rules", "apply", "--resume", "--yes", "--by", "bob", "--soak", "500ms")
 			require.Contains(t, r.errOut, "watches for 10s whether the regionctl of ana still runs")
 			require.Equal(t, versionOf(rulesOf(2)), f.current(t, "us-east"))
@@ -102,7 +103,7 @@ func TestKilled(t *testing.T) {
 		"by a clock that is behind, but not killed": func(t *testing.T, f *testFleet) {
 			f.abandon(t)
 			f.renew(t, -time.Hour)
-			require.Equal(t, rolloutDeserts, parse[rolloutReport](t, f.good(t, "rules", "rollout", "-o", "json").out).Rollout.State)
+			require.Equal(t, unfinished.Abandoned, parse[unfinished.Report](t, f.good(t, "rules", "rollout", "-o", "json").out).Rollout.State)
 			renewed, ended := make(chan struct{}), make(chan struct{})
 			go func() {
 				defer close(ended)
@@ -151,10 +152,10 @@ func TestResumedInVain(t *testing.T) {
 		return false
 	})
 	require.Contains(t, through.refused(t, 1, "rules", "apply", "--resume", "--yes"), "nothing was changed")
-	u := parse[rolloutReport](t, f.good(t, "rules", "rollout", "-o", "json").out).Rollout
+	u := parse[unfinished.Report](t, f.good(t, "rules", "rollout", "-o", "json").out).Rollout
 	require.NotNil(t, u, "the fleet is still divided")
-	require.Equal(t, rolloutHalted, u.State)
-	require.Equal(t, []any{regionDone, regionWaits}, []any{u.Waves[0][0].State, u.Waves[1][0].State})
+	require.Equal(t, unfinished.Halted, u.State)
+	require.Equal(t, []any{unfinished.RegionDone, unfinished.RegionWaits}, []any{u.Waves[0][0].State, u.Waves[1][0].State})
 	f.good(t, "undo", "rules", "--yes")
 	require.Equal(t, versionOf(rulesOf(1)), f.current(t, "eu-west"))
 }
@@ -204,7 +205,7 @@ func TestTakenOver(t *testing.T) {
 	require.Equal(t, term.StatusPartial, r.status)
 	require.Contains(t, r.errOut, "halted after wave 1 of 2: the next wave could not begin: eu-west: bob took this rollout over at ")
 	require.Equal(t, old.Version, f.current(t, "us-east"))
-	require.Equal(t, "bob", parse[rolloutReport](t, f.good(t, "rules", "rollout", "-o", "json").out).Rollout.By)
+	require.Equal(t, "bob", parse[unfinished.Report](t, f.good(t, "rules", "rollout", "-o", "json").out).Rollout.By)
 }
 
 // A regionctl is killed during a change of all regions at once. Others see that, and one command
@@ -360,9 +361,9 @@ func (f *testFleet) renew(t *testing.T, ahead time.Duration) {
 func (f *testFleet) abandoned(t *testing.T) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		u := parse[rolloutReport](t, f.good(t, "rules", "rollout", "-o", "json").out).Rollout
+		u := parse[unfinished.Report](t, f.good(t, "rules", "rollout", "-o", "json").out).Rollout
 		require.NotNil(t, u)
-		require.Equal(t, []any{"ana", "why", versionOf(rulesOf(2)), regionDone}, []any{u.By, u.Message, u.Version, u.Waves[0][0].State})
-		return u.State == rolloutDeserts
+		require.Equal(t, []any{"ana", "why", versionOf(rulesOf(2)), unfinished.RegionDone}, []any{u.By, u.Message, u.Version, u.Waves[0][0].State})
+		return u.State == unfinished.Abandoned
 	}, patience, 200*time.Millisecond)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/internal/ctl/unfinished"
 	"github.com/weir-edge/weir/internal/ctl/versions"
 	"github.com/weir-edge/weir/internal/policy"
 )
@@ -71,7 +72,7 @@ func policyCommand(p *command.Program) *cobra.Command {
 		rollbackCommand(p, k, ofPolicies(rollbackHelp), ofPolicies(rollbackExamples)), versions.PruneCommand(p, k),
 	)
 	command.Stage(c, "Look after:",
-		statusCommand(p, k, policyStatusHelp, ofPolicies(statusExamples)), rolloutCommand(p, k),
+		statusCommand(p, k, policyStatusHelp, ofPolicies(statusExamples)), unfinished.Command(p, k),
 		versions.HistoryCommand(p, k, ofPolicies(versions.HistoryHelp), ofPolicies(versions.HistoryExamples)), versions.ShowCommand(p, k),
 	)
 	return c

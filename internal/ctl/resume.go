@@ -12,6 +12,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/report"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/internal/ctl/unfinished"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
@@ -22,7 +23,7 @@ func (c *change) resume(ctx context.Context, cmd *cobra.Command, k *fleet.Kind) 
 	if err != nil {
 		return err
 	}
-	u, failures, err := left(ctx, c.p, targets, nil)
+	u, failures, err := unfinished.Left(ctx, c.p, targets, nil)
 	switch {
 	case err != nil:
 		return err
@@ -31,7 +32,7 @@ func (c *change) resume(ctx context.Context, cmd *cobra.Command, k *fleet.Kind) 
 	case u == nil:
 		return term.Conflict("no rollout of the %s is unfinished; see %s", k.What, k.Look)
 	}
-	for _, flag := range u.record.Flags {
+	for _, flag := range u.Record.Flags {
 		name, value, _ := strings.Cut(strings.TrimPrefix(flag, "--"), "=")
 		if !slices.Contains(resumable, name) {
 			return term.Failed("the rollout was started with --%s, which this release cannot resume; use the release that started it", term.Printable(name))
@@ -44,25 +45,18 @@ func (c *change) resume(ctx context.Context, cmd *cobra.Command, k *fleet.Kind) 
 		}
 	}
 	if c.message == "" {
-		c.message = u.record.Message
+		c.message = u.Record.Message
 	}
-	c.resumes, c.looked = &u.record, rollout.RecordsIn(ctx, targets)
-	if err := u.unmoved(ctx, targets); err != nil {
+	c.resumes, c.looked = &u.Record, rollout.RecordsIn(ctx, targets)
+	if err := u.Unmoved(ctx, targets); err != nil {
 		return err
 	}
-	c.p.Say("continues the rollout of %s, which %s began at %s%s", u.Version, term.Printable(u.By), term.Stamp(u.BeganAt), reason(u.Message))
-	if c.doc, err = loadFrom(ctx, targets, u.record.Named); err != nil {
+	c.p.Say("continues the rollout of %s, which %s began at %s%s", u.Version, term.Printable(u.By), term.Stamp(u.BeganAt), unfinished.Reason(u.Message))
+	if c.doc, err = loadFrom(ctx, targets, u.Record.Named); err != nil {
 		return err
 	}
 	c.doc.Name = "the rollout's document"
 	return nil
-}
-
-func reason(message string) string {
-	if message == "" {
-		return ""
-	}
-	return ": " + term.Printable(message)
 }
 
 // loadFrom loads a version from the first region that has it.

@@ -16,6 +16,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/report"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/internal/ctl/unfinished"
 	"github.com/weir-edge/weir/internal/ctl/versions"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
@@ -115,12 +116,12 @@ func (c *change) undo(ctx context.Context, k *fleet.Kind, names []string) error 
 	}
 	unsure := ""
 	if !k.Temporary {
-		u, _ := findUnfinished(ctx, c.p, targets, nil)
+		u, _ := unfinished.Find(ctx, c.p, targets, nil)
 		switch {
-		case u != nil && (len(u.changed()) > 0 || !u.CanaryUntil.IsZero()):
+		case u != nil && (len(u.Changed()) > 0 || !u.CanaryUntil.IsZero()):
 			return c.undoRollout(ctx, k, targets, u)
 		case u != nil:
-			unsure = u.leftover() + "; "
+			unsure = u.Leftover() + "; "
 		}
 	}
 	if away, err := fleet.Failures(answers); err != nil {
@@ -204,21 +205,21 @@ func (c *change) undoLast(ctx context.Context, k *fleet.Kind, answers []fleet.An
 
 // undoRollout gives the regions that an unfinished change has reached what they had, and ends
 // its canary.
-func (c *change) undoRollout(ctx context.Context, k *fleet.Kind, targets []*fleet.Target, u *unfinished) error {
+func (c *change) undoRollout(ctx context.Context, k *fleet.Kind, targets []*fleet.Target, u *unfinished.Rollout) error {
 	if !c.means(u.Version) {
-		return term.Conflict("nothing was changed: %s; it is not %s", u.leftover(), strings.Join(c.of, " or "))
+		return term.Conflict("nothing was changed: %s; it is not %s", u.Leftover(), strings.Join(c.of, " or "))
 	}
-	changed := u.changed()
-	for name, had := range u.record.Before {
+	changed := u.Changed()
+	for name, had := range u.Record.Before {
 		c.redo[name] = fmt.Sprintf("regionctl %s rollback --to %s --region %s", k.Name, had.Version, name)
 	}
-	if u.State != rolloutRuns { // that one renews its record, and halts
-		c.ready = func(ctx context.Context) error { return u.unmoved(ctx, targets) }
+	if u.State != unfinished.Runs { // that one renews its record, and halts
+		c.ready = func(ctx context.Context) error { return u.Unmoved(ctx, targets) }
 	}
-	c.p.Say("%s", u.leftover())
+	c.p.Say("%s", u.Leftover())
 	c.message = cmp.Or(c.message, "rollback of the rollout of "+u.Version)
 	c.aimAt = func(ctx context.Context, t *fleet.Target, s *versions.Step) (err error) {
-		had, known := u.record.Before[t.Name]
+		had, known := u.Record.Before[t.Name]
 		switch {
 		case s.From.State != fleet.Active, s.From.Version() != u.Version && !slices.Contains(changed, t.Name):
 			s.Next = s.From.Document // only its canary ends
@@ -226,7 +227,7 @@ func (c *change) undoRollout(ctx context.Context, k *fleet.Kind, targets []*flee
 				return term.Misused("nothing was changed: %s: no %s are published there to go back to; the canary ends by itself, or when some are applied", t.Name, k.What)
 			}
 			return nil
-		case s.From.Version() != u.record.Version:
+		case s.From.Version() != u.Record.Version:
 			return term.Conflict("nothing was changed: %s: %s", t.Name, report.WhoMoved(k, s.From.Pointer))
 		case !known:
 			return term.Misused("nothing was changed: %s had no %s before; apply some", t.Name, k.What)
@@ -236,14 +237,14 @@ func (c *change) undoRollout(ctx context.Context, k *fleet.Kind, targets []*flee
 		}
 		return nil
 	}
-	tries := u.regions(regionDone, regionWaits) // where its canary may be; those of one that runs are locked
+	tries := u.Regions(unfinished.RegionDone, unfinished.RegionWaits) // where its canary may be; those of one that runs are locked
 	aims := fleet.Filter(targets, func(t *fleet.Target) bool {
-		_, had := u.record.Before[t.Name]
-		return u.State == rolloutRuns && had || slices.Contains(changed, t.Name) || u.Canary != "" && slices.Contains(tries, t.Name) || slices.Contains(u.regions(regionUnknown), t.Name)
+		_, had := u.Record.Before[t.Name]
+		return u.State == unfinished.Runs && had || slices.Contains(changed, t.Name) || u.Canary != "" && slices.Contains(tries, t.Name) || slices.Contains(u.Regions(unfinished.RegionUnknown), t.Name)
 	})
 	if err := c.run(ctx, aims); err != nil {
 		return err
 	}
-	forget(ctx, targets, func(_ *fleet.Target, r *consul.Rollout) bool { return r.Same(&u.record) })
+	forget(ctx, targets, func(_ *fleet.Target, r *consul.Rollout) bool { return r.Same(&u.Record) })
 	return nil
 }

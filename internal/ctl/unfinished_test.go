@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/internal/ctl/unfinished"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
@@ -129,5 +130,5 @@ func TestResumedTwice(t *testing.T) {
 	r := through.run(t, "rules", "apply", "--resume", "--yes", "--soak", "100ms", "--min-requests", "0")
 	require.Equal(t, term.StatusConflict, r.status, r.errOut)
 	require.Contains(t, r.errOut, "nothing was changed: eu-west: someone else began or ended a rollout meanwhile; see regionctl rules rollout")
-	require.Equal(t, "bob", parse[rolloutReport](t, f.good(t, "rules", "rollout", "-o", "json").out).Rollout.By)
+	require.Equal(t, "bob", parse[unfinished.Report](t, f.good(t, "rules", "rollout", "-o", "json").out).Rollout.By)
 }

@@ -118,17 +118,3 @@ func TestOutcomeOfSeveralRegions(t *testing.T) {
 	f("eu-west, sa-east have 500ff230a293 and us-east, us-west have not:\nus-east: no answer\nus-west: no answer\nrunning this again finishes it",
 		region("eu-west", rollout.Applied), region("sa-east", rollout.Applied), region("us-east", rollout.Failed), region("us-west", rollout.Failed))
 }
-
-// A running rollout first measures its canary's site, and only then begins the canary.
-func TestCanaryOfRollout(t *testing.T) {
-	f := func(want string, u unfinished) {
-		t.Helper()
-		u.Canary = "ams1"
-		var b bytes.Buffer
-		u.write(&b, term.Style{}, kinds.Rules, time.Unix(0, 0))
-		require.Contains(t, b.String(), "\n  canary on ams1: "+want+"\n")
-	}
-	f("until 1970-01-01 00:01:00Z", unfinished{State: rolloutRuns, CanaryUntil: time.Unix(60, 0)})
-	f("has not begun, or was ended", unfinished{State: rolloutRuns})
-	f("has expired, was ended, or never began", unfinished{State: rolloutDeserts})
-}

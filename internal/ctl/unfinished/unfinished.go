@@ -1,4 +1,6 @@
-package ctl
+// Package unfinished finds rollouts that have not come to their end, by their records, and tells
+// whether their regionctl still runs.
+package unfinished
 
 import (
 	"bytes"
@@ -31,7 +33,7 @@ resume or go back, regionctl watches the record for up to 10 seconds, whatever c
 
 Exits with 0, and with 3 if a region did not answer.`
 
-func rolloutCommand(p *command.Program, k *fleet.Kind) *cobra.Command {
+func Command(p *command.Program, k *fleet.Kind) *cobra.Command {
 	help := strings.ReplaceAll(rolloutHelp, "regionctl rules", "regionctl "+k.Name)
 	return command.New("rollout", "show a change that is not finished", help, "  regionctl "+k.Name+" rollout\n  regionctl "+k.Name+" rollout -o json | jq .rollout.state",
 		func(ctx context.Context, _ []string) error {
@@ -39,40 +41,40 @@ func rolloutCommand(p *command.Program, k *fleet.Kind) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			u, err := findUnfinished(ctx, p, targets, nil)
+			u, err := Find(ctx, p, targets, nil)
 			if err != nil && term.ExitStatus(err) != term.StatusPartial {
 				return err
 			}
-			if shown := p.Show(rolloutReport{u}, func(b *bytes.Buffer, st term.Style) { u.write(b, st, k, p.Now()) }); shown != nil {
+			if shown := p.Show(Report{u}, func(b *bytes.Buffer, st term.Style) { u.write(b, st, k, p.Now()) }); shown != nil {
 				return shown
 			}
 			return err
 		})
 }
 
-// rolloutReport is what rollout prints with -o json.
-type rolloutReport struct {
+// Report is what rollout prints with -o json.
+type Report struct {
 	// Rollout is missing if every rollout is finished.
-	Rollout *unfinished `json:"rollout"`
+	Rollout *Rollout `json:"rollout"`
 }
 
 // The states of a rollout that is not finished.
 const (
-	rolloutRuns    = "running"
-	rolloutHalted  = "halted"
-	rolloutDeserts = "abandoned"
+	Runs      = "running"
+	Halted    = "halted"
+	Abandoned = "abandoned"
 )
 
 // The states of a region in it.
 const (
-	regionDone    = "done"    // it has the version
-	regionWaits   = "waiting" // it has what it had when the rollout began
+	RegionDone    = "done"    // it has the version
+	RegionWaits   = "waiting" // it has what it had when the rollout began
 	regionMoved   = "changed" // somebody applied something else since
-	regionUnknown = "unknown"
+	RegionUnknown = "unknown"
 )
 
-// unfinished is a rollout that has not come to its end.
-type unfinished struct {
+// Rollout is a rollout that has not come to its end.
+type Rollout struct {
 	Version string    `json:"version"`
 	By      string    `json:"by"`
 	Message string    `json:"message,omitempty"`
@@ -91,7 +93,7 @@ type unfinished struct {
 	Resume string `json:"resume,omitempty"`
 	Back   string `json:"back,omitempty"`
 
-	record consul.Rollout
+	Record consul.Rollout    `json:"-"`
 	marks  map[string]uint64 // by region: the index of the record, which changes at each renewal
 }
 
@@ -115,11 +117,11 @@ type noted struct {
 	canary  *consul.Pointer // of the record's version
 }
 
-// findUnfinished finds the rollout that is not finished, nil if there is none, among the records of
+// Find finds the rollout that is not finished, nil if there is none, among the records of
 // all regions or of those in holders. Of several, which may be of different regions, it returns
 // one that runs, or else one that has changed regions, or else the latest. An error besides says
 // which regions did not answer.
-func findUnfinished(ctx context.Context, p *command.Program, targets []*fleet.Target, holders rollout.Records) (*unfinished, error) {
+func Find(ctx context.Context, p *command.Program, targets []*fleet.Target, holders rollout.Records) (*Rollout, error) {
 	answers := fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) (n noted, err error) {
 		var wrong error // a record that cannot be read is none
 		err = fleet.Together(func() (err error) {
@@ -156,7 +158,7 @@ func findUnfinished(ctx context.Context, p *command.Program, targets []*fleet.Ta
 			records[a.Target.Name] = rollout.Record{Rollout: a.Value.record, Index: a.Value.mark}
 		}
 	}
-	var list []*unfinished
+	var list []*Rollout
 	for _, record := range records.Rollouts() {
 		if u := viewOf(record, answers, p.Now()); !u.over(p.Now()) {
 			list = append(list, u)
@@ -165,8 +167,8 @@ func findUnfinished(ctx context.Context, p *command.Program, targets []*fleet.Ta
 	if len(list) == 0 {
 		return nil, failures
 	}
-	u := slices.MinFunc(list, func(a, b *unfinished) int { return cmp.Compare(a.rank(), b.rank()) }) // the first of the least
-	if u.State != rolloutRuns {
+	u := slices.MinFunc(list, func(a, b *Rollout) int { return cmp.Compare(a.rank(), b.rank()) }) // the first of the least
+	if u.State != Runs {
 		k := targets[0].Kind
 		u.Resume, u.Back = "regionctl "+k.Name+" apply --resume", "regionctl undo "+k.Name
 	}
@@ -174,22 +176,22 @@ func findUnfinished(ctx context.Context, p *command.Program, targets []*fleet.Ta
 }
 
 // rank orders rollouts by which one to show, resume or take back first.
-func (u *unfinished) rank() int {
+func (u *Rollout) rank() int {
 	switch {
-	case u.State == rolloutRuns:
+	case u.State == Runs:
 		return 0
-	case len(u.changed()) > 0:
+	case len(u.Changed()) > 0:
 		return 1
 	}
 	return 2
 }
 
-// left returns what unfinished does. An error says that a regionctl runs the rollout. Times in a
+// Left returns what unfinished does. An error says that a regionctl runs the rollout. Times in a
 // record may be wrong, so left watches the record: one that is renewed belongs to a regionctl that
 // runs, whatever its clock says.
-func left(ctx context.Context, p *command.Program, targets []*fleet.Target, holders rollout.Records) (u *unfinished, failures, err error) {
-	u, failures = findUnfinished(ctx, p, targets, holders)
-	if u == nil || u.State == rolloutHalted {
+func Left(ctx context.Context, p *command.Program, targets []*fleet.Target, holders rollout.Records) (u *Rollout, failures, err error) {
+	u, failures = Find(ctx, p, targets, holders)
+	if u == nil || u.State == Halted {
 		return u, failures, nil
 	}
 	first, began := u, time.Now()
@@ -202,23 +204,23 @@ func left(ctx context.Context, p *command.Program, targets []*fleet.Target, hold
 			return nil, nil, ctx.Err()
 		case <-time.After(time.Second / 2):
 		}
-		u, failures = findUnfinished(ctx, p, targets, holders)
-		if u == nil || u.State == rolloutHalted || u.State == rolloutDeserts && !u.record.Same(&first.record) {
-			return left(ctx, p, targets, holders) // the one that was watched has ended
+		u, failures = Find(ctx, p, targets, holders)
+		if u == nil || u.State == Halted || u.State == Abandoned && !u.Record.Same(&first.Record) {
+			return Left(ctx, p, targets, holders) // the one that was watched has ended
 		}
 		if u.renewed(first) {
 			return nil, nil, term.Conflict("nothing was changed: %s is rolling out %s, and renews the record; halt it there with Ctrl-C, or wait", term.Printable(u.By), u.Version)
 		}
 		if time.Since(began) >= wait {
-			u.State = rolloutDeserts
+			u.State = Abandoned
 			return u, failures, nil
 		}
 	}
 }
 
 // renewed reports whether the record changed since the earlier look.
-func (u *unfinished) renewed(earlier *unfinished) bool {
-	if !u.record.Same(&earlier.record) {
+func (u *Rollout) renewed(earlier *Rollout) bool {
+	if !u.Record.Same(&earlier.Record) {
 		return true
 	}
 	for region, mark := range u.marks {
@@ -230,9 +232,9 @@ func (u *unfinished) renewed(earlier *unfinished) bool {
 }
 
 // viewOf compares a record with what the regions have.
-func viewOf(record *consul.Rollout, answers []fleet.Answer[noted], now time.Time) *unfinished {
-	u := &unfinished{Version: record.Version, By: record.By, Message: record.Message, BeganAt: record.BeganAt,
-		State: rolloutRuns, Why: record.Halted, Canary: record.Canary, record: *record, marks: map[string]uint64{}}
+func viewOf(record *consul.Rollout, answers []fleet.Answer[noted], now time.Time) *Rollout {
+	u := &Rollout{Version: record.Version, By: record.By, Message: record.Message, BeganAt: record.BeganAt,
+		State: Runs, Why: record.Halted, Canary: record.Canary, Record: *record, marks: map[string]uint64{}}
 	silence := time.Duration(math.MaxInt64) // in every region
 	for _, a := range answers {
 		if has := a.Value; a.Err == nil && has.record != nil && has.record.Same(record) {
@@ -243,14 +245,14 @@ func viewOf(record *consul.Rollout, answers []fleet.Answer[noted], now time.Time
 	u.SeenAt = now.Add(-silence)
 	switch {
 	case record.Halted != "":
-		u.State = rolloutHalted
+		u.State = Halted
 	case silence > consul.StaleAfter:
-		u.State = rolloutDeserts
+		u.State = Abandoned
 	}
 	for _, wave := range record.Waves {
 		var list []rolloutRegion
 		for _, name := range wave {
-			r := rolloutRegion{Region: name, State: regionUnknown}
+			r := rolloutRegion{Region: name, State: RegionUnknown}
 			if i := slices.IndexFunc(answers, func(a fleet.Answer[noted]) bool { return a.Target.Name == name && a.Err == nil }); i >= 0 {
 				has := answers[i].Value
 				r.Version = has.now.Version()
@@ -259,9 +261,9 @@ func viewOf(record *consul.Rollout, answers []fleet.Answer[noted], now time.Time
 				}
 				switch before := record.Before[name]; {
 				case r.Version == record.Version:
-					r.State = regionDone
+					r.State = RegionDone
 				case r.Version == before.Version:
-					r.State = regionWaits
+					r.State = RegionWaits
 				default:
 					r.State = regionMoved
 				}
@@ -276,8 +278,8 @@ func viewOf(record *consul.Rollout, answers []fleet.Answer[noted], now time.Time
 	return u
 }
 
-// regions are those of all waves in one of these states.
-func (u *unfinished) regions(states ...string) (list []string) {
+// Regions are those of all waves in one of these states.
+func (u *Rollout) Regions(states ...string) (list []string) {
 	for _, r := range slices.Concat(u.Waves...) {
 		if slices.Contains(states, r.State) {
 			list = append(list, r.Region)
@@ -286,10 +288,10 @@ func (u *unfinished) regions(states ...string) (list []string) {
 	return list
 }
 
-// changed are the regions that have another version than before, from this rollout.
-func (u *unfinished) changed() (list []string) {
+// Changed are the regions that have another version than before, from this rollout.
+func (u *Rollout) Changed() (list []string) {
 	for _, r := range slices.Concat(u.Waves...) {
-		if r.State == regionDone && r.Version != u.record.Before[r.Region].Version {
+		if r.State == RegionDone && r.Version != u.Record.Before[r.Region].Version {
 			list = append(list, r.Region)
 		}
 	}
@@ -298,22 +300,22 @@ func (u *unfinished) changed() (list []string) {
 
 // over reports whether nothing is left to resume or to take back, whatever the record says:
 // a regionctl may be killed between its last act and its word about it.
-func (u *unfinished) over(now time.Time) bool {
-	done, unknown := u.regions(regionDone), u.regions(regionUnknown)
+func (u *Rollout) over(now time.Time) bool {
+	done, unknown := u.Regions(RegionDone), u.Regions(RegionUnknown)
 	switch all := len(slices.Concat(u.Waves...)); {
 	case len(done) == all, now.Sub(u.SeenAt) > longestUnfinished:
 		return true
-	case u.State == rolloutRuns, len(unknown) > 0, len(u.changed()) > 0:
+	case u.State == Runs, len(unknown) > 0, len(u.Changed()) > 0:
 		return false
 	case u.Canary == "":
 		return true
 	}
 	// A canary that is gone with its regionctl has changed nothing; the document is what a
 	// person may want to try again.
-	return len(u.regions(regionMoved)) > 0 || now.Sub(u.SeenAt) > 24*time.Hour
+	return len(u.Regions(regionMoved)) > 0 || now.Sub(u.SeenAt) > 24*time.Hour
 }
 
-func (u *unfinished) write(b *bytes.Buffer, st term.Style, k *fleet.Kind, now time.Time) {
+func (u *Rollout) write(b *bytes.Buffer, st term.Style, k *fleet.Kind, now time.Time) {
 	if u == nil {
 		fmt.Fprintf(b, "every rollout of the %s is finished\n", k.What)
 		return
@@ -328,14 +330,14 @@ func (u *unfinished) write(b *bytes.Buffer, st term.Style, k *fleet.Kind, now ti
 		switch {
 		case !u.CanaryUntil.IsZero():
 			until = "until " + term.Stamp(u.CanaryUntil)
-		case u.State == rolloutRuns:
+		case u.State == Runs:
 			until = "has not begun, or was ended"
 		}
 		fmt.Fprintf(b, "  canary on %s: %s\n", term.Printable(u.Canary), until)
 	}
 	for i, wave := range u.Waves {
 		for _, r := range wave {
-			text := map[string]string{regionDone: "has it", regionWaits: "has what it had, " + term.OrDash(r.Version), regionMoved: term.Printable(r.By) + " applied " + term.OrDash(r.Version) + " since", regionUnknown: "unknown"}[r.State]
+			text := map[string]string{RegionDone: "has it", RegionWaits: "has what it had, " + term.OrDash(r.Version), regionMoved: term.Printable(r.By) + " applied " + term.OrDash(r.Version) + " since", RegionUnknown: "unknown"}[r.State]
 			stage := ""
 			if len(u.Waves) > 1 {
 				stage = fmt.Sprintf("wave %d of %d: ", i+1, len(u.Waves))
@@ -344,10 +346,10 @@ func (u *unfinished) write(b *bytes.Buffer, st term.Style, k *fleet.Kind, now ti
 		}
 	}
 	switch u.State {
-	case rolloutRuns:
+	case Runs:
 		fmt.Fprintf(b, "its regionctl runs; it renewed the record %s ago\n", term.Ago(now, u.SeenAt))
 		return
-	case rolloutHalted:
+	case Halted:
 		fmt.Fprintf(b, "%s: %s\n", st.Yellow("halted"), term.Printable(u.Why))
 	default:
 		fmt.Fprintf(b, "%s: its regionctl was killed or cut off; it renewed the record last %s\n", st.Yellow("abandoned"), term.When(now, u.SeenAt))
