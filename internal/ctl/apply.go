@@ -13,6 +13,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/report"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
+	"github.com/weir-edge/weir/internal/ctl/staging"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/ctl/versions"
 	"github.com/weir-edge/weir/pkg/region"
@@ -61,7 +62,7 @@ immediately (status 1), and the reason names the rule. It is also removed if thi
 if that fails too, or this host vanishes, it expires a minute after the bake. An apply or
 rollback without --canary ends any trial in its regions immediately, abandoned ones included.
 
-` + wavesOfRules + `
+` + staging.WavesOfRules + `
 
 FILE may be - for standard input; --yes is then required.`
 
@@ -100,7 +101,7 @@ func applyCommand(p *command.Program, k *fleet.Kind, help, examples string) *cob
 				return err
 			}
 			c.given = givenOf(cmd.Flags())
-			if err := c.staging.parse(cmd); err != nil {
+			if err := c.staging.Parse(cmd); err != nil {
 				return err
 			}
 			return c.apply(ctx, k, file, names)
@@ -113,8 +114,8 @@ func applyCommand(p *command.Program, k *fleet.Kind, help, examples string) *cob
 	c.ifVersionFlag(cmd)
 	if k.AtEdges() {
 		c.waitFlag(cmd)
-		c.staging.canaryFlags(f)
-		c.staging.flags(f)
+		c.staging.CanaryFlags(f)
+		c.staging.WaveFlags(f)
 		_ = cmd.RegisterFlagCompletionFunc("canary", p.CompleteNodes(&names, func(n consul.Node) string { return n.PoP })) // the flag is known
 	}
 	cmd.ValidArgsFunction = command.CompleteDocument
@@ -200,9 +201,9 @@ func (c *change) steps(ctx context.Context, targets []*fleet.Target) error {
 	}
 	todo := report.With(c.told(), rollout.Untouched)
 	if len(todo) == 0 {
-		return c.settle(ctx, c.staging.pop == "")
+		return c.settle(ctx, c.staging.Pop == "")
 	}
-	if c.staging.staged() {
+	if c.staging.Staged() {
 		if err := c.begins(ctx, targets); err != nil {
 			return err
 		}
@@ -211,7 +212,7 @@ func (c *change) steps(ctx context.Context, targets []*fleet.Target) error {
 	}
 	var t *trial
 	var homes []string
-	if pop := c.staging.pop; pop != "" {
+	if pop := c.staging.Pop; pop != "" {
 		var err error
 		if t, err = c.newTrial(ctx, pop); err != nil {
 			return err
@@ -220,17 +221,17 @@ func (c *change) steps(ctx context.Context, targets []*fleet.Target) error {
 	} else {
 		c.warnOfCanaries(ctx)
 	}
-	plan, err := c.staging.plan(command.RegionNames(targetsOf(c.with(rollout.Untouched, rollout.AlreadyThere))), homes)
+	plan, err := c.staging.Plan(command.RegionNames(targetsOf(c.with(rollout.Untouched, rollout.AlreadyThere))), homes)
 	if err != nil {
 		return err
 	}
-	if err := c.confirm(ctx, "%s", c.staging.asks(plan, todo, c.lasts)); err != nil {
+	if err := c.confirm(ctx, "%s", c.staging.Question(plan, todo, c.lasts)); err != nil {
 		return err
 	}
 	if err := c.store(ctx); err != nil {
 		return err
 	}
-	j, err := c.openJournal(ctx, c.staging.pop, plan.Groups())
+	j, err := c.openJournal(ctx, c.staging.Pop, plan.Groups())
 	if err != nil {
 		return err
 	}

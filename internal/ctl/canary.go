@@ -33,7 +33,7 @@ type trial struct {
 
 // newTrial finds the site. It changes nothing.
 func (c *change) newTrial(ctx context.Context, pop string) (*trial, error) {
-	t := &trial{c: c, soak: c.staging.soak, site: &rollout.Canary{PoP: pop, Before: map[*fleet.Target]uint64{}}}
+	t := &trial{c: c, soak: c.staging.Soak, site: &rollout.Canary{PoP: pop, Before: map[*fleet.Target]uint64{}}}
 	type site struct {
 		here  bool
 		pops  []string

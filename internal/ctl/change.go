@@ -15,6 +15,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/report"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
+	"github.com/weir-edge/weir/internal/ctl/staging"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/ctl/versions"
 	"github.com/weir-edge/weir/pkg/region/consul"
@@ -63,7 +64,7 @@ type options struct {
 	keep int
 	// ifVersion is the version that regions must run, or its first digits; "": any.
 	ifVersion string
-	staging   staging
+	staging   staging.Flags
 	// given are the flags that a resumed canary or wave needs again.
 	given []string
 }

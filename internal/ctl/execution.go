@@ -38,7 +38,7 @@ func (c *change) carryOut(ctx context.Context, plan rollout.Plan, t *trial) erro
 		}
 		targets := targetsOf(c.with(rollout.Untouched, rollout.AlreadyThere))
 		c.watch = &rollout.Watch{
-			Bounds: c.staging.Bounds, Interval: c.staging.interval, Timeout: c.p.LookTime, Kind: targets[0].Kind, Targets: targets, Unchanged: s.unchanged,
+			Bounds: c.staging.Bounds, Interval: c.staging.Interval, Timeout: c.p.LookTime, Kind: targets[0].Kind, Targets: targets, Unchanged: s.unchanged,
 			Progress: func(text string) { c.p.Progress().Update([]string{text}) }, Warn: c.p.Warn, Say: c.p.Say,
 		}
 		if t != nil {
@@ -47,7 +47,7 @@ func (c *change) carryOut(ctx context.Context, plan rollout.Plan, t *trial) erro
 				return c.report(err, nil)
 			}
 		}
-		if err := c.watch.Measure(ctx, c.staging.soak); err != nil {
+		if err := c.watch.Measure(ctx, c.staging.Soak); err != nil {
 			return c.report(&term.Failure{Status: term.ExitStatus(err), Err: fmt.Errorf("nothing was changed: %w", err)}, nil)
 		}
 		c.ready = s.still

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
+	"github.com/weir-edge/weir/internal/ctl/staging"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/ctl/unfinished"
 	"github.com/weir-edge/weir/pkg/region/consul"
@@ -30,7 +31,7 @@ type journal struct {
 }
 
 // resumable are the flags of apply that a resumed rollout needs again.
-var resumable = append([]string{"canary", "bake", "waves", "soak", "region", "partial", "wait", "keep-versions", "if-version"}, boundFlags[:]...)
+var resumable = append([]string{"canary", "bake", "waves", "soak", "region", "partial", "wait", "keep-versions", "if-version"}, staging.BoundFlags[:]...)
 
 // givenOf returns those that were passed.
 func givenOf(f *pflag.FlagSet) (list []string) {
@@ -53,7 +54,7 @@ func (c *change) openJournal(ctx context.Context, canary string, waves [][]strin
 	regions := c.with(rollout.Untouched, rollout.AlreadyThere)
 	now := c.p.Now().UTC().Round(0)
 	pointer := c.doc.Pointer(c.by, now)
-	j := &journal{c: c, targets: targetsOf(regions), ended: make(chan struct{}), staged: c.staging.staged() || c.resumes != nil, record: consul.Rollout{
+	j := &journal{c: c, targets: targetsOf(regions), ended: make(chan struct{}), staged: c.staging.Staged() || c.resumes != nil, record: consul.Rollout{
 		Named: consul.Named{Version: pointer.Version, SHA256: pointer.SHA256}, By: c.by, Message: c.message, BeganAt: now, Flags: c.given,
 		Canary: canary, Waves: waves, Before: map[string]consul.Named{},
 	}}

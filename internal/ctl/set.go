@@ -15,6 +15,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/report"
+	"github.com/weir-edge/weir/internal/ctl/staging"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/ctl/versions"
 	"github.com/weir-edge/weir/internal/shedding"
@@ -44,7 +45,7 @@ candidates go by their names. Each region starts from its own active settings, s
 may end up with different documents. Where nothing is published, it starts from the
 built-in defaults, not from the edges' configuration.
 
-` + wavesOfSettings + `
+` + staging.WavesOfSettings + `
 
 FILE may be - for standard input; --yes is then required.`
 
@@ -63,10 +64,10 @@ func setCommand(p *command.Program) *cobra.Command {
 			if err := c.checkFlags(by); err != nil {
 				return err
 			}
-			if err := c.staging.parse(cmd); err != nil {
+			if err := c.staging.Parse(cmd); err != nil {
 				return err
 			}
-			if c.staging.staged() && c.lasts > 0 {
+			if c.staging.Staged() && c.lasts > 0 {
 				return term.Misused("--for and --waves: choose one; temporary settings end everywhere at once")
 			}
 			return c.set(ctx, names, args)
@@ -77,7 +78,7 @@ func setCommand(p *command.Program) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVarP(&c.message, "message", "m", "", "`TEXT` for the history: why")
 	command.LifetimeFlag(f, &c.lasts, longestFor, "how long the settings last; then the previous ones return (default: until the next change)")
-	c.staging.flags(f)
+	c.staging.WaveFlags(f)
 	c.ifVersionFlag(cmd)
 	command.CompleteWords(cmd, "for", "15m", "30m", "1h", "4h", "24h")
 	cmd.ValidArgsFunction = completeSetting

@@ -1,4 +1,5 @@
-package ctl
+// Package staging reads the flags of a change in stages, a canary or waves, and makes its plan.
+package staging
 
 import (
 	"fmt"
@@ -30,8 +31,8 @@ const wavesAgain = `
 begins where an earlier one ended, also one that was killed: it watches the regions that have
 the version for a soak, compared with those that have not, and continues.`
 
-// wavesOfRules is about documents whose rollouts are recorded.
-const wavesOfRules = wavesHelp + `The same command again, or apply --resume without the document,` + wavesAgain + ` regionctl rules
+// WavesOfRules is about documents whose rollouts are recorded.
+const WavesOfRules = wavesHelp + `The same command again, or apply --resume without the document,` + wavesAgain + ` regionctl rules
 rollout shows how far such a change is, and whether its regionctl still runs.
 
 A canary or waves are refused while a rollout of another document is unfinished and has
@@ -40,18 +41,18 @@ also refused while another regionctl runs a rollout. An apply without --canary a
 rollback and undo are not refused: they warn of the rollout that they override, and its
 regionctl halts.`
 
-// wavesOfSettings is about the shedder's settings, whose rollouts are not recorded.
-const wavesOfSettings = wavesHelp + `The same command again, with the same FILE or FIELDs,` + wavesAgain + ` regionctl shedder
+// WavesOfSettings is about the shedder's settings, whose rollouts are not recorded.
+const WavesOfSettings = wavesHelp + `The same command again, with the same FILE or FIELDs,` + wavesAgain + ` regionctl shedder
 show tells which regions have it.`
 
-// staging is what the flags say about the stages of a change: none, a canary, or waves.
-type staging struct {
+// Flags is what the flags say about the stages of a change: none, a canary, or waves.
+type Flags struct {
 	rollout.Bounds
-	interval time.Duration
-	pop      string
+	Interval time.Duration
+	Pop      string
 	bake     time.Duration
 	groups   string
-	soak     time.Duration // once parsed, that of the canary or of the waves
+	Soak     time.Duration // once parsed, that of the canary or of the waves
 	sizes    []int         // 0: all that are left
 }
 
@@ -61,44 +62,44 @@ const (
 	defaultSoak     = 10 * time.Minute
 )
 
-var boundFlags = [...]string{"interval", "min-requests", "max-limited-increase", "max-5xx-increase", "max-limited-decrease", "max-p99-factor"}
+var BoundFlags = [...]string{"interval", "min-requests", "max-limited-increase", "max-5xx-increase", "max-limited-decrease", "max-p99-factor"}
 
-// flags adds those of waves, and of the bounds.
-func (o *staging) flags(f *pflag.FlagSet) {
-	f.DurationVar(&o.interval, boundFlags[0], defaultInterval, "how often to compare")
-	f.IntVar(&o.Requests, boundFlags[1], 100, "how many requests the canary or the changed regions must have had to be judged")
-	f.Float64Var(&o.Limited, boundFlags[2], 0.02, "by how much the share of limited requests may grow beyond its own past, the others' growth and chance: 0.02 is two percentage points")
-	f.Float64Var(&o.Errors, boundFlags[3], 0.01, "by how much the share of 5xx answers may grow, likewise")
-	f.Float64Var(&o.Fewer, boundFlags[4], 0.05, "by how much the share of limited requests may fall, likewise: a rule may have stopped matching")
-	f.Float64Var(&o.Slower, boundFlags[5], 2, "by what factor the 99th percentile of durations may exceed the previous one; 0: any")
+// WaveFlags adds those of waves, and of the bounds.
+func (o *Flags) WaveFlags(f *pflag.FlagSet) {
+	f.DurationVar(&o.Interval, BoundFlags[0], defaultInterval, "how often to compare")
+	f.IntVar(&o.Requests, BoundFlags[1], 100, "how many requests the canary or the changed regions must have had to be judged")
+	f.Float64Var(&o.Limited, BoundFlags[2], 0.02, "by how much the share of limited requests may grow beyond its own past, the others' growth and chance: 0.02 is two percentage points")
+	f.Float64Var(&o.Errors, BoundFlags[3], 0.01, "by how much the share of 5xx answers may grow, likewise")
+	f.Float64Var(&o.Fewer, BoundFlags[4], 0.05, "by how much the share of limited requests may fall, likewise: a rule may have stopped matching")
+	f.Float64Var(&o.Slower, BoundFlags[5], 2, "by what factor the 99th percentile of durations may exceed the previous one; 0: any")
 	f.StringVar(&o.groups, "waves", "", "change the regions in `GROUPS` of these sizes, such as 1,4,rest")
-	f.DurationVar(&o.soak, "soak", defaultSoak, "how long the regions of a wave are watched before the next")
+	f.DurationVar(&o.Soak, "soak", defaultSoak, "how long the regions of a wave are watched before the next")
 }
 
-// canaryFlags adds those of a canary.
-func (o *staging) canaryFlags(f *pflag.FlagSet) {
-	f.StringVar(&o.pop, "canary", "", "try it on this `POP` first")
+// CanaryFlags adds those of a canary.
+func (o *Flags) CanaryFlags(f *pflag.FlagSet) {
+	f.StringVar(&o.Pop, "canary", "", "try it on this `POP` first")
 	f.DurationVar(&o.bake, "bake", defaultBake, "how long the canary is watched before the rest follows")
 }
 
-// staged reports whether there are stages.
-func (o *staging) staged() bool { return o.pop != "" || o.groups != "" }
+// Staged reports whether there are stages.
+func (o *Flags) Staged() bool { return o.Pop != "" || o.groups != "" }
 
-// parse checks the flags.
-func (o *staging) parse(cmd *cobra.Command) error {
+// Parse checks the flags.
+func (o *Flags) Parse(cmd *cobra.Command) error {
 	f := cmd.Flags()
 	inWaves, name := o.groups != "", "soak"
 	switch {
-	case inWaves && o.pop != "":
+	case inWaves && o.Pop != "":
 		return term.Misused("--canary and --waves: choose one; a first wave of one region is a trial too")
 	case inWaves && f.Changed("bake"):
 		return term.Misused("--bake is for --canary; --waves have --soak")
 	case !inWaves && f.Changed("soak"):
 		return term.Misused("--soak needs --waves")
-	case o.pop == "" && f.Changed("bake"):
+	case o.Pop == "" && f.Changed("bake"):
 		return term.Misused("--bake needs --canary POP")
-	case !o.staged():
-		for _, name := range boundFlags {
+	case !o.Staged():
+		for _, name := range BoundFlags {
 			if f.Changed(name) && f.Lookup("canary") == nil {
 				return term.Misused("--%s needs --waves", name)
 			} else if f.Changed(name) {
@@ -107,20 +108,20 @@ func (o *staging) parse(cmd *cobra.Command) error {
 		}
 		return nil
 	case !inWaves:
-		o.soak, name = o.bake, "bake"
+		o.Soak, name = o.bake, "bake"
 	}
 	if err := o.parseGroups(); err != nil {
 		return err
 	}
-	if o.interval == defaultInterval && o.soak > 0 {
-		o.interval = min(o.interval, o.soak) // the default exceeds the soak
+	if o.Interval == defaultInterval && o.Soak > 0 {
+		o.Interval = min(o.Interval, o.Soak) // the default exceeds the soak
 	}
 	share := func(value float64) bool { return value >= 0 && value <= 1 }
 	switch {
-	case o.soak <= 0 || o.soak > 24*time.Hour:
-		return term.Misused("--%s %s: must be above 0 and at most 24h", name, o.soak)
-	case o.interval < 100*time.Millisecond || o.interval > o.soak:
-		return term.Misused("--interval %s: must be between 100ms and --%s, %s", o.interval, name, o.soak)
+	case o.Soak <= 0 || o.Soak > 24*time.Hour:
+		return term.Misused("--%s %s: must be above 0 and at most 24h", name, o.Soak)
+	case o.Interval < 100*time.Millisecond || o.Interval > o.Soak:
+		return term.Misused("--interval %s: must be between 100ms and --%s, %s", o.Interval, name, o.Soak)
 	case o.Requests < 0:
 		return term.Misused("--min-requests %d: must be 0 or above", o.Requests)
 	case !share(o.Limited):
@@ -135,7 +136,7 @@ func (o *staging) parse(cmd *cobra.Command) error {
 	return nil
 }
 
-func (o *staging) parseGroups() error {
+func (o *Flags) parseGroups() error {
 	if o.groups == "" {
 		return nil
 	}
@@ -152,32 +153,32 @@ func (o *staging) parseGroups() error {
 	return nil
 }
 
-// plan returns the stages of a change of these regions. homes are those of the canary's site.
-func (o *staging) plan(regions, homes []string) (rollout.Plan, error) {
+// Plan returns the stages of a change of these regions. homes are those of the canary's site.
+func (o *Flags) Plan(regions, homes []string) (rollout.Plan, error) {
 	switch {
-	case o.pop != "":
-		return rollout.Tried(o.pop, homes, regions, o.soak), nil
+	case o.Pop != "":
+		return rollout.Tried(o.Pop, homes, regions, o.Soak), nil
 	case o.groups == "":
 		return rollout.Plan{{Regions: regions}}, nil
 	}
-	plan, left := rollout.InGroups(regions, o.sizes, o.soak)
+	plan, left := rollout.InGroups(regions, o.sizes, o.Soak)
 	if left > 0 {
 		return nil, term.Misused("--waves %s: leaves out %d of %s; end it with rest (nothing was changed)", o.groups, left, term.Plural(len(regions), "region"))
 	}
 	return plan, nil
 }
 
-// asks is the question before a change begins.
-func (o *staging) asks(plan rollout.Plan, todo []report.Region, lasts time.Duration) string {
+// Question is the question before a change begins.
+func (o *Flags) Question(plan rollout.Plan, todo []report.Region, lasts time.Duration) string {
 	switch {
-	case o.pop != "":
-		return fmt.Sprintf("Try on %s for %s, then apply to %s?", o.pop, term.Duration(o.soak), report.Names(todo))
+	case o.Pop != "":
+		return fmt.Sprintf("Try on %s for %s, then apply to %s?", o.Pop, term.Duration(o.Soak), report.Names(todo))
 	case o.groups != "":
 		var groups []string
 		for _, s := range plan {
 			groups = append(groups, s.String())
 		}
-		return fmt.Sprintf("Apply to %s, with %s between?", strings.Join(groups, "; then "), term.Duration(o.soak))
+		return fmt.Sprintf("Apply to %s, with %s between?", strings.Join(groups, "; then "), term.Duration(o.Soak))
 	case lasts > 0:
 		return fmt.Sprintf("Apply to %s for %s?", report.Names(todo), term.Duration(lasts))
 	}
