@@ -72,7 +72,7 @@ func TestClocksApart(t *testing.T) {
 			p, _, err := f.rules("eu-west").Canary(t.Context(), "ams1")
 			require.NoError(t, err)
 			byTheirs(p.AppliedAt)
-			require.Equal(t, 10*time.Minute+grace, p.ExpiresAt.Sub(p.AppliedAt))
+			require.Equal(t, 11*time.Minute, p.ExpiresAt.Sub(p.AppliedAt))
 			record, _, err := f.rules("eu-west").Rollout(t.Context())
 			require.NoError(t, err)
 			byTheirs(record.SeenAt)
@@ -125,7 +125,7 @@ func TestCanaryWaits(t *testing.T) {
 	c.sees(t, " left") // its edge follows
 	p, _, err := f.rules("eu-west").Canary(t.Context(), "ams1")
 	require.NoError(t, err)
-	require.WithinDuration(t, time.Now().Add(2*time.Hour+10*time.Minute+grace), *p.ExpiresAt, 10*time.Minute)
+	require.WithinDuration(t, time.Now().Add(2*time.Hour+11*time.Minute), *p.ExpiresAt, 10*time.Minute)
 	c.cancel()
 	require.Contains(t, c.end(t).errOut, "the canary was removed")
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/ctl/change"
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
@@ -55,7 +56,7 @@ Exits with 0 whether there is a difference or not, and with 3 if an edge is miss
 func compareCommand(p *command.Program) *cobra.Command {
 	var names []string
 	var by, variant string
-	c := &change{p: p}
+	c := &change.Change{Program: p}
 	var cmd *cobra.Command
 	cmd = command.New("compare ID", "compare the variants of a rule with an experiment, and promote one", compareHelp,
 		`  regionctl rules compare per-client
@@ -73,18 +74,18 @@ func compareCommand(p *command.Program) *cobra.Command {
 			if variant != adminapi.VariantBase && variant != adminapi.VariantExperiment {
 				return term.Misused("--promote %q: must be %s or %s", variant, adminapi.VariantBase, adminapi.VariantExperiment)
 			}
-			if err := c.checkFlags(by); err != nil {
+			if err := c.CheckFlags(by); err != nil {
 				return err
 			}
-			return c.comparePromote(ctx, args[0], variant, names)
+			return comparePromote(ctx, c, args[0], variant, names)
 		})
 	p.RegionFlag(cmd, &names)
-	c.flags(cmd, &by)
-	c.waitFlag(cmd)
+	c.Flags(cmd, &by)
+	c.WaitFlag(cmd)
 	f := cmd.Flags()
-	f.StringVarP(&c.message, "message", "m", "", "`TEXT` for the history: why")
+	f.StringVarP(&c.Message, "message", "m", "", "`TEXT` for the history: why")
 	f.StringVar(&variant, "promote", "", "write this `VARIANT` into the document: base or experiment")
-	c.ifVersionFlag(cmd)
+	c.IfVersionFlag(cmd)
 	command.CompleteWords(cmd, "promote", adminapi.VariantBase, adminapi.VariantExperiment)
 	cmd.ValidArgsFunction = p.CompleteRules(&names)
 	return cmd
@@ -156,8 +157,8 @@ func compare(ctx context.Context, p *command.Program, id string, names []string)
 }
 
 // comparePromote shows the comparison to users, and activates a variant.
-func (c *change) comparePromote(ctx context.Context, id, variant string, names []string) error {
-	targets, err := c.p.Targets(kinds.Rules, names)
+func comparePromote(ctx context.Context, c *change.Change, id, variant string, names []string) error {
+	targets, err := c.Program.Targets(kinds.Rules, names)
 	if err != nil {
 		return err
 	}
@@ -165,14 +166,14 @@ func (c *change) comparePromote(ctx context.Context, id, variant string, names [
 	if err != nil {
 		return err
 	}
-	if !c.p.WantsJSON() {
-		if err := c.p.Show(v, v.write); err != nil {
+	if !c.Program.WantsJSON() {
+		if err := c.Program.Show(v, v.write); err != nil {
 			return err
 		}
 	}
-	c.aimAt = c.promote(id, variant)
-	c.message = cmp.Or(c.message, "promote the "+variant+" of "+id)
-	return c.run(ctx, targets)
+	c.AimAt = promote(c, id, variant)
+	c.Message = cmp.Or(c.Message, "promote the "+variant+" of "+id)
+	return c.Run(ctx, targets)
 }
 
 // compareAll asks all edges. An error means that there is nothing to compare.

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/console"
+	"github.com/weir-edge/weir/internal/ctl/change"
 )
 
 // outcomes returns the results of a change by region, and the versions that are then active.
@@ -16,7 +17,7 @@ func outcomes(t *testing.T, result any) (results, active map[string]string) {
 	text, err := json.Marshal(result)
 	require.NoError(t, err)
 	results, active = map[string]string{}, map[string]string{}
-	for _, r := range parse[changeReport](t, string(text)).Regions {
+	for _, r := range parse[change.Report](t, string(text)).Regions {
 		results[r.Region], active[r.Region] = r.Result.String(), r.Active
 	}
 	return results, active

@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/consul/api"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/internal/ctl/change"
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
@@ -153,7 +154,7 @@ func testLostAnswer(t *testing.T, f *testFleet) {
 	require.Equal(t, term.StatusFailed, r.status)
 	require.NotContains(t, r.errOut, "nothing was changed")
 	require.Contains(t, r.errOut, "may have taken effect in eu-west:")
-	require.Equal(t, rollout.Unknown, parse[changeReport](t, r.out).Regions[0].Result)
+	require.Equal(t, rollout.Unknown, parse[change.Report](t, r.out).Regions[0].Result)
 	losing.Store(false)
 	gone.Store(false)
 	f.good(t, "rules", "apply", file, "--yes", "--by", "ana", "-m", "why", "--region", "eu-west")

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/ctl/change"
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
@@ -254,7 +255,7 @@ func TestFiftyRegionsWithFaults(t *testing.T) {
 // applied counts the regions that a change has switched.
 func applied(t *testing.T, r result) (n int) {
 	t.Helper()
-	for _, r := range parse[changeReport](t, r.out).Regions {
+	for _, r := range parse[change.Report](t, r.out).Regions {
 		if r.Result == rollout.Applied {
 			n++
 		}

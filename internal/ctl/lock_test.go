@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/internal/ctl/change"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/testenv"
@@ -110,7 +111,7 @@ func testLockIgnored(t *testing.T, f *testFleet) {
 	through := f.faulty(t, "us-east", atWrite(sync.OnceFunc(func() { theirs = f.publish(t, rulesOf(3), "bob", "us-east") })))
 	r := through.run(t, "rules", "apply", write(t, "two.yaml", rulesOf(2)), "--yes", "-o", "json")
 	require.Equal(t, term.StatusConflict, r.status)
-	report := parse[changeReport](t, r.out)
+	report := parse[change.Report](t, r.out)
 	require.Equal(t, []rollout.Outcome{rollout.Applied, rollout.Lost}, []rollout.Outcome{report.Regions[0].Result, report.Regions[1].Result})
 	require.Contains(t, r.errOut, "the fleet is divided: eu-west has "+report.Version+" and us-east has not:\\nus-east: bob applied "+theirs.Version)
 	require.Equal(t, theirs.Version, f.current(t, "us-east"))

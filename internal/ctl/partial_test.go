@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/internal/ctl/change"
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
@@ -29,17 +30,18 @@ func TestPartialFailure(t *testing.T) {
 	p.Format = "json"
 	doc, err := p.ReadDocument(kinds.Rules, file)
 	require.NoError(t, err)
-	c := &change{p: p, aim: aim{doc: doc}, options: options{by: "ana", wait: 10 * time.Second}}
+	c := &change.Change{Program: p}
+	c.Doc, c.By, c.Wait = doc, "ana", 10*time.Second
 	targets, err := p.Targets(kinds.Rules, nil)
 	require.NoError(t, err)
 	defer p.Close()
-	require.NoError(t, c.prepare(t.Context(), targets))
-	require.NoError(t, c.store(t.Context()))
-	err = c.allAtOnce(t.Context())
+	require.NoError(t, c.Prepare(t.Context(), targets))
+	require.NoError(t, c.Store(t.Context()))
+	err = allAtOnce(t.Context(), c)
 	require.Equal(t, term.StatusPartial, term.ExitStatus(err))
 	require.ErrorContains(t, err, "eu-west, ap-south have "+doc.Version()+" and in us-east it may have taken effect:\nus-east: consul ")
 	require.ErrorContains(t, err, "running this again finishes it")
-	report := parse[changeReport](t, out.String())
+	report := parse[change.Report](t, out.String())
 	require.Equal(t, []rollout.Outcome{rollout.Applied, rollout.Unknown, rollout.Applied}, []rollout.Outcome{report.Regions[0].Result, report.Regions[1].Result, report.Regions[2].Result})
 	require.Equal(t, doc.Version(), edge.runs())
 
@@ -57,18 +59,19 @@ func TestPartialFailure(t *testing.T) {
 	f.consuls["us-east"].Start()
 	f.unlock(t, "us-east")
 	r = f.good(t, "rules", "apply", file, "--yes", "-o", "json")
-	report = parse[changeReport](t, r.out)
+	report = parse[change.Report](t, r.out)
 	require.Equal(t, []rollout.Outcome{rollout.AlreadyThere, rollout.Applied, rollout.AlreadyThere}, []rollout.Outcome{report.Regions[0].Result, report.Regions[1].Result, report.Regions[2].Result})
 	require.False(t, report.Converged, "two regions have no edges")
 
 	// Without the first region's lock, no other region is changed.
-	c = &change{p: p, options: options{by: "ana"}}
-	c.doc, err = fleet.ParseDocument(kinds.Rules, "next", []byte(rulesOf(3)))
+	c = &change.Change{Program: p}
+	c.By = "ana"
+	c.Doc, err = fleet.ParseDocument(kinds.Rules, "next", []byte(rulesOf(3)))
 	require.NoError(t, err)
-	require.NoError(t, c.prepare(t.Context(), targets))
-	require.NoError(t, c.store(t.Context()))
+	require.NoError(t, c.Prepare(t.Context(), targets))
+	require.NoError(t, c.Store(t.Context()))
 	f.consuls["eu-west"].Kill()
-	err = c.allAtOnce(t.Context())
+	err = allAtOnce(t.Context(), c)
 	require.Equal(t, term.StatusFailed, term.ExitStatus(err))
 	require.ErrorContains(t, err, "nothing was changed: eu-west: consul ")
 	require.Equal(t, doc.Version(), f.current(t, "us-east"))
@@ -88,21 +91,22 @@ func TestInterruptedBetweenRegions(t *testing.T) {
 	targets, err := p.Targets(kinds.Rules, nil)
 	require.NoError(t, err)
 	defer p.Close()
-	prepared := func() *change {
-		c := &change{p: p, aim: aim{doc: doc}, options: options{by: "ana", wait: time.Second}}
-		require.NoError(t, c.prepare(t.Context(), targets))
-		require.NoError(t, c.store(t.Context()))
+	prepared := func() *change.Change {
+		c := &change.Change{Program: p}
+		c.Doc, c.By, c.Wait = doc, "ana", time.Second
+		require.NoError(t, c.Prepare(t.Context(), targets))
+		require.NoError(t, c.Store(t.Context()))
 		return c
 	}
 	ended, end := context.WithCancel(t.Context())
 	end()
-	err = prepared().allAtOnce(ended)
+	err = allAtOnce(ended, prepared())
 	require.Equal(t, term.StatusInterrupted, term.ExitStatus(err))
 	require.ErrorContains(t, err, "interrupted; nothing was changed")
 	require.Empty(t, f.current(t, "eu-west"))
 
 	c := prepared()
-	err = c.allAtOnce(ctx)
+	err = allAtOnce(ctx, c)
 	require.Equal(t, term.StatusInterrupted, term.ExitStatus(err))
 	require.ErrorContains(t, err, "interrupted: eu-west has "+doc.Version()+" and us-east has not; running this again finishes it")
 	require.Equal(t, []string{doc.Version(), ""}, []string{f.current(t, "eu-west"), f.current(t, "us-east")})
@@ -110,8 +114,8 @@ func TestInterruptedBetweenRegions(t *testing.T) {
 
 	// Another change replaces the version before this one checks the outcome.
 	theirs := f.publish(t, rulesOf(2), "bob", "eu-west")
-	c.engine.Verify(t.Context())
-	err = c.outcome(t.Context())
+	c.Engine.Verify(t.Context())
+	err = c.Outcome(t.Context())
 	require.Equal(t, term.StatusConflict, term.ExitStatus(err))
 	require.ErrorContains(t, err, "this was briefly active:\neu-west: bob applied "+theirs.Version)
 }
@@ -131,14 +135,15 @@ func TestRegionDiesBeforeItsLock(t *testing.T) {
 	defer p.Close()
 	doc, err := fleet.ParseDocument(kinds.Rules, "rules.yaml", []byte(rulesOf(2)))
 	require.NoError(t, err)
-	c := &change{p: p, aim: aim{doc: doc}, options: options{by: "ana", partial: true}}
-	require.NoError(t, c.prepare(t.Context(), targets))
-	require.NoError(t, c.store(t.Context()))
+	c := &change.Change{Program: p}
+	c.Doc, c.By, c.Partial = doc, "ana", true
+	require.NoError(t, c.Prepare(t.Context(), targets))
+	require.NoError(t, c.Store(t.Context()))
 	f.consuls["eu-west"].Kill()
-	err = c.allAtOnce(t.Context())
+	err = allAtOnce(t.Context(), c)
 	require.Equal(t, term.StatusPartial, term.ExitStatus(err))
 	require.ErrorContains(t, err, "us-east, ap-south have "+doc.Version()+" and eu-west has not:\neu-west: consul ")
-	report := parse[changeReport](t, out.String())
+	report := parse[change.Report](t, out.String())
 	require.Equal(t, []rollout.Outcome{rollout.Unreachable, rollout.Applied, rollout.Applied},
 		[]rollout.Outcome{report.Regions[0].Result, report.Regions[1].Result, report.Regions[2].Result})
 	require.Equal(t, []string{doc.Version(), doc.Version()}, []string{f.current(t, "us-east"), f.current(t, "ap-south")})
@@ -163,6 +168,6 @@ func TestPartialCanary(t *testing.T) {
 }
 
 // allAtOnce changes all regions that answered.
-func (c *change) allAtOnce(ctx context.Context) error {
-	return c.carryOut(ctx, rollout.Plan{{Regions: command.RegionNames(targetsOf(c.with(rollout.Untouched, rollout.AlreadyThere)))}}, nil)
+func allAtOnce(ctx context.Context, c *change.Change) error {
+	return c.CarryOut(ctx, rollout.Plan{{Regions: command.RegionNames(change.TargetsOf(c.With(rollout.Untouched, rollout.AlreadyThere)))}}, nil)
 }

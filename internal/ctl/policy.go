@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-edge/weir/internal/ctl/change"
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
@@ -68,7 +69,7 @@ func policyCommand(p *command.Program) *cobra.Command {
 	c := command.Group("policy", "write and publish behavior policies", policyHelp)
 	command.Stage(c, "Look first:", policyExampleCommand(p), policyValidateCommand(p), policyTestCommand(p), policySchemaCommand(p), versions.DiffCommand(p, k, policyDiffHelp, ofPolicies(versions.DiffExamples)))
 	command.Stage(c, "Change:",
-		applyCommand(p, k, ofPolicies(applyHelp), ofPolicies(applyExamples)),
+		change.ApplyCommand(p, k, ofPolicies(change.ApplyHelp), ofPolicies(change.ApplyExamples)),
 		rollbackCommand(p, k, ofPolicies(rollbackHelp), ofPolicies(rollbackExamples)), versions.PruneCommand(p, k),
 	)
 	command.Stage(c, "Look after:",

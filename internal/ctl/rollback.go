@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-edge/weir/internal/ctl/change"
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/report"
@@ -30,48 +31,48 @@ const rollbackExamples = `  regionctl rules rollback --to 3f2a0c1b9d4e
 func rollbackCommand(p *command.Program, k *fleet.Kind, help, examples string) *cobra.Command {
 	var names []string
 	var by, to string
-	c := &change{p: p}
+	c := &change.Change{Program: p}
 	cmd := command.New("rollback", "apply an earlier version again", help, examples,
 		func(ctx context.Context, _ []string) error {
 			if to == "" {
 				return term.Misused("--to VERSION is missing; regionctl %s history lists them, and regionctl undo %s takes back the last change", k.Name, k.Name)
 			}
-			if err := c.checkFlags(by); err != nil {
+			if err := c.CheckFlags(by); err != nil {
 				return err
 			}
-			return c.rollback(ctx, k, names, to)
+			return rollback(ctx, c, k, names, to)
 		})
 	p.RegionFlag(cmd, &names)
-	c.flags(cmd, &by)
+	c.Flags(cmd, &by)
 	if k.AtEdges() {
-		c.waitFlag(cmd)
+		c.WaitFlag(cmd)
 	}
 	cmd.Flags().StringVar(&to, "to", "", "the `VERSION` to go back to")
 	_ = cmd.RegisterFlagCompletionFunc("to", p.CompleteVersions(k, &names)) // the flag is known
 	return cmd
 }
 
-func (c *change) rollback(ctx context.Context, k *fleet.Kind, names []string, to string) error {
-	targets, err := c.p.TargetsToChange(ctx, k, names, c.partial)
+func rollback(ctx context.Context, c *change.Change, k *fleet.Kind, names []string, to string) error {
+	targets, err := c.Program.TargetsToChange(ctx, k, names, c.Partial)
 	if err != nil {
 		return err
 	}
-	answers, err := c.histories(ctx, targets)
+	answers, err := c.Histories(ctx, targets)
 	if err != nil {
 		return err
 	}
-	p, err := versions.FindVersion(ctx, c.p, k, answers, to)
+	p, err := versions.FindVersion(ctx, c.Program, k, answers, to)
 	if errors.Is(err, consul.ErrCorrupt) {
 		return term.Failed("nothing was changed: %w", err)
 	}
 	if err != nil {
 		return term.Misused("%w; nothing was changed", err)
 	}
-	if c.doc, err = versions.FetchVersion(ctx, c.p, answers, *p); err != nil {
+	if c.Doc, err = versions.FetchVersion(ctx, c.Program, answers, *p); err != nil {
 		return term.Failed("nothing was changed: %w", err)
 	}
-	c.message = "rollback to " + c.doc.Version()
-	return c.run(ctx, targets)
+	c.Message = "rollback to " + c.Doc.Version()
+	return c.Run(ctx, targets)
 }
 
 // temporaries returns what is active temporarily, and where. Regions that do not answer may

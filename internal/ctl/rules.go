@@ -3,6 +3,7 @@ package ctl
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/weir-edge/weir/internal/ctl/change"
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/unfinished"
@@ -19,7 +20,7 @@ command ever changes one, so each of them can be restored.`
 func rulesCommand(p *command.Program) *cobra.Command {
 	c := command.Group("rules", "change and show the rules", rulesHelp)
 	command.Stage(c, "Look first:", validateCommand(p), testCommand(p), versions.DiffCommand(p, kinds.Rules, versions.DiffHelp, versions.DiffExamples), importCommand(p))
-	command.Stage(c, "Change:", applyCommand(p, kinds.Rules, applyHelp, applyExamples), rollbackCommand(p, kinds.Rules, rollbackHelp, rollbackExamples), versions.PruneCommand(p, kinds.Rules))
+	command.Stage(c, "Change:", change.ApplyCommand(p, kinds.Rules, change.ApplyHelp, change.ApplyExamples), rollbackCommand(p, kinds.Rules, rollbackHelp, rollbackExamples), versions.PruneCommand(p, kinds.Rules))
 	command.Stage(c, "Look after:", statusCommand(p, kinds.Rules, rulesStatusHelp, statusExamples), unfinished.Command(p, kinds.Rules), rulesListCommand(p), compareCommand(p), versions.HistoryCommand(p, kinds.Rules, versions.HistoryHelp, versions.HistoryExamples), versions.ShowCommand(p, kinds.Rules))
 	return c
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-edge/weir/internal/ctl/change"
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
@@ -52,7 +53,7 @@ FILE may be - for standard input; --yes is then required.`
 func setCommand(p *command.Program) *cobra.Command {
 	var names []string
 	var by string
-	c := &change{p: p}
+	c := &change.Change{Program: p}
 	var cmd *cobra.Command
 	cmd = command.New("set FILE|FIELD=VALUE…", "activate other settings and wait for every edge", setHelp,
 		`  regionctl shedder set enabled=false --for 1h -m "kill switch, INC-1234"
@@ -61,25 +62,25 @@ func setCommand(p *command.Program) *cobra.Command {
   regionctl shedder set candidates.stricter.target=0.6
   regionctl shedder set shedder.yaml --for 30m`,
 		func(ctx context.Context, args []string) error {
-			if err := c.checkFlags(by); err != nil {
+			if err := c.CheckFlags(by); err != nil {
 				return err
 			}
-			if err := c.staging.Parse(cmd); err != nil {
+			if err := c.Staging.Parse(cmd); err != nil {
 				return err
 			}
-			if c.staging.Staged() && c.lasts > 0 {
+			if c.Staging.Staged() && c.Lasts > 0 {
 				return term.Misused("--for and --waves: choose one; temporary settings end everywhere at once")
 			}
-			return c.set(ctx, names, args)
+			return set(ctx, c, names, args)
 		})
 	p.RegionFlag(cmd, &names)
-	c.flags(cmd, &by)
-	c.waitFlag(cmd)
+	c.Flags(cmd, &by)
+	c.WaitFlag(cmd)
 	f := cmd.Flags()
-	f.StringVarP(&c.message, "message", "m", "", "`TEXT` for the history: why")
-	command.LifetimeFlag(f, &c.lasts, longestFor, "how long the settings last; then the previous ones return (default: until the next change)")
-	c.staging.WaveFlags(f)
-	c.ifVersionFlag(cmd)
+	f.StringVarP(&c.Message, "message", "m", "", "`TEXT` for the history: why")
+	command.LifetimeFlag(f, &c.Lasts, longestFor, "how long the settings last; then the previous ones return (default: until the next change)")
+	c.Staging.WaveFlags(f)
+	c.IfVersionFlag(cmd)
 	command.CompleteWords(cmd, "for", "15m", "30m", "1h", "4h", "24h")
 	cmd.ValidArgsFunction = completeSetting
 	return cmd
@@ -102,29 +103,29 @@ func completeSetting(_ *cobra.Command, args []string, text string) ([]string, co
 	return words, cobra.ShellCompDirectiveNoSpace
 }
 
-func (c *change) set(ctx context.Context, names, args []string) (err error) {
+func set(ctx context.Context, c *change.Change, names, args []string) (err error) {
 	assignments := fleet.Filter(args, func(arg string) bool { return strings.Contains(arg, "=") })
 	switch {
 	case len(assignments) == len(args):
-		c.aimAt = c.assign(args)
+		c.AimAt = assign(c, args)
 	case len(args) > 1:
 		return term.Misused("pass either one FILE, or any number of FIELD=VALUE (got %q)", args)
-	case args[0] == "-" && !c.yes:
+	case args[0] == "-" && !c.Yes:
 		return term.Misused("the document comes from standard input, which leaves no terminal to prompt on; pass --yes")
 	default:
-		if c.doc, err = c.p.ReadDocument(kinds.Shedder, args[0]); err != nil {
+		if c.Doc, err = c.Program.ReadDocument(kinds.Shedder, args[0]); err != nil {
 			return err
 		}
 	}
-	targets, err := c.p.TargetsToChange(ctx, kinds.Shedder, names, c.partial)
+	targets, err := c.Program.TargetsToChange(ctx, kinds.Shedder, names, c.Partial)
 	if err != nil {
 		return err
 	}
-	return c.run(ctx, targets)
+	return c.Run(ctx, targets)
 }
 
 // assign derives each region's document from its active one.
-func (c *change) assign(assignments []string) func(context.Context, *fleet.Target, *versions.Step) error {
+func assign(c *change.Change, assignments []string) func(context.Context, *fleet.Target, *versions.Step) error {
 	var told sync.Map // warnings already shown: most regions have the same
 	return func(_ context.Context, t *fleet.Target, s *versions.Step) error {
 		what := strings.Join(assignments, " ")
@@ -132,7 +133,7 @@ func (c *change) assign(assignments []string) func(context.Context, *fleet.Targe
 		switch {
 		case s.From.Damage != nil:
 			return term.Failed("nothing was changed: %s: %w; set a whole FILE", t.Name, s.From.Damage)
-		case s.From.Until() != nil && c.lasts == 0:
+		case s.From.Until() != nil && c.Lasts == 0:
 			return term.Misused("%s: %s is active until %s, and without --for it would last with %s; give --for, or end it first with regionctl undo shedder (nothing was changed)",
 				t.Name, s.From.Version(), report.Until(s.From.Pointer), what)
 		case s.From.State == fleet.Active:
@@ -155,7 +156,7 @@ func (c *change) assign(assignments []string) func(context.Context, *fleet.Targe
 		before := base.Warnings()
 		for _, w := range made.Warnings() {
 			if _, known := told.LoadOrStore(w, true); !known && !slices.Contains(before, w) {
-				c.p.Warn("%s", w)
+				c.Program.Warn("%s", w)
 			}
 		}
 		return nil

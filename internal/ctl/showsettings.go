@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-edge/weir/internal/ctl/change"
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
@@ -133,7 +134,7 @@ func (e *activeSettings) write(b *bytes.Buffer, s term.Style) {
 	g := versions.Group{Regions: e.Regions, Running: e.Pointer, Unreadable: e.Error, At: e.at, Step: &versions.Step{Next: &fleet.Document{Kind: kinds.Shedder}}}
 	fmt.Fprintf(b, heading+"%s\n", g.Runs(s))
 	if p := e.Pointer; p != nil && p.ExpiresAt != nil && !p.Expired(e.at) {
-		fmt.Fprintf(b, heading+"and then %s\n", follows(p.Then))
+		fmt.Fprintf(b, heading+"and then %s\n", change.Follows(p.Then))
 	}
 	if e.Error != "" {
 		fmt.Fprintf(b, heading+"%s\n", strings.ReplaceAll(term.Clean(e.Error), "\n", "\n"+heading))
@@ -141,14 +142,6 @@ func (e *activeSettings) write(b *bytes.Buffer, s term.Style) {
 	if text := withoutHeading(e.Document); text != "" {
 		b.WriteString(strings.TrimSuffix(term.Clean(text), "\n") + "\n")
 	}
-}
-
-// follows says what is active after something temporary.
-func follows(then *consul.Named) string {
-	if then == nil {
-		return "the configuration of the edges"
-	}
-	return then.Version + " again"
 }
 
 func showLive(ctx context.Context, p *command.Program, names []string) error {

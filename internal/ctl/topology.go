@@ -8,10 +8,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-edge/weir/internal/ctl/change"
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/internal/ctl/unfinished"
+	"github.com/weir-edge/weir/internal/ctl/versions"
 )
 
 const topologyHelp = `The topology lists all regions with their PoPs, to which DNS sends clients. It is stored in
@@ -75,9 +78,9 @@ Exits with 0 if the topology is valid and with 2 if it is not.`
 func topologyCommand(p *command.Program) *cobra.Command {
 	k, of := kinds.Topology, strings.NewReplacer("regionctl rules", "regionctl topology", "rules.yaml", "topology.yaml").Replace
 	c := command.Group("topology", "which PoPs there are, and where", topologyHelp)
-	command.Stage(c, "Look first:", topologyValidateCommand(p), diffCommand(p, k, topologyDiffHelp, of(diffExamples)))
-	command.Stage(c, "Change:", applyCommand(p, k, topologyApplyHelp, topologyApplyExamples), rollbackCommand(p, k, of(rollbackHelp), of(rollbackExamples)), pruneCommand(p, k))
-	command.Stage(c, "Look after:", rolloutCommand(p, k), historyCommand(p, k, of(historyHelp), of(historyExamples)), showCommand(p, k))
+	command.Stage(c, "Look first:", topologyValidateCommand(p), versions.DiffCommand(p, k, topologyDiffHelp, of(versions.DiffExamples)))
+	command.Stage(c, "Change:", change.ApplyCommand(p, k, topologyApplyHelp, topologyApplyExamples), rollbackCommand(p, k, of(rollbackHelp), of(rollbackExamples)), versions.PruneCommand(p, k))
+	command.Stage(c, "Look after:", unfinished.Command(p, k), versions.HistoryCommand(p, k, of(versions.HistoryHelp), of(versions.HistoryExamples)), versions.ShowCommand(p, k))
 	return c
 }
 

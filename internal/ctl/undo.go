@@ -10,11 +10,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-edge/weir/internal/ctl/change"
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/report"
-	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/ctl/unfinished"
 	"github.com/weir-edge/weir/internal/ctl/versions"
@@ -42,23 +42,24 @@ var undoable = []*fleet.Kind{kinds.Rules, kinds.Shedder, kinds.Policy, kinds.Top
 func undoCommand(p *command.Program) *cobra.Command {
 	var names []string
 	var by string
-	c := &change{p: p, options: options{partial: true}}
+	c := &change.Change{Program: p}
+	c.Partial = true
 	cmd := command.New("undo [KIND]", "take back the last change", undoHelp, undoExamples,
 		func(ctx context.Context, args []string) error {
-			if err := c.checkFlags(by); err != nil {
+			if err := c.CheckFlags(by); err != nil {
 				return err
 			}
 			k, err := kindToUndo(ctx, p, strings.Join(args, ""), names)
 			if err != nil {
 				return err
 			}
-			return c.undo(ctx, k, names)
+			return undo(ctx, c, k, names)
 		})
 	p.RegionFlag(cmd, &names)
-	c.flags(cmd, &by)
-	cmd.Flags().StringVarP(&c.message, "message", "m", "", "`TEXT` for the history: why (default: what is undone)")
-	cmd.Flags().StringSliceVar(&c.of, "of", nil, "undo nothing (status 4) but this `VERSION`, or one of several")
-	c.waitFlag(cmd)
+	c.Flags(cmd, &by)
+	cmd.Flags().StringVarP(&c.Message, "message", "m", "", "`TEXT` for the history: why (default: what is undone)")
+	cmd.Flags().StringSliceVar(&c.Of, "of", nil, "undo nothing (status 4) but this `VERSION`, or one of several")
+	c.WaitFlag(cmd)
 	for _, k := range undoable {
 		cmd.ValidArgs = append(cmd.ValidArgs, k.Name)
 	}
@@ -97,60 +98,42 @@ func kindToUndo(ctx context.Context, p *command.Program, name string, names []st
 }
 
 // undo takes back the last change of a kind.
-func (c *change) undo(ctx context.Context, k *fleet.Kind, names []string) error {
-	c.relative, c.takesBack, c.redo = true, true, map[string]string{}
-	targets, err := c.p.TargetsToChange(ctx, k, names, c.partial)
+func undo(ctx context.Context, c *change.Change, k *fleet.Kind, names []string) error {
+	c.Relative, c.TakesBack, c.Redo = true, true, map[string]string{}
+	targets, err := c.Program.TargetsToChange(ctx, k, names, c.Partial)
 	if err != nil {
 		return err
 	}
-	answers, err := c.histories(ctx, targets)
+	answers, err := c.Histories(ctx, targets)
 	if err != nil {
 		return err
 	}
 	if ending, where := temporaries(answers); ending != "" {
 		for _, t := range where {
-			c.redo[t.Name] = fmt.Sprintf("regionctl undo %s --of %s --region %s", k.Name, strings.Fields(ending)[0], t.Name)
+			c.Redo[t.Name] = fmt.Sprintf("regionctl undo %s --of %s --region %s", k.Name, strings.Fields(ending)[0], t.Name)
 		}
-		c.aimAt, c.message = endIt, cmp.Or(c.message, "end of "+ending)
-		return c.run(ctx, where)
+		c.AimAt, c.Message = endIt, cmp.Or(c.Message, "end of "+ending)
+		return c.Run(ctx, where)
 	}
 	unsure := ""
 	if !k.Temporary {
-		u, _ := unfinished.Find(ctx, c.p, targets, nil)
+		u, _ := unfinished.Find(ctx, c.Program, targets, nil)
 		switch {
 		case u != nil && (len(u.Changed()) > 0 || !u.CanaryUntil.IsZero()):
-			return c.undoRollout(ctx, k, targets, u)
+			return undoRollout(ctx, c, k, targets, u)
 		case u != nil:
 			unsure = u.Leftover() + "; "
 		}
 	}
 	if away, err := fleet.Failures(answers); err != nil {
-		return c.report(term.Unreachable("nothing was changed: %s%s cannot be reached, so it is unknown whether the last change was there:\n%w\nname the regions to undo with --region", unsure, strings.Join(away, ", "), err), nil)
+		return c.Report(term.Unreachable("nothing was changed: %s%s cannot be reached, so it is unknown whether the last change was there:\n%w\nname the regions to undo with --region", unsure, strings.Join(away, ", "), err), nil)
 	}
-	return c.undoLast(ctx, k, answers)
-}
-
-// means reports whether a version is one of those that may be taken back.
-func (c *change) means(version string) bool {
-	return len(c.of) == 0 || slices.ContainsFunc(c.of, func(v string) bool { return strings.HasPrefix(version, v) })
-}
-
-// histories reads what regions have, and had before.
-func (c *change) histories(ctx context.Context, targets []*fleet.Target) ([]fleet.Answer[versions.History], error) {
-	answers := fleet.Ask(ctx, targets, versions.ReadBefore)
-	c.begin(targets)
-	for i, a := range answers {
-		if r := c.regions[i].region; a.Err != nil {
-			r.Outcome, r.Err = rollout.Unreachable, a.Err
-		}
-	}
-	_, err := c.reached()
-	return answers, err
+	return undoLast(ctx, c, k, answers)
 }
 
 // undoLast gives the regions of the last change what they had before. Each may have got a version
 // of its own at the same time, or several people may have applied one, one after the other.
-func (c *change) undoLast(ctx context.Context, k *fleet.Kind, answers []fleet.Answer[versions.History]) error {
+func undoLast(ctx context.Context, c *change.Change, k *fleet.Kind, answers []fleet.Answer[versions.History]) error {
 	var last *consul.Pointer
 	var since time.Time // what was applied before is part of an earlier change
 	for _, a := range answers {
@@ -174,51 +157,51 @@ func (c *change) undoLast(ctx context.Context, k *fleet.Kind, answers []fleet.An
 			return term.Misused("%s: %w; nothing was changed", a.Target.Name, err)
 		}
 		back[a.Target.Name] = before
-		c.redo[a.Target.Name] = fmt.Sprintf("regionctl %s rollback --to %s --region %s", k.Name, before, a.Target.Name)
+		c.Redo[a.Target.Name] = fmt.Sprintf("regionctl %s rollback --to %s --region %s", k.Name, before, a.Target.Name)
 		earlier = append(earlier, before)
 		aims = append(aims, a.Target)
 	}
 	docs := map[string]*fleet.Document{}
 	for _, version := range term.Distinct(earlier) {
-		p, err := versions.FindVersion(ctx, c.p, k, answers, version)
+		p, err := versions.FindVersion(ctx, c.Program, k, answers, version)
 		if err == nil {
-			docs[version], err = versions.FetchVersion(ctx, c.p, answers, *p)
+			docs[version], err = versions.FetchVersion(ctx, c.Program, answers, *p)
 		}
 		if err != nil {
 			return term.Failed("nothing was changed: %w", err)
 		}
 	}
 	if last != nil {
-		c.p.Say("%s of %s, %s, is the last change%s", last.Version, term.Printable(last.AppliedBy), term.Stamp(last.AppliedAt), strings.Join(append([]string{""}, kept...), "; "))
+		c.Program.Say("%s of %s, %s, is the last change%s", last.Version, term.Printable(last.AppliedBy), term.Stamp(last.AppliedAt), strings.Join(append([]string{""}, kept...), "; "))
 	}
 	if list := term.Distinct(earlier); len(list) == 1 {
-		c.doc, c.message = docs[list[0]], cmp.Or(c.message, "rollback to "+list[0])
-		return c.run(ctx, aims)
+		c.Doc, c.Message = docs[list[0]], cmp.Or(c.Message, "rollback to "+list[0])
+		return c.Run(ctx, aims)
 	}
-	c.message = cmp.Or(c.message, "undo of "+last.Version)
-	c.aimAt = func(_ context.Context, t *fleet.Target, s *versions.Step) error {
+	c.Message = cmp.Or(c.Message, "undo of "+last.Version)
+	c.AimAt = func(_ context.Context, t *fleet.Target, s *versions.Step) error {
 		s.Next = docs[back[t.Name]]
 		return nil
 	}
-	return c.run(ctx, aims)
+	return c.Run(ctx, aims)
 }
 
 // undoRollout gives the regions that an unfinished change has reached what they had, and ends
 // its canary.
-func (c *change) undoRollout(ctx context.Context, k *fleet.Kind, targets []*fleet.Target, u *unfinished.Rollout) error {
-	if !c.means(u.Version) {
-		return term.Conflict("nothing was changed: %s; it is not %s", u.Leftover(), strings.Join(c.of, " or "))
+func undoRollout(ctx context.Context, c *change.Change, k *fleet.Kind, targets []*fleet.Target, u *unfinished.Rollout) error {
+	if !c.Means(u.Version) {
+		return term.Conflict("nothing was changed: %s; it is not %s", u.Leftover(), strings.Join(c.Of, " or "))
 	}
 	changed := u.Changed()
 	for name, had := range u.Record.Before {
-		c.redo[name] = fmt.Sprintf("regionctl %s rollback --to %s --region %s", k.Name, had.Version, name)
+		c.Redo[name] = fmt.Sprintf("regionctl %s rollback --to %s --region %s", k.Name, had.Version, name)
 	}
 	if u.State != unfinished.Runs { // that one renews its record, and halts
-		c.ready = func(ctx context.Context) error { return u.Unmoved(ctx, targets) }
+		c.Ready = func(ctx context.Context) error { return u.Unmoved(ctx, targets) }
 	}
-	c.p.Say("%s", u.Leftover())
-	c.message = cmp.Or(c.message, "rollback of the rollout of "+u.Version)
-	c.aimAt = func(ctx context.Context, t *fleet.Target, s *versions.Step) (err error) {
+	c.Program.Say("%s", u.Leftover())
+	c.Message = cmp.Or(c.Message, "rollback of the rollout of "+u.Version)
+	c.AimAt = func(ctx context.Context, t *fleet.Target, s *versions.Step) (err error) {
 		had, known := u.Record.Before[t.Name]
 		switch {
 		case s.From.State != fleet.Active, s.From.Version() != u.Version && !slices.Contains(changed, t.Name):
@@ -242,9 +225,9 @@ func (c *change) undoRollout(ctx context.Context, k *fleet.Kind, targets []*flee
 		_, had := u.Record.Before[t.Name]
 		return u.State == unfinished.Runs && had || slices.Contains(changed, t.Name) || u.Canary != "" && slices.Contains(tries, t.Name) || slices.Contains(u.Regions(unfinished.RegionUnknown), t.Name)
 	})
-	if err := c.run(ctx, aims); err != nil {
+	if err := c.Run(ctx, aims); err != nil {
 		return err
 	}
-	forget(ctx, targets, func(_ *fleet.Target, r *consul.Rollout) bool { return r.Same(&u.Record) })
+	change.Forget(ctx, targets, func(_ *fleet.Target, r *consul.Rollout) bool { return r.Same(&u.Record) })
 	return nil
 }

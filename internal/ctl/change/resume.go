@@ -1,4 +1,4 @@
-package ctl
+package change
 
 import (
 	"context"
@@ -18,12 +18,12 @@ import (
 
 // resume makes the change that of the rollout that is not finished: its document and its
 // flags, unless they were passed.
-func (c *change) resume(ctx context.Context, cmd *cobra.Command, k *fleet.Kind) error {
-	targets, err := c.p.TargetsToChange(ctx, k, nil, c.partial)
+func (c *Change) resume(ctx context.Context, cmd *cobra.Command, k *fleet.Kind) error {
+	targets, err := c.Program.TargetsToChange(ctx, k, nil, c.Partial)
 	if err != nil {
 		return err
 	}
-	u, failures, err := unfinished.Left(ctx, c.p, targets, nil)
+	u, failures, err := unfinished.Left(ctx, c.Program, targets, nil)
 	switch {
 	case err != nil:
 		return err
@@ -44,18 +44,18 @@ func (c *change) resume(ctx context.Context, cmd *cobra.Command, k *fleet.Kind) 
 			return term.Failed("the record of the rollout: --%s: %w", name, err)
 		}
 	}
-	if c.message == "" {
-		c.message = u.Record.Message
+	if c.Message == "" {
+		c.Message = u.Record.Message
 	}
 	c.resumes, c.looked = &u.Record, rollout.RecordsIn(ctx, targets)
 	if err := u.Unmoved(ctx, targets); err != nil {
 		return err
 	}
-	c.p.Say("continues the rollout of %s, which %s began at %s%s", u.Version, term.Printable(u.By), term.Stamp(u.BeganAt), unfinished.Reason(u.Message))
-	if c.doc, err = loadFrom(ctx, targets, u.Record.Named); err != nil {
+	c.Program.Say("continues the rollout of %s, which %s began at %s%s", u.Version, term.Printable(u.By), term.Stamp(u.BeganAt), unfinished.Reason(u.Message))
+	if c.Doc, err = loadFrom(ctx, targets, u.Record.Named); err != nil {
 		return err
 	}
-	c.doc.Name = "the rollout's document"
+	c.Doc.Name = "the rollout's document"
 	return nil
 }
 
@@ -76,7 +76,7 @@ func loadFrom(ctx context.Context, targets []*fleet.Target, named consul.Named) 
 }
 
 // overtaken refuses a region that somebody else changed since the rollout began.
-func (c *change) overtaken(r *regionChange) error {
+func (c *Change) overtaken(r *regionChange) error {
 	if c.resumes == nil {
 		return nil
 	}

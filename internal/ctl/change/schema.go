@@ -1,4 +1,4 @@
-package ctl
+package change
 
 import (
 	"context"
@@ -12,9 +12,9 @@ import (
 
 // readable refuses a document that a node of an affected region cannot read:
 // that node would keep the document it has, and count apart from the others.
-func (c *change) readable(ctx context.Context) error {
-	news := fleet.Filter(c.with(rollout.Untouched), func(r *regionChange) bool { return !r.step.Ends })
-	lines := versions.Unread(ctx, c.p, targetsOf(news))
+func (c *Change) readable(ctx context.Context) error {
+	news := fleet.Filter(c.With(rollout.Untouched), func(r *regionChange) bool { return !r.step.Ends })
+	lines := versions.Unread(ctx, c.Program, TargetsOf(news))
 	if lines == nil {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package ctl
+package change
 
 import (
 	"context"
@@ -17,22 +17,22 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// store writes the document to every region, including those that should already have it.
-func (c *change) store(ctx context.Context) error { return c.stopped(c.engine.Store(ctx)) }
+// Store writes the document to every region, including those that should already have it.
+func (c *Change) Store(ctx context.Context) error { return c.stopped(c.Engine.Store(ctx)) }
 
-func (c *change) stopped(err error) error { return report.Stopped(err, c.engine.Name, c.told()) }
+func (c *Change) stopped(err error) error { return report.Stopped(err, c.Engine.Name, c.told()) }
 
-// outcome returns what is wrong after the regions were pointed, or nil.
-func (c *change) outcome(ctx context.Context) error {
-	return report.Outcome(ctx, c.told(), c.engine.Wrote, c.engine.Displaced, term.Conflict)
+// Outcome returns what is wrong after the regions were pointed, or nil.
+func (c *Change) Outcome(ctx context.Context) error {
+	return report.Outcome(ctx, c.told(), c.Engine.Wrote, c.Engine.Displaced, term.Conflict)
 }
 
 // lookAgain finds regions that someone else has changed and this change has not.
-func (c *change) lookAgain(ctx context.Context) {
+func (c *Change) lookAgain(ctx context.Context) {
 	ctx = context.WithoutCancel(ctx)
-	regions := c.with(rollout.Untouched, rollout.AlreadyThere)
-	for i, a := range fleet.Ask(ctx, targetsOf(regions), fleet.LookAtPointer) {
-		if r := regions[i].region; a.Err == nil && !c.engine.Same(r.Seen, a.Value) {
+	regions := c.With(rollout.Untouched, rollout.AlreadyThere)
+	for i, a := range fleet.Ask(ctx, TargetsOf(regions), fleet.LookAtPointer) {
+		if r := regions[i].region; a.Err == nil && !c.Engine.Same(r.Seen, a.Value) {
 			r.Outcome, r.Now = rollout.Lost, a.Value
 		}
 	}
@@ -40,9 +40,9 @@ func (c *change) lookAgain(ctx context.Context) {
 
 // record adds to a region's history that pointer is active and which version preceded it,
 // unless it is already there.
-func (c *change) record(ctx context.Context, r *regionChange, before string, pointer consul.Pointer) {
-	entry := consul.Change{Pointer: pointer, Message: c.message, BrokeLockOf: strings.Join(c.engine.Broke, ", ")}
-	if pointer.AppliedBy == c.by {
+func (c *Change) record(ctx context.Context, r *regionChange, before string, pointer consul.Pointer) {
+	entry := consul.Change{Pointer: pointer, Message: c.Message, BrokeLockOf: strings.Join(c.Engine.Broke, ", ")}
+	if pointer.AppliedBy == c.By {
 		entry.Token = r.target.Identity(ctx)
 	} else {
 		entry.Message, entry.BrokeLockOf = "", "" // those do not belong to this entry
@@ -68,16 +68,16 @@ func (c *change) record(ctx context.Context, r *regionChange, before string, poi
 		return r.target.Docs.Record(ctx, entry)
 	}()
 	if err != nil {
-		c.p.Warn("%s: the %s %s active, but the history was not written: %v", r.target.Name, r.target.Kind.What, r.target.Kind.Are, err)
+		c.Program.Warn("%s: the %s %s active, but the history was not written: %v", r.target.Name, r.target.Kind.What, r.target.Kind.Are, err)
 	}
 }
 
 // complete does what an earlier change that applied the version may have left undone in the
 // regions that already have it.
-func (c *change) complete(ctx context.Context) {
+func (c *Change) complete(ctx context.Context) {
 	var all sync.WaitGroup
 	defer all.Wait()
-	for _, r := range c.with(rollout.AlreadyThere) {
+	for _, r := range c.With(rollout.AlreadyThere) {
 		if pointer := r.region.Seen.Pointer; pointer != nil {
 			all.Go(func() {
 				ctx, cancel := r.target.Bounded(ctx)
@@ -89,9 +89,9 @@ func (c *change) complete(ctx context.Context) {
 }
 
 // endCanaries makes all edges of the regions that have the version follow it.
-func (c *change) endCanaries(ctx context.Context) {
+func (c *Change) endCanaries(ctx context.Context) {
 	var targets []*fleet.Target
-	for _, r := range c.with(rollout.Applied, rollout.AlreadyThere) {
+	for _, r := range c.With(rollout.Applied, rollout.AlreadyThere) {
 		if r.target.Kind.Canaries {
 			targets = append(targets, r.target)
 		}
@@ -108,28 +108,28 @@ func (c *change) endCanaries(ctx context.Context) {
 		return ended, err
 	}) {
 		for _, text := range a.Value {
-			c.p.Say("%s: %s", a.Target.Name, text)
+			c.Program.Say("%s: %s", a.Target.Name, text)
 		}
 		if a.Err != nil {
-			c.p.Warn("%s: its canaries could not be ended: %v", a.Target.Name, a.Err)
+			c.Program.Warn("%s: its canaries could not be ended: %v", a.Target.Name, a.Err)
 		}
 	}
 }
 
 // await waits for the edges of all regions that have the version.
-func (c *change) await(ctx context.Context) error {
-	have := c.with(rollout.Applied, rollout.AlreadyThere)
-	if c.wait <= 0 || len(have) == 0 {
+func (c *Change) await(ctx context.Context) error {
+	have := c.With(rollout.Applied, rollout.AlreadyThere)
+	if c.Wait <= 0 || len(have) == 0 {
 		return nil
 	}
-	limit := c.wait
-	if c.lasts > 0 {
-		limit = min(limit, c.lasts)
+	limit := c.Wait
+	if c.Lasts > 0 {
+		limit = min(limit, c.Lasts)
 	}
 	version := func(t *fleet.Target) string { return c.region(t.Name).runs() }
-	arrivals := report.Await(ctx, c.p, report.Edges{Version: version, Moved: func(t *fleet.Target, v *fleet.RegionView) bool {
+	arrivals := report.Await(ctx, c.Program, report.Edges{Version: version, Moved: func(t *fleet.Target, v *fleet.RegionView) bool {
 		return v.Error == "" && (v.Pointer == nil || v.Pointer.Version != c.region(t.Name).step.Next.Version())
-	}}, targetsOf(have), limit)
+	}}, TargetsOf(have), limit)
 	for i := range arrivals {
 		a, r := &arrivals[i], have[i]
 		if a.State == rollout.Unseen {
@@ -141,7 +141,7 @@ func (c *change) await(ctx context.Context) error {
 		}
 		if len(a.View.Nodes) == 0 && a.Err == nil {
 			c.deserted = true
-			c.p.Warn("%s: no edge is registered there, or this token may not see them; nothing to wait for", r.target.Name)
+			c.Program.Warn("%s: no edge is registered there, or this token may not see them; nothing to wait for", r.target.Name)
 		}
 	}
 	if ctx.Err() != nil {
@@ -151,6 +151,6 @@ func (c *change) await(ctx context.Context) error {
 }
 
 // interrupted says where the version is, although the wait for its edges ended.
-func (c *change) interrupted(when string) error {
+func (c *Change) interrupted(when string) error {
 	return term.Interrupted("interrupted %s; %s, and %s shows who runs it", when, report.Holding(c.have()), c.regions[0].target.Kind.Look)
 }

@@ -1,4 +1,4 @@
-package ctl
+package change
 
 import (
 	"context"
@@ -26,21 +26,21 @@ const (
 
 // trial is a stage of one site, which only tries the change.
 type trial struct {
-	c    *change
+	c    *Change
 	soak time.Duration
 	site *rollout.Canary
 }
 
 // newTrial finds the site. It changes nothing.
-func (c *change) newTrial(ctx context.Context, pop string) (*trial, error) {
-	t := &trial{c: c, soak: c.staging.Soak, site: &rollout.Canary{PoP: pop, Before: map[*fleet.Target]uint64{}}}
+func (c *Change) newTrial(ctx context.Context, pop string) (*trial, error) {
+	t := &trial{c: c, soak: c.Staging.Soak, site: &rollout.Canary{PoP: pop, Before: map[*fleet.Target]uint64{}}}
 	type site struct {
 		here  bool
 		pops  []string
 		other *consul.Pointer
 		index uint64
 	}
-	answers := fleet.Ask(ctx, targetsOf(c.with(rollout.Untouched, rollout.AlreadyThere)), func(ctx context.Context, target *fleet.Target) (s site, err error) {
+	answers := fleet.Ask(ctx, TargetsOf(c.With(rollout.Untouched, rollout.AlreadyThere)), func(ctx context.Context, target *fleet.Target) (s site, err error) {
 		nodes, err := target.Nodes(ctx)
 		if err != nil {
 			return s, err
@@ -68,9 +68,9 @@ func (c *change) newTrial(ctx context.Context, pop string) (*trial, error) {
 		}
 		t.site.Homes = append(t.site.Homes, a.Target)
 		t.site.Before[a.Target] = a.Value.index
-		if other := a.Value.other; other != nil && !other.Expired(a.Target.Consul.Now()) && other.Version != c.doc.Version() {
+		if other := a.Value.other; other != nil && !other.Expired(a.Target.Consul.Now()) && other.Version != c.Doc.Version() {
 			return nil, term.Conflict("nothing was changed: %s: %s has been trying %s on %s since %s, until %s; wait for that, or end it with regionctl %s apply without --canary", a.Target.Name,
-				term.Printable(other.AppliedBy), other.Version, pop, term.Stamp(other.AppliedAt), report.Until(other), c.doc.Kind.Name)
+				term.Printable(other.AppliedBy), other.Version, pop, term.Stamp(other.AppliedAt), report.Until(other), c.Doc.Kind.Name)
 		}
 	}
 	if len(t.site.Homes) == 0 {
@@ -121,17 +121,17 @@ func (t *trial) fail(ctx context.Context, err error) error {
 	if removed != nil {
 		after = removed.Error()
 	}
-	return t.c.report(&term.Failure{Status: status, Err: fmt.Errorf("canary on %s: %w\n%s", t.site.PoP, err, after)}, nil)
+	return t.c.Report(&term.Failure{Status: status, Err: fmt.Errorf("canary on %s: %w\n%s", t.site.PoP, err, after)}, nil)
 }
 
 // end takes the version back from the site once the regions have it, or will not get it.
 func (t *trial) end(ctx context.Context) {
 	t.report(nil)
-	t.c.canary.Promoted = len(t.c.with(rollout.Applied)) > 0
+	t.c.canary.Promoted = len(t.c.With(rollout.Applied)) > 0
 	if err := t.remove(ctx); err != nil {
-		t.c.p.Warn("%v", err)
+		t.c.Program.Warn("%v", err)
 	} else if !t.c.canary.Promoted {
-		t.c.p.Say("the canary was removed")
+		t.c.Program.Say("the canary was removed")
 	}
 }
 
@@ -147,20 +147,20 @@ func (t *trial) report(err error) {
 // set makes the site follow the candidate, under the lock, so that it is not pruned
 // meanwhile.
 func (t *trial) set(ctx context.Context) error {
-	homes := fleet.Filter(t.c.engine.Regions, func(r *rollout.Region[fleet.Current]) bool {
+	homes := fleet.Filter(t.c.Engine.Regions, func(r *rollout.Region[fleet.Current]) bool {
 		return slices.Contains(t.site.Homes, t.c.region(r.Name).target)
 	})
 	if failed := rollout.With(homes, rollout.Failed); len(failed) > 0 { // with --partial
 		return t.c.stopped(&rollout.Stop{Why: rollout.NotStored, Region: failed[0].Name})
 	}
 	begin := func(ctx context.Context) error {
-		now := t.c.p.Now() // after the wait for other changes, which is no part of the bake
-		t.site.Pointer = consul.NewPointer(t.c.doc.Bytes, t.c.by, now)
+		now := t.c.Program.Now() // after the wait for other changes, which is no part of the bake
+		t.site.Pointer = consul.NewPointer(t.c.Doc.Bytes, t.c.By, now)
 		expires := now.Add(t.soak + grace).UTC().Round(0)
 		t.site.Pointer.ExpiresAt = &expires
 		return t.c.restore(ctx)
 	}
-	err := t.c.engine.Under(ctx, homes, begin, func(r *rollout.Region[fleet.Current], fenced func(func(consul.Fence) error) error) error {
+	err := t.c.Engine.Under(ctx, homes, begin, func(r *rollout.Region[fleet.Current], fenced func(func(consul.Fence) error) error) error {
 		return fenced(func(f consul.Fence) error { return t.site.Set(ctx, t.c.region(r.Name).target, f) })
 	})
 	var stop *rollout.Stop
@@ -173,15 +173,15 @@ func (t *trial) set(ctx context.Context) error {
 // start waits until the site's edges run the candidate.
 func (t *trial) start(ctx context.Context) error {
 	limit := canaryStart
-	if t.c.wait > 0 {
-		limit = min(limit, t.c.wait)
+	if t.c.Wait > 0 {
+		limit = min(limit, t.c.Wait)
 	}
-	w := report.Edges{Version: func(*fleet.Target) string { return t.c.doc.Version() }, Wanted: func(n consul.Node) bool { return n.PoP == t.site.PoP && n.Passing },
+	w := report.Edges{Version: func(*fleet.Target) string { return t.c.Doc.Version() }, Wanted: func(n consul.Node) bool { return n.PoP == t.site.PoP && n.Passing },
 		Moved: func(_ *fleet.Target, v *fleet.RegionView) bool {
 			p, follows := v.Canaries[t.site.PoP]
 			return !follows || !t.site.Mine(&p)
 		}}
-	for _, a := range report.Await(ctx, t.c.p, w, t.site.Homes, limit) {
+	for _, a := range report.Await(ctx, t.c.Program, w, t.site.Homes, limit) {
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -191,7 +191,7 @@ func (t *trial) start(ctx context.Context) error {
 			return fmt.Errorf("%s: its edges are gone", a.Target.Name)
 		case a.State == rollout.Refusing:
 			n := a.Refused[0]
-			return fmt.Errorf("%s: node %s refuses %s:\n    %s\n  correct the document", a.Target.Name, term.Printable(n.ID), t.c.doc.Version(), term.Indented(report.Refusal(&n)))
+			return fmt.Errorf("%s: node %s refuses %s:\n    %s\n  correct the document", a.Target.Name, term.Printable(n.ID), t.c.Doc.Version(), term.Indented(report.Refusal(&n)))
 		case a.Err != nil:
 			return fmt.Errorf("%s: %w", a.Target.Name, a.Err)
 		case a.State != rollout.Arrived:
@@ -199,7 +199,7 @@ func (t *trial) start(ctx context.Context) error {
 			if behind := a.View.Behind(); len(behind) > 0 {
 				reason = report.Behind(&behind[0])
 			}
-			return fmt.Errorf("%s: its edges did not all follow within %s: %s; see %s", a.Target.Name, limit, reason, t.c.doc.Kind.Look)
+			return fmt.Errorf("%s: its edges did not all follow within %s: %s; see %s", a.Target.Name, limit, reason, t.c.Doc.Kind.Look)
 		}
 	}
 	return nil
@@ -209,7 +209,7 @@ func (t *trial) start(ctx context.Context) error {
 func (t *trial) moved(err error) error {
 	var stop *rollout.Stop
 	if errors.As(err, &stop) && stop.Why == rollout.Moved {
-		return term.Conflict("%s: someone else ended it, or began another; see %s", stop.Region, t.c.doc.Kind.Look)
+		return term.Conflict("%s: someone else ended it, or began another; see %s", stop.Region, t.c.Doc.Kind.Look)
 	}
 	return err
 }
@@ -223,7 +223,7 @@ func (t *trial) check(ctx context.Context, target *fleet.Target) error {
 }
 
 // expired reports whether the site's edges no longer follow the version by themselves.
-func (t *trial) expired() bool { return t.site.Pointer.Expired(t.c.p.Now()) }
+func (t *trial) expired() bool { return t.site.Pointer.Expired(t.c.Program.Now()) }
 
 func (t *trial) remove(ctx context.Context) error {
 	if t.site.Pointer.ExpiresAt == nil {

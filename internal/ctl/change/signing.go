@@ -1,4 +1,4 @@
-package ctl
+package change
 
 import (
 	"context"
@@ -17,7 +17,7 @@ import (
 
 // sign signs what a region is to have, for as long as it is to last. It may already be
 // signed, by this key or by others.
-func (c *change) sign(ctx context.Context, r *regionChange) error {
+func (c *Change) sign(ctx context.Context, r *regionChange) error {
 	if c.signer == nil {
 		return nil
 	}
@@ -32,7 +32,7 @@ func (c *change) sign(ctx context.Context, r *regionChange) error {
 // trusted refuses what nodes would refuse, because none of the keys that they
 // require has signed it. Nodes verify signatures themselves: this check only reports it
 // early.
-func (c *change) trusted(ctx context.Context, nodes []fleet.Answer[[]consul.Node]) error {
+func (c *Change) trusted(ctx context.Context, nodes []fleet.Answer[[]consul.Node]) error {
 	var lines []string
 	for _, a := range nodes {
 		t, r := a.Target, c.region(a.Target.Name)
@@ -42,7 +42,7 @@ func (c *change) trusted(ctx context.Context, nodes []fleet.Answer[[]consul.Node
 		}
 		by, err := c.signedBy(ctx, t)
 		if err = errors.Join(a.Err, err); err != nil {
-			c.p.Warn("%s: whether its nodes accept the signature is unknown: %v", t.Name, err)
+			c.Program.Warn("%s: whether its nodes accept the signature is unknown: %v", t.Name, err)
 			continue
 		}
 		for _, n := range t.Objecting(ctx, a.Value, func(n consul.Node) bool {
@@ -61,7 +61,7 @@ func (c *change) trusted(ctx context.Context, nodes []fleet.Answer[[]consul.Node
 
 // signedBy returns the IDs of the keys that have signed a region's next document for as
 // long as it is to last, or are about to.
-func (c *change) signedBy(ctx context.Context, t *fleet.Target) (keys []string, err error) {
+func (c *Change) signedBy(ctx context.Context, t *fleet.Target) (keys []string, err error) {
 	if c.signer != nil {
 		keys = append(keys, c.signer.ID())
 	}

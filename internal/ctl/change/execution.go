@@ -1,4 +1,4 @@
-package ctl
+package change
 
 import (
 	"cmp"
@@ -17,7 +17,7 @@ import (
 
 // execution carries out the plan of a change; see rollout.Plan.
 type execution struct {
-	c     *change
+	c     *Change
 	plan  rollout.Plan
 	trial *trial // of the first stage; nil: it changes whole regions
 	// resumed already had the version when this run began, so their past is unknown.
@@ -27,30 +27,30 @@ type execution struct {
 	apart   *time.Time
 }
 
-// carryOut changes one stage after another.
-func (c *change) carryOut(ctx context.Context, plan rollout.Plan, t *trial) error {
-	s := &execution{c: c, plan: plan, trial: t, all: c.engine.Regions, apart: c.apart, resumed: command.RegionNames(targetsOf(c.with(rollout.AlreadyThere)))}
-	defer func() { c.engine.Regions = s.all }()
+// CarryOut changes one stage after another.
+func (c *Change) CarryOut(ctx context.Context, plan rollout.Plan, t *trial) error {
+	s := &execution{c: c, plan: plan, trial: t, all: c.Engine.Regions, apart: c.apart, resumed: command.RegionNames(TargetsOf(c.With(rollout.AlreadyThere)))}
+	defer func() { c.Engine.Regions = s.all }()
 	s.begun = len(s.resumed) > 0
 	if plan.Staged() {
-		if failed := c.with(rollout.Failed); t == nil && len(failed) > 0 { // a wave without regions would pass unwatched
-			return c.report(c.stopped(&rollout.Stop{Why: rollout.NotStored, Region: failed[0].target.Name}), nil)
+		if failed := c.With(rollout.Failed); t == nil && len(failed) > 0 { // a wave without regions would pass unwatched
+			return c.Report(c.stopped(&rollout.Stop{Why: rollout.NotStored, Region: failed[0].target.Name}), nil)
 		}
-		targets := targetsOf(c.with(rollout.Untouched, rollout.AlreadyThere))
+		targets := TargetsOf(c.With(rollout.Untouched, rollout.AlreadyThere))
 		c.watch = &rollout.Watch{
-			Bounds: c.staging.Bounds, Interval: c.staging.Interval, Timeout: c.p.LookTime, Kind: targets[0].Kind, Targets: targets, Unchanged: s.unchanged,
-			Progress: func(text string) { c.p.Progress().Update([]string{text}) }, Warn: c.p.Warn, Say: c.p.Say,
+			Bounds: c.Staging.Bounds, Interval: c.Staging.Interval, Timeout: c.Program.LookTime, Kind: targets[0].Kind, Targets: targets, Unchanged: s.unchanged,
+			Progress: func(text string) { c.Program.Progress().Update([]string{text}) }, Warn: c.Program.Warn, Say: c.Program.Say,
 		}
 		if t != nil {
-			c.watch.Tried = c.doc.Version()
+			c.watch.Tried = c.Doc.Version()
 			if err := t.endEarlier(ctx); err != nil {
-				return c.report(err, nil)
+				return c.Report(err, nil)
 			}
 		}
-		if err := c.watch.Measure(ctx, c.staging.Soak); err != nil {
-			return c.report(&term.Failure{Status: term.ExitStatus(err), Err: fmt.Errorf("nothing was changed: %w", err)}, nil)
+		if err := c.watch.Measure(ctx, c.Staging.Soak); err != nil {
+			return c.Report(&term.Failure{Status: term.ExitStatus(err), Err: fmt.Errorf("nothing was changed: %w", err)}, nil)
 		}
-		c.ready = s.still
+		c.Ready = s.still
 	}
 	if len(plan) > 1 && t == nil {
 		detached := context.WithoutCancel(ctx)
@@ -80,20 +80,20 @@ func (s *execution) Write(ctx context.Context, i int) error {
 		}
 		return nil
 	}
-	c.engine.Regions = nil
+	c.Engine.Regions = nil
 	for _, name := range stage.Regions {
-		c.engine.Regions = append(c.engine.Regions, c.region(name).region)
+		c.Engine.Regions = append(c.Engine.Regions, c.region(name).region)
 	}
 	if c.apart = s.apart; i < len(s.plan)-1 {
 		// An hour for the waves' own work; a fleet that is still divided after that was
 		// forgotten.
-		until := c.p.Now().Add(time.Duration(len(s.plan)-1-i)*stage.Soak + time.Hour).UTC().Round(time.Second)
+		until := c.Program.Now().Add(time.Duration(len(s.plan)-1-i)*stage.Soak + time.Hour).UTC().Round(time.Second)
 		c.apart = &until
 	}
 	if s.inWaves() {
-		c.p.Say("%s: %s", s.wave(i), stage)
+		c.Program.Say("%s: %s", s.wave(i), stage)
 	}
-	err := c.engine.Write(ctx)
+	err := c.Engine.Write(ctx)
 	if s.trial != nil {
 		defer s.trial.end(ctx)
 	}
@@ -101,19 +101,19 @@ func (s *execution) Write(ctx context.Context, i int) error {
 	case err != nil && s.begun && s.inWaves():
 		return s.halt(i, fmt.Errorf("the next wave could not begin: %w", err), nil)
 	case err != nil:
-		return c.report(c.stopped(err), nil)
+		return c.Report(c.stopped(err), nil)
 	}
 	s.begun = true
 	detached := context.WithoutCancel(ctx)
-	if c.engine.Wrote || s.there() {
+	if c.Engine.Wrote || s.there() {
 		c.complete(detached)
 		c.endCanaries(detached)
 	}
 	if i == len(s.plan)-1 {
 		return nil
 	}
-	if wrong := rollout.With(c.engine.Regions, rollout.Lost, rollout.Failed, rollout.Unknown, rollout.Untouched); len(wrong) > 0 {
-		return s.halt(i+1, c.outcome(ctx), nil)
+	if wrong := rollout.With(c.Engine.Regions, rollout.Lost, rollout.Failed, rollout.Unknown, rollout.Untouched); len(wrong) > 0 {
+		return s.halt(i+1, c.Outcome(ctx), nil)
 	}
 	if err := c.await(ctx); err != nil {
 		return s.halt(i+1, err, err)
@@ -124,14 +124,14 @@ func (s *execution) Write(ctx context.Context, i int) error {
 // there reports whether nothing is left to write: someone else may have done the same in the
 // meantime, and everything is as it should be.
 func (s *execution) there() bool {
-	return len(s.c.with(rollout.Applied, rollout.AlreadyThere, rollout.Unreachable)) == len(s.c.regions)
+	return len(s.c.With(rollout.Applied, rollout.AlreadyThere, rollout.Unreachable)) == len(s.c.regions)
 }
 
 // Finish implements rollout.Stages.
 func (s *execution) Finish(ctx context.Context) error {
-	c, err, waiting := s.c, s.c.outcome(ctx), error(nil)
+	c, err, waiting := s.c, s.c.Outcome(ctx), error(nil)
 	switch {
-	case len(c.with(rollout.Applied)) == 0 && !s.there():
+	case len(c.With(rollout.Applied)) == 0 && !s.there():
 	case ctx.Err() != nil:
 		waiting = c.interrupted("before waiting")
 	default:
@@ -140,7 +140,7 @@ func (s *execution) Finish(ctx context.Context) error {
 	if why := cmp.Or(err, waiting); why != nil && s.inWaves() {
 		return s.halt(len(s.plan), why, waiting)
 	}
-	return c.report(err, waiting)
+	return c.Report(err, waiting)
 }
 
 // Judge implements rollout.Stages.
@@ -157,10 +157,10 @@ func (s *execution) Judge(ctx context.Context, i int, again bool) error {
 		return nil
 	}
 	if again {
-		c.p.Say("%s has it already, and is watched again", s.wave(i))
+		c.Program.Say("%s has it already, and is watched again", s.wave(i))
 	}
 	// Those that this run changed or, before it has changed any, those that an earlier run did.
-	regions := fleet.Filter(command.RegionNames(targetsOf(c.with(rollout.Applied, rollout.AlreadyThere))), func(name string) bool { return !slices.Contains(s.resumed, name) })
+	regions := fleet.Filter(command.RegionNames(TargetsOf(c.With(rollout.Applied, rollout.AlreadyThere))), func(name string) bool { return !slices.Contains(s.resumed, name) })
 	if len(regions) == 0 {
 		regions, g.Past = s.resumed, false
 	}
@@ -184,7 +184,7 @@ func (s *execution) unchanged(ctx context.Context, target *fleet.Target) error {
 	case err != nil:
 		return err
 	case now.State == fleet.Active && now.Damage == nil && now.Version() == r.step.Next.Version():
-	case !r.region.Outcome.Has() && s.c.engine.Same(r.region.Seen, now):
+	case !r.region.Outcome.Has() && s.c.Engine.Same(r.region.Seen, now):
 	default:
 		r.region.Outcome, r.region.Now = rollout.Lost, now
 		return term.Conflict("%s: %s", target.Name, report.WhoMoved(target.Kind, now.Pointer))
@@ -239,7 +239,7 @@ func (s *execution) halt(done int, why, waiting error) error {
 		text += []string{"\n", "; "}[i] + part
 	}
 	k := c.regions[0].target.Kind
-	if len(c.with(rollout.Lost)) == 0 { // the same command would replace what somebody else applied
+	if len(c.With(rollout.Lost)) == 0 { // the same command would replace what somebody else applied
 		resume := ""
 		if !k.Temporary { // those whose rollouts are recorded
 			resume = ", or apply --resume"
@@ -253,5 +253,5 @@ func (s *execution) halt(done int, why, waiting error) error {
 	if term.ExitStatus(why) == term.StatusInterrupted {
 		status = term.StatusInterrupted
 	}
-	return c.report(&term.Failure{Status: status, Err: errors.New(text)}, waiting)
+	return c.Report(&term.Failure{Status: status, Err: errors.New(text)}, waiting)
 }

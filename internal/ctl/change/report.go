@@ -1,4 +1,4 @@
-package ctl
+package change
 
 import (
 	"bytes"
@@ -13,8 +13,8 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// changeReport is what apply, set and rollback print with -o json.
-type changeReport struct {
+// Report is what apply, set and rollback print with -o json.
+type Report struct {
 	Version   string    `json:"version"`
 	SHA256    string    `json:"sha256"`
 	AppliedAt time.Time `json:"applied_at,omitzero"`
@@ -47,7 +47,7 @@ type regionReport struct {
 	Behind  []fleet.NodeView `json:"behind,omitempty"`
 }
 
-func (c *change) reportOn(r *regionChange) *regionReport {
+func (c *Change) reportOn(r *regionChange) *regionReport {
 	answered := r.step.Next != nil
 	v := &regionReport{
 		RegionResult: report.ResultOf(r.told()), Before: r.step.From.Pointer,
@@ -56,7 +56,7 @@ func (c *change) reportOn(r *regionChange) *regionReport {
 	if answered && r.target.Kind.Temporary {
 		v.Version = r.runs()
 	}
-	if answered && c.lasts > 0 {
+	if answered && c.Lasts > 0 {
 		v.Then = r.step.From.Returns()
 	}
 	if v.Result.Has() {
@@ -75,7 +75,7 @@ func (c *change) reportOn(r *regionChange) *regionReport {
 }
 
 // only returns the document of all regions, or nil if there are several.
-func (c *change) only() (doc *fleet.Document) {
+func (c *Change) only() (doc *fleet.Document) {
 	for _, r := range c.regions {
 		switch s := &r.step; {
 		case s.Next == nil:
@@ -88,26 +88,26 @@ func (c *change) only() (doc *fleet.Document) {
 	return doc
 }
 
-// report prints the result. A divided fleet matters more than late edges.
-func (c *change) report(outcome, waiting error) error {
-	r := changeReport{
-		AppliedAt: c.at, AppliedBy: c.by, Message: c.message, Canary: c.canary, BrokeLockOf: strings.Join(c.engine.Broke, ", "),
-		Converged: outcome == nil && waiting == nil && c.wait > 0 && !c.deserted,
+// Report prints the result. A divided fleet matters more than late edges.
+func (c *Change) Report(outcome, waiting error) error {
+	r := Report{
+		AppliedAt: c.at, AppliedBy: c.By, Message: c.Message, Canary: c.canary, BrokeLockOf: strings.Join(c.Engine.Broke, ", "),
+		Converged: outcome == nil && waiting == nil && c.Wait > 0 && !c.deserted,
 	}
 	for _, here := range c.regions {
 		r.Regions = append(r.Regions, c.reportOn(here))
 	}
-	if c.lasts > 0 && c.engine.Wrote {
+	if c.Lasts > 0 && c.Engine.Wrote {
 		r.ExpiresAt = *c.expires()
 	}
 	if doc := c.only(); doc != nil {
 		r.Version, r.SHA256 = doc.Version(), doc.Pointer("", time.Time{}).SHA256
 	}
-	err := c.p.Show(r, func(b *bytes.Buffer, s term.Style) { r.write(b, s) })
+	err := c.Program.Show(r, func(b *bytes.Buffer, s term.Style) { r.write(b, s) })
 	return cmp.Or(outcome, waiting, err)
 }
 
-func (r *changeReport) write(b *bytes.Buffer, s term.Style) {
+func (r *Report) write(b *bytes.Buffer, s term.Style) {
 	t := term.Table{}
 	t.Row("REGION", "RESULT", "VERSION", "EDGES")
 	for _, c := range r.Regions {
@@ -118,4 +118,12 @@ func (r *changeReport) write(b *bytes.Buffer, s term.Style) {
 		t.Row(c.Region, report.PaintOutcome(s, c.Result), term.OrDash(c.Active), edges)
 	}
 	t.Print(b)
+}
+
+// Follows says what is active after something temporary.
+func Follows(then *consul.Named) string {
+	if then == nil {
+		return "the configuration of the edges"
+	}
+	return then.Version + " again"
 }

@@ -1,4 +1,4 @@
-package ctl
+package change
 
 import (
 	"context"
@@ -20,7 +20,7 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-const applyHelp = `Applies FILE to all regions of the fleet file, or to those of --region:
+const ApplyHelp = `Applies FILE to all regions of the fleet file, or to those of --region:
 
   1. validates it; an invalid document changes nothing
   2. shows the difference, and asks (unless --yes)
@@ -66,16 +66,16 @@ rollback without --canary ends any trial in its regions immediately, abandoned o
 
 FILE may be - for standard input; --yes is then required.`
 
-const applyExamples = `  regionctl rules apply rules.yaml -m "halve the login limit, INC-1234"
+const ApplyExamples = `  regionctl rules apply rules.yaml -m "halve the login limit, INC-1234"
   regionctl rules apply rules.yaml --region eu-west
   regionctl rules apply rules.yaml --canary ams1 --bake 10m --max-limited-increase 0.02
   regionctl rules apply rules.yaml --yes --wait 2m -o json        # in CI`
 
-func applyCommand(p *command.Program, k *fleet.Kind, help, examples string) *cobra.Command {
+func ApplyCommand(p *command.Program, k *fleet.Kind, help, examples string) *cobra.Command {
 	var names []string
 	var by string
 	var resume bool
-	c := &change{p: p}
+	c := &Change{Program: p}
 	var cmd *cobra.Command
 	short := "apply a document"
 	if k.AtEdges() {
@@ -89,7 +89,7 @@ func applyCommand(p *command.Program, k *fleet.Kind, help, examples string) *cob
 				return term.Misused("FILE is missing; name the document, or pass --resume to continue a rollout")
 			case file != "" && resume:
 				return term.Misused("--resume continues with the document of the rollout; leave out %s", term.Printable(file))
-			case file == "-" && !c.yes:
+			case file == "-" && !c.Yes:
 				return term.Misused("the document comes from standard input, which leaves no terminal to prompt on; pass --yes")
 			}
 			if resume {
@@ -97,42 +97,42 @@ func applyCommand(p *command.Program, k *fleet.Kind, help, examples string) *cob
 					return err
 				}
 			}
-			if err := c.checkFlags(by); err != nil {
+			if err := c.CheckFlags(by); err != nil {
 				return err
 			}
 			c.given = givenOf(cmd.Flags())
-			if err := c.staging.Parse(cmd); err != nil {
+			if err := c.Staging.Parse(cmd); err != nil {
 				return err
 			}
 			return c.apply(ctx, k, file, names)
 		})
 	p.RegionFlag(cmd, &names)
-	c.flags(cmd, &by)
+	c.Flags(cmd, &by)
 	f := cmd.Flags()
 	f.BoolVar(&resume, "resume", false, "continue the change that "+k.Name+" rollout shows, with its document and flags")
-	f.StringVarP(&c.message, "message", "m", "", "`TEXT` for the history: why")
-	c.ifVersionFlag(cmd)
+	f.StringVarP(&c.Message, "message", "m", "", "`TEXT` for the history: why")
+	c.IfVersionFlag(cmd)
 	if k.AtEdges() {
-		c.waitFlag(cmd)
-		c.staging.CanaryFlags(f)
-		c.staging.WaveFlags(f)
+		c.WaitFlag(cmd)
+		c.Staging.CanaryFlags(f)
+		c.Staging.WaveFlags(f)
 		_ = cmd.RegisterFlagCompletionFunc("canary", p.CompleteNodes(&names, func(n consul.Node) string { return n.PoP })) // the flag is known
 	}
 	cmd.ValidArgsFunction = command.CompleteDocument
 	return cmd
 }
 
-// ifVersionFlag adds --if-version.
-func (c *change) ifVersionFlag(cmd *cobra.Command) {
+// IfVersionFlag adds --if-version.
+func (c *Change) IfVersionFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&c.ifVersion, "if-version", "", "change nothing unless each region runs this `VERSION`, which the document was made from; "+versions.NoVersion+": nothing is published")
 }
 
-// flags adds the flags that apply, rollback and undo share.
-func (c *change) flags(cmd *cobra.Command, by *string) {
+// Flags adds the flags that apply, rollback and undo share.
+func (c *Change) Flags(cmd *cobra.Command, by *string) {
 	f := cmd.Flags()
-	f.BoolVarP(&c.yes, "yes", "y", false, "do not ask")
-	if !c.partial { // it always is
-		f.BoolVar(&c.partial, "partial", false, "continue without regions that cannot be reached")
+	f.BoolVarP(&c.Yes, "yes", "y", false, "do not ask")
+	if !c.Partial { // it always is
+		f.BoolVar(&c.Partial, "partial", false, "continue without regions that cannot be reached")
 	}
 	command.BreakLockFlag(cmd, &c.breakLock)
 	f.IntVar(&c.keep, "keep-versions", versions.KeepVersions, "prune all but the newest `N` versions afterwards, at least 10; 0 does not (default: keep_versions of the fleet file, or 200)")
@@ -141,14 +141,14 @@ func (c *change) flags(cmd *cobra.Command, by *string) {
 	f.StringVar(by, "by", "", "`NAME` for the history (default: WEIR_USER, or user@host)")
 }
 
-// waitFlag adds --wait.
-func (c *change) waitFlag(cmd *cobra.Command) {
-	cmd.Flags().DurationVar(&c.wait, "wait", 30*time.Second, "how long to wait for the edges; 0 does not wait")
+// WaitFlag adds --wait.
+func (c *Change) WaitFlag(cmd *cobra.Command) {
+	cmd.Flags().DurationVar(&c.Wait, "wait", 30*time.Second, "how long to wait for the edges; 0 does not wait")
 }
 
-func (c *change) checkFlags(by string) (err error) {
-	if c.wait < 0 {
-		return term.Misused("--wait %s: must be 0 or above", c.wait)
+func (c *Change) CheckFlags(by string) (err error) {
+	if c.Wait < 0 {
+		return term.Misused("--wait %s: must be 0 or above", c.Wait)
 	}
 	if c.keep != versions.KeepVersions && c.keep != 0 && c.keep < region.LeastVersions {
 		return term.Misused("--keep-versions %d: must be 0, which does not prune, or at least %d", c.keep, region.LeastVersions)
@@ -156,38 +156,38 @@ func (c *change) checkFlags(by string) (err error) {
 	if v := c.ifVersion; v != "" && v != versions.NoVersion && (len(v) < 4 || len(v) > 12 || strings.Trim(v, "0123456789abcdef") != "") {
 		return term.Misused("--if-version %q: must be %s or the 4 to 12 first digits of a version, as status shows it", v, versions.NoVersion)
 	}
-	if err := command.CheckText("--message", c.message, 1024); err != nil {
+	if err := command.CheckText("--message", c.Message, 1024); err != nil {
 		return err
 	}
 	if c.signer, err = command.Signer(c.signFile); err != nil {
 		return err
 	}
-	c.by, err = c.p.Whoami(by)
+	c.By, err = c.Program.Whoami(by)
 	return err
 }
 
-func (c *change) apply(ctx context.Context, k *fleet.Kind, file string, names []string) (err error) {
+func (c *Change) apply(ctx context.Context, k *fleet.Kind, file string, names []string) (err error) {
 	if c.resumes == nil {
-		if c.doc, err = c.p.ReadDocument(k, file); err != nil {
+		if c.Doc, err = c.Program.ReadDocument(k, file); err != nil {
 			return err
 		}
 	}
-	targets, err := c.p.TargetsToChange(ctx, k, names, c.partial)
+	targets, err := c.Program.TargetsToChange(ctx, k, names, c.Partial)
 	if err != nil {
 		return err
 	}
-	return c.run(ctx, targets)
+	return c.Run(ctx, targets)
 }
 
-// run performs the whole change. Afterwards it prunes.
-func (c *change) run(ctx context.Context, targets []*fleet.Target) error {
+// Run performs the whole change. Afterwards it prunes.
+func (c *Change) Run(ctx context.Context, targets []*fleet.Target) error {
 	err := c.steps(ctx, targets)
 	// Without answers from all regions, it is unknown which versions are needed.
-	if c.engine.Wrote && ctx.Err() == nil && len(c.have()) == len(c.regions) {
-		versions.PruneAfter(ctx, c.p, targets, c.keep, c.by)
+	if c.Engine.Wrote && ctx.Err() == nil && len(c.have()) == len(c.regions) {
+		versions.PruneAfter(ctx, c.Program, targets, c.keep, c.By)
 	}
 	if err == nil && len(c.recorded) > 0 { // what was unfinished is now something else
-		forget(ctx, targets, func(t *fleet.Target, r *consul.Rollout) bool {
+		Forget(ctx, targets, func(t *fleet.Target, r *consul.Rollout) bool {
 			seen := c.recorded[t.Name].Rollout
 			return seen != nil && seen.Same(r)
 		})
@@ -195,15 +195,15 @@ func (c *change) run(ctx context.Context, targets []*fleet.Target) error {
 	return err
 }
 
-func (c *change) steps(ctx context.Context, targets []*fleet.Target) error {
-	if err := c.prepare(ctx, targets); err != nil {
+func (c *Change) steps(ctx context.Context, targets []*fleet.Target) error {
+	if err := c.Prepare(ctx, targets); err != nil {
 		return err
 	}
 	todo := report.With(c.told(), rollout.Untouched)
 	if len(todo) == 0 {
-		return c.settle(ctx, c.staging.Pop == "")
+		return c.settle(ctx, c.Staging.Pop == "")
 	}
-	if c.staging.Staged() {
+	if c.Staging.Staged() {
 		if err := c.begins(ctx, targets); err != nil {
 			return err
 		}
@@ -212,7 +212,7 @@ func (c *change) steps(ctx context.Context, targets []*fleet.Target) error {
 	}
 	var t *trial
 	var homes []string
-	if pop := c.staging.Pop; pop != "" {
+	if pop := c.Staging.Pop; pop != "" {
 		var err error
 		if t, err = c.newTrial(ctx, pop); err != nil {
 			return err
@@ -221,51 +221,51 @@ func (c *change) steps(ctx context.Context, targets []*fleet.Target) error {
 	} else {
 		c.warnOfCanaries(ctx)
 	}
-	plan, err := c.staging.Plan(command.RegionNames(targetsOf(c.with(rollout.Untouched, rollout.AlreadyThere))), homes)
+	plan, err := c.Staging.Plan(command.RegionNames(TargetsOf(c.With(rollout.Untouched, rollout.AlreadyThere))), homes)
 	if err != nil {
 		return err
 	}
-	if err := c.confirm(ctx, "%s", c.staging.Question(plan, todo, c.lasts)); err != nil {
+	if err := c.confirm(ctx, "%s", c.Staging.Question(plan, todo, c.Lasts)); err != nil {
 		return err
 	}
-	if err := c.store(ctx); err != nil {
+	if err := c.Store(ctx); err != nil {
 		return err
 	}
-	j, err := c.openJournal(ctx, c.staging.Pop, plan.Groups())
+	j, err := c.openJournal(ctx, c.Staging.Pop, plan.Groups())
 	if err != nil {
 		return err
 	}
-	err = c.carryOut(ctx, plan, t)
+	err = c.CarryOut(ctx, plan, t)
 	j.close(ctx, err)
 	return err
 }
 
 // settle handles a change of regions that already have the version. It asks only about
 // trials that would be ended.
-func (c *change) settle(ctx context.Context, end bool) error {
+func (c *Change) settle(ctx context.Context, end bool) error {
 	if end && c.warnOfCanaries(ctx) {
 		if err := c.confirm(ctx, "End that in %s?", report.Names(c.have())); err != nil {
 			return err
 		}
 	}
-	if err := c.store(ctx); err != nil {
+	if err := c.Store(ctx); err != nil {
 		return err
 	}
 	c.complete(ctx)
 	if end {
 		c.endCanaries(ctx)
 	}
-	return c.report(c.outcome(ctx), c.await(ctx))
+	return c.Report(c.Outcome(ctx), c.await(ctx))
 }
 
-func (c *change) confirm(ctx context.Context, format string, args ...any) error {
-	return c.p.Confirm(ctx, c.yes, format, args...)
+func (c *Change) confirm(ctx context.Context, format string, args ...any) error {
+	return c.Program.Confirm(ctx, c.Yes, format, args...)
 }
 
 // warnOfCanaries warns of trials on sites, and reports whether there are any.
-func (c *change) warnOfCanaries(ctx context.Context) (tried bool) {
+func (c *Change) warnOfCanaries(ctx context.Context) (tried bool) {
 	var targets []*fleet.Target
-	for _, r := range c.with(rollout.Untouched, rollout.AlreadyThere) {
+	for _, r := range c.With(rollout.Untouched, rollout.AlreadyThere) {
 		if r.target.Kind.Canaries {
 			targets = append(targets, r.target)
 		}
@@ -273,17 +273,17 @@ func (c *change) warnOfCanaries(ctx context.Context) (tried bool) {
 	for _, a := range fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) (map[string]consul.Pointer, error) {
 		canaries, wrong, err := t.Docs.Canaries(ctx)
 		for _, note := range wrong {
-			c.p.Warn("%s: %v", t.Name, note)
+			c.Program.Warn("%s: %v", t.Name, note)
 		}
 		return canaries, err
 	}) {
 		if a.Err != nil {
-			c.p.Warn("%s: canaries: %v", a.Target.Name, a.Err)
+			c.Program.Warn("%s: canaries: %v", a.Target.Name, a.Err)
 		}
 		for _, pop := range slices.Sorted(maps.Keys(a.Value)) {
 			if canary := a.Value[pop]; !canary.Expired(a.Target.Consul.Now()) {
 				tried = true
-				c.p.Warn("%s: %s tries %s on %s until %s; its edges follow that, and applying ends the trial", a.Target.Name,
+				c.Program.Warn("%s: %s tries %s on %s until %s; its edges follow that, and applying ends the trial", a.Target.Name,
 					term.Printable(canary.AppliedBy), canary.Version, term.Printable(pop), report.Until(&canary))
 			}
 		}

@@ -1,4 +1,4 @@
-package ctl
+package change
 
 import (
 	"context"
@@ -20,7 +20,7 @@ import (
 // journal records in each region of a canary or of waves how far it is. It is renewed while
 // regionctl runs, so a record that nobody renews is one of a regionctl that was killed.
 type journal struct {
-	c       *change
+	c       *Change
 	targets []*fleet.Target
 	record  consul.Rollout
 	earlier rollout.Records // the records that it replaces
@@ -47,15 +47,15 @@ func givenOf(f *pflag.FlagSet) (list []string) {
 // itself does not need its journal. Where each region gets a document of its own, as with
 // settings of the shedder, there is none: the command says what is to change, not a file. An
 // error means that someone else began a rollout since begins looked.
-func (c *change) openJournal(ctx context.Context, canary string, waves [][]string) (*journal, error) {
-	if c.doc == nil || c.doc.Kind.Temporary {
+func (c *Change) openJournal(ctx context.Context, canary string, waves [][]string) (*journal, error) {
+	if c.Doc == nil || c.Doc.Kind.Temporary {
 		return nil, nil
 	}
-	regions := c.with(rollout.Untouched, rollout.AlreadyThere)
-	now := c.p.Now().UTC().Round(0)
-	pointer := c.doc.Pointer(c.by, now)
-	j := &journal{c: c, targets: targetsOf(regions), ended: make(chan struct{}), staged: c.staging.Staged() || c.resumes != nil, record: consul.Rollout{
-		Named: consul.Named{Version: pointer.Version, SHA256: pointer.SHA256}, By: c.by, Message: c.message, BeganAt: now, Flags: c.given,
+	regions := c.With(rollout.Untouched, rollout.AlreadyThere)
+	now := c.Program.Now().UTC().Round(0)
+	pointer := c.Doc.Pointer(c.By, now)
+	j := &journal{c: c, targets: TargetsOf(regions), ended: make(chan struct{}), staged: c.Staging.Staged() || c.resumes != nil, record: consul.Rollout{
+		Named: consul.Named{Version: pointer.Version, SHA256: pointer.SHA256}, By: c.By, Message: c.Message, BeganAt: now, Flags: c.given,
 		Canary: canary, Waves: waves, Before: map[string]consul.Named{},
 	}}
 	for _, r := range regions {
@@ -74,9 +74,9 @@ func (c *change) openJournal(ctx context.Context, canary string, waves [][]strin
 		}) {
 			switch {
 			case a.Err != nil:
-				c.p.Warn("%s: the rollout is not recorded there: %v", a.Target.Name, a.Err)
+				c.Program.Warn("%s: the rollout is not recorded there: %v", a.Target.Name, a.Err)
 			case !a.Value && !j.staged:
-				c.p.Warn("%s: the change is not recorded there: others change the record", a.Target.Name)
+				c.Program.Warn("%s: the change is not recorded there: others change the record", a.Target.Name)
 			case !a.Value:
 				j.drop(context.WithoutCancel(ctx), true)
 				return nil, unfinished.Overtook(a.Target.Name, a.Target.Kind)
@@ -116,7 +116,7 @@ func (j *journal) takeOver() error {
 	for _, name := range slices.Sorted(maps.Keys(j.earlier)) {
 		now := j.earlier[name]
 		if j.staged && now.Index != j.c.looked[name].Index {
-			return unfinished.Overtook(name, j.c.doc.Kind)
+			return unfinished.Overtook(name, j.c.Doc.Kind)
 		}
 		if now.Rollout != nil && now.Version == j.record.Version {
 			j.inherit(now.Rollout)
@@ -152,7 +152,7 @@ func (j *journal) own(ctx context.Context) error {
 	records := rollout.RecordsIn(ctx, j.targets)
 	for _, name := range slices.Sorted(maps.Keys(records)) {
 		if r := records[name].Rollout; r != nil && !r.Same(&j.record) {
-			return term.Conflict("%s: %s took this rollout over at %s, with %s; see regionctl %s rollout", name, term.Printable(r.By), term.Stamp(r.BeganAt), r.Version, j.c.doc.Kind.Name)
+			return term.Conflict("%s: %s took this rollout over at %s, with %s; see regionctl %s rollout", name, term.Printable(r.By), term.Stamp(r.BeganAt), r.Version, j.c.Doc.Kind.Name)
 		}
 	}
 	return nil
@@ -205,7 +205,7 @@ func (j *journal) close(ctx context.Context, err error) {
 
 // divides reports whether a region has the version, or may have it, that had another before.
 func (j *journal) divides() bool {
-	return slices.ContainsFunc(j.c.with(rollout.Applied, rollout.AlreadyThere, rollout.Unknown), func(r *regionChange) bool {
+	return slices.ContainsFunc(j.c.With(rollout.Applied, rollout.AlreadyThere, rollout.Unknown), func(r *regionChange) bool {
 		return j.record.Before[r.target.Name].Version != j.record.Version
 	})
 }
@@ -215,9 +215,9 @@ func firstLine(err error) string {
 	return line
 }
 
-// forget deletes the records of rollouts. A region that does not answer keeps its own, which
+// Forget deletes the records of rollouts. A region that does not answer keeps its own, which
 // readers compare with what the regions run.
-func forget(ctx context.Context, targets []*fleet.Target, is func(*fleet.Target, *consul.Rollout) bool) {
+func Forget(ctx context.Context, targets []*fleet.Target, is func(*fleet.Target, *consul.Rollout) bool) {
 	fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) (bool, error) {
 		r, index, err := t.Docs.Rollout(ctx)
 		if err != nil || r == nil || !is(t, r) {

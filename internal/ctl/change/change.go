@@ -1,4 +1,6 @@
-package ctl
+// Package change brings one document to some regions: what it is to be, in which steps, on trial
+// first or in waves, recorded so that it can be resumed or taken back.
+package change
 
 import (
 	"bytes"
@@ -22,25 +24,25 @@ import (
 	"github.com/weir-edge/weir/pkg/sign"
 )
 
-// change activates one document in some regions. apply, set and rollback are changes.
+// Change activates one document in some regions. apply, set and rollback are changes.
 //
 // The order of its steps makes it safe. The document is stored everywhere before any region
 // is pointed at it. The engine of package rollout then points the regions, the first before
 // all others. Only then are canaries ended, so that every edge should run the version.
-type change struct {
-	p *command.Program
+type Change struct {
+	Program *command.Program
 	options
 	aim
 	earlier
-	// ready checks, under the lock, for any other reason to stop; nil: none.
-	ready   func(ctx context.Context) error
+	// Ready checks, under the lock, for any other reason to stop; nil: none.
+	Ready   func(ctx context.Context) error
 	journal *journal
 	// apart is until when the regions may differ from others of the fleet; nil: they should not.
 	apart *time.Time
 
 	watch    *rollout.Watch // nil: nothing is judged
 	canary   *canaryReport
-	engine   *rollout.Change[fleet.Current]
+	Engine   *rollout.Change[fleet.Current]
 	regions  []*regionChange
 	at       time.Time // when the regions were pointed
 	deserted bool      // a region has no edge that could run anything
@@ -48,13 +50,13 @@ type change struct {
 
 // options are what the flags say.
 type options struct {
-	by      string
-	message string
-	yes     bool
-	partial bool
-	wait    time.Duration
-	// lasts is how long the document stays active; 0: until the next change.
-	lasts time.Duration
+	By      string
+	Message string
+	Yes     bool
+	Partial bool
+	Wait    time.Duration
+	// Lasts is how long the document stays active; 0: until the next change.
+	Lasts time.Duration
 	// signer signs the document; nil: it already has its signatures, or needs none.
 	signer   *sign.Key
 	signFile string
@@ -64,19 +66,19 @@ type options struct {
 	keep int
 	// ifVersion is the version that regions must run, or its first digits; "": any.
 	ifVersion string
-	staging   staging.Flags
+	Staging   staging.Flags
 	// given are the flags that a resumed canary or wave needs again.
 	given []string
 }
 
 // aim is what the regions are to have.
 type aim struct {
-	doc *fleet.Document // for all regions, or
-	// aimAt chooses the next document of each region, given what the region has now.
-	aimAt func(ctx context.Context, t *fleet.Target, s *versions.Step) error
-	// relative: the document depends on what was seen, so no one else can have applied the
+	Doc *fleet.Document // for all regions, or
+	// AimAt chooses the next document of each region, given what the region has now.
+	AimAt func(ctx context.Context, t *fleet.Target, s *versions.Step) error
+	// Relative: the document depends on what was seen, so no one else can have applied the
 	// same.
-	relative bool
+	Relative bool
 }
 
 // earlier is what other runs left in the regions.
@@ -87,10 +89,10 @@ type earlier struct {
 	looked rollout.Records
 	// resumes is the record of the rollout that this change continues, nil if it begins one.
 	resumes *consul.Rollout
-	// takesBack undoes a change to one of these versions; empty: to any. redo does it in one region.
-	takesBack bool
-	of        []string
-	redo      map[string]string
+	// TakesBack undoes a change to one of these versions; empty: to any. redo does it in one region.
+	TakesBack bool
+	Of        []string
+	Redo      map[string]string
 }
 
 // regionChange is one region of a change.
@@ -131,17 +133,17 @@ func (r *regionChange) told() report.Region {
 	return t
 }
 
-func (c *change) told() (list []report.Region) {
+func (c *Change) told() (list []report.Region) {
 	for _, r := range c.regions {
 		t := r.told()
-		t.Redo = c.redo[t.Name]
+		t.Redo = c.Redo[t.Name]
 		list = append(list, t)
 	}
 	return list
 }
 
 // have returns the regions that have what the change brings.
-func (c *change) have() []report.Region {
+func (c *Change) have() []report.Region {
 	return report.With(c.told(), rollout.Applied, rollout.AlreadyThere)
 }
 
@@ -149,18 +151,18 @@ func (c *change) have() []report.Region {
 var always = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 
 // begin builds the engine's view of the change.
-func (c *change) begin(targets []*fleet.Target) {
+func (c *Change) begin(targets []*fleet.Target) {
 	k := targets[0].Kind
 	if c.regions = nil; !k.AtEdges() {
-		c.wait = 0
+		c.Wait = 0
 	}
-	c.engine = &rollout.Change[fleet.Current]{
+	c.Engine = &rollout.Change[fleet.Current]{
 		Subject: rollout.Subject[fleet.Current]{
 			Name: k.Name,
 			Store: func(ctx context.Context, r *rollout.Region[fleet.Current]) error {
 				here := c.region(r.Name)
 				_, err := here.target.Docs.Put(ctx, here.step.Next.Bytes)
-				if err == nil && c.lasts == 0 { // otherwise the end is not known yet
+				if err == nil && c.Lasts == 0 { // otherwise the end is not known yet
 					err = c.sign(ctx, here)
 				}
 				return err
@@ -177,14 +179,14 @@ func (c *change) begin(targets []*fleet.Target) {
 				return here.target.Docs.Under(r.Fence).Point(ctx, c.pointer(here), r.Seen.Index)
 			},
 		},
-		By: c.by, Partial: c.partial, Timeout: c.p.Timeout, LockWait: c.p.LockWait, BreakLock: c.breakLock, Report: &report.Locks{Program: c.p, What: k.Name},
+		By: c.By, Partial: c.Partial, Timeout: c.Program.Timeout, LockWait: c.Program.LockWait, BreakLock: c.breakLock, Report: &report.Locks{Program: c.Program, What: k.Name},
 		Ready: func(ctx context.Context) error {
-			if c.ready != nil {
-				if err := c.ready(ctx); err != nil {
+			if c.Ready != nil {
+				if err := c.Ready(ctx); err != nil {
 					return err
 				}
 			}
-			c.at = c.p.Now().UTC().Round(0)
+			c.at = c.Program.Now().UTC().Round(0)
 			return c.restore(ctx)
 		},
 		Written: func(ctx context.Context, r *rollout.Region[fleet.Current]) {
@@ -192,20 +194,20 @@ func (c *change) begin(targets []*fleet.Target) {
 			c.record(ctx, here, here.step.From.Version(), c.pointer(here))
 		},
 	}
-	if file, err := c.p.Fleet(); err == nil && len(targets) < len(file.Regions) {
+	if file, err := c.Program.Fleet(); err == nil && len(targets) < len(file.Regions) {
 		c.apart = &always
 	}
 	for _, t := range targets {
 		r := rollout.NewRegion[fleet.Current](t.Name, t.Consul)
-		c.engine.Regions = append(c.engine.Regions, r)
+		c.Engine.Regions = append(c.Engine.Regions, r)
 		c.regions = append(c.regions, &regionChange{target: t, region: r})
 	}
 }
 
 // restore stores the document again in locked regions, in case it was pruned since it was
 // stored. Documents are pruned only under the lock.
-func (c *change) restore(ctx context.Context) error {
-	for _, a := range fleet.Ask(ctx, targetsOf(c.with(rollout.Untouched, rollout.AlreadyThere)), func(ctx context.Context, t *fleet.Target) (struct{}, error) {
+func (c *Change) restore(ctx context.Context) error {
+	for _, a := range fleet.Ask(ctx, TargetsOf(c.With(rollout.Untouched, rollout.AlreadyThere)), func(ctx context.Context, t *fleet.Target) (struct{}, error) {
 		here := c.region(t.Name)
 		next := here.step.Next
 		var asking sync.WaitGroup // for what the history needs
@@ -218,18 +220,18 @@ func (c *change) restore(ctx context.Context) error {
 		})
 		there, err := t.Docs.Versions(ctx, next.Version())
 		if err == nil && len(there) == 0 {
-			if _, err = t.Docs.Put(ctx, next.Bytes); err == nil && c.lasts == 0 { // its signature is gone, too
+			if _, err = t.Docs.Put(ctx, next.Bytes); err == nil && c.Lasts == 0 { // its signature is gone, too
 				err = c.sign(ctx, here)
 			}
 		}
-		if err == nil && c.lasts > 0 {
+		if err == nil && c.Lasts > 0 {
 			err = c.sign(ctx, here)
 		}
 		return struct{}{}, err
 	}) {
 		switch r := c.region(a.Target.Name).region; {
 		case a.Err == nil:
-		case c.partial:
+		case c.Partial:
 			r.Outcome, r.Err = rollout.Unreachable, a.Err
 		default:
 			return term.Failed("nothing was changed: %s: %w", r.Name, a.Err)
@@ -239,21 +241,21 @@ func (c *change) restore(ctx context.Context) error {
 }
 
 // has reports whether a region in state now has what the change brings.
-func (c *change) has(r *regionChange, now fleet.Current) bool {
+func (c *Change) has(r *regionChange, now fleet.Current) bool {
 	switch p := now.Pointer; {
 	case now.State == fleet.Unpublished || now.Damage != nil || r.step.Next == nil:
 		return false
-	case c.lasts > 0, c.relative && now.Index != r.region.Seen.Index:
-		return p.Version == r.step.Next.Version() && p.AppliedAt.Equal(c.at) && p.AppliedBy == c.by
+	case c.Lasts > 0, c.Relative && now.Index != r.region.Seen.Index:
+		return p.Version == r.step.Next.Version() && p.AppliedAt.Equal(c.at) && p.AppliedBy == c.By
 	case r.step.Ends:
 		return now.State == fleet.Ended
 	}
 	return r.step.Done(now)
 }
 
-// prepare reads what all regions have and shows the difference. Unless the change may be
+// Prepare reads what all regions have and shows the difference. Unless the change may be
 // partial, it stops when a region cannot be reached.
-func (c *change) prepare(ctx context.Context, targets []*fleet.Target) error {
+func (c *Change) Prepare(ctx context.Context, targets []*fleet.Target) error {
 	c.begin(targets)
 	var nodes []fleet.Answer[[]consul.Node] // asked for meanwhile
 	var asking sync.WaitGroup
@@ -261,7 +263,7 @@ func (c *change) prepare(ctx context.Context, targets []*fleet.Target) error {
 		nodes = fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) ([]consul.Node, error) { return t.Registered(ctx) })
 	})
 	asking.Go(func() { c.recorded = rollout.RecordsIn(ctx, targets) })
-	c.engine.Prepare(ctx, func(ctx context.Context, r *rollout.Region[fleet.Current]) (fleet.Current, error) {
+	c.Engine.Prepare(ctx, func(ctx context.Context, r *rollout.Region[fleet.Current]) (fleet.Current, error) {
 		here := c.region(r.Name)
 		now, err := fleet.Look(ctx, here.target)
 		if err == nil {
@@ -270,8 +272,8 @@ func (c *change) prepare(ctx context.Context, targets []*fleet.Target) error {
 		return now, err
 	})
 	asking.Wait()
-	c.p.WarnOfClock()
-	c.engine.Compare()
+	c.Program.WarnOfClock()
+	c.Engine.Compare()
 	away, err := c.reached()
 	if err != nil {
 		return err
@@ -292,26 +294,26 @@ func (c *change) prepare(ctx context.Context, targets []*fleet.Target) error {
 	if err := c.trusted(ctx, nodes); err != nil {
 		return err
 	}
-	return c.p.ShowDifference(away, func(b *bytes.Buffer, s term.Style) {
+	return c.Program.ShowDifference(away, func(b *bytes.Buffer, s term.Style) {
 		const mostChanges = 50
 		versions.WriteGroups(b, s, versions.GroupByVersion(steps), mostChanges)
 	})
 }
 
 // reached is the function reached for this change. It reports which regions answer.
-func (c *change) reached() ([]string, error) {
-	away, err := report.Reached(c.engine.Results(), c.partial, report.OtherRegions)
+func (c *Change) reached() ([]string, error) {
+	away, err := report.Reached(c.Engine.Results(), c.Partial, report.OtherRegions)
 	if err != nil {
-		err = c.report(err, nil)
+		err = c.Report(err, nil)
 	}
 	return away, err
 }
 
 // stale refuses a region that does not run what --if-version says. A region that already
 // has the document is fine.
-func (c *change) stale(r *regionChange) error {
-	if r.region.Outcome == rollout.Untouched && !c.means(r.step.From.Version()) {
-		return term.Conflict("nothing was changed: %s runs %s, not %s", r.target.Name, term.OrDash(r.step.From.Version()), strings.Join(c.of, " or "))
+func (c *Change) stale(r *regionChange) error {
+	if r.region.Outcome == rollout.Untouched && !c.Means(r.step.From.Version()) {
+		return term.Conflict("nothing was changed: %s runs %s, not %s", r.target.Name, term.OrDash(r.step.From.Version()), strings.Join(c.Of, " or "))
 	}
 	if c.ifVersion == "" || r.region.Outcome != rollout.Untouched {
 		return nil
@@ -325,43 +327,43 @@ func (c *change) stale(r *regionChange) error {
 }
 
 // aimFor determines what a region is to have.
-func (c *change) aimFor(ctx context.Context, r *regionChange, now fleet.Current) {
+func (c *Change) aimFor(ctx context.Context, r *regionChange, now fleet.Current) {
 	s := &r.step
-	*s = versions.Step{From: now, Next: c.doc}
-	if c.aimAt != nil {
-		s.Wrong = c.aimAt(ctx, r.target, s)
+	*s = versions.Step{From: now, Next: c.Doc}
+	if c.AimAt != nil {
+		s.Wrong = c.AimAt(ctx, r.target, s)
 	}
-	if c.lasts == 0 || s.Wrong != nil {
+	if c.Lasts == 0 || s.Wrong != nil {
 		return
 	}
 	if now.Damage != nil {
 		s.Wrong = term.Failed("nothing was changed: %s: %w; no valid document would follow after --for, so leave that out", r.target.Name, now.Damage)
 		return
 	}
-	s.After = ", for " + term.Duration(c.lasts) + ", and then " + follows(now.Returns())
+	s.After = ", for " + term.Duration(c.Lasts) + ", and then " + Follows(now.Returns())
 }
 
-// with returns the regions with one of these outcomes.
-func (c *change) with(outcomes ...rollout.Outcome) []*regionChange {
+// With returns the regions with one of these outcomes.
+func (c *Change) With(outcomes ...rollout.Outcome) []*regionChange {
 	return fleet.Filter(c.regions, func(r *regionChange) bool { return slices.Contains(outcomes, r.region.Outcome) })
 }
 
-func targetsOf(regions []*regionChange) (targets []*fleet.Target) {
+func TargetsOf(regions []*regionChange) (targets []*fleet.Target) {
 	for _, r := range regions {
 		targets = append(targets, r.target)
 	}
 	return targets
 }
 
-func (c *change) region(name string) *regionChange {
+func (c *Change) region(name string) *regionChange {
 	return c.regions[slices.IndexFunc(c.regions, func(r *regionChange) bool { return r.target.Name == name })]
 }
 
 // pointer returns what a region is pointed at.
-func (c *change) pointer(r *regionChange) consul.Pointer {
-	p := r.step.Next.Pointer(c.by, c.at)
+func (c *Change) pointer(r *regionChange) consul.Pointer {
+	p := r.step.Next.Pointer(c.By, c.at)
 	p.ApartUntil = c.apart
-	if c.lasts > 0 {
+	if c.Lasts > 0 {
 		p.ExpiresAt, p.Then = c.expires(), r.step.From.Returns()
 	}
 	if r.step.Ends {
@@ -371,10 +373,10 @@ func (c *change) pointer(r *regionChange) consul.Pointer {
 }
 
 // expires returns when a temporary document expires, or nil if this one is not temporary.
-func (c *change) expires() *time.Time {
-	if c.lasts == 0 {
+func (c *Change) expires() *time.Time {
+	if c.Lasts == 0 {
 		return nil
 	}
-	at := c.at.Add(c.lasts)
+	at := c.at.Add(c.Lasts)
 	return &at
 }

@@ -1,4 +1,4 @@
-package ctl
+package change
 
 import (
 	"context"
@@ -15,26 +15,26 @@ import (
 // begins refuses to begin a canary or waves while a regionctl runs another rollout, or while one
 // of another version has left the regions divided. The record of the earlier rollout is what knows
 // the way back.
-func (c *change) begins(ctx context.Context, targets []*fleet.Target) error {
+func (c *Change) begins(ctx context.Context, targets []*fleet.Target) error {
 	k := targets[0].Kind
 	if k.Temporary || c.resumes != nil { // resume has looked
 		return nil
 	}
-	all, err := c.p.Targets(k, nil)
+	all, err := c.Program.Targets(k, nil)
 	if err != nil {
 		return err
 	}
 	for {
 		c.looked = rollout.RecordsIn(ctx, targets)
 		for _, r := range c.looked.Rollouts() { // they may be of different regions
-			if r.AtOnce() && c.p.Now().Sub(r.SeenAt) < consul.StaleAfter {
+			if r.AtOnce() && c.Program.Now().Sub(r.SeenAt) < consul.StaleAfter {
 				continue // it may still hold the lock, and is waited for
 			}
-			u, _, err := unfinished.Left(ctx, c.p, all, c.looked.Of(r))
+			u, _, err := unfinished.Left(ctx, c.Program, all, c.looked.Of(r))
 			if err != nil {
 				return err
 			}
-			if u != nil && u.Version != c.doc.Version() && (len(u.Changed()) > 0 || len(u.Regions(unfinished.RegionUnknown)) > 0) {
+			if u != nil && u.Version != c.Doc.Version() && (len(u.Changed()) > 0 || len(u.Regions(unfinished.RegionUnknown)) > 0) {
 				return term.Conflict("nothing was changed: %s\ncontinue: %s\ngo back:  %s", u.Leftover(), u.Resume, u.Back)
 			}
 		}
@@ -46,20 +46,20 @@ func (c *change) begins(ctx context.Context, targets []*fleet.Target) error {
 
 // overrides warns of an unfinished rollout that a change of all regions at once ends, or partly
 // undoes. It does not stop that: it may be an emergency.
-func (c *change) overrides(ctx context.Context, targets []*fleet.Target) {
-	if len(c.recorded) == 0 || c.takesBack {
+func (c *Change) overrides(ctx context.Context, targets []*fleet.Target) {
+	if len(c.recorded) == 0 || c.TakesBack {
 		return
 	}
-	all, err := c.p.Targets(targets[0].Kind, nil)
+	all, err := c.Program.Targets(targets[0].Kind, nil)
 	if err != nil {
 		return
 	}
-	if u, _ := unfinished.Find(ctx, c.p, all, nil); u != nil && (u.State == unfinished.Runs || len(u.Changed()) > 0) {
+	if u, _ := unfinished.Find(ctx, c.Program, all, nil); u != nil && (u.State == unfinished.Runs || len(u.Changed()) > 0) {
 		what := "overrides it"
 		if u.State == unfinished.Runs {
 			what += ", and halts its regionctl, which still runs"
 		}
-		c.p.Warn("%s; this change %s", u.Leftover(), what)
+		c.Program.Warn("%s; this change %s", u.Leftover(), what)
 	}
 }
 
