@@ -13,6 +13,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/internal/ctl/undo"
 	"github.com/weir-edge/weir/internal/ctl/unfinished"
 	"github.com/weir-edge/weir/internal/ctl/versions"
 	"github.com/weir-edge/weir/internal/policy"
@@ -70,7 +71,7 @@ func policyCommand(p *command.Program) *cobra.Command {
 	command.Stage(c, "Look first:", policyExampleCommand(p), policyValidateCommand(p), policyTestCommand(p), policySchemaCommand(p), versions.DiffCommand(p, k, policyDiffHelp, ofPolicies(versions.DiffExamples)))
 	command.Stage(c, "Change:",
 		change.ApplyCommand(p, k, ofPolicies(change.ApplyHelp), ofPolicies(change.ApplyExamples)),
-		rollbackCommand(p, k, ofPolicies(rollbackHelp), ofPolicies(rollbackExamples)), versions.PruneCommand(p, k),
+		undo.RollbackCommand(p, k, ofPolicies(undo.RollbackHelp), ofPolicies(undo.RollbackExamples)), versions.PruneCommand(p, k),
 	)
 	command.Stage(c, "Look after:",
 		statusCommand(p, k, policyStatusHelp, ofPolicies(statusExamples)), unfinished.Command(p, k),

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
+	"github.com/weir-edge/weir/internal/ctl/undo"
 	"github.com/weir-edge/weir/internal/ctl/versions"
 )
 
@@ -36,7 +37,7 @@ func shedderCommand(p *command.Program) *cobra.Command {
 	c.AddCommand(
 		validateSettingsCommand(p), showSettingsCommand(p), setCommand(p),
 		versions.HistoryCommand(p, kinds.Shedder, shedderHistoryHelp, shedderHistoryExamples),
-		rollbackCommand(p, kinds.Shedder, strings.ReplaceAll(rollbackHelp, "regionctl rules", "regionctl shedder"), strings.ReplaceAll(rollbackExamples, "regionctl rules", "regionctl shedder")),
+		undo.RollbackCommand(p, kinds.Shedder, strings.ReplaceAll(undo.RollbackHelp, "regionctl rules", "regionctl shedder"), strings.ReplaceAll(undo.RollbackExamples, "regionctl rules", "regionctl shedder")),
 		versions.PruneCommand(p, kinds.Shedder),
 	)
 	return c

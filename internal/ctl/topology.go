@@ -13,6 +13,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/internal/ctl/undo"
 	"github.com/weir-edge/weir/internal/ctl/unfinished"
 	"github.com/weir-edge/weir/internal/ctl/versions"
 )
@@ -79,7 +80,7 @@ func topologyCommand(p *command.Program) *cobra.Command {
 	k, of := kinds.Topology, strings.NewReplacer("regionctl rules", "regionctl topology", "rules.yaml", "topology.yaml").Replace
 	c := command.Group("topology", "which PoPs there are, and where", topologyHelp)
 	command.Stage(c, "Look first:", topologyValidateCommand(p), versions.DiffCommand(p, k, topologyDiffHelp, of(versions.DiffExamples)))
-	command.Stage(c, "Change:", change.ApplyCommand(p, k, topologyApplyHelp, topologyApplyExamples), rollbackCommand(p, k, of(rollbackHelp), of(rollbackExamples)), versions.PruneCommand(p, k))
+	command.Stage(c, "Change:", change.ApplyCommand(p, k, topologyApplyHelp, topologyApplyExamples), undo.RollbackCommand(p, k, of(undo.RollbackHelp), of(undo.RollbackExamples)), versions.PruneCommand(p, k))
 	command.Stage(c, "Look after:", unfinished.Command(p, k), versions.HistoryCommand(p, k, of(versions.HistoryHelp), of(versions.HistoryExamples)), versions.ShowCommand(p, k))
 	return c
 }

@@ -1,4 +1,5 @@
-package ctl
+// Package undo goes back: it takes back the last change, or applies an earlier version again.
+package undo
 
 import (
 	"cmp"
@@ -39,7 +40,7 @@ const undoExamples = `  regionctl undo
 // undoable are the kinds of documents, in the order in which they are named.
 var undoable = []*fleet.Kind{kinds.Rules, kinds.Shedder, kinds.Policy, kinds.Topology}
 
-func undoCommand(p *command.Program) *cobra.Command {
+func Command(p *command.Program) *cobra.Command {
 	var names []string
 	var by string
 	c := &change.Change{Program: p}

@@ -1,4 +1,4 @@
-package ctl
+package undo
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-const rollbackHelp = `Applies an earlier version again. It is applied like any other document, in the same steps and
+const RollbackHelp = `Applies an earlier version again. It is applied like any other document, in the same steps and
 with the same exit status, and the history says "rollback to VERSION". regionctl rules history
 lists the versions, and prune --help says how many are kept.
 
@@ -25,10 +25,10 @@ To take back the last change, whatever it was, use regionctl undo.
 A regionctl that died while it changed something holds a rollback up for 15 seconds at
 most; see regionctl rules apply --help about locks.`
 
-const rollbackExamples = `  regionctl rules rollback --to 3f2a0c1b9d4e
+const RollbackExamples = `  regionctl rules rollback --to 3f2a0c1b9d4e
   regionctl rules rollback --to 3f2a --region us-east --yes`
 
-func rollbackCommand(p *command.Program, k *fleet.Kind, help, examples string) *cobra.Command {
+func RollbackCommand(p *command.Program, k *fleet.Kind, help, examples string) *cobra.Command {
 	var names []string
 	var by, to string
 	c := &change.Change{Program: p}
