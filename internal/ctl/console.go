@@ -15,6 +15,7 @@ import (
 	"github.com/weir-edge/weir/internal/console/access"
 	"github.com/weir-edge/weir/internal/ctl/change"
 	"github.com/weir-edge/weir/internal/ctl/command"
+	"github.com/weir-edge/weir/internal/ctl/status"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/ctl/unfinished"
 	"github.com/weir-edge/weir/internal/ctl/versions"
@@ -190,7 +191,7 @@ func again(p *command.Program) func(context.Context, string, []string, io.Reader
 func answers() map[string]reflect.Type {
 	return map[string]reflect.Type{
 		"fleet": reflect.TypeFor[fleetStatus](), "drain": reflect.TypeFor[drainReport](), "undrain": reflect.TypeFor[drainReport](),
-		"rules": reflect.TypeFor[ruleList](), "rules.status": reflect.TypeFor[convergence](), "rules.document": reflect.TypeFor[versions.Shown](),
+		"rules": reflect.TypeFor[ruleList](), "rules.status": reflect.TypeFor[status.Convergence](), "rules.document": reflect.TypeFor[versions.Shown](),
 		"rules.history": reflect.TypeFor[[]versions.HistoryEntry](), "rules.changes": reflect.TypeFor[versions.VersionsReport](), "rules.validate": reflect.TypeFor[validation](), "rules.diff": reflect.TypeFor[versions.DiffReport](),
 		"rules.apply": reflect.TypeFor[change.Report](), "rules.rollback": reflect.TypeFor[change.Report](), "rules.undo": reflect.TypeFor[change.Report](),
 		"rules.rollout": reflect.TypeFor[console.Rollout](), "rules.rollout.start": reflect.TypeFor[console.Rollout](),
@@ -198,13 +199,13 @@ func answers() map[string]reflect.Type {
 		"rules.rollout.unfinished": reflect.TypeFor[unfinished.Report](),
 		"limits.inspect":           reflect.TypeFor[[]*inspected](), "limits.explain": reflect.TypeFor[[]explained](), "limits.reset": reflect.TypeFor[[]resetNode](),
 		"limits.global": reflect.TypeFor[[]*shared](),
-		"shedder":       reflect.TypeFor[[]*activeSettings](), "shedder.live": reflect.TypeFor[convergence](), "shedder.set": reflect.TypeFor[change.Report](),
+		"shedder":       reflect.TypeFor[[]*activeSettings](), "shedder.live": reflect.TypeFor[status.Convergence](), "shedder.set": reflect.TypeFor[change.Report](),
 		"shedder.off": reflect.TypeFor[change.Report](), "shedder.rollback": reflect.TypeFor[change.Report](), "shedder.undo": reflect.TypeFor[change.Report](), "shedder.history": reflect.TypeFor[[]versions.HistoryEntry](),
 		"audit": reflect.TypeFor[[]audited](), "rules.test": reflect.TypeFor[tested](), "rules.test.recent": reflect.TypeFor[tested](),
 		"clients": reflect.TypeFor[[]*listed](), "clients.show": reflect.TypeFor[[]*listed](), "clients.recent": reflect.TypeFor[[]*latest](),
 		"clients.block": reflect.TypeFor[[]*clientsChanged](), "clients.allow": reflect.TypeFor[[]*clientsChanged](), "clients.unblock": reflect.TypeFor[[]*clientsChanged](),
 		"audit.list":    reflect.TypeFor[[]auditEntry](),
-		"policy.status": reflect.TypeFor[convergence](), "policy.document": reflect.TypeFor[versions.Shown](), "policy.history": reflect.TypeFor[[]versions.HistoryEntry](), "policy.changes": reflect.TypeFor[versions.VersionsReport](), "policy.rollback": reflect.TypeFor[change.Report](), "policy.undo": reflect.TypeFor[change.Report](),
+		"policy.status": reflect.TypeFor[status.Convergence](), "policy.document": reflect.TypeFor[versions.Shown](), "policy.history": reflect.TypeFor[[]versions.HistoryEntry](), "policy.changes": reflect.TypeFor[versions.VersionsReport](), "policy.rollback": reflect.TypeFor[change.Report](), "policy.undo": reflect.TypeFor[change.Report](),
 		"dns.topology": reflect.TypeFor[region.Topology](), "dns.explain": reflect.TypeFor[dnsExplanation](),
 	}
 }

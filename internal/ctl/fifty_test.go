@@ -21,6 +21,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/change"
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
+	"github.com/weir-edge/weir/internal/ctl/status"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/testenv"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
@@ -219,7 +220,7 @@ func TestFiftyRegionsWithFaults(t *testing.T) {
 			r, took = f.run(t, "rules", "status", "-o", "json")
 			require.LessOrEqual(t, took, command.DefaultTimeout+4*roundTrip)
 			seen := 0
-			for _, v := range parse[convergence](t, r.out).Regions {
+			for _, v := range parse[status.Convergence](t, r.out).Regions {
 				if v.Converged && v.Nodes[0].Seen == "admin" {
 					seen++
 				}

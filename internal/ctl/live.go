@@ -8,13 +8,14 @@ import (
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
+	"github.com/weir-edge/weir/internal/ctl/status"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/ctl/versions"
 	"github.com/weir-edge/weir/internal/shedding"
 	"github.com/weir-edge/weir/pkg/shedder"
 )
 
-func (s *convergence) writeLive(b *bytes.Buffer, st term.Style) {
+func writeAllLive(s *status.Convergence, b *bytes.Buffer, st term.Style) {
 	candidates := false
 	for i := range s.Regions {
 		if i > 0 {
@@ -51,7 +52,7 @@ func writeLive(b *bytes.Buffer, st term.Style, v *fleet.RegionView, now time.Tim
 		if n.Source == adminapi.SourceAdmin {
 			notes = append(notes, term.Printable(n.ID)+" runs settings that were set on the node itself")
 		}
-		notes = append(notes, complaints(n, &silent)...)
+		notes = append(notes, status.Complaints(n, &silent)...)
 		since := "-"
 		if !n.Since.IsZero() {
 			since = term.Ago(now, n.Since)

@@ -12,6 +12,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/change"
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
+	"github.com/weir-edge/weir/internal/ctl/status"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/ctl/undo"
 	"github.com/weir-edge/weir/internal/ctl/unfinished"
@@ -74,7 +75,7 @@ func policyCommand(p *command.Program) *cobra.Command {
 		undo.RollbackCommand(p, k, ofPolicies(undo.RollbackHelp), ofPolicies(undo.RollbackExamples)), versions.PruneCommand(p, k),
 	)
 	command.Stage(c, "Look after:",
-		statusCommand(p, k, policyStatusHelp, ofPolicies(statusExamples)), unfinished.Command(p, k),
+		status.Command(p, k, policyStatusHelp, ofPolicies(status.StatusExamples)), unfinished.Command(p, k),
 		versions.HistoryCommand(p, k, ofPolicies(versions.HistoryHelp), ofPolicies(versions.HistoryExamples)), versions.ShowCommand(p, k),
 	)
 	return c

@@ -6,6 +6,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/change"
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
+	"github.com/weir-edge/weir/internal/ctl/status"
 	"github.com/weir-edge/weir/internal/ctl/undo"
 	"github.com/weir-edge/weir/internal/ctl/unfinished"
 	"github.com/weir-edge/weir/internal/ctl/versions"
@@ -22,6 +23,6 @@ func rulesCommand(p *command.Program) *cobra.Command {
 	c := command.Group("rules", "change and show the rules", rulesHelp)
 	command.Stage(c, "Look first:", validateCommand(p), testCommand(p), versions.DiffCommand(p, kinds.Rules, versions.DiffHelp, versions.DiffExamples), importCommand(p))
 	command.Stage(c, "Change:", change.ApplyCommand(p, kinds.Rules, change.ApplyHelp, change.ApplyExamples), undo.RollbackCommand(p, kinds.Rules, undo.RollbackHelp, undo.RollbackExamples), versions.PruneCommand(p, kinds.Rules))
-	command.Stage(c, "Look after:", statusCommand(p, kinds.Rules, rulesStatusHelp, statusExamples), unfinished.Command(p, kinds.Rules), rulesListCommand(p), compareCommand(p), versions.HistoryCommand(p, kinds.Rules, versions.HistoryHelp, versions.HistoryExamples), versions.ShowCommand(p, kinds.Rules))
+	command.Stage(c, "Look after:", status.Command(p, kinds.Rules, status.RulesStatusHelp, status.StatusExamples), unfinished.Command(p, kinds.Rules), rulesListCommand(p), compareCommand(p), versions.HistoryCommand(p, kinds.Rules, versions.HistoryHelp, versions.HistoryExamples), versions.ShowCommand(p, kinds.Rules))
 	return c
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
+	"github.com/weir-edge/weir/internal/ctl/status"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/ctl/versions"
 	"github.com/weir-edge/weir/pkg/region/consul"
@@ -149,7 +150,7 @@ func showLive(ctx context.Context, p *command.Program, names []string) error {
 	if err != nil {
 		return err
 	}
-	s, err := showAll(ctx, p, targets, (*convergence).writeLive)
+	s, err := status.ShowAll(ctx, p, targets, writeAllLive)
 	if err == nil && !s.Converged {
 		err = term.Partial("not all edges run the active settings, or there are none")
 	}

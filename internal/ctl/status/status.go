@@ -1,4 +1,5 @@
-package ctl
+// Package status shows which nodes run which version of a document.
+package status
 
 import (
 	"bytes"
@@ -20,7 +21,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/term"
 )
 
-const rulesStatusHelp = `Shows for every region which version is active, since when and by whom, and what is on
+const RulesStatusHelp = `Shows for every region which version is active, since when and by whom, and what is on
 trial; and for every registered edge what it runs, where that came from, what it refused
 and why, and whether it is healthy. A region has converged when it has edges and all of
 them run what they should. Several versions in one fleet are listed at the end, with the
@@ -39,11 +40,11 @@ With -o json each look is one line.
 
 Exits with 0 if all regions have converged and with 3 if not.`
 
-const statusExamples = `  regionctl rules status
+const StatusExamples = `  regionctl rules status
   regionctl rules status --region eu-west --watch
   regionctl rules status -o json | jq '.regions[].nodes[] | select(.converged | not)'`
 
-func statusCommand(p *command.Program, k *fleet.Kind, help, examples string) *cobra.Command {
+func Command(p *command.Program, k *fleet.Kind, help, examples string) *cobra.Command {
 	var names []string
 	var every time.Duration
 	c := command.New("status", "show what each region and each edge runs", help, examples,
@@ -53,8 +54,8 @@ func statusCommand(p *command.Program, k *fleet.Kind, help, examples string) *co
 	return c
 }
 
-// convergence is what status prints with -o json.
-type convergence struct {
+// Convergence is what status prints with -o json.
+type Convergence struct {
 	At        time.Time          `json:"at"`
 	Converged bool               `json:"converged"`
 	Regions   []fleet.RegionView `json:"regions"`
@@ -88,7 +89,7 @@ func documentStatus(ctx context.Context, p *command.Program, k *fleet.Kind, name
 			}
 		})
 	}
-	s, err := showAll(ctx, p, targets, (*convergence).write)
+	s, err := ShowAll(ctx, p, targets, (*Convergence).write)
 	if err != nil {
 		return err
 	}
@@ -108,8 +109,8 @@ func documentStatus(ctx context.Context, p *command.Program, k *fleet.Kind, name
 	return nil
 }
 
-// showAll looks at everything once.
-func showAll(ctx context.Context, p *command.Program, targets []*fleet.Target, write func(*convergence, *bytes.Buffer, term.Style)) (*convergence, error) {
+// ShowAll looks at everything once.
+func ShowAll(ctx context.Context, p *command.Program, targets []*fleet.Target, write func(*Convergence, *bytes.Buffer, term.Style)) (*Convergence, error) {
 	s, answers := lookAll(ctx, p, targets)
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -120,11 +121,11 @@ func showAll(ctx context.Context, p *command.Program, targets []*fleet.Target, w
 	return s, command.Unanswered(answers)
 }
 
-func lookAll(ctx context.Context, p *command.Program, targets []*fleet.Target) (*convergence, []fleet.Answer[*fleet.RegionView]) {
+func lookAll(ctx context.Context, p *command.Program, targets []*fleet.Target) (*Convergence, []fleet.Answer[*fleet.RegionView]) {
 	answers := fleet.AskUnbounded(ctx, targets, func(ctx context.Context, t *fleet.Target) (*fleet.RegionView, error) {
 		return t.View(ctx, nil, "")
 	})
-	s := &convergence{At: p.Now().UTC(), Converged: true, Regions: []fleet.RegionView{}, kind: targets[0].Kind}
+	s := &Convergence{At: p.Now().UTC(), Converged: true, Regions: []fleet.RegionView{}, kind: targets[0].Kind}
 	for _, a := range answers {
 		v := a.Value
 		if a.Err != nil {
@@ -162,7 +163,7 @@ func spread(views []fleet.RegionView) []versionSpread {
 	return list
 }
 
-func (s *convergence) write(b *bytes.Buffer, st term.Style) {
+func (s *Convergence) write(b *bytes.Buffer, st term.Style) {
 	for i := range s.Regions {
 		if i > 0 {
 			b.WriteByte('\n')
@@ -242,7 +243,7 @@ func writeView(b *bytes.Buffer, st term.Style, k *fleet.Kind, v *fleet.RegionVie
 			source += " (canary)"
 		}
 		t.Row(term.Printable(n.ID), term.OrDash(n.PoP), term.OrDash(n.Version), since, source, n.Seen, check, st.Verdict(n.Converged))
-		notes = append(notes, complaints(n, &silent)...)
+		notes = append(notes, Complaints(n, &silent)...)
 	}
 	t.Print(b)
 	for _, note := range append(notes, silent.Lines()...) {
@@ -250,8 +251,8 @@ func writeView(b *bytes.Buffer, st term.Style, k *fleet.Kind, v *fleet.RegionVie
 	}
 }
 
-// complaints lists what is wrong with an edge, and adds to silent why it could not be asked.
-func complaints(n *fleet.NodeView, silent *fleet.Unasked) (list []string) {
+// Complaints lists what is wrong with an edge, and adds to silent why it could not be asked.
+func Complaints(n *fleet.NodeView, silent *fleet.Unasked) (list []string) {
 	if n.Refused != nil {
 		list = append(list, fmt.Sprintf("%s refused %s:\n      %s", term.Printable(n.ID), term.OrDash(n.Refused.Version), strings.ReplaceAll(report.Refusal(n), "\n", "\n      ")))
 	}
