@@ -159,6 +159,7 @@ func redisDrills() []drill {
 		{breaks: "a planned promotion of a replica", promise: "Redis loses no count, and decides right after the handover", within: steps{{"Redis abandons a handover after", 5 * time.Second}, learned, probing, inTime, looking}, run: promotion},
 		{breaks: "a cluster's master killed", promise: local + "; unreplicated counts are lost", local: true, within: election, run: clusterLoss(false)},
 		{breaks: "a cluster's master hung", promise: local + "; unreplicated counts are lost", local: true, within: election, run: clusterLoss(true)},
+		{breaks: "a cluster's master hung under a rule that fails closed, another pausing", promise: local + "; what is answered 503 uses up no limit; unreplicated counts are lost (with a budget of 200 ms: pauses last as long as that)", local: true, budget: 8 * budget, within: election, run: pausing},
 		{breaks: "a cluster split: a master alone with a node", promise: local + "; decisions of the isolated master until it notices are lost", local: true, within: rejoin, run: split},
 		{breaks: "a slot left open, then 200 slots moved to another master", promise: "Redis decides every request", within: steps{{"the redirect", budget}, inTime, looking}, run: slotOpen},
 		{breaks: "Sentinel flapping: three failovers", promise: local + "; unreplicated counts are lost", local: true,

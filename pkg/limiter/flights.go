@@ -103,7 +103,8 @@ func (c *Combine) run() {
 			continue
 		}
 		idle, aloft = idle[:len(idle)-1], append(aloft, f)
-		last, f.left = time.Now(), time.Now()
+		f.left = time.Now()
+		last = f.left
 		f.start <- struct{}{}
 	}
 }
