@@ -31,23 +31,45 @@ func (unwatched) Received()        {}
 func (p *Pool) upload(ctx *fasthttp.RequestCtx, c *conn, via *Via) (*Error, error) {
 	req := &ctx.Request
 	size := int64(req.Header.ContentLength())
-	body, client := req.BodyStream(), ctx.Conn()
+	body, client, watch := req.BodyStream(), ctx.Conn(), via.Upload // via stays on the stack
 	buf := p.buffers.Get().(*[]byte)
 	defer p.buffers.Put(buf)
 	c.pause = p.cfg.StreamTimeout
 
 	var sent int64
 	var waited time.Duration // for the client
-	for {
-		began := time.Now()
-		if err := client.SetReadDeadline(began.Add(p.cfg.StreamTimeout)); err != nil {
-			return &Error{Kind: KindClient, Err: err}, nil
+	var began time.Time      // of the present wait
+	var failed error         // to write
+	// What has arrived goes on in one piece, before the connection may block for more.
+	await := func() error {
+		if !began.IsZero() {
+			return nil
 		}
-		via.Upload.AwaitClient(true)
+		if failed = c.bw.Flush(); failed != nil {
+			return failed
+		}
+		began = time.Now()
+		watch.AwaitClient(true)
+		return client.SetReadDeadline(began.Add(p.cfg.StreamTimeout))
+	}
+	own, tells := client.(ender)
+	if tells {
+		own.self().beforeBlocking = await
+		defer func() { own.self().beforeBlocking = nil }()
+	}
+	for {
+		if began = (time.Time{}); !tells && await() != nil && failed != nil {
+			return nil, failed
+		}
 		n, rerr := body.Read(*buf)
-		via.Upload.AwaitClient(false)
-		sent += int64(n)
-		if waited += time.Since(began); p.tooSlow(sent, waited) {
+		if failed != nil {
+			return nil, failed
+		}
+		if sent += int64(n); !began.IsZero() {
+			watch.AwaitClient(false)
+			waited += time.Since(began)
+		}
+		if p.tooSlow(sent, waited) {
 			return &Error{Kind: KindClient, Err: fasthttp.ErrTimeout}, nil
 		}
 		if limit := p.cfg.MaxRequestBodyBytes; limit > 0 && sent > limit {
@@ -66,20 +88,18 @@ func (p *Pool) upload(ctx *fasthttp.RequestCtx, c *conn, via *Via) (*Error, erro
 		}
 	}
 	cut := size >= 0 && sent != size
-	if c, ok := client.(ender); ok && size < 0 {
-		cut = c.self().ended // see Listen
+	if tells && size < 0 {
+		cut = own.self().ended // see Listen
 	}
 	if cut {
 		return &Error{Kind: KindClient, Err: io.ErrUnexpectedEOF}, nil
 	}
-	via.Upload.Received()
+	watch.Received()
 	if size < 0 {
-		if _, err := c.bw.WriteString("0\r\n\r\n"); err != nil {
-			return nil, err
-		}
-		if err := c.bw.Flush(); err != nil {
-			return nil, err
-		}
+		_, _ = c.bw.WriteString("0\r\n\r\n")
+	}
+	if err := c.bw.Flush(); err != nil { // or of the write before
+		return nil, err
 	}
 	_ = req.CloseBodyStream()
 	_ = client.SetReadDeadline(time.Time{}) // a broken client shows when it gets its answer
@@ -92,8 +112,7 @@ func (p *Pool) tooSlow(moved int64, waited time.Duration) bool {
 	return waited > p.cfg.StreamTimeout && moved < int64(waited.Seconds()*float64(p.cfg.MinBodyRate))
 }
 
-// writePart writes part of a body immediately, so that a slow body is forwarded as it
-// arrives.
+// writePart writes part of a body.
 func writePart(c *conn, b []byte, chunked bool) error {
 	if chunked {
 		head := append(strconv.AppendInt(c.bw.AvailableBuffer(), int64(len(b)), 16), "\r\n"...)
@@ -101,13 +120,9 @@ func writePart(c *conn, b []byte, chunked bool) error {
 			return err
 		}
 	}
-	if _, err := c.bw.Write(b); err != nil {
-		return err
+	_, err := c.bw.Write(b)
+	if err == nil && chunked {
+		_, err = c.bw.WriteString("\r\n")
 	}
-	if chunked {
-		if _, err := c.bw.WriteString("\r\n"); err != nil {
-			return err
-		}
-	}
-	return c.bw.Flush()
+	return err
 }
