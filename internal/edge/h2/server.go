@@ -3,7 +3,7 @@
 // same form that HTTP/1.1 has, so that both take one path from there.
 package h2
 
-//lint:file-ignore SA1019 net/http's own HTTP/2 is not proven to keep the bounds set here
+//lint:file-ignore SA1019 http.Server serves no connection once Shutdown has begun, but Drain must serve those whose handshakes were in progress
 
 import (
 	"context"

@@ -1,7 +1,5 @@
 package proxy
 
-//lint:file-ignore SA1019 net/http's own HTTP/2 is not proven to keep the bounds set here
-
 import (
 	"bufio"
 	"crypto/tls"
@@ -11,8 +9,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
-
-	"golang.org/x/net/http2"
 )
 
 var (
@@ -25,8 +21,8 @@ type upstream struct {
 	cfg    *Config
 	epoch  time.Time
 	addr   string
-	tls    *tls.Config      // nil: plain
-	http2  *http2.Transport // nil: HTTP/1.1
+	tls    *tls.Config    // nil: plain
+	http2  http2Transport // nil: HTTP/1.1
 	health health
 	busy   atomic.Int32 // exchanges in progress
 

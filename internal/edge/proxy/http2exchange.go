@@ -1,7 +1,5 @@
 package proxy
 
-//lint:file-ignore SA1019 net/http's own HTTP/2 is not proven to keep the bounds set here
-
 import (
 	"bytes"
 	"context"
