@@ -221,43 +221,22 @@ func (x *exchange) Read(b []byte) (int, error) {
 func (x *exchange) SupportsBodyWriteTo() bool { return true }
 
 // WriteTo copies the body to the client.
-func (x *exchange) WriteTo(w io.Writer) (written int64, err error) {
-	buf := x.p.buffers.Get().(*[]byte)
-	defer x.p.buffers.Put(buf)
-	if x.stream == nil { // for HTTP/2, the context ends
-		watch := watchHangUp(x.client, x)
-		defer func() {
-			if watch.stop() {
-				x.failed = KindClient
-			}
-		}()
+func (x *exchange) WriteTo(w io.Writer) (int64, error) {
+	var upstream io.Closer // of an HTTP/2 client, the context ends
+	if x.stream == nil {
+		upstream = x
 	}
-	var waited time.Duration // for the client
-	for {
-		n, rerr := x.Read(*buf)
-		if n > 0 {
-			began := time.Now()
-			_ = x.client.SetWriteDeadline(began.Add(x.p.cfg.StreamTimeout))
-			m, err := w.Write((*buf)[:n])
-			written += int64(m)
-			if waited += time.Since(began); err == nil && x.p.tooSlow(written, waited) {
-				err = fasthttp.ErrTimeout
-			}
-			if err != nil {
-				x.failed = KindClient
-				return written, err
-			}
-			x.touch()
-			if x.stream != nil { // a silent upstream must not count as a late write
-				_ = x.client.SetWriteDeadline(time.Time{})
-			}
-		}
-		if rerr == io.EOF {
-			return written, nil
-		}
-		if rerr != nil {
-			return written, rerr
-		}
+	written, lost, err := x.p.relay(w, x, x.client, upstream)
+	if lost {
+		x.failed = KindClient
+	}
+	return written, err
+}
+
+func (x *exchange) relayed() {
+	x.touch()
+	if x.stream != nil { // a silent upstream must not count as a late write
+		_ = x.client.SetWriteDeadline(time.Time{})
 	}
 }
 

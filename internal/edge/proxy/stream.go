@@ -73,39 +73,54 @@ func (s *stream) Read(b []byte) (int, error) {
 func (s *stream) SupportsBodyWriteTo() bool { return true }
 
 // WriteTo copies the body to the client.
-func (s *stream) WriteTo(w io.Writer) (written int64, err error) {
-	buf := s.p.buffers.Get().(*[]byte)
-	defer s.p.buffers.Put(buf)
-	watch := watchHangUp(s.client, s.c.Conn)
-	defer func() {
-		if watch.stop() {
-			s.failed = KindClient
-		}
-	}()
+func (s *stream) WriteTo(w io.Writer) (int64, error) {
+	written, lost, err := s.p.relay(w, s, s.client, s.c.Conn)
+	if lost {
+		s.failed = KindClient
+	}
+	return written, err
+}
+
+func (s *stream) relayed() {}
+
+// relayed is a response's body.
+type relayed interface {
+	io.Reader
+	relayed() // follows each part
+}
+
+// relay copies a response's body to the client. It closes upstream, unless that is nil, when the
+// client disconnects, and reports whether the client was lost.
+func (p *Pool) relay(w io.Writer, body relayed, client net.Conn, upstream io.Closer) (written int64, lost bool, err error) {
+	buf := p.buffers.Get().(*[]byte)
+	defer p.buffers.Put(buf)
+	if upstream != nil {
+		watch := watchHangUp(client, upstream)
+		defer func() { lost = watch.stop() || lost }()
+	}
 	var waited time.Duration // for the client
 	for {
-		n, rerr := s.Read(*buf)
+		n, rerr := body.Read(*buf)
 		began := time.Now()
-		if err := s.client.SetWriteDeadline(began.Add(s.p.cfg.StreamTimeout)); err != nil {
-			s.failed = KindClient
-			return written, err
+		if err := client.SetWriteDeadline(began.Add(p.cfg.StreamTimeout)); err != nil {
+			return written, true, err
 		}
 		if n > 0 {
 			m, err := w.Write((*buf)[:n])
 			written += int64(m)
-			if waited += time.Since(began); err == nil && s.p.tooSlow(written, waited) {
+			if waited += time.Since(began); err == nil && p.tooSlow(written, waited) {
 				err = fasthttp.ErrTimeout
 			}
 			if err != nil {
-				s.failed = KindClient
-				return written, err
+				return written, true, err
 			}
 		}
+		body.relayed()
 		if rerr == io.EOF {
-			return written, nil
+			return written, false, nil
 		}
 		if rerr != nil {
-			return written, rerr
+			return written, false, rerr
 		}
 	}
 }
