@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"sync"
 	"time"
@@ -52,11 +53,7 @@ func (u *upstream) checkHealth(ctx context.Context) {
 	}
 	tick := time.NewTicker(check.Interval)
 	defer tick.Stop()
-	// A new connection for each check: being able to connect is part of the result.
-	var tr http.RoundTripper = &http.Transport{DisableKeepAlives: true, TLSClientConfig: u.tls.Clone(), MaxResponseHeaderBytes: int64(u.cfg.MaxResponseHeaderBytes)}
-	if u.http2 != nil {
-		tr = oneConnEach{u}
-	}
+	tr := u.checker()
 	streak := 0 // consecutive results against the verdict
 	for {
 		err := u.check(ctx, tr)
@@ -70,6 +67,18 @@ func (u *upstream) checkHealth(ctx context.Context) {
 		case <-tick.C:
 		}
 	}
+}
+
+// checker makes a new connection for each check: being able to connect is part of the result.
+func (u *upstream) checker() *http.Transport {
+	tr := &http.Transport{DisableKeepAlives: true, TLSClientConfig: u.tls.Clone(), MaxResponseHeaderBytes: int64(u.cfg.MaxResponseHeaderBytes)}
+	if u.http2 != nil {
+		tr.Protocols = &http.Protocols{}
+		tr.Protocols.SetHTTP2(true)
+		tr.Protocols.SetUnencryptedHTTP2(true)
+		tr.DialTLSContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return u.dialHTTP2(ctx) }
+	}
+	return tr
 }
 
 // check performs one check.

@@ -99,20 +99,3 @@ func (u *upstream) urlScheme() string {
 	}
 	return "http"
 }
-
-// oneConnEach opens an HTTP/2 connection for each request.
-type oneConnEach struct{ u *upstream }
-
-// RoundTrip implements http.RoundTripper.
-func (o oneConnEach) RoundTrip(req *http.Request) (*http.Response, error) {
-	t, err := o.u.newHTTP2()
-	if err != nil {
-		return nil, err
-	}
-	resp, err := t.RoundTrip(req)
-	if err == nil { // the body says nothing about health
-		_ = resp.Body.Close()
-	}
-	t.CloseIdleConnections()
-	return resp, err
-}
