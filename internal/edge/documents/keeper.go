@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/metric"
 	"github.com/weir-edge/weir/pkg/region/consul"
 	"github.com/weir-edge/weir/pkg/sign"
 )
@@ -335,11 +336,7 @@ func count(c prometheus.Counter) {
 }
 
 func set(g prometheus.Gauge, is bool) {
-	switch {
-	case g == nil:
-	case is:
-		g.Set(1)
-	default:
-		g.Set(0)
+	if g != nil {
+		g.Set(metric.OneIf(is))
 	}
 }
