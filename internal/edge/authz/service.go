@@ -68,15 +68,8 @@ func (s *Service) handle(ctx context.Context, read func(any) error) (answer any,
 	if c == nil {
 		c = newCall(s)
 	}
-	defer func() {
-		if panicked := recover(); panicked != nil {
-			s.Panicked(panicked)
-			answer, err = nil, status.Error(codes.Internal, "internal error") // c is in doubt: drop it
-		} else if err != nil {
-			c.Release()
-		}
-		s.Asked(told, time.Since(began))
-	}()
+	defer func() { s.Asked(told, time.Since(began)) }()
+	defer envoy.End(c, s.Panicked, &answer, &err)
 	if err := read(c); err != nil {
 		told = gateway.Malformed
 		return nil, err

@@ -4,9 +4,11 @@ import (
 	"slices"
 	"sync"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
 	protobuf "google.golang.org/protobuf/proto"
 )
 
@@ -16,6 +18,17 @@ type Call interface {
 	Malformed()            // the request could not be read
 	Out() protobuf.Message // the answer
 	Release()
+}
+
+// End is deferred by the handler of a call. It releases a call that fails, and drops one whose
+// handler panics.
+func End(c Call, panicked func(any), answer *any, err *error) {
+	if p := recover(); p != nil {
+		panicked(p)
+		*answer, *err = nil, status.Error(codes.Internal, "internal error")
+	} else if *err != nil {
+		c.Release()
+	}
 }
 
 // Wire is a Call that reads and writes its own messages, because reflection would take longer

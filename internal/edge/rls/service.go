@@ -82,15 +82,8 @@ func (s *Service) handle(ctx context.Context, read func(any) error) (answer any,
 	if c == nil {
 		c = &call{service: s}
 	}
-	defer func() {
-		if panicked := recover(); panicked != nil {
-			s.Panicked(panicked)
-			answer, err = nil, status.Error(codes.Internal, "internal error") // c is in doubt: drop it
-		} else if err != nil {
-			c.Release()
-		}
-		s.Done(outcome, time.Since(began))
-	}()
+	defer func() { s.Done(outcome, time.Since(began)) }()
+	defer envoy.End(c, s.Panicked, &answer, &err)
 	if err := read(c); err != nil {
 		// The context has ended even if the message was read and is invalid.
 		if outcome = Invalid; status.Code(err) == codes.Canceled || status.Code(err) == codes.DeadlineExceeded {
