@@ -27,7 +27,7 @@ unit: ## run the tests that start no server and no other program
 # itself and slow down its load.
 PLAIN = $(filter %/internal/testenv %/internal/house %/internal/spillsim %/internal/behaviorsim %/internal/console/browser %/dashboards,$(PACKAGES))
 PACKAGES = $(shell $(GO) list ./...)
-PROMISES = $(shell $(GO) list ./cmd/edge ./lua ./pkg/... ./internal/edge/... ./internal/experiment ./internal/networks ./internal/policy ./internal/shedding)
+PROMISES = $(shell $(GO) list ./cmd/edge ./lua ./pkg/... ./internal/edge/... ./internal/networks ./internal/policy ./internal/shedding)
 ALLOC = $(sort $(dir $(shell grep -rlE '^func Test\w*Alloc' --include='*_test.go' internal pkg)))
 
 test: ## prove what weir promises, with real servers: limits, shedding, nodes while their parts fail
@@ -43,7 +43,7 @@ test: ## prove what weir promises, with real servers: limits, shedding, nodes wh
 
 # Sequential, but for two that mostly wait: tests that wait for servers or a browser fail while race tests use all CPUs.
 test-rest:
-	$(GO) test -race -timeout 25m $(filter-out $(PLAIN) $(PROMISES),$(PACKAGES))
+	$(GO) test -race -timeout 25m $(filter-out $(PLAIN) $(PROMISES) %/internal/experiment,$(PACKAGES))
 	cd middleware && $(GO) test -race -timeout 25m ./...
 	@$(MAKE) --no-print-directory -j2 test-processes test-terraform
 	cd middleware && $(GO) test -count 1 -run Alloc ./...
@@ -56,7 +56,7 @@ test-rest:
 test-nodes:
 	cd internal/e2e && $(GO) test -timeout 25m .
 
-# The race detector distorts allocations and makes most worlds too slow. The profile is the edge's own.
+# The race detector distorts allocations and makes most worlds too slow; experiments are simulated in one goroutine. The profile is the edge's own.
 test-worlds:
 	$(GO) test -p 1 -pgo "$(CURDIR)/cmd/edge/default.pgo" -count 1 -run Alloc $(addprefix ./,$(ALLOC))
 	$(GO) test -p 1 -count 1 ./pkg/limiter/lease ./internal/edge/across ./internal/experiment

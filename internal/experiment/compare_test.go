@@ -137,10 +137,7 @@ func differing(list []Measure) (names []string) {
 
 // Of experiments that change nothing, at most 7 in 100 show any difference.
 func TestExperimentsThatChangeNothing(t *testing.T) {
-	runs, most := 1000, 70
-	if raceEnabled { // which makes it ten times as slow
-		runs, most = 60, 9
-	}
+	const runs, most = 1000, 70
 	found, by := 0, map[string]int{}
 	for seed := range runs {
 		list := differing(simulate(t, uint64(seed), "share: 0.1", 300, 2, 0.9))
@@ -158,10 +155,7 @@ func TestExperimentsThatChangeNothing(t *testing.T) {
 // Nor do more of those that are published in the middle of a window, when the rule's counters hold
 // what clients have used of it and the variant's are empty.
 func TestExperimentsThatBeginInAWindow(t *testing.T) {
-	runs, most := 200, 14
-	if raceEnabled {
-		runs, most = 40, 7
-	}
+	const runs, most = 200, 14
 	found, by := 0, map[string]int{}
 	for seed := range runs {
 		algorithm := []string{"fixed_window", "sliding_window", "token_bucket, burst: 12", "rolling_window"}[seed%4]
