@@ -30,42 +30,45 @@ PACKAGES = $(shell $(GO) list ./...)
 PROMISES = $(shell $(GO) list ./cmd/edge ./lua ./pkg/... ./internal/edge/... ./internal/networks ./internal/policy ./internal/shedding)
 ALLOC = $(sort $(dir $(shell grep -rlE '^func Test\w*Alloc' --include='*_test.go' internal pkg)))
 
+# make lint vets all modules.
+TEST = $(GO) test -vet=off
+
 test: ## prove what weir promises, with real servers: limits, shedding, nodes while their parts fail
 	@echo "1 of 3: installing the programs that tests start, and compiling as users do and with the race detector"
 	@$(MAKE) --no-print-directory -j2 deps tools
 	@$(MAKE) --no-print-directory build
 	$(GO) build -race ./cmd/...
 	@echo "2 of 3: packages, with the race detector"
-	$(GO) test -race -timeout 25m $(PROMISES)
+	$(TEST) -race -timeout 25m $(PROMISES)
 	@echo "3 of 3: nodes as processes; bounds of allocations; the worlds of leases, regions and experiments"
 	@$(MAKE) --no-print-directory -j2 test-nodes test-worlds
 	@echo "passed; make check tests the rest: regionctl, console, lab, dashboards, Terraform, tools"
 
 # Sequential, but for two that mostly wait: tests that wait for servers or a browser fail while race tests use all CPUs.
 test-rest:
-	$(GO) test -race -timeout 25m $(filter-out $(PLAIN) $(PROMISES) %/internal/experiment,$(PACKAGES))
-	cd middleware && $(GO) test -race -timeout 25m ./...
+	$(TEST) -race -timeout 25m $(filter-out $(PLAIN) $(PROMISES) %/internal/experiment,$(PACKAGES))
+	cd middleware && $(TEST) -race -timeout 25m ./...
 	@$(MAKE) --no-print-directory -j2 test-processes test-terraform
-	cd middleware && $(GO) test -count 1 -run Alloc ./...
-	cd tools && $(GO) test ./internal/... && $(GO) test -count 1 ./manifests && $(GO) test -race ./bench ./import/... ./overload ./tables ./unit
-	cd loadtest/xk6-weir && CGO_ENABLED=0 $(GO) test -timeout 10m . && $(GO) test -race ./keys ./oracle ./ratelimit ./resolve
-	cd loadtest/xk6-weir/proof && $(GO) test ./...
+	cd middleware && $(TEST) -count 1 -run Alloc ./...
+	cd tools && $(TEST) ./internal/... && $(TEST) -count 1 ./manifests && $(TEST) -race ./bench ./import/... ./overload ./tables ./unit
+	cd loadtest/xk6-weir && CGO_ENABLED=0 $(TEST) -timeout 10m . && $(TEST) -race ./keys ./oracle ./ratelimit ./resolve
+	cd loadtest/xk6-weir/proof && $(TEST) ./...
 	@echo "a separate lab under load: the oracle finds no violation, and does find the rule that limits nothing; regions never exceed a limit in escrow"
 	TF_VAR_network=127.254 $(MAKE) --no-print-directory loadtest LAB_DIR="$(CURDIR)/.lab-test" LAB_VARS= LOADTEST="-only steady,shadow,global-escrow -out bin/loadtest-test"
 
 test-nodes:
-	cd internal/e2e && $(GO) test -timeout 25m .
+	cd internal/e2e && $(TEST) -timeout 25m .
 
 # The race detector distorts allocations and makes most worlds too slow; experiments are simulated in one goroutine. The profile is the edge's own.
 test-worlds:
-	$(GO) test -p 1 -pgo "$(CURDIR)/cmd/edge/default.pgo" -count 1 -run Alloc $(addprefix ./,$(ALLOC))
-	$(GO) test -p 1 -count 1 ./pkg/limiter/lease ./internal/edge/across ./internal/experiment
+	$(TEST) -p 1 -pgo "$(CURDIR)/cmd/edge/default.pgo" -count 1 -run Alloc $(addprefix ./,$(ALLOC))
+	$(TEST) -p 1 -count 1 ./pkg/limiter/lease ./internal/edge/across ./internal/experiment
 
 test-processes:
-	$(GO) test -p 1 -timeout 25m $(PLAIN)
+	$(TEST) -p 1 -timeout 25m $(PLAIN)
 
 test-terraform:
-	cd terraform && $(GO) test -p 1 -timeout 25m ./...
+	cd terraform && $(TEST) -p 1 -timeout 25m ./...
 
 check: lint test test-rest build ## lint, run every test, build; CI runs this and make release-test
 	bin/edge -version
