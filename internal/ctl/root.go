@@ -175,7 +175,7 @@ func rootCommand(p *command.Program) *cobra.Command {
 	command.CompleteFiles(root, "fleet", "yaml", "yml", "json")
 
 	root.AddCommand(rulesCommand(p), shedderCommand(p), limitsCommand(p), policyCommand(p), clientsCommand(p), topologyCommand(p), dnsCommand(p),
-		undo.Command(p), drainCommand(p), undrainCommand(p), fleetStatusCommand(p), initCommand(p), auditCommand(p), consoleCommand(p), keysCommand(p), versionCommand(p))
+		undo.Command(p, undoDrain), drainCommand(p), undrainCommand(p), fleetStatusCommand(p), initCommand(p), auditCommand(p), consoleCommand(p), keysCommand(p), versionCommand(p))
 	return root
 }
 

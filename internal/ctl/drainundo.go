@@ -1,0 +1,16 @@
+package ctl
+
+import (
+	"context"
+
+	"github.com/weir-edge/weir/internal/ctl/change"
+)
+
+// undoDrain drains a PoP again or, without a reason, puts it back.
+func undoDrain(ctx context.Context, c *change.Change, pop, reason string) error {
+	o := &drainOptions{reason: reason, by: c.By, yes: c.Yes, wait: c.Wait, ttl: defaultTTL}
+	if reason == "" {
+		return undrain(ctx, c.Program, pop, o)
+	}
+	return drain(ctx, c.Program, pop, o)
+}
