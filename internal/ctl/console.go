@@ -15,6 +15,7 @@ import (
 	"github.com/weir-edge/weir/internal/console/access"
 	"github.com/weir-edge/weir/internal/ctl/change"
 	"github.com/weir-edge/weir/internal/ctl/command"
+	"github.com/weir-edge/weir/internal/ctl/shedder"
 	"github.com/weir-edge/weir/internal/ctl/status"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/ctl/unfinished"
@@ -199,7 +200,7 @@ func answers() map[string]reflect.Type {
 		"rules.rollout.unfinished": reflect.TypeFor[unfinished.Report](),
 		"limits.inspect":           reflect.TypeFor[[]*inspected](), "limits.explain": reflect.TypeFor[[]explained](), "limits.reset": reflect.TypeFor[[]resetNode](),
 		"limits.global": reflect.TypeFor[[]*shared](),
-		"shedder":       reflect.TypeFor[[]*activeSettings](), "shedder.live": reflect.TypeFor[status.Convergence](), "shedder.set": reflect.TypeFor[change.Report](),
+		"shedder":       reflect.TypeFor[[]*shedder.ActiveSettings](), "shedder.live": reflect.TypeFor[status.Convergence](), "shedder.set": reflect.TypeFor[change.Report](),
 		"shedder.off": reflect.TypeFor[change.Report](), "shedder.rollback": reflect.TypeFor[change.Report](), "shedder.undo": reflect.TypeFor[change.Report](), "shedder.history": reflect.TypeFor[[]versions.HistoryEntry](),
 		"audit": reflect.TypeFor[[]audited](), "rules.test": reflect.TypeFor[tested](), "rules.test.recent": reflect.TypeFor[tested](),
 		"clients": reflect.TypeFor[[]*listed](), "clients.show": reflect.TypeFor[[]*listed](), "clients.recent": reflect.TypeFor[[]*latest](),

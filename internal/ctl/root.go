@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/weir-edge/weir/internal/ctl/command"
+	"github.com/weir-edge/weir/internal/ctl/shedder"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/ctl/undo"
 	"github.com/weir-edge/weir/internal/version"
@@ -174,7 +175,7 @@ func rootCommand(p *command.Program) *cobra.Command {
 	command.CompleteWords(root, "output", "table", "json")
 	command.CompleteFiles(root, "fleet", "yaml", "yml", "json")
 
-	root.AddCommand(rulesCommand(p), shedderCommand(p), limitsCommand(p), policyCommand(p), clientsCommand(p), topologyCommand(p), dnsCommand(p),
+	root.AddCommand(rulesCommand(p), shedder.Command(p), limitsCommand(p), policyCommand(p), clientsCommand(p), topologyCommand(p), dnsCommand(p),
 		undo.Command(p, undoDrain), drainCommand(p), undrainCommand(p), fleetStatusCommand(p), initCommand(p), auditCommand(p), consoleCommand(p), keysCommand(p), versionCommand(p))
 	return root
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
+	"github.com/weir-edge/weir/internal/ctl/shedder"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/shedding"
 )
@@ -40,10 +41,10 @@ func TestCompareSettings(t *testing.T) {
 // One assignment may be valid only after another, whatever their order.
 func TestSetAll(t *testing.T) {
 	for _, args := range [][]string{{"start=0.6", "target=0.5"}, {"target=0.5", "start=0.6"}, {"signals.inflight.low=900", "signals.inflight.high=1000"}} {
-		_, err := setAll(shedding.Defaults(), args)
+		_, err := shedder.SetAll(shedding.Defaults(), args)
 		require.NoError(t, err, "%v", args)
 	}
-	_, err := setAll(shedding.Defaults(), []string{"enabled=false", "start=1", "patience=soon", "laws=pi"})
+	_, err := shedder.SetAll(shedding.Defaults(), []string{"enabled=false", "start=1", "patience=soon", "laws=pi"})
 	found := term.Problems(err)
 	require.Len(t, found, 3)
 	require.Equal(t, "start", found[0].Path)

@@ -1,4 +1,4 @@
-package ctl
+package shedder
 
 import (
 	"context"
@@ -141,7 +141,7 @@ func assign(c *change.Change, assignments []string) func(context.Context, *fleet
 		default:
 			what += " on top of the built-in defaults"
 		}
-		made, err := setAll(base, assignments)
+		made, err := SetAll(base, assignments)
 		if err != nil {
 			return badSettings(t, assignments, err)
 		}
@@ -163,9 +163,9 @@ func assign(c *change.Change, assignments []string) func(context.Context, *fleet
 	}
 }
 
-// setAll makes all assignments. Some are valid only after others, as when start and target
+// SetAll makes all assignments. Some are valid only after others, as when start and target
 // both fall, so failed ones are retried after the rest.
-func setAll(d *shedding.Document, assignments []string) (*shedding.Document, error) {
+func SetAll(d *shedding.Document, assignments []string) (*shedding.Document, error) {
 	for len(assignments) > 0 {
 		var left []string
 		var errs []error

@@ -1,4 +1,5 @@
-package ctl
+// Package shedder holds the commands that show and change the settings of the load shedder.
+package shedder
 
 import (
 	"strings"
@@ -32,7 +33,7 @@ const shedderHistoryExamples = `  regionctl shedder history
   regionctl shedder history --region eu-west -n 0
   regionctl shedder history -o json | jq -r '.[] | select(.expires_at) | .version'`
 
-func shedderCommand(p *command.Program) *cobra.Command {
+func Command(p *command.Program) *cobra.Command {
 	c := command.Group("shedder", "tune the load shedder", shedderHelp)
 	c.AddCommand(
 		validateSettingsCommand(p), showSettingsCommand(p), setCommand(p),

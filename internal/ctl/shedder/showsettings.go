@@ -1,4 +1,4 @@
-package ctl
+package shedder
 
 import (
 	"bytes"
@@ -57,8 +57,8 @@ func showSettingsCommand(p *command.Program) *cobra.Command {
 	return c
 }
 
-// activeSettings describes, with -o json, the regions with the same active settings.
-type activeSettings struct {
+// ActiveSettings describes, with -o json, the regions with the same active settings.
+type ActiveSettings struct {
 	Regions []string        `json:"regions"`
 	Pointer *consul.Pointer `json:"pointer"`
 	// InForce is the document that the pointer makes active now; without it, edges use
@@ -76,8 +76,8 @@ func showSettings(ctx context.Context, p *command.Program, names []string) error
 		return err
 	}
 	answers := fleet.Ask(ctx, targets, fleet.Look)
-	list := []*activeSettings{}
-	place := map[string]*activeSettings{}
+	list := []*ActiveSettings{}
+	place := map[string]*ActiveSettings{}
 	readable := false
 	for _, a := range answers {
 		if a.Err != nil {
@@ -92,7 +92,7 @@ func showSettings(ctx context.Context, p *command.Program, names []string) error
 			same.Regions = append(same.Regions, a.Target.Name)
 			continue
 		}
-		entry := &activeSettings{Regions: []string{a.Target.Name}, Pointer: s.Pointer, InForce: s.Active, at: s.At}
+		entry := &ActiveSettings{Regions: []string{a.Target.Name}, Pointer: s.Pointer, InForce: s.Active, at: s.At}
 		if s.Damage != nil {
 			entry.Error = s.Damage.Error()
 		} else if s.State == fleet.Active {
@@ -131,7 +131,7 @@ func withoutHeading(document string) string {
 }
 
 // write writes a document with a comment, which is itself a valid document.
-func (e *activeSettings) write(b *bytes.Buffer, s term.Style) {
+func (e *ActiveSettings) write(b *bytes.Buffer, s term.Style) {
 	g := versions.Group{Regions: e.Regions, Running: e.Pointer, Unreadable: e.Error, At: e.at, Step: &versions.Step{Next: &fleet.Document{Kind: kinds.Shedder}}}
 	fmt.Fprintf(b, heading+"%s\n", g.Runs(s))
 	if p := e.Pointer; p != nil && p.ExpiresAt != nil && !p.Expired(e.at) {
