@@ -327,14 +327,7 @@ func writeListed(b *bytes.Buffer, s term.Style, all []*listed, none string) {
 		if l.partly {
 			only = s.Yellow(strings.Join(l.Regions, ", "))
 		}
-		t.Row(l.Network.String(), action, untilText(l.Until), term.Stamp(l.Since), term.Printable(l.By), term.Printable(l.Reason), only)
+		t.Row(l.Network.String(), action, term.UntilRemoved(l.Until), term.Stamp(l.Since), term.Printable(l.By), term.Printable(l.Reason), only)
 	}
 	t.Print(b)
-}
-
-func untilText(t time.Time) string {
-	if t.IsZero() {
-		return "removed"
-	}
-	return term.Stamp(t)
 }

@@ -131,7 +131,7 @@ func clientsExportCommand(p *command.Program) *cobra.Command {
 					continue
 				}
 				if l.Action == want {
-					fmt.Fprintf(&b, "%s # %s, until %s: %s\n", l.Network, term.Printable(l.By), untilText(l.Until), term.Printable(l.Reason))
+					fmt.Fprintf(&b, "%s # %s, until %s: %s\n", l.Network, term.Printable(l.By), term.UntilRemoved(l.Until), term.Printable(l.Reason))
 				}
 			}
 			if _, err := io.Copy(p.Out, &b); err != nil {

@@ -240,7 +240,7 @@ func triedIn(ctx context.Context, t *fleet.Target, id string) (*triedRegion, err
 	case rule.Trial == nil:
 		return nil, term.Misused("rule %s has no experiment in version %s; add one to it, and apply the document", term.Printable(id), s.Version())
 	}
-	nodes, err := candidates(brief, t, "")
+	nodes, err := command.Candidates(brief, t, "")
 	if err != nil {
 		return nil, err
 	}

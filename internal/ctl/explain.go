@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -73,12 +72,12 @@ func explain(ctx context.Context, p *command.Program, names []string, node strin
 	}
 	answers := fleet.AskUnbounded(ctx, targets, func(ctx context.Context, t *fleet.Target) (explained, error) {
 		brief, cancel := t.Bounded(ctx)
-		nodes, err := candidates(brief, t, node)
+		nodes, err := command.Candidates(brief, t, node)
 		cancel()
 		if err != nil {
 			return explained{}, err
 		}
-		e, n, err := askOne(ctx, t, nodes, func(ctx context.Context, n consul.Node) (*adminapi.Explanation, error) {
+		e, n, err := command.AskOne(ctx, t, nodes, func(ctx context.Context, n consul.Node) (*adminapi.Explanation, error) {
 			return t.Admin.Explain(ctx, n, query)
 		})
 		return explained{Region: t.Name, Node: n.ID, Explanation: e}, err
@@ -108,7 +107,9 @@ func withNode(ctx context.Context, p *command.Program, targets []*fleet.Target, 
 		return targets, nil
 	}
 	var found []*fleet.Target
-	answers := fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) ([]consul.Node, error) { return candidates(ctx, t, node) })
+	answers := fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) ([]consul.Node, error) {
+		return command.Candidates(ctx, t, node)
+	})
 	for _, a := range answers {
 		if a.Err == nil {
 			found = append(found, a.Target)
@@ -128,7 +129,7 @@ func (e *explained) write(b *bytes.Buffer, s term.Style) {
 	}
 	fmt.Fprintf(b, "%s (edge %s, rules %s): %s", s.Bold(e.Region), term.Printable(e.Node), term.OrDash(e.RulesVersion), verdict)
 	if e.RetryAfter != "" {
-		fmt.Fprintf(b, ", retry after %s", brief(e.RetryAfter))
+		fmt.Fprintf(b, ", retry after %s", term.Brief(e.RetryAfter))
 	}
 	b.WriteByte('\n')
 	if e.Upstream != "" {
@@ -136,7 +137,7 @@ func (e *explained) write(b *bytes.Buffer, s term.Style) {
 	}
 	if l := e.Listed; l != nil {
 		fmt.Fprintf(b, "  %s is listed: %s, by %s since %s, until %s: %s\n",
-			l.Network, s.Bold(term.Printable(string(l.Action))), term.Printable(l.By), term.Stamp(l.Since), untilText(l.Until), term.Printable(l.Reason))
+			l.Network, s.Bold(term.Printable(string(l.Action))), term.Printable(l.By), term.Stamp(l.Since), term.UntilRemoved(l.Until), term.Printable(l.Reason))
 		if l.Action == networks.Allow {
 			b.WriteString("  the behavior policy does not judge it while it is allowed\n")
 		}
@@ -167,10 +168,10 @@ func writeConduct(b *bytes.Buffer, s term.Style, c *adminapi.Conduct) {
 		fmt.Fprintf(b, ", limits × %v", c.Limits)
 	}
 	if c.Delay != "" {
-		fmt.Fprintf(b, ", delayed by %s", brief(c.Delay))
+		fmt.Fprintf(b, ", delayed by %s", term.Brief(c.Delay))
 	}
 	if c.RefusedFor != "" {
-		fmt.Fprintf(b, ", refused for %s", brief(c.RefusedFor))
+		fmt.Fprintf(b, ", refused for %s", term.Brief(c.RefusedFor))
 	}
 	b.WriteByte('\n')
 	writeSignals(b, c.Signals)
@@ -194,15 +195,15 @@ func writeRules(b *bytes.Buffer, s term.Style, list []adminapi.RuleDecision) {
 		if !r.Allowed {
 			allowed = s.Red("no")
 			if r.RetryAfter != "" {
-				allowed += ", in " + brief(r.RetryAfter)
+				allowed += ", in " + term.Brief(r.RetryAfter)
 			}
 		}
 		rule := term.Printable(r.Rule)
 		if r.Variant != "" {
 			rule += " (" + term.Printable(r.Variant) + ")"
 		}
-		t.Row(rule, term.Printable(r.Mode), strconv.FormatInt(r.Remaining, 10), fmt.Sprintf("%d in %s", r.Limit, brief(r.Window)),
-			allowed, brief(r.ResetAfter), term.Printable(r.Source), term.Printable(r.Key))
+		t.Row(rule, term.Printable(r.Mode), strconv.FormatInt(r.Remaining, 10), fmt.Sprintf("%d in %s", r.Limit, term.Brief(r.Window)),
+			allowed, term.Brief(r.ResetAfter), term.Printable(r.Source), term.Printable(r.Key))
 	}
 	t.Print(b)
 }
@@ -212,7 +213,7 @@ func writeDelays(b *bytes.Buffer, list []adminapi.RuleDecision) {
 	for _, r := range list {
 		if r.Delay != "" {
 			fmt.Fprintf(b, "  %s is reported: edges decide by counts that are up to %s old, so at ten times the limit up to %s more may pass\n",
-				term.Printable(r.Rule), brief(r.Delay), term.Percent(r.Overshoot))
+				term.Printable(r.Rule), term.Brief(r.Delay), term.Percent(r.Overshoot))
 		}
 		writeGlobal(b, r.Rule, r.Global)
 		writeUnderLoad(b, r.Rule, r.UnderLoad)
@@ -252,14 +253,5 @@ func writeGlobal(b *bytes.Buffer, rule string, g *adminapi.GlobalCounts) {
 		fmt.Fprintf(b, ", %d in %s", g.Others[region], term.Printable(region))
 	}
 	fmt.Fprintf(b, ", as of %s ago; of %s, up to %.0f more than the limit may pass at ten times it, and up to %.0f if a client sends to all in the same instant\n",
-		brief(g.Delay), term.Plural(g.Regions, "region"), math.Ceil(g.Demand), math.Ceil(g.Worst))
-}
-
-// brief shortens a duration from an edge to milliseconds.
-func brief(text string) string {
-	d, err := time.ParseDuration(text)
-	if err != nil {
-		return term.Printable(text)
-	}
-	return term.Duration(d.Round(time.Millisecond))
+		term.Brief(g.Delay), term.Plural(g.Regions, "region"), math.Ceil(g.Demand), math.Ceil(g.Worst))
 }

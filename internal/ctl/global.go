@@ -82,7 +82,7 @@ func showGlobal(ctx context.Context, p *command.Program, names []string) error {
 func askGlobal(ctx context.Context, t *fleet.Target) (*shared, error) {
 	brief, cancel := t.Bounded(ctx)
 	defer cancel()
-	nodes, err := candidates(brief, t, "")
+	nodes, err := command.Candidates(brief, t, "")
 	if err != nil {
 		return nil, err
 	}
@@ -167,10 +167,10 @@ func (r *shared) write(b *bytes.Buffer, s term.Style) {
 		t := term.Table{Indent: "  "}
 		t.Row("HEARS OF", "NOTHING OLDER THAN")
 		for _, o := range r.Others {
-			t.Row(term.Printable(o.Region), brief(o.Lag))
+			t.Row(term.Printable(o.Region), term.Brief(o.Lag))
 		}
 		t.Print(b)
-		fmt.Fprintf(b, "  learns of a request elsewhere within %s; %d of %d counters travel\n", brief(r.Delay), r.Traveling, r.Kept)
+		fmt.Fprintf(b, "  learns of a request elsewhere within %s; %d of %d counters travel\n", term.Brief(r.Delay), r.Traveling, r.Kept)
 	}
 	if r.Uncounted > 0 {
 		fmt.Fprintf(b, "  %d units are unknown to other regions, because edges count too many keys\n", r.Uncounted)
@@ -178,7 +178,7 @@ func (r *shared) write(b *bytes.Buffer, s term.Style) {
 	t := term.Table{Indent: "  "}
 	t.Row("RULE", "LIMIT", "MODE", "EXCEEDED BY", "AT MOST", "RIGHTS HELD", "ON PARTITION")
 	for _, g := range r.Rules {
-		limit := fmt.Sprintf("%d in %s", g.Limit, brief(g.Window))
+		limit := fmt.Sprintf("%d in %s", g.Limit, term.Brief(g.Window))
 		if g.Burst > 0 {
 			limit += fmt.Sprintf(", burst %d", g.Burst)
 		}

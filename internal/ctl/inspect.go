@@ -171,7 +171,7 @@ func inspectRegion(ctx context.Context, p *command.Program, t *fleet.Target, nod
 	if _, known := kinds.RulesOf(s.Document).Set.Rule(rule); rule != "" && !known {
 		return nil, fmt.Errorf("no rule %q in version %s", rule, s.Version())
 	}
-	nodes, err := candidates(brief, t, node)
+	nodes, err := command.Candidates(brief, t, node)
 	if err != nil {
 		return nil, err
 	}
@@ -191,7 +191,7 @@ func inspectRegion(ctx context.Context, p *command.Program, t *fleet.Target, nod
 				continue
 			}
 			var n consul.Node
-			e, n, err = askOne(ctx, t, nodes, func(ctx context.Context, n consul.Node) (*adminapi.Explanation, error) {
+			e, n, err = command.AskOne(ctx, t, nodes, func(ctx context.Context, n consul.Node) (*adminapi.Explanation, error) {
 				return t.Admin.Explain(ctx, n, q.query)
 			})
 			if err != nil {

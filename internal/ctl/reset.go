@@ -71,7 +71,9 @@ func reset(ctx context.Context, p *command.Program, names []string, rule string,
 	if err != nil {
 		return err
 	}
-	answers := fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) ([]consul.Node, error) { return candidates(ctx, t, "") })
+	answers := fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) ([]consul.Node, error) {
+		return command.Candidates(ctx, t, "")
+	})
 	total := 0
 	for _, a := range answers {
 		if a.Err != nil {

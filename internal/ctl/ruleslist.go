@@ -170,11 +170,11 @@ func (l *ruleLook) look(ctx context.Context, at time.Time, question func(context
 func rulesOfRegion(ctx context.Context, t *fleet.Target) (*ruledRegion, error) {
 	brief, cancel := t.Bounded(ctx)
 	defer cancel()
-	nodes, err := candidates(brief, t, "")
+	nodes, err := command.Candidates(brief, t, "")
 	if err != nil {
 		return nil, err
 	}
-	said, from, err := askOne(ctx, t, nodes, func(ctx context.Context, n consul.Node) (*adminapi.Rules, error) {
+	said, from, err := command.AskOne(ctx, t, nodes, func(ctx context.Context, n consul.Node) (*adminapi.Rules, error) {
 		var r adminapi.Rules
 		return &r, t.Admin.Get(ctx, n, adminapi.PathRules, nil, &r)
 	})
@@ -225,7 +225,7 @@ func (v *ruleList) write(b *bytes.Buffer, s term.Style) {
 		if r.Rate.Limited > 0 {
 			limited = s.Red(limited)
 		}
-		t.Row(name, term.Printable(r.Mode), fmt.Sprintf("%d in %s", r.Limit, brief(r.Window)), term.Printable(cmp.Or(strings.Join(r.Key, ", "), "all")),
+		t.Row(name, term.Printable(r.Mode), fmt.Sprintf("%d in %s", r.Limit, term.Brief(r.Window)), term.Printable(cmp.Or(strings.Join(r.Key, ", "), "all")),
 			number(r.Rate.Allowed), limited, number(r.Rate.Shadow), fmt.Sprintf("%.0f", r.Total.Allowed), fmt.Sprintf("%.0f", r.Total.Limited), fmt.Sprintf("%.0f", r.Total.Shadow))
 	}
 	if len(v.Rules) == 0 {

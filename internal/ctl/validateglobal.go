@@ -71,5 +71,5 @@ func (g *globalBounds) write(to *bytes.Buffer) {
 		return
 	}
 	fmt.Fprintf(to, "rule %s is global: in %s that learn of each other within %s, up to %.0f more may pass at ten times its limit, and up to %.0f if a client sends to all regions in the same instant\n",
-		term.Printable(g.Rule), term.Plural(g.Regions, "region"), brief(g.Delay), g.Demand, g.Worst)
+		term.Printable(g.Rule), term.Plural(g.Regions, "region"), term.Brief(g.Delay), g.Demand, g.Worst)
 }

@@ -159,6 +159,23 @@ func When(now, t time.Time) string { return fmt.Sprintf("%s (%s ago)", Stamp(t),
 // Duration writes a duration without the zeros: 1m, not 1m0s.
 func Duration(d time.Duration) string { return Short(d.String()) }
 
+// Brief shortens a duration from an edge to milliseconds.
+func Brief(text string) string {
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return Printable(text)
+	}
+	return Duration(d.Round(time.Millisecond))
+}
+
+// UntilRemoved formats the end of what lasts until it is removed, if it has none.
+func UntilRemoved(t time.Time) string {
+	if t.IsZero() {
+		return "removed"
+	}
+	return Stamp(t)
+}
+
 // Short drops the zeros at the end of a duration: 1h0m0s is 1h.
 func Short(duration string) string {
 	if s, ok := strings.CutSuffix(duration, "m0s"); ok {
