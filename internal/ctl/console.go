@@ -15,6 +15,7 @@ import (
 	"github.com/weir-edge/weir/internal/console/access"
 	"github.com/weir-edge/weir/internal/ctl/change"
 	"github.com/weir-edge/weir/internal/ctl/command"
+	"github.com/weir-edge/weir/internal/ctl/limits"
 	"github.com/weir-edge/weir/internal/ctl/shedder"
 	"github.com/weir-edge/weir/internal/ctl/status"
 	"github.com/weir-edge/weir/internal/ctl/term"
@@ -198,8 +199,8 @@ func answers() map[string]reflect.Type {
 		"rules.rollout": reflect.TypeFor[console.Rollout](), "rules.rollout.start": reflect.TypeFor[console.Rollout](),
 		"rules.rollout.halt": reflect.TypeFor[console.Rollout](), "rules.rollout.resume": reflect.TypeFor[console.Rollout](),
 		"rules.rollout.unfinished": reflect.TypeFor[unfinished.Report](),
-		"limits.inspect":           reflect.TypeFor[[]*inspected](), "limits.explain": reflect.TypeFor[[]explained](), "limits.reset": reflect.TypeFor[[]resetNode](),
-		"limits.global": reflect.TypeFor[[]*shared](),
+		"limits.inspect":           reflect.TypeFor[[]*limits.Inspected](), "limits.explain": reflect.TypeFor[[]limits.Explained](), "limits.reset": reflect.TypeFor[[]limits.ResetNode](),
+		"limits.global": reflect.TypeFor[[]*limits.Shared](),
 		"shedder":       reflect.TypeFor[[]*shedder.ActiveSettings](), "shedder.live": reflect.TypeFor[status.Convergence](), "shedder.set": reflect.TypeFor[change.Report](),
 		"shedder.off": reflect.TypeFor[change.Report](), "shedder.rollback": reflect.TypeFor[change.Report](), "shedder.undo": reflect.TypeFor[change.Report](), "shedder.history": reflect.TypeFor[[]versions.HistoryEntry](),
 		"audit": reflect.TypeFor[[]audited](), "rules.test": reflect.TypeFor[tested](), "rules.test.recent": reflect.TypeFor[tested](),

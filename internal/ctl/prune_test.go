@@ -234,7 +234,7 @@ func TestLongHistory(t *testing.T) {
 	list := parse[[]versions.HistoryEntry](t, timed("rules", "history", "-n", "0", "-o", "json").out)
 	require.Len(t, list, changes+1)
 	require.True(t, slices.IsSortedFunc(list, func(a, b versions.HistoryEntry) int { return b.AppliedAt.Compare(a.AppliedAt) }))
-	require.Contains(t, timed("audit", "verify").out, fmt.Sprintf("eu-west  rules    %d     ", changes+1))
+	require.Contains(t, timed("audit", "verify").out, fmt.Sprintf("eu-west  rules     %d     ", changes+1))
 	timed("rules", "prune", "--yes")
 	require.Len(t, f.storedRules(t, "eu-west"), 200)
 	timed("undo", "rules", "--yes", "--wait", "0")

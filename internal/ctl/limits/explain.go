@@ -1,4 +1,4 @@
-package ctl
+package limits
 
 import (
 	"bytes"
@@ -50,8 +50,8 @@ func nodeFlag(p *command.Program, c *cobra.Command, names *[]string, node *strin
 	_ = c.RegisterFlagCompletionFunc("node", p.CompleteNodes(names, func(n consul.Node) string { return n.ID })) // the flag is known
 }
 
-// explained is the answer of one region.
-type explained struct {
+// Explained is the answer of one region.
+type Explained struct {
 	Region string `json:"region"`
 	Node   string `json:"node,omitempty"`
 	*adminapi.Explanation
@@ -70,23 +70,23 @@ func explain(ctx context.Context, p *command.Program, names []string, node strin
 	if targets, err = withNode(ctx, p, targets, node); err != nil {
 		return err
 	}
-	answers := fleet.AskUnbounded(ctx, targets, func(ctx context.Context, t *fleet.Target) (explained, error) {
+	answers := fleet.AskUnbounded(ctx, targets, func(ctx context.Context, t *fleet.Target) (Explained, error) {
 		brief, cancel := t.Bounded(ctx)
 		nodes, err := command.Candidates(brief, t, node)
 		cancel()
 		if err != nil {
-			return explained{}, err
+			return Explained{}, err
 		}
 		e, n, err := command.AskOne(ctx, t, nodes, func(ctx context.Context, n consul.Node) (*adminapi.Explanation, error) {
 			return t.Admin.Explain(ctx, n, query)
 		})
-		return explained{Region: t.Name, Node: n.ID, Explanation: e}, err
+		return Explained{Region: t.Name, Node: n.ID, Explanation: e}, err
 	})
-	list := make([]explained, len(answers))
+	list := make([]Explained, len(answers))
 	for i, a := range answers {
 		list[i] = a.Value
 		if a.Err != nil {
-			list[i] = explained{Region: a.Target.Name, Error: a.Err.Error()}
+			list[i] = Explained{Region: a.Target.Name, Error: a.Err.Error()}
 		}
 	}
 	if err := p.Show(list, func(b *bytes.Buffer, s term.Style) {
@@ -122,7 +122,7 @@ func withNode(ctx context.Context, p *command.Program, targets []*fleet.Target, 
 	return found, nil
 }
 
-func (e *explained) write(b *bytes.Buffer, s term.Style) {
+func (e *Explained) write(b *bytes.Buffer, s term.Style) {
 	verdict := s.Green(term.Printable(e.Verdict))
 	if !strings.HasPrefix(e.Verdict, "pass") {
 		verdict = s.Red(term.Printable(e.Verdict))

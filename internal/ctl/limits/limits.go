@@ -1,4 +1,5 @@
-package ctl
+// Package limits holds the commands that say what a client has left and why, and that reset it.
+package limits
 
 import (
 	"net/netip"
@@ -25,7 +26,7 @@ unless --insecure-admin allows more. Edges with listen.admin_tls are verified by
 admin_tls.ca_file of the fleet file. An edge that listens at 127.0.0.1 can be asked only
 on its own host; answers of other edges are refused.`
 
-func limitsCommand(p *command.Program) *cobra.Command {
+func Command(p *command.Program) *cobra.Command {
 	c := command.Group("limits", "ask the edges what they count, or reset it", limitsHelp)
 	c.AddCommand(explainCommand(p), inspectCommand(p), globalCommand(p), resetCommand(p))
 	return c

@@ -1,4 +1,4 @@
-package ctl
+package limits
 
 import (
 	"bytes"
@@ -42,8 +42,8 @@ func resetCommand(p *command.Program) *cobra.Command {
 	return c
 }
 
-// resetNode is the outcome on one edge.
-type resetNode struct {
+// ResetNode is the outcome on one edge.
+type ResetNode struct {
 	Region string   `json:"region"`
 	Node   string   `json:"node,omitempty"`
 	Reset  []string `json:"reset"`
@@ -87,11 +87,11 @@ func reset(ctx context.Context, p *command.Program, names []string, rule string,
 	if err := p.Confirm(ctx, yes, "Reset rule %s for %s on %s in %s?", rule, d.subject(), term.Plural(total, "edge"), strings.Join(command.RegionNames(targets), ", ")); err != nil {
 		return err
 	}
-	list := []resetNode{}
-	for _, a := range fleet.AskUnbounded(ctx, targets, func(ctx context.Context, t *fleet.Target) ([]resetNode, error) {
+	list := []ResetNode{}
+	for _, a := range fleet.AskUnbounded(ctx, targets, func(ctx context.Context, t *fleet.Target) ([]ResetNode, error) {
 		for _, a := range answers {
 			if a.Target == t && a.Err != nil {
-				return []resetNode{{Region: t.Name, Reset: []string{}, Error: a.Err.Error()}}, nil
+				return []ResetNode{{Region: t.Name, Reset: []string{}, Error: a.Err.Error()}}, nil
 			} else if a.Target == t {
 				return resetAll(ctx, t, a.Value, func(n consul.Node) ([]string, error) { return t.Admin.Reset(ctx, n, query) }), nil
 			}
@@ -113,11 +113,11 @@ func reset(ctx context.Context, p *command.Program, names []string, rule string,
 	return resetVerdict(list)
 }
 
-func resetAll(ctx context.Context, t *fleet.Target, nodes []consul.Node, reset func(consul.Node) ([]string, error)) []resetNode {
-	list := make([]resetNode, len(nodes))
+func resetAll(ctx context.Context, t *fleet.Target, nodes []consul.Node, reset func(consul.Node) ([]string, error)) []ResetNode {
+	list := make([]ResetNode, len(nodes))
 	fleet.Each(nodes, func(i int, n consul.Node) {
 		keys, err := reset(n)
-		list[i] = resetNode{Region: t.Name, Node: n.ID, Reset: append([]string{}, keys...)}
+		list[i] = ResetNode{Region: t.Name, Node: n.ID, Reset: append([]string{}, keys...)}
 		if err != nil {
 			var refused *fleet.StatusError
 			list[i].Error = err.Error()
@@ -128,7 +128,7 @@ func resetAll(ctx context.Context, t *fleet.Target, nodes []consul.Node, reset f
 	return list
 }
 
-func resetVerdict(list []resetNode) error {
+func resetVerdict(list []ResetNode) error {
 	var wrong []string
 	bad, hint := 0, ""
 	for _, n := range list {
@@ -154,7 +154,7 @@ func resetVerdict(list []resetNode) error {
 	return term.Partial("%d of %s did not reset it; run this again when they can be reached:\n  %s", len(wrong), term.Plural(len(list), "edge"), why)
 }
 
-func writeReset(b *bytes.Buffer, s term.Style, list []resetNode) {
+func writeReset(b *bytes.Buffer, s term.Style, list []ResetNode) {
 	t := term.Table{}
 	t.Row("REGION", "EDGE", "RESULT", "COUNTER")
 	for _, n := range list {

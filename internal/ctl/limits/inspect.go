@@ -1,4 +1,4 @@
-package ctl
+package limits
 
 import (
 	"bytes"
@@ -103,8 +103,8 @@ func parseKeys(args []string) (keys, error) {
 	return k, nil
 }
 
-// inspected is the answer of one region.
-type inspected struct {
+// Inspected is the answer of one region.
+type Inspected struct {
 	Region  string                  `json:"region"`
 	Node    string                  `json:"node,omitempty"`
 	Version string                  `json:"rules_version,omitempty"`
@@ -134,14 +134,14 @@ func inspect(ctx context.Context, p *command.Program, names []string, node, rule
 	if targets, err = withNode(ctx, p, targets, node); err != nil {
 		return err
 	}
-	answers := fleet.AskUnbounded(ctx, targets, func(ctx context.Context, t *fleet.Target) (*inspected, error) {
+	answers := fleet.AskUnbounded(ctx, targets, func(ctx context.Context, t *fleet.Target) (*Inspected, error) {
 		return inspectRegion(ctx, p, t, node, rule, k)
 	})
-	list := make([]*inspected, len(answers))
+	list := make([]*Inspected, len(answers))
 	for i, a := range answers {
 		list[i] = a.Value
 		if a.Err != nil {
-			list[i] = &inspected{Region: a.Target.Name, Rules: []adminapi.RuleDecision{}, Lacking: []unanswerable{}, Error: a.Err.Error()}
+			list[i] = &Inspected{Region: a.Target.Name, Rules: []adminapi.RuleDecision{}, Lacking: []unanswerable{}, Error: a.Err.Error()}
 		}
 	}
 	if err := p.Show(list, func(b *bytes.Buffer, s term.Style) {
@@ -156,7 +156,7 @@ func inspect(ctx context.Context, p *command.Program, names []string, node, rule
 	return command.Unanswered(answers)
 }
 
-func inspectRegion(ctx context.Context, p *command.Program, t *fleet.Target, node, rule string, k keys) (*inspected, error) {
+func inspectRegion(ctx context.Context, p *command.Program, t *fleet.Target, node, rule string, k keys) (*Inspected, error) {
 	brief, cancel := t.Bounded(ctx)
 	defer cancel()
 	s, err := fleet.Look(brief, t)
@@ -176,7 +176,7 @@ func inspectRegion(ctx context.Context, p *command.Program, t *fleet.Target, nod
 		return nil, err
 	}
 	questions, lacking := k.questions(kinds.RulesOf(s.Document))
-	r := &inspected{Region: t.Name, Rules: []adminapi.RuleDecision{}, Lacking: append([]unanswerable{}, lacking...)}
+	r := &Inspected{Region: t.Name, Rules: []adminapi.RuleDecision{}, Lacking: append([]unanswerable{}, lacking...)}
 	if rule != "" {
 		questions = fleet.Filter(questions, func(q question) bool { return q.rule == rule })
 		r.Lacking = fleet.Filter(r.Lacking, func(u unanswerable) bool { return u.Rule == rule })
@@ -211,7 +211,7 @@ func inspectRegion(ctx context.Context, p *command.Program, t *fleet.Target, nod
 	return r, nil
 }
 
-func (r *inspected) write(b *bytes.Buffer, s term.Style) {
+func (r *Inspected) write(b *bytes.Buffer, s term.Style) {
 	fmt.Fprintf(b, "%s", s.Bold(r.Region))
 	if r.Node != "" {
 		fmt.Fprintf(b, " (edge %s, rules %s)", term.Printable(r.Node), term.OrDash(r.Version))

@@ -1,4 +1,4 @@
-package ctl
+package limits
 
 import (
 	"bytes"
@@ -36,8 +36,8 @@ regionctl limits inspect shows the counts of each region.`,
 	return c
 }
 
-// shared is what the edges of one region know of the others.
-type shared struct {
+// Shared is what the edges of one region know of the others.
+type Shared struct {
 	Region string `json:"region"`
 	Edges  int    `json:"edges"`
 	// Silent counts the edges that did not answer; Alone counts, by reason, the edges that
@@ -60,11 +60,11 @@ func showGlobal(ctx context.Context, p *command.Program, names []string) error {
 		return err
 	}
 	answers := fleet.AskUnbounded(ctx, targets, askGlobal)
-	list := make([]*shared, len(answers))
+	list := make([]*Shared, len(answers))
 	for i, a := range answers {
 		list[i] = a.Value
 		if a.Err != nil {
-			list[i] = &shared{Region: a.Target.Name, Others: []adminapi.GlobalRegion{}, Rules: []adminapi.GlobalRule{}, Error: a.Err.Error()}
+			list[i] = &Shared{Region: a.Target.Name, Others: []adminapi.GlobalRegion{}, Rules: []adminapi.GlobalRule{}, Error: a.Err.Error()}
 		}
 	}
 	if err := p.Show(list, func(b *bytes.Buffer, s term.Style) {
@@ -79,7 +79,7 @@ func showGlobal(ctx context.Context, p *command.Program, names []string) error {
 	return command.Unanswered(answers)
 }
 
-func askGlobal(ctx context.Context, t *fleet.Target) (*shared, error) {
+func askGlobal(ctx context.Context, t *fleet.Target) (*Shared, error) {
 	brief, cancel := t.Bounded(ctx)
 	defer cancel()
 	nodes, err := command.Candidates(brief, t, "")
@@ -95,7 +95,7 @@ func askGlobal(ctx context.Context, t *fleet.Target) (*shared, error) {
 			said[i] = &g
 		}
 	})
-	r := &shared{Region: t.Name, Others: []adminapi.GlobalRegion{}, Rules: []adminapi.GlobalRule{}}
+	r := &Shared{Region: t.Name, Others: []adminapi.GlobalRegion{}, Rules: []adminapi.GlobalRule{}}
 	for _, g := range said {
 		if g == nil {
 			r.Silent++
@@ -111,7 +111,7 @@ func askGlobal(ctx context.Context, t *fleet.Target) (*shared, error) {
 
 // add merges what one more edge knows: the oldest ages, the largest maxima, and the sums of
 // separate counts.
-func (r *shared) add(g *adminapi.Global) {
+func (r *Shared) add(g *adminapi.Global) {
 	r.Edges++
 	if g.Alone != "" {
 		if r.Alone == nil {
@@ -151,7 +151,7 @@ func longer(a, b string) string {
 	return a
 }
 
-func (r *shared) write(b *bytes.Buffer, s term.Style) {
+func (r *Shared) write(b *bytes.Buffer, s term.Style) {
 	fmt.Fprintf(b, "%s (%s):\n", s.Bold(r.Region), term.Plural(r.Edges, "edge"))
 	for _, reason := range slices.Sorted(maps.Keys(r.Alone)) {
 		fmt.Fprintf(b, "  %d of %s: %s, so global limits apply to this region only\n", r.Alone[reason], term.Plural(r.Edges, "edge"), term.Printable(reason))
