@@ -18,6 +18,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
+	"github.com/weir-edge/weir/internal/ctl/requests"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/networks"
 )
@@ -96,7 +97,7 @@ func clientsRecentCommand(p *command.Program) *cobra.Command {
 }
 
 func recentOf(ctx context.Context, t *fleet.Target, query url.Values, lines int) (*latest, error) {
-	nodes, answers, err := askRecent(ctx, t, query, func(int) int { return lines })
+	nodes, answers, err := requests.AskRecent(ctx, t, query, func(int) int { return lines })
 	if err != nil {
 		return nil, err
 	}
@@ -104,19 +105,19 @@ func recentOf(ctx context.Context, t *fleet.Target, query url.Values, lines int)
 	for i, a := range answers {
 		id := nodes[i].ID
 		switch {
-		case keepsNone(a.err):
+		case requests.KeepsNone(a.Err):
 			l.Without = append(l.Without, id)
 			continue
-		case a.err != nil:
-			l.Silent = append(l.Silent, a.err.Error())
+		case a.Err != nil:
+			l.Silent = append(l.Silent, a.Err.Error())
 			continue
 		}
 		l.Edges++
-		l.Share = max(l.Share, a.share)
-		if a.since.After(l.Since) {
-			l.Since = a.since
+		l.Share = max(l.Share, a.Share)
+		if a.Since.After(l.Since) {
+			l.Since = a.Since
 		}
-		for line := range bytes.Lines(a.lines) {
+		for line := range bytes.Lines(a.Lines) {
 			r := latestRequest{Node: id}
 			if err := json.Unmarshal(line, &r.Recent); err != nil {
 				return nil, fmt.Errorf("node %s: is not an edge's answer: %w", term.Printable(id), err)

@@ -13,6 +13,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/replay"
+	"github.com/weir-edge/weir/internal/ctl/requests"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/ctl/versions"
 	"github.com/weir-edge/weir/internal/policy"
@@ -73,14 +74,14 @@ func testPolicy(ctx context.Context, p *command.Program, traffic string, o *poli
 	if err != nil {
 		return err
 	}
-	in, size, err := openTraffic(p, traffic)
+	in, size, err := requests.OpenLog(p, traffic)
 	if err != nil {
 		return err
 	}
 	defer in.Close() // only read
 	bar := p.Progress()
 	if p.Live {
-		config.Progress = func(bytes, lines int64) { bar.Update([]string{progressBar(bytes, size, lines)}) }
+		config.Progress = func(bytes, lines int64) { bar.Update([]string{requests.ProgressBar(bytes, size, lines)}) }
 	}
 	r, err := replay.RunConduct(ctx, made, config, in)
 	if err != nil {

@@ -3,9 +3,7 @@ package ctl
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 
@@ -14,6 +12,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/replay"
+	"github.com/weir-edge/weir/internal/ctl/requests"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/ctl/versions"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
@@ -51,7 +50,7 @@ type replayOptions struct {
 // tested is what a replay found and, for requests of edges, where they came from.
 type tested struct {
 	*replay.Report
-	Sample *recentTraffic `json:"sample,omitempty"`
+	Sample *requests.Recent `json:"sample,omitempty"`
 }
 
 var pathModes = []string{"match_all", "strict", "normalized"}
@@ -119,7 +118,7 @@ func test(ctx context.Context, p *command.Program, file, traffic string, o *repl
 	defer in.Close() // only read
 	bar := p.Progress()
 	if p.Live {
-		config.Progress = func(bytes, lines int64) { bar.Update([]string{progressBar(bytes, size, lines)}) }
+		config.Progress = func(bytes, lines int64) { bar.Update([]string{requests.ProgressBar(bytes, size, lines)}) }
 	}
 	report, err := replay.Run(ctx, config, in)
 	if err != nil {
@@ -129,7 +128,7 @@ func test(ctx context.Context, p *command.Program, file, traffic string, o *repl
 		return term.Misused("%s: %w", command.InputName(cmp.Or(traffic, "the requests of the edges")), err)
 	}
 	if from != nil {
-		report.Notes = append(from.notes(), report.Notes...)
+		report.Notes = append(from.Notes(), report.Notes...)
 	}
 	if p.WantsJSON() {
 		err = p.WriteJSON(tested{report, from})
@@ -139,20 +138,20 @@ func test(ctx context.Context, p *command.Program, file, traffic string, o *repl
 			_, err = io.WriteString(p.Out, term.Clean(text.String()))
 		}
 	}
-	return cmp.Or(err, from.partly())
+	return cmp.Or(err, from.Partly())
 }
 
 // requestsToTest opens what is to be replayed.
-func requestsToTest(ctx context.Context, p *command.Program, name string, o *replayOptions) (in io.ReadCloser, size int64, from *recentTraffic, err error) {
+func requestsToTest(ctx context.Context, p *command.Program, name string, o *replayOptions) (in io.ReadCloser, size int64, from *requests.Recent, err error) {
 	if !o.fromNodes {
-		in, size, err = openTraffic(p, name)
+		in, size, err = requests.OpenLog(p, name)
 		return in, size, nil, err
 	}
-	if from, err = takeSample(ctx, p, o.names); err != nil {
+	if from, err = requests.TakeSample(ctx, p, o.names); err != nil {
 		return nil, 0, nil, err
 	}
-	p.Say("%s of %s since %s", term.Plural(len(from.lines), "request"), term.Plural(from.Edges, "edge"), term.Stamp(from.Since))
-	return from.reader(), from.size(), from, nil
+	p.Say("%s of %s since %s", term.Plural(len(from.Lines), "request"), term.Plural(from.Edges, "edge"), term.Stamp(from.Since))
+	return from.Reader(), from.Size(), from, nil
 }
 
 // comparedWith returns the document that the new one is compared with, or nil.
@@ -173,29 +172,4 @@ func comparedWith(ctx context.Context, p *command.Program, o *replayOptions) (*r
 		return nil, err
 	}
 	return kinds.RulesOf(d).Set, nil
-}
-
-// progressBar shows how much of a log has been read; the size of a pipe is unknown.
-func progressBar(bytes, size, lines int64) string {
-	if size <= 0 {
-		return fmt.Sprintf("%d lines, %d MB", lines, bytes>>20)
-	}
-	const columns = 40
-	done := int(min(columns, bytes*columns/size))
-	return fmt.Sprintf("[%s%s] %3d %%, %d lines", strings.Repeat("=", done), strings.Repeat(" ", columns-done), min(100, bytes*100/size), lines)
-}
-
-// openTraffic opens a log to replay, "-" for standard input, and returns its size, 0 if it has none.
-func openTraffic(p *command.Program, name string) (in io.ReadCloser, size int64, err error) {
-	if name == "-" {
-		return io.NopCloser(p.In), 0, nil
-	}
-	log, err := os.Open(name)
-	if err != nil {
-		return nil, 0, term.Misused("%w", err)
-	}
-	if info, err := log.Stat(); err == nil && info.Mode().IsRegular() {
-		size = info.Size()
-	}
-	return log, size, nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/report"
+	"github.com/weir-edge/weir/internal/ctl/requests"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/ctl/versions"
@@ -55,8 +56,8 @@ func TestWhoami(t *testing.T) {
 
 func TestProgressBar(t *testing.T) {
 	require.Equal(t, "a b", strings.Join(term.Distinct([]string{"a", "b", "a"}), " "))
-	require.Equal(t, "[====================                    ]  50 %, 7 lines", progressBar(5, 10, 7))
-	require.Equal(t, "7 lines, 5 MB", progressBar(5<<20, 0, 7))
+	require.Equal(t, "[====================                    ]  50 %, 7 lines", requests.ProgressBar(5, 10, 7))
+	require.Equal(t, "7 lines, 5 MB", requests.ProgressBar(5<<20, 0, 7))
 }
 
 // In the first hour no topology exists yet, which is not the PoPs' fault.

@@ -1,4 +1,5 @@
-package ctl
+// Package requests finds requests to replay: in a log, or the latest that the nodes keep.
+package requests
 
 import (
 	"bytes"
@@ -25,8 +26,8 @@ import (
 // mostRecent bounds how many requests are taken from all edges of a region together.
 const mostRecent = 100_000
 
-// recentTraffic is what the edges of a region recently decided.
-type recentTraffic struct {
+// Recent is what the edges of a region recently decided.
+type Recent struct {
 	Region string `json:"region"`
 	Edges  int    `json:"edges"` // that keep requests, and answered
 	// Missing are the edges that contribute nothing, and why.
@@ -41,21 +42,21 @@ type recentTraffic struct {
 	Cut  int   `json:"cut,omitempty"`
 	// differ: edges keep different shares.
 	differ bool
-	lines  [][]byte
+	Lines  [][]byte `json:"-"`
 }
 
-// kept is what one edge has.
-type kept struct {
-	lines []byte
-	since time.Time
-	share float64
+// Kept is what one edge has.
+type Kept struct {
+	Lines []byte
+	Since time.Time
+	Share float64
 	lost  int64
-	err   error
+	Err   error
 }
 
-// askRecent asks all edges of a region for their recent requests, each for most(number of
+// AskRecent asks all edges of a region for their recent requests, each for most(number of
 // edges).
-func askRecent(ctx context.Context, t *fleet.Target, query url.Values, most func(edges int) int) (nodes []consul.Node, answers []kept, err error) {
+func AskRecent(ctx context.Context, t *fleet.Target, query url.Values, most func(edges int) int) (nodes []consul.Node, answers []Kept, err error) {
 	brief, cancel := t.Bounded(ctx)
 	defer cancel()
 	if nodes, err = t.Nodes(brief); err != nil {
@@ -66,21 +67,21 @@ func askRecent(ctx context.Context, t *fleet.Target, query url.Values, most func
 	}
 	query = maps.Clone(query)
 	query.Set("most", strconv.Itoa(most(len(nodes))))
-	answers = make([]kept, len(nodes))
+	answers = make([]Kept, len(nodes))
 	fleet.Each(nodes, func(i int, n consul.Node) {
 		a := &answers[i]
 		var about http.Header
-		if a.lines, about, a.err = t.Admin.Recent(ctx, n, query); a.err == nil {
-			a.err = a.read(about)
+		if a.Lines, about, a.Err = t.Admin.Recent(ctx, n, query); a.Err == nil {
+			a.Err = a.read(about)
 		}
 	})
 	return nodes, answers, nil
 }
 
-func (k *kept) read(about http.Header) error {
+func (k *Kept) read(about http.Header) error {
 	var errs [3]error
-	k.since, errs[0] = time.Parse(time.RFC3339Nano, about.Get(adminapi.HeaderSince))
-	k.share, errs[1] = strconv.ParseFloat(about.Get(adminapi.HeaderShare), 64)
+	k.Since, errs[0] = time.Parse(time.RFC3339Nano, about.Get(adminapi.HeaderSince))
+	k.Share, errs[1] = strconv.ParseFloat(about.Get(adminapi.HeaderShare), 64)
 	k.lost, errs[2] = strconv.ParseInt(about.Get(adminapi.HeaderLost), 10, 64)
 	if err := errors.Join(errs[:]...); err != nil {
 		return fmt.Errorf("is not an edge's answer: %w", err)
@@ -88,14 +89,14 @@ func (k *kept) read(about http.Header) error {
 	return nil
 }
 
-// keepsNone reports whether an edge answered that it keeps no requests.
-func keepsNone(err error) bool {
+// KeepsNone reports whether an edge answered that it keeps no requests.
+func KeepsNone(err error) bool {
 	var status *fleet.StatusError
 	return errors.As(err, &status) && status.Code == http.StatusNotFound
 }
 
-// takeSample collects what rules decided in the one named region.
-func takeSample(ctx context.Context, p *command.Program, names []string) (*recentTraffic, error) {
+// TakeSample collects what rules decided in the one named region.
+func TakeSample(ctx context.Context, p *command.Program, names []string) (*Recent, error) {
 	targets, err := p.Targets(kinds.Rules, names)
 	if err != nil {
 		return nil, err
@@ -104,13 +105,13 @@ func takeSample(ctx context.Context, p *command.Program, names []string) (*recen
 		return nil, term.Misused("--from-nodes: counters are per region; name one with --region (%s)", strings.Join(command.RegionNames(targets), ", "))
 	}
 	t := targets[0]
-	nodes, answers, err := askRecent(ctx, t, url.Values{"rules": {""}}, func(edges int) int { return max(1, mostRecent/edges) })
+	nodes, answers, err := AskRecent(ctx, t, url.Values{"rules": {""}}, func(edges int) int { return max(1, mostRecent/edges) })
 	if err != nil {
 		return nil, term.Failed("%s: %w", t.Name, err)
 	}
-	s := &recentTraffic{Region: t.Name}
+	s := &Recent{Region: t.Name}
 	for i := range answers {
-		if err := answers[i].err; err != nil {
+		if err := answers[i].Err; err != nil {
 			s.Missing = append(s.Missing, term.Printable(nodes[i].ID)+": "+err.Error())
 		} else {
 			s.add(&answers[i])
@@ -119,22 +120,22 @@ func takeSample(ctx context.Context, p *command.Program, names []string) (*recen
 	switch s.merge(); {
 	case s.Edges == 0:
 		return nil, term.Failed("no edge of %s gave its recent requests; set recent.keep in their configuration:\n%s", t.Name, strings.Join(s.Missing, "\n"))
-	case len(s.lines) == 0:
+	case len(s.Lines) == 0:
 		return nil, term.Failed("%s: its edges have decided no request since %s", t.Name, term.Stamp(s.Since))
 	}
 	return s, nil
 }
 
-func (s *recentTraffic) add(k *kept) {
-	s.differ = s.differ || s.Edges > 0 && s.Share != k.share
+func (s *Recent) add(k *Kept) {
+	s.differ = s.differ || s.Edges > 0 && s.Share != k.Share
 	s.Edges++
-	s.Share = k.share
+	s.Share = k.Share
 	s.Lost += k.lost
-	if k.since.After(s.Since) {
-		s.Since = k.since
+	if k.Since.After(s.Since) {
+		s.Since = k.Since
 	}
-	for line := range bytes.Lines(k.lines) {
-		s.lines = append(s.lines, line)
+	for line := range bytes.Lines(k.Lines) {
+		s.Lines = append(s.Lines, line)
 	}
 }
 
@@ -145,29 +146,29 @@ const (
 )
 
 // merge sorts the lines by time, and drops those from before all edges have theirs.
-func (s *recentTraffic) merge() {
+func (s *Recent) merge() {
 	from := s.Since.UTC().Format("2006-01-02T15:04:05.000000Z")
-	s.lines = fleet.Filter(s.lines, func(line []byte) bool {
+	s.Lines = fleet.Filter(s.Lines, func(line []byte) bool {
 		return len(line) > recentEnd && string(line[recentTime:recentEnd]) >= from
 	})
-	slices.SortStableFunc(s.lines, func(a, b []byte) int { return bytes.Compare(a[recentTime:recentEnd], b[recentTime:recentEnd]) })
-	for _, line := range s.lines {
+	slices.SortStableFunc(s.Lines, func(a, b []byte) int { return bytes.Compare(a[recentTime:recentEnd], b[recentTime:recentEnd]) })
+	for _, line := range s.Lines {
 		if bytes.HasSuffix(line, []byte(",\"cut\":true}\n")) {
 			s.Cut++
 		}
 	}
 }
 
-// size is the length of all lines.
-func (s *recentTraffic) size() (n int64) {
-	for _, line := range s.lines {
+// Size is the length of all lines.
+func (s *Recent) Size() (n int64) {
+	for _, line := range s.Lines {
 		n += int64(len(line))
 	}
 	return n
 }
 
-// notes describes what the sample cannot show.
-func (s *recentTraffic) notes() (list []string) {
+// Notes describes what the sample cannot show.
+func (s *Recent) Notes() (list []string) {
 	if s.Share < 1 {
 		list = append(list, fmt.Sprintf("edges keep all requests of %s of the clients: rules that do not count by client limit too little here", term.Percent(s.Share)))
 	}
@@ -193,16 +194,16 @@ func was(n int, thing string) string {
 	return term.Plural(n, thing) + " were"
 }
 
-// partly says which edges are missing, or returns nil.
-func (s *recentTraffic) partly() error {
+// Partly says which edges are missing, or returns nil.
+func (s *Recent) Partly() error {
 	if s == nil || len(s.Missing) == 0 {
 		return nil
 	}
 	return term.Partial("%s of %s gave no recent requests:\n%s", term.Plural(len(s.Missing), "edge"), s.Region, strings.Join(s.Missing, "\n"))
 }
 
-// reader reads the lines.
-func (s *recentTraffic) reader() io.ReadCloser { return &lineReader{lines: s.lines} }
+// Reader reads the lines.
+func (s *Recent) Reader() io.ReadCloser { return &lineReader{lines: s.Lines} }
 
 type lineReader struct {
 	lines [][]byte
