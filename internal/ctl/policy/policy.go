@@ -1,4 +1,5 @@
-package ctl
+// Package policy holds the commands that write, check, test and publish behavior policies.
+package policy
 
 import (
 	"bytes"
@@ -66,7 +67,7 @@ func ofPolicies(text string) string {
 		"halve the login limit", "a lower threshold for scans").Replace(text)
 }
 
-func policyCommand(p *command.Program) *cobra.Command {
+func Command(p *command.Program) *cobra.Command {
 	k := kinds.Policy
 	c := command.Group("policy", "write and publish behavior policies", policyHelp)
 	command.Stage(c, "Look first:", policyExampleCommand(p), policyValidateCommand(p), policyTestCommand(p), policySchemaCommand(p), versions.DiffCommand(p, k, policyDiffHelp, ofPolicies(versions.DiffExamples)))
