@@ -118,7 +118,7 @@ func (o *syncOptions) check() (*blocklist.Source, error) {
 		return nil, term.Misused("--max-loss: must be from 0 to 1 (got %v)", o.loss)
 	}
 	if o.metrics != "" {
-		if _, err := parseListen(o.metrics); err != nil {
+		if _, err := command.ParseListen(o.metrics); err != nil {
 			return nil, term.Misused("--metrics %q: %w", o.metrics, err)
 		}
 	}

@@ -103,7 +103,7 @@ func (o *consoleOptions) load() (*access.Config, error) {
 	case o.listen == "":
 		return &access.Config{Listen: "127.0.0.1:8090"}, nil
 	}
-	addr, err := parseListen(o.listen)
+	addr, err := command.ParseListen(o.listen)
 	if err != nil {
 		return nil, term.Misused("--listen %q: must be address:port, as 127.0.0.1:8090 or [::1]:8090", o.listen)
 	}

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
-	"strconv"
 	"strings"
 	"time"
 
@@ -170,14 +168,14 @@ func (o *dnsOptions) check() error {
 		return term.Misused("--listen: must name at least one address:port")
 	}
 	for _, text := range o.listen {
-		addr, err := parseListen(text)
+		addr, err := command.ParseListen(text)
 		if err != nil {
 			return term.Misused("--listen %q: %w", text, err)
 		}
 		o.Listen = append(o.Listen, addr)
 	}
 	if o.Metrics != "" {
-		if _, err := parseListen(o.Metrics); err != nil {
+		if _, err := command.ParseListen(o.Metrics); err != nil {
 			return term.Misused("--metrics %q: %w", o.Metrics, err)
 		}
 	}
@@ -206,23 +204,6 @@ func ofFlags(err error) error {
 		}
 	}
 	return list
-}
-
-// parseListen accepts only a literal address, because a name may change.
-func parseListen(text string) (netip.AddrPort, error) {
-	host, port, err := net.SplitHostPort(text)
-	if err == nil && host == "localhost" {
-		host = "127.0.0.1"
-	}
-	n, portErr := strconv.ParseUint(port, 10, 16)
-	if err == nil && host == "" && portErr == nil {
-		return netip.AddrPortFrom(netip.IPv6Unspecified(), uint16(n)), nil
-	}
-	addr, addrErr := netip.ParseAddr(host)
-	if err != nil || portErr != nil || addrErr != nil {
-		return netip.AddrPort{}, fmt.Errorf("must be address:port, as 127.0.0.1:5300 or [::]:53")
-	}
-	return netip.AddrPortFrom(addr, uint16(n)), nil
 }
 
 // parseNameServer reads NAME=ADDRESS,ADDRESS or NAME.

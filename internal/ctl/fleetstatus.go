@@ -2,7 +2,6 @@ package ctl
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"math"
 	"slices"
@@ -274,22 +273,6 @@ func newFleetStatus(at time.Time, answers []fleet.Answer[*measured]) *fleetStatu
 	}
 	v.total()
 	return v
-}
-
-// overall returns what applies to the fleet: for each PoP the oldest drain that any region
-// holds, and the first topology found.
-func overall(list []*sites) (map[string]*region.Drain, *region.Topology) {
-	drains, all := map[string]*region.Drain{}, drainsOf(list)
-	var topology *region.Topology
-	for _, s := range list {
-		topology = cmp.Or(topology, s.topology)
-		for name := range s.drains.Begun {
-			if d := region.Oldest(name, all, region.Ended(name, all)); d != nil {
-				drains[name] = d
-			}
-		}
-	}
-	return drains, topology
 }
 
 // measure asks one edge, and falls back on what Consul knows if it does not answer.

@@ -115,7 +115,7 @@ func rulesList(ctx context.Context, p *command.Program, names []string, every ti
 	select { // a rate is the difference of two looks
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-time.After(apart):
+	case <-time.After(time.Second):
 	}
 	v, answers := l.look(ctx, p.Now(), countsOfRegion)
 	if err := ctx.Err(); err != nil {

@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/weir-edge/weir/internal/ctl/fleet"
@@ -65,4 +66,20 @@ func drainsOf(list []*sites) (all []region.Drains) {
 
 func sameDrain(a, b *region.Drain) bool {
 	return a == b || a != nil && b != nil && a.Equal(*b)
+}
+
+// overall returns what applies to the fleet: for each PoP the oldest drain that any region
+// holds, and the first topology found.
+func overall(list []*sites) (map[string]*region.Drain, *region.Topology) {
+	drains, all := map[string]*region.Drain{}, drainsOf(list)
+	var topology *region.Topology
+	for _, s := range list {
+		topology = cmp.Or(topology, s.topology)
+		for name := range s.drains.Begun {
+			if d := region.Oldest(name, all, region.Ended(name, all)); d != nil {
+				drains[name] = d
+			}
+		}
+	}
+	return drains, topology
 }
