@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/adminapi"
+	commands "github.com/weir-edge/weir/internal/ctl/rules"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/experiment"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
@@ -35,7 +36,7 @@ rules:
 `
 	f := func(id string, tried bool, want string) {
 		t.Helper()
-		got, err := promoted([]byte(document), id, tried)
+		got, err := commands.Promoted([]byte(document), id, tried)
 		require.NoError(t, err)
 		require.Equal(t, want, string(got))
 	}
@@ -46,7 +47,7 @@ rules:
 	f("b", true, document[:end]+"  - {id: b, key: [path], limit: 4, window: 1s, algorithm: fixed_window}\n")
 
 	json := `{"rules": [{"id": "a", "key": ["client_ip"], "limit": 9, "window": "1m", "experiment": {"share": 0.1, "limit": 7, "mode": "shadow"}}]}`
-	got, err := promoted([]byte(json), "a", true)
+	got, err := commands.Promoted([]byte(json), "a", true)
 	require.NoError(t, err)
 	_, d, err := rules.LoadDocument(got)
 	require.NoError(t, err)
@@ -108,8 +109,8 @@ func TestCompareAndPromote(t *testing.T) {
 	require.Regexp(t, `\nmemory +- +- +unknown\n`, r.out)
 	require.Contains(t, r.out, "\neu-west: 1 edge: memory unknown: NOPERM MEMORY\n")
 	require.Regexp(t, `\nwait +50 ms +50 ms +0 ms .*no difference found, p 1\.000\n`, r.out)
-	c := parse[comparison](t, f.good(t, "rules", "compare", "tried", "-o", "json").out)
-	require.Equal(t, comparedVariant{Checks: 36000, Slices: 180, Worst: 10}, c.Base)
+	c := parse[commands.Comparison](t, f.good(t, "rules", "compare", "tried", "-o", "json").out)
+	require.Equal(t, commands.ComparedVariant{Checks: 36000, Slices: 180, Worst: 10}, c.Base)
 	require.True(t, c.Enough && c.Measures[0].Differs)
 
 	second.mu.Lock()

@@ -16,6 +16,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/change"
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/limits"
+	"github.com/weir-edge/weir/internal/ctl/rules"
 	"github.com/weir-edge/weir/internal/ctl/shedder"
 	"github.com/weir-edge/weir/internal/ctl/status"
 	"github.com/weir-edge/weir/internal/ctl/term"
@@ -193,8 +194,8 @@ func again(p *command.Program) func(context.Context, string, []string, io.Reader
 func answers() map[string]reflect.Type {
 	return map[string]reflect.Type{
 		"fleet": reflect.TypeFor[fleetStatus](), "drain": reflect.TypeFor[drainReport](), "undrain": reflect.TypeFor[drainReport](),
-		"rules": reflect.TypeFor[ruleList](), "rules.status": reflect.TypeFor[status.Convergence](), "rules.document": reflect.TypeFor[versions.Shown](),
-		"rules.history": reflect.TypeFor[[]versions.HistoryEntry](), "rules.changes": reflect.TypeFor[versions.VersionsReport](), "rules.validate": reflect.TypeFor[validation](), "rules.diff": reflect.TypeFor[versions.DiffReport](),
+		"rules": reflect.TypeFor[rules.RuleList](), "rules.status": reflect.TypeFor[status.Convergence](), "rules.document": reflect.TypeFor[versions.Shown](),
+		"rules.history": reflect.TypeFor[[]versions.HistoryEntry](), "rules.changes": reflect.TypeFor[versions.VersionsReport](), "rules.validate": reflect.TypeFor[rules.Validation](), "rules.diff": reflect.TypeFor[versions.DiffReport](),
 		"rules.apply": reflect.TypeFor[change.Report](), "rules.rollback": reflect.TypeFor[change.Report](), "rules.undo": reflect.TypeFor[change.Report](),
 		"rules.rollout": reflect.TypeFor[console.Rollout](), "rules.rollout.start": reflect.TypeFor[console.Rollout](),
 		"rules.rollout.halt": reflect.TypeFor[console.Rollout](), "rules.rollout.resume": reflect.TypeFor[console.Rollout](),
@@ -203,7 +204,7 @@ func answers() map[string]reflect.Type {
 		"limits.global": reflect.TypeFor[[]*limits.Shared](),
 		"shedder":       reflect.TypeFor[[]*shedder.ActiveSettings](), "shedder.live": reflect.TypeFor[status.Convergence](), "shedder.set": reflect.TypeFor[change.Report](),
 		"shedder.off": reflect.TypeFor[change.Report](), "shedder.rollback": reflect.TypeFor[change.Report](), "shedder.undo": reflect.TypeFor[change.Report](), "shedder.history": reflect.TypeFor[[]versions.HistoryEntry](),
-		"audit": reflect.TypeFor[[]audited](), "rules.test": reflect.TypeFor[tested](), "rules.test.recent": reflect.TypeFor[tested](),
+		"audit": reflect.TypeFor[[]audited](), "rules.test": reflect.TypeFor[rules.Tested](), "rules.test.recent": reflect.TypeFor[rules.Tested](),
 		"clients": reflect.TypeFor[[]*listed](), "clients.show": reflect.TypeFor[[]*listed](), "clients.recent": reflect.TypeFor[[]*latest](),
 		"clients.block": reflect.TypeFor[[]*clientsChanged](), "clients.allow": reflect.TypeFor[[]*clientsChanged](), "clients.unblock": reflect.TypeFor[[]*clientsChanged](),
 		"audit.list":    reflect.TypeFor[[]auditEntry](),

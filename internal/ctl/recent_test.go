@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/ctl/rules"
 	"github.com/weir-edge/weir/internal/ctl/term"
 )
 
@@ -59,7 +60,7 @@ func TestRecentTraffic(t *testing.T) {
 	f.edge(t, "eu-west", "ams1", "ams1-1", keeps(0, keptAt(0, "203.0.113.7", "pass", ""), keptAt(20, "203.0.113.7", "pass", ""), keptAt(40, "203.0.113.7", "limited", `,"rules":"per-client","cut":true`)))
 	f.edge(t, "eu-west", "ams1", "ams1-2", keeps(10, keptAt(10, "203.0.113.7", "pass", ""), keptAt(30, "198.51.100.1", "pass", "")))
 
-	r := parse[tested](t, f.good(t, "rules", "test", one, "--from-nodes", "--region", "eu-west", "-o", "json").out)
+	r := parse[rules.Tested](t, f.good(t, "rules", "test", one, "--from-nodes", "--region", "eu-west", "-o", "json").out)
 	require.EqualValues(t, 4, r.Requests, "the one before ams1-2 had any is left out")
 	require.Zero(t, r.OutOfOrder)
 	require.EqualValues(t, 2, r.Candidate.Limited)
@@ -80,7 +81,7 @@ func TestRecentTraffic(t *testing.T) {
 
 	f.edge(t, "eu-west", "ams1", "ams1-3")
 	partly := fails(term.StatusPartial, "rules", "test", one, "--from-nodes", "--region", "eu-west", "-o", "json")
-	require.EqualValues(t, 4, parse[tested](t, partly.out).Requests)
+	require.EqualValues(t, 4, parse[rules.Tested](t, partly.out).Requests)
 	require.Contains(t, partly.errOut, "ams1-3: node ams1-3: admin")
 	f.edge(t, "us-east", "iad1", "iad1-1")
 	require.Contains(t, fails(term.StatusFailed, "rules", "test", one, "--from-nodes", "--region", "us-east").errOut, "set recent.keep in their configuration")

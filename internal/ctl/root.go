@@ -18,6 +18,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/limits"
 	"github.com/weir-edge/weir/internal/ctl/policy"
+	"github.com/weir-edge/weir/internal/ctl/rules"
 	"github.com/weir-edge/weir/internal/ctl/shedder"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/ctl/undo"
@@ -177,7 +178,7 @@ func rootCommand(p *command.Program) *cobra.Command {
 	command.CompleteWords(root, "output", "table", "json")
 	command.CompleteFiles(root, "fleet", "yaml", "yml", "json")
 
-	root.AddCommand(rulesCommand(p), shedder.Command(p), limits.Command(p), policy.Command(p), clientsCommand(p), topologyCommand(p), dnsCommand(p),
+	root.AddCommand(rules.Command(p), shedder.Command(p), limits.Command(p), policy.Command(p), clientsCommand(p), topologyCommand(p), dnsCommand(p),
 		undo.Command(p, undoDrain), drainCommand(p), undrainCommand(p), fleetStatusCommand(p), initCommand(p), auditCommand(p), consoleCommand(p), keysCommand(p), versionCommand(p))
 	return root
 }

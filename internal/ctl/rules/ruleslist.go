@@ -1,4 +1,4 @@
-package ctl
+package rules
 
 import (
 	"bytes"
@@ -48,8 +48,8 @@ func rulesListCommand(p *command.Program) *cobra.Command {
 	return c
 }
 
-// ruleList is what rules list prints with -o json.
-type ruleList struct {
+// RuleList is what rules list prints with -o json.
+type RuleList struct {
 	At      time.Time    `json:"at"`
 	Regions []ruleRegion `json:"regions"`
 	Rules   []listedRule `json:"rules"`
@@ -127,9 +127,9 @@ func rulesList(ctx context.Context, p *command.Program, names []string, every ti
 	return command.Unanswered(answers)
 }
 
-func (l *ruleLook) look(ctx context.Context, at time.Time, question func(context.Context, *fleet.Target) (*ruledRegion, error)) (*ruleList, []fleet.Answer[*ruledRegion]) {
+func (l *ruleLook) look(ctx context.Context, at time.Time, question func(context.Context, *fleet.Target) (*ruledRegion, error)) (*RuleList, []fleet.Answer[*ruledRegion]) {
 	answers := fleet.AskUnbounded(ctx, l.targets, question)
-	v := &ruleList{At: at.UTC(), Regions: []ruleRegion{}, Rules: []listedRule{}}
+	v := &RuleList{At: at.UTC(), Regions: []ruleRegion{}, Rules: []listedRule{}}
 	now := map[string]*fleet.RuleCounts{}
 	place := map[string]int{}
 	for _, a := range answers {
@@ -212,7 +212,7 @@ func countsOfRegion(ctx context.Context, t *fleet.Target) (*ruledRegion, error) 
 	return r, nil
 }
 
-func (v *ruleList) write(b *bytes.Buffer, s term.Style) {
+func (v *RuleList) write(b *bytes.Buffer, s term.Style) {
 	t := term.Table{}
 	t.Row("RULE", "MODE", "LIMIT", "KEY", "ALLOWED/S", "LIMITED/S", "SHADOW/S", "ALLOWED", "LIMITED", "SHADOW")
 	number := func(n float64) string { return fmt.Sprintf("%.1f", n) }

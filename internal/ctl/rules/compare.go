@@ -1,4 +1,4 @@
-package ctl
+package rules
 
 import (
 	"bytes"
@@ -91,16 +91,16 @@ func compareCommand(p *command.Program) *cobra.Command {
 	return cmd
 }
 
-// comparison is what rules compare prints with -o json.
-type comparison struct {
+// Comparison is what rules compare prints with -o json.
+type Comparison struct {
 	Rule    string  `json:"rule"`
 	Share   float64 `json:"share"`
 	Version string  `json:"version"` // of the rule with its experiment
 	// Since is when the last edge began to count, or will.
 	Since   time.Time        `json:"since"`
 	Regions []comparedRegion `json:"regions"`
-	Base    comparedVariant  `json:"base"`
-	Tried   comparedVariant  `json:"experiment"`
+	Base    ComparedVariant  `json:"base"`
+	Tried   ComparedVariant  `json:"experiment"`
 	// Enough is set if keys of enough slices were seen for a difference to show.
 	Enough   bool                 `json:"enough"`
 	Measures []experiment.Measure `json:"measures"`
@@ -116,7 +116,7 @@ type comparedRegion struct {
 	Error     string         `json:"error,omitempty"`
 }
 
-type comparedVariant struct {
+type ComparedVariant struct {
 	Checks int64 `json:"checks"`
 	Failed int64 `json:"failed"` // checks that the store did not answer
 	Slices int   `json:"slices"` // with keys that were seen
@@ -177,9 +177,9 @@ func comparePromote(ctx context.Context, c *change.Change, id, variant string, n
 }
 
 // compareAll asks all edges. An error means that there is nothing to compare.
-func compareAll(ctx context.Context, targets []*fleet.Target, id string) ([]fleet.Answer[*triedRegion], *comparison, error) {
+func compareAll(ctx context.Context, targets []*fleet.Target, id string) ([]fleet.Answer[*triedRegion], *Comparison, error) {
 	answers := fleet.AskUnbounded(ctx, targets, func(ctx context.Context, t *fleet.Target) (*triedRegion, error) { return triedIn(ctx, t, id) })
-	v := &comparison{Rule: id, Regions: []comparedRegion{}, Measures: []experiment.Measure{}}
+	v := &Comparison{Rule: id, Regions: []comparedRegion{}, Measures: []experiment.Measure{}}
 	var trial *rules.Trial
 	var all []experiment.Counts
 	for _, a := range answers {
@@ -212,12 +212,12 @@ func compareAll(ctx context.Context, targets []*fleet.Target, id string) ([]flee
 	return answers, v, nil
 }
 
-func variantSeen(all []experiment.Counts, cut int, tried bool) comparedVariant {
+func variantSeen(all []experiment.Counts, cut int, tried bool) ComparedVariant {
 	sum, part := experiment.Sum(all, cut, tried), all[cut:]
 	if tried {
 		part = all[:cut]
 	}
-	return comparedVariant{sum.Checks, sum.Failed, len(fleet.Filter(part, func(c experiment.Counts) bool { return c.Checks > 0 })), sum.Worst}
+	return ComparedVariant{sum.Checks, sum.Failed, len(fleet.Filter(part, func(c experiment.Counts) bool { return c.Checks > 0 })), sum.Worst}
 }
 
 // triedIn asks all edges of a region what they counted of the published experiment.
@@ -276,7 +276,7 @@ func triedIn(ctx context.Context, t *fleet.Target, id string) (*triedRegion, err
 	return r, nil
 }
 
-func (v *comparison) missing() (n int) {
+func (v *Comparison) missing() (n int) {
 	for _, r := range v.Regions {
 		n += len(r.Silent)
 	}
@@ -314,7 +314,7 @@ func inSeconds(v float64) string {
 	return digitsOf(v) + " s"
 }
 
-func (v *comparison) write(b *bytes.Buffer, s term.Style) {
+func (v *Comparison) write(b *bytes.Buffer, s term.Style) {
 	fmt.Fprintf(b, "rule %s, version %s: the experiment has %s of the keys", s.Bold(term.Printable(v.Rule)), v.Version, term.Percent(v.Share))
 	switch at := v.Since.UTC().Format(time.DateTime); {
 	case v.Since.After(time.Now()):

@@ -1,4 +1,5 @@
-package ctl
+// Package rules has the commands for rules: validate, list, test, compare.
+package rules
 
 import (
 	"github.com/spf13/cobra"
@@ -19,7 +20,7 @@ Each region's Consul keeps the newest versions of the rule document that were ap
 the region follow. A version is named by the first twelve digits of its SHA-256. No
 command ever changes one, so each of them can be restored.`
 
-func rulesCommand(p *command.Program) *cobra.Command {
+func Command(p *command.Program) *cobra.Command {
 	c := command.Group("rules", "change and show the rules", rulesHelp)
 	command.Stage(c, "Look first:", validateCommand(p), testCommand(p), versions.DiffCommand(p, kinds.Rules, versions.DiffHelp, versions.DiffExamples), importCommand(p))
 	command.Stage(c, "Change:", change.ApplyCommand(p, kinds.Rules, change.ApplyHelp, change.ApplyExamples), undo.RollbackCommand(p, kinds.Rules, undo.RollbackHelp, undo.RollbackExamples), versions.PruneCommand(p, kinds.Rules))

@@ -1,4 +1,4 @@
-package ctl
+package rules
 
 import (
 	"bytes"
@@ -34,7 +34,7 @@ func promote(c *change.Change, id, variant string) func(context.Context, *fleet.
 			s.Next = s.From.Document
 			return nil
 		}
-		text, err := promoted(s.From.Document.Bytes, id, variant == adminapi.VariantExperiment)
+		text, err := Promoted(s.From.Document.Bytes, id, variant == adminapi.VariantExperiment)
 		if err == nil {
 			s.Next, err = fleet.ParseDocument(kinds.Rules, "the "+variant+" of "+id, text)
 		}
@@ -46,9 +46,9 @@ func promote(c *change.Change, id, variant string) func(context.Context, *fleet.
 	}
 }
 
-// promoted returns a document in which a rule has no experiment and, if tried, the
+// Promoted returns a document in which a rule has no experiment and, if tried, the
 // experiment's fields. Comments and everything else stay.
-func promoted(text []byte, id string, tried bool) ([]byte, error) {
+func Promoted(text []byte, id string, tried bool) ([]byte, error) {
 	_, before, err := rules.LoadDocument(text)
 	if err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-package ctl
+package rules
 
 import (
 	"bytes"
@@ -37,8 +37,8 @@ func validateCommand(p *command.Program) *cobra.Command {
 	return c
 }
 
-// validation is what validate prints with -o json.
-type validation struct {
+// Validation is what validate prints with -o json.
+type Validation struct {
 	File    string         `json:"file"`
 	Valid   bool           `json:"valid"`
 	Version string         `json:"version,omitempty"`
@@ -104,7 +104,7 @@ func validate(p *command.Program, name string, apart apartness) error {
 		return err
 	}
 	name = command.InputName(name)
-	v := validation{File: name, Errors: []term.Problem{}}
+	v := Validation{File: name, Errors: []term.Problem{}}
 	d, err := fleet.ParseDocument(kinds.Rules, name, data)
 	if err == nil {
 		p.WarnOf(d)
@@ -118,7 +118,7 @@ func validate(p *command.Program, name string, apart apartness) error {
 }
 
 // good says that the document is valid, and what to know about its rules.
-func (v *validation) good(b *bytes.Buffer) {
+func (v *Validation) good(b *bytes.Buffer) {
 	fmt.Fprintf(b, "%s is good: %s, version %s\n", term.Printable(v.File), term.Plural(v.Rules, "rule"), v.Version)
 	for _, o := range v.Overshoot {
 		fmt.Fprintf(b, "rule %s is reported: at ten times its limit up to %s more may pass, plus two requests per node\n", term.Printable(o.Rule), term.Percent(o.Ratio))

@@ -1,4 +1,4 @@
-package ctl
+package rules
 
 import (
 	"cmp"
@@ -47,8 +47,8 @@ type replayOptions struct {
 	replay    replay.Config
 }
 
-// tested is what a replay found and, for requests of edges, where they came from.
-type tested struct {
+// Tested is what a replay found and, for requests of edges, where they came from.
+type Tested struct {
 	*replay.Report
 	Sample *requests.Recent `json:"sample,omitempty"`
 }
@@ -131,7 +131,7 @@ func test(ctx context.Context, p *command.Program, file, traffic string, o *repl
 		report.Notes = append(from.Notes(), report.Notes...)
 	}
 	if p.WantsJSON() {
-		err = p.WriteJSON(tested{report, from})
+		err = p.WriteJSON(Tested{report, from})
 	} else {
 		var text strings.Builder
 		if err = report.WriteText(&text); err == nil {
