@@ -15,6 +15,7 @@ import (
 	"github.com/weir-edge/weir/internal/console/access"
 	"github.com/weir-edge/weir/internal/ctl/change"
 	"github.com/weir-edge/weir/internal/ctl/command"
+	"github.com/weir-edge/weir/internal/ctl/dns"
 	"github.com/weir-edge/weir/internal/ctl/limits"
 	"github.com/weir-edge/weir/internal/ctl/rules"
 	"github.com/weir-edge/weir/internal/ctl/shedder"
@@ -209,6 +210,6 @@ func answers() map[string]reflect.Type {
 		"clients.block": reflect.TypeFor[[]*clientsChanged](), "clients.allow": reflect.TypeFor[[]*clientsChanged](), "clients.unblock": reflect.TypeFor[[]*clientsChanged](),
 		"audit.list":    reflect.TypeFor[[]auditEntry](),
 		"policy.status": reflect.TypeFor[status.Convergence](), "policy.document": reflect.TypeFor[versions.Shown](), "policy.history": reflect.TypeFor[[]versions.HistoryEntry](), "policy.changes": reflect.TypeFor[versions.VersionsReport](), "policy.rollback": reflect.TypeFor[change.Report](), "policy.undo": reflect.TypeFor[change.Report](),
-		"dns.topology": reflect.TypeFor[region.Topology](), "dns.explain": reflect.TypeFor[dnsExplanation](),
+		"dns.topology": reflect.TypeFor[region.Topology](), "dns.explain": reflect.TypeFor[dns.Explanation](),
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/ctl/command"
+	"github.com/weir-edge/weir/internal/ctl/dns"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/testenv"
 	"github.com/weir-edge/weir/pkg/region"
@@ -56,7 +57,7 @@ func TestExplainByFamily(t *testing.T) {
 	f := func(client string, want ...region.Step) {
 		t.Helper()
 		q := region.Query{Client: netip.MustParsePrefix(client)}
-		require.Equal(t, want, byFamily(v, q, v.Choose(q)))
+		require.Equal(t, want, dns.ByFamily(v, q, v.Choose(q)))
 	}
 	f("198.51.100.0/24", "AAAA queries get iad1, because ams1 has no IPv6 address")
 	v = v.With(map[string]region.PoPState{"ams1": {}, "iad1": up})
@@ -113,11 +114,11 @@ func TestDNS(t *testing.T) {
 	status, _ = fetch(t, "http://"+admin+"/readyz")
 	require.Equal(t, http.StatusOK, status)
 
-	e := parse[dnsExplanation](t, f.good(t, "dns", "explain", "--client", "198.51.100.7", "-o", "json").out)
+	e := parse[dns.Explanation](t, f.good(t, "dns", "explain", "--client", "198.51.100.7", "-o", "json").out)
 	require.Equal(t, []string{"ams1"}, e.PoPs)
 	require.Contains(t, fmt.Sprint(e.Reason), "client 198.51.100.7 matches 198.51.100.0/24 of ams1")
 	require.NotContains(t, fmt.Sprint(e.Reason), "queries get", "iad1 is down")
-	e = parse[dnsExplanation](t, f.good(t, "dns", "explain", "--client", "::ffff:198.51.100.0/120", "-o", "json").out)
+	e = parse[dns.Explanation](t, f.good(t, "dns", "explain", "--client", "::ffff:198.51.100.0/120", "-o", "json").out)
 	require.Equal(t, "198.51.100.0/24", e.Client)
 	r := f.run(t, "dns", "explain", "--client", "198.51.100.7", "--state", "nowhere")
 	require.Equal(t, term.StatusUsage, r.status)

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-edge/weir/internal/ctl/command"
+	"github.com/weir-edge/weir/internal/ctl/dns"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/report"
@@ -64,7 +65,7 @@ func drainCommand(p *command.Program) *cobra.Command {
 	f.StringVar(&o.reason, "reason", "", "`TEXT`: why, required; shown by status and dns explain")
 	f.BoolVar(&o.force, "force", false, "drain it even if nothing healthy would be left")
 	f.DurationVar(&o.wait, "wait", time.Minute, "how long to wait at most for clients to leave; 0 does not wait")
-	f.DurationVar(&o.ttl, "ttl", defaultTTL, "the --ttl of regionctl dns")
+	f.DurationVar(&o.ttl, "ttl", dns.DefaultTTL, "the --ttl of regionctl dns")
 	c.ValidArgsFunction = completePoPs(p, false)
 	return c
 }

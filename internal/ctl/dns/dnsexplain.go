@@ -1,4 +1,4 @@
-package ctl
+package dns
 
 import (
 	"bytes"
@@ -57,7 +57,7 @@ func dnsExplainCommand(p *command.Program) *cobra.Command {
 	f.StringVar(&client, "client", "", "the client's `ADDRESS`, or its network")
 	f.StringVar(&in, "region", "", "only PoPs of this `REGION`, as the name REGION.region.ZONE asks for")
 	f.Float64Var(&o.PassingShare, "passing-share", 0, "the same as for the router")
-	f.DurationVar(&o.TTL, "ttl", defaultTTL, "the same as for the router")
+	f.DurationVar(&o.TTL, "ttl", DefaultTTL, "the same as for the router")
 	o.geoFlag(c)
 	o.stateFlag(c)
 	_ = c.RegisterFlagCompletionFunc("region", p.CompleteRegions) // fails only if the flag is unknown
@@ -83,8 +83,8 @@ func parseClient(text string) (netip.Prefix, error) {
 	return prefix, nil
 }
 
-// dnsExplanation is what dns explain prints with -o json.
-type dnsExplanation struct {
+// Explanation is what dns explain prints with -o json.
+type Explanation struct {
 	Client   string        `json:"client"`
 	Region   string        `json:"region,omitempty"`
 	Zone     string        `json:"zone"`
@@ -113,8 +113,8 @@ func explainDNS(ctx context.Context, p *command.Program, o *dnsOptions, client n
 	}
 	q := region.Query{Client: client, Region: in, Random: region.StickyRandom(client), Explain: true}
 	a := v.Choose(q)
-	a.Reason = append(a.Reason, byFamily(v, q, a)...)
-	e := dnsExplanation{
+	a.Reason = append(a.Reason, ByFamily(v, q, a)...)
+	e := Explanation{
 		Client: client.String(), Region: in, Zone: v.Topology.Zone, Reason: a.Reason, PoPs: a.PoPs, Addrs: a.Addresses, Scope: a.Scope,
 		Spilled: a.Spilled, FailOpen: a.FailOpen, Unknown: []string{},
 	}
@@ -136,9 +136,9 @@ func explainDNS(ctx context.Context, p *command.Program, o *dnsOptions, client n
 	return nil
 }
 
-// byFamily tells which queries get another PoP, because the chosen one has no address of their
+// ByFamily tells which queries get another PoP, because the chosen one has no address of their
 // family.
-func byFamily(v *region.View, q region.Query, a region.Answer) (steps []region.Step) {
+func ByFamily(v *region.View, q region.Query, a region.Answer) (steps []region.Step) {
 	q.Explain = false
 	for _, f := range []struct {
 		family int
@@ -152,7 +152,7 @@ func byFamily(v *region.View, q region.Query, a region.Answer) (steps []region.S
 	return steps
 }
 
-func (e *dnsExplanation) write(b *bytes.Buffer, s term.Style) {
+func (e *Explanation) write(b *bytes.Buffer, s term.Style) {
 	for _, step := range e.Reason {
 		fmt.Fprintf(b, "  %s\n", term.Printable(string(step)))
 	}

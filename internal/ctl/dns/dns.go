@@ -1,4 +1,5 @@
-package ctl
+// Package dns has the commands that run and explain a router of DNS.
+package dns
 
 import (
 	"context"
@@ -62,7 +63,7 @@ runs) and /readyz (it answers, and has a topology).
 
 regionctl dns explain shows what it would answer, and why.`
 
-const defaultTTL = 20 * time.Second
+const DefaultTTL = 20 * time.Second
 
 // dnsOptions are the flags of dns.
 type dnsOptions struct {
@@ -73,7 +74,7 @@ type dnsOptions struct {
 	key    string
 }
 
-func dnsCommand(p *command.Program) *cobra.Command {
+func Command(p *command.Program) *cobra.Command {
 	var o dnsOptions
 	c := command.New("dns", "answer DNS with the nearest healthy PoP", dnsHelp,
 		`  regionctl dns --listen 127.0.0.1:5300
@@ -93,7 +94,7 @@ func dnsCommand(p *command.Program) *cobra.Command {
 	f.StringVar(&o.Zone, "zone", "", "the `ZONE` to answer for (default: that of the topology)")
 	f.StringArrayVar(&o.names, "ns", nil, "a name server of the zone, `NAME=ADDRESS,ADDRESS`; several: repeat it")
 	f.StringVar(&o.Hostmaster, "hostmaster", "", "the mail `ADDRESS` in the SOA (default: hostmaster@ZONE)")
-	f.DurationVar(&o.TTL, "ttl", defaultTTL, "how long resolvers may keep an answer; clients leave a lost PoP after that")
+	f.DurationVar(&o.TTL, "ttl", DefaultTTL, "how long resolvers may keep an answer; clients leave a lost PoP after that")
 	o.geoFlag(c)
 	o.stateFlag(c)
 	f.StringSliceVar(&o.VerifyKeys, "verify-keys", nil, "public key `FILES`; reports if none of their keys has signed the topology (see regionctl keys --help)")
