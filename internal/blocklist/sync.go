@@ -143,11 +143,7 @@ func (s *Sync) publish(ctx context.Context, r *Region, at time.Time) (o Outcome)
 	if r.Token != nil {
 		e.Token = r.Token(ctx)
 	}
-	out, err := e.Apply(ctx, r.Consul)
-	if out.Unrecorded != nil {
-		s.Log.Error("the history does not have a change that was made", "list", s.Name, "region", r.Name, "error", out.Unrecorded.Error())
-	}
-	o.Failure = err
+	_, o.Failure = e.Apply(ctx, r.Consul)
 	return o
 }
 

@@ -27,8 +27,8 @@ const auditVerifyHelp = `Verifies the chain of each history in all regions of th
 --region, and names each entry that was removed, changed or inserted. Then the exit status
 is 1. It also says if the newest change is not the one that made the active version active:
 then a program other than regionctl wrote the pointer, for example one that was active
-before, or a regionctl died before it wrote the history; apply the document again if it is
-right.
+before; apply the document again if it is right. A regionctl that is killed leaves either
+both or neither.
 
 Anyone who can write to Consul can still cut off the newest entries with the head, or rewrite
 the whole chain. Only a copy kept elsewhere reveals that: save the output of -o json

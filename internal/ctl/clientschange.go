@@ -64,9 +64,6 @@ func changeClients(ctx context.Context, p *command.Program, o *clientOptions, ma
 			var out networks.Outcome
 			out, r.failure = jobs[t].edits.Apply(ctx, t.Consul)
 			r.Changed, r.Version = out.Changed, out.Version
-			if out.Unrecorded != nil {
-				t.Warn("%s: the change was made, but the history does not have it: %v", t.Name, out.Unrecorded)
-			}
 		}
 		if r.failure != nil {
 			r.Error = r.failure.Error()

@@ -302,16 +302,18 @@ func (f *testFleet) killed(t *testing.T, written bool, how ...string) (errOut st
 // kill runs a command until its write in us-east, which Consul gets or not, and kills it there.
 func (f *testFleet) kill(t *testing.T, written bool, args ...string) {
 	t.Helper()
-	f.killIn(t, "us-east", written, args...)
+	require.True(t, f.killWhen(t, "us-east", written, func(r *http.Request) bool { return writes(r, "/"+args[0]+"/current") }, args...))
 }
 
-func (f *testFleet) killIn(t *testing.T, region string, written bool, args ...string) {
+// killWhen kills a command at its first matching request to a region's Consul, which gets it or
+// not, unless the command ends before.
+func (f *testFleet) killWhen(t *testing.T, region string, written bool, when func(*http.Request) bool, args ...string) (killed bool) {
 	t.Helper()
 	arrived, dead := make(chan struct{}), make(chan struct{})
 	came, bury := sync.OnceFunc(func() { close(arrived) }), sync.OnceFunc(func() { close(dead) })
 	defer bury()
 	through := f.faulty(t, region, func(_ http.ResponseWriter, r *http.Request) bool {
-		if !writes(r, "/"+args[0]+"/current") {
+		if !when(r) {
 			return false
 		}
 		if written {
@@ -325,13 +327,17 @@ func (f *testFleet) killIn(t *testing.T, region string, written bool, args ...st
 	var said buffer
 	ana.Stderr = &said
 	require.NoError(t, ana.Start())
+	ended := make(chan error, 1)
+	go func() { ended <- ana.Wait() }()
 	select {
 	case <-arrived:
-	case <-time.After(patience):
+	case err := <-ended:
+		require.NoError(t, err, &said)
+		return false
 	}
 	require.NoError(t, ana.Process.Kill())
-	require.Error(t, ana.Wait(), &said)
-	bury()
+	require.Error(t, <-ended, &said)
+	return true
 }
 
 // abandon kills ana's regionctl in the middle of waves.

@@ -132,10 +132,9 @@ func (f *testFleet) publish(t testing.TB, document, by string, names ...string) 
 		require.NoError(t, err)
 		_, err = f.rules(name).Put(t.Context(), []byte(document))
 		require.NoError(t, err)
-		done, err := f.rules(name).Point(t.Context(), p, index)
+		done, err := f.rules(name).Point(t.Context(), consul.Change{Pointer: p}, index)
 		require.NoError(t, err)
 		require.True(t, done)
-		require.NoError(t, f.rules(name).Record(t.Context(), consul.Change{Pointer: p}))
 	}
 	return p
 }

@@ -100,7 +100,7 @@ func TestRoles(t *testing.T) {
 	require.NoError(t, err)
 	p := consul.NewPointer([]byte(rulesOf(1)), "eve", time.Now())
 	for _, role := range []string{edge, router, reader} {
-		_, err = clients[role].Documents("rules").Point(t.Context(), p, 0)
+		_, err = clients[role].Documents("rules").Point(t.Context(), consul.Change{Pointer: p}, 0)
 		require.ErrorContains(t, err, `lacks permission 'key:write' on "weir/rules/current"`, role)
 		require.ErrorContains(t, region.SetDrain(t.Context(), clients[role], "ams1", region.Drain{Who: "eve", Why: "x", Since: time.Now()}), `lacks permission 'key:write' on "weir/drain/`, role)
 	}

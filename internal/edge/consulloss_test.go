@@ -98,7 +98,7 @@ func TestStartWithoutConsul(t *testing.T) {
 	running := n.rules.Running()
 	require.NoError(t, os.Remove(n.config.Rules.Cache))
 	consul.Start()
-	require.NoError(t, p.EndCanary(t.Context(), "ams1"))
+	p.endCanary("ams1")
 	v = n.runs(first)
 	require.Equal(t, "consul", v.Source)
 	eventually(t, "the cached rules are confirmed", func() bool { return n.rulesView().Consul.OK && !n.rulesView().Canary })

@@ -111,6 +111,13 @@ func (p *publisher) setCanary(pop string, to consul.Pointer) {
 	p.write(p.CanaryKey(pop), string(value))
 }
 
+// endCanary makes a PoP follow the others again.
+func (p *publisher) endCanary(pop string) {
+	p.t.Helper()
+	_, err := p.consul.Client().KV().Delete(p.CanaryKey(pop), nil)
+	require.NoError(p.t, err)
+}
+
 func (p *publisher) versionKey(version string) string { return p.prefix + "/rules/versions/" + version }
 
 func (p *publisher) write(key, value string) {

@@ -47,8 +47,6 @@ type Edits struct {
 type Outcome struct {
 	Version string // of the index afterwards
 	Changed int    // how many networks; 0: none needed it
-	// Unrecorded is why the change, although made, is not in the history.
-	Unrecorded error
 }
 
 // Apply makes edits in one region. It is idempotent. Many chunks take several transactions; if
@@ -190,7 +188,7 @@ func (s *step) write(ctx context.Context, list []rewritten, out *Outcome) (again
 		}
 		var writes []consul.Write
 		all, size := list, 0
-		for len(list) > 0 && len(writes) < consul.MostSwapped {
+		for len(list) > 0 && len(writes) < consul.MostCommitted {
 			r := list[0]
 			chunk, stored, err := newChunk(r.entries)
 			if err != nil {
@@ -212,7 +210,7 @@ func (s *step) write(ctx context.Context, list []rewritten, out *Outcome) (again
 	return false, nil
 }
 
-// swap makes one transaction, which writes these chunks, and records it in the history.
+// swap makes one transaction, which writes these chunks, the index and the history.
 func (s *step) swap(ctx context.Context, next contents, writes []consul.Write, written []rewritten, last bool, out *Outcome) (again bool, err error) {
 	x, err := newIndex(next, s.edits.By, s.edits.Now)
 	if err != nil {
@@ -222,7 +220,8 @@ func (s *step) swap(ctx context.Context, next contents, writes []consul.Write, w
 	if err != nil {
 		return false, err
 	}
-	done, err := s.client.SwapWith(ctx, CurrentKey(s.client), value, s.index, writes)
+	change := consul.Change{Pointer: x.Pointer, Replaced: s.before.Version, Message: s.edits.Message, Token: s.edits.Token}
+	done, err := s.client.Documents(Kind).Commit(ctx, change, value, s.index, writes)
 	if err != nil || !done {
 		return !done && err == nil, err
 	}
@@ -234,10 +233,6 @@ func (s *step) swap(ctx context.Context, next contents, writes []consul.Write, w
 	}
 	// If others change the networks now, theirs are the later decisions.
 	s.edits.List = slices.DeleteFunc(slices.Clone(s.edits.List), func(e Edit) bool { return chunks[chunkOf(e.Network)] })
-	change := consul.Change{Pointer: x.Pointer, Replaced: s.before.Version, Message: s.edits.Message, Token: s.edits.Token}
-	if err := s.client.Documents(Kind).Record(ctx, change); err != nil {
-		out.Unrecorded = err
-	}
 	if last {
 		return false, nil
 	}

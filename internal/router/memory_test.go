@@ -129,7 +129,7 @@ func publish(t *testing.T, c *consul.Client, topology *region.Topology) {
 	docs := c.Documents(region.TopologyKind)
 	_, err = docs.Put(t.Context(), text)
 	require.NoError(t, err)
-	done, err := docs.Point(t.Context(), consul.NewPointer(text, "ana", time.Now()), 0)
+	done, err := docs.Point(t.Context(), consul.Change{Pointer: consul.NewPointer(text, "ana", time.Now())}, 0)
 	require.NoError(t, err)
 	require.True(t, done)
 }

@@ -83,7 +83,10 @@ func (c *Change) newTrial(ctx context.Context, pop string) (*trial, error) {
 // it.
 func (t *trial) endEarlier(ctx context.Context) error {
 	_, err := fleet.Failures(fleet.Ask(ctx, t.site.Homes, func(ctx context.Context, target *fleet.Target) (struct{}, error) {
-		_, err := target.Docs.DeleteCanary(ctx, t.site.PoP, t.site.Before[target])
+		p, index, err := target.Docs.Canary(ctx, t.site.PoP)
+		if p != nil && index == t.site.Before[target] {
+			err = t.c.endCanary(ctx, target, t.site.PoP, p, index, "it begins again")
+		}
 		return struct{}{}, err
 	}))
 	if err != nil {
@@ -91,6 +94,20 @@ func (t *trial) endEarlier(ctx context.Context) error {
 	}
 	clear(t.site.Before)
 	return nil
+}
+
+// endCanary makes the edges of a site follow the region again, if their canary is still p. If the
+// region has not got what the site tried, the history says who ended the trial, and why.
+func (c *Change) endCanary(ctx context.Context, t *fleet.Target, pop string, p *consul.Pointer, index uint64, why string) (err error) {
+	if r := c.region(t.Name); r.region.Outcome.Has() && r.runs() == p.Version {
+		_, err = t.Docs.DeleteCanary(ctx, pop, index) // false: it is no longer p
+		return err
+	}
+	now := c.Program.Now().UTC().Round(0)
+	e := consul.Change{Pointer: consul.Pointer{Version: p.Version, SHA256: p.SHA256, AppliedAt: now, AppliedBy: c.By, ExpiresAt: &now}, Canary: pop, Token: t.Identity(ctx)}
+	e.Message = term.Clip(fmt.Sprintf("canary on %s, begun by %s at %s to last until %s, ended: %s", pop, term.Printable(p.AppliedBy), term.Stamp(p.AppliedAt), report.Until(p), term.Printable(why)), 1024)
+	_, err = t.Docs.WithdrawCanary(ctx, e, index)
+	return err
 }
 
 // begin makes the site follow the version, and waits until its edges do.
@@ -103,10 +120,7 @@ func (t *trial) begin(ctx context.Context) error {
 
 // fail takes the version back from the site, and reports why.
 func (t *trial) fail(ctx context.Context, err error) error {
-	removed := t.remove(ctx)
-	t.c.lookAgain(ctx)
-	t.report(err)
-	status := term.StatusFailed
+	status, why := term.StatusFailed, err
 	var f *term.Failure
 	switch {
 	case errors.As(err, &f):
@@ -114,6 +128,9 @@ func (t *trial) fail(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		status, err = term.StatusInterrupted, errors.New("interrupted")
 	}
+	removed := t.remove(ctx, firstLine(err))
+	t.c.lookAgain(ctx)
+	t.report(why)
 	after := "the canary was removed, and no region was changed"
 	if status == term.StatusConflict {
 		after = "the canary is gone, and this changed no region"
@@ -128,7 +145,7 @@ func (t *trial) fail(ctx context.Context, err error) error {
 func (t *trial) end(ctx context.Context) {
 	t.report(nil)
 	t.c.canary.Promoted = len(t.c.With(rollout.Applied)) > 0
-	if err := t.remove(ctx); err != nil {
+	if err := t.remove(ctx, "no region was changed"); err != nil {
 		t.c.Program.Warn("%v", err)
 	} else if !t.c.canary.Promoted {
 		t.c.Program.Say("the canary was removed")
@@ -225,11 +242,13 @@ func (t *trial) check(ctx context.Context, target *fleet.Target) error {
 // expired reports whether the site's edges no longer follow the version by themselves.
 func (t *trial) expired() bool { return t.site.Pointer.Expired(t.c.Program.Now()) }
 
-func (t *trial) remove(ctx context.Context) error {
+func (t *trial) remove(ctx context.Context, why string) error {
 	if t.site.Pointer.ExpiresAt == nil {
 		return nil // it ended before anything was set
 	}
-	if err := t.site.Remove(ctx); err != nil {
+	if err := t.site.Remove(ctx, func(ctx context.Context, home *fleet.Target, p *consul.Pointer, index uint64) error {
+		return t.c.endCanary(ctx, home, t.site.PoP, p, index, why)
+	}); err != nil {
 		return fmt.Errorf("the canary could not be removed; it expires at %s:\n%w", term.Stamp(*t.site.Pointer.ExpiresAt), err)
 	}
 	return nil

@@ -176,7 +176,7 @@ func (c *Change) begin(targets []*fleet.Target) {
 			},
 			Write: func(ctx context.Context, r *rollout.Region[fleet.Current]) (bool, error) {
 				here := c.region(r.Name)
-				return here.target.Docs.Under(r.Fence).Point(ctx, c.pointer(here), r.Seen.Index)
+				return here.target.Docs.Under(r.Fence).After(here.end).Point(ctx, c.entry(ctx, here, c.pointer(here)), r.Seen.Index)
 			},
 		},
 		By: c.By, Partial: c.Partial, Timeout: c.Program.Timeout, LockWait: c.Program.LockWait, BreakLock: c.breakLock, Report: &report.Locks{Program: c.Program, What: k.Name},
@@ -188,10 +188,6 @@ func (c *Change) begin(targets []*fleet.Target) {
 			}
 			c.at = c.Program.Now().UTC().Round(0)
 			return c.restore(ctx)
-		},
-		Written: func(ctx context.Context, r *rollout.Region[fleet.Current]) {
-			here := c.region(r.Name)
-			c.record(ctx, here, here.step.From.Version(), c.pointer(here))
 		},
 	}
 	if file, err := c.Program.Fleet(); err == nil && len(targets) < len(file.Regions) {
@@ -214,7 +210,7 @@ func (c *Change) restore(ctx context.Context) error {
 		defer asking.Wait()
 		asking.Go(func() { t.Identity(ctx) })
 		asking.Go(func() {
-			if end, err := t.Docs.End(ctx); err == nil { // otherwise recording says so
+			if end, err := t.Docs.End(ctx); err == nil { // otherwise the write asks again
 				here.end = &end
 			}
 		})

@@ -7,12 +7,12 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/report"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/internal/ctl/unfinished"
 	"github.com/weir-edge/weir/internal/ctl/versions"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
@@ -38,52 +38,34 @@ func (c *Change) lookAgain(ctx context.Context) {
 	}
 }
 
-// record adds to a region's history that pointer is active and which version preceded it,
-// unless it is already there.
-func (c *Change) record(ctx context.Context, r *regionChange, before string, pointer consul.Pointer) {
-	entry := consul.Change{Pointer: pointer, Message: c.Message, BrokeLockOf: strings.Join(c.Engine.Broke, ", ")}
+// entry describes for the history that pointer makes a version active in a region.
+func (c *Change) entry(ctx context.Context, r *regionChange, pointer consul.Pointer) consul.Change {
+	e := consul.Change{Pointer: pointer, Replaced: r.step.From.Version()}
 	if pointer.AppliedBy == c.By {
-		entry.Token = r.target.Identity(ctx)
-	} else {
-		entry.Message, entry.BrokeLockOf = "", "" // those do not belong to this entry
+		e.Message, e.BrokeLockOf, e.Token = c.Message, strings.Join(c.Engine.Broke, ", "), r.target.Identity(ctx)
 	}
-	err := func() error {
-		if before != pointer.Version {
-			entry.Replaced = before
-			if r.end != nil {
-				return r.target.Docs.RecordAfter(ctx, entry, *r.end)
-			}
-			return r.target.Docs.Record(ctx, entry)
-		}
-		// Written again, or written by someone who could not record it.
-		recorded, err := r.target.Docs.Recorded(ctx, pointer)
-		if err != nil || recorded {
-			return err
-		}
-		m := versions.History{Kind: r.target.Kind, Pointer: r.region.Seen.Pointer}
-		if m.Changes, _, err = r.target.Docs.History(ctx, 64); err != nil {
-			return err
-		}
-		entry.Replaced, _ = m.Replaced() // unknown is good enough
-		return r.target.Docs.Record(ctx, entry)
-	}()
-	if err != nil {
-		c.Program.Warn("%s: the %s %s active, but the history was not written: %v", r.target.Name, r.target.Kind.What, r.target.Kind.Are, err)
+	if e.Replaced == pointer.Version { // written again
+		h := versions.History{Kind: r.target.Kind, Pointer: r.region.Seen.Pointer}
+		h.Changes, _, _ = r.target.Docs.History(ctx, 64) // unknown is good enough
+		e.Replaced, _ = h.Replaced()
 	}
+	return e
 }
 
-// complete does what an earlier change that applied the version may have left undone in the
-// regions that already have it.
+// complete records what another program made active in regions that already have the version.
 func (c *Change) complete(ctx context.Context) {
-	var all sync.WaitGroup
-	defer all.Wait()
-	for _, r := range c.With(rollout.AlreadyThere) {
-		if pointer := r.region.Seen.Pointer; pointer != nil {
-			all.Go(func() {
-				ctx, cancel := r.target.Bounded(ctx)
-				defer cancel()
-				c.record(ctx, r, r.region.Seen.Version(), *pointer)
-			})
+	targets := TargetsOf(c.With(rollout.AlreadyThere))
+	for _, a := range fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) (struct{}, error) {
+		r := c.region(t.Name)
+		pointer := r.region.Seen.Pointer // there is one, or it would not have the version
+		recorded, err := t.Docs.Recorded(ctx, *pointer)
+		if err == nil && !recorded {
+			err = t.Docs.Record(ctx, c.entry(ctx, r, *pointer))
+		}
+		return struct{}{}, err
+	}) {
+		if a.Err != nil {
+			c.Program.Warn("%s: the %s %s active, but the history was not written: %v", a.Target.Name, a.Target.Kind.What, a.Target.Kind.Are, a.Err)
 		}
 	}
 }
@@ -99,9 +81,13 @@ func (c *Change) endCanaries(ctx context.Context) {
 	for _, a := range fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) (ended []string, err error) {
 		canaries, _, err := t.Docs.Canaries(ctx)
 		for _, pop := range slices.Sorted(maps.Keys(canaries)) {
-			if wrong := t.Docs.EndCanary(ctx, pop); wrong != nil {
+			p, index, wrong := t.Docs.Canary(ctx, pop)
+			if wrong == nil && p != nil {
+				wrong = c.endCanary(ctx, t, pop, p, index, "in favor of "+c.region(t.Name).runs()+unfinished.Reason(c.Message))
+			}
+			if wrong != nil {
 				err = errors.Join(err, wrong)
-			} else if p := canaries[pop]; !p.Expired(t.Consul.Now()) {
+			} else if p != nil && !p.Expired(t.Consul.Now()) {
 				ended = append(ended, fmt.Sprintf("canary of %s on %s ended", term.OrDash(p.AppliedBy), pop))
 			}
 		}

@@ -55,15 +55,15 @@ func (c *Canary) Check(ctx context.Context, home *fleet.Target) error {
 	return nil
 }
 
-// Remove takes it back wherever it is set, even if ctx has ended. A canary that someone
-// else has set instead is left alone.
-func (c *Canary) Remove(ctx context.Context) error {
+// Remove ends it wherever it is set, even if ctx has ended. A canary that someone else has set
+// instead is left alone.
+func (c *Canary) Remove(ctx context.Context, end func(ctx context.Context, home *fleet.Target, p *consul.Pointer, index uint64) error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
 	defer cancel()
 	_, err := fleet.Failures(fleet.Ask(ctx, c.Homes, func(ctx context.Context, home *fleet.Target) (struct{}, error) {
 		p, index, err := home.Docs.Canary(ctx, c.PoP)
 		if err == nil && c.Mine(p) {
-			_, err = home.Docs.DeleteCanary(ctx, c.PoP, index) // false: it is no longer ours
+			err = end(ctx, home, p, index)
 		}
 		return struct{}{}, err
 	}))

@@ -84,8 +84,6 @@ type Change[S any] struct {
 
 	// Ready is called under the lock, before the first write; its error stops the change.
 	Ready func(context.Context) error
-	// Written is called after each write, while other regions are written.
-	Written func(context.Context, *Region[S])
 	// Report receives what takes long, or needs an operator's attention.
 	Report Reporter
 
@@ -232,8 +230,6 @@ func (c *Change[S]) Write(ctx context.Context) error {
 	}
 	// Wait for a write that was sent, because otherwise its outcome would be unknown.
 	detached := context.WithoutCancel(ctx)
-	var after sync.WaitGroup
-	defer after.Wait()
 	write := func(r *Region[S]) {
 		if locks.still(detached) != nil {
 			return
@@ -242,9 +238,6 @@ func (c *Change[S]) Write(ctx context.Context) error {
 			r.Fence = f
 			return c.writeOne(detached, r)
 		})
-		if r.Outcome == Applied && c.Written != nil {
-			after.Go(func() { c.Written(detached, r) })
-		}
 	}
 	todo := With(c.Regions, Untouched)
 	first := min(1, len(todo))

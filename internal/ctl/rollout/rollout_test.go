@@ -156,7 +156,12 @@ func TestSlowRegion(t *testing.T) {
 		sleeps(places[7], func() { time.Sleep(time.Minute) })
 		c, _ := changeTo("new", "ana", places, atOnce)
 		began, fast := time.Now(), make(chan bool, len(places))
-		c.Written = func(context.Context, *Region[value]) { fast <- time.Since(began) == 0 }
+		write := c.Subject.Write
+		c.Subject.Write = func(ctx context.Context, r *Region[value]) (bool, error) {
+			done, err := write(ctx, r)
+			fast <- time.Since(began) == 0
+			return done, err
+		}
 		require.NoError(t, c.prepared(t).Write(t.Context()))
 		require.Len(t, With(c.Regions, Applied), 50)
 		for range 49 {

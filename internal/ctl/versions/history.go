@@ -18,7 +18,8 @@ import (
 )
 
 const HistoryHelp = `Shows who applied which version, when, instead of which, and why; the newest first.
-A change of several regions at once is one line. * marks the active version.
+A change of several regions at once is one line. * marks the active version. A canary that was
+not promoted is a line, too: who ended it, and why.
 
 regionctl rules show prints any version that Consul still has, and regionctl rules
 rollback --to VERSION restores it. Each change prunes all but the newest 200 (see

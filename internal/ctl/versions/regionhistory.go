@@ -81,7 +81,7 @@ func wrote(c consul.Change, p *consul.Pointer) bool {
 // ended, that is the change before it.
 func (h *History) isCurrent(c consul.Change) bool {
 	switch {
-	case h.Pointer == nil:
+	case h.Pointer == nil, c.Canary != "":
 		return false
 	case !h.Pointer.Expired(h.now):
 		return wrote(c, h.Pointer)
@@ -149,8 +149,8 @@ func (h *History) current() *consul.Change {
 // that has expired is not active; nil: unknown.
 func (h *History) Made() (p *consul.Pointer, since time.Time) {
 	i := slices.IndexFunc(h.Changes, h.isCurrent)
-	if i >= 0 && i+1 < len(h.Changes) {
-		since = h.Changes[i+1].AppliedAt
+	if before := slices.IndexFunc(h.Changes[i+1:], func(c consul.Change) bool { return c.Canary == "" }); i >= 0 && before >= 0 {
+		since = h.Changes[i+1+before].AppliedAt
 	}
 	switch {
 	case h.Pointer == nil || !h.Pointer.Expired(h.now):
@@ -163,7 +163,7 @@ func (h *History) Made() (p *consul.Pointer, since time.Time) {
 
 // wasTemporary reports whether a version was temporary when it was last active.
 func (h *History) wasTemporary(version string) bool {
-	i := slices.IndexFunc(h.Changes, func(c consul.Change) bool { return c.Version == version })
+	i := slices.IndexFunc(h.Changes, func(c consul.Change) bool { return c.Version == version && c.Canary == "" })
 	return i >= 0 && h.Changes[i].ExpiresAt != nil
 }
 
@@ -178,5 +178,5 @@ func (h *History) knows(recorded bool) bool {
 	case c == nil, c.Replaced == "", !h.Kind.Temporary:
 		return true
 	}
-	return slices.ContainsFunc(h.Changes, func(other consul.Change) bool { return other.Version == c.Replaced })
+	return slices.ContainsFunc(h.Changes, func(other consul.Change) bool { return other.Version == c.Replaced && other.Canary == "" })
 }

@@ -74,7 +74,7 @@ func TestAThirdKindOfDocument(t *testing.T) {
 		_, err := documents.Put(t.Context(), []byte(text))
 		require.NoError(t, err)
 		p := consul.NewPointer([]byte(text), "test", time.Now())
-		ok, err := documents.Point(t.Context(), p, index)
+		ok, err := documents.Point(t.Context(), consul.Change{Pointer: p}, index)
 		require.NoError(t, err)
 		require.True(t, ok)
 		_, index, err = documents.Current(t.Context())
@@ -107,7 +107,7 @@ func TestAThirdKindOfDocument(t *testing.T) {
 	require.True(t, ok)
 	is("kite")
 	require.True(t, k.State().Canary)
-	require.NoError(t, documents.EndCanary(t.Context(), "ams1"))
+	require.NoError(t, client.Remove(t.Context(), documents.CanaryKey("ams1")))
 	is("boat")
 	require.Same(t, boat, k.active.Load(), "what a canary replaced is not compiled again")
 

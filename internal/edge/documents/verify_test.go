@@ -88,7 +88,7 @@ func (s *signedToys) point(text string, change func(*consul.Pointer)) consul.Poi
 	}
 	_, index, err := s.documents.Current(s.t.Context())
 	require.NoError(s.t, err)
-	ok, err := s.documents.Point(s.t.Context(), p, index)
+	ok, err := s.documents.Point(s.t.Context(), consul.Change{Pointer: p}, index)
 	require.NoError(s.t, err)
 	require.True(s.t, ok)
 	return p
@@ -141,7 +141,7 @@ func TestRequireSigned(t *testing.T) {
 	require.True(t, ok)
 	eventually(t, "the canary is refused", k.refuses(trial.Version, "another document, kind or region"))
 	require.True(t, k.is("boat"))
-	require.NoError(t, s.documents.EndCanary(t.Context(), "ams1"))
+	require.NoError(t, s.client.Remove(t.Context(), s.documents.CanaryKey("ams1")))
 
 	// The copy on disk has its signatures; a node that trusts other keys does not use it.
 	eventually(t, "it is on disk", func() bool { _, err := os.Stat(s.config.Cache); return err == nil })

@@ -14,11 +14,13 @@ type Audit struct {
 	Faults []string `json:"faults,omitempty"`
 
 	hashes map[int]string // of the genuine entries, by number
+	active int            // the number of the newest entry that made a version active
 }
 
 // linked is an entry of the chain.
 type linked struct {
 	name, hash string
+	tried      bool // it ended a canary
 	Link
 }
 
@@ -63,8 +65,8 @@ func (d *Documents) Active(ctx context.Context, a *Audit, p Pointer) (good bool,
 		return false, nil
 	case json.Unmarshal(entry.Value, &r) != nil, r.Link == nil:
 		return true, nil // the chain has the answer
-	case r.Link.Number < a.Head.Number:
-		a.fault("the active version %s, by %s, was put back: the change that made it active has number %d, and the newest number %d", p.Version, p.AppliedBy, r.Link.Number, a.Head.Number)
+	case r.Link.Number < a.active:
+		a.fault("the active version %s, by %s, was put back: the change that made it active has number %d, and the newest number %d", p.Version, p.AppliedBy, r.Link.Number, a.active)
 		return false, nil
 	case pointerText(r.Pointer) != pointerText(p):
 		a.fault("the pointer to the active version %s was changed: the history has %s, the pointer is %s", p.Version, pointerText(r.Pointer), pointerText(p))
@@ -89,7 +91,7 @@ func (c *auditor) add(name string, value []byte) {
 	var r record
 	hash := hashEntry(name, value)
 	if err := json.Unmarshal(value, &r); err == nil && r.Link != nil {
-		c.chain[r.Link.Number] = append(c.chain[r.Link.Number], linked{name, hash, *r.Link})
+		c.chain[r.Link.Number] = append(c.chain[r.Link.Number], linked{name, hash, r.Canary != "", *r.Link})
 		return
 	}
 	by := ""
@@ -104,9 +106,12 @@ func (c *auditor) add(name string, value []byte) {
 func (c *auditor) audit(head Head, added int) *Audit {
 	a := &Audit{Head: head, hashes: map[int]string{}}
 	var numbers []int
-	for number := range c.chain {
+	for number, list := range c.chain {
 		if number <= head.Number || number > added {
 			numbers = append(numbers, number)
+		}
+		if number <= head.Number && slices.ContainsFunc(list, func(e linked) bool { return !e.tried }) {
+			a.active = max(a.active, number)
 		}
 	}
 	a.verify(c.chain, numbers)

@@ -43,7 +43,6 @@ func TestCanaries(t *testing.T) {
 		return done
 	}
 	require.Zero(t, follows("ams1", nil))
-	require.NoError(t, d.EndCanary(ctx, "ams1"))
 	require.True(t, drop(0), "there is none, as required")
 	require.False(t, set1(first, 7), "no value has index 7")
 	require.True(t, set1(first, 0))
@@ -96,8 +95,26 @@ func TestCanaries(t *testing.T) {
 		require.True(t, r >= ' ' && r < 0x7f, "%q", wrong[1].Error())
 	}
 
-	require.NoError(t, d.EndCanary(ctx, "ams1"))
+	require.True(t, drop(follows("ams1", &first)))
 	require.Zero(t, follows("ams1", nil))
+
+	// One that is withdrawn stands in the history, once.
+	require.True(t, set1(first, 0))
+	index = follows("ams1", &first)
+	end := Change{Pointer: NewPointer([]byte("1"), "bob", time.Now()), Canary: "ams1", Message: "too many limited"}
+	for _, row := range []struct {
+		index uint64
+		done  bool
+	}{{index - 1, false}, {index, true}, {index, false}} {
+		done, err := d.WithdrawCanary(ctx, end, row.index)
+		require.NoError(t, err)
+		require.Equal(t, row.done, done)
+	}
+	require.Zero(t, follows("ams1", nil))
+	changes, wrong, err := d.History(ctx, 0)
+	require.NoError(t, err)
+	require.Empty(t, wrong)
+	require.Equal(t, []Change{end}, changes)
 
 	away := answers(t, Config{}, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) }).Documents("rules")
 	_, wrong, err = away.Canaries(ctx)

@@ -1,6 +1,7 @@
 package consul
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -9,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 
 	"github.com/hashicorp/consul/api"
 )
@@ -54,7 +56,7 @@ type End struct {
 	index uint64
 }
 
-// End reads where the chain ends now, for RecordAfter.
+// End reads where the chain ends now, for After.
 func (d *Documents) End(ctx context.Context) (End, error) {
 	if err := d.check(); err != nil {
 		return End{}, err
@@ -85,40 +87,62 @@ const mostNumber = 1 << 40
 // mostRaces is how often others may be faster before Record gives up.
 const mostRaces = 16
 
-// append adds an entry to the chain. Entry and head change in one transaction, which fails
-// if another writer has appended since the end was read.
-func (d *Documents) append(ctx context.Context, c Change, end End) error {
-	key := d.historyKey(c.Pointer)
-	for range mostRaces {
-		head := end.head
-		value, err := json.Marshal(record{c, &Link{Number: head.Number + 1, Before: head.Hash}})
-		if err != nil {
-			return err
-		}
-		next, err := json.Marshal(Head{head.Number + 1, hashEntry(d.entryName(key), value)})
-		if err != nil {
-			return err
-		}
-		_, failed, err := d.consul.transact(ctx, "write "+key,
-			&api.KVTxnOp{Verb: api.KVCAS, Key: key, Value: value},
-			&api.KVTxnOp{Verb: api.KVCAS, Key: d.headKey(), Value: next, Index: end.index})
-		if err == nil && failed == nil {
-			return nil
-		}
-		// The answer to an earlier attempt may be lost, but a change is recorded only once.
-		switch entry, unseen := d.consul.Get(ctx, key); {
-		case unseen != nil:
-			return cmp.Or(err, unseen)
-		case entry != nil:
-			return nil
-		case err != nil:
-			return err
-		}
-		if end, err = d.End(ctx); err != nil {
-			return err
-		}
+// append adds a change to the history and its chain, together with what the change writes: all
+// or nothing. done is false if others have changed what it writes; if the lock was lost, the
+// error is a *Displaced.
+func (d *Documents) append(ctx context.Context, c Change, writes ...*api.KVTxnOp) (done bool, err error) {
+	if err := d.checkChange(&c); err != nil {
+		return false, err
 	}
-	return d.consul.failure(ctx, "write "+key, errors.New("other changes were recorded at the same time; try again"))
+	key, alone, fenced := d.historyKey(&c), len(writes) == 0, 0
+	what := "write " + key
+	if !alone {
+		what = "write " + writes[0].Key
+	}
+	if d.fence != (Fence{}) {
+		writes, fenced = slices.Concat([]*api.KVTxnOp{d.consul.fenced(d.fence)}, writes), 1
+	}
+	end := d.end
+	for range mostRaces {
+		if end == nil {
+			now, err := d.End(ctx)
+			if err != nil {
+				return false, err
+			}
+			end = &now
+		}
+		value, err := json.Marshal(record{c, &Link{Number: end.head.Number + 1, Before: end.head.Hash}})
+		if err != nil {
+			return false, err
+		}
+		next, err := json.Marshal(Head{end.head.Number + 1, hashEntry(d.entryName(key), value)})
+		if err != nil {
+			return false, err
+		}
+		_, failed, err := d.consul.transact(ctx, what, slices.Concat(writes, []*api.KVTxnOp{
+			{Verb: api.KVCAS, Key: key, Value: value}, {Verb: api.KVCAS, Key: d.headKey(), Value: next, Index: end.index},
+		})...)
+		if err == nil && failed == nil || refused(err) {
+			return err == nil, err
+		}
+		if alone || err != nil { // the answer may be lost, but a change is recorded only once
+			entry, _, unseen := d.consul.get(ctx, key, query{consistent: true}, answerTimeout)
+			if entry != nil && (alone || bytes.Equal(entry.Value, value)) {
+				return true, nil
+			}
+			err = cmp.Or(err, unseen)
+		}
+		if err != nil || fenced > 0 && failed[0] {
+			return false, d.consul.lost(ctx, d.fence, err)
+		}
+		for i := range writes {
+			if failed[i] {
+				return false, nil
+			}
+		}
+		end = nil
+	}
+	return false, d.consul.failure(ctx, what, errors.New("other changes were recorded at the same time; try again"))
 }
 
 // newestLink returns the head according to the newest entries.

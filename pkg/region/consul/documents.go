@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hashicorp/consul/api"
+
 	"github.com/weir-edge/weir/pkg/field"
 )
 
@@ -27,6 +29,7 @@ type Documents struct {
 	kind      string
 	temporary bool // the active one may expire
 	fence     Fence
+	end       *End // of the history; nil: unknown
 }
 
 // Documents returns the documents of one kind. Every call fails if kind is not a valid
@@ -46,6 +49,14 @@ func (d *Documents) Temporary() *Documents {
 func (d *Documents) Under(f Fence) *Documents {
 	copied := *d
 	copied.fence = f
+	return &copied
+}
+
+// After returns the same documents, but lets Point and Commit continue the history after an end
+// that was already read, which saves a round trip. Nil means that it is unknown.
+func (d *Documents) After(end *End) *Documents {
+	copied := *d
+	copied.end = end
 	return &copied
 }
 
@@ -180,28 +191,52 @@ func (d *Documents) Put(ctx context.Context, document []byte) (version string, e
 	return version, nil
 }
 
-// Point activates the document that p names if the pointer has not changed since Current
-// returned index; 0 requires that there is none yet. It returns false if the pointer has
-// changed. Only for Temporary documents may p expire.
+// Point activates the document that a change names, and records the change, if the pointer has
+// not changed since Current returned index; 0 requires that there is none yet. It returns false
+// if the pointer has changed. Only for Temporary documents may it expire.
 //
 // After a failure it checks whether the pointer was written anyway: the answer may be
 // lost after a successful write.
-func (d *Documents) Point(ctx context.Context, p Pointer, index uint64) (bool, error) {
-	if err := errors.Join(d.check(), p.validate()); err != nil {
+func (d *Documents) Point(ctx context.Context, c Change, index uint64) (bool, error) {
+	if err := errors.Join(d.check(), c.validate()); err != nil {
 		return false, err
 	}
-	if p.ExpiresAt != nil && !d.temporary {
+	if c.ExpiresAt != nil && !d.temporary {
 		return false, &field.Error{Path: "expires_at", Msg: "is for canaries; leave it out"}
 	}
-	return d.swap(ctx, d.CurrentKey(), p, index)
-}
-
-func (d *Documents) swap(ctx context.Context, key string, p Pointer, index uint64) (bool, error) {
-	value, err := json.Marshal(p)
+	value, err := json.Marshal(c.Pointer)
 	if err != nil {
 		return false, err
 	}
-	done, err := d.consul.SwapUnder(ctx, d.fence, key, value, index)
+	return d.Commit(ctx, c, value, index, nil)
+}
+
+// MostCommitted is how many keys Commit writes at once in addition to the pointer: the
+// transaction also writes the history and its head.
+const MostCommitted = mostOps - 3
+
+// Write is a key and what to write there; a nil Value deletes the key.
+type Write struct {
+	Key   string
+	Value []byte
+}
+
+// Commit is Point for a kind whose pointer says more, and that also writes other keys. Consul
+// accepts about 380 kB of values in one call.
+func (d *Documents) Commit(ctx context.Context, c Change, value []byte, index uint64, others []Write) (bool, error) {
+	ops := []*api.KVTxnOp{{Verb: api.KVCAS, Key: d.CurrentKey(), Value: value, Index: index}}
+	for _, w := range others {
+		op := &api.KVTxnOp{Verb: api.KVSet, Key: w.Key, Value: w.Value}
+		if w.Value == nil {
+			op.Verb = api.KVDelete
+		}
+		ops = append(ops, op)
+	}
+	return settled(d.append(ctx, c, ops...))
+}
+
+// settled adds to the error of a write that it may still take effect, if that is so.
+func settled(done bool, err error) (bool, error) {
 	var lost *Displaced
 	if err == nil || refused(err) || errors.As(err, &lost) {
 		return done, err
@@ -222,11 +257,15 @@ func (d *Documents) SetCanary(ctx context.Context, pop string, p Pointer, index 
 	if p.ExpiresAt == nil {
 		return false, &field.Error{Path: "expires_at", Msg: "must be set, so that a forgotten canary ends"}
 	}
-	return d.swap(ctx, d.CanaryKey(pop), p, index)
+	value, err := json.Marshal(p)
+	if err != nil {
+		return false, err
+	}
+	return settled(d.consul.SwapUnder(ctx, d.fence, d.CanaryKey(pop), value, index))
 }
 
 // Canary returns the canary that the edges of one PoP follow, or nil, and the index to
-// pass to SetCanary and DeleteCanary; the index is valid even if the content is
+// pass to SetCanary, DeleteCanary and WithdrawCanary; the index is valid even if the content is
 // unreadable. The canary may have expired.
 func (d *Documents) Canary(ctx context.Context, pop string) (*Pointer, uint64, error) {
 	if err := d.check(pop); err != nil {
@@ -245,13 +284,14 @@ func (d *Documents) DeleteCanary(ctx context.Context, pop string, index uint64) 
 	return d.consul.removeCAS(ctx, d.CanaryKey(pop), index)
 }
 
-// EndCanary makes the edges of one PoP follow the current pointer again, whatever they
-// follow now. It is not an error if there is no canary.
-func (d *Documents) EndCanary(ctx context.Context, pop string) error {
-	if err := d.check(pop); err != nil {
-		return err
+// WithdrawCanary is DeleteCanary for a canary that was not promoted: it records that the change
+// ended it. It returns false if the canary is already gone.
+func (d *Documents) WithdrawCanary(ctx context.Context, c Change, index uint64) (bool, error) {
+	if err := d.check(c.Canary); err != nil {
+		return false, err
 	}
-	return d.consul.Remove(ctx, d.CanaryKey(pop))
+	key := d.CanaryKey(c.Canary)
+	return d.append(ctx, c, &api.KVTxnOp{Verb: api.KVCheckIndex, Key: key, Index: index}, &api.KVTxnOp{Verb: api.KVDelete, Key: key})
 }
 
 // Canaries returns all canaries by PoP, including expired ones. wrong has an error for

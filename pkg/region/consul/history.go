@@ -15,31 +15,21 @@ import (
 // mostOps is how many operations Consul accepts in one transaction.
 const mostOps = 64
 
-// historyKey begins with a fixed-length time, so that keys sort by time.
-func (d *Documents) historyKey(p Pointer) string {
-	return d.key("history", p.AppliedAt.UTC().Format("2006-01-02T15:04:05.000000000Z")+"-"+p.Version)
+// historyKey begins with a fixed-length time, so that keys sort by time, and ends with the version
+// or, for a version that was only tried, with the PoP.
+func (d *Documents) historyKey(c *Change) string {
+	name := c.AppliedAt.UTC().Format("2006-01-02T15:04:05.000000000Z") + "-" + c.Version
+	if c.Canary != "" {
+		name += "." + c.Canary
+	}
+	return d.key("history", name)
 }
 
 // Record adds a change to the history, and to its chain. Recording a change twice has no
 // further effect.
 func (d *Documents) Record(ctx context.Context, c Change) error {
-	if err := d.checkChange(&c); err != nil {
-		return err
-	}
-	end, err := d.End(ctx)
-	if err != nil {
-		return err
-	}
-	return d.append(ctx, c, end)
-}
-
-// RecordAfter is Record for callers that have already read the end of the chain, which
-// saves a round trip.
-func (d *Documents) RecordAfter(ctx context.Context, c Change, end End) error {
-	if err := d.checkChange(&c); err != nil {
-		return err
-	}
-	return d.append(ctx, c, end)
+	_, err := d.append(ctx, c)
+	return err
 }
 
 func (d *Documents) checkChange(c *Change) error {
@@ -62,7 +52,7 @@ func (d *Documents) entryOf(ctx context.Context, p Pointer) (*Entry, error) {
 	if err := d.check(); err != nil {
 		return nil, err
 	}
-	return d.consul.Get(ctx, d.historyKey(p))
+	return d.consul.Get(ctx, d.historyKey(&Change{Pointer: p}))
 }
 
 // History returns at most the given number of changes, newest first; 0 means all. wrong has
@@ -258,7 +248,7 @@ const MostRemoved = (mostOps - 1) / 2
 // Remove deletes versions and their signatures while a lock is held. Its error is a
 // *Displaced if the lock is lost. Nothing may refer to the versions.
 func (d *Documents) Remove(ctx context.Context, versions []Stored, f Fence) error {
-	ops := []*api.KVTxnOp{{Verb: api.KVCheckIndex, Key: d.consul.lockKey(f.What), Index: f.Index}}
+	ops := []*api.KVTxnOp{d.consul.fenced(f)}
 	for _, v := range versions {
 		ops = append(ops, &api.KVTxnOp{Verb: api.KVDeleteCAS, Key: d.versionKey(v.Version), Index: v.index},
 			&api.KVTxnOp{Verb: api.KVDelete, Key: d.signatureKey(v.Version)})

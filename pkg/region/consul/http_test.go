@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/consul/api"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/testenv"
@@ -143,7 +144,7 @@ func TestRequestsAreBounded(t *testing.T) {
 	for what, ask := range map[string]func() error{
 		"read":   func() error { _, _, err := c.Documents("rules").Current(t.Context()); return err },
 		"list":   func() error { _, _, err := c.Documents("rules").History(t.Context(), 0); return err },
-		"delete": func() error { return c.Documents("rules").EndCanary(t.Context(), "ams1") },
+		"delete": func() error { return c.Remove(t.Context(), c.Documents("rules").CanaryKey("ams1")) },
 		"nodes":  func() error { _, err := c.Nodes(t.Context()); return err },
 	} {
 		all.Go(func() {
@@ -288,12 +289,12 @@ func TestPointLooksAfterALostAnswer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var reads atomic.Int32
-			var body atomic.Value
+			var entry atomic.Value
 			c := answers(t, Config{}, func(w http.ResponseWriter, r *http.Request) {
 				if r.Method == http.MethodPut {
-					text := make([]byte, r.ContentLength)
-					_, _ = r.Body.Read(text)
-					body.Store(text)
+					var ops api.TxnOps
+					_ = json.NewDecoder(r.Body).Decode(&ops)
+					entry.Store(ops[1].KV.Value)
 					http.Error(w, "leadership lost", row.status)
 					return
 				}
@@ -301,12 +302,12 @@ func TestPointLooksAfterALostAnswer(t *testing.T) {
 				if _, confirm := r.URL.Query()["consistent"]; !confirm {
 					http.Error(w, "ask the leader", 400)
 				} else if row.stored == "ours" {
-					kv(w, 9, 9, body.Load().([]byte))
+					kv(w, 9, 9, entry.Load().([]byte))
 				} else {
 					kv(w, 9, 9, []byte("{}"))
 				}
 			})
-			ok, err := c.Documents("rules").Point(t.Context(), NewPointer([]byte("x"), "ana", time.Now()), 8)
+			ok, err := c.Documents("rules").After(&End{}).Point(t.Context(), Change{Pointer: NewPointer([]byte("x"), "ana", time.Now())}, 8)
 			if row.want == "" {
 				require.NoError(t, err)
 			} else {
@@ -332,7 +333,8 @@ func TestNamesCannotLeaveThePrefix(t *testing.T) {
 		require.ErrorContains(t, err, "pop: "+want)
 		_, err = d.DeleteCanary(ctx, name, 1)
 		require.ErrorContains(t, err, "pop: "+want)
-		require.ErrorContains(t, d.EndCanary(ctx, name), "pop: "+want)
+		_, err = d.WithdrawCanary(ctx, Change{Pointer: canary, Canary: name}, 1)
+		require.ErrorContains(t, err, "pop: "+want)
 		_, _, err = d.Canary(ctx, name)
 		require.ErrorContains(t, err, "pop: "+want)
 
@@ -343,7 +345,7 @@ func TestNamesCannotLeaveThePrefix(t *testing.T) {
 		require.ErrorContains(t, err, "kind of document: "+want)
 		_, err = d.Put(ctx, []byte("x"))
 		require.ErrorContains(t, err, "kind of document: "+want)
-		_, err = d.Point(ctx, p, 0)
+		_, err = d.Point(ctx, Change{Pointer: p}, 0)
 		require.ErrorContains(t, err, "kind of document: "+want)
 		_, err = d.Versions(ctx, "")
 		require.ErrorContains(t, err, "kind of document: "+want)
@@ -358,11 +360,11 @@ func TestNamesCannotLeaveThePrefix(t *testing.T) {
 	d := c.Documents("rules")
 	_, err := d.Load(ctx, bad)
 	require.ErrorContains(t, err, "version: must be 12 hex digits")
-	_, err = d.Point(ctx, bad, 0)
+	_, err = d.Point(ctx, Change{Pointer: bad}, 0)
 	require.ErrorContains(t, err, "version: must be 12 hex digits")
 	require.ErrorContains(t, d.Record(ctx, Change{Pointer: bad}), "version: must be 12 hex digits")
 	require.ErrorContains(t, d.Record(ctx, Change{Pointer: p, Replaced: "x"}), `replaced: must be a version (got "x")`)
-	_, err = d.Point(ctx, canary, 0)
+	_, err = d.Point(ctx, Change{Pointer: canary}, 0)
 	require.ErrorContains(t, err, "expires_at: is for canaries; leave it out")
 	_, err = d.SetCanary(ctx, "ams1", p, 0)
 	require.ErrorContains(t, err, "expires_at: must be set")

@@ -177,23 +177,36 @@ func (c *Client) SwapUnder(ctx context.Context, f Fence, key string, value []byt
 	if f == (Fence{}) {
 		return c.Swap(ctx, key, value, index)
 	}
-	_, failed, err := c.transact(ctx, "write "+key,
-		&api.KVTxnOp{Verb: api.KVCheckIndex, Key: c.lockKey(f.What), Index: f.Index},
-		&api.KVTxnOp{Verb: api.KVCAS, Key: key, Value: value, Index: index})
+	_, failed, err := c.transact(ctx, "write "+key, c.fenced(f), &api.KVTxnOp{Verb: api.KVCAS, Key: key, Value: value, Index: index})
 	if err == nil && !failed[0] || refused(err) {
 		return failed == nil && err == nil, err
 	}
-	// After a lost answer, only a lost lock settles what happened.
-	by, now, unseen := c.lock(ctx, f.What)
-	switch {
-	case err != nil && c.holds(ctx, key, value):
+	lost := c.lost(ctx, f, err)
+	if err != nil && c.holds(ctx, key, value) {
 		return true, nil
-	case unseen != nil:
-		return false, cmp.Or(err, unseen)
-	case now != f.Index:
-		return false, displaced(by)
 	}
-	return false, err
+	return false, lost
+}
+
+// fenced is the condition that a lock is held.
+func (c *Client) fenced(f Fence) *api.KVTxnOp {
+	return &api.KVTxnOp{Verb: api.KVCheckIndex, Key: c.lockKey(f.What), Index: f.Index}
+}
+
+// lost returns err, why a write failed, unless the lock was lost: after a lost answer, only that
+// settles what happened.
+func (c *Client) lost(ctx context.Context, f Fence, err error) error {
+	if f == (Fence{}) {
+		return err
+	}
+	by, now, unseen := c.lock(ctx, f.What)
+	if unseen != nil {
+		return cmp.Or(err, unseen)
+	}
+	if now != f.Index {
+		return displaced(by)
+	}
+	return err
 }
 
 // transact runs operations on keys, all or none, and returns what they read or wrote. If

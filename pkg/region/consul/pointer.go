@@ -66,6 +66,9 @@ type Change struct {
 	Pointer
 	Replaced string `json:"replaced,omitempty"` // the version before, empty for the first
 	Message  string `json:"message,omitempty"`
+	// Canary is the PoP that tried the version until this change; empty if the change made the
+	// version active.
+	Canary string `json:"canary,omitempty"`
 	// BrokeLockOf names the holder whose lock AppliedBy broke to make the change.
 	BrokeLockOf string `json:"broke_lock_of,omitempty"`
 	// Token is the owner of the token that made the change, according to Consul; nil

@@ -31,33 +31,32 @@ func TestTemporaryDocuments(t *testing.T) {
 	_, err = d.LoadNamed(ctx, Named{Version: "../../other1", SHA256: lasting.SHA256})
 	require.EqualError(t, err, `version: must be 12 hex digits in lower case (got "../../other1")`)
 
-	done, err := d.Point(ctx, p, 0)
+	change := Change{Pointer: p, Message: "kill switch"}
+	done, err := d.Point(ctx, change, 0)
 	require.NoError(t, err)
 	require.True(t, done)
 	now, index, err := d.Current(ctx)
 	require.NoError(t, err)
 	require.Equal(t, p, *now)
-	change := Change{Pointer: p, Message: "kill switch"}
-	require.NoError(t, d.Record(ctx, change))
 	changes, wrong, err := d.History(ctx, 0)
 	require.NoError(t, err)
 	require.Empty(t, wrong)
 	require.Equal(t, []Change{change}, changes)
 
-	p.Then = nil
-	done, err = d.Point(ctx, p, index)
+	p.Then, p.AppliedAt = nil, p.AppliedAt.Add(time.Second)
+	done, err = d.Point(ctx, Change{Pointer: p}, index)
 	require.NoError(t, err)
 	require.True(t, done, "afterward, the configuration decides")
 
 	p.Then = &Named{Version: "0"}
-	_, err = d.Point(ctx, p, 0)
+	_, err = d.Point(ctx, Change{Pointer: p}, 0)
 	require.ErrorContains(t, err, "then.sha256: must be 64 hex digits")
 	p.ExpiresAt, p.Then = nil, &Named{lasting.Version, lasting.SHA256}
-	_, err = d.Point(ctx, p, 0)
+	_, err = d.Point(ctx, Change{Pointer: p}, 0)
 	require.EqualError(t, err, "then: requires expires_at, which is missing")
 
 	p.ExpiresAt = &expires
-	_, err = c.Documents("rules").Point(ctx, p, 0)
+	_, err = c.Documents("rules").Point(ctx, Change{Pointer: p}, 0)
 	require.EqualError(t, err, "expires_at: is for canaries; leave it out")
 	_, err = c.Documents("rules").SetCanary(ctx, "ams1", p, 0)
 	require.ErrorContains(t, err, "then: is not for canaries")
