@@ -17,6 +17,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/report"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
+	"github.com/weir-edge/weir/internal/ctl/sites"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region"
 	"github.com/weir-edge/weir/pkg/region/consul"
@@ -85,14 +86,14 @@ func undrainCommand(p *command.Program) *cobra.Command {
 // completePoPs offers the PoPs, or only the drained ones.
 func completePoPs(p *command.Program, drained bool) command.Completion {
 	complete := command.CompleteFromConsul(p, kinds.Rules, &[]string{}, func(ctx context.Context, t *fleet.Target) ([]string, error) {
-		s, err := siteOf(ctx, t)
+		s, err := sites.Of(ctx, t)
 		if err != nil {
 			return nil, err
 		}
 		if drained {
-			return slices.Sorted(maps.Keys(s.drains.Begun)), nil
+			return slices.Sorted(maps.Keys(s.Drains.Begun)), nil
 		}
-		return s.pops(), nil
+		return s.Pops(), nil
 	})
 	return func(cmd *cobra.Command, args []string, text string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
@@ -107,7 +108,7 @@ type draining struct {
 	p       *command.Program
 	pop     string
 	targets []*fleet.Target
-	engine  *rollout.Change[*sites]
+	engine  *rollout.Change[*sites.Region]
 	next    *region.Drain // nil: it ends
 	until   time.Time     // when it ends: drains that began by then are over
 }
@@ -133,12 +134,12 @@ func lookAtPoP(ctx context.Context, p *command.Program, pop string) (*draining, 
 		return nil, err
 	}
 	d := &draining{p: p, pop: pop, targets: targets}
-	type place = rollout.Region[*sites]
-	d.engine = &rollout.Change[*sites]{Timeout: p.Timeout, Subject: rollout.Subject[*sites]{
-		Look: func(ctx context.Context, r *place) (*sites, error) { return siteOf(ctx, d.target(r.Name)) },
-		Same: func(a, b *sites) bool { return sameDrain(a.drainOf(pop), b.drainOf(pop)) },
-		Holds: func(_ *place, now *sites) bool {
-			return sameDrain(now.drainOf(pop), d.next) && !now.drains.Ended[pop].Before(d.until)
+	type place = rollout.Region[*sites.Region]
+	d.engine = &rollout.Change[*sites.Region]{Timeout: p.Timeout, Subject: rollout.Subject[*sites.Region]{
+		Look: func(ctx context.Context, r *place) (*sites.Region, error) { return sites.Of(ctx, d.target(r.Name)) },
+		Same: func(a, b *sites.Region) bool { return sites.SameDrain(a.DrainOf(pop), b.DrainOf(pop)) },
+		Holds: func(_ *place, now *sites.Region) bool {
+			return sites.SameDrain(now.DrainOf(pop), d.next) && !now.Drains.Ended[pop].Before(d.until)
 		},
 		Write: func(ctx context.Context, r *place) (bool, error) {
 			t := d.target(r.Name)
@@ -153,7 +154,7 @@ func lookAtPoP(ctx context.Context, p *command.Program, pop string) (*draining, 
 		},
 	}}
 	for _, t := range targets {
-		d.engine.Regions = append(d.engine.Regions, rollout.NewRegion[*sites](t.Name, t.Consul))
+		d.engine.Regions = append(d.engine.Regions, rollout.NewRegion[*sites.Region](t.Name, t.Consul))
 	}
 	d.engine.Prepare(ctx, d.engine.Look)
 	if _, err := report.Reached(d.engine.Results(), true, ""); err != nil {
@@ -161,15 +162,15 @@ func lookAtPoP(ctx context.Context, p *command.Program, pop string) (*draining, 
 	}
 	var known []string
 	for _, s := range d.seen() {
-		known = append(known, s.pops()...)
-		for _, n := range s.nodes {
+		known = append(known, s.Pops()...)
+		for _, n := range s.Nodes {
 			known = append(known, n.PoP)
 		}
 	}
 	known = term.Distinct(known)
 	slices.Sort(known)
 	switch {
-	case slices.Contains(known, pop), slices.ContainsFunc(d.seen(), func(s *sites) bool { return s.drainOf(pop) != nil }):
+	case slices.Contains(known, pop), slices.ContainsFunc(d.seen(), func(s *sites.Region) bool { return s.DrainOf(pop) != nil }):
 		return d, nil
 	case len(known) == 0:
 		return nil, term.Misused("no PoP %q: there is no topology; publish one with regionctl topology apply FILE", pop)
@@ -182,7 +183,7 @@ func (d *draining) target(name string) *fleet.Target {
 }
 
 // seen returns what the answering regions said at first.
-func (d *draining) seen() (list []*sites) {
+func (d *draining) seen() (list []*sites.Region) {
 	for _, r := range d.engine.Regions {
 		if r.Seen != nil {
 			list = append(list, r.Seen)
@@ -193,14 +194,14 @@ func (d *draining) seen() (list []*sites) {
 
 // before returns the oldest drain that a region holds and that is not over, or nil.
 func (d *draining) before() *region.Drain {
-	all := drainsOf(d.seen())
+	all := sites.DrainsOf(d.seen())
 	return region.Oldest(d.pop, all, region.Ended(d.pop, all))
 }
 
 // end chooses until when drains are over: those that regions hold and, for regions that
 // cannot be asked, those that have begun.
 func (d *draining) end() {
-	all := drainsOf(d.seen())
+	all := sites.DrainsOf(d.seen())
 	times := []time.Time{region.Ended(d.pop, all)}
 	for _, r := range all {
 		times = append(times, r.Begun[d.pop].Since)
@@ -215,12 +216,12 @@ func (d *draining) end() {
 // any region, with an edge that passes.
 func (d *draining) left() []string {
 	serving, listed := map[string]bool{}, map[string]bool{}
-	drains, _ := overall(d.seen())
+	drains, _ := sites.Overall(d.seen())
 	for _, s := range d.seen() {
-		for _, name := range s.pops() {
+		for _, name := range s.Pops() {
 			listed[name] = true
 		}
-		for _, n := range s.nodes {
+		for _, n := range s.Nodes {
 			serving[n.PoP] = serving[n.PoP] || n.Passing
 		}
 	}
@@ -252,7 +253,7 @@ func drain(ctx context.Context, p *command.Program, pop string, o *drainOptions)
 		return err
 	}
 	d.next = &region.Drain{Who: who, Why: o.reason, Since: p.Now().UTC().Truncate(time.Second)}
-	if ended := region.Ended(pop, drainsOf(d.seen())); !d.next.Since.After(ended) {
+	if ended := region.Ended(pop, sites.DrainsOf(d.seen())); !d.next.Since.After(ended) {
 		d.next.Since = ended.Add(time.Millisecond)
 	}
 	before := d.before()
@@ -358,7 +359,7 @@ func (d *draining) report() *drainReport {
 	for i, t := range d.told() {
 		here := drainResult{RegionResult: report.ResultOf(t)}
 		if seen := d.engine.Regions[i].Seen; seen != nil {
-			here.Before = seen.drainOf(d.pop)
+			here.Before = seen.DrainOf(d.pop)
 		}
 		r.Regions = append(r.Regions, here)
 	}
@@ -371,7 +372,7 @@ func (d *draining) nodes() (list []nodeAt) {
 		if r.Seen == nil {
 			continue
 		}
-		for _, n := range r.Seen.nodes {
+		for _, n := range r.Seen.Nodes {
 			if n.PoP == d.pop {
 				list = append(list, nodeAt{d.targets[i], n})
 			}

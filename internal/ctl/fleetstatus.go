@@ -14,6 +14,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
+	"github.com/weir-edge/weir/internal/ctl/sites"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region"
 	"github.com/weir-edge/weir/pkg/region/consul"
@@ -130,7 +131,7 @@ type fleetLook struct {
 
 // measured is what one look found in a region; figures has the edges in the order of nodes.
 type measured struct {
-	*sites
+	*sites.Region
 	edges   []nodeStatus
 	figures []*fleet.Figures // nil: it did not answer
 }
@@ -174,11 +175,11 @@ func (l *fleetLook) look(ctx context.Context) []fleet.Answer[*measured] {
 	answers := fleet.AskUnbounded(ctx, l.targets, func(ctx context.Context, t *fleet.Target) (*measured, error) {
 		brief, cancel := t.Bounded(ctx)
 		defer cancel()
-		s, err := siteOf(brief, t)
+		s, err := sites.Of(brief, t)
 		if err != nil {
 			return nil, err
 		}
-		m := &measured{s, make([]nodeStatus, len(s.nodes)), make([]*fleet.Figures, len(s.nodes))}
+		m := &measured{s, make([]nodeStatus, len(s.Nodes)), make([]*fleet.Figures, len(s.Nodes))}
 		l.measure(ctx, t, m)
 		return m, nil
 	})
@@ -205,7 +206,7 @@ func (l *fleetLook) again(ctx context.Context, answers []fleet.Answer[*measured]
 func (l *fleetLook) measure(ctx context.Context, t *fleet.Target, m *measured) {
 	ctx, cancel := context.WithTimeout(ctx, l.limit)
 	defer cancel()
-	fleet.Each(m.nodes, func(i int, n consul.Node) {
+	fleet.Each(m.Nodes, func(i int, n consul.Node) {
 		if m.edges[i].Error == "" {
 			m.edges[i], m.figures[i] = measure(ctx, t, n, l.before[t][n.ID])
 		}
@@ -216,7 +217,7 @@ func (m *measured) byNode() map[string]*fleet.Figures {
 	read := map[string]*fleet.Figures{}
 	for i, f := range m.figures {
 		if f != nil {
-			read[m.nodes[i].ID] = f
+			read[m.Nodes[i].ID] = f
 		}
 	}
 	return read
@@ -225,13 +226,13 @@ func (m *measured) byNode() map[string]*fleet.Figures {
 // newFleetStatus combines what the regions report.
 func newFleetStatus(at time.Time, answers []fleet.Answer[*measured]) *fleetStatus {
 	v := &fleetStatus{At: at.UTC()}
-	var list []*sites
+	var list []*sites.Region
 	for _, a := range answers {
 		if a.Err == nil {
-			list = append(list, a.Value.sites)
+			list = append(list, a.Value.Region)
 		}
 	}
-	drains, topology := overall(list)
+	drains, topology := sites.Overall(list)
 	v.Topology = topology != nil
 	for _, a := range answers {
 		place := regionStatus{Region: a.Target.Name, PoPs: []popStatus{}}
@@ -256,7 +257,7 @@ func newFleetStatus(at time.Time, answers []fleet.Answer[*measured]) *fleetStatu
 			}
 		}
 		if a.Err == nil {
-			for i, n := range a.Value.nodes {
+			for i, n := range a.Value.Nodes {
 				p := add(n.PoP, false)
 				p.Nodes = append(p.Nodes, a.Value.edges[i])
 				if n.Passing {

@@ -1,4 +1,5 @@
-package ctl
+// Package sites reads what each region's Consul reports about PoPs.
+package sites
 
 import (
 	"cmp"
@@ -9,15 +10,15 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// sites is what one region's Consul reports about PoPs.
-type sites struct {
+// Region is what one region's Consul reports about PoPs.
+type Region struct {
 	topology *region.Topology // nil: none that can be read
-	drains   region.Drains
-	nodes    []consul.Node // of this region
+	Drains   region.Drains
+	Nodes    []consul.Node // of this region
 }
 
-func siteOf(ctx context.Context, t *fleet.Target) (*sites, error) {
-	s := &sites{}
+func Of(ctx context.Context, t *fleet.Target) (*Region, error) {
+	s := &Region{}
 	err := fleet.Together(func() error {
 		topology, index, err := region.PublishedTopology(ctx, t.Consul)
 		if s.topology = topology; index > 0 { // Consul answers; what cannot be read is none
@@ -26,19 +27,19 @@ func siteOf(ctx context.Context, t *fleet.Target) (*sites, error) {
 		return err
 	}, func() (err error) {
 		var wrong []error
-		s.drains, wrong, err = region.ListDrains(ctx, t.Consul)
+		s.Drains, wrong, err = region.ListDrains(ctx, t.Consul)
 		for _, e := range wrong {
 			t.Warn("%s: %v", t.Name, e)
 		}
 		return err
 	}, func() (err error) {
-		s.nodes, err = t.Nodes(ctx)
+		s.Nodes, err = t.Nodes(ctx)
 		return err
 	})
 	return s, err
 }
 
-func (s *sites) pops() (names []string) {
+func (s *Region) Pops() (names []string) {
 	if s.topology != nil {
 		for _, r := range s.topology.Regions {
 			for _, p := range r.PoPs {
@@ -49,33 +50,33 @@ func (s *sites) pops() (names []string) {
 	return names
 }
 
-// drainOf returns the drain of a PoP, whether or not it is over, or nil.
-func (s *sites) drainOf(pop string) *region.Drain {
-	if d, is := s.drains.Begun[pop]; is {
+// DrainOf returns the drain of a PoP, whether or not it is over, or nil.
+func (s *Region) DrainOf(pop string) *region.Drain {
+	if d, is := s.Drains.Begun[pop]; is {
 		return &d
 	}
 	return nil
 }
 
-func drainsOf(list []*sites) (all []region.Drains) {
+func DrainsOf(list []*Region) (all []region.Drains) {
 	for _, s := range list {
-		all = append(all, s.drains)
+		all = append(all, s.Drains)
 	}
 	return all
 }
 
-func sameDrain(a, b *region.Drain) bool {
+func SameDrain(a, b *region.Drain) bool {
 	return a == b || a != nil && b != nil && a.Equal(*b)
 }
 
-// overall returns what applies to the fleet: for each PoP the oldest drain that any region
+// Overall returns what applies to the fleet: for each PoP the oldest drain that any region
 // holds, and the first topology found.
-func overall(list []*sites) (map[string]*region.Drain, *region.Topology) {
-	drains, all := map[string]*region.Drain{}, drainsOf(list)
+func Overall(list []*Region) (map[string]*region.Drain, *region.Topology) {
+	drains, all := map[string]*region.Drain{}, DrainsOf(list)
 	var topology *region.Topology
 	for _, s := range list {
 		topology = cmp.Or(topology, s.topology)
-		for name := range s.drains.Begun {
+		for name := range s.Drains.Begun {
 			if d := region.Oldest(name, all, region.Ended(name, all)); d != nil {
 				drains[name] = d
 			}
