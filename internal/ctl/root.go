@@ -17,6 +17,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/dns"
+	"github.com/weir-edge/weir/internal/ctl/drain"
 	"github.com/weir-edge/weir/internal/ctl/limits"
 	"github.com/weir-edge/weir/internal/ctl/policy"
 	"github.com/weir-edge/weir/internal/ctl/rules"
@@ -180,7 +181,7 @@ func rootCommand(p *command.Program) *cobra.Command {
 	command.CompleteFiles(root, "fleet", "yaml", "yml", "json")
 
 	root.AddCommand(rules.Command(p), shedder.Command(p), limits.Command(p), policy.Command(p), clientsCommand(p), topologyCommand(p), dns.Command(p),
-		undo.Command(p, undoDrain), drainCommand(p), undrainCommand(p), fleetStatusCommand(p), initCommand(p), auditCommand(p), consoleCommand(p), keysCommand(p), versionCommand(p))
+		undo.Command(p, drain.Undo), drain.Command(p), drain.UndrainCommand(p), fleetStatusCommand(p), initCommand(p), auditCommand(p), consoleCommand(p), keysCommand(p), versionCommand(p))
 	return root
 }
 

@@ -1,4 +1,4 @@
-package ctl
+package drain
 
 import (
 	"context"
@@ -16,9 +16,9 @@ import (
 const (
 	// spreading is how long a router may take to learn of a drain.
 	spreading = 2 * time.Second
-	// stray is the rate, in requests per second at a node, of scanners, outside checks, and
+	// Stray is the rate, in requests per second at a node, of scanners, outside checks, and
 	// clients that never re-resolve addresses.
-	stray = 1.0
+	Stray = 1.0
 	// strayLooks is for how many consecutive looks that must hold.
 	strayLooks = 2
 )
@@ -29,8 +29,8 @@ type nodeAt struct {
 	node   consul.Node
 }
 
-// trafficLeft is what a node still got at the end.
-type trafficLeft struct {
+// TrafficLeft is what a node still got at the end.
+type TrafficLeft struct {
 	ID       string  `json:"id"`
 	Rate     float64 `json:"requests_per_second"`
 	InFlight float64 `json:"in_flight"`
@@ -50,7 +50,7 @@ type leaving struct {
 // run looks once a second. It ends when resolvers' cached answers have expired and only
 // stray requests come, or at the limit. Its error names the nodes for which that is not
 // certain.
-func (w *leaving) run(ctx context.Context, nodes []nodeAt) ([]trafficLeft, error) {
+func (w *leaving) run(ctx context.Context, nodes []nodeAt) ([]TrafficLeft, error) {
 	if len(nodes) == 0 {
 		w.p.Say("no edge of %s is registered that could be watched", w.pop)
 	}
@@ -67,7 +67,7 @@ func (w *leaving) run(ctx context.Context, nodes []nodeAt) ([]trafficLeft, error
 			return now, term.Interrupted("interrupted while waiting; %s is drained, and its edges serve the requests that still arrive", w.pop)
 		}
 		left := max(0, time.Until(w.began.Add(w.ttl+spreading)))
-		busy := busyNodes(now)
+		busy := BusyNodes(now)
 		if len(busy) == 0 {
 			quiet++
 		} else {
@@ -93,7 +93,7 @@ func (w *leaving) run(ctx context.Context, nodes []nodeAt) ([]trafficLeft, error
 }
 
 // describe returns a line that rarely changes, for readers of a log.
-func (w *leaving) describe(left time.Duration, now []trafficLeft) string {
+func (w *leaving) describe(left time.Duration, now []TrafficLeft) string {
 	var rate, inFlight float64
 	silent := 0
 	for _, n := range now {
@@ -113,8 +113,8 @@ func (w *leaving) describe(left time.Duration, now []trafficLeft) string {
 	return text
 }
 
-func (w *leaving) look(ctx context.Context, nodes []nodeAt) []trafficLeft {
-	list := make([]trafficLeft, len(nodes))
+func (w *leaving) look(ctx context.Context, nodes []nodeAt) []TrafficLeft {
+	list := make([]TrafficLeft, len(nodes))
 	found := make([]*fleet.Figures, len(nodes))
 	fleet.Each(nodes, func(i int, n nodeAt) {
 		f, err := n.target.Admin.Figures(ctx, n.node)
@@ -136,11 +136,11 @@ func (w *leaving) look(ctx context.Context, nodes []nodeAt) []trafficLeft {
 	return list
 }
 
-// busyNodes returns the nodes that get more than stray requests, or have some in progress.
+// BusyNodes returns the nodes that get more than stray requests, or have some in progress.
 // It skips nodes that cannot be asked, which may have been stopped.
-func busyNodes(now []trafficLeft) (ids []string) {
+func BusyNodes(now []TrafficLeft) (ids []string) {
 	for _, n := range now {
-		if n.Rate > stray || n.InFlight > 0 {
+		if n.Rate > Stray || n.InFlight > 0 {
 			ids = append(ids, fmt.Sprintf("%s (%.1f/s, %.0f in flight)", term.Printable(n.ID), n.Rate, n.InFlight))
 		}
 	}
@@ -149,7 +149,7 @@ func busyNodes(now []trafficLeft) (ids []string) {
 
 // unasked names the nodes that cannot be asked but still pass their check according to
 // Consul: they may still serve requests.
-func (w *leaving) unasked(ctx context.Context, nodes []nodeAt, now []trafficLeft) error {
+func (w *leaving) unasked(ctx context.Context, nodes []nodeAt, now []TrafficLeft) error {
 	var ids []string
 	for i, n := range nodes {
 		if now[i].Error == "" {

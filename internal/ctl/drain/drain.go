@@ -1,4 +1,5 @@
-package ctl
+// Package drain has the commands that take a PoP out of DNS and put it back.
+package drain
 
 import (
 	"bytes"
@@ -54,7 +55,7 @@ type drainOptions struct {
 	wait, ttl  time.Duration
 }
 
-func drainCommand(p *command.Program) *cobra.Command {
+func Command(p *command.Program) *cobra.Command {
 	var o drainOptions
 	c := command.New("drain POP", "take a PoP out of DNS, and wait until its clients have left", drainHelp,
 		`  regionctl drain ams1 --reason "kernel update, CHG-77"
@@ -71,7 +72,7 @@ func drainCommand(p *command.Program) *cobra.Command {
 	return c
 }
 
-func undrainCommand(p *command.Program) *cobra.Command {
+func UndrainCommand(p *command.Program) *cobra.Command {
 	var o drainOptions
 	c := command.New("undrain POP", "put a PoP back into DNS", undrainHelp,
 		`  regionctl undrain ams1
@@ -119,12 +120,12 @@ type drainResult struct {
 	Before *region.Drain `json:"before,omitempty"`
 }
 
-// drainReport is what drain and undrain print with -o json.
-type drainReport struct {
+// Report is what drain and undrain print with -o json.
+type Report struct {
 	PoP     string        `json:"pop"`
 	Drain   *region.Drain `json:"drain"` // null: not drained
 	Regions []drainResult `json:"regions"`
-	Nodes   []trafficLeft `json:"nodes,omitempty"`
+	Nodes   []TrafficLeft `json:"nodes,omitempty"`
 }
 
 // lookAtPoP asks all regions, and refuses an unknown PoP.
@@ -354,8 +355,8 @@ func (d *draining) told() (list []report.Region) {
 	return list
 }
 
-func (d *draining) report() *drainReport {
-	r := &drainReport{PoP: d.pop, Drain: d.next}
+func (d *draining) report() *Report {
+	r := &Report{PoP: d.pop, Drain: d.next}
 	for i, t := range d.told() {
 		here := drainResult{RegionResult: report.ResultOf(t)}
 		if seen := d.engine.Regions[i].Seen; seen != nil {
@@ -381,7 +382,7 @@ func (d *draining) nodes() (list []nodeAt) {
 	return list
 }
 
-func (r *drainReport) write(b *bytes.Buffer, s term.Style) {
+func (r *Report) write(b *bytes.Buffer, s term.Style) {
 	var results []report.RegionResult
 	for _, c := range r.Regions {
 		results = append(results, c.RegionResult)

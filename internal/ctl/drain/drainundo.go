@@ -1,4 +1,4 @@
-package ctl
+package drain
 
 import (
 	"context"
@@ -7,8 +7,8 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/dns"
 )
 
-// undoDrain drains a PoP again or, without a reason, puts it back.
-func undoDrain(ctx context.Context, c *change.Change, pop, reason string) error {
+// Undo drains a PoP again or, without a reason, puts it back.
+func Undo(ctx context.Context, c *change.Change, pop, reason string) error {
 	o := &drainOptions{reason: reason, by: c.By, yes: c.Yes, wait: c.Wait, ttl: dns.DefaultTTL}
 	if reason == "" {
 		return undrain(ctx, c.Program, pop, o)
