@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/overview"
 	"github.com/weir-edge/weir/internal/ctl/unfinished"
 )
 
@@ -59,11 +60,11 @@ func TestClocksApart(t *testing.T) {
 			// The stubs date their answers by this machine's clock, so they differ from their
 			// Consuls.
 			looked := through.good(t, "status", "-o", "json").out
-			off := parse[fleetStatus](t, looked).Regions[0].PoPs[0].Nodes[0].Clock
+			off := parse[overview.Fleet](t, looked).Regions[0].PoPs[0].Nodes[0].Clock
 			require.NotNil(t, off, looked)
 			require.InDelta(t, -ahead.Seconds(), *off, 60)
 			require.Regexp(t, "the clock of ams1-1 is 10[78]\\d\\d s (ahead of|behind) its region's", through.good(t, "status").out)
-			require.Zero(t, *parse[fleetStatus](t, f.good(t, "status", "-o", "json").out).Regions[0].PoPs[0].Nodes[0].Clock)
+			require.Zero(t, *parse[overview.Fleet](t, f.good(t, "status", "-o", "json").out).Regions[0].PoPs[0].Nodes[0].Clock)
 			next := versionOf(rulesOf(2))
 			two := write(t, "two.yaml", rulesOf(2))
 

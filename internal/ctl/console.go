@@ -18,6 +18,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/dns"
 	"github.com/weir-edge/weir/internal/ctl/drain"
 	"github.com/weir-edge/weir/internal/ctl/limits"
+	"github.com/weir-edge/weir/internal/ctl/overview"
 	"github.com/weir-edge/weir/internal/ctl/rules"
 	"github.com/weir-edge/weir/internal/ctl/shedder"
 	"github.com/weir-edge/weir/internal/ctl/status"
@@ -195,7 +196,7 @@ func again(p *command.Program) func(context.Context, string, []string, io.Reader
 // answers are the types of what the console's operations print, by their IDs.
 func answers() map[string]reflect.Type {
 	return map[string]reflect.Type{
-		"fleet": reflect.TypeFor[fleetStatus](), "drain": reflect.TypeFor[drain.Report](), "undrain": reflect.TypeFor[drain.Report](),
+		"fleet": reflect.TypeFor[overview.Fleet](), "drain": reflect.TypeFor[drain.Report](), "undrain": reflect.TypeFor[drain.Report](),
 		"rules": reflect.TypeFor[rules.RuleList](), "rules.status": reflect.TypeFor[status.Convergence](), "rules.document": reflect.TypeFor[versions.Shown](),
 		"rules.history": reflect.TypeFor[[]versions.HistoryEntry](), "rules.changes": reflect.TypeFor[versions.VersionsReport](), "rules.validate": reflect.TypeFor[rules.Validation](), "rules.diff": reflect.TypeFor[versions.DiffReport](),
 		"rules.apply": reflect.TypeFor[change.Report](), "rules.rollback": reflect.TypeFor[change.Report](), "rules.undo": reflect.TypeFor[change.Report](),

@@ -20,6 +20,7 @@ import (
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/ctl/change"
 	"github.com/weir-edge/weir/internal/ctl/command"
+	"github.com/weir-edge/weir/internal/ctl/overview"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/status"
 	"github.com/weir-edge/weir/internal/ctl/term"
@@ -180,7 +181,7 @@ func TestFiftyRegions(t *testing.T) {
 			{"rules apply " + write(t, "one.yaml", rulesOf(1)) + " --yes", 34},
 			{"rules apply " + write(t, "two.yaml", rulesOf(2)) + " --yes", 34},
 			{"rules status", 4},
-			{"status", 5 + int(apart/roundTrip)},
+			{"status", 5 + int(overview.Apart/roundTrip)},
 			{"undo rules --yes", 43},
 		} {
 			r, took := f.run(t, strings.Fields(c.args)...)
@@ -205,9 +206,9 @@ func TestFiftyRegionsWithFaults(t *testing.T) {
 			}
 			f.faults.Store(&some)
 			r, took := f.run(t, "status", "-o", "json")
-			require.LessOrEqual(t, took, apart+command.DefaultTimeout+5*roundTrip)
+			require.LessOrEqual(t, took, overview.Apart+command.DefaultTimeout+5*roundTrip)
 			measured := 0
-			for _, r := range parse[fleetStatus](t, r.out).Regions {
+			for _, r := range parse[overview.Fleet](t, r.out).Regions {
 				for _, p := range r.PoPs {
 					for _, n := range p.Nodes {
 						if n.Rate != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/dns"
 	"github.com/weir-edge/weir/internal/ctl/drain"
 	"github.com/weir-edge/weir/internal/ctl/limits"
+	"github.com/weir-edge/weir/internal/ctl/overview"
 	"github.com/weir-edge/weir/internal/ctl/policy"
 	"github.com/weir-edge/weir/internal/ctl/rules"
 	"github.com/weir-edge/weir/internal/ctl/shedder"
@@ -181,7 +182,7 @@ func rootCommand(p *command.Program) *cobra.Command {
 	command.CompleteFiles(root, "fleet", "yaml", "yml", "json")
 
 	root.AddCommand(rules.Command(p), shedder.Command(p), limits.Command(p), policy.Command(p), clientsCommand(p), topologyCommand(p), dns.Command(p),
-		undo.Command(p, drain.Undo), drain.Command(p), drain.UndrainCommand(p), fleetStatusCommand(p), initCommand(p), auditCommand(p), consoleCommand(p), keysCommand(p), versionCommand(p))
+		undo.Command(p, drain.Undo), drain.Command(p), drain.UndrainCommand(p), overview.Command(p), initCommand(p), auditCommand(p), consoleCommand(p), keysCommand(p), versionCommand(p))
 	return root
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/ctl/command"
+	"github.com/weir-edge/weir/internal/ctl/overview"
 	"github.com/weir-edge/weir/internal/ctl/report"
 	"github.com/weir-edge/weir/internal/ctl/requests"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
@@ -62,10 +63,10 @@ func TestProgressBar(t *testing.T) {
 
 // In the first hour no topology exists yet, which is not the PoPs' fault.
 func TestStatusWithoutTopology(t *testing.T) {
-	v := fleetStatus{Regions: []regionStatus{{Region: "eu-west", PoPs: []popStatus{{PoP: "ams1", Passing: 1, Nodes: []nodeStatus{{ID: "a", Passing: true}}}}}}}
-	v.total()
+	v := overview.Fleet{Regions: []overview.RegionStatus{{Region: "eu-west", PoPs: []overview.PopStatus{{PoP: "ams1", Passing: 1, Nodes: []overview.NodeStatus{{ID: "a", Passing: true}}}}}}}
+	v.Total()
 	var b bytes.Buffer
-	v.write(&b, term.Style{})
+	v.Write(&b, term.Style{})
 	require.Contains(t, b.String(), "1 region, 1 PoP, 1 of 1 edge passing")
 	require.Contains(t, b.String(), "\nno topology is published, so regionctl dns answers no one yet; publish one with regionctl topology apply FILE\n")
 	require.NotContains(t, b.String(), "serving")

@@ -1,4 +1,4 @@
-package ctl
+package overview
 
 import (
 	"bytes"
@@ -8,8 +8,8 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/term"
 )
 
-// write draws the screen.
-func (v *fleetStatus) write(b *bytes.Buffer, s term.Style) {
+// Write draws the screen.
+func (v *Fleet) Write(b *bytes.Buffer, s term.Style) {
 	fmt.Fprintf(b, "%s  %s\n\n", term.Stamp(v.At), v.describe(s))
 	// A single table, so that the columns of all regions align.
 	t := term.Table{}
@@ -64,7 +64,7 @@ func (v *fleetStatus) write(b *bytes.Buffer, s term.Style) {
 }
 
 // health says whether DNS sends clients there.
-func (p *popStatus) health(s term.Style, known, topology bool) string {
+func (p *PopStatus) health(s term.Style, known, topology bool) string {
 	switch {
 	case p.Drained != nil:
 		return s.Yellow("drained")
@@ -86,7 +86,7 @@ func (p *popStatus) health(s term.Style, known, topology bool) string {
 	return s.Red("down")
 }
 
-func (n *nodeStatus) cells(s term.Style) []string {
+func (n *NodeStatus) cells(s term.Style) []string {
 	health := s.Green("passing")
 	if !n.Passing {
 		health = s.Red("failing")
@@ -118,7 +118,7 @@ func (n *nodeStatus) cells(s term.Style) []string {
 }
 
 // describe summarizes everything in a line.
-func (v *fleetStatus) describe(s term.Style) string {
+func (v *Fleet) describe(s term.Style) string {
 	t := &v.Totals
 	pops := term.Plural(t.PoPs, "PoP")
 	if v.Topology {

@@ -1,4 +1,5 @@
-package ctl
+// Package overview has the command that shows the whole fleet on one screen.
+package overview
 
 import (
 	"bytes"
@@ -42,10 +43,10 @@ Exits with 0, or with 3 if a region did not answer.`
 // seconds, and an answer takes a while.
 const leastAhead = 5
 
-// apart is how far the two looks are apart that a rate is made of.
-const apart = time.Second
+// Apart is how far the two looks are apart that a rate is made of.
+const Apart = time.Second
 
-func fleetStatusCommand(p *command.Program) *cobra.Command {
+func Command(p *command.Program) *cobra.Command {
 	var names []string
 	var every time.Duration
 	c := command.New("status", "show the whole fleet on one screen", fleetStatusHelp,
@@ -58,34 +59,34 @@ func fleetStatusCommand(p *command.Program) *cobra.Command {
 	return c
 }
 
-// fleetStatus is what status prints with -o json.
-type fleetStatus struct {
+// Fleet is what status prints with -o json.
+type Fleet struct {
 	At time.Time `json:"at"`
 	// Topology says whether there is one. Without it no router answers for any PoP.
 	Topology bool           `json:"topology"`
-	Regions  []regionStatus `json:"regions"`
+	Regions  []RegionStatus `json:"regions"`
 	Totals   statusTotals   `json:"totals"`
 }
 
-// regionStatus is one region of it.
-type regionStatus struct {
+// RegionStatus is one region of it.
+type RegionStatus struct {
 	Region string      `json:"region"`
 	Error  string      `json:"error,omitempty"` // why its Consul gives no answer
-	PoPs   []popStatus `json:"pops"`
+	PoPs   []PopStatus `json:"pops"`
 }
 
-// popStatus is one PoP.
-type popStatus struct {
+// PopStatus is one PoP.
+type PopStatus struct {
 	PoP     string        `json:"pop"`
 	Serving bool          `json:"serving"`
 	Drained *region.Drain `json:"drained"`
 	Listed  bool          `json:"in_topology"`
 	Passing int           `json:"passing"`
-	Nodes   []nodeStatus  `json:"nodes"`
+	Nodes   []NodeStatus  `json:"nodes"`
 }
 
-// nodeStatus is one edge. What was not measured is null.
-type nodeStatus struct {
+// NodeStatus is one edge. What was not measured is null.
+type NodeStatus struct {
 	ID          string   `json:"id"`
 	Passing     bool     `json:"passing"`
 	Output      string   `json:"output,omitempty"`
@@ -132,7 +133,7 @@ type fleetLook struct {
 // measured is what one look found in a region; figures has the edges in the order of nodes.
 type measured struct {
 	*sites.Region
-	edges   []nodeStatus
+	edges   []NodeStatus
 	figures []*fleet.Figures // nil: it did not answer
 }
 
@@ -150,21 +151,21 @@ func showFleetStatus(ctx context.Context, p *command.Program, names []string, ev
 		return p.Watch(ctx, every, func(ctx context.Context) (any, func(*bytes.Buffer, term.Style)) {
 			answers := l.look(ctx)
 			v := newFleetStatus(p.Now(), answers)
-			return v, v.write
+			return v, v.Write
 		})
 	}
 	answers := l.look(ctx)
 	select { // a rate is the difference of two looks
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-time.After(apart):
+	case <-time.After(Apart):
 	}
 	l.again(ctx, answers)
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	v := newFleetStatus(p.Now(), answers)
-	if err := p.Show(v, v.write); err != nil {
+	if err := p.Show(v, v.Write); err != nil {
 		return err
 	}
 	return command.Unanswered(answers)
@@ -179,7 +180,7 @@ func (l *fleetLook) look(ctx context.Context) []fleet.Answer[*measured] {
 		if err != nil {
 			return nil, err
 		}
-		m := &measured{s, make([]nodeStatus, len(s.Nodes)), make([]*fleet.Figures, len(s.Nodes))}
+		m := &measured{s, make([]NodeStatus, len(s.Nodes)), make([]*fleet.Figures, len(s.Nodes))}
 		l.measure(ctx, t, m)
 		return m, nil
 	})
@@ -224,8 +225,8 @@ func (m *measured) byNode() map[string]*fleet.Figures {
 }
 
 // newFleetStatus combines what the regions report.
-func newFleetStatus(at time.Time, answers []fleet.Answer[*measured]) *fleetStatus {
-	v := &fleetStatus{At: at.UTC()}
+func newFleetStatus(at time.Time, answers []fleet.Answer[*measured]) *Fleet {
+	v := &Fleet{At: at.UTC()}
 	var list []*sites.Region
 	for _, a := range answers {
 		if a.Err == nil {
@@ -235,15 +236,15 @@ func newFleetStatus(at time.Time, answers []fleet.Answer[*measured]) *fleetStatu
 	drains, topology := sites.Overall(list)
 	v.Topology = topology != nil
 	for _, a := range answers {
-		place := regionStatus{Region: a.Target.Name, PoPs: []popStatus{}}
+		place := RegionStatus{Region: a.Target.Name, PoPs: []PopStatus{}}
 		if a.Err != nil {
 			place.Error = a.Err.Error()
 		}
-		pops := map[string]*popStatus{}
+		pops := map[string]*PopStatus{}
 		var order []string
-		add := func(name string, listed bool) *popStatus {
+		add := func(name string, listed bool) *PopStatus {
 			if pops[name] == nil {
-				pops[name] = &popStatus{PoP: name, Drained: drains[name], Nodes: []nodeStatus{}}
+				pops[name] = &PopStatus{PoP: name, Drained: drains[name], Nodes: []NodeStatus{}}
 				order = append(order, name)
 			}
 			pops[name].Listed = pops[name].Listed || listed
@@ -272,13 +273,13 @@ func newFleetStatus(at time.Time, answers []fleet.Answer[*measured]) *fleetStatu
 		}
 		v.Regions = append(v.Regions, place)
 	}
-	v.total()
+	v.Total()
 	return v
 }
 
 // measure asks one edge, and falls back on what Consul knows if it does not answer.
-func measure(ctx context.Context, t *fleet.Target, n consul.Node, before *fleet.Figures) (nodeStatus, *fleet.Figures) {
-	v := nodeStatus{ID: n.ID, Passing: n.Passing, Rules: n.RulesVersion, Shedder: n.ShedderVersion}
+func measure(ctx context.Context, t *fleet.Target, n consul.Node, before *fleet.Figures) (NodeStatus, *fleet.Figures) {
+	v := NodeStatus{ID: n.ID, Passing: n.Passing, Rules: n.RulesVersion, Shedder: n.ShedderVersion}
 	if !v.Passing {
 		v.Output = strings.Join(strings.Fields(n.Output), " ")
 	}
@@ -305,8 +306,8 @@ func measure(ctx context.Context, t *fleet.Target, n consul.Node, before *fleet.
 	return v, f
 }
 
-// total computes the totals.
-func (v *fleetStatus) total() {
+// Total computes the totals.
+func (v *Fleet) Total() {
 	t := &v.Totals
 	var limited, requests float64
 	for _, r := range v.Regions {
