@@ -13,7 +13,9 @@ import (
 
 	"github.com/weir-edge/weir/internal/console"
 	"github.com/weir-edge/weir/internal/console/access"
+	"github.com/weir-edge/weir/internal/ctl/audit"
 	"github.com/weir-edge/weir/internal/ctl/change"
+	"github.com/weir-edge/weir/internal/ctl/clients"
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/dns"
 	"github.com/weir-edge/weir/internal/ctl/drain"
@@ -207,10 +209,10 @@ func answers() map[string]reflect.Type {
 		"limits.global": reflect.TypeFor[[]*limits.Shared](),
 		"shedder":       reflect.TypeFor[[]*shedder.ActiveSettings](), "shedder.live": reflect.TypeFor[status.Convergence](), "shedder.set": reflect.TypeFor[change.Report](),
 		"shedder.off": reflect.TypeFor[change.Report](), "shedder.rollback": reflect.TypeFor[change.Report](), "shedder.undo": reflect.TypeFor[change.Report](), "shedder.history": reflect.TypeFor[[]versions.HistoryEntry](),
-		"audit": reflect.TypeFor[[]audited](), "rules.test": reflect.TypeFor[rules.Tested](), "rules.test.recent": reflect.TypeFor[rules.Tested](),
-		"clients": reflect.TypeFor[[]*listed](), "clients.show": reflect.TypeFor[[]*listed](), "clients.recent": reflect.TypeFor[[]*latest](),
-		"clients.block": reflect.TypeFor[[]*clientsChanged](), "clients.allow": reflect.TypeFor[[]*clientsChanged](), "clients.unblock": reflect.TypeFor[[]*clientsChanged](),
-		"audit.list":    reflect.TypeFor[[]auditEntry](),
+		"audit": reflect.TypeFor[[]audit.Audited](), "rules.test": reflect.TypeFor[rules.Tested](), "rules.test.recent": reflect.TypeFor[rules.Tested](),
+		"clients": reflect.TypeFor[[]*clients.Listed](), "clients.show": reflect.TypeFor[[]*clients.Listed](), "clients.recent": reflect.TypeFor[[]*clients.Latest](),
+		"clients.block": reflect.TypeFor[[]*clients.Changed](), "clients.allow": reflect.TypeFor[[]*clients.Changed](), "clients.unblock": reflect.TypeFor[[]*clients.Changed](),
+		"audit.list":    reflect.TypeFor[[]audit.Entry](),
 		"policy.status": reflect.TypeFor[status.Convergence](), "policy.document": reflect.TypeFor[versions.Shown](), "policy.history": reflect.TypeFor[[]versions.HistoryEntry](), "policy.changes": reflect.TypeFor[versions.VersionsReport](), "policy.rollback": reflect.TypeFor[change.Report](), "policy.undo": reflect.TypeFor[change.Report](),
 		"dns.topology": reflect.TypeFor[region.Topology](), "dns.explain": reflect.TypeFor[dns.Explanation](),
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/ctl/clients"
 	"github.com/weir-edge/weir/internal/ctl/rules"
 	"github.com/weir-edge/weir/internal/ctl/term"
 )
@@ -91,7 +92,7 @@ func TestRecentTraffic(t *testing.T) {
 	require.Regexp(t, `(?s)eu-west, since .*10:00:40\.000 +ams1-1 +limited +200 +per-client.*10:00:20.*10:00:10.*ams1-3 keep none.*us-east: its edges keep no requests`, lately.out)
 	require.NotContains(t, lately.out, "\x1b")
 	require.NotContains(t, lately.out, "198.51.100.1")
-	list := parse[[]latest](t, f.good(t, "clients", "recent", "203.0.113.7", "-o", "json").out)
+	list := parse[[]clients.Latest](t, f.good(t, "clients", "recent", "203.0.113.7", "-o", "json").out)
 	require.Len(t, list[0].Requests, 1)
 	require.Equal(t, []any{"limited", "per-client", "ams1-1"}, []any{list[0].Requests[0].Verdict, list[0].Requests[0].Rules, list[0].Requests[0].Node})
 	require.Equal(t, []string{"iad1-1"}, list[1].Without)

@@ -15,6 +15,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/weir-edge/weir/internal/ctl/audit"
+	"github.com/weir-edge/weir/internal/ctl/clients"
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/dns"
 	"github.com/weir-edge/weir/internal/ctl/drain"
@@ -24,6 +26,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/rules"
 	"github.com/weir-edge/weir/internal/ctl/shedder"
 	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/internal/ctl/topology"
 	"github.com/weir-edge/weir/internal/ctl/undo"
 	"github.com/weir-edge/weir/internal/version"
 )
@@ -181,8 +184,8 @@ func rootCommand(p *command.Program) *cobra.Command {
 	command.CompleteWords(root, "output", "table", "json")
 	command.CompleteFiles(root, "fleet", "yaml", "yml", "json")
 
-	root.AddCommand(rules.Command(p), shedder.Command(p), limits.Command(p), policy.Command(p), clientsCommand(p), topologyCommand(p), dns.Command(p),
-		undo.Command(p, drain.Undo), drain.Command(p), drain.UndrainCommand(p), overview.Command(p), initCommand(p), auditCommand(p), consoleCommand(p), keysCommand(p), versionCommand(p))
+	root.AddCommand(rules.Command(p), shedder.Command(p), limits.Command(p), policy.Command(p), clients.Command(p), topology.Command(p), dns.Command(p),
+		undo.Command(p, drain.Undo), drain.Command(p), drain.UndrainCommand(p), overview.Command(p), initCommand(p), audit.Command(p), consoleCommand(p), keysCommand(p), versionCommand(p))
 	return root
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/internal/ctl/topology"
 	"github.com/weir-edge/weir/pkg/region"
 )
 
@@ -24,7 +25,7 @@ regions:
 
 // The sample in the help text is valid and has every field.
 func TestTopologyHelpHasEveryField(t *testing.T) {
-	_, sample, _ := strings.Cut(topologyHelp, "\n\n")
+	_, sample, _ := strings.Cut(topology.TopologyHelp, "\n\n")
 	parsed, err := region.ParseTopology([]byte(sample))
 	require.NoError(t, err)
 	require.NotNil(t, parsed.Probe)

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/ctl/audit"
 )
 
 // A regionctl is killed (SIGKILL) after each of its writes, in one apply after the other. What is
@@ -72,8 +74,8 @@ func TestCanaryLeavesATrace(t *testing.T) {
 			s := newSite(t, fleet, load(100, 2, 0))
 			began := time.Now()
 			by, why := f(t, s)
-			for _, list := range [][]auditEntry{
-				parse[[]auditEntry](t, s.good(t, "rules", "history", "-o", "json").out), parse[[]auditEntry](t, s.good(t, "audit", "list", "-o", "json").out),
+			for _, list := range [][]audit.Entry{
+				parse[[]audit.Entry](t, s.good(t, "rules", "history", "-o", "json").out), parse[[]audit.Entry](t, s.good(t, "audit", "list", "-o", "json").out),
 			} {
 				var found []string
 				for _, e := range list {

@@ -22,7 +22,6 @@ var room = size{2000, 25}
 
 // large lists the packages that hold several subjects. Their entries may only shrink.
 var large = map[string]size{
-	"internal/ctl":           {2141, 13},
 	"internal/ctl/replay":    {2900, 25},
 	"internal/edge/proxy":    {4100, 28},
 	"internal/testenv":       {2800, 25},

@@ -1,4 +1,5 @@
-package ctl
+// Package topology has the commands of the topology.
+package topology
 
 import (
 	"bytes"
@@ -18,7 +19,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/versions"
 )
 
-const topologyHelp = `The topology lists all regions with their PoPs, to which DNS sends clients. It is stored in
+const TopologyHelp = `The topology lists all regions with their PoPs, to which DNS sends clients. It is stored in
 Consul like the rules, the same one in each region. Routers follow it within a second; while
 regions differ, they answer by what most of the regions hold.
 
@@ -76,9 +77,9 @@ names are not compared with anything. FILE may be - for standard input.
 
 Exits with 0 if the topology is valid and with 2 if it is not.`
 
-func topologyCommand(p *command.Program) *cobra.Command {
+func Command(p *command.Program) *cobra.Command {
 	k, of := kinds.Topology, strings.NewReplacer("regionctl rules", "regionctl topology", "rules.yaml", "topology.yaml").Replace
-	c := command.Group("topology", "which PoPs there are, and where", topologyHelp)
+	c := command.Group("topology", "which PoPs there are, and where", TopologyHelp)
 	command.Stage(c, "Look first:", topologyValidateCommand(p), versions.DiffCommand(p, k, topologyDiffHelp, of(versions.DiffExamples)))
 	command.Stage(c, "Change:", change.ApplyCommand(p, k, topologyApplyHelp, topologyApplyExamples), undo.RollbackCommand(p, k, of(undo.RollbackHelp), of(undo.RollbackExamples)), versions.PruneCommand(p, k))
 	command.Stage(c, "Look after:", unfinished.Command(p, k), versions.HistoryCommand(p, k, of(versions.HistoryHelp), of(versions.HistoryExamples)), versions.ShowCommand(p, k))

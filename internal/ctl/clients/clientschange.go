@@ -1,4 +1,4 @@
-package ctl
+package clients
 
 import (
 	"bytes"
@@ -16,8 +16,8 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// clientsChanged is what a change of the networks prints about a region.
-type clientsChanged struct {
+// Changed is what a change of the networks prints about a region.
+type Changed struct {
 	Region  string `json:"region"`
 	Changed int    `json:"changed"` // networks
 	Version string `json:"version,omitempty"`
@@ -58,8 +58,8 @@ func changeClients(ctx context.Context, p *command.Program, o *clientOptions, ma
 		}
 		jobs[a.Target], targets = j, append(targets, a.Target)
 	}
-	done := fleet.AskUnbounded(ctx, targets, func(ctx context.Context, t *fleet.Target) (*clientsChanged, error) {
-		r := &clientsChanged{Region: t.Name, failure: jobs[t].failed}
+	done := fleet.AskUnbounded(ctx, targets, func(ctx context.Context, t *fleet.Target) (*Changed, error) {
+		r := &Changed{Region: t.Name, failure: jobs[t].failed}
 		if r.failure == nil {
 			var out networks.Outcome
 			out, r.failure = jobs[t].edits.Apply(ctx, t.Consul)
@@ -72,7 +72,7 @@ func changeClients(ctx context.Context, p *command.Program, o *clientOptions, ma
 		r.await(ctx, t, o.wait)
 		return r, nil
 	})
-	var list []*clientsChanged
+	var list []*Changed
 	for _, a := range done {
 		list = append(list, a.Value)
 	}
@@ -87,7 +87,7 @@ const clientsLookEvery = 200 * time.Millisecond
 
 // await waits until the nodes of a region have what its Consul has, which others may change
 // meanwhile.
-func (r *clientsChanged) await(ctx context.Context, t *fleet.Target, wait time.Duration) {
+func (r *Changed) await(ctx context.Context, t *fleet.Target, wait time.Duration) {
 	deadline := time.Now().Add(wait)
 	for {
 		nodes, err := t.Registered(ctx)
@@ -110,7 +110,7 @@ func (r *clientsChanged) await(ctx context.Context, t *fleet.Target, wait time.D
 	}
 }
 
-func (r *clientsChanged) sort(nodes []consul.Node) {
+func (r *Changed) sort(nodes []consul.Node) {
 	r.Obey, r.Behind, r.Without = 0, nil, nil
 	for _, n := range nodes {
 		switch {
@@ -124,7 +124,7 @@ func (r *clientsChanged) sort(nodes []consul.Node) {
 	}
 }
 
-func writeClientsChanged(b *bytes.Buffer, s term.Style, list []*clientsChanged) {
+func writeClientsChanged(b *bytes.Buffer, s term.Style, list []*Changed) {
 	t := term.Table{}
 	t.Row("REGION", "RESULT", "EDGES")
 	for _, r := range list {
@@ -148,7 +148,7 @@ func writeClientsChanged(b *bytes.Buffer, s term.Style, list []*clientsChanged) 
 }
 
 // clientsOutcome returns what is wrong after a change, or nil.
-func clientsOutcome(ctx context.Context, list []*clientsChanged) error {
+func clientsOutcome(ctx context.Context, list []*Changed) error {
 	var wrong []string
 	failed, changed := 0, 0
 	for _, r := range list {

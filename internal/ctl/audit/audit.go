@@ -1,4 +1,5 @@
-package ctl
+// Package audit has the commands that list and verify what was done.
+package audit
 
 import (
 	"bytes"
@@ -39,7 +40,7 @@ where no writer to Consul can change it, and pass it the next time as --since.
 The token and --by are what regionctl wrote. Another program with write access to the
 history may claim any: only Consul's own audit log knows who used a token.`
 
-func auditCommand(p *command.Program) *cobra.Command {
+func Command(p *command.Program) *cobra.Command {
 	c := command.Group("audit", "show who did what, and verify that the record is unchanged", auditHelp)
 	c.AddCommand(auditListCommand(p), auditVerifyCommand(p))
 	return c
@@ -58,8 +59,8 @@ func auditVerifyCommand(p *command.Program) *cobra.Command {
 	return c
 }
 
-// audited is the history of one kind in one region.
-type audited struct {
+// Audited is the history of one kind in one region.
+type Audited struct {
 	Region string `json:"region"`
 	Kind   string `json:"kind"`
 	*consul.Audit
@@ -84,13 +85,13 @@ func audit(ctx context.Context, p *command.Program, names []string, since string
 		targets = append(targets, more...)
 	}
 	answers := fleet.AskUnbounded(ctx, targets, auditOne) // each page is bounded
-	list, faults := []audited{}, 0
+	list, faults := []Audited{}, 0
 	for _, a := range answers {
 		if a.Err != nil {
 			continue
 		}
-		found := audited{a.Target.Name, a.Target.Kind.Name, a.Value}
-		if i := slices.IndexFunc(earlier, func(e audited) bool { return e.Region == found.Region && e.Kind == found.Kind }); i >= 0 {
+		found := Audited{a.Target.Name, a.Target.Kind.Name, a.Value}
+		if i := slices.IndexFunc(earlier, func(e Audited) bool { return e.Region == found.Region && e.Kind == found.Kind }); i >= 0 {
 			found.Since(earlier[i].Audit)
 		}
 		faults += len(found.Faults)
@@ -134,7 +135,7 @@ func auditOne(ctx context.Context, t *fleet.Target) (a *consul.Audit, err error)
 	return a, err
 }
 
-func readAudits(file string) (list []audited, err error) {
+func readAudits(file string) (list []Audited, err error) {
 	if file == "" {
 		return nil, nil
 	}
@@ -153,7 +154,7 @@ func readAudits(file string) (list []audited, err error) {
 	return list, nil
 }
 
-func writeAudits(b *bytes.Buffer, s term.Style, list []audited) {
+func writeAudits(b *bytes.Buffer, s term.Style, list []Audited) {
 	t := term.Table{}
 	t.Row("REGION", "HISTORY", "ENTRIES", "HEAD", "RESULT")
 	for _, a := range list {

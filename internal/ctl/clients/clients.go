@@ -1,4 +1,5 @@
-package ctl
+// Package clients has the commands that list, block and allow clients.
+package clients
 
 import (
 	"bytes"
@@ -62,7 +63,7 @@ type clientOptions struct {
 	regions    []string
 }
 
-func clientsCommand(p *command.Program) *cobra.Command {
+func Command(p *command.Program) *cobra.Command {
 	c := command.Group("clients", "block or allow clients manually", clientsHelp)
 	command.Stage(c, "Look first:", clientsShowCommand(p), clientsListCommand(p), clientsRecentCommand(p), clientsExportCommand(p))
 	command.Stage(c, "Change:",
@@ -220,8 +221,8 @@ func networkNames(list []netip.Prefix) string {
 	return strings.Join(names, ", ")
 }
 
-// listed is an entry, with the regions that have it.
-type listed struct {
+// Listed is an entry, with the regions that have it.
+type Listed struct {
 	*networks.Entry
 	Regions []string `json:"regions"`
 	partly  bool     // some regions that answered do not have it
@@ -240,13 +241,13 @@ func readLists(ctx context.Context, targets []*fleet.Target) []fleet.Answer[*net
 }
 
 // join merges the lists of regions: unexpired entries, in order.
-func join(answers []fleet.Answer[*networks.List], keep func(*networks.Table) []*networks.Entry) (all []*listed) {
+func join(answers []fleet.Answer[*networks.List], keep func(*networks.Table) []*networks.Entry) (all []*Listed) {
 	type key struct {
 		network netip.Prefix
 		networks.Decision
 	}
-	all = []*listed{} // none is an empty list in JSON, too
-	found, regions := map[key]*listed{}, 0
+	all = []*Listed{} // none is an empty list in JSON, too
+	found, regions := map[key]*Listed{}, 0
 	for _, a := range answers {
 		if a.Err != nil {
 			continue
@@ -255,7 +256,7 @@ func join(answers []fleet.Answer[*networks.List], keep func(*networks.Table) []*
 		for _, e := range keep(networks.NewTable(a.Value.Version(), a.Value.Entries(), a.Target.Consul.Now())) {
 			k := key{e.Network, e.Decision}
 			if found[k] == nil {
-				found[k] = &listed{Entry: e}
+				found[k] = &Listed{Entry: e}
 				all = append(all, found[k])
 			}
 			found[k].Regions = append(found[k].Regions, a.Target.Name)
@@ -264,7 +265,7 @@ func join(answers []fleet.Answer[*networks.List], keep func(*networks.Table) []*
 	for _, l := range all {
 		l.partly = len(l.Regions) < regions
 	}
-	slices.SortStableFunc(all, func(a, b *listed) int { return networks.Compare(a.Network, b.Network) })
+	slices.SortStableFunc(all, func(a, b *Listed) int { return networks.Compare(a.Network, b.Network) })
 	return all
 }
 
@@ -300,7 +301,7 @@ func clientsShowCommand(p *command.Program) *cobra.Command {
 				return err
 			}
 			all := join(answers, func(t *networks.Table) []*networks.Entry { return t.Covering(n) })
-			slices.SortStableFunc(all, func(a, b *listed) int { return cmp.Compare(b.Network.Bits(), a.Network.Bits()) })
+			slices.SortStableFunc(all, func(a, b *Listed) int { return cmp.Compare(b.Network.Bits(), a.Network.Bits()) })
 			if err := p.Show(all, func(b *bytes.Buffer, s term.Style) {
 				writeListed(b, s, all, fmt.Sprintf("%s is neither blocked nor allowed", n))
 			}); err != nil {
@@ -312,7 +313,7 @@ func clientsShowCommand(p *command.Program) *cobra.Command {
 	return c
 }
 
-func writeListed(b *bytes.Buffer, s term.Style, all []*listed, none string) {
+func writeListed(b *bytes.Buffer, s term.Style, all []*Listed, none string) {
 	if len(all) == 0 {
 		b.WriteString(none + "\n")
 		return

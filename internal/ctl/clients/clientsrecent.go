@@ -1,4 +1,4 @@
-package ctl
+package clients
 
 import (
 	"bytes"
@@ -29,8 +29,8 @@ with --all also those that passed. An IPv6 address stands for its /64, as rules 
 Edges keep the latest requests in memory, without secrets, if recent.keep in their configuration
 says how many. The output shows how far back that reaches in each region.`
 
-// latest is what the edges of one region recently decided about a client.
-type latest struct {
+// Latest is what the edges of one region recently decided about a client.
+type Latest struct {
 	Region string `json:"region"`
 	Edges  int    `json:"edges"` // edges that keep requests
 	// Without are the edges that keep none.
@@ -71,11 +71,11 @@ func clientsRecentCommand(p *command.Program) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			answers := fleet.AskUnbounded(ctx, targets, func(ctx context.Context, t *fleet.Target) (*latest, error) { return recentOf(ctx, t, query, lines) })
-			list := make([]*latest, len(answers))
+			answers := fleet.AskUnbounded(ctx, targets, func(ctx context.Context, t *fleet.Target) (*Latest, error) { return recentOf(ctx, t, query, lines) })
+			list := make([]*Latest, len(answers))
 			for i, a := range answers {
 				if list[i] = a.Value; a.Err != nil {
-					list[i] = &latest{Region: a.Target.Name, Requests: []latestRequest{}, Error: a.Err.Error()}
+					list[i] = &Latest{Region: a.Target.Name, Requests: []latestRequest{}, Error: a.Err.Error()}
 				}
 			}
 			if err := p.Show(list, func(b *bytes.Buffer, s term.Style) {
@@ -96,12 +96,12 @@ func clientsRecentCommand(p *command.Program) *cobra.Command {
 	return c
 }
 
-func recentOf(ctx context.Context, t *fleet.Target, query url.Values, lines int) (*latest, error) {
+func recentOf(ctx context.Context, t *fleet.Target, query url.Values, lines int) (*Latest, error) {
 	nodes, answers, err := requests.AskRecent(ctx, t, query, func(int) int { return lines })
 	if err != nil {
 		return nil, err
 	}
-	l := &latest{Region: t.Name, Requests: []latestRequest{}}
+	l := &Latest{Region: t.Name, Requests: []latestRequest{}}
 	for i, a := range answers {
 		id := nodes[i].ID
 		switch {
@@ -130,7 +130,7 @@ func recentOf(ctx context.Context, t *fleet.Target, query url.Values, lines int)
 	return l, nil
 }
 
-func (l *latest) write(b *bytes.Buffer, s term.Style) {
+func (l *Latest) write(b *bytes.Buffer, s term.Style) {
 	switch {
 	case l.Error != "":
 		return // it is on standard error
@@ -166,7 +166,7 @@ func (l *latest) write(b *bytes.Buffer, s term.Style) {
 }
 
 // silentEdges says which edges did not answer, or returns nil.
-func silentEdges(list []*latest) error {
+func silentEdges(list []*Latest) error {
 	var silent []string
 	for _, l := range list {
 		for _, why := range l.Silent {

@@ -1,4 +1,4 @@
-package ctl
+package audit
 
 import (
 	"bytes"
@@ -35,8 +35,8 @@ func auditListCommand(p *command.Program) *cobra.Command {
 	return c
 }
 
-// auditEntry is one change of a kind.
-type auditEntry struct {
+// Entry is one change of a kind.
+type Entry struct {
 	Kind string `json:"kind"`
 	versions.HistoryEntry
 }
@@ -45,7 +45,7 @@ func auditList(ctx context.Context, p *command.Program, names []string, most int
 	if most < 0 {
 		return term.Misused("--lines %d: must be 0 or above", most)
 	}
-	list, regions := []auditEntry{}, 0
+	list, regions := []Entry{}, 0
 	var unread error
 	for _, k := range auditKinds() {
 		targets, err := p.Targets(k, names)
@@ -64,11 +64,11 @@ func auditList(ctx context.Context, p *command.Program, names []string, most int
 			}
 		}
 		for _, c := range versions.MergeHistories(answers) {
-			list = append(list, auditEntry{k.Name, c})
+			list = append(list, Entry{k.Name, c})
 		}
 		unread = cmp.Or(unread, command.Unanswered(answers)) // the same region fails to answer for every kind
 	}
-	slices.SortStableFunc(list, func(a, b auditEntry) int { return b.AppliedAt.Compare(a.AppliedAt) })
+	slices.SortStableFunc(list, func(a, b Entry) int { return b.AppliedAt.Compare(a.AppliedAt) })
 	if most > 0 {
 		list = list[:min(most, len(list))]
 	}
@@ -78,7 +78,7 @@ func auditList(ctx context.Context, p *command.Program, names []string, most int
 	return unread
 }
 
-func writeDone(b *bytes.Buffer, list []auditEntry, regions int) {
+func writeDone(b *bytes.Buffer, list []Entry, regions int) {
 	if len(list) == 0 {
 		b.WriteString("no changes yet\n")
 		return
