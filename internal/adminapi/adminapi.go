@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-edge/weir/internal/clientlist"
 	"github.com/weir-edge/weir/internal/experiment"
-	"github.com/weir-edge/weir/internal/networks"
 	"github.com/weir-edge/weir/internal/shedding"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
@@ -267,7 +267,7 @@ type Explanation struct {
 	// Conduct is the client's standing with the behavior policy; nil without one.
 	Conduct *Conduct `json:"conduct,omitempty"`
 	// Listed is the operators' decision about the client's network; nil: none.
-	Listed *networks.Entry `json:"listed,omitempty"`
+	Listed *clientlist.Entry `json:"listed,omitempty"`
 }
 
 // Conduct is a client's standing with one node's behavior policy.

@@ -7,7 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/weir-edge/weir/internal/networks"
+	"github.com/weir-edge/weir/internal/clientlist"
 )
 
 // mostShare is how much of all IPv4 addresses, or of all public IPv6 addresses, a list may
@@ -60,7 +60,7 @@ func Parse(text []byte, most int) (*Contents, error) {
 			return nil, fmt.Errorf("has more than %d networks", most)
 		}
 	}
-	slices.SortFunc(c.Networks, networks.Compare)
+	slices.SortFunc(c.Networks, clientlist.Compare)
 	c.Networks = slices.Compact(c.Networks)
 	if len(c.Networks) == 0 {
 		return nil, fmt.Errorf("has no public network")
@@ -83,7 +83,7 @@ func parseLine(line []byte) (p netip.Prefix, own bool, err error) {
 	if len(line) > longest {
 		return p, false, fmt.Errorf("is %d bytes long, and no network: %.32q…", len(line), line)
 	}
-	if p, err = networks.Parse(string(line)); err != nil {
+	if p, err = clientlist.Parse(string(line)); err != nil {
 		return p, false, err
 	}
 	if p.Addr().Is4() {
@@ -95,7 +95,7 @@ func parseLine(line []byte) (p netip.Prefix, own bool, err error) {
 	} else if !public6.Overlaps(p) {
 		return p, true, nil
 	}
-	if networks.Wide(p) {
+	if clientlist.Wide(p) {
 		return p, false, fmt.Errorf("%s has a large part of all clients", p)
 	}
 	for _, in := range private {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-edge/weir/internal/networks"
+	"github.com/weir-edge/weir/internal/clientlist"
 )
 
 func TestParse(t *testing.T) {
@@ -73,8 +73,8 @@ func FuzzParse(f *testing.F) {
 		}
 		require.NotEmpty(t, c.Networks)
 		for i, p := range c.Networks {
-			require.True(t, p.IsValid() && p == p.Masked() && !networks.Wide(p))
-			require.True(t, i == 0 || networks.Compare(c.Networks[i-1], p) < 0)
+			require.True(t, p.IsValid() && p == p.Masked() && !clientlist.Wide(p))
+			require.True(t, i == 0 || clientlist.Compare(c.Networks[i-1], p) < 0)
 			for _, own := range append(private, netip.MustParsePrefix("fc00::/7"), netip.MustParsePrefix("::1/128")) {
 				require.False(t, own.Overlaps(p), p)
 			}

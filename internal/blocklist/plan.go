@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/weir-edge/weir/internal/networks"
+	"github.com/weir-edge/weir/internal/clientlist"
 )
 
 // ErrLoss says that a list has lost more networks than it may at once.
@@ -14,7 +14,7 @@ var ErrLoss = errors.New("has lost more than it may at once")
 
 // plan is what a list changes in one region.
 type plan struct {
-	edits          []networks.Edit
+	edits          []clientlist.Edit
 	added, removed int
 	// yielded networks are of the list, and decided about by hand or by another list.
 	yielded int
@@ -23,8 +23,8 @@ type plan struct {
 
 // newPlan compares a list with what a region holds. Of what it holds of the list, at most the
 // share loss may lose its block.
-func newPlan(d *networks.Decision, list []netip.Prefix, held *networks.List, loss float64, now time.Time) (*plan, error) {
-	at := make(map[netip.Prefix]*networks.Entry)
+func newPlan(d *clientlist.Decision, list []netip.Prefix, held *clientlist.List, loss float64, now time.Time) (*plan, error) {
+	at := make(map[netip.Prefix]*clientlist.Entry)
 	own := 0
 	for _, e := range held.Entries() {
 		if at[e.Network] = e; e.By == d.By {
@@ -33,9 +33,9 @@ func newPlan(d *networks.Decision, list []netip.Prefix, held *networks.List, los
 	}
 	p := &plan{}
 	wanted := make(map[netip.Prefix]bool, len(list))
-	entries := make([]*networks.Entry, len(list))
+	entries := make([]*clientlist.Entry, len(list))
 	for i, n := range list {
-		wanted[n], entries[i] = true, &networks.Entry{Network: n, Decision: *d}
+		wanted[n], entries[i] = true, &clientlist.Entry{Network: n, Decision: *d}
 		switch was := at[n]; {
 		case was != nil && was.By != d.By && !was.Expired(now):
 			p.yielded++
@@ -47,15 +47,15 @@ func newPlan(d *networks.Decision, list []netip.Prefix, held *networks.List, los
 			continue
 		}
 		p.has++
-		p.edits = append(p.edits, networks.Edit{Network: n, Decision: d})
+		p.edits = append(p.edits, clientlist.Edit{Network: n, Decision: d})
 	}
-	covered, lost := networks.NewTable("", entries, now), 0
+	covered, lost := clientlist.NewTable("", entries, now), 0
 	for n, e := range at {
 		if e.By != d.By || wanted[n] {
 			continue
 		}
 		p.removed++
-		p.edits = append(p.edits, networks.Edit{Network: n})
+		p.edits = append(p.edits, clientlist.Edit{Network: n})
 		if len(covered.Covering(n)) == 0 {
 			lost++
 		}

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/weir-edge/weir/internal/networks"
+	"github.com/weir-edge/weir/internal/clientlist"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
@@ -124,12 +124,12 @@ func (s *Sync) read(ctx context.Context) error {
 // publish makes a region hold the list.
 func (s *Sync) publish(ctx context.Context, r *Region, at time.Time) (o Outcome) {
 	o.Region = r.Name
-	held, err := networks.Read(ctx, r.Consul)
+	held, err := clientlist.Read(ctx, r.Consul)
 	if err != nil {
 		o.Failure = err
 		return o
 	}
-	d := &networks.Decision{Action: networks.Block, By: networks.ByList(s.Name), Reason: s.Reason, Since: at.Truncate(time.Second)}
+	d := &clientlist.Decision{Action: clientlist.Block, By: clientlist.ByList(s.Name), Reason: s.Reason, Since: at.Truncate(time.Second)}
 	p, err := newPlan(d, s.last.Networks, held, s.Loss, at)
 	if err != nil {
 		o.Failure = fmt.Errorf("%s: %w; to accept that, run regionctl clients sync with --once --max-loss 1", s.Source, err)
@@ -139,7 +139,7 @@ func (s *Sync) publish(ctx context.Context, r *Region, at time.Time) (o Outcome)
 	if len(p.edits) == 0 {
 		return o
 	}
-	e := &networks.Edits{List: p.edits, Own: true, By: d.By, Message: fmt.Sprintf("%d added, %d removed: %s", p.added, p.removed, s.Reason), Now: at}
+	e := &clientlist.Edits{List: p.edits, Own: true, By: d.By, Message: fmt.Sprintf("%d added, %d removed: %s", p.added, p.removed, s.Reason), Now: at}
 	if r.Token != nil {
 		e.Token = r.Token(ctx)
 	}

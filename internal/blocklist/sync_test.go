@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/weir-edge/weir/internal/clientlist"
 	"github.com/weir-edge/weir/internal/logs"
-	"github.com/weir-edge/weir/internal/networks"
 	"github.com/weir-edge/weir/internal/testenv"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
@@ -84,24 +84,24 @@ func (p *publisher) round(s *Sync) Outcome {
 // blocked lists what the region blocks for the list.
 func (p *publisher) blocked() (list []string) {
 	p.Helper()
-	l, err := networks.Read(p.Context(), p.region)
+	l, err := clientlist.Read(p.Context(), p.region)
 	require.NoError(p, err)
 	for _, e := range l.Entries() {
 		if e.List() == "drop" {
-			require.Equal(p, networks.Block, e.Action)
+			require.Equal(p, clientlist.Block, e.Action)
 			list = append(list, strings.TrimSuffix(e.Network.String(), "/32"))
 		}
 	}
 	return list
 }
 
-func (p *publisher) byHand(action networks.Action, network string) {
+func (p *publisher) byHand(action clientlist.Action, network string) {
 	p.Helper()
-	d := &networks.Decision{Action: action, By: "ana", Reason: "by hand", Since: time.Now().UTC()}
+	d := &clientlist.Decision{Action: action, By: "ana", Reason: "by hand", Since: time.Now().UTC()}
 	if action == "" {
 		d = nil
 	}
-	e := networks.Edits{List: []networks.Edit{{Network: netip.MustParsePrefix(network), Decision: d}}, By: "ana", Message: "by hand", Now: time.Now()}
+	e := clientlist.Edits{List: []clientlist.Edit{{Network: netip.MustParsePrefix(network), Decision: d}}, By: "ana", Message: "by hand", Now: time.Now()}
 	_, err := e.Apply(p.Context(), p.region)
 	require.NoError(p, err)
 }
@@ -142,8 +142,8 @@ func TestSync(t *testing.T) {
 	require.Empty(t, p.blocked())
 
 	// By hand goes first: a block of the same network, and an allow.
-	p.byHand(networks.Block, "198.51.100.1/32")
-	p.byHand(networks.Allow, "198.51.100.2/32")
+	p.byHand(clientlist.Block, "198.51.100.1/32")
+	p.byHand(clientlist.Allow, "198.51.100.2/32")
 	p.say("198.51.100.1", "198.51.100.2", "198.51.100.3", "198.51.100.4", "198.51.100.5", "10.0.0.1")
 	require.Equal(t, Outcome{Region: "eu-west", Added: 3, Yielded: 2, Has: 3}, p.round(s))
 	require.Equal(t, []string{"198.51.100.3", "198.51.100.4", "198.51.100.5"}, p.blocked())
@@ -190,7 +190,7 @@ func TestSync(t *testing.T) {
 	require.Less(t, s.age(t), math.Inf(1))
 
 	// The chain of the history is whole, and names the list.
-	docs := p.region.Documents(networks.Kind)
+	docs := p.region.Documents(clientlist.Kind)
 	changes, wrong, err := docs.History(t.Context(), 1)
 	require.NoError(t, err)
 	require.Empty(t, wrong)

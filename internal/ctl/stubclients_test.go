@@ -4,7 +4,7 @@ import (
 	"context"
 	"sync"
 
-	"github.com/weir-edge/weir/internal/networks"
+	"github.com/weir-edge/weir/internal/clientlist"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
@@ -18,7 +18,7 @@ type stubClients struct {
 func (f *testFleet) followClients(ctx context.Context, s *stub, watches *sync.WaitGroup) {
 	watches.Go(func() {
 		c := f.open[s.region]
-		c.Watch(ctx, networks.CurrentKey(c), nil, func(e *consul.Entry) {
+		c.Watch(ctx, clientlist.CurrentKey(c), nil, func(e *consul.Entry) {
 			if e == nil {
 				return
 			}

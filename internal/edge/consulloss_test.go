@@ -11,9 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/clientlist"
 	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/edge/documents"
-	"github.com/weir-edge/weir/internal/networks"
 	"github.com/weir-edge/weir/internal/testenv"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 	"github.com/weir-edge/weir/pkg/region/consul"
@@ -231,12 +231,12 @@ func TestRegistration(t *testing.T) {
 	first := p.apply(ruleA)
 	eventually(t, "it passes", func() bool { list := nodes(); return list[0].Passing && list[0].RulesVersion == first })
 	require.Equal(t, []consul.Node{{
-		ID: "test-node", Region: "eu-west", PoP: "ams1", Address: n.public, Admin: n.admin, Prefix: p.prefix, Schema: rules.Schema, ClientsSchema: networks.Schema, RulesVersion: first, ShedderVersion: n.shedding.State().Version(), Passing: true,
+		ID: "test-node", Region: "eu-west", PoP: "ams1", Address: n.public, Admin: n.admin, Prefix: p.prefix, Schema: rules.Schema, ClientsSchema: clientlist.Schema, RulesVersion: first, ShedderVersion: n.shedding.State().Version(), Passing: true,
 	}}, withoutOutput(nodes()))
 	v := n.shows("it says what it registers", func(v adminapi.Rules) bool { return v.Registered[consul.MetaRulesVersion] == first })
 	var own consul.Node
 	own.Accepts(v.Registered)
-	require.Equal(t, consul.Node{Schema: rules.Schema, ClientsSchema: networks.Schema}, own)
+	require.Equal(t, consul.Node{Schema: rules.Schema, ClientsSchema: clientlist.Schema}, own)
 	second := p.apply(ruleB)
 	eventually(t, "the version follows", func() bool { return nodes()[0].RulesVersion == second })
 	bad := p.apply(badRules)

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-edge/weir/internal/edge/config"
 
 	"github.com/weir-edge/weir/internal/adminapi"
-	"github.com/weir-edge/weir/internal/networks"
+	"github.com/weir-edge/weir/internal/clientlist"
 	"github.com/weir-edge/weir/internal/testenv"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
@@ -34,15 +34,15 @@ func listNetworks(t *testing.T, c *testenv.Consul) *lister {
 	return &lister{p, client}
 }
 
-func (l *lister) decide(action networks.Action, lasts time.Duration, list ...string) {
+func (l *lister) decide(action clientlist.Action, lasts time.Duration, list ...string) {
 	l.t.Helper()
-	d := networks.Decision{Action: action, By: "ana", Reason: "scans /login", Since: time.Now().UTC().Truncate(time.Second)}
+	d := clientlist.Decision{Action: action, By: "ana", Reason: "scans /login", Since: time.Now().UTC().Truncate(time.Second)}
 	if lasts > 0 {
 		d.Until = time.Now().UTC().Add(lasts)
 	}
-	e := networks.Edits{By: "ana", Now: time.Now()}
+	e := clientlist.Edits{By: "ana", Now: time.Now()}
 	for _, n := range list {
-		one := networks.Edit{Network: netip.MustParsePrefix(n), Decision: &d}
+		one := clientlist.Edit{Network: netip.MustParsePrefix(n), Decision: &d}
 		if action == "" {
 			one.Decision = nil
 		}
@@ -103,7 +103,7 @@ func networksDecide(t *testing.T, l *lister) {
 	require.Empty(t, n.clientsView().Version)
 	require.Equal(t, "1", n.meta()["clients_schema"])
 
-	l.decide(networks.Block, 0, "203.0.113.0/24", "2001:db8::/32")
+	l.decide(clientlist.Block, 0, "203.0.113.0/24", "2001:db8::/32")
 	a := n.gets("203.0.113.7", 403)
 	require.Equal(t, "application/problem+json", a.header.Get("Content-Type"))
 	require.JSONEq(t, `{"type":"about:blank","title":"Forbidden","status":403,"detail":"the operators of this site block this address"}`, a.body)
@@ -124,11 +124,11 @@ func networksDecide(t *testing.T, l *lister) {
 	eventually(t, "Consul knows", func() bool { return n.meta()["clients_version"] == n.clientsView().Version })
 
 	// An allowed network inside a blocked one, which rules limit as others.
-	l.decide(networks.Allow, 0, "203.0.113.64/26")
+	l.decide(clientlist.Allow, 0, "203.0.113.64/26")
 	a = n.gets("203.0.113.65", 200)
 	require.NotEmpty(t, a.header.Get("RateLimit"))
 	n.gets("203.0.113.7", 403)
-	require.Equal(t, networks.Allow, n.explains("203.0.113.65").Listed.Action)
+	require.Equal(t, clientlist.Allow, n.explains("203.0.113.65").Listed.Action)
 
 	l.decide("", 0, "203.0.113.0/24")
 	n.gets("203.0.113.7", 200)
@@ -136,24 +136,24 @@ func networksDecide(t *testing.T, l *lister) {
 
 func networksEnd(t *testing.T, l *lister) {
 	n := start(t, l.listing())
-	l.decide(networks.Block, 0, "203.0.113.0/24")
-	l.decide(networks.Allow, 3*time.Second, "203.0.113.7/32")
+	l.decide(clientlist.Block, 0, "203.0.113.0/24")
+	l.decide(clientlist.Allow, 3*time.Second, "203.0.113.7/32")
 	n.gets("203.0.113.8", 403)
 	n.gets("203.0.113.7", 403) // once the allow is over, the wider block decides
 	require.Zero(t, n.clientsView().Allows)
-	l.decide(networks.Block, time.Second, "198.51.100.0/24")
+	l.decide(clientlist.Block, time.Second, "198.51.100.0/24")
 	eventually(t, "it ends", func() bool { v := n.clientsView(); return v.Blocks == 1 && v.Next.IsZero() })
 	n.gets("198.51.100.1", 200)
 }
 
 // Blocks outlast a restart while Consul is unreachable.
 func networksAreKept(t *testing.T, l *lister) {
-	l.decide(networks.Block, 0, "203.0.113.0/24")
+	l.decide(clientlist.Block, 0, "203.0.113.0/24")
 	n := start(t, l.listing())
 	n.gets("203.0.113.7", 403)
 	eventually(t, "it is on disk", func() bool {
 		data, err := os.ReadFile(n.config.Clients.Cache)
-		var kept struct{ Networks *networks.List }
+		var kept struct{ Networks *clientlist.List }
 		return err == nil && json.Unmarshal(data, &kept) == nil && kept.Networks.Version() == n.clientsView().Version
 	})
 	file := n.config.Clients.Cache
@@ -190,10 +190,10 @@ func networksAreKept(t *testing.T, l *lister) {
 
 // What a hand breaks in Consul changes nothing on a node.
 func networksAreDamaged(t *testing.T, l *lister) {
-	l.decide(networks.Block, 0, "203.0.113.0/24")
+	l.decide(clientlist.Block, 0, "203.0.113.0/24")
 	n := start(t, l.listing())
 	n.gets("203.0.113.7", 403)
-	key := networks.CurrentKey(l.client)
+	key := clientlist.CurrentKey(l.client)
 	l.remove(key)
 	eventually(t, "the loss is noticed", func() bool { return !n.clientsView().Consul.OK })
 	require.Contains(t, n.clientsView().Consul.Error, key)
@@ -201,7 +201,7 @@ func networksAreDamaged(t *testing.T, l *lister) {
 	eventually(t, "it is reported", func() bool { v := n.clientsView(); return !v.Consul.OK && len(v.Consul.Error) > 0 })
 	n.gets("203.0.113.7", 403)
 	l.remove(key)
-	l.decide(networks.Block, 0, "198.51.100.0/24")
+	l.decide(clientlist.Block, 0, "198.51.100.0/24")
 	n.gets("198.51.100.1", 403)
 	n.gets("203.0.113.7", 200)
 	eventually(t, "it is well again", func() bool { return n.clientsView().Consul.OK })
@@ -218,7 +218,7 @@ func networksAndPolicy(t *testing.T, l *lister) {
 	n := start(t, s)
 	n.gets("203.0.113.7", 200)
 	require.NotNil(t, n.explains("203.0.113.7").Conduct)
-	l.decide(networks.Allow, 0, "203.0.113.0/24")
+	l.decide(clientlist.Allow, 0, "203.0.113.0/24")
 	eventually(t, "it is allowed", func() bool { return n.explains("203.0.113.7").Listed != nil })
 	require.Nil(t, n.explains("203.0.113.7").Conduct)
 }

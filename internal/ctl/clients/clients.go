@@ -13,11 +13,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-edge/weir/internal/clientlist"
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
-	"github.com/weir-edge/weir/internal/networks"
 )
 
 const clientsHelp = `Clients that are blocked or allowed manually: single addresses or whole networks, each with
@@ -67,9 +67,9 @@ func Command(p *command.Program) *cobra.Command {
 	c := command.Group("clients", "block or allow clients manually", clientsHelp)
 	command.Stage(c, "Look first:", clientsShowCommand(p), clientsListCommand(p), clientsRecentCommand(p), clientsExportCommand(p))
 	command.Stage(c, "Change:",
-		decideCommand(p, networks.Block, blockHelp, `  regionctl clients block 203.0.113.7 --for 2h --reason "scans /login, CASE-12"
+		decideCommand(p, clientlist.Block, blockHelp, `  regionctl clients block 203.0.113.7 --for 2h --reason "scans /login, CASE-12"
   regionctl clients block 198.51.100.0/24 2001:db8:7::/48 --reason "scraper of AS64500"`),
-		decideCommand(p, networks.Allow, allowHelp, `  regionctl clients allow 203.0.113.40/30 --reason "our monitoring"`),
+		decideCommand(p, clientlist.Allow, allowHelp, `  regionctl clients allow 203.0.113.40/30 --reason "our monitoring"`),
 		unblockCommand(p), clientsImportCommand(p), clientsSyncCommand(p),
 	)
 	return c
@@ -92,9 +92,9 @@ func decisionFlags(p *command.Program, c *cobra.Command, o *clientOptions) {
 	f.BoolVar(&o.force, "force", false, "also networks wider than an IPv4 /8 or an IPv6 /16")
 }
 
-func decideCommand(p *command.Program, action networks.Action, help, examples string) *cobra.Command {
+func decideCommand(p *command.Program, action clientlist.Action, help, examples string) *cobra.Command {
 	var o clientOptions
-	short := map[networks.Action]string{networks.Block: "answer 403 to networks", networks.Allow: "exempt networks from blocks and from the behavior policy"}
+	short := map[clientlist.Action]string{clientlist.Block: "answer 403 to networks", clientlist.Allow: "exempt networks from blocks and from the behavior policy"}
 	c := command.New(string(action)+" NETWORK…", short[action], help, examples, func(ctx context.Context, args []string) error {
 		list, err := parseNetworks(args, o.force)
 		if err != nil {
@@ -110,11 +110,11 @@ func decideCommand(p *command.Program, action networks.Action, help, examples st
 func parseNetworks(args []string, force bool) (list []netip.Prefix, err error) {
 	var wrong []string
 	for _, arg := range args {
-		n, err := networks.Parse(arg)
+		n, err := clientlist.Parse(arg)
 		switch {
 		case err != nil:
 			wrong = append(wrong, err.Error())
-		case networks.Wide(n) && !force:
+		case clientlist.Wide(n) && !force:
 			wrong = append(wrong, fmt.Sprintf("%s covers a large part of all clients; pass --force if that is intended", n))
 		default:
 			list = append(list, n)
@@ -127,23 +127,23 @@ func parseNetworks(args []string, force bool) (list []netip.Prefix, err error) {
 }
 
 func distinctNetworks(list []netip.Prefix) []netip.Prefix {
-	slices.SortFunc(list, networks.Compare)
+	slices.SortFunc(list, clientlist.Compare)
 	return slices.Compact(list)
 }
 
 // decision builds the decision from the flags.
-func decision(p *command.Program, o *clientOptions, action networks.Action) (*networks.Decision, error) {
+func decision(p *command.Program, o *clientOptions, action clientlist.Action) (*clientlist.Decision, error) {
 	if o.reason == "" {
 		return nil, term.Misused("--reason TEXT is missing; it tells other operators why, even a year from now")
 	}
-	if err := command.CheckText("--reason", o.reason, networks.MaxReason); err != nil {
+	if err := command.CheckText("--reason", o.reason, clientlist.MaxReason); err != nil {
 		return nil, err
 	}
 	if o.wait < 0 {
 		return nil, term.Misused("--wait must be 0 or above")
 	}
 	who, err := p.Whoami(o.by)
-	d := &networks.Decision{Action: action, By: who, Reason: o.reason}
+	d := &clientlist.Decision{Action: action, By: who, Reason: o.reason}
 	if err == nil && d.List() != "" {
 		err = term.Misused("--by %s: only regionctl clients sync decides as a list; name a person", who)
 	}
@@ -152,7 +152,7 @@ func decision(p *command.Program, o *clientOptions, action networks.Action) (*ne
 
 // decide blocks or allows networks. With replace, it removes networks with the same
 // decision and reason that are not in the list.
-func decide(ctx context.Context, p *command.Program, action networks.Action, list []netip.Prefix, from string, replace, overwrite bool, o *clientOptions) error {
+func decide(ctx context.Context, p *command.Program, action clientlist.Action, list []netip.Prefix, from string, replace, overwrite bool, o *clientOptions) error {
 	d, err := decision(p, o, action)
 	if err != nil {
 		return err
@@ -162,7 +162,7 @@ func decide(ctx context.Context, p *command.Program, action networks.Action, lis
 			p.Say("%s: most clients can use any address of %s", n, netip.PrefixFrom(n.Addr(), 64).Masked())
 		}
 	}
-	return changeClients(ctx, p, o, func(at time.Time, held *networks.List) *networks.Edits {
+	return changeClients(ctx, p, o, func(at time.Time, held *clientlist.List) *clientlist.Edits {
 		d := *d
 		d.Since = at
 		message := fmt.Sprintf("%s %s", d.Action, networkNames(list))
@@ -173,20 +173,20 @@ func decide(ctx context.Context, p *command.Program, action networks.Action, lis
 		if from != "" {
 			message += " from " + from
 		}
-		e := &networks.Edits{By: d.By, Message: message + ": " + d.Reason}
+		e := &clientlist.Edits{By: d.By, Message: message + ": " + d.Reason}
 		if from != "" && !overwrite {
-			e.Keep = func(was *networks.Entry) bool {
+			e.Keep = func(was *clientlist.Entry) bool {
 				return was.List() == "" && (was.Action != d.Action || was.Reason != d.Reason)
 			}
 			sayKept(p, at, held, list, e.Keep)
 		}
 		for _, n := range list {
-			e.List = append(e.List, networks.Edit{Network: n, Decision: &d})
+			e.List = append(e.List, clientlist.Edit{Network: n, Decision: &d})
 		}
 		if replace {
 			for _, was := range held.Entries() {
-				if _, stays := slices.BinarySearchFunc(list, was.Network, networks.Compare); !stays && was.Action == d.Action && was.Reason == d.Reason && was.List() == "" {
-					e.List = append(e.List, networks.Edit{Network: was.Network})
+				if _, stays := slices.BinarySearchFunc(list, was.Network, clientlist.Compare); !stays && was.Action == d.Action && was.Reason == d.Reason && was.List() == "" {
+					e.List = append(e.List, clientlist.Edit{Network: was.Network})
 				}
 			}
 		}
@@ -195,10 +195,10 @@ func decide(ctx context.Context, p *command.Program, action networks.Action, lis
 }
 
 // sayKept names listed networks whose existing decisions an import leaves alone.
-func sayKept(p *command.Program, at time.Time, held *networks.List, list []netip.Prefix, keep func(*networks.Entry) bool) {
-	var kept []*networks.Entry
+func sayKept(p *command.Program, at time.Time, held *clientlist.List, list []netip.Prefix, keep func(*clientlist.Entry) bool) {
+	var kept []*clientlist.Entry
 	for _, was := range held.Entries() {
-		if _, listed := slices.BinarySearchFunc(list, was.Network, networks.Compare); listed && !was.Expired(at) && keep(was) {
+		if _, listed := slices.BinarySearchFunc(list, was.Network, clientlist.Compare); listed && !was.Expired(at) && keep(was) {
 			kept = append(kept, was)
 		}
 	}
@@ -223,28 +223,28 @@ func networkNames(list []netip.Prefix) string {
 
 // Listed is an entry, with the regions that have it.
 type Listed struct {
-	*networks.Entry
+	*clientlist.Entry
 	Regions []string `json:"regions"`
 	partly  bool     // some regions that answered do not have it
 }
 
 // lists reads the networks of all regions.
-func lists(ctx context.Context, p *command.Program, names []string) ([]fleet.Answer[*networks.List], error) {
+func lists(ctx context.Context, p *command.Program, names []string) ([]fleet.Answer[*clientlist.List], error) {
 	targets, err := p.Targets(kinds.Clients, names)
 	return readLists(ctx, targets), err
 }
 
-func readLists(ctx context.Context, targets []*fleet.Target) []fleet.Answer[*networks.List] {
-	return fleet.AskUnbounded(ctx, targets, func(ctx context.Context, t *fleet.Target) (*networks.List, error) {
-		return networks.Read(ctx, t.Consul)
+func readLists(ctx context.Context, targets []*fleet.Target) []fleet.Answer[*clientlist.List] {
+	return fleet.AskUnbounded(ctx, targets, func(ctx context.Context, t *fleet.Target) (*clientlist.List, error) {
+		return clientlist.Read(ctx, t.Consul)
 	})
 }
 
 // join merges the lists of regions: unexpired entries, in order.
-func join(answers []fleet.Answer[*networks.List], keep func(*networks.Table) []*networks.Entry) (all []*Listed) {
+func join(answers []fleet.Answer[*clientlist.List], keep func(*clientlist.Table) []*clientlist.Entry) (all []*Listed) {
 	type key struct {
 		network netip.Prefix
-		networks.Decision
+		clientlist.Decision
 	}
 	all = []*Listed{} // none is an empty list in JSON, too
 	found, regions := map[key]*Listed{}, 0
@@ -253,7 +253,7 @@ func join(answers []fleet.Answer[*networks.List], keep func(*networks.Table) []*
 			continue
 		}
 		regions++
-		for _, e := range keep(networks.NewTable(a.Value.Version(), a.Value.Entries(), a.Target.Consul.Now())) {
+		for _, e := range keep(clientlist.NewTable(a.Value.Version(), a.Value.Entries(), a.Target.Consul.Now())) {
 			k := key{e.Network, e.Decision}
 			if found[k] == nil {
 				found[k] = &Listed{Entry: e}
@@ -265,7 +265,7 @@ func join(answers []fleet.Answer[*networks.List], keep func(*networks.Table) []*
 	for _, l := range all {
 		l.partly = len(l.Regions) < regions
 	}
-	slices.SortStableFunc(all, func(a, b *Listed) int { return networks.Compare(a.Network, b.Network) })
+	slices.SortStableFunc(all, func(a, b *Listed) int { return clientlist.Compare(a.Network, b.Network) })
 	return all
 }
 
@@ -278,7 +278,7 @@ func clientsListCommand(p *command.Program) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			all := join(answers, (*networks.Table).All)
+			all := join(answers, (*clientlist.Table).All)
 			if err := p.Show(all, func(b *bytes.Buffer, s term.Style) { writeListed(b, s, all, "no network is blocked or allowed") }); err != nil {
 				return err
 			}
@@ -292,7 +292,7 @@ func clientsShowCommand(p *command.Program) *cobra.Command {
 	var names []string
 	c := command.New("show NETWORK", "show what is decided about an address", clientsShowHelp, `  regionctl clients show 203.0.113.7`,
 		func(ctx context.Context, args []string) error {
-			n, err := networks.Parse(args[0])
+			n, err := clientlist.Parse(args[0])
 			if err != nil {
 				return term.Misused("%w", err)
 			}
@@ -300,7 +300,7 @@ func clientsShowCommand(p *command.Program) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			all := join(answers, func(t *networks.Table) []*networks.Entry { return t.Covering(n) })
+			all := join(answers, func(t *clientlist.Table) []*clientlist.Entry { return t.Covering(n) })
 			slices.SortStableFunc(all, func(a, b *Listed) int { return cmp.Compare(b.Network.Bits(), a.Network.Bits()) })
 			if err := p.Show(all, func(b *bytes.Buffer, s term.Style) {
 				writeListed(b, s, all, fmt.Sprintf("%s is neither blocked nor allowed", n))
@@ -322,7 +322,7 @@ func writeListed(b *bytes.Buffer, s term.Style, all []*Listed, none string) {
 	t.Row("NETWORK", "ACTION", "UNTIL", "SINCE", "BY", "REASON", "ONLY IN")
 	for _, l := range all {
 		action, only := s.Red(string(l.Action)), ""
-		if l.Action == networks.Allow {
+		if l.Action == clientlist.Allow {
 			action = s.Green(string(l.Action))
 		}
 		if l.partly {

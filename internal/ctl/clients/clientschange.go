@@ -8,11 +8,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-edge/weir/internal/clientlist"
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
-	"github.com/weir-edge/weir/internal/networks"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
@@ -32,7 +32,7 @@ type Changed struct {
 
 // changeClients edits all regions, and waits for their nodes. It calls make for each region with
 // its current list, one at a time.
-func changeClients(ctx context.Context, p *command.Program, o *clientOptions, make func(at time.Time, held *networks.List) *networks.Edits) error {
+func changeClients(ctx context.Context, p *command.Program, o *clientOptions, make func(at time.Time, held *clientlist.List) *clientlist.Edits) error {
 	all, err := p.TargetsToChange(ctx, kinds.Clients, o.regions, false)
 	if err != nil {
 		return err
@@ -45,7 +45,7 @@ func changeClients(ctx context.Context, p *command.Program, o *clientOptions, ma
 	now := p.Now().UTC().Round(0)
 	type job struct {
 		target *fleet.Target
-		edits  *networks.Edits
+		edits  *clientlist.Edits
 		failed error
 	}
 	jobs := map[*fleet.Target]*job{}
@@ -61,7 +61,7 @@ func changeClients(ctx context.Context, p *command.Program, o *clientOptions, ma
 	done := fleet.AskUnbounded(ctx, targets, func(ctx context.Context, t *fleet.Target) (*Changed, error) {
 		r := &Changed{Region: t.Name, failure: jobs[t].failed}
 		if r.failure == nil {
-			var out networks.Outcome
+			var out clientlist.Outcome
 			out, r.failure = jobs[t].edits.Apply(ctx, t.Consul)
 			r.Changed, r.Version = out.Changed, out.Version
 		}
@@ -114,7 +114,7 @@ func (r *Changed) sort(nodes []consul.Node) {
 	r.Obey, r.Behind, r.Without = 0, nil, nil
 	for _, n := range nodes {
 		switch {
-		case n.ClientsSchema < networks.Schema:
+		case n.ClientsSchema < clientlist.Schema:
 			r.Without = append(r.Without, n.ID)
 		case n.ClientsVersion == r.Version:
 			r.Obey++

@@ -15,12 +15,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/clientlist"
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/requests"
 	"github.com/weir-edge/weir/internal/ctl/term"
-	"github.com/weir-edge/weir/internal/networks"
 )
 
 const recentHelp = `Shows which requests of a client the edges recently refused, the latest first, and by which rule;
@@ -56,7 +56,7 @@ func clientsRecentCommand(p *command.Program) *cobra.Command {
 	c := command.New("recent NETWORK", "show a client's recently refused requests", recentHelp, `  regionctl clients recent 203.0.113.7
   regionctl clients recent 203.0.113.0/24 --all --lines 500`,
 		func(ctx context.Context, args []string) error {
-			n, err := networks.Parse(args[0])
+			n, err := clientlist.Parse(args[0])
 			if err != nil {
 				return term.Misused("%w", err)
 			}

@@ -14,11 +14,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-edge/weir/internal/blocklist"
+	"github.com/weir-edge/weir/internal/clientlist"
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/logs"
-	"github.com/weir-edge/weir/internal/networks"
 )
 
 const clientsSyncHelp = `Blocks the networks of a published list, such as a community's blocklist, and
@@ -73,7 +73,7 @@ func clientsSyncCommand(p *command.Program) *cobra.Command {
 	f.BoolVar(&o.once, "once", false, "fetch it once, and exit")
 	f.StringVar(&o.reason, "reason", "", "`TEXT`, shown by list and explain (default: the source of the list)")
 	f.DurationVar(&o.bound, "fetch-timeout", 30*time.Second, "how long one attempt to fetch it may take, 1s to 5m")
-	f.IntVar(&o.networks, "max-networks", networks.Max/2, "how many networks it may have; the other half of a region's capacity stays for operators")
+	f.IntVar(&o.networks, "max-networks", clientlist.Max/2, "how many networks it may have; the other half of a region's capacity stays for operators")
 	f.IntVar(&o.bytes, "max-bytes", 16<<20, "how long it may be")
 	f.Float64Var(&o.loss, "max-loss", 0.3, "the share of its networks that it may lose at once, 0 to 1")
 	f.StringVar(&o.metrics, "metrics", "127.0.0.1:9154", "`ADDRESS:PORT` for /metrics and /healthz; empty: none")
@@ -108,8 +108,8 @@ func (o *syncOptions) check() (*blocklist.Source, error) {
 			return nil, term.Misused("%s: must be from %s to %s (got %s)", d.flag, d.leastIs, d.mostsIs, d.is)
 		}
 	}
-	if o.networks < 1 || o.networks > networks.Max {
-		return nil, term.Misused("--max-networks: must be from 1 to %d (got %d)", networks.Max, o.networks)
+	if o.networks < 1 || o.networks > clientlist.Max {
+		return nil, term.Misused("--max-networks: must be from 1 to %d (got %d)", clientlist.Max, o.networks)
 	}
 	if o.bytes < 1 || o.bytes > 2*longestClients {
 		return nil, term.Misused("--max-bytes: must be from 1 to %d (got %d)", 2*longestClients, o.bytes)
@@ -127,9 +127,9 @@ func (o *syncOptions) check() (*blocklist.Source, error) {
 		return nil, term.Misused("--from: %w", err) // the value may contain a password
 	}
 	if o.reason == "" {
-		o.reason = strings.ToValidUTF8(fmt.Sprintf("%.*s", networks.MaxReason/2, "list "+source.String()), "")
+		o.reason = strings.ToValidUTF8(fmt.Sprintf("%.*s", clientlist.MaxReason/2, "list "+source.String()), "")
 	}
-	return source, command.CheckText("--reason", o.reason, networks.MaxReason)
+	return source, command.CheckText("--reason", o.reason, clientlist.MaxReason)
 }
 
 func syncLists(ctx context.Context, p *command.Program, o *syncOptions) error {

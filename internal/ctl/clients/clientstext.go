@@ -12,9 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-edge/weir/internal/clientlist"
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/term"
-	"github.com/weir-edge/weir/internal/networks"
 )
 
 const clientsImportHelp = `Blocks all networks of a file, or with --allow exempts them: one address or network in CIDR
@@ -51,9 +51,9 @@ func clientsImportCommand(p *command.Program) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			action := networks.Block
+			action := clientlist.Block
 			if allow {
-				action = networks.Allow
+				action = clientlist.Allow
 			}
 			return decide(ctx, p, action, list, command.InputName(args[0]), replace, overwrite, &o)
 		})
@@ -79,8 +79,8 @@ func readNetworks(name string, data []byte, force bool) (list []netip.Prefix, er
 		if text = strings.TrimSpace(text); text == "" {
 			continue
 		}
-		found, err := networks.Parse(text)
-		if err == nil && networks.Wide(found) && !force {
+		found, err := clientlist.Parse(text)
+		if err == nil && clientlist.Wide(found) && !force {
 			err = fmt.Errorf("%s covers a large part of all clients; pass --force if that is intended", found)
 		}
 		if err != nil {
@@ -97,8 +97,8 @@ func readNetworks(name string, data []byte, force bool) (list []netip.Prefix, er
 	if list = distinctNetworks(list); len(list) == 0 {
 		return nil, term.Misused("%s contains no network", name)
 	}
-	if len(list) > networks.Max {
-		return nil, term.Misused("%s has %d networks; a region holds at most %d", name, len(list), networks.Max)
+	if len(list) > clientlist.Max {
+		return nil, term.Misused("%s has %d networks; a region holds at most %d", name, len(list), clientlist.Max)
 	}
 	return list, nil
 }
@@ -117,13 +117,13 @@ func clientsExportCommand(p *command.Program) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			want := networks.Block
+			want := clientlist.Block
 			if allowed {
-				want = networks.Allow
+				want = clientlist.Allow
 			}
 			var b bytes.Buffer
 			left := map[string]int{} // left out, by list
-			for _, l := range join(answers, (*networks.Table).All) {
+			for _, l := range join(answers, (*clientlist.Table).All) {
 				if l.List() != list {
 					if l.List() != "" && l.Action == want {
 						left[l.List()]++

@@ -8,9 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-edge/weir/internal/clientlist"
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/term"
-	"github.com/weir-edge/weir/internal/networks"
 )
 
 const unblockHelp = `Removes networks from the list, whether they are blocked or allowed. A network that is not
@@ -50,10 +50,10 @@ func unblock(ctx context.Context, p *command.Program, args []string, o *clientOp
 	if err != nil {
 		return err
 	}
-	removed, covered, remote := map[netip.Prefix]bool{}, map[netip.Prefix]*networks.Entry{}, map[netip.Prefix]string{}
-	err = changeClients(ctx, p, o, func(at time.Time, held *networks.List) *networks.Edits {
-		e := &networks.Edits{By: who, Message: "remove " + networkNames(list)}
-		t := networks.NewTable("", held.Entries(), at)
+	removed, covered, remote := map[netip.Prefix]bool{}, map[netip.Prefix]*clientlist.Entry{}, map[netip.Prefix]string{}
+	err = changeClients(ctx, p, o, func(at time.Time, held *clientlist.List) *clientlist.Edits {
+		e := &clientlist.Edits{By: who, Message: "remove " + networkNames(list)}
+		t := clientlist.NewTable("", held.Entries(), at)
 		for _, n := range list {
 			for _, c := range t.Covering(n) {
 				if c.Network == n {
@@ -63,7 +63,7 @@ func unblock(ctx context.Context, p *command.Program, args []string, o *clientOp
 					covered[n] = c
 				}
 			}
-			e.List = append(e.List, networks.Edit{Network: n})
+			e.List = append(e.List, clientlist.Edit{Network: n})
 		}
 		return e
 	})
@@ -90,11 +90,11 @@ func unblockList(ctx context.Context, p *command.Program, name string, o *client
 		return err
 	}
 	found := 0
-	err = changeClients(ctx, p, o, func(_ time.Time, held *networks.List) *networks.Edits {
-		e := &networks.Edits{By: who}
+	err = changeClients(ctx, p, o, func(_ time.Time, held *clientlist.List) *clientlist.Edits {
+		e := &clientlist.Edits{By: who}
 		for _, was := range held.Entries() {
 			if was.List() == name {
-				e.List = append(e.List, networks.Edit{Network: was.Network})
+				e.List = append(e.List, clientlist.Edit{Network: was.Network})
 			}
 		}
 		found += len(e.List)

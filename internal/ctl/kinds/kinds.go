@@ -3,8 +3,8 @@ package kinds
 
 import (
 	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/clientlist"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
-	"github.com/weir-edge/weir/internal/networks"
 )
 
 // Acts are acts that leave no document behind: drains, their ends, and resets. They
@@ -13,7 +13,7 @@ var Acts = &fleet.Kind{Name: "acts"}
 
 // Clients are client networks. They are not a document, but have a history like the
 // other kinds.
-var Clients = &fleet.Kind{Name: networks.Kind, Path: adminapi.PathClients}
+var Clients = &fleet.Kind{Name: clientlist.Kind, Path: adminapi.PathClients}
 
 // UpdateFirst is what to do about a node that reads too old a schema.
 const UpdateFirst = "update it first"

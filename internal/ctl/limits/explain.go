@@ -13,11 +13,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/clientlist"
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
-	"github.com/weir-edge/weir/internal/networks"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
@@ -138,7 +138,7 @@ func (e *Explained) write(b *bytes.Buffer, s term.Style) {
 	if l := e.Listed; l != nil {
 		fmt.Fprintf(b, "  %s is listed: %s, by %s since %s, until %s: %s\n",
 			l.Network, s.Bold(term.Printable(string(l.Action))), term.Printable(l.By), term.Stamp(l.Since), term.UntilRemoved(l.Until), term.Printable(l.Reason))
-		if l.Action == networks.Allow {
+		if l.Action == clientlist.Allow {
 			b.WriteString("  the behavior policy does not judge it while it is allowed\n")
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/clientlist"
 	"github.com/weir-edge/weir/internal/edge/across"
 	"github.com/weir-edge/weir/internal/edge/chain"
 	"github.com/weir-edge/weir/internal/edge/config"
@@ -26,7 +27,6 @@ import (
 	"github.com/weir-edge/weir/internal/experiment"
 	"github.com/weir-edge/weir/internal/httpconns"
 	"github.com/weir-edge/weir/internal/metric"
-	"github.com/weir-edge/weir/internal/networks"
 	"github.com/weir-edge/weir/internal/policy"
 	"github.com/weir-edge/weir/internal/shedding"
 	"github.com/weir-edge/weir/internal/webpage"
@@ -47,7 +47,7 @@ type Admin struct {
 	Rules    *documents.Keeper[rules.Set]
 	Shedding *documents.Keeper[shedding.Document]
 	Policy   *documents.Keeper[policy.Policy]    // nil without a policy
-	Clients  *documents.Keeper[networks.List]    // nil without Consul
+	Clients  *documents.Keeper[clientlist.List]  // nil without Consul
 	Tally    func(rule string) *experiment.Tally // of a rule with an experiment; nil: it has none
 
 	Across  *across.Exchange // nil without listen.peer

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/clientlist"
 	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/edge/decide"
-	"github.com/weir-edge/weir/internal/networks"
 	"github.com/weir-edge/weir/internal/policy"
 	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
@@ -161,7 +161,7 @@ func (a *Admin) explain(w http.ResponseWriter, r *http.Request) {
 		out.Verdict, out.RetryAfter = "refuse, 429", conduct.RefusedFor
 	}
 	out.Conduct = conduct
-	if out.Listed = asked.Listed; out.Listed != nil && out.Listed.Action == networks.Block {
+	if out.Listed = asked.Listed; out.Listed != nil && out.Listed.Action == clientlist.Block {
 		out.Verdict, out.RetryAfter = "refuse, 403", ""
 	}
 	for i := range m.Checks {

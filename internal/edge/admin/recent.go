@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/clientlist"
 	"github.com/weir-edge/weir/internal/edge/recent"
-	"github.com/weir-edge/weir/internal/networks"
 )
 
 // recentWrite bounds each write of an answer with recent requests.
@@ -62,7 +62,7 @@ func recentFilter(q url.Values) (f recent.Filter, err error) {
 		last := values[len(values)-1]
 		switch name {
 		case "client":
-			if f.Client, err = networks.Parse(last); err != nil {
+			if f.Client, err = clientlist.Parse(last); err != nil {
 				return f, fmt.Errorf("client: %w", err)
 			}
 			if a := f.Client.Addr(); a.Is6() && f.Client.Bits() > 64 { // the network that rules count

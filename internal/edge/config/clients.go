@@ -3,7 +3,7 @@ package config
 import (
 	"path/filepath"
 
-	"github.com/weir-edge/weir/internal/networks"
+	"github.com/weir-edge/weir/internal/clientlist"
 )
 
 // Clients is about the networks of clients that operators block or allow by hand.
@@ -21,7 +21,7 @@ func (c *Config) validateClients(f *faults) {
 		return
 	}
 	if *cache == "" {
-		*cache = filepath.Join(filepath.Dir(c.Rules.Cache), networks.Kind+".json")
+		*cache = filepath.Join(filepath.Dir(c.Rules.Cache), clientlist.Kind+".json")
 	}
 	for path, other := range map[string]string{"rules.cache": c.Rules.Cache, "shedder.cache": c.Shedder.Cache, "policy.cache": c.Policy.Cache} {
 		if other != "" && filepath.Clean(*cache) == filepath.Clean(other) {

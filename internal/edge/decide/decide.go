@@ -12,7 +12,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/weir-edge/weir/internal/networks"
+	"github.com/weir-edge/weir/internal/clientlist"
 	"github.com/weir-edge/weir/internal/shedding"
 	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
@@ -43,7 +43,7 @@ type Decider struct {
 	// Shed is called with each request that was shed.
 	Shed func(*Request, shedder.Reason)
 	// Networks are the clients that operators block or allow; nil if there are none.
-	Networks func() *networks.Table
+	Networks func() *clientlist.Table
 	// Block is called with each request whose client is blocked.
 	Block func(*Request)
 	// Conduct judges clients by their behavior; nil without a policy.
@@ -115,7 +115,7 @@ func (d *Decider) decide(r *Request) Verdict {
 	}
 	d.identify(r)
 	r.slot = rand.Uint64()
-	if d.List(r); r.Listed != nil && r.Listed.Action == networks.Block && !r.Described {
+	if d.List(r); r.Listed != nil && r.Listed.Action == clientlist.Block && !r.Described {
 		return Blocked
 	}
 	if d.Judges(r) {

@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/weir-edge/weir/internal/networks"
+	"github.com/weir-edge/weir/internal/clientlist"
 	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 	"github.com/weir-edge/weir/pkg/paths"
@@ -44,7 +44,7 @@ type Request struct {
 	Client  netip.Addr // the peer, or the address that trusted proxies name
 	Trusted bool       // the peer is a trusted proxy
 	Tier    []byte
-	Listed  *networks.Entry // what an operator decided about the client, or nil
+	Listed  *clientlist.Entry // what an operator decided about the client, or nil
 	// Hashes replace secret values in a request that is only described, by key part, such
 	// as header:X-Api-Key. Received requests have none.
 	Hashes map[string]string

@@ -13,10 +13,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/weir-edge/weir/internal/adminapi"
+	"github.com/weir-edge/weir/internal/clientlist"
 	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/internal/logs"
 	"github.com/weir-edge/weir/internal/metric"
-	"github.com/weir-edge/weir/internal/networks"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
@@ -32,13 +32,13 @@ const (
 // Networks keeps active the client networks that operators block or allow in the
 // region. It follows the index in Consul, and reads the chunks that have changed.
 type Networks struct {
-	*Keeper[networks.List]
+	*Keeper[clientlist.List]
 	log      *slog.Logger
 	consul   *consul.Client
 	sampler  logs.Sampler
 	blocked  prometheus.Counter
 	networks *prometheus.GaugeVec
-	active   atomic.Pointer[networks.Table] // never nil
+	active   atomic.Pointer[clientlist.Table] // never nil
 }
 
 // OpenNetworks prepares to follow the client networks, and activates the cached ones. It
@@ -49,15 +49,15 @@ func OpenNetworks(node Node, cache string, registry metric.Registry) (k *Network
 	k.networks = registry.Gauges("weir_client_networks", "Client networks that operators block or allow and that have not expired.", "action")
 	up := registry.Gauge("weir_client_networks_source_up", "1 while the client networks in Consul can be read; always 1 without Consul.")
 	failed := registry.Counter("weir_client_networks_cache_errors_total", "Failures to write the client networks to disk, or to use those found there.")
-	k.activated(&networks.Table{})
+	k.activated(&clientlist.Table{})
 	if node.Consul == nil {
 		up.Set(1)
 		return nil, nil
 	}
 	file := networkFile{Owner: node.Owner}
-	k.Keeper, err = New(Config[networks.List]{
-		Kind: Kind[networks.List]{Name: "clients", What: "networks of clients", Optional: true, Parts: &Parts[networks.List]{
-			Key: networks.CurrentKey(node.Consul), Load: k.load, Torn: networks.ErrMismatch,
+	k.Keeper, err = New(Config[clientlist.List]{
+		Kind: Kind[clientlist.List]{Name: "clients", What: "networks of clients", Optional: true, Parts: &Parts[clientlist.List]{
+			Key: clientlist.CurrentKey(node.Consul), Load: k.load, Torn: clientlist.ErrMismatch,
 			Encode: file.encode, Decode: file.decode, MaxCache: maxNetworkCache,
 		}},
 		Node: node, Activate: k.activate, Cache: cache, Metrics: Metrics{SourceUp: up, CacheErrors: failed},
@@ -66,7 +66,7 @@ func OpenNetworks(node Node, cache string, registry metric.Registry) (k *Network
 }
 
 // Table returns the active networks, for requests.
-func (k *Networks) Table() *networks.Table { return k.active.Load() }
+func (k *Networks) Table() *clientlist.Table { return k.active.Load() }
 
 // Run follows until ctx ends, and removes expired entries from the table.
 func (k *Networks) Run(ctx context.Context) {
@@ -91,24 +91,24 @@ func (k *Networks) Run(ctx context.Context) {
 var errNetworksGone = errors.New("is missing; import the output of regionctl clients export for another region")
 
 // load reads the list that an index names.
-func (k *Networks) load(ctx context.Context, entry *consul.Entry, known *Document[networks.List]) (*Document[networks.List], error) {
+func (k *Networks) load(ctx context.Context, entry *consul.Entry, known *Document[clientlist.List]) (*Document[clientlist.List], error) {
 	if entry == nil {
 		if known != nil {
-			return nil, k.consul.Unreadable(networks.CurrentKey(k.consul), errNetworksGone)
+			return nil, k.consul.Unreadable(clientlist.CurrentKey(k.consul), errNetworksGone)
 		}
 		return nil, nil
 	}
-	x, err := networks.ParseIndex(entry.Value)
+	x, err := clientlist.ParseIndex(entry.Value)
 	if err != nil {
 		return nil, k.consul.Unreadable(entry.Key, err)
 	}
-	before := &networks.List{}
+	before := &clientlist.List{}
 	if known != nil {
 		before = known.Made
 	}
 	ctx, cancel := context.WithTimeout(ctx, loadNetworks)
 	defer cancel()
-	l, err := networks.Load(ctx, k.consul, x, before, nil)
+	l, err := clientlist.Load(ctx, k.consul, x, before, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -117,33 +117,33 @@ func (k *Networks) load(ctx context.Context, entry *consul.Entry, known *Documen
 
 // activate builds a table of the unexpired entries by the region's clock, because its
 // operators wrote the times.
-func (k *Networks) activate(d *Document[networks.List], _ bool) error {
+func (k *Networks) activate(d *Document[clientlist.List], _ bool) error {
 	before := k.active.Load()
-	t := networks.NewTable(d.Pointer.Version, d.Made.Entries(), k.consul.Now())
+	t := clientlist.NewTable(d.Pointer.Version, d.Made.Entries(), k.consul.Now())
 	if k.activated(t); t.Version != before.Version {
 		k.log.Info("networks of clients active", "version", t.Version, "blocks", t.Blocks, "allows", t.Allows, "source", d.Source)
 	}
 	return nil
 }
 
-func (k *Networks) activated(t *networks.Table) {
+func (k *Networks) activated(t *clientlist.Table) {
 	k.active.Store(t)
-	k.networks.WithLabelValues(string(networks.Block)).Set(float64(t.Blocks))
-	k.networks.WithLabelValues(string(networks.Allow)).Set(float64(t.Allows))
+	k.networks.WithLabelValues(string(clientlist.Block)).Set(float64(t.Blocks))
+	k.networks.WithLabelValues(string(clientlist.Allow)).Set(float64(t.Allows))
 }
 
 // networkFile is the content of the file that keeps the client networks.
 type networkFile struct {
 	Owner
-	List *networks.List `json:"networks"`
+	List *clientlist.List `json:"networks"`
 }
 
-func (f networkFile) encode(d *Document[networks.List]) ([]byte, error) {
+func (f networkFile) encode(d *Document[clientlist.List]) ([]byte, error) {
 	f.List = d.Made
 	return json.Marshal(f)
 }
 
-func (f networkFile) decode(data []byte) (*Document[networks.List], error) {
+func (f networkFile) decode(data []byte) (*Document[clientlist.List], error) {
 	var found networkFile
 	err := json.Unmarshal(data, &found)
 	if err == nil && found.List == nil {
@@ -169,7 +169,7 @@ func (k *Networks) Blocked(r *decide.Request) {
 
 // Meta adds the registered fields.
 func (k *Networks) Meta(meta map[string]string) {
-	meta[consul.MetaClientsSchema] = strconv.Itoa(networks.Schema)
+	meta[consul.MetaClientsSchema] = strconv.Itoa(clientlist.Schema)
 	if v := k.active.Load().Version; v != "" {
 		meta[consul.MetaClientsVersion] = v
 	}

@@ -1,8 +1,8 @@
-// Package networks keeps the clients that operators block or allow manually: networks, each
+// Package clientlist keeps the clients that operators block or allow manually: networks, each
 // with an author, a reason and an expiry. A region's Consul stores them in chunks, so a change
 // rewrites only one. A node looks clients up in an index that is as fast with 100,000 networks
 // as with 10.
-package networks
+package clientlist
 
 import (
 	"cmp"

@@ -1,4 +1,4 @@
-package networks
+package clientlist
 
 import (
 	"cmp"
