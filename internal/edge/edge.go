@@ -17,7 +17,6 @@ import (
 	"github.com/weir-edge/weir/internal/edge/accesslog"
 	"github.com/weir-edge/weir/internal/edge/across"
 	"github.com/weir-edge/weir/internal/edge/admin"
-	"github.com/weir-edge/weir/internal/edge/conduct"
 	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/internal/edge/documents"
@@ -27,6 +26,7 @@ import (
 	"github.com/weir-edge/weir/internal/edge/proxy"
 	"github.com/weir-edge/weir/internal/edge/recent"
 	"github.com/weir-edge/weir/internal/edge/ruleset"
+	"github.com/weir-edge/weir/internal/edge/tiers"
 	"github.com/weir-edge/weir/internal/edge/upstreams"
 	"github.com/weir-edge/weir/internal/experiment"
 	"github.com/weir-edge/weir/internal/logs"
@@ -43,7 +43,7 @@ type Edge struct {
 	registrar
 	rules      *ruleset.Active
 	shedding   *load.Shedding
-	conduct    *conduct.Keeper // nil without a policy
+	conduct    *tiers.Keeper // nil without a policy
 	underLoad  *load.UnderLoad
 	registered *load.Registered
 	clients    *documents.Networks // nil without Consul
@@ -115,7 +115,7 @@ func (e *Edge) openParts(node documents.Node) (err error) {
 		Log: e.log, Trusted: c.Trusted, TierHeader: c.TierHeader, Strict: c.Server.Paths == config.PathsStrict,
 		Rules: e.rules.Rules, Shedding: e.shedding.Settings, Routes: e.upstreams.Routes, Shedders: shedders, Secret: e.secret.Active, Shed: e.shedding.Shed,
 	}
-	if e.conduct, err = conduct.Open(node, c, registry, e.ctx.Done()); err != nil {
+	if e.conduct, err = tiers.Open(node, c, registry, e.ctx.Done()); err != nil {
 		return err
 	}
 	if e.conduct != nil {

@@ -1,4 +1,4 @@
-package conduct
+package tiers
 
 import (
 	"github.com/prometheus/client_golang/prometheus"

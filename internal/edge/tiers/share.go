@@ -1,4 +1,4 @@
-package conduct
+package tiers
 
 import (
 	"context"

@@ -1,6 +1,6 @@
-// Package conduct judges clients by the behavior policy in force, together with the other nodes
+// Package tiers judges clients by the behavior policy in force, together with the other nodes
 // of the region.
-package conduct
+package tiers
 
 import (
 	"log/slog"
