@@ -62,7 +62,7 @@ test-nodes:
 # The race detector distorts allocations and makes most worlds too slow; experiments are simulated in one goroutine. The profile is the edge's own.
 test-worlds:
 	$(TEST) -p 1 -pgo "$(CURDIR)/cmd/edge/default.pgo" -count 1 -run Alloc $(addprefix ./,$(ALLOC))
-	$(TEST) -p 1 -count 1 ./pkg/limiter/lease ./internal/edge/across ./internal/experiment
+	$(TEST) -p 1 -count 1 ./pkg/limiter/lease ./internal/edge/exchange ./internal/experiment
 
 test-processes:
 	$(TEST) -p 1 -timeout 25m $(PLAIN)

@@ -3,7 +3,7 @@ package edge
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/weir-edge/weir/internal/edge/across"
+	"github.com/weir-edge/weir/internal/edge/exchange"
 	"github.com/weir-edge/weir/internal/metric"
 )
 
@@ -15,19 +15,19 @@ func (e *Edge) openAcross() {
 		return
 	}
 	counters := e.chain.Counters
-	e.across = across.New(across.Config{
+	e.across = exchange.New(exchange.Config{
 		Region: e.config.Node.Region, Node: e.config.Node.ID,
 		Directory: p.Directory, Caller: p.Links, Store: counters, Tallies: e.chain.Tallies,
 		Limit: e.rules.LimitOf, Needed: e.rules.Shared, Reset: e.chain.Reset.Reset, Incarnation: e.born,
-		Escrow: across.Escrow{Checks: e.chain.Escrows, Mover: counters, Registrar: counters, Needed: func() bool { return len(e.rules.Divided()) > 0 }},
+		Escrow: exchange.Escrow{Checks: e.chain.Escrows, Mover: counters, Registrar: counters, Needed: func() bool { return len(e.rules.Divided()) > 0 }},
 	})
 	e.admin.Across, e.admin.Regions = e.across, p.Directory.Regions
-	p.Server.Handle(across.TopicTotals, e.across.Totals)
-	p.Server.Handle(across.TopicCounts, e.across.Counts)
-	p.Server.Handle(across.TopicReset, e.across.Resets)
-	p.Server.Handle(across.TopicShort, e.across.Short)
-	p.Server.Handle(across.TopicRights, e.across.Rights)
-	p.Server.Handle(across.TopicTerms, e.across.Terms)
+	p.Server.Handle(exchange.TopicTotals, e.across.Totals)
+	p.Server.Handle(exchange.TopicCounts, e.across.Counts)
+	p.Server.Handle(exchange.TopicReset, e.across.Resets)
+	p.Server.Handle(exchange.TopicShort, e.across.Short)
+	p.Server.Handle(exchange.TopicRights, e.across.Rights)
+	p.Server.Handle(exchange.TopicTerms, e.across.Terms)
 	e.metrics.registry.Collect(e.collectAcross, globalLag, globalOver, globalOverMost, globalKeys, globalUncounted, globalParts, globalHeld, globalRights)
 }
 

@@ -15,11 +15,11 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/weir-edge/weir/internal/edge/accesslog"
-	"github.com/weir-edge/weir/internal/edge/across"
 	"github.com/weir-edge/weir/internal/edge/admin"
 	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/internal/edge/documents"
+	"github.com/weir-edge/weir/internal/edge/exchange"
 	"github.com/weir-edge/weir/internal/edge/h2"
 	"github.com/weir-edge/weir/internal/edge/listeners"
 	"github.com/weir-edge/weir/internal/edge/load"
@@ -53,7 +53,7 @@ type Edge struct {
 	spoe       spoeServer // set by Run
 	admin      *admin.Admin
 	listeners  *listeners.Set
-	across     *across.Exchange // nil without listen.peer
+	across     *exchange.Exchange // nil without listen.peer
 
 	requests    sync.Pool
 	upstreamLog logs.Sampler

@@ -163,7 +163,7 @@ func TestGatewaysMustBeClear(t *testing.T) {
 	address := n.config.Listen.Decide.Address
 	require.Equal(t, 405, n.ask("POST", "http://"+address+gateway.Path, with()...).status)
 	require.Equal(t, 204, n.ask("HEAD", "http://"+address+gateway.Path, with()...).status)
-	answers, err := exchange(address, lines(append([]string{"GET /v1/decide HTTP/1.1", "Host: weir", "Content-Length: 4"}, with()...)...)+"body")
+	answers, err := rawExchange(address, lines(append([]string{"GET /v1/decide HTTP/1.1", "Host: weir", "Content-Length: 4"}, with()...)...)+"body")
 	require.NoError(t, err)
 	require.Equal(t, []int{413}, statuses(answers))
 	require.Contains(t, answers[0].body, "must forward neither a body nor a Content-Length")
@@ -185,7 +185,7 @@ func TestGatewaysSeeHeadersAsTheOrigin(t *testing.T) {
 	const client = "203.0.113.1"
 	ask := func(at, path string, headers ...string) answer {
 		t.Helper()
-		answers, err := exchange(n.config.Listen.Decide.Address, lines(append([]string{"GET " + at + " HTTP/1.1", "Host: weir", "Connection: close"}, caddy(client, "GET", path, headers...)...)...))
+		answers, err := rawExchange(n.config.Listen.Decide.Address, lines(append([]string{"GET " + at + " HTTP/1.1", "Host: weir", "Connection: close"}, caddy(client, "GET", path, headers...)...)...))
 		require.NoError(t, err)
 		require.Len(t, answers, 1)
 		return answers[0]
@@ -230,7 +230,7 @@ func TestGatewaysLongHeaders(t *testing.T) {
 	f(24<<10, 431)
 	f(48<<10, 431)
 	require.EqualValues(t, 1, n.explained("api", client, "&path=/api/x").Remaining, "only what was answered 204 is charged")
-	answers, err := exchange(n.config.Listen.Decide.Address, lines(append([]string{"GET /v1/decide HTTP/1.1", "Host: weir", "X-Long: " + strings.Repeat("x", 80<<10)}, caddy(client, "GET", "/api/x")...)...))
+	answers, err := rawExchange(n.config.Listen.Decide.Address, lines(append([]string{"GET /v1/decide HTTP/1.1", "Host: weir", "X-Long: " + strings.Repeat("x", 80<<10)}, caddy(client, "GET", "/api/x")...)...))
 	require.NoError(t, err)
 	require.Equal(t, []int{431}, statuses(answers))
 }

@@ -29,9 +29,9 @@ rules:
   - {id: hosted, match: {hosts: [api.example.com]}, key: [], limit: 10000, window: 1h}
 `
 
-// exchange sends bytes on one connection and reads responses until the node closes it.
+// rawExchange sends bytes on one connection and reads responses until the node closes it.
 // So the bytes must end in a request that asks for that, or be bad enough.
-func exchange(addr, payload string) ([]answer, error) {
+func rawExchange(addr, payload string) ([]answer, error) {
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
 		return nil, err
@@ -74,7 +74,7 @@ func answersTo(conn net.Conn, method string) ([]answer, error) {
 
 func (n *node) raw(payload string) []answer {
 	n.t.Helper()
-	answers, err := exchange(n.public, payload)
+	answers, err := rawExchange(n.public, payload)
 	require.NoError(n.t, err)
 	return answers
 }
@@ -161,7 +161,7 @@ func testHostileRequests(t *testing.T, n *node) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			allowed += c.origin + 1 // and the one that asks whether the node still serves
-			answers, err := exchange(n.public, c.payload)
+			answers, err := rawExchange(n.public, c.payload)
 			require.NoError(t, err)
 			if got := statuses(answers); !strings.Contains(t.Name(), "HTTP/2/") || !slices.Equal(got, overHTTP2[c.name]) {
 				require.Equal(t, c.want, got)
@@ -262,7 +262,7 @@ func TestSlowHeaderIsCutOff(t *testing.T) {
 
 func TestSlowTLSHandshakeIsCutOff(t *testing.T) {
 	n := startTLS(t, setup{config: func(c *config.Config) { c.Server.ReadTimeout = 200 * time.Millisecond }})
-	answers, err := exchange(n.public, "\x16\x03\x01\x02\x00")
+	answers, err := rawExchange(n.public, "\x16\x03\x01\x02\x00")
 	require.NoError(t, err)
 	require.Empty(t, answers)
 }
@@ -281,7 +281,7 @@ func TestHostileFloodIsBounded(t *testing.T) {
 		for w := range 8 {
 			wg.Go(func() {
 				for i := w; i < count; i += 8 {
-					if answers, err := exchange(n.public, payloads[i%len(payloads)]); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+					if answers, err := rawExchange(n.public, payloads[i%len(payloads)]); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 						failed <- err
 						return
 					} else if len(answers) != 1 || answers[0].status < 400 {

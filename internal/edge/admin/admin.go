@@ -18,11 +18,11 @@ import (
 
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/clientlist"
-	"github.com/weir-edge/weir/internal/edge/across"
 	"github.com/weir-edge/weir/internal/edge/chain"
 	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/internal/edge/documents"
+	"github.com/weir-edge/weir/internal/edge/exchange"
 	"github.com/weir-edge/weir/internal/edge/recent"
 	"github.com/weir-edge/weir/internal/experiment"
 	"github.com/weir-edge/weir/internal/httpconns"
@@ -50,9 +50,9 @@ type Admin struct {
 	Clients  *documents.Keeper[clientlist.List]  // nil without Consul
 	Tally    func(rule string) *experiment.Tally // of a rule with an experiment; nil: it has none
 
-	Across  *across.Exchange // nil without listen.peer
-	Regions func() []string  // likewise
-	Recent  *recent.Ring     // nil without one
+	Across  *exchange.Exchange // nil without listen.peer
+	Regions func() []string    // likewise
+	Recent  *recent.Ring       // nil without one
 
 	Draining     func() bool
 	Store        func() string            // what does not answer

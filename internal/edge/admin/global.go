@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-edge/weir/internal/adminapi"
-	"github.com/weir-edge/weir/internal/edge/across"
+	"github.com/weir-edge/weir/internal/edge/exchange"
 	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/global"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
@@ -21,7 +21,7 @@ func (a *Admin) showGlobal(w http.ResponseWriter, _ *http.Request) {
 		return
 	}
 	out := adminapi.Global{Node: a.Config.Node.ID, Region: a.Config.Node.Region, Others: []adminapi.GlobalRegion{}, Rules: []adminapi.GlobalRule{}}
-	used, held := map[string]across.Usage{}, map[string]int64{}
+	used, held := map[string]exchange.Usage{}, map[string]int64{}
 	switch {
 	case a.Across == nil:
 		out.Alone = "listen.peer is not set"

@@ -1,5 +1,5 @@
 //go:build !race
 
-package across
+package exchange
 
 const race = false

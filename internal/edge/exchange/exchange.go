@@ -1,4 +1,4 @@
-// Package across maintains limits that regions share. It sends other regions what this region's
+// Package exchange maintains limits that regions share. It sends other regions what this region's
 // nodes admitted, and charges what other regions admitted to this region's store. All of it
 // runs off the request path.
 //
@@ -12,7 +12,7 @@
 // and the owners charge what arrives immediately. Counts only grow and are merged by maximum,
 // in memory and in the store, so two nodes that both claim a partition, messages that are lost,
 // duplicated or late, and the death of an owner do no harm.
-package across
+package exchange
 
 import (
 	"context"
