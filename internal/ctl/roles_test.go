@@ -98,10 +98,8 @@ func TestRoles(t *testing.T) {
 	require.NoError(t, err)
 	_, err = clients[router].Nodes(t.Context())
 	require.NoError(t, err)
-	p := consul.NewPointer([]byte(rulesOf(1)), "eve", time.Now())
 	for _, role := range []string{edge, router, reader} {
-		_, err = clients[role].Documents("rules").Point(t.Context(), consul.Change{Pointer: p}, 0)
-		require.ErrorContains(t, err, `lacks permission 'key:write' on "weir/rules/current"`, role)
+		require.ErrorContains(t, clients[role].Put(t.Context(), clients[role].Key("rules", "current"), []byte("{}")), `lacks permission 'key:write' on "weir/rules/current"`, role)
 		require.ErrorContains(t, region.SetDrain(t.Context(), clients[role], "ams1", region.Drain{Who: "eve", Why: "x", Since: time.Now()}), `lacks permission 'key:write' on "weir/drain/`, role)
 	}
 	require.ErrorContains(t, region.SetDrain(t.Context(), clients[author], "ams1", region.Drain{Who: "eve", Why: "x", Since: time.Now()}), `lacks permission 'key:write' on "weir/drain/`)
