@@ -14,7 +14,6 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/report"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
-	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
 const initHelp = `Records each region's name in its Consul. Every change compares the name with the fleet
@@ -85,6 +84,6 @@ func nameRegions(ctx context.Context, p *command.Program, names []string, yes bo
 		all, list = append(all, here), append(list, report.ResultOf(here))
 	}
 	named := report.NamesOf(report.With(all, rollout.Applied))
-	p.RecordAct(ctx, named, by, consul.Change{Message: "name the region"})
+	p.RecordAct(ctx, named, by, "name the region")
 	return cmp.Or(report.Outcome(ctx, all, len(named) > 0, nil, term.Partial), p.Show(list, func(b *bytes.Buffer, s term.Style) { report.WriteResults(b, s, list) }))
 }

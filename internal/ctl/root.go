@@ -185,7 +185,7 @@ func rootCommand(p *command.Program) *cobra.Command {
 	command.CompleteFiles(root, "fleet", "yaml", "yml", "json")
 
 	root.AddCommand(rules.Command(p), shedder.Command(p), limits.Command(p), policy.Command(p), clients.Command(p), topology.Command(p), dns.Command(p),
-		undo.Command(p, drain.Undo), drain.Command(p), drain.UndrainCommand(p), overview.Command(p), initCommand(p), audit.Command(p), consoleCommand(p), keysCommand(p), versionCommand(p))
+		undo.Command(p), drain.Command(p), drain.UndrainCommand(p), overview.Command(p), initCommand(p), audit.Command(p), consoleCommand(p), keysCommand(p), versionCommand(p))
 	return root
 }
 

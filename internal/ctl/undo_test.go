@@ -1,14 +1,12 @@
 package ctl
 
 import (
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/ctl/term"
-	"github.com/weir-edge/weir/pkg/region"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
@@ -188,48 +186,4 @@ func TestUndoTopology(t *testing.T) {
 	require.Contains(t, f.refused(t, term.StatusFailed, "undo", "topology", "--yes"), "nothing was changed: us-east cannot be reached, so it is unknown whether the last change was there:\n")
 	f.good(t, "undo", "topology", "--yes", "--region", "eu-west")
 	runs("eu-west", 1)
-}
-
-// The last drain, or its end, is taken back in all regions, also with a region down.
-func TestUndoDrains(t *testing.T) {
-	t.Parallel()
-	f := startFleet(t, "eu-west", "us-east")
-	f.good(t, "topology", "apply", write(t, "topology.yaml", topologyOf(1)), "--yes")
-	f.edge(t, "eu-west", "ams1", "ams1-1")
-	f.edge(t, "us-east", "iad1", "iad1-1")
-	require.Eventually(t, func() bool {
-		return strings.Contains(f.run(t, "status", "-o", "json").out, `"pops_serving": 2`)
-	}, patience, tick)
-	drained := func(name string) string {
-		t.Helper()
-		drains, _, err := region.ListDrains(t.Context(), f.open[name])
-		require.NoError(t, err)
-		return drains.Begun["ams1"].Why
-	}
-	undo := func(args ...string) string {
-		t.Helper()
-		return f.good(t, append([]string{"undo", "--yes", "--wait", "0", "--by", "bob"}, args...)...).errOut
-	}
-	require.Contains(t, f.refused(t, term.StatusUsage, "undo", "drains", "--yes"), "nothing was changed: no drain is recorded")
-	f.good(t, "drain", "ams1", "--reason", "kernel", "--by", "ana", "--yes", "--wait", "0")
-	f.good(t, "drain", "ams1", "--reason", "disk", "--by", "ana", "--yes", "--wait", "0")
-	f.good(t, "drain", "ams1", "--reason", "disk", "--by", "ana", "--yes", "--wait", "0") // changes nothing
-	f.refused(t, term.StatusConflict, "undo", "drains", "--yes", "--of", "ffff")
-	f.refused(t, term.StatusUsage, "undo", "drains", "--yes", "--region", "eu-west")
-	require.Contains(t, undo(), "drain ams1: disk of ana, ")
-	require.Equal(t, []string{"kernel", "kernel"}, []string{drained("eu-west"), drained("us-east")})
-	f.good(t, "undrain", "ams1", "--yes")
-	require.Contains(t, undo("drains"), "undrain ams1 of ")
-	require.Equal(t, []string{"kernel", "kernel"}, []string{drained("eu-west"), drained("us-east")})
-	undo("drains")
-	require.Equal(t, []string{"", ""}, []string{drained("eu-west"), drained("us-east")})
-
-	f.good(t, "topology", "apply", write(t, "topology.yaml", topologyOf(2)), "--yes")
-	require.Contains(t, undo(), "is the last change")
-	require.Empty(t, drained("eu-west"), "the topology changed last")
-
-	f.good(t, "drain", "ams1", "--reason", "kernel", "--yes", "--wait", "0")
-	f.consuls["us-east"].Kill()
-	require.Contains(t, f.refused(t, term.StatusPartial, "undo", "drains", "--yes"), "us-east may still hold the drain of ams1, which the other regions have ended")
-	require.Empty(t, drained("eu-west"))
 }

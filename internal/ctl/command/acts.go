@@ -9,9 +9,9 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// RecordAct adds an act, whose message says what was done, to the history of the regions it
-// happened in. If it cannot be recorded, it is still done, and a warning says so.
-func (p *Program) RecordAct(ctx context.Context, regions []string, by string, act consul.Change) {
+// RecordAct adds an act to the history of the regions it happened in. If it cannot be
+// recorded, it is still done, and a warning says so.
+func (p *Program) RecordAct(ctx context.Context, regions []string, by, what string) {
 	if len(regions) == 0 {
 		return
 	}
@@ -22,12 +22,10 @@ func (p *Program) RecordAct(ctx context.Context, regions []string, by string, ac
 		return
 	}
 	const longest = 1024
-	act.Message = term.Clip(term.Printable(act.Message), longest)
-	act.Pointer = consul.NewPointer([]byte(act.Message), by, p.Now())
+	what = term.Clip(term.Printable(what), longest)
+	pointer := consul.NewPointer([]byte(what), by, p.Now())
 	for _, a := range fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) (struct{}, error) {
-		act := act
-		act.Token = t.Identity(ctx)
-		return struct{}{}, t.Docs.Record(ctx, act)
+		return struct{}{}, t.Docs.Record(ctx, consul.Change{Pointer: pointer, Message: what, Token: t.Identity(ctx)})
 	}) {
 		if a.Err != nil {
 			p.Warn("%s: the change was made, but the history of acts was not written: %v", a.Target.Name, a.Err)

@@ -21,7 +21,6 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/sites"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region"
-	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
 const drainHelp = `Takes a PoP out of DNS on purpose, and waits until its clients have left:
@@ -279,13 +278,7 @@ func drain(ctx context.Context, p *command.Program, pop string, o *drainOptions)
 	if len(have) == 0 {
 		return term.Failed("nothing was changed:\n%s", report.ReasonsOf(without))
 	}
-	act := consul.Change{Message: "drain " + pop + ": " + o.reason}
-	if before == nil {
-		act.PoP = pop
-	} else if before.Why != o.reason { // otherwise it is the same drain, in more regions
-		act.PoP, act.Drained = pop, before.Why
-	}
-	p.RecordAct(ctx, report.NamesOf(report.With(have, rollout.Applied)), who, act)
+	p.RecordAct(ctx, report.NamesOf(report.With(have, rollout.Applied)), who, "drain "+pop+": "+o.reason)
 	var outcome error
 	if len(without) > 0 {
 		outcome = term.Partial("%s %s it, which is enough for routers that see it; run the same command again to tell the others:\n%s", report.Names(have), report.Verb(have, "has", "have"), report.ReasonsOf(without))
@@ -311,9 +304,7 @@ func undrain(ctx context.Context, p *command.Program, pop string, o *drainOption
 	if err != nil {
 		return err
 	}
-	act := consul.Change{Message: "undrain " + pop}
 	if before := d.before(); before != nil {
-		act.PoP, act.Drained = pop, before.Why
 		p.Say("%s is drained by %s since %s: %s", pop, before.Who, term.Stamp(before.Since), before.Why)
 		if err := p.Confirm(ctx, o.yes, "Put %s back?", pop); err != nil {
 			return err
@@ -322,7 +313,7 @@ func undrain(ctx context.Context, p *command.Program, pop string, o *drainOption
 	d.end()
 	var outcome error
 	have, without := d.tell(ctx)
-	p.RecordAct(ctx, report.NamesOf(report.With(have, rollout.Applied)), who, act)
+	p.RecordAct(ctx, report.NamesOf(report.With(have, rollout.Applied)), who, "undrain "+pop)
 	if len(without) > 0 {
 		outcome = term.Partial("%s may still hold the drain of %s, which the other regions have ended; run the same command again to finish:\n%s", report.Names(without), pop, report.ReasonsOf(without))
 	}

@@ -106,7 +106,7 @@ func reset(ctx context.Context, p *command.Program, names []string, rule string,
 			done = append(done, n.Region)
 		}
 	}
-	p.RecordAct(ctx, term.Distinct(done), who, consul.Change{Message: "reset rule " + rule + " for " + d.recorded()})
+	p.RecordAct(ctx, term.Distinct(done), who, "reset rule "+rule+" for "+d.recorded())
 	if err := p.Show(list, func(b *bytes.Buffer, s term.Style) { writeReset(b, s, list) }); err != nil {
 		return err
 	}

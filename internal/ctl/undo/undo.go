@@ -23,8 +23,7 @@ import (
 )
 
 const undoHelp = `Takes back the last change of the rules, the shedder's settings, the behavior policy or the
-topology, or the last drain or undrain (drains); without KIND, of whichever changed last. It
-shows what that did, and what the regions get back.
+topology; without KIND, of whichever changed last. It shows what that did, and what the regions get back.
 
 A canary or waves that are not finished end, whoever began them, and a regionctl that still runs
 them halts. Temporary settings end. Regions without the last change keep what they have.
@@ -41,8 +40,7 @@ const undoExamples = `  regionctl undo
 // undoable are the kinds of documents, in the order in which they are named.
 var undoable = []*fleet.Kind{kinds.Rules, kinds.Shedder, kinds.Policy, kinds.Topology}
 
-// Command returns undo. drain drains a PoP for a reason or, without one, puts it back.
-func Command(p *command.Program, drain func(ctx context.Context, c *change.Change, pop, reason string) error) *cobra.Command {
+func Command(p *command.Program) *cobra.Command {
 	var names []string
 	var by string
 	c := &change.Change{Program: p}
@@ -56,9 +54,6 @@ func Command(p *command.Program, drain func(ctx context.Context, c *change.Chang
 			if err != nil {
 				return err
 			}
-			if k == kinds.Acts {
-				return undoDrain(ctx, c, names, drain)
-			}
 			return undo(ctx, c, k, names)
 		})
 	p.RegionFlag(cmd, &names)
@@ -66,7 +61,6 @@ func Command(p *command.Program, drain func(ctx context.Context, c *change.Chang
 	cmd.Flags().StringVarP(&c.Message, "message", "m", "", "`TEXT` for the history: why (default: what is undone)")
 	cmd.Flags().StringSliceVar(&c.Of, "of", nil, "undo nothing (status 4) but this `VERSION`, or one of several")
 	c.WaitFlag(cmd)
-	cmd.ValidArgs = []string{drainsName}
 	for _, k := range undoable {
 		cmd.ValidArgs = append(cmd.ValidArgs, k.Name)
 	}
@@ -79,10 +73,8 @@ func kindToUndo(ctx context.Context, p *command.Program, name string, names []st
 	var last time.Time
 	if i := slices.IndexFunc(undoable, func(k *fleet.Kind) bool { return k.Name == name }); i >= 0 {
 		return undoable[i], nil
-	} else if name == drainsName {
-		return kinds.Acts, nil
 	} else if name != "" {
-		return nil, term.Misused("undo %s: must be rules, shedder, policy, topology or drains", term.Printable(name))
+		return nil, term.Misused("undo %s: must be rules, shedder, policy or topology", term.Printable(name))
 	}
 	for _, k := range undoable {
 		targets, err := p.Targets(k, names)
@@ -95,11 +87,6 @@ func kindToUndo(ctx context.Context, p *command.Program, name string, names []st
 			if pointer, _ := a.Value.Made(); a.Err == nil && pointer != nil && pointer.AppliedAt.After(last) {
 				last, found = pointer.AppliedAt, k
 			}
-		}
-	}
-	if len(names) == 0 { // drains are of all regions
-		if drain, _ := lastDrain(ctx, p); drain != nil && drain.AppliedAt.After(last) {
-			return kinds.Acts, nil
 		}
 	}
 	switch {

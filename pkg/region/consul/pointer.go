@@ -74,10 +74,6 @@ type Change struct {
 	// Token is the owner of the token that made the change, according to Consul; nil
 	// without ACLs.
 	Token *Identity `json:"token,omitempty"`
-	// PoP is the one that was drained or put back into DNS, and Drained why it was drained before;
-	// "": it was not.
-	PoP     string `json:"pop,omitempty"`
-	Drained string `json:"drained,omitempty"`
 }
 
 const (
