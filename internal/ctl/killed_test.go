@@ -266,7 +266,7 @@ func TestKilledBeforeAnyRules(t *testing.T) {
 	f := startFleet(t, "us-east")
 	f.edge(t, "us-east", "iad1", "iad1-1")
 	f.kill(t, false, "rules", "apply", write(t, "one.yaml", rulesOf(1)), "--by", "ana", "--yes", "--canary", "iad1", "--bake", "200ms", "--interval", "100ms", "--min-requests", "0")
-	require.Contains(t, f.refused(t, 2, "undo", "rules", "--yes"), "the canary ends by itself, or when some are applied")
+	require.Contains(t, f.refused(t, 2, "undo", "rules", "--yes"), "the canary ends by itself, or with the next regionctl rules apply")
 	f.good(t, "rules", "apply", write(t, "two.yaml", rulesOf(2)), "--yes")
 	p, _, err := f.rules("us-east").Canary(t.Context(), "iad1")
 	require.NoError(t, err)

@@ -94,6 +94,17 @@ func TestCanaryLeavesATrace(t *testing.T) {
 	}
 }
 
+// Data in the place of a canary that cannot be read is replaced by the next trial.
+func TestTrialReplacesInvalidData(t *testing.T) {
+	t.Parallel()
+	fleet := startFleet(t, "eu-west", "us-east")
+	fleet.publish(t, rulesOf(9), "eve", fleet.names...)
+	s := newSite(t, fleet, load(100, 2, 0))
+	c := s.open["eu-west"]
+	require.NoError(t, c.Put(t.Context(), c.Documents("rules").CanaryKey("ams1"), []byte("{")))
+	s.good(t, s.args("--bake", "300ms", "--yes", "--wait", "0")...)
+}
+
 // killTrial kills ana's regionctl once the site follows the version.
 func (s *site) killTrial(t *testing.T) {
 	t.Helper()

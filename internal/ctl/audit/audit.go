@@ -106,9 +106,8 @@ func audit(ctx context.Context, p *command.Program, names []string, since string
 	return command.Unanswered(answers)
 }
 
-// auditOne also compares the history with the pointer, which it reads first, because a
-// change writes the pointer before the history. It starts over if the region changes in the
-// meantime.
+// auditOne also compares the history with the pointer, which it reads first. It starts over if the
+// region changes in the meantime.
 func auditOne(ctx context.Context, t *fleet.Target) (a *consul.Audit, err error) {
 	look := func() (fleet.Current, error) {
 		brief, cancel := t.Bounded(ctx)

@@ -17,11 +17,10 @@ import (
 )
 
 const auditListHelp = `Lists all changes of every kind, newest first: rules, shedder settings,
-behavior policies and client networks, and acts that leave no document behind: drains, their
-ends, and resets of counters. A change made in several regions at once is one line.
+behavior policies, topologies and client networks, and acts that leave no document behind:
+drains, their ends, and resets of counters. A change made in several regions at once is one line.
 
-regionctl audit verify checks whether the histories are intact. A topology has no history:
-Consul's own audit log has its changes.`
+regionctl audit verify checks whether the histories are intact.`
 
 func auditListCommand(p *command.Program) *cobra.Command {
 	var names []string

@@ -84,8 +84,12 @@ func (c *Change) newTrial(ctx context.Context, pop string) (*trial, error) {
 func (t *trial) endEarlier(ctx context.Context) error {
 	_, err := fleet.Failures(fleet.Ask(ctx, t.site.Homes, func(ctx context.Context, target *fleet.Target) (struct{}, error) {
 		p, index, err := target.Docs.Canary(ctx, t.site.PoP)
-		if p != nil && index == t.site.Before[target] {
+		switch {
+		case index != t.site.Before[target]: // no longer what it was
+		case p != nil:
 			err = t.c.endCanary(ctx, target, t.site.PoP, p, index, "it begins again")
+		case index != 0: // it cannot be read
+			_, err = target.Docs.DeleteCanary(ctx, t.site.PoP, index)
 		}
 		return struct{}{}, err
 	}))
@@ -97,11 +101,15 @@ func (t *trial) endEarlier(ctx context.Context) error {
 }
 
 // endCanary makes the edges of a site follow the region again, if their canary is still p. If the
-// region has not got what the site tried, the history says who ended the trial, and why.
+// region has not got what the site tried, the history says who ended the trial, and why; "" is the
+// outcome of the region's change.
 func (c *Change) endCanary(ctx context.Context, t *fleet.Target, pop string, p *consul.Pointer, index uint64, why string) (err error) {
 	if r := c.region(t.Name); r.region.Outcome.Has() && r.runs() == p.Version {
 		_, err = t.Docs.DeleteCanary(ctx, pop, index) // false: it is no longer p
 		return err
+	}
+	if r := c.region(t.Name); why == "" {
+		why = fmt.Sprintf("the change in %s: %s", t.Name, r.region.Outcome)
 	}
 	now := c.Program.Now().UTC().Round(0)
 	e := consul.Change{Pointer: consul.Pointer{Version: p.Version, SHA256: p.SHA256, AppliedAt: now, AppliedBy: c.By, ExpiresAt: &now}, Canary: pop, Token: t.Identity(ctx)}
@@ -145,7 +153,7 @@ func (t *trial) fail(ctx context.Context, err error) error {
 func (t *trial) end(ctx context.Context) {
 	t.report(nil)
 	t.c.canary.Promoted = len(t.c.With(rollout.Applied)) > 0
-	if err := t.remove(ctx, "no region was changed"); err != nil {
+	if err := t.remove(ctx, ""); err != nil {
 		t.c.Program.Warn("%v", err)
 	} else if !t.c.canary.Promoted {
 		t.c.Program.Say("the canary was removed")

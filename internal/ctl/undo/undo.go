@@ -208,13 +208,13 @@ func undoRollout(ctx context.Context, c *change.Change, k *fleet.Kind, targets [
 		case s.From.State != fleet.Active, s.From.Version() != u.Version && !slices.Contains(changed, t.Name):
 			s.Next = s.From.Document // only its canary ends
 			if s.Next == nil {
-				return term.Misused("nothing was changed: %s: no %s are published there to go back to; the canary ends by itself, or when some are applied", t.Name, k.What)
+				return term.Misused("nothing was changed: %s: no %s %s published there to go back to; the canary ends by itself, or with the next regionctl %s apply", t.Name, k.What, k.Are, k.Name)
 			}
 			return nil
 		case s.From.Version() != u.Record.Version:
 			return term.Conflict("nothing was changed: %s: %s", t.Name, report.WhoMoved(k, s.From.Pointer))
 		case !known:
-			return term.Misused("nothing was changed: %s had no %s before; apply some", t.Name, k.What)
+			return term.Misused("nothing was changed: %s had no %s before; regionctl %s apply publishes one", t.Name, k.What, k.Name)
 		}
 		if s.Next, err = t.Load(ctx, had); err != nil {
 			return term.Failed("nothing was changed: %s: %w", t.Name, err)
