@@ -57,6 +57,7 @@ func (u *upstream) checkHealth(ctx context.Context) {
 	streak := 0 // consecutive results against the verdict
 	for {
 		err := u.check(ctx, tr)
+		tr.CloseIdleConnections() // one that was established too late, too
 		if ctx.Err() != nil {
 			return
 		}
@@ -76,6 +77,7 @@ func (u *upstream) checker() *http.Transport {
 		tr.Protocols = &http.Protocols{}
 		tr.Protocols.SetHTTP2(true)
 		tr.Protocols.SetUnencryptedHTTP2(true)
+		tr.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return u.dialHTTP2(ctx) }
 		tr.DialTLSContext = func(ctx context.Context, _, _ string) (net.Conn, error) { return u.dialHTTP2(ctx) }
 	}
 	return tr
