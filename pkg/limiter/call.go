@@ -28,6 +28,7 @@ type Call struct {
 	keys     []byte // backs the keys of Checks
 	decision Decision
 	combine  *Combine
+	resets   uint64 // of combine, when it was asked
 	state    atomic.Int32
 	done     chan struct{} // receives one value when the answer arrives
 	timer    *time.Timer
@@ -90,6 +91,7 @@ func (c *Call) set(checks []Check) {
 	c.Err, c.Elsewhere, c.Now, c.twin, c.Return = nil, nil, 0, nil, false
 	c.Answers, c.TakenAt = c.Answers[:0], c.TakenAt[:0]
 	c.state.Store(callWaiting)
+	c.resets = c.combine.resets.Load()
 	c.keys = c.keys[:0]
 	for i := range checks {
 		c.keys = append(c.keys, checks[i].Key...)

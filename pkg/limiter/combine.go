@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -34,12 +35,12 @@ type Combine struct {
 	linger  time.Duration
 	onBatch func(calls int)
 
-	calls sync.Pool
-	seed  maphash.Seed
-	wake  chan struct{} // one pending signal is enough
-	stop  chan struct{}
-	ended chan struct{}
-
+	calls     sync.Pool
+	resets    atomic.Uint64
+	seed      maphash.Seed
+	wake      chan struct{} // one pending signal is enough
+	stop      chan struct{}
+	ended     chan struct{}
 	following sync.WaitGroup
 
 	mu     sync.Mutex
@@ -266,13 +267,15 @@ func (c *Combine) answer(lead *Call) {
 	} else {
 		lead.twin, left = left, lead
 	}
-	for ; left != nil; left = left.twin {
-		left.decide(lead, i)
-		c.land(left)
+	for call := left; call != nil; call = call.twin {
+		call.decide(lead, i)
 		i++
 	}
 	if waits {
-		lead.done <- struct{}{} // last, because its answers are those of all
+		lead.done <- struct{}{} // after those that were decided by its answers
+	}
+	for ; left != nil; left = left.twin {
+		c.land(left)
 	}
 }
 
@@ -291,31 +294,32 @@ func (c *Combine) giveBack(call *Call, all bool) {
 	if call.Return || call.Err != nil {
 		return
 	}
-	now := slices.Clone(call.decision.Results)
+	now, reset := slices.Clone(call.decision.Results), call.resets != c.resets.Load()
 	for i := range now {
 		check, r := &call.Checks[i], &call.decision.Results[i]
-		if check.Nodes > 0 {
-			check.Cost, check.Nodes = r.Granted, 0
-		} else if !all && check.Limit.Algorithm != Concurrency {
+		switch {
+		case check.Limit.Algorithm != Concurrency && (reset || !all && check.Nodes == 0): // a reset may have returned it
 			now[i].Charged = false
 			continue
+		case check.Nodes > 0:
+			check.Cost, check.Nodes = r.Granted, 0
 		}
 		r.Charged = false
 	}
-	back := c.returning(call.Checks, now)
-	if back == nil {
-		return
+	if back := c.returning(call.Checks, now); back != nil {
+		back.state.Store(callAbandoned)
+		c.mu.Lock()
+		c.enqueue(back) // even if closed: flights checks the queue after each flight
+		c.mu.Unlock()
+		c.signal()
 	}
-	back.state.Store(callAbandoned)
-	c.mu.Lock()
-	c.enqueue(back) // even if closed: flights checks the queue after each flight
-	c.mu.Unlock()
-	c.signal()
 }
 
 // Reset is not a decision, so it goes to the shard directly.
 func (c *Combine) Reset(ctx context.Context, checks []Check) error {
 	if r, ok := c.shard.(Resetter); ok {
+		c.resets.Add(1)
+		defer c.resets.Add(1)
 		return r.Reset(ctx, checks)
 	}
 	return nil

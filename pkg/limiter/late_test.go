@@ -16,7 +16,7 @@ import (
 )
 
 // stack is the layers in front of one shard.
-func stack(t *testing.T, s *shard) *limiter.Fallback {
+func stack(t *testing.T, s limiter.Batcher) *limiter.Fallback {
 	c := limiter.NewCombine(s, budget, limiter.MaxFlights, 0, nil)
 	f := limiter.NewFallback(c, memory.New(memory.Config{}), func() int { return 2 }, nil)
 	t.Cleanup(func() { f.Close(); c.Close() })
@@ -202,5 +202,35 @@ func TestLateFlights(t *testing.T) {
 		pass(time.Second)
 		arrive(limiter.MaxAloft + 1)
 		c.Close()
+	})
+}
+
+// A key that an operator has reset meanwhile is given back nothing: others may have been charged
+// since.
+func TestLateChargesBeforeAReset(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &gate{shard: newShard(), open: make(chan struct{})}
+		c := limiter.NewCombine(s, budget, 1, 0, nil)
+		f := limiter.NewFallback(c, memory.New(memory.Config{}), func() int { return 1 }, nil)
+		defer func() { f.Close(); c.Close() }()
+		l := onFailure(rule(t, "r fixed_window limit=10 window=1h"), limiter.Closed)
+		go ask(t, c, check(l, "other", 1))
+		synctest.Wait()
+		ctx, leave := context.WithCancel(t.Context())
+		go func() {
+			var d limiter.Decision
+			require.NoError(t, f.Take(ctx, []limiter.Check{check(l, "a", 2)}, &d))
+			require.False(t, d.Allowed)
+		}()
+		synctest.Wait()
+		s.answered = func() { // charged, but not yet known here
+			leave()
+			require.NoError(t, s.TakeReturner.Reset(t.Context(), []limiter.Check{check(l, "a", 1)}))
+			require.NoError(t, f.Reset(t.Context(), []limiter.Check{check(l, "a", 1)}))
+			ask(t, s.TakeReturner, check(l, "a", 5))
+		}
+		close(s.open)
+		pass(time.Second)
+		require.EqualValues(t, 5, ask(t, s.TakeReturner, peek(check(l, "a", 1))).Results[0].Remaining)
 	})
 }

@@ -63,16 +63,18 @@ func TestHungMasterHoldsFewConnections(t *testing.T) {
 	done := make(chan struct{})
 	go func() { all.Wait(); close(done) }()
 	most := 0
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
 	for over := false; !over; {
 		select {
 		case <-done:
 			over = true
-		default:
+		case <-tick.C:
 			most = max(most, connections(t, server))
 		}
 	}
 	t.Logf("%d connections before, at most %d", before, most)
-	require.LessOrEqual(t, most, before+limiter.MaxAloft+3)
+	require.LessOrEqual(t, most, before+2*limiter.MaxAloft+3) // one that ends may overlap with the next
 	for caller := range callers {
 		_, opened := broken.Load(caller)
 		require.True(t, opened)

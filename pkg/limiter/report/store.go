@@ -317,7 +317,7 @@ func (s *Store) Return(ctx context.Context, checks []limiter.Check, d *limiter.D
 	var od limiter.Decision
 	for i := range checks {
 		switch res := d.Results[i]; {
-		case !res.Charged || res.Source == limiter.SourceReported:
+		case !res.Charged && res.Source != limiter.SourceFallback || res.Source == limiter.SourceReported: // what fell back may be charged late
 		case checks[i].Limit.Reported: // counted by Local
 			one := limiter.Decision{Results: d.Results[i : i+1]}
 			if err := s.config.Local.Return(ctx, checks[i:i+1], &one); err != nil {
