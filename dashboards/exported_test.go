@@ -53,91 +53,29 @@ func exportedUnder(t testing.TB, trees ...string) map[string]bool {
 
 var ownName = regexp.MustCompile(`^weir_[a-z0-9_]+$`)
 
-// exportedBy finds Name: "weir_…" in options, NewDesc("weir_…"), and calls of the
-// package's functions that put "weir_" before their first parameter.
+// makesMetric matches the functions of internal/metric whose first argument is a metric's name.
+var makesMetric = regexp.MustCompile(`^((Read)?(Counter|Gauge|Histogram)s?|GaugeFunc)$`)
+
+// exportedBy finds the metrics that these files make.
 func exportedBy(t testing.TB, files []string) map[string]bool {
 	t.Helper()
-	names, helpers := map[string]bool{}, map[string]bool{}
-	var parsed []*ast.File
-	for _, name := range files {
-		if strings.HasSuffix(name, "_test.go") {
+	names := map[string]bool{}
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
 			continue
 		}
-		f, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+		f, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
 		require.NoError(t, err)
-		parsed = append(parsed, f)
+		ast.Inspect(f, func(n ast.Node) bool {
+			if call, ok := n.(*ast.CallExpr); ok && len(call.Args) > 0 && makesMetric.MatchString(name(call.Fun)) {
+				if text := literal(call.Args[0]); ownName.MatchString(text) {
+					names[text] = strings.HasPrefix(name(call.Fun), "Histogram")
+				}
+			}
+			return true
+		})
 	}
-	each := func(visit func(ast.Node)) {
-		for _, f := range parsed {
-			ast.Inspect(f, func(n ast.Node) bool { visit(n); return true })
-		}
-	}
-	each(func(n ast.Node) {
-		switch n := n.(type) {
-		case *ast.FuncDecl:
-			if n.Body != nil && prefixes(n.Type, n.Body) {
-				helpers[n.Name.Name] = mentions(n.Body, "Histogram")
-			}
-		case *ast.AssignStmt:
-			for i, right := range n.Rhs {
-				if f, ok := right.(*ast.FuncLit); ok && prefixes(f.Type, f.Body) {
-					helpers[n.Lhs[i].(*ast.Ident).Name] = mentions(f.Body, "Histogram")
-				}
-			}
-		}
-	})
-	each(func(n ast.Node) {
-		switch n := n.(type) {
-		case *ast.CallExpr:
-			if len(n.Args) == 0 {
-				return
-			}
-			called := name(n.Fun)
-			histogram, helps := helpers[called]
-			if text := literal(n.Args[0]); helps && text != "" {
-				names["weir_"+text] = histogram
-			} else if called == "NewDesc" && ownName.MatchString(text) {
-				names[text] = false
-			}
-		case *ast.CompositeLit:
-			for _, e := range n.Elts {
-				field, ok := e.(*ast.KeyValueExpr)
-				if !ok || name(field.Key) != "Name" {
-					continue
-				}
-				if text := literal(field.Value); ownName.MatchString(text) {
-					names[text] = strings.HasPrefix(name(n.Type), "Histogram")
-				}
-			}
-		}
-	})
 	return names
-}
-
-// prefixes reports whether a function joins "weir_" with its first parameter.
-func prefixes(f *ast.FuncType, body ast.Node) bool {
-	if len(f.Params.List) == 0 || len(f.Params.List[0].Names) == 0 {
-		return false
-	}
-	found := false
-	ast.Inspect(body, func(n ast.Node) bool {
-		if sum, ok := n.(*ast.BinaryExpr); ok && literal(sum.X) == "weir_" && name(sum.Y) == f.Params.List[0].Names[0].Name {
-			found = true
-		}
-		return true
-	})
-	return found
-}
-
-func mentions(body ast.Node, part string) bool {
-	found := false
-	ast.Inspect(body, func(n ast.Node) bool {
-		if id, ok := n.(*ast.Ident); ok && strings.Contains(id.Name, part) {
-			found = true
-		}
-		return true
-	})
-	return found
 }
 
 func literal(n ast.Expr) string {
