@@ -11,26 +11,34 @@ import (
 // ReadDocument reads a file, or standard input for -. Its error is a usage error: the file
 // is missing, or it lists every problem.
 func (p *Program) ReadDocument(k *fleet.Kind, name string) (*fleet.Document, error) {
-	data, err := p.ReadInput(k.Longest, name)
-	if err != nil {
+	d, faults, err := p.read(k, name)
+	switch {
+	case err != nil:
 		return nil, err
-	}
-	name = InputName(name)
-	d, err := fleet.ParseDocument(k, name, data)
-	if err == nil {
-		if says, ok := d.Body.(interface{ Fits([]string) error }); ok {
-			known, unknown := p.KnownRegions()
-			if unknown != nil {
-				return nil, unknown
-			}
-			err = says.Fits(known)
-		}
-	}
-	if err != nil {
-		return nil, Refuse(name, err)
+	case faults != nil:
+		return nil, Refuse(InputName(name), faults)
 	}
 	p.WarnOf(d)
 	return d, nil
+}
+
+// read reads a document, and checks it.
+func (p *Program) read(k *fleet.Kind, name string) (d *fleet.Document, faults, err error) {
+	data, err := p.ReadInput(k.Longest, name)
+	if err != nil {
+		return nil, nil, err
+	}
+	if d, faults = fleet.ParseDocument(k, InputName(name), data); faults != nil {
+		return nil, faults, nil
+	}
+	if says, ok := d.Body.(interface{ Fits([]string) error }); ok {
+		known, err := p.KnownRegions()
+		if err != nil {
+			return nil, nil, err
+		}
+		faults = says.Fits(known)
+	}
+	return d, faults, nil
 }
 
 // WarnOf warns of what is valid but cannot work.

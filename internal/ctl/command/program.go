@@ -5,7 +5,6 @@ package command
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -71,25 +70,6 @@ func (p *Program) ShowDifference(away []string, write func(*bytes.Buffer, term.S
 	}
 	b.WriteByte('\n')
 	_, err := w.Write(b.Bytes())
-	return err
-}
-
-// Validated prints whether a document is valid: v with -o json, otherwise what good writes, or
-// the faults.
-func (p *Program) Validated(name string, v any, faults error, good func(*bytes.Buffer)) (err error) {
-	var b bytes.Buffer
-	switch {
-	case p.WantsJSON():
-		err = p.WriteJSON(v)
-	case faults == nil:
-		good(&b)
-		_, err = p.Out.Write(b.Bytes())
-	default:
-		_, err = io.WriteString(p.Out, term.Clean(term.Faults(name, faults)+"\n"))
-	}
-	if err == nil && faults != nil {
-		err = term.Misused("%s has %s; correct what is listed", name, term.Plural(len(field.All(faults)), "problem"))
-	}
 	return err
 }
 

@@ -2,7 +2,6 @@
 package policy
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/ctl/change"
 	"github.com/weir-edge/weir/internal/ctl/command"
+	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/status"
 	"github.com/weir-edge/weir/internal/ctl/term"
@@ -104,41 +104,26 @@ func policySchemaCommand(p *command.Program) *cobra.Command {
 		})
 }
 
-func policyValidateCommand(p *command.Program) *cobra.Command {
-	validate := command.New("validate FILE", "report what is wrong with a policy", policyValidateHelp,
-		`  regionctl policy validate policy.yaml
-  regionctl policy example | regionctl policy validate -`,
-		func(_ context.Context, args []string) error { return validatePolicy(p, args[0]) })
-	validate.ValidArgsFunction = command.CompleteDocument
-	return validate
-}
-
 // policyValidation is what policy validate prints with -o json.
 type policyValidation struct {
-	File    string         `json:"file"`
-	Valid   bool           `json:"valid"`
-	Version string         `json:"version,omitempty"`
-	Mode    string         `json:"mode,omitempty"`
-	Errors  []term.Problem `json:"errors"`
+	command.Checked
+	Mode   string         `json:"mode,omitempty"`
+	Errors []term.Problem `json:"errors"`
 }
 
-func validatePolicy(p *command.Program, name string) error {
-	data, err := p.ReadInput(policy.MaxBytes, name)
-	if err != nil {
-		return err
-	}
-	name = command.InputName(name)
-	v := policyValidation{File: name, Errors: []term.Problem{}}
-	made, err := policy.Parse(data)
-	if err == nil {
-		v.Valid, v.Version, v.Mode = true, made.Version, policy.Enforce
-		if made.Shadow {
-			v.Mode = policy.Shadow
-		}
-	} else {
-		v.Errors = term.Problems(err)
-	}
-	return p.Validated(name, &v, err, func(b *bytes.Buffer) {
-		fmt.Fprintf(b, "%s is good: %s, mode %s, version %s\n", term.Printable(name), term.Plural(len(made.Effects), "tier"), v.Mode, v.Version)
-	})
+func policyValidateCommand(p *command.Program) *cobra.Command {
+	return command.ValidateCommand(p, kinds.Policy, "report what is wrong with a policy", policyValidateHelp,
+		`  regionctl policy validate policy.yaml
+  regionctl policy example | regionctl policy validate -`,
+		func(c command.Checked, errors []term.Problem, d *fleet.Document) (any, string, []string) {
+			v := policyValidation{Checked: c, Errors: errors}
+			if !c.Valid {
+				return v, "", nil
+			}
+			made := d.Body.(*kinds.PolicyBook).Made
+			if v.Mode = policy.Enforce; made.Shadow {
+				v.Mode = policy.Shadow
+			}
+			return v, fmt.Sprintf("%s, mode %s", term.Plural(len(made.Effects), "tier"), v.Mode), nil
+		})
 }

@@ -1,8 +1,6 @@
 package rules
 
 import (
-	"bytes"
-	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -27,23 +25,31 @@ Exits with 0 if the document is valid and with 2 if it is not.`
 
 func validateCommand(p *command.Program) *cobra.Command {
 	var apart apartness
-	c := command.New("validate FILE", "report what is wrong with a document", validateHelp,
+	c := command.ValidateCommand(p, kinds.Rules, "report what is wrong with a document", validateHelp,
 		`  regionctl rules validate rules.yaml
   git show HEAD:rules.yaml | regionctl rules validate -
   regionctl rules validate rules.yaml -o json | jq -r '.errors[].path'`,
-		func(_ context.Context, args []string) error { return validate(p, args[0], apart) })
+		func(c command.Checked, errors []term.Problem, d *fleet.Document) (any, string, []string) {
+			v := Validation{Checked: c, Errors: errors}
+			if !c.Valid {
+				return v, "", nil
+			}
+			p.WarnOf(d)
+			b := kinds.RulesOf(d)
+			v.Rules, v.Warnings = len(b.Written), b.Warnings()
+			v.Overshoot, v.Global, v.UnderLoad = overshoots(b), bounds(b, apart), loadRanges(b)
+			return v, term.Plural(v.Rules, "rule"), v.notes()
+		})
 	apart.flags(c)
-	c.ValidArgsFunction = command.CompleteDocument
+	c.PreRunE = func(*cobra.Command, []string) error { return apart.check() }
 	return c
 }
 
 // Validation is what validate prints with -o json.
 type Validation struct {
-	File    string         `json:"file"`
-	Valid   bool           `json:"valid"`
-	Version string         `json:"version,omitempty"`
-	Rules   int            `json:"rules"`
-	Errors  []term.Problem `json:"errors"`
+	command.Checked
+	Rules  int            `json:"rules"`
+	Errors []term.Problem `json:"errors"`
 	// Warnings lists rules that cannot work as they are.
 	Warnings []string `json:"warnings,omitempty"`
 	// Overshoot says by what fraction reported rules may be exceeded at ten times the
@@ -95,38 +101,16 @@ func overshoots(b *kinds.RuleBook) (list []overshoot) {
 	return list
 }
 
-func validate(p *command.Program, name string, apart apartness) error {
-	if err := apart.check(); err != nil {
-		return err
-	}
-	data, err := p.ReadInput(kinds.Rules.Longest, name)
-	if err != nil {
-		return err
-	}
-	name = command.InputName(name)
-	v := Validation{File: name, Errors: []term.Problem{}}
-	d, err := fleet.ParseDocument(kinds.Rules, name, data)
-	if err == nil {
-		p.WarnOf(d)
-		v.Valid, v.Version, v.Rules, v.Warnings = true, d.Version(), len(kinds.RulesOf(d).Written), kinds.RulesOf(d).Warnings()
-		v.Overshoot, v.Global = overshoots(kinds.RulesOf(d)), bounds(kinds.RulesOf(d), apart)
-		v.UnderLoad = loadRanges(kinds.RulesOf(d))
-	} else {
-		v.Errors = term.Problems(err)
-	}
-	return p.Validated(name, &v, err, v.good)
-}
-
-// good says that the document is valid, and what to know about its rules.
-func (v *Validation) good(b *bytes.Buffer) {
-	fmt.Fprintf(b, "%s is good: %s, version %s\n", term.Printable(v.File), term.Plural(v.Rules, "rule"), v.Version)
+// notes say what to know about the rules.
+func (v *Validation) notes() (list []string) {
 	for _, o := range v.Overshoot {
-		fmt.Fprintf(b, "rule %s is reported: at ten times its limit up to %s more may pass, plus two requests per node\n", term.Printable(o.Rule), term.Percent(o.Ratio))
+		list = append(list, fmt.Sprintf("rule %s is reported: at ten times its limit up to %s more may pass, plus two requests per node", term.Printable(o.Rule), term.Percent(o.Ratio)))
 	}
 	for _, g := range v.Global {
-		g.write(b)
+		list = append(list, g.note())
 	}
 	for _, l := range v.UnderLoad {
-		fmt.Fprintf(b, "rule %s follows load: above a utilization of %v its limit falls from %d to %d\n", term.Printable(l.Rule), l.From, l.Full, l.Lowest)
+		list = append(list, fmt.Sprintf("rule %s follows load: above a utilization of %v its limit falls from %d to %d", term.Printable(l.Rule), l.From, l.Full, l.Lowest))
 	}
+	return list
 }

@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"bytes"
 	"fmt"
 	"math"
 	"time"
@@ -64,12 +63,11 @@ func bounds(b *kinds.RuleBook, a apartness) (list []globalBounds) {
 	return list
 }
 
-func (g *globalBounds) write(to *bytes.Buffer) {
+func (g *globalBounds) note() string {
 	if g.Escrow {
-		fmt.Fprintf(to, "rule %s is global in escrow: %s never pass more than its limit in a window, and a disconnected one passes %d, or what it holds by then, in windows that begin within %.0fs\n",
+		return fmt.Sprintf("rule %s is global in escrow: %s never pass more than its limit in a window, and a disconnected one passes %d, or what it holds by then, in windows that begin within %.0fs",
 			term.Printable(g.Rule), term.Plural(g.Regions, "region"), g.Part, limiter.TermLasts.Seconds())
-		return
 	}
-	fmt.Fprintf(to, "rule %s is global: in %s that learn of each other within %s, up to %.0f more may pass at ten times its limit, and up to %.0f if a client sends to all regions in the same instant\n",
+	return fmt.Sprintf("rule %s is global: in %s that learn of each other within %s, up to %.0f more may pass at ten times its limit, and up to %.0f if a client sends to all regions in the same instant",
 		term.Printable(g.Rule), term.Plural(g.Regions, "region"), term.Brief(g.Delay), g.Demand, g.Worst)
 }

@@ -2,8 +2,6 @@
 package topology
 
 import (
-	"bytes"
-	"context"
 	"fmt"
 	"strings"
 
@@ -86,50 +84,29 @@ func Command(p *command.Program) *cobra.Command {
 	return c
 }
 
-func topologyValidateCommand(p *command.Program) *cobra.Command {
-	c := command.New("validate FILE", "report what is wrong with a topology", topologyValidateHelp,
-		`  regionctl topology validate topology.yaml
-  regionctl topology show | regionctl topology validate -`,
-		func(_ context.Context, args []string) error { return validateTopology(p, args[0]) })
-	c.ValidArgsFunction = command.CompleteDocument
-	return c
-}
-
 // topologyValidation is what topology validate prints with -o json.
 type topologyValidation struct {
-	File    string         `json:"file"`
-	Valid   bool           `json:"valid"`
-	Version string         `json:"version,omitempty"`
+	command.Checked
 	Zone    string         `json:"zone,omitempty"`
 	Regions int            `json:"regions"`
 	PoPs    int            `json:"pops"`
 	Errors  []term.Problem `json:"errors"`
 }
 
-func validateTopology(p *command.Program, name string) error {
-	known, err := p.KnownRegions()
-	if err != nil {
-		return err
-	}
-	data, err := p.ReadInput(kinds.Topology.Longest, name)
-	if err != nil {
-		return err
-	}
-	v := topologyValidation{File: command.InputName(name), Errors: []term.Problem{}}
-	d, err := fleet.ParseDocument(kinds.Topology, v.File, data)
-	if err == nil {
-		err = d.Body.(*kinds.TopologyBook).Fits(known)
-	}
-	if err == nil {
-		t := d.Body.(*kinds.TopologyBook).Topology
-		v.Valid, v.Version, v.Zone, v.Regions = true, d.Version(), t.Zone, len(t.Regions)
-		for _, r := range t.Regions {
-			v.PoPs += len(r.PoPs)
-		}
-	} else {
-		v.Errors = term.Problems(err)
-	}
-	return p.Validated(v.File, &v, err, func(b *bytes.Buffer) {
-		fmt.Fprintf(b, "%s is good: zone %s, %s, %s, version %s\n", term.Printable(v.File), v.Zone, term.Plural(v.Regions, "region"), term.Plural(v.PoPs, "PoP"), v.Version)
-	})
+func topologyValidateCommand(p *command.Program) *cobra.Command {
+	return command.ValidateCommand(p, kinds.Topology, "report what is wrong with a topology", topologyValidateHelp,
+		`  regionctl topology validate topology.yaml
+  regionctl topology show | regionctl topology validate -`,
+		func(c command.Checked, errors []term.Problem, d *fleet.Document) (any, string, []string) {
+			v := topologyValidation{Checked: c, Errors: errors}
+			if !c.Valid {
+				return v, "", nil
+			}
+			t := d.Body.(*kinds.TopologyBook).Topology
+			v.Zone, v.Regions = t.Zone, len(t.Regions)
+			for _, r := range t.Regions {
+				v.PoPs += len(r.PoPs)
+			}
+			return v, fmt.Sprintf("zone %s, %s, %s", v.Zone, term.Plural(v.Regions, "region"), term.Plural(v.PoPs, "PoP")), nil
+		})
 }
