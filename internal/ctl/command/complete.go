@@ -104,12 +104,12 @@ func (p *Program) CompleteNodes(names *[]string, of func(consul.Node) string) Co
 // CompleteRules offers the ids of the active rules.
 func (p *Program) CompleteRules(names *[]string) Completion {
 	return CompleteFromConsul(p, kinds.Rules, names, func(ctx context.Context, t *fleet.Target) ([]string, error) {
-		s, err := fleet.Look(ctx, t)
-		if err != nil || s.State != fleet.Active || s.Damage != nil {
+		d, err := fleet.LookActive(ctx, t, "")
+		if err != nil {
 			return nil, err
 		}
 		var words []string
-		for _, c := range kinds.RulesOf(s.Document).Set.Rules() {
+		for _, c := range kinds.RulesOf(d).Set.Rules() {
 			words = append(words, c.ID+"\t"+term.Printable(c.Description))
 		}
 		return words, nil

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -138,6 +139,16 @@ func (c *Current) load(ctx context.Context, t *Target) (err error) {
 		return nil
 	}
 	return err
+}
+
+// LookActive returns the document that is active in a region, which must be undamaged. hint
+// follows the error where none is.
+func LookActive(ctx context.Context, t *Target, hint string) (*Document, error) {
+	c, err := Look(ctx, t)
+	if err = cmp.Or(err, c.Damage); err == nil && c.State != Active {
+		err = fmt.Errorf("no %s %s published there%s", t.Kind.What, t.Kind.Are, hint)
+	}
+	return c.Document, err
 }
 
 func LookAtPointer(ctx context.Context, t *Target) (Current, error) {

@@ -3,7 +3,6 @@ package limits
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"net/textproto"
@@ -159,23 +158,19 @@ func inspect(ctx context.Context, p *command.Program, names []string, node, rule
 func inspectRegion(ctx context.Context, p *command.Program, t *fleet.Target, node, rule string, k keys) (*Inspected, error) {
 	brief, cancel := t.Bounded(ctx)
 	defer cancel()
-	s, err := fleet.Look(brief, t)
-	switch {
-	case err != nil:
+	d, err := fleet.LookActive(brief, t, "; regionctl limits explain asks an edge about the rules it has")
+	if err != nil {
 		return nil, err
-	case s.Damage != nil:
-		return nil, s.Damage
-	case s.State != fleet.Active:
-		return nil, errors.New("no rules are published there; regionctl limits explain asks an edge about the rules it has")
 	}
-	if _, known := kinds.RulesOf(s.Document).Set.Rule(rule); rule != "" && !known {
-		return nil, fmt.Errorf("no rule %q in version %s", rule, s.Version())
+	book := kinds.RulesOf(d)
+	if _, known := book.Set.Rule(rule); rule != "" && !known {
+		return nil, fmt.Errorf("no rule %q in version %s", rule, d.Version())
 	}
 	nodes, err := command.Candidates(brief, t, node)
 	if err != nil {
 		return nil, err
 	}
-	questions, lacking := k.questions(kinds.RulesOf(s.Document))
+	questions, lacking := k.questions(book)
 	r := &Inspected{Region: t.Name, Rules: []adminapi.RuleDecision{}, Lacking: append([]unanswerable{}, lacking...)}
 	if rule != "" {
 		questions = fleet.Filter(questions, func(q question) bool { return q.rule == rule })

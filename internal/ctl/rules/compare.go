@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -224,21 +223,16 @@ func variantSeen(all []experiment.Counts, cut int, tried bool) ComparedVariant {
 func triedIn(ctx context.Context, t *fleet.Target, id string) (*triedRegion, error) {
 	brief, cancel := t.Bounded(ctx)
 	defer cancel()
-	s, err := fleet.Look(brief, t)
-	switch {
-	case err != nil:
+	d, err := fleet.LookActive(brief, t, "")
+	if err != nil {
 		return nil, err
-	case s.Damage != nil:
-		return nil, s.Damage
-	case s.State != fleet.Active:
-		return nil, errors.New("no rules are published there")
 	}
-	rule, known := kinds.RulesOf(s.Document).Set.Rule(id)
+	rule, known := kinds.RulesOf(d).Set.Rule(id)
 	switch {
 	case !known:
-		return nil, term.Misused("no rule %q in version %s; regionctl rules list shows them", term.Printable(id), s.Version())
+		return nil, term.Misused("no rule %q in version %s; regionctl rules list shows them", term.Printable(id), d.Version())
 	case rule.Trial == nil:
-		return nil, term.Misused("rule %s has no experiment in version %s; add one to it, and apply the document", term.Printable(id), s.Version())
+		return nil, term.Misused("rule %s has no experiment in version %s; add one to it, and apply the document", term.Printable(id), d.Version())
 	}
 	nodes, err := command.Candidates(brief, t, "")
 	if err != nil {
