@@ -1,6 +1,7 @@
 package command
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -135,6 +136,26 @@ func Unanswered[T any](answers []fleet.Answer[T]) error {
 		return &term.Failure{Status: status, Err: err}
 	}
 	return term.Partial("no answer from %s:\n%w", strings.Join(names, ", "), err)
+}
+
+// ShowRegions shows what each region answered. In JSON, failed stands for one that did not.
+func ShowRegions[T any](p *Program, answers []fleet.Answer[*T], failed func(region, why string) *T, write func(*T, *bytes.Buffer, term.Style)) error {
+	list := make([]*T, len(answers))
+	for i, a := range answers {
+		if list[i] = a.Value; a.Err != nil {
+			list[i] = failed(a.Target.Name, a.Err.Error())
+		}
+	}
+	if err := p.Show(list, func(b *bytes.Buffer, s term.Style) {
+		for i, a := range answers {
+			if a.Err == nil {
+				write(list[i], b, s)
+			}
+		}
+	}); err != nil {
+		return err
+	}
+	return Unanswered(answers)
 }
 
 func RegionNames(targets []*fleet.Target) []string {

@@ -70,35 +70,19 @@ func explain(ctx context.Context, p *command.Program, names []string, node strin
 	if targets, err = withNode(ctx, p, targets, node); err != nil {
 		return err
 	}
-	answers := fleet.AskUnbounded(ctx, targets, func(ctx context.Context, t *fleet.Target) (Explained, error) {
+	answers := fleet.AskUnbounded(ctx, targets, func(ctx context.Context, t *fleet.Target) (*Explained, error) {
 		brief, cancel := t.Bounded(ctx)
 		nodes, err := command.Candidates(brief, t, node)
 		cancel()
 		if err != nil {
-			return Explained{}, err
+			return nil, err
 		}
 		e, n, err := command.AskOne(ctx, t, nodes, func(ctx context.Context, n consul.Node) (*adminapi.Explanation, error) {
 			return t.Admin.Explain(ctx, n, query)
 		})
-		return Explained{Region: t.Name, Node: n.ID, Explanation: e}, err
+		return &Explained{Region: t.Name, Node: n.ID, Explanation: e}, err
 	})
-	list := make([]Explained, len(answers))
-	for i, a := range answers {
-		list[i] = a.Value
-		if a.Err != nil {
-			list[i] = Explained{Region: a.Target.Name, Error: a.Err.Error()}
-		}
-	}
-	if err := p.Show(list, func(b *bytes.Buffer, s term.Style) {
-		for i := range list {
-			if list[i].Explanation != nil {
-				list[i].write(b, s)
-			}
-		}
-	}); err != nil {
-		return err
-	}
-	return command.Unanswered(answers)
+	return command.ShowRegions(p, answers, func(region, why string) *Explained { return &Explained{Region: region, Error: why} }, (*Explained).write)
 }
 
 // withNode returns the regions that have the named node, or all if none is named.

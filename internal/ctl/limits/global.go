@@ -60,23 +60,9 @@ func showGlobal(ctx context.Context, p *command.Program, names []string) error {
 		return err
 	}
 	answers := fleet.AskUnbounded(ctx, targets, askGlobal)
-	list := make([]*Shared, len(answers))
-	for i, a := range answers {
-		list[i] = a.Value
-		if a.Err != nil {
-			list[i] = &Shared{Region: a.Target.Name, Others: []adminapi.GlobalRegion{}, Rules: []adminapi.GlobalRule{}, Error: a.Err.Error()}
-		}
-	}
-	if err := p.Show(list, func(b *bytes.Buffer, s term.Style) {
-		for _, r := range list {
-			if r.Error == "" {
-				r.write(b, s)
-			}
-		}
-	}); err != nil {
-		return err
-	}
-	return command.Unanswered(answers)
+	return command.ShowRegions(p, answers, func(region, why string) *Shared {
+		return &Shared{Region: region, Others: []adminapi.GlobalRegion{}, Rules: []adminapi.GlobalRule{}, Error: why}
+	}, (*Shared).write)
 }
 
 func askGlobal(ctx context.Context, t *fleet.Target) (*Shared, error) {

@@ -136,23 +136,9 @@ func inspect(ctx context.Context, p *command.Program, names []string, node, rule
 	answers := fleet.AskUnbounded(ctx, targets, func(ctx context.Context, t *fleet.Target) (*Inspected, error) {
 		return inspectRegion(ctx, p, t, node, rule, k)
 	})
-	list := make([]*Inspected, len(answers))
-	for i, a := range answers {
-		list[i] = a.Value
-		if a.Err != nil {
-			list[i] = &Inspected{Region: a.Target.Name, Rules: []adminapi.RuleDecision{}, Lacking: []unanswerable{}, Error: a.Err.Error()}
-		}
-	}
-	if err := p.Show(list, func(b *bytes.Buffer, s term.Style) {
-		for _, r := range list {
-			if r.Error == "" {
-				r.write(b, s)
-			}
-		}
-	}); err != nil {
-		return err
-	}
-	return command.Unanswered(answers)
+	return command.ShowRegions(p, answers, func(region, why string) *Inspected {
+		return &Inspected{Region: region, Rules: []adminapi.RuleDecision{}, Lacking: []unanswerable{}, Error: why}
+	}, (*Inspected).write)
 }
 
 func inspectRegion(ctx context.Context, p *command.Program, t *fleet.Target, node, rule string, k keys) (*Inspected, error) {
