@@ -80,9 +80,14 @@ func (a *Admin) Get(ctx context.Context, n consul.Node, path string, query url.V
 	return a.do(ctx, http.MethodGet, n, path, query, decodeJSON(answer))
 }
 
+// Get is Admin.Get for an answer of type T.
+func Get[T any](ctx context.Context, a *Admin, n consul.Node, path string, query url.Values) (*T, error) {
+	answer := new(T)
+	return answer, a.Get(ctx, n, path, query, answer)
+}
+
 func (a *Admin) Explain(ctx context.Context, n consul.Node, request url.Values) (*adminapi.Explanation, error) {
-	var e adminapi.Explanation
-	return &e, a.Get(ctx, n, adminapi.PathExplain, request, &e)
+	return Get[adminapi.Explanation](ctx, a, n, adminapi.PathExplain, request)
 }
 
 // Reset forgets a counter and returns the keys that it had.

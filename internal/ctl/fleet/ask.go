@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
 // Answer is what one region gave.
@@ -60,6 +62,13 @@ func Failures[T any](answers []Answer[T]) (names []string, err error) {
 		}
 	}
 	return names, errors.Join(errs...)
+}
+
+// AskNodes asks several nodes at once and returns their answers in the same order.
+func AskNodes[T any](nodes []consul.Node, question func(consul.Node) (T, error)) (answers []T, errs []error) {
+	answers, errs = make([]T, len(nodes)), make([]error, len(nodes))
+	Each(nodes, func(i int, n consul.Node) { answers[i], errs[i] = question(n) })
+	return answers, errs
 }
 
 func Filter[T any](list []T, keep func(T) bool) []T {

@@ -72,18 +72,12 @@ func askGlobal(ctx context.Context, t *fleet.Target) (*Shared, error) {
 	if err != nil {
 		return nil, err
 	}
-	said, errs := make([]*adminapi.Global, len(nodes)), make([]error, len(nodes))
-	fleet.Each(nodes, func(i int, n consul.Node) {
-		one, cancel := t.Bounded(ctx)
-		defer cancel()
-		var g adminapi.Global
-		if errs[i] = t.Admin.Get(one, n, adminapi.PathGlobal, nil, &g); errs[i] == nil {
-			said[i] = &g
-		}
+	answers, errs := fleet.AskNodes(nodes, func(n consul.Node) (*adminapi.Global, error) {
+		return fleet.Get[adminapi.Global](ctx, t.Admin, n, adminapi.PathGlobal, nil)
 	})
 	r := &Shared{Region: t.Name, Others: []adminapi.GlobalRegion{}, Rules: []adminapi.GlobalRule{}}
-	for _, g := range said {
-		if g == nil {
+	for i, g := range answers {
+		if errs[i] != nil {
 			r.Silent++
 		} else {
 			r.add(g)

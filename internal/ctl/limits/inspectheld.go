@@ -22,19 +22,12 @@ func addHeld(ctx context.Context, t *fleet.Target, nodes []consul.Node, answered
 		return 0
 	}
 	others := fleet.Filter(nodes, func(n consul.Node) bool { return n.ID != answered.ID })
-	said := make([]*adminapi.Explanation, len(others))
-	fleet.Each(others, func(i int, n consul.Node) {
-		brief, cancel := t.Bounded(ctx)
-		defer cancel()
-		if other, err := t.Admin.Explain(brief, n, q); err == nil {
-			said[i] = other
-		}
-	})
+	answers, errs := fleet.AskNodes(others, func(n consul.Node) (*adminapi.Explanation, error) { return t.Admin.Explain(ctx, n, q) })
 	for i := range e.Rules {
 		addHolder(&e.Rules[i], answered.ID, &e.Rules[i])
 	}
-	for n, other := range said {
-		if other == nil {
+	for n, other := range answers {
+		if errs[n] != nil {
 			silent++
 			continue
 		}

@@ -239,17 +239,13 @@ func triedIn(ctx context.Context, t *fleet.Target, id string) (*triedRegion, err
 		return nil, err
 	}
 	r := &triedRegion{comparedRegion: comparedRegion{Region: t.Name, Nodes: len(nodes)}, trial: rule.Trial, slices: make([]experiment.Counts, rules.Slices)}
-	said, failures := make([]*adminapi.Experiment, len(nodes)), make([]error, len(nodes))
-	fleet.Each(nodes, func(i int, n consul.Node) {
-		var e adminapi.Experiment
-		if failures[i] = t.Admin.Get(ctx, n, adminapi.PathExperiment, url.Values{"rule": {id}}, &e); failures[i] == nil {
-			said[i] = &e
-		}
+	answers, errs := fleet.AskNodes(nodes, func(n consul.Node) (*adminapi.Experiment, error) {
+		return fleet.Get[adminapi.Experiment](ctx, t.Admin, n, adminapi.PathExperiment, url.Values{"rule": {id}})
 	})
-	for i, e := range said {
+	for i, e := range answers {
 		switch {
-		case e == nil:
-			r.Silent = append(r.Silent, failures[i].Error())
+		case errs[i] != nil:
+			r.Silent = append(r.Silent, errs[i].Error())
 		case e.Version != rule.Trial.Version || len(e.Slices) != rules.Slices:
 			r.Silent = append(r.Silent, fmt.Sprintf("node %s runs another version of the rule", term.Printable(nodes[i].ID)))
 		default:

@@ -175,8 +175,7 @@ func rulesOfRegion(ctx context.Context, t *fleet.Target) (*ruledRegion, error) {
 		return nil, err
 	}
 	said, from, err := command.AskOne(ctx, t, nodes, func(ctx context.Context, n consul.Node) (*adminapi.Rules, error) {
-		var r adminapi.Rules
-		return &r, t.Admin.Get(ctx, n, adminapi.PathRules, nil, &r)
+		return fleet.Get[adminapi.Rules](ctx, t.Admin, n, adminapi.PathRules, nil)
 	})
 	if err != nil {
 		return nil, err
@@ -195,15 +194,10 @@ func countsOfRegion(ctx context.Context, t *fleet.Target) (*ruledRegion, error) 
 	for i, rule := range r.rules {
 		places[rule.ID] = i
 	}
-	counts := make([]*fleet.RuleCounts, len(r.nodes))
-	fleet.Each(r.nodes, func(i int, n consul.Node) {
-		if c, err := t.Admin.RuleCounts(ctx, n, places); err == nil {
-			counts[i] = c
-		}
-	})
+	counts, errs := fleet.AskNodes(r.nodes, func(n consul.Node) (*fleet.RuleCounts, error) { return t.Admin.RuleCounts(ctx, n, places) })
 	r.Uncounted, r.counts = false, map[string]*fleet.RuleCounts{}
 	for i, c := range counts {
-		if c == nil {
+		if errs[i] != nil {
 			r.Silent++
 			continue
 		}
