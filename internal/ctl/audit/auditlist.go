@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-edge/weir/internal/ctl/command"
-	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/ctl/versions"
@@ -52,16 +51,7 @@ func auditList(ctx context.Context, p *command.Program, names []string, most int
 			return err
 		}
 		regions = len(targets)
-		ask := fleet.Ask[versions.History]
-		if most == 0 {
-			ask = fleet.AskUnbounded[versions.History] // however many pages that takes; each is bounded
-		}
-		answers := ask(ctx, targets, versions.ReadHistory(func(m *versions.History) bool { return most > 0 && len(m.Changes) >= most }))
-		for _, a := range answers {
-			if a.Value.Wrong != nil {
-				p.Warn("%s: %v", a.Target.Name, a.Value.Wrong)
-			}
-		}
+		answers := versions.ReadChanges(ctx, p, targets, most)
 		for _, c := range versions.MergeHistories(answers) {
 			list = append(list, Entry{k.Name, c})
 		}

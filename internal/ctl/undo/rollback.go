@@ -61,14 +61,14 @@ func rollback(ctx context.Context, c *change.Change, k *fleet.Kind, names []stri
 	if err != nil {
 		return err
 	}
-	p, err := versions.FindVersion(ctx, c.Program, k, answers, to)
+	p, err := versions.FindVersion(ctx, k, answers, to)
 	if errors.Is(err, consul.ErrCorrupt) {
 		return term.Failed("nothing was changed: %w", err)
 	}
 	if err != nil {
 		return term.Misused("%w; nothing was changed", err)
 	}
-	if c.Doc, err = versions.FetchVersion(ctx, c.Program, answers, *p); err != nil {
+	if c.Doc, err = versions.FetchVersion(ctx, answers, *p); err != nil {
 		return term.Failed("nothing was changed: %w", err)
 	}
 	c.Message = "rollback to " + c.Doc.Version()

@@ -164,9 +164,9 @@ func undoLast(ctx context.Context, c *change.Change, k *fleet.Kind, answers []fl
 	}
 	docs := map[string]*fleet.Document{}
 	for _, version := range term.Distinct(earlier) {
-		p, err := versions.FindVersion(ctx, c.Program, k, answers, version)
+		p, err := versions.FindVersion(ctx, k, answers, version)
 		if err == nil {
-			docs[version], err = versions.FetchVersion(ctx, c.Program, answers, *p)
+			docs[version], err = versions.FetchVersion(ctx, answers, *p)
 		}
 		if err != nil {
 			return term.Failed("nothing was changed: %w", err)

@@ -21,20 +21,16 @@ type VersionsReport struct {
 
 // diffVersions compares a file, or the version to, with the version from.
 func diffVersions(ctx context.Context, p *command.Program, k *fleet.Kind, names []string, from, to, file string, exitCode bool) error {
-	targets, err := p.Targets(k, names)
-	if err != nil {
-		return err
-	}
-	answers, err := askPointers(ctx, p, targets)
+	answers, err := askPointers(ctx, p, k, names)
 	if err != nil {
 		return err
 	}
 	version := func(digits string) (*fleet.Document, error) {
-		pointer, err := named(ctx, p, k, answers, digits)
+		pointer, err := named(ctx, k, answers, digits)
 		if err != nil {
 			return nil, err
 		}
-		return FetchVersion(ctx, p, answers, *pointer)
+		return FetchVersion(ctx, answers, *pointer)
 	}
 	var before any
 	r := VersionsReport{From: NoVersion}

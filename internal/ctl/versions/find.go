@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
@@ -18,7 +17,7 @@ const NoVersion = "none"
 
 // FindVersion returns the one version that begins with these digits, among those that a
 // pointer names or a region has stored.
-func FindVersion(ctx context.Context, p *command.Program, k *fleet.Kind, answers []fleet.Answer[History], digits string) (*consul.Pointer, error) {
+func FindVersion(ctx context.Context, k *fleet.Kind, answers []fleet.Answer[History], digits string) (*consul.Pointer, error) {
 	if len(digits) < 4 || strings.Trim(digits, "0123456789abcdef") != "" {
 		return nil, fmt.Errorf("version %q: must be 4 to 12 digits of a version, as regionctl %s history lists them", digits, k.Name)
 	}
@@ -67,8 +66,8 @@ func FindVersion(ctx context.Context, p *command.Program, k *fleet.Kind, answers
 }
 
 // FetchVersion loads a version from the first region that has it.
-func FetchVersion(ctx context.Context, p *command.Program, answers []fleet.Answer[History], pointer consul.Pointer) (*fleet.Document, error) {
-	data, from, err := loadVersion(ctx, p, answers, pointer)
+func FetchVersion(ctx context.Context, answers []fleet.Answer[History], pointer consul.Pointer) (*fleet.Document, error) {
+	data, from, err := loadVersion(ctx, answers, pointer)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +78,7 @@ func FetchVersion(ctx context.Context, p *command.Program, answers []fleet.Answe
 	return d, nil
 }
 
-func loadVersion(ctx context.Context, p *command.Program, answers []fleet.Answer[History], pointer consul.Pointer) ([]byte, *fleet.Target, error) {
+func loadVersion(ctx context.Context, answers []fleet.Answer[History], pointer consul.Pointer) ([]byte, *fleet.Target, error) {
 	var errs []error
 	for _, a := range answers {
 		if a.Err != nil {

@@ -47,6 +47,21 @@ type HistoryEntry struct {
 	Current []string `json:"current"`
 }
 
+// ReadChanges reads more than that many of the newest changes of each region; 0: all.
+func ReadChanges(ctx context.Context, p *command.Program, targets []*fleet.Target, most int) []fleet.Answer[History] {
+	ask := fleet.Ask[History]
+	if most == 0 {
+		ask = fleet.AskUnbounded[History] // however many pages that takes; each is bounded
+	}
+	answers := ask(ctx, targets, ReadHistory(func(h *History) bool { return most > 0 && len(h.Changes) > most }))
+	for _, a := range answers {
+		if a.Value.Wrong != nil {
+			p.Warn("%s: %v", a.Target.Name, a.Value.Wrong)
+		}
+	}
+	return answers
+}
+
 // MergeHistories joins the histories of regions, newest change first. A change among the newest of
 // all is also among the newest in each of its regions.
 func MergeHistories(answers []fleet.Answer[History]) []HistoryEntry {
@@ -89,16 +104,7 @@ func history(ctx context.Context, p *command.Program, k *fleet.Kind, names []str
 	if err != nil {
 		return err
 	}
-	ask := fleet.Ask[History]
-	if most == 0 {
-		ask = fleet.AskUnbounded[History] // however many pages that takes; each is bounded
-	}
-	answers := ask(ctx, targets, ReadHistory(func(m *History) bool { return most > 0 && len(m.Changes) > most }))
-	for _, a := range answers {
-		if a.Value.Wrong != nil {
-			p.Warn("%s: %v", a.Target.Name, a.Value.Wrong)
-		}
-	}
+	answers := ReadChanges(ctx, p, targets, most)
 	list := MergeHistories(answers)
 	more := most > 0 && len(list) > most
 	if more {

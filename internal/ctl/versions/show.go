@@ -49,19 +49,15 @@ type Shown struct {
 }
 
 func ShowDocument(ctx context.Context, p *command.Program, k *fleet.Kind, names []string, version string, signatures bool) error {
-	targets, err := p.Targets(k, names)
+	answers, err := askPointers(ctx, p, k, names)
 	if err != nil {
 		return err
 	}
-	answers, err := askPointers(ctx, p, targets)
+	pointer, err := named(ctx, k, answers, version)
 	if err != nil {
 		return err
 	}
-	pointer, err := named(ctx, p, k, answers, version)
-	if err != nil {
-		return err
-	}
-	data, from, err := loadVersion(ctx, p, answers, *pointer)
+	data, from, err := loadVersion(ctx, answers, *pointer)
 	if err != nil {
 		return err
 	}
@@ -93,7 +89,11 @@ func ShowDocument(ctx context.Context, p *command.Program, k *fleet.Kind, names 
 }
 
 // askPointers asks all regions what is active. It fails if no region answers.
-func askPointers(ctx context.Context, p *command.Program, targets []*fleet.Target) ([]fleet.Answer[History], error) {
+func askPointers(ctx context.Context, p *command.Program, k *fleet.Kind, names []string) ([]fleet.Answer[History], error) {
+	targets, err := p.Targets(k, names)
+	if err != nil {
+		return nil, err
+	}
 	answers := fleet.Ask(ctx, targets, ReadPointer)
 	away, err := fleet.Failures(answers)
 	if len(away) == len(targets) {
@@ -107,9 +107,9 @@ func askPointers(ctx context.Context, p *command.Program, targets []*fleet.Targe
 
 // named returns the one version that begins with these digits or, without any, the active
 // one.
-func named(ctx context.Context, p *command.Program, k *fleet.Kind, answers []fleet.Answer[History], digits string) (pointer *consul.Pointer, err error) {
+func named(ctx context.Context, k *fleet.Kind, answers []fleet.Answer[History], digits string) (pointer *consul.Pointer, err error) {
 	if digits != "" {
-		pointer, err = FindVersion(ctx, p, k, answers, digits)
+		pointer, err = FindVersion(ctx, k, answers, digits)
 	} else {
 		pointer, err = active(k, answers)
 	}
@@ -154,5 +154,5 @@ func ActiveDocument(ctx context.Context, p *command.Program, k *fleet.Kind, name
 	if err != nil {
 		return nil, term.Misused("%w", err)
 	}
-	return FetchVersion(ctx, p, answers, *pointer)
+	return FetchVersion(ctx, answers, *pointer)
 }
