@@ -24,27 +24,27 @@ func (a *Active[K]) Begin(key K, end int64) {
 // Advance forgets the requests that have ended by now.
 func (a *Active[K]) Advance(now int64) {
 	for len(a.ends) > 0 && a.ends[0].at <= now {
-		key := heap.Pop(&a.ends).(ending[K]).key
+		key := heap.Pop(&a.ends).(ending[K]).frees
 		if a.counts[key]--; a.counts[key] == 0 {
 			delete(a.counts, key)
 		}
 	}
 }
 
-// ending is the end of a request.
-type ending[K comparable] struct {
-	at  int64
-	key K
+// ending is the end of a request, with what it frees.
+type ending[V any] struct {
+	at    int64
+	frees V
 }
 
 // endings is a heap of them, the next one first.
-type endings[K comparable] []ending[K]
+type endings[V any] []ending[V]
 
-func (h endings[K]) Len() int           { return len(h) }
-func (h endings[K]) Less(i, j int) bool { return h[i].at < h[j].at }
-func (h endings[K]) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *endings[K]) Push(x any)        { *h = append(*h, x.(ending[K])) }
-func (h *endings[K]) Pop() any {
+func (h endings[V]) Len() int           { return len(h) }
+func (h endings[V]) Less(i, j int) bool { return h[i].at < h[j].at }
+func (h endings[V]) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *endings[V]) Push(x any)        { *h = append(*h, x.(ending[V])) }
+func (h *endings[V]) Pop() any {
 	old := *h
 	last := old[len(old)-1]
 	*h = old[:len(old)-1]

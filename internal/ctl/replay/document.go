@@ -26,7 +26,7 @@ type document struct {
 	normal   []byte // the path, normalized
 	decision limiter.Decision
 	request  request
-	releases releases
+	slots    endings[slot]
 
 	judged   []judgement // of the batch
 	refused  []int       // backing array of their refused
@@ -186,25 +186,10 @@ func (d *document) example(e *entry, i int) *Example {
 	return x
 }
 
-// release is a concurrency slot that comes free when its request ends.
-type release struct {
-	at     int64
+// slot is a concurrency slot that comes free when its request ends.
+type slot struct {
 	check  limiter.Check
 	result limiter.Result
-}
-
-// releases is a heap of them, the next one first.
-type releases []release
-
-func (h releases) Len() int           { return len(h) }
-func (h releases) Less(i, j int) bool { return h[i].at < h[j].at }
-func (h releases) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *releases) Push(x any)        { *h = append(*h, x.(release)) }
-func (h *releases) Pop() any {
-	old := *h
-	last := old[len(old)-1]
-	*h = old[:len(old)-1]
-	return last
 }
 
 // holdSlots schedules the return of the slots that the last request took. A slot
@@ -223,14 +208,14 @@ func (d *document) holdSlots(e *entry) {
 			continue
 		}
 		c.Key = slices.Clone(c.Key)
-		heap.Push(&d.releases, release{d.now + duration, c, r})
+		heap.Push(&d.slots, ending[slot]{d.now + duration, slot{c, r}})
 	}
 }
 
 // release returns the slots of the requests that have ended by now.
 func (d *document) release() {
-	for len(d.releases) > 0 && d.releases[0].at <= d.now {
-		r := heap.Pop(&d.releases).(release)
+	for len(d.slots) > 0 && d.slots[0].at <= d.now {
+		r := heap.Pop(&d.slots).(ending[slot]).frees
 		_ = d.store.Return(context.Background(), []limiter.Check{r.check}, &limiter.Decision{Results: []limiter.Result{r.result}})
 	}
 }
