@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -216,15 +215,6 @@ func nameOf(text []byte) uint64 {
 	return h ^ h>>31
 }
 
-// network identifies a client as a node does by default: IPv6 by its /64.
-func network(a netip.Addr) netip.Prefix {
-	if a.Is4() || a.Is4In6() {
-		return netip.PrefixFrom(a.Unmap(), 32)
-	}
-	p, _ := a.Prefix(64) // a valid length
-	return p
-}
-
 // clientOf identifies clients as a node does, by the headers that the log has.
 func (k *conduct) clientOf(e *entry) uint64 {
 	k.subject = k.subject[:0]
@@ -235,7 +225,7 @@ func (k *conduct) clientOf(e *entry) uint64 {
 		}
 		k.subject = key[:0]
 	}
-	b := network(e.client).Addr().As16()
+	b := subscriber(e.client).As16()
 	return nameOf(b[:])
 }
 
@@ -244,14 +234,7 @@ func (k *conduct) clientName(e *entry) string {
 	if len(k.subject) > 0 {
 		return string(k.subject)
 	}
-	return subjectOf(e.client)
-}
-
-func subjectOf(a netip.Addr) string {
-	if p := network(a); p.Addr().Is6() {
-		return p.String()
-	}
-	return a.Unmap().String()
+	return clientName(subscriber(e.client))
 }
 
 // print is the fingerprint that a node computes, from the headers that the log has.

@@ -66,7 +66,7 @@ func (t *tally) topKeys(n int) (top []KeyCount) {
 	return top
 }
 
-// subscriber returns the client as rules count it: an IPv6 address by its /64.
+// subscriber returns the client as rules and nodes count it by default: an IPv6 address by its /64.
 func subscriber(a netip.Addr) netip.Addr {
 	if a.Is4() {
 		return a
@@ -75,6 +75,7 @@ func subscriber(a netip.Addr) netip.Addr {
 	return p.Addr()
 }
 
+// clientName names a subscriber.
 func clientName(a netip.Addr) string {
 	if a.Is4() {
 		return a.String()
