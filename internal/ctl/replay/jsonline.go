@@ -35,94 +35,41 @@ const (
 	values = requestField
 )
 
-// fieldOf returns the field of a name, and the name's rank in the order of preference.
-func fieldOf(name []byte) (field, int) {
-	switch string(name) {
-	case "time":
-		return timeField, 0
-	case "StartUTC":
-		return timeField, 1
-	case "ts":
-		return timeField, 2
-	case "timestamp":
-		return timeField, 3
-	case "@timestamp":
-		return timeField, 4
-	case "msec":
-		return timeField, 5
-	case "time_iso8601":
-		return timeField, 6
-	case "time_local":
-		return timeField, 7
-	case "client":
-		return clientField, 0
-	case "client_ip":
-		return clientField, 1
-	case "remote_ip":
-		return clientField, 2
-	case "remote_addr":
-		return clientField, 3
-	case "ClientHost":
-		return clientField, 4
-	case "target":
-		return targetField, 0
-	case "request_uri":
-		return targetField, 1
-	case "uri":
-		return targetField, 2
-	case "path":
-		return targetField, 3
-	case "url":
-		return targetField, 4
-	case "RequestPath":
-		return targetField, 5
-	case "query":
-		return queryField, 0
-	case "query_string":
-		return queryField, 1
-	case "args":
-		return queryField, 2
-	case "method":
-		return methodField, 0
-	case "request_method":
-		return methodField, 1
-	case "RequestMethod":
-		return methodField, 2
-	case "host":
-		return hostField, 0
-	case "http_host":
-		return hostField, 1
-	case "vhost":
-		return hostField, 2
-	case "RequestHost":
-		return hostField, 3
-	case "tier":
-		return tierField, 0
-	case "status":
-		return statusField, 0
-	case "status_code":
-		return statusField, 1
-	case "DownstreamStatus":
-		return statusField, 2
-	case "request":
-		return requestField, 0
-	case "headers":
-		return headersField, 0
-	case "user_agent":
-		return userAgentField, 0
-	case "referer", "referrer":
-		return refererField, 0
-	case "trusted":
-		return trustedField, 0
-	case "duration", "request_time":
-		return secondsField, 0
-	case "duration_ms":
-		return millisecondsField, 0
-	case "Duration":
-		return nanosecondsField, 0
-	}
-	return noField, 0
+// fieldNames are the names of each field, in the order of preference.
+var fieldNames = [...][]string{
+	timeField:         {"time", "StartUTC", "ts", "timestamp", "@timestamp", "msec", "time_iso8601", "time_local"},
+	clientField:       {"client", "client_ip", "remote_ip", "remote_addr", "ClientHost"},
+	targetField:       {"target", "request_uri", "uri", "path", "url", "RequestPath"},
+	queryField:        {"query", "query_string", "args"},
+	methodField:       {"method", "request_method", "RequestMethod"},
+	hostField:         {"host", "http_host", "vhost", "RequestHost"},
+	tierField:         {"tier"},
+	statusField:       {"status", "status_code", "DownstreamStatus"},
+	requestField:      {"request"},
+	headersField:      {"headers"},
+	userAgentField:    {"user_agent"},
+	refererField:      {"referer", "referrer"},
+	trustedField:      {"trusted"},
+	secondsField:      {"duration", "request_time"},
+	millisecondsField: {"duration_ms"},
+	nanosecondsField:  {"Duration"},
 }
+
+// ranked is a field, and the rank of one of its names, from 1 on.
+type ranked struct {
+	field field
+	rank  int
+}
+
+var fieldsByName = func() map[string]ranked {
+	all := map[string]ranked{}
+	for f, list := range fieldNames {
+		for i, name := range list {
+			all[name] = ranked{field(f), i + 1}
+		}
+	}
+	return all
+}()
 
 // jsonLine is a line being read.
 type jsonLine struct {
@@ -164,12 +111,13 @@ func notJSON(line []byte) error {
 func (l *jsonLine) read(object []byte, outermost bool) (err error) {
 	for name, raw := range members(object) {
 		name = l.text.unquoted(name)
-		f, rank := fieldOf(name)
+		known := fieldsByName[string(name)]
+		f := known.field
 		switch {
 		case string(raw) == "null":
 		case f != noField && f < values:
-			if l.ranks[f] == 0 || rank+1 < l.ranks[f] {
-				l.values[f], l.ranks[f] = l.text.scalar(raw), rank+1
+			if l.ranks[f] == 0 || known.rank < l.ranks[f] {
+				l.values[f], l.ranks[f] = l.text.scalar(raw), known.rank
 			}
 		case f == requestField && raw[0] == '{' && outermost:
 			err = l.read(raw, false)
