@@ -74,25 +74,20 @@ func (d *described) query() (url.Values, error) {
 			q.Set(name, value)
 		}
 	}
-	for _, h := range d.headers {
-		if name, _, ok := strings.Cut(h, ":"); !ok || name == "" {
-			return nil, term.Misused("--header %q: must be NAME:VALUE", h)
+	for _, part := range []struct {
+		kind, separator string
+		given           []string
+	}{{"header", ":", d.headers}, {"cookie", "=", d.cookies}} {
+		for _, given := range part.given {
+			switch name, value, ok := strings.Cut(given, part.separator); {
+			case !ok || name == "":
+				return nil, term.Misused("--%s %q: must be NAME%sVALUE", part.kind, given, part.separator)
+			case rules.IsHash(value):
+				q.Add("hash", part.kind+":"+name+":"+value[1:])
+			default:
+				q.Add(part.kind, given)
+			}
 		}
-		if name, value, _ := strings.Cut(h, ":"); rules.IsHash(value) {
-			q.Add("hash", "header:"+name+":"+value[1:])
-			continue
-		}
-		q.Add("header", h)
-	}
-	for _, c := range d.cookies {
-		if name, _, ok := strings.Cut(c, "="); !ok || name == "" {
-			return nil, term.Misused("--cookie %q: must be NAME=VALUE", c)
-		}
-		if name, value, _ := strings.Cut(c, "="); rules.IsHash(value) {
-			q.Add("hash", "cookie:"+name+":"+value[1:])
-			continue
-		}
-		q.Add("cookie", c)
 	}
 	return q, nil
 }
