@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
@@ -131,7 +132,7 @@ func (t *translator) limited(path []step, at string) error {
 	}
 	switch {
 	case times > int64(limiter.MaxWindow/unit):
-		t.lost(at+".unit", "%d %s is longer than a window may be, %s; the limit is left out", times, l.Unit, short(limiter.MaxWindow))
+		t.lost(at+".unit", "%d %s is longer than a window may be, %s; the limit is left out", times, l.Unit, term.Duration(limiter.MaxWindow))
 		return nil
 	case l.RequestsPerUnit == 0:
 		t.lost(at+".requests_per_unit", "0 cannot be kept: a limit is at least 1; the limit is left out, refuse such requests in Envoy's routes")
@@ -145,7 +146,7 @@ func (t *translator) limited(path []step, at string) error {
 	}
 	r := rules.Rule{
 		ID: t.id(path), Description: t.name(path), Domain: t.domain, Descriptors: nested(path), Key: t.key(path, at),
-		Algorithm: limiter.FixedWindow.String(), Limit: min(l.RequestsPerUnit, limiter.MaxCount), Window: short(time.Duration(times) * unit),
+		Algorithm: limiter.FixedWindow.String(), Limit: min(l.RequestsPerUnit, limiter.MaxCount), Window: term.Duration(time.Duration(times) * unit),
 		Overdraft: true, // the service adds every hit
 	}
 	if e.ShadowMode {
@@ -230,15 +231,4 @@ func (t *translator) id(path []step) string {
 	}
 	t.ids[id] = true
 	return id
-}
-
-// short writes a duration without the zeros: 1m, not 1m0s.
-func short(d time.Duration) string {
-	text := d.String()
-	for _, zero := range []string{"m0s", "h0m"} {
-		if strings.HasSuffix(text, zero) {
-			text = text[:len(text)-2]
-		}
-	}
-	return text
 }
