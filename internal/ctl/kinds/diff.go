@@ -254,14 +254,14 @@ func (b *RuleBook) summary(c *rules.Compiled) ruleSummary {
 	} else {
 		words = append(words, "by "+strings.Trim(key, "[]"))
 	}
-	if where := whereOf(&match.Conditions); where != "" {
+	if where := whereOf(&match.Conditions, mostNamed); where != "" {
 		words = append(words, "on "+where)
 	}
 	if c.Domain != "" {
 		words = append(words, "on "+c.Domain+" "+formsOf(b.Written[c.Index].Descriptors))
 	}
 	if match.Not != nil {
-		words = append(words, "but not on "+whereOf(match.Not))
+		words = append(words, "but not on "+whereOf(match.Not, mostNamed))
 	}
 	words = append(words, "("+l.Algorithm.String()+")")
 	if c.Mode != rules.Enforce {
@@ -273,12 +273,15 @@ func (b *RuleBook) summary(c *rules.Compiled) ruleSummary {
 	return ruleSummary{c.ID, strings.Join(words, " ")}
 }
 
-// whereOf summarizes conditions.
-func whereOf(c *rules.Conditions) string {
+// mostNamed is how many alternatives of a condition a summary names.
+const mostNamed = 3
+
+// whereOf formats conditions, with at most that many alternatives of each.
+func whereOf(c *rules.Conditions, most int) string {
 	var where []string
 	for _, list := range [][]string{c.Methods, c.Hosts, c.Paths, c.Clients} {
-		if len(list) > 3 {
-			list = append(slices.Clone(list[:3]), "…")
+		if len(list) > most {
+			list = append(slices.Clone(list[:most]), "…")
 		}
 		if len(list) > 0 {
 			where = append(where, strings.Join(list, "|"))

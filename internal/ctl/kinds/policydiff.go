@@ -2,14 +2,12 @@ package kinds
 
 import (
 	"fmt"
-	"maps"
-	"slices"
+	"math"
 	"strconv"
 	"strings"
 
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/policy"
-	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
 
 func (b *PolicyBook) Compare(running any) Changes {
@@ -22,20 +20,6 @@ func (b *PolicyBook) Compare(running any) Changes {
 		c.from("the default policy")
 	}
 	return c
-}
-
-// wholly formats all parts of conditions.
-func wholly(c *rules.Conditions) string {
-	var parts []string
-	for _, list := range [][]string{c.Methods, c.Hosts, c.Paths, c.Clients} {
-		if len(list) > 0 {
-			parts = append(parts, strings.Join(list, "|"))
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(c.Headers)) {
-		parts = append(parts, name+": "+c.Headers[name])
-	}
-	return strings.Join(parts, " ")
 }
 
 // policyFields returns the content of a policy, in the order of the example.
@@ -93,7 +77,7 @@ func policyFields(d *policy.Document) (list []FieldValue) {
 		}
 	}
 	for i := range d.Exempt {
-		add(fmt.Sprintf("exempt[%d]", i), wholly(&d.Exempt[i]))
+		add(fmt.Sprintf("exempt[%d]", i), whereOf(&d.Exempt[i], math.MaxInt))
 	}
 	return list
 }
