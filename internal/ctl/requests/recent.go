@@ -203,30 +203,10 @@ func (s *Recent) Partly() error {
 }
 
 // Reader reads the lines.
-func (s *Recent) Reader() io.ReadCloser { return &lineReader{lines: s.Lines} }
-
-type lineReader struct {
-	lines [][]byte
-	rest  []byte
-}
-
-// Read implements io.Reader.
-func (r *lineReader) Read(b []byte) (n int, err error) {
-	for n < len(b) {
-		if len(r.rest) == 0 {
-			if len(r.lines) == 0 {
-				if n == 0 {
-					return 0, io.EOF
-				}
-				return n, nil
-			}
-			r.rest, r.lines = r.lines[0], r.lines[1:]
-		}
-		m := copy(b[n:], r.rest)
-		n, r.rest = n+m, r.rest[m:]
+func (s *Recent) Reader() io.ReadCloser {
+	lines := make([]io.Reader, len(s.Lines))
+	for i, line := range s.Lines {
+		lines[i] = bytes.NewReader(line)
 	}
-	return n, nil
+	return io.NopCloser(io.MultiReader(lines...))
 }
-
-// Close implements io.Closer.
-func (r *lineReader) Close() error { return nil }
