@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"reflect"
 
@@ -27,7 +26,6 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/ctl/unfinished"
 	"github.com/weir-edge/weir/internal/ctl/versions"
-	"github.com/weir-edge/weir/internal/logs"
 	"github.com/weir-edge/weir/internal/version"
 	"github.com/weir-edge/weir/pkg/region"
 )
@@ -140,11 +138,7 @@ func serveConsole(ctx context.Context, p *command.Program, o *consoleOptions) er
 	if err != nil {
 		return term.Failed("listen %s: %w", config.Listen, err)
 	}
-	log := logs.JSON(p.ErrOut, slog.LevelInfo)
-	if p.Live && !p.WantsJSON() {
-		log = logs.Text(p.ErrOut)
-	}
-	gate.Log = log
+	gate.Log = p.Log()
 	at := consoleAt{URL: config.Origin(), User: user, Login: gate.Login()}
 	if at.URL == "" {
 		at.URL = "http://" + ln.Addr().String()
@@ -160,7 +154,7 @@ func serveConsole(ctx context.Context, p *command.Program, o *consoleOptions) er
 		_ = ln.Close()
 		return err
 	}
-	return console.Run(ctx, console.Config{Run: again(p), Answers: answers(), Access: gate, Origin: config.Origin(), Version: version.String(), Log: log}, ln)
+	return console.Run(ctx, console.Config{Run: again(p), Answers: answers(), Access: gate, Origin: config.Origin(), Version: version.String(), Log: gate.Log}, ln)
 }
 
 // consoleAt is what console prints when it can be opened.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"regexp"
 	"strconv"
 	"strings"
@@ -18,7 +17,6 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
-	"github.com/weir-edge/weir/internal/logs"
 )
 
 const clientsSyncHelp = `Blocks the networks of a published list, such as a community's blocklist, and
@@ -141,11 +139,7 @@ func syncLists(ctx context.Context, p *command.Program, o *syncOptions) error {
 	if err != nil {
 		return err
 	}
-	log := logs.JSON(p.ErrOut, slog.LevelInfo)
-	if p.Live && !p.WantsJSON() {
-		log = logs.Text(p.ErrOut)
-	}
-	c := &blocklist.Config{Name: o.name, Source: source, Reason: o.reason, Every: o.every, Most: o.networks, Loss: o.loss, Log: log, Now: p.Now}
+	c := &blocklist.Config{Name: o.name, Source: source, Reason: o.reason, Every: o.every, Most: o.networks, Loss: o.loss, Log: p.Log(), Now: p.Now}
 	for _, t := range targets {
 		c.Regions = append(c.Regions, blocklist.Region{Name: t.Name, Consul: t.Consul, Token: t.Identity})
 	}

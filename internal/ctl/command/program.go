@@ -5,11 +5,13 @@ package command
 import (
 	"bytes"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/internal/logs"
 	"github.com/weir-edge/weir/pkg/field"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
@@ -44,6 +46,14 @@ const (
 
 func NewProgram(t *term.Terminal) *Program {
 	return &Program{Terminal: t, Registering: registering, LookTime: DefaultTimeout, LockWait: lockWait}
+}
+
+// Log returns the log of a command that runs until it is stopped.
+func (p *Program) Log() *slog.Logger {
+	if p.Live && !p.WantsJSON() {
+		return logs.Text(p.ErrOut)
+	}
+	return logs.JSON(p.ErrOut, slog.LevelInfo)
 }
 
 func (p *Program) CheckFlags() error {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/netip"
 	"strings"
 	"time"
@@ -15,7 +14,6 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
-	"github.com/weir-edge/weir/internal/logs"
 	"github.com/weir-edge/weir/internal/router"
 	"github.com/weir-edge/weir/pkg/field"
 	"github.com/weir-edge/weir/pkg/region"
@@ -153,9 +151,7 @@ func serveDNS(ctx context.Context, p *command.Program, o *dnsOptions) error {
 	if err := o.open(p); err != nil {
 		return err
 	}
-	if o.Log = logs.JSON(p.ErrOut, slog.LevelInfo); p.Live && !p.WantsJSON() {
-		o.Log = logs.Text(p.ErrOut)
-	}
+	o.Log = p.Log()
 	var bad *router.ConfigError
 	err := router.Run(ctx, &o.Config)
 	if errors.As(err, &bad) {
