@@ -264,13 +264,7 @@ func (c *Change) confirm(ctx context.Context, format string, args ...any) error 
 
 // warnOfCanaries warns of trials on sites, and reports whether there are any.
 func (c *Change) warnOfCanaries(ctx context.Context) (tried bool) {
-	var targets []*fleet.Target
-	for _, r := range c.With(rollout.Untouched, rollout.AlreadyThere) {
-		if r.target.Kind.Canaries {
-			targets = append(targets, r.target)
-		}
-	}
-	for _, a := range fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) (map[string]consul.Pointer, error) {
+	for _, a := range fleet.Ask(ctx, c.mayTry(rollout.Untouched, rollout.AlreadyThere), func(ctx context.Context, t *fleet.Target) (map[string]consul.Pointer, error) {
 		canaries, wrong, err := t.Docs.Canaries(ctx)
 		for _, note := range wrong {
 			c.Program.Warn("%s: %v", t.Name, note)

@@ -344,6 +344,11 @@ func (c *Change) With(outcomes ...rollout.Outcome) []*regionChange {
 	return fleet.Filter(c.regions, func(r *regionChange) bool { return slices.Contains(outcomes, r.region.Outcome) })
 }
 
+// mayTry returns the regions with one of these outcomes whose sites may be on trial.
+func (c *Change) mayTry(outcomes ...rollout.Outcome) []*fleet.Target {
+	return fleet.Filter(TargetsOf(c.With(outcomes...)), func(t *fleet.Target) bool { return t.Kind.Canaries })
+}
+
 func TargetsOf(regions []*regionChange) (targets []*fleet.Target) {
 	for _, r := range regions {
 		targets = append(targets, r.target)

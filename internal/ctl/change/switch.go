@@ -72,13 +72,7 @@ func (c *Change) complete(ctx context.Context) {
 
 // endCanaries makes all edges of the regions that have the version follow it.
 func (c *Change) endCanaries(ctx context.Context) {
-	var targets []*fleet.Target
-	for _, r := range c.With(rollout.Applied, rollout.AlreadyThere) {
-		if r.target.Kind.Canaries {
-			targets = append(targets, r.target)
-		}
-	}
-	for _, a := range fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) (ended []string, err error) {
+	for _, a := range fleet.Ask(ctx, c.mayTry(rollout.Applied, rollout.AlreadyThere), func(ctx context.Context, t *fleet.Target) (ended []string, err error) {
 		canaries, _, err := t.Docs.Canaries(ctx)
 		for _, pop := range slices.Sorted(maps.Keys(canaries)) {
 			p, index, wrong := t.Docs.Canary(ctx, pop)

@@ -8,9 +8,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
@@ -141,15 +143,8 @@ func (s *Stop) Error() string {
 func (s *Stop) Unwrap() error { return s.Err }
 
 // With returns the regions with one of these outcomes.
-func With[S any](regions []*Region[S], outcomes ...Outcome) (list []*Region[S]) {
-	for _, r := range regions {
-		for _, o := range outcomes {
-			if r.Outcome == o {
-				list = append(list, r)
-			}
-		}
-	}
-	return list
+func With[S any](regions []*Region[S], outcomes ...Outcome) []*Region[S] {
+	return fleet.Filter(regions, func(r *Region[S]) bool { return slices.Contains(outcomes, r.Outcome) })
 }
 
 // Results returns the results of all regions.
