@@ -20,7 +20,7 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-const ApplyHelp = `Applies FILE to all regions of the fleet file, or to those of --region:
+const applyHelp = `Applies FILE to all regions of the fleet file, or to those of --region:
 
   1. validates it; an invalid document changes nothing
   2. shows the difference, and asks (unless --yes)
@@ -66,12 +66,12 @@ rollback without --canary ends any trial in its regions immediately, abandoned o
 
 FILE may be - for standard input; --yes is then required.`
 
-const ApplyExamples = `  regionctl rules apply rules.yaml -m "halve the login limit, INC-1234"
+const applyExamples = `  regionctl rules apply rules.yaml -m "halve the login limit, INC-1234"
   regionctl rules apply rules.yaml --region eu-west
   regionctl rules apply rules.yaml --canary ams1 --bake 10m --max-limited-increase 0.02
   regionctl rules apply rules.yaml --yes --wait 2m -o json        # in CI`
 
-func ApplyCommand(p *command.Program, k *fleet.Kind, help, examples string) *cobra.Command {
+func ApplyCommand(p *command.Program, k *fleet.Kind) *cobra.Command {
 	var names []string
 	var by string
 	var resume bool
@@ -81,7 +81,7 @@ func ApplyCommand(p *command.Program, k *fleet.Kind, help, examples string) *cob
 	if k.AtEdges() {
 		short += " and wait for every edge"
 	}
-	cmd = command.New("apply [FILE]", short, help, examples,
+	cmd = command.New("apply [FILE]", short, k.Reworded(applyHelp), k.Reworded(applyExamples),
 		func(ctx context.Context, args []string) error {
 			file := strings.Join(args, "")
 			switch {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/weir-edge/weir/pkg/region/consul"
@@ -36,6 +37,14 @@ type Kind struct {
 	// What is its name in a sentence, and Are the verb. Put is the command that applies one, and
 	// Did its past participle. Look and Watch show which edges run what, once and while they come.
 	What, Are, Put, Did, Look, Watch string
+	// Words are pairs, as of strings.NewReplacer: what help says about rules, and about this kind.
+	Words []string
+}
+
+// Reworded turns help about rules into help about this kind.
+func (k *Kind) Reworded(text string) string {
+	words := append([]string{"regionctl rules", "regionctl " + k.Name, "rules.yaml", k.Name + ".yaml"}, k.Words...)
+	return strings.NewReplacer(words...).Replace(text)
 }
 
 // AtEdges reports whether edges run such documents.

@@ -20,6 +20,7 @@ var Policy = &fleet.Kind{
 	Registered: func(n consul.Node) (version, refused string) { return n.PolicyVersion, n.PolicyRefused },
 	Schema:     policy.Schema, Reads: func(n consul.Node) int { return n.PolicySchema }, Remedy: "set its policy.source to consul",
 	What: "behavior policies", Are: "are", Put: "apply", Did: "applied", Look: "regionctl policy status", Watch: "regionctl policy status --watch",
+	Words: []string{"keeps its old rules", "keeps its old policy", "halve the login limit", "a lower threshold for scans"},
 }
 
 // PolicyBook is the content of a behavior policy.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -61,24 +60,12 @@ With -o json each look is one line.
 
 Exits with 0 if all regions have converged and with 3 if not.`
 
-// ofPolicies turns help text about rules into text about policies.
-func ofPolicies(text string) string {
-	return strings.NewReplacer("regionctl rules", "regionctl policy", "rules.yaml", "policy.yaml", "keeps its old rules", "keeps its old policy",
-		"halve the login limit", "a lower threshold for scans").Replace(text)
-}
-
 func Command(p *command.Program) *cobra.Command {
 	k := kinds.Policy
 	c := command.Group("policy", "write and publish behavior policies", policyHelp)
-	command.Stage(c, "Look first:", policyExampleCommand(p), policyValidateCommand(p), policyTestCommand(p), policySchemaCommand(p), versions.DiffCommand(p, k, policyDiffHelp, ofPolicies(versions.DiffExamples)))
-	command.Stage(c, "Change:",
-		change.ApplyCommand(p, k, ofPolicies(change.ApplyHelp), ofPolicies(change.ApplyExamples)),
-		undo.RollbackCommand(p, k, ofPolicies(undo.RollbackHelp), ofPolicies(undo.RollbackExamples)), versions.PruneCommand(p, k),
-	)
-	command.Stage(c, "Look after:",
-		status.Command(p, k, policyStatusHelp, ofPolicies(status.StatusExamples)), unfinished.Command(p, k),
-		versions.HistoryCommand(p, k, ofPolicies(versions.HistoryHelp), ofPolicies(versions.HistoryExamples)), versions.ShowCommand(p, k),
-	)
+	command.Stage(c, "Look first:", policyExampleCommand(p), policyValidateCommand(p), policyTestCommand(p), policySchemaCommand(p), versions.DiffCommand(p, k, policyDiffHelp))
+	command.Stage(c, "Change:", change.ApplyCommand(p, k), undo.RollbackCommand(p, k), versions.PruneCommand(p, k))
+	command.Stage(c, "Look after:", status.Command(p, k, policyStatusHelp), unfinished.Command(p, k), versions.HistoryCommand(p, k), versions.ShowCommand(p, k))
 	return c
 }
 

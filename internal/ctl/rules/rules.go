@@ -21,9 +21,10 @@ the region follow. A version is named by the first twelve digits of its SHA-256.
 command ever changes one, so each of them can be restored.`
 
 func Command(p *command.Program) *cobra.Command {
+	k := kinds.Rules
 	c := command.Group("rules", "change and show the rules", rulesHelp)
-	command.Stage(c, "Look first:", validateCommand(p), testCommand(p), versions.DiffCommand(p, kinds.Rules, versions.DiffHelp, versions.DiffExamples), importCommand(p))
-	command.Stage(c, "Change:", change.ApplyCommand(p, kinds.Rules, change.ApplyHelp, change.ApplyExamples), undo.RollbackCommand(p, kinds.Rules, undo.RollbackHelp, undo.RollbackExamples), versions.PruneCommand(p, kinds.Rules))
-	command.Stage(c, "Look after:", status.Command(p, kinds.Rules, status.RulesStatusHelp, status.StatusExamples), unfinished.Command(p, kinds.Rules), rulesListCommand(p), compareCommand(p), versions.HistoryCommand(p, kinds.Rules, versions.HistoryHelp, versions.HistoryExamples), versions.ShowCommand(p, kinds.Rules))
+	command.Stage(c, "Look first:", validateCommand(p), testCommand(p), versions.DiffCommand(p, k, versions.DiffHelp), importCommand(p))
+	command.Stage(c, "Change:", change.ApplyCommand(p, k), undo.RollbackCommand(p, k), versions.PruneCommand(p, k))
+	command.Stage(c, "Look after:", status.Command(p, k, status.RulesStatusHelp), unfinished.Command(p, k), rulesListCommand(p), compareCommand(p), versions.HistoryCommand(p, k), versions.ShowCommand(p, k))
 	return c
 }

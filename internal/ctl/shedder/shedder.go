@@ -2,8 +2,6 @@
 package shedder
 
 import (
-	"strings"
-
 	"github.com/spf13/cobra"
 
 	"github.com/weir-edge/weir/internal/ctl/command"
@@ -35,11 +33,8 @@ const shedderHistoryExamples = `  regionctl shedder history
 
 func Command(p *command.Program) *cobra.Command {
 	c := command.Group("shedder", "tune the load shedder", shedderHelp)
-	c.AddCommand(
-		validateSettingsCommand(p), showSettingsCommand(p), setCommand(p),
-		versions.HistoryCommand(p, kinds.Shedder, shedderHistoryHelp, shedderHistoryExamples),
-		undo.RollbackCommand(p, kinds.Shedder, strings.ReplaceAll(undo.RollbackHelp, "regionctl rules", "regionctl shedder"), strings.ReplaceAll(undo.RollbackExamples, "regionctl rules", "regionctl shedder")),
-		versions.PruneCommand(p, kinds.Shedder),
-	)
+	history := versions.HistoryCommand(p, kinds.Shedder)
+	history.Long, history.Example = shedderHistoryHelp, shedderHistoryExamples
+	c.AddCommand(validateSettingsCommand(p), showSettingsCommand(p), setCommand(p), history, undo.RollbackCommand(p, kinds.Shedder), versions.PruneCommand(p, kinds.Shedder))
 	return c
 }

@@ -40,14 +40,14 @@ With -o json each look is one line.
 
 Exits with 0 if all regions have converged and with 3 if not.`
 
-const StatusExamples = `  regionctl rules status
+const statusExamples = `  regionctl rules status
   regionctl rules status --region eu-west --watch
   regionctl rules status -o json | jq '.regions[].nodes[] | select(.converged | not)'`
 
-func Command(p *command.Program, k *fleet.Kind, help, examples string) *cobra.Command {
+func Command(p *command.Program, k *fleet.Kind, help string) *cobra.Command {
 	var names []string
 	var every time.Duration
-	c := command.New("status", "show what each region and each edge runs", help, examples,
+	c := command.New("status", "show what each region and each edge runs", help, k.Reworded(statusExamples),
 		func(ctx context.Context, _ []string) error { return documentStatus(ctx, p, k, names, every) })
 	p.RegionFlag(c, &names)
 	command.WatchFlag(c, &every, "2s")

@@ -3,7 +3,6 @@ package topology
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -76,11 +75,13 @@ names are not compared with anything. FILE may be - for standard input.
 Exits with 0 if the topology is valid and with 2 if it is not.`
 
 func Command(p *command.Program) *cobra.Command {
-	k, of := kinds.Topology, strings.NewReplacer("regionctl rules", "regionctl topology", "rules.yaml", "topology.yaml").Replace
+	k := kinds.Topology
 	c := command.Group("topology", "which PoPs there are, and where", TopologyHelp)
-	command.Stage(c, "Look first:", topologyValidateCommand(p), versions.DiffCommand(p, k, topologyDiffHelp, of(versions.DiffExamples)))
-	command.Stage(c, "Change:", change.ApplyCommand(p, k, topologyApplyHelp, topologyApplyExamples), undo.RollbackCommand(p, k, of(undo.RollbackHelp), of(undo.RollbackExamples)), versions.PruneCommand(p, k))
-	command.Stage(c, "Look after:", unfinished.Command(p, k), versions.HistoryCommand(p, k, of(versions.HistoryHelp), of(versions.HistoryExamples)), versions.ShowCommand(p, k))
+	apply := change.ApplyCommand(p, k)
+	apply.Long, apply.Example = topologyApplyHelp, topologyApplyExamples
+	command.Stage(c, "Look first:", topologyValidateCommand(p), versions.DiffCommand(p, k, topologyDiffHelp))
+	command.Stage(c, "Change:", apply, undo.RollbackCommand(p, k), versions.PruneCommand(p, k))
+	command.Stage(c, "Look after:", unfinished.Command(p, k), versions.HistoryCommand(p, k), versions.ShowCommand(p, k))
 	return c
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-const RollbackHelp = `Applies an earlier version again. It is applied like any other document, in the same steps and
+const rollbackHelp = `Applies an earlier version again. It is applied like any other document, in the same steps and
 with the same exit status, and the history says "rollback to VERSION". regionctl rules history
 lists the versions, and prune --help says how many are kept.
 
@@ -25,14 +25,14 @@ To take back the last change, whatever it was, use regionctl undo.
 A regionctl that died while it changed something holds a rollback up for 15 seconds at
 most; see regionctl rules apply --help about locks.`
 
-const RollbackExamples = `  regionctl rules rollback --to 3f2a0c1b9d4e
+const rollbackExamples = `  regionctl rules rollback --to 3f2a0c1b9d4e
   regionctl rules rollback --to 3f2a --region us-east --yes`
 
-func RollbackCommand(p *command.Program, k *fleet.Kind, help, examples string) *cobra.Command {
+func RollbackCommand(p *command.Program, k *fleet.Kind) *cobra.Command {
 	var names []string
 	var by, to string
 	c := &change.Change{Program: p}
-	cmd := command.New("rollback", "apply an earlier version again", help, examples,
+	cmd := command.New("rollback", "apply an earlier version again", k.Reworded(rollbackHelp), k.Reworded(rollbackExamples),
 		func(ctx context.Context, _ []string) error {
 			if to == "" {
 				return term.Misused("--to VERSION is missing; regionctl %s history lists them, and regionctl undo %s takes back the last change", k.Name, k.Name)

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -34,8 +33,7 @@ resume or go back, regionctl watches the record for up to 10 seconds, whatever c
 Exits with 0, and with 3 if a region did not answer.`
 
 func Command(p *command.Program, k *fleet.Kind) *cobra.Command {
-	help := strings.ReplaceAll(rolloutHelp, "regionctl rules", "regionctl "+k.Name)
-	return command.New("rollout", "show a change that is not finished", help, "  regionctl "+k.Name+" rollout\n  regionctl "+k.Name+" rollout -o json | jq .rollout.state",
+	return command.New("rollout", "show a change that is not finished", k.Reworded(rolloutHelp), "  regionctl "+k.Name+" rollout\n  regionctl "+k.Name+" rollout -o json | jq .rollout.state",
 		func(ctx context.Context, _ []string) error {
 			targets, err := p.Targets(k, nil)
 			if err != nil {

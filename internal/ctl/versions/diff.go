@@ -25,7 +25,7 @@ window changes keeps what was counted. The difference says which ones start over
 Exits with 0 whether there is a difference or not; with --exit-code, as with git, 1
 says that there is one.`
 
-const DiffExamples = `  regionctl rules diff rules.yaml
+const diffExamples = `  regionctl rules diff rules.yaml
   regionctl rules diff rules.yaml --region eu-west
   regionctl rules diff --from 3f2a0c1b9d4e --to 77aa01e2c3d4
   regionctl rules diff rules.yaml --exit-code >/dev/null || echo "not applied yet"`
@@ -36,11 +36,11 @@ With --from, FILE is compared with that version instead. Without FILE, it is --t
 the active version by default, that is compared with --from: so --from REPLACED --to VERSION
 shows what a change of the history did. --from none compares with nothing.`
 
-func DiffCommand(p *command.Program, k *fleet.Kind, help, examples string) *cobra.Command {
+func DiffCommand(p *command.Program, k *fleet.Kind, help string) *cobra.Command {
 	var names []string
 	var from, to string
 	var exitCode bool
-	c := command.New("diff [FILE]", "show what differs from what each region runs, or between versions", help+diffVersionsHelp, examples,
+	c := command.New("diff [FILE]", "show what differs from what each region runs, or between versions", help+diffVersionsHelp, k.Reworded(diffExamples),
 		func(ctx context.Context, args []string) error {
 			switch {
 			case len(args) == 0 && from == "":

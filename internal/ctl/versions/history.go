@@ -17,7 +17,7 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-const HistoryHelp = `Shows who applied which version, when, instead of which, and why; the newest first.
+const historyHelp = `Shows who applied which version, when, instead of which, and why; the newest first.
 A change of several regions at once is one line. * marks the active version. A canary that was
 not promoted is a line, too: who ended it, and why.
 
@@ -25,14 +25,14 @@ regionctl rules show prints any version that Consul still has, and regionctl rul
 rollback --to VERSION restores it. Each change prunes all but the newest 200 (see
 regionctl rules prune --help); the history itself stays complete.`
 
-const HistoryExamples = `  regionctl rules history
+const historyExamples = `  regionctl rules history
   regionctl rules history --region eu-west -n 0
   regionctl rules history -o json | jq -r '.[] | select(.applied_by == "ana") | .version'`
 
-func HistoryCommand(p *command.Program, k *fleet.Kind, help, examples string) *cobra.Command {
+func HistoryCommand(p *command.Program, k *fleet.Kind) *cobra.Command {
 	var names []string
 	var most int
-	c := command.New("history", "show who changed what, when and why", help, examples,
+	c := command.New("history", "show who changed what, when and why", k.Reworded(historyHelp), k.Reworded(historyExamples),
 		func(ctx context.Context, _ []string) error { return history(ctx, p, k, names, most) })
 	p.RegionFlag(c, &names)
 	c.Flags().IntVarP(&most, "lines", "n", 20, "how many changes to show; 0 shows all")
