@@ -25,7 +25,7 @@ regions:
 
 // The sample in the help text is valid and has every field.
 func TestTopologyHelpHasEveryField(t *testing.T) {
-	_, sample, _ := strings.Cut(topology.TopologyHelp, "\n\n")
+	_, sample, _ := strings.Cut(topology.Help, "\n\n")
 	parsed, err := region.ParseTopology([]byte(sample))
 	require.NoError(t, err)
 	require.NotNil(t, parsed.Probe)

@@ -19,12 +19,12 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-const auditHelp = `Rules, shedder settings, behavior policies, the topology, client networks, and acts such as
+const help = `Rules, shedder settings, behavior policies, the topology, client networks, and acts such as
 drains and resets each have a history in each region. It is a chain: each entry has
 a number and the hash of the entry before it, and names the Consul token that made the change
 as well as --by.`
 
-const auditVerifyHelp = `Verifies the chain of each history in all regions of the fleet file, or in those of
+const verifyHelp = `Verifies the chain of each history in all regions of the fleet file, or in those of
 --region, and names each entry that was removed, changed or inserted. Then the exit status
 is 1. It also says if the newest change is not the one that made the active version active:
 then a program other than regionctl wrote the pointer, for example one that was active
@@ -41,18 +41,18 @@ The token and --by are what regionctl wrote. Another program with write access t
 history may claim any: only Consul's own audit log knows who used a token.`
 
 func Command(p *command.Program) *cobra.Command {
-	c := command.Group("audit", "show who did what, and verify that the record is unchanged", auditHelp)
-	c.AddCommand(auditListCommand(p), auditVerifyCommand(p))
+	c := command.Group("audit", "show who did what, and verify that the record is unchanged", help)
+	c.AddCommand(listCommand(p), verifyCommand(p))
 	return c
 }
 
-func auditVerifyCommand(p *command.Program) *cobra.Command {
+func verifyCommand(p *command.Program) *cobra.Command {
 	var names []string
 	var since string
-	c := command.New("verify", "find removed, changed or inserted entries", auditVerifyHelp,
+	c := command.New("verify", "find removed, changed or inserted entries", verifyHelp,
 		`  regionctl audit verify
   regionctl audit verify -o json --since heads.json`,
-		func(ctx context.Context, _ []string) error { return audit(ctx, p, names, since) })
+		func(ctx context.Context, _ []string) error { return verify(ctx, p, names, since) })
 	p.RegionFlag(c, &names)
 	c.Flags().StringVar(&since, "since", "", "compare with the earlier output of -o json in this `FILE`")
 	command.CompleteFiles(c, "since", "json")
@@ -66,25 +66,25 @@ type Audited struct {
 	*consul.Audit
 }
 
-// auditKinds returns the kinds with a history.
-func auditKinds() []*fleet.Kind {
+// recorded returns the kinds that have a history.
+func recorded() []*fleet.Kind {
 	return []*fleet.Kind{kinds.Rules, kinds.Shedder, kinds.Policy, kinds.Topology, kinds.Clients, kinds.Acts}
 }
 
-func audit(ctx context.Context, p *command.Program, names []string, since string) error {
+func verify(ctx context.Context, p *command.Program, names []string, since string) error {
 	earlier, err := readAudits(since)
 	if err != nil {
 		return err
 	}
 	var targets []*fleet.Target
-	for _, k := range auditKinds() {
+	for _, k := range recorded() {
 		more, err := p.Targets(k, names)
 		if err != nil {
 			return err
 		}
 		targets = append(targets, more...)
 	}
-	answers := fleet.AskUnbounded(ctx, targets, auditOne) // each page is bounded
+	answers := fleet.AskUnbounded(ctx, targets, verifyOne) // each page is bounded
 	list, faults := []Audited{}, 0
 	for _, a := range answers {
 		if a.Err != nil {
@@ -106,9 +106,9 @@ func audit(ctx context.Context, p *command.Program, names []string, since string
 	return command.Unanswered(answers)
 }
 
-// auditOne also compares the history with the pointer, which it reads first. It starts over if the
+// verifyOne also compares the history with the pointer, which it reads first. It starts over if the
 // region changes in the meantime.
-func auditOne(ctx context.Context, t *fleet.Target) (a *consul.Audit, err error) {
+func verifyOne(ctx context.Context, t *fleet.Target) (a *consul.Audit, err error) {
 	look := func() (fleet.Current, error) {
 		brief, cancel := t.Bounded(ctx)
 		defer cancel()

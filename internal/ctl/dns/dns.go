@@ -21,7 +21,7 @@ import (
 	"github.com/weir-edge/weir/pkg/sign"
 )
 
-const dnsHelp = `Answers DNS questions for one zone with the addresses of the nearest PoP that is healthy
+const help = `Answers DNS questions for one zone with the addresses of the nearest PoP that is healthy
 and not drained, until SIGTERM or Ctrl-C. It is an authoritative server and does not recurse.
 
 For each question it takes the client's subnet (EDNS client subnet, RFC 7871), or the
@@ -63,8 +63,8 @@ regionctl dns explain shows what it would answer, and why.`
 
 const DefaultTTL = 20 * time.Second
 
-// dnsOptions are the flags of dns.
-type dnsOptions struct {
+// options are the flags of dns.
+type options struct {
 	router.Config
 	listen []string
 	names  []string
@@ -73,8 +73,8 @@ type dnsOptions struct {
 }
 
 func Command(p *command.Program) *cobra.Command {
-	var o dnsOptions
-	c := command.New("dns", "answer DNS with the nearest healthy PoP", dnsHelp,
+	var o options
+	c := command.New("dns", "answer DNS with the nearest healthy PoP", help,
 		`  regionctl dns --listen 127.0.0.1:5300
   dig @127.0.0.1 -p 5300 edge.example.com +subnet=203.0.113.0/24
   regionctl dns --listen 192.0.2.53:53 --ns ns1=192.0.2.53 --ns ns2=198.51.100.53 --geoip GeoLite2-City.mmdb
@@ -83,7 +83,7 @@ func Command(p *command.Program) *cobra.Command {
 			if err := o.check(); err != nil {
 				return err
 			}
-			return serveDNS(ctx, p, &o)
+			return serve(ctx, p, &o)
 		})
 	// Cobra shows a command that holds others as a group, but this one does something.
 	c.SetUsageTemplate(new(cobra.Command).UsageTemplate())
@@ -101,21 +101,21 @@ func Command(p *command.Program) *cobra.Command {
 	f.StringVar(&o.Metrics, "metrics", "127.0.0.1:9153", "`ADDRESS:PORT` for /metrics, /healthz and /readyz; empty: none")
 	f.IntVar(&o.RateLimit, "rate-limit", 100, "how many times per second the clients of one /24 or /56 get the same answer over UDP, and ten times that for all answers; of the rest, every second one is redirected to TCP; 0: no limit")
 	f.Float64Var(&o.PassingShare, "passing-share", 0, "share of a PoP's edges that must pass for it to be healthy, 0 to 1; at least one edge")
-	c.AddCommand(dnsExplainCommand(p))
+	c.AddCommand(explainCommand(p))
 	return c
 }
 
-func (o *dnsOptions) geoFlag(c *cobra.Command) {
+func (o *options) geoFlag(c *cobra.Command) {
 	c.Flags().StringVar(&o.geoip, "geoip", "", "a GeoIP `FILE` in the MaxMind DB format, such as GeoLite2-City.mmdb; a file renamed over it is read within a minute")
 	command.CompleteFiles(c, "geoip", "mmdb")
 }
 
-func (o *dnsOptions) stateFlag(c *cobra.Command) {
+func (o *options) stateFlag(c *cobra.Command) {
 	c.Flags().StringVar(&o.State, "state", "", "a `FILE` that keeps what the router knows, to start from while no Consul answers (default: none)")
 }
 
 // open prepares what o needs to look at the fleet.
-func (o *dnsOptions) open(p *command.Program) error {
+func (o *options) open(p *command.Program) error {
 	if !(o.PassingShare >= 0 && o.PassingShare <= 1) {
 		return term.Misused("--passing-share %v: must be between 0 and 1", o.PassingShare)
 	}
@@ -146,8 +146,8 @@ func (o *dnsOptions) open(p *command.Program) error {
 	return nil
 }
 
-// serveDNS answers until ctx ends.
-func serveDNS(ctx context.Context, p *command.Program, o *dnsOptions) error {
+// serve answers until ctx ends.
+func serve(ctx context.Context, p *command.Program, o *options) error {
 	if err := o.open(p); err != nil {
 		return err
 	}
@@ -160,7 +160,7 @@ func serveDNS(ctx context.Context, p *command.Program, o *dnsOptions) error {
 	return err
 }
 
-func (o *dnsOptions) check() error {
+func (o *options) check() error {
 	if len(o.listen) == 0 {
 		return term.Misused("--listen: must name at least one address:port")
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
 
-const limitsHelp = `Show what the edges count, and reset it.
+const help = `Show what the edges count, and reset it.
 
 The edges of a region share their counters, so one of them is asked for each region.
 Only reset goes to all of them, because each edge also remembers its own refusals.
@@ -27,7 +27,7 @@ admin_tls.ca_file of the fleet file. An edge that listens at 127.0.0.1 can be as
 on its own host; answers of other edges are refused.`
 
 func Command(p *command.Program) *cobra.Command {
-	c := command.Group("limits", "ask the edges what they count, or reset it", limitsHelp)
+	c := command.Group("limits", "ask the edges what they count, or reset it", help)
 	c.AddCommand(explainCommand(p), inspectCommand(p), globalCommand(p), resetCommand(p))
 	return c
 }

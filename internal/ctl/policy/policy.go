@@ -20,7 +20,7 @@ import (
 	"github.com/weir-edge/weir/internal/policy"
 )
 
-const policyHelp = `Behavior policies define which behavior of a client adds to its score, what a score means, and
+const help = `Behavior policies define which behavior of a client adds to its score, what a score means, and
 what happens then.
 
 They are stored in Consul like the rules: each region keeps the newest versions, and one pointer
@@ -28,20 +28,20 @@ to the active one, which the edges with policy.source consul follow within a sec
 edge with policy.source file reads its own file, and rereads it within seconds of a change.
 Where nothing is published, clients are not judged.`
 
-const policyExampleHelp = `Prints the default policy with an explanation of each field, ready to use. It is in shadow
+const exampleHelp = `Prints the default policy with an explanation of each field, ready to use. It is in shadow
 mode: clients are judged and reported, and nothing else happens to them.`
 
-const policyValidateHelp = `Reports every fault of a policy, with the path of its field and what to do about it. Nothing
+const validateHelp = `Reports every fault of a policy, with the path of its field and what to do about it. Nothing
 is sent anywhere. FILE may be - for standard input.
 
 Edges of the same release check the same things: none refuses a policy that passes here.
 
 Exits with 0 if the policy is valid and with 2 if it is not.`
 
-const policySchemaHelp = `Prints the schema of policies that this regionctl writes and edges of its release read. Edges that follow policies register theirs; apply names those that cannot read a
+const schemaHelp = `Prints the schema of policies that this regionctl writes and edges of its release read. Edges that follow policies register theirs; apply names those that cannot read a
 policy, or that follow none, and then changes nothing.`
 
-const policyDiffHelp = `Shows what would change if FILE were applied: which fields get which new value. Policies
+const diffHelp = `Shows what would change if FILE were applied: which fields get which new value. Policies
 are compared by what they mean, so comments and defaults that are written out make no
 difference; where nothing is published yet, the comparison is with the default policy.
 
@@ -50,7 +50,7 @@ Regions that run the same version are shown together. Nothing is changed.
 Exits with 0 whether there is a difference or not; with --exit-code, as with git, 1
 says that there is one.`
 
-const policyStatusHelp = `Shows for every region which policy is active, since when and by whom, and what is on trial;
+const statusHelp = `Shows for every region which policy is active, since when and by whom, and what is on trial;
 and for every registered edge what it runs, where that came from, and what it refused and
 why. A region has converged when it has edges and all of them run what they should: an edge
 that follows no policy does not. The columns are those of regionctl rules status.
@@ -62,15 +62,15 @@ Exits with 0 if all regions have converged and with 3 if not.`
 
 func Command(p *command.Program) *cobra.Command {
 	k := kinds.Policy
-	c := command.Group("policy", "write and publish behavior policies", policyHelp)
-	command.Stage(c, "Look first:", policyExampleCommand(p), policyValidateCommand(p), policyTestCommand(p), policySchemaCommand(p), versions.DiffCommand(p, k, policyDiffHelp))
+	c := command.Group("policy", "write and publish behavior policies", help)
+	command.Stage(c, "Look first:", exampleCommand(p), validateCommand(p), testCommand(p), schemaCommand(p), versions.DiffCommand(p, k, diffHelp))
 	command.Stage(c, "Change:", change.ApplyCommand(p, k), undo.RollbackCommand(p, k), versions.PruneCommand(p, k))
-	command.Stage(c, "Look after:", status.Command(p, k, policyStatusHelp), unfinished.Command(p, k), versions.HistoryCommand(p, k), versions.ShowCommand(p, k))
+	command.Stage(c, "Look after:", status.Command(p, k, statusHelp), unfinished.Command(p, k), versions.HistoryCommand(p, k), versions.ShowCommand(p, k))
 	return c
 }
 
-func policyExampleCommand(p *command.Program) *cobra.Command {
-	return command.New("example", "print the default policy", policyExampleHelp, `  regionctl policy example > policy.yaml`,
+func exampleCommand(p *command.Program) *cobra.Command {
+	return command.New("example", "print the default policy", exampleHelp, `  regionctl policy example > policy.yaml`,
 		func(context.Context, []string) error {
 			if p.WantsJSON() {
 				return term.Misused("the example explains itself in YAML; leave out -o json")
@@ -80,8 +80,8 @@ func policyExampleCommand(p *command.Program) *cobra.Command {
 		})
 }
 
-func policySchemaCommand(p *command.Program) *cobra.Command {
-	return command.New("schema", "print the number of the policy schema", policySchemaHelp, `  regionctl policy schema -o json`,
+func schemaCommand(p *command.Program) *cobra.Command {
+	return command.New("schema", "print the number of the policy schema", schemaHelp, `  regionctl policy schema -o json`,
 		func(context.Context, []string) error {
 			if p.WantsJSON() {
 				return p.WriteJSON(map[string]int{"schema": policy.Schema})
@@ -91,19 +91,19 @@ func policySchemaCommand(p *command.Program) *cobra.Command {
 		})
 }
 
-// policyValidation is what policy validate prints with -o json.
-type policyValidation struct {
+// validation is what policy validate prints with -o json.
+type validation struct {
 	command.Checked
 	Mode   string         `json:"mode,omitempty"`
 	Errors []term.Problem `json:"errors"`
 }
 
-func policyValidateCommand(p *command.Program) *cobra.Command {
-	return command.ValidateCommand(p, kinds.Policy, "report what is wrong with a policy", policyValidateHelp,
+func validateCommand(p *command.Program) *cobra.Command {
+	return command.ValidateCommand(p, kinds.Policy, "report what is wrong with a policy", validateHelp,
 		`  regionctl policy validate policy.yaml
   regionctl policy example | regionctl policy validate -`,
 		func(c command.Checked, errors []term.Problem, d *fleet.Document) (any, string, []string) {
-			v := policyValidation{Checked: c, Errors: errors}
+			v := validation{Checked: c, Errors: errors}
 			if !c.Valid {
 				return v, "", nil
 			}

@@ -13,7 +13,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/versions"
 )
 
-const rulesHelp = `Change and show the rules of the fleet.
+const help = `Change and show the rules of the fleet.
 
 Each region's Consul keeps the newest versions of the rule document that were applied,
 200 unless you say otherwise, and one pointer to the active version, which all edges of
@@ -22,9 +22,9 @@ command ever changes one, so each of them can be restored.`
 
 func Command(p *command.Program) *cobra.Command {
 	k := kinds.Rules
-	c := command.Group("rules", "change and show the rules", rulesHelp)
+	c := command.Group("rules", "change and show the rules", help)
 	command.Stage(c, "Look first:", validateCommand(p), testCommand(p), versions.DiffCommand(p, k, versions.DiffHelp), importCommand(p))
 	command.Stage(c, "Change:", change.ApplyCommand(p, k), undo.RollbackCommand(p, k), versions.PruneCommand(p, k))
-	command.Stage(c, "Look after:", status.Command(p, k, status.RulesStatusHelp), unfinished.Command(p, k), rulesListCommand(p), compareCommand(p), versions.HistoryCommand(p, k), versions.ShowCommand(p, k))
+	command.Stage(c, "Look after:", status.Command(p, k, status.RulesStatusHelp), unfinished.Command(p, k), listCommand(p), compareCommand(p), versions.HistoryCommand(p, k), versions.ShowCommand(p, k))
 	return c
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/versions"
 )
 
-const shedderHelp = `Change and show the settings of the load shedder, while the edges run.
+const help = `Change and show the settings of the load shedder, while the edges run.
 
 They are stored in Consul like the rules: each region keeps the newest versions, and one
 pointer to the active one, which all edges of the region follow within a second. A version
@@ -20,21 +20,21 @@ Settings may be temporary. Each edge keeps the time itself and returns to the pr
 settings automatically, even without Consul. Where nothing was ever published, edges use
 their own configuration.`
 
-const shedderHistoryHelp = `Shows who activated which version, when, until when, replacing which, and why; newest
+const historyHelp = `Shows who activated which version, when, until when, replacing which, and why; newest
 first. A change of several regions at once is one line. * marks what is active now. regionctl
 undo never returns to temporary versions.
 
 regionctl shedder show prints any version that Consul still has, and regionctl shedder
 rollback --to VERSION restores it; prune --help says which those are.`
 
-const shedderHistoryExamples = `  regionctl shedder history
+const historyExamples = `  regionctl shedder history
   regionctl shedder history --region eu-west -n 0
   regionctl shedder history -o json | jq -r '.[] | select(.expires_at) | .version'`
 
 func Command(p *command.Program) *cobra.Command {
-	c := command.Group("shedder", "tune the load shedder", shedderHelp)
+	c := command.Group("shedder", "tune the load shedder", help)
 	history := versions.HistoryCommand(p, kinds.Shedder)
-	history.Long, history.Example = shedderHistoryHelp, shedderHistoryExamples
-	c.AddCommand(validateSettingsCommand(p), showSettingsCommand(p), setCommand(p), history, undo.RollbackCommand(p, kinds.Shedder), versions.PruneCommand(p, kinds.Shedder))
+	history.Long, history.Example = historyHelp, historyExamples
+	c.AddCommand(validateCommand(p), showCommand(p), setCommand(p), history, undo.RollbackCommand(p, kinds.Shedder), versions.PruneCommand(p, kinds.Shedder))
 	return c
 }

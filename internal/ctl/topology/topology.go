@@ -16,7 +16,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/versions"
 )
 
-const TopologyHelp = `The topology lists all regions with their PoPs, to which DNS sends clients. It is stored in
+const Help = `The topology lists all regions with their PoPs, to which DNS sends clients. It is stored in
 Consul like the rules, the same one in each region. Routers follow it within a second; while
 regions differ, they answer by what most of the regions hold.
 
@@ -39,7 +39,7 @@ regions differ, they answer by what most of the regions hold.
     - {name: _acme-challenge, type: TXT, values: [abc123], ttl: 60}    # A, AAAA, CAA, CNAME, MX, TXT; ttl: 300 s
     - {name: "*.dev", type: CNAME, values: [edge.example.com]}         # @ is the zone itself`
 
-const topologyApplyHelp = `Applies FILE, in YAML or JSON, to all regions of the fleet file:
+const applyHelp = `Applies FILE, in YAML or JSON, to all regions of the fleet file:
 
   1. validates it, as topology validate does; an invalid one changes nothing
   2. shows the difference, and asks (unless --yes)
@@ -59,16 +59,16 @@ the document (status 4). Afterwards it prunes old versions: see regionctl topolo
 
 FILE may be - for standard input; --yes is then required.`
 
-const topologyApplyExamples = `  regionctl topology apply topology.yaml -m "a PoP in Milan, CHG-78"
+const applyExamples = `  regionctl topology apply topology.yaml -m "a PoP in Milan, CHG-78"
   regionctl topology apply topology.yaml --yes        # in CI`
 
-const topologyDiffHelp = `Shows what would change if FILE were applied: which regions, PoPs, routers and records come and
+const diffHelp = `Shows what would change if FILE were applied: which regions, PoPs, routers and records come and
 go, and which of their fields change. Nothing is changed.
 
 Exits with 0 whether there is a difference or not; with --exit-code, as with git, 1
 says that there is one.`
 
-const topologyValidateHelp = `Reports every fault of a topology, with the path of its field and what to do about it. Nothing
+const validateHelp = `Reports every fault of a topology, with the path of its field and what to do about it. Nothing
 is sent anywhere. With a fleet file, the regions must be those of it; without one, their
 names are not compared with anything. FILE may be - for standard input.
 
@@ -76,17 +76,17 @@ Exits with 0 if the topology is valid and with 2 if it is not.`
 
 func Command(p *command.Program) *cobra.Command {
 	k := kinds.Topology
-	c := command.Group("topology", "which PoPs there are, and where", TopologyHelp)
+	c := command.Group("topology", "which PoPs there are, and where", Help)
 	apply := change.ApplyCommand(p, k)
-	apply.Long, apply.Example = topologyApplyHelp, topologyApplyExamples
-	command.Stage(c, "Look first:", topologyValidateCommand(p), versions.DiffCommand(p, k, topologyDiffHelp))
+	apply.Long, apply.Example = applyHelp, applyExamples
+	command.Stage(c, "Look first:", validateCommand(p), versions.DiffCommand(p, k, diffHelp))
 	command.Stage(c, "Change:", apply, undo.RollbackCommand(p, k), versions.PruneCommand(p, k))
 	command.Stage(c, "Look after:", unfinished.Command(p, k), versions.HistoryCommand(p, k), versions.ShowCommand(p, k))
 	return c
 }
 
-// topologyValidation is what topology validate prints with -o json.
-type topologyValidation struct {
+// validation is what topology validate prints with -o json.
+type validation struct {
 	command.Checked
 	Zone    string         `json:"zone,omitempty"`
 	Regions int            `json:"regions"`
@@ -94,12 +94,12 @@ type topologyValidation struct {
 	Errors  []term.Problem `json:"errors"`
 }
 
-func topologyValidateCommand(p *command.Program) *cobra.Command {
-	return command.ValidateCommand(p, kinds.Topology, "report what is wrong with a topology", topologyValidateHelp,
+func validateCommand(p *command.Program) *cobra.Command {
+	return command.ValidateCommand(p, kinds.Topology, "report what is wrong with a topology", validateHelp,
 		`  regionctl topology validate topology.yaml
   regionctl topology show | regionctl topology validate -`,
 		func(c command.Checked, errors []term.Problem, d *fleet.Document) (any, string, []string) {
-			v := topologyValidation{Checked: c, Errors: errors}
+			v := validation{Checked: c, Errors: errors}
 			if !c.Valid {
 				return v, "", nil
 			}

@@ -19,7 +19,7 @@ import (
 	"github.com/weir-edge/weir/pkg/region"
 )
 
-const dnsExplainHelp = `Says which PoP a client is sent to now, and why: each step of the choice, from the live
+const explainHelp = `Says which PoP a client is sent to now, and why: each step of the choice, from the live
 state of all regions. It asks the Consul of each region as the router does, but only once:
 a PoP that the router holds back because it came up a moment ago counts as up here, and a
 region on which no Consul reports is unknown here, while the router keeps its last state;
@@ -39,10 +39,10 @@ router has those of a PoP in another order.
 
 Exits with 0, or with 3 if not every region could be asked.`
 
-func dnsExplainCommand(p *command.Program) *cobra.Command {
-	var o dnsOptions
+func explainCommand(p *command.Program) *cobra.Command {
+	var o options
 	var client, in string
-	c := command.New("explain", "say which PoP a client is sent to, and why", dnsExplainHelp,
+	c := command.New("explain", "say which PoP a client is sent to, and why", explainHelp,
 		`  regionctl dns explain --client 203.0.113.7
   regionctl dns explain --client 2001:db8:7::/48 --region us-east --geoip GeoLite2-City.mmdb
   regionctl dns explain --client 203.0.113.7 -o json | jq -r '.reason[]'`,
@@ -51,7 +51,7 @@ func dnsExplainCommand(p *command.Program) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return explainDNS(ctx, p, &o, prefix, in)
+			return explain(ctx, p, &o, prefix, in)
 		})
 	f := c.Flags()
 	f.StringVar(&client, "client", "", "the client's `ADDRESS`, or its network")
@@ -97,7 +97,7 @@ type Explanation struct {
 	Unknown  []string      `json:"unknown_regions"`
 }
 
-func explainDNS(ctx context.Context, p *command.Program, o *dnsOptions, client netip.Prefix, in string) error {
+func explain(ctx context.Context, p *command.Program, o *options, client netip.Prefix, in string) error {
 	if err := o.open(p); err != nil {
 		return err
 	}

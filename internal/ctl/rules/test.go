@@ -38,8 +38,8 @@ Instead of a log, --from-nodes takes the requests that the edges of one region d
 the last minutes. They keep them in memory, without secrets, if recent.keep of their
 configuration says how many.`
 
-// replayOptions are the flags of rules test.
-type replayOptions struct {
+// testOptions are the flags of rules test.
+type testOptions struct {
 	names     []string
 	against   string
 	format    string
@@ -56,7 +56,7 @@ type Tested struct {
 var pathModes = []string{"match_all", "strict", "normalized"}
 
 func testCommand(p *command.Program) *cobra.Command {
-	var o replayOptions
+	var o testOptions
 	c := command.New("test FILE [TRAFFIC]", "replay a log: which clients would have been limited?", testHelp,
 		`  regionctl rules test rules.yaml access.log.gz
   regionctl rules test rules.yaml access.log --against yesterday.yaml
@@ -82,7 +82,7 @@ func testCommand(p *command.Program) *cobra.Command {
 	return c
 }
 
-func test(ctx context.Context, p *command.Program, file, traffic string, o *replayOptions) error {
+func test(ctx context.Context, p *command.Program, file, traffic string, o *testOptions) error {
 	format, err := replay.ParseFormat(o.format)
 	if err != nil {
 		return term.Misused("--%w", err)
@@ -142,7 +142,7 @@ func test(ctx context.Context, p *command.Program, file, traffic string, o *repl
 }
 
 // requestsToTest opens what is to be replayed.
-func requestsToTest(ctx context.Context, p *command.Program, name string, o *replayOptions) (in io.ReadCloser, size int64, from *requests.Recent, err error) {
+func requestsToTest(ctx context.Context, p *command.Program, name string, o *testOptions) (in io.ReadCloser, size int64, from *requests.Recent, err error) {
 	if !o.fromNodes {
 		in, size, err = requests.OpenLog(p, name)
 		return in, size, nil, err
@@ -155,7 +155,7 @@ func requestsToTest(ctx context.Context, p *command.Program, name string, o *rep
 }
 
 // comparedWith returns the document that the new one is compared with, or nil.
-func comparedWith(ctx context.Context, p *command.Program, o *replayOptions) (*rules.Set, error) {
+func comparedWith(ctx context.Context, p *command.Program, o *testOptions) (*rules.Set, error) {
 	if o.against != "" {
 		d, err := p.ReadDocument(kinds.Rules, o.against)
 		if err != nil {

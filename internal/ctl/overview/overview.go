@@ -21,7 +21,7 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-const fleetStatusHelp = `Shows the whole fleet on one screen: each region with its PoPs, and each PoP with its
+const help = `Shows the whole fleet on one screen: each region with its PoPs, and each PoP with its
 edges: whether it passes its check in Consul, the versions of rules and shedder settings
 that it runs, how busy it is (the highest signal of its shedder, 0 to 1), how far it sheds
 (0: nothing; each whole step sheds one more class; off: the kill switch is on), requests per second and the share of them
@@ -49,11 +49,11 @@ const Apart = time.Second
 func Command(p *command.Program) *cobra.Command {
 	var names []string
 	var every time.Duration
-	c := command.New("status", "show the whole fleet on one screen", fleetStatusHelp,
+	c := command.New("status", "show the whole fleet on one screen", help,
 		`  regionctl status
   regionctl status --watch
   regionctl status -o json | jq '.regions[].pops[] | select(.serving | not) | .pop'`,
-		func(ctx context.Context, _ []string) error { return showFleetStatus(ctx, p, names, every) })
+		func(ctx context.Context, _ []string) error { return show(ctx, p, names, every) })
 	p.RegionFlag(c, &names)
 	command.WatchFlag(c, &every, "1s")
 	return c
@@ -65,7 +65,7 @@ type Fleet struct {
 	// Topology says whether there is one. Without it no router answers for any PoP.
 	Topology bool           `json:"topology"`
 	Regions  []RegionStatus `json:"regions"`
-	Totals   statusTotals   `json:"totals"`
+	Totals   totals         `json:"totals"`
 }
 
 // RegionStatus is one region of it.
@@ -107,8 +107,8 @@ type NodeStatus struct {
 	interval fleet.Interval
 }
 
-// statusTotals are the totals over all edges.
-type statusTotals struct {
+// totals are the totals over all edges.
+type totals struct {
 	Regions   int     `json:"regions"`
 	Unknown   int     `json:"regions_unknown"`
 	PoPs      int     `json:"pops"`
@@ -123,8 +123,8 @@ type statusTotals struct {
 	Limited   float64 `json:"limited_share"`
 }
 
-// fleetLook repeatedly looks at the fleet.
-type fleetLook struct {
+// looks are repeated looks at the fleet.
+type looks struct {
 	targets []*fleet.Target
 	limit   time.Duration // for the edges of one region
 	before  map[*fleet.Target]map[string]*fleet.Figures
@@ -137,7 +137,7 @@ type measured struct {
 	figures []*fleet.Figures // nil: it did not answer
 }
 
-func showFleetStatus(ctx context.Context, p *command.Program, names []string, every time.Duration) error {
+func show(ctx context.Context, p *command.Program, names []string, every time.Duration) error {
 	if err := command.CheckWatch(every); err != nil {
 		return err
 	}
@@ -145,12 +145,12 @@ func showFleetStatus(ctx context.Context, p *command.Program, names []string, ev
 	if err != nil {
 		return err
 	}
-	l := &fleetLook{targets: targets, limit: p.Timeout}
+	l := &looks{targets: targets, limit: p.Timeout}
 	if every > 0 {
 		l.limit = min(p.Timeout, max(every, 500*time.Millisecond))
 		return p.Watch(ctx, every, func(ctx context.Context) (any, func(*bytes.Buffer, term.Style)) {
 			answers := l.look(ctx)
-			v := newFleetStatus(p.Now(), answers)
+			v := newFleet(p.Now(), answers)
 			return v, v.Write
 		})
 	}
@@ -164,7 +164,7 @@ func showFleetStatus(ctx context.Context, p *command.Program, names []string, ev
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	v := newFleetStatus(p.Now(), answers)
+	v := newFleet(p.Now(), answers)
 	if err := p.Show(v, v.Write); err != nil {
 		return err
 	}
@@ -172,7 +172,7 @@ func showFleetStatus(ctx context.Context, p *command.Program, names []string, ev
 }
 
 // look asks each region's Consul and then its edges, independently of other regions.
-func (l *fleetLook) look(ctx context.Context) []fleet.Answer[*measured] {
+func (l *looks) look(ctx context.Context) []fleet.Answer[*measured] {
 	answers := fleet.AskUnbounded(ctx, l.targets, func(ctx context.Context, t *fleet.Target) (*measured, error) {
 		brief, cancel := t.Bounded(ctx)
 		defer cancel()
@@ -194,7 +194,7 @@ func (l *fleetLook) look(ctx context.Context) []fleet.Answer[*measured] {
 }
 
 // again asks the edges that have answered.
-func (l *fleetLook) again(ctx context.Context, answers []fleet.Answer[*measured]) {
+func (l *looks) again(ctx context.Context, answers []fleet.Answer[*measured]) {
 	var all sync.WaitGroup
 	for _, a := range answers {
 		if a.Err == nil {
@@ -204,7 +204,7 @@ func (l *fleetLook) again(ctx context.Context, answers []fleet.Answer[*measured]
 	all.Wait()
 }
 
-func (l *fleetLook) measure(ctx context.Context, t *fleet.Target, m *measured) {
+func (l *looks) measure(ctx context.Context, t *fleet.Target, m *measured) {
 	ctx, cancel := context.WithTimeout(ctx, l.limit)
 	defer cancel()
 	fleet.Each(m.Nodes, func(i int, n consul.Node) {
@@ -224,8 +224,8 @@ func (m *measured) byNode() map[string]*fleet.Figures {
 	return read
 }
 
-// newFleetStatus combines what the regions report.
-func newFleetStatus(at time.Time, answers []fleet.Answer[*measured]) *Fleet {
+// newFleet combines what the regions report.
+func newFleet(at time.Time, answers []fleet.Answer[*measured]) *Fleet {
 	v := &Fleet{At: at.UTC()}
 	var list []*sites.Region
 	for _, a := range answers {

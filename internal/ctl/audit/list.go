@@ -15,19 +15,19 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/versions"
 )
 
-const auditListHelp = `Lists all changes of every kind, newest first: rules, shedder settings,
+const listHelp = `Lists all changes of every kind, newest first: rules, shedder settings,
 behavior policies, topologies and client networks, and acts that leave no document behind:
 drains, their ends, and resets of counters. A change made in several regions at once is one line.
 
 regionctl audit verify checks whether the histories are intact.`
 
-func auditListCommand(p *command.Program) *cobra.Command {
+func listCommand(p *command.Program) *cobra.Command {
 	var names []string
 	var most int
-	c := command.New("list", "show who did what, when and why", auditListHelp,
+	c := command.New("list", "show who did what, when and why", listHelp,
 		`  regionctl audit list
   regionctl audit list -n 0 -o json | jq -r '.[] | select(.applied_by == "ana@desk") | .message'`,
-		func(ctx context.Context, _ []string) error { return auditList(ctx, p, names, most) })
+		func(ctx context.Context, _ []string) error { return listAll(ctx, p, names, most) })
 	p.RegionFlag(c, &names)
 	c.Flags().IntVarP(&most, "lines", "n", 20, "how many changes to show; 0 shows all")
 	return c
@@ -39,13 +39,13 @@ type Entry struct {
 	versions.HistoryEntry
 }
 
-func auditList(ctx context.Context, p *command.Program, names []string, most int) error {
+func listAll(ctx context.Context, p *command.Program, names []string, most int) error {
 	if most < 0 {
 		return term.Misused("--lines %d: must be 0 or above", most)
 	}
 	list, regions := []Entry{}, 0
 	var unread error
-	for _, k := range auditKinds() {
+	for _, k := range recorded() {
 		targets, err := p.Targets(k, names)
 		if err != nil {
 			return err

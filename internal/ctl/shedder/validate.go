@@ -9,7 +9,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/term"
 )
 
-const validateSettingsHelp = `Reports every fault of a file of shedder settings, with the path of its field and what to do
+const validateHelp = `Reports every fault of a file of shedder settings, with the path of its field and what to do
 about it. Nothing is sent anywhere, and no fleet file is needed. FILE may be - for standard
 input.
 
@@ -17,20 +17,20 @@ Edges of the same release check the same things: none refuses settings that pass
 
 Exits with 0 if the settings are valid and with 2 if they are not.`
 
-// settingsValidation is what shedder validate prints with -o json.
-type settingsValidation struct {
+// validation is what shedder validate prints with -o json.
+type validation struct {
 	command.Checked
 	Enabled bool           `json:"enabled"`
 	Law     string         `json:"law,omitempty"`
 	Errors  []term.Problem `json:"errors"`
 }
 
-func validateSettingsCommand(p *command.Program) *cobra.Command {
-	return command.ValidateCommand(p, kinds.Shedder, "report what is wrong with a file of settings", validateSettingsHelp,
+func validateCommand(p *command.Program) *cobra.Command {
+	return command.ValidateCommand(p, kinds.Shedder, "report what is wrong with a file of settings", validateHelp,
 		`  regionctl shedder validate shedder.yaml
   regionctl shedder show | regionctl shedder validate -`,
 		func(c command.Checked, errors []term.Problem, d *fleet.Document) (any, string, []string) {
-			v := settingsValidation{Checked: c, Errors: errors}
+			v := validation{Checked: c, Errors: errors}
 			if !c.Valid {
 				return v, "", nil
 			}

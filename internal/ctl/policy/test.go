@@ -19,7 +19,7 @@ import (
 	"github.com/weir-edge/weir/internal/policy"
 )
 
-const policyTestHelp = `Replays a log of requests against a behavior policy, in memory and by the log's own times,
+const testHelp = `Replays a log of requests against a behavior policy, in memory and by the log's own times,
 and shows which clients and routes would have been in which tier, since when, and which
 signals put them there. Nothing is sent anywhere.
 
@@ -38,21 +38,21 @@ are denials: a log does not contain Retry-After. An answer of 429 counts as a re
 sees a part of the requests; the merged log of all nodes shows what a node would see that
 received them all.`
 
-// policyTestOptions are the flags of policy test.
-type policyTestOptions struct {
+// testOptions are the flags of policy test.
+type testOptions struct {
 	names  []string
 	file   string
 	format string
 	replay replay.Config
 }
 
-func policyTestCommand(p *command.Program) *cobra.Command {
-	var o policyTestOptions
-	c := command.New("test TRAFFIC", "replay a log: which clients would have been in which tier?", policyTestHelp,
+func testCommand(p *command.Program) *cobra.Command {
+	var o testOptions
+	c := command.New("test TRAFFIC", "replay a log: which clients would have been in which tier?", testHelp,
 		`  regionctl policy test access.log.gz
   regionctl policy test access.log --policy policy.yaml
   zcat access.log.*.gz | regionctl policy test - --top 100 -o json`,
-		func(ctx context.Context, args []string) error { return testPolicy(ctx, p, args[0], &o) })
+		func(ctx context.Context, args []string) error { return test(ctx, p, args[0], &o) })
 	p.RegionFlag(c, &o.names)
 	f := c.Flags()
 	f.StringVar(&o.file, "policy", "", "the policy in this `FILE`, not the active one")
@@ -65,12 +65,12 @@ func policyTestCommand(p *command.Program) *cobra.Command {
 	return c
 }
 
-func testPolicy(ctx context.Context, p *command.Program, traffic string, o *policyTestOptions) (err error) {
+func test(ctx context.Context, p *command.Program, traffic string, o *testOptions) (err error) {
 	config := o.replay
 	if config.Format, err = replay.ParseFormat(o.format); err != nil {
 		return term.Misused("--%w", err)
 	}
-	made, err := policyToTest(ctx, p, o)
+	made, err := toTest(ctx, p, o)
 	if err != nil {
 		return err
 	}
@@ -93,8 +93,8 @@ func testPolicy(ctx context.Context, p *command.Program, traffic string, o *poli
 	return p.Show(r, func(b *bytes.Buffer, s term.Style) { writeTested(b, s, r) })
 }
 
-// policyToTest returns the policy that the flags name.
-func policyToTest(ctx context.Context, p *command.Program, o *policyTestOptions) (*policy.Policy, error) {
+// toTest returns the policy that the flags name.
+func toTest(ctx context.Context, p *command.Program, o *testOptions) (*policy.Policy, error) {
 	if o.file != "" {
 		d, err := p.ReadDocument(kinds.Policy, o.file)
 		if err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-const rulesListHelp = `Lists the rules that the edges run, with what each of them decides: checks allowed and
+const listHelp = `Lists the rules that the edges run, with what each of them decides: checks allowed and
 limited a second over the last interval, and all since the edges started. A rule in shadow
 mode limits nothing; what it would have limited is in its own column. A rule that has
 decided nothing since the edges started has probably never matched.
@@ -35,14 +35,14 @@ definitions first, before all edges have told their counts ("uncounted" in JSON)
 
 Exits with 0, or with 3 if a region did not answer.`
 
-func rulesListCommand(p *command.Program) *cobra.Command {
+func listCommand(p *command.Program) *cobra.Command {
 	var names []string
 	var every time.Duration
-	c := command.New("list", "list the rules with what each allows and limits", rulesListHelp,
+	c := command.New("list", "list the rules with what each allows and limits", listHelp,
 		`  regionctl rules list
   regionctl rules list --region eu-west --watch
   regionctl rules list -o json | jq -r '.rules[] | select(.total.allowed + .total.limited == 0) | .id'`,
-		func(ctx context.Context, _ []string) error { return rulesList(ctx, p, names, every) })
+		func(ctx context.Context, _ []string) error { return listRules(ctx, p, names, every) })
 	p.RegionFlag(c, &names)
 	command.WatchFlag(c, &every, "2s")
 	return c
@@ -93,7 +93,7 @@ type ruledRegion struct {
 	counts map[string]*fleet.RuleCounts // by node
 }
 
-func rulesList(ctx context.Context, p *command.Program, names []string, every time.Duration) error {
+func listRules(ctx context.Context, p *command.Program, names []string, every time.Duration) error {
 	if err := command.CheckWatch(every); err != nil {
 		return err
 	}

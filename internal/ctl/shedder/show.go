@@ -19,7 +19,7 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-const showSettingsHelp = `Prints the active settings of the shedder, under a comment that says where, since when, by
+const showHelp = `Prints the active settings of the shedder, under a comment that says where, since when, by
 whom, and until when if they are temporary; once for all regions that have the same. Each
 document that it prints can be passed to regionctl shedder set.
 
@@ -32,10 +32,10 @@ one first), the utilization and which signal it comes from, what was shed of eac
 since the edge started, and what candidates would have shed. It exits with
 status 3 unless all edges run the active settings.`
 
-func showSettingsCommand(p *command.Program) *cobra.Command {
+func showCommand(p *command.Program) *cobra.Command {
 	var names []string
 	var live bool
-	c := command.New("show [VERSION]", "print the active settings, or what the shedders do", showSettingsHelp,
+	c := command.New("show [VERSION]", "print the active settings, or what the shedders do", showHelp,
 		`  regionctl shedder show > shedder.yaml
   regionctl shedder show --live
   regionctl shedder show --live -o json | jq '.regions[].nodes[].upstreams[] | select(.level > 0)'
