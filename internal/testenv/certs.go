@@ -16,6 +16,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // TLSFiles are PEM files: an authority, a certificate that it signed, and that
@@ -52,7 +54,7 @@ func NewAuthority(t testing.TB) *Authority {
 		KeyUsage:              x509.KeyUsageCertSign,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, a.cert, a.cert, a.key.Public(), a.key)
-	a.must(err)
+	require.NoError(a.t, err)
 	a.write("ca.crt", "CERTIFICATE", der)
 	return a
 }
@@ -85,9 +87,9 @@ func (a *Authority) Issue(lasts time.Duration, names ...string) TLSFiles {
 	}
 	key := newKey(a.t)
 	der, err := x509.CreateCertificate(rand.Reader, leaf, a.cert, key.Public(), a.key)
-	a.must(err)
+	require.NoError(a.t, err)
 	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	a.must(err)
+	require.NoError(a.t, err)
 	return TLSFiles{
 		CAFile:   filepath.Join(a.dir, "ca.crt"),
 		CertFile: a.write(fmt.Sprintf("%d.crt", a.issued), "CERTIFICATE", der),
@@ -98,23 +100,14 @@ func (a *Authority) Issue(lasts time.Duration, names ...string) TLSFiles {
 func (a *Authority) write(name, kind string, der []byte) string {
 	a.t.Helper()
 	file := filepath.Join(a.dir, name)
-	a.must(os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
+	require.NoError(a.t, os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
 	return file
-}
-
-func (a *Authority) must(err error) {
-	a.t.Helper()
-	if err != nil {
-		a.t.Fatalf("testenv: certificates: %v", err)
-	}
 }
 
 func newKey(t testing.TB) *ecdsa.PrivateKey {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatalf("testenv: certificates: %v", err)
-	}
+	require.NoError(t, err)
 	return key
 }
 
@@ -135,9 +128,7 @@ func Replace(t testing.TB, file, next string) {
 	if err == nil {
 		err = os.Rename(file+".next", file)
 	}
-	if err != nil {
-		t.Fatalf("testenv: %v", err)
-	}
+	require.NoError(t, err)
 }
 
 // ClientConfig returns what a client of a server with this certificate needs. It presents
@@ -145,9 +136,7 @@ func Replace(t testing.TB, file, next string) {
 func (f TLSFiles) ClientConfig(t testing.TB) *tls.Config {
 	t.Helper()
 	ca, err := os.ReadFile(f.CAFile)
-	if err != nil {
-		t.Fatalf("testenv: %v", err)
-	}
+	require.NoError(t, err)
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(ca) {
 		t.Fatalf("testenv: no certificate in %s", f.CAFile)

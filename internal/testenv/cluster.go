@@ -59,12 +59,7 @@ func Cluster(t testing.TB, o Options) *RedisCluster {
 			"cluster-replica-validity-factor 0",
 		}))
 	}
-	for _, s := range c.Nodes {
-		s.launch()
-	}
-	for _, s := range c.Nodes {
-		s.waitReady()
-	}
+	startAll(c.Nodes)
 	c.form(ports, busPorts)
 	c.WaitHealthy()
 	return c
@@ -143,12 +138,16 @@ func find(servers []*Server, addr string) *Server {
 // cluster has healed, not before it has noticed.
 func (c *RedisCluster) WaitHealthy() {
 	if err := poll(Patience, c.health); err != nil {
-		logs := ""
-		for _, s := range c.Nodes {
-			logs += "\n" + s.Addr + " " + lastLines(s.file("log"), 5)
-		}
-		c.t.Fatalf("testenv: the cluster is not healthy: %v%s", err, logs)
+		c.t.Fatalf("testenv: the cluster is not healthy: %v%s", err, logs(c.Nodes))
 	}
+}
+
+// logs returns the end of each server's log, for a failure message.
+func logs(servers []*Server) (text string) {
+	for _, s := range servers {
+		text += "\n" + s.Addr + " " + lastLines(s.file("log"), 5)
+	}
+	return text
 }
 
 func (c *RedisCluster) health() error {

@@ -156,13 +156,9 @@ func (c *Consul) NewToken(t testing.TB, policyHCL string) (accessorID, secret st
 	t.Helper()
 	client := c.Client()
 	policy, _, err := client.ACL().PolicyCreate(&api.ACLPolicy{Name: "test-" + newUUID(), Rules: policyHCL}, nil)
-	if err != nil {
-		t.Fatalf("testenv: policy: %v", err)
-	}
+	require.NoError(t, err, "policy")
 	token, _, err := client.ACL().TokenCreate(&api.ACLToken{Policies: []*api.ACLLink{{ID: policy.ID}}}, nil)
-	if err != nil {
-		t.Fatalf("testenv: token: %v", err)
-	}
+	require.NoError(t, err, "token")
 	for _, s := range c.running() {
 		s.wait("know a new token", func() error {
 			_, _, err := s.api.ACL().TokenReadSelf(&api.QueryOptions{Token: token.SecretID, AllowStale: true})
@@ -243,9 +239,7 @@ func (c *Consul) launch() {
 func consulBinary(t testing.TB) string {
 	t.Helper()
 	dir, err := os.Getwd()
-	if err != nil {
-		t.Fatalf("testenv: %v", err)
-	}
+	require.NoError(t, err)
 	for {
 		file := filepath.Join(dir, ".bin", "consul")
 		if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/consul/api"
+	"github.com/stretchr/testify/require"
 )
 
 // consulServer is one server of a datacenter.
@@ -41,9 +42,8 @@ func newConsulServer(c *Consul) *consulServer {
 	}
 	conf.HttpClient = &http.Client{Transport: transport}
 	var err error
-	if s.api, err = api.NewClient(conf); err != nil {
-		c.t.Fatalf("testenv: %v", err)
-	}
+	s.api, err = api.NewClient(conf)
+	require.NoError(c.t, err)
 	c.t.Cleanup(func() {
 		transport.CloseIdleConnections()
 		s.Kill()
@@ -97,9 +97,7 @@ func (s *consulServer) configure(c *Consul, name string, lan, wan []string) {
 	if err == nil {
 		err = os.WriteFile(s.file("json"), text, 0o600)
 	}
-	if err != nil {
-		s.t.Fatalf("testenv: %v", err)
-	}
+	require.NoError(s.t, err)
 }
 
 // launch starts the server if it is not running. It does not wait.

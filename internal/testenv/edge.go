@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // Readiness serves the check by which Consul knows an edge node, at http://addr/readyz. It
@@ -47,9 +49,7 @@ func Edge(t testing.TB, config, rules string) *EdgeNode {
 func edgeOf(i *Island, t testing.TB, program, config, rules string) *EdgeNode {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "rules.yaml")
-	if err := os.WriteFile(file, []byte(rules), 0o600); err != nil {
-		t.Fatalf("testenv: %v", err)
-	}
+	require.NoError(t, os.WriteFile(file, []byte(rules), 0o600))
 	n := startEdge(i, t, program, fmt.Sprintf("rules: {source: file, file: %q}\n%s", file, config))
 	n.WaitReady()
 	return n
@@ -78,9 +78,7 @@ func startEdge(i *Island, t testing.TB, program, config string) *EdgeNode {
 		i.cable(i, n.Admin, false)
 	}
 	text := fmt.Sprintf("listen:\n  public: %q\n  admin: %q\n%s", n.Public, n.Admin, config)
-	if err := os.WriteFile(filepath.Join(dir, "edge.yaml"), []byte(text), 0o600); err != nil {
-		t.Fatalf("testenv: %v", err)
-	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "edge.yaml"), []byte(text), 0o600))
 	t.Cleanup(func() {
 		n.proc.kill()
 		if t.Failed() {
@@ -95,9 +93,8 @@ func startEdge(i *Island, t testing.TB, program, config string) *EdgeNode {
 func (n *EdgeNode) Start() {
 	n.t.Helper()
 	var err error
-	if n.proc, err = n.island.startProcess(n.dir, n.log, n.program, "-config", filepath.Join(n.dir, "edge.yaml")); err != nil {
-		n.t.Fatalf("testenv: start edge: %v", err)
-	}
+	n.proc, err = n.island.startProcess(n.dir, n.log, n.program, "-config", filepath.Join(n.dir, "edge.yaml"))
+	require.NoError(n.t, err, "start edge")
 }
 
 // WaitReady waits until /readyz reports that the node may receive traffic.
@@ -134,8 +131,6 @@ func (n *EdgeNode) Pid() int { return n.proc.pid }
 // Terminate stops the node like an orchestrator and waits until it has stopped.
 func (n *EdgeNode) Terminate() {
 	n.t.Helper()
-	if err := n.proc.signal(syscall.SIGTERM); err != nil {
-		n.t.Fatalf("testenv: stop edge: %v", err)
-	}
+	require.NoError(n.t, n.proc.signal(syscall.SIGTERM), "stop edge")
 	<-n.proc.exited
 }

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 var programs struct {
@@ -48,9 +50,7 @@ func build(t testing.TB, folder, name, compiler, first string, more ...string) s
 	defer p.Unlock()
 	if p.dir == "" {
 		dir, kept, err := processDir()
-		if err != nil {
-			t.Fatalf("testenv: %v", err)
-		}
+		require.NoError(t, err)
 		p.dir, p.kept, p.built = dir, kept, map[string]error{}
 	}
 	file := filepath.Join(p.dir, name)
@@ -63,9 +63,7 @@ func build(t testing.TB, folder, name, compiler, first string, more ...string) s
 		}
 		p.built[name] = err
 	}
-	if err != nil {
-		t.Fatalf("testenv: %v", err)
-	}
+	require.NoError(t, err)
 	return file
 }
 

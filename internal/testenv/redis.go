@@ -18,6 +18,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+	"github.com/stretchr/testify/require"
 )
 
 // Options are the same for every server of an environment.
@@ -95,9 +96,7 @@ func newServer(t testing.TB, role string, port int, o Options, files TLSFiles, c
 		all = append(all, o.credentials()...)
 	}
 	all = append(append(all, conf...), o.Args...)
-	if err := os.WriteFile(s.file("conf"), []byte(strings.Join(all, "\n")+"\n"), 0o600); err != nil {
-		t.Fatalf("testenv: %v", err)
-	}
+	require.NoError(t, os.WriteFile(s.file("conf"), []byte(strings.Join(all, "\n")+"\n"), 0o600))
 
 	s.client = redis.NewClient(&redis.Options{
 		Addr: s.Addr, Dialer: dialer(o), Username: o.User, Password: o.Password, TLSConfig: s.tlsConfig,
@@ -166,6 +165,16 @@ func (s *Server) launch() {
 		s.t.Fatalf("testenv: start %s: %v", binary, err)
 	}
 	s.suspended = false
+}
+
+// startAll starts servers at the same time.
+func startAll(servers []*Server) {
+	for _, s := range servers {
+		s.launch()
+	}
+	for _, s := range servers {
+		s.waitReady()
+	}
 }
 
 func (s *Server) waitReady() {
@@ -250,9 +259,7 @@ func (s *Server) TLSConfig() *tls.Config { return s.tlsConfig.Clone() }
 func (s *Server) CommandCalls(names ...string) int64 {
 	s.t.Helper()
 	info, err := s.info("commandstats")
-	if err != nil {
-		s.t.Fatalf("testenv: %v", err)
-	}
+	require.NoError(s.t, err)
 	var sum int64
 	for _, name := range names {
 		calls, _, _ := strings.Cut(strings.TrimPrefix(info["cmdstat_"+name], "calls="), ",")

@@ -52,12 +52,7 @@ func Sentinel(t testing.TB, o Options) *RedisSentinel {
 		}
 		r.Nodes = append(r.Nodes, newServer(t, "redis", port, o, files, conf))
 	}
-	for _, s := range r.Nodes {
-		s.launch()
-	}
-	for _, s := range r.Nodes {
-		s.waitReady()
-	}
+	startAll(r.Nodes)
 	// Sentinels ask a master for its replicas at first sight and then only every ten
 	// seconds, so the replicas must be there first.
 	for _, s := range r.Nodes[1:] {
@@ -79,12 +74,7 @@ func Sentinel(t testing.TB, o Options) *RedisSentinel {
 		r.Sentinels = append(r.Sentinels, newServer(t, "sentinel", port, Options{TLS: o.TLS}, files, conf))
 	}
 	r.SentinelAddrs = addrs(r.Sentinels)
-	for _, s := range r.Sentinels {
-		s.launch()
-	}
-	for _, s := range r.Sentinels {
-		s.waitReady()
-	}
+	startAll(r.Sentinels)
 	r.WaitHealthy()
 	return r
 }
@@ -145,11 +135,7 @@ func (r *RedisSentinel) Failover() {
 func (r *RedisSentinel) WaitHealthy() {
 	r.t.Helper()
 	if err := poll(Patience, r.health); err != nil {
-		logs := ""
-		for _, s := range slices.Concat(r.Nodes, r.Sentinels) {
-			logs += "\n" + s.Addr + " " + lastLines(s.file("log"), 5)
-		}
-		r.t.Fatalf("testenv: the sentinels are not healthy: %v%s", err, logs)
+		r.t.Fatalf("testenv: the sentinels are not healthy: %v%s", err, logs(slices.Concat(r.Nodes, r.Sentinels)))
 	}
 }
 

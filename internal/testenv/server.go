@@ -5,6 +5,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // Serve runs an installed program in its own folder until t ends, and waits until it
@@ -12,15 +14,11 @@ import (
 func Serve(t testing.TB, ports []int, name string, args ...string) {
 	t.Helper()
 	binary, err := exec.LookPath(name)
-	if err != nil {
-		t.Fatalf("testenv: %v; run make deps", err)
-	}
+	require.NoError(t, err, "run make deps")
 	dir := t.TempDir()
 	log := filepath.Join(dir, "log")
 	proc, err := startProcess(dir, log, binary, args...)
-	if err != nil {
-		t.Fatalf("testenv: start %s: %v", name, err)
-	}
+	require.NoError(t, err, "start %s", name)
 	t.Cleanup(proc.kill)
 	for _, port := range ports {
 		err := poll(Patience, func() error {
