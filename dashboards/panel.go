@@ -1,6 +1,7 @@
 package dashboards
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 )
@@ -43,10 +44,7 @@ func (p panel) targets() []object {
 }
 
 func (p panel) defaults() object {
-	below := p.below
-	if below == "" {
-		below = green
-	}
+	below := cmp.Or(p.below, green)
 	steps := []object{{"color": below, "value": nil}}
 	for _, s := range p.steps {
 		steps = append(steps, object{"color": s.color, "value": s.from})

@@ -1,6 +1,7 @@
 package testenv
 
 import (
+	"cmp"
 	"crypto/rand"
 	"fmt"
 	"os"
@@ -38,10 +39,7 @@ type Consul struct {
 // two seconds, for which a Consul server waits for a leader before it becomes one.
 func StartConsul(t testing.TB, o ConsulOptions) *Consul {
 	t.Helper()
-	if o.Datacenter == "" {
-		o.Datacenter = "dc1"
-	}
-	return StartConsuls(t, o, o.Datacenter)[0]
+	return StartConsuls(t, o, cmp.Or(o.Datacenter, "dc1"))[0]
 }
 
 // StartConsuls starts several datacenters, joined over the WAN, and waits until each

@@ -1,6 +1,7 @@
 package region
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -172,10 +173,7 @@ func (p *Probe) answers(ctx context.Context, address netip.Addr, zone string) bo
 		_ = conn.Close() // nothing was sent
 		return true
 	}
-	host, scheme := p.Host, "http"
-	if host == "" {
-		host = zone
-	}
+	host, scheme := cmp.Or(p.Host, zone), "http"
 	if p.TLS {
 		scheme = "https"
 	}

@@ -1,6 +1,7 @@
 package change
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -44,9 +45,7 @@ func (c *Change) resume(ctx context.Context, cmd *cobra.Command, k *fleet.Kind) 
 			return term.Failed("the record of the rollout: --%s: %w", name, err)
 		}
 	}
-	if c.Message == "" {
-		c.Message = u.Record.Message
-	}
+	c.Message = cmp.Or(c.Message, u.Record.Message)
 	c.resumes, c.looked = &u.Record, rollout.RecordsIn(ctx, targets)
 	if err := u.Unmoved(ctx, targets); err != nil {
 		return err

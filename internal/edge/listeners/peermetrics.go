@@ -1,6 +1,7 @@
 package listeners
 
 import (
+	"cmp"
 	"sync"
 	"time"
 
@@ -37,10 +38,7 @@ func newPeerMetrics(r metric.Registry, d *peer.Directory) *peerMetrics {
 
 // observe counts one exchange.
 func (m *peerMetrics) observe(x peer.Exchange) {
-	name := x.Region
-	if name == "" {
-		name = "unknown"
-	}
+	name := cmp.Or(x.Region, "unknown")
 	m.begin(name)
 	m.messages.WithLabelValues(name, string(x.Direction), string(x.Result)).Inc()
 	m.bytes.WithLabelValues(name, string(peer.Outgoing)).Add(float64(x.Sent))

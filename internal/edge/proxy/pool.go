@@ -10,6 +10,7 @@
 package proxy
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -196,20 +197,14 @@ func (p *Pool) newUpstream(raw string) (*upstream, error) {
 		return nil, errors.New("want no path, query or fragment: requests keep their own")
 	}
 	u := &upstream{cfg: &p.cfg, epoch: p.epoch}
-	port := parsed.Port()
 	if parsed.Scheme == "https" || parsed.Scheme == schemeH2 {
 		u.tls = p.cfg.TLS.Clone() // nil stays nil
 		if u.tls == nil {
 			u.tls = &tls.Config{MinVersion: tls.VersionTLS12}
 		}
-		if u.tls.ServerName == "" {
-			u.tls.ServerName = parsed.Hostname()
-		}
+		u.tls.ServerName = cmp.Or(u.tls.ServerName, parsed.Hostname())
 	}
-	if port == "" {
-		port = portOf[parsed.Scheme]
-	}
-	u.addr = net.JoinHostPort(parsed.Hostname(), port)
+	u.addr = net.JoinHostPort(parsed.Hostname(), cmp.Or(parsed.Port(), portOf[parsed.Scheme]))
 	if parsed.Scheme == schemeH2C || parsed.Scheme == schemeH2 {
 		u.http2, err = u.newHTTP2()
 	}

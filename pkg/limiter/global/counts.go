@@ -9,6 +9,7 @@
 package global
 
 import (
+	"cmp"
 	"math"
 	"time"
 
@@ -84,12 +85,8 @@ type Config struct {
 }
 
 func (c *Config) fill() {
-	if c.Resend == 0 {
-		c.Resend = time.Second
-	}
-	if c.MaxKeys == 0 {
-		c.MaxKeys = 1_000_000
-	}
+	c.Resend = cmp.Or(c.Resend, time.Second)
+	c.MaxKeys = cmp.Or(c.MaxKeys, 1_000_000)
 }
 
 // Counts is what one region knows of all regions' counters.

@@ -7,6 +7,7 @@ package consul
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -109,11 +110,7 @@ func openBounded(c Config, most int64) (*Client, error) {
 	if c.Datacenter != "" {
 		name += " (" + c.Datacenter + ")"
 	}
-	prefix := c.Prefix
-	if prefix == "" {
-		prefix = DefaultPrefix
-	}
-	return &Client{config: c, name: name, prefix: prefix, api: client, transport: transport, sender: sender, clock: clock, lookEvery: lookEvery, holdFor: holdFor}, nil
+	return &Client{config: c, name: name, prefix: cmp.Or(c.Prefix, DefaultPrefix), api: client, transport: transport, sender: sender, clock: clock, lookEvery: lookEvery, holdFor: holdFor}, nil
 }
 
 // Close closes idle connections. Requests in progress and watches end with their
