@@ -2,6 +2,7 @@ package behavior
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/weir-edge/weir/pkg/field"
@@ -175,10 +176,5 @@ const maxRefuse = 24 * time.Hour
 func hours(d time.Duration) string { return fmt.Sprintf("%dh", int(d.Hours())) }
 
 func validName(s string) bool {
-	for _, c := range []byte(s) {
-		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' {
-			return false
-		}
-	}
-	return s != "" && len(s) <= 32
+	return s != "" && len(s) <= 32 && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
 }

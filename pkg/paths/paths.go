@@ -162,7 +162,7 @@ func tokenize(dst, raw []byte) (tokens []byte, control bool) {
 	for i := 0; i < len(raw); i++ {
 		c := raw[i]
 		if c == '%' && i+2 < len(raw) {
-			if high, low := unhex(raw[i+1]), unhex(raw[i+2]); high < 16 && low < 16 {
+			if high, low := Unhex(raw[i+1]), Unhex(raw[i+2]); high < 16 && low < 16 {
 				i += 2
 				c = high<<4 | low
 				control = control || c < ' ' || c == 0x7f
@@ -197,7 +197,8 @@ func settle(tokens []byte) {
 	}
 }
 
-func unhex(c byte) byte {
+// Unhex returns the value of a hexadecimal digit, or 16.
+func Unhex(c byte) byte {
 	switch {
 	case c >= '0' && c <= '9':
 		return c - '0'
@@ -213,7 +214,7 @@ func hasEscape(b []byte) bool {
 		if i < 0 || i+2 >= len(b) {
 			return false
 		}
-		if unhex(b[i+1]) < 16 && unhex(b[i+2]) < 16 {
+		if Unhex(b[i+1]) < 16 && Unhex(b[i+2]) < 16 {
 			return true
 		}
 		b = b[i+1:]
@@ -285,7 +286,7 @@ func AppendNormal(dst, raw []byte) ([]byte, error) {
 	for i := 0; i < len(raw); i++ {
 		c := raw[i]
 		if c == '%' && i+2 < len(raw) {
-			if high, low := unhex(raw[i+1]), unhex(raw[i+2]); high < 16 && low < 16 {
+			if high, low := Unhex(raw[i+1]), Unhex(raw[i+2]); high < 16 && low < 16 {
 				i += 2
 				if c = high<<4 | low; !unreserved(c) {
 					dst = append(dst, '%', digits[high], digits[low])

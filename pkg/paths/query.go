@@ -59,7 +59,7 @@ func AppendDecoded(dst, src []byte) []byte {
 		case c == '%' && i+3 > len(src):
 			return append(dst, src[i:]...)
 		case c == '%':
-			high, low := unhex(src[i+1]), unhex(src[i+2])
+			high, low := Unhex(src[i+1]), Unhex(src[i+2])
 			if high < 16 && low < 16 {
 				c = high<<4 | low
 				i += 2

@@ -3,6 +3,8 @@ package replay
 import (
 	"bytes"
 	"errors"
+
+	"github.com/weir-edge/weir/pkg/paths"
 )
 
 var errNoTime = errors.New("has no time in brackets, as in [10/Oct/2000:13:55:36 -0700]")
@@ -82,8 +84,8 @@ func quoted(b []byte, text *arena) (value, rest []byte, ok bool) {
 		if c == '\\' && i+1 < len(b) {
 			i++
 			c = unescaped(b[i])
-			if b[i] == 'x' && i+2 < len(b) && unhex(b[i+1]) < 16 && unhex(b[i+2]) < 16 {
-				c = unhex(b[i+1])<<4 | unhex(b[i+2])
+			if b[i] == 'x' && i+2 < len(b) && paths.Unhex(b[i+1]) < 16 && paths.Unhex(b[i+2]) < 16 {
+				c = paths.Unhex(b[i+1])<<4 | paths.Unhex(b[i+2])
 				i += 2
 			}
 		}

@@ -5,6 +5,8 @@ import (
 	"iter"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/weir-edge/weir/pkg/paths"
 )
 
 // The functions of this file walk JSON that is known to be valid. A line is read once
@@ -144,7 +146,7 @@ func escapedRune(b []byte) (r rune, n int) {
 func hexRune(b []byte) rune {
 	var r rune
 	for _, c := range b[2:6] {
-		r = r<<4 | rune(unhex(c))
+		r = r<<4 | rune(paths.Unhex(c))
 	}
 	return r
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/netip"
 	"strconv"
+
+	"golang.org/x/net/http/httpguts"
 )
 
 // parser reads lines into entries.
@@ -68,15 +70,7 @@ func requestLine(line []byte) (method, target []byte, err error) {
 }
 
 // isToken reports whether s could be a method (RFC 9110, 5.6.2).
-func isToken(s []byte) bool {
-	for _, c := range s {
-		letter := c|0x20 >= 'a' && c|0x20 <= 'z'
-		if !letter && (c < '0' || c > '9') && bytes.IndexByte([]byte("!#$%&'*+-.^_`|~"), c) < 0 {
-			return false
-		}
-	}
-	return len(s) > 0
-}
+func isToken(s []byte) bool { return httpguts.ValidHeaderFieldName(string(s)) }
 
 // address parses an IP address, optionally with a port or in brackets.
 func address(text []byte) (netip.Addr, error) {

@@ -62,14 +62,3 @@ func isScheme(s []byte) bool {
 	}
 	return len(s) > 0
 }
-
-// unhex returns the value of a hexadecimal digit, or 16.
-func unhex(c byte) byte {
-	switch {
-	case c >= '0' && c <= '9':
-		return c - '0'
-	case c|0x20 >= 'a' && c|0x20 <= 'f':
-		return c | 0x20 - 'a' + 10
-	}
-	return 16
-}

@@ -52,11 +52,4 @@ func appendHead(b []byte, req *http.Request) ([]byte, error) {
 
 // validMethod reports whether a method is a token: with a space in it, its line would have
 // another target.
-func validMethod(method string) bool {
-	for i := range len(method) {
-		if !httpguts.IsTokenRune(rune(method[i])) {
-			return false
-		}
-	}
-	return method != ""
-}
+func validMethod(method string) bool { return httpguts.ValidHeaderFieldName(method) }

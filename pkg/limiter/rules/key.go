@@ -221,15 +221,7 @@ func (q *request) appendTold(dst []byte, part *KeyPart) []byte {
 // IsHash reports whether text is the form in which keys hold a secret value: ~ and the
 // first 32 hex digits of its SHA-256.
 func IsHash(text string) bool {
-	if len(text) != 1+2*hashedBytes || text[0] != '~' {
-		return false
-	}
-	for _, c := range []byte(text[1:]) {
-		if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
-			return false
-		}
-	}
-	return true
+	return len(text) == 1+2*hashedBytes && text[0] == '~' && strings.Trim(text[1:], "0123456789abcdef") == ""
 }
 
 // HashOf returns the hash that keys contain for the value of a part such as

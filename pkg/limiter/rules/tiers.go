@@ -49,12 +49,7 @@ const (
 
 // riskName reports whether a behavior policy may have a tier of that name.
 func riskName(s string) bool {
-	for _, c := range []byte(s) {
-		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' {
-			return false
-		}
-	}
-	return s != "" && len(s) <= maxRisk
+	return s != "" && len(s) <= maxRisk && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
 }
 
 // risksOf returns the risk tiers among tiers, or nil if there are none.

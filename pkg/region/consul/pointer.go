@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 	"time"
 
 	"github.com/weir-edge/weir/pkg/field"
@@ -167,15 +168,7 @@ func (n Named) validate(prefix string) error {
 }
 
 func isHex(s string, digits int) bool {
-	if len(s) != digits {
-		return false
-	}
-	for _, b := range []byte(s) {
-		if !(b >= '0' && b <= '9' || b >= 'a' && b <= 'f') {
-			return false
-		}
-	}
-	return true
+	return len(s) == digits && strings.Trim(s, "0123456789abcdef") == ""
 }
 
 // CheckName reports what is wrong with the name of a region, PoP or kind of document. Names
