@@ -227,12 +227,8 @@ type checker struct {
 
 func (t *Topology) check(f *field.Errors) {
 	c := &checker{Errors: f, pops: map[string]string{}, regions: map[string]string{}, addresses: map[netip.Addr]string{}}
-	if err := CheckZone(t.Zone); err != nil {
-		f.Add("zone", "%v", err)
-	}
-	if err := t.checkSteeringName(); err != nil {
-		f.Add("steering", "%v", err)
-	}
+	f.Take("zone", CheckZone(t.Zone))
+	f.Take("steering", t.checkSteeringName())
 	if t.Probe != nil {
 		t.Probe.check(f)
 	}

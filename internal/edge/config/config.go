@@ -209,12 +209,8 @@ func (c *Config) validateServer(f *faults) {
 	if n := c.Server.MaxHeaderBytes; n < 1<<10 || n > 1<<20 {
 		f.add("server.max_header_bytes", "must be between 1024 and 1048576 (got %d)", n)
 	}
-	if n := c.Server.MaxBodyBytes; n < 1 {
-		f.add("server.max_body_bytes", "must be at least 1 (got %d)", n)
-	}
-	if n := c.Server.MaxConnections; n < 1 {
-		f.add("server.max_connections", "must be at least 1 (got %d)", n)
-	}
+	f.atLeastOne("server.max_body_bytes", c.Server.MaxBodyBytes)
+	f.atLeastOne("server.max_connections", int64(c.Server.MaxConnections))
 	if n := c.Server.MaxConnectionsPerClient; n < 0 {
 		f.add("server.max_connections_per_client", "must not be negative (got %d); 0 for no limit", n)
 	}

@@ -23,21 +23,15 @@ type Consul struct {
 
 func (c *Config) validateConsul(f *faults) {
 	// They become part of keys and of the registration.
-	if err := consul.CheckName(c.Node.Region); err != nil {
-		f.add("node.region", "%v", err)
-	}
-	if err := consul.CheckName(c.Node.PoP); err != nil {
-		f.add("node.pop", "%v", err)
-	}
+	f.list.Take("node.region", consul.CheckName(c.Node.Region))
+	f.list.Take("node.pop", consul.CheckName(c.Node.PoP))
 	f.list.Take("consul", c.Consul.Validate())
 	if !c.Consul.Register {
 		return
 	}
 	c.validateAdvertised(f, "consul.advertise", c.Consul.Advertise, "listen.public", c.Listen.Public)
 	c.validateAdvertised(f, "consul.advertise_admin", c.Consul.AdvertiseAdmin, "listen.admin", c.Listen.Admin)
-	if err := consul.CheckNodeID(c.Node.ID); err != nil {
-		f.add("node.id", "%v", err)
-	}
+	f.list.Take("node.id", consul.CheckNodeID(c.Node.ID))
 }
 
 // validateAdvertised checks an address at which others reach the node.

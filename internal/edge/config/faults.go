@@ -25,6 +25,12 @@ func (f *faults) positive(path string, d time.Duration) {
 	}
 }
 
+func (f *faults) atLeastOne(path string, n int64) {
+	if n < 1 {
+		f.add(path, "must be at least 1 (got %d)", n)
+	}
+}
+
 func (f *faults) file(path, name string) { f.list.File(path, name) }
 
 // word reports a value that is not among a field's names.

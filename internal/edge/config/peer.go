@@ -74,9 +74,7 @@ func (c *Config) validatePeer(f *faults) {
 	if c.FollowsConsul() {
 		c.validateAdvertised(f, "listen.peer.advertise", p.Advertise, "listen.peer.address", p.Address)
 	} else {
-		if err := consul.CheckName(c.Node.Region); err != nil {
-			f.add("node.region", "%v", err)
-		}
+		f.list.Take("node.region", consul.CheckName(c.Node.Region))
 		if p.Advertise != "" {
 			f.add("listen.peer.advertise", "is only for rules.source consul; remove it")
 		}

@@ -11,15 +11,9 @@ import (
 
 func (c *Config) validateStore(f *faults) {
 	s := &c.Store
-	if s.Nodes != nil && *s.Nodes < 1 {
-		f.add("store.nodes", "must be at least 1 (got %d)", *s.Nodes)
-	}
-	if s.DeniedMemory < 1 {
-		f.add("store.denied_memory", "must be at least 1 (got %d)", s.DeniedMemory)
-	}
-	if s.MaxKeys < 1 {
-		f.add("store.max_keys", "must be at least 1 (got %d)", s.MaxKeys)
-	}
+	f.atLeastOne("store.nodes", int64(s.NodeCount()))
+	f.atLeastOne("store.denied_memory", int64(s.DeniedMemory))
+	f.atLeastOne("store.max_keys", int64(s.MaxKeys))
 	switch s.Kind {
 	case "memory":
 		return

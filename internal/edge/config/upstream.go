@@ -83,12 +83,8 @@ func (c *Config) validateForward(f *faults) {
 	f.positive("upstream.idle_timeout", c.Upstream.IdleTimeout)
 	f.positive("upstream.fail_for", c.Upstream.FailFor)
 	f.file("upstream.ca_file", c.Upstream.CAFile)
-	if c.Upstream.MaxConns < 1 {
-		f.add("upstream.max_conns", "must be at least 1 (got %d)", c.Upstream.MaxConns)
-	}
-	if c.Upstream.FailAfter < 1 {
-		f.add("upstream.fail_after", "must be at least 1 (got %d)", c.Upstream.FailAfter)
-	}
+	f.atLeastOne("upstream.max_conns", int64(c.Upstream.MaxConns))
+	f.atLeastOne("upstream.fail_after", int64(c.Upstream.FailAfter))
 	f.positive("upstream.tunnel_timeout", c.Upstream.TunnelTimeout)
 	if n := c.Upstream.MaxHeaderBytes; n < 4<<10 || n > 1<<20 {
 		f.add("upstream.max_header_bytes", "must be between 4096 and 1048576 (got %d)", n)
@@ -145,12 +141,8 @@ func validateHealthCheck(f *faults, at string, h proxy.HealthCheck) {
 	if h.Timeout > h.Interval && h.Interval > 0 {
 		f.add(at+"timeout", "must not be longer than interval, %s (got %s)", h.Interval, h.Timeout)
 	}
-	if h.Healthy < 1 {
-		f.add(at+"healthy", "must be at least 1 (got %d)", h.Healthy)
-	}
-	if h.Unhealthy < 1 {
-		f.add(at+"unhealthy", "must be at least 1 (got %d)", h.Unhealthy)
-	}
+	f.atLeastOne(at+"healthy", int64(h.Healthy))
+	f.atLeastOne(at+"unhealthy", int64(h.Unhealthy))
 	if strings.ContainsFunc(h.Host, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune("/?#@\\", r) }) {
 		f.add(at+"host", "must be a host name, with a port if need be (got %q)", h.Host)
 	}

@@ -51,9 +51,7 @@ type Registration struct {
 // Validate returns every fault as field.Errors, or nil.
 func (r *Registration) Validate() error {
 	f := &field.Errors{}
-	if err := CheckNodeID(r.ID); err != nil {
-		f.Add("id", "%v", err)
-	}
+	f.Take("id", CheckNodeID(r.ID))
 	if a, err := netip.ParseAddr(r.Address); err == nil && a.IsUnspecified() {
 		f.Add("address", "must be one that clients can reach (got %s)", r.Address)
 	}
@@ -63,12 +61,8 @@ func (r *Registration) Validate() error {
 	if _, err := AdminURL(r.Admin); err != nil {
 		f.Add("admin", "%v", err)
 	}
-	if err := CheckName(r.Region); err != nil {
-		f.Add("region", "%v", err)
-	}
-	if err := CheckName(r.PoP); err != nil {
-		f.Add("pop", "%v", err)
-	}
+	f.Take("region", CheckName(r.Region))
+	f.Take("pop", CheckName(r.PoP))
 	if u, err := url.Parse(r.CheckURL); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 		f.Add("check", "must be a URL such as http://127.0.0.1:8081/readyz (got %q)", r.CheckURL)
 	}
