@@ -28,7 +28,7 @@ func shedder() dashboard {
 				},
 				{
 					id: 3, kind: series, title: "Level", unit: plain, height: 10,
-					text:    "How far shedding has gone on the node where it has gone farthest. 0 is none; each whole step is one class shed completely, the last one first. With the usual classes 1.4 is all of test and 40 % of read. It never reaches the first class. If the level oscillates, knees or caps are too close.",
+					text:    "How far shedding has gone on the node where it has gone farthest. 0 is none; each whole step is one class shed completely, the last one first. With the usual classes 1.4 is all of test and 40% of read. It never reaches the first class. If the level oscillates, knees or caps are too close.",
 					queries: []query{{"{{region}} {{pop}} {{upstream}}", `max by (region, pop, upstream) (weir_shed_level{@,upstream=~"$upstream"})`}},
 				},
 				{
@@ -119,7 +119,7 @@ func shedder() dashboard {
 				},
 				{
 					id: 16, kind: series, title: "Shed while idle", unit: plain, steps: []step{{1, red}},
-					text:    "What WeirShedWhileIdle counts: by level, the nodes and groups that shed while their utilization has been below 70 % of target for five minutes; by cap, the nodes where all groups are that idle but a cap refuses. It should be 0: nothing shows that they are busy. Brief values after an overload are the level coming down. If it stays, look for caps below the knees, law published, or settings made by hand on one node. Needs the recording rules, which count all groups.",
+					text:    "What WeirShedWhileIdle counts: by level, the nodes and groups that shed while their utilization has been below 70% of target for five minutes; by cap, the nodes where all groups are that idle but a cap refuses. It should be 0: nothing shows that they are busy. Brief values after an overload are the level coming down. If it stays, look for caps below the knees, law published, or settings made by hand on one node. Needs the recording rules, which count all groups.",
 					queries: []query{{"{{region}} {{pop}} {{reason}}", `sum by (region, pop, reason) (pop:weir_shed_while_idle:count{@})`}},
 				},
 			}},

@@ -25,7 +25,7 @@ const perVU = 2;
 const networks = vus * perVU;
 // Half of what an origin serves is never shed, but the machine may stall. After a second of that,
 // what came meanwhile and what is in flight may exceed the 40 of each edge: 9 requests of 35 a
-// second. That is less than the 1 % which thresholds allow in every phase that lasts 26 s.
+// second. That is less than the 1% which thresholds allow in every phase that lasts 26 s.
 const [calm, step, settled, back, home] = full ? [60, 60, 300, 60, 60] : [30, 45, 30, 40, 30];
 const ends = [calm, step, settled, back, home].map((_, i, all) => all.slice(0, i + 1).reduce((a, b) => a + b));
 const phases = ['before', 'step', 'settled', 'after', 'home'];
@@ -44,9 +44,9 @@ const moves = new Counter('moves');
 const late = new Counter('moves_settled');
 const left = new Counter('left_again');
 
-// What goes elsewhere follows from docs/DNS.md: a PoP over 97 % of its capacity gives clients away,
-// down to 93 %. It measures its capacity to a tenth (pkg/shedder/onset_test.go). So the least that
-// goes is what is over 97 % of a capacity that is a tenth too high; the most is what is over 93 % of one
+// What goes elsewhere follows from docs/DNS.md: a PoP over 97% of its capacity gives clients away,
+// down to 93%. It measures its capacity to a tenth (pkg/shedder/onset_test.go). So the least that
+// goes is what is over 97% of a capacity that is a tenth too high; the most is what is over 93% of one
 // that is a tenth too low, and what chance adds where hashes divide so few networks: 2.58 standard
 // deviations, for one run in a hundred.
 const tenth = 0.1;
@@ -56,7 +56,7 @@ const most = surplus + 2.58 * Math.sqrt((surplus * (1 - surplus)) / networks);
 
 // A network is seen to have moved when it asks next.
 const asks = networks / (overload * serves(victim));
-// At most 1 % of the fleet's networks move a minute, counting each PoP's alike; two more may be
+// At most 1% of the fleet's networks move a minute, counting each PoP's alike; two more may be
 // on their way.
 const pace = Math.floor((0.01 * sites.length * networks * settled) / 60) + 2;
 
@@ -174,7 +174,7 @@ export function teardown() {
 }
 export function handleSummary(data) {
   const value = (name, of) => (data.metrics[name] ? data.metrics[name].values[of] : 0);
-  const percent = (name) => `${(100 * value(name, 'rate')).toFixed(1)} %`;
+  const percent = (name) => `${(100 * value(name, 'rate')).toFixed(1)}%`;
   const about = `${victim.name} is asked for ${overload} times what it can serve: it shed ${percent('shed_at_first')} at first and ${percent('shed_settled')} once settled, the others ${percent('shed_elsewhere')}; `
     + `${percent('away_settled')} of the requests of ${networks} networks went elsewhere, with ${value('moves', 'count')} moves in all, ${value('moves_settled', 'count')} of them once settled (at most ${pace} in ${settled} s)`;
   return summary(about, { phases })(data);

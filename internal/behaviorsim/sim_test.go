@@ -198,13 +198,13 @@ func shareText(part, all int) string {
 	case part == 0:
 		return "0"
 	case v < 0.01:
-		return "< 0.01 %"
+		return "< 0.01%"
 	case v < 1:
-		return fmt.Sprintf("%.2f %%", v)
+		return fmt.Sprintf("%.2f%%", v)
 	case part == all:
-		return "100 %"
+		return "100%"
 	default:
-		return fmt.Sprintf("%.1f %%", v)
+		return fmt.Sprintf("%.1f%%", v)
 	}
 }
 

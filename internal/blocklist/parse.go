@@ -71,7 +71,7 @@ func Parse(text []byte, most int) (*Contents, error) {
 		bits int // of the whole
 	}{{true, "IPv4", 0}, {false, "public IPv6", public6.Bits()}} {
 		if share := shareOf(c.Networks, of.is4, of.bits); share > mostShare {
-			return nil, fmt.Errorf("has %.1f %% of all %s addresses; more than %.1f %% would be an outage", 100*share, of.what, 100*mostShare)
+			return nil, fmt.Errorf("has %.1f%% of all %s addresses; more than %.1f%% would be an outage", 100*share, of.what, 100*mostShare)
 		}
 	}
 	return c, nil

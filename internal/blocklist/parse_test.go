@@ -52,7 +52,7 @@ func TestAListBlocksOnlyAPart(t *testing.T) {
 	require.InDelta(t, 1.0/16, shareOf(c.Networks, true, 0), 1e-9)
 	b.WriteString("203.0.113.1\n")
 	_, err = Parse([]byte(b.String()), 100)
-	require.ErrorContains(t, err, "of all IPv4 addresses; more than 6.2 % would be an outage")
+	require.ErrorContains(t, err, "of all IPv4 addresses; more than 6.2% would be an outage")
 	b.Reset()
 	for i := range 0x2000 / 16 {
 		fmt.Fprintf(&b, "%x::/16\n", 0x2000+i)

@@ -61,7 +61,7 @@ func newPlan(d *clientlist.Decision, list []netip.Prefix, held *clientlist.List,
 		}
 	}
 	if float64(lost) > loss*float64(own) {
-		return nil, fmt.Errorf("%w: of %d networks in the region, %d are no longer in the list (%.0f %%, allowed are %.0f %%)", ErrLoss, own, lost, 100*float64(lost)/float64(own), 100*loss)
+		return nil, fmt.Errorf("%w: of %d networks in the region, %d are no longer in the list (%.0f%%, allowed are %.0f%%)", ErrLoss, own, lost, 100*float64(lost)/float64(own), 100*loss)
 	}
 	return p, nil
 }

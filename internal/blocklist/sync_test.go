@@ -172,7 +172,7 @@ func TestSync(t *testing.T) {
 			list, err := s.Round(t.Context())
 			if err == nil {
 				require.ErrorIs(t, list[0].Failure, ErrLoss)
-				require.ErrorContains(t, list[0].Failure, "of 4 networks in the region, 2 are no longer in the list (50 %, allowed are 30 %); to accept that, run regionctl clients sync with --once --max-loss 1")
+				require.ErrorContains(t, list[0].Failure, "of 4 networks in the region, 2 are no longer in the list (50%, allowed are 30%); to accept that, run regionctl clients sync with --once --max-loss 1")
 			}
 			require.Equal(t, was, p.blocked(), text)
 		}

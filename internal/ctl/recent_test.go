@@ -69,7 +69,7 @@ func TestRecentTraffic(t *testing.T) {
 	require.EqualValues(t, 2, r.Changes.NewlyLimited.Requests)
 	require.Equal(t, "203.0.113.7", r.Changes.NewlyLimited.Top[0].Client)
 	require.Equal(t, []any{"eu-west", 2, 0.5, int64(2), 1, tenOClock.Add(10 * time.Second)}, []any{r.Sample.Region, r.Sample.Edges, r.Sample.Share, r.Sample.Lost, r.Sample.Cut, r.Sample.Since.UTC()})
-	require.Contains(t, strings.Join(r.Notes, "\n"), "edges keep all requests of 50.00 % of the clients")
+	require.Contains(t, strings.Join(r.Notes, "\n"), "edges keep all requests of 50.00% of the clients")
 	text := f.good(t, "rules", "test", one, "--from-nodes", "--region", "eu-west")
 	require.Contains(t, text.out, "newly limited: 2 requests of 1 client")
 	require.Contains(t, text.errOut, "4 requests of 2 edges since 2026-11-22 10:00:10Z")

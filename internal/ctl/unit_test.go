@@ -57,7 +57,7 @@ func TestWhoami(t *testing.T) {
 
 func TestProgressBar(t *testing.T) {
 	require.Equal(t, "a b", strings.Join(term.Distinct([]string{"a", "b", "a"}), " "))
-	require.Equal(t, "[====================                    ]  50 %, 7 lines", requests.ProgressBar(5, 10, 7))
+	require.Equal(t, "[====================                    ]  50%, 7 lines", requests.ProgressBar(5, 10, 7))
 	require.Equal(t, "7 lines, 5 MB", requests.ProgressBar(5<<20, 0, 7))
 }
 

@@ -218,7 +218,7 @@ func decisionsInBudget(t *testing.T, delta func(string) float64, punctual float6
 		all += delta(fmt.Sprintf(`weir_decision_seconds_count{source=%q}`, s))
 		within += delta(fmt.Sprintf(`weir_decision_seconds_bucket{source=%q,le="0.03"}`, s))
 	}
-	t.Logf("%.0f decisions, %.2f %% within %s; %.2f %% of bare timers", all, 100*within/all, budget+5*time.Millisecond, 100*punctual)
+	t.Logf("%.0f decisions, %.2f%% within %s; %.2f%% of bare timers", all, 100*within/all, budget+5*time.Millisecond, 100*punctual)
 	require.GreaterOrEqual(t, within/all, 0.99*punctual)
 }
 

@@ -94,7 +94,7 @@ func (g *globe) isAsFast(ofOne, ofAll string) {
 	}
 	for _, part := range []int{500, 900, 990} {
 		here, there := at(ofOne, part), at(ofAll, part)
-		g.Logf("%.1f %% of %d requests within %s under a limit of one region, %s under the same limit of all: %+.1f %%",
+		g.Logf("%.1f%% of %d requests within %s under a limit of one region, %s under the same limit of all: %+.1f%%",
 			float64(part)/10, n, here, there, 100*(float64(there)/float64(here)-1))
 	}
 	if soak() {

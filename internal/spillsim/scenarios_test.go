@@ -35,10 +35,10 @@ func ramp(before, after []float64, over time.Duration) func(int, time.Duration) 
 	}
 }
 
-// six has room for a crowd: six PoPs at 60 %.
+// six has room for a crowd: six PoPs at 60%.
 var six = repeated(6, 600)
 
-// fifty PoPs of three sizes, at 65 %.
+// fifty PoPs of three sizes, at 65%.
 func fifty(full float64) (list []float64) {
 	for p := range 50 {
 		list = append(list, full*[]float64{150, 300, 600}[p%3])
@@ -70,7 +70,7 @@ var scenarios = []scenario{
 		lost: func(p int, _ time.Duration) bool { return p == 2 }},
 	{name: "one of 6 regions is back after 5 minutes, with new edges", capacity: repeated(6, 1000), change: 5 * time.Minute, demand: step(repeated(6, 700), repeated(6, 700)),
 		lost: func(p int, t time.Duration) bool { return p == 2 && t < 5*time.Minute }},
-	{name: "50 PoPs, 5 of them at 150 %", capacity: fifty(1), demand: step(fifty(0.65), crowded(fifty(0.65), 1.5/0.65)), length: 5 * time.Minute},
+	{name: "50 PoPs, 5 of them at 150%", capacity: fifty(1), demand: step(fifty(0.65), crowded(fifty(0.65), 1.5/0.65)), length: 5 * time.Minute},
 	{name: "50 PoPs, 5 regions lost, capacity stated", capacity: fifty(1), stated: true, demand: step(fifty(0.65), fifty(0.65)), length: 5 * time.Minute,
 		lost: func(p int, _ time.Duration) bool { return p%10 == 4 }},
 	{name: "1,200 of 1,000; one router hears nothing from before", capacity: repeated(2, 1000), demand: step([]float64{600, 500}, []float64{1200, 500}),

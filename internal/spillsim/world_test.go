@@ -273,7 +273,7 @@ func (w *world) serve(p *pop, dead bool) {
 	}
 }
 
-// class draws the class of a request: 10, 20, 50 and 20 %.
+// class draws the class of a request: 10, 20, 50 and 20%.
 func (w *world) class() int {
 	switch n := w.rng.IntN(10); {
 	case n < 1:

@@ -13,7 +13,7 @@ import (
 )
 
 // drawn returns a scenario drawn at random: 2 to 6 PoPs of 200 to 1000 requests per second,
-// a TTL of 5 to 60 s, a heaviest network of up to 7 % of its PoP's demand, and one of five
+// a TTL of 5 to 60 s, a heaviest network of up to 7% of its PoP's demand, and one of five
 // changes.
 func drawn(seed uint64) scenario {
 	rng := rand.New(rand.NewPCG(seed, 2))
@@ -65,7 +65,7 @@ func drawn(seed uint64) scenario {
 	if total > 0.95*room {
 		s.late, s.pushed = 0.04, 0.01
 	}
-	s.name = fmt.Sprintf("%d: %s of %d PoPs, full to %.0f %%, TTL %s, tail %.2f, stated %v", seed, s.name, n, 100*total/room, s.ttl, s.tail, s.stated)
+	s.name = fmt.Sprintf("%d: %s of %d PoPs, full to %.0f%%, TTL %s, tail %.2f, stated %v", seed, s.name, n, 100*total/room, s.ttl, s.tail, s.stated)
 	return s
 }
 

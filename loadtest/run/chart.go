@@ -230,10 +230,10 @@ func short(n int) string {
 	return number(n)
 }
 
-// percent keeps a decisive digit: 100.4 % is more than 100 %.
+// percent keeps a decisive digit: 100.4% is more than 100%.
 func percent(v float64) string {
 	if v == math.Trunc(v) {
-		return number(int(v)) + " %"
+		return number(int(v)) + "%"
 	}
-	return fmt.Sprintf("%.1f %%", v)
+	return fmt.Sprintf("%.1f%%", v)
 }

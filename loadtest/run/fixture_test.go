@@ -114,7 +114,7 @@ func realistic() *report {
 	swap := played("rules-swap", "a limit is halved and restored, by regionctl, under load", 26, []at{{0.1, "before"}, {4.1, "halved"}, {13.2, "restored"}}, []string{"api", "rolling"}, calm(125, 5))
 	swap.Waits = []wait{{Metric: "rules", Seconds: 5, Why: "Rules reach every edge within 5 s; so long nothing is said of the rule that changes, and everything of the others."}}
 
-	spill := played("spill", "ams1 is asked for 1.3 times what it can serve: it shed 13.4 % at first and 0.2 % once settled", 142, []at{{0.2, "before"}, {15.2, "step"}, {60.2, "settled"}, {90.2, "after"}, {130.2, "home"}}, []string{"spill"},
+	spill := played("spill", "ams1 is asked for 1.3 times what it can serve: it shed 13.4% at first and 0.2% once settled", 142, []at{{0.2, "before"}, {15.2, "step"}, {60.2, "settled"}, {90.2, "after"}, {130.2, "home"}}, []string{"spill"},
 		func(region string, i int) second {
 			if region == "eu-west" && i > 16 && i < 22 {
 				return second{Passed: wave(90, i), Limited: 1, Shed: wave(25, i)}

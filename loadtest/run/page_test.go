@@ -22,8 +22,8 @@ func TestPageSaysWhatWasFound(t *testing.T) {
 	text := page(r)
 	for _, want := range []string{
 		"<title>weir load test: 11 of 12 good</title>", "11 of 12 scenarios good, 1 failed",
-		`<a href="#redis-master-loss">redis-master-loss</a>: eu-west, rule api, phase fault: a window of 2s was exceeded by 120 %; the bound is 100 % <span class="soft">(and 2 more)`,
-		"3 of 81,522 admitted over a limit", "eu-west: 120 % over the limit, bound 100 %", "failed seconds after loss: 3.5 s, bound 7 s", "the oracle objected",
+		`<a href="#redis-master-loss">redis-master-loss</a>: eu-west, rule api, phase fault: a window of 2s was exceeded by 120%; the bound is 100% <span class="soft">(and 2 more)`,
+		"3 of 81,522 admitted over a limit", "eu-west: 120% over the limit, bound 100%", "failed seconds after loss: 3.5 s, bound 7 s", "the oracle objected",
 		"In fault 818 were admitted; 768 is the minimum.", "An earlier attempt does not count: 41 decisions",
 	} {
 		require.Contains(t, text, want)
@@ -57,7 +57,7 @@ func TestPageSaysWhatWasFound(t *testing.T) {
 	r.Chosen, r.Incomplete = 0, ""
 
 	r.Scenarios[5].Fallback = nil
-	require.Contains(t, page(r), "bound 0 %, since no edge decided alone")
+	require.Contains(t, page(r), "bound 0%, since no edge decided alone")
 	r.Scenarios = r.Scenarios[:1]
 	require.Contains(t, page(r), "Nothing in this run.")
 	require.Contains(t, page(r), "Not part of this run.")
@@ -86,8 +86,8 @@ func TestNumbers(t *testing.T) {
 		require.Equal(t, want, number(n))
 	}
 	require.Equal(t, "9,000 20 k 1.5 M", short(9000)+" "+short(20_000)+" "+short(1_500_000))
-	require.Equal(t, "100 %", percent(100))
-	require.Equal(t, "100.4 %", percent(100.4))
+	require.Equal(t, "100%", percent(100))
+	require.Equal(t, "100.4%", percent(100.4))
 	require.Equal(t, []int{1, 1, 2, 50, 500_000}, []int{niceStep(1, 3), niceStep(3, 3), niceStep(4, 3), niceStep(130, 3), niceStep(1_250_000, 3)})
 }
 

@@ -104,7 +104,7 @@ func (r *result) print(out io.Writer, lab state) {
 	for _, row := range r.rows(lab) {
 		fault := "\t\t\t"
 		if row.Bound > 0 {
-			fault = fmt.Sprintf("%d\t%d\t%.0f %%\t%.0f %%", row.FaultOver, row.FaultWrong, row.Worst, row.Bound)
+			fault = fmt.Sprintf("%d\t%d\t%.0f%%\t%.0f%%", row.FaultOver, row.FaultWrong, row.Worst, row.Bound)
 		}
 		fmt.Fprintf(w, "   %s\t%d\t%d\t%d\t%d\t%.1f\t%.1f\t%d\t%d\t%d\t%s\t\n", row.Region, row.Passed, row.Limited, row.Shed, row.Failed, row.P50, row.P95, row.Over, row.Wrong, row.Retry, fault)
 	}

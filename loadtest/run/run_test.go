@@ -91,7 +91,7 @@ func TestJudge(t *testing.T) {
 			if l.Region == "eu-west" {
 				exceeded(l, 101)
 			}
-		})}, "exceeded by 101 %; the bound is 100 %"},
+		})}, "exceeded by 101%; the bound is 100%"},
 		{"in another phase", result{Bounds: bounds, Fallback: lost, Report: lines(func(l *line) {
 			if l.Region == "eu-west" {
 				l.Phase = "after"
@@ -127,7 +127,7 @@ func TestJudge(t *testing.T) {
 		})}, ""},
 		{"too few admitted in a fault", result{Bounds: []bound{{Rule: "api", Region: "eu-west", Phases: []string{"fault"}, Percent: 100, Least: 101}}, Report: lines(func(*line) {})}, "100 admitted; the bound is 101 at least"},
 		{"regions hear late of each other", result{Traffic: heard, Bounds: []bound{{Rule: "api", Region: everywhere, Phases: []string{"fault"}, Percent: 10, Late: true}}, Report: together(10)}, ""},
-		{"regions exceed what they share by more", result{Traffic: heard, Bounds: []bound{{Rule: "api", Region: everywhere, Phases: []string{"fault"}, Percent: 10, Late: true}}, Report: together(11)}, "everywhere, rule api, phase fault: a window of 2s was exceeded by 11 %; the bound is 10 %"},
+		{"regions exceed what they share by more", result{Traffic: heard, Bounds: []bound{{Rule: "api", Region: everywhere, Phases: []string{"fault"}, Percent: 10, Late: true}}, Report: together(11)}, "everywhere, rule api, phase fault: a window of 2s was exceeded by 11%; the bound is 10%"},
 		{"regions exceed what they share, without a bound", result{Traffic: heard, Report: together(1)}, "7 over-admitted"},
 		{"a region that took no part", result{Traffic: heard[1:], Report: together(0)}, "eu-west: nothing was admitted"},
 		{"a region without traffic", result{Report: lines(func(*line) {})[:2]}, "ap-south: nothing was admitted"},

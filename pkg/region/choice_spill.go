@@ -107,7 +107,7 @@ func (w *choosing) explainLoad(name string) {
 
 func (w *choosing) explainSpill(name string, slots []slot, mine string) {
 	for _, s := range slots[1:] {
-		w.say("%s gives %.1f %% of its clients to %s", name, 100*s.share, s.to)
+		w.say("%s gives %.1f%% of its clients to %s", name, 100*s.share, s.to)
 	}
 	if mine == name {
 		w.say("%s keeps this client", name)

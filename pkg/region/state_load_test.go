@@ -51,7 +51,7 @@ func TestLoadOfAPoP(t *testing.T) {
 	// clients.
 	f(3, 4993, 2, 5000, telling(3, 0, 60), telling(0, 0, 0))
 	f(40, 100, 2, 0, telling(40, 80, 0), telling(0, 80, 0))
-	// One node of ten serves almost nothing: the PoP counts as 51 % full, not as overloaded
+	// One node of ten serves almost nothing: the PoP counts as 51% full, not as overloaded
 	// tenfold.
 	f(1000, 1954.6, 10, 0, append([]consul.Instance{telling(100, 1, 0)}, slices.Repeat([]consul.Instance{telling(100, 200, 0)}, 9)...)...)
 	f(1000, 1954.6, 10, 0, append([]consul.Instance{telling(100, 1e-300, 0)}, slices.Repeat([]consul.Instance{telling(100, 200, 0)}, 9)...)...)

@@ -92,7 +92,7 @@ func TestWhatIsRefusedAtAStep(t *testing.T) {
 					}
 				}
 				const much = 1 - 1/1.3
-				t.Logf("refused from the 2nd to the 6th second %.1f %%, then %.1f %%, where %.1f %% are too much; capacity by then %.2f", 100*first, 100*later, 100*much, estimate)
+				t.Logf("refused from the 2nd to the 6th second %.1f%%, then %.1f%%, where %.1f%% are too much; capacity by then %.2f", 100*first, 100*later, 100*much, estimate)
 				require.Less(t, first, much+0.1)
 				require.InDelta(t, much, later, 0.08)
 				require.InDelta(t, 1, estimate, 0.1)

@@ -82,8 +82,8 @@ type part struct {
 	run      func(*bench, context.Context) error
 }
 
-// The comparison of refusals runs until the ratio's standard error is 0.5 %: then five runs
-// agree within 2 %, except about one run in twenty.
+// The comparison of refusals runs until the ratio's standard error is 0.5%: then five runs
+// agree within 2%, except about one run in twenty.
 var (
 	few     = paired.Length{Least: 5}
 	precise = paired.Length{Least: 15, Most: 150, Precision: 0.005}

@@ -84,19 +84,19 @@ type contender struct {
 	overshoot, memory, time string
 }
 
-// contenders returns the algorithms for a limit. The published bucket of 50 % has half the
+// contenders returns the algorithms for a limit. The published bucket of 50% has half the
 // limit as burst.
 func contenders(limit int64, window time.Duration) []*contender {
 	l := func(a limiter.Algorithm, burst int64, s limiter.Storage) limiter.Limit {
 		return limiter.Limit{Rule: "t", Algorithm: a, Limit: limit, Window: window, Burst: burst, Storage: s}
 	}
 	return []*contender{
-		{"fixed_window", l(limiter.FixedWindow, 0, limiter.Ring), "100 %", "8 B", "30 to 55 µs"},
-		{"token_bucket, burst half the limit", l(limiter.TokenBucket, limit/2, limiter.Ring), "50 %", "12 to 16 B", "30 to 55 µs"},
+		{"fixed_window", l(limiter.FixedWindow, 0, limiter.Ring), "100%", "8 B", "30 to 55 µs"},
+		{"token_bucket, burst half the limit", l(limiter.TokenBucket, limit/2, limiter.Ring), "50%", "12 to 16 B", "30 to 55 µs"},
 		{"token_bucket, burst the limit (default)", l(limiter.TokenBucket, limit, limiter.Ring), "", "12 to 16 B", "30 to 55 µs"},
 		{"sliding_window", l(limiter.SlidingWindow, 0, limiter.Ring), "", "16 B", ""},
-		{"rolling_window, ring", l(limiter.RollingWindow, 0, limiter.Ring), "< 1 %", "8 B × limit", "30 to 55 µs"},
-		{"rolling_window, sorted_set", l(limiter.RollingWindow, 0, limiter.SortedSet), "< 1 %", "8 B × limit", "30 to 55 µs"},
+		{"rolling_window, ring", l(limiter.RollingWindow, 0, limiter.Ring), "< 1%", "8 B × limit", "30 to 55 µs"},
+		{"rolling_window, sorted_set", l(limiter.RollingWindow, 0, limiter.SortedSet), "< 1%", "8 B × limit", "30 to 55 µs"},
 	}
 }
 
@@ -137,8 +137,8 @@ func overshoot(ctx context.Context, server *server, rounds int) (*report.Table, 
 	over := svg.Panel{Title: "worst overshoot, % of the limit"}
 	for i, c := range all {
 		percent := 100 * (worst[i] - limit) / limit
-		t.Add(c.name, strconv.Itoa(worst[i]), fmt.Sprintf("%d %%", percent), c.overshoot)
-		over.Values, over.Texts = append(over.Values, float64(percent)), append(over.Texts, besides(fmt.Sprintf("%d %%", percent), c.overshoot))
+		t.Add(c.name, strconv.Itoa(worst[i]), fmt.Sprintf("%d%%", percent), c.overshoot)
+		over.Values, over.Texts = append(over.Values, float64(percent)), append(over.Texts, besides(fmt.Sprintf("%d%%", percent), c.overshoot))
 	}
 	draw(t, names(all), over)
 	return t, nil
@@ -294,7 +294,7 @@ const (
 // calls counts what reaches Redis, and its CPU time.
 func calls(ctx context.Context, single, cluster *server, d time.Duration) (*report.Table, error) {
 	t := &report.Table{Name: "calls", Title: fmt.Sprintf("Calls to Redis and Redis nodes for %d decisions a second: %d clients, 256 callers of one edge node, 100 a minute each", target, users),
-		Head: []string{"algorithm", "load", "Redis", "decisions a second here", "refused", "sent to Redis per decision", "script calls per decision", "Redis CPU per decision", "nodes at a full core", fmt.Sprintf("nodes at %.0f %%", 100*busy)}}
+		Head: []string{"algorithm", "load", "Redis", "decisions a second here", "refused", "sent to Redis per decision", "script calls per decision", "Redis CPU per decision", "nodes at a full core", fmt.Sprintf("nodes at %.0f%%", 100*busy)}}
 	for _, c := range contenders(100, time.Minute) {
 		for _, load := range []struct {
 			zipf   bool
@@ -337,7 +337,7 @@ func addCalls(ctx context.Context, t *report.Table, c *contender, server *server
 		mode = "single"
 	}
 	cores := target * l.cpu / l.decisions
-	t.Add(c.name, traffic, mode, strconv.Itoa(int(l.decisions/l.seconds)), fmt.Sprintf("%.0f %%", 100*l.refused/l.decisions),
+	t.Add(c.name, traffic, mode, strconv.Itoa(int(l.decisions/l.seconds)), fmt.Sprintf("%.0f%%", 100*l.refused/l.decisions),
 		fmt.Sprintf("%.3f", l.asked/l.decisions), fmt.Sprintf("%.3f", l.calls/l.decisions), fmt.Sprintf("%.2f µs", 1e6*l.cpu/l.decisions),
 		fmt.Sprintf("%.0f (%.1f)", math.Ceil(cores), cores), fmt.Sprintf("%.0f", math.Ceil(cores/busy)))
 	return nil

@@ -125,12 +125,12 @@ func TestNodes(t *testing.T) {
 
 func nodesTable(t *testing.T, server *server, s scale) *report.Table {
 	table := &report.Table{
-		Name: "nodes", Title: fmt.Sprintf("Redis nodes for %d decisions a second: %d nodes of %.0f a second in virtual time, %d clients, 90 %% allowed, 0.2 ms to Redis; their calls replayed to a real server", target, s.nodes, s.rate/float64(s.nodes), s.users),
-		Head: []string{"rule and traffic", "masters tried", "allowed", "sent to Redis per decision", "the least", "Redis CPU per decision", "cores", "busiest master", fmt.Sprintf("nodes at %.0f %%", 100*busy), "goal", "p99 of a decision", "over the limit"},
+		Name: "nodes", Title: fmt.Sprintf("Redis nodes for %d decisions a second: %d nodes of %.0f a second in virtual time, %d clients, 90%% allowed, 0.2 ms to Redis; their calls replayed to a real server", target, s.nodes, s.rate/float64(s.nodes), s.users),
+		Head: []string{"rule and traffic", "masters tried", "allowed", "sent to Redis per decision", "the least", "Redis CPU per decision", "cores", "busiest master", fmt.Sprintf("nodes at %.0f%%", 100*busy), "goal", "p99 of a decision", "over the limit"},
 	}
 	var bars []svg.Row
 	cpu := svg.Panel{Title: "Redis CPU per decision, µs"}
-	nodes := svg.Panel{Title: fmt.Sprintf("nodes at %.0f %% of a core", 100*busy)}
+	nodes := svg.Panel{Title: fmt.Sprintf("nodes at %.0f%% of a core", 100*busy)}
 	for _, p := range plans() {
 		if !strings.Contains(p.name, *rows) {
 			continue
@@ -154,13 +154,13 @@ func nodesTable(t *testing.T, server *server, s scale) *report.Table {
 		goal, over := "", ""
 		if p.shares == reported {
 			require.LessOrEqual(t, c.over, c.bound)
-			over = fmt.Sprintf("%.2f %%, bound %.2f %%; cold start %.2f %%", 100*c.over, 100*c.bound, 100*c.cold)
+			over = fmt.Sprintf("%.2f%%, bound %.2f%%; cold start %.2f%%", 100*c.over, 100*c.bound, 100*c.cold)
 		}
 		if p.goal > 0 {
 			goal = fmt.Sprintf("≤ %d %s", p.goal, mark(need <= p.goal))
 		}
-		table.Add(p.name, strconv.Itoa(masters), fmt.Sprintf("%.0f %%", 100*c.allowed), fmt.Sprintf("%.3f", c.calls), least(&f), fmt.Sprintf("%.2f µs", c.perDecision),
-			fmt.Sprintf("%.2f", c.cores()), fmt.Sprintf("%.0f %%", 100*c.busy()), strconv.Itoa(need), goal, micro(c.p99), over)
+		table.Add(p.name, strconv.Itoa(masters), fmt.Sprintf("%.0f%%", 100*c.allowed), fmt.Sprintf("%.3f", c.calls), least(&f), fmt.Sprintf("%.2f µs", c.perDecision),
+			fmt.Sprintf("%.2f", c.cores()), fmt.Sprintf("%.0f%%", 100*c.busy()), strconv.Itoa(need), goal, micro(c.p99), over)
 		bars = append(bars, svg.Row{Label: p.name, Anchor: p.shares == strict})
 		cpu.Values = append(cpu.Values, c.perDecision)
 		nodes.Values = append(nodes.Values, float64(need))
@@ -222,7 +222,7 @@ func growthTable(t *testing.T, server *server, s scale) *report.Table {
 	all := plans()
 	curves := []plan{all[1], all[2], all[3]}
 	table := &report.Table{
-		Name: "growth", Title: fmt.Sprintf("What a decision costs as clients, edge nodes and latency to Redis grow: %.0f decisions a second, 90 %% allowed; otherwise %d clients, %d nodes, 200 µs, %d masters (leased: %d)", s.rate, s.users, s.nodes, curves[0].begin, curves[2].begin),
+		Name: "growth", Title: fmt.Sprintf("What a decision costs as clients, edge nodes and latency to Redis grow: %.0f decisions a second, 90%% allowed; otherwise %d clients, %d nodes, 200 µs, %d masters (leased: %d)", s.rate, s.users, s.nodes, curves[0].begin, curves[2].begin),
 		Head: []string{"", "", "rule and traffic", "sent to Redis per decision", "Redis CPU per decision", "p99 of a decision"},
 	}
 	costs := &svg.Lines{Title: "Redis CPU per decision as clients, edge nodes and latency to Redis grow"}

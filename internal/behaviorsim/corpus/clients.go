@@ -274,7 +274,7 @@ func rotator(r *random) Actor {
 	}
 }
 
-// careful knows the shipped policy. It walks every route at 18 requests a second, of which 7 %
+// careful knows the shipped policy. It walks every route at 18 requests a second, of which 7%
 // are missing and 6 of 7 lack a header, and guesses 36 passwords a minute.
 func careful(r *random) Actor {
 	at := uint64(0)

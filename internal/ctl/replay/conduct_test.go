@@ -70,7 +70,7 @@ func TestConductOfALog(t *testing.T) {
 	require.EqualValues(t, 100, r.OutOfOrder)
 	require.Equal(t, at.Add(10*time.Second), r.From)
 	require.Equal(t, at.Add(50*time.Second), r.Subjects[0].At)
-	require.Contains(t, r.Notes[0], "50.00 % of the requests are older than one before them (line 2 has 2026-11-20T10:00:10Z, line 1 before it")
+	require.Contains(t, r.Notes[0], "50.00% of the requests are older than one before them (line 2 has 2026-11-20T10:00:10Z, line 1 before it")
 
 	_, err = RunConduct(t.Context(), shipped(t), Config{}, bytes.NewBufferString("x\n"))
 	require.ErrorContains(t, err, "no line can be read; the first: line 1 ")

@@ -43,7 +43,7 @@
 // arrived. Logs are often slightly out of order, because a line is written when its
 // request ends. The clock never runs back: a line older than one before it is decided
 // at the time of that one, as a store would. Such lines are counted, and the report
-// warns if they are more than 1 %.
+// warns if they are more than 1%.
 //
 // Concurrency slots are taken for the logged duration. Without one they are returned
 // at once, and the report says so.

@@ -100,7 +100,7 @@ func TestTheClockNeverRunsBack(t *testing.T) {
 	r := run(t, Config{Candidate: load(t, everyRequest)}, at(0), at(1), at(10), at(9), at(2))
 	require.EqualValues(t, 1, r.Candidate.Limited)
 	require.EqualValues(t, 2, r.OutOfOrder)
-	require.Contains(t, strings.Join(r.Notes, "\n"), "40.00 % of the requests are older than one before them (line 5 has 2026-11-20T10:00:02Z, line 3 before it has 2026-11-20T10:00:10Z)")
+	require.Contains(t, strings.Join(r.Notes, "\n"), "40.00% of the requests are older than one before them (line 5 has 2026-11-20T10:00:02Z, line 3 before it has 2026-11-20T10:00:10Z)")
 	require.EqualValues(t, 1795168800, r.From.Unix())
 
 	// One wrong time affects every line after it: the note names the line.

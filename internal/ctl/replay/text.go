@@ -218,5 +218,5 @@ func plural(n int64, what string) string {
 }
 
 func percent(n, of int64) string {
-	return fmt.Sprintf("%.2f %%", 100*float64(n)/float64(cmp.Or(of, 1)))
+	return fmt.Sprintf("%.2f%%", 100*float64(n)/float64(cmp.Or(of, 1)))
 }

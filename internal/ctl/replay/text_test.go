@@ -18,8 +18,8 @@ func TestNumbersAsPeopleReadThem(t *testing.T) {
 	}
 	require.Equal(t, "1 request", plural(1, "request"))
 	require.Equal(t, "1,000 requests", plural(1000, "request"))
-	require.Equal(t, "33.33 %", percent(1, 3))
-	require.Equal(t, "0.00 %", percent(0, 0))
+	require.Equal(t, "33.33%", percent(1, 3))
+	require.Equal(t, "0.00%", percent(0, 0))
 	for d, want := range map[time.Duration]string{time.Hour: "1h", time.Minute: "1m", 90 * time.Minute: "1h30m", 61 * time.Second: "1m1s", 0: "0s", 10 * time.Second: "10s", 24 * time.Hour: "24h"} {
 		require.Equal(t, want, term.Short(d.String()))
 	}

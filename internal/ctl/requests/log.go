@@ -17,7 +17,7 @@ func ProgressBar(bytes, size, lines int64) string {
 	}
 	const columns = 40
 	done := int(min(columns, bytes*columns/size))
-	return fmt.Sprintf("[%s%s] %3d %%, %d lines", strings.Repeat("=", done), strings.Repeat(" ", columns-done), min(100, bytes*100/size), lines)
+	return fmt.Sprintf("[%s%s] %3d%%, %d lines", strings.Repeat("=", done), strings.Repeat(" ", columns-done), min(100, bytes*100/size), lines)
 }
 
 // OpenLog opens a log to replay, "-" for standard input, and returns its size, 0 if it has none.

@@ -216,7 +216,7 @@ func (j *judge) moved(x *subject, now *fleet.Traffic, others *elsewhere) (why st
 }
 
 // excess says whether a figure is beyond its bound, compared with the others, or "". Where
-// those had no requests, theirs count as 0 %, so the bounds are absolute.
+// those had no requests, theirs count as 0%, so the bounds are absolute.
 func (j *judge) excess(who string, now *fleet.Traffic, others *elsewhere, f *figure, most float64) string {
 	is, than := f.share(now), f.share(&others.now)
 	if is-than <= most {
@@ -249,7 +249,7 @@ func (j *judge) slower(x *subject, now *fleet.Traffic, others *elsewhere) string
 	p := fleet.Ratio(is.Slower(most)+past.Slower(most), is.Counted()+past.Counted())
 	by := 4 * math.Sqrt(p*(1-p)*(1/is.Counted()+1/past.Counted()))
 	if late := share(is) - grown; late > tail && late-share(past) > by {
-		return fmt.Sprintf("%s of %.0f requests to %s took longer than %s; 99 %% took at most %s %s, and %.4g times as long is allowed",
+		return fmt.Sprintf("%s of %.0f requests to %s took longer than %s; 99%% took at most %s %s, and %.4g times as long is allowed",
 			term.Percent(share(is)), is.Counted(), x.name, seconds(most), seconds(usual), whose, j.Slower)
 	}
 	return ""

@@ -38,8 +38,8 @@ do not. The measures:
 
 Requests of one key are alike, so the comparison is between 200 slices of the keys, each wholly in
 one variant. A difference counts if fewer than 5 in 100 random choices of slices show one as
-large, corrected for the number of measures (Holm): of experiments that change nothing, 5 % are
-meant to show one, and at most 7 % of 1,000 simulated ones may. The intervals are corrected
+large, corrected for the number of measures (Holm): of experiments that change nothing, 5% are
+meant to show one, and at most 7% of 1,000 simulated ones may. The intervals are corrected
 the same way.
 
 An edge that restarts counts from zero. Edges that run another version of the rule are left

@@ -19,7 +19,7 @@ const wavesHelp = `--waves 1,4,rest changes the regions in groups, in the order 
 first, then four, then all others. After each group but the last, --soak passes, in which
 the changed regions, together and each of their sites alone, are compared with what they did
 just before, less what changed in the regions that are not changed yet: the shares of limited
-requests and of 5xx answers, which include what is shed, and how long 99 % of the requests
+requests and of 5xx answers, which include what is shed, and how long 99% of the requests
 take; over the whole soak and its last minutes; within --max-limited-increase, --max-limited-decrease,
 --max-5xx-increase and --max-p99-factor. Outside twice in a row, or if someone else changes
 one of the regions, the change halts, says why, and leaves each region as it is. It also halts

@@ -196,4 +196,4 @@ func Plural(n int, thing string) string {
 }
 
 // Percent formats a share.
-func Percent(share float64) string { return fmt.Sprintf("%.2f %%", 100*share) }
+func Percent(share float64) string { return fmt.Sprintf("%.2f%%", 100*share) }

@@ -50,7 +50,7 @@ func TestEscrowSteadyDemand(t *testing.T) {
 		w.demand(100, 59*time.Second, "k")
 		t.Logf("%d of 6000 passed", w.total())
 		w.requireNoneOver()
-		require.GreaterOrEqual(t, w.total(), int64(5820), "under-use of 3 % at most")
+		require.GreaterOrEqual(t, w.total(), int64(5820), "under-use of 3% at most")
 	})
 }
 
@@ -75,7 +75,7 @@ func TestEscrowDemandMoves(t *testing.T) {
 		for passed < (6000-before)*95/100 && time.Since(began) < 30*time.Second {
 			passed += w.only(w.regions[2], 2000, 100*time.Millisecond, "k")
 		}
-		t.Logf("95 %% of %d unspent were available within %s", 6000-before, time.Since(began))
+		t.Logf("95%% of %d unspent were available within %s", 6000-before, time.Since(began))
 		require.LessOrEqual(t, time.Since(began), 5*time.Second)
 		w.requireNoneOver()
 	})

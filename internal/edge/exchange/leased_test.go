@@ -47,7 +47,7 @@ func TestEscrowLeased(t *testing.T) {
 		w.demand(100, 59*time.Second, "k")
 		t.Logf("%d of 6000 passed, %d of them leased", w.total(), w.spent())
 		w.requireNoneOver()
-		require.GreaterOrEqual(t, w.total(), int64(5820), "under-use of 3 % at most")
+		require.GreaterOrEqual(t, w.total(), int64(5820), "under-use of 3% at most")
 		require.Greater(t, w.spent(), w.total()/2)
 	})
 	if race {

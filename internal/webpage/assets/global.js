@@ -30,4 +30,4 @@ function Region({ r }) {
     ${r.others.length > 0 && html`<p class="dim">Of ${plural(r.kept, 'counter')}, ${number(r.traveling)} travel to other regions.</p><${Table} label=${'What ' + r.region + ' hears'} head=${['hears from', ['at most this old', 'n'], '']} widths=${[20, 14, 66]}>${r.others.map((o) => html`<tr><th scope="row">${o.region}</th><td class="n">${brief(o.lag)}</td><td></td></tr>`)}<//>`}</section>`;
 }
 
-const share = (x) => (100 * x).toFixed(2) + ' %';
+const share = (x) => (100 * x).toFixed(2) + '%';

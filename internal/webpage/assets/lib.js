@@ -170,7 +170,7 @@ const whole = new Intl.NumberFormat('en-US', { maximumFractionDigits: 0 });
 const tenth = new Intl.NumberFormat('en-US', { minimumFractionDigits: 1, maximumFractionDigits: 1 });
 export const number = (n) => (n == null ? '–' : whole.format(n));
 export const rate = (n) => (n == null ? '–' : n !== 0 && n < 99.95 ? tenth.format(n) : whole.format(n));
-export const share = (n) => (n == null ? '–' : (100 * n).toFixed(n > 0 && n < 0.1 ? 2 : 1) + ' %');
+export const share = (n) => (n == null ? '–' : (100 * n).toFixed(n > 0 && n < 0.1 ? 2 : 1) + '%');
 export const level = (n) => (n == null ? '–' : n.toFixed(2));
 export const plural = (n, one, many = one + 's') => `${number(n)} ${n === 1 ? one : many}`;
 

@@ -69,7 +69,7 @@ function Failed({ a, source }) {
     : html`<${Failure} answer=${a} what="This could not be tried" />`}<${Command} text=${a.command} />`;
 }
 
-const percent = (n, of) => (of ? ((100 * n) / of).toFixed(2) + ' %' : '–');
+const percent = (n, of) => (of ? ((100 * n) / of).toFixed(2) + '%' : '–');
 
 function Result({ a }) {
   const r = a.result, before = r.running, after = r.candidate, ch = r.changes;

@@ -139,7 +139,7 @@ func TestCountsAgainstTheSameInstant(t *testing.T) {
 }
 
 // At three times a limit of 6,000 a minute, regions 80, 140 and 220 ms apart exceed it by
-// less than 3 %.
+// less than 3%.
 func TestCountsInSteadyDemand(t *testing.T) {
 	for _, loss := range []float64{0, 0.2} {
 		w := newCountsWorld(1, 3)
@@ -153,7 +153,7 @@ func TestCountsInSteadyDemand(t *testing.T) {
 		require.Empty(t, w.faults)
 		delay := 2 * (110*time.Millisecond + Period)
 		bound := Over(w.limit, 3, 3, delay)
-		t.Logf("loss %.0f %%: over by %.2f %%, bound by the measured lag %.2f %%; printed for %s %.2f %%, worst %.0f %%",
+		t.Logf("loss %.0f%%: over by %.2f%%, bound by the measured lag %.2f%%; printed for %s %.2f%%, worst %.0f%%",
 			100*loss, w.over/60, w.bound/60, delay, bound.Demand/60, bound.Worst/60)
 		require.LessOrEqual(t, w.over, 0.03*6000)
 		require.LessOrEqual(t, w.over, bound.Demand)

@@ -136,7 +136,7 @@ func TestUse(t *testing.T) {
 				for _, n := range w.nodes {
 					calls += n.calls.Load()
 				}
-				t.Logf("%s, %.1f times the limit: over by %.2f %%, bound %.2f %%; measured %.2f %%, its bound %.2f %%; %.3f commands a request, %d passed",
+				t.Logf("%s, %.1f times the limit: over by %.2f%%, bound %.2f%%; measured %.2f%%, its bound %.2f%%; %.3f commands a request, %d passed",
 					l.Algorithm, times, 100*over, 100*bound, 100*measured, 100*stated, float64(calls)/float64(w.requests()), w.passed())
 				require.LessOrEqual(t, over, bound)
 				require.LessOrEqual(t, over, 0.02)

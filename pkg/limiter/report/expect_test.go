@@ -60,7 +60,7 @@ func TestClientsOnManyNodes(t *testing.T) {
 				sum, most = sum+over/float64(l.Limit), max(most, over/float64(l.Limit))
 			}
 			share := float64(w.passed()) / float64(passes)
-			t.Logf("%s, %.1f times the limit: over by %.2f %% on average of clients, %.2f %% at most; passed %.4f of what the strict store passes",
+			t.Logf("%s, %.1f times the limit: over by %.2f%% on average of clients, %.2f%% at most; passed %.4f of what the strict store passes",
 				l.Algorithm, plan.times, 100*sum/clients, 100*most, share)
 			require.LessOrEqual(t, sum/clients, plan.over)
 			require.InDelta(t, 1, share, 0.02)

@@ -26,7 +26,7 @@ func bars() []bar {
 	}
 	every := "2x, 5x, 10x"
 	all = append(all,
-		bar{load: every, text: "critical requests answered ≥ 99.9 %", judge: worstBar(
+		bar{load: every, text: "critical requests answered ≥ 99.9%", judge: worstBar(
 			func(r *Result) float64 { return 1 - r.Critical },
 			func(lost float64) Cell { return judged(percent(1-lost), lost <= 0.001) })},
 		bar{load: every, text: "shed while a lower class is admitted: 0", judge: levelBar(
@@ -35,7 +35,7 @@ func bars() []bar {
 		bar{load: every, text: "level swings by < 0.15 once settled", judge: levelBar(
 			func(r *Result) float64 { return r.Swing },
 			func(swing float64) Cell { return judged(fmt.Sprintf("%.3f", swing), swing < 0.15) })},
-		bar{load: every, text: "goodput varies by < 5 % once settled", judge: worstBar(
+		bar{load: every, text: "goodput varies by < 5% once settled", judge: worstBar(
 			func(r *Result) float64 { return r.Variation },
 			func(v float64) Cell { return judged(percent(v), v < 0.05) })},
 		bar{load: every, text: "sheds within 1 s", judge: worstBar(
@@ -53,25 +53,25 @@ func bars() []bar {
 			}
 			return judged(elapsed(r.LevelZero), r.LevelZero < Never)
 		})},
-		bar{load: "0.7x after 2x, three retries each", text: "requests answered, retries included ≥ 99 %", judge: one(Storm, func(r *Result) Cell {
+		bar{load: "0.7x after 2x, three retries each", text: "requests answered, retries included ≥ 99%", judge: one(Storm, func(r *Result) Cell {
 			return judged(percent(r.Recovered), r.Recovered >= 0.99)
 		})},
 	)
 	for _, load := range slight {
 		s := Slight(load)
 		all = append(all,
-			bar{load: s.Name, text: "by the level, of what is shed ≥ 40 %", judge: one(s.Name, func(r *Result) Cell {
+			bar{load: s.Name, text: "by the level, of what is shed ≥ 40%", judge: one(s.Name, func(r *Result) Cell {
 				if r.Sheds == 0 {
 					return unjudged
 				}
-				return judged(fmt.Sprintf("%.0f %%", 100*r.LevelShare), r.LevelShare >= 0.4)
+				return judged(fmt.Sprintf("%.0f%%", 100*r.LevelShare), r.LevelShare >= 0.4)
 			})},
-			bar{load: s.Name, text: "shed of critical, write, read, test, in this order; critical answered ≥ 99.9 %", judge: one(s.Name, func(r *Result) Cell {
+			bar{load: s.Name, text: "shed of critical, write, read, test, in this order; critical answered ≥ 99.9%", judge: one(s.Name, func(r *Result) Cell {
 				var texts []string
 				for _, s := range r.Shed {
 					texts = append(texts, fmt.Sprintf("%.1f", 100*s))
 				}
-				return judged(strings.Join(texts, ", ")+" %", slices.IsSorted(r.Shed[:]) && r.Critical >= 0.999)
+				return judged(strings.Join(texts, ", ")+"%", slices.IsSorted(r.Shed[:]) && r.Critical >= 0.999)
 			})})
 	}
 	all = append(all, changeBars()...)
@@ -109,11 +109,11 @@ func changeBars() (all []bar) {
 			return judged(fmt.Sprintf("%.3f; %s", r.Goodput/s.Serves, elapsed(r.P99)), r.Goodput/s.Serves >= 0.93)
 		})
 		if s.Load < 1 {
-			row("shed < 5 %", func(r *Result) Cell { return judged(percent(r.ShedShare), r.ShedShare < 0.05) })
+			row("shed < 5%", func(r *Result) Cell { return judged(percent(r.ShedShare), r.ShedShare < 0.05) })
 			continue
 		}
-		row("critical answered ≥ 99.9 %; by the level, of what is shed ≥ 80 %", func(r *Result) Cell {
-			return judged(fmt.Sprintf("%s; %.0f %%", percent(r.Critical), 100*r.LevelShare), r.Critical >= 0.999 && r.LevelShare >= 0.8)
+		row("critical answered ≥ 99.9%; by the level, of what is shed ≥ 80%", func(r *Result) Cell {
+			return judged(fmt.Sprintf("%s; %.0f%%", percent(r.Critical), 100*r.LevelShare), r.Critical >= 0.999 && r.LevelShare >= 0.8)
 		})
 	}
 	return all
@@ -192,7 +192,7 @@ func percent(share float64) string {
 	if math.IsInf(share, 0) {
 		return "∞"
 	}
-	return fmt.Sprintf("%.2f %%", 100*share)
+	return fmt.Sprintf("%.2f%%", 100*share)
 }
 
 // since undoes the conversion of a duration to a float64, in which Never is not exact.

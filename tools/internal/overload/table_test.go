@@ -54,7 +54,7 @@ func TestABarForOne(t *testing.T) {
 	require.Empty(t, NewTable([]Column{c}).MissedAlone("perfect"))
 	c.Name = Estimated
 	require.Empty(t, NewTable([]Column{c}).Missed(Estimated))
-	require.Equal(t, []string{"0.8x, answers take 100 ms longer: shed < 5 % (got 30.00 %)"}, NewTable([]Column{c}).MissedAlone(Estimated))
+	require.Equal(t, []string{"0.8x, answers take 100 ms longer: shed < 5% (got 30.00%)"}, NewTable([]Column{c}).MissedAlone(Estimated))
 }
 
 // A table grows run by run.
@@ -102,7 +102,7 @@ func TestEachBarCanBeMissed(t *testing.T) {
 	f("5x: goodput", "0.849", func(c *Column) { c.result("5x").Goodput = 0.8491 })
 	f("10x: goodput", "0.799", func(c *Column) { c.result("10x").Goodput = 0.7991 })
 	f("10x: p99", "2.01 (181 ms)", func(c *Column) { c.result("10x").P99 = 181 * ms })
-	f("critical", "99.80 %", func(c *Column) { c.result("5x").Critical = 0.998 })
+	f("critical", "99.80%", func(c *Column) { c.result("5x").Critical = 0.998 })
 	f("lower class", "1", func(c *Column) { c.result("2x").Faults = 1 })
 	f("swings", "0.150", func(c *Column) { c.result("2x").Swing = 0.15 })
 	f("varies", "∞", func(c *Column) { c.result("2x").Variation = math.Inf(1) })
@@ -111,9 +111,9 @@ func TestEachBarCanBeMissed(t *testing.T) {
 	f("after 10 s", "10.1 s", func(c *Column) { c.result("5x").Recovery = 10100 * ms })
 	f("requests shed", "1", func(c *Column) { c.result(Calm).Sheds = 1 })
 	f("returns to 0", "never", func(c *Column) { c.result(Latch).LevelZero = Never })
-	f("retries", "98.00 %", func(c *Column) { c.result(Storm).Recovered = 0.98 })
-	f("1.02x: by the level", "39 %", func(c *Column) { c.result("1.02x").LevelShare = 0.39 })
-	f("1.1x: shed of critical", "0.0, 0.5, 0.4, 20.0 %", func(c *Column) { c.result("1.1x").Shed[Write] = 0.005 })
+	f("retries", "98.00%", func(c *Column) { c.result(Storm).Recovered = 0.98 })
+	f("1.02x: by the level", "39%", func(c *Column) { c.result("1.02x").LevelShare = 0.39 })
+	f("1.1x: shed of critical", "0.0, 0.5, 0.4, 20.0%", func(c *Column) { c.result("1.1x").Shed[Write] = 0.005 })
 	f("CPU time", "1.11", func(c *Column) { c.Refusal.CPU = 1.11 })
 	f("a refusal: throughput", "0.929", func(c *Column) { c.Refusal.Throughput = 0.929 })
 	f("allocations", "1.00", func(c *Column) { c.Refusal.Allocs = 1 })
