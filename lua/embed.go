@@ -75,8 +75,8 @@ func Move() string { return join("move", "fw") }
 // Term returns the script that promises windows to regions. See term.lua.
 func Term() string { return join("term", "tb") }
 
-// Conduct returns the script that shares nodes' counts of client behavior. See conduct.lua.
-func Conduct() string { return join("conduct", "tb") }
+// Accounts returns the script that shares nodes' counts of client behavior. See accounts.lua.
+func Accounts() string { return join("accounts", "tb") }
 
 // marker matches a line that begins a part in an algorithm's file, and inserts it in a driver.
 var marker = regexp.MustCompile(`(?m)^ *--- (\w+)\n`)

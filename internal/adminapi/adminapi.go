@@ -264,39 +264,39 @@ type Explanation struct {
 	Rules        []RuleDecision `json:"rules"`
 	// OtherMethods are rules that would apply with another method.
 	OtherMethods []RuleMethods `json:"other_methods,omitempty"`
-	// Conduct is the client's standing with the behavior policy; nil without one.
-	Conduct *Conduct `json:"conduct,omitempty"`
+	// Behavior is the client's standing with the behavior policy; nil without one.
+	Behavior *Behavior `json:"behavior,omitempty"`
 	// Listed is the operators' decision about the client's network; nil: none.
 	Listed *clientlist.Entry `json:"listed,omitempty"`
 }
 
-// Conduct is a client's standing with one node's behavior policy.
-type Conduct struct {
+// Behavior is a client's standing with one node's behavior policy.
+type Behavior struct {
 	PolicyVersion string          `json:"policy_version"`
 	Mode          string          `json:"mode"`
 	Exempt        bool            `json:"exempt,omitempty"`
 	Tier          string          `json:"tier,omitempty"`
 	Score         float64         `json:"score"`
 	RefusedFor    string          `json:"refused_for,omitempty"`
-	Signals       []ConductSignal `json:"signals,omitempty"`
+	Signals       []BehaviorSignal `json:"signals,omitempty"`
 	// Limits multiplies the limits of all rules, and Delay is the requests' wait: by the tier
 	// of the client or of the route, whichever is severer.
 	Limits float64 `json:"limits,omitempty"`
 	Delay  string  `json:"delay,omitempty"`
 	// Route is set if the route is above the mildest tier, which applies to all its clients.
-	Route *RouteConduct `json:"route,omitempty"`
+	Route *RouteBehavior `json:"route,omitempty"`
 }
 
-// RouteConduct is a route's standing with one node's behavior policy.
-type RouteConduct struct {
+// RouteBehavior is a route's standing with one node's behavior policy.
+type RouteBehavior struct {
 	Tier    string          `json:"tier"`
 	Score   float64         `json:"score"`
-	Signals []ConductSignal `json:"signals,omitempty"`
+	Signals []BehaviorSignal `json:"signals,omitempty"`
 }
 
-// ConductSignal is one signal's part of a score, with the count and threshold when it last
+// BehaviorSignal is one signal's part of a score, with the count and threshold when it last
 // rose.
-type ConductSignal struct {
+type BehaviorSignal struct {
 	Signal    string  `json:"signal"`
 	Points    float64 `json:"points"`
 	Value     float64 `json:"value"`

@@ -80,8 +80,8 @@ func (e *Edge) meta() map[string]string {
 	if by := e.config.Documents.SignedBy(); by != "" {
 		meta[consul.MetaSignedBy] = by
 	}
-	if e.conduct != nil {
-		e.conduct.Meta(meta)
+	if e.tiers != nil {
+		e.tiers.Meta(meta)
 	}
 	if e.clients != nil {
 		e.clients.Meta(meta)

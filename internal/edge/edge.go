@@ -43,7 +43,7 @@ type Edge struct {
 	registrar
 	rules      *ruleset.Active
 	shedding   *load.Shedding
-	conduct    *tiers.Keeper // nil without a policy
+	tiers      *tiers.Keeper // nil without a policy
 	underLoad  *load.UnderLoad
 	registered *load.Registered
 	clients    *documents.Networks // nil without Consul
@@ -115,11 +115,11 @@ func (e *Edge) openParts(node documents.Node) (err error) {
 		Log: e.log, Trusted: c.Trusted, TierHeader: c.TierHeader, Strict: c.Server.Paths == config.PathsStrict,
 		Rules: e.rules.Rules, Shedding: e.shedding.Settings, Routes: e.upstreams.Routes, Shedders: shedders, Secret: e.secret.Active, Shed: e.shedding.Shed,
 	}
-	if e.conduct, err = tiers.Open(node, c, registry, e.ctx.Done()); err != nil {
+	if e.tiers, err = tiers.Open(node, c, registry, e.ctx.Done()); err != nil {
 		return err
 	}
-	if e.conduct != nil {
-		e.decider.Conduct = e.conduct.Conduct
+	if e.tiers != nil {
+		e.decider.Behavior = e.tiers.Behavior
 	}
 	if e.clients, err = documents.OpenNetworks(node, c.Clients.Cache, registry); err != nil {
 		return err
@@ -173,8 +173,8 @@ func (e *Edge) openAdmin() {
 		Tally: func(rule string) *experiment.Tally { return e.rules.Running().Tally(rule) }, Recent: e.recent,
 		Draining: e.draining.Load, Store: e.shards.text, Registration: e.registration, Meta: e.meta,
 	}
-	if e.conduct != nil {
-		e.admin.Policy = e.conduct.Policies
+	if e.tiers != nil {
+		e.admin.Policy = e.tiers.Policies
 	}
 	if e.clients != nil {
 		e.admin.Clients = e.clients.Keeper

@@ -53,7 +53,7 @@ func (e *Edge) watchFiles(ctx context.Context, now <-chan os.Signal) {
 			e.files.rules.Report(e.log, "reload rules", e.rules.Load(asked))
 		}
 		e.secret.Reload()
-		if k := e.conduct; k != nil && k.Policies.Read != nil {
+		if k := e.tiers; k != nil && k.Policies.Read != nil {
 			e.files.policy.Report(e.log, "reload policy", k.Policies.Load(asked))
 		}
 		e.listeners.Reload()

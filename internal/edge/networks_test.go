@@ -207,7 +207,7 @@ func networksAreDamaged(t *testing.T, l *lister) {
 	eventually(t, "it is well again", func() bool { return n.clientsView().Consul.OK })
 }
 
-// An allowed client's conduct does not matter.
+// An allowed client's behavior does not matter.
 func networksAndPolicy(t *testing.T, l *lister) {
 	s := l.listing()
 	before := s.config
@@ -217,8 +217,8 @@ func networksAndPolicy(t *testing.T, l *lister) {
 	}
 	n := start(t, s)
 	n.gets("203.0.113.7", 200)
-	require.NotNil(t, n.explains("203.0.113.7").Conduct)
+	require.NotNil(t, n.explains("203.0.113.7").Behavior)
 	l.decide(clientlist.Allow, 0, "203.0.113.0/24")
 	eventually(t, "it is allowed", func() bool { return n.explains("203.0.113.7").Listed != nil })
-	require.Nil(t, n.explains("203.0.113.7").Conduct)
+	require.Nil(t, n.explains("203.0.113.7").Behavior)
 }

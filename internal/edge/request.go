@@ -80,7 +80,7 @@ const riskHeader = "Weir-Risk"
 
 // learn counts a finished request.
 func (r *request) learn() {
-	if k := r.edge.conduct; k != nil {
+	if k := r.edge.tiers; k != nil {
 		status := 0
 		if r.answered {
 			status = r.ctx.Response.StatusCode()
@@ -91,12 +91,12 @@ func (r *request) learn() {
 
 // risk tells the origin how the policy judges the client.
 func (r *request) risk() {
-	if r.edge.conduct == nil {
+	if r.edge.tiers == nil {
 		return
 	}
 	header := &r.ctx.Request.Header
 	header.Del(riskHeader)
-	if r.buf = r.edge.conduct.AppendRisk(r.buf[:0], &r.Request); len(r.buf) > 0 {
+	if r.buf = r.edge.tiers.AppendRisk(r.buf[:0], &r.Request); len(r.buf) > 0 {
 		header.SetBytesV(riskHeader, r.buf)
 	}
 }

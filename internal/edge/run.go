@@ -70,11 +70,11 @@ func (e *Edge) watch(wg *sync.WaitGroup, ctx context.Context, reload <-chan os.S
 	wg.Go(func() { e.watchFiles(ctx, reload) })
 	wg.Go(func() { e.rules.Run(ctx) })
 	wg.Go(func() { e.shedding.Run(ctx) })
-	if e.conduct != nil {
-		wg.Go(func() { e.conduct.Policies.Run(ctx) })
+	if e.tiers != nil {
+		wg.Go(func() { e.tiers.Policies.Run(ctx) })
 	}
-	if e.conduct != nil && e.chain.Shared != nil {
-		wg.Go(func() { e.conduct.Share(ctx, e.chain.Shared, e.config.Node.ID) })
+	if e.tiers != nil && e.chain.Shared != nil {
+		wg.Go(func() { e.tiers.Share(ctx, e.chain.Shared, e.config.Node.ID) })
 	}
 	if e.clients != nil {
 		wg.Go(func() { e.clients.Run(ctx) })

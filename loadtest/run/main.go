@@ -28,7 +28,7 @@ type scenario struct {
 
 var scenarios = []scenario{
 	{name: "steady"}, {name: "flash-crowd"}, {name: "attacker"}, {name: "zipf-tail"}, {name: "shedder-step"},
-	{name: "region-loss"}, {name: "redis-master-loss"}, {name: "rules-swap"}, {name: "spill"}, {name: "leases"}, {name: "reports"}, {name: "conduct"}, {name: "shadow", mustFail: true},
+	{name: "region-loss"}, {name: "redis-master-loss"}, {name: "rules-swap"}, {name: "spill"}, {name: "leases"}, {name: "reports"}, {name: "behavior"}, {name: "shadow", mustFail: true},
 	{name: "global-eventual", global: true}, {name: "global-escrow", global: true}, {name: "global-partition", global: true},
 	{name: "follow-the-sun", global: true}, {name: "global-flash", global: true},
 }

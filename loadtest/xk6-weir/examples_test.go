@@ -61,8 +61,8 @@ func startEdge(t *testing.T, program, config string) map[string]string {
 	origin, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("X-Conduct-Risk", r.Header.Get("Weir-Risk")) // as that of the lab
-		if status, err := strconv.Atoi(r.Header.Get("X-Conduct-Status")); err == nil {
+		w.Header().Set("X-Behavior-Risk", r.Header.Get("Weir-Risk")) // as that of the lab
+		if status, err := strconv.Atoi(r.Header.Get("X-Behavior-Status")); err == nil {
 			w.WriteHeader(status)
 		}
 		fmt.Fprintln(w, "hello")
@@ -71,7 +71,7 @@ func startEdge(t *testing.T, program, config string) map[string]string {
 	t.Cleanup(func() { _ = server.Close() })
 
 	dir := t.TempDir()
-	for _, name := range []string{"rules.yaml", "conduct-rules.yaml", "conduct-policy.yaml"} {
+	for _, name := range []string{"rules.yaml", "behavior-rules.yaml", "behavior-policy.yaml"} {
 		rules, err := os.ReadFile(filepath.Join("examples", name))
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), rules, 0o600))
@@ -184,12 +184,12 @@ func TestExamples(t *testing.T) {
 		require.Greater(t, r[0].Admitted, 100)
 		require.Greater(t, r[0].Refused, 20)
 	})
-	t.Run("conduct", func(t *testing.T) {
-		addrs := startEdge(t, edge, "edge-conduct.yaml")
-		out, stderr, status := run(t, k6, "conduct.js", "URL=http://"+addrs["127.0.0.1:8080"], "SECONDS=24", "WITHIN=20")
+	t.Run("behavior", func(t *testing.T) {
+		addrs := startEdge(t, edge, "edge-behavior.yaml")
+		out, stderr, status := run(t, k6, "behavior.js", "URL=http://"+addrs["127.0.0.1:8080"], "SECONDS=24", "WITHIN=20")
 		require.Zero(t, status, out+stderr)
 		// Static limits detect nobody, and the thresholds say so.
-		out, stderr, status = run(t, k6, "conduct.js", url, "SECONDS=4", "WITHIN=3")
+		out, stderr, status = run(t, k6, "behavior.js", url, "SECONDS=4", "WITHIN=3")
 		require.Equal(t, 99, status, out+stderr)
 	})
 	t.Run("shadow is caught", func(t *testing.T) {

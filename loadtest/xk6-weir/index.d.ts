@@ -270,8 +270,8 @@ declare module 'k6/x/weir' {
   /** The oracle of this k6 process. Options are given once, in the init context. */
   export function oracle(options?: OracleOptions): Oracle;
 
-  export interface ConductOptions {
-    /** A `name` of conductKinds(). */
+  export interface BehaviorOptions {
+    /** A `name` of behaviorKinds(). */
     kind: string;
     /** Which subject of the kind; default 0. */
     n?: number;
@@ -281,25 +281,25 @@ declare module 'k6/x/weir' {
     cidr: string;
   }
 
-  export interface ConductTurn {
+  export interface BehaviorTurn {
     /** Seconds until the request is due, from the last answer. */
     wait: number;
     /** The client's address. */
     client: string;
     path: string;
-    /** The origin must answer with the status in X-Conduct-Status. */
+    /** The origin must answer with the status in X-Behavior-Status. */
     headers: Record<string, string>;
   }
 
   /** One subject, benign or hostile, of the corpus that behavior policies are judged on. */
-  export class Conduct {
-    constructor(options: ConductOptions);
-    next(): ConductTurn;
+  export class Behavior {
+    constructor(options: BehaviorOptions);
+    next(): BehaviorTurn;
     /** Tells the subject the outcome, on which its next request may depend. */
     answered(status: number, retryAfterSeconds: number): void;
   }
 
-  export interface ConductKind {
+  export interface BehaviorKind {
     name: string;
     hostile: boolean;
     /** Seconds in which a hostile subject must be detected, if not within 200 requests. */
@@ -310,8 +310,8 @@ declare module 'k6/x/weir' {
     goal: boolean;
   }
 
-  export function conductKinds(): ConductKind[];
+  export function behaviorKinds(): BehaviorKind[];
 
-  const weir: { Client: typeof Client; Keys: typeof Keys; Conduct: typeof Conduct; conductKinds: typeof conductKinds; oracle: typeof oracle };
+  const weir: { Client: typeof Client; Keys: typeof Keys; Behavior: typeof Behavior; behaviorKinds: typeof behaviorKinds; oracle: typeof oracle };
   export default weir;
 }

@@ -64,7 +64,7 @@ func TestTypes(t *testing.T) {
 	require.Equal(t, methods(&Client{}), without(part("class Client {", end)))
 	require.Equal(t, methods(&Keys{}), without(part("class Keys {", end)))
 	require.Equal(t, methods(&Judge{}), part("interface Oracle {", end))
-	require.Equal(t, methods(&Conduct{}), without(part("class Conduct {", end)))
-	require.Equal(t, fields(conductOptions{}, "json"), part("interface ConductOptions {", end))
-	require.Equal(t, slices.Sorted(maps.Keys(kinds()[0])), part("interface ConductKind {", end))
+	require.Equal(t, methods(&Behavior{}), without(part("class Behavior {", end)))
+	require.Equal(t, fields(behaviorOptions{}, "json"), part("interface BehaviorOptions {", end))
+	require.Equal(t, slices.Sorted(maps.Keys(kinds()[0])), part("interface BehaviorKind {", end))
 }

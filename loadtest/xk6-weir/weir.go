@@ -95,8 +95,8 @@ func (m *Module) Exports() modules.Exports {
 	named := map[string]any{
 		"Client":       m.construct(func(options sobek.Value) (any, error) { return newClient(m, options) }),
 		"Keys":         m.construct(func(options sobek.Value) (any, error) { return newKeys(m, options) }),
-		"Conduct":      m.construct(func(options sobek.Value) (any, error) { return newConduct(options) }),
-		"conductKinds": kinds,
+		"Behavior":      m.construct(func(options sobek.Value) (any, error) { return newBehavior(options) }),
+		"behaviorKinds": kinds,
 		"oracle":       m.oracle,
 	}
 	return modules.Exports{Default: named, Named: named}

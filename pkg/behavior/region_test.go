@@ -51,7 +51,7 @@ func (r *region) second() {
 	r.now = r.now.Add(time.Second / 2)
 }
 
-// Conduct that is below each threshold on three nodes, and above in all.
+// Behavior that is below each threshold on three nodes, and above in all.
 var spread = map[string]func(i int) Event{
 	"failures": func(i int) Event { return Event{Route: key(1), Print: key(i), Status: 401} },
 	"scan": func(i int) Event {

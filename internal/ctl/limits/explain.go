@@ -126,7 +126,7 @@ func (e *Explained) write(b *bytes.Buffer, s term.Style) {
 			b.WriteString("  the behavior policy does not judge it while it is allowed\n")
 		}
 	}
-	writeConduct(b, s, e.Conduct)
+	writeBehavior(b, s, e.Behavior)
 	if len(e.Rules) == 0 {
 		b.WriteString("  no rule counts this request\n")
 	} else {
@@ -138,8 +138,8 @@ func (e *Explained) write(b *bytes.Buffer, s term.Style) {
 	}
 }
 
-// writeConduct shows the client's standing under the behavior policy, and why.
-func writeConduct(b *bytes.Buffer, s term.Style, c *adminapi.Conduct) {
+// writeBehavior shows the client's standing under the behavior policy, and why.
+func writeBehavior(b *bytes.Buffer, s term.Style, c *adminapi.Behavior) {
 	switch {
 	case c == nil:
 		return
@@ -165,7 +165,7 @@ func writeConduct(b *bytes.Buffer, s term.Style, c *adminapi.Conduct) {
 	}
 }
 
-func writeSignals(b *bytes.Buffer, list []adminapi.ConductSignal) {
+func writeSignals(b *bytes.Buffer, list []adminapi.BehaviorSignal) {
 	for _, r := range list {
 		fmt.Fprintf(b, "    %s: %.0f points; counted %.0f, threshold %.0f\n", term.Printable(r.Signal), r.Points, r.Value, r.Threshold)
 	}

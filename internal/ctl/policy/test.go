@@ -83,7 +83,7 @@ func test(ctx context.Context, p *command.Program, traffic string, o *testOption
 	if p.Live {
 		config.Progress = func(bytes, lines int64) { bar.Update([]string{requests.ProgressBar(bytes, size, lines)}) }
 	}
-	r, err := replay.RunConduct(ctx, made, config, in)
+	r, err := replay.RunPolicy(ctx, made, config, in)
 	if err != nil {
 		if ctx.Err() != nil {
 			return err
@@ -113,7 +113,7 @@ func toTest(ctx context.Context, p *command.Program, o *testOptions) (*policy.Po
 	return d.Body.(*kinds.PolicyBook).Made, nil
 }
 
-func writeTested(b *bytes.Buffer, s term.Style, r *replay.ConductReport) {
+func writeTested(b *bytes.Buffer, s term.Style, r *replay.PolicyReport) {
 	fmt.Fprintf(b, "%s of %s from %s to %s, policy %s\n", term.Plural(int(r.Requests), "request"), term.Plural(r.Clients, "client"),
 		term.Stamp(r.From), term.Stamp(r.To), r.Version)
 	if r.Skipped > 0 {

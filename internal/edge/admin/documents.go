@@ -36,15 +36,15 @@ func (a *Admin) showClients(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, v)
 }
 
-// conduct returns the standing of the client of a described request.
-func (a *Admin) conduct(asked *decide.Request) *adminapi.Conduct {
-	k := a.Decider.Conduct
+// behavior returns the standing of the client of a described request.
+func (a *Admin) behavior(asked *decide.Request) *adminapi.Behavior {
+	k := a.Decider.Behavior
 	st, reasons, judged := k.Explain(asked, time.Now())
 	p := k.Policy()
 	if p == nil {
 		return nil
 	}
-	out := &adminapi.Conduct{PolicyVersion: p.Version, Mode: p.Mode(), Exempt: !judged}
+	out := &adminapi.Behavior{PolicyVersion: p.Version, Mode: p.Mode(), Exempt: !judged}
 	if !judged {
 		return out
 	}
@@ -56,7 +56,7 @@ func (a *Admin) conduct(asked *decide.Request) *adminapi.Conduct {
 	}
 	if route, reasons, judged := k.ExplainRoute(asked, time.Now()); judged && route.Tier > 0 {
 		of := effects(route.Tier)
-		out.Route = &adminapi.RouteConduct{Tier: of.Name, Score: route.Score, Signals: signals(reasons)}
+		out.Route = &adminapi.RouteBehavior{Tier: of.Name, Score: route.Score, Signals: signals(reasons)}
 		if route.Tier > st.Tier && !st.Proven {
 			e = of
 		}
@@ -68,9 +68,9 @@ func (a *Admin) conduct(asked *decide.Request) *adminapi.Conduct {
 	return out
 }
 
-func signals(reasons []behavior.Reason) (list []adminapi.ConductSignal) {
+func signals(reasons []behavior.Reason) (list []adminapi.BehaviorSignal) {
 	for _, r := range reasons {
-		list = append(list, adminapi.ConductSignal{Signal: r.Signal.String(), Points: r.Points, Value: r.Value, Threshold: r.Threshold})
+		list = append(list, adminapi.BehaviorSignal{Signal: r.Signal.String(), Points: r.Points, Value: r.Value, Threshold: r.Threshold})
 	}
 	return list
 }

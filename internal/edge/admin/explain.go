@@ -135,9 +135,9 @@ func (a *Admin) explain(w http.ResponseWriter, r *http.Request) {
 	}
 	m, d := &asked.Match, &asked.Decision
 	call := r.URL.Query().Has("domain")
-	var conduct *adminapi.Conduct
+	var judged *adminapi.Behavior
 	if a.Decider.Judges(asked) && !call {
-		conduct = a.conduct(asked)
+		judged = a.behavior(asked)
 	}
 	out := adminapi.Explanation{Client: r.URL.Query().Get("client"), RulesVersion: a.Rules.State().Version(), Rules: []adminapi.RuleDecision{}}
 	if !call {
@@ -157,10 +157,10 @@ func (a *Admin) explain(w http.ResponseWriter, r *http.Request) {
 		out.Verdict = "refuse, 429"
 		out.RetryAfter = d.RetryAfter(m.Checks).String()
 	}
-	if conduct != nil && conduct.RefusedFor != "" && conduct.Mode == policy.Enforce {
-		out.Verdict, out.RetryAfter = "refuse, 429", conduct.RefusedFor
+	if judged != nil && judged.RefusedFor != "" && judged.Mode == policy.Enforce {
+		out.Verdict, out.RetryAfter = "refuse, 429", judged.RefusedFor
 	}
-	out.Conduct = conduct
+	out.Behavior = judged
 	if out.Listed = asked.Listed; out.Listed != nil && out.Listed.Action == clientlist.Block {
 		out.Verdict, out.RetryAfter = "refuse, 403", ""
 	}

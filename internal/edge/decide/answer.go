@@ -35,7 +35,7 @@ func (d *Decider) Refuse(r *Request, v Verdict) Refusal {
 	case v == Shed:
 		return d.shed(r)
 	case v == Misbehaved:
-		return r.conduct()
+		return r.misbehaved()
 	case v == Blocked:
 		d.Block(r)
 		return Refusal{Status: http.StatusForbidden, Body: blocked}

@@ -46,8 +46,8 @@ type Decider struct {
 	Networks func() *clientlist.Table
 	// Block is called with each request whose client is blocked.
 	Block func(*Request)
-	// Conduct judges clients by their behavior; nil without a policy.
-	Conduct *Conduct
+	// Behavior judges clients by their behavior; nil without a policy.
+	Behavior *Behavior
 	// UnderLoad lowers limits while upstreams are busy; nil if none follow load.
 	UnderLoad *UnderLoad
 	// Seen is called with each decided request; may be nil.
@@ -119,7 +119,7 @@ func (d *Decider) decide(r *Request) Verdict {
 		return Blocked
 	}
 	if d.Judges(r) {
-		d.Conduct.Stand(r)
+		d.Behavior.Classify(r)
 	}
 	if r.Err = d.FindChecks(r); r.Err != nil {
 		return Malformed
@@ -130,7 +130,7 @@ func (d *Decider) decide(r *Request) Verdict {
 		}
 	}
 	d.Lower(r)
-	if d.Conduct != nil && !d.Conduct.judge(r) {
+	if d.Behavior != nil && !d.Behavior.enforce(r) {
 		return Misbehaved
 	}
 	if r.Described {
@@ -159,7 +159,7 @@ func (d *Decider) List(r *Request) {
 
 // Judges reports whether the client's behavior matters; it does not if operators allow the
 // client.
-func (d *Decider) Judges(r *Request) bool { return d.Conduct != nil && r.Listed == nil }
+func (d *Decider) Judges(r *Request) bool { return d.Behavior != nil && r.Listed == nil }
 
 // Check decides a request whose checks the caller found. It never sheds, because such a
 // request goes to no upstream of this node.

@@ -19,18 +19,18 @@ type visit struct {
 }
 
 // visitor returns a function that makes visits and returns what became of them.
-func visitor(t *testing.T, rules string) (*Conduct, func(visit) (Verdict, *Request)) {
+func visitor(t *testing.T, rules string) (*Behavior, func(visit) (Verdict, *Request)) {
 	d, _ := decider(t, rules, calm)
-	d.Conduct = conductFor(t, "{mode: enforce, signals: {presence: {weight: 0}}}")
-	d.Conduct.Judged = func(*Request) {}
-	d.Conduct.Rose = func(*Request, *Rise) {}
+	d.Behavior = behaviorFor(t, "{mode: enforce, signals: {presence: {weight: 0}}}")
+	d.Behavior.Judged = func(*Request) {}
+	d.Behavior.Rose = func(*Request, *Rise) {}
 	r := &Request{}
-	return d.Conduct, func(v visit) (Verdict, *Request) {
+	return d.Behavior, func(v visit) (Verdict, *Request) {
 		*r = Request{Began: time.Now()}
 		d.ask(t, r, v.from, []byte(v.path), v.fields)
 		r.Method = []byte(v.method)
 		verdict := d.Decide(r)
-		d.Conduct.Learn(r, verdict, v.status, time.Now())
+		d.Behavior.Learn(r, verdict, v.status, time.Now())
 		r.Permit.Done()
 		return verdict, r
 	}

@@ -92,7 +92,7 @@ func parseHop(hop []byte) (netip.Addr, bool) {
 // consults reports whether any decision depends on a header. Its name is in lower case.
 func (d *Decider) consults(r *Request, header string) bool {
 	s := d.Shedding()
-	if d.Conduct.consults(header) || strings.EqualFold(header, d.TierHeader) || d.Routes.Conditions.Consults(header) || s.Classes.Consults(header) ||
+	if d.Behavior.consults(header) || strings.EqualFold(header, d.TierHeader) || d.Routes.Conditions.Consults(header) || s.Classes.Consults(header) ||
 		r.Rules != nil && r.Rules.Set().Consults(header) {
 		return true
 	}

@@ -43,7 +43,7 @@ func (d *Decider) Sets(r *Request, header string) bool {
 	case "host", "content-length", "transfer-encoding", "forwarded", "x-real-ip":
 		return true
 	case "weir-risk":
-		return d.Conduct != nil
+		return d.Behavior != nil
 	}
 	return strings.HasPrefix(header, "x-forwarded-") || d.consults(r, header)
 }

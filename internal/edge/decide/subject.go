@@ -11,7 +11,7 @@ import (
 )
 
 // clientOf returns the number that identifies the client of a request.
-func (c *Conduct) clientOf(p *policy.Policy, r *Request) uint64 {
+func (c *Behavior) clientOf(p *policy.Policy, r *Request) uint64 {
 	client := uint64(0)
 	if key := r.subject(p); key != nil {
 		client = c.names.Load().place(key)
@@ -41,7 +41,7 @@ func logsIn(r *Request) bool {
 }
 
 // routeOf returns the number that identifies the route of a request, in all spellings of its path.
-func (c *Conduct) routeOf(r *Request) uint64 {
+func (c *Behavior) routeOf(r *Request) uint64 {
 	r.buf = paths.AppendRoute(r.buf[:0], r.path)
 	return c.names.Load().place(r.buf)
 }
@@ -74,7 +74,7 @@ func (r *Request) Subject() string {
 }
 
 // addressOf identifies an address as rules do by default: IPv6 by its /64.
-func (c *Conduct) addressOf(a netip.Addr) uint64 {
+func (c *Behavior) addressOf(a netip.Addr) uint64 {
 	b := a.Unmap().As16()
 	if a.Is6() && !a.Is4In6() {
 		clear(b[8:])

@@ -14,7 +14,7 @@ const (
 )
 
 // delay waits, unless too many requests already do.
-func (c *Conduct) delay(client uint64, d time.Duration) Effect {
+func (c *Behavior) delay(client uint64, d time.Duration) Effect {
 	of := &c.delayedOf[client%delayedKinds]
 	defer of.Add(-1)
 	if of.Add(1) > maxDelayedOf {

@@ -42,10 +42,10 @@ func newMetrics(r metric.Registry) *metrics {
 }
 
 var (
-	conductSubjects  = metric.ReadGauge("weir_behavior_subjects", "Subjects that this node keeps.", "kind")
-	conductEvicted   = metric.ReadCounter("weir_behavior_evicted_total", "Subjects evicted for new ones because the table was full.", "kind")
-	conductUntracked = metric.ReadCounter("weir_behavior_untracked_total", "Requests of new subjects for which no other could be evicted.", "kind")
-	conductDelayed   = metric.ReadGauge("weir_behavior_delayed", "Requests that wait now because of their tier.")
+	behaviorSubjects  = metric.ReadGauge("weir_behavior_subjects", "Subjects that this node keeps.", "kind")
+	behaviorEvicted   = metric.ReadCounter("weir_behavior_evicted_total", "Subjects evicted for new ones because the table was full.", "kind")
+	behaviorUntracked = metric.ReadCounter("weir_behavior_untracked_total", "Requests of new subjects for which no other could be evicted.", "kind")
+	behaviorDelayed   = metric.ReadGauge("weir_behavior_delayed", "Requests that wait now because of their tier.")
 )
 
 // collect exports the tables of a node with a policy.
@@ -56,9 +56,9 @@ func (k *Keeper) collect(to chan<- prometheus.Metric) {
 		if i > 0 {
 			n = routes
 		}
-		conductSubjects.Send(to, float64(n.Subjects), kind)
-		conductEvicted.Send(to, float64(n.Evicted), kind)
-		conductUntracked.Send(to, float64(n.Untracked), kind)
+		behaviorSubjects.Send(to, float64(n.Subjects), kind)
+		behaviorEvicted.Send(to, float64(n.Evicted), kind)
+		behaviorUntracked.Send(to, float64(n.Untracked), kind)
 	}
-	conductDelayed.Send(to, float64(k.Delayed()))
+	behaviorDelayed.Send(to, float64(k.Delayed()))
 }

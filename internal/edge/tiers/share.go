@@ -16,15 +16,15 @@ import (
 )
 
 const (
-	// conductEvery is how often nodes report what clients did. Half a period later each
+	// shareEvery is how often nodes report what clients did. Half a period later each
 	// reads the others' reports, so every node learns of a request within 1.5 s.
-	conductEvery = time.Second
+	shareEvery = time.Second
 	// regionTold is how many clients all nodes of a region report together, and nodeTold
 	// the minimum per node. For routes it is an eighth.
 	regionTold, nodeTold, mostTold = 2048, 32, 1000
-	maxConductNodes                = 512
+	maxNodes                = 512
 
-	conductFormat = 1 // of a report
+	reportFormat = 1 // of a report
 
 	// shareWithin spreads when nodes ask.
 	shareWithin = 50 * time.Millisecond
@@ -32,7 +32,7 @@ const (
 
 // Store carries the nodes' reports.
 type Store interface {
-	Conduct(ctx context.Context, node, key, accounts string) (*redisstore.Conduct, error)
+	ExchangeAccounts(ctx context.Context, node, key, accounts string) (*redisstore.Accounts, error)
 }
 
 // share reports to the other nodes of a region what this one counted of clients, and
@@ -82,35 +82,35 @@ func (s *share) use(key string) bool {
 // second of the store's clock and read in its middle.
 func (s *share) exchange(ctx context.Context, tell bool) time.Duration {
 	if s.active.Load() == nil {
-		return conductEvery / 2
+		return shareEvery / 2
 	}
 	word := ""
 	if tell {
 		word = s.word(time.Now())
 	}
-	told, err := s.store.Conduct(ctx, s.node, s.key, word)
-	if err == nil && told.Key != s.key && !s.use(told.Key) {
-		err = fmt.Errorf("the key by which nodes name clients is invalid (got %d characters)", len(told.Key))
+	others, err := s.store.ExchangeAccounts(ctx, s.node, s.key, word)
+	if err == nil && others.Key != s.key && !s.use(others.Key) {
+		err = fmt.Errorf("the key by which nodes name clients is invalid (got %d characters)", len(others.Key))
 	}
 	if ctx.Err() != nil {
-		return conductEvery
+		return shareEvery
 	}
 	s.know(err)
 	if err != nil {
 		s.divide(1)
-		return conductEvery / 2
+		return shareEvery / 2
 	}
 	if !tell {
-		s.hear(told.Words, time.Now())
+		s.hear(others.Words, time.Now())
 	}
-	s.divide(1 + min(told.Others, maxConductNodes))
-	at := conductEvery / 2
+	s.divide(1 + min(others.Others, maxNodes))
+	at := shareEvery / 2
 	if !tell {
-		at = conductEvery
+		at = shareEvery
 	}
-	passed := time.Duration(told.Now.UnixNano()) % conductEvery
+	passed := time.Duration(others.Now.UnixNano()) % shareEvery
 	if passed > at {
-		at += conductEvery
+		at += shareEvery
 	}
 	return at - passed + mathrand.N(shareWithin)
 }
@@ -138,7 +138,7 @@ func (s *share) divide(nodes int) {
 // number of clients, and the accounts of these and of routes.
 func (s *share) word(now time.Time) string {
 	most := max(nodeTold, min(mostTold, regionTold/s.nodes))
-	b := append([]byte{conductFormat}, s.names.Fingerprint()...)
+	b := append([]byte{reportFormat}, s.names.Fingerprint()...)
 	head := len(b) + 2
 	b = s.Clients.AppendAccounts(append(b, 0, 0), now, most)
 	clients := (len(b) - head) / behavior.AccountSize
@@ -155,7 +155,7 @@ func (s *share) word(now time.Time) string {
 // key.
 func (s *share) hear(words []string, now time.Time) {
 	var clients, routes behavior.Region
-	for _, word := range words[:min(len(words), maxConductNodes)] {
+	for _, word := range words[:min(len(words), maxNodes)] {
 		s.read([]byte(word), &clients, &routes)
 	}
 	s.rise(decide.KindClient, s.Clients.Merge(now, &clients))
@@ -167,7 +167,7 @@ func (s *share) hear(words []string, now time.Time) {
 func (s *share) read(b []byte, clients, routes *behavior.Region) {
 	name := s.names.Fingerprint()
 	head := 1 + len(name) + 2
-	if len(b) < head || len(b) > head+2*mostTold*behavior.AccountSize || b[0] != conductFormat || string(b[1:1+len(name)]) != name {
+	if len(b) < head || len(b) > head+2*mostTold*behavior.AccountSize || b[0] != reportFormat || string(b[1:1+len(name)]) != name {
 		return
 	}
 	end := head + int(binary.LittleEndian.Uint16(b[head-2:]))*behavior.AccountSize

@@ -21,7 +21,7 @@ import (
 
 // Keeper judges clients by the behavior policy in force.
 type Keeper struct {
-	*decide.Conduct
+	*decide.Behavior
 	Policies *documents.Keeper[policy.Policy]
 	log      *slog.Logger
 	metrics  *metrics
@@ -36,9 +36,9 @@ func Open(node documents.Node, c *config.Config, registry metric.Registry, stop 
 		return nil, nil
 	}
 	k = &Keeper{log: node.Log, metrics: newMetrics(registry)}
-	k.Conduct = decide.NewConduct(k.active.Load, c.Policy.Subjects, time.Now())
+	k.Behavior = decide.NewBehavior(k.active.Load, c.Policy.Subjects, time.Now())
 	k.Stop, k.Judged, k.Rose = stop, k.judged, k.rose
-	registry.Collect(k.collect, conductSubjects, conductEvicted, conductUntracked, conductDelayed)
+	registry.Collect(k.collect, behaviorSubjects, behaviorEvicted, behaviorUntracked, behaviorDelayed)
 	document := documents.Config[policy.Policy]{
 		Kind: documents.Kind[policy.Policy]{Name: "policy", What: "behavior policies", Compile: policy.Parse, CanaryOf: c.Node.PoP, Optional: true, Verify: c.Verify()},
 		Node: node, Activate: k.activate, Cache: c.Policy.Cache,

@@ -13,7 +13,7 @@ export function enter() {
 }
 
 export function Page() {
-  return html`<div class="title"><h1 tabindex="-1">Behavior</h1><span class="dim">How clients are judged by their conduct. The <a href="/client" data-page="client">client page</a> shows the tier, the score and the signals of one.</span></div>
+  return html`<div class="title"><h1 tabindex="-1">Behavior</h1><span class="dim">How clients are judged by their behavior. The <a href="/client" data-page="client">client page</a> shows the tier, the score and the signals of one.</span></div>
     <${Lacking} ops=${{ Restore: 'policy.rollback' }} />
     <section aria-labelledby="where"><h2 id="where">Policies by region</h2><${Loaded} of=${status} rows=${3}>${(v, answer) => html`${v.regions.map((r) => html`<${Region} r=${r} />`)}<${Command} text=${answer.command} />`}<//></section>
     <section aria-labelledby="policy"><h2 id="policy">The active policy</h2>${nothing() ? html`<${Empty} title="No policy is published"><p class="dim">Clients are not judged. <code>regionctl policy example > policy.yaml</code> writes one in shadow mode, <code>regionctl policy apply policy.yaml</code> publishes it.</p><//>` : html`<${Loaded} of=${active} rows=${6}>${(v, answer) => html`

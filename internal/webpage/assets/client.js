@@ -57,12 +57,12 @@ export function Explained({ e, reset }) {
   return html`<h3>${e.region} <${Badge} kind=${passes ? 'good' : 'bad'}>${e.verdict}<//>${e.retry_after && html` <span class="dim">retry after ${brief(e.retry_after)}</span>`}${' '}
       <span class="dim small">edge ${e.node}, rules ${e.rules_version}${e.upstream && `, upstream ${e.upstream} as ${e.class}`}</span></h3>
     ${e.listed && html`<p><b>${e.listed.network}</b> is listed: <${Badge} kind=${e.listed.action === 'block' ? 'bad' : 'good'}>${e.listed.action}<//> by ${e.listed.by}: ${e.listed.reason}${e.listed.action === 'allow' && html`. <span class="dim">The behavior policy does not judge it meanwhile.</span>`}</p>`}
-    ${e.conduct && html`<${Conduct} c=${e.conduct} />`}
+    ${e.behavior && html`<${Behavior} c=${e.behavior} />`}
     ${e.rules?.length > 0 ? html`<${Decisions} rules=${e.rules} reset=${reset} label=${'Rules of the next request in ' + e.region} />` : html`<p class="dim">No rule counts this request.</p>`}
     ${e.other_methods?.map((o) => html`<p class="dim">Rule ${o.rule} would count it as ${o.methods.join(' or ')}.</p>`)}`;
 }
 
-function Conduct({ c }) {
+function Behavior({ c }) {
   if (c.exempt) return html`<p class="dim">The behavior policy exempts it.</p>`;
   return html`<p>Tier <b>${c.tier}</b>, score ${Math.floor(c.score)} <span class="dim">(${c.mode}, policy ${c.policy_version})</span>${c.limits > 0 && c.limits < 1 && `, limits × ${c.limits}`}${c.delay && `, delayed by ${brief(c.delay)}`}${c.refused_for && html`, <span class="bad">refused for ${brief(c.refused_for)}</span>`}</p>
     <${Signals} list=${c.signals} />

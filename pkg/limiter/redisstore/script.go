@@ -29,7 +29,7 @@ type scripts struct {
 	load     *script
 	move     *script
 	term     *script
-	conduct  *script
+	accounts *script
 	single   map[string]*script // takes for rules of one tag: the same, without the other algorithms
 	// across has, for each script that may serve several slots of a master, its form that does.
 	across  map[*script]*script
@@ -38,7 +38,7 @@ type scripts struct {
 
 // allScripts assembles them once.
 var allScripts = sync.OnceValue(func() *scripts {
-	s := &scripts{take: newScript(lua.Take()), giveBack: newScript(lua.Return()), lease: newScript(lua.Lease()), report: newScript(lua.Report()), merge: newScript(lua.Merge()), tally: newScript(lua.Tally()), load: newScript(lua.Load()), move: newScript(lua.Move()), conduct: newScript(lua.Conduct()), term: newScript(lua.Term()), single: map[string]*script{}}
+	s := &scripts{take: newScript(lua.Take()), giveBack: newScript(lua.Return()), lease: newScript(lua.Lease()), report: newScript(lua.Report()), merge: newScript(lua.Merge()), tally: newScript(lua.Tally()), load: newScript(lua.Load()), move: newScript(lua.Move()), accounts: newScript(lua.Accounts()), term: newScript(lua.Term()), single: map[string]*script{}}
 	for _, tag := range lua.Tags() {
 		s.single[tag] = newScript(lua.TakeOne(tag))
 	}
@@ -79,7 +79,7 @@ func (s *scripts) of(p *pack) *script {
 }
 
 func (s *scripts) all() []*script {
-	return slices.AppendSeq([]*script{s.take, s.giveBack, s.lease, s.report, s.merge, s.tally, s.load, s.move, s.conduct, s.term}, maps.Values(s.single))
+	return slices.AppendSeq([]*script{s.take, s.giveBack, s.lease, s.report, s.merge, s.tally, s.load, s.move, s.accounts, s.term}, maps.Values(s.single))
 }
 
 // Command returns the command that decides calls in one script, and the script's source,

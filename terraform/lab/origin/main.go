@@ -57,8 +57,8 @@ func run(ctx context.Context, listen, region string) error {
 
 // handler answers with the region and the request. ?wait=2s delays the answer, to keep requests
 // in flight while a part of the lab is drained or lost. With &lane=ams1&workers=28, at most 28
-// requests of that lane are delayed at a time; others queue. X-Conduct-Status sets the answer's
-// status, and X-Conduct-Risk echoes the edge's judgment of the client.
+// requests of that lane are delayed at a time; others queue. X-Behavior-Status sets the answer's
+// status, and X-Behavior-Risk echoes the edge's judgment of the client.
 func handler(region string) http.Handler {
 	l := lanes{all: map[string]chan struct{}{}}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -87,8 +87,8 @@ func handler(region string) http.Handler {
 		}
 		w.Header().Set("Origin-Region", region)
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		w.Header().Set("X-Conduct-Risk", r.Header.Get("Weir-Risk"))
-		if status, err := strconv.Atoi(r.Header.Get("X-Conduct-Status")); err == nil && status >= 200 && status < 600 {
+		w.Header().Set("X-Behavior-Risk", r.Header.Get("Weir-Risk"))
+		if status, err := strconv.Atoi(r.Header.Get("X-Behavior-Status")); err == nil && status >= 200 && status < 600 {
 			w.WriteHeader(status)
 		}
 		fmt.Fprintf(w, "hello from %s: %s %s\n", region, r.Method, r.URL.RequestURI())

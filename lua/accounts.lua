@@ -1,4 +1,4 @@
--- conduct shares the nodes' counts of client behavior within a region. Each node writes its
+-- accounts shares the nodes' counts of client behavior within a region. Each node writes its
 -- accounts to a field of one hash; any call removes fields older than three seconds. All
 -- nodes hash subjects with the same secret, which the first node proposes.
 --

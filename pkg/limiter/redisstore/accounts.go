@@ -12,43 +12,43 @@ import (
 )
 
 const (
-	conductKey = "weir:{~conduct}"
-	// conductTimeout bounds an exchange. The answer may be several hundred kilobytes, so it
+	accountsKey = "weir:{~behavior}"
+	// accountsTimeout bounds an exchange. The answer may be several hundred kilobytes, so it
 	// may take longer than a decision. No request waits for it.
-	conductTimeout = 250 * time.Millisecond
+	accountsTimeout = 250 * time.Millisecond
 )
 
-// Conduct is what nodes told each other.
-type Conduct struct {
+// Accounts is what nodes told each other.
+type Accounts struct {
 	Now    time.Time // by the store's clock
 	Key    string    // by which all nodes name subjects
 	Others int       // nodes that reported in the last three seconds
 	Words  []string  // what each of them reported; only for a node that asks
 }
 
-// Conduct reports what a node counted of clients or, if accounts is empty, fetches what the
+// ExchangeAccounts reports what a node counted of clients or, if accounts is empty, fetches what the
 // other nodes reported. key is the one that the node uses. The script may be sent again: a
 // node's report replaces its previous one.
-func (s *Store) Conduct(ctx context.Context, node, key, accounts string) (*Conduct, error) {
-	sh, err := s.shardFor(ctx, []byte(conductKey))
+func (s *Store) ExchangeAccounts(ctx context.Context, node, key, accounts string) (*Accounts, error) {
+	sh, err := s.shardFor(ctx, []byte(accountsKey))
 	if err != nil {
 		return nil, err
 	}
 	if sh.breaker.Open() {
 		return nil, limiter.ErrBroken
 	}
-	ctx, cancel := context.WithTimeout(ctx, conductTimeout)
+	ctx, cancel := context.WithTimeout(ctx, accountsTimeout)
 	defer cancel()
-	cmd := redis.NewStringSliceCmd(ctx, "evalsha", allScripts().conduct.sha, 1, conductKey, sh.node.now(), nodeField+node, key, accounts)
-	_ = sh.node.sender.Run(ctx, sh.client.WithTimeout(conductTimeout), []redis.Cmder{cmd}, 0) // the command holds the error
+	cmd := redis.NewStringSliceCmd(ctx, "evalsha", allScripts().accounts.sha, 1, accountsKey, sh.node.now(), nodeField+node, key, accounts)
+	_ = sh.node.sender.Run(ctx, sh.client.WithTimeout(accountsTimeout), []redis.Cmder{cmd}, 0) // the command holds the error
 	reply, err := cmd.Result()
 	if err != nil {
 		return nil, clean(err)
 	}
-	return readConduct(reply)
+	return readAccounts(reply)
 }
 
-func readConduct(reply []string) (*Conduct, error) {
+func readAccounts(reply []string) (*Accounts, error) {
 	if len(reply) < 3 {
 		return nil, errForeign
 	}
@@ -60,5 +60,5 @@ func readConduct(reply []string) (*Conduct, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the script returned %q as the number of nodes", reply[2])
 	}
-	return &Conduct{Now: time.UnixMicro(now), Key: reply[1], Others: others, Words: reply[3:]}, nil
+	return &Accounts{Now: time.UnixMicro(now), Key: reply[1], Others: others, Words: reply[3:]}, nil
 }

@@ -60,9 +60,9 @@ func guessing(t *testing.T, policy, rules string) (*node, *risks) {
 	return n, origin
 }
 
-func (n *node) conductOf(client string) *adminapi.Conduct {
+func (n *node) behaviorOf(client string) *adminapi.Behavior {
 	n.t.Helper()
-	return n.explanation("/login", client).Conduct
+	return n.explanation("/login", client).Behavior
 }
 
 func (n *node) explanation(path, client string) (e adminapi.Explanation) {
@@ -89,7 +89,7 @@ func TestAClientThatGuessesIsRefused(t *testing.T) {
 		require.True(t, strings.HasPrefix(got, want) && (want != "") == (got != ""), "%d: %q", i, got)
 		require.Equal(t, want != "", strings.HasSuffix(got, ";signals=failures"))
 		eventually(t, "it is learned", func() bool {
-			c := n.conductOf("192.0.2.1")
+			c := n.behaviorOf("192.0.2.1")
 			return i < 9 || len(c.Signals) > 0 && c.Signals[0].Value == float64(i+1)
 		})
 	}
@@ -102,7 +102,7 @@ func TestAClientThatGuessesIsRefused(t *testing.T) {
 	require.Equal(t, 200, n.get("/", "X-Forwarded-For: 192.0.2.2").status, "another client")
 	require.Equal(t, 429, n.get("/", "X-Forwarded-For: ::ffff:192.0.2.1").status, "the same one")
 
-	c := n.conductOf("192.0.2.1")
+	c := n.behaviorOf("192.0.2.1")
 	require.Equal(t, "blocked", c.Tier)
 	require.NotEmpty(t, c.RefusedFor)
 	require.Equal(t, "enforce", c.Mode)
@@ -126,7 +126,7 @@ func TestATierScalesLimits(t *testing.T) {
 	for range 10 {
 		n.get("/login", "X-Forwarded-For: 192.0.2.1")
 	}
-	eventually(t, "it is elevated", func() bool { return n.conductOf("192.0.2.1").Tier == "elevated" })
+	eventually(t, "it is elevated", func() bool { return n.behaviorOf("192.0.2.1").Tier == "elevated" })
 	require.EqualValues(t, 90/2, n.remaining("r", "192.0.2.1"))
 	require.Equal(t, `"r";q=50;w=3600`, n.get("/", "X-Forwarded-For: 192.0.2.1").header.Get("RateLimit-Policy"))
 	require.EqualValues(t, 88/2, n.remaining("r", "192.0.2.1"), "a request counts twice")
@@ -147,7 +147,7 @@ func TestShadowChangesNothing(t *testing.T) {
 		n.get("/login", "X-Forwarded-For: 192.0.2.1")
 		return n.metric(`weir_behavior_requests_total{effect="refused",mode="shadow",tier="blocked"}`) > 0
 	})
-	require.Equal(t, "shadow", n.conductOf("192.0.2.1").Mode)
+	require.Equal(t, "shadow", n.behaviorOf("192.0.2.1").Mode)
 	require.Equal(t, 401, n.get("/login", "X-Forwarded-For: 192.0.2.1").status)
 }
 
@@ -160,14 +160,14 @@ func TestARouteThatIsGuessedAt(t *testing.T) {
 		n.get("/login", "X-Forwarded-For: 192.0.2.200")
 		return strings.HasPrefix(origin.last.Load().(string), "elevated;score=0")
 	})
-	c := n.explanation("/login", "192.0.2.200").Conduct
+	c := n.explanation("/login", "192.0.2.200").Behavior
 	require.Equal(t, "normal", c.Tier)
 	require.Equal(t, "elevated", c.Route.Tier)
 	require.Equal(t, "failures", c.Route.Signals[0].Signal)
 	require.Less(t, c.Limits, 1.0)
 	n.get("/", "X-Forwarded-For: 192.0.2.200")
 	require.Empty(t, origin.last.Load(), "another route")
-	require.Nil(t, n.explanation("/", "192.0.2.200").Conduct.Route)
+	require.Nil(t, n.explanation("/", "192.0.2.200").Behavior.Route)
 	require.EqualValues(t, 1, n.metric(`weir_behavior_rises_total{kind="route",tier="elevated"}`))
 }
 
@@ -178,16 +178,16 @@ func TestExemptRequestsAreNotJudged(t *testing.T) {
 		require.Empty(t, origin.last.Load())
 		require.Equal(t, 401, n.get("/login", "X-Forwarded-For: 198.51.100.1", "X-Bot: known").status)
 	}
-	require.True(t, n.conductOf("192.0.2.1").Exempt)
+	require.True(t, n.behaviorOf("192.0.2.1").Exempt)
 	require.EqualValues(t, 0, n.metric(`weir_behavior_subjects{kind="client"}`))
 }
 
-func TestWhatWeirRefusesIsNoConduct(t *testing.T) {
+func TestWhatWeirRefusesIsNoBehavior(t *testing.T) {
 	n, _ := guessing(t, "mode: enforce"+quick, "rules: [{id: r, key: [client_ip], limit: 1, window: 1s}]")
 	for range 15 { // as failures they would count; to have ignored a Retry-After takes one more
 		n.get("/", "X-Forwarded-For: 192.0.2.1")
 	}
-	c := n.conductOf("192.0.2.1")
+	c := n.behaviorOf("192.0.2.1")
 	require.Equal(t, "normal", c.Tier)
 	require.Empty(t, c.Signals)
 }
@@ -204,11 +204,11 @@ func TestAPolicyIsReadAgain(t *testing.T) {
 		n.nudge()
 		return n.metric("weir_behavior_policy_rejected_total") == 1
 	})
-	require.Equal(t, "shadow", n.conductOf("192.0.2.1").Mode)
+	require.Equal(t, "shadow", n.behaviorOf("192.0.2.1").Mode)
 	replace("mode: enforce" + quick)
 	eventually(t, "a good one is activated", func() bool {
 		n.nudge()
-		return n.conductOf("192.0.2.1").Mode == "enforce"
+		return n.behaviorOf("192.0.2.1").Mode == "enforce"
 	})
 	require.EqualValues(t, 1, n.metric("weir_behavior_policy_rejected_total"))
 	require.NoError(t, os.Remove(file))
@@ -220,7 +220,7 @@ func TestAPolicyIsReadAgain(t *testing.T) {
 	require.Len(t, logged, 2)
 	require.Contains(t, logged[0]["error"], "behavior policies refused: ")
 	require.Contains(t, logged[1]["error"], "policy.file: ")
-	require.Equal(t, "enforce", n.conductOf("192.0.2.1").Mode)
+	require.Equal(t, "enforce", n.behaviorOf("192.0.2.1").Mode)
 }
 
 // nudge asks for a look at all files.
@@ -243,7 +243,7 @@ func TestABadPolicyKeepsANodeFromStarting(t *testing.T) {
 	require.ErrorContains(t, err, "policy.file: ")
 }
 
-func TestConductAllocatesNothing(t *testing.T) {
+func TestBehaviorAllocatesNothing(t *testing.T) {
 	e := notListening(t, "rules: []", io.Discard, func(c *config.Config) { c.Policy.File = policyFile(t, "mode: enforce") })
 	ctx := received(t, "192.0.2.1", "GET /a?b=c&d=e HTTP/1.1", "Host: x", "User-Agent: test")
 	run := func() {
@@ -277,7 +277,7 @@ func TestRulesNameTheRiskTier(t *testing.T) {
 		for range 10 {
 			n.get("/login", client...)
 		}
-		eventually(t, "it is learned", func() bool { return n.conductOf("192.0.2.1").Tier == "elevated" })
+		eventually(t, "it is learned", func() bool { return n.behaviorOf("192.0.2.1").Tier == "elevated" })
 		require.Contains(t, n.get("/a", client...).header.Get("RateLimit-Policy"), `q=`+c.limit+`;`)
 		e := n.explanation("/a", "192.0.2.1")
 		require.Equal(t, c.key, e.Rules[0].Key)

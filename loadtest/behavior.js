@@ -1,27 +1,27 @@
-// Conduct: the corpus for judging behavior policies, in every region under the shipped policy,
+// Behavior: the corpus for judging behavior policies, in every region under the shipped policy,
 // each subject at the region's edges in turn. A client that obeys Retry-After is limited as
 // without a policy.
-import { Conduct, conductKinds } from 'k6/x/weir';
+import { Behavior, behaviorKinds } from 'k6/x/weir';
 import { Counter, Rate } from 'k6/metrics';
 import { sleep } from 'k6';
 import exec from 'k6/execution';
 import { act, ask, byEdge, director, each, exact, finish, full, network, phase, regions, rule, send, summary } from './lib.js';
 
 rule('rolling');
-const kinds = conductKinds();
+const kinds = behaviorKinds();
 // The goal gives a subject 200 requests, or its time; in the short form also those with 200
 // requests have this long.
 const [seconds, within] = full ? [920, Infinity] : [30, 20];
 
-const harmed = new Rate('conduct_harmed'); // requests of benign subjects that the policy refused or delayed
-const detected = new Rate('conduct_detected'); // hostile subjects, in time
-const judged = new Counter('conduct_judged'); // of them
+const harmed = new Rate('behavior_harmed'); // requests of benign subjects that the policy refused or delayed
+const detected = new Rate('behavior_detected'); // hostile subjects, in time
+const judged = new Counter('behavior_judged'); // of them
 
 const thresholds = Object.assign({ weir_overadmitted: ['count==0'], weir_wrongly_refused: ['count==0'], weir_retry_after_error: ['max==0'] }, exact());
 for (const region of regions) {
-  thresholds[`conduct_harmed{region:${region}}`] = ['rate<=0.0005'];
-  thresholds[`conduct_detected{region:${region}}`] = ['rate>=0.95'];
-  thresholds[`conduct_judged{region:${region}}`] = ['count>=4'];
+  thresholds[`behavior_harmed{region:${region}}`] = ['rate<=0.0005'];
+  thresholds[`behavior_detected{region:${region}}`] = ['rate>=0.95'];
+  thresholds[`behavior_judged{region:${region}}`] = ['count>=4'];
 }
 
 export const options = {
@@ -43,7 +43,7 @@ export function direct() {
 // severe reports whether the policy ranks the client suspicious or worse. A refused request never
 // reaches the origin, which returns the tier of the others.
 function severe(res) {
-  return (res.status === 429 && !res.limited) || /^(suspicious|blocked)/.test(res.headers['X-Conduct-Risk'] || '');
+  return (res.status === 429 && !res.limited) || /^(suspicious|blocked)/.test(res.headers['X-Behavior-Risk'] || '');
 }
 
 // Each VU is a subject; its kind determines what it sends and how it reacts.
@@ -52,7 +52,7 @@ export default function () {
   const at = exec.scenario.iterationInTest % kinds.length;
   const kind = kinds[at];
   // A kind's share of the region's addresses: no kind has more than 1,000 in one subject.
-  const subject = new Conduct({ kind: kind.name, n: 0, cidr: network(region, 2).replace('0.0/16', `${8 * at}.0/21`) });
+  const subject = new Behavior({ kind: kind.name, n: 0, cidr: network(region, 2).replace('0.0/16', `${8 * at}.0/21`) });
   const began = Date.now();
   const elapsed = () => (Date.now() - began) / 1000;
   const tags = { region, kind: kind.name };

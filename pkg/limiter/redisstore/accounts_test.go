@@ -11,13 +11,13 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/redisstore"
 )
 
-func TestConduct(t *testing.T) {
+func TestExchangeAccounts(t *testing.T) {
 	server := testenv.Redis(t, testenv.Options{})
 	now := int64(1_800_000_000_000_000)
 	s := open(t, redisstore.Config{Mode: redisstore.Single, Addrs: []string{server.Addr}, Timeout: patience, Clock: func() int64 { return now }})
-	say := func(node, key, accounts string) *redisstore.Conduct {
+	say := func(node, key, accounts string) *redisstore.Accounts {
 		t.Helper()
-		c, err := s.Conduct(t.Context(), node, key, accounts)
+		c, err := s.ExchangeAccounts(t.Context(), node, key, accounts)
 		require.NoError(t, err)
 		require.Equal(t, now, c.Now.UnixMicro())
 		return c
@@ -41,7 +41,7 @@ func TestConduct(t *testing.T) {
 	require.Equal(t, 2, got.Others)
 	now += 1_000_000
 	require.Zero(t, say("c", "k1", "").Others)
-	require.EqualValues(t, 1, server.Client().HLen(t.Context(), "weir:{~conduct}").Val(), "only the key is left")
+	require.EqualValues(t, 1, server.Client().HLen(t.Context(), "weir:{~behavior}").Val(), "only the key is left")
 	say("a", "k1", "again")
 	now -= 3_600_000_000
 	require.Zero(t, say("b", "k1", "").Others)
@@ -49,18 +49,18 @@ func TestConduct(t *testing.T) {
 	// A server that lost its data learns the key from the nodes that use it.
 	require.NoError(t, server.Client().FlushAll(t.Context()).Err())
 	require.Equal(t, "k1", say("b", "k1", "").Key)
-	ttl, err := server.Client().PTTL(t.Context(), "weir:{~conduct}").Result()
+	ttl, err := server.Client().PTTL(t.Context(), "weir:{~behavior}").Result()
 	require.NoError(t, err)
 	require.Positive(t, ttl)
 
-	require.NoError(t, server.Client().Set(t.Context(), "weir:{~conduct}", "?", 0).Err())
-	_, err = s.Conduct(t.Context(), "a", "k1", "x")
+	require.NoError(t, server.Client().Set(t.Context(), "weir:{~behavior}", "?", 0).Err())
+	_, err = s.ExchangeAccounts(t.Context(), "a", "k1", "x")
 	require.Error(t, err, "a foreign key")
-	require.NoError(t, server.Client().Del(t.Context(), "weir:{~conduct}").Err())
+	require.NoError(t, server.Client().Del(t.Context(), "weir:{~behavior}").Err())
 
 	server.Suspend()
 	began := time.Now()
-	_, err = s.Conduct(t.Context(), "a", "k1", "x")
+	_, err = s.ExchangeAccounts(t.Context(), "a", "k1", "x")
 	require.Error(t, err)
 	t.Logf("a hung server was waited for %s", time.Since(began))
 	server.Resume()

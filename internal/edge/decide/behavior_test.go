@@ -17,16 +17,16 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
 
-func conductFor(t *testing.T, text string) *Conduct {
+func behaviorFor(t *testing.T, text string) *Behavior {
 	t.Helper()
 	p, err := policy.Parse([]byte(text))
 	require.NoError(t, err)
-	return NewConduct(func() *policy.Policy { return p }, 1000, time.Now())
+	return NewBehavior(func() *policy.Policy { return p }, 1000, time.Now())
 }
 
 func TestOnlySoManyRequestsWait(t *testing.T) {
 	stop := make(chan struct{})
-	c := conductFor(t, "{}")
+	c := behaviorFor(t, "{}")
 	c.Stop = stop
 	effects := make(chan Effect, MaxDelayed)
 	for i := range MaxDelayed {
@@ -71,22 +71,22 @@ func TestWhatAClientWasToldCounts(t *testing.T) {
 		t.Helper()
 		synctest.Test(t, func(t *testing.T) {
 			d, _ := decider(t, "rules: [{id: clients, key: [client_ip], algorithm: token_bucket, limit: 20, window: 1s, burst: 20}]", calm)
-			d.Conduct = conductFor(t, "signals: {presence: {weight: 0}}")
-			d.Conduct.Judged = func(*Request) {}
-			d.Conduct.Rose = func(*Request, *Rise) {}
+			d.Behavior = behaviorFor(t, "signals: {presence: {weight: 0}}")
+			d.Behavior.Judged = func(*Request) {}
+			d.Behavior.Rose = func(*Request, *Rise) {}
 			r := &Request{}
 			for began := time.Now(); time.Since(began) < 10*time.Second; {
 				*r = Request{}
 				d.ask(t, r, "198.51.100.7", []byte("/"), nil)
 				v := d.Decide(r)
-				d.Conduct.Learn(r, v, http.StatusOK, time.Now())
+				d.Behavior.Learn(r, v, http.StatusOK, time.Now())
 				r.Permit.Done()
 				if v == Limited {
 					time.Sleep(pause)
 				}
 				time.Sleep(5 * time.Millisecond)
 			}
-			st, _, judged := d.Conduct.Explain(r, time.Now())
+			st, _, judged := d.Behavior.Explain(r, time.Now())
 			require.True(t, judged)
 			require.Equal(t, want, r.Risk.Policy.Effects[st.Tier].Name)
 		})
@@ -100,8 +100,8 @@ func TestHandshakesOfRealClients(t *testing.T) {
 	f := func(peer string, values []string, want bool) {
 		t.Helper()
 		d, _ := decider(t, "rules: []", calm)
-		d.Conduct = conductFor(t, "signals: {presence: {headers: [], tls: {header: X-JA4, known: [firefox]}}}")
-		d.Conduct.Judged = func(*Request) {}
+		d.Behavior = behaviorFor(t, "signals: {presence: {headers: [], tls: {header: X-JA4, known: [firefox]}}}")
+		d.Behavior.Judged = func(*Request) {}
 		fields := fields{"X-Forwarded-For": {[]byte("203.0.113.1")}}
 		for _, v := range values {
 			fields["X-Ja4"] = append(fields["X-Ja4"], []byte(v))
@@ -125,11 +125,11 @@ func TestHandshakesOfRealClients(t *testing.T) {
 // sends it twice, is identified by its address.
 func TestSubjectsThatThePolicyNames(t *testing.T) {
 	d, _ := decider(t, "rules: []", calm)
-	d.Conduct = conductFor(t, `{mode: enforce, subject: [header:X-Api-Key], signals: {failures: {weight: 100, at_least: 5, share: 0.1}}, routes: {guessing: {weight: 0}},
+	d.Behavior = behaviorFor(t, `{mode: enforce, subject: [header:X-Api-Key], signals: {failures: {weight: 100, at_least: 5, share: 0.1}}, routes: {guessing: {weight: 0}},
 		tiers: [{name: normal}, {name: blocked, from: 50, until: 20, refuse: {for: 1h, max: 2h}}]}`)
-	d.Conduct.Judged = func(*Request) {}
+	d.Behavior.Judged = func(*Request) {}
 	rose := ""
-	d.Conduct.Rose = func(r *Request, _ *Rise) { rose = r.Subject() }
+	d.Behavior.Rose = func(r *Request, _ *Rise) { rose = r.Subject() }
 	const address = "198.51.100.7"
 	r := &Request{}
 	ask := func(keys ...string) Verdict {
@@ -145,7 +145,7 @@ func TestSubjectsThatThePolicyNames(t *testing.T) {
 	}
 	guess := func(keys ...string) {
 		for range 10 {
-			d.Conduct.Learn(r, ask(keys...), http.StatusUnauthorized, time.Now())
+			d.Behavior.Learn(r, ask(keys...), http.StatusUnauthorized, time.Now())
 		}
 	}
 	guess("bad")
@@ -163,12 +163,12 @@ func TestSubjectsThatThePolicyNames(t *testing.T) {
 	// An operator who knows only the hash is told the same.
 	*r = Request{Hashes: map[string]string{"header:X-Api-Key": strings.TrimPrefix(rules.HashOf("header:X-Api-Key", "bad"), "~")}}
 	d.ask(t, r, address, []byte("/"), fields{})
-	st, _, judged := d.Conduct.Explain(r, time.Now())
+	st, _, judged := d.Behavior.Explain(r, time.Now())
 	require.True(t, judged)
 	require.Positive(t, st.Refused)
 
 	require.Equal(t, Pass, ask("good"))
-	require.Zero(t, testing.AllocsPerRun(100, func() { d.Conduct.Stand(r) }))
+	require.Zero(t, testing.AllocsPerRun(100, func() { d.Behavior.Classify(r) }))
 }
 
 // A client whose tier lowers limits is told what passes of its requests.
@@ -177,10 +177,10 @@ func TestTiersAreToldInTheFields(t *testing.T) {
 		t.Helper()
 		synctest.Test(t, func(t *testing.T) {
 			d, _ := decider(t, "rules: [{id: clients, key: [client_ip], limit: 100, window: 1h}]", calm)
-			d.Conduct = conductFor(t, "{mode: "+mode+`, signals: {failures: {weight: 40, at_least: 5, share: 0.1}},
+			d.Behavior = behaviorFor(t, "{mode: "+mode+`, signals: {failures: {weight: 40, at_least: 5, share: 0.1}},
 				tiers: [{name: normal}, {name: tight, from: 25, until: 20, limits: 0.3}]}`)
-			d.Conduct.Judged = func(*Request) {}
-			d.Conduct.Rose = func(*Request, *Rise) {}
+			d.Behavior.Judged = func(*Request) {}
+			d.Behavior.Rose = func(*Request, *Rise) {}
 			r := &Request{}
 			ask := func(client string) (Verdict, map[string]string) {
 				*r = Request{}
@@ -193,7 +193,7 @@ func TestTiersAreToldInTheFields(t *testing.T) {
 			}
 			for range 10 {
 				v, _ := ask("198.51.100.7")
-				d.Conduct.Learn(r, v, http.StatusUnauthorized, time.Now())
+				d.Behavior.Learn(r, v, http.StatusUnauthorized, time.Now())
 			}
 			spent := 100 - int(r.Decision.Results[0].Remaining)
 			passed := 0
@@ -217,9 +217,9 @@ func TestTiersAreToldInTheFields(t *testing.T) {
 func TestAnOfficeThatObeysIsFreeAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, _ := decider(t, "rules: [{id: clients, key: [client_ip], algorithm: token_bucket, limit: 20, window: 1s, burst: 200}]", calm)
-		d.Conduct = conductFor(t, "{mode: enforce, signals: {presence: {weight: 0}}}")
-		d.Conduct.Judged = func(*Request) {}
-		d.Conduct.Rose = func(*Request, *Rise) {}
+		d.Behavior = behaviorFor(t, "{mode: enforce, signals: {presence: {weight: 0}}}")
+		d.Behavior.Judged = func(*Request) {}
+		d.Behavior.Rose = func(*Request, *Rise) {}
 		type user struct {
 			at    time.Time
 			tries int
@@ -249,7 +249,7 @@ func TestAnOfficeThatObeysIsFreeAgain(t *testing.T) {
 				d.ask(t, r, "198.51.100.7", []byte("/page/"+strconv.Itoa(u.page)), nil)
 				v := d.Decide(r)
 				r.Permit.Done()
-				d.Conduct.Learn(r, v, http.StatusOK, time.Now())
+				d.Behavior.Learn(r, v, http.StatusOK, time.Now())
 				if v == Pass {
 					continue
 				}
@@ -279,20 +279,20 @@ func TestOneAddressDoesNotSlowALogin(t *testing.T) {
 		t.Helper()
 		synctest.Test(t, func(t *testing.T) {
 			d, _ := decider(t, "rules: []", calm)
-			d.Conduct = conductFor(t, "{mode: enforce, signals: {presence: {weight: 0}}}")
-			d.Conduct.Judged = func(*Request) {}
+			d.Behavior = behaviorFor(t, "{mode: enforce, signals: {presence: {weight: 0}}}")
+			d.Behavior.Judged = func(*Request) {}
 			rose := map[string]bool{}
-			d.Conduct.Rose = func(_ *Request, rise *Rise) { rose[rise.Kind] = true }
+			d.Behavior.Rose = func(_ *Request, rise *Rise) { rose[rise.Kind] = true }
 			r := &Request{}
 			for i := range 1200 { // 66 a minute
 				*r = Request{Began: time.Now()}
 				d.ask(t, r, fmt.Sprintf("198.51.%d.%d", i%addresses/250, 1+i%addresses%250), []byte("/login"), nil)
-				d.Conduct.Learn(r, d.Decide(r), http.StatusUnauthorized, time.Now())
+				d.Behavior.Learn(r, d.Decide(r), http.StatusUnauthorized, time.Now())
 				r.Permit.Done()
 				time.Sleep(time.Minute / 66)
 			}
 			require.Equal(t, map[string]bool{want: true}, rose)
-			d.Conduct.delayed.Store(MaxDelayed)
+			d.Behavior.delayed.Store(MaxDelayed)
 			*r = Request{Began: time.Now()}
 			d.ask(t, r, "203.0.113.9", []byte("/login"), nil)
 			require.Equal(t, Pass, d.Decide(r), "no route is refused")

@@ -22,7 +22,7 @@ func shipped(t testing.TB) *policy.Policy {
 
 // A replay of either format finds a client that guesses passwords, and the route, but not one
 // that browses.
-func TestConductOfALog(t *testing.T) {
+func TestPolicyOfALog(t *testing.T) {
 	at := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC)
 	write := func(line func(at time.Time, client, path string, status int) string) *bytes.Buffer {
 		var log bytes.Buffer
@@ -45,7 +45,7 @@ func TestConductOfALog(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, err := RunConduct(t.Context(), shipped(t), Config{Top: 3}, write(line))
+			r, err := RunPolicy(t.Context(), shipped(t), Config{Top: 3}, write(line))
 			require.NoError(t, err)
 			require.EqualValues(t, 440, r.Requests)
 			require.Equal(t, 202, r.Clients)
@@ -65,23 +65,23 @@ func TestConductOfALog(t *testing.T) {
 	line := func(second int) string {
 		return fmt.Sprintf("203.0.113.7 - - [20/Nov/2026:10:00:%02d +0000] \"GET / HTTP/1.1\" 401 12 \"-\" \"x\"\n", second)
 	}
-	r, err := RunConduct(t.Context(), shipped(t), Config{}, bytes.NewBufferString(strings.Repeat(line(50)+line(10), 100)))
+	r, err := RunPolicy(t.Context(), shipped(t), Config{}, bytes.NewBufferString(strings.Repeat(line(50)+line(10), 100)))
 	require.NoError(t, err)
 	require.EqualValues(t, 100, r.OutOfOrder)
 	require.Equal(t, at.Add(10*time.Second), r.From)
 	require.Equal(t, at.Add(50*time.Second), r.Subjects[0].At)
 	require.Contains(t, r.Notes[0], "50.00% of the requests are older than one before them (line 2 has 2026-11-20T10:00:10Z, line 1 before it")
 
-	_, err = RunConduct(t.Context(), shipped(t), Config{}, bytes.NewBufferString("x\n"))
+	_, err = RunPolicy(t.Context(), shipped(t), Config{}, bytes.NewBufferString("x\n"))
 	require.ErrorContains(t, err, "no line can be read; the first: line 1 ")
-	_, err = RunConduct(t.Context(), shipped(t), Config{}, &bytes.Buffer{})
+	_, err = RunPolicy(t.Context(), shipped(t), Config{}, &bytes.Buffer{})
 	require.EqualError(t, err, "is empty")
 }
 
-func BenchmarkConduct(b *testing.B) {
+func BenchmarkPolicy(b *testing.B) {
 	p := shipped(b)
 	for b.Loop() {
-		r, err := RunConduct(b.Context(), p, Config{}, newTraffic(largeLines, 20_000, asCombined))
+		r, err := RunPolicy(b.Context(), p, Config{}, newTraffic(largeLines, 20_000, asCombined))
 		require.NoError(b, err)
 		require.EqualValues(b, largeLines, r.Requests)
 	}
@@ -101,13 +101,13 @@ func TestSubjectsOfALog(t *testing.T) {
 		}
 		return &log
 	}
-	r, err := RunConduct(t.Context(), p, Config{}, write("X-Api-Key"))
+	r, err := RunPolicy(t.Context(), p, Config{}, write("X-Api-Key"))
 	require.NoError(t, err)
 	require.Equal(t, 2, r.Clients)
 	require.Equal(t, rules.HashOf("header:X-Api-Key", "bad"), r.Subjects[0].Subject)
 	require.NotContains(t, strings.Join(r.Notes, "\n"), "X-Api-Key")
 
-	r, err = RunConduct(t.Context(), p, Config{}, write("X-Other"))
+	r, err = RunPolicy(t.Context(), p, Config{}, write("X-Other"))
 	require.NoError(t, err)
 	require.Equal(t, 1, r.Clients)
 	require.Contains(t, r.Notes, "no line has header:X-Api-Key, so clients were told apart by their addresses; log it")

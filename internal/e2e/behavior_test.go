@@ -55,10 +55,10 @@ func tierOf(t *testing.T, n *testenv.EdgeNode, client string) string {
 	require.NoError(t, err)
 	defer resp.Body.Close()
 	var e struct {
-		Conduct struct{ Tier string } `json:"conduct"`
+		Behavior struct{ Tier string } `json:"behavior"`
 	}
 	require.NoError(t, json.NewDecoder(resp.Body).Decode(&e))
-	return e.Conduct.Tier
+	return e.Behavior.Tier
 }
 
 // login tries a password at a node.

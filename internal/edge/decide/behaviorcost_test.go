@@ -15,16 +15,16 @@ import (
 	"github.com/weir-edge/weir/pkg/behavior"
 )
 
-// BenchmarkConduct measures all that judging adds to a request: standing, fingerprint, and learning.
-func BenchmarkConduct(b *testing.B) {
+// BenchmarkBehavior measures all that judging adds to a request: standing, fingerprint, and learning.
+func BenchmarkBehavior(b *testing.B) {
 	p, err := policy.Parse([]byte("{}"))
 	require.NoError(b, err)
 	for _, clients := range []int{1000, 1_000_000} {
 		b.Run(fmt.Sprint(clients), func(b *testing.B) {
 			d, _ := decider(b, "rules: []", calm)
-			c := NewConduct(func() *policy.Policy { return p }, clients, time.Now())
+			c := NewBehavior(func() *policy.Policy { return p }, clients, time.Now())
 			c.Judged, c.Rose = func(*Request) {}, func(*Request, *Rise) {}
-			d.Conduct = c
+			d.Behavior = c
 			addresses := make([]netip.Addr, clients)
 			for i := range addresses {
 				addresses[i] = netip.AddrFrom4([4]byte{11, byte(i >> 16), byte(i >> 8), byte(i)})
@@ -40,7 +40,7 @@ func BenchmarkConduct(b *testing.B) {
 			run := func(i int) {
 				now = now.Add(50 * time.Microsecond)
 				r.Risk, r.Began, r.Client = Risk{}, now, addresses[order[i%len(order)]]
-				c.Stand(r)
+				c.Classify(r)
 				c.judge(r)
 				c.Learn(r, Pass, http.StatusOK, now)
 			}
@@ -60,21 +60,21 @@ func BenchmarkConduct(b *testing.B) {
 // somebody guesses keep theirs.
 func TestRoutesThatNeverDenyTakeNoPlace(t *testing.T) {
 	d, _ := decider(t, "rules: []", calm)
-	d.Conduct = conductFor(t, "signals: {presence: {weight: 0}}")
-	d.Conduct.Judged, d.Conduct.Rose = func(*Request) {}, func(*Request, *Rise) {}
+	d.Behavior = behaviorFor(t, "signals: {presence: {weight: 0}}")
+	d.Behavior.Judged, d.Behavior.Rose = func(*Request) {}, func(*Request, *Rise) {}
 	ask := func(path string, status int) {
 		r := &Request{Began: time.Now()}
 		d.ask(t, r, "198.51.100.7", []byte(path), nil)
-		d.Conduct.Learn(r, d.Decide(r), status, time.Now())
+		d.Behavior.Learn(r, d.Decide(r), status, time.Now())
 		r.Permit.Done()
 	}
 	for i := range 1000 {
 		ask(fmt.Sprintf("/%d", i), []int{http.StatusOK, http.StatusMovedPermanently}[i%2])
 	}
-	require.Zero(t, d.Conduct.Routes.Counts().Subjects)
+	require.Zero(t, d.Behavior.Routes.Counts().Subjects)
 	ask("/login", http.StatusForbidden)
 	ask("/login", http.StatusOK)
-	require.Equal(t, 1, d.Conduct.Routes.Counts().Subjects)
+	require.Equal(t, 1, d.Behavior.Routes.Counts().Subjects)
 }
 
 // A client that other nodes' counts moved to a severer tier is told of once, when it asks again
@@ -82,18 +82,18 @@ func TestRoutesThatNeverDenyTakeNoPlace(t *testing.T) {
 func TestWhatOtherNodesFoundIsToldOnce(t *testing.T) {
 	p, err := policy.Parse([]byte("{mode: enforce}"))
 	require.NoError(t, err)
-	nodes := make([]*Conduct, 2)
+	nodes := make([]*Behavior, 2)
 	d, _ := decider(t, "rules: []", calm)
 	var rises []Rise
-	ask := func(c *Conduct, status int) {
-		d.Conduct = c
+	ask := func(c *Behavior, status int) {
+		d.Behavior = c
 		r := &Request{Began: time.Now()}
 		d.ask(t, r, "198.51.100.7", []byte("/login"), nil)
 		c.Learn(r, d.Decide(r), status, time.Now())
 		r.Permit.Done()
 	}
 	for i := range nodes {
-		c := NewConduct(func() *policy.Policy { return p }, 1000, time.Now())
+		c := NewBehavior(func() *policy.Policy { return p }, 1000, time.Now())
 		c.SetNames(NewSecret(make([]byte, 32)))
 		c.Judged, c.Rose = func(*Request) {}, func(_ *Request, rise *Rise) { rises = append(rises, *rise) }
 		c.Clients.Divide(2)
@@ -128,7 +128,7 @@ func TestAMillionClientsAndTheirRoutesTakeAQuarterOfAGibibyte(t *testing.T) {
 	}
 	const million = 1_000_000
 	now, before := time.Now(), heap()
-	c := NewConduct(func() *policy.Policy { return nil }, million, now)
+	c := NewBehavior(func() *policy.Policy { return nil }, million, now)
 	place := func(n int) uint64 { return uint64(n) * 0x9e3779b97f4a7c15 }
 	for n := range million {
 		c.Clients.Observe(place(n), now, &behavior.Event{Status: http.StatusOK})

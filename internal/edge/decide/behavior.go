@@ -13,8 +13,8 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
 
-// Conduct judges clients and routes by their past requests, and applies the policy.
-type Conduct struct {
+// Behavior judges clients and routes by their past requests, and applies the policy.
+type Behavior struct {
 	Policy  func() *policy.Policy // nil until there is one
 	Clients *behavior.Table
 	Routes  *behavior.Table
@@ -47,10 +47,10 @@ type Rise struct {
 	Shared  bool // by the counts of several nodes
 }
 
-// NewConduct returns a Conduct that keeps up to subjects clients, and up to 1/128 as many
+// NewBehavior returns a Behavior that keeps up to subjects clients, and up to 1/128 as many
 // of the routes that ever answered 401 or 403.
-func NewConduct(active func() *policy.Policy, subjects int, now time.Time) *Conduct {
-	c := &Conduct{
+func NewBehavior(active func() *policy.Policy, subjects int, now time.Time) *Behavior {
+	c := &Behavior{
 		Policy: active, Clients: behavior.NewTable(subjects, behavior.Default(), now), Routes: behavior.NewTable(subjects/128, behavior.DefaultRoutes(), now),
 	}
 	c.names.Store(RandomSecret())
@@ -62,10 +62,10 @@ func NewConduct(active func() *policy.Policy, subjects int, now time.Time) *Cond
 
 // SetNames names all subjects from now on by a secret that other nodes share. Counts under
 // the old names are forgotten.
-func (c *Conduct) SetNames(s *Secret) { c.names.Store(s) }
+func (c *Behavior) SetNames(s *Secret) { c.names.Store(s) }
 
 // Activate makes the tables judge by a policy that has become active.
-func (c *Conduct) Activate(p *policy.Policy) {
+func (c *Behavior) Activate(p *policy.Policy) {
 	c.Clients.SetPolicy(p.Clients)
 	if p.Routes != nil {
 		c.Routes.SetPolicy(p.Routes)
@@ -73,7 +73,7 @@ func (c *Conduct) Activate(p *policy.Policy) {
 }
 
 // consults reports whether the active policy, if any, depends on a header.
-func (c *Conduct) consults(header string) bool {
+func (c *Behavior) consults(header string) bool {
 	if c == nil {
 		return false
 	}
@@ -82,7 +82,7 @@ func (c *Conduct) consults(header string) bool {
 }
 
 // Delayed returns how many requests are waiting now.
-func (c *Conduct) Delayed() int64 { return c.delayed.Load() }
+func (c *Behavior) Delayed() int64 { return c.delayed.Load() }
 
 // Effect is what happened to a request because of its tier.
 type Effect string
@@ -116,9 +116,9 @@ type Risk struct {
 // Name returns the name of the tier.
 func (k *Risk) Name() string { return k.Policy.Effects[k.Tier].Name }
 
-// Stand determines how the policy judges the client of a request and its route. Rules may
+// Classify determines how the policy judges the client of a request and its route. Rules may
 // count by that.
-func (c *Conduct) Stand(r *Request) {
+func (c *Behavior) Classify(r *Request) {
 	p := c.Policy()
 	if p == nil {
 		return
@@ -144,15 +144,15 @@ func (c *Conduct) Stand(r *Request) {
 }
 
 // announce reports once that other nodes' counts moved a subject to a severer tier.
-func (c *Conduct) announce(r *Request, kind string, table *behavior.Table, key uint64, st behavior.Standing) {
+func (c *Behavior) announce(r *Request, kind string, table *behavior.Table, key uint64, st behavior.Standing) {
 	if st.Rose && !r.Described && table.Announce(key) && st.Tier > 0 { // it may have cooled down meanwhile
 		c.rose(r, kind, table, key, st, r.Began, true)
 	}
 }
 
-// judge applies the tier: it scales the costs of the checks and delays the request. It
+// enforce applies the tier: it scales the costs of the checks and delays the request. It
 // reports whether the request may proceed.
-func (c *Conduct) judge(r *Request) bool {
+func (c *Behavior) enforce(r *Request) bool {
 	k := &r.Risk
 	p := k.Policy
 	if p == nil || r.Described {
@@ -230,7 +230,7 @@ func scales(l *limiter.Limit) bool { return l.Algorithm != limiter.Concurrency }
 func TierMade(factor float64) bool { return factor > 0 && factor < 0.5 }
 
 // Learn counts a request that is finished. status is the origin's answer; 0 if none came.
-func (c *Conduct) Learn(r *Request, v Verdict, status int, now time.Time) {
+func (c *Behavior) Learn(r *Request, v Verdict, status int, now time.Time) {
 	k := &r.Risk
 	if k.Policy == nil || v != Pass && (v != Limited || r.Decision.Unavailable) {
 		return // what weir sheds or refuses because of the tier says nothing about the client
@@ -253,7 +253,7 @@ func (c *Conduct) Learn(r *Request, v Verdict, status int, now time.Time) {
 	}
 }
 
-func (c *Conduct) rose(r *Request, kind string, table *behavior.Table, key uint64, st behavior.Standing, now time.Time, shared bool) {
+func (c *Behavior) rose(r *Request, kind string, table *behavior.Table, key uint64, st behavior.Standing, now time.Time, shared bool) {
 	if tiers := r.Risk.Policy.Effects; st.Rose && st.Tier < len(tiers) {
 		c.Rose(r, &Rise{Kind: kind, Tier: tiers[st.Tier].Name, Score: st.Score, Reasons: table.Reasons(key, now, nil), Shared: shared})
 	}
@@ -261,7 +261,7 @@ func (c *Conduct) rose(r *Request, kind string, table *behavior.Table, key uint6
 
 // print hashes what repeated requests have in common: method, path, names in the query, and
 // the headers of the policy.
-func (c *Conduct) print(r *Request) uint64 {
+func (c *Behavior) print(r *Request) uint64 {
 	b := append(r.buf[:0], r.Method...)
 	b = strconv.AppendUint(append(b, ' '), r.Risk.route, 36)
 	name := true
@@ -298,7 +298,7 @@ func lacks(r *Request) bool {
 
 // AppendRisk appends what the origin is told, as in
 // suspicious;score=62;signals=scan,denials, or nothing if the tier says so.
-func (c *Conduct) AppendRisk(dst []byte, r *Request) []byte {
+func (c *Behavior) AppendRisk(dst []byte, r *Request) []byte {
 	k := &r.Risk
 	if k.Policy == nil || k.Policy.Shadow || !k.Policy.Effects[k.Tier].Header {
 		return dst
@@ -319,7 +319,7 @@ func (c *Conduct) AppendRisk(dst []byte, r *Request) []byte {
 
 // Explain returns the standing of the client of a described request, and why; false if
 // there is no policy, or it exempts the request.
-func (c *Conduct) Explain(r *Request, now time.Time) (st behavior.Standing, reasons []behavior.Reason, judged bool) {
+func (c *Behavior) Explain(r *Request, now time.Time) (st behavior.Standing, reasons []behavior.Reason, judged bool) {
 	if !c.judges(r) {
 		return st, nil, false
 	}
@@ -328,7 +328,7 @@ func (c *Conduct) Explain(r *Request, now time.Time) (st behavior.Standing, reas
 }
 
 // ExplainRoute is Explain of the request's route.
-func (c *Conduct) ExplainRoute(r *Request, now time.Time) (st behavior.Standing, reasons []behavior.Reason, judged bool) {
+func (c *Behavior) ExplainRoute(r *Request, now time.Time) (st behavior.Standing, reasons []behavior.Reason, judged bool) {
 	if !c.judges(r) || c.Policy().Routes == nil {
 		return st, nil, false
 	}
@@ -336,14 +336,14 @@ func (c *Conduct) ExplainRoute(r *Request, now time.Time) (st behavior.Standing,
 	return c.Routes.Look(key, now), c.Routes.Reasons(key, now, nil), true
 }
 
-func (c *Conduct) judges(r *Request) bool {
+func (c *Behavior) judges(r *Request) bool {
 	r.path = r.Paths.At(0)
 	p := c.Policy()
 	return p != nil && !p.Exempts(asked{r}, &rules.Match{})
 }
 
-// conduct answers 429 until the client's tier admits it again.
-func (r *Request) conduct() Refusal {
+// misbehaved answers 429 until the client's tier admits it again.
+func (r *Request) misbehaved() Refusal {
 	r.buf = append(r.buf[:0], `{"type":"about:blank","title":"Refused because of earlier requests","status":429}`...)
 	return Refusal{Status: http.StatusTooManyRequests, RetryAfter: retryAfter(r.Risk.wait), Body: r.buf}
 }

@@ -18,14 +18,14 @@ import (
 )
 
 const (
-	// conductSubjects is how many clients are distinguished at a time.
-	conductSubjects = 1_000_000
+	// subjectsAtOnce is how many clients are distinguished at a time.
+	subjectsAtOnce = 1_000_000
 	// maxRisen is how many subjects above the mildest tier are remembered.
 	maxRisen = 100_000
 )
 
-// ConductReport is what a behavior policy would have done with a log.
-type ConductReport struct {
+// PolicyReport is what a behavior policy would have done with a log.
+type PolicyReport struct {
 	Version string    `json:"version"`
 	From    time.Time `json:"from"`
 	To      time.Time `json:"to"`
@@ -76,8 +76,8 @@ type Reason struct {
 	Threshold float64 `json:"threshold"`
 }
 
-// conduct judges a log by a policy.
-type conduct struct {
+// policyRun judges a log by a policy.
+type policyRun struct {
 	policy          *policy.Policy
 	clients, routes *behavior.Table
 	clock           clock
@@ -90,21 +90,21 @@ type conduct struct {
 	statuses, full  bool
 	risen           map[uint64]*RisenSubject // clients
 	risenRoutes     map[uint64]*RisenSubject
-	report          ConductReport
+	report          PolicyReport
 }
 
-// RunConduct judges the clients of the log r by a policy, as if it were enforced: requests
+// RunPolicy judges the clients of the log r by a policy, as if it were enforced: requests
 // that a tier refuses are not judged. Memory is bounded: subjects are kept as a node keeps
 // them, and lines are read as in Run, of whose Config it uses Format, Host, Trusted, Top
 // and Progress.
-func RunConduct(ctx context.Context, p *policy.Policy, c Config, r io.Reader) (*ConductReport, error) {
+func RunPolicy(ctx context.Context, p *policy.Policy, c Config, r io.Reader) (*PolicyReport, error) {
 	if p == nil {
 		return nil, errors.New("no policy to test")
 	}
 	if c.Top <= 0 {
 		c.Top = defaultTop
 	}
-	k := &conduct{policy: p, carried: map[string]bool{}, risen: map[uint64]*RisenSubject{}, risenRoutes: map[uint64]*RisenSubject{}, request: request{asked: map[rules.KeyPart]bool{}}}
+	k := &policyRun{policy: p, carried: map[string]bool{}, risen: map[uint64]*RisenSubject{}, risenRoutes: map[uint64]*RisenSubject{}, request: request{asked: map[rules.KeyPart]bool{}}}
 	k.report.Version = p.Version
 	for _, e := range p.Effects[1:] {
 		k.report.Tiers = append(k.report.Tiers, TierTally{Tier: e.Name})
@@ -115,7 +115,7 @@ func RunConduct(ctx context.Context, p *policy.Policy, c Config, r io.Reader) (*
 	return k.finish(c.Top)
 }
 
-func (k *conduct) play(b *batch) {
+func (k *policyRun) play(b *batch) {
 	k.report.Lines += b.read
 	k.report.Skipped += b.skipped
 	if room := maxSkips - len(k.report.Skips); room > 0 {
@@ -126,15 +126,15 @@ func (k *conduct) play(b *batch) {
 	}
 }
 
-func (k *conduct) judge(e *entry) {
+func (k *policyRun) judge(e *entry) {
 	if k.clients == nil {
 		from := moment(e.time)
-		k.clients = behavior.NewTable(conductSubjects, k.policy.Clients, from)
+		k.clients = behavior.NewTable(subjectsAtOnce, k.policy.Clients, from)
 		routes := k.policy.Routes
 		if routes == nil {
 			routes = behavior.DefaultRoutes()
 		}
-		k.routes = behavior.NewTable(conductSubjects/16, routes, from)
+		k.routes = behavior.NewTable(subjectsAtOnce/16, routes, from)
 	}
 	k.clock.tick(e)
 	now := moment(e.decided)
@@ -184,7 +184,7 @@ func (k *conduct) judge(e *entry) {
 	}
 }
 
-func (k *conduct) rose(risen map[uint64]*RisenSubject, kind string, key uint64, name string, e *entry, st behavior.Standing, reasons []behavior.Reason) {
+func (k *policyRun) rose(risen map[uint64]*RisenSubject, kind string, key uint64, name string, e *entry, st behavior.Standing, reasons []behavior.Reason) {
 	s := risen[key]
 	if s == nil {
 		if len(risen) >= maxRisen {
@@ -216,7 +216,7 @@ func nameOf(text []byte) uint64 {
 }
 
 // clientOf identifies clients as a node does, by the headers that the log has.
-func (k *conduct) clientOf(e *entry) uint64 {
+func (k *policyRun) clientOf(e *entry) uint64 {
 	k.subject = k.subject[:0]
 	if k.policy.Subject != nil {
 		key, ok := rules.AppendKey(k.subject, k.policy.Subject, &k.request, &k.scratch)
@@ -230,7 +230,7 @@ func (k *conduct) clientOf(e *entry) uint64 {
 }
 
 // clientName names the client that clientOf has just found.
-func (k *conduct) clientName(e *entry) string {
+func (k *policyRun) clientName(e *entry) string {
 	if len(k.subject) > 0 {
 		return string(k.subject)
 	}
@@ -238,7 +238,7 @@ func (k *conduct) clientName(e *entry) string {
 }
 
 // print is the fingerprint that a node computes, from the headers that the log has.
-func (k *conduct) print(e *entry, route uint64) uint64 {
+func (k *policyRun) print(e *entry, route uint64) uint64 {
 	b := fmt.Appendf(append(append(k.buf[:0], e.method...), ' '), "%x", route)
 	for pair := range bytes.SplitSeq(e.query, []byte("&")) {
 		name, _, _ := bytes.Cut(pair, []byte("="))
@@ -255,7 +255,7 @@ func (k *conduct) print(e *entry, route uint64) uint64 {
 
 // lacks reports whether a header that real clients always send is absent. A header that no
 // line has had so far is not logged.
-func (k *conduct) lacks(e *entry) (lacks bool) {
+func (k *policyRun) lacks(e *entry) (lacks bool) {
 	for _, header := range k.policy.Presence {
 		if _, n := e.Header(header); n > 0 {
 			k.carried[header] = true
@@ -271,7 +271,7 @@ func (k *conduct) lacks(e *entry) (lacks bool) {
 	return lacks
 }
 
-func (k *conduct) finish(top int) (*ConductReport, error) {
+func (k *policyRun) finish(top int) (*PolicyReport, error) {
 	r := &k.report
 	if r.Requests = k.clock.requests; r.Requests == 0 {
 		if r.Lines > 0 {

@@ -1,6 +1,6 @@
 // The corpus of clients, benign and hostile, that behavior policies are judged on, against an edge
 // that enforces one. Each VU is a subject; its kind decides what it sends, and how it reacts.
-import { Client, Conduct, conductKinds } from 'k6/x/weir';
+import { Client, Behavior, behaviorKinds } from 'k6/x/weir';
 import { Counter, Rate } from 'k6/metrics';
 import { sleep } from 'k6';
 import exec from 'k6/execution';
@@ -10,17 +10,17 @@ const seconds = Number(__ENV.SECONDS || 70);
 const within = Number(__ENV.WITHIN || 1e9); // seconds in which a subject with 200 requests must be detected, if less than the goal
 const each = Number(__ENV.EACH || 1); // subjects of each kind
 const run = Number(__ENV.RUN || Date.now()) % 8;
-const kinds = conductKinds();
+const kinds = behaviorKinds();
 const client = new Client({ timeout: '10s' });
 
-const harmed = new Rate('conduct_harmed'); // requests of benign subjects that the policy refused or delayed
-const detected = new Rate('conduct_detected'); // hostile subjects, in time
-const judged = new Counter('conduct_judged'); // of them
-const requests = new Counter('conduct_requests');
+const harmed = new Rate('behavior_harmed'); // requests of benign subjects that the policy refused or delayed
+const detected = new Rate('behavior_detected'); // hostile subjects, in time
+const judged = new Counter('behavior_judged'); // of them
+const requests = new Counter('behavior_requests');
 
 export const options = {
   scenarios: { corpus: { executor: 'per-vu-iterations', vus: kinds.length * each, iterations: 1, maxDuration: `${seconds + 30}s` } },
-  thresholds: { conduct_harmed: ['rate<=0.0005'], conduct_detected: ['rate>=0.95'], conduct_judged: ['count>=4'] },
+  thresholds: { behavior_harmed: ['rate<=0.0005'], behavior_detected: ['rate>=0.95'], behavior_judged: ['count>=4'] },
 };
 
 // Whatever the origin answers is no failure here.
@@ -32,14 +32,14 @@ for (let status = 200; status < 600; status++) {
 // severe reports whether the policy holds the client to be suspicious, or worse. A request that
 // it refuses never reaches the origin, which names the tier of the others.
 function severe(res) {
-  return (res.status === 429 && !res.limited) || /^(suspicious|blocked)/.test(res.headers['X-Conduct-Risk'] || '');
+  return (res.status === 429 && !res.limited) || /^(suspicious|blocked)/.test(res.headers['X-Behavior-Risk'] || '');
 }
 
 export default function () {
   const i = exec.vu.idInTest - 1;
   const at = i % kinds.length;
   const kind = kinds[at];
-  const subject = new Conduct({ kind: kind.name, n: Math.floor(i / kinds.length), cidr: `10.${run * 30 + at}.0.0/16` });
+  const subject = new Behavior({ kind: kind.name, n: Math.floor(i / kinds.length), cidr: `10.${run * 30 + at}.0.0/16` });
   const began = Date.now();
   const elapsed = () => (Date.now() - began) / 1000;
   let sent = 0;

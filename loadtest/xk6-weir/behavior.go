@@ -11,16 +11,16 @@ import (
 	"github.com/weir-edge/weir/internal/behaviorsim/corpus"
 )
 
-type conductOptions struct {
+type behaviorOptions struct {
 	Kind    string `json:"kind"`
 	N       int64  `json:"n"`
 	HeldOut string `json:"heldOut"`
 	CIDR    string `json:"cidr"`
 }
 
-// Conduct is one subject of the corpus that behavior policies are judged on, as a script sees it.
+// Behavior is one subject of the corpus that behavior policies are judged on, as a script sees it.
 // It belongs to one VU.
-type Conduct struct {
+type Behavior struct {
 	kind *corpus.Kind
 	site string // of the kind's own: kinds share no route
 	act  corpus.Actor
@@ -31,31 +31,31 @@ type Conduct struct {
 // mostSubjects is how many subjects of a kind a script may tell apart.
 const mostSubjects = 1 << 20
 
-func newConduct(v sobek.Value) (*Conduct, error) {
-	var o conductOptions
-	if err := decode(v, "conduct", &o); err != nil {
+func newBehavior(v sobek.Value) (*Behavior, error) {
+	var o behaviorOptions
+	if err := decode(v, "behavior", &o); err != nil {
 		return nil, err
 	}
-	c := &Conduct{}
+	c := &Behavior{}
 	var names []string
 	for i := range corpus.Kinds {
 		if names = append(names, corpus.Kinds[i].Name); o.Kind == corpus.Kinds[i].Name {
-			c.kind, c.site = &corpus.Kinds[i], fmt.Sprintf("/conduct/%d", i)
+			c.kind, c.site = &corpus.Kinds[i], fmt.Sprintf("/behavior/%d", i)
 		}
 	}
 	if c.kind == nil {
-		return nil, fmt.Errorf("conduct: kind: must be one of %s (got %q)", strings.Join(names, "; "), o.Kind)
+		return nil, fmt.Errorf("behavior: kind: must be one of %s (got %q)", strings.Join(names, "; "), o.Kind)
 	}
 	if o.N < 0 || o.N >= mostSubjects {
-		return nil, fmt.Errorf("conduct: n: must be from 0 to %d (got %d)", mostSubjects-1, o.N)
+		return nil, fmt.Errorf("behavior: n: must be from 0 to %d (got %d)", mostSubjects-1, o.N)
 	}
 	network, err := netip.ParsePrefix(o.CIDR)
 	if err != nil || !network.Addr().Is4() {
-		return nil, fmt.Errorf("conduct: cidr: must be a network of IPv4, such as 10.1.0.0/16 (got %q)", o.CIDR)
+		return nil, fmt.Errorf("behavior: cidr: must be a network of IPv4, such as 10.1.0.0/16 (got %q)", o.CIDR)
 	}
 	clients := int64(max(1, c.kind.Clients))
 	if room := int64(1) << (32 - network.Bits()); (o.N+1)*clients > room {
-		return nil, fmt.Errorf("conduct: cidr: %s has no room for subject %d, who has %d addresses", network, o.N, clients)
+		return nil, fmt.Errorf("behavior: cidr: %s has no room for subject %d, who has %d addresses", network, o.N, clients)
 	}
 	c.base = addressAt(network.Masked().Addr(), o.N*clients)
 	if c.act = c.kind.Subject(int(o.N)); o.HeldOut != "" {
@@ -72,11 +72,11 @@ func addressAt(base netip.Addr, n int64) netip.Addr {
 }
 
 // Next returns the next request, and how long to wait before it. The origin must answer with the
-// status in X-Conduct-Status: what the site answers is a part of conduct.
-func (c *Conduct) Next() map[string]any {
+// status in X-Behavior-Status: what the site answers is a part of behavior.
+func (c *Behavior) Next() map[string]any {
 	wait, q := c.act(c.last)
 	c.last = corpus.Answer{}
-	headers := map[string]any{"User-Agent": "conduct", "X-Conduct-Status": fmt.Sprint(q.Status)}
+	headers := map[string]any{"User-Agent": "behavior", "X-Behavior-Status": fmt.Sprint(q.Status)}
 	if !q.Lacks {
 		headers["Accept"] = "*/*"
 	}
@@ -88,7 +88,7 @@ func (c *Conduct) Next() map[string]any {
 }
 
 // Answered tells the subject the outcome of its last request; retryAfter is negative if the answer had none.
-func (c *Conduct) Answered(status int, retryAfter float64) {
+func (c *Behavior) Answered(status int, retryAfter float64) {
 	c.last = corpus.Answer{Status: status, RetryAfter: time.Duration(max(0, retryAfter) * float64(time.Second))}
 }
 
