@@ -157,11 +157,11 @@ type direct struct {
 	set    *rules.Set
 	store  *memory.Store
 	now    int64
-	slots  []slot
+	slots  []taken
 	counts Outcome
 }
 
-type slot struct {
+type taken struct {
 	until    int64
 	check    limiter.Check
 	decision limiter.Decision
@@ -179,7 +179,7 @@ func newDirect(set *rules.Set) *direct {
 // decide returns the verdict as one word.
 func (d *direct) decide(t require.TestingT, a *asked, now int64, lease uint64) string {
 	// Slots of ended requests return in the order in which the requests end.
-	slices.SortStableFunc(d.slots, func(x, y slot) int { return cmp.Compare(x.until, y.until) })
+	slices.SortStableFunc(d.slots, func(x, y taken) int { return cmp.Compare(x.until, y.until) })
 	for len(d.slots) > 0 && d.slots[0].until <= now {
 		d.now = d.slots[0].until
 		require.NoError(t, d.store.Return(context.Background(), []limiter.Check{d.slots[0].check}, &d.slots[0].decision))
@@ -201,7 +201,7 @@ func (d *direct) decide(t require.TestingT, a *asked, now int64, lease uint64) s
 		o.Checks++
 		if answer.Results[i].Allowed {
 			if answer.Allowed && m.Checks[i].Limit.Algorithm == limiter.Concurrency {
-				d.slots = append(d.slots, slot{now + max(0, a.took.Microseconds()), m.Checks[i], limiter.Decision{Results: answer.Results[i : i+1]}})
+				d.slots = append(d.slots, taken{now + max(0, a.took.Microseconds()), m.Checks[i], limiter.Decision{Results: answer.Results[i : i+1]}})
 			}
 			continue
 		}

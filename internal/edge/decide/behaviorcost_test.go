@@ -41,7 +41,7 @@ func BenchmarkBehavior(b *testing.B) {
 				now = now.Add(50 * time.Microsecond)
 				r.Risk, r.Began, r.Client = Risk{}, now, addresses[order[i%len(order)]]
 				c.Classify(r)
-				c.judge(r)
+				c.enforce(r)
 				c.Learn(r, Pass, http.StatusOK, now)
 			}
 			for i := range order {
