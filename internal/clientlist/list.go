@@ -54,7 +54,7 @@ func Load(ctx context.Context, c *consul.Client, x *Index, known *List, only fun
 	var mu sync.Mutex
 	var fault error
 	var all sync.WaitGroup
-	places := make(chan struct{}, atOnce)
+	slots := make(chan struct{}, atOnce)
 	for number := range chunks {
 		want, is := x.Chunks[partName(number)]
 		if !is || only != nil && !only(number) {
@@ -64,9 +64,9 @@ func Load(ctx context.Context, c *consul.Client, x *Index, known *List, only fun
 			l.chunks[number] = known.chunks[number]
 			continue
 		}
-		places <- struct{}{}
+		slots <- struct{}{}
 		all.Go(func() {
-			defer func() { <-places }()
+			defer func() { <-slots }()
 			chunk, err := loadChunk(ctx, c, number, want)
 			mu.Lock()
 			defer mu.Unlock()

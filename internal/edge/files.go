@@ -32,13 +32,13 @@ func (e *Edge) watchFiles(ctx context.Context, now <-chan os.Signal) {
 	}
 	look() // a step in the first second counts too
 	for {
-		asked := false
+		requested := false
 		select {
 		case <-ctx.Done():
 			return
 		case <-now:
 			e.log.Info("reload requested")
-			asked = true
+			requested = true
 			if e.access != nil {
 				e.access.Reopen()
 			}
@@ -47,14 +47,14 @@ func (e *Edge) watchFiles(ctx context.Context, now <-chan os.Signal) {
 			look()
 		}
 		switch {
-		case e.consul != nil && asked:
+		case e.consul != nil && requested:
 			e.log.Info("nothing to reload: rules are followed in consul, and its token is read at each request")
 		case e.consul == nil && e.rules.Source != adminapi.SourceBuiltin:
-			e.files.rules.Report(e.log, "reload rules", e.rules.Load(asked))
+			e.files.rules.Report(e.log, "reload rules", e.rules.Load(requested))
 		}
 		e.secret.Reload()
 		if k := e.tiers; k != nil && k.Policies.Read != nil {
-			e.files.policy.Report(e.log, "reload policy", k.Policies.Load(asked))
+			e.files.policy.Report(e.log, "reload policy", k.Policies.Load(requested))
 		}
 		e.listeners.Reload()
 		if e.files.SPOE != nil {

@@ -13,6 +13,6 @@ import (
 const questionBytes = listeners.QuestionBytes
 
 // gatewayConns bounds the connections of HAProxys.
-func (e *Edge) gatewayConns(listener string, d *config.Decide, s *certs.Server, strangers int, count func(gateway.Answer, time.Duration)) handshake.Config {
-	return e.listeners.GatewayConns(listener, d, s, strangers, count)
+func (e *Edge) gatewayConns(listener string, d *config.Decide, s *certs.Server, unauthenticated int, count func(gateway.Answer, time.Duration)) handshake.Config {
+	return e.listeners.GatewayConns(listener, d, s, unauthenticated, count)
 }

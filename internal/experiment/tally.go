@@ -131,11 +131,11 @@ type Check struct {
 }
 
 // Decided counts a check of a key in a slice. It does not allocate or retain parts of c.
-func (t *Tally) Decided(place int, c *Check) {
+func (t *Tally) Decided(slice int, c *Check) {
 	if c.At.Before(t.Since) {
 		return
 	}
-	s := &t.slices[place]
+	s := &t.slices[slice]
 	part := c.At.UnixMicro() / t.part
 	s.Lock()
 	s.count(c, part)
@@ -167,11 +167,11 @@ func (s *slice) count(c *Check, part int64) {
 }
 
 // Answered counts an answer to a request that began at a time and was admitted.
-func (t *Tally) Answered(place int, at time.Time, failed bool) {
+func (t *Tally) Answered(slice int, at time.Time, failed bool) {
 	if at.Before(t.Since) {
 		return
 	}
-	s := &t.slices[place]
+	s := &t.slices[slice]
 	s.Lock()
 	s.counts.Answers++
 	if failed {

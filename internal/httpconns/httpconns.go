@@ -30,7 +30,7 @@ const (
 // New returns a server for h. A request must arrive completely within 15 seconds of its first
 // byte; a handler that expects longer bodies sets its own read deadlines.
 func New(h http.Handler) *http.Server {
-	b := &bound{open: map[net.Conn]place{}, from: map[holder]int{}}
+	b := &bound{open: map[net.Conn]held{}, from: map[holder]int{}}
 	return &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if Probe(r) && r.ContentLength == 0 {
@@ -80,7 +80,7 @@ func move(r *http.Request, to group) {
 type group uint8
 
 const (
-	strangers group = iota // it waits for a request, or its request shows no credentials
+	unauthenticated group = iota // it waits for a request, or its request shows no credentials
 	operators
 	probes
 	groups
@@ -91,14 +91,14 @@ var most = [groups]int{Max, Max, maxProbes}
 // bound bounds the connections of one server.
 type bound struct {
 	mu   sync.Mutex
-	open map[net.Conn]place
+	open map[net.Conn]held
 	held [groups]int
 	from map[holder]int
 	turn uint64
 }
 
-// place is a connection's.
-type place struct {
+// held is a connection's.
+type held struct {
 	holder
 	since uint64 // the turn at which it came into its group
 }
@@ -113,9 +113,9 @@ type holder struct {
 func (b *bound) changed(c net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateNew:
-		b.move(c, strangers, true)
+		b.move(c, unauthenticated, true)
 	case http.StateIdle:
-		b.move(c, strangers, false)
+		b.move(c, unauthenticated, false)
 	case http.StateClosed, http.StateHijacked:
 		b.mu.Lock()
 		defer b.mu.Unlock()

@@ -194,7 +194,7 @@ func TestDeadlines(t *testing.T) {
 
 // Connections that end leave nothing.
 func TestNothingStays(t *testing.T) {
-	b := &bound{open: map[net.Conn]place{}, from: map[holder]int{}}
+	b := &bound{open: map[net.Conn]held{}, from: map[holder]int{}}
 	var conns []net.Conn
 	for i := range 2 * Max {
 		_, end := net.Pipe()
@@ -208,7 +208,7 @@ func TestNothingStays(t *testing.T) {
 		conns = append(conns, c)
 	}
 	require.Equal(t, Most, Max+Max+maxProbes)
-	require.Equal(t, len(b.open), b.held[strangers]+b.held[operators]+b.held[probes])
+	require.Equal(t, len(b.open), b.held[unauthenticated]+b.held[operators]+b.held[probes])
 	for i, n := range b.held {
 		require.LessOrEqual(t, n, most[i])
 	}

@@ -19,8 +19,8 @@ type stateLog struct {
 	geo   bool                   // the router has a GeoIP database
 	zone  atomic.Pointer[string] // being answered for, once known
 
-	before *region.View
-	said   string // the different zone of a topology
+	before   *region.View
+	lastZone string // the different zone of a topology
 	// giving are the PoPs that were up and gave clients away; away are those whose clients are
 	// elsewhere because they were down or drained, and come back gradually.
 	giving, away map[string]bool
@@ -35,10 +35,10 @@ func (s *stateLog) changed(v *region.View) {
 	for _, name := range slices.Sorted(maps.Keys(v.Regions)) {
 		s.region(name, s.before.Regions[name], v.Regions[name], v.At)
 	}
-	switch told := errorText(v.SpillErr); {
-	case told == errorText(s.before.SpillErr):
-	case told != "":
-		s.log.Warn("works alone: which clients go elsewhere may differ from other routers", "error", told)
+	switch text := errorText(v.SpillErr); {
+	case text == errorText(s.before.SpillErr):
+	case text != "":
+		s.log.Warn("works alone: which clients go elsewhere may differ from other routers", "error", text)
 	default:
 		s.log.Info("agrees with other routers again on which clients go elsewhere")
 	}
@@ -53,8 +53,8 @@ func (s *stateLog) changed(v *region.View) {
 				s.gives(r.Name, p.Name, v)
 			}
 		}
-		if z := s.zone.Load(); z != nil && v.Topology.Zone != *z && v.Topology.Zone != s.said {
-			s.said = v.Topology.Zone
+		if z := s.zone.Load(); z != nil && v.Topology.Zone != *z && v.Topology.Zone != s.lastZone {
+			s.lastZone = v.Topology.Zone
 			s.log.Warn("the topology names a different zone from the one being answered for; restart to answer for it, or pass --zone", "zone", *z, "topology_zone", v.Topology.Zone)
 		}
 	}
@@ -76,16 +76,16 @@ func (s *stateLog) topology(t *region.Topology) {
 }
 
 func (s *stateLog) region(name string, before, now region.RegionState, at time.Time) {
-	switch told := errorText(now.Err); {
+	switch text := errorText(now.Err); {
 	case now.Known && !before.Known:
 		s.log.Info("region is known", "region", name, "via", now.Via)
 	case !now.Known && before.Known:
-		s.log.Warn("region is unknown; its PoPs keep their last state unless their edges refuse", "region", name, "silent_for", at.Sub(now.Heard).Round(time.Second).String(), "error", told)
+		s.log.Warn("region is unknown; its PoPs keep their last state unless their edges refuse", "region", name, "silent_for", at.Sub(now.Heard).Round(time.Second).String(), "error", text)
 	case now.Via != before.Via && now.Via != "":
-		s.log.Warn("region is known through another", "region", name, "via", now.Via, "error", told)
-	case told != "" && errorText(before.Err) == "":
-		s.log.Warn("region has a fault", "region", name, "error", told)
-	case told == "" && errorText(before.Err) != "":
+		s.log.Warn("region is known through another", "region", name, "via", now.Via, "error", text)
+	case text != "" && errorText(before.Err) == "":
+		s.log.Warn("region has a fault", "region", name, "error", text)
+	case text == "" && errorText(before.Err) != "":
 		s.log.Info("region no longer has a fault", "region", name)
 	}
 }

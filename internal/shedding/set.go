@@ -37,23 +37,23 @@ func Set(d *Document, path, value string) (*Document, error) {
 	}
 	at := root
 	for i, step := range steps {
-		place, err := find(at, step)
+		pos, err := find(at, step)
 		if err != nil {
 			return nil, fault("%s: %v", strings.Join(steps[:i], "."), err)
 		}
 		last := i == len(steps)-1
-		if place < 0 {
+		if pos < 0 {
 			if given == nil {
 				return nil, fault("is not set; there is nothing to remove")
 			}
-			place = len(at.Items)
+			pos = len(at.Items)
 			at.Names, at.Items = append(at.Names, step), append(at.Items, field.Node{Kind: field.Map})
 		}
-		switch next := &at.Items[place]; {
+		switch next := &at.Items[pos]; {
 		case last && given == nil:
-			at.Items = slices.Delete(at.Items, place, place+1)
+			at.Items = slices.Delete(at.Items, pos, pos+1)
 			if at.Kind == field.Map {
-				at.Names = slices.Delete(at.Names, place, place+1)
+				at.Names = slices.Delete(at.Names, pos, pos+1)
 			}
 		case last:
 			*next = *given

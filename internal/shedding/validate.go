@@ -168,13 +168,13 @@ func (f *faults) differs(path string, o Override, d *Document) {
 // values validates each group's settings by pkg/shedder. It reports a fault of the document
 // itself only once.
 func (f *faults) values(d *Document) {
-	told := map[string]bool{}
+	seen := map[string]bool{}
 	judge := func(path string, s *settings) {
 		for _, fault := range field.All(s.Validate()) {
 			switch {
-			case told[fault.Error()]:
+			case seen[fault.Error()]:
 			case path == "":
-				told[fault.Error()] = true
+				seen[fault.Error()] = true
 				f.add(fault.Path, "%s", fault.Msg)
 			default:
 				f.add(field.Join(path, d.overridden(fault.Path)), "%s", fault.Msg)

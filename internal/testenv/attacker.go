@@ -106,15 +106,15 @@ func (a *Attacker) Frames(stop func(http2.Frame) bool) (closed bool) {
 
 // Ends reads until the connection ends, and returns the code of its GOAWAY and whether there was
 // one.
-func (a *Attacker) Ends() (code http2.ErrCode, said bool) {
+func (a *Attacker) Ends() (code http2.ErrCode, received bool) {
 	a.T.Helper()
 	a.Frames(func(f http2.Frame) bool {
 		if g, ok := f.(*http2.GoAwayFrame); ok {
-			code, said = g.ErrCode, true
+			code, received = g.ErrCode, true
 		}
 		return false
 	})
-	return code, said
+	return code, received
 }
 
 // Flood sends until the connection ends, and reads meanwhile. It returns how often it sent, and

@@ -24,22 +24,22 @@ import (
 	"github.com/weir-edge/weir/loadtest/xk6-weir/resolve"
 )
 
-type place struct {
+type site struct {
 	Region string `json:"region"`
 	Pop    string `json:"pop"`
 }
 
 type clientOptions struct {
-	Region         string           `json:"region"`
-	DNS            string           `json:"dns"`
-	Subnet         string           `json:"subnet"`
-	IPv6           bool             `json:"ipv6"`
-	HTTP2          bool             `json:"http2"`
-	Pops           map[string]place `json:"pops"`
-	Timeout        duration         `json:"timeout"`
-	ConnectTimeout duration         `json:"connectTimeout"`
-	DNSTimeout     duration         `json:"dnsTimeout"`
-	IdleTimeout    duration         `json:"idleTimeout"`
+	Region         string          `json:"region"`
+	DNS            string          `json:"dns"`
+	Subnet         string          `json:"subnet"`
+	IPv6           bool            `json:"ipv6"`
+	HTTP2          bool            `json:"http2"`
+	Pops           map[string]site `json:"pops"`
+	Timeout        duration        `json:"timeout"`
+	ConnectTimeout duration        `json:"connectTimeout"`
+	DNSTimeout     duration        `json:"dnsTimeout"`
+	IdleTimeout    duration        `json:"idleTimeout"`
 }
 
 // Client is one client in a virtual region. It belongs to one VU.
@@ -162,7 +162,7 @@ func (c *Client) transport(state *lib.State, host, address string) *http.Transpo
 
 // where returns the region and PoP behind an address; known is false if pops lists
 // addresses without this one.
-func (c *Client) where(address string) (at place, known bool) {
+func (c *Client) where(address string) (at site, known bool) {
 	if p, ok := c.options.Pops[address]; ok {
 		return p, true
 	}
@@ -171,7 +171,7 @@ func (c *Client) where(address string) (at place, known bool) {
 			return p, true
 		}
 	}
-	return place{Region: c.options.Region}, len(c.options.Pops) == 0
+	return site{Region: c.options.Region}, len(c.options.Pops) == 0
 }
 
 // Get sends a GET request.
@@ -229,7 +229,7 @@ func (r *request) send() *Response {
 	defer cancel()
 	if limit := r.state.RPSLimit; limit != nil {
 		if err := limit.Wait(ctx); err != nil {
-			return r.failed(nil, place{Region: r.c.options.Region}, "", err)
+			return r.failed(nil, site{Region: r.c.options.Region}, "", err)
 		}
 	}
 	host, port := r.url.Hostname(), r.url.Port()
@@ -238,7 +238,7 @@ func (r *request) send() *Response {
 	}
 	list, err := r.c.candidates(ctx, host, port)
 	if err != nil {
-		return r.failed(nil, place{Region: r.c.options.Region}, "", err)
+		return r.failed(nil, site{Region: r.c.options.Region}, "", err)
 	}
 	for i, address := range list {
 		at, known := r.c.where(address)
@@ -263,12 +263,12 @@ func (r *request) send() *Response {
 		}
 		return r.answered(trail, at, address, answer, body)
 	}
-	return r.failed(nil, place{Region: r.c.options.Region}, "", errors.New("no address"))
+	return r.failed(nil, site{Region: r.c.options.Region}, "", errors.New("no address"))
 }
 
 // attempt sends the request to one address and reads the whole answer. The oracle
 // learns of the request just before it is written to a connection.
-func (r *request) attempt(ctx context.Context, tracer *httpext.Tracer, host, address string, at place) (*http.Response, []byte, error) {
+func (r *request) attempt(ctx context.Context, tracer *httpext.Tracer, host, address string, at site) (*http.Response, []byte, error) {
 	var failed error
 	ctx = httptrace.WithClientTrace(ctx, tracer.Trace())
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) {

@@ -134,7 +134,7 @@ type RateLimit struct {
 	Reset     int64  `js:"reset"`
 }
 
-func (r *request) answered(trail *httpext.Trail, at place, address string, answer *http.Response, body []byte) *Response {
+func (r *request) answered(trail *httpext.Trail, at site, address string, answer *http.Response, body []byte) *Response {
 	p := &Response{
 		Status: answer.StatusCode, Body: string(body), Proto: answer.Proto, Region: at.Region, Pop: at.Pop, Address: address,
 		Duration: metrics.D(trail.Duration), Headers: map[string]string{}, Violated: []string{},
@@ -186,7 +186,7 @@ func (p *Response) readRateLimit(h http.Header) {
 	}
 }
 
-func (r *request) failed(trail *httpext.Trail, at place, address string, err error) *Response {
+func (r *request) failed(trail *httpext.Trail, at site, address string, err error) *Response {
 	p := &Response{
 		Error: err.Error(), Region: at.Region, Pop: at.Pop, Address: address, RetryAfter: -1,
 		Headers: map[string]string{}, Violated: []string{}, RateLimit: []RateLimit{},

@@ -58,7 +58,7 @@ type subject struct {
 	shared  shared  // what to report to other nodes
 	answers answers // what some were
 	second  uint16  // of the last answer
-	told    tick    // when Retry-After says to come back
+	retryAt tick    // when Retry-After says to come back
 	denied  tick    // when the first ignored refusal occurred
 
 	values [numSignals]uint16 // when the signal last rose
@@ -66,7 +66,7 @@ type subject struct {
 
 // begin initializes a subject, with all windows and times at now.
 func (s *subject) begin(key uint64, now tick) {
-	*s = subject{key: key, seen: now, scored: now, short: now, minute: now, long: now, told: now, denied: now, blocked: now}
+	*s = subject{key: key, seen: now, scored: now, short: now, minute: now, long: now, retryAt: now, denied: now, blocked: now}
 }
 
 // roll restarts the windows that have ended. It reports whether a short one has.
@@ -100,13 +100,13 @@ func (s *subject) refusal(p *Policy, e *Event, now tick) {
 	if now.since(s.minute) >= minuteTicks {
 		s.roll(now)
 	}
-	if now.since(s.told) >= 0 {
+	if now.since(s.retryAt) >= 0 {
 		s.denied = now // it had waited; requests sent along with this one may still arrive
 	} else if now.since(s.denied) > graceTicks {
 		s.early = saturate(s.early)
 	}
-	if told := now + tick(min(e.RetryAfter, maxTold).Seconds()*ticksPerSecond); e.RetryAfter > 0 && told.since(s.told) > 0 {
-		s.told = told
+	if retryAt := now + tick(min(e.RetryAfter, maxTold).Seconds()*ticksPerSecond); e.RetryAfter > 0 && retryAt.since(s.retryAt) > 0 {
+		s.retryAt = retryAt
 	}
 	p.denied(s)
 }

@@ -30,7 +30,7 @@ type Table struct {
 // nothing.
 type shard struct {
 	mu     sync.Mutex
-	places []uint32 // by key: 1 + the number of a subject, below a part of its key; 0 if free
+	slots  []uint32 // by key: 1 + the number of a subject, below a part of its key; 0 if free
 	chunks [][]subject
 	n, max uint32
 	hand   uint32 // where eviction looks next
@@ -55,7 +55,7 @@ func NewTable(size int, p *Policy, now time.Time) *Table {
 	each := uint32((min(max(size, 1), MaxSubjects) + shards - 1) / shards)
 	for i := range t.shards {
 		t.shards[i].max = each
-		t.shards[i].places = make([]uint32, nextPower(2*each-each/2))
+		t.shards[i].slots = make([]uint32, nextPower(2*each-each/2))
 	}
 	return t
 }
@@ -178,9 +178,9 @@ func (t *Table) shard(key uint64) *shard { return &t.shards[key>>58] }
 func (s *shard) at(n uint32) *subject { return &s.chunks[n/chunkSize][n%chunkSize] }
 
 func (s *shard) find(key uint64) *subject {
-	mask, part := uint32(len(s.places)-1), partOf(key)
-	for i := uint32(key) & mask; s.places[i] != 0; i = (i + 1) & mask {
-		if s.places[i]&^numbers != part {
+	mask, part := uint32(len(s.slots)-1), partOf(key)
+	for i := uint32(key) & mask; s.slots[i] != 0; i = (i + 1) & mask {
+		if s.slots[i]&^numbers != part {
 			continue
 		}
 		if found := s.in(i); found.key == key {
@@ -195,7 +195,7 @@ const numbers = 1<<numberBits - 1
 func partOf(key uint64) uint32 { return uint32(key>>24) &^ numbers }
 
 // in returns the subject whose place is i.
-func (s *shard) in(i uint32) *subject { return s.at(s.places[i]&numbers - 1) }
+func (s *shard) in(i uint32) *subject { return s.at(s.slots[i]&numbers - 1) }
 
 // add returns a new subject, or nil if all candidates for eviction are refused.
 func (s *shard) add(p *Policy, key uint64, now tick) *subject {
@@ -216,12 +216,12 @@ func (s *shard) add(p *Policy, key uint64, now tick) *subject {
 		s.counts.Evicted++
 		n = victim
 	}
-	mask := uint32(len(s.places) - 1)
+	mask := uint32(len(s.slots) - 1)
 	i := uint32(key) & mask
-	for s.places[i] != 0 {
+	for s.slots[i] != 0 {
 		i = (i + 1) & mask
 	}
-	s.places[i] = partOf(key) | (n + 1)
+	s.slots[i] = partOf(key) | (n + 1)
 	found := s.at(n)
 	found.begin(key, now)
 	return found
@@ -256,16 +256,16 @@ func (s *shard) quietest(p *Policy, now tick) (victim uint32, ok bool) {
 
 // remove removes a key and closes the gap.
 func (s *shard) remove(key uint64) {
-	mask := uint32(len(s.places) - 1)
+	mask := uint32(len(s.slots) - 1)
 	i := uint32(key) & mask
 	for s.in(i).key != key {
 		i = (i + 1) & mask
 	}
-	for j := (i + 1) & mask; s.places[j] != 0; j = (j + 1) & mask {
+	for j := (i + 1) & mask; s.slots[j] != 0; j = (j + 1) & mask {
 		// The entry at j may move to i if its search passes i.
 		if home := uint32(s.in(j).key) & mask; (j-home)&mask >= (j-i)&mask {
-			s.places[i], i = s.places[j], j
+			s.slots[i], i = s.slots[j], j
 		}
 	}
-	s.places[i] = 0
+	s.slots[i] = 0
 }

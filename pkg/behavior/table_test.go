@@ -117,8 +117,8 @@ func TestPlaces(t *testing.T) {
 	}
 	s := &table.shards[0]
 	used := 0
-	for i := range s.places {
-		if s.places[i] != 0 {
+	for i := range s.slots {
+		if s.slots[i] != 0 {
 			used++
 			require.Same(t, s.in(uint32(i)), s.find(s.in(uint32(i)).key))
 		}
@@ -211,7 +211,7 @@ func BenchmarkTable(b *testing.B) {
 	// one before is there.
 	run("Memory/1000000", keys, func(key uint64, _ int, _ time.Time) {
 		s := table.shard(key)
-		n := s.places[uint32(key+kept%2)&uint32(len(s.places)-1)] & numbers
+		n := s.slots[uint32(key+kept%2)&uint32(len(s.slots)-1)] & numbers
 		kept += uint64(s.at(n % s.n).seen)
 	})
 	run("Observe/flood", keys, func(_ uint64, i int, now time.Time) { observe(key(million+i), i, now) })

@@ -28,11 +28,11 @@ func (e *Error) Error() string {
 		if e.Path == "" {
 			where = ""
 		}
-		place := e.File
+		position := e.File
 		if e.Line > 0 {
-			place = fmt.Sprintf("%s:%d", e.File, e.Line)
+			position = fmt.Sprintf("%s:%d", e.File, e.Line)
 		}
-		where = place + ": " + where
+		where = position + ": " + where
 	}
 	return where + e.Msg
 }

@@ -227,9 +227,9 @@ var remedies = []struct{ what, remedy string }{
 func (f *Form) syntax(err error, reached int) error {
 	where, line := "by", reached
 	what := strings.TrimPrefix(err.Error(), "yaml: ")
-	if place, rest, found := strings.Cut(what, ": "); found && strings.HasPrefix(place, "line ") {
+	if position, rest, found := strings.Cut(what, ": "); found && strings.HasPrefix(position, "line ") {
 		what = rest
-		if n, err := strconv.Atoi(place[len("line "):]); err == nil && !strings.HasPrefix(what, "did not find expected") {
+		if n, err := strconv.Atoi(position[len("line "):]); err == nil && !strings.HasPrefix(what, "did not find expected") {
 			where, line = "in", n
 		}
 	}

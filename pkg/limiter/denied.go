@@ -166,7 +166,7 @@ func (m *Denied) known(checks []Check, d *Decision, now time.Duration) (refused,
 // refuses reports whether r also refuses this check. A lower cost or another limit
 // might pass; a higher cost waits longer, unless the wait is for the end of a window.
 func (r *refusal) refuses(c *Check) bool {
-	return (c.Cost == r.cost || c.Cost > r.cost && c.Limit.Algorithm == FixedWindow) && r.limit.Same(c.Limit)
+	return (c.Cost == r.cost || c.Cost > r.cost && c.Limit.Algorithm == FixedWindow) && r.limit.Equal(c.Limit)
 }
 
 // remember keeps d's refusals, unless a Reset came since resets was read: they may be older.

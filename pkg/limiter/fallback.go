@@ -77,9 +77,9 @@ func (f *Fallback) TakeLocal(ctx context.Context, checks []Check, d *Decision) e
 	if err := f.local.Take(ctx, local, &ld); err != nil {
 		return err
 	}
-	for i, place := range at {
-		d.Results[place] = ld.Results[i]
-		d.Results[place].Source = SourceFallback
+	for i, pos := range at {
+		d.Results[pos] = ld.Results[i]
+		d.Results[pos].Source = SourceFallback
 	}
 	if !ld.Allowed {
 		// An exhausted limit is a better reason than an unreachable store.
@@ -124,8 +124,8 @@ func (f *Fallback) Return(ctx context.Context, checks []Check, d *Decision) erro
 func (f *Fallback) returnLocal(ctx context.Context, checks []Check, d *Decision) error {
 	local, at := f.localChecks(checks)
 	var ld Decision
-	for _, place := range at {
-		ld.Results = append(ld.Results, d.Results[place])
+	for _, pos := range at {
+		ld.Results = append(ld.Results, d.Results[pos])
 	}
 	for i := range d.Results {
 		d.Results[i].late.refused()

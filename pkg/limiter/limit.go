@@ -378,8 +378,8 @@ func (l *Limit) RefusalHolds() bool {
 	return l.Algorithm != Concurrency && !l.CountDenied && !l.Reported && !shared
 }
 
-// Same reports whether two limits decide identically, as those of an unchanged rule do
+// Equal reports whether two limits decide identically, as those of an unchanged rule do
 // across a change of the document.
-func (l *Limit) Same(o *Limit) bool {
+func (l *Limit) Equal(o *Limit) bool {
 	return l == o || l.Rule == o.Rule && l.Shared == o.Shared && *l.Encoded() == *o.Encoded()
 }

@@ -120,10 +120,10 @@ func (l *Limit) Gap() *Limit {
 // SameUnderLoad is Same for o or any limit that it can be lowered to.
 func (l *Limit) SameUnderLoad(o *Limit) bool {
 	if o.UnderLoad == nil {
-		return o.Same(l)
+		return o.Equal(l)
 	}
 	for n, step := range &o.UnderLoad.steps {
-		if (n == 0 || step != o.UnderLoad.steps[n-1]) && step.Same(l) {
+		if (n == 0 || step != o.UnderLoad.steps[n-1]) && step.Equal(l) {
 			return true
 		}
 	}

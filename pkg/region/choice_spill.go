@@ -36,10 +36,10 @@ func (c *chooser) slots(s *Spill) map[string][]slot {
 	return all
 }
 
-// place returns the slot that a client belongs to, by weighted rendezvous hashing: as one
+// pick returns the slot that a client belongs to, by weighted rendezvous hashing: as one
 // share grows and another shrinks, clients move from the latter to the former, and fewer than
 // as many again by way of the other slots.
-func place(client netip.Prefix, slots []slot) (mine int) {
+func pick(client netip.Prefix, slots []slot) (mine int) {
 	best := math.Inf(1)
 	for i, s := range slots {
 		if score := -math.Log(1-uniform(ticket(client, s.to))) / s.share; score < best {
@@ -91,7 +91,7 @@ func (w *choosing) spilled(home candidate, list []candidate) int {
 		return 0
 	}
 	w.depends(stickyNetwork(w.Client).Bits())
-	mine := slots[place(w.Client, slots)].to
+	mine := slots[pick(w.Client, slots)].to
 	if w.Explain {
 		w.explainSpill(w.all[home.pop], slots, mine)
 	}

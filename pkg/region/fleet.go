@@ -81,8 +81,8 @@ func (f *Fleet) validate() (all field.Errors) {
 	if n := f.KeepVersions; n != nil && *n != 0 && *n < LeastVersions {
 		all.Add("keep_versions", "must be 0, which keeps all, or at least %d (got %d)", LeastVersions, *n)
 	}
-	type place struct{ addr, datacenter, prefix string }
-	names, places := map[string]int{}, map[place]int{}
+	type location struct{ addr, datacenter, prefix string }
+	names, locations := map[string]int{}, map[location]int{}
 	for i := range f.Regions {
 		r := &f.Regions[i]
 		at := fmt.Sprintf("regions[%d]", i)
@@ -95,11 +95,11 @@ func (f *Fleet) validate() (all field.Errors) {
 		}
 		all.Take(at+".consul", r.Consul.Validate())
 		_, addr := r.Consul.Endpoint()
-		p := place{addr, r.Consul.Datacenter, cmp.Or(r.Consul.Prefix, consul.DefaultPrefix)}
-		if first, twice := places[p]; twice {
+		p := location{addr, r.Consul.Datacenter, cmp.Or(r.Consul.Prefix, consul.DefaultPrefix)}
+		if first, twice := locations[p]; twice {
 			all.Add(at+".consul", "is the same as that of regions[%d]; correct addr or datacenter, or remove one of them", first)
 		} else {
-			places[p] = i
+			locations[p] = i
 		}
 		all.File(at+".admin_token_file", r.AdminTokenFile)
 		if r.AdminTokenFile != "" && len(r.AdminNetworks) == 0 {

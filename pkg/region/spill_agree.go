@@ -154,11 +154,11 @@ func (a *Agreement) age(record *Spill, now time.Time) time.Duration {
 		a.unseen, a.seen, a.by, a.at, a.followed = now.Sub(a.looked), now, record.By, record.At, time.Time{}
 	}
 	a.looked = now
-	told, least := now.Sub(record.At), now.Sub(a.seen)
+	age, least := now.Sub(record.At), now.Sub(a.seen)
 	if a.changed {
-		told = min(told, least+a.unseen)
+		age = min(age, least+a.unseen)
 	}
-	return max(told, least)
+	return max(age, least)
 }
 
 // answered returns what the router answered by at some time; nil: that is not known.

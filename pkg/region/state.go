@@ -217,7 +217,7 @@ func (f *fleetFacts) states(before map[string]health, now time.Time) (map[string
 			s.Stale = facts.age(now) > staleAfter
 			// Until a region first reports or the PoP is probed, nothing counts as a look:
 			// undoing a wrong one would take riseAfter.
-			l, judged := newLook(s.Nodes, s.Passing, f.share), facts.told()
+			l, judged := newLook(s.Nodes, s.Passing, f.share), facts.reported()
 			decided := false
 			if !known {
 				l, decided = s.Sight.by(l)
@@ -240,9 +240,9 @@ func (f *fleetFacts) states(before map[string]health, now time.Time) (map[string
 // deciding returns the regions whose topology and drains count: those that have reported
 // and whose Consul answers now, or all if there is none. What an unreachable region last
 // reported may have been withdrawn in the others.
-func deciding(regions map[string]regionFacts, told func(regionFacts) bool) map[string]regionFacts {
+func deciding(regions map[string]regionFacts, reported func(regionFacts) bool) map[string]regionFacts {
 	answering := maps.Clone(regions)
-	maps.DeleteFunc(answering, func(_ string, r regionFacts) bool { return !r.failing.IsZero() || !told(r) })
+	maps.DeleteFunc(answering, func(_ string, r regionFacts) bool { return !r.failing.IsZero() || !reported(r) })
 	if len(answering) == 0 {
 		return regions
 	}

@@ -55,8 +55,8 @@ type opinion struct {
 	reach map[string]reach
 }
 
-// told reports whether the region's nodes are known at all.
-func (f *regionFacts) told() bool {
+// reported reports whether the region's nodes are known at all.
+func (f *regionFacts) reported() bool {
 	return f.listed || f.second != nil && f.second.via != ""
 }
 
@@ -85,8 +85,8 @@ func (f *regionFacts) effective(now time.Time) (nodes []consul.Instance, known b
 	nodes = make([]consul.Instance, len(f.nodes))
 	for i, n := range f.nodes {
 		_, had := f.reached[n.Address]
-		switch how, asked := o.reach[n.Address]; {
-		case !asked: // there was no time for it
+		switch how, known := o.reach[n.Address]; {
+		case !known: // there was no time for it
 		case how == accepted:
 			n.Passing = true
 		case how == refused:

@@ -28,21 +28,21 @@ const leastLoad = 1e-3
 // PoP are alike.
 func (s *PoPState) SetLoad(passing []consul.Instance, stated *float64) {
 	s.Demand, s.Capacity, s.Promised = 0, 0, false
-	told := slices.DeleteFunc(slices.Clone(passing), func(n consul.Instance) bool { return !n.TellsLoad })
-	if len(told) == 0 {
+	reporting := slices.DeleteFunc(slices.Clone(passing), func(n consul.Instance) bool { return !n.TellsLoad })
+	if len(reporting) == 0 {
 		return
 	}
-	demands, most := make([]float64, len(told)), math.Inf(1)
-	for i, n := range told {
+	demands, most := make([]float64, len(reporting)), math.Inf(1)
+	for i, n := range reporting {
 		demands[i] = n.Demand
 	}
-	if len(told) >= enough {
+	if len(reporting) >= enough {
 		most = apart * median(demands)
 	}
-	capacities := s.capacities(told, most, len(passing), stated)
-	if len(told) >= enough {
+	capacities := s.capacities(reporting, most, len(passing), stated)
+	if len(reporting) >= enough {
 		middle := median(capacities)
-		for i := range told {
+		for i := range reporting {
 			demands[i] = min(demands[i], most)
 			capacities[i] = max(middle/apart, min(capacities[i], apart*middle))
 		}
@@ -55,7 +55,7 @@ func (s *PoPState) SetLoad(passing []consul.Instance, stated *float64) {
 			full += d * min(d/c, fullestNode)
 		}
 	}
-	all := float64(len(passing)) / float64(len(told))
+	all := float64(len(passing)) / float64(len(reporting))
 	if demand < leastLoad {
 		s.Capacity = capacity * all
 		return
@@ -70,10 +70,10 @@ func (s *PoPState) SetLoad(passing []consul.Instance, stated *float64) {
 // what it promises. An idle node promises many times what it serves, so no promise counts for
 // more than that of the node with the most demand that counts, which has shown more of what such a
 // node can do.
-func (s *PoPState) capacities(told []consul.Instance, most float64, passing int, stated *float64) []float64 {
+func (s *PoPState) capacities(reporting []consul.Instance, most float64, passing int, stated *float64) []float64 {
 	var measured []float64
 	busiest := consul.Instance{Load: consul.Load{Demand: -1}}
-	for _, n := range told {
+	for _, n := range reporting {
 		if n.Capacity > 0 {
 			measured = append(measured, n.Capacity)
 		}
@@ -82,12 +82,12 @@ func (s *PoPState) capacities(told []consul.Instance, most float64, passing int,
 		}
 	}
 	few, all := 1, 1 // measurements that show that the PoP was full, and that count for all nodes
-	if len(told) >= enough {
+	if len(reporting) >= enough {
 		few, all = 2, enough
 	}
 	s.Promised = stated == nil && len(measured) < few
-	list := make([]float64, len(told))
-	for i, n := range told {
+	list := make([]float64, len(reporting))
+	for i, n := range reporting {
 		switch {
 		case n.Capacity > 0:
 			list[i] = n.Capacity

@@ -200,9 +200,9 @@ func TestConnectTellsOnlyWhatItFound(t *testing.T) {
 
 func TestListKeepsWhatItKnows(t *testing.T) {
 	f := &regionFacts{}
-	require.False(t, f.told())
+	require.False(t, f.reported())
 	f.list(nil)
-	require.True(t, f.told())
+	require.True(t, f.reported())
 	require.False(t, f.emptied, "there were none before")
 	f.list([]consul.Instance{seen("p", "a", true), seen("p", "b", false)})
 

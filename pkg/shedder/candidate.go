@@ -37,8 +37,8 @@ func (c *candidate) limit(e *Estimate, begun int64) {
 }
 
 // see counts a request that this candidate would shed.
-func (c *candidate) see(class int, place uint64, held int64) {
-	if place < c.shed[class].Load() || held >= c.caps[class].Load() {
+func (c *candidate) see(class int, position uint64, held int64) {
+	if position < c.shed[class].Load() || held >= c.caps[class].Load() {
 		c.seen[class].Add(1)
 	}
 }

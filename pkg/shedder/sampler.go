@@ -17,7 +17,7 @@ type added struct {
 	name   string
 	signal Signal
 	mu     sync.Mutex
-	said   Measure
+	last   Measure
 }
 
 // NewSampler returns a Sampler with SignalCPU, SignalSchedLatency and the application's
@@ -25,7 +25,7 @@ type added struct {
 func NewSampler(signals map[string]Signal) *Sampler {
 	s := &Sampler{}
 	for name, signal := range signals {
-		s.added = append(s.added, &added{name: name, signal: signal, said: Measure{Name: name}})
+		s.added = append(s.added, &added{name: name, signal: signal, last: Measure{Name: name}})
 	}
 	return s
 }
@@ -61,7 +61,7 @@ func (s *Sampler) Measures(now time.Time) []Measure {
 	measures := s.process.measure(now)
 	for _, a := range s.added {
 		a.mu.Lock()
-		measures = append(measures, a.said)
+		measures = append(measures, a.last)
 		a.mu.Unlock()
 	}
 	return measures
@@ -73,7 +73,7 @@ func (a *added) run(ctx context.Context) {
 	for {
 		value, at := a.signal.Measure(time.Now())
 		a.mu.Lock()
-		a.said = Measure{Name: a.name, Value: value, At: at}
+		a.last = Measure{Name: a.name, Value: value, At: at}
 		a.mu.Unlock()
 		select {
 		case <-ctx.Done():

@@ -148,18 +148,18 @@ func (s *Shedder) Admit(class int, user uint64) (Permit, bool) {
 	v := s.verdicts.Load()
 	class = v.class(class)
 	c := &s.classes[class]
-	place := v.place(user)
+	position := v.position(user)
 	if len(v.candidates) > 0 {
 		held := s.held.Load() // a racy read by design: others may count before this request is included
 		for _, shadow := range v.candidates {
-			shadow.see(class, place, held)
+			shadow.see(class, position, held)
 		}
 	}
 	limit := v.caps[class]
 	switch {
 	case !v.enabled:
 		limit = math.MaxInt64
-	case place < v.shed[class]:
+	case position < v.shed[class]:
 		c.byLevel.Add(1)
 		return Permit{reason: v.byLevel[class]}, false
 	}
@@ -245,10 +245,10 @@ func (v *verdicts) class(index int) int {
 	return index
 }
 
-// place returns a user's position among 1<<32; users below a class's share are shed. It
+// position returns a user's position among 1<<32; users below a class's share are shed. It
 // changes once per rotation, for each user at a different moment, so that the set of shed
 // users changes gradually.
-func (v *verdicts) place(user uint64) uint64 {
+func (v *verdicts) position(user uint64) uint64 {
 	turn := uint64(v.nanos+int64(user%uint64(v.rotate))) / uint64(v.rotate)
 	h := user ^ turn*0x9e3779b97f4a7c15
 	h ^= h >> 30 // the finalizer of SplitMix64

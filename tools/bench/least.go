@@ -41,17 +41,17 @@ type least struct {
 	end   string
 
 	mu      sync.Mutex
-	arrived []*asked
+	arrived []*waiting
 	some    chan struct{}
 }
 
-type asked struct {
+type waiting struct {
 	key    []byte
 	passes bool
 	done   chan struct{}
 }
 
-var questions = sync.Pool{New: func() any { return &asked{done: make(chan struct{}, 1)} }}
+var questions = sync.Pool{New: func() any { return &waiting{done: make(chan struct{}, 1)} }}
 
 // startLeast connects to Redis. limit is the number of requests of a key that pass within a
 // window of this many milliseconds.
@@ -79,7 +79,7 @@ func bulk(s string) string { return fmt.Sprintf("$%d\r\n%s\r\n", len(s), s) }
 
 // passes reports whether a request with this key passes.
 func (l *least) passes(key []byte) bool {
-	q := questions.Get().(*asked)
+	q := questions.Get().(*waiting)
 	defer questions.Put(q)
 	q.key = append(q.key[:0], key...)
 	l.mu.Lock()
@@ -94,7 +94,7 @@ func (l *least) passes(key []byte) bool {
 }
 
 func (l *least) run() error {
-	var batch []*asked
+	var batch []*waiting
 	for range l.some {
 		l.mu.Lock()
 		batch, l.arrived = l.arrived, batch[:0]

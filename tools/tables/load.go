@@ -17,10 +17,10 @@ import (
 )
 
 type loaded struct {
-	decisions, refused, seconds float64
-	asked, calls, script, cpu   float64 // decisions asked for; scripts; µs of each; s of CPU
-	batches                     float64 // round trips
-	median, p99                 time.Duration
+	decisions, refused, seconds   float64
+	requested, calls, script, cpu float64 // decisions asked for; scripts; µs of each; s of CPU
+	batches                       float64 // round trips
+	median, p99                   time.Duration
 }
 
 // load flushes Redis, then makes decisions as fast as it can with this many callers.
@@ -38,7 +38,7 @@ func load(ctx context.Context, server *server, store *layers, l *limiter.Limit, 
 		return nil, err
 	}
 	var total, refused atomic.Int64
-	asked, batches := store.asked.Load(), store.batches.Load()
+	requested, batches := store.requested.Load(), store.batches.Load()
 	took, errs := make([][]time.Duration, callers), make([]error, callers)
 	began := time.Now()
 	var wg sync.WaitGroup
@@ -74,7 +74,7 @@ func load(ctx context.Context, server *server, store *layers, l *limiter.Limit, 
 	if err := errors.Join(append(errs, err, ctx.Err(), store.failure())...); err != nil {
 		return nil, err
 	}
-	out.asked, out.batches = float64(store.asked.Load()-asked), float64(store.batches.Load()-batches)
+	out.requested, out.batches = float64(store.requested.Load()-requested), float64(store.batches.Load()-batches)
 	out.calls, out.cpu = after.calls-before.calls, after.cpu-before.cpu
 	out.script = (after.usec - before.usec) / max(1, out.calls)
 	all := slices.Concat(took...)
@@ -94,10 +94,10 @@ func median(took []time.Duration) time.Duration {
 // layers are those that an edge puts in front of Redis.
 type layers struct {
 	limiter.Store
-	shared  *redisstore.Store
-	failed  atomic.Int64
-	asked   atomic.Int64 // decisions that reached Redis
-	batches atomic.Int64
+	shared    *redisstore.Store
+	failed    atomic.Int64
+	requested atomic.Int64 // decisions that reached Redis
+	batches   atomic.Int64
 }
 
 func open(server *server) (*layers, error) {
@@ -107,7 +107,7 @@ func open(server *server) (*layers, error) {
 func openAt(c redisstore.Config) (*layers, error) {
 	l := &layers{}
 	c.Timeout = 5 * time.Second
-	c.Hooks.Batch = func(n int) { l.asked.Add(int64(n)); l.batches.Add(1) }
+	c.Hooks.Batch = func(n int) { l.requested.Add(int64(n)); l.batches.Add(1) }
 	shared, err := redisstore.Open(c)
 	if err != nil {
 		return nil, err

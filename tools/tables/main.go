@@ -338,7 +338,7 @@ func addCalls(ctx context.Context, t *report.Table, c *contender, server *server
 	}
 	cores := target * l.cpu / l.decisions
 	t.Add(c.name, traffic, mode, strconv.Itoa(int(l.decisions/l.seconds)), fmt.Sprintf("%.0f%%", 100*l.refused/l.decisions),
-		fmt.Sprintf("%.3f", l.asked/l.decisions), fmt.Sprintf("%.3f", l.calls/l.decisions), fmt.Sprintf("%.2f µs", 1e6*l.cpu/l.decisions),
+		fmt.Sprintf("%.3f", l.requested/l.decisions), fmt.Sprintf("%.3f", l.calls/l.decisions), fmt.Sprintf("%.2f µs", 1e6*l.cpu/l.decisions),
 		fmt.Sprintf("%.0f (%.1f)", math.Ceil(cores), cores), fmt.Sprintf("%.0f", math.Ceil(cores/busy)))
 	return nil
 }

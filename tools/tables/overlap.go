@@ -46,7 +46,7 @@ func overlap(ctx context.Context, server *server, d time.Duration) (*report.Tabl
 		for _, cell := range []func(*loaded) string{
 			func(l *loaded) string { return strconv.Itoa(int(l.decisions / l.seconds)) },
 			func(l *loaded) string { return fmt.Sprintf("%.1f ms", 1e3*l.p99.Seconds()) },
-			func(l *loaded) string { return fmt.Sprintf("%.1f", l.asked/l.batches) },
+			func(l *loaded) string { return fmt.Sprintf("%.1f", l.requested/l.batches) },
 			func(l *loaded) string { return fmt.Sprintf("%.1f µs", 1e6*l.cpu/l.decisions) },
 		} {
 			row = append(row, cell(found[0]), cell(found[1]))

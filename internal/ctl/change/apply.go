@@ -189,7 +189,7 @@ func (c *Change) Run(ctx context.Context, targets []*fleet.Target) error {
 	if err == nil && len(c.recorded) > 0 { // what was unfinished is now something else
 		Forget(ctx, targets, func(t *fleet.Target, r *consul.Rollout) bool {
 			seen := c.recorded[t.Name].Rollout
-			return seen != nil && seen.Same(r)
+			return seen != nil && seen.SameRollout(r)
 		})
 	}
 	return err

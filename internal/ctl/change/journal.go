@@ -136,7 +136,7 @@ func (j *journal) seen(t *fleet.Target) consul.Rollout {
 func (j *journal) write(ctx context.Context) {
 	fleet.Ask(ctx, j.targets, func(ctx context.Context, t *fleet.Target) (bool, error) {
 		now, index, err := t.Docs.Rollout(ctx)
-		if now == nil || !now.Same(&j.record) { // another one, or a later change ended it
+		if now == nil || !now.SameRollout(&j.record) { // another one, or a later change ended it
 			return false, err
 		}
 		return t.Docs.SetRollout(ctx, j.seen(t), index)
@@ -151,7 +151,7 @@ func (j *journal) own(ctx context.Context) error {
 	}
 	records := rollout.RecordsIn(ctx, j.targets)
 	for _, name := range slices.Sorted(maps.Keys(records)) {
-		if r := records[name].Rollout; r != nil && !r.Same(&j.record) {
+		if r := records[name].Rollout; r != nil && !r.SameRollout(&j.record) {
 			return term.Conflict("%s: %s took this rollout over at %s, with %s; see regionctl %s rollout", name, term.Printable(r.By), term.Stamp(r.BeganAt), r.Version, j.c.Doc.Kind.Name)
 		}
 	}
@@ -162,7 +162,7 @@ func (j *journal) own(ctx context.Context) error {
 func (j *journal) drop(ctx context.Context, back bool) {
 	fleet.Ask(ctx, j.targets, func(ctx context.Context, t *fleet.Target) (bool, error) {
 		now, index, err := t.Docs.Rollout(ctx)
-		if now == nil || !now.Same(&j.record) {
+		if now == nil || !now.SameRollout(&j.record) {
 			return false, err
 		}
 		if r := j.earlier[t.Name].Rollout; back && r != nil && r.Version != j.record.Version {

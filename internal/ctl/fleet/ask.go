@@ -83,12 +83,12 @@ func Filter[T any](list []T, keep func(T) bool) []T {
 
 // Each calls f for every element, several at once.
 func Each[T any](list []T, f func(int, T)) {
-	places := make(chan struct{}, AtOnce)
+	slots := make(chan struct{}, AtOnce)
 	var all sync.WaitGroup
 	for i, v := range list {
-		places <- struct{}{}
+		slots <- struct{}{}
 		all.Go(func() {
-			defer func() { <-places }()
+			defer func() { <-slots }()
 			f(i, v)
 		})
 	}

@@ -11,7 +11,7 @@ import (
 // rules there are many, so each takes only 32 bytes.
 type RuleCounts struct {
 	at     time.Time
-	places map[string]int // of rules, in counts
+	index  map[string]int // of rules, in counts
 	counts []Decided
 }
 
@@ -39,8 +39,8 @@ func (d Decided) Per(seconds float64) Decided {
 const DecisionsMetric = "weir_decisions_total"
 
 // RuleCounts asks a node what it decided under the rules that have a place, from 0 on.
-func (a *Admin) RuleCounts(ctx context.Context, n consul.Node, places map[string]int) (*RuleCounts, error) {
-	c := &RuleCounts{places: places, counts: make([]Decided, len(places))}
+func (a *Admin) RuleCounts(ctx context.Context, n consul.Node, index map[string]int) (*RuleCounts, error) {
+	c := &RuleCounts{index: index, counts: make([]Decided, len(index))}
 	err := a.metrics(ctx, n, []string{DecisionsMetric, requestsMetric}, c.read)
 	c.at = time.Now()
 	return c, err
@@ -51,11 +51,11 @@ func (c *RuleCounts) read(families families) error {
 		return err
 	}
 	for _, m := range families[DecisionsMetric].GetMetric() {
-		place, known := c.places[label(m, "rule")]
+		pos, known := c.index[label(m, "rule")]
 		if !known {
 			continue
 		}
-		d := &c.counts[place]
+		d := &c.counts[pos]
 		switch label(m, "outcome") {
 		case "allowed":
 			d.Allowed += value(m)
@@ -86,18 +86,18 @@ func (c *RuleCounts) Rates(before *RuleCounts) []Decided {
 	was := make([]Decided, len(c.counts))
 	// The counters of a process begin together: if one is lower, all are new.
 	restarted := false
-	for rule, place := range c.places {
-		if p, known := before.places[rule]; known {
-			was[place] = before.counts[p]
+	for rule, pos := range c.index {
+		if p, known := before.index[rule]; known {
+			was[pos] = before.counts[p]
 		}
-		now, d := c.counts[place], was[place]
+		now, d := c.counts[pos], was[pos]
 		restarted = restarted || now.Allowed < d.Allowed || now.Limited < d.Limited || now.Shadow < d.Shadow || now.Failed < d.Failed
 	}
-	for place, now := range c.counts {
-		if d := was[place]; !restarted {
+	for pos, now := range c.counts {
+		if d := was[pos]; !restarted {
 			now = Decided{now.Allowed - d.Allowed, now.Limited - d.Limited, now.Shadow - d.Shadow, now.Failed - d.Failed}
 		}
-		was[place] = now.Per(took)
+		was[pos] = now.Per(took)
 	}
 	return was
 }

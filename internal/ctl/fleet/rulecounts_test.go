@@ -10,7 +10,7 @@ import (
 func TestRuleCounts(t *testing.T) {
 	at := time.Now()
 	read := func(after time.Duration, lines string) *RuleCounts {
-		c := &RuleCounts{at: at.Add(after), places: map[string]int{"a": 0, "b": 1, "c": 2}, counts: make([]Decided, 3)}
+		c := &RuleCounts{at: at.Add(after), index: map[string]int{"a": 0, "b": 1, "c": 2}, counts: make([]Decided, 3)}
 		require.NoError(t, c.read(familiesOf(t, "weir_requests_total{code_class=\"2xx\"} 1\n"+lines)))
 		return c
 	}
@@ -32,9 +32,9 @@ weir_decisions_total{rule="c",outcome="allowed",source="redis"} 4
 	moved := read(2*time.Second, `weir_decisions_total{rule="a",outcome="allowed",source="redis"} 140
 weir_decisions_total{rule="gone",outcome="allowed",source="redis"} 5
 `)
-	moved.places = map[string]int{"c": 0, "a": 1}
+	moved.index = map[string]int{"c": 0, "a": 1}
 	moved.counts = []Decided{{}, moved.counts[0]}
-	require.Equal(t, []Decided{{}, {Allowed: 10, Limited: 0}}, moved.Rates(&RuleCounts{at: at, places: map[string]int{"a": 0}, counts: []Decided{{Allowed: 120}}}), "other rules have other places")
+	require.Equal(t, []Decided{{}, {Allowed: 10, Limited: 0}}, moved.Rates(&RuleCounts{at: at, index: map[string]int{"a": 0}, counts: []Decided{{Allowed: 120}}}), "other rules have other places")
 	restarted := read(2*time.Second, `weir_decisions_total{rule="a",outcome="allowed",source="redis"} 130
 weir_decisions_total{rule="a",outcome="limited",source="redis"} 1
 `)

@@ -26,7 +26,7 @@ type Target struct {
 	Warn    func(format string, args ...any)
 	strayed sync.Once // for the warning about strangers
 
-	asked    sync.Once
+	lookup   sync.Once
 	identity *consul.Identity
 
 	confirmed atomic.Bool // its Consul is that of the region
@@ -35,7 +35,7 @@ type Target struct {
 // Identity returns the owner of regionctl's token in the region; nil without ACLs, or if it
 // cannot be determined.
 func (t *Target) Identity(ctx context.Context) *consul.Identity {
-	t.asked.Do(func() {
+	t.lookup.Do(func() {
 		ctx, cancel := t.Bounded(ctx)
 		defer cancel()
 		var err error

@@ -165,8 +165,8 @@ func inspectRegion(ctx context.Context, p *command.Program, t *fleet.Target, nod
 	cache := map[string]*adminapi.Explanation{} // many rules fit the same request
 	for _, q := range questions {
 		id := q.query.Encode()
-		e, asked := cache[id]
-		if !asked {
+		e, cached := cache[id]
+		if !cached {
 			if len(cache) == mostQuestions {
 				r.Omitted++
 				continue

@@ -49,9 +49,9 @@ func addHeld(ctx context.Context, t *fleet.Target, nodes []consul.Node, answered
 }
 
 // addHolder records how much a node reported to hold.
-func addHolder(to *adminapi.RuleDecision, node string, said *adminapi.RuleDecision) {
-	if said.Held > 0 {
-		to.Holders = append(to.Holders, adminapi.Holder{Node: node, Held: said.Held, HeldFor: said.HeldFor})
+func addHolder(to *adminapi.RuleDecision, node string, answers *adminapi.RuleDecision) {
+	if answers.Held > 0 {
+		to.Holders = append(to.Holders, adminapi.Holder{Node: node, Held: answers.Held, HeldFor: answers.HeldFor})
 	}
 }
 

@@ -236,9 +236,9 @@ func newFleet(at time.Time, answers []fleet.Answer[*measured]) *Fleet {
 	drains, topology := sites.Overall(list)
 	v.Topology = topology != nil
 	for _, a := range answers {
-		place := RegionStatus{Region: a.Target.Name, PoPs: []PopStatus{}}
+		status := RegionStatus{Region: a.Target.Name, PoPs: []PopStatus{}}
 		if a.Err != nil {
-			place.Error = a.Err.Error()
+			status.Error = a.Err.Error()
 		}
 		pops := map[string]*PopStatus{}
 		var order []string
@@ -269,9 +269,9 @@ func newFleet(at time.Time, answers []fleet.Answer[*measured]) *Fleet {
 		for _, name := range order {
 			p := pops[name]
 			p.Serving = p.Listed && p.Passing > 0 && p.Drained == nil
-			place.PoPs = append(place.PoPs, *p)
+			status.PoPs = append(status.PoPs, *p)
 		}
-		v.Regions = append(v.Regions, place)
+		v.Regions = append(v.Regions, status)
 	}
 	v.Total()
 	return v

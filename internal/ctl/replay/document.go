@@ -64,7 +64,7 @@ type ruleTally struct {
 func newDocument(set *rules.Set, c *Config) *document {
 	d := &document{set: set, mode: c.Paths, maxKeys: c.MaxKeys, budget: budget{left: c.MaxKeys}, keys: budget{left: min(c.MaxKeys, mostKeys)}, tallies: make([]ruleTally, len(set.Rules()))}
 	d.store = memory.New(memory.Config{MaxKeys: c.MaxKeys, Clock: func() int64 { return d.now }})
-	d.request.asked = map[rules.KeyPart]bool{}
+	d.request.present = map[rules.KeyPart]bool{}
 	return d
 }
 
@@ -144,7 +144,7 @@ func (d *document) matchReadings(e *entry) (err error) {
 		if err := d.set.Match(&d.request, uint64(e.line), &d.other); err != nil {
 			return err
 		}
-		if !d.match.Same(&d.other) {
+		if !d.match.SameChecks(&d.other) {
 			return errDisagree
 		}
 	}
@@ -225,7 +225,7 @@ func (d *document) release() {
 type request struct {
 	*entry
 	path    []byte // the reading in question
-	asked   map[rules.KeyPart]bool
+	present map[rules.KeyPart]bool
 	decoded []byte // the query parameter asked for last
 }
 
@@ -235,8 +235,8 @@ func (q *request) Path() []byte { return q.path }
 
 func (q *request) note(kind rules.KeyKind, name string, n int) {
 	part := rules.KeyPart{Kind: kind, Name: name}
-	if carried, known := q.asked[part]; !known || n > 0 && !carried {
-		q.asked[part] = n > 0
+	if carried, known := q.present[part]; !known || n > 0 && !carried {
+		q.present[part] = n > 0
 	}
 }
 

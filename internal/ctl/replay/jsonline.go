@@ -202,12 +202,12 @@ func (p *parser) complete(l *jsonLine) (err error) {
 	e.status = statusOf(l.values[statusField])
 	target := l.values[targetField]
 	if l.request != nil && (l.ranks[targetField] == 0 || l.ranks[methodField] == 0) {
-		method, asked, err := requestLine(l.request)
+		method, requested, err := requestLine(l.request)
 		if err != nil {
 			return err
 		}
 		if l.ranks[targetField] == 0 {
-			target, l.ranks[targetField] = asked, 1
+			target, l.ranks[targetField] = requested, 1
 		}
 		if l.ranks[methodField] == 0 {
 			e.method = method

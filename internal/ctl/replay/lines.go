@@ -58,7 +58,7 @@ func each(ctx context.Context, c *Config, r io.Reader, play func(*batch)) error 
 	defer cancel()
 	batches, free := make(chan *batch), make(chan *batch, batchesAhead)
 	go produce(ctx, c, r, batches, free)
-	var told time.Time
+	var shown time.Time
 	for {
 		var b *batch
 		select {
@@ -67,8 +67,8 @@ func each(ctx context.Context, c *Config, r io.Reader, play func(*batch)) error 
 		case b = <-batches:
 		}
 		play(b)
-		if c.Progress != nil && (b.err != nil || time.Since(told) >= progressEvery) {
-			told = time.Now()
+		if c.Progress != nil && (b.err != nil || time.Since(shown) >= progressEvery) {
+			shown = time.Now()
 			c.Progress(b.bytes, b.lines)
 		}
 		if b.err == io.EOF {

@@ -87,8 +87,8 @@ func (d *document) absent(log *facts) (list []string, idle map[int]bool) {
 	add := func(format string, args ...any) { list = append(list, fmt.Sprintf(format, args...)) }
 	counted := map[rules.KeyPart]bool{}
 	absent := func(part rules.KeyPart) bool {
-		carried, asked := d.request.asked[part]
-		return asked && !carried
+		carried, known := d.request.present[part]
+		return known && !carried
 	}
 	for _, c := range d.set.Rules() {
 		if c.Mode == rules.Off {
@@ -131,7 +131,7 @@ func (d *document) absent(log *facts) (list []string, idle map[int]bool) {
 	}
 	// Everything else that was asked for is a condition.
 	var conditions []string
-	for part := range d.request.asked {
+	for part := range d.request.present {
 		if !counted[part] && absent(part) {
 			conditions = append(conditions, part.String())
 		}

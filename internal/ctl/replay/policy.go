@@ -104,7 +104,7 @@ func RunPolicy(ctx context.Context, p *policy.Policy, c Config, r io.Reader) (*P
 	if c.Top <= 0 {
 		c.Top = defaultTop
 	}
-	k := &policyRun{policy: p, carried: map[string]bool{}, risen: map[uint64]*RisenSubject{}, risenRoutes: map[uint64]*RisenSubject{}, request: request{asked: map[rules.KeyPart]bool{}}}
+	k := &policyRun{policy: p, carried: map[string]bool{}, risen: map[uint64]*RisenSubject{}, risenRoutes: map[uint64]*RisenSubject{}, request: request{present: map[rules.KeyPart]bool{}}}
 	k.report.Version = p.Version
 	for _, e := range p.Effects[1:] {
 		k.report.Tiers = append(k.report.Tiers, TierTally{Tier: e.Name})
@@ -311,7 +311,7 @@ func (k *policyRun) finish(top int) (*PolicyReport, error) {
 		}
 	}
 	for _, part := range k.policy.Subject {
-		if carried, asked := k.request.asked[rules.KeyPart{Kind: part.Kind, Name: part.Name}]; asked && !carried {
+		if carried, known := k.request.present[rules.KeyPart{Kind: part.Kind, Name: part.Name}]; known && !carried {
 			r.Notes = append(r.Notes, "no line has "+part.String()+", so clients were told apart by their addresses; log it")
 		}
 	}

@@ -52,8 +52,8 @@ type sighting struct {
 func (c *Change[S]) lock(ctx context.Context, regions []*Region[S]) (*locks[S], error) {
 	deadline := time.Now().Add(c.LockWait)
 	seen := make(map[*Region[S]]sighting, len(regions))
-	for told := false; ; told = true {
-		where, other, err := c.watch(ctx, regions, seen, c.BreakLock && !told)
+	for printed := false; ; printed = true {
+		where, other, err := c.watch(ctx, regions, seen, c.BreakLock && !printed)
 		l := &locks[S]{change: c, mine: consul.NewLock(c.By), held: map[*Region[S]]*hold{}}
 		if err == nil && other == nil {
 			where, other, err = l.take(ctx, With(regions, Untouched, AlreadyThere), seen)
@@ -70,7 +70,7 @@ func (c *Change[S]) lock(ctx context.Context, regions []*Region[S]) (*locks[S], 
 			return nil, &Stop{Why: Unanswered, Region: where.Name, Err: errors.Join(err, where.Err)}
 		case !time.Now().Before(deadline):
 			return nil, &Stop{Why: Busy, Region: where.Name, Other: other}
-		case !told:
+		case !printed:
 			c.Report.Waits(where.Name, *other)
 		}
 		pause := lockLook * time.Duration(1+len(regions)/5)

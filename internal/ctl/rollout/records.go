@@ -51,7 +51,7 @@ func (records Records) Rollouts() (list []*consul.Rollout) {
 	})
 	var distinct []*consul.Rollout
 	for _, r := range list {
-		if !slices.ContainsFunc(distinct, r.Same) {
+		if !slices.ContainsFunc(distinct, r.SameRollout) {
 			distinct = append(distinct, r)
 		}
 	}
@@ -61,6 +61,6 @@ func (records Records) Rollouts() (list []*consul.Rollout) {
 // Of returns the records of one rollout.
 func (records Records) Of(r *consul.Rollout) Records {
 	of := maps.Clone(records)
-	maps.DeleteFunc(of, func(_ string, other Record) bool { return other.Rollout == nil || !r.Same(other.Rollout) })
+	maps.DeleteFunc(of, func(_ string, other Record) bool { return other.Rollout == nil || !r.SameRollout(other.Rollout) })
 	return of
 }

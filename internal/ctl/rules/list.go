@@ -131,7 +131,7 @@ func (l *ruleLook) look(ctx context.Context, at time.Time, question func(context
 	answers := fleet.AskUnbounded(ctx, l.targets, question)
 	v := &RuleList{At: at.UTC(), Regions: []ruleRegion{}, Rules: []listedRule{}}
 	now := map[string]*fleet.RuleCounts{}
-	place := map[string]int{}
+	index := map[string]int{}
 	for _, a := range answers {
 		if a.Err != nil {
 			v.Regions = append(v.Regions, ruleRegion{Region: a.Target.Name, Error: a.Err.Error()})
@@ -140,10 +140,10 @@ func (l *ruleLook) look(ctx context.Context, at time.Time, question func(context
 		r := a.Value
 		v.Regions = append(v.Regions, r.ruleRegion)
 		for _, rule := range r.rules {
-			i, known := place[rule.ID]
+			i, known := index[rule.ID]
 			if !known {
 				i = len(v.Rules)
-				place[rule.ID] = i
+				index[rule.ID] = i
 				v.Rules = append(v.Rules, listedRule{Rule: rule, Regions: []string{}})
 			}
 			v.Rules[i].Regions = append(v.Rules[i].Regions, r.Region)
@@ -154,7 +154,7 @@ func (l *ruleLook) look(ctx context.Context, at time.Time, question func(context
 			now[id] = counts
 			rates := counts.Rates(l.before[id])
 			for i, total := range counts.Totals() {
-				rule := &v.Rules[place[r.rules[i].ID]]
+				rule := &v.Rules[index[r.rules[i].ID]]
 				rule.Total = rule.Total.Plus(total)
 				if rates != nil {
 					rule.Rate = rule.Rate.Plus(rates[i])
@@ -174,14 +174,14 @@ func rulesOfRegion(ctx context.Context, t *fleet.Target) (*ruledRegion, error) {
 	if err != nil {
 		return nil, err
 	}
-	said, from, err := command.AskOne(ctx, t, nodes, func(ctx context.Context, n consul.Node) (*adminapi.Rules, error) {
+	answer, from, err := command.AskOne(ctx, t, nodes, func(ctx context.Context, n consul.Node) (*adminapi.Rules, error) {
 		return fleet.Get[adminapi.Rules](ctx, t.Admin, n, adminapi.PathRules, nil)
 	})
 	if err != nil {
 		return nil, err
 	}
-	about := ruleRegion{Region: t.Name, Node: from.ID, Version: said.Version, Nodes: len(nodes), Uncounted: true}
-	return &ruledRegion{about, nodes, said.Rules, nil}, nil
+	about := ruleRegion{Region: t.Name, Node: from.ID, Version: answer.Version, Nodes: len(nodes), Uncounted: true}
+	return &ruledRegion{about, nodes, answer.Rules, nil}, nil
 }
 
 // countsOfRegion also asks all nodes for what they decided.
@@ -190,11 +190,11 @@ func countsOfRegion(ctx context.Context, t *fleet.Target) (*ruledRegion, error) 
 	if err != nil {
 		return nil, err
 	}
-	places := map[string]int{}
+	index := map[string]int{}
 	for i, rule := range r.rules {
-		places[rule.ID] = i
+		index[rule.ID] = i
 	}
-	counts, errs := fleet.AskNodes(r.nodes, func(n consul.Node) (*fleet.RuleCounts, error) { return t.Admin.RuleCounts(ctx, n, places) })
+	counts, errs := fleet.AskNodes(r.nodes, func(n consul.Node) (*fleet.RuleCounts, error) { return t.Admin.RuleCounts(ctx, n, index) })
 	r.Uncounted, r.counts = false, map[string]*fleet.RuleCounts{}
 	for i, c := range counts {
 		if errs[i] != nil {

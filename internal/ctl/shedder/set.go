@@ -126,7 +126,7 @@ func set(ctx context.Context, c *change.Change, names, args []string) (err error
 
 // assign derives each region's document from its active one.
 func assign(c *change.Change, assignments []string) func(context.Context, *fleet.Target, *versions.Step) error {
-	var told sync.Map // warnings already shown: most regions have the same
+	var warned sync.Map // warnings already shown: most regions have the same
 	return func(_ context.Context, t *fleet.Target, s *versions.Step) error {
 		what := strings.Join(assignments, " ")
 		base := shedding.Defaults()
@@ -155,7 +155,7 @@ func assign(c *change.Change, assignments []string) func(context.Context, *fleet
 		s.Next.Made = true
 		before := base.Warnings()
 		for _, w := range made.Warnings() {
-			if _, known := told.LoadOrStore(w, true); !known && !slices.Contains(before, w) {
+			if _, known := warned.LoadOrStore(w, true); !known && !slices.Contains(before, w) {
 				c.Program.Warn("%s", w)
 			}
 		}

@@ -77,7 +77,7 @@ func showSettings(ctx context.Context, p *command.Program, names []string) error
 	}
 	answers := fleet.Ask(ctx, targets, fleet.Look)
 	list := []*ActiveSettings{}
-	place := map[string]*ActiveSettings{}
+	byID := map[string]*ActiveSettings{}
 	readable := false
 	for _, a := range answers {
 		if a.Err != nil {
@@ -88,7 +88,7 @@ func showSettings(ctx context.Context, p *command.Program, names []string) error
 		if s.Damage != nil {
 			id = "broken " + a.Target.Name
 		}
-		if same := place[id]; same != nil {
+		if same := byID[id]; same != nil {
 			same.Regions = append(same.Regions, a.Target.Name)
 			continue
 		}
@@ -98,7 +98,7 @@ func showSettings(ctx context.Context, p *command.Program, names []string) error
 		} else if s.State == fleet.Active {
 			entry.Document, readable = string(s.Document.Bytes), true
 		}
-		place[id], list = entry, append(list, entry)
+		byID[id], list = entry, append(list, entry)
 	}
 	if err := p.Show(list, func(b *bytes.Buffer, s term.Style) {
 		for i, entry := range list {

@@ -229,6 +229,6 @@ func undoRollout(ctx context.Context, c *change.Change, k *fleet.Kind, targets [
 	if err := c.Run(ctx, aims); err != nil {
 		return err
 	}
-	change.Forget(ctx, targets, func(_ *fleet.Target, r *consul.Rollout) bool { return r.Same(&u.Record) })
+	change.Forget(ctx, targets, func(_ *fleet.Target, r *consul.Rollout) bool { return r.SameRollout(&u.Record) })
 	return nil
 }

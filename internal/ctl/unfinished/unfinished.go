@@ -106,8 +106,8 @@ type rolloutRegion struct {
 // for longer was left so on purpose.
 const longestUnfinished = 7 * 24 * time.Hour
 
-// noted is what one region says.
-type noted struct {
+// regionState is what one region says.
+type regionState struct {
 	record  *consul.Rollout
 	mark    uint64        // changes when the record is renewed
 	silence time.Duration // since the record was renewed last, by this region's Consul
@@ -120,7 +120,7 @@ type noted struct {
 // one that runs, or else one that has changed regions, or else the latest. An error besides says
 // which regions did not answer.
 func Find(ctx context.Context, p *command.Program, targets []*fleet.Target, holders rollout.Records) (*Rollout, error) {
-	answers := fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) (n noted, err error) {
+	answers := fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) (n regionState, err error) {
 		var wrong error // a record that cannot be read is none
 		err = fleet.Together(func() (err error) {
 			var index uint64
@@ -203,7 +203,7 @@ func Left(ctx context.Context, p *command.Program, targets []*fleet.Target, hold
 		case <-time.After(time.Second / 2):
 		}
 		u, failures = Find(ctx, p, targets, holders)
-		if u == nil || u.State == Halted || u.State == Abandoned && !u.Record.Same(&first.Record) {
+		if u == nil || u.State == Halted || u.State == Abandoned && !u.Record.SameRollout(&first.Record) {
 			return Left(ctx, p, targets, holders) // the one that was watched has ended
 		}
 		if u.renewed(first) {
@@ -218,7 +218,7 @@ func Left(ctx context.Context, p *command.Program, targets []*fleet.Target, hold
 
 // renewed reports whether the record changed since the earlier look.
 func (u *Rollout) renewed(earlier *Rollout) bool {
-	if !u.Record.Same(&earlier.Record) {
+	if !u.Record.SameRollout(&earlier.Record) {
 		return true
 	}
 	for region, mark := range u.marks {
@@ -230,12 +230,12 @@ func (u *Rollout) renewed(earlier *Rollout) bool {
 }
 
 // viewOf compares a record with what the regions have.
-func viewOf(record *consul.Rollout, answers []fleet.Answer[noted], now time.Time) *Rollout {
+func viewOf(record *consul.Rollout, answers []fleet.Answer[regionState], now time.Time) *Rollout {
 	u := &Rollout{Version: record.Version, By: record.By, Message: record.Message, BeganAt: record.BeganAt,
 		State: Runs, Why: record.Halted, Canary: record.Canary, Record: *record, marks: map[string]uint64{}}
 	silence := time.Duration(math.MaxInt64) // in every region
 	for _, a := range answers {
-		if has := a.Value; a.Err == nil && has.record != nil && has.record.Same(record) {
+		if has := a.Value; a.Err == nil && has.record != nil && has.record.SameRollout(record) {
 			u.marks[a.Target.Name] = has.mark
 			silence = min(silence, max(has.silence, 0))
 		}
@@ -251,7 +251,7 @@ func viewOf(record *consul.Rollout, answers []fleet.Answer[noted], now time.Time
 		var list []rolloutRegion
 		for _, name := range wave {
 			r := rolloutRegion{Region: name, State: RegionUnknown}
-			if i := slices.IndexFunc(answers, func(a fleet.Answer[noted]) bool { return a.Target.Name == name && a.Err == nil }); i >= 0 {
+			if i := slices.IndexFunc(answers, func(a fleet.Answer[regionState]) bool { return a.Target.Name == name && a.Err == nil }); i >= 0 {
 				has := answers[i].Value
 				r.Version = has.now.Version()
 				if has.now.Pointer != nil {
@@ -265,7 +265,7 @@ func viewOf(record *consul.Rollout, answers []fleet.Answer[noted], now time.Time
 				default:
 					r.State = regionMoved
 				}
-				if has.canary != nil && has.record.Same(record) {
+				if has.canary != nil && has.record.SameRollout(record) {
 					u.CanaryUntil = *has.canary.ExpiresAt
 				}
 			}

@@ -57,7 +57,7 @@ func diffVersions(ctx context.Context, p *command.Program, k *fleet.Kind, names 
 	if err := p.Show(r, r.write); err != nil {
 		return err
 	}
-	return asked(exitCode && !r.Same)
+	return differing(exitCode && !r.Same)
 }
 
 func (r *VersionsReport) write(b *bytes.Buffer, s term.Style) {

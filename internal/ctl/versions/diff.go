@@ -98,11 +98,11 @@ func diff(ctx context.Context, p *command.Program, k *fleet.Kind, name string, n
 	if err := command.Unanswered(answers); err != nil {
 		return err
 	}
-	return asked(exitCode && r.Different)
+	return differing(exitCode && r.Different)
 }
 
-// asked returns the exit status that --exit-code requires for a difference.
-func asked(different bool) error {
+// differing returns the exit status that --exit-code requires for a difference.
+func differing(different bool) error {
 	if different {
 		return &term.Failure{Status: term.StatusFailed}
 	}

@@ -45,7 +45,7 @@ type Group struct {
 // GroupByVersion leaves out regions that did not answer.
 func GroupByVersion(answers []fleet.Answer[*Step]) []Group {
 	groups := []Group{}
-	place := map[string]int{}
+	index := map[string]int{}
 	for _, a := range answers {
 		if a.Err != nil {
 			continue
@@ -56,11 +56,11 @@ func GroupByVersion(answers []fleet.Answer[*Step]) []Group {
 		if s.From.Damage != nil {
 			id = "broken " + a.Target.Name
 		}
-		if i, known := place[id]; known {
+		if i, known := index[id]; known {
 			groups[i].Regions = append(groups[i].Regions, a.Target.Name)
 			continue
 		}
-		place[id] = len(groups)
+		index[id] = len(groups)
 		g := Group{Regions: []string{a.Target.Name}, Running: s.From.Pointer, Same: version == s.Next.Version() && s.From.Damage == nil && !s.Ends, At: s.From.At, Step: s}
 		switch {
 		case s.From.Damage != nil:

@@ -70,7 +70,7 @@ func MergeHistories(answers []fleet.Answer[History]) []HistoryEntry {
 		version, by, replaced string
 		at                    int64
 	}
-	place := map[id]int{}
+	index := map[id]int{}
 	for _, a := range answers {
 		current := slices.IndexFunc(a.Value.Changes, a.Value.isCurrent)
 		for n, c := range a.Value.Changes {
@@ -78,10 +78,10 @@ func MergeHistories(answers []fleet.Answer[History]) []HistoryEntry {
 			if a.Target.Kind == kinds.Clients { // where other networks differ, so do the versions of one change
 				of.version, of.replaced = c.Message, ""
 			}
-			i, known := place[of]
+			i, known := index[of]
 			if !known {
 				i = len(merged)
-				place[of] = i
+				index[of] = i
 				merged = append(merged, HistoryEntry{Change: c, Regions: []string{}, Current: []string{}})
 			}
 			if m := &merged[i]; m.Version != c.Version {

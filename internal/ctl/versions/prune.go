@@ -218,9 +218,9 @@ func (s *pruning) run(ctx context.Context, yes bool) error {
 
 // remove removes what nothing needs, which it determines under the lock.
 func (s *pruning) remove(ctx context.Context) (removed map[string]int, err error) {
-	type place = rollout.Region[struct{}]
+	type prunedRegion = rollout.Region[struct{}]
 	c := rollout.Change[struct{}]{Subject: rollout.Subject[struct{}]{Name: s.kind.Name}, By: s.by, Timeout: s.p.Timeout, LockWait: s.wait, Report: &report.Locks{Program: s.p, What: s.kind.Name}}
-	targets, counts := map[*place]*fleet.Target{}, map[*place]*int{}
+	targets, counts := map[*prunedRegion]*fleet.Target{}, map[*prunedRegion]*int{}
 	for _, t := range s.targets {
 		r := rollout.NewRegion[struct{}](t.Name, t.Consul)
 		c.Regions = append(c.Regions, r)
@@ -230,7 +230,7 @@ func (s *pruning) remove(ctx context.Context) (removed map[string]int, err error
 	err = c.Under(ctx, c.Regions, func(ctx context.Context) (err error) {
 		plan, err = s.plan(ctx)
 		return err
-	}, func(r *place, fenced func(func(consul.Fence) error) error) error {
+	}, func(r *prunedRegion, fenced func(func(consul.Fence) error) error) error {
 		for some := range slices.Chunk(plan[targets[r]].old, consul.MostRemoved) {
 			if ctx.Err() != nil {
 				return ctx.Err()

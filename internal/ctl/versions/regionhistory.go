@@ -44,11 +44,11 @@ var ReadPointer = ReadHistory(func(*History) bool { return true })
 
 // ReadBefore is readHistory for what a rollback needs to know.
 func ReadBefore(ctx context.Context, t *fleet.Target) (History, error) {
-	recorded, asked := false, false
+	recorded, compared := false, false
 	var failure error
 	h, err := ReadHistory(func(h *History) bool {
-		if p := h.Pointer; p != nil && !p.Expired(h.now) && !asked {
-			asked = true
+		if p := h.Pointer; p != nil && !p.Expired(h.now) && !compared {
+			compared = true
 			recorded, failure = t.Docs.Recorded(ctx, *p)
 		}
 		return failure != nil || h.Version() == "" || h.knows(recorded || h.Pointer.Expired(h.now))

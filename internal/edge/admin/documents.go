@@ -37,9 +37,9 @@ func (a *Admin) showClients(w http.ResponseWriter, _ *http.Request) {
 }
 
 // behavior returns the standing of the client of a described request.
-func (a *Admin) behavior(asked *decide.Request) *adminapi.Behavior {
+func (a *Admin) behavior(described *decide.Request) *adminapi.Behavior {
 	k := a.Decider.Behavior
-	st, reasons, judged := k.Explain(asked, time.Now())
+	st, reasons, judged := k.Explain(described, time.Now())
 	p := k.Policy()
 	if p == nil {
 		return nil
@@ -54,7 +54,7 @@ func (a *Admin) behavior(asked *decide.Request) *adminapi.Behavior {
 	if st.Refused > 0 {
 		out.RefusedFor = st.Refused.String()
 	}
-	if route, reasons, judged := k.ExplainRoute(asked, time.Now()); judged && route.Tier > 0 {
+	if route, reasons, judged := k.ExplainRoute(described, time.Now()); judged && route.Tier > 0 {
 		of := effects(route.Tier)
 		out.Route = &adminapi.RouteBehavior{Tier: of.Name, Score: route.Score, Signals: signals(reasons)}
 		if route.Tier > st.Tier && !st.Proven {

@@ -124,28 +124,28 @@ func (a *Admin) explain(w http.ResponseWriter, r *http.Request) {
 	if !ok {
 		return
 	}
-	asked, err := a.decide(running, r.URL.Query())
+	described, err := a.decide(running, r.URL.Query())
 	if err != nil {
 		adminError(w, http.StatusBadRequest, err)
 		return
 	}
-	if asked.Err != nil {
-		adminError(w, http.StatusBadGateway, asked.Err)
+	if described.Err != nil {
+		adminError(w, http.StatusBadGateway, described.Err)
 		return
 	}
-	m, d := &asked.Match, &asked.Decision
+	m, d := &described.Match, &described.Decision
 	call := r.URL.Query().Has("domain")
 	var judged *adminapi.Behavior
-	if a.Decider.Judges(asked) && !call {
-		judged = a.behavior(asked)
+	if a.Decider.Judges(described) && !call {
+		judged = a.behavior(described)
 	}
 	out := adminapi.Explanation{Client: r.URL.Query().Get("client"), RulesVersion: a.Rules.State().Version(), Rules: []adminapi.RuleDecision{}}
 	if !call {
-		out.Upstream, out.Class = a.Config.Groups()[asked.Upstream], a.Decider.Class(asked)
+		out.Upstream, out.Class = a.Config.Groups()[described.Upstream], a.Decider.Class(described)
 	}
-	for i := range asked.Paths.Len() {
-		if asked.Paths.Len() > 1 {
-			out.Readings = append(out.Readings, strings.ReplaceAll(string(asked.Paths.At(i)), "\x00", "%2F"))
+	for i := range described.Paths.Len() {
+		if described.Paths.Len() > 1 {
+			out.Readings = append(out.Readings, strings.ReplaceAll(string(described.Paths.At(i)), "\x00", "%2F"))
 		}
 	}
 	switch {
@@ -161,15 +161,15 @@ func (a *Admin) explain(w http.ResponseWriter, r *http.Request) {
 		out.Verdict, out.RetryAfter = "refuse, 429", judged.RefusedFor
 	}
 	out.Behavior = judged
-	if out.Listed = asked.Listed; out.Listed != nil && out.Listed.Action == clientlist.Block {
+	if out.Listed = described.Listed; out.Listed != nil && out.Listed.Action == clientlist.Block {
 		out.Verdict, out.RetryAfter = "refuse, 403", ""
 	}
 	for i := range m.Checks {
 		c, res, rule := &m.Checks[i], &d.Results[i], m.Rules[i]
 		v := adminapi.RuleDecision{
 			Rule: rule.ID, Mode: rule.Mode.String(), Algorithm: rule.Algorithm.String(), Key: string(c.Key),
-			Cost: asked.Costs[i], Limit: asked.Quota(c.Limit), Window: c.Limit.Window.String(), Allowed: res.Allowed,
-			Remaining: asked.Tightened(c.Limit, res.Remaining), ResetAfter: res.ResetAfter.String(), Source: res.Source.String(), Variant: variantOf(rule),
+			Cost: described.Costs[i], Limit: described.Quota(c.Limit), Window: c.Limit.Window.String(), Allowed: res.Allowed,
+			Remaining: described.Tightened(c.Limit, res.Remaining), ResetAfter: res.ResetAfter.String(), Source: res.Source.String(), Variant: variantOf(rule),
 		}
 		if v.Leased = c.Limit.Leased; v.Leased && a.Chain.Leases != nil {
 			var left time.Duration
@@ -182,7 +182,7 @@ func (a *Admin) explain(w http.ResponseWriter, r *http.Request) {
 			v.Delay, v.Overshoot = delay.String(), c.Limit.Overshoot(limiter.TenTimes, delay, a.Nodes())
 		}
 		if u := c.Limit.UnderLoad; u != nil {
-			followed := a.Decider.UnderLoad.Utilization(asked.Upstream)
+			followed := a.Decider.UnderLoad.Utilization(described.Upstream)
 			v.UnderLoad = &adminapi.UnderLoad{
 				From: u.From, Share: u.Share, Utilization: float64(followed) / limiter.FullLoad, Step: u.Step(followed), Steps: limiter.LoadSteps,
 				Full: c.Limit.Full().Limit, Lowest: c.Limit.Floor().Limit,
@@ -195,17 +195,17 @@ func (a *Admin) explain(w http.ResponseWriter, r *http.Request) {
 		out.Rules = append(out.Rules, v)
 	}
 	if !call {
-		out.OtherMethods = a.otherMethods(running, asked)
+		out.OtherMethods = a.otherMethods(running, described)
 	}
 	writeJSON(w, http.StatusOK, out)
 }
 
 // otherMethods returns the rules that skip a request only because of its method.
-func (a *Admin) otherMethods(running decide.Rules, asked *decide.Request) (list []adminapi.RuleMethods) {
-	other := *asked
+func (a *Admin) otherMethods(running decide.Rules, described *decide.Request) (list []adminapi.RuleMethods) {
+	other := *described
 	other.Match = rules.Match{}
 	for _, rule := range running.Set().Rules() {
-		if len(rule.Methods()) == 0 || rule.Mode == rules.Off || counts(asked.Match.Rules, rule) {
+		if len(rule.Methods()) == 0 || rule.Mode == rules.Off || counts(described.Match.Rules, rule) {
 			continue
 		}
 		other.Method = []byte(rule.Methods()[0])
@@ -236,12 +236,12 @@ func (a *Admin) resetLimits(w http.ResponseWriter, r *http.Request) {
 		adminError(w, http.StatusBadRequest, fmt.Errorf("rule: must name one of the running rules (got %q); see /v1/rules", id))
 		return
 	}
-	asked, err := a.decide(running, q)
+	described, err := a.decide(running, q)
 	if err != nil {
 		adminError(w, http.StatusBadRequest, err)
 		return
 	}
-	m, reset := &asked.Match, []string{}
+	m, reset := &described.Match, []string{}
 	for i := range m.Checks {
 		if m.Rules[i].ID != id {
 			continue

@@ -18,7 +18,7 @@ import (
 // an attacker's DNS may have bound to this address.
 func (a *Admin) guarded(next http.Handler) http.Handler {
 	listen, _, _ := net.SplitHostPort(a.Config.Listen.Admin)
-	told, _, _ := config.Advertised(a.Config.Consul.AdvertiseAdmin, a.Config.Listen.Admin)
+	advertised, _, _ := config.Advertised(a.Config.Consul.AdvertiseAdmin, a.Config.Listen.Admin)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if site := r.Header.Get("Sec-Fetch-Site"); site == "cross-site" || site == "same-site" {
 			adminError(w, http.StatusForbidden, errors.New("another site's page makes your browser ask; enter the address yourself"))
@@ -31,7 +31,7 @@ func (a *Admin) guarded(next http.Handler) http.Handler {
 			}
 		}
 		// Load balancers send probes under any name.
-		if !httpconns.Probe(r) && a.Config.Listen.Open() && !plainHost(r.Host, listen, told) {
+		if !httpconns.Probe(r) && a.Config.Listen.Open() && !plainHost(r.Host, listen, advertised) {
 			adminError(w, http.StatusForbidden, errors.New("ask by address, localhost or the name in listen.admin or consul.advertise_admin, or set listen.admin_token_file"))
 			return
 		}

@@ -63,23 +63,23 @@ func (s *Service) Register(r grpc.ServiceRegistrar) { r.RegisterService(&method,
 
 // handle returns a *call, which the codec writes and releases, or an error.
 func (s *Service) handle(ctx context.Context, read func(any) error) (answer any, err error) {
-	began, told := time.Now(), gateway.Failed
+	began, outcome := time.Now(), gateway.Failed
 	c, _ := s.calls.Get().(*call)
 	if c == nil {
 		c = newCall(s)
 	}
-	defer func() { s.Asked(told, time.Since(began)) }()
+	defer func() { s.Asked(outcome, time.Since(began)) }()
 	defer envoy.End(c, s.Panicked, &answer, &err)
 	if err := read(c); err != nil {
-		told = gateway.Malformed
+		outcome = gateway.Malformed
 		return nil, err
 	}
 	if c.malformed {
-		told = gateway.Malformed
+		outcome = gateway.Malformed
 		return nil, status.Error(codes.InvalidArgument, "the message is not a CheckRequest of envoy.service.auth.v3")
 	}
 	c.Began, c.Rules, c.Peer, c.Vouched, c.NoEnd = began, s.Decider.Rules(), envoy.Peer(ctx), true, true
-	told = c.decide()
+	outcome = c.decide()
 	return c, nil
 }
 

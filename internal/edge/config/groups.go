@@ -119,7 +119,7 @@ func (c *Config) Pools(observe func(group string) proxy.Observer, loop proxy.Loo
 		return nil, fmt.Errorf("upstream.ca_file: %w", err)
 	}
 	for _, name := range c.Groups() {
-		pc, places := c.proxy(name)
+		pc, indexes := c.proxy(name)
 		pc.Observer, pc.Loop = observe(name), loop
 		if ca != nil {
 			pc.TLS = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: ca}
@@ -127,7 +127,7 @@ func (c *Config) Pools(observe func(group string) proxy.Observer, loop proxy.Loo
 		pool, err := proxy.New(pc)
 		var wrong *proxy.URLError
 		if errors.As(err, &wrong) {
-			wrong.Index = places[wrong.Index]
+			wrong.Index = indexes[wrong.Index]
 		}
 		if err != nil {
 			return pools, err
@@ -144,7 +144,7 @@ func ClosePools(pools []*proxy.Pool) {
 }
 
 // proxy returns what forwards to one group, and where its upstreams stand in the file.
-func (c *Config) proxy(group string) (pc proxy.Config, places []int) {
+func (c *Config) proxy(group string) (pc proxy.Config, indexes []int) {
 	f := &c.Upstream
 	upgrade, check := f.of(group)
 	pc = proxy.Config{
@@ -154,14 +154,14 @@ func (c *Config) proxy(group string) (pc proxy.Config, places []int) {
 	}
 	for i, u := range c.Upstreams {
 		if u.group() == group {
-			pc.Upstreams, places = append(pc.Upstreams, u.target()), append(places, i)
+			pc.Upstreams, indexes = append(pc.Upstreams, u.target()), append(indexes, i)
 		}
 	}
-	return pc, places
+	return pc, indexes
 }
 
 // Room returns how many requests may be at the upstreams of a group at once.
 func (c *Config) Room(group string) int {
-	_, places := c.proxy(group)
-	return len(places) * c.Upstream.MaxConns
+	_, indexes := c.proxy(group)
+	return len(indexes) * c.Upstream.MaxConns
 }

@@ -124,7 +124,7 @@ func (c *Behavior) Classify(r *Request) {
 		return
 	}
 	r.path = r.Paths.At(0)
-	if p.Exempts(asked{r}, &r.scratch) {
+	if p.Exempts(view{r}, &r.scratch) {
 		return
 	}
 	k := &r.Risk
@@ -282,7 +282,7 @@ func (c *Behavior) print(r *Request) uint64 {
 		}
 	}
 	r.buf = b
-	return c.names.Load().place(b)
+	return c.names.Load().hash(b)
 }
 
 // lacks reports whether a header that real clients always send is absent, or whether a
@@ -339,7 +339,7 @@ func (c *Behavior) ExplainRoute(r *Request, now time.Time) (st behavior.Standing
 func (c *Behavior) judges(r *Request) bool {
 	r.path = r.Paths.At(0)
 	p := c.Policy()
-	return p != nil && !p.Exempts(asked{r}, &rules.Match{})
+	return p != nil && !p.Exempts(view{r}, &rules.Match{})
 }
 
 // misbehaved answers 429 until the client's tier admits it again.

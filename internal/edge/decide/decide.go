@@ -182,7 +182,7 @@ func (d *Decider) Check(r *Request) Verdict {
 // not answer, Err says why.
 func (d *Decider) peek(r *Request) Verdict {
 	if d.Shedders != nil && r.Paths.Len() > 0 {
-		r.Upstream = d.Routes.find(asked{r}, &r.scratch)
+		r.Upstream = d.Routes.find(view{r}, &r.scratch)
 	}
 	for i := range r.Match.Checks {
 		r.Costs = append(r.Costs, r.Match.Checks[i].Cost)
@@ -214,7 +214,7 @@ func (d *Decider) ReadPath(r *Request, path []byte) error {
 // FindChecks finds the checks for every reading of the path. It fails if the readings
 // differ in their checks, upstream group or class.
 func (d *Decider) FindChecks(r *Request) error {
-	set, a := r.Rules.Set(), asked{r}
+	set, a := r.Rules.Set(), view{r}
 	r.path = r.Paths.At(0)
 	if err := set.Match(a, r.slot, &r.Match); err != nil || r.Paths.Len() == 1 {
 		return err
@@ -229,7 +229,7 @@ func (d *Decider) FindChecks(r *Request) error {
 		if err := set.Match(a, r.slot, &r.other); err != nil {
 			return err
 		}
-		if u, c := d.destination(r, s); u != upstream || c != class || !r.Match.Same(&r.other) {
+		if u, c := d.destination(r, s); u != upstream || c != class || !r.Match.SameChecks(&r.other) {
 			return errDisagree
 		}
 	}
@@ -241,13 +241,13 @@ func (d *Decider) destination(r *Request, s *Shedding) (upstream, class int) {
 	if s == nil {
 		return 0, 0
 	}
-	return d.Routes.find(asked{r}, &r.scratch), s.Classes.Class(asked{r}, &r.scratch)
+	return d.Routes.find(view{r}, &r.scratch), s.Classes.Class(view{r}, &r.scratch)
 }
 
 // Class returns the name of the class of a request whose checks were found.
 func (d *Decider) Class(r *Request) string {
 	s := d.Shedding()
-	return s.Document.Classes[s.Classes.Class(asked{r}, &r.scratch)].Name
+	return s.Document.Classes[s.Classes.Class(view{r}, &r.scratch)].Name
 }
 
 // holdNoSlots reports a rule that limits concurrency. A shadow rule must not change the
@@ -292,9 +292,9 @@ func (r *Request) now() time.Time {
 // settings that were loaded here; if others are activated at this moment, one request
 // may count as another class.
 func (d *Decider) admit(r *Request) bool {
-	r.Upstream = d.Routes.find(asked{r}, &r.scratch)
+	r.Upstream = d.Routes.find(view{r}, &r.scratch)
 	s := d.Shedding()
-	class := s.Classes.Class(asked{r}, &r.scratch)
+	class := s.Classes.Class(view{r}, &r.scratch)
 	secret, sheds := d.Secret(), d.Shedders[r.Upstream]
 	user := r.user(s.User, secret)
 	var admitted bool
@@ -312,15 +312,15 @@ func (d *Decider) admit(r *Request) bool {
 func (r *Request) user(known []rules.KeyPart, secret *Secret) uint64 {
 	b := r.buf[:0]
 	for i := range known {
-		if b = known[i].Append(b, asked{r}); len(b) > 0 {
+		if b = known[i].Append(b, view{r}); len(b) > 0 {
 			break
 		}
 	}
 	if len(b) == 0 {
-		b = rules.KeyPart{Kind: rules.ByClient}.Append(b, asked{r})
+		b = rules.KeyPart{Kind: rules.ByClient}.Append(b, view{r})
 	}
 	r.buf = b
-	return secret.place(b)
+	return secret.hash(b)
 }
 
 // take asks the store; it reports whether the request passes.

@@ -100,23 +100,23 @@ func (r *Request) Reset() {
 	r.refused = r.refused[:0]
 }
 
-// asked is a Request as rules, routes and classes see it.
-type asked struct{ *Request }
+// view is a Request as rules, routes and classes see it.
+type view struct{ *Request }
 
 var (
-	_ rules.Request = asked{}
-	_ rules.Hashed  = asked{}
+	_ rules.Request = view{}
+	_ rules.Hashed  = view{}
 )
 
-func (a asked) Client() netip.Addr { return a.Request.Client }
-func (a asked) Host() []byte       { return a.Request.Host }
-func (a asked) Path() []byte       { return a.path }
-func (a asked) Method() []byte     { return a.Request.Method }
-func (a asked) Tier() []byte       { return a.Request.Tier }
+func (a view) Client() netip.Addr { return a.Request.Client }
+func (a view) Host() []byte       { return a.Request.Host }
+func (a view) Path() []byte       { return a.path }
+func (a view) Method() []byte     { return a.Request.Method }
+func (a view) Tier() []byte       { return a.Request.Tier }
 
 // Risk returns the tier unless it is the mildest or the policy is in shadow mode, which
 // must not change anything.
-func (a asked) Risk() string {
+func (a view) Risk() string {
 	k := &a.Request.Risk
 	if k.Policy == nil || k.Policy.Shadow || k.Tier == 0 {
 		return ""
@@ -125,16 +125,16 @@ func (a asked) Risk() string {
 }
 
 // Hash implements rules.Hashed.
-func (a asked) Hash(part *rules.KeyPart) []byte {
+func (a view) Hash(part *rules.KeyPart) []byte {
 	if a.Hashes == nil {
 		return nil
 	}
 	return []byte(a.Hashes[part.String()])
 }
 
-func (a asked) Trusted() bool { return a.Request.Trusted }
+func (a view) Trusted() bool { return a.Request.Trusted }
 
-func (a asked) Header(name string) ([]byte, int) {
+func (a view) Header(name string) ([]byte, int) {
 	values := a.Fields.Header(name)
 	if len(values) == 0 {
 		return nil, 0
@@ -142,9 +142,9 @@ func (a asked) Header(name string) ([]byte, int) {
 	return values[0], len(values)
 }
 
-func (a asked) Cookie(name string) ([]byte, int) { return a.Fields.Cookie(name) }
+func (a view) Cookie(name string) ([]byte, int) { return a.Fields.Cookie(name) }
 
-func (a asked) Query(name string) (value []byte, n int) {
+func (a view) Query(name string) (value []byte, n int) {
 	a.decoded, n = paths.AppendQuery(a.decoded[:0], a.Request.Query, name)
 	return a.decoded, n
 }

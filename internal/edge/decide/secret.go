@@ -49,9 +49,9 @@ func (s *Secret) Fingerprint() string {
 	return fmt.Sprintf("%x", out[:2])
 }
 
-// place returns where the shedder puts a user. The hash is keyed, so that no one without
+// hash returns where the shedder puts a user. The hash is keyed, so that no one without
 // the secret can find two names with the same place.
-func (s *Secret) place(user []byte) uint64 {
+func (s *Secret) hash(user []byte) uint64 {
 	if s == nil {
 		return xxhash.Sum64(user)
 	}

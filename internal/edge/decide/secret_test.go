@@ -87,14 +87,14 @@ func TestSecretPlacesNamesApart(t *testing.T) {
 	s := NewSecret(bytes.Repeat([]byte{1}, 32))
 	seen := map[uint64]bool{}
 	for i := range 100_000 {
-		seen[s.place(fmt.Appendf(nil, "user-%d", i))] = true
+		seen[s.hash(fmt.Appendf(nil, "user-%d", i))] = true
 	}
 	require.Len(t, seen, 100_000)
 	// A pair that an attacker with the public hash would use.
 	a, b := collision(t)
 	require.NotEqual(t, a, b)
-	require.Equal(t, (*Secret)(nil).place(a)>>collides, (*Secret)(nil).place(b)>>collides)
-	require.NotEqual(t, s.place(a)>>collides, s.place(b)>>collides)
+	require.Equal(t, (*Secret)(nil).hash(a)>>collides, (*Secret)(nil).hash(b)>>collides)
+	require.NotEqual(t, s.hash(a)>>collides, s.hash(b)>>collides)
 }
 
 // collides leaves the bits in which a collision is quick to find.
@@ -106,7 +106,7 @@ func collision(t *testing.T) (a, b []byte) {
 	seen := map[uint64]int{}
 	for i := range 1 << 20 {
 		name := fmt.Appendf(nil, "user-%d", i)
-		at := (*Secret)(nil).place(name) >> collides
+		at := (*Secret)(nil).hash(name) >> collides
 		if other, taken := seen[at]; taken {
 			return fmt.Appendf(nil, "user-%d", other), name
 		}
@@ -119,7 +119,7 @@ func collision(t *testing.T) (a, b []byte) {
 func TestPlaceAllocatesNothing(t *testing.T) {
 	s := NewSecret(bytes.Repeat([]byte{1}, 32))
 	user := []byte("203.0.113.7")
-	require.Zero(t, testing.AllocsPerRun(100, func() { s.place(user) }))
+	require.Zero(t, testing.AllocsPerRun(100, func() { s.hash(user) }))
 }
 
 func BenchmarkPlace(b *testing.B) {
@@ -129,7 +129,7 @@ func BenchmarkPlace(b *testing.B) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				s.place(user)
+				s.hash(user)
 			}
 		})
 	}

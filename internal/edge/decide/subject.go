@@ -14,7 +14,7 @@ import (
 func (c *Behavior) clientOf(p *policy.Policy, r *Request) uint64 {
 	client := uint64(0)
 	if key := r.subject(p); key != nil {
-		client = c.names.Load().place(key)
+		client = c.names.Load().hash(key)
 	} else {
 		client = c.addressOf(r.Client)
 	}
@@ -43,7 +43,7 @@ func logsIn(r *Request) bool {
 // routeOf returns the number that identifies the route of a request, in all spellings of its path.
 func (c *Behavior) routeOf(r *Request) uint64 {
 	r.buf = paths.AppendRoute(r.buf[:0], r.path)
-	return c.names.Load().place(r.buf)
+	return c.names.Load().hash(r.buf)
 }
 
 // subject returns what identifies the client under the policy, in the form of a rule's key,
@@ -53,7 +53,7 @@ func (r *Request) subject(p *policy.Policy) []byte {
 	if p.Subject == nil {
 		return nil
 	}
-	key, ok := rules.AppendKey(r.buf[:0], p.Subject, asked{r}, &r.scratch)
+	key, ok := rules.AppendKey(r.buf[:0], p.Subject, view{r}, &r.scratch)
 	r.buf = key
 	if !ok {
 		return nil
@@ -79,5 +79,5 @@ func (c *Behavior) addressOf(a netip.Addr) uint64 {
 	if a.Is6() && !a.Is4In6() {
 		clear(b[8:])
 	}
-	return c.names.Load().place(b[:])
+	return c.names.Load().hash(b[:])
 }

@@ -20,7 +20,7 @@ func (k *Keeper[T]) bootstrap(ctx context.Context) {
 		case <-time.After(consul.Backoff(failures, rand.Float64())):
 		}
 		k.mu.Lock()
-		done, lost := !k.lacks(), k.current.asked
+		done, lost := !k.lacks(), k.current.queryErr
 		k.mu.Unlock()
 		if done {
 			return

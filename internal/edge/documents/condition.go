@@ -15,10 +15,10 @@ type Condition struct {
 	log        *slog.Logger
 	bad, again string // what to log
 
-	mu    sync.Mutex
-	err   error
-	since time.Time
-	told  bool // the fault has been logged
+	mu     sync.Mutex
+	err    error
+	since  time.Time
+	logged bool // the fault has been logged
 }
 
 // NewCondition starts with err, which is not logged: nothing has been tried yet.
@@ -35,11 +35,11 @@ func (c *Condition) Note(err error) {
 	}
 	c.err = err
 	switch {
-	case err != nil && !c.told:
-		c.told = true
+	case err != nil && !c.logged:
+		c.logged = true
 		c.log.Warn(c.bad, "error", err)
-	case err == nil && c.told:
-		c.told = false
+	case err == nil && c.logged:
+		c.logged = false
 		c.log.Info(c.again)
 	}
 }

@@ -20,15 +20,15 @@ type file[T any] struct {
 // changes nothing: the previous one stays, and the fault is counted and shown. An unchanged
 // document is not checked twice. Unless asked to load, it waits until two looks find the same
 // content: the beginning of a document that is still being written can be a valid document.
-func (k *Keeper[T]) Load(asked bool) error {
+func (k *Keeper[T]) Load(requested bool) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	err := k.read(asked)
+	err := k.read(requested)
 	_, failed := k.settle(time.Now())
 	return cmp.Or(err, failed)
 }
 
-func (k *Keeper[T]) read(asked bool) error {
+func (k *Keeper[T]) read(requested bool) error {
 	f := &k.file
 	data, err := k.Read()
 	if f.choice.lost = err; err != nil {
@@ -39,12 +39,12 @@ func (k *Keeper[T]) read(asked bool) error {
 	settled := sum == f.seen
 	f.seen = sum
 	if sum == f.last {
-		if asked {
+		if requested {
 			k.Log.Info("the file is unchanged since the last load", "document", k.Name, "refused", f.choice.refused != nil)
 		}
 		return nil
 	}
-	if !settled && !asked {
+	if !settled && !requested {
 		return nil
 	}
 	f.last = sum

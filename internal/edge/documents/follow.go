@@ -138,7 +138,7 @@ func (k *Keeper[T]) choose(now time.Time) choice[T] {
 		k.SignatureState.Note(k.unsigned(now, c.document))
 	}
 	c.refused = newer(k.current.refused, k.canary.refused)
-	c.lost = unanswered(k.current.asked, k.canary.asked, k.current.finding.failure, k.canary.finding.failure)
+	c.lost = unanswered(k.current.queryErr, k.canary.queryErr, k.current.finding.failure, k.canary.finding.failure)
 	if !errors.Is(c.lost, ErrNoAnswer) {
 		k.ConsulState.Note(c.lost)
 	}

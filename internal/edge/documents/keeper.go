@@ -161,9 +161,9 @@ func New[T any](c Config[T]) (*Keeper[T], error) {
 // prepare prepares to follow Consul, and reads the cache.
 func (k *Keeper[T]) prepare() {
 	k.events = make(chan event[T])
-	k.current.asked = ErrNoAnswer
+	k.current.queryErr = ErrNoAnswer
 	if k.CanaryOf != "" {
-		k.canary.asked = ErrNoAnswer
+		k.canary.queryErr = ErrNoAnswer
 	}
 	k.ConsulState = NewCondition(k.Log, k.What+" cannot be read from consul; the node keeps what it has", k.What+" can be read from consul again", ErrNoAnswer)
 	k.CacheState = NewCondition(k.Log, k.What+" cannot be cached; a restart while consul is unreachable has none", k.What+" are cached again", nil)

@@ -12,11 +12,11 @@ import (
 
 // pointer is the state of one pointer in Consul.
 type pointer[T any] struct {
-	asked   error // why Consul could not be asked for the pointer, nil if it answered
-	known   bool  // there is a finding
-	finding finding[T]
-	good    *Document[T] // the last good document that the pointer named
-	refused *adminapi.Refusal
+	queryErr error // why Consul could not be asked for the pointer, nil if it answered
+	known    bool  // there is a finding
+	finding  finding[T]
+	good     *Document[T] // the last good document that the pointer named
+	refused  *adminapi.Refusal
 
 	// For an expiring pointer: the last one seen, and when it expires by this node's
 	// monotonic clock. A clock that is behind, or set back, must not prolong it.
@@ -30,7 +30,7 @@ var ErrNoAnswer = errors.New("has not answered yet")
 // note processes an event, and reports whether it was a finding.
 func (f *pointer[T]) note(ev event[T], now time.Time) bool {
 	if ev.finding == nil {
-		f.asked = ev.asked
+		f.queryErr = ev.queryErr
 		return false
 	}
 	found := *ev.finding

@@ -32,7 +32,7 @@ type finding[T any] struct {
 // or the document that bootstrap fetched.
 type event[T any] struct {
 	canary    bool
-	asked     error
+	queryErr  error
 	finding   *finding[T]
 	bootstrap *Document[T]
 }
@@ -58,7 +58,7 @@ func (w *watch[T]) run(ctx context.Context) {
 	var looking sync.WaitGroup
 	stop := func() {}
 	w.client.Watch(ctx, w.key,
-		func(err error) { w.tell(ctx, event[T]{canary: w.canary, asked: err}) },
+		func(err error) { w.tell(ctx, event[T]{canary: w.canary, queryErr: err}) },
 		func(entry *consul.Entry) {
 			stop()
 			looking.Wait()

@@ -51,7 +51,7 @@ func (x *Exchange) charge(ctx context.Context) {
 // chargeSome charges pending counts. It reports whether more are pending, and whether any must
 // be retried.
 func (x *Exchange) chargeSome(ctx context.Context) (more, again bool) {
-	regions, _, ok := x.place()
+	regions, _, ok := x.position()
 	if !ok {
 		return false, false
 	}

@@ -47,17 +47,17 @@ type holdings struct {
 
 // holding is this node's knowledge of a key in the current window.
 type holding struct {
-	limit   *limiter.Limit // the whole
-	tier    string
-	demand  global.Demand
-	start   int64
-	left    int64
-	got     map[string]int64 // by region
-	gave    int64            // to all
-	burned  bool
-	shortAt time.Duration
-	asked   time.Duration
-	used    time.Duration
+	limit     *limiter.Limit // the whole
+	tier      string
+	demand    global.Demand
+	start     int64
+	left      int64
+	got       map[string]int64 // by region
+	gave      int64            // to all
+	burned    bool
+	shortAt   time.Duration
+	requested time.Duration
+	used      time.Duration
 }
 
 // part returns this region's part of a key's limit in the window that contains a time, or nil
@@ -171,7 +171,7 @@ func (x *Exchange) askForRights(ctx context.Context, regions []string) {
 		h := &x.holdings[p]
 		h.mu.Lock()
 		for key, k := range h.keys {
-			if k.shortAt == 0 || now-k.shortAt > shortFor || now-k.asked < askEvery {
+			if k.shortAt == 0 || now-k.shortAt > shortFor || now-k.requested < askEvery {
 				continue
 			}
 			k = x.holding(h, k.limit, key)
@@ -180,7 +180,7 @@ func (x *Exchange) askForRights(ctx context.Context, regions []string) {
 			if k.burned || need <= k.left || x.part(k.limit, key, k.start) == nil {
 				continue
 			}
-			k.asked = now
+			k.requested = now
 			each := (need - k.left + int64(len(regions)) - 2) / int64(len(regions)-1)
 			for _, region := range regions {
 				if region == x.config.Region {
@@ -248,7 +248,7 @@ func (x *Exchange) Rights(ctx context.Context, from peer.Node, body []byte) ([]b
 		return nil, err
 	}
 	moves := make([]limiter.Move, 0, len(claims))
-	asked := make([]*global.Claim, 0, len(claims))
+	requested := make([]*global.Claim, 0, len(claims))
 	for i := range claims {
 		c := &claims[i]
 		l := x.inEscrow(c.Key, c.Tier)
@@ -257,7 +257,7 @@ func (x *Exchange) Rights(ctx context.Context, from peer.Node, body []byte) ([]b
 		}
 		if part := x.part(l, c.Key, c.Start); part != nil {
 			moves = append(moves, limiter.Move{Limit: part, Key: []byte(c.Key), Region: from.Region, Start: c.Start})
-			asked = append(asked, c)
+			requested = append(requested, c)
 		}
 	}
 	x.move(ctx, moves) // learn what is left
@@ -265,10 +265,10 @@ func (x *Exchange) Rights(ctx context.Context, from peer.Node, body []byte) ([]b
 	for i := range moves {
 		m := &moves[i]
 		before[i] = m.Gave
-		need, most := x.need(asked[i].Key, m)
-		m.Keep = global.Kept(m.Left, need, asked[i].Left, asked[i].Need)
+		need, most := x.need(requested[i].Key, m)
+		m.Keep = global.Kept(m.Left, need, requested[i].Left, requested[i].Need)
 		if m.Left <= most {
-			m.Upto = asked[i].Units
+			m.Upto = requested[i].Units
 		}
 	}
 	x.move(ctx, moves)
@@ -276,8 +276,8 @@ func (x *Exchange) Rights(ctx context.Context, from peer.Node, body []byte) ([]b
 	for i := range moves {
 		if m := &moves[i]; m.Err == nil && m.Gave > 0 {
 			x.gave.Add(max(0, m.Gave-before[i]))
-			x.given(asked[i].Key, m.Start, m.Gave-before[i])
-			answer = append(answer, global.Claim{Key: asked[i].Key, Tier: asked[i].Tier, Start: m.Start, Units: m.Gave})
+			x.given(requested[i].Key, m.Start, m.Gave-before[i])
+			answer = append(answer, global.Claim{Key: requested[i].Key, Tier: requested[i].Tier, Start: m.Start, Units: m.Gave})
 		}
 	}
 	return global.AppendClaims(nil, answer), nil

@@ -156,8 +156,8 @@ var names = func() (names [Partitions]string) {
 	return names
 }()
 
-// place returns the regions and this one's index; false if there is no other.
-func (x *Exchange) place() (regions []string, self int, ok bool) {
+// position returns the regions and this one's index; false if there is no other.
+func (x *Exchange) position() (regions []string, self int, ok bool) {
 	regions = x.config.Directory.Regions()
 	self = slices.Index(regions, x.config.Region)
 	return regions, self, self >= 0 && len(regions) > 1
@@ -235,7 +235,7 @@ func (x *Exchange) exchange(ctx context.Context, patience time.Duration) {
 	f := x.flushTallies(ctx, patience)
 	x.config.Tallies.Sweep(x.config.Wall())
 
-	regions, number, others := x.place()
+	regions, number, others := x.position()
 	if !others {
 		x.config.Tallies.Confirm(f.totals)
 		x.config.Tallies.SetAlone(0, 1)

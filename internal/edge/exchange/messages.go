@@ -110,7 +110,7 @@ func parseHeardAgo(reply []byte) (ago time.Duration, ok bool) {
 
 // observe merges totals of this region.
 func (x *Exchange) observe(node string, m *global.Message) {
-	regions, self, ok := x.place()
+	regions, self, ok := x.position()
 	if !ok {
 		return
 	}
@@ -246,7 +246,7 @@ func (x *Exchange) read(body []byte, from int, before func(partition int)) error
 
 // Counts answers a node of another region.
 func (x *Exchange) Counts(_ context.Context, from peer.Node, body []byte) ([]byte, error) {
-	regions, self, ok := x.place()
+	regions, self, ok := x.position()
 	number := slices.Index(regions, from.Region)
 	if !ok || number < 0 || number == self {
 		return nil, fmt.Errorf("counts are for nodes of other regions, and %q is none that is known here", from.Region)

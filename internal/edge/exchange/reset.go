@@ -13,7 +13,7 @@ import (
 // Reset makes every other region clear the state of these keys, and returns those that did not.
 // Counts stay, so nothing admitted before is charged again.
 func (x *Exchange) Reset(ctx context.Context, checks []limiter.Check) error {
-	regions, _, ok := x.place()
+	regions, _, ok := x.position()
 	if !ok {
 		return nil
 	}

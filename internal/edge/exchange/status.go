@@ -45,7 +45,7 @@ type Usage struct {
 
 // Usages returns the usage of each rule whose keys this node knows, in no order.
 func (x *Exchange) Usages() (list []Usage) {
-	regions, _, ok := x.place()
+	regions, _, ok := x.position()
 	if !ok {
 		return nil
 	}
@@ -68,7 +68,7 @@ func (x *Exchange) Usages() (list []Usage) {
 // Lags returns the possible age of this node's knowledge of each other region, from the partitions
 // that it owns. A region never heard from is as old as the partition.
 func (x *Exchange) Lags() map[string]time.Duration {
-	regions, self, ok := x.place()
+	regions, self, ok := x.position()
 	if !ok {
 		return nil
 	}

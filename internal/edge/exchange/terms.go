@@ -27,11 +27,11 @@ const (
 type tenure struct {
 	mu sync.Mutex
 	global.Tenure
-	ready    bool // the store may be spent
-	settling bool
-	asking   bool
-	asked    time.Duration
-	division int64 // as of the last request
+	ready     bool // the store may be spent
+	settling  bool
+	asking    bool
+	requested time.Duration
+	division  int64 // as of the last request
 }
 
 // renew asks for windows when it is time.
@@ -47,10 +47,10 @@ func (x *Exchange) renew(ctx context.Context) {
 	if !t.ready || x.Parts() == 0 {
 		every = askAgain
 	}
-	if t.division == t.Division() && now-t.asked < every {
+	if t.division == t.Division() && now-t.requested < every {
 		return
 	}
-	t.asking, t.asked, t.division = true, now, t.Division()
+	t.asking, t.requested, t.division = true, now, t.Division()
 	terms := t.Ask(x.config.Wall(), draw())
 	x.calls.Go(func() { x.renewHere(ctx, terms) })
 }

@@ -6,14 +6,14 @@ import (
 	"net/netip"
 )
 
-// place is what a connection counts as.
-type place uint8
+// group is what a connection counts as.
+type group uint8
 
 const (
-	pending  place = iota // in a handshake that is to identify its caller
-	caller                // of a gateway, node or operator
-	stranger              // of anyone else
-	places
+	pending         group = iota // in a handshake that is to identify its caller
+	caller                       // of a gateway, node or operator
+	unauthenticated              // of anyone else
+	groups
 )
 
 // conn is one connection of a listener until it is closed.
@@ -23,7 +23,7 @@ type conn struct {
 	addr     netip.Addr
 
 	// Guarded by listener.mu.
-	place     place
+	group     group
 	closed    bool
 	leave     func()        // may be nil
 	all, same *list.Element // in listener.waits

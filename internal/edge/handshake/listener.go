@@ -30,11 +30,11 @@ type Config struct {
 	// Knows reports whether a complete handshake identifies a caller. Without it, From suffices.
 	// leave, if not nil, is called when the connection of a caller is closed.
 	Knows func(from netip.Addr, state *tls.ConnectionState) (leave func(), known bool)
-	// Callers and Strangers are how many connections may be open. Those in a handshake that is to
+	// Callers and Unauthenticated are how many connections may be open. Those in a handshake that is to
 	// identify the caller count as neither.
-	Callers, Strangers int
-	Refused            func(Refusal) // called for each connection that is closed because of these bounds
-	Failed             func(Reason)  // called after each handshake that fails; may be nil
+	Callers, Unauthenticated int
+	Refused                  func(Refusal) // called for each connection that is closed because of these bounds
+	Failed                   func(Reason)  // called after each handshake that fails; may be nil
 
 	Within  time.Duration // for a handshake; 0: the usual
 	Pending int           // how many may be in a handshake that is to identify the caller; 0: as many as usual
@@ -59,7 +59,7 @@ type Listener struct {
 	err    error         // why; set before done is closed
 
 	mu     sync.Mutex
-	open   [places]int
+	open   [groups]int
 	waits  waiting
 	closed bool
 }
@@ -117,7 +117,7 @@ func (l *Listener) run() {
 func (l *Listener) Open() (all, unknown int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.open[pending] + l.open[caller] + l.open[stranger], l.open[pending]
+	return l.open[pending] + l.open[caller] + l.open[unauthenticated], l.open[pending]
 }
 
 func (l *Listener) end(err error) {
@@ -190,21 +190,21 @@ func (l *Listener) enter(c *conn) (Refusal, bool) {
 	l.mu.Lock()
 	switch {
 	case !decide.Within(l.config.From, proxy.AddrOf(c.RemoteAddr())):
-		c.place = stranger
+		c.group = unauthenticated
 	case l.open[caller] >= l.config.Callers:
 		l.mu.Unlock()
 		return Full, false
 	case l.config.Knows == nil:
-		c.place = caller
+		c.group = caller
 	default:
-		c.place = pending
+		c.group = pending
 	}
-	if c.place == stranger && l.open[stranger] >= l.config.Strangers {
+	if c.group == unauthenticated && l.open[unauthenticated] >= l.config.Unauthenticated {
 		l.mu.Unlock()
 		return Stranger, false
 	}
 	var victim *conn
-	if c.place == pending {
+	if c.group == pending {
 		if l.open[pending] >= l.config.Pending {
 			if victim = l.waits.victim(); victim != nil {
 				l.forget(victim) // now: its handshake may end before it is closed
@@ -212,7 +212,7 @@ func (l *Listener) enter(c *conn) (Refusal, bool) {
 		}
 		l.waits.add(c)
 	}
-	l.open[c.place]++
+	l.open[c.group]++
 	l.mu.Unlock()
 	if victim != nil {
 		l.config.Refused(Stranger)
@@ -229,7 +229,7 @@ func (l *Listener) forget(c *conn) bool {
 	}
 	c.closed = true
 	l.waits.remove(c)
-	l.open[c.place]--
+	l.open[c.group]--
 	return true
 }
 
@@ -238,18 +238,18 @@ func (l *Listener) forget(c *conn) bool {
 func (l *Listener) identified(c *conn, known bool, leave func()) bool {
 	to, most, refusal := caller, l.config.Callers, Full
 	if !known {
-		to, most, refusal = stranger, l.config.Strangers, Stranger
+		to, most, refusal = unauthenticated, l.config.Unauthenticated, Stranger
 	}
 	l.mu.Lock()
 	closed, full := c.closed, false
 	if !closed {
 		c.leave = leave
 	}
-	if c.place == pending && !closed { // others are known by their addresses
+	if c.group == pending && !closed { // others are known by their addresses
 		if full = l.open[to] >= most; !full {
 			l.waits.remove(c)
 			l.open[pending]--
-			c.place = to
+			c.group = to
 			l.open[to]++
 		}
 	}

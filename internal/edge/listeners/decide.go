@@ -16,9 +16,9 @@ import (
 	"github.com/weir-edge/weir/pkg/certs"
 )
 
-// maxStrangers is how many connections of strangers to listen.decide may be open: enough to tell
+// maxUnauthenticated is how many connections of strangers to listen.decide may be open: enough to tell
 // a gateway that is missing in from, or has no certificate, what to do.
-const maxStrangers = 64
+const maxUnauthenticated = 64
 
 // QuestionBytes is the room for what gateways add to a client's headers, such as a second
 // copy of the target, which the public listener bounds as part of the header.
@@ -33,12 +33,12 @@ const readableBytes = 64 << 10
 // decideListener is the listener where gateways ask over HTTP.
 func decideListener(c *Config, m *metrics) *listener {
 	d, count := c.Listen.Decide, m.gateways("http")
-	asked := gateway.Config{Decider: c.Decider, From: d.Gateways, Legacy: c.LegacyHeaders, MaxHeaders: c.Server.MaxHeaderBytes + QuestionBytes,
+	cfg := gateway.Config{Decider: c.Decider, From: d.Gateways, Legacy: c.LegacyHeaders, MaxHeaders: c.Server.MaxHeaderBytes + QuestionBytes,
 		Log: c.Log, Asked: count, Panicked: c.Panics.Inc}
 	if d.TLS != nil && d.TLS.ClientCAFile != "" {
-		asked.Certificates = c.Certificates.Decide
+		cfg.Certificates = c.Certificates.Decide
 	}
-	handler := gateway.New(asked)
+	handler := gateway.New(cfg)
 	server := &fasthttp.Server{
 		Handler: func(ctx *fasthttp.RequestCtx) {
 			handler.Serve(ctx)
@@ -52,8 +52,8 @@ func decideListener(c *Config, m *metrics) *listener {
 		},
 		Name:                         "weir",
 		NoDefaultServerHeader:        true,
-		Concurrency:                  2 * (c.Server.MaxConnections + maxStrangers), // never reached: gatewayConns counts
-		ReadBufferSize:               max(asked.MaxHeaders, readableBytes),
+		Concurrency:                  2 * (c.Server.MaxConnections + maxUnauthenticated), // never reached: gatewayConns counts
+		ReadBufferSize:               max(cfg.MaxHeaders, readableBytes),
 		MaxRequestBodySize:           1, // 0 would be the default; a question has none
 		DisablePreParseMultipartForm: true,
 		NoDefaultContentType:         true,
@@ -64,7 +64,7 @@ func decideListener(c *Config, m *metrics) *listener {
 	return &listener{
 		name: "decide", answers: "questions of gateways", address: d.Address, certificates: c.Certificates.Decide,
 		over: func(port net.Listener) net.Listener {
-			ln = c.timeouts().Listen(handshake.Listen(port, m.gatewayConns(c, "decide", d, c.Certificates.Decide, maxStrangers, count)))
+			ln = c.timeouts().Listen(handshake.Listen(port, m.gatewayConns(c, "decide", d, c.Certificates.Decide, maxUnauthenticated, count)))
 			return ln
 		},
 		serve: server.Serve,
@@ -75,9 +75,9 @@ func decideListener(c *Config, m *metrics) *listener {
 
 // gatewayConns bounds the connections of gateways, so that strangers take no room from those
 // that from and client_ca_file describe.
-func (m *metrics) gatewayConns(c *Config, listener string, d *config.Decide, s *certs.Server, strangers int, count func(gateway.Answer, time.Duration)) handshake.Config {
+func (m *metrics) gatewayConns(c *Config, listener string, d *config.Decide, s *certs.Server, unauthenticated int, count func(gateway.Answer, time.Duration)) handshake.Config {
 	h := handshake.Config{
-		From: d.Gateways, Callers: c.Server.MaxConnections, Strangers: strangers,
+		From: d.Gateways, Callers: c.Server.MaxConnections, Unauthenticated: unauthenticated,
 		Refused: func(why handshake.Refusal) {
 			if why == handshake.Stranger {
 				count(gateway.Stranger, 0)

@@ -109,8 +109,8 @@ func (s *Set) Gateways(protocol string) func(gateway.Answer, time.Duration) {
 }
 
 // GatewayConns bounds the connections of another listener for gateways.
-func (s *Set) GatewayConns(listener string, d *config.Decide, certificates *certs.Server, strangers int, count func(gateway.Answer, time.Duration)) handshake.Config {
-	return s.metrics.gatewayConns(&s.config, listener, d, certificates, strangers, count)
+func (s *Set) GatewayConns(listener string, d *config.Decide, certificates *certs.Server, unauthenticated int, count func(gateway.Answer, time.Duration)) handshake.Config {
+	return s.metrics.gatewayConns(&s.config, listener, d, certificates, unauthenticated, count)
 }
 
 // Open begins to listen on all ports, or on none.

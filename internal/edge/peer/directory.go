@@ -44,9 +44,9 @@ type seat struct {
 
 // NewDirectory returns a directory that knows the listed regions, in their order, until
 // SetRegions changes them. Nodes listed here are permanently those of their region.
-func NewDirectory(self Node, listed []Region) *Directory {
+func NewDirectory(self Node, regions []Region) *Directory {
 	d := &Directory{self: self, fixed: map[string][]Node{}, found: map[string][]Node{}, down: map[Node]bool{}}
-	for _, r := range listed {
+	for _, r := range regions {
 		d.order = append(d.order, r.Name)
 		if len(r.Nodes) > 0 {
 			d.fixed[r.Name] = r.Nodes

@@ -61,8 +61,8 @@ func (s *Running) countTried(r *decide.Request, took time.Duration) {
 		check := experiment.Check{
 			Hash: p.Hash, Key: c.Key, Cost: c.Cost, At: r.Began, Failed: res.Failed, Passed: res.Allowed, Wait: res.RetryAfter, Took: -1,
 		}
-		if asked := r.Asked(); res.Source != limiter.SourceDenied && !asked.IsZero() {
-			check.Took = took - asked.Sub(r.Began)
+		if sent := r.Asked(); res.Source != limiter.SourceDenied && !sent.IsZero() {
+			check.Took = took - sent.Sub(r.Began)
 		}
 		s.tallies[rule.Index].Decided(p.Slice, &check)
 	}

@@ -48,24 +48,24 @@ func (c *conn) decide(f *frame, unclear error) gateway.Answer {
 	if q.Err == nil {
 		v = d.Decide(&q.Request)
 	}
-	told, r := gateway.Pass, decide.Refusal{Status: http.StatusOK}
+	outcome, r := gateway.Pass, decide.Refusal{Status: http.StatusOK}
 	if v != decide.Pass {
-		told, r = gateway.AnswerTo(v, &q.Request), d.Refuse(&q.Request, v)
+		outcome, r = gateway.AnswerTo(v, &q.Request), d.Refuse(&q.Request, v)
 	}
-	c.write(f, told, r)
-	return told
+	c.write(f, outcome, r)
+	return outcome
 }
 
 // write builds the ACK.
-func (c *conn) write(f *frame, told gateway.Answer, r decide.Refusal) {
+func (c *conn) write(f *frame, outcome gateway.Answer, r decide.Refusal) {
 	a := answer{begin(c.out, agentAck, f.stream, f.id), c.maxFrame}
 	refused := byte(typeBool)
-	if told != gateway.Pass {
+	if outcome != gateway.Pass {
 		refused |= flagTrue
 	}
 	a.set("refused", func(b []byte) []byte { return append(b, refused) })
 	a.set("status", func(b []byte) []byte { return appendUint32(b, uint32(r.Status)) })
-	a.set("reason", func(b []byte) []byte { return appendString(b, told.String()) })
+	a.set("reason", func(b []byte) []byte { return appendString(b, outcome.String()) })
 	if r.RetryAfter > 0 {
 		c.scratch = strconv.AppendInt(c.scratch[:0], r.RetryAfter, 10)
 		a.setText("retry_after", c.scratch)

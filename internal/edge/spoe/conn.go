@@ -153,7 +153,7 @@ func (c *conn) handle() error {
 	}
 	began := time.Now()
 	defer c.question.reset()
-	told, err := c.answer(&f, began)
+	outcome, err := c.answer(&f, began)
 	if err != nil {
 		return err
 	}
@@ -164,7 +164,7 @@ func (c *conn) handle() error {
 	if _, err = c.reader.Discard(lengthSize + len(b)); err == nil {
 		_, err = c.Conn.Write(c.out)
 	}
-	c.server.config.Asked(told, time.Since(began))
+	c.server.config.Asked(outcome, time.Since(began))
 	if old && err == nil {
 		err = errOld
 	}
@@ -172,21 +172,21 @@ func (c *conn) handle() error {
 }
 
 // answer builds the ACK of a question. After a panic, it builds one that refuses the request.
-func (c *conn) answer(f *frame, began time.Time) (told gateway.Answer, err error) {
+func (c *conn) answer(f *frame, began time.Time) (outcome gateway.Answer, err error) {
 	q := &c.question
 	defer func() {
 		if panicked := recover(); panicked != nil {
 			c.server.config.Panicked(panicked)
 			q.reset()
-			told, err = gateway.Failed, nil
-			c.write(f, told, decide.Refusal{Status: http.StatusInternalServerError, Body: decide.Problem(http.StatusInternalServerError, "internal error", "")})
+			outcome, err = gateway.Failed, nil
+			c.write(f, outcome, decide.Refusal{Status: http.StatusInternalServerError, Body: decide.Problem(http.StatusInternalServerError, "internal error", "")})
 		}
 	}()
 	q.Began, q.Rules, q.Peer = began, c.server.config.Decider.Rules(), proxy.AddrOf(c.RemoteAddr())
 	q.Vouched, q.NoEnd = true, true
 	unclear, err := q.read(f.payload)
 	if err != nil {
-		return told, err
+		return outcome, err
 	}
 	if unclear == nil {
 		unclear = q.checkNames(c.server.config.Decider)

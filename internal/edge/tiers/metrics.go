@@ -16,7 +16,7 @@ type metrics struct {
 
 	// For the exchange with other nodes.
 	nodes, alone prometheus.Gauge
-	told         *prometheus.GaugeVec
+	reported     *prometheus.GaugeVec
 	shared       *prometheus.CounterVec
 }
 
@@ -27,7 +27,7 @@ func newMetrics(r metric.Registry) *metrics {
 		signals:     r.Counters("weir_behavior_signals_total", "Signals that contributed to a subject's entering a severer tier.", "kind", "tier", "signal"),
 		nodes:       r.Gauge("weir_behavior_nodes", "Nodes of the region that judge clients together, this one included."),
 		alone:       r.Gauge("weir_behavior_alone", "1 while the region's store does not answer, so this node judges by what it sees itself."),
-		told:        r.Gauges("weir_behavior_told", "Subjects that this node reported to the others in the last second.", "kind"),
+		reported:    r.Gauges("weir_behavior_told", "Subjects that this node reported to the others in the last second.", "kind"),
 		shared:      r.Counters("weir_behavior_region_rises_total", "Times that a subject entered a severer tier because of what several nodes counted.", "kind", "tier"),
 		info:        r.Gauges("weir_behavior_policy_info", "1 for the version of the behavior policy that this node runs.", "version", "mode"),
 		rejected:    r.Counter("weir_behavior_policy_rejected_total", "Behavior policies refused; the previous one kept running."),
@@ -36,7 +36,7 @@ func newMetrics(r metric.Registry) *metrics {
 	}
 	m.nodes.Set(1)
 	for _, kind := range []string{decide.KindClient, decide.KindRoute} {
-		m.told.WithLabelValues(kind)
+		m.reported.WithLabelValues(kind)
 	}
 	return m
 }

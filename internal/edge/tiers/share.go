@@ -22,7 +22,7 @@ const (
 	// regionTold is how many clients all nodes of a region report together, and nodeTold
 	// the minimum per node. For routes it is an eighth.
 	regionTold, nodeTold, mostTold = 2048, 32, 1000
-	maxNodes                = 512
+	maxNodes                       = 512
 
 	reportFormat = 1 // of a report
 
@@ -146,8 +146,8 @@ func (s *share) word(now time.Time) string {
 	if p := s.active.Load(); p.Routes != nil {
 		b = s.Routes.AppendAccounts(b, now, most/8)
 	}
-	s.metrics.told.WithLabelValues(decide.KindClient).Set(float64(clients))
-	s.metrics.told.WithLabelValues(decide.KindRoute).Set(float64((len(b)-head)/behavior.AccountSize - clients))
+	s.metrics.reported.WithLabelValues(decide.KindClient).Set(float64(clients))
+	s.metrics.reported.WithLabelValues(decide.KindRoute).Set(float64((len(b)-head)/behavior.AccountSize - clients))
 	return string(b)
 }
 

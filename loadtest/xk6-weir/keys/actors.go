@@ -80,13 +80,13 @@ func (g *RetryingBot) Answered(status int, retryAfter time.Duration) {
 		return
 	}
 	g.refused++
-	told := retryAfter >= 0
+	hasRetryAfter := retryAfter >= 0
 	switch {
 	case g.Policy == "ignore":
 		g.wait = 0
-	case g.Policy == "obey" && told:
+	case g.Policy == "obey" && hasRetryAfter:
 		g.wait = retryAfter
-	case g.Policy == "early" && told:
+	case g.Policy == "early" && hasRetryAfter:
 		g.wait = time.Duration(float64(retryAfter) * g.Early)
 	default:
 		full := g.Base

@@ -6,7 +6,7 @@ import "math"
 // which may have been charged.
 type count struct {
 	rule *rule
-	tag  place
+	tag  counter
 	// kept is the admitted requests, except those proven beyond the limit; maybe is
 	// everything that may have been charged.
 	kept, maybe flow
@@ -25,8 +25,8 @@ type count struct {
 	dirty int   // events since the last prune
 }
 
-// place is where a verdict belongs.
-type place struct{ region, rule, key string }
+// counter is where a verdict belongs.
+type counter struct{ region, rule, key string }
 
 // refusal is a request that the rule refused.
 type refusal struct {
@@ -38,7 +38,7 @@ type refusal struct {
 	phase          string
 }
 
-func newCount(r *rule, p place, known int64) *count {
+func newCount(r *rule, p counter, known int64) *count {
 	c := &count{rule: r, tag: p, kept: newFlow(), maybe: newFlow(), sure: newFlow(), accused: newSeries(), known: known}
 	if r.Delay > 0 {
 		d := newDemand(r.Delay.Microseconds())

@@ -109,7 +109,7 @@ type Oracle struct {
 
 type shard struct {
 	sync.Mutex
-	counts map[place]*count
+	counts map[counter]*count
 	last   int64 // the clock never runs backwards here
 	forgot int64 // when a key was last forgotten early
 }
@@ -124,7 +124,7 @@ func New(o Options) *Oracle {
 		n.apart.Store(max(n.apart.Load(), wall-running))
 	}
 	for i := range n.shards {
-		n.shards[i] = shard{counts: map[place]*count{}, last: longAgo, forgot: longAgo}
+		n.shards[i] = shard{counts: map[counter]*count{}, last: longAgo, forgot: longAgo}
 	}
 	n.report.lines = map[lineKey]*Line{}
 	return n
@@ -163,12 +163,12 @@ func (o *Oracle) Rule(id string) (Rule, bool) {
 // Place returns the region that a rule's requests to a region are judged in.
 func (o *Oracle) Place(region, id string) string {
 	if r, ok := o.rules.Load(id); ok {
-		return r.(*rule).place(region)
+		return r.(*rule).in(region)
 	}
 	return region
 }
 
-func (r *rule) place(region string) string {
+func (r *rule) in(region string) string {
 	if r.Global {
 		return Everywhere
 	}
@@ -193,7 +193,7 @@ func (o *Oracle) Begin(region, id, key string, cost int64) (*Ticket, error) {
 		return nil, fmt.Errorf("rule %q is not declared; declare it before requests name it", id)
 	}
 	r := v.(*rule)
-	p := place{r.place(region), id, key}
+	p := counter{r.in(region), id, key}
 	if cost <= 0 {
 		return nil, nil
 	}

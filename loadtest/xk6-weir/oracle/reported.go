@@ -28,7 +28,7 @@ func bucketOf(m method) (bucket, bool) {
 // whatever was sent by its end and not answered before its beginning.
 type demand struct {
 	length int64
-	asked  int64
+	demand int64
 	ended  series
 	most   int64
 }
@@ -36,9 +36,9 @@ type demand struct {
 func newDemand(length int64) demand { return demand{length: length, ended: newSeries()} }
 
 func (d *demand) begin(sent, cost int64) {
-	d.asked += cost
+	d.demand += cost
 	d.ended.prune(sent - d.length - 1)
-	d.most = max(d.most, d.asked-d.ended.upTo(sent-d.length-1))
+	d.most = max(d.most, d.demand-d.ended.upTo(sent-d.length-1))
 }
 
 func (d *demand) end(answered, cost int64) { d.ended.add(answered, cost, 0) }

@@ -71,8 +71,8 @@ func (c *count) judgeOne(o *Oracle, r *refusal, verdicts []Verdict) []Verdict {
 	shortest, longest := c.rule.method.wait(c, r)
 	v.Kind = RetryAfter
 	const second = 1_000_000
-	if told := r.retry * second; told+o.options.RetrySlack.Microseconds() < shortest {
-		v.Value = float64(told-shortest) / second
+	if stated := r.retry * second; stated+o.options.RetrySlack.Microseconds() < shortest {
+		v.Value = float64(stated-shortest) / second
 	} else if most := max(1, ceilDiv(longest, second)); r.only && r.retry > most {
 		v.Value = float64(r.retry - most)
 	}
@@ -122,7 +122,7 @@ func (t *tally) line(region, rule, phase string) *Line {
 	return l
 }
 
-func (t *tally) answered(p place, a Answer) {
+func (t *tally) answered(p counter, a Answer) {
 	t.Lock()
 	defer t.Unlock()
 	l := t.line(p.region, p.rule, a.Phase)
@@ -136,7 +136,7 @@ func (t *tally) answered(p place, a Answer) {
 	}
 }
 
-func (t *tally) unjudged(p place, phase string) {
+func (t *tally) unjudged(p counter, phase string) {
 	t.Lock()
 	defer t.Unlock()
 	t.line(p.region, p.rule, phase).Unjudged++

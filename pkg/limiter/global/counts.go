@@ -107,14 +107,14 @@ type slot struct {
 // entry is a key in one window, in all regions.
 type entry struct {
 	slot
-	width int64
-	tier  string
-	place record[*entry]
-	own   Cell
-	told  Cell // as it last entered the journal
-	pace  pace
-	heard []heard // by region, for those that count
-	sum   int64   // of heard
+	width     int64
+	tier      string
+	journaled record[*entry]
+	own       Cell
+	sent      Cell // as it last entered the journal
+	pace      pace
+	heard     []heard // by region, for those that count
+	sum       int64   // of heard
 }
 
 type heard struct {
@@ -144,8 +144,8 @@ func (c *Counts) Observe(l *limiter.Limit, key string, start, count int64, now t
 	e.pace.add(count-e.own.Count, now)
 	e.own.Count = count
 	if c.travels(l, e, now) {
-		e.told = e.own
-		c.journal.touch(&e.place)
+		e.sent = e.own
+		c.journal.touch(&e.journaled)
 	}
 }
 
@@ -164,9 +164,9 @@ func (c *Counts) Supersede(incarnation int64) {
 			continue
 		}
 		e.own.Incarnation = incarnation
-		if e.told.Incarnation != 0 {
-			e.told = e.own
-			c.journal.touch(&e.place)
+		if e.sent.Incarnation != 0 {
+			e.sent = e.own
+			c.journal.touch(&e.journaled)
 		}
 	}
 	for i := range c.links {
@@ -280,7 +280,7 @@ func (c *Counts) entry(s slot, width int64) *entry {
 	e := c.entries[s]
 	if e == nil {
 		e = &entry{slot: s, width: width}
-		e.place.value = e
+		e.journaled.value = e
 		c.entries[s] = e
 	}
 	return e
@@ -290,7 +290,7 @@ func (c *Counts) entry(s slot, width int64) *entry {
 func (c *Counts) Sweep(wall int64) {
 	for s, e := range c.entries {
 		if s.start+2*e.width+MaxSkew.Microseconds() <= wall {
-			c.journal.remove(&e.place)
+			c.journal.remove(&e.journaled)
 			delete(c.entries, s)
 		}
 	}

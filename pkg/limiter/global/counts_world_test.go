@@ -141,8 +141,8 @@ func (w *countsWorld) disturb() {
 func (c *Counts) restart(incarnation int64) {
 	c.config.Incarnation = incarnation
 	for _, e := range c.entries {
-		e.own, e.told, e.pace = Cell{}, Cell{}, pace{}
-		c.journal.remove(&e.place)
+		e.own, e.sent, e.pace = Cell{}, Cell{}, pace{}
+		c.journal.remove(&e.journaled)
 	}
 	for i := range c.links {
 		c.links[i].sent, c.links[i].acked = 0, 0

@@ -144,15 +144,15 @@ func (t *Tenure) Settled(now time.Duration) (settled, due, first bool) {
 	if own == nil || own[t.self].Own == 0 {
 		return false, false, false
 	}
-	said := 0
+	answered := 0
 	first = true
 	for i := range own {
 		if a := &own[i]; a.Own > 0 && a.Life == own[t.self].Own {
-			said++
+			answered++
 			first = first && a.First
 		}
 	}
-	known := !first || said == len(own)
+	known := !first || answered == len(own)
 	first = first && known && now-t.began < settleLater
 	return own[t.self].Settled != limiter.Unsettled, known || len(t.held) > 0 && now-t.began >= SettleFor, first
 }

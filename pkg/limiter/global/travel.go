@@ -46,10 +46,10 @@ func Width(l *limiter.Limit) int64 {
 // will be by the next message, must stay below the share, and small compared to what is
 // left.
 func (c *Counts) travels(l *limiter.Limit, e *entry, now time.Duration) bool {
-	if e.told.Incarnation != e.own.Incarnation && e.told.Incarnation != 0 {
+	if e.sent.Incarnation != e.own.Incarnation && e.sent.Incarnation != 0 {
 		return true
 	}
-	untold := e.own.Count - e.told.Count
+	untold := e.own.Count - e.sent.Count
 	left := whole(l) - e.own.Count - e.sum
 	room := max(0, min(Share(l, c.config.Regions), left/int64(8*c.config.Regions)))
 	return untold > room || untold > 0 && untold+e.pace.expected(now) > room

@@ -17,7 +17,7 @@ const closeWithin = 2 * time.Second
 // unspent units of one.
 type job struct {
 	lease     *lease // the one to ask for; nil for a return
-	asked     uint64
+	requests  uint64
 	nodes     int
 	saturated bool // ask as if this were the only node
 
@@ -31,7 +31,7 @@ type job struct {
 
 // ask queues a request for units, at most one at a time per lease. The shard is locked.
 func (s *Store) ask(l *lease, want int64) {
-	j := job{lease: l, asked: l.asked, nodes: max(1, s.nodes()), saturated: l.saturated, limit: l.limit, key: l.key, units: want, use: l.use}
+	j := job{lease: l, requests: l.requests, nodes: max(1, s.nodes()), saturated: l.saturated, limit: l.limit, key: l.key, units: want, use: l.use}
 	select {
 	case s.jobs <- j:
 		l.asking = true
@@ -91,7 +91,7 @@ func (s *Store) answer(j *job, granted *limiter.Result, sent, now time.Duration)
 	switch {
 	case granted == nil:
 		l.resume = now + l.time
-	case l.asked == j.asked:
+	case l.requests == j.requests:
 		l.settle(j, granted, now, s.quietTime(l))
 	}
 	if granted == nil || granted.Granted == 0 {
@@ -99,7 +99,7 @@ func (s *Store) answer(j *job, granted *limiter.Result, sent, now time.Duration)
 		return
 	}
 	j.use.granted.Add(granted.Granted)
-	if l.asked != j.asked { // reset meanwhile, before or after the grant
+	if l.requests != j.requests { // reset meanwhile, before or after the grant
 		l.forgotten = max(l.forgotten, granted.TakenAt)
 		j.use.stranded.Add(granted.Granted)
 		l.shard.Unlock()

@@ -8,7 +8,7 @@ import (
 // heat estimates how often a key without a lease is used, in a fixed amount of memory. Two
 // keys that hash to the same place evict each other, and updates race: a key may become hot
 // a little late or early, which costs a call, never a wrong answer.
-type heat struct{ places [heatPlaces]atomic.Uint64 }
+type heat struct{ slots [heatPlaces]atomic.Uint64 }
 
 const heatPlaces = 1 << 16
 
@@ -16,15 +16,15 @@ const heatPlaces = 1 << 16
 // counted in it. A place holds 32 bits of the key's hash, 16 of the number and 16 of the
 // count.
 func (h *heat) add(hash uint64, number time.Duration) int64 {
-	place := &h.places[hash>>8%heatPlaces]
+	slot := &h.slots[hash>>8%heatPlaces]
 	head := hash&^0xffffffff | uint64(uint16(number))<<16
-	v := place.Load()
+	v := slot.Load()
 	if v&^0xffff != head {
 		v = head
 	}
 	if v&0xffff < 0xffff {
 		v++
 	}
-	place.Store(v)
+	slot.Store(v)
 	return int64(v & 0xffff)
 }

@@ -28,7 +28,7 @@ type lease struct {
 	remaining     int64         // at the store, after the last grant
 	reset         time.Duration // when the whole limit is free again
 	asking, ended bool
-	asked         uint64        // counts forgets, so that a late answer is recognized
+	requests      uint64        // counts forgets, so that a late answer is recognized
 	forgotten     int64         // the newest charge that an operator's reset has cleared
 	resume        time.Duration // when to ask again
 	trip          time.Duration // how long the last call took
@@ -172,7 +172,7 @@ func (l *lease) forget() {
 		l.use.stranded.Add(p.units)
 		p.retire(l.use)
 	}
-	l.asked++
+	l.requests++
 	l.saturated, l.quiet, l.free, l.resume = false, 0, 0, 0
 }
 

@@ -75,7 +75,7 @@ func (s *Store) heed(checks []limiter.Check, d *limiter.Decision, now time.Durat
 		}
 		sh := s.shard(c.Key)
 		sh.Lock()
-		if l := sh.leases[string(c.Key)]; l != nil && l.limit.Same(c.Limit) && s.resets.Load() == resets {
+		if l := sh.leases[string(c.Key)]; l != nil && l.limit.Equal(c.Limit) && s.resets.Load() == resets {
 			l.refused(c.Cost, r, now, s.quietTime(l))
 		}
 		sh.Unlock()

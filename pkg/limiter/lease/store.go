@@ -195,7 +195,7 @@ func (s *Store) spend(c *limiter.Check, r *limiter.Result, now time.Duration) bo
 		return false
 	}
 	if l.limit != c.Limit {
-		if !l.limit.Same(c.Limit) {
+		if !l.limit.Equal(c.Limit) {
 			return false // another tier, or a request still running under the old rules
 		}
 		l.limit = c.Limit

@@ -17,9 +17,9 @@ type round struct {
 
 // sent is a snapshot of an entry when its report began.
 type sent struct {
-	start   int64
-	asked   int64
-	forgets uint32
+	start     int64
+	requested int64
+	forgets   uint32
 }
 
 // run reports until the Store is closed.
@@ -102,7 +102,7 @@ func (s *Store) collect(r *round, urgent bool) {
 		if !urgent {
 			for _, e := range sh.changed {
 				e.listed, e.hurried = false, false
-				if e.pending != 0 || e.late != 0 || e.asked != 0 {
+				if e.pending != 0 || e.late != 0 || e.requested != 0 {
 					r.add(e, now)
 				}
 			}
@@ -117,14 +117,14 @@ func (s *Store) collect(r *round, urgent bool) {
 func (r *round) add(e *entry, now int64) {
 	e.roll(e.limit, now+e.offset)
 	r.entries = append(r.entries, e)
-	r.sent = append(r.sent, sent{e.start, e.asked, e.forgets})
+	r.sent = append(r.sent, sent{e.start, e.requested, e.forgets})
 	r.reports = append(r.reports, e.begin(r))
 }
 
 // begin moves an entry's pending counts into flight.
 func (e *entry) begin(r *round) limiter.Report {
 	e.flying, e.flyLate = e.flying+e.pending, e.flyLate+e.late
-	e.pending, e.late, e.asked = 0, 0, 0
+	e.pending, e.late, e.requested = 0, 0, 0
 	return e.question(r, e.flying, e.flyLate)
 }
 
@@ -185,14 +185,14 @@ func (s *Store) answer(sh *shard, e *entry, q *limiter.Report, was *sent, at int
 		if known == 0 { // earlier knowledge may be stale
 			known, grown = q.Now-limiter.ReportEvery.Microseconds(), q.Units
 		}
-		e.learn(e.limit, grown, q.Units, was.asked, float64(q.Now-known), s.trip)
+		e.learn(e.limit, grown, q.Units, was.requested, float64(q.Now-known), s.trip)
 	case was.start == e.start:
 		e.hear(q)
 		forgot := known == 0 && from < sh.since+e.offset
 		if known < from {
 			known, before = from, 0
 		}
-		e.learn(e.limit, e.count-before, q.Units, was.asked, float64(q.Now-known), s.trip)
+		e.learn(e.limit, e.count-before, q.Units, was.requested, float64(q.Now-known), s.trip)
 		if forgot { // this node may have admitted that itself
 			e.gained, e.spanned = 0, 0
 		}

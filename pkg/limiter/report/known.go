@@ -21,7 +21,7 @@ type entry struct {
 
 	pending, late   int64 // admitted here and not reported: in this window, in the one before
 	flying, flyLate int64 // the same, on its way to the store
-	asked           int64 // requested here since the last report, admitted or not
+	requested       int64 // requested here since the last report, admitted or not
 
 	offset int64   // the store's clock minus this node's
 	heard  int64   // when the store last answered; 0: never
@@ -193,7 +193,7 @@ func (e *entry) admits(l *limiter.Limit, cost, t int64, draw float64) bool {
 //
 // unseen is what other nodes have admitted and not reported: half an interval's worth on
 // average. A node that alone uses a key refuses nothing early: it knows everything that counts.
-func (e *entry) learn(l *limiter.Limit, grown, own, asked int64, dt, trip float64) {
+func (e *entry) learn(l *limiter.Limit, grown, own, requested int64, dt, trip float64) {
 	if grown < min(own, 0) { // reset on another node, where the earlier demand ended
 		e.rate, e.others, e.demand, e.passed = 0, 0, 0, 0
 		e.gained, e.spanned = 0, 0
@@ -205,8 +205,8 @@ func (e *entry) learn(l *limiter.Limit, grown, own, asked int64, dt, trip float6
 	if others > 0 || own > 0 { // otherwise the demand is unknown
 		e.others = max(others, 0.7*e.others)
 	}
-	e.demand, e.passed = 0.8*e.demand+float64(asked), 0.8*e.passed+float64(max(0, own))
-	if own > 0 || asked == 0 {
+	e.demand, e.passed = 0.8*e.demand+float64(requested), 0.8*e.passed+float64(max(0, own))
+	if own > 0 || requested == 0 {
 		if e.demand > e.passed && e.passed > 0 { // other nodes refuse about the same fraction
 			admitted *= e.demand / e.passed
 		}

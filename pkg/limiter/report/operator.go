@@ -30,8 +30,8 @@ func (s *Store) peek(ctx context.Context, checks []limiter.Check, d *limiter.Dec
 	}
 	r.split(checks, d)
 	merge := func(part *limiter.Decision, at []int) {
-		for i, place := range at {
-			d.Results[place] = part.Results[i]
+		for i, pos := range at {
+			d.Results[pos] = part.Results[i]
 		}
 		d.Unavailable = d.Unavailable || part.Unavailable && d.Allowed
 		d.Allowed = d.Allowed && part.Allowed

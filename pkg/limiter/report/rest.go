@@ -35,8 +35,8 @@ func (s *Store) takeRest(ctx context.Context, checks []limiter.Check, d *limiter
 	r.split(checks, d)
 	refused, unavailable := !d.Allowed, false // by a limit; because a store is unreachable
 	merge := func(part *limiter.Decision, at []int) {
-		for i, place := range at {
-			d.Results[place] = part.Results[i]
+		for i, pos := range at {
+			d.Results[pos] = part.Results[i]
 		}
 		d.Allowed = d.Allowed && part.Allowed
 		refused = refused || !part.Allowed && !part.Unavailable
@@ -58,8 +58,8 @@ func (s *Store) takeRest(ctx context.Context, checks []limiter.Check, d *limiter
 		merge(&r.otherDecided, r.othersAt)
 		if !before && r.otherDecided.Allowed {
 			if s.config.Next.Return(ctx, r.others, &r.otherDecided) == nil {
-				for _, place := range r.othersAt {
-					d.Results[place].Charged = false
+				for _, pos := range r.othersAt {
+					d.Results[pos].Charged = false
 				}
 			}
 		}

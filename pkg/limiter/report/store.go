@@ -185,7 +185,7 @@ func (s *Store) decide(c *limiter.Check, r *limiter.Result, now int64) bool {
 		}
 	}
 	t := e.follow(c.Limit, now+e.offset)
-	e.asked += c.Cost
+	e.requested += c.Cost
 	if !e.listed {
 		e.listed = true
 		sh.changed = append(sh.changed, e)
@@ -193,7 +193,7 @@ func (s *Store) decide(c *limiter.Check, r *limiter.Result, now int64) bool {
 	if e.failed >= failedAt {
 		return false
 	}
-	if e.asked > 1 && !e.hurried && t-e.heard > staleAfter {
+	if e.requested > 1 && !e.hurried && t-e.heard > staleAfter {
 		s.hurry(sh, e)
 	}
 	draw := 1.0
@@ -212,7 +212,7 @@ func (s *Store) decide(c *limiter.Check, r *limiter.Result, now int64) bool {
 func (e *entry) follow(l *limiter.Limit, t int64) int64 {
 	t = e.roll(l, t)
 	if e.limit != l {
-		if !e.limit.Same(l) && e.room(l, t) < 0 {
+		if !e.limit.Equal(l) && e.room(l, t) < 0 {
 			e.excused = true // it was within the previous limit
 		}
 		e.limit = l

@@ -196,5 +196,5 @@ func (c *Compiled) overridden(limit int64, window time.Duration) *limiter.Limit 
 
 // mayOverride reports whether a descriptor may state this limit.
 func (c *Compiled) mayOverride(l *limiter.Limit) bool {
-	return c.MaxOverride > 0 && l.Limit <= c.MaxOverride && c.overridden(l.Limit, l.Window).Same(l)
+	return c.MaxOverride > 0 && l.Limit <= c.MaxOverride && c.overridden(l.Limit, l.Window).Equal(l)
 }

@@ -35,11 +35,11 @@ type Experiment struct {
 	Consistency    string            `yaml:"consistency,omitempty" json:"consistency,omitempty"`
 	UnderLoad      *UnderLoad        `yaml:"under_load,omitempty" json:"under_load,omitempty"`
 
-	Same `yaml:",inline"`
+	SharedFields `yaml:",inline"`
 }
 
-// Same holds the fields that an experiment must not set. They are read to say why.
-type Same struct {
+// SharedFields holds the fields that an experiment must not set. They are read to say why.
+type SharedFields struct {
 	ID          string      `yaml:"id,omitempty" json:"id,omitempty"`
 	Description string      `yaml:"description,omitempty" json:"description,omitempty"`
 	Match       *Scope      `yaml:"match,omitempty" json:"match,omitempty"`
@@ -67,7 +67,7 @@ const (
 )
 
 // faults explains for each field why it must be the same for both variants.
-func (s *Same) faults(v *reader) {
+func (s *SharedFields) faults(v *reader) {
 	refuse := func(is bool, name, why string) {
 		if is {
 			v.bad("experiment."+name, "%s; remove it", why)

@@ -52,15 +52,15 @@ type Match struct {
 	// Placed says which checks are part of an experiment.
 	Placed []Placed
 
-	request request
-	host    []byte
-	method  []byte
-	path    []byte
-	found   []int32
-	keys    []byte
-	ends    []int
-	places  places // of the keys of a call
-	dup     *DuplicateError
+	request   request
+	host      []byte
+	method    []byte
+	path      []byte
+	found     []int32
+	keys      []byte
+	ends      []int
+	positions positions // of the keys of a call
+	dup       *DuplicateError
 }
 
 // request caches the parts of a Request in the form that rules compare.
@@ -83,7 +83,7 @@ func (m *Match) Reset() {
 	m.Checks, m.Rules, m.Uses, m.Placed = m.Checks[:0], m.Rules[:0], m.Uses[:0], m.Placed[:0]
 	m.found, m.keys, m.ends = m.found[:0], m.keys[:0], m.ends[:0]
 	m.request, m.dup = request{}, nil
-	m.places.reset()
+	m.positions.reset()
 }
 
 // Match fills m with the checks that r must pass, in document order. Each gets the slot.
@@ -103,8 +103,8 @@ func (s *Set) Match(r Request, slot uint64, m *Match) error {
 	return nil
 }
 
-// Same reports whether two matches from one document hold the same checks.
-func (m *Match) Same(o *Match) bool {
+// SameChecks reports whether two matches from one document hold the same checks.
+func (m *Match) SameChecks(o *Match) bool {
 	return slices.EqualFunc(m.Checks, o.Checks, func(a, b limiter.Check) bool {
 		return a.Limit == b.Limit && a.Cost == b.Cost && bytes.Equal(a.Key, b.Key)
 	})

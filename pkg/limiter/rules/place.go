@@ -14,12 +14,12 @@ import (
 // saltOf makes a salt of a hash.
 func saltOf(sum [32]byte) uint64 { return binary.LittleEndian.Uint64(sum[:]) }
 
-// place returns the hash of a key without the part that names rule and algorithm, and its
+// position returns the hash of a key without the part that names rule and algorithm, and its
 // slice, 0 to Slices-1, all equally likely. The result depends only on what the rule counts
 // by, so it is the same on every node and in every release, and survives changes to the
 // values of the rule or its experiment. The salt makes it independent of other experiments
 // and of other hashes of the same key: its bytes come first, and mix follows.
-func (x *Trial) place(subject, rest []byte) Placed {
+func (x *Trial) position(subject, rest []byte) Placed {
 	h := mix(x.salt ^ xxhash.Sum64(subject))
 	if len(rest) > 0 {
 		h = mix(h ^ xxhash.Sum64(rest))
@@ -53,7 +53,7 @@ func (m *Match) addTrial(c *Compiled, slot uint64) *DuplicateError {
 		return nil
 	}
 	infix := start + bytes.IndexByte(keys[start:], '}') // braces in values are escaped
-	at := x.place(keys[start:infix], keys[infix+len(c.infix):])
+	at := x.position(keys[start:infix], keys[infix+len(c.infix):])
 	if at.Slice >= x.Cut {
 		return m.put(c, limit, keys, slot, &at)
 	}

@@ -2,9 +2,9 @@ package rules
 
 import "hash/maphash"
 
-// places finds equal keys among the many of a call: a hash table with open addressing. A caller
+// positions finds equal keys among the many of a call: a hash table with open addressing. A caller
 // chooses the values that keys are made of, so the hash has a secret seed.
-type places struct {
+type positions struct {
 	at     []int32 // one more than the key's index, or 0; the length is a power of two
 	filled int     // how many keys are in it
 }
@@ -17,7 +17,7 @@ const spaciousPlaces = 4 << 10
 
 var keySeed = maphash.MakeSeed()
 
-func (p *places) reset() {
+func (p *positions) reset() {
 	if p.filled == 0 {
 		return
 	}
@@ -39,29 +39,29 @@ func (m *Match) seen(key []byte) int {
 		}
 		return -1
 	}
-	p := &m.places
+	p := &m.positions
 	for p.filled < len(m.ends) { // the keys that were added since
 		if 2*(p.filled+1) > len(p.at) {
 			p.at, p.filled = make([]int32, max(8*fewKeys, 2*len(p.at))), 0
 			continue
 		}
-		place, _ := m.place(m.keyAt(p.filled))
+		slot, _ := m.slot(m.keyAt(p.filled))
 		p.filled++
-		p.at[place] = int32(p.filled)
+		p.at[slot] = int32(p.filled)
 	}
-	_, i := m.place(key)
+	_, i := m.slot(key)
 	return i
 }
 
-// place returns where a key is in the table and its index, or where it belongs and -1.
-func (m *Match) place(key []byte) (place, index int) {
-	at := m.places.at
-	for place = int(maphash.Bytes(keySeed, key) & uint64(len(at)-1)); at[place] != 0; place = (place + 1) & (len(at) - 1) {
-		if i := int(at[place]) - 1; string(m.keyAt(i)) == string(key) {
-			return place, i
+// slot returns where a key is in the table and its index, or where it belongs and -1.
+func (m *Match) slot(key []byte) (slot, index int) {
+	at := m.positions.at
+	for slot = int(maphash.Bytes(keySeed, key) & uint64(len(at)-1)); at[slot] != 0; slot = (slot + 1) & (len(at) - 1) {
+		if i := int(at[slot]) - 1; string(m.keyAt(i)) == string(key) {
+			return slot, i
 		}
 	}
-	return place, -1
+	return slot, -1
 }
 
 func (m *Match) keyAt(i int) []byte {

@@ -122,23 +122,23 @@ func (m *merges) step() {
 	}
 	at := region{[]string{"eu", "ap", "us"}[m.random.IntN(3)], start + window*(m.random.Int64N(3)-1)}
 	m.counted[at] += m.random.Int64N(m.limit.Limit / 4)
-	told := m.counted[at]
+	reported := m.counted[at]
 	if m.random.IntN(4) == 0 { // late
-		told = m.random.Int64N(told + 1)
+		reported = m.random.Int64N(reported + 1)
 	}
-	one := []limiter.Merge{{Limit: m.limit, Key: key, Region: at.name, Start: at.start, Width: window, Count: told}}
+	one := []limiter.Merge{{Limit: m.limit, Key: key, Region: at.name, Start: at.start, Width: window, Count: reported}}
 	m.store.(limiter.Merger).Merge(context.Background(), one)
 	require.NoError(m, one[0].Err)
 	m.answers = append(m.answers, fmt.Sprint(one[0].Known, one[0].Early))
 	bucket := m.limit.Algorithm.IsBucket()
-	if told > m.merged[at] {
+	if reported > m.merged[at] {
 		require.Equal(m, at.start > start && !bucket, one[0].Early)
 	}
 	if !one[0].Early {
 		require.Equal(m, m.merged[at], one[0].Known)
 		if at.start == start {
-			m.used += max(0, told-m.merged[at])
+			m.used += max(0, reported-m.merged[at])
 		}
-		m.merged[at] = max(m.merged[at], told)
+		m.merged[at] = max(m.merged[at], reported)
 	}
 }

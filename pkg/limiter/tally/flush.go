@@ -29,7 +29,7 @@ func (s *Store) Flush(ctx context.Context) (totals []Total, lost int64) {
 		sh.Lock()
 		for _, e := range sh.changed {
 			for _, w := range []*window{&e.now, &e.before} {
-				if w.count > w.told {
+				if w.count > w.stored {
 					tallies = append(tallies, limiter.Tally{Key: []byte(e.key), Start: w.start, Width: w.width, Count: w.count})
 					from, shards = append(from, w), append(shards, sh)
 				}
@@ -45,8 +45,8 @@ func (s *Store) Flush(ctx context.Context) (totals []Total, lost int64) {
 		t := &tallies[i]
 		shards[i].Lock()
 		if w := from[i]; t.Err == nil && w.start == t.Start && w.width == t.Width {
-			gone = gone || t.Known < w.told
-			w.told, w.total = t.Count, max(w.total, t.Total)
+			gone = gone || t.Known < w.stored
+			w.stored, w.total = t.Count, max(w.total, t.Total)
 		}
 		shards[i].Unlock()
 	}
@@ -114,7 +114,7 @@ func (s *Store) tellAgain(of func(*entry) bool, count bool) {
 			}
 			for _, w := range []*window{&e.now, &e.before} {
 				if w.reported = 0; count {
-					w.told = 0
+					w.stored = 0
 				}
 			}
 			sh.list(e)

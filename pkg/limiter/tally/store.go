@@ -69,7 +69,7 @@ type entry struct {
 type window struct {
 	start, width int64
 	count        int64 // admitted here
-	told         int64 // how much of it the store has counted
+	stored       int64 // how much of it the store has counted
 	total        int64 // in the region, as the store last reported
 	reported     int64 // how much of that the region's teller has received
 }
@@ -190,7 +190,7 @@ func (e *entry) window(start int64) *window {
 }
 
 // settled reports whether nothing is left to report.
-func (w *window) settled() bool { return w.told == w.count && w.reported == w.total }
+func (w *window) settled() bool { return w.stored == w.count && w.reported == w.total }
 
 // ended reports whether a window no longer matters at a time.
 func (w *window) ended(now int64) bool {
@@ -234,7 +234,7 @@ func (s *Store) uncount(c *limiter.Check, takenAt int64) {
 	}
 	for _, w := range []*window{&e.now, &e.before} {
 		if w.width == e.width && w.start == takenAt-takenAt%e.width {
-			w.count = max(w.told, w.count-c.Cost)
+			w.count = max(w.stored, w.count-c.Cost)
 		}
 	}
 }

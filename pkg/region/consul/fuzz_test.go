@@ -65,7 +65,7 @@ func FuzzRollout(f *testing.F) {
 			}
 			again, err := parseRollout(written)
 			require.NoError(t, err)
-			require.True(t, r.Same(again))
+			require.True(t, r.SameRollout(again))
 		})
 	})
 }

@@ -31,17 +31,17 @@ const (
 // Due reports whether l is worth a registration, after time after told was registered: if
 // it differs by a step, or demand has crossed capacity, but at most every 10 s. Only a node
 // that has just found its capacity, at most once an hour, does not wait.
-func (l Load) Due(told Load, after time.Duration) bool {
-	return l.Capacity > 0 && told.Capacity == 0 || after >= loadEvery && l.differs(told)
+func (l Load) Due(reported Load, after time.Duration) bool {
+	return l.Capacity > 0 && reported.Capacity == 0 || after >= loadEvery && l.differs(reported)
 }
 
-func (l Load) differs(told Load) bool {
+func (l Load) differs(reported Load) bool {
 	step := func(a, b float64) bool {
 		return math.Abs(a-b) >= max(loadStep*max(a, b), leastRate) || (a == 0) != (b == 0)
 	}
 	over := func(l Load) bool { return l.Capacity > 0 && l.Demand > l.Capacity }
-	return step(l.Demand, told.Demand) || step(l.Capacity, told.Capacity) ||
-		l.Capacity == 0 && step(l.CapacityAtLeast, told.CapacityAtLeast) || over(l) != over(told)
+	return step(l.Demand, reported.Demand) || step(l.Capacity, reported.Capacity) ||
+		l.Capacity == 0 && step(l.CapacityAtLeast, reported.CapacityAtLeast) || over(l) != over(reported)
 }
 
 // Put adds l to a registration's meta.
@@ -56,18 +56,18 @@ func (l Load) Put(meta map[string]string) {
 
 // newLoad reads l from a registration's meta; told is false if the node does not report its
 // load.
-func newLoad(meta map[string]string) (l Load, told bool) {
-	l.Demand, told = parseRate(meta[MetaDemand])
+func newLoad(meta map[string]string) (l Load, reported bool) {
+	l.Demand, reported = parseRate(meta[MetaDemand])
 	l.Capacity, _ = parseRate(meta[MetaCapacity])
 	l.CapacityAtLeast, _ = parseRate(meta[MetaCapacityAtLeast])
-	return l, told
+	return l, reported
 }
 
 // formatRate formats requests per second with a precision well below a step.
 func formatRate(rate float64) string { return strconv.FormatFloat(min(rate, maxRate), 'g', 4, 64) }
 
 // parseRate parses requests per second. An impossible value counts as not reported.
-func parseRate(text string) (rate float64, told bool) {
+func parseRate(text string) (rate float64, reported bool) {
 	rate, err := strconv.ParseFloat(text, 64)
 	if err != nil || !(rate >= 0 && rate <= maxRate) {
 		return 0, false

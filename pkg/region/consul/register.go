@@ -245,9 +245,9 @@ func (s *service) taken(ctx context.Context) error {
 	for _, check := range info.Checks {
 		// A check that replaces another inherits its status and output. Only a node's own
 		// check notes a URL.
-		url, _, noted := strings.Cut(check.Notes, ", ")
+		url, _, found := strings.Cut(check.Notes, ", ")
 		switch {
-		case noted && !strings.Contains(check.Output, url):
+		case found && !strings.Contains(check.Output, url):
 			unchecked = true
 		case strings.HasPrefix(check.Output, "HTTP GET "+s.CheckURL+":"):
 			return nil

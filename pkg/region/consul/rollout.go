@@ -40,8 +40,8 @@ const longestRollout = 256 << 10
 // AtOnce reports whether all regions change together. Such a record is not renewed.
 func (r *Rollout) AtOnce() bool { return r.Canary == "" && len(r.Waves) == 1 }
 
-// Same reports whether two records are of the same rollout.
-func (r *Rollout) Same(other *Rollout) bool {
+// SameRollout reports whether two records are of the same rollout.
+func (r *Rollout) SameRollout(other *Rollout) bool {
 	return r.Version == other.Version && r.By == other.By && r.BeganAt.Equal(other.BeganAt)
 }
 

@@ -36,7 +36,7 @@ func TestRollout(t *testing.T) {
 
 	later := r
 	later.SeenAt = at.Add(StaleAfter)
-	require.True(t, later.Same(got))
+	require.True(t, later.SameRollout(got))
 	swapped(later, index, true)
 	done, err := d.EndRollout(t.Context(), index)
 	require.NoError(t, err)

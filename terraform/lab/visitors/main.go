@@ -83,10 +83,10 @@ func visit(ctx context.Context, edges func(context.Context) ([]string, error), r
 	transport := &http.Transport{MaxIdleConnsPerHost: mostAtOnce}
 	defer transport.CloseIdleConnections()
 	client := &http.Client{Transport: transport, Timeout: patience}
-	places := make(chan struct{}, mostAtOnce)
+	slots := make(chan struct{}, mostAtOnce)
 	defer func() {
 		for range mostAtOnce { // until all have their answers
-			places <- struct{}{}
+			slots <- struct{}{}
 		}
 	}()
 	tick, look := time.NewTicker(time.Second/time.Duration(rate)), time.NewTicker(again)
@@ -105,9 +105,9 @@ func visit(ctx context.Context, edges func(context.Context) ([]string, error), r
 		}
 		r := request(ctx, at, i, random)
 		select {
-		case places <- struct{}{}:
+		case slots <- struct{}{}:
 			go func() {
-				defer func() { <-places }()
+				defer func() { <-slots }()
 				if resp, err := client.Do(r); err == nil { // an edge that is gone is one to look at
 					_, _ = io.Copy(io.Discard, resp.Body)
 					_ = resp.Body.Close()

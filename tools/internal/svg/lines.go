@@ -82,9 +82,9 @@ func (plane *Plane) draw(p *Picture, x float64, colors map[string]int) {
 		p.grid(x, at(v), x+planeWidth, at(v))
 		p.text(x-6, at(v)+4, "end", Number(v))
 	}
-	place := func(i int) float64 { return x + planeWidth*(float64(i)+0.5)/float64(len(plane.Places)) }
+	xOf := func(i int) float64 { return x + planeWidth*(float64(i)+0.5)/float64(len(plane.Places)) }
 	for i, name := range plane.Places {
-		p.text(place(i), planeTop+planeHeight+18, "middle", name)
+		p.text(xOf(i), planeTop+planeHeight+18, "middle", name)
 	}
 	p.Printf(`<path class="axis" fill="none" d="M%.1f %.1f V%.1f H%.1f"/>`+"\n", x, planeTop, planeTop+planeHeight, x+planeWidth)
 	p.text(x-planeLeft+10, 18, "start", plane.Title)
@@ -96,8 +96,8 @@ func (plane *Plane) draw(p *Picture, x float64, colors map[string]int) {
 			if math.IsInf(v, 0) || math.IsNaN(v) {
 				continue
 			}
-			points = append(points, fmt.Sprintf("%.1f,%.1f", place(i), at(v)))
-			p.Printf(`<circle cx="%.1f" cy="%.1f" r="3.5" fill="%s"/>`+"\n", place(i), at(v), c)
+			points = append(points, fmt.Sprintf("%.1f,%.1f", xOf(i), at(v)))
+			p.Printf(`<circle cx="%.1f" cy="%.1f" r="3.5" fill="%s"/>`+"\n", xOf(i), at(v), c)
 		}
 		p.Printf(`<polyline fill="none" stroke="%s" stroke-width="2.5" stroke-linejoin="round" points="%s"/>`+"\n", c, strings.Join(points, " "))
 	}
