@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -87,12 +88,9 @@ func (c *Config) ownAddresses() []netip.Addr {
 	var list, loopback []netip.Addr
 	add := func(a netip.Addr) {
 		a = a.Unmap().WithZone("")
-		for _, known := range list {
-			if known == a {
-				return
-			}
+		if !slices.Contains(list, a) {
+			list = append(list, a)
 		}
-		list = append(list, a)
 	}
 	for _, l := range c.Listen {
 		if !l.Addr().IsUnspecified() {
