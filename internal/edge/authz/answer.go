@@ -2,7 +2,6 @@ package authz
 
 import (
 	"net/http"
-	"strconv"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
@@ -25,16 +24,8 @@ type answer struct {
 	onDeny   pb.CheckResponse_DeniedResponse
 	metadata envoy.Metadata
 
-	// The headers and the body are written to text, and become strings at the end.
-	text    []byte
-	fields  []field
+	fields  envoy.Fields
 	headers []*core.HeaderValueOption // kept; the first are in use
-}
-
-// field is a part of answer.text, under a name.
-type field struct {
-	name       string
-	start, end int
 }
 
 func (a *answer) init() {
@@ -46,7 +37,7 @@ func (a *answer) reset() {
 	a.response.HttpResponse, a.response.DynamicMetadata = nil, nil
 	a.passed.ResponseHeadersToAdd, a.denied.Headers, a.denied.Body = nil, nil, ""
 	a.metadata.Reset()
-	a.text, a.fields = a.text[:0], a.fields[:0]
+	a.fields.Reset()
 }
 
 // pass lets the request through. Envoy adds the fields to its client's response, replacing
@@ -65,16 +56,13 @@ var refusal431 = decide.Refusal{Status: http.StatusRequestHeaderFieldsTooLarge,
 
 // deny refuses the request. Envoy gives its client this answer.
 func (c *call) deny(r decide.Refusal) {
-	c.text = append(c.text, r.Body...) // the slice belongs to the request, which will overwrite it
-	body := len(c.text)
-	c.add("content-type", []byte("application/problem+json"))
+	c.fields.SetBody(r.Body) // the slice belongs to the request, which will overwrite it
+	c.fields.Add("content-type", []byte("application/problem+json"))
 	if r.RetryAfter > 0 {
-		start := len(c.text)
-		c.text = strconv.AppendInt(c.text, r.RetryAfter, 10)
-		c.fields = append(c.fields, field{"retry-after", start, len(c.text)})
+		c.fields.AddInt("retry-after", r.RetryAfter)
 	}
 	if len(r.Reason) > 0 {
-		c.add("weir-shed-reason", r.Reason)
+		c.fields.Add("weir-shed-reason", r.Reason)
 	}
 	c.describe()
 	// Envoy checks only whether this is OK.
@@ -82,7 +70,7 @@ func (c *call) deny(r decide.Refusal) {
 		c.status.Code = int32(codes.ResourceExhausted)
 	}
 	c.code.Code = envoytype.StatusCode(r.Status)
-	c.denied.Headers, c.denied.Body = c.written(), envoy.Text(c.text[:body])
+	c.denied.Headers, c.denied.Body = c.written(), envoy.Text(c.fields.Body())
 	c.metadata.Note(&c.Request)
 	c.response.HttpResponse, c.response.DynamicMetadata = &c.onDeny, c.metadata.Struct(r.RetryAfter)
 }
@@ -90,24 +78,19 @@ func (c *call) deny(r decide.Refusal) {
 func (c *call) describe() {
 	c.Describe(c.service.Legacy, func(name, value []byte) {
 		if len(value) > 0 {
-			c.add(envoy.HeaderName(name), value)
+			c.fields.Add(envoy.HeaderName(name), value)
 		}
 	})
 }
 
-func (a *answer) add(name string, value []byte) {
-	start := len(a.text)
-	a.text = append(a.text, value...)
-	a.fields = append(a.fields, field{name, start, len(a.text)})
-}
-
 // written returns the fields as headers that replace others of the same name.
 func (a *answer) written() []*core.HeaderValueOption {
-	for len(a.headers) < len(a.fields) {
+	n := a.fields.Len()
+	for len(a.headers) < n {
 		a.headers = append(a.headers, &core.HeaderValueOption{Header: &core.HeaderValue{}, AppendAction: core.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD})
 	}
-	for i, f := range a.fields {
-		a.headers[i].Header.Key, a.headers[i].Header.Value = f.name, envoy.Text(a.text[f.start:f.end])
+	for i, h := range a.headers[:n] {
+		h.Header.Key, h.Header.Value = a.fields.At(i)
 	}
-	return a.headers[:len(a.fields)]
+	return a.headers[:n]
 }

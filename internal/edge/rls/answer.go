@@ -2,7 +2,6 @@ package rls
 
 import (
 	"math"
-	"strconv"
 	"time"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -21,19 +20,10 @@ type answer struct {
 	statuses []*descriptorStatus // kept; the first n are in use
 	refused  bool
 
-	// The headers and the body are written to text, and become strings at the end.
-	text       []byte
-	fields     []field
-	body       field
+	fields     envoy.Fields
 	headers    []*core.HeaderValue // kept
 	retryAfter int64
 	metadata   envoy.Metadata
-}
-
-// field is a part of answer.text, under a name.
-type field struct {
-	name       string
-	start, end int
 }
 
 type descriptorStatus struct {
@@ -49,11 +39,8 @@ func (a *answer) reset() {
 	r.Statuses, r.ResponseHeadersToAdd, r.RawBody, r.DynamicMetadata = r.Statuses[:0], r.ResponseHeadersToAdd[:0], nil, nil
 	a.refused, a.retryAfter = false, 0
 	a.metadata.Reset()
-	a.erase()
+	a.fields.Reset()
 }
-
-// erase drops the headers and the body written so far.
-func (a *answer) erase() { a.text, a.fields, a.body = a.text[:0], a.fields[:0], field{} }
 
 // begin adds a status for each of n descriptors. It stays OK without a limit if no rule applies.
 func (a *answer) begin(n int) {
@@ -151,20 +138,17 @@ func (c *call) describeAll(passed bool) {
 		return
 	}
 	if !passed {
-		a.erase()
+		a.fields.Reset()
 		a.refused = true
 		if !c.Decision.Unavailable { // the body would say 503, and Envoy answers 429
 			refusal := c.service.Decider.Refuse(&c.Request, decide.Limited)
 			a.retryAfter = refusal.RetryAfter
-			a.text = append(a.text, refusal.Body...)
-			a.body = field{end: len(a.text)}
-			a.add("content-type", "application/problem+json")
+			a.fields.SetBody(refusal.Body)
+			a.fields.Add("content-type", []byte("application/problem+json"))
 		} else {
 			a.retryAfter = c.service.Decider.Refuse(&c.Request, decide.Limited).RetryAfter
 		}
-		start := len(a.text)
-		a.text = strconv.AppendInt(a.text, a.retryAfter, 10)
-		a.fields = append(a.fields, field{"retry-after", start, len(a.text)})
+		a.fields.AddInt("retry-after", a.retryAfter)
 	}
 	if !c.service.Headers {
 		return
@@ -172,19 +156,11 @@ func (c *call) describeAll(passed bool) {
 	written := false
 	c.Describe(c.service.Legacy, func(name, value []byte) {
 		if !written && passed {
-			a.erase()
+			a.fields.Reset()
 		}
 		written = true
-		start := len(a.text)
-		a.text = append(a.text, value...)
-		a.fields = append(a.fields, field{envoy.HeaderName(name), start, len(a.text)})
+		a.fields.Add(envoy.HeaderName(name), value)
 	})
-}
-
-func (a *answer) add(name, value string) {
-	start := len(a.text)
-	a.text = append(a.text, value...)
-	a.fields = append(a.fields, field{name, start, len(a.text)})
 }
 
 // finish completes the response.
@@ -194,16 +170,15 @@ func (a *answer) finish() Outcome {
 	if a.refused {
 		r.OverallCode = pb.RateLimitResponse_OVER_LIMIT
 	}
-	for len(a.headers) < len(a.fields) {
+	for len(a.headers) < a.fields.Len() {
 		a.headers = append(a.headers, &core.HeaderValue{})
 	}
-	for i, f := range a.fields {
-		h := a.headers[i]
-		h.Key, h.Value = f.name, envoy.Text(a.text[f.start:f.end])
+	for i, h := range a.headers[:a.fields.Len()] {
+		h.Key, h.Value = a.fields.At(i)
 		r.ResponseHeadersToAdd = append(r.ResponseHeadersToAdd, h)
 	}
-	if a.body.end > 0 {
-		r.RawBody = a.text[:a.body.end]
+	if body := a.fields.Body(); len(body) > 0 {
+		r.RawBody = body
 	}
 	r.DynamicMetadata = a.metadata.Struct(a.retryAfter)
 	if a.refused {
