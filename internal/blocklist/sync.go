@@ -153,7 +153,7 @@ const roundBound = 5 * time.Minute
 
 // Run follows the list until ctx ends. Each round is reported by the log.
 func (s *Sync) Run(ctx context.Context) {
-	for {
+	for ctx.Err() == nil {
 		bounded, cancel := context.WithTimeout(ctx, roundBound)
 		list, err := s.Round(bounded)
 		cancel()
@@ -161,11 +161,7 @@ func (s *Sync) Run(ctx context.Context) {
 			return
 		}
 		good := s.report(list, err)
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(s.pause(good, rand.Float64())):
-		}
+		_ = consul.Pause(ctx, s.pause(good, rand.Float64()))
 	}
 }
 

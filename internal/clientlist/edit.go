@@ -62,10 +62,8 @@ func (e *Edits) Apply(ctx context.Context, c *consul.Client) (out Outcome, err e
 	left := *e // what is still to be made
 	for attempt := range mostRaces {
 		if attempt > 0 {
-			select {
-			case <-ctx.Done():
+			if consul.Pause(ctx, rand.N(20*time.Millisecond<<min(attempt, 4))) != nil {
 				return out, context.Cause(ctx)
-			case <-time.After(rand.N(20 * time.Millisecond << min(attempt, 4))):
 			}
 		}
 		var x *Index

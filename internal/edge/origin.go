@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
 // Of the built-in origin: how many requests to /busy it works on at once, and for how long.
@@ -28,10 +30,10 @@ func StartOrigin(ctx context.Context, log *slog.Logger) (addr string, err error)
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			switch r.URL.Path {
 			case "/slow": // to try concurrency limits and draining
-				pause(r.Context(), 2*time.Second)
+				_ = consul.Pause(r.Context(), 2*time.Second)
 			case "/busy": // to try the shedder: requests queue for its workers
 				workers <- struct{}{}
-				pause(r.Context(), busyTime)
+				_ = consul.Pause(r.Context(), busyTime)
 				<-workers
 			}
 			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
@@ -45,11 +47,4 @@ func StartOrigin(ctx context.Context, log *slog.Logger) (addr string, err error)
 	}()
 	go func() { <-ctx.Done(); _ = server.Close() }()
 	return ln.Addr().String(), nil
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
 }

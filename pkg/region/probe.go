@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/weir-edge/weir/pkg/field"
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
 // Probe describes how routers check the public addresses of PoPs, connecting as clients
@@ -128,7 +129,7 @@ func (f *Follower) probe(ctx context.Context) {
 		}
 		f.mu.Unlock()
 		f.lookSoon()
-		pause(ctx, probeEvery-time.Since(started))
+		_ = consul.Pause(ctx, probeEvery-time.Since(started))
 	}
 }
 

@@ -64,7 +64,7 @@ func (f *Follower) takeTopology(ctx context.Context, r FollowedRegion, e *consul
 			return
 		}
 		if taken && unsigned != nil && !sign.IsFault(unsigned) { // Consul does not answer
-			pause(ctx, consul.Backoff(failures, rand.Float64()))
+			_ = consul.Pause(ctx, consul.Backoff(failures, rand.Float64()))
 			continue
 		}
 		if unsigned != nil {
@@ -98,7 +98,7 @@ func (f *Follower) takeTopology(ctx context.Context, r FollowedRegion, e *consul
 			}
 			taken, failures, wait = true, -1, cmp.Or(f.config.VerifyEvery, verifyEvery)
 		}
-		pause(ctx, wait)
+		_ = consul.Pause(ctx, wait)
 	}
 }
 

@@ -69,7 +69,7 @@ func (f *Follower) pulse(ctx context.Context, r FollowedRegion, back chan<- stru
 				}
 			})
 		}
-		pause(ctx, pulseEvery-time.Since(started))
+		_ = consul.Pause(ctx, pulseEvery-time.Since(started))
 	}
 }
 
@@ -78,7 +78,7 @@ func (f *Follower) pulse(ctx context.Context, r FollowedRegion, back chan<- stru
 func (f *Follower) learn(ctx context.Context, r FollowedRegion) {
 	var last time.Time
 	probed := map[string]bool{} // since last
-	for ; ctx.Err() == nil; pause(ctx, pulseEvery) {
+	for ; ctx.Err() == nil; _ = consul.Pause(ctx, pulseEvery) {
 		f.mu.Lock()
 		facts := *f.facts[r.Name]
 		f.mu.Unlock()
@@ -191,12 +191,4 @@ func connect(ctx context.Context, nodes []consul.Instance) map[string]reach {
 	}
 	all.Wait()
 	return results
-}
-
-// pause waits for d, or until ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
 }

@@ -23,7 +23,7 @@ func spillKey(c *consul.Client) string { return c.Key("spill") }
 func (f *Follower) share(ctx context.Context) {
 	wait := time.Duration(0)
 	for {
-		pause(ctx, wait)
+		_ = consul.Pause(ctx, wait)
 		if ctx.Err() != nil {
 			return
 		}

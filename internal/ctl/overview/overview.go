@@ -155,10 +155,8 @@ func show(ctx context.Context, p *command.Program, names []string, every time.Du
 		})
 	}
 	answers := l.look(ctx)
-	select { // a rate is the difference of two looks
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(Apart):
+	if err := consul.Pause(ctx, Apart); err != nil { // a rate is the difference of two looks
+		return err
 	}
 	l.again(ctx, answers)
 	if err := ctx.Err(); err != nil {

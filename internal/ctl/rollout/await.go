@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
 const (
@@ -120,13 +121,8 @@ func (w *Await) follow(ctx context.Context, a *Arrival, changed func()) {
 			}
 		}
 		changed()
-		if a.State.final() {
+		if a.State.final() || consul.Pause(ctx, lookEvery) != nil {
 			return
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(lookEvery):
 		}
 	}
 }

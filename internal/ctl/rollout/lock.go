@@ -74,10 +74,7 @@ func (c *Change[S]) lock(ctx context.Context, regions []*Region[S]) (*locks[S], 
 			c.Report.Waits(where.Name, *other)
 		}
 		pause := lockLook * time.Duration(1+len(regions)/5)
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause/2 + rand.N(pause)):
-		}
+		_ = consul.Pause(ctx, pause/2+rand.N(pause))
 	}
 }
 

@@ -113,10 +113,8 @@ func (w *Watch) Measure(ctx context.Context, soak time.Duration) error {
 		if err := w.measure(ctx); err != nil || left <= 0 {
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if consul.Pause(ctx, min(w.Interval, left)) != nil {
 			return term.Interrupted("interrupted")
-		case <-time.After(min(w.Interval, left)):
 		}
 	}
 }
@@ -222,10 +220,7 @@ func (w *Watch) Judge(ctx context.Context, g *Group) error {
 			w.Say("%s is within the bounds after %s: %s", g.Stage, g.Soak, j.compared(now))
 			return w.idle(g, now)
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(min(w.Interval, left)):
-		}
+		_ = consul.Pause(ctx, min(w.Interval, left))
 	}
 }
 

@@ -112,10 +112,8 @@ func listRules(ctx context.Context, p *command.Program, names []string, every ti
 		return p.Watch(ctx, every, look(rulesOfRegion), look(countsOfRegion))
 	}
 	l.look(ctx, p.Now(), countsOfRegion)
-	select { // a rate is the difference of two looks
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(time.Second):
+	if err := consul.Pause(ctx, time.Second); err != nil { // a rate is the difference of two looks
+		return err
 	}
 	v, answers := l.look(ctx, p.Now(), countsOfRegion)
 	if err := ctx.Err(); err != nil {

@@ -197,10 +197,8 @@ func Left(ctx context.Context, p *command.Program, targets []*fleet.Target, hold
 	wait := max(consul.StaleAfter-silence, consul.RenewEvery+time.Second)
 	p.Say("watches for %s whether the regionctl of %s still runs", wait.Round(time.Second), term.Printable(u.By))
 	for {
-		select {
-		case <-ctx.Done():
-			return nil, nil, ctx.Err()
-		case <-time.After(time.Second / 2):
+		if err := consul.Pause(ctx, time.Second/2); err != nil {
+			return nil, nil, err
 		}
 		u, failures = Find(ctx, p, targets, holders)
 		if u == nil || u.State == Halted || u.State == Abandoned && !u.Record.SameRollout(&first.Record) {

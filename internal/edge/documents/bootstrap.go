@@ -13,12 +13,7 @@ import (
 // bootstrap fetches a document for a node that has none while Consul is unreachable, and
 // retries until it has one or Consul answers.
 func (k *Keeper[T]) bootstrap(ctx context.Context) {
-	for failures := 0; ; failures++ {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(consul.Backoff(failures, rand.Float64())):
-		}
+	for failures := 0; consul.Pause(ctx, consul.Backoff(failures, rand.Float64())) == nil; failures++ {
 		k.mu.Lock()
 		done, lost := !k.lacks(), k.current.queryErr
 		k.mu.Unlock()

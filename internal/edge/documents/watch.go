@@ -96,10 +96,8 @@ func (w *watch[T]) resolve(ctx context.Context, entry *consul.Entry) {
 			failures = -1
 			continue
 		}
-		select {
-		case <-ctx.Done():
+		if consul.Pause(ctx, consul.Backoff(failures, rand.Float64())) != nil {
 			return
-		case <-time.After(consul.Backoff(failures, rand.Float64())):
 		}
 	}
 }
@@ -112,12 +110,7 @@ func (w *watch[T]) resigned(ctx context.Context, d *Document[T]) bool {
 	if w.kind.Verify == nil || d == nil {
 		return false
 	}
-	for {
-		select {
-		case <-ctx.Done():
-			return false
-		case <-time.After(w.kind.Verify.every()):
-		}
+	for consul.Pause(ctx, w.kind.Verify.every()) == nil {
 		now, err := w.signatures(ctx, d.Pointer)
 		switch {
 		case ctx.Err() != nil || (w.canary || w.kind.Temporary) && d.Pointer.Expired(time.Now()):
@@ -126,6 +119,7 @@ func (w *watch[T]) resigned(ctx context.Context, d *Document[T]) bool {
 			return true
 		}
 	}
+	return false
 }
 
 func (w *watch[T]) find(ctx context.Context, entry *consul.Entry) (f finding[T], again bool) {

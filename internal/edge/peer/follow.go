@@ -79,10 +79,7 @@ func (f *Follower) follow(ctx context.Context, name string) {
 				f.Directory.SetNodes(name, Reachable(nodes, name, f.Consul.Prefix()))
 			}
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
-		}
+		_ = consul.Pause(ctx, pause)
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
 const (
@@ -152,12 +154,7 @@ func (l *Links) note(k *link, failed *CallError) (gone bool) {
 // probe calls a gone node until it answers or is no longer needed, so that no message has
 // to find out.
 func (l *Links) probe(k *link) {
-	for {
-		select {
-		case <-l.ctx.Done():
-			return
-		case <-time.After(k.pause()):
-		}
+	for consul.Pause(l.ctx, k.pause()) == nil {
 		ctx, cancel := context.WithTimeout(l.ctx, probeTimeout)
 		failed := k.hello(ctx)
 		cancel()

@@ -42,7 +42,7 @@ func follows(t *testing.T, long time.Duration, replies ...reply) *scripted {
 			read: func(ctx context.Context, q query) (int, uint64, error) {
 				r := replies[min(len(s.asked), len(replies)-1)]
 				s.asked, s.at = append(s.asked, q), append(s.at, time.Since(start))
-				pause(ctx, r.after)
+				_ = Pause(ctx, r.after)
 				return r.revision, r.index, r.err
 			},
 			same:  func(a, b int) bool { return a == b },

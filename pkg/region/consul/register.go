@@ -179,7 +179,7 @@ func (s *service) rest(ctx context.Context, wait time.Duration, heed bool) {
 			if !open {
 				s.changed = nil
 			} else if heed {
-				pause(ctx, registerEvery-time.Since(s.stepped))
+				_ = Pause(ctx, registerEvery-time.Since(s.stepped))
 				return
 			}
 		}

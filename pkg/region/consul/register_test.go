@@ -89,7 +89,7 @@ func until(t testing.TB, c *Client, what string, ok func([]Node) bool) {
 	t.Helper()
 	var nodes []Node
 	var err error
-	for start := time.Now(); time.Since(start) < patience; pause(t.Context(), 20*time.Millisecond) {
+	for start := time.Now(); time.Since(start) < patience; _ = Pause(t.Context(), 20*time.Millisecond) {
 		if nodes, err = c.Nodes(t.Context()); err == nil && ok(nodes) {
 			return
 		}
@@ -218,7 +218,7 @@ func TestRegisterTwice(t *testing.T) {
 	third.mu.Unlock()
 	second.ready.Store(true)
 	second.set("rules_version", "2")
-	for before := second.asked.Load(); second.asked.Load() < before+3; pause(t.Context(), 10*time.Millisecond) {
+	for before := second.asked.Load(); second.asked.Load() < before+3; _ = Pause(t.Context(), 10*time.Millisecond) {
 	}
 	until(t, c, "still there", func(nodes []Node) bool { return passing(nodes) && nodes[0].PoP == "lon1" })
 	require.Empty(t, third.failures(), "changes at the second do not displace the third")

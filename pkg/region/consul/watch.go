@@ -99,7 +99,7 @@ func follow[T any](ctx context.Context, s source[T], state func(error), each fun
 			// After losing its data, Consul may count from 1 again and would hold a query
 			// for the old index despite changes.
 			q = query{consistent: q.consistent}
-			pause(ctx, Backoff(failures, rand.Float64()))
+			_ = Pause(ctx, Backoff(failures, rand.Float64()))
 			failures++
 			continue
 		}
@@ -115,14 +115,15 @@ func follow[T any](ctx context.Context, s source[T], state func(error), each fun
 				each(value)
 			}
 		}
-		pause(ctx, spacing+rand.N(spacing)-time.Since(started))
+		_ = Pause(ctx, spacing+rand.N(spacing)-time.Since(started))
 	}
 }
 
-// pause waits for d, or until ctx ends.
-func pause(ctx context.Context, d time.Duration) {
+// Pause waits for d, or until ctx ends, and returns ctx's error.
+func Pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):
 	case <-ctx.Done():
 	}
+	return ctx.Err()
 }
