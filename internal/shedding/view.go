@@ -12,19 +12,19 @@ const ShadowBias = "A candidate runs in shadow: the utilization that it sees fol
 
 // UpstreamStatus describes an upstream group, as GET /v1/shedder reports it.
 type UpstreamStatus struct {
-	Name        string            `json:"name"`
-	At          time.Time         `json:"at,omitzero"` // time of the last sample
-	Level       float64           `json:"level"`
-	Utilization float64           `json:"utilization"`
-	Winner      string            `json:"winner"` // the signal with the highest utilization, or ""
-	Regulating  bool              `json:"regulating"`
-	Demand      float64           `json:"demand"` // requests per second
-	Wanted      float64           `json:"wanted"` // part of Demand, refused only because limits were lowered
-	Served      float64           `json:"served"` // requests per second
-	Signals     []SignalStatus    `json:"signals"`
-	Classes     []ClassStatus     `json:"classes"`
-	Candidates  []CandidateStatus `json:"candidates"`
-	Estimate    EstimateStatus    `json:"estimate"`
+	Name        string                `json:"name"`
+	At          time.Time             `json:"at,omitzero"` // time of the last sample
+	Level       float64               `json:"level"`
+	Utilization float64               `json:"utilization"`
+	Winner      string                `json:"winner"` // the signal with the highest utilization, or ""
+	Regulating  bool                  `json:"regulating"`
+	Demand      float64               `json:"demand"` // requests per second
+	Wanted      float64               `json:"wanted"` // part of Demand, refused only because limits were lowered
+	Served      float64               `json:"served"` // requests per second
+	Signals     []SignalStatus        `json:"signals"`
+	Classes     []shedder.ClassStatus `json:"classes"`
+	Candidates  []CandidateStatus     `json:"candidates"`
+	Estimate    EstimateStatus        `json:"estimate"`
 }
 
 // EstimateStatus is what the node has learned about the origin, even if the settings do not use
@@ -49,18 +49,6 @@ type SignalStatus struct {
 	Problem     string  `json:"problem,omitempty"` // why it does not count
 }
 
-// ClassStatus describes a class. Counts start with the node.
-type ClassStatus struct {
-	Name        string  `json:"name"`
-	InFlight    int64   `json:"in_flight"`
-	MaxInFlight int64   `json:"max_in_flight"`
-	Probability float64 `json:"probability"` // of being shed by the level
-	Demand      float64 `json:"demand"`      // requests per second
-	Admitted    uint64  `json:"admitted"`
-	ShedByLevel uint64  `json:"shed_by_level"`
-	ShedByCap   uint64  `json:"shed_by_cap"`
-}
-
 // CandidateStatus describes what a candidate would do; see ShadowBias.
 type CandidateStatus struct {
 	Name        string            `json:"name"`
@@ -76,7 +64,7 @@ func NewUpstreamStatus(s shedder.Status) UpstreamStatus {
 	u := UpstreamStatus{
 		Name: s.Name, At: s.At.UTC(), Level: finite(s.Level), Utilization: finite(s.Utilization), Winner: s.Winner, Regulating: s.Regulating,
 		Demand: finite(s.Demand), Wanted: finite(s.Wanted), Served: finite(s.Served),
-		Signals: []SignalStatus{}, Classes: []ClassStatus{}, Candidates: []CandidateStatus{},
+		Signals: []SignalStatus{}, Classes: []shedder.ClassStatus{}, Candidates: []CandidateStatus{},
 	}
 	e := &s.Estimate
 	u.Estimate = EstimateStatus{
@@ -89,10 +77,8 @@ func NewUpstreamStatus(s shedder.Status) UpstreamStatus {
 		})
 	}
 	for _, c := range s.Classes {
-		u.Classes = append(u.Classes, ClassStatus{
-			Name: c.Name, InFlight: c.InFlight, MaxInFlight: c.MaxInFlight, Probability: finite(c.Probability), Demand: finite(c.Demand),
-			Admitted: c.Admitted, ShedByLevel: c.ShedByLevel, ShedByCap: c.ShedByCap,
-		})
+		c.Probability, c.Demand = finite(c.Probability), finite(c.Demand)
+		u.Classes = append(u.Classes, c)
 	}
 	for _, c := range s.Candidates {
 		v := CandidateStatus{Name: c.Name, Level: finite(c.Level), Utilization: finite(c.Utilization), Winner: c.Winner, Knee: c.Knee, Shed: map[string]uint64{}}

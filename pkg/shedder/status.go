@@ -27,14 +27,14 @@ type Status struct {
 // ClassStatus describes a class. Counts are since the start; they include those of any
 // class that had the same index before.
 type ClassStatus struct {
-	Name        string
-	InFlight    int64 // admitted and not done
-	MaxInFlight int64
-	Probability float64 // of being shed by the level
-	Demand      float64 // requests per second that users want
-	Admitted    uint64
-	ShedByLevel uint64
-	ShedByCap   uint64
+	Name        string  `json:"name"`
+	InFlight    int64   `json:"in_flight"` // admitted and not done
+	MaxInFlight int64   `json:"max_in_flight"`
+	Probability float64 `json:"probability"` // of being shed by the level
+	Demand      float64 `json:"demand"`      // requests per second that users want
+	Admitted    uint64  `json:"admitted"`
+	ShedByLevel uint64  `json:"shed_by_level"`
+	ShedByCap   uint64  `json:"shed_by_cap"`
 }
 
 // CandidateStatus describes what other settings would do.

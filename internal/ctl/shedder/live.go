@@ -72,7 +72,7 @@ func writeLive(b *bytes.Buffer, st term.Style, v *fleet.RegionView, now time.Tim
 			for _, c := range u.Candidates {
 				candidates = true
 				shadows.Row(term.Printable(n.ID), term.Printable(u.Name), term.Printable(c.Name), fmt.Sprintf("%.2f", c.Level), fmt.Sprintf("%.2f", c.Utilization),
-					signal(u, c.Winner), byClass(u, func(class *shedding.ClassStatus) string { return fmt.Sprint(c.Shed[class.Name]) }))
+					signal(u, c.Winner), byClass(u, func(class *shedder.ClassStatus) string { return fmt.Sprint(c.Shed[class.Name]) }))
 			}
 			for _, s := range u.Signals {
 				if s.Problem != "" {
@@ -120,7 +120,7 @@ func signal(u *shedding.UpstreamStatus, name string) string {
 
 // shed formats the counts by class since the edge started.
 func shed(u *shedding.UpstreamStatus) string {
-	return byClass(u, func(c *shedding.ClassStatus) string {
+	return byClass(u, func(c *shedder.ClassStatus) string {
 		if c.ShedByCap == 0 {
 			return fmt.Sprint(c.ShedByLevel)
 		}
@@ -128,7 +128,7 @@ func shed(u *shedding.UpstreamStatus) string {
 	})
 }
 
-func byClass(u *shedding.UpstreamStatus, of func(*shedding.ClassStatus) string) string {
+func byClass(u *shedding.UpstreamStatus, of func(*shedder.ClassStatus) string) string {
 	parts := make([]string, len(u.Classes))
 	for i := range u.Classes {
 		parts[i] = term.Printable(u.Classes[i].Name) + " " + of(&u.Classes[i])
