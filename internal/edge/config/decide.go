@@ -13,22 +13,8 @@ type Decide struct {
 	Gateways []netip.Prefix `yaml:"-"`
 }
 
-// validate checks the listener of this name in listen.
-func (d *Decide) validate(f *faults, l *Listen, name string) {
-	at := "listen." + name
+func (d *Decide) validate(f *faults, at string) {
 	f.address(at+".address", d.Address)
-	others := map[string]string{"listen.public": l.Public, "listen.admin": l.Admin}
-	if name == "spoe" && l.Decide != nil {
-		others["listen.decide"] = l.Decide.Address
-	}
-	if l.RLS != nil {
-		others["listen.rls"] = l.RLS.Address
-	}
-	for taken, other := range others {
-		if sameAddress(d.Address, other) {
-			f.add(at+".address", "%s is taken by %s, %s; choose another port", d.Address, taken, other)
-		}
-	}
 	d.Gateways = f.networks(at+".from", d.From)
 	if t := d.TLS; t != nil {
 		f.list.Take(at+".tls", t.Validate())

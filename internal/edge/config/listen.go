@@ -65,9 +65,7 @@ func (c *Config) validateListen(f *faults) {
 	l := &c.Listen
 	f.address("listen.public", l.Public)
 	f.address("listen.admin", l.Admin)
-	if sameAddress(l.Public, l.Admin) {
-		f.add("listen.admin", "%s is taken by listen.public, %s; choose another port", l.Admin, l.Public)
-	}
+	l.validatePorts(f)
 	c.validateRLS(f)
 	if p := l.ProxyProtocol; p != nil {
 		l.Balancers = f.networks("listen.proxy_protocol.from", p.From)
@@ -84,10 +82,10 @@ func (c *Config) validateListen(f *faults) {
 		f.file("listen.admin_tls.client_ca_file", t.ClientCAFile)
 	}
 	if l.Decide != nil {
-		l.Decide.validate(f, l, "decide")
+		l.Decide.validate(f, "listen.decide")
 	}
 	if l.SPOE != nil {
-		l.SPOE.validate(f, l, "spoe")
+		l.SPOE.validate(f, "listen.spoe")
 	}
 	l.HTTP2.validate(f, l)
 	if t := l.TLS; t != nil {
@@ -99,6 +97,31 @@ func (c *Config) validateListen(f *faults) {
 		}
 		if n := len(t.pairs()); n > maxCertificates {
 			f.add("listen.tls.certificates", "must be %d at most (got %d); a certificate may be for many names", maxCertificates, n)
+		}
+	}
+}
+
+// validatePorts reports listeners that would need the same port.
+func (l *Listen) validatePorts(f *faults) {
+	type listener struct{ name, field, address string }
+	list := []listener{{"listen.public", "", l.Public}, {"listen.admin", "", l.Admin}}
+	if r := l.RLS; r != nil {
+		list = append(list, listener{"listen.rls", ".address", r.Address})
+	}
+	if d := l.Decide; d != nil {
+		list = append(list, listener{"listen.decide", ".address", d.Address})
+	}
+	if d := l.SPOE; d != nil {
+		list = append(list, listener{"listen.spoe", ".address", d.Address})
+	}
+	if p := l.Peer; p != nil {
+		list = append(list, listener{"listen.peer", ".address", p.Address})
+	}
+	for i, x := range list {
+		for _, before := range list[:i] {
+			if sameAddress(x.address, before.address) {
+				f.add(x.name+x.field, "%s is taken by %s, %s; choose another port", x.address, before.name, before.address)
+			}
 		}
 	}
 }

@@ -56,21 +56,6 @@ func (c *Config) validatePeer(f *faults) {
 		return
 	}
 	f.address("listen.peer.address", p.Address)
-	others := map[string]string{"public": c.Listen.Public, "admin": c.Listen.Admin}
-	if d := c.Listen.Decide; d != nil {
-		others["decide"] = d.Address
-	}
-	if d := c.Listen.SPOE; d != nil {
-		others["spoe"] = d.Address
-	}
-	if r := c.Listen.RLS; r != nil {
-		others["rls"] = r.Address
-	}
-	for name, other := range others {
-		if sameAddress(p.Address, other) {
-			f.add("listen.peer.address", "%s is taken by listen.%s; choose another port", p.Address, name)
-		}
-	}
 	if c.FollowsConsul() {
 		c.validateAdvertised(f, "listen.peer.advertise", p.Advertise, "listen.peer.address", p.Address)
 	} else {

@@ -37,11 +37,6 @@ func (c *Config) validateRLS(f *faults) {
 		return
 	}
 	f.address("listen.rls.address", r.Address)
-	for name, other := range map[string]string{"public": c.Listen.Public, "admin": c.Listen.Admin} {
-		if sameAddress(r.Address, other) {
-			f.add("listen.rls.address", "%s is taken by listen.%s; choose another port", r.Address, name)
-		}
-	}
 	r.Networks = f.networks("listen.rls.from", r.From)
 	if t := r.TLS; t != nil {
 		f.list.Take("listen.rls.tls", t.Validate())
