@@ -90,44 +90,6 @@ func (c *Config) CheckRules() (warnings []string, err error) {
 	return warnings, err
 }
 
-// LockCaches keeps other nodes from using this node's caches while it runs.
-func (c *Config) LockCaches() (unlock func(), err error) {
-	var held []func()
-	unlock = func() {
-		for _, release := range held {
-			release()
-		}
-	}
-	lock := func(path, file string) {
-		if err != nil {
-			return
-		}
-		release, fault := documents.Lock(file)
-		if fault != nil {
-			err = fmt.Errorf("%s: %w", path, fault)
-			return
-		}
-		held = append(held, release)
-	}
-	if c.FollowsConsul() {
-		lock("rules.cache", c.Rules.Cache)
-	}
-	if c.Shedder.Source == FromConsul {
-		lock("shedder.cache", c.Shedder.Cache)
-	}
-	if c.FollowsConsul() {
-		lock("clients.cache", c.Clients.Cache)
-	}
-	if c.Policy.Source == FromConsul {
-		lock("policy.cache", c.Policy.Cache)
-	}
-	if err != nil {
-		unlock()
-		return nil, err
-	}
-	return unlock, nil
-}
-
 // CacheOwner identifies the fleet whose documents this node caches.
 func (c *Config) CacheOwner() documents.Owner {
 	return documents.Owner{Region: c.Node.Region, Datacenter: c.Consul.Datacenter, Prefix: cmp.Or(c.Consul.Prefix, consul.DefaultPrefix)}

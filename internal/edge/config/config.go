@@ -188,7 +188,7 @@ func (c *Config) Validate() error {
 	c.validateRules(&f)
 	c.validateShedder(&f)
 	c.validatePolicy(&f)
-	c.validateClients(&f)
+	c.validateCaches(&f)
 	c.validateDocuments(&f)
 	c.validatePeer(&f)
 	if _, err := c.Log.level(); err != nil {

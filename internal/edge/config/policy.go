@@ -3,7 +3,6 @@ package config
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 
 	"github.com/weir-edge/weir/internal/policy"
 	"github.com/weir-edge/weir/pkg/behavior"
@@ -26,25 +25,13 @@ func (c *Config) validatePolicy(f *faults) {
 		f.add("policy.subjects", "must be from 1000 to %d (got %d); a million take 256 MiB", behavior.MaxSubjects, p.Subjects)
 	}
 	f.file("policy.file", p.File)
-	switch f.word("policy.source", p.Source, FromFile, FromConsul); p.Source {
-	case FromFile:
-		if p.Cache != "" {
-			f.add("policy.cache", "is only for policy.source consul; remove it")
-		}
-	case FromConsul:
+	f.word("policy.source", p.Source, FromFile, FromConsul)
+	if p.Source == FromConsul {
 		if !c.FollowsConsul() {
 			f.add("policy.source", "can be consul only if rules.source is consul; use file")
 		}
 		if p.File != "" {
 			f.add("policy.file", "is only for policy.source file; remove it, and publish the policy with regionctl policy apply")
-		}
-		if p.Cache == "" {
-			p.Cache = filepath.Join(filepath.Dir(c.Rules.Cache), "policy.json")
-		}
-		for path, other := range map[string]string{"rules.cache": c.Rules.Cache, "shedder.cache": c.Shedder.Cache} {
-			if filepath.Clean(p.Cache) == filepath.Clean(other) {
-				f.add("policy.cache", "must be a different file from %s, %s", path, other)
-			}
 		}
 	}
 }

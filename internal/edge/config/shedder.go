@@ -2,7 +2,6 @@ package config
 
 import (
 	"fmt"
-	"path/filepath"
 
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/disk"
@@ -47,22 +46,10 @@ func (c *Config) validateShedder(f *faults) {
 			s.Source = FromConsul
 		}
 	}
-	switch s.Source {
-	case FromConfig:
-		if s.Cache != "" {
-			f.add("shedder.cache", "is only for shedder.source consul; remove it")
-		}
-	case FromConsul:
-		if !c.FollowsConsul() {
-			f.add("shedder.source", "can be consul only if rules.source is consul; use config")
-		}
-		if s.Cache == "" {
-			s.Cache = filepath.Join(filepath.Dir(c.Rules.Cache), "shedder.json")
-		}
-		if filepath.Clean(s.Cache) == filepath.Clean(c.Rules.Cache) {
-			f.add("shedder.cache", "must be a different file from rules.cache, %s", c.Rules.Cache)
-		}
-	default:
+	switch {
+	case s.Source == FromConsul && !c.FollowsConsul():
+		f.add("shedder.source", "can be consul only if rules.source is consul; use config")
+	case s.Source != FromConsul && s.Source != FromConfig:
 		f.add("shedder.source", "must be config or consul (got %q)", s.Source)
 	}
 }
