@@ -10,6 +10,7 @@ import (
 	"github.com/weir-edge/weir/internal/clientlist"
 	"github.com/weir-edge/weir/internal/experiment"
 	"github.com/weir-edge/weir/internal/shedding"
+	"github.com/weir-edge/weir/pkg/behavior"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
@@ -272,12 +273,12 @@ type Explanation struct {
 
 // Behavior is a client's standing with one node's behavior policy.
 type Behavior struct {
-	PolicyVersion string          `json:"policy_version"`
-	Mode          string          `json:"mode"`
-	Exempt        bool            `json:"exempt,omitempty"`
-	Tier          string          `json:"tier,omitempty"`
-	Score         float64         `json:"score"`
-	RefusedFor    string          `json:"refused_for,omitempty"`
+	PolicyVersion string           `json:"policy_version"`
+	Mode          string           `json:"mode"`
+	Exempt        bool             `json:"exempt,omitempty"`
+	Tier          string           `json:"tier,omitempty"`
+	Score         float64          `json:"score"`
+	RefusedFor    string           `json:"refused_for,omitempty"`
 	Signals       []BehaviorSignal `json:"signals,omitempty"`
 	// Limits multiplies the limits of all rules, and Delay is the requests' wait: by the tier
 	// of the client or of the route, whichever is severer.
@@ -289,8 +290,8 @@ type Behavior struct {
 
 // RouteBehavior is a route's standing with one node's behavior policy.
 type RouteBehavior struct {
-	Tier    string          `json:"tier"`
-	Score   float64         `json:"score"`
+	Tier    string           `json:"tier"`
+	Score   float64          `json:"score"`
 	Signals []BehaviorSignal `json:"signals,omitempty"`
 }
 
@@ -301,6 +302,14 @@ type BehaviorSignal struct {
 	Points    float64 `json:"points"`
 	Value     float64 `json:"value"`
 	Threshold float64 `json:"threshold"`
+}
+
+// BehaviorSignals describes the reasons of a score.
+func BehaviorSignals(reasons []behavior.Reason) (list []BehaviorSignal) {
+	for _, r := range reasons {
+		list = append(list, BehaviorSignal{r.Signal.String(), r.Points, r.Value, r.Threshold})
+	}
+	return list
 }
 
 // RuleMethods are a rule's methods.

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/policy"
 	"github.com/weir-edge/weir/pkg/behavior"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
@@ -56,24 +57,16 @@ type TierTally struct {
 
 // RisenSubject is a client or a route above the mildest tier.
 type RisenSubject struct {
-	Kind     string    `json:"kind"` // client or route
-	Subject  string    `json:"subject"`
-	Tier     string    `json:"tier"` // the severest
-	At       time.Time `json:"at"`   // when it entered that
-	Line     int64     `json:"line"` // whose request caused it
-	Score    float64   `json:"score"`
-	Signals  []Reason  `json:"signals"`
-	Requests int64     `json:"requests"` // above the mildest tier
+	Kind     string                    `json:"kind"` // client or route
+	Subject  string                    `json:"subject"`
+	Tier     string                    `json:"tier"` // the severest
+	At       time.Time                 `json:"at"`   // when it entered that
+	Line     int64                     `json:"line"` // whose request caused it
+	Score    float64                   `json:"score"`
+	Signals  []adminapi.BehaviorSignal `json:"signals"`
+	Requests int64                     `json:"requests"` // above the mildest tier
 
 	tier int
-}
-
-// Reason is a signal that contributed to a score.
-type Reason struct {
-	Signal    string  `json:"signal"`
-	Points    float64 `json:"points"`
-	Value     float64 `json:"value"`
-	Threshold float64 `json:"threshold"`
 }
 
 // policyRun judges a log by a policy.
@@ -197,10 +190,7 @@ func (k *policyRun) rose(risen map[uint64]*RisenSubject, kind string, key uint64
 	if st.Tier <= s.tier {
 		return
 	}
-	s.tier, s.Tier, s.At, s.Line, s.Score, s.Signals = st.Tier, k.policy.Effects[st.Tier].Name, moment(e.decided), e.line, st.Score, nil
-	for _, r := range reasons {
-		s.Signals = append(s.Signals, Reason{r.Signal.String(), r.Points, r.Value, r.Threshold})
-	}
+	s.tier, s.Tier, s.At, s.Line, s.Score, s.Signals = st.Tier, k.policy.Effects[st.Tier].Name, moment(e.decided), e.line, st.Score, adminapi.BehaviorSignals(reasons)
 }
 
 // nameOf hashes a name identically in each run, so that reports can be compared. It is

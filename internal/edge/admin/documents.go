@@ -7,7 +7,6 @@ import (
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/internal/policy"
-	"github.com/weir-edge/weir/pkg/behavior"
 )
 
 // showPolicy shows the active policy.
@@ -50,13 +49,13 @@ func (a *Admin) behavior(described *decide.Request) *adminapi.Behavior {
 	}
 	effects := func(tier int) *policy.Effect { return &p.Effects[min(tier, len(p.Effects)-1)] }
 	e := effects(st.Tier)
-	out.Tier, out.Score, out.Signals = e.Name, st.Score, signals(reasons)
+	out.Tier, out.Score, out.Signals = e.Name, st.Score, adminapi.BehaviorSignals(reasons)
 	if st.Refused > 0 {
 		out.RefusedFor = st.Refused.String()
 	}
 	if route, reasons, judged := k.ExplainRoute(described, time.Now()); judged && route.Tier > 0 {
 		of := effects(route.Tier)
-		out.Route = &adminapi.RouteBehavior{Tier: of.Name, Score: route.Score, Signals: signals(reasons)}
+		out.Route = &adminapi.RouteBehavior{Tier: of.Name, Score: route.Score, Signals: adminapi.BehaviorSignals(reasons)}
 		if route.Tier > st.Tier && !st.Proven {
 			e = of
 		}
@@ -66,11 +65,4 @@ func (a *Admin) behavior(described *decide.Request) *adminapi.Behavior {
 		out.Delay = e.Delay.String()
 	}
 	return out
-}
-
-func signals(reasons []behavior.Reason) (list []adminapi.BehaviorSignal) {
-	for _, r := range reasons {
-		list = append(list, adminapi.BehaviorSignal{Signal: r.Signal.String(), Points: r.Points, Value: r.Value, Threshold: r.Threshold})
-	}
-	return list
 }
