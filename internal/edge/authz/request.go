@@ -77,17 +77,8 @@ func (c *call) checkHeaders(size int) error {
 	return nil
 }
 
-func lower(name string) bool {
-	for i := range len(name) {
-		if c := name[i]; c >= 'A' && c <= 'Z' || c <= ' ' || c >= 0x7f {
-			return false
-		}
-	}
-	return name != ""
-}
-
 func (c *call) checkName(name string) error {
-	if !lower(name) {
+	if name == "" || !decide.Lower(name) {
 		return fmt.Errorf("%s.headers: %.64q is not the name of a header in lower case", atHTTP, name)
 	}
 	return decide.CheckName(c.service.Decider, &c.Request, name)

@@ -25,6 +25,16 @@ func CheckName[T []byte | string](d *Decider, r *Request, name T) error {
 	return nil
 }
 
+// Lower reports whether a name has only visible characters, and none in upper case.
+func Lower[T []byte | string](name T) bool {
+	for i := range len(name) {
+		if c := name[i]; c >= 'A' && c <= 'Z' || c <= ' ' || c >= 0x7f {
+			return false
+		}
+	}
+	return true
+}
+
 // usualName reports whether a name has only letters, digits and hyphens, or is a pseudo-header.
 func usualName[T []byte | string](name T) bool {
 	for i := range len(name) {

@@ -121,22 +121,13 @@ func (q *question) readHeaders(r reader) bool {
 		}
 		v, err := r.text()
 		switch {
-		case err != nil || !lower(name):
+		case err != nil || !decide.Lower(name):
 			return false
 		case len(name) == 0:
 			return len(v) == 0 && len(r) == 0
 		}
 		q.headers = append(q.headers, [2][]byte{name, v})
 	}
-}
-
-func lower(name []byte) bool {
-	for _, c := range name {
-		if c >= 'A' && c <= 'Z' || c <= ' ' || c >= 0x7f {
-			return false
-		}
-	}
-	return true
 }
 
 // checkNames rejects a header that the origin could take for another.
