@@ -2,6 +2,7 @@ package replay
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -280,13 +281,7 @@ func (k *policyRun) finish(top int) (*PolicyReport, error) {
 		r.Subjects = append(r.Subjects, *s)
 	}
 	slices.SortFunc(r.Subjects, func(a, b RisenSubject) int {
-		switch {
-		case a.tier != b.tier:
-			return b.tier - a.tier
-		case a.Requests != b.Requests:
-			return int(max(-1, min(1, b.Requests-a.Requests)))
-		}
-		return strings.Compare(a.Kind+a.Subject, b.Kind+b.Subject)
+		return cmp.Or(cmp.Compare(b.tier, a.tier), cmp.Compare(b.Requests, a.Requests), strings.Compare(a.Kind+a.Subject, b.Kind+b.Subject))
 	})
 	r.Subjects = r.Subjects[:min(len(r.Subjects), top)]
 	if note := k.clock.note(); note != "" {
