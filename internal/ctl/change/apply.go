@@ -187,7 +187,7 @@ func (c *Change) Run(ctx context.Context, targets []*fleet.Target) error {
 		versions.PruneAfter(ctx, c.Program, targets, c.keep, c.By)
 	}
 	if err == nil && len(c.recorded) > 0 { // what was unfinished is now something else
-		Forget(ctx, targets, func(t *fleet.Target, r *consul.Rollout) bool {
+		rollout.Forget(ctx, targets, func(t *fleet.Target, r *consul.Rollout) bool {
 			seen := c.recorded[t.Name].Rollout
 			return seen != nil && seen.SameRollout(r)
 		})

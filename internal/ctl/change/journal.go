@@ -214,15 +214,3 @@ func firstLine(err error) string {
 	line, _, _ := strings.Cut(err.Error(), "\n")
 	return line
 }
-
-// Forget deletes the records of rollouts. A region that does not answer keeps its own, which
-// readers compare with what the regions run.
-func Forget(ctx context.Context, targets []*fleet.Target, is func(*fleet.Target, *consul.Rollout) bool) {
-	fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) (bool, error) {
-		r, index, err := t.Docs.Rollout(ctx)
-		if err != nil || r == nil || !is(t, r) {
-			return false, err
-		}
-		return t.Docs.EndRollout(ctx, index)
-	})
-}

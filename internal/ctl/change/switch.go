@@ -27,6 +27,24 @@ func (c *Change) Outcome(ctx context.Context) error {
 	return report.Outcome(ctx, c.told(), c.Engine.Wrote, c.Engine.Displaced, term.Conflict)
 }
 
+// Means reports whether a version is one of those that may be taken back.
+func (c *Change) Means(version string) bool {
+	return len(c.Of) == 0 || slices.ContainsFunc(c.Of, func(v string) bool { return strings.HasPrefix(version, v) })
+}
+
+// Histories reads what regions have, and had before.
+func (c *Change) Histories(ctx context.Context, targets []*fleet.Target) ([]fleet.Answer[versions.History], error) {
+	answers := fleet.Ask(ctx, targets, versions.ReadBefore)
+	c.begin(targets)
+	for i, a := range answers {
+		if r := c.regions[i].region; a.Err != nil {
+			r.Outcome, r.Err = rollout.Unreachable, a.Err
+		}
+	}
+	_, err := c.reached()
+	return answers, err
+}
+
 // lookAgain finds regions that someone else has changed and this change has not.
 func (c *Change) lookAgain(ctx context.Context) {
 	ctx = context.WithoutCancel(ctx)

@@ -64,3 +64,15 @@ func (records Records) Of(r *consul.Rollout) Records {
 	maps.DeleteFunc(of, func(_ string, other Record) bool { return other.Rollout == nil || !r.SameRollout(other.Rollout) })
 	return of
 }
+
+// Forget deletes the records of rollouts. A region that does not answer keeps its own, which
+// readers compare with what the regions run.
+func Forget(ctx context.Context, targets []*fleet.Target, is func(*fleet.Target, *consul.Rollout) bool) {
+	fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) (bool, error) {
+		r, index, err := t.Docs.Rollout(ctx)
+		if err != nil || r == nil || !is(t, r) {
+			return false, err
+		}
+		return t.Docs.EndRollout(ctx, index)
+	})
+}

@@ -16,6 +16,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/report"
+	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/ctl/unfinished"
 	"github.com/weir-edge/weir/internal/ctl/versions"
@@ -229,6 +230,6 @@ func undoRollout(ctx context.Context, c *change.Change, k *fleet.Kind, targets [
 	if err := c.Run(ctx, aims); err != nil {
 		return err
 	}
-	change.Forget(ctx, targets, func(_ *fleet.Target, r *consul.Rollout) bool { return r.SameRollout(&u.Record) })
+	rollout.Forget(ctx, targets, func(_ *fleet.Target, r *consul.Rollout) bool { return r.SameRollout(&u.Record) })
 	return nil
 }
