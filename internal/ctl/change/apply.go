@@ -217,7 +217,7 @@ func (c *Change) steps(ctx context.Context, targets []*fleet.Target) error {
 		if t, err = c.newTrial(ctx, pop); err != nil {
 			return err
 		}
-		homes = command.RegionNames(t.site.Homes)
+		homes = command.RegionNames(t.homes)
 	} else {
 		c.warnOfCanaries(ctx)
 	}

@@ -22,18 +22,23 @@ const (
 	// canaryStart bounds the wait for the canary's edges, so that most of grace is
 	// left after it.
 	canaryStart = 30 * time.Second
+	// cleanupTime bounds taking a canary back.
+	cleanupTime = 10 * time.Second
 )
 
 // trial is a stage of one site, which only tries the change.
 type trial struct {
-	c    *Change
-	soak time.Duration
-	site *rollout.Canary
+	c       *Change
+	soak    time.Duration
+	pop     string
+	pointer consul.Pointer
+	homes   []*fleet.Target          // the regions that have the site
+	before  map[*fleet.Target]uint64 // the index of what the site followed on its own
 }
 
 // newTrial finds the site. It changes nothing.
 func (c *Change) newTrial(ctx context.Context, pop string) (*trial, error) {
-	t := &trial{c: c, soak: c.Staging.Soak, site: &rollout.Canary{PoP: pop, Before: map[*fleet.Target]uint64{}}}
+	t := &trial{c: c, soak: c.Staging.Soak, pop: pop, before: map[*fleet.Target]uint64{}}
 	type site struct {
 		here  bool
 		pops  []string
@@ -66,14 +71,14 @@ func (c *Change) newTrial(ctx context.Context, pop string) (*trial, error) {
 		if !a.Value.here {
 			continue
 		}
-		t.site.Homes = append(t.site.Homes, a.Target)
-		t.site.Before[a.Target] = a.Value.index
+		t.homes = append(t.homes, a.Target)
+		t.before[a.Target] = a.Value.index
 		if other := a.Value.other; other != nil && !other.Expired(a.Target.Consul.Now()) && other.Version != c.Doc.Version() {
 			return nil, term.Conflict("nothing was changed: %s: %s has been trying %s on %s since %s, until %s; wait for that, or end it with regionctl %s apply without --canary", a.Target.Name,
 				term.Printable(other.AppliedBy), other.Version, pop, term.Stamp(other.AppliedAt), report.Until(other), c.Doc.Kind.Name)
 		}
 	}
-	if len(t.site.Homes) == 0 {
+	if len(t.homes) == 0 {
 		return nil, term.Misused("--canary %s: no edge of that site passes its check; there are edges in %s (nothing was changed)", pop, term.OrDashes(term.Distinct(pops)))
 	}
 	return t, nil
@@ -82,21 +87,21 @@ func (c *Change) newTrial(ctx context.Context, pop string) (*trial, error) {
 // endEarlier ends what an earlier run of this trial left, so that the site's past is without
 // it.
 func (t *trial) endEarlier(ctx context.Context) error {
-	_, err := fleet.Failures(fleet.Ask(ctx, t.site.Homes, func(ctx context.Context, target *fleet.Target) (struct{}, error) {
-		p, index, err := target.Docs.Canary(ctx, t.site.PoP)
+	_, err := fleet.Failures(fleet.Ask(ctx, t.homes, func(ctx context.Context, target *fleet.Target) (struct{}, error) {
+		p, index, err := target.Docs.Canary(ctx, t.pop)
 		switch {
-		case index != t.site.Before[target]: // no longer what it was
+		case index != t.before[target]: // no longer what it was
 		case p != nil:
-			err = t.c.endCanary(ctx, target, t.site.PoP, p, index, "it begins again")
+			err = t.c.endCanary(ctx, target, t.pop, p, index, "it begins again")
 		case index != 0: // it cannot be read
-			_, err = target.Docs.DeleteCanary(ctx, t.site.PoP, index)
+			_, err = target.Docs.DeleteCanary(ctx, t.pop, index)
 		}
 		return struct{}{}, err
 	}))
 	if err != nil {
 		return term.Failed("nothing was changed: %w", err)
 	}
-	clear(t.site.Before)
+	clear(t.before)
 	return nil
 }
 
@@ -146,7 +151,7 @@ func (t *trial) fail(ctx context.Context, err error) error {
 	if removed != nil {
 		after = removed.Error()
 	}
-	return t.c.Report(&term.Failure{Status: status, Err: fmt.Errorf("canary on %s: %w\n%s", t.site.PoP, err, after)}, nil)
+	return t.c.Report(&term.Failure{Status: status, Err: fmt.Errorf("canary on %s: %w\n%s", t.pop, err, after)}, nil)
 }
 
 // end takes the version back from the site once the regions have it, or will not get it.
@@ -163,7 +168,7 @@ func (t *trial) end(ctx context.Context) {
 // report describes the trial in the change's report.
 func (t *trial) report(err error) {
 	w := t.c.watch
-	t.c.canary = &canaryReport{PoP: t.site.PoP, Regions: command.RegionNames(t.site.Homes), Canary: w.Mine, Others: w.Others}
+	t.c.canary = &canaryReport{PoP: t.pop, Regions: command.RegionNames(t.homes), Canary: w.Mine, Others: w.Others}
 	if err != nil {
 		t.c.canary.Why = err.Error()
 	}
@@ -173,20 +178,20 @@ func (t *trial) report(err error) {
 // meanwhile.
 func (t *trial) set(ctx context.Context) error {
 	homes := fleet.Filter(t.c.Engine.Regions, func(r *rollout.Region[fleet.Current]) bool {
-		return slices.Contains(t.site.Homes, t.c.region(r.Name).target)
+		return slices.Contains(t.homes, t.c.region(r.Name).target)
 	})
 	if failed := rollout.With(homes, rollout.Failed); len(failed) > 0 { // with --partial
 		return t.c.stopped(&rollout.Stop{Why: rollout.NotStored, Region: failed[0].Name})
 	}
 	begin := func(ctx context.Context) error {
 		now := t.c.Program.Now() // after the wait for other changes, which is no part of the bake
-		t.site.Pointer = consul.NewPointer(t.c.Doc.Bytes, t.c.By, now)
+		t.pointer = consul.NewPointer(t.c.Doc.Bytes, t.c.By, now)
 		expires := now.Add(t.soak + grace).UTC().Round(0)
-		t.site.Pointer.ExpiresAt = &expires
+		t.pointer.ExpiresAt = &expires
 		return t.c.restore(ctx)
 	}
 	err := t.c.Engine.Under(ctx, homes, begin, func(r *rollout.Region[fleet.Current], fenced func(func(consul.Fence) error) error) error {
-		return fenced(func(f consul.Fence) error { return t.site.Set(ctx, t.c.region(r.Name).target, f) })
+		return fenced(func(f consul.Fence) error { return t.point(ctx, t.c.region(r.Name).target, f) })
 	})
 	var stop *rollout.Stop
 	if errors.As(err, &stop) && stop.Why != rollout.Moved {
@@ -195,18 +200,40 @@ func (t *trial) set(ctx context.Context) error {
 	return t.moved(err)
 }
 
+// point makes the site follow the version in one home, unless someone else was faster.
+func (t *trial) point(ctx context.Context, home *fleet.Target, under consul.Fence) error {
+	ctx, cancel := home.Bounded(ctx)
+	defer cancel()
+	done, err := home.Docs.Under(under).SetCanary(ctx, t.pop, t.pointer, t.before[home])
+	var lost *consul.Displaced
+	switch {
+	case errors.As(err, &lost):
+		return err
+	case err != nil:
+		return &rollout.Stop{Why: rollout.Unanswered, Region: home.Name, Err: err}
+	case !done:
+		return &rollout.Stop{Why: rollout.Moved, Region: home.Name}
+	}
+	return nil
+}
+
+// mine reports whether p is this trial.
+func (t *trial) mine(p *consul.Pointer) bool {
+	return p != nil && p.Version == t.pointer.Version && p.AppliedAt.Equal(t.pointer.AppliedAt)
+}
+
 // start waits until the site's edges run the candidate.
 func (t *trial) start(ctx context.Context) error {
 	limit := canaryStart
 	if t.c.Wait > 0 {
 		limit = min(limit, t.c.Wait)
 	}
-	w := report.Edges{Version: func(*fleet.Target) string { return t.c.Doc.Version() }, Wanted: func(n consul.Node) bool { return n.PoP == t.site.PoP && n.Passing },
+	w := report.Edges{Version: func(*fleet.Target) string { return t.c.Doc.Version() }, Wanted: func(n consul.Node) bool { return n.PoP == t.pop && n.Passing },
 		Moved: func(_ *fleet.Target, v *fleet.RegionView) bool {
-			p, follows := v.Canaries[t.site.PoP]
-			return !follows || !t.site.Mine(&p)
+			p, follows := v.Canaries[t.pop]
+			return !follows || !t.mine(&p)
 		}}
-	for _, a := range report.Await(ctx, t.c.Program, w, t.site.Homes, limit) {
+	for _, a := range report.Await(ctx, t.c.Program, w, t.homes, limit) {
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -241,23 +268,38 @@ func (t *trial) moved(err error) error {
 
 // check verifies that a region of the site still has the trial, if it has begun.
 func (t *trial) check(ctx context.Context, target *fleet.Target) error {
-	if t.site.Pointer.ExpiresAt == nil || !slices.Contains(t.site.Homes, target) {
+	if t.pointer.ExpiresAt == nil || !slices.Contains(t.homes, target) {
 		return nil
 	}
-	return t.moved(t.site.Check(ctx, target))
+	p, index, err := target.Docs.Canary(ctx, t.pop)
+	switch {
+	case err != nil && index == 0:
+		return err
+	case !t.mine(p):
+		return t.moved(&rollout.Stop{Why: rollout.Moved, Region: target.Name})
+	}
+	return nil
 }
 
 // expired reports whether the site's edges no longer follow the version by themselves.
-func (t *trial) expired() bool { return t.site.Pointer.Expired(t.c.Program.Now()) }
+func (t *trial) expired() bool { return t.pointer.Expired(t.c.Program.Now()) }
 
+// remove ends the trial wherever it is set, even if ctx has ended. One that someone else has begun
+// instead is left alone.
 func (t *trial) remove(ctx context.Context, why string) error {
-	if t.site.Pointer.ExpiresAt == nil {
+	if t.pointer.ExpiresAt == nil {
 		return nil // it ended before anything was set
 	}
-	if err := t.site.Remove(ctx, func(ctx context.Context, home *fleet.Target, p *consul.Pointer, index uint64) error {
-		return t.c.endCanary(ctx, home, t.site.PoP, p, index, why)
-	}); err != nil {
-		return fmt.Errorf("the canary could not be removed; it expires at %s:\n%w", term.Stamp(*t.site.Pointer.ExpiresAt), err)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
+	defer cancel()
+	if _, err := fleet.Failures(fleet.Ask(ctx, t.homes, func(ctx context.Context, home *fleet.Target) (struct{}, error) {
+		p, index, err := home.Docs.Canary(ctx, t.pop)
+		if err == nil && t.mine(p) {
+			err = t.c.endCanary(ctx, home, t.pop, p, index, why)
+		}
+		return struct{}{}, err
+	})); err != nil {
+		return fmt.Errorf("the canary could not be removed; it expires at %s:\n%w", term.Stamp(*t.pointer.ExpiresAt), err)
 	}
 	return nil
 }

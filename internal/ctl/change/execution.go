@@ -216,7 +216,7 @@ func (s *execution) still(ctx context.Context) error {
 func (s *execution) unbegun(err error) error {
 	switch {
 	case s.trial != nil:
-		return term.Conflict("nothing was changed: canary on %s: %w", s.trial.site.PoP, err)
+		return term.Conflict("nothing was changed: canary on %s: %w", s.trial.pop, err)
 	case !s.begun:
 		return term.Conflict("nothing was changed: %w", err)
 	}
