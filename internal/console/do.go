@@ -41,8 +41,10 @@ type Problem struct {
 	Status int    `json:"status"`
 	Detail string `json:"detail"`
 	// Reason comes from regionctl: failed, usage, conflict, interrupted or unreachable, which
-	// partial remedies. The console adds login, if logging in may help, and token, if the request lacks the session's token.
-	Reason string `json:"reason,omitempty"`
+	// partial remedies. The console adds login, if logging in may help, token, if the request lacks the session's token,
+	// and regions, if the person may do this in Regions only.
+	Reason  string   `json:"reason,omitempty"`
+	Regions []string `json:"regions,omitempty"`
 	// Login is the login page, with Reason login.
 	Login   string          `json:"login,omitempty"`
 	Command string          `json:"command,omitempty"`
@@ -118,7 +120,7 @@ func (s *Server) accept(w http.ResponseWriter, r *http.Request, o *Operation) (v
 		refuse(w, http.StatusBadRequest, err.Error())
 		return nil, "", false
 	}
-	return v, document, true
+	return v, document, s.permit(w, r, o, v)
 }
 
 // answer converts a command's output into an HTTP answer.

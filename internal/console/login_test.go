@@ -79,7 +79,7 @@ func (c *team) write(name, text string) {
 func (c *team) start(keys, more string) {
 	c.t.Helper()
 	c.write("console.yaml", "listen: 127.0.0.1:0\npublic: "+public+"\noidc: {issuer: \""+c.issuer+"\", client_id: weir, client_secret_file: secret}\n"+
-		"roles: {reader: {groups: [\"*\"]}, operator: {groups: [sre]}, admin: {groups: [leads]}}\nsession: {key_files: "+keys+"}\n"+more)
+		"roles: [{who: {groups: [\"*\"]}, may: reader}, {who: {groups: [sre]}, may: operator}, {who: {groups: [leads]}, may: admin}]\nsession: {key_files: "+keys+"}\n"+more)
 	config, err := access.Load(filepath.Join(c.folder, "console.yaml"))
 	require.NoError(c.t, err)
 	c.gate, err = access.New(config, "console@host")

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -21,9 +22,10 @@ listen: 127.0.0.1:0
 public: https://weir.example.com
 proxy: {from: [10.0.0.5/32], header: X-Forwarded-User, groups_header: X-Forwarded-Groups}
 roles:
-  reader: {groups: ["*"]}
-  operator: {groups: [sre]}
-  admin: {groups: [leads], users: [root@example.com]}
+  - {who: {groups: ["*"]}, may: reader}
+  - {who: {groups: [sre]}, may: operator}
+  - {who: {groups: [eu]}, may: admin, regions: [eu-west], kinds: [rules, limits]}
+  - {who: {groups: [leads], users: [root@example.com]}, may: admin}
 `
 
 func behindProxy(t *testing.T, c *recorder) *Server {
@@ -77,13 +79,66 @@ func TestRoles(t *testing.T) {
 				continue
 			}
 			require.Equal(t, 403, w.Code, "%s as %s", o.ID, role)
-			require.Contains(t, w.Body.String(), "this needs the role "+o.Least.String()+", and bob@example.com is "+role.String())
+			require.Contains(t, w.Body.String(), "this needs the role "+o.Least.String()+" for "+o.kind()+" in all regions, and bob@example.com is "+role.String())
 			require.Equal(t, before, c.called())
 		}
 	}
 	var session Session
 	require.NoError(t, json.Unmarshal(ask(s, "GET", Prefix+"/session", "", through(s, "bob@example.com", "sre")).Body.Bytes(), &session))
 	require.Equal(t, []any{"bob@example.com", "operator", map[string]string{"rules.apply": "admin", "rules.rollout.start": "admin", "rules.rollout.resume": "admin", "shedder.set": "admin"}}, []any{session.User, session.Role, session.Needs})
+}
+
+// Rights can be bounded to regions and kinds. Who may not change all regions names those to change.
+func TestRightsInRegions(t *testing.T) {
+	c := &recorder{out: "{}"}
+	s := behindProxy(t, c)
+	eve := through(s, "eve@example.com", "eu")
+	f := func(path, body, saying string) {
+		t.Helper()
+		before := c.called()
+		w := ask(s, "POST", Prefix+path, body, eve)
+		if saying == "" {
+			require.Equal(t, 200, w.Code, "%s", w.Body)
+			require.Equal(t, before+1, c.called())
+			return
+		}
+		require.Equal(t, 403, w.Code, "%s", w.Body)
+		require.Contains(t, w.Body.String(), saying)
+		require.Equal(t, before, c.called())
+	}
+	const her = ", and eve@example.com is admin for rules, limits in eu-west"
+	f("/rules/apply", `{"document": "rules: []", "region": ["eu-west"]}`, "")
+	f("/rules/apply", `{"document": "rules: []"}`, "this needs the role admin for rules in all regions"+her+"; name only eu-west in region, or ask the console's administrator")
+	f("/rules/apply", `{"document": "rules: []"}`, `"reason":"regions","regions":["eu-west"]`)
+	f("/rules/rollback", `{"to": "3f2a", "region": ["eu-west", "us-east"]}`, "this needs the role operator for rules in eu-west, us-east"+her)
+	f("/limits/reset", `{"rule": "a", "client": "192.0.2.1", "region": ["eu-west"]}`, "")
+	f("/shedder/off", `{"for": "1h", "region": ["eu-west"]}`, "this needs the role operator for shedder in all regions"+her+"; ask")
+	f("/pops/ams1/drain", `{"reason": "x"}`, "this needs the role operator for drains in all regions"+her+"; ask")
+	f("/rules/rollout/resume", `{}`, "this needs the role admin for rules in all regions"+her+"; ask")
+	require.Equal(t, 200, ask(s, "GET", Prefix+"/shedder", "", eve).Code, "everyone sees everything")
+
+	var session Session
+	require.NoError(t, json.Unmarshal(ask(s, "GET", Prefix+"/session", "", eve).Body.Bytes(), &session))
+	require.Equal(t, "admin for rules, limits in eu-west", session.Role)
+	require.Equal(t, []string{"", "admin", "operator"}, []string{session.Needs["rules.apply"], session.Needs["rules.rollout.resume"], session.Needs["drain"]})
+
+	// A rollout can be halted by those who may change its regions.
+	c.hold, c.status = true, exitInterrupted
+	w := ask(s, "POST", Prefix+"/rules/rollout/start", `{"document": "rules: []", "region": ["us-east"]}`, through(s, "ana@example.com", "leads"))
+	require.Equal(t, 200, w.Code, "%s", w.Body)
+	w = ask(s, "POST", Prefix+"/rules/rollout/halt", `{}`, eve)
+	require.Equal(t, 403, w.Code, "%s", w.Body)
+	require.Contains(t, w.Body.String(), "this needs the role operator for rules in us-east"+her)
+	w = ask(s, "POST", Prefix+"/rules/rollout/halt", `{}`, through(s, "bob@example.com", "sre"))
+	require.Equal(t, 200, w.Code, "%s", w.Body)
+	<-s.rollout.end()
+	w = ask(s, "POST", Prefix+"/rules/rollout/start", `{"document": "rules: []", "region": ["eu-west"]}`, eve)
+	require.Equal(t, 200, w.Code, "%s", w.Body)
+	require.Equal(t, 200, ask(s, "POST", Prefix+"/rules/rollout/halt", `{}`, eve).Code)
+	<-s.rollout.end()
+	for _, o := range Operations() {
+		require.True(t, !o.Writes || slices.Contains(access.Kinds, o.kind()), o.ID)
+	}
 }
 
 // Only the proxy may name a person, and only once.

@@ -138,6 +138,12 @@ func (x *rollout) begin(l *launch, by string) bool {
 
 func (x *rollout) runs() bool { return x.now.State == rolloutRunning || x.now.State == rolloutHalting }
 
+// regions returns those that the rollout was begun for; none: all.
+func (x *rollout) regions() []string {
+	now, _ := x.look()
+	return strings.FieldsFunc(now.Inputs[inRegion.Name], func(r rune) bool { return r == ',' })
+}
+
 // busy says why begin refused.
 func (x *rollout) busy() string {
 	x.mu.Lock()

@@ -160,13 +160,10 @@ func pages() http.Handler {
 	})
 }
 
-// perform runs an operation if the person has the role for it.
+// perform runs an operation if the person may use it.
 func (s *Server) perform(w http.ResponseWriter, r *http.Request, o *Operation) {
-	person := personOf(r)
 	switch {
-	case o.Least == access.None || person.Role < o.Least:
-		s.Log.Warn("refused", "operation", o.ID, "user", person.Name, "role", person.Role.String())
-		refuse(w, http.StatusForbidden, fmt.Sprintf("this needs the role %s, and %s is %s; ask the console's administrator", o.Least, person.Name, person.Role))
+	case !s.permit(w, r, o, nil):
 	case o.Streams:
 		s.feeds[o.ID].ServeHTTP(w, r)
 	case o.Rollout != "":
@@ -179,12 +176,12 @@ func (s *Server) perform(w http.ResponseWriter, r *http.Request, o *Operation) {
 // Session is what a page must know before it does anything.
 type Session struct {
 	User  string `json:"user"`
-	Role  string `json:"role"`
+	Role  string `json:"role"`  // all their rights, as operator for shedder in eu-west; reader
 	Token string `json:"token"` // for the header Weir-Console-Token of writes, and locally of all
 	// Until is the end of the session, if the console began it.
 	Until   time.Time `json:"until,omitzero"`
 	Version string    `json:"version"`
-	// Needs lists the operations that this role may not use, with the least role for each.
+	// Needs lists the operations that these rights permit nowhere, with the least role for each.
 	Needs map[string]string `json:"needs"`
 }
 
@@ -228,9 +225,9 @@ func (s *Server) session(w http.ResponseWriter, r *http.Request) {
 	person := personOf(r)
 	needs := map[string]string{}
 	for _, o := range Operations() {
-		if person.Role < o.Least {
+		if list, everywhere := o.permitted(person); !everywhere && len(list) == 0 {
 			needs[o.ID] = o.Least.String()
 		}
 	}
-	reply(w, http.StatusOK, Session{person.Name, person.Role.String(), person.Token, person.Until, s.Version, needs})
+	reply(w, http.StatusOK, Session{person.Name, person.Rights.String(), person.Token, person.Until, s.Version, needs})
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"reflect"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -59,11 +60,12 @@ Connect issuer, or with proxy: {from, header, groups_header} by an authenticatin
   oidc: {issuer: "https://id.example.com", client_id: weir, client_secret_file: secret}
   session: {key_files: [console.key]}       # openssl rand -hex 32
   roles:
-    reader: {groups: ["*"]}                 # everyone known to the issuer
-    operator: {groups: [sre]}               # drain, reset, switch off, roll back
-    admin: {groups: [sre-leads], users: [ana@example.com]}
+    - {who: {groups: ["*"]}, may: reader}   # everyone known to the issuer
+    - {who: {groups: [sre]}, may: operator} # drain, reset, switch off, roll back
+    - {who: {groups: [eu]}, may: admin, regions: [eu-west], kinds: [rules, limits]}
+    - {who: {groups: [sre-leads], users: [ana@example.com]}, may: admin}
 
-Histories then name the logged-in user.
+Histories then name the logged-in user. Who may change some regions only names them in each change.
 
 Pages of other sites that your browser has open cannot use it: requests must name this host,
 come from this page, and carry its token to change anything.
@@ -123,8 +125,15 @@ func serveConsole(ctx context.Context, p *command.Program, o *consoleOptions) er
 	if err != nil {
 		return err
 	}
-	if _, err := p.Fleet(); err != nil {
+	known, err := p.KnownRegions()
+	if err == nil && known == nil {
+		_, err = p.Fleet()
+	}
+	if err != nil {
 		return err // better now than on the first page
+	}
+	if unknown := config.Roles.Unknown(known); unknown != nil {
+		return term.Misused("--config %s: roles: no region %s in the fleet file; it has %s", o.config, strings.Join(unknown, ", "), strings.Join(known, ", "))
 	}
 	user, err := p.Whoami("")
 	if err != nil {

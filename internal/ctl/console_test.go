@@ -352,7 +352,7 @@ func TestConsoleNamesPeople(t *testing.T) {
 	f.edge(t, "eu-west", "ams1", "ams1-1")
 	topology := write(t, "topology.yaml", "{zone: e.example, steering: first, regions: [{name: eu-west, pops: [{name: ams1, addresses: [203.0.113.1]}]}]}")
 	f.good(t, "topology", "apply", topology, "--yes")
-	config, err := access.Load(write(t, "console.yaml", "listen: 127.0.0.1:0\npublic: https://weir.example.com\nproxy: {from: [192.0.2.1/32], header: X-Forwarded-User}\nroles: {admin: {users: [bob@example.com]}}\n"))
+	config, err := access.Load(write(t, "console.yaml", "listen: 127.0.0.1:0\npublic: https://weir.example.com\nproxy: {from: [192.0.2.1/32], header: X-Forwarded-User}\nroles: [{who: {users: [bob@example.com]}, may: admin}]\n"))
 	require.NoError(t, err)
 	gate, err := access.New(config, "console@host")
 	require.NoError(t, err)

@@ -21,7 +21,7 @@ import (
 // people sends a person's request to a console of the fleet behind a proxy, in which bob is an
 // operator and all others are readers.
 func (f *testFleet) people(t *testing.T) func(ctx context.Context, user, method, path, body string) *httptest.ResponseRecorder {
-	config, err := access.Load(write(t, "console.yaml", "listen: 127.0.0.1:0\npublic: https://weir.example.com\nproxy: {from: [192.0.2.1/32], header: X-Forwarded-User}\nroles: {reader: {groups: [\"*\"]}, operator: {users: [bob]}}\n"))
+	config, err := access.Load(write(t, "console.yaml", "listen: 127.0.0.1:0\npublic: https://weir.example.com\nproxy: {from: [192.0.2.1/32], header: X-Forwarded-User}\nroles: [{who: {groups: [\"*\"]}, may: reader}, {who: {users: [bob]}, may: operator}]\n"))
 	require.NoError(t, err)
 	gate, err := access.New(config, "console@host")
 	require.NoError(t, err)

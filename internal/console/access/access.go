@@ -1,5 +1,5 @@
 // Package access decides who may use the console: it identifies a request's person and that
-// person's role. It does not depend on the console's operations.
+// person's rights. It does not depend on the console's operations.
 package access
 
 import (
@@ -23,24 +23,10 @@ import (
 	"github.com/weir-edge/weir/pkg/certs"
 )
 
-// Role is what a person may do. Each role includes the ones before it.
-type Role int
-
-// The roles. A person without a group has None, which permits nothing.
-const (
-	None Role = iota
-	Reader
-	Operator
-	Admin
-)
-
-// String returns the role's name in configurations.
-func (r Role) String() string { return [...]string{"none", "reader", "operator", "admin"}[r] }
-
 // Person sent a request.
 type Person struct {
-	Name string
-	Role Role
+	Name   string
+	Rights Rights
 	// Token must accompany a change. A page of another origin cannot read it.
 	Token string
 	// Until is when the session ends; zero: never.
@@ -169,7 +155,7 @@ func (a *Access) Identify(r *http.Request) (Person, error) {
 		if !a.known(r) {
 			return Person{}, closed("this request lacks the token of this console")
 		}
-		return Person{Name: a.local, Role: Admin, Token: a.token("")}, nil
+		return Person{Name: a.local, Rights: Rights{{May: Admin}}, Token: a.token("")}, nil
 	}
 	p, key, err := a.person(r)
 	if err != nil {
@@ -188,12 +174,12 @@ func (a *Access) person(r *http.Request) (p Person, key string, err error) {
 		return Person{s.Name, a.config.Roles.of(s.Name, s.Groups), s.Token, s.Until, s.ID}, "session " + s.ID, err
 	}
 	name, groups, err := a.config.Proxy.read(r)
-	return Person{Name: name, Role: a.config.Roles.of(name, groups), Token: a.token(name)}, "person " + name, err
+	return Person{Name: name, Rights: a.config.Roles.of(name, groups), Token: a.token(name)}, "person " + name, err
 }
 
 // entitled refuses a person without a role.
 func entitled(p Person) error {
-	if p.Role == None {
+	if len(p.Rights) == 0 {
 		return refusal(http.StatusForbidden, "", "you are %s, and neither your name nor a group of yours has a role here; ask the console's administrator to add one to roles", p.Name)
 	}
 	return nil

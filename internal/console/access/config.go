@@ -6,7 +6,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/weir-edge/weir/pkg/certs"
@@ -28,44 +27,6 @@ type Config struct {
 
 // login reports whether people have to authenticate.
 func (c *Config) login() bool { return c.Proxy != nil || c.OIDC != nil }
-
-// Roles assigns roles.
-type Roles struct {
-	Reader   Members `yaml:"reader"`
-	Operator Members `yaml:"operator"`
-	Admin    Members `yaml:"admin"`
-}
-
-// Members lists groups, and people by name. The group * contains everyone who is authenticated.
-type Members struct {
-	Groups []string `yaml:"groups"`
-	Users  []string `yaml:"users"`
-}
-
-// Everybody is the group of all authenticated people.
-const Everybody = "*"
-
-// of returns a person's highest role.
-func (r *Roles) of(name string, groups []string) Role {
-	switch {
-	case r.Admin.has(name, groups):
-		return Admin
-	case r.Operator.has(name, groups):
-		return Operator
-	case r.Reader.has(name, groups):
-		return Reader
-	}
-	return None
-}
-
-// names reports whether a group has a role.
-func (r *Roles) names(group string) bool {
-	return slices.Contains(r.Reader.Groups, group) || slices.Contains(r.Operator.Groups, group) || slices.Contains(r.Admin.Groups, group)
-}
-
-func (m *Members) has(name string, groups []string) bool {
-	return slices.Contains(m.Users, name) || slices.ContainsFunc(m.Groups, func(g string) bool { return g == Everybody || slices.Contains(groups, g) })
-}
 
 var form = &field.Form{MaxBytes: 64 << 10, Shorten: "give roles to groups instead of people", Empty: "write at least listen: 127.0.0.1:8090"}
 
@@ -172,34 +133,8 @@ func (c *Config) validateLocal(f *field.Errors, reachable bool) {
 	if c.Rate != (Rate{}) {
 		f.Add("rate", "has no effect without proxy or oidc; remove it")
 	}
-	if !c.Roles.empty() {
+	if len(c.Roles) > 0 {
 		f.Add("roles", "have no effect without proxy or oidc, because callers are not identified; remove them")
-	}
-}
-
-func (r *Roles) empty() bool {
-	return len(r.Reader.Groups)+len(r.Reader.Users)+len(r.Operator.Groups)+len(r.Operator.Users)+len(r.Admin.Groups)+len(r.Admin.Users) == 0
-}
-
-func (r *Roles) validate(f *field.Errors) {
-	if r.empty() {
-		f.Add("roles", "must give someone a role; name groups or users of reader, operator or admin")
-	}
-	for _, m := range []struct {
-		path  string
-		names []string
-	}{
-		{"reader.groups", r.Reader.Groups}, {"reader.users", r.Reader.Users}, {"operator.groups", r.Operator.Groups},
-		{"operator.users", r.Operator.Users}, {"admin.groups", r.Admin.Groups}, {"admin.users", r.Admin.Users},
-	} {
-		for i, name := range m.names {
-			path := field.Index("roles."+m.path, i)
-			if err := checkName(name); err != nil {
-				f.Add(path, "%v", err)
-			} else if name == Everybody && strings.HasSuffix(m.path, "users") {
-				f.Add(path, "must be the name of a person; the group %q contains everyone", Everybody)
-			}
-		}
 	}
 }
 

@@ -24,7 +24,11 @@ const good = `
 listen: 127.0.0.1:8443
 public: https://weir.example.com
 proxy: {from: [10.0.0.5/32, "2001:db8::/48"], header: X-Forwarded-User, groups_header: X-Forwarded-Groups}
-roles: {reader: {groups: ["*"]}, operator: {groups: [sre]}, admin: {users: [ana@example.com]}}
+roles:
+  - {who: {groups: ["*"]}, may: reader}
+  - {who: {groups: [sre]}, may: operator}
+  - {who: {groups: [eu]}, may: admin, regions: [eu-west], kinds: [rules]}
+  - {who: {users: [ana@example.com]}, may: admin}
 `
 
 func load(t *testing.T, text string) (*Config, error) {
@@ -38,17 +42,55 @@ func TestRolesOfPeople(t *testing.T) {
 	c, err := load(t, good)
 	require.NoError(t, err)
 	require.Equal(t, "https://weir.example.com", c.Origin())
-	f := func(want Role, name string, groups ...string) {
+	f := func(want, name string, groups ...string) {
 		t.Helper()
-		require.Equal(t, want, c.Roles.of(name, groups))
+		require.Equal(t, want, c.Roles.of(name, groups).String())
 	}
-	f(Reader, "bob@example.com")
-	f(Operator, "bob@example.com", "others", "sre")
-	f(Admin, "ana@example.com", "sre")
-	f(Reader, "sre")                                // a person's name is not a group
-	f(Reader, "bob@example.com", "ana@example.com") // nor a group a person
-	c.Roles.Reader.Groups = nil
-	f(None, "bob@example.com", "*")
+	f("reader", "bob@example.com")
+	f("operator", "bob@example.com", "others", "sre")
+	f("admin", "ana@example.com", "sre")
+	f("reader", "sre")                                // a person's name is not a group
+	f("reader", "bob@example.com", "ana@example.com") // nor a group a person
+	f("admin for rules in eu-west", "bob@example.com", "eu")
+	f("operator; admin for rules in eu-west", "bob@example.com", "eu", "sre")
+	f("admin", "ana@example.com", "eu", "sre")
+	c.Roles = c.Roles[1:]
+	f("", "bob@example.com", "*")
+}
+
+// Where a person may do something depends on its role and kind.
+func TestRegionsOfRights(t *testing.T) {
+	rights := Rights{{May: Operator, Regions: []string{"us-east"}}, {May: Admin, Regions: []string{"eu-west"}, Kinds: []string{"rules"}}, {May: Operator, Kinds: []string{"clients"}}}
+	f := func(role Role, kind string, everywhere bool, want ...string) {
+		t.Helper()
+		list, all := rights.Regions(role, kind)
+		require.Equal(t, []any{want, everywhere}, []any{list, all})
+	}
+	f(Operator, "rules", false, "eu-west", "us-east")
+	f(Admin, "rules", false, "eu-west")
+	f(Operator, "shedder", false, "us-east")
+	f(Admin, "shedder", false)
+	f(Operator, "clients", true)
+	f(Reader, "shedder", true)
+	f(None, "rules", false)
+}
+
+// Every fault of a right names its field.
+func TestFaultsOfRights(t *testing.T) {
+	f := func(saying, grant string) {
+		t.Helper()
+		_, err := load(t, good[:strings.Index(good, "roles:")]+"roles: ["+grant+"]")
+		require.ErrorContains(t, err, saying)
+	}
+	f("roles[0].who: is required", "{may: reader}")
+	f("roles[0].who: must name groups or users", "{who: {}, may: reader}")
+	f("roles[0].may: is required", "{who: {users: [a]}}")
+	f("roles[0].regions: must name at least one; leave it out for all", "{who: {users: [a]}, may: operator, regions: []}")
+	f("roles[0].regions[0]: must be the name of a region", "{who: {users: [a]}, may: operator, regions: ['eu west']}")
+	f("roles[0].kinds: must name at least one", "{who: {users: [a]}, may: operator, kinds: []}")
+	f(`roles[0].kinds[0]: unknown kind "rule"; did you mean rules?`, "{who: {users: [a]}, may: operator, kinds: [rule]}")
+	f("roles[0].kinds: has no effect with reader", "{who: {users: [a]}, may: reader, kinds: [rules]}")
+	f("roles[1].regions: has no effect with reader", "{who: {users: [a]}, may: admin}, {who: {users: [b]}, may: reader, regions: [eu-west]}")
 }
 
 // Every fault names its field.
@@ -56,26 +98,26 @@ func TestFaults(t *testing.T) {
 	for text, saying := range map[string]string{
 		"": "is empty", "listen: 127.0.0.1:8090\nuser: x": "user: unknown field", "public: https://x": "listen: is required",
 		"listen: everywhere": "listen: must be an address and a port", "listen: 0.0.0.0:8090": "proxy: or oidc is required",
-		"listen: 127.0.0.1:8090\nroles: {admin: {users: [ana]}}":                                                                    "roles: have no effect",
+		"listen: 127.0.0.1:8090\nroles: [{who: {users: [ana]}, may: admin}]":                                                                    "roles: have no effect",
 		"listen: 127.0.0.1:8090\npublic: https://x.example":                                                                         "public: has no effect",
-		"listen: 0.0.0.0:1\npublic: https://x\nproxy: {from: [10.0.0.5/32], header: X-User}\nroles: {admin: {users: [a]}}":          "tls: is required",
-		"listen: 127.0.0.1:1\nproxy: {from: [10.0.0.5/32], header: X-User}\nroles: {admin: {users: [a]}}":                           "public: is required",
-		"listen: 127.0.0.1:1\npublic: http://x\nproxy: {from: [10.0.0.5/32], header: X-User}\nroles: {admin: {users: [a]}}":         "public: must be https://",
-		"listen: 127.0.0.1:1\npublic: https://x/weir\nproxy: {from: [10.0.0.5/32], header: X-User}\nroles: {admin: {users: [a]}}":   "public: must be https://",
-		"listen: 127.0.0.1:1\npublic: https://x\nproxy: {header: X-User}\nroles: {admin: {users: [a]}}":                             "proxy.from: is required",
-		"listen: 127.0.0.1:1\npublic: https://x\nproxy: {from: [], header: X-User}\nroles: {admin: {users: [a]}}":                   "proxy.from: must name at least one",
-		"listen: 127.0.0.1:1\npublic: https://x\nproxy: {from: [0.0.0.0/0], header: X-User}\nroles: {admin: {users: [a]}}":          "proxy.from[0]: is too wide",
-		"listen: 127.0.0.1:1\npublic: https://x\nproxy: {from: [10.0.0.5/8], header: X-User}\nroles: {admin: {users: [a]}}":         "proxy.from[0]: must be the first address of its network; write 10.0.0.0/8",
-		"listen: 127.0.0.1:1\npublic: https://x\nproxy: {from: [10.0.0.5], header: X-User}\nroles: {admin: {users: [a]}}":           "proxy.from[0]: must be a network",
-		"listen: 127.0.0.1:1\npublic: https://x\nproxy: {from: [10.0.0.5/32]}\nroles: {admin: {users: [a]}}":                        "proxy.header: is required",
-		"listen: 127.0.0.1:1\npublic: https://x\nproxy: {from: [10.0.0.5/32], header: X User}\nroles: {admin: {users: [a]}}":        "proxy.header: must be the name of a header",
-		"listen: 127.0.0.1:1\npublic: https://x\nproxy: {from: [10.0.0.5/32], header: X_User}\nroles: {admin: {users: [a]}}":        "proxy.header: must be the name of a header",
-		"listen: 127.0.0.1:1\npublic: https://x\nproxy: {from: [10.0.0.5/32], header: user-agent}\nroles: {admin: {users: [a]}}":    "proxy.header: must be a header that only the proxy sets",
-		"listen: 127.0.0.1:1\npublic: https://x\nproxy: {from: [10.0.0.5/32], header: X-User, groups_header: x-user}\nroles: {}":    "proxy.groups_header: must differ",
+		"listen: 0.0.0.0:1\npublic: https://x\nproxy: {from: [10.0.0.5/32], header: X-User}\nroles: [{who: {users: [a]}, may: admin}]":          "tls: is required",
+		"listen: 127.0.0.1:1\nproxy: {from: [10.0.0.5/32], header: X-User}\nroles: [{who: {users: [a]}, may: admin}]":                           "public: is required",
+		"listen: 127.0.0.1:1\npublic: http://x\nproxy: {from: [10.0.0.5/32], header: X-User}\nroles: [{who: {users: [a]}, may: admin}]":         "public: must be https://",
+		"listen: 127.0.0.1:1\npublic: https://x/weir\nproxy: {from: [10.0.0.5/32], header: X-User}\nroles: [{who: {users: [a]}, may: admin}]":   "public: must be https://",
+		"listen: 127.0.0.1:1\npublic: https://x\nproxy: {header: X-User}\nroles: [{who: {users: [a]}, may: admin}]":                             "proxy.from: is required",
+		"listen: 127.0.0.1:1\npublic: https://x\nproxy: {from: [], header: X-User}\nroles: [{who: {users: [a]}, may: admin}]":                   "proxy.from: must name at least one",
+		"listen: 127.0.0.1:1\npublic: https://x\nproxy: {from: [0.0.0.0/0], header: X-User}\nroles: [{who: {users: [a]}, may: admin}]":          "proxy.from[0]: is too wide",
+		"listen: 127.0.0.1:1\npublic: https://x\nproxy: {from: [10.0.0.5/8], header: X-User}\nroles: [{who: {users: [a]}, may: admin}]":         "proxy.from[0]: must be the first address of its network; write 10.0.0.0/8",
+		"listen: 127.0.0.1:1\npublic: https://x\nproxy: {from: [10.0.0.5], header: X-User}\nroles: [{who: {users: [a]}, may: admin}]":           "proxy.from[0]: must be a network",
+		"listen: 127.0.0.1:1\npublic: https://x\nproxy: {from: [10.0.0.5/32]}\nroles: [{who: {users: [a]}, may: admin}]":                        "proxy.header: is required",
+		"listen: 127.0.0.1:1\npublic: https://x\nproxy: {from: [10.0.0.5/32], header: X User}\nroles: [{who: {users: [a]}, may: admin}]":        "proxy.header: must be the name of a header",
+		"listen: 127.0.0.1:1\npublic: https://x\nproxy: {from: [10.0.0.5/32], header: X_User}\nroles: [{who: {users: [a]}, may: admin}]":        "proxy.header: must be the name of a header",
+		"listen: 127.0.0.1:1\npublic: https://x\nproxy: {from: [10.0.0.5/32], header: user-agent}\nroles: [{who: {users: [a]}, may: admin}]":    "proxy.header: must be a header that only the proxy sets",
+		"listen: 127.0.0.1:1\npublic: https://x\nproxy: {from: [10.0.0.5/32], header: X-User, groups_header: x-user}\nroles: []":    "proxy.groups_header: must differ",
 		"listen: 127.0.0.1:1\npublic: https://x\nproxy: {from: [10.0.0.5/32], header: X-User}":                                      "roles: must give someone a role",
-		"listen: 127.0.0.1:1\npublic: https://x\nproxy: {from: [10.0.0.5/32], header: X-User}\nroles: {admin: {users: [\"*\"]}}":    "roles.admin.users[0]: must be the name of a person",
-		"listen: 127.0.0.1:1\npublic: https://x\nproxy: {from: [10.0.0.5/32], header: X-User}\nroles: {root: {users: [ana]}}":       "roles.root: unknown field",
-		"listen: 127.0.0.1:1\npublic: https://x\ntls: {cert_file: no.pem}\nproxy: {from: [10.0.0.5/32], header: X-User}\nroles: {}": "tls: must name both",
+		"listen: 127.0.0.1:1\npublic: https://x\nproxy: {from: [10.0.0.5/32], header: X-User}\nroles: [{who: {users: [\"*\"]}, may: admin}]":                    "roles[0].who.users[0]: must be the name of a person",
+		"listen: 127.0.0.1:1\npublic: https://x\nproxy: {from: [10.0.0.5/32], header: X-User}\nroles: [{who: {users: [ana]}, may: root}]":                         "roles[0].may: must be reader, operator or admin (got \"root\")",
+		"listen: 127.0.0.1:1\npublic: https://x\ntls: {cert_file: no.pem}\nproxy: {from: [10.0.0.5/32], header: X-User}\nroles: []": "tls: must name both",
 	} {
 		_, err := load(t, text)
 		require.ErrorContains(t, err, saying, "%s", text)
@@ -91,7 +133,7 @@ func TestFaultsOfLogins(t *testing.T) {
 	f := func(saying, oidc, session, more string) {
 		t.Helper()
 		file := filepath.Join(folder, "console.yaml")
-		text := "listen: 127.0.0.1:0\npublic: https://weir.example.com\nroles: {reader: {groups: [all]}}\noidc: {" + oidc + "}\nsession: {" + session + "}\n" + more
+		text := "listen: 127.0.0.1:0\npublic: https://weir.example.com\nroles: [{who: {groups: [all]}, may: reader}]\noidc: {" + oidc + "}\nsession: {" + session + "}\n" + more
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 		c, err := Load(file)
 		if err == nil {

@@ -176,7 +176,7 @@ func (a *Access) callback(w http.ResponseWriter, r *http.Request) {
 	}
 	name, groups, err := a.provider.person(r, one)
 	if err == nil {
-		err = entitled(Person{Name: name, Role: a.config.Roles.of(name, groups)})
+		err = entitled(Person{Name: name, Rights: a.config.Roles.of(name, groups)})
 	}
 	if err == nil {
 		err = a.begin(w, name, groups, a.Now())

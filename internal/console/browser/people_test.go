@@ -28,7 +28,7 @@ func people(t *testing.T, l *lab) {
 	at := fmt.Sprintf("https://%s:%d", publicHost, port)
 	issuer, files := testenv.Issuer(t, at+"/auth/callback"), testenv.Certificates(t)
 	config := fmt.Sprintf(`{listen: "127.0.0.1:%d", public: %q, tls: {cert_file: %q, key_file: %q}, session: {key_files: [%q]},
-oidc: {issuer: %q, client_id: weir, client_secret_file: %q}, roles: {reader: {groups: ["*"]}, operator: {groups: [sre]}, admin: {groups: [leads]}}}`,
+oidc: {issuer: %q, client_id: weir, client_secret_file: %q}, roles: [{who: {groups: ["*"]}, may: reader}, {who: {users: [carol@example.com]}, may: operator, regions: [eu-west], kinds: [shedder]}, {who: {groups: [sre]}, may: operator}, {who: {groups: [leads]}, may: admin}]}`,
 		port, at, files.CertFile, files.KeyFile, l.write("console.key", strings.Repeat("k", 64)), issuer, l.write("secret", "secret"))
 	l.open("--config", l.write("console.yaml", config))
 	require.Equal(t, at, l.url)
@@ -42,9 +42,21 @@ oidc: {issuer: %q, client_id: weir, client_secret_file: %q}, roles: {reader: {gr
 	b.click("Log in")
 	b.enter("carol")
 	b.has("carol@example.com")
-	b.has("You are a reader. Drain, undrain: only for operators and above.")
+	b.has("You are an operator for shedder in eu-west. Drain, undrain: only for operators and above without these bounds.")
 	b.sees("document.querySelector('button[aria-label=\"Drain ams1\"]').disabled")
-	b.look("people-reader")
+	b.look("people-bounded")
+	b.click("Shedder")
+	for _, change := range [][3]string{{"Kill switch…", "Switch off", "The shedder is off"}, {"End temporary settings…", "End them", "They have ended"}} {
+		b.click(change[0])
+		if change[1] == "Switch off" {
+			b.fill("dialog [name=message]", "INC-2")
+		}
+		b.click(change[1])
+		b.has("this needs the role operator for shedder in all regions, and carol@example.com is operator for shedder in eu-west")
+		b.click(change[1] + " in eu-west")
+		b.has(change[2])
+		b.click("Close")
+	}
 	b.click("Log out")
 	b.has("You are not logged in")
 

@@ -48,7 +48,8 @@ export function get(path, query = {}) {
   return send('GET', path + (q.size ? '?' + q : ''));
 }
 
-// post sends the token. One of a console that was restarted since is fetched again, once.
+// post sends the token. One of a console that was restarted since is fetched again, once. again of
+// its answer repeats the request with more values.
 export async function post(path, body = {}) {
   const once = () => send('POST', path, { headers: { 'Content-Type': 'application/json' }, body: JSON.stringify(body) });
   let answer = await once();
@@ -56,7 +57,7 @@ export async function post(path, body = {}) {
     await open();
     answer = await once();
   }
-  return answer;
+  return { ...answer, again: (more) => post(path, { ...body, ...more }) };
 }
 
 // A login in another tab is found by asking.

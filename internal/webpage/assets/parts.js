@@ -29,7 +29,8 @@ export function Lacking({ ops }) {
   const list = Object.entries(ops).filter(([, op]) => needs(op));
   if (list.length === 0) return null;
   const roles = [...new Set(list.map(([, op]) => needs(op)))];
-  return html`<p class="lacking dim">You are ${session.value.role === 'reader' ? 'a' : 'an'} ${session.value.role}. ${roles.map((role) => `${list.filter(([, op]) => needs(op) === role).map(([name]) => name).join(', ')}: only for ${role === 'admin' ? 'admins' : role + 's and above'}.`).join(' ')}</p>`;
+  const mine = session.value.role, bounds = / (for|in) /.test(mine) ? ' without these bounds' : '';
+  return html`<p class="lacking dim">You are ${mine.startsWith('reader') ? 'a' : 'an'} ${mine}. ${roles.map((role) => `${list.filter(([, op]) => needs(op) === role).map(([name]) => name).join(', ')}: only for ${role === 'admin' ? 'admins' : role + 's and above'}${bounds}.`).join(' ')}</p>`;
 }
 
 // Notice is a state that a person should see: kind is bad, warn, good or info.
@@ -39,7 +40,7 @@ export function Notice({ kind = 'info', title, children }) {
 
 // Failure says why something was not done.
 export function Failure({ answer, what = 'This failed' }) {
-  const title = { conflict: 'Somebody else was faster', usage: 'This request is not valid', unreachable: 'Some regions do not answer' }[answer.reason] ?? what;
+  const title = { conflict: 'Somebody else was faster', usage: 'This request is not valid', unreachable: 'Some regions do not answer', regions: 'You may not change all these regions' }[answer.reason] ?? what;
   return html`<${Notice} kind="bad" title=${title}><pre class="text">${answer.detail}</pre>${answer.notes?.length > 0 && html`<pre class="text dim">${answer.notes.join('\n')}</pre>`}<//>`;
 }
 
@@ -144,11 +145,12 @@ export function Dialog() {
   const act = async (e, more) => {
     e.preventDefault();
     asked.value = { ...asked.value, values: { ...asked.value.values, ...more }, phase: 'acting' };
-    const answer = await q.act(asked.value.values);
+    const answer = await (more ? q.answer.again(more) : q.act(asked.value.values));
     asked.value = { ...asked.value, phase: 'done', answer };
     q.after?.(answer);
   };
   const rest = q.phase === 'done' && q.regions && q.answer.reason === 'unreachable' && !q.values.partial && (q.answer.result?.regions ?? []).filter((r) => r.result !== 'unreachable').map((r) => r.region);
+  const permitted = q.phase === 'done' && q.answer.reason === 'regions' && q.answer.regions;
   // Its close event comes later than the close: by then the next question may be open.
   return html`<dialog onClose=${(e) => { if (!e.target.open) asked.value = null; }} aria-labelledby="question">
     <form onSubmit=${act}>
@@ -164,7 +166,8 @@ export function Dialog() {
       ${q.phase === 'done' && html`<${Outcome} answer=${q.answer} done=${q.done} />`}
       <div class="buttons">
         ${q.phase === 'done' ? html`<button type="button" onClick=${close} autofocus>Close</button>
-          ${rest && html`<button type="button" class="danger" onClick=${(e) => act(e, { partial: true })}>Continue ${rest.length > 0 ? 'with ' + rest.join(', ') : 'without them'}</button>`}` : html`
+          ${rest && html`<button type="button" class="danger" onClick=${(e) => act(e, { partial: true })}>Continue ${rest.length > 0 ? 'with ' + rest.join(', ') : 'without them'}</button>`}
+          ${permitted && html`<button type="button" class="danger" onClick=${(e) => act(e, { region: permitted })}>${q.verb} in ${permitted.join(', ')}</button>`}` : html`
           <button type="button" class="quiet" onClick=${close} disabled=${q.phase === 'acting'}>Cancel</button>
           <button type="submit" class=${q.danger ? 'danger' : 'primary'} disabled=${q.phase === 'acting'}>${q.phase === 'acting' ? 'Working…' : q.values.partial && q.there.length > 0 ? `${q.verb} in ${q.there.join(', ')}` : q.verb}</button>`}
       </div>
