@@ -103,8 +103,7 @@ func (s *Server) do(w http.ResponseWriter, r *http.Request, o *Operation) {
 // accept returns a request's values and document if the request is allowed. Otherwise it answers
 // the request.
 func (s *Server) accept(w http.ResponseWriter, r *http.Request, o *Operation) (v values, document string, ok bool) {
-	if o.Writes && !holds(r, personOf(r)) {
-		refuseFor(w, http.StatusForbidden, reasonToken, needsToken)
+	if o.Writes && !mayWrite(w, r) {
 		return nil, "", false
 	}
 	v, document, err := o.read(w, r)

@@ -31,6 +31,9 @@ func endpoints() []endpoint {
 		path, body := o.request()
 		list = append(list, endpoint{o.ID, o.Method, path, body, o.Least, o.Writes})
 	}
+	list = append(list, endpoint{"tokens", "GET", Prefix + "/tokens", "", access.Reader, false},
+		endpoint{"tokens.create", "POST", Prefix + "/tokens", `{"name": "ci", "may": "reader", "days": 1}`, access.Reader, true},
+		endpoint{"tokens.revoke", "POST", Prefix + "/tokens/ci/revoke", "", access.Reader, true})
 	return append(list, endpoint{"logout", "POST", Prefix + "/logout", "", access.Reader, true})
 }
 
@@ -131,7 +134,7 @@ func TestEndpointsAreDescribed(t *testing.T) {
 	var d struct{ Paths map[string]map[string]any }
 	require.NoError(t, json.Unmarshal(describe(Config{}), &d))
 	for _, e := range endpoints() {
-		path, _, _ := strings.Cut(strings.ReplaceAll(e.path, "/ams1/", "/{pop}/"), "?")
+		path, _, _ := strings.Cut(strings.NewReplacer("/ams1/", "/{pop}/", "/ci/", "/{name}/").Replace(e.path), "?")
 		require.True(t, e.name == "openapi.json" || d.Paths[path][strings.ToLower(e.method)] != nil, "%s", e.path)
 	}
 }

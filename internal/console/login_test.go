@@ -38,6 +38,7 @@ type team struct {
 	gate   *access.Access
 	folder string
 	issuer string
+	roles  string
 	log    *lockedBuffer
 	ahead  atomic.Int64 // how far the console's clock is ahead
 }
@@ -63,7 +64,8 @@ func (b *lockedBuffer) text() string {
 // startTeam starts a console whose configuration ends with more.
 func startTeam(t *testing.T, more string) *team {
 	t.Helper()
-	c := &team{t: t, ran: &recorder{out: "{}"}, folder: t.TempDir(), issuer: testenv.Issuer(t, public+"/auth/callback"), log: &lockedBuffer{}}
+	c := &team{t: t, ran: &recorder{out: "{}"}, folder: t.TempDir(), issuer: testenv.Issuer(t, public+"/auth/callback"), log: &lockedBuffer{},
+		roles: `[{who: {groups: ["*"]}, may: reader}, {who: {groups: [sre]}, may: operator}, {who: {groups: [leads]}, may: admin}]`}
 	c.write("secret", "secret\n")
 	c.write("new.key", strings.Repeat("1", 64))
 	c.write("old.key", strings.Repeat("2", 64))
@@ -79,7 +81,7 @@ func (c *team) write(name, text string) {
 func (c *team) start(keys, more string) {
 	c.t.Helper()
 	c.write("console.yaml", "listen: 127.0.0.1:0\npublic: "+public+"\noidc: {issuer: \""+c.issuer+"\", client_id: weir, client_secret_file: secret}\n"+
-		"roles: [{who: {groups: [\"*\"]}, may: reader}, {who: {groups: [sre]}, may: operator}, {who: {groups: [leads]}, may: admin}]\nsession: {key_files: "+keys+"}\n"+more)
+		"roles: "+c.roles+"\nsession: {key_files: "+keys+"}\ntokens: {file: tokens.json}\n"+more)
 	config, err := access.Load(filepath.Join(c.folder, "console.yaml"))
 	require.NoError(c.t, err)
 	c.gate, err = access.New(config, "console@host")

@@ -2,6 +2,7 @@ package console
 
 import (
 	"encoding/json"
+	"fmt"
 	"reflect"
 	"strings"
 
@@ -23,6 +24,15 @@ func describe(c Config) []byte {
 			"responses": object{"200": jsonAnswer("the token of every request", schemas.of(reflect.TypeFor[Opened]())), "default": refused}}},
 		Prefix + "/logout": object{"post": object{"operationId": "logout", "summary": "End this session", "security": []object{{"token": []string{}}},
 			"responses": object{"200": jsonAnswer("it has ended", schemas.of(reflect.TypeFor[Goodbye]())), "default": refused}}},
+		Prefix + "/tokens": object{
+			"get": object{"operationId": "tokens", "summary": "Your tokens for machines; for an admin of everything, all",
+				"responses": object{"200": jsonAnswer("the tokens, without their text", schemas.of(reflect.TypeFor[TokenList]())), "default": refused}},
+			"post": object{"operationId": "tokens.create", "summary": fmt.Sprintf("Create a token for machines with at most your rights, for at most %d days. A token cannot do this", access.MostDays), "security": []object{{"token": []string{}}},
+				"requestBody": object{"required": true, "content": object{"application/json": object{"schema": schemas.of(reflect.TypeFor[NewToken]())}}},
+				"responses":   object{"200": jsonAnswer("the token, which is shown once", schemas.of(reflect.TypeFor[CreatedToken]())), "default": refused}}},
+		Prefix + "/tokens/{name}/revoke": object{"post": object{"operationId": "tokens.revoke", "summary": "End a token now", "security": []object{{"token": []string{}}},
+			"parameters": []object{{"name": "name", "in": "path", "required": true, "schema": object{"type": "string"}}},
+			"responses":  object{"200": jsonAnswer("the token that has ended", schemas.of(reflect.TypeFor[access.Issued]())), "default": refused}}},
 	}
 	for _, o := range Operations() {
 		result := object{}
@@ -62,7 +72,7 @@ func describe(c Config) []byte {
 		"paths": paths,
 		"components": object{
 			"schemas":         schemas.named,
-			"securitySchemes": object{"token": object{"type": "apiKey", "in": "header", "name": access.HeaderToken, "description": "the token of GET " + Prefix + "/session"}},
+			"securitySchemes": object{"token": object{"type": "apiKey", "in": "header", "name": access.HeaderToken, "description": "the token of GET " + Prefix + "/session, or one for machines"}},
 		},
 	})
 }

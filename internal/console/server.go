@@ -131,6 +131,9 @@ func (s *Server) Handler() http.Handler {
 	}
 	api.HandleFunc("GET "+Prefix+"/session", s.session)
 	api.HandleFunc("POST "+Prefix+"/logout", s.logout)
+	api.HandleFunc("GET "+Prefix+"/tokens", s.tokens)
+	api.HandleFunc("POST "+Prefix+"/tokens", s.createToken)
+	api.HandleFunc("POST "+Prefix+"/tokens/{name}/revoke", s.revokeToken)
 	api.HandleFunc("GET "+Prefix+"/openapi.json", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(s.openapi) // fails only if the client hung up
@@ -148,7 +151,7 @@ func (s *Server) Handler() http.Handler {
 
 // Pages are the pages' paths. All serve one document, whose script chooses the page by its
 // path.
-var Pages = []string{"/", "/fleet", "/rules", "/client", "/shedder", "/behavior", "/global", "/dns", "/audit"}
+var Pages = []string{"/", "/fleet", "/rules", "/client", "/shedder", "/behavior", "/global", "/dns", "/audit", "/tokens"}
 
 func pages() http.Handler {
 	files := map[string]string{"/done": "done.html"}
@@ -183,21 +186,20 @@ type Session struct {
 	Version string    `json:"version"`
 	// Needs lists the operations that these rights permit nowhere, with the least role for each.
 	Needs map[string]string `json:"needs"`
+	// Tokens: this person can create tokens for machines.
+	Tokens bool `json:"tokens"`
 }
 
 // logout ends a session that this console began.
 func (s *Server) logout(w http.ResponseWriter, r *http.Request) {
-	person := personOf(r)
-	if !holds(r, person) {
-		refuseFor(w, http.StatusForbidden, reasonToken, needsToken)
+	if !mayWrite(w, r) {
 		return
 	}
-	if err := s.Access.End(w, r); err != nil {
-		s.denied(w, r, err)
-		return
+	err := s.Access.End(w, r)
+	if err == nil {
+		s.Log.Info("logout", "user", personOf(r).Name)
 	}
-	s.Log.Info("logout", "user", person.Name)
-	reply(w, http.StatusOK, Goodbye{true})
+	s.replyTo(w, r, err, Goodbye{true})
 }
 
 // Opened answers the exchange of a local console's ticket.
@@ -208,12 +210,10 @@ type Opened struct {
 // open exchanges the ticket of a local console's page for the token.
 func (s *Server) open(w http.ResponseWriter, r *http.Request) {
 	token, err := s.Access.Exchange(r.Header.Get(access.HeaderTicket))
-	if err != nil {
-		s.denied(w, r, err)
-		return
+	if err == nil {
+		s.Log.Info("opened", "peer", r.RemoteAddr)
 	}
-	s.Log.Info("opened", "peer", r.RemoteAddr)
-	reply(w, http.StatusOK, Opened{token})
+	s.replyTo(w, r, err, Opened{token})
 }
 
 // Goodbye answers a logout.
@@ -229,5 +229,5 @@ func (s *Server) session(w http.ResponseWriter, r *http.Request) {
 			needs[o.ID] = o.Least.String()
 		}
 	}
-	reply(w, http.StatusOK, Session{person.Name, person.Rights.String(), person.Token, person.Until, s.Version, needs})
+	reply(w, http.StatusOK, Session{person.Name, person.Rights.String(), person.Token, person.Until, s.Version, needs, s.Access.IssuesTokens(person)})
 }

@@ -40,6 +40,7 @@ const consoleHelp = `Serves a web page, and the HTTP API under it, to look at th
   Behavior  which policy judges clients where, and who changed it; restore
   DNS       which PoP a client is sent to, and why, on a map of the topology
   Audit     who changed what, and whether the histories are whole
+  Tokens    with --config: those with which programs use the API
 
 Each button and each operation of the API runs a command of regionctl with the fleet file of
 this one, under the same locks, and shows that command. Histories name you (WEIR_USER, or
@@ -64,6 +65,7 @@ Connect issuer, or with proxy: {from, header, groups_header} by an authenticatin
     - {who: {groups: [sre]}, may: operator} # drain, reset, switch off, roll back
     - {who: {groups: [eu]}, may: admin, regions: [eu-west], kinds: [rules, limits]}
     - {who: {groups: [sre-leads], users: [ana@example.com]}, may: admin}
+  tokens: {file: tokens.json}               # of programs; people create them on the page Tokens
 
 Histories then name the logged-in user. Who may change some regions only names them in each change.
 
@@ -71,7 +73,7 @@ Pages of other sites that your browser has open cannot use it: requests must nam
 come from this page, and carry its token to change anything.
 
 The API is described at /api/v1/openapi.json. It needs the token, whose file is named at the start;
-with --config, a change needs the one of /api/v1/session:
+with --config, programs use one of the page Tokens:
 
   token=$(cat /run/user/1000/weir-console-2739/token)
   curl -s http://127.0.0.1:8090/api/v1/pops/ams1/drain -H "Weir-Console-Token: $token" \

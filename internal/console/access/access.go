@@ -31,7 +31,9 @@ type Person struct {
 	Token string
 	// Until is when the session ends; zero: never.
 	Until   time.Time
-	session string // its ID, if the console began it
+	session string   // its ID, if the console began it
+	groups  []string // those with a right
+	machine bool     // a token for machines speaks for its creator
 }
 
 // Refusal says why a request is refused.
@@ -72,6 +74,7 @@ type Access struct {
 	provider    *provider
 	keys        keyring
 	ended, used spent
+	tokens      *tokens // nil: none are issued
 }
 
 // Local grants callers with the token of Offer all rights in the name of user.
@@ -102,6 +105,12 @@ func New(c *Config, user string) (*Access, error) {
 	if err := a.keys.reload(); err != nil {
 		return nil, err
 	}
+	if c.Tokens != nil {
+		a.tokens = &tokens{file: c.Tokens.File}
+		if err := a.tokens.reload(); err != nil {
+			return nil, err
+		}
+	}
 	a.provider, err = newProvider(c.OIDC, c.Origin())
 	return a, err
 }
@@ -125,6 +134,9 @@ func (a *Access) Reload() error {
 	}
 	if a.provider != nil {
 		faults = append(faults, a.keys.reload())
+	}
+	if a.tokens != nil {
+		faults = append(faults, a.tokens.reload())
 	}
 	if a.limits != nil {
 		a.limits.store.Sweep()
@@ -167,11 +179,14 @@ func (a *Access) Identify(r *http.Request) (Person, error) {
 	return p, entitled(p)
 }
 
-// person returns the person that the proxy or a session names, and the key of their limits.
+// person returns the person that the proxy, a session or a token names, and the key of their limits.
 func (a *Access) person(r *http.Request) (p Person, key string, err error) {
-	if a.config.Proxy == nil {
+	switch {
+	case a.isToken(r):
+		return a.machine(r.Header.Get(HeaderToken))
+	case a.config.Proxy == nil:
 		s, err := a.session(r)
-		return Person{s.Name, a.config.Roles.of(s.Name, s.Groups), s.Token, s.Until, s.ID}, "session " + s.ID, err
+		return Person{Name: s.Name, Rights: a.config.Roles.of(s.Name, s.Groups), Token: s.Token, Until: s.Until, session: s.ID, groups: s.Groups}, "session " + s.ID, err
 	}
 	name, groups, err := a.config.Proxy.read(r)
 	return Person{Name: name, Rights: a.config.Roles.of(name, groups), Token: a.token(name)}, "person " + name, err

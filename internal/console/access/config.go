@@ -22,6 +22,7 @@ type Config struct {
 	OIDC    *OIDC   `yaml:"oidc"`
 	Session Session `yaml:"session"`
 	Roles   Roles   `yaml:"roles"`
+	Tokens  *Tokens `yaml:"tokens"`
 	Rate    Rate    `yaml:"rate"`
 }
 
@@ -63,6 +64,9 @@ func (c *Config) files() (list []*string) {
 	if c.OIDC != nil {
 		list = append(list, &c.OIDC.ClientSecretFile, &c.OIDC.CAFile)
 	}
+	if c.Tokens != nil {
+		list = append(list, &c.Tokens.File)
+	}
 	for i := range c.Session.KeyFiles {
 		list = append(list, &c.Session.KeyFiles[i])
 	}
@@ -79,6 +83,9 @@ func (c *Config) validate(f *field.Errors) {
 		f.Take("tls", c.TLS.Validate())
 	} else if err == nil && !alone {
 		f.Add("tls", "is required, because listen is not an address of loopback; name cert_file and key_file")
+	}
+	if c.Tokens != nil && c.OIDC == nil {
+		f.Add("tokens", "have an effect only with oidc: a proxy authenticates machines itself, and a console without a login has one token; remove it")
 	}
 	if !c.login() {
 		c.validateLocal(f, err == nil && !alone)

@@ -1,6 +1,7 @@
 package access
 
 import (
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -26,10 +27,21 @@ func (r Role) String() string { return roles[r] }
 
 // UnmarshalField implements field.Unmarshaler.
 func (r *Role) UnmarshalField(d *field.Decoder, n *field.Node) {
-	i := slices.Index(roles[1:], n.Text)
-	if *r = Role(i + 1); *r == None {
+	if r.UnmarshalText([]byte(n.Text)) != nil {
 		d.Fault("must be reader, operator or admin (got %s)", n)
 	}
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (r Role) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (r *Role) UnmarshalText(text []byte) error {
+	i := slices.Index(roles[1:], string(text))
+	if *r = Role(i + 1); *r == None {
+		return fmt.Errorf("may: must be reader, operator or admin (got %.40q)", text)
+	}
+	return nil
 }
 
 // Kinds are what operations change, in configurations.
@@ -37,10 +49,10 @@ var Kinds = []string{"clients", "drains", "limits", "policy", "rules", "shedder"
 
 // Right is a role, and what bounds its changes. Every role sees everything.
 type Right struct {
-	May Role `yaml:"may" required:"write reader, operator or admin"`
+	May Role `yaml:"may" json:"may" required:"write reader, operator or admin"`
 	// Regions and Kinds are those that it may change; none: all.
-	Regions []string `yaml:"regions"`
-	Kinds   []string `yaml:"kinds"`
+	Regions []string `yaml:"regions" json:"regions,omitempty"`
+	Kinds   []string `yaml:"kinds" json:"kinds,omitempty"`
 }
 
 // String describes the right, as "operator for shedder in eu-west, us-east".
@@ -82,6 +94,14 @@ func (r *Right) validate(f *field.Errors) {
 	}
 }
 
+func (r *Right) faults() (f field.Errors) {
+	if r.May == None {
+		f.Add("may", "must be reader, operator or admin")
+	}
+	r.validate(&f)
+	return f
+}
+
 // includes reports whether the right permits all that other does.
 func (r *Right) includes(other *Right) bool {
 	return r.May >= other.May && (other.May <= Reader || within(r.Regions, other.Regions) && within(r.Kinds, other.Kinds))
@@ -115,6 +135,35 @@ func (r Rights) add(right Right) Rights {
 
 func (r Rights) include(right *Right) bool {
 	return slices.ContainsFunc(r, func(one Right) bool { return one.includes(right) })
+}
+
+// bounded returns what both the rights and another right permit.
+func (r Rights) bounded(by *Right) (rights Rights) {
+	for _, one := range r {
+		both := Right{May: min(one.May, by.May), Regions: common(one.Regions, by.Regions), Kinds: common(one.Kinds, by.Kinds)}
+		if both.May == Reader || both.Regions != nil && len(both.Regions) == 0 || both.Kinds != nil && len(both.Kinds) == 0 {
+			both = Right{May: Reader}
+		}
+		rights = rights.add(both)
+	}
+	return rights
+}
+
+// common returns what two lists have in common; nil: both are empty, which stands for all.
+func common(a, b []string) []string {
+	switch {
+	case len(a) == 0:
+		return b
+	case len(b) == 0:
+		return a
+	}
+	list := []string{}
+	for _, name := range a {
+		if slices.Contains(b, name) {
+			list = append(list, name)
+		}
+	}
+	return list
 }
 
 // Regions returns where the rights permit what takes a role and changes a kind: everywhere, or in

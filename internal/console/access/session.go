@@ -125,5 +125,8 @@ func (a *Access) End(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// Ended reports whether a person's session was ended, for example by a logout elsewhere.
-func (a *Access) Ended(p Person) bool { return p.session != "" && a.ended.has(p.session) }
+// Ended reports whether a person's session was ended, for example by a logout elsewhere, or their
+// token revoked.
+func (a *Access) Ended(p Person) bool {
+	return p.session != "" && a.ended.has(p.session) || p.machine && a.tokens.find(p.Token, a.Now()) == nil
+}

@@ -1,7 +1,14 @@
 package browser
 
 import (
+	"context"
+	"crypto/tls"
+	"errors"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -27,9 +34,9 @@ func people(t *testing.T, l *lab) {
 	port := testenv.FreePorts(t, 1)[0]
 	at := fmt.Sprintf("https://%s:%d", publicHost, port)
 	issuer, files := testenv.Issuer(t, at+"/auth/callback"), testenv.Certificates(t)
-	config := fmt.Sprintf(`{listen: "127.0.0.1:%d", public: %q, tls: {cert_file: %q, key_file: %q}, session: {key_files: [%q]},
+	config := fmt.Sprintf(`{listen: "127.0.0.1:%d", public: %q, tls: {cert_file: %q, key_file: %q}, session: {key_files: [%q]}, tokens: {file: %q},
 oidc: {issuer: %q, client_id: weir, client_secret_file: %q}, roles: [{who: {groups: ["*"]}, may: reader}, {who: {users: [carol@example.com]}, may: operator, regions: [eu-west], kinds: [shedder]}, {who: {groups: [sre]}, may: operator}, {who: {groups: [leads]}, may: admin}]}`,
-		port, at, files.CertFile, files.KeyFile, l.write("console.key", strings.Repeat("k", 64)), issuer, l.write("secret", "secret"))
+		port, at, files.CertFile, files.KeyFile, l.write("console.key", strings.Repeat("k", 64)), filepath.Join(t.TempDir(), "tokens.json"), issuer, l.write("secret", "secret"))
 	l.open("--config", l.write("console.yaml", config))
 	require.Equal(t, at, l.url)
 	b := launch(t)
@@ -109,7 +116,51 @@ oidc: {issuer: %q, client_id: weir, client_secret_file: %q}, roles: [{who: {grou
 	require.Equal(t, "66 66", l.limits())
 	require.Contains(t, l.run("rules", "history"), `"applied_by": "ana@example.com"`)
 	require.False(t, b.is("document.cookie"), "no script sees a cookie")
+	machine(t, l, b, port)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	require.Equal(t, map[string]bool{at: true, issuer: true}, b.hosts)
+}
+
+// machine tests a token for a program: ana creates it, and histories name both.
+func machine(t *testing.T, l *lab, b *chromium, port int) {
+	b.click("Tokens")
+	b.has("No program has a token")
+	b.fill("[name=name]", "ci")
+	b.eval(`(() => { const may = document.querySelector('[name=may]'); may.value = 'operator'; may.dispatchEvent(new Event('change', {bubbles: true})); })()`)
+	b.fill("[name=regions]", "us-east")
+	b.click("Create")
+	b.has("Its text is shown only now")
+	b.has("operator in us-east")
+	b.look("people-token")
+	token := b.eval("document.querySelector('pre.token').textContent").(string)
+	program := &http.Client{Timeout: testenv.Patience, Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
+		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, network, fmt.Sprintf("127.0.0.1:%d", port))
+		}}}
+	send := func(body string) (int, string) {
+		r, err := http.NewRequestWithContext(t.Context(), "POST", l.url+"/api/v1/clients/block", strings.NewReader(body))
+		require.NoError(t, err)
+		r.Header.Set("Weir-Console-Token", token)
+		r.Header.Set("Content-Type", "application/json")
+		resp, err := program.Do(r)
+		require.NoError(t, err)
+		text, err := io.ReadAll(resp.Body)
+		require.NoError(t, errors.Join(err, resp.Body.Close()))
+		return resp.StatusCode, string(text)
+	}
+	status, text := send(`{"network": "192.0.2.77", "reason": "scans", "region": ["us-east"]}`)
+	require.Equal(t, 200, status, text)
+	const who = `"token:ci (by ana@example.com)"`
+	require.Contains(t, l.run("clients", "list"), `"by": `+who)
+	require.Contains(t, l.run("audit", "list"), `"applied_by": `+who)
+	status, text = send(`{"network": "192.0.2.78", "reason": "scans"}`)
+	require.Equal(t, 403, status, text)
+	b.click("Revoke ci")
+	b.click("Revoke")
+	b.has("ci is revoked")
+	b.click("Close")
+	status, text = send(`{"network": "192.0.2.79", "reason": "scans", "region": ["us-east"]}`)
+	require.Equal(t, 401, status, text)
+	l.run("clients", "unblock", "192.0.2.77")
 }

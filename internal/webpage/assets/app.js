@@ -9,9 +9,10 @@ import * as behavior from './behavior.js';
 import * as global from './global.js';
 import * as dns from './dns.js';
 import * as audit from './audit.js';
+import * as tokens from './tokens.js';
 
-const pages = { fleet, rules, client, shedder, behavior, global, dns, audit };
-const titles = { fleet: 'Fleet', rules: 'Rules', client: 'Client', shedder: 'Shedder', behavior: 'Behavior', global: 'Global limits', dns: 'DNS', audit: 'Audit' };
+const pages = { fleet, rules, client, shedder, behavior, global, dns, audit, tokens };
+const titles = { fleet: 'Fleet', rules: 'Rules', client: 'Client', shedder: 'Shedder', behavior: 'Behavior', global: 'Global limits', dns: 'DNS', audit: 'Audit', tokens: 'Tokens' };
 
 const pageOf = () => (location.pathname.slice(1) in pages ? location.pathname.slice(1) : 'fleet');
 const page = signal(pageOf());
@@ -25,7 +26,7 @@ function go(name, push = true) {
 
 addEventListener('popstate', () => go(pageOf(), false));
 
-// Keys that a person at the page can use: 1 to 8 for the pages, / for the first field.
+// Keys that a person at the page can use: 1 to 9 for the pages, / for the first field.
 addEventListener('keydown', (e) => {
   if (e.ctrlKey || e.metaKey || e.altKey || asked.value || e.target.closest('input, textarea, select')) return;
   const names = Object.keys(pages);
@@ -56,11 +57,11 @@ function App() {
   return html`<a class="skip" href="#main">Skip to the page</a>
     <header onClick=${follow}>
       <a class="brand" href="/fleet" data-page="fleet"><img src="/assets/icon.svg" width="22" height="22" alt="" />weir</a>
-      <nav aria-label="Pages">${Object.entries(titles).map(([name, title], i) => html`<a href=${'/' + name} data-page=${name} aria-current=${name === page.value ? 'page' : undefined} title=${'key ' + (i + 1)}>${title}</a>`)}</nav>
+      <nav aria-label="Pages">${Object.entries(titles).map(([name, title], i) => (name !== 'tokens' || session.value?.tokens) && html`<a href=${'/' + name} data-page=${name} aria-current=${name === page.value ? 'page' : undefined} title=${'key ' + (i + 1)}>${title}</a>`)}</nav>
       <span class="who">${session.value && html`<span class="dim">as</span> ${session.value.user} <span class="dim">${session.value.role}</span>${session.value.until && html` <button type="button" class="quiet" onClick=${logout}>Log out</button>`}`}</span>
     </header>
     <main id="main"><${Denied} /><${Page} /></main>
-    <footer class="dim">regionctl console ${session.value?.version ?? ''}${!local() && html` · <a href="/api/v1/openapi.json">API</a>`} · keys: 1–8 pages, / first field</footer>
+    <footer class="dim">regionctl console ${session.value?.version ?? ''}${!local() && html` · <a href="/api/v1/openapi.json">API</a>`} · keys: 1–9 pages, / first field</footer>
     <${Dialog} />`;
 }
 
