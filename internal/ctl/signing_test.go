@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/consul/api"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/internal/ctl/audit"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 	"github.com/weir-edge/weir/pkg/region/consul"
@@ -126,6 +127,22 @@ func testSignRequired(t *testing.T, f *testFleet) {
 	f.good(t, "undo", "rules", "--yes", "--wait", "0")
 	p := consul.NewPointer([]byte(rulesOf(1)), "", time.Time{})
 	require.NoError(t, f.signed(t, keys, f.rules("us-east"), "rules", "us-east", &p))
+
+	// --force overrides that, and the histories say what it overrode.
+	objection := "iad1-1 in us-east accepts only what is signed by key 0123456789abcdef or " + id + "; sign it with --sign KEYFILE"
+	force := func(name string, args ...string) {
+		t.Helper()
+		r := f.run(t, append(args, "--yes", "--wait", "0")...)
+		require.Equal(t, term.StatusFailed, r.status)
+		require.Contains(t, r.errOut, objection+"\n--force changes it anyway")
+		require.Contains(t, f.good(t, append(args, "--yes", "--wait", "0", "--force")...).errOut, objection)
+		require.Contains(t, f.good(t, name, "history").out, "(forced: "+objection+")")
+		last := parse[[]audit.Entry](t, f.good(t, "audit", "list", "-n", "1", "-o", "json").out)[0]
+		require.Equal(t, []any{name, objection}, []any{last.Kind, last.Forced})
+		f.good(t, "audit", "verify")
+	}
+	force("rules", "rules", "apply", write(t, "r.yaml", rulesOf(3)))
+	force("shedder", "shedder", "set", "enabled=false", "--for", "1h")
 }
 
 // Whoever has an edge's token can register nodes that object to every change. An objection counts

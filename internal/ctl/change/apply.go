@@ -46,7 +46,9 @@ it, receive what their history lacks, and are waited for again.
 
 A region in which no edge registers within 15 seconds is not waited for.
 
-An edge that refuses the document keeps its old rules; the output shows its reasons.
+An edge that refuses the document keeps its old rules; the output shows its reasons. If edges
+object beforehand, because they cannot read it or require another signature, nothing is changed;
+--force changes it anyway, and the history says what they objected to.
 
 --if-version VERSION changes nothing unless every region runs that version or already has
 the document (status 4). It keeps a file made from an older version from reverting changes
@@ -113,7 +115,7 @@ func ApplyCommand(p *command.Program, k *fleet.Kind) *cobra.Command {
 	f.StringVarP(&c.Message, "message", "m", "", "`TEXT` for the history: why")
 	c.IfVersionFlag(cmd)
 	if k.AtEdges() {
-		c.WaitFlag(cmd)
+		c.EdgeFlags(cmd)
 		c.Staging.CanaryFlags(f)
 		c.Staging.WaveFlags(f)
 		_ = cmd.RegisterFlagCompletionFunc("canary", p.CompleteNodes(&names, func(n consul.Node) string { return n.PoP })) // the flag is known
@@ -141,9 +143,10 @@ func (c *Change) Flags(cmd *cobra.Command, by *string) {
 	f.StringVar(by, "by", "", "`NAME` for the history (default: WEIR_USER, or user@host)")
 }
 
-// WaitFlag adds --wait.
-func (c *Change) WaitFlag(cmd *cobra.Command) {
+// EdgeFlags adds the flags of changes that edges follow: --wait and --force.
+func (c *Change) EdgeFlags(cmd *cobra.Command) {
 	cmd.Flags().DurationVar(&c.Wait, "wait", 30*time.Second, "how long to wait for the edges; 0 does not wait")
+	cmd.Flags().BoolVar(&c.force, "force", false, "change it even if edges object, because they cannot read it or require another signature; the history says so")
 }
 
 func (c *Change) CheckFlags(by string) (err error) {

@@ -62,6 +62,9 @@ type options struct {
 	signFile string
 	// breakLock does not wait for other changes.
 	breakLock bool
+	// force changes what edges object to, and forced is what they said.
+	force  bool
+	forced string
 	// keep is how many versions to keep afterwards; 0: all.
 	keep int
 	// ifVersion is the version that regions must run, or its first digits; "": any.
@@ -284,10 +287,7 @@ func (c *Change) Prepare(ctx context.Context, targets []*fleet.Target) error {
 		}
 		steps = append(steps, fleet.Answer[*versions.Step]{Target: r.target, Value: &r.step, Err: r.region.Err})
 	}
-	if err := c.readable(ctx); err != nil {
-		return err
-	}
-	if err := c.trusted(ctx, nodes); err != nil {
+	if err := c.overcome(append(c.unread(ctx), c.untrusted(ctx, nodes)...)); err != nil {
 		return err
 	}
 	return c.Program.ShowDifference(away, func(b *bytes.Buffer, s term.Style) {

@@ -30,11 +30,10 @@ func (c *Change) sign(ctx context.Context, r *regionChange) error {
 	return nil
 }
 
-// trusted refuses what nodes would refuse, because none of the keys that they
+// untrusted says which nodes would refuse the document, because none of the keys that they
 // require has signed it. Nodes verify signatures themselves: this check only reports it
 // early.
-func (c *Change) trusted(ctx context.Context, nodes []fleet.Answer[[]consul.Node]) error {
-	var lines []string
+func (c *Change) untrusted(ctx context.Context, nodes []fleet.Answer[[]consul.Node]) (lines []string) {
 	for _, a := range nodes {
 		t, r := a.Target, c.region(a.Target.Name)
 		strict := func(n consul.Node) bool { return n.SignedBy != "" }
@@ -54,21 +53,29 @@ func (c *Change) trusted(ctx context.Context, nodes []fleet.Answer[[]consul.Node
 			break
 		}
 	}
-	if lines == nil {
-		return nil
-	}
-	return term.Failed("nothing was changed: %s", strings.Join(lines, "\n"))
+	return lines
 }
 
-// readable refuses a document that a node of an affected region cannot read:
-// that node would keep the document it has, and count apart from the others.
-func (c *Change) readable(ctx context.Context) error {
+// unread says which nodes of affected regions cannot read the document: they would keep the one
+// they have, and count apart from the others.
+func (c *Change) unread(ctx context.Context) []string {
 	news := fleet.Filter(c.With(rollout.Untouched), func(r *regionChange) bool { return !r.step.Ends })
-	lines := versions.Unread(ctx, c.Program, TargetsOf(news))
-	if lines == nil {
+	return versions.Unread(ctx, c.Program, TargetsOf(news))
+}
+
+// overcome refuses a change to which nodes object, unless it is forced.
+func (c *Change) overcome(objections []string) error {
+	switch {
+	case objections == nil:
 		return nil
+	case !c.force:
+		return term.Failed("nothing was changed: %s\n--force changes it anyway", strings.Join(objections, "\n"))
 	}
-	return term.Failed("nothing was changed: %s", strings.Join(lines, "\n"))
+	for _, line := range objections {
+		c.Program.Warn("%s (--force)", line)
+	}
+	c.forced = term.Clip(strings.Join(objections, "; "), 1024)
+	return nil
 }
 
 // signedBy returns the IDs of the keys that have signed a region's next document for as

@@ -60,7 +60,7 @@ func (c *Change) lookAgain(ctx context.Context) {
 func (c *Change) entry(ctx context.Context, r *regionChange, pointer consul.Pointer) consul.Change {
 	e := consul.Change{Pointer: pointer, Replaced: r.step.From.Version()}
 	if pointer.AppliedBy == c.By {
-		e.Message, e.BrokeLockOf, e.Token = c.Message, strings.Join(c.Engine.Broke, ", "), r.target.Identity(ctx)
+		e.Message, e.BrokeLockOf, e.Forced, e.Token = c.Message, strings.Join(c.Engine.Broke, ", "), c.forced, r.target.Identity(ctx)
 	}
 	if e.Replaced == pointer.Version { // written again
 		h := versions.History{Kind: r.target.Kind, Pointer: r.region.Seen.Pointer}

@@ -63,7 +63,7 @@ func compareCommand(p *command.Program) *cobra.Command {
   regionctl rules compare per-client -o json | jq '.measures[] | select(.differs)'`,
 		func(ctx context.Context, args []string) error {
 			if variant == "" {
-				for _, name := range []string{"yes", "partial", "break-lock", "keep-versions", "wait", "sign", "by", "message", "if-version"} {
+				for _, name := range []string{"yes", "partial", "break-lock", "keep-versions", "wait", "sign", "by", "message", "if-version", "force"} {
 					if f := cmd.Flags().Lookup(name); f != nil && f.Changed {
 						return term.Misused("--%s needs --promote VARIANT", name)
 					}
@@ -80,7 +80,7 @@ func compareCommand(p *command.Program) *cobra.Command {
 		})
 	p.RegionFlag(cmd, &names)
 	c.Flags(cmd, &by)
-	c.WaitFlag(cmd)
+	c.EdgeFlags(cmd)
 	f := cmd.Flags()
 	f.StringVarP(&c.Message, "message", "m", "", "`TEXT` for the history: why")
 	f.StringVar(&variant, "promote", "", "write this `VARIANT` into the document: base or experiment")

@@ -75,7 +75,7 @@ func setCommand(p *command.Program) *cobra.Command {
 		})
 	p.RegionFlag(cmd, &names)
 	c.Flags(cmd, &by)
-	c.WaitFlag(cmd)
+	c.EdgeFlags(cmd)
 	f := cmd.Flags()
 	f.StringVarP(&c.Message, "message", "m", "", "`TEXT` for the history: why")
 	command.LifetimeFlag(f, &c.Lasts, longestFor, "how long the settings last; then the previous ones return (default: until the next change)")

@@ -45,7 +45,7 @@ func RollbackCommand(p *command.Program, k *fleet.Kind) *cobra.Command {
 	p.RegionFlag(cmd, &names)
 	c.Flags(cmd, &by)
 	if k.AtEdges() {
-		c.WaitFlag(cmd)
+		c.EdgeFlags(cmd)
 	}
 	cmd.Flags().StringVar(&to, "to", "", "the `VERSION` to go back to")
 	_ = cmd.RegisterFlagCompletionFunc("to", p.CompleteVersions(k, &names)) // the flag is known

@@ -61,7 +61,7 @@ func Command(p *command.Program) *cobra.Command {
 	c.Flags(cmd, &by)
 	cmd.Flags().StringVarP(&c.Message, "message", "m", "", "`TEXT` for the history: why (default: what is undone)")
 	cmd.Flags().StringSliceVar(&c.Of, "of", nil, "undo nothing (status 4) but this `VERSION`, or one of several")
-	c.WaitFlag(cmd)
+	c.EdgeFlags(cmd)
 	for _, k := range undoable {
 		cmd.ValidArgs = append(cmd.ValidArgs, k.Name)
 	}

@@ -146,6 +146,9 @@ func writeHistory(k *fleet.Kind, b *bytes.Buffer, s term.Style, list []HistoryEn
 		if c.BrokeLockOf != "" {
 			message = strings.TrimSpace(message + " (broke the lock of " + term.Printable(c.BrokeLockOf) + ")")
 		}
+		if c.Forced != "" {
+			message = strings.TrimSpace(message + " (forced: " + term.Printable(c.Forced) + ")")
+		}
 		row(mark, term.Stamp(c.AppliedAt), term.Printable(c.AppliedBy), c.Version, term.OrDash(c.Replaced), ends, where, message)
 	}
 	t.Print(b)

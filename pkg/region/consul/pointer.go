@@ -72,6 +72,8 @@ type Change struct {
 	Canary string `json:"canary,omitempty"`
 	// BrokeLockOf names the holder whose lock AppliedBy broke to make the change.
 	BrokeLockOf string `json:"broke_lock_of,omitempty"`
+	// Forced is what nodes objected to, and AppliedBy overrode.
+	Forced string `json:"forced,omitempty"`
 	// Token is the owner of the token that made the change, according to Consul; nil
 	// without ACLs.
 	Token *Identity `json:"token,omitempty"`
