@@ -5,9 +5,12 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"reflect"
+	"slices"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -19,6 +22,8 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/dns"
 	"github.com/weir-edge/weir/internal/ctl/drain"
+	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/limits"
 	"github.com/weir-edge/weir/internal/ctl/overview"
 	"github.com/weir-edge/weir/internal/ctl/rules"
@@ -29,6 +34,8 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/versions"
 	"github.com/weir-edge/weir/internal/version"
 	"github.com/weir-edge/weir/pkg/region"
+	"github.com/weir-edge/weir/pkg/region/consul"
+	"github.com/weir-edge/weir/pkg/sign"
 )
 
 const consoleHelp = `Serves a web page, and the HTTP API under it, to look at the fleet and to change it:
@@ -66,6 +73,7 @@ Connect issuer, or with proxy: {from, header, groups_header} by an authenticatin
     - {who: {groups: [eu]}, may: admin, regions: [eu-west], kinds: [rules, limits]}
     - {who: {groups: [sre-leads], users: [ana@example.com]}, may: admin}
   tokens: {file: tokens.json}               # of programs; people create them on the page Tokens
+  sign: {key_file: console.pem}             # for nodes with require_signed; see regionctl keys
 
 Histories then name the logged-in user. Who may change some regions only names them in each change.
 
@@ -141,6 +149,11 @@ func serveConsole(ctx context.Context, p *command.Program, o *consoleOptions) er
 	if err != nil {
 		return err
 	}
+	key, err := command.Signer(config.Sign.KeyFile)
+	if err != nil {
+		return term.Misused("--config %s: sign.key_file: %w", o.config, err)
+	}
+	p.SignFile = config.Sign.KeyFile
 	gate, err := access.New(config, user)
 	if err != nil {
 		return term.Misused("--config %s: %w", o.config, err)
@@ -165,7 +178,29 @@ func serveConsole(ctx context.Context, p *command.Program, o *consoleOptions) er
 		_ = ln.Close()
 		return err
 	}
+	var looking sync.WaitGroup
+	defer looking.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	looking.Go(func() { warnOfSignatures(ctx, p, key, gate.Log) })
 	return console.Run(ctx, console.Config{Run: again(p), Answers: answers(), Access: gate, Origin: config.Origin(), Version: version.String(), Log: gate.Log}, ln)
+}
+
+// warnOfSignatures logs the regions whose nodes require a signature that this console cannot make.
+func warnOfSignatures(ctx context.Context, p *command.Program, key *sign.Key, log *slog.Logger) {
+	var ids []string
+	if key != nil {
+		ids = append(ids, key.ID())
+	}
+	targets, err := p.Targets(kinds.Rules, nil)
+	if err != nil {
+		return // each command says so
+	}
+	for _, a := range fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) ([]consul.Node, error) { return t.Registered(ctx) }) {
+		if slices.ContainsFunc(a.Value, func(n consul.Node) bool { return !fleet.Accepts(n, ids...) }) {
+			log.Warn("this console cannot publish here: nodes with documents.require_signed accept none of its keys; set sign.key_file in --config, or publish with regionctl --sign", "region", a.Target.Name)
+		}
+	}
 }
 
 // consoleAt is what console prints when it can be opened.
@@ -194,7 +229,7 @@ func again(p *command.Program) func(context.Context, string, []string, io.Reader
 	return func(ctx context.Context, user string, args []string, in io.Reader, out, errOut io.Writer) int {
 		own := []string{"--fleet=" + p.FleetFile, "--timeout=" + p.Timeout.String(), fmt.Sprintf("--insecure-admin=%t", p.InsecureAdmin)}
 		next := command.NewProgram(term.New(in, out, errOut))
-		next.User = user
+		next.User, next.SignFile = user, p.SignFile
 		next.Registering, next.LookTime, next.LockWait, next.Dial = p.Registering, p.LookTime, p.LockWait, p.Dial
 		return term.ExitStatus(run(ctx, next, append(own, args...)))
 	}

@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"io"
@@ -10,11 +11,13 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/console"
 	"github.com/weir-edge/weir/internal/console/access"
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
 var ticketIn = regexp.MustCompile(`url=(http://[^"#]+)/fleet#ticket=(\w+)"`)
@@ -102,4 +105,79 @@ func TestOnlyTheStartingUserOpensAConsole(t *testing.T) {
 	<-ended
 	require.NoError(t, printed.Close())
 	require.NoDirExists(t, filepath.Dir(at.Page))
+}
+
+// A console whose configuration has a key signs what it publishes. One that cannot publish where
+// nodes require signatures says so when it starts.
+func TestConsoleSigns(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, "eu-west", "us-east")
+	key, id, keys := f.key(t)
+	f.edge(t, "us-east", "iad1", "iad1-1", func(s *stub) { s.signed = id })
+	serve := func(config string, use func(at, token string), log func(string) bool) {
+		t.Helper()
+		ctx, cancel := context.WithCancel(t.Context())
+		out, printed := io.Pipe()
+		said, logged := io.Pipe()
+		lines := make(chan string, 100)
+		go func() {
+			for s := bufio.NewScanner(said); s.Scan(); {
+				lines <- s.Text()
+			}
+			close(lines)
+		}()
+		ended := make(chan error, 1)
+		go func() {
+			ended <- run(ctx, f.program(strings.NewReader(""), printed, logged), []string{"console", "--config", write(t, "console.yaml", config), "--fleet", f.file, "-o", "json"})
+			_, _ = printed.Close(), logged.Close()
+		}()
+		var at consoleAt
+		require.NoError(t, json.NewDecoder(out).Decode(&at))
+		go func() { _, _ = io.Copy(io.Discard, out) }()
+		text, err := os.ReadFile(at.TokenFile)
+		require.NoError(t, err)
+		use(at.URL, strings.TrimSpace(string(text)))
+		if log != nil {
+			for line := range lines {
+				if log(line) {
+					break
+				}
+			}
+		}
+		cancel()
+		var rest string
+		for line := range lines {
+			rest += line
+		}
+		require.NoError(t, <-ended)
+		if log == nil {
+			require.NotContains(t, rest, "cannot publish")
+		}
+	}
+	apply := func(at, token string) (int, string) {
+		body := `{"document": ` + text(t, rulesOf(1)) + `}`
+		r, err := http.NewRequestWithContext(t.Context(), "POST", at+console.Prefix+"/rules/apply", strings.NewReader(body))
+		require.NoError(t, err)
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set(access.HeaderToken, token)
+		resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(r)
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		return resp.StatusCode, string(text)
+	}
+	serve("listen: 127.0.0.1:0", func(at, token string) {
+		status, text := apply(at, token)
+		require.Equal(t, 500, status, text)
+		require.Contains(t, text, "accepts only what is signed by key "+id)
+	}, func(line string) bool {
+		return strings.Contains(line, "this console cannot publish here") && strings.Contains(line, "us-east")
+	})
+	serve("listen: 127.0.0.1:0\nsign: {key_file: "+key+"}", func(at, token string) {
+		status, text := apply(at, token)
+		require.Equal(t, 200, status, text)
+	}, nil)
+	p := consul.NewPointer([]byte(rulesOf(1)), "", time.Time{})
+	require.NoError(t, f.signed(t, keys, f.rules("us-east"), "rules", "us-east", &p))
 }

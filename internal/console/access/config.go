@@ -23,7 +23,14 @@ type Config struct {
 	Session Session `yaml:"session"`
 	Roles   Roles   `yaml:"roles"`
 	Tokens  *Tokens `yaml:"tokens"`
-	Rate    Rate    `yaml:"rate"`
+	// Sign has the key that signs what the console publishes.
+	Sign Sign `yaml:"sign"`
+	Rate Rate `yaml:"rate"`
+}
+
+// Sign names the private key for documents.
+type Sign struct {
+	KeyFile string `yaml:"key_file"`
 }
 
 // login reports whether people have to authenticate.
@@ -64,6 +71,7 @@ func (c *Config) files() (list []*string) {
 	if c.OIDC != nil {
 		list = append(list, &c.OIDC.ClientSecretFile, &c.OIDC.CAFile)
 	}
+	list = append(list, &c.Sign.KeyFile)
 	if c.Tokens != nil {
 		list = append(list, &c.Tokens.File)
 	}

@@ -1,6 +1,7 @@
 package change
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -162,7 +163,7 @@ func (c *Change) CheckFlags(by string) (err error) {
 	if err := command.CheckText("--message", c.Message, 1024); err != nil {
 		return err
 	}
-	if c.signer, err = command.Signer(c.signFile); err != nil {
+	if c.signer, err = command.Signer(cmp.Or(c.signFile, c.Program.SignFile)); err != nil {
 		return err
 	}
 	c.By, err = c.Program.Whoami(by)

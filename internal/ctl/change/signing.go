@@ -36,8 +36,7 @@ func (c *Change) sign(ctx context.Context, r *regionChange) error {
 func (c *Change) untrusted(ctx context.Context, nodes []fleet.Answer[[]consul.Node]) (lines []string) {
 	for _, a := range nodes {
 		t, r := a.Target, c.region(a.Target.Name)
-		strict := func(n consul.Node) bool { return n.SignedBy != "" }
-		if !t.Kind.AtEdges() || r.region.Outcome != rollout.Untouched || r.step.Ends || a.Err == nil && !slices.ContainsFunc(a.Value, strict) {
+		if !t.Kind.AtEdges() || r.region.Outcome != rollout.Untouched || r.step.Ends || a.Err == nil && !slices.ContainsFunc(a.Value, func(n consul.Node) bool { return !fleet.Accepts(n) }) {
 			continue
 		}
 		by, err := c.signedBy(ctx, t)
@@ -45,10 +44,7 @@ func (c *Change) untrusted(ctx context.Context, nodes []fleet.Answer[[]consul.No
 			c.Program.Warn("%s: whether its nodes accept the signature is unknown: %v", t.Name, err)
 			continue
 		}
-		for _, n := range t.Objecting(ctx, a.Value, func(n consul.Node) bool {
-			keys := strings.Split(n.SignedBy, ",")
-			return strict(n) && !slices.ContainsFunc(by, func(key string) bool { return slices.Contains(keys, key) })
-		}) {
+		for _, n := range t.Objecting(ctx, a.Value, func(n consul.Node) bool { return !fleet.Accepts(n, by...) }) {
 			lines = append(lines, fmt.Sprintf("%s in %s accepts only what is signed by key %s; sign it with --sign KEYFILE", term.Printable(n.ID), t.Name, term.Printable(strings.ReplaceAll(n.SignedBy, ",", " or "))))
 			break
 		}

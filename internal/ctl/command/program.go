@@ -26,7 +26,9 @@ type Program struct {
 	Dial consul.Dialer
 
 	// User, if not "", is the user of the console who sent a request.
-	User          string
+	User string
+	// SignFile is the console's key; --sign names another.
+	SignFile      string
 	FleetFile     string
 	Timeout       time.Duration
 	InsecureAdmin bool

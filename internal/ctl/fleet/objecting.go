@@ -2,6 +2,8 @@ package fleet
 
 import (
 	"context"
+	"slices"
+	"strings"
 
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
@@ -25,4 +27,10 @@ func (t *Target) Objecting(ctx context.Context, nodes []consul.Node, objects fun
 		t.Warn("%s: an objection does not count, because its node does not prove what it is: %s", t.Name, line)
 	}
 	return real
+}
+
+// Accepts reports whether a node accepts what one of these keys has signed.
+func Accepts(n consul.Node, keys ...string) bool {
+	wants := strings.Split(n.SignedBy, ",")
+	return n.SignedBy == "" || slices.ContainsFunc(keys, func(key string) bool { return slices.Contains(wants, key) })
 }
