@@ -35,7 +35,7 @@ type Latest struct {
 	Edges  int    `json:"edges"` // edges that keep requests
 	// Without are the edges that keep none.
 	Without []string `json:"without,omitempty"`
-	Silent  []string `json:"silent,omitempty"`
+	Silent  []string `json:"silent,omitempty"` // which could not be asked, and why
 	// Since is the time from which nothing is missing.
 	Since    time.Time       `json:"since,omitzero"`
 	Share    float64         `json:"share,omitempty"` // share of clients whose requests are kept
@@ -102,6 +102,7 @@ func recentOf(ctx context.Context, t *fleet.Target, query url.Values, lines int)
 		return nil, err
 	}
 	l := &Latest{Region: t.Name, Requests: []latestRequest{}}
+	var silent fleet.Reasons
 	for i, a := range answers {
 		id := nodes[i].ID
 		switch {
@@ -109,7 +110,7 @@ func recentOf(ctx context.Context, t *fleet.Target, query url.Values, lines int)
 			l.Without = append(l.Without, id)
 			continue
 		case a.Err != nil:
-			l.Silent = append(l.Silent, a.Err.Error())
+			silent.Add(id, fleet.Reason(a.Err))
 			continue
 		}
 		l.Edges++
@@ -125,6 +126,7 @@ func recentOf(ctx context.Context, t *fleet.Target, query url.Values, lines int)
 			l.Requests = append(l.Requests, r)
 		}
 	}
+	l.Silent = silent.Lines(fleet.Unasked)
 	slices.SortStableFunc(l.Requests, func(a, b latestRequest) int { return cmp.Or(b.Time.Compare(a.Time), cmp.Compare(a.Node, b.Node)) })
 	l.Requests = l.Requests[:min(len(l.Requests), lines)]
 	return l, nil
@@ -176,5 +178,5 @@ func silentEdges(list []*Latest) error {
 	if len(silent) == 0 {
 		return nil
 	}
-	return term.Partial("no answer from %s:\n%s", term.Plural(len(silent), "edge"), strings.Join(silent, "\n"))
+	return term.Partial("not all edges answered:\n%s", strings.Join(silent, "\n"))
 }

@@ -35,6 +35,7 @@ type TrafficLeft struct {
 	Rate     float64 `json:"requests_per_second"`
 	InFlight float64 `json:"in_flight"`
 	Error    string  `json:"error,omitempty"` // why the rest is unknown
+	reason   string  // the same without the edge's name
 }
 
 // leaving is the wait for the clients of a PoP to leave.
@@ -120,7 +121,7 @@ func (w *leaving) look(ctx context.Context, nodes []nodeAt) []TrafficLeft {
 		f, err := n.target.Admin.Figures(ctx, n.node)
 		list[i].ID = n.node.ID
 		if err != nil {
-			list[i].Error = err.Error()
+			list[i].Error, list[i].reason = err.Error(), fleet.Reason(err)
 			return
 		}
 		found[i], list[i].InFlight = f, f.InFlight
@@ -150,7 +151,7 @@ func BusyNodes(now []TrafficLeft) (ids []string) {
 // unasked names the nodes that cannot be asked but still pass their check according to
 // Consul: they may still serve requests.
 func (w *leaving) unasked(ctx context.Context, nodes []nodeAt, now []TrafficLeft) error {
-	var ids []string
+	var unknown fleet.Reasons
 	for i, n := range nodes {
 		if now[i].Error == "" {
 			continue
@@ -160,11 +161,12 @@ func (w *leaving) unasked(ctx context.Context, nodes []nodeAt, now []TrafficLeft
 			passes = slices.ContainsFunc(listed, func(l consul.Node) bool { return l.ID == n.node.ID && l.Passing })
 		}
 		if passes {
-			ids = append(ids, fmt.Sprintf("%s (%s)", term.Printable(n.node.ID), now[i].Error))
+			unknown.Add(n.node.ID, now[i].reason)
 		}
 	}
-	if len(ids) == 0 {
+	lines := unknown.Lines("%s (%s)")
+	if lines == nil {
 		return nil
 	}
-	return term.Partial("drained, but it is unknown whether requests still come to %s; check there before you stop %s", strings.Join(ids, ", "), w.pop)
+	return term.Partial("drained, but it is unknown whether requests still come to %s; check there before you stop %s", strings.Join(lines, ", "), w.pop)
 }

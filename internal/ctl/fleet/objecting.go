@@ -14,7 +14,7 @@ func (t *Target) Objecting(ctx context.Context, nodes []consul.Node, objects fun
 	nodes = Filter(nodes, objects)
 	faults := make([]error, len(nodes))
 	Each(nodes, func(i int, _ consul.Node) { faults[i] = t.Admin.Prove(ctx, &nodes[i]) })
-	var silent Unasked
+	var silent Reasons
 	var real []consul.Node
 	for i, n := range nodes {
 		if faults[i] != nil {
@@ -23,7 +23,7 @@ func (t *Target) Objecting(ctx context.Context, nodes []consul.Node, objects fun
 			real = append(real, n)
 		}
 	}
-	for _, line := range silent.Lines() {
+	for _, line := range silent.Lines(Unasked) {
 		t.Warn("%s: an objection does not count, because its node does not prove what it is: %s", t.Name, line)
 	}
 	return real

@@ -2,6 +2,7 @@ package limits
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -48,6 +49,7 @@ type ResetNode struct {
 	Node   string   `json:"node,omitempty"`
 	Reset  []string `json:"reset"`
 	Error  string   `json:"error,omitempty"`
+	reason string   // the error without the edge's name
 	// misused says that the edge rejected the request as wrong.
 	misused bool
 	// uncounted says that its rule does not count the request.
@@ -120,7 +122,7 @@ func resetAll(ctx context.Context, t *fleet.Target, nodes []consul.Node, reset f
 		list[i] = ResetNode{Region: t.Name, Node: n.ID, Reset: append([]string{}, keys...)}
 		if err != nil {
 			var refused *fleet.StatusError
-			list[i].Error = err.Error()
+			list[i].Error, list[i].reason = err.Error(), fleet.Reason(err)
 			list[i].misused = errors.As(err, &refused) && (refused.Code == http.StatusBadRequest || refused.Code == http.StatusNotFound)
 			list[i].uncounted = list[i].misused && refused.Code == http.StatusNotFound
 		}
@@ -129,11 +131,12 @@ func resetAll(ctx context.Context, t *fleet.Target, nodes []consul.Node, reset f
 }
 
 func resetVerdict(list []ResetNode) error {
-	var wrong []string
-	bad, hint := 0, ""
+	var wrong fleet.Reasons
+	failed, bad, hint := 0, 0, ""
 	for _, n := range list {
 		if n.Error != "" {
-			wrong = append(wrong, n.Region+": "+n.Error)
+			failed++
+			wrong.Add(strings.TrimSuffix(n.Region+"/"+n.Node, "/"), cmp.Or(n.reason, n.Error))
 		}
 		if n.misused {
 			bad++
@@ -142,16 +145,16 @@ func resetVerdict(list []ResetNode) error {
 			hint = "\npass what it names as flags, such as --path /login or --header X-Tenant:VALUE; regionctl limits explain with the same flags shows which rules count a request"
 		}
 	}
-	why := strings.Join(wrong, "\n  ") + hint
+	why := strings.Join(wrong.Lines("%s: %s"), "\n  ") + hint
 	switch {
-	case len(wrong) == 0:
+	case failed == 0:
 		return nil
 	case bad == len(list):
 		return term.Misused("nothing was reset:\n  %s", why)
-	case len(wrong) == len(list):
+	case failed == len(list):
 		return term.Failed("nothing was reset:\n  %s", why)
 	}
-	return term.Partial("%d of %s did not reset it; run this again when they can be reached:\n  %s", len(wrong), term.Plural(len(list), "edge"), why)
+	return term.Partial("%d of %s did not reset it; run this again when they can be reached:\n  %s", failed, term.Plural(len(list), "edge"), why)
 }
 
 func writeReset(b *bytes.Buffer, s term.Style, list []ResetNode) {

@@ -3,6 +3,7 @@ package overview
 import (
 	"bytes"
 	"fmt"
+	"slices"
 
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/term"
@@ -15,7 +16,7 @@ func (v *Fleet) Write(b *bytes.Buffer, s term.Style) {
 	t := term.Table{}
 	t.Row("REGION", "POP", "EDGE", "HEALTH", "RULES", "SHEDDER", "BUSY", "SHED", "REQ/S", "LIMITED", "REDIS")
 	var notes []string
-	var silent fleet.Unasked
+	var silent, failing fleet.Reasons
 	if !v.Topology && v.Totals.Unknown < v.Totals.Regions {
 		notes = append(notes, "no topology is published, so regionctl dns answers no one yet; publish one with regionctl topology apply FILE")
 	}
@@ -42,7 +43,7 @@ func (v *Fleet) Write(b *bytes.Buffer, s term.Style) {
 				n := &p.Nodes[j]
 				t.Row(append([]string{"", ""}, n.cells(s)...)...)
 				if n.Output != "" {
-					notes = append(notes, fmt.Sprintf("%s fails its check: %s", term.Printable(n.ID), term.Clip(term.Printable(n.Output), 160)))
+					failing.Add(n.ID, n.Output)
 				}
 				if n.Clock != nil && *n.Clock != 0 {
 					notes = append(notes, fmt.Sprintf("the clock of %s is %s", term.Printable(n.ID), clockText(*n.Clock)))
@@ -54,7 +55,7 @@ func (v *Fleet) Write(b *bytes.Buffer, s term.Style) {
 		}
 	}
 	t.Print(b)
-	notes = append(notes, silent.Lines()...)
+	notes = slices.Concat(notes, failing.Lines("the check of %s fails: %s"), silent.Lines(fleet.Unasked))
 	if len(notes) > 0 {
 		b.WriteByte('\n')
 	}

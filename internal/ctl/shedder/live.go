@@ -46,7 +46,7 @@ func writeLive(b *bytes.Buffer, st term.Style, v *fleet.RegionView, now time.Tim
 	shadows := term.Table{Indent: "  "}
 	shadows.Row("EDGE", "UPSTREAM", "CANDIDATE", "LEVEL", "UTILIZATION", "SIGNAL", "WOULD HAVE SHED")
 	var notes []string
-	var silent fleet.Unasked
+	var silent fleet.Reasons
 	for i := range v.Nodes {
 		n := &v.Nodes[i]
 		if n.Source == adminapi.SourceAdmin {
@@ -85,7 +85,7 @@ func writeLive(b *bytes.Buffer, st term.Style, v *fleet.RegionView, now time.Tim
 	if candidates {
 		shadows.Print(b)
 	}
-	for _, note := range append(notes, silent.Lines()...) {
+	for _, note := range append(notes, silent.Lines(fleet.Unasked)...) {
 		fmt.Fprintf(b, "    %s\n", note)
 	}
 	return candidates

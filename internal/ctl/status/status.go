@@ -223,7 +223,7 @@ func writeView(b *bytes.Buffer, st term.Style, k *fleet.Kind, v *fleet.RegionVie
 	t := term.Table{Indent: "  "}
 	t.Row("EDGE", "POP", "RUNS", "SINCE", "SOURCE", "FROM", "CHECK", "CONVERGED")
 	var notes []string
-	var silent fleet.Unasked
+	var silent, failing fleet.Reasons
 	for i := range v.Nodes {
 		n := &v.Nodes[i]
 		check := st.Green("passing")
@@ -233,7 +233,7 @@ func writeView(b *bytes.Buffer, st term.Style, k *fleet.Kind, v *fleet.RegionVie
 			if k == kinds.Rules && n.Version == adminapi.NoVersion { // as a node without rules registers
 				why = "it has no rules yet; regionctl rules apply publishes them"
 			}
-			notes = append(notes, fmt.Sprintf("%s fails its check: %s", term.Printable(n.ID), term.Clip(term.Printable(why), 200)))
+			failing.Add(n.ID, why)
 		}
 		since, source := "-", term.OrDash(n.Source)
 		if !n.Since.IsZero() {
@@ -246,13 +246,13 @@ func writeView(b *bytes.Buffer, st term.Style, k *fleet.Kind, v *fleet.RegionVie
 		notes = append(notes, Complaints(n, &silent)...)
 	}
 	t.Print(b)
-	for _, note := range append(notes, silent.Lines()...) {
+	for _, note := range slices.Concat(failing.Lines("the check of %s fails: %s"), notes, silent.Lines(fleet.Unasked)) {
 		fmt.Fprintf(b, "    %s\n", note)
 	}
 }
 
 // Complaints lists what is wrong with an edge, and adds to silent why it could not be asked.
-func Complaints(n *fleet.NodeView, silent *fleet.Unasked) (list []string) {
+func Complaints(n *fleet.NodeView, silent *fleet.Reasons) (list []string) {
 	if n.Refused != nil {
 		list = append(list, fmt.Sprintf("%s refused %s:\n      %s", term.Printable(n.ID), term.OrDash(n.Refused.Version), strings.ReplaceAll(report.Refusal(n), "\n", "\n      ")))
 	}
