@@ -16,14 +16,14 @@ import (
 func TestRightsOfTokens(t *testing.T) {
 	t.Parallel()
 	server := testenv.StartConsul(t, testenv.ConsulOptions{Datacenter: "eu-west", ACL: true})
-	kinds := []string{"rules", "shedder", "policy", "topology", "clients", "acts"}
+	kinds := []string{"rules", "shedder", "policy", "topology", "drain", "clients", "acts"}
 	var keys []string
 	for _, kind := range kinds {
 		for _, key := range []string{"current", "versions/v", "signatures/v", "history/2026/11/x", "head", "lock", "canary/ams1"} {
 			keys = append(keys, "weir/"+kind+"/"+key)
 		}
 	}
-	keys = append(keys, "weir/drain/ams1", "weir/drain/ended/ams1", "weir/spill", "weir/region", "weir/new", "weir/rulesx", "other")
+	keys = append(keys, "weir/spill", "weir/region", "weir/new", "weir/rulesx", "other")
 	for _, key := range keys {
 		server.Set(t, key, []byte("kept"))
 	}

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -100,7 +99,7 @@ func TestRoles(t *testing.T) {
 	require.NoError(t, err)
 	for _, role := range []string{edge, router, reader} {
 		require.ErrorContains(t, clients[role].Put(t.Context(), clients[role].Key("rules", "current"), []byte("{}")), `lacks permission 'key:write' on "weir/rules/current"`, role)
-		require.ErrorContains(t, region.SetDrain(t.Context(), clients[role], "ams1", region.Drain{Who: "eve", Why: "x", Since: time.Now()}), `lacks permission 'key:write' on "weir/drain/`, role)
+		require.ErrorContains(t, clients[role].Put(t.Context(), clients[role].Key("drain", "current"), []byte("{}")), `lacks permission 'key:write' on "weir/drain/current"`, role)
 	}
-	require.ErrorContains(t, region.SetDrain(t.Context(), clients[author], "ams1", region.Drain{Who: "eve", Why: "x", Since: time.Now()}), `lacks permission 'key:write' on "weir/drain/`)
+	require.ErrorContains(t, clients[author].Put(t.Context(), clients[author].Key("drain", "current"), []byte("{}")), `lacks permission 'key:write' on "weir/drain/current"`)
 }

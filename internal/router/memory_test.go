@@ -152,7 +152,11 @@ func TestStartsFromWhatItKnew(t *testing.T) {
 	}
 	register(t, regions[0].Consul, "eu-west", "ams2") // ams1 has no edge
 	register(t, regions[1].Consul, "us-east", "iad1")
-	require.NoError(t, region.SetDrain(t.Context(), regions[1].Consul, "iad1", region.Drain{Who: "ann", Why: "x", Since: time.Now()}))
+	drained, err := region.ChangeDrains(t.Context(), regions[1].Consul, consul.Change{Pointer: consul.Pointer{AppliedBy: "ann", AppliedAt: time.Now()}}, func(d *region.Drains) *region.Drains {
+		return d.With("iad1", &region.Drain{Who: "ann", Why: "x", Since: time.Now(), At: time.Now()}, time.Time{})
+	})
+	require.NoError(t, err)
+	require.True(t, drained)
 
 	state := filepath.Join(t.TempDir(), "below", "state")
 	first := launch(t, state, regions, key)

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -16,17 +18,22 @@ import (
 // maxWhy is the longest reason for a drain, in bytes.
 const maxWhy = 500
 
+// DrainsKind is the name of drains among the kinds of documents in Consul.
+const DrainsKind = "drain"
+
 // Drain records who took a PoP out of DNS on purpose, and why. A drain in one region is
 // enough.
 type Drain struct {
 	Who   string    `json:"who"`
 	Why   string    `json:"why"`
 	Since time.Time `json:"since"`
+	// At is when it was recorded: later than Since if it was changed or brought back.
+	At time.Time `json:"at"`
 }
 
-// Equal reports whether both have the same content.
+// Equal reports whether both are the same record.
 func (d Drain) Equal(other Drain) bool {
-	return d.Who == other.Who && d.Why == other.Why && d.Since.Equal(other.Since)
+	return d.Who == other.Who && d.Why == other.Why && d.Since.Equal(other.Since) && d.At.Equal(other.At)
 }
 
 func (d Drain) validate() error {
@@ -38,44 +45,91 @@ func (d Drain) validate() error {
 	}
 	line("who", d.Who)
 	line("why", d.Why)
-	if d.Since.IsZero() {
-		f.Add("since", "must be the time of the change")
+	if d.Since.IsZero() || d.At.IsZero() {
+		f.Add("since", "and at must be times")
 	}
 	return f.Err()
 }
 
-// parseDrain parses a drain. An unreadable value still drains the PoP: the key's
-// existence is what counts.
-func parseDrain(value []byte) (Drain, error) {
-	var d Drain
-	if err := json.Unmarshal(value, &d); err != nil {
-		return Drain{Who: "somebody", Why: "the key gives no reason"}, fmt.Errorf("is not a JSON object with who, why and since: %w", err)
+// Drains is the document of one region's drains, by PoP.
+type Drains struct {
+	Begun map[string]Drain `json:"begun,omitempty"`
+	// Ended: a drain that was recorded by this time is over, in whichever region it still
+	// exists, so that one that ended while its region was unreachable does not return
+	// with it.
+	Ended map[string]time.Time `json:"ended,omitempty"`
+}
+
+// ParseDrains reads a document of drains.
+func ParseDrains(document []byte) (*Drains, error) {
+	d := &Drains{}
+	if err := json.Unmarshal(document, d); err != nil {
+		return nil, fmt.Errorf("is not a JSON object with begun and ended: %w", err)
 	}
-	clean := func(text string) string {
-		text = strings.ToValidUTF8(text[:min(len(text), maxWhy)], "")
-		return strings.Map(func(r rune) rune {
-			if unicode.IsControl(r) {
-				return ' '
-			}
-			return r
-		}, text)
+	for _, pop := range slices.Sorted(maps.Keys(d.Begun)) {
+		if err := errors.Join(checkPoP(pop), d.Begun[pop].validate()); err != nil {
+			return nil, fmt.Errorf("begun: %s: %w", pop, err)
+		}
 	}
-	d.Who, d.Why = clean(d.Who), clean(d.Why)
 	return d, nil
 }
 
-// Drains is what one region stores, by PoP.
-type Drains struct {
-	Begun map[string]Drain
-	// Ended: a drain that began by this time is over, in whichever region it still
-	// exists, so that one that ended while its region was unreachable does not return
-	// with it.
-	Ended map[string]time.Time
+// Document returns the document, the same for the same drains.
+func (d *Drains) Document() []byte {
+	document, err := json.Marshal(d)
+	if err != nil {
+		panic(err) // it consists of what JSON can express
+	}
+	return document
 }
 
-// over reports whether a drain has ended. One without a time ends when its key is
-// deleted.
-func (d Drain) over(ended time.Time) bool { return !d.Since.IsZero() && !d.Since.After(ended) }
+// With returns the drains with another one of a PoP or, if that is nil, without those that were
+// recorded by until.
+func (d *Drains) With(pop string, next *Drain, until time.Time) *Drains {
+	with := &Drains{maps.Clone(d.Begun), maps.Clone(d.Ended)}
+	if next != nil {
+		if with.Begun == nil {
+			with.Begun = map[string]Drain{}
+		}
+		with.Begun[pop] = Drain{next.Who, next.Why, next.Since.UTC().Round(0), next.At.UTC().Round(0)}
+		return with
+	}
+	delete(with.Begun, pop)
+	if until.After(with.Ended[pop]) {
+		if with.Ended == nil {
+			with.Ended = map[string]time.Time{}
+		}
+		with.Ended[pop] = until.UTC().Round(0)
+	}
+	return with
+}
+
+// Back returns the drains that bring back an earlier state. What differs is recorded anew, because
+// regions that are away may hold a later record of it.
+func (d *Drains) Back(before *Drains, now time.Time) *Drains {
+	next := d
+	for _, pop := range slices.Sorted(maps.Keys(d.Begun)) {
+		if _, stays := before.Begun[pop]; !stays {
+			next = next.With(pop, nil, d.after(pop, now))
+		}
+	}
+	for _, pop := range slices.Sorted(maps.Keys(before.Begun)) {
+		was := before.Begun[pop]
+		if is, drained := d.Begun[pop]; !drained || !is.Equal(was) {
+			was.At = d.after(pop, now).Add(time.Millisecond) // where both happen, it is drained
+			next = next.With(pop, &was, time.Time{})
+		}
+	}
+	return next
+}
+
+// after returns now, or a later time if records of the PoP are from the future.
+func (d *Drains) after(pop string, now time.Time) time.Time {
+	return slices.MaxFunc([]time.Time{now, d.Begun[pop].At, d.Ended[pop]}, time.Time.Compare)
+}
+
+// over reports whether a drain has ended.
+func (d Drain) over(ended time.Time) bool { return !d.At.After(ended) }
 
 // Ended returns the time up to which any region has ended a PoP's drains; zero if none
 // has.
@@ -102,87 +156,44 @@ func Oldest(pop string, regions []Drains, ended time.Time) *Drain {
 	return oldest
 }
 
-// endings is the folder of drain ends, inside that of drains: readers of drains can read it.
-const endings = "ended"
-
-// ending is the end of a PoP's drains as stored.
-type ending struct {
-	Until time.Time `json:"until"`
+// PublishedDrains is PublishedTopology for the drains that a region holds, none before the first.
+func PublishedDrains(ctx context.Context, c *consul.Client) (*Drains, uint64, error) {
+	d, index, err := published(ctx, c, DrainsKind, ParseDrains)
+	if d == nil {
+		d = &Drains{}
+	}
+	return d, index, err
 }
 
-func drainKey(c *consul.Client, parts ...string) string {
-	return c.Key(append([]string{"drain"}, parts...)...)
-}
-
-// SetDrain takes a PoP out of DNS. Draining it again replaces who and why. Since must be
-// later than the last end of a drain.
-func SetDrain(ctx context.Context, c *consul.Client, pop string, d Drain) error {
-	if err := errors.Join(checkPoP(pop), d.validate()); err != nil {
-		return err
-	}
-	d.Since = d.Since.UTC().Round(0)
-	value, err := json.Marshal(d)
-	if err != nil {
-		return err
-	}
-	return c.Put(ctx, drainKey(c, pop), value)
-}
-
-// EndDrain returns a PoP to DNS and records that all its drains that began by until are
-// over. It is not an error if the PoP is not drained.
-func EndDrain(ctx context.Context, c *consul.Client, pop string, until time.Time) error {
-	if err := checkPoP(pop); err != nil {
-		return err
-	}
-	if !until.IsZero() {
-		value, err := json.Marshal(ending{until.UTC().Round(0)})
-		if err == nil {
-			err = c.Put(ctx, drainKey(c, endings, pop), value)
+// ChangeDrains changes a region's drains and records who did it: both or neither. next returns the
+// drains that follow, nil to stop; concurrent changes call it again.
+func ChangeDrains(ctx context.Context, c *consul.Client, change consul.Change, next func(*Drains) *Drains) (done bool, err error) {
+	docs := c.Documents(DrainsKind)
+	for range mostRaces {
+		before, index, err := PublishedDrains(ctx, c)
+		if err != nil && index == 0 { // what cannot be read is replaced
+			return false, err
 		}
-		if err != nil {
-			return err
+		after := next(before)
+		if after == nil {
+			return false, nil
 		}
-	}
-	return c.Remove(ctx, drainKey(c, pop))
-}
-
-// ListDrains returns the drained PoPs. wrong has an error for each unreadable key; if
-// that key is a drain, its PoP still counts as drained. err means that listing failed.
-func ListDrains(ctx context.Context, c *consul.Client) (drains Drains, wrong []error, err error) {
-	entries, err := c.List(ctx, drainKey(c, ""))
-	if err != nil {
-		return Drains{}, nil, err
-	}
-	drains, wrong = readDrains(c, entries)
-	return drains, wrong, nil
-}
-
-// readDrains ignores keys that do not name a PoP.
-func readDrains(c *consul.Client, entries []consul.Entry) (drains Drains, wrong []error) {
-	drains = Drains{map[string]Drain{}, map[string]time.Time{}}
-	for _, e := range entries {
-		name := strings.TrimPrefix(e.Key, drainKey(c, ""))
-		name, ends := strings.CutPrefix(name, endings+"/")
-		if name == "" {
-			continue // the folder itself, which Consul's UI creates
-		}
-		err := consul.CheckName(name)
-		switch {
-		case err != nil:
-		case ends:
-			var end ending
-			if err = json.Unmarshal(e.Value, &end); err == nil {
-				drains.Ended[name] = end.Until
+		for _, d := range []*Drains{before, after} { // the first change can be undone, too
+			change.Replaced = change.Version
+			if change.Version, err = docs.Put(ctx, d.Document()); err != nil {
+				return false, err
 			}
-		default:
-			drains.Begun[name], err = parseDrain(e.Value)
 		}
-		if err != nil {
-			wrong = append(wrong, c.Unreadable(e.Key, fmt.Errorf("%w; correct or delete the key", err)))
+		change.Pointer = consul.NewPointer(after.Document(), change.AppliedBy, change.AppliedAt)
+		if done, err := docs.Point(ctx, change, index); done || err != nil {
+			return done, err
 		}
 	}
-	return drains, wrong
+	return false, errors.New("others change drains at the same time; try again")
 }
+
+// mostRaces is how often others may be faster before ChangeDrains gives up.
+const mostRaces = 16
 
 func checkPoP(pop string) error {
 	if err := consul.CheckName(pop); err != nil {

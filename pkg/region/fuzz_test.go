@@ -36,19 +36,25 @@ func FuzzTopology(f *testing.F) {
 	})
 }
 
-// An unreadable drain drains anyway, and is shown in one line of bounded length.
-func FuzzDrain(f *testing.F) {
-	f.Add([]byte(`{"who":"ann","why":"kernel update","since":"2026-01-02T15:04:05Z"}`))
-	f.Add([]byte(`{"who":"\n\u0000","why":7}`))
-	f.Add([]byte(`{"who":"x` + strings.Repeat("é", maxWhy) + `","why":"` + strings.Repeat("y", 100_000) + `"}`))
-	f.Fuzz(func(t *testing.T, value []byte) {
-		d, err := parseDrain(value)
-		require.NotContains(t, d.Who+d.Why, "\n")
-		require.LessOrEqual(t, max(len(d.Who), len(d.Why)), maxWhy, "a log line holds both")
-		require.True(t, utf8.ValidString(d.Who+d.Why))
+// Drains that can be read are shown in one line of bounded length each, and written back the same.
+func FuzzDrains(f *testing.F) {
+	one := func(drain string) []byte { return []byte(`{"begun":{"ams1":` + drain + `}}`) }
+	f.Add(one(`{"who":"ann","why":"kernel update","since":"2026-01-02T15:04:05Z","at":"2026-01-02T15:04:05Z"}`))
+	f.Add(one(`{"who":"\n\u0000","why":7}`))
+	f.Add(one(`{"who":"x` + strings.Repeat("é", maxWhy) + `","why":"` + strings.Repeat("y", 100_000) + `"}`))
+	f.Fuzz(func(t *testing.T, document []byte) {
+		drains, err := ParseDrains(document)
 		if err != nil {
-			require.NotEmpty(t, d.Who)
+			return
 		}
+		for _, d := range drains.Begun {
+			require.NotContains(t, d.Who+d.Why, "\n")
+			require.LessOrEqual(t, max(len(d.Who), len(d.Why)), maxWhy, "a log line holds both")
+			require.True(t, utf8.ValidString(d.Who+d.Why))
+		}
+		again, err := ParseDrains(drains.Document())
+		require.NoError(t, err)
+		require.Equal(t, drains.Document(), again.Document())
 	})
 }
 

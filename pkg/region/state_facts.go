@@ -32,6 +32,7 @@ type regionFacts struct {
 	// signatureErr is why the current one counts as unsigned although it is accepted.
 	signatureErr error
 	drains       *Drains
+	drainsErr    error    // why the current ones cannot be read; drains are the last readable ones
 	second       *opinion // nil unless the region is in doubt
 	// reached holds the addresses of nodes that have accepted a connection from here, and
 	// how many consecutive probes each has left unanswered since.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -137,7 +138,7 @@ func (f *Follower) look(healths map[string]health, now time.Time) (*View, map[st
 	}
 	for name, r := range facts.regions {
 		_, known := r.effective(now)
-		s := RegionState{Known: known, Heard: r.heard, Err: errors.Join(r.err, r.topologyErr, r.signatureErr), Unsigned: sign.IsFault(r.topologyErr) || sign.IsFault(r.signatureErr)}
+		s := RegionState{Known: known, Heard: r.heard, Err: errors.Join(r.err, r.topologyErr, r.signatureErr, r.drainsErr), Unsigned: sign.IsFault(r.topologyErr) || sign.IsFault(r.signatureErr)}
 		if r.second != nil && r.doubtful(now) {
 			s.Via = r.second.via
 		}
@@ -229,25 +230,46 @@ func (f *Follower) watchNodes(ctx context.Context, r FollowedRegion) {
 // watchTopology keeps the last readable topology: neither a missing key nor invalid data
 // means that there are no PoPs.
 func (f *Follower) watchTopology(ctx context.Context, r FollowedRegion) {
+	watchPointer(ctx, r, TopologyKind, func(ctx context.Context, e *consul.Entry) {
+		if e != nil {
+			f.takeTopology(ctx, r, e)
+		}
+	})
+}
+
+// watchDrains keeps the last readable drains.
+func (f *Follower) watchDrains(ctx context.Context, r FollowedRegion) {
+	watchPointer(ctx, r, DrainsKind, func(ctx context.Context, _ *consul.Entry) {
+		for failures := 0; ; failures++ {
+			drains, _, err := PublishedDrains(ctx, r.Consul)
+			if ctx.Err() != nil {
+				return
+			}
+			f.change(r.Name, func(facts *regionFacts) {
+				if facts.drainsErr = err; err == nil {
+					facts.drains = drains
+				}
+			})
+			if err == nil {
+				return
+			}
+			pause(ctx, consul.Backoff(failures, rand.Float64()))
+		}
+	})
+}
+
+// watchPointer calls take with each pointer to documents of a kind, nil while there is none. The
+// context ends when the next one follows.
+func watchPointer(ctx context.Context, r FollowedRegion, kind string, take func(context.Context, *consul.Entry)) {
 	var taking sync.WaitGroup
 	stop := func() {}
-	r.Consul.Watch(ctx, r.Consul.Documents(TopologyKind).CurrentKey(), nil, func(e *consul.Entry) {
+	r.Consul.Watch(ctx, r.Consul.Documents(kind).CurrentKey(), nil, func(e *consul.Entry) {
 		stop()
 		taking.Wait()
-		if e == nil {
-			return
-		}
-		var take context.Context
-		take, stop = context.WithCancel(ctx)
-		taking.Go(func() { f.takeTopology(take, r, e) })
+		var one context.Context
+		one, stop = context.WithCancel(ctx)
+		taking.Go(func() { take(one, e) })
 	})
 	stop()
 	taking.Wait()
-}
-
-func (f *Follower) watchDrains(ctx context.Context, r FollowedRegion) {
-	r.Consul.WatchList(ctx, drainKey(r.Consul, ""), nil, func(entries []consul.Entry) {
-		drains, _ := readDrains(r.Consul, entries) // an unreadable value drains, too
-		f.change(r.Name, func(facts *regionFacts) { facts.drains = &drains })
-	})
 }

@@ -2,7 +2,6 @@ package region
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -189,12 +188,12 @@ func TestFollower(t *testing.T) {
 	})
 
 	// A drain in any region counts.
-	d := Drain{Who: "ann", Why: "kernel update", Since: epoch}
-	require.NoError(t, SetDrain(t.Context(), us, "ams1", d))
+	d := Drain{Who: "ann", Why: "kernel update", Since: epoch, At: epoch}
+	drain(t, us, "ams1", &d, time.Time{})
 	f.within(t, patience, "drained", func(v *View) bool { return v.PoPs["ams1"].Drained != nil })
 	require.Equal(t, d, *f.View().PoPs["ams1"].Drained)
 	require.True(t, f.View().PoPs["ams1"].Healthy)
-	require.NoError(t, EndDrain(t.Context(), us, "ams1", epoch))
+	drain(t, us, "ams1", nil, epoch)
 	f.within(t, patience, "undrained", func(v *View) bool { return v.PoPs["ams1"].Drained == nil })
 
 	// A deleted or corrupted topology stays active.
@@ -256,21 +255,23 @@ func TestFollowerLosesARegion(t *testing.T) {
 	drained := func(is bool) func(*View) bool {
 		return func(v *View) bool { return v.Regions["us"].Known && (v.PoPs["ams1"].Drained != nil) == is }
 	}
-	d := Drain{Who: "ann", Why: "x", Since: epoch}
-	require.NoError(t, errors.Join(SetDrain(t.Context(), us, "ams1", d), SetDrain(t.Context(), us, "nyc1", d), SetDrain(t.Context(), eu, "ams1", d)))
+	d := Drain{Who: "ann", Why: "x", Since: epoch, At: epoch}
+	drain(t, us, "ams1", &d, time.Time{})
+	drain(t, us, "nyc1", &d, time.Time{})
+	drain(t, eu, "ams1", &d, time.Time{})
 	f.within(t, patience, "drained", drained(true))
 	servers[1].Kill()
 	f.within(t, patience, "unknown", func(v *View) bool { return !v.Regions["us"].Known })
-	require.NoError(t, EndDrain(t.Context(), eu, "ams1", epoch))
+	drain(t, eu, "ams1", nil, epoch)
 	f.within(t, patience, "undrained", func(v *View) bool { return v.PoPs["ams1"].Drained == nil })
 	f.mark()
 	servers[1].Start()
 	f.within(t, patience, "back, with the drain of the other PoP", func(v *View) bool { return drained(false)(v) && v.PoPs["nyc1"].Drained != nil })
 	f.always(t, "not drained", func(v *View) bool { return v.PoPs["ams1"].Drained == nil })
-	d.Since = epoch.Add(time.Millisecond)
-	require.NoError(t, SetDrain(t.Context(), us, "ams1", d))
+	d.At = epoch.Add(time.Millisecond)
+	drain(t, us, "ams1", &d, time.Time{})
 	f.within(t, patience, "drained again", drained(true))
-	require.NoError(t, EndDrain(t.Context(), us, "ams1", d.Since))
+	drain(t, us, "ams1", nil, d.At)
 
 	// The region hangs: nothing is refused, nothing answers.
 	f.mark()

@@ -125,7 +125,11 @@ const TopologyKind = "topology"
 // index of its pointer. If an index comes with an error, Consul answers, but the topology
 // cannot be read.
 func PublishedTopology(ctx context.Context, c *consul.Client) (*Topology, uint64, error) {
-	docs := c.Documents(TopologyKind)
+	return published(ctx, c, TopologyKind, readTopology)
+}
+
+func published[T any](ctx context.Context, c *consul.Client, kind string, parse func(document []byte) (*T, error)) (*T, uint64, error) {
+	docs := c.Documents(kind)
 	pointer, index, err := docs.Current(ctx)
 	if err != nil || pointer == nil {
 		return nil, index, err
@@ -137,11 +141,11 @@ func PublishedTopology(ctx context.Context, c *consul.Client) (*Topology, uint64
 	case err != nil:
 		return nil, 0, err
 	}
-	t, err := readTopology(document)
+	is, err := parse(document)
 	if err != nil {
 		err = c.Unreadable(docs.CurrentKey(), err)
 	}
-	return t, index, err
+	return is, index, err
 }
 
 // ParseTopology parses a topology that a person wrote in YAML or JSON: an unknown field

@@ -161,49 +161,85 @@ func TestTopologyInConsul(t *testing.T) {
 	unreadable("current: is not a JSON object with version and sha256")
 
 	t.Run("drain", func(t *testing.T) {
-		drains, wrong, err := ListDrains(ctx, c)
+		drains, index, err := PublishedDrains(ctx, c)
 		require.NoError(t, err)
-		require.Empty(t, wrong)
-		require.Empty(t, drains.Begun)
-		since := time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC)
-		d := Drain{Who: "ana", Why: "kernel update", Since: since}
-		require.NoError(t, EndDrain(ctx, c, "ams1", time.Time{}), "it is not drained")
-		require.NoError(t, SetDrain(ctx, c, "ams1", Drain{Who: "bob", Why: "x", Since: since}))
-		require.NoError(t, SetDrain(ctx, c, "ams1", d))
-		drains, wrong, err = ListDrains(ctx, c)
+		require.Zero(t, index)
+		require.Equal(t, &Drains{}, drains)
+		at := time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC)
+		d := Drain{Who: "ana", Why: "kernel update", Since: at, At: at}
+		drain(t, c, "ams1", &Drain{Who: "bob", Why: "x", Since: at, At: at}, time.Time{})
+		drain(t, c, "ams1", &d, time.Time{})
+		drains, _, err = PublishedDrains(ctx, c)
 		require.NoError(t, err)
-		require.Empty(t, wrong)
-		require.Equal(t, map[string]Drain{"ams1": d}, drains.Begun)
-		require.Empty(t, drains.Ended)
-		require.JSONEq(t, `{"who": "ana", "why": "kernel update", "since": "2026-03-01T10:00:00Z"}`, string(server.Stored(t, "weir/drain/ams1")))
+		require.Equal(t, &Drains{Begun: map[string]Drain{"ams1": d}}, drains)
+		require.JSONEq(t, `{"begun": {"ams1": {"who": "ana", "why": "kernel update", "since": "2026-03-01T10:00:00Z", "at": "2026-03-01T10:00:00Z"}}}`, string(drains.Document()))
+		drain(t, c, "ams1", nil, at)
+		drains, _, err = PublishedDrains(ctx, c)
+		require.NoError(t, err)
+		require.Equal(t, &Drains{Ended: map[string]time.Time{"ams1": at}}, drains)
+		changes, _, err := c.Documents(DrainsKind).History(ctx, 0)
+		require.NoError(t, err)
+		require.Len(t, changes, 3)
 
-		for _, pop := range []string{"", "../rules", "AMS"} {
-			require.ErrorContains(t, SetDrain(ctx, c, pop, d), "pop: must be 1 to 64 lower-case letters")
-			require.ErrorContains(t, EndDrain(ctx, c, pop, since), "pop: must be 1 to 64 lower-case letters")
+		f := func(document, want string) {
+			t.Helper()
+			_, err := ParseDrains([]byte(document))
+			require.ErrorContains(t, err, want)
 		}
-		require.EqualError(t, SetDrain(ctx, c, "ams1", Drain{Why: "a\nb"}),
-			"who: must be 1 to 500 bytes in one line (got \"\")\nwhy: must be 1 to 500 bytes in one line (got \"a\\nb\")\nsince: must be the time of the change")
+		f(`yes`, "is not a JSON object with begun and ended: ")
+		f(`{"begun": {"AMS": {"who": "a", "why": "b", "since": "2026-03-01T10:00:00Z", "at": "2026-03-01T10:00:00Z"}}}`, "begun: AMS: pop: must be 1 to 64 lower-case letters")
+		f(`{"begun": {"ams1": {"why": "a\nb"}}}`, "begun: ams1: who: must be 1 to 500 bytes in one line (got \"\")\nwhy: must be 1 to 500 bytes in one line (got \"a\\nb\")\nsince: and at must be times")
 
-		// The key's existence drains, whatever its value.
-		server.Set(t, "weir/drain/fra1", []byte("yes"))
-		server.Set(t, "weir/drain/nyc1", []byte(`{"who": "a\u001b[2J", "why": ""}`))
-		server.Set(t, "weir/drain/", nil)
-		server.Set(t, "weir/drain/a/b", nil)
-		drains, wrong, err = ListDrains(ctx, c)
+		// What cannot be read is replaced.
+		server.Set(t, "weir/drain/current", []byte("yes"))
+		_, index, err = PublishedDrains(ctx, c)
+		require.ErrorContains(t, err, "weir/drain/current: is not a JSON object")
+		require.NotZero(t, index)
+		drain(t, c, "ams1", &d, time.Time{})
+		drains, _, err = PublishedDrains(ctx, c)
 		require.NoError(t, err)
-		require.Equal(t, map[string]Drain{"ams1": d, "fra1": {Who: "somebody", Why: "the key gives no reason"}, "nyc1": {Who: "a [2J"}}, drains.Begun)
-		require.Len(t, wrong, 2)
-		require.ErrorContains(t, wrong[0], "weir/drain/a/b: must be 1 to 64 lower-case letters")
-		require.ErrorContains(t, wrong[1], "weir/drain/fra1: is not a JSON object with who, why and since: ")
-		require.NoError(t, EndDrain(ctx, c, "ams1", since))
-		require.JSONEq(t, `{"until": "2026-03-01T10:00:00Z"}`, string(server.Stored(t, "weir/drain/ended/ams1")))
-		server.Set(t, "weir/drain/ended/fra1", []byte("x"))
-		drains, wrong, err = ListDrains(ctx, c)
-		require.NoError(t, err)
-		require.NotContains(t, drains.Begun, "ams1")
-		require.Equal(t, map[string]time.Time{"ams1": since}, drains.Ended)
-		require.ErrorContains(t, wrong[1], "weir/drain/ended/fra1: ")
+		require.Equal(t, d, drains.Begun["ams1"])
 	})
+}
+
+// drain drains a PoP in one region or, without a drain, ends those that were recorded by until.
+func drain(t testing.TB, c *consul.Client, pop string, d *Drain, until time.Time) {
+	t.Helper()
+	done, err := ChangeDrains(t.Context(), c, consul.Change{Pointer: consul.Pointer{AppliedBy: "ana", AppliedAt: time.Now().UTC()}},
+		func(now *Drains) *Drains { return now.With(pop, d, until) })
+	require.NoError(t, err)
+	require.True(t, done)
+}
+
+// What is brought back counts in all regions, whatever one that was away holds; and so does what
+// is not.
+func TestDrainsBack(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC)
+	at := func(minutes int) time.Time { return now.Add(time.Duration(minutes) * time.Minute) }
+	kernel := Drain{Who: "ana", Why: "kernel", Since: at(-10), At: at(-10)}
+	none := &Drains{}
+	drained := none.With("ams1", &kernel, time.Time{}).With("iad1", &kernel, time.Time{})
+	ended := drained.With("ams1", nil, at(-10))
+	f := func(is, before, away *Drains, want *Drain) {
+		t.Helper()
+		all := []Drains{*is.Back(before, now), *away}
+		oldest := Oldest("ams1", all, Ended("ams1", all))
+		if want == nil {
+			require.Nil(t, oldest)
+			return
+		}
+		require.NotNil(t, oldest)
+		require.Equal(t, []any{want.Who, want.Why, want.Since}, []any{oldest.Who, oldest.Why, oldest.Since})
+	}
+	f(drained, none, drained, nil)
+	f(ended, drained, ended, &kernel)
+	f(ended, drained, drained, &kernel)
+	f(none.With("ams1", nil, at(60)), drained, none, &kernel) // by a clock that is ahead
+	f(none.With("ams1", &Drain{Who: "bob", Why: "disk", Since: at(60), At: at(60)}, time.Time{}), none, none, nil)
+	f(ended, drained, none.With("ams1", &kernel, time.Time{}).Back(none, now), &kernel) // at the same moment
+	require.Equal(t, kernel, ended.Back(drained, now).Begun["iad1"], "which did not change")
+	require.Equal(t, drained, drained.Back(drained, now))
 }
 
 // A router asks again for a topology that it could not read.

@@ -19,8 +19,8 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-const help = `Rules, shedder settings, behavior policies, the topology, client networks, and acts such as
-drains and resets each have a history in each region. It is a chain: each entry has
+const help = `Rules, shedder settings, behavior policies, the topology, drains, client networks, and acts
+such as resets each have a history in each region. It is a chain: each entry has
 a number and the hash of the entry before it, and names the Consul token that made the change
 as well as --by.`
 
@@ -68,7 +68,7 @@ type Audited struct {
 
 // recorded returns the kinds that have a history.
 func recorded() []*fleet.Kind {
-	return []*fleet.Kind{kinds.Rules, kinds.Shedder, kinds.Policy, kinds.Topology, kinds.Clients, kinds.Acts}
+	return []*fleet.Kind{kinds.Rules, kinds.Shedder, kinds.Policy, kinds.Topology, kinds.Drains, kinds.Clients, kinds.Acts}
 }
 
 func verify(ctx context.Context, p *command.Program, names []string, since string) error {

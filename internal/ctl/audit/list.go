@@ -16,8 +16,8 @@ import (
 )
 
 const listHelp = `Lists all changes of every kind, newest first: rules, shedder settings,
-behavior policies, topologies and client networks, and acts that leave no document behind:
-drains, their ends, and resets of counters. A change made in several regions at once is one line.
+behavior policies, topologies, drains and client networks, and acts that leave no document
+behind, such as resets of counters. A change made in several regions at once is one line.
 
 regionctl audit verify checks whether the histories are intact.`
 

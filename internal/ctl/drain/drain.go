@@ -21,6 +21,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/sites"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region"
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
 const drainHelp = `Takes a PoP out of DNS on purpose, and waits until its clients have left:
@@ -110,7 +111,8 @@ type draining struct {
 	targets []*fleet.Target
 	engine  *rollout.Change[*sites.Region]
 	next    *region.Drain // nil: it ends
-	until   time.Time     // when it ends: drains that began by then are over
+	until   time.Time     // when it ends: drains that were recorded by then are over
+	change  consul.Change // for the history
 }
 
 // drainResult is the outcome in one region.
@@ -129,7 +131,7 @@ type Report struct {
 
 // lookAtPoP asks all regions, and refuses an unknown PoP.
 func lookAtPoP(ctx context.Context, p *command.Program, pop string) (*draining, error) {
-	targets, err := p.TargetsToChange(ctx, kinds.Rules, nil, true)
+	targets, err := p.TargetsToChange(ctx, kinds.Drains, nil, true)
 	if err != nil {
 		return nil, err
 	}
@@ -145,12 +147,14 @@ func lookAtPoP(ctx context.Context, p *command.Program, pop string) (*draining, 
 			t := d.target(r.Name)
 			ctx, cancel := t.Bounded(ctx)
 			defer cancel()
-			if d.next == nil {
-				err := region.EndDrain(ctx, t.Consul, pop, d.until)
-				return err == nil, err
-			}
-			err := region.SetDrain(ctx, t.Consul, pop, *d.next)
-			return err == nil, err
+			change := d.change
+			change.Token = t.Identity(ctx)
+			return region.ChangeDrains(ctx, t.Consul, change, func(now *region.Drains) *region.Drains {
+				if !d.engine.Same(r.Seen, &sites.Region{Drains: *now}) {
+					return nil
+				}
+				return now.With(pop, d.next, d.until)
+			})
 		},
 	}}
 	for _, t := range targets {
@@ -204,10 +208,10 @@ func (d *draining) end() {
 	all := sites.DrainsOf(d.seen())
 	times := []time.Time{region.Ended(d.pop, all)}
 	for _, r := range all {
-		times = append(times, r.Begun[d.pop].Since)
+		times = append(times, r.Begun[d.pop].At)
 	}
 	if len(all) < len(d.targets) {
-		times = append(times, time.Now())
+		times = append(times, d.p.Now())
 	}
 	d.until = slices.MaxFunc(times, time.Time.Compare)
 }
@@ -252,15 +256,16 @@ func drain(ctx context.Context, p *command.Program, pop string, o *drainOptions)
 	if err != nil {
 		return err
 	}
-	d.next = &region.Drain{Who: who, Why: o.reason, Since: p.Now().UTC().Truncate(time.Second)}
-	if ended := region.Ended(pop, sites.DrainsOf(d.seen())); !d.next.Since.After(ended) {
-		d.next.Since = ended.Add(time.Millisecond)
+	now := p.Now().UTC()
+	d.next = &region.Drain{Who: who, Why: o.reason, Since: now.Truncate(time.Second), At: now}
+	if ended := region.Ended(pop, sites.DrainsOf(d.seen())); !now.After(ended) {
+		d.next.At = ended.Add(time.Millisecond)
 	}
 	before := d.before()
-	if before != nil && !before.Since.IsZero() {
+	if before != nil {
 		d.next.Since = before.Since
 		if before.Why == o.reason {
-			d.next.Who = before.Who
+			d.next = before
 		}
 		p.Say("%s is already drained, by %s since %s: %s", pop, before.Who, term.Stamp(before.Since), before.Why)
 	} else if left := d.left(); len(left) == 0 {
@@ -274,11 +279,10 @@ func drain(ctx context.Context, p *command.Program, pop string, o *drainOptions)
 			return err
 		}
 	}
-	have, without := d.tell(ctx)
+	have, without := d.tell(ctx, who, "drain "+pop+": "+o.reason)
 	if len(have) == 0 {
 		return term.Failed("nothing was changed:\n%s", report.ReasonsOf(without))
 	}
-	p.RecordAct(ctx, report.NamesOf(report.With(have, rollout.Applied)), who, "drain "+pop+": "+o.reason)
 	var outcome error
 	if len(without) > 0 {
 		outcome = term.Partial("%s %s it, which is enough for routers that see it; run the same command again to tell the others:\n%s", report.Names(have), report.Verb(have, "has", "have"), report.ReasonsOf(without))
@@ -312,8 +316,7 @@ func undrain(ctx context.Context, p *command.Program, pop string, o *drainOption
 	}
 	d.end()
 	var outcome error
-	have, without := d.tell(ctx)
-	p.RecordAct(ctx, report.NamesOf(report.With(have, rollout.Applied)), who, "undrain "+pop)
+	_, without := d.tell(ctx, who, "undrain "+pop)
 	if len(without) > 0 {
 		outcome = term.Partial("%s may still hold the drain of %s, which the other regions have ended; run the same command again to finish:\n%s", report.Names(without), pop, report.ReasonsOf(without))
 	}
@@ -322,7 +325,8 @@ func undrain(ctx context.Context, p *command.Program, pop string, o *drainOption
 }
 
 // tell writes to all reachable regions that do not have it yet.
-func (d *draining) tell(ctx context.Context) (have, without []report.Region) {
+func (d *draining) tell(ctx context.Context, who, what string) (have, without []report.Region) {
+	d.change = consul.Change{Pointer: consul.Pointer{AppliedBy: who, AppliedAt: d.p.Now().UTC().Round(0)}, Message: what}
 	d.engine.Compare()
 	d.engine.Tell(ctx)
 	for _, r := range d.told() {

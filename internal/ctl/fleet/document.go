@@ -26,8 +26,11 @@ type Kind struct {
 	Shown func(body any) any
 	// Temporary: a document may be active temporarily. Where none is active, the edges use
 	// their configuration.
-	Temporary  bool
-	Parse      func(data []byte) (any, error)
+	Temporary bool
+	Parse     func(data []byte) (any, error)
+	// Back returns the document by which a region that has is gets back what was before; nil: that
+	// same document.
+	Back       func(is, before *Document, now time.Time) *Document
 	Registered func(consul.Node) (version, refused string)
 	// Schema is that of such documents. Reads returns the newest that a node reads, 0 if it
 	// follows none; Remedy says what to do about one that follows none.

@@ -7,8 +7,8 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 )
 
-// Acts are acts that leave no document behind: drains, their ends, and resets. They
-// have a history like the other kinds.
+// Acts are acts that leave no document behind, such as resets. They have a history like the
+// other kinds.
 var Acts = &fleet.Kind{Name: "acts"}
 
 // Clients are client networks. They are not a document, but have a history like the

@@ -25,11 +25,11 @@ func Of(ctx context.Context, t *fleet.Target) (*Region, error) {
 			return nil
 		}
 		return err
-	}, func() (err error) {
-		var wrong []error
-		s.Drains, wrong, err = region.ListDrains(ctx, t.Consul)
-		for _, e := range wrong {
-			t.Warn("%s: %v", t.Name, e)
+	}, func() error {
+		drains, index, err := region.PublishedDrains(ctx, t.Consul)
+		if s.Drains = *drains; err != nil && index > 0 {
+			t.Warn("%s: %v", t.Name, err)
+			return nil
 		}
 		return err
 	}, func() (err error) {
