@@ -124,6 +124,7 @@ oidc: {issuer: %q, client_id: weir, client_secret_file: %q}, roles: [{who: {grou
 
 // machine tests a token for a program: ana creates it, and histories name both.
 func machine(t *testing.T, l *lab, b *chromium, port int) {
+	b.click("Close")
 	b.click("Tokens")
 	b.has("No program has a token")
 	b.fill("[name=name]", "ci")
