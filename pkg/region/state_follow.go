@@ -253,7 +253,7 @@ func (f *Follower) watchDrains(ctx context.Context, r FollowedRegion) {
 			if err == nil {
 				return
 			}
-			pause(ctx, consul.Backoff(failures, rand.Float64()))
+			_ = consul.Pause(ctx, consul.Backoff(failures, rand.Float64()))
 		}
 	})
 }
