@@ -1,12 +1,14 @@
 package ctl
 
 import (
+	"net/http"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/pkg/region"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
@@ -186,4 +188,136 @@ func TestUndoTopology(t *testing.T) {
 	require.Contains(t, f.refused(t, term.StatusFailed, "undo", "topology", "--yes"), "nothing was changed: us-east cannot be reached, so it is unknown whether the last change was there:\n")
 	f.good(t, "undo", "topology", "--yes", "--region", "eu-west")
 	runs("eu-west", 1)
+}
+
+// drains of a region, as a router reads them.
+func (f *testFleet) drains(t *testing.T, names ...string) (all []region.Drains) {
+	t.Helper()
+	for _, name := range names {
+		d, _, err := region.PublishedDrains(t.Context(), f.open[name])
+		require.NoError(t, err)
+		all = append(all, *d)
+	}
+	return all
+}
+
+// The last drain, or its end, is taken back like a document: with who, why and since when, and by a
+// second undo again.
+func TestUndoDrains(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, "eu-west", "us-east")
+	f.good(t, "topology", "apply", write(t, "topology.yaml", topologyOf(1)), "--yes")
+	drain := func(reason, by string, status int) {
+		t.Helper()
+		require.Equal(t, status, f.run(t, "drain", "ams1", "--reason", reason, "--by", by, "--yes", "--force", "--wait", "0").status)
+	}
+	drained := func(names ...string) string {
+		t.Helper()
+		all := f.drains(t, names...)
+		if d := region.Oldest("ams1", all, region.Ended("ams1", all)); d != nil {
+			return d.Who + ": " + d.Why
+		}
+		return ""
+	}
+	both := func() []string { return []string{drained("eu-west"), drained("us-east")} }
+	require.Contains(t, f.refused(t, term.StatusUsage, "undo", "drain", "--yes"), "no drains are active; nothing was changed")
+	drain("kernel", "ana", 0)
+	since := f.drains(t, "us-east")[0].Begun["ams1"].Since
+	drain("disk", "bob", 0)
+	drain("disk", "carl", 0) // changes nothing
+	f.refused(t, term.StatusConflict, "undo", "drain", "--yes", "--of", "ffff")
+	r := f.good(t, "undo", "--yes")
+	require.Contains(t, r.errOut, " of bob, ")
+	require.Contains(t, r.errOut, "is the last change: drain ams1: disk")
+	require.Regexp(t, "ams1: drained by bob since .*: disk → drained by ana since .*: kernel", r.out)
+	require.Equal(t, []string{"ana: kernel", "ana: kernel"}, both())
+	f.good(t, "undrain", "ams1", "--yes")
+	require.Equal(t, []string{"", ""}, both())
+	f.good(t, "undo", "--yes")
+	require.Equal(t, []string{"ana: kernel", "ana: kernel"}, both())
+	require.Equal(t, since, f.drains(t, "us-east")[0].Begun["ams1"].Since)
+	f.good(t, "undo", "drain", "--yes") // twice
+	require.Equal(t, []string{"", ""}, both())
+	f.good(t, "undo", "drain", "--yes")
+	require.Equal(t, []string{"ana: kernel", "ana: kernel"}, both())
+
+	f.good(t, "topology", "apply", write(t, "topology.yaml", topologyOf(2)), "--yes")
+	f.good(t, "undo", "--yes")
+	require.Equal(t, "ana: kernel", drained("eu-west"), "the topology changed last")
+	f.good(t, "audit", "verify")
+
+	// With a region down, and once it is back.
+	undo := func() {
+		t.Helper()
+		require.Contains(t, f.refused(t, term.StatusFailed, "undo", "drain", "--yes"), "nothing was changed: us-east cannot be reached, so it is unknown whether the last change was there:")
+		f.good(t, "undo", "drain", "--yes", "--region", "eu-west")
+	}
+	f.consuls["us-east"].Kill()
+	require.Equal(t, term.StatusPartial, f.run(t, "undrain", "ams1", "--yes").status)
+	undo()
+	require.Equal(t, "ana: kernel", drained("eu-west"))
+	f.consuls["us-east"].Start()
+	f.good(t, "undrain", "ams1", "--yes")
+	f.consuls["us-east"].Kill()
+	undo()
+	f.consuls["us-east"].Start()
+	require.Equal(t, []string{"ana: kernel", "", "ana: kernel"}, append(both(), drained("eu-west", "us-east")))
+	f.good(t, "undrain", "ams1", "--yes")
+	drain("kernel", "ana", 0)
+	f.consuls["us-east"].Kill()
+	undo()
+	f.consuls["us-east"].Start()
+	require.Equal(t, []string{"", "ana: kernel", ""}, append(both(), drained("eu-west", "us-east")))
+}
+
+// A drain that reached only one region, because regionctl was killed, is taken back there.
+func TestUndoDrainAfterAKill(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, "eu-west", "us-east")
+	f.good(t, "topology", "apply", write(t, "topology.yaml", topologyOf(1)), "--yes")
+	f.good(t, "drain", "iad1", "--reason", "kernel", "--yes", "--force", "--wait", "0")
+	f.killWhen(t, "us-east", false, func(r *http.Request) bool {
+		if !writes(r, "/drain/current") {
+			return false
+		}
+		for len(f.drains(t, "eu-west")[0].Begun) < 2 { // both are written at once
+		}
+		return true
+	}, "drain", "ams1", "--reason", "disk", "--by", "ana", "--yes", "--force", "--wait", "0")
+	all := f.drains(t, f.names...)
+	require.Equal(t, []int{2, 1}, []int{len(all[0].Begun), len(all[1].Begun)})
+	require.Regexp(t, "is the last change: drain ams1: disk; us-east keeps [0-9a-f]{12}\n", f.good(t, "undo", "--yes", "--by", "bob").errOut)
+	require.Equal(t, all[1].Begun, f.drains(t, "eu-west")[0].Begun)
+	f.good(t, "audit", "verify")
+}
+
+// Of two operators, the second learns what the first has changed meanwhile; two that drain different
+// PoPs do not disturb each other.
+func TestUndoDrainOfTwo(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, "eu-west", "us-east")
+	f.good(t, "topology", "apply", write(t, "topology.yaml", topologyOf(1)), "--yes")
+	var ended [2]chan result
+	for i, pop := range []string{"ams1", "iad1"} {
+		ended[i] = make(chan result, 1)
+		go func() {
+			ended[i] <- f.run(t, "drain", pop, "--reason", pop, "--by", pop, "--yes", "--force", "--wait", "0")
+		}()
+	}
+	for _, r := range ended {
+		require.Zero(t, (<-r).status)
+	}
+	for _, d := range f.drains(t, f.names...) {
+		require.Len(t, d.Begun, 2)
+	}
+	bob := f.converse(t, "undo", "drain", "--by", "bob")
+	bob.sees(t, "Apply to ") // where the later of the two was the later one
+	f.good(t, "undrain", "iad1", "--yes", "--by", "carl")
+	bob.answer(t, "y")
+	r := bob.end(t)
+	require.Equal(t, term.StatusConflict, r.status, r.errOut)
+	require.Regexp(t, "nothing was changed anywhere: (eu-west|us-east): carl changed ", r.errOut)
+	for _, d := range f.drains(t, f.names...) {
+		require.Len(t, d.Begun, 1)
+	}
 }

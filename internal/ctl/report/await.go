@@ -116,8 +116,8 @@ func WhoMoved(k *fleet.Kind, now *consul.Pointer) string {
 	if now == nil {
 		return fmt.Sprintf("someone deleted the pointer to the %s in the meantime; %s again to set it", k.What, k.Put)
 	}
-	return fmt.Sprintf("%s %s %s at %s in the meantime; look at it with regionctl %s show, and %s again if yours should replace it",
-		term.Printable(now.AppliedBy), k.Did, now.Version, term.Stamp(now.AppliedAt), k.Name, k.Put)
+	return fmt.Sprintf("%s %s %s at %s in the meantime; look at it with %s, and %s again if yours should replace it",
+		term.Printable(now.AppliedBy), k.Did, now.Version, term.Stamp(now.AppliedAt), k.Look, k.Put)
 }
 
 func longest(targets []*fleet.Target) int {

@@ -23,8 +23,9 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-const undoHelp = `Takes back the last change of the rules, the shedder's settings, the behavior policy or the
-topology; without KIND, of whichever changed last. It shows what that did, and what the regions get back.
+const undoHelp = `Takes back the last change of the rules, the shedder's settings, the behavior policy, the
+topology or the drains (drain); without KIND, of whichever changed last. It shows what that did, and
+what the regions get back. A drain is brought back with who, why and since when.
 
 A canary or waves that are not finished end, whoever began them, and a regionctl that still runs
 them halts. Temporary settings end. Regions without the last change keep what they have.
@@ -39,7 +40,7 @@ const undoExamples = `  regionctl undo
   regionctl undo shedder --region us-east --yes`
 
 // undoable are the kinds of documents, in the order in which they are named.
-var undoable = []*fleet.Kind{kinds.Rules, kinds.Shedder, kinds.Policy, kinds.Topology}
+var undoable = []*fleet.Kind{kinds.Rules, kinds.Shedder, kinds.Policy, kinds.Topology, kinds.Drains}
 
 func Command(p *command.Program) *cobra.Command {
 	var names []string
@@ -75,7 +76,7 @@ func kindToUndo(ctx context.Context, p *command.Program, name string, names []st
 	if i := slices.IndexFunc(undoable, func(k *fleet.Kind) bool { return k.Name == name }); i >= 0 {
 		return undoable[i], nil
 	} else if name != "" {
-		return nil, term.Misused("undo %s: must be rules, shedder, policy or topology", term.Printable(name))
+		return nil, term.Misused("undo %s: must be rules, shedder, policy, topology or drain", term.Printable(name))
 	}
 	for _, k := range undoable {
 		targets, err := p.Targets(k, names)
@@ -138,16 +139,17 @@ func undo(ctx context.Context, c *change.Change, k *fleet.Kind, names []string) 
 func undoLast(ctx context.Context, c *change.Change, k *fleet.Kind, answers []fleet.Answer[versions.History]) error {
 	var last *consul.Pointer
 	var since time.Time // what was applied before is part of an earlier change
+	why := ""
 	for _, a := range answers {
 		if p, before := a.Value.Made(); p != nil && (last == nil || p.AppliedAt.After(last.AppliedAt)) {
-			last, since = p, before
+			last, since, why = p, before, unfinished.Reason(a.Value.Message())
 		}
 	}
 	part := func(p *consul.Pointer) bool {
 		return p != nil && (p.AppliedBy == last.AppliedBy && p.AppliedAt.Equal(last.AppliedAt) || p.Version == last.Version && p.AppliedAt.After(since))
 	}
 	var aims []*fleet.Target
-	var kept, earlier []string
+	var kept, earlier, has []string
 	back := map[string]string{}
 	for _, a := range answers {
 		if p, _ := a.Value.Made(); last != nil && !part(p) {
@@ -160,8 +162,14 @@ func undoLast(ctx context.Context, c *change.Change, k *fleet.Kind, answers []fl
 		}
 		back[a.Target.Name] = before
 		c.Redo[a.Target.Name] = fmt.Sprintf("regionctl %s rollback --to %s --region %s", k.Name, before, a.Target.Name)
-		earlier = append(earlier, before)
+		if k.Back != nil {
+			c.Redo[a.Target.Name] = fmt.Sprintf("regionctl undo %s --of %s --region %s", k.Name, a.Value.Version(), a.Target.Name)
+		}
+		earlier, has = append(earlier, before), append(has, a.Value.Version())
 		aims = append(aims, a.Target)
+	}
+	if len(c.Of) == 0 { // what follows meanwhile is another change
+		c.Of = has
 	}
 	docs := map[string]*fleet.Document{}
 	for _, version := range term.Distinct(earlier) {
@@ -174,15 +182,17 @@ func undoLast(ctx context.Context, c *change.Change, k *fleet.Kind, answers []fl
 		}
 	}
 	if last != nil {
-		c.Program.Say("%s of %s, %s, is the last change%s", last.Version, term.Printable(last.AppliedBy), term.Stamp(last.AppliedAt), strings.Join(append([]string{""}, kept...), "; "))
+		c.Program.Say("%s of %s, %s, is the last change%s%s", last.Version, term.Printable(last.AppliedBy), term.Stamp(last.AppliedAt), why, strings.Join(append([]string{""}, kept...), "; "))
 	}
-	if list := term.Distinct(earlier); len(list) == 1 {
+	if list := term.Distinct(earlier); len(list) == 1 && k.Back == nil {
 		c.Doc, c.Message = docs[list[0]], cmp.Or(c.Message, "rollback to "+list[0])
 		return c.Run(ctx, aims)
 	}
-	c.Message = cmp.Or(c.Message, "undo of "+last.Version)
+	c.Message = term.Clip(cmp.Or(c.Message, "undo of "+last.Version+why), 1024)
 	c.AimAt = func(_ context.Context, t *fleet.Target, s *versions.Step) error {
-		s.Next = docs[back[t.Name]]
+		if s.Next = docs[back[t.Name]]; k.Back != nil {
+			s.Next = k.Back(s.From.Document, s.Next, c.Program.Now())
+		}
 		return nil
 	}
 	return c.Run(ctx, aims)

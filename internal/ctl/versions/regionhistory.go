@@ -161,6 +161,14 @@ func (h *History) Made() (p *consul.Pointer, since time.Time) {
 	return nil, since
 }
 
+// Message says why the active version was made active; "": unknown.
+func (h *History) Message() string {
+	if c := h.current(); c != nil {
+		return c.Message
+	}
+	return ""
+}
+
 // wasTemporary reports whether a version was temporary when it was last active.
 func (h *History) wasTemporary(version string) bool {
 	i := slices.IndexFunc(h.Changes, func(c consul.Change) bool { return c.Version == version && c.Canary == "" })
