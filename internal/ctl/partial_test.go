@@ -25,10 +25,9 @@ func TestPartialFailure(t *testing.T) {
 	file := write(t, "rules.yaml", rulesOf(2))
 
 	dying := f.faulty(t, "us-east", atWrite(f.consuls["us-east"].Kill))
-	var out buffer
-	p := &command.Program{Terminal: term.New(strings.NewReader(""), &out, &buffer{}), FleetFile: dying.file, Timeout: ample}
+	p := &command.Program{Terminal: term.New(strings.NewReader(""), &buffer{}, &buffer{}), FleetFile: dying.file, Timeout: ample}
 	p.Format = "json"
-	doc, err := p.ReadDocument(kinds.Rules, file)
+	doc, err := p.ReadDocument(kinds.Rules, p.Input(file))
 	require.NoError(t, err)
 	c := &change.Change{Program: p}
 	c.Doc, c.By, c.Wait = doc, "ana", 10*time.Second
@@ -41,7 +40,7 @@ func TestPartialFailure(t *testing.T) {
 	require.Equal(t, term.StatusPartial, term.ExitStatus(err))
 	require.ErrorContains(t, err, "eu-west, ap-south have "+doc.Version()+" and in us-east it may have taken effect:\nus-east: consul ")
 	require.ErrorContains(t, err, "running this again finishes it")
-	report := parse[change.Report](t, out.String())
+	report := *c.Result
 	require.Equal(t, []rollout.Outcome{rollout.Applied, rollout.Unknown, rollout.Applied}, []rollout.Outcome{report.Regions[0].Result, report.Regions[1].Result, report.Regions[2].Result})
 	require.Equal(t, doc.Version(), edge.runs())
 
@@ -128,8 +127,6 @@ func TestRegionDiesBeforeItsLock(t *testing.T) {
 	f.publish(t, rulesOf(1), "ana", f.names...)
 	p := f.program(strings.NewReader(""), &buffer{}, &buffer{})
 	p.FleetFile, p.Timeout, p.Format = f.file, ample, "json"
-	var out buffer
-	p.Out = &out
 	targets, err := p.Targets(kinds.Rules, nil)
 	require.NoError(t, err)
 	defer p.Close()
@@ -143,7 +140,7 @@ func TestRegionDiesBeforeItsLock(t *testing.T) {
 	err = allAtOnce(t.Context(), c)
 	require.Equal(t, term.StatusPartial, term.ExitStatus(err))
 	require.ErrorContains(t, err, "us-east, ap-south have "+doc.Version()+" and eu-west has not:\neu-west: consul ")
-	report := parse[change.Report](t, out.String())
+	report := *c.Result
 	require.Equal(t, []rollout.Outcome{rollout.Unreachable, rollout.Applied, rollout.Applied},
 		[]rollout.Outcome{report.Regions[0].Result, report.Regions[1].Result, report.Regions[2].Result})
 	require.Equal(t, []string{doc.Version(), doc.Version()}, []string{f.current(t, "us-east"), f.current(t, "ap-south")})

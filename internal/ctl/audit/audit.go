@@ -52,7 +52,10 @@ func verifyCommand(p *command.Program) *cobra.Command {
 	c := command.New("verify", "find removed, changed or inserted entries", verifyHelp,
 		`  regionctl audit verify
   regionctl audit verify -o json --since heads.json`,
-		func(ctx context.Context, _ []string) error { return verify(ctx, p, names, since) })
+		func(ctx context.Context, _ []string) error {
+			list, err := Verify(ctx, p, names, since)
+			return command.Show(p, list, err, writeAudits)
+		})
 	p.RegionFlag(c, &names)
 	c.Flags().StringVar(&since, "since", "", "compare with the earlier output of -o json in this `FILE`")
 	command.CompleteFiles(c, "since", "json")
@@ -71,16 +74,18 @@ func recorded() []*fleet.Kind {
 	return []*fleet.Kind{kinds.Rules, kinds.Shedder, kinds.Policy, kinds.Topology, kinds.Drains, kinds.Clients, kinds.Acts}
 }
 
-func verify(ctx context.Context, p *command.Program, names []string, since string) error {
+// Verify verifies all histories, and that they continue those in the file since; "": none. Its error
+// counts the faults.
+func Verify(ctx context.Context, p *command.Program, names []string, since string) ([]Audited, error) {
 	earlier, err := readAudits(since)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var targets []*fleet.Target
 	for _, k := range recorded() {
 		more, err := p.Targets(k, names)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		targets = append(targets, more...)
 	}
@@ -97,13 +102,10 @@ func verify(ctx context.Context, p *command.Program, names []string, since strin
 		faults += len(found.Faults)
 		list = append(list, found)
 	}
-	if err := p.Show(list, func(b *bytes.Buffer, s term.Style) { writeAudits(b, s, list) }); err != nil {
-		return err
-	}
 	if faults > 0 {
-		return term.Failed("the history has %s; see regionctl audit verify --help", term.Plural(faults, "fault"))
+		return list, term.Failed("the history has %s; see regionctl audit verify --help", term.Plural(faults, "fault"))
 	}
-	return command.Unanswered(answers)
+	return list, command.Unanswered(answers)
 }
 
 // verifyOne also compares the history with the pointer, which it reads first. It starts over if the
@@ -153,7 +155,7 @@ func readAudits(file string) (list []Audited, err error) {
 	return list, nil
 }
 
-func writeAudits(b *bytes.Buffer, s term.Style, list []Audited) {
+func writeAudits(list []Audited, b *bytes.Buffer, s term.Style) {
 	t := term.Table{}
 	t.Row("REGION", "HISTORY", "ENTRIES", "HEAD", "RESULT")
 	for _, a := range list {

@@ -27,9 +27,12 @@ func listCommand(p *command.Program) *cobra.Command {
 	c := command.New("list", "show who did what, when and why", listHelp,
 		`  regionctl audit list
   regionctl audit list -n 0 -o json | jq -r '.[] | select(.applied_by == "ana@desk") | .message'`,
-		func(ctx context.Context, _ []string) error { return listAll(ctx, p, names, most) })
+		func(ctx context.Context, _ []string) error {
+			list, regions, err := List(ctx, p, names, most)
+			return command.Show(p, list, err, func(list []Entry, b *bytes.Buffer, _ term.Style) { writeDone(b, list, regions) })
+		})
 	p.RegionFlag(c, &names)
-	c.Flags().IntVarP(&most, "lines", "n", 20, "how many changes to show; 0 shows all")
+	versions.LinesFlag(c.Flags(), &most)
 	return c
 }
 
@@ -39,16 +42,16 @@ type Entry struct {
 	versions.HistoryEntry
 }
 
-func listAll(ctx context.Context, p *command.Program, names []string, most int) error {
+// List returns the newest changes of so many regions.
+func List(ctx context.Context, p *command.Program, names []string, most int) (list []Entry, regions int, unread error) {
 	if most < 0 {
-		return term.Misused("--lines %d: must be 0 or above", most)
+		return nil, 0, term.Misused("--lines %d: must be 0 or above", most)
 	}
-	list, regions := []Entry{}, 0
-	var unread error
+	list = []Entry{}
 	for _, k := range recorded() {
 		targets, err := p.Targets(k, names)
 		if err != nil {
-			return err
+			return nil, 0, err
 		}
 		regions = len(targets)
 		answers := versions.ReadChanges(ctx, p, targets, most)
@@ -61,10 +64,7 @@ func listAll(ctx context.Context, p *command.Program, names []string, most int) 
 	if most > 0 {
 		list = list[:min(most, len(list))]
 	}
-	if err := p.Show(list, func(b *bytes.Buffer, _ term.Style) { writeDone(b, list, regions) }); err != nil {
-		return err
-	}
-	return unread
+	return list, regions, unread
 }
 
 func writeDone(b *bytes.Buffer, list []Entry, regions int) {

@@ -1,12 +1,10 @@
 package change
 
 import (
-	"cmp"
 	"context"
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -17,7 +15,6 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/staging"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/ctl/versions"
-	"github.com/weir-edge/weir/pkg/region"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
@@ -75,16 +72,13 @@ const applyExamples = `  regionctl rules apply rules.yaml -m "halve the login li
   regionctl rules apply rules.yaml --yes --wait 2m -o json        # in CI`
 
 func ApplyCommand(p *command.Program, k *fleet.Kind) *cobra.Command {
-	var names []string
-	var by string
 	var resume bool
 	c := &Change{Program: p}
-	var cmd *cobra.Command
 	short := "apply a document"
 	if k.AtEdges() {
 		short += " and wait for every edge"
 	}
-	cmd = command.New("apply [FILE]", short, k.Reworded(applyHelp), k.Reworded(applyExamples),
+	cmd := command.New("apply [FILE]", short, k.Reworded(applyHelp), k.Reworded(applyExamples),
 		func(ctx context.Context, args []string) error {
 			file := strings.Join(args, "")
 			switch {
@@ -95,92 +89,47 @@ func ApplyCommand(p *command.Program, k *fleet.Kind) *cobra.Command {
 			case file == "-" && !c.Yes:
 				return term.Misused("the document comes from standard input, which leaves no terminal to prompt on; pass --yes")
 			}
-			if resume {
-				if err := c.resume(ctx, cmd, k); err != nil {
-					return err
-				}
+			var in *command.Input
+			if !resume {
+				in = new(p.Input(file))
 			}
-			if err := c.CheckFlags(by); err != nil {
-				return err
-			}
-			c.given = givenOf(cmd.Flags())
-			if err := c.Staging.Parse(cmd); err != nil {
-				return err
-			}
-			return c.apply(ctx, k, file, names)
+			r, err := c.Apply(ctx, k, in)
+			return command.Show(p, r, err, (*Report).Write)
 		})
-	p.RegionFlag(cmd, &names)
-	c.Flags(cmd, &by)
-	f := cmd.Flags()
-	f.BoolVar(&resume, "resume", false, "continue the change that "+k.Name+" rollout shows, with its document and flags")
-	f.StringVarP(&c.Message, "message", "m", "", "`TEXT` for the history: why")
-	c.IfVersionFlag(cmd)
+	c.ApplyFlags(cmd.Flags(), k)
+	c.Completions(cmd, p)
+	cmd.Flags().BoolVar(&resume, "resume", false, "continue the change that "+k.Name+" rollout shows, with its document and flags")
 	if k.AtEdges() {
-		c.EdgeFlags(cmd)
-		c.Staging.CanaryFlags(f)
-		c.Staging.WaveFlags(f)
-		_ = cmd.RegisterFlagCompletionFunc("canary", p.CompleteNodes(&names, func(n consul.Node) string { return n.PoP })) // the flag is known
+		_ = cmd.RegisterFlagCompletionFunc("canary", p.CompleteNodes(&c.Regions, func(n consul.Node) string { return n.PoP })) // the flag is known
 	}
 	cmd.ValidArgsFunction = command.CompleteDocument
 	return cmd
 }
 
-// IfVersionFlag adds --if-version.
-func (c *Change) IfVersionFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&c.ifVersion, "if-version", "", "change nothing unless each region runs this `VERSION`, which the document was made from; "+versions.NoVersion+": nothing is published")
-}
-
-// Flags adds the flags that apply, rollback and undo share.
-func (c *Change) Flags(cmd *cobra.Command, by *string) {
-	f := cmd.Flags()
-	f.BoolVarP(&c.Yes, "yes", "y", false, "do not ask")
-	if !c.Partial { // it always is
-		f.BoolVar(&c.Partial, "partial", false, "continue without regions that cannot be reached")
+// Apply applies a document or, without one, continues the rollout that is not finished.
+func (c *Change) Apply(ctx context.Context, k *fleet.Kind, in *command.Input) (_ *Report, err error) {
+	if in == nil {
+		err = c.resume(ctx, k)
 	}
-	command.BreakLockFlag(cmd, &c.breakLock)
-	f.IntVar(&c.keep, "keep-versions", versions.KeepVersions, "prune all but the newest `N` versions afterwards, at least 10; 0 does not (default: keep_versions of the fleet file, or 200)")
-	f.Lookup("keep-versions").DefValue = "0" // it says so itself
-	command.SignFlag(cmd, &c.signFile)
-	f.StringVar(by, "by", "", "`NAME` for the history (default: WEIR_USER, or user@host)")
-}
-
-// EdgeFlags adds the flags of changes that edges follow: --wait and --force.
-func (c *Change) EdgeFlags(cmd *cobra.Command) {
-	cmd.Flags().DurationVar(&c.Wait, "wait", 30*time.Second, "how long to wait for the edges; 0 does not wait")
-	cmd.Flags().BoolVar(&c.force, "force", false, "change it even if edges object, because they cannot read it or require another signature; the history says so")
-}
-
-func (c *Change) CheckFlags(by string) (err error) {
-	if c.Wait < 0 {
-		return term.Misused("--wait %s: must be 0 or above", c.Wait)
+	if err == nil {
+		err = c.CheckFlags(c.Program)
 	}
-	if c.keep != versions.KeepVersions && c.keep != 0 && c.keep < region.LeastVersions {
-		return term.Misused("--keep-versions %d: must be 0, which does not prune, or at least %d", c.keep, region.LeastVersions)
+	if err == nil && in != nil {
+		c.Doc, err = c.Program.ReadDocument(k, *in)
 	}
-	if v := c.ifVersion; v != "" && v != versions.NoVersion && (len(v) < 4 || len(v) > 12 || strings.Trim(v, "0123456789abcdef") != "") {
-		return term.Misused("--if-version %q: must be %s or the 4 to 12 first digits of a version, as status shows it", v, versions.NoVersion)
-	}
-	if err := command.CheckText("--message", c.Message, 1024); err != nil {
-		return err
-	}
-	if c.signer, err = command.Signer(cmp.Or(c.signFile, c.Program.SignFile)); err != nil {
-		return err
-	}
-	c.By, err = c.Program.Whoami(by)
-	return err
-}
-
-func (c *Change) apply(ctx context.Context, k *fleet.Kind, file string, names []string) (err error) {
-	if c.resumes == nil {
-		if c.Doc, err = c.Program.ReadDocument(k, file); err != nil {
-			return err
-		}
-	}
-	targets, err := c.Program.TargetsToChange(ctx, k, names, c.Partial)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return c.Run(ctx, targets)
+	return c.RunIn(ctx, k)
+}
+
+// RunIn performs the change in the regions that the flags name.
+func (c *Change) RunIn(ctx context.Context, k *fleet.Kind) (*Report, error) {
+	targets, err := c.Program.TargetsToChange(ctx, k, c.Regions, c.Partial)
+	if err == nil {
+		err = c.Run(ctx, targets)
+	}
+	return c.Result, err
 }
 
 // Run performs the whole change. Afterwards it prunes.
@@ -188,7 +137,7 @@ func (c *Change) Run(ctx context.Context, targets []*fleet.Target) error {
 	err := c.steps(ctx, targets)
 	// Without answers from all regions, it is unknown which versions are needed.
 	if c.Engine.Wrote && ctx.Err() == nil && len(c.have()) == len(c.regions) {
-		versions.PruneAfter(ctx, c.Program, targets, c.keep, c.By)
+		versions.PruneAfter(ctx, c.Program, targets, c.Keep, c.By)
 	}
 	if err == nil && len(c.recorded) > 0 { // what was unfinished is now something else
 		rollout.Forget(ctx, targets, func(t *fleet.Target, r *consul.Rollout) bool {

@@ -21,7 +21,6 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/ctl/versions"
 	"github.com/weir-edge/weir/pkg/region/consul"
-	"github.com/weir-edge/weir/pkg/sign"
 )
 
 // Change activates one document in some regions. apply, set and rollback are changes.
@@ -31,7 +30,7 @@ import (
 // all others. Only then are canaries ended, so that every edge should run the version.
 type Change struct {
 	Program *command.Program
-	options
+	staging.Options
 	aim
 	earlier
 	// Ready checks, under the lock, for any other reason to stop; nil: none.
@@ -46,32 +45,9 @@ type Change struct {
 	regions  []*regionChange
 	at       time.Time // when the regions were pointed
 	deserted bool      // a region has no edge that could run anything
-}
-
-// options are what the flags say.
-type options struct {
-	By      string
-	Message string
-	Yes     bool
-	Partial bool
-	Wait    time.Duration
-	// Lasts is how long the document stays active; 0: until the next change.
-	Lasts time.Duration
-	// signer signs the document; nil: it already has its signatures, or needs none.
-	signer   *sign.Key
-	signFile string
-	// breakLock does not wait for other changes.
-	breakLock bool
-	// force changes what edges object to, and forced is what they said.
-	force  bool
-	forced string
-	// keep is how many versions to keep afterwards; 0: all.
-	keep int
-	// ifVersion is the version that regions must run, or its first digits; "": any.
-	ifVersion string
-	Staging   staging.Flags
-	// given are the flags that a resumed canary or wave needs again.
-	given []string
+	forced   string    // what edges objected, and --force overrode
+	// Result is what became of it; nil: it ended before it knew the regions.
+	Result *Report
 }
 
 // aim is what the regions are to have.
@@ -182,7 +158,7 @@ func (c *Change) begin(targets []*fleet.Target) {
 				return here.target.Docs.Under(r.Fence).After(here.end).Point(ctx, c.entry(ctx, here, c.pointer(here)), r.Seen.Index)
 			},
 		},
-		By: c.By, Partial: c.Partial, Timeout: c.Program.Timeout, LockWait: c.Program.LockWait, BreakLock: c.breakLock, Report: &report.Locks{Program: c.Program, What: k.Name},
+		By: c.By, Partial: c.Partial, Timeout: c.Program.Timeout, LockWait: c.Program.LockWait, BreakLock: c.BreakLock, Report: &report.Locks{Program: c.Program, What: k.Name},
 		Ready: func(ctx context.Context) error {
 			if c.Ready != nil {
 				if err := c.Ready(ctx); err != nil {
@@ -311,15 +287,15 @@ func (c *Change) stale(r *regionChange) error {
 	if r.region.Outcome == rollout.Untouched && !c.Means(r.step.From.Version()) {
 		return term.Conflict("nothing was changed: %s runs %s, not %s", r.target.Name, term.OrDash(r.step.From.Version()), strings.Join(c.Of, " or "))
 	}
-	if c.ifVersion == "" || r.region.Outcome != rollout.Untouched {
+	if c.IfVersion == "" || r.region.Outcome != rollout.Untouched {
 		return nil
 	}
 	has := cmp.Or(r.step.From.Version(), versions.NoVersion)
-	if strings.HasPrefix(has, c.ifVersion) {
+	if strings.HasPrefix(has, c.IfVersion) {
 		return nil
 	}
 	return term.Conflict("nothing was changed: %s runs %s, not %s from --if-version; see regionctl %s history, update the document, and %s again",
-		r.target.Name, has, c.ifVersion, r.target.Kind.Name, r.target.Kind.Put)
+		r.target.Name, has, c.IfVersion, r.target.Kind.Name, r.target.Kind.Put)
 }
 
 // aimFor determines what a region is to have.

@@ -7,11 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/pflag"
-
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
-	"github.com/weir-edge/weir/internal/ctl/staging"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/ctl/unfinished"
 	"github.com/weir-edge/weir/pkg/region/consul"
@@ -30,19 +27,6 @@ type journal struct {
 	ended chan struct{}
 }
 
-// resumable are the flags of apply that a resumed rollout needs again.
-var resumable = append([]string{"canary", "bake", "waves", "soak", "region", "partial", "wait", "keep-versions", "if-version"}, staging.BoundFlags[:]...)
-
-// givenOf returns those that were passed.
-func givenOf(f *pflag.FlagSet) (list []string) {
-	for _, name := range resumable {
-		if flag := f.Lookup(name); flag != nil && flag.Changed {
-			list = append(list, "--"+name+"="+strings.Trim(flag.Value.String(), "[]"))
-		}
-	}
-	return list
-}
-
 // openJournal begins to record. A region in which that fails gets a warning: the change
 // itself does not need its journal. Where each region gets a document of its own, as with
 // settings of the shedder, there is none: the command says what is to change, not a file. An
@@ -55,7 +39,7 @@ func (c *Change) openJournal(ctx context.Context, canary string, waves [][]strin
 	now := c.Program.Now().UTC().Round(0)
 	pointer := c.Doc.Pointer(c.By, now)
 	j := &journal{c: c, targets: TargetsOf(regions), ended: make(chan struct{}), staged: c.Staging.Staged() || c.resumes != nil, record: consul.Rollout{
-		Named: consul.Named{Version: pointer.Version, SHA256: pointer.SHA256}, By: c.By, Message: c.Message, BeganAt: now, Flags: c.given,
+		Named: consul.Named{Version: pointer.Version, SHA256: pointer.SHA256}, By: c.By, Message: c.Message, BeganAt: now, Flags: c.Given(),
 		Canary: canary, Waves: waves, Before: map[string]consul.Named{},
 	}}
 	for _, r := range regions {

@@ -88,9 +88,9 @@ func (c *Change) only() (doc *fleet.Document) {
 	return doc
 }
 
-// Report prints the result. A divided fleet matters more than late edges.
+// Report sets the result. A divided fleet matters more than late edges.
 func (c *Change) Report(outcome, waiting error) error {
-	r := Report{
+	r := &Report{
 		AppliedAt: c.at, AppliedBy: c.By, Message: c.Message, Canary: c.canary, BrokeLockOf: strings.Join(c.Engine.Broke, ", "),
 		Converged: outcome == nil && waiting == nil && c.Wait > 0 && !c.deserted,
 	}
@@ -103,11 +103,11 @@ func (c *Change) Report(outcome, waiting error) error {
 	if doc := c.only(); doc != nil {
 		r.Version, r.SHA256 = doc.Version(), doc.Pointer("", time.Time{}).SHA256
 	}
-	err := c.Program.Show(r, func(b *bytes.Buffer, s term.Style) { r.write(b, s) })
-	return cmp.Or(outcome, waiting, err)
+	c.Result = r
+	return cmp.Or(outcome, waiting)
 }
 
-func (r *Report) write(b *bytes.Buffer, s term.Style) {
+func (r *Report) Write(b *bytes.Buffer, s term.Style) {
 	t := term.Table{}
 	t.Row("REGION", "RESULT", "VERSION", "EDGES")
 	for _, c := range r.Regions {

@@ -4,10 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"slices"
-	"strings"
-
-	"github.com/spf13/cobra"
 
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/report"
@@ -19,7 +15,7 @@ import (
 
 // resume makes the change that of the rollout that is not finished: its document and its
 // flags, unless they were passed.
-func (c *Change) resume(ctx context.Context, cmd *cobra.Command, k *fleet.Kind) error {
+func (c *Change) resume(ctx context.Context, k *fleet.Kind) error {
 	targets, err := c.Program.TargetsToChange(ctx, k, nil, c.Partial)
 	if err != nil {
 		return err
@@ -34,15 +30,8 @@ func (c *Change) resume(ctx context.Context, cmd *cobra.Command, k *fleet.Kind) 
 		return term.Conflict("no rollout of the %s is unfinished; see %s", k.What, k.Look)
 	}
 	for _, flag := range u.Record.Flags {
-		name, value, _ := strings.Cut(strings.TrimPrefix(flag, "--"), "=")
-		if !slices.Contains(resumable, name) {
-			return term.Failed("the rollout was started with --%s, which this release cannot resume; use the release that started it", term.Printable(name))
-		}
-		if cmd.Flags().Changed(name) {
-			continue
-		}
-		if err := cmd.Flags().Set(name, value); err != nil {
-			return term.Failed("the record of the rollout: --%s: %w", name, err)
+		if err := c.Give(flag); err != nil {
+			return err
 		}
 	}
 	c.Message = cmp.Or(c.Message, u.Record.Message)

@@ -19,12 +19,12 @@ import (
 // sign signs what a region is to have, for as long as it is to last. It may already be
 // signed, by this key or by others.
 func (c *Change) sign(ctx context.Context, r *regionChange) error {
-	if c.signer == nil {
+	if c.Signer == nil {
 		return nil
 	}
 	p := r.step.Next.Pointer("", time.Time{})
 	subject := sign.Subject{Kind: r.target.Kind.Name, Region: r.target.Name, SHA256: p.SHA256}
-	if err := r.target.Docs.Sign(ctx, p.Version, c.signer.Sign(subject, c.expires())); err != nil {
+	if err := r.target.Docs.Sign(ctx, p.Version, c.Signer.Sign(subject, c.expires())); err != nil {
 		return fmt.Errorf("sign: %w", err)
 	}
 	return nil
@@ -64,7 +64,7 @@ func (c *Change) overcome(objections []string) error {
 	switch {
 	case objections == nil:
 		return nil
-	case !c.force:
+	case !c.Force:
 		return term.Failed("nothing was changed: %s\n--force changes it anyway", strings.Join(objections, "\n"))
 	}
 	for _, line := range objections {
@@ -77,8 +77,8 @@ func (c *Change) overcome(objections []string) error {
 // signedBy returns the IDs of the keys that have signed a region's next document for as
 // long as it is to last, or are about to.
 func (c *Change) signedBy(ctx context.Context, t *fleet.Target) (keys []string, err error) {
-	if c.signer != nil {
-		keys = append(keys, c.signer.ID())
+	if c.Signer != nil {
+		keys = append(keys, c.Signer.ID())
 	}
 	ctx, cancel := t.Bounded(ctx)
 	defer cancel()

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/weir-edge/weir/internal/clientlist"
 	"github.com/weir-edge/weir/internal/ctl/command"
@@ -54,13 +55,13 @@ const clientsListHelp = `Lists all networks that are blocked or allowed, with wh
 column names the regions that have an entry if not all do; run the command that made it
 again to update the others.`
 
-// clientOptions are the flags of changes.
-type clientOptions struct {
+// Options are the flags of changes.
+type Options struct {
 	reason, by string
 	lasts      time.Duration
 	force      bool
 	wait       time.Duration
-	regions    []string
+	Regions    []string
 }
 
 func Command(p *command.Program) *cobra.Command {
@@ -75,35 +76,40 @@ func Command(p *command.Program) *cobra.Command {
 	return c
 }
 
-func changeFlags(p *command.Program, c *cobra.Command, o *clientOptions) {
-	f := c.Flags()
+func (o *Options) changeFlags(f *pflag.FlagSet) {
 	f.DurationVar(&o.wait, "wait", 10*time.Second, "how long to wait at most for the edges; 0 does not wait")
 	f.StringVar(&o.by, "by", "", "`NAME`: who (default: WEIR_USER, or user@host)")
-	p.RegionFlag(c, &o.regions)
 }
 
 const longestDecision = 10 * 365 * 24 * time.Hour
 
-func decisionFlags(p *command.Program, c *cobra.Command, o *clientOptions) {
-	changeFlags(p, c, o)
-	f := c.Flags()
+// Flags binds all fields but Regions to flags.
+func (o *Options) Flags(f *pflag.FlagSet) {
+	o.changeFlags(f)
 	f.StringVar(&o.reason, "reason", "", "`TEXT`: why, required; shown by list and explain")
 	command.LifetimeFlag(f, &o.lasts, longestDecision, "how long, such as 2h (default: until it is removed)")
 	f.BoolVar(&o.force, "force", false, "also networks wider than an IPv4 /8 or an IPv6 /16")
 }
 
 func decideCommand(p *command.Program, action clientlist.Action, help, examples string) *cobra.Command {
-	var o clientOptions
+	var o Options
 	short := map[clientlist.Action]string{clientlist.Block: "answer 403 to networks", clientlist.Allow: "exempt networks from blocks and from the behavior policy"}
 	c := command.New(string(action)+" NETWORK…", short[action], help, examples, func(ctx context.Context, args []string) error {
-		list, err := parseNetworks(args, o.force)
-		if err != nil {
-			return err
-		}
-		return decide(ctx, p, action, list, "", false, false, &o)
+		list, err := Decide(ctx, p, action, args, &o)
+		return command.Show(p, list, err, writeClientsChanged)
 	})
-	decisionFlags(p, c, &o)
+	p.RegionFlag(c, &o.Regions)
+	o.Flags(c.Flags())
 	return c
+}
+
+// Decide blocks or allows networks.
+func Decide(ctx context.Context, p *command.Program, action clientlist.Action, networks []string, o *Options) ([]*Changed, error) {
+	list, err := parseNetworks(networks, o.force)
+	if err != nil {
+		return nil, err
+	}
+	return decide(ctx, p, action, list, "", false, false, o)
 }
 
 // parseNetworks reports every fault of the arguments.
@@ -132,7 +138,7 @@ func distinctNetworks(list []netip.Prefix) []netip.Prefix {
 }
 
 // decision builds the decision from the flags.
-func decision(p *command.Program, o *clientOptions, action clientlist.Action) (*clientlist.Decision, error) {
+func decision(p *command.Program, o *Options, action clientlist.Action) (*clientlist.Decision, error) {
 	if o.reason == "" {
 		return nil, term.Misused("--reason TEXT is missing; it tells other operators why, even a year from now")
 	}
@@ -152,10 +158,10 @@ func decision(p *command.Program, o *clientOptions, action clientlist.Action) (*
 
 // decide blocks or allows networks. With replace, it removes networks with the same
 // decision and reason that are not in the list.
-func decide(ctx context.Context, p *command.Program, action clientlist.Action, list []netip.Prefix, from string, replace, overwrite bool, o *clientOptions) error {
+func decide(ctx context.Context, p *command.Program, action clientlist.Action, list []netip.Prefix, from string, replace, overwrite bool, o *Options) ([]*Changed, error) {
 	d, err := decision(p, o, action)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, n := range list {
 		if n.Addr().Is6() && n.Bits() > 64 && from == "" {
@@ -274,43 +280,49 @@ func clientsListCommand(p *command.Program) *cobra.Command {
 	c := command.New("list", "list all networks that are blocked or allowed", clientsListHelp, `  regionctl clients list
   regionctl clients list -o json`,
 		func(ctx context.Context, _ []string) error {
-			answers, err := lists(ctx, p, names)
-			if err != nil {
-				return err
-			}
-			all := join(answers, (*clientlist.Table).All)
-			if err := p.Show(all, func(b *bytes.Buffer, s term.Style) { writeListed(b, s, all, "no network is blocked or allowed") }); err != nil {
-				return err
-			}
-			return command.Unanswered(answers)
+			all, err := List(ctx, p, names)
+			return command.Show(p, all, err, func(all []*Listed, b *bytes.Buffer, s term.Style) {
+				writeListed(b, s, all, "no network is blocked or allowed")
+			})
 		})
 	p.RegionFlag(c, &names)
 	return c
+}
+
+// List returns all networks that are blocked or allowed.
+func List(ctx context.Context, p *command.Program, names []string) ([]*Listed, error) {
+	answers, err := lists(ctx, p, names)
+	if err != nil {
+		return nil, err
+	}
+	return join(answers, (*clientlist.Table).All), command.Unanswered(answers)
 }
 
 func clientsShowCommand(p *command.Program) *cobra.Command {
 	var names []string
 	c := command.New("show NETWORK", "show what is decided about an address", clientsShowHelp, `  regionctl clients show 203.0.113.7`,
 		func(ctx context.Context, args []string) error {
-			n, err := clientlist.Parse(args[0])
-			if err != nil {
-				return term.Misused("%w", err)
-			}
-			answers, err := lists(ctx, p, names)
-			if err != nil {
-				return err
-			}
-			all := join(answers, func(t *clientlist.Table) []*clientlist.Entry { return t.Covering(n) })
-			slices.SortStableFunc(all, func(a, b *Listed) int { return cmp.Compare(b.Network.Bits(), a.Network.Bits()) })
-			if err := p.Show(all, func(b *bytes.Buffer, s term.Style) {
+			all, n, err := Covering(ctx, p, names, args[0])
+			return command.Show(p, all, err, func(all []*Listed, b *bytes.Buffer, s term.Style) {
 				writeListed(b, s, all, fmt.Sprintf("%s is neither blocked nor allowed", n))
-			}); err != nil {
-				return err
-			}
-			return command.Unanswered(answers)
+			})
 		})
 	p.RegionFlag(c, &names)
 	return c
+}
+
+// Covering returns the listed networks that contain this one, narrowest first.
+func Covering(ctx context.Context, p *command.Program, names []string, network string) (all []*Listed, n netip.Prefix, err error) {
+	if n, err = clientlist.Parse(network); err != nil {
+		return nil, n, term.Misused("%w", err)
+	}
+	answers, err := lists(ctx, p, names)
+	if err != nil {
+		return nil, n, err
+	}
+	all = join(answers, func(t *clientlist.Table) []*clientlist.Entry { return t.Covering(n) })
+	slices.SortStableFunc(all, func(a, b *Listed) int { return cmp.Compare(b.Network.Bits(), a.Network.Bits()) })
+	return all, n, command.Unanswered(answers)
 }
 
 func writeListed(b *bytes.Buffer, s term.Style, all []*Listed, none string) {

@@ -32,14 +32,14 @@ type Changed struct {
 
 // changeClients edits all regions, and waits for their nodes. It calls make for each region with
 // its current list, one at a time.
-func changeClients(ctx context.Context, p *command.Program, o *clientOptions, make func(at time.Time, held *clientlist.List) *clientlist.Edits) error {
-	all, err := p.TargetsToChange(ctx, kinds.Clients, o.regions, false)
+func changeClients(ctx context.Context, p *command.Program, o *Options, make func(at time.Time, held *clientlist.List) *clientlist.Edits) ([]*Changed, error) {
+	all, err := p.TargetsToChange(ctx, kinds.Clients, o.Regions, false)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	answers := readLists(ctx, all)
 	if failed, err := fleet.Failures(answers); len(failed) == len(answers) {
-		return term.Failed("nothing was changed; no region can be read:\n%w", err)
+		return nil, term.Failed("nothing was changed; no region can be read:\n%w", err)
 	}
 	p.WarnOfClock()
 	now := p.Now().UTC().Round(0)
@@ -76,10 +76,7 @@ func changeClients(ctx context.Context, p *command.Program, o *clientOptions, ma
 	for _, a := range done {
 		list = append(list, a.Value)
 	}
-	if err := p.Show(list, func(b *bytes.Buffer, s term.Style) { writeClientsChanged(b, s, list) }); err != nil {
-		return err
-	}
-	return clientsOutcome(ctx, list)
+	return list, clientsOutcome(ctx, list)
 }
 
 // lookEvery is how often the registrations of nodes are read while they are awaited.
@@ -124,7 +121,7 @@ func (r *Changed) sort(nodes []consul.Node) {
 	}
 }
 
-func writeClientsChanged(b *bytes.Buffer, s term.Style, list []*Changed) {
+func writeClientsChanged(list []*Changed, b *bytes.Buffer, s term.Style) {
 	t := term.Table{}
 	t.Row("REGION", "RESULT", "EDGES")
 	for _, r := range list {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/clientlist"
@@ -49,51 +50,54 @@ type latestRequest struct {
 	adminapi.Recent
 }
 
+// Latests asks for the latest requests of a client.
+type Latests struct {
+	all   bool
+	lines int
+}
+
+// Flags binds the fields to flags.
+func (q *Latests) Flags(f *pflag.FlagSet) {
+	f.BoolVar(&q.all, "all", false, "also what passed")
+	f.IntVar(&q.lines, "lines", 50, "how many requests to show of each region")
+}
+
 func clientsRecentCommand(p *command.Program) *cobra.Command {
 	var names []string
-	var all bool
-	var lines int
+	var q Latests
 	c := command.New("recent NETWORK", "show a client's recently refused requests", recentHelp, `  regionctl clients recent 203.0.113.7
   regionctl clients recent 203.0.113.0/24 --all --lines 500`,
 		func(ctx context.Context, args []string) error {
-			n, err := clientlist.Parse(args[0])
-			if err != nil {
-				return term.Misused("%w", err)
-			}
-			if lines < 1 || lines > 10_000 {
-				return term.Misused("--lines %d: must be from 1 to 10000", lines)
-			}
-			query := url.Values{"client": {n.String()}}
-			if !all {
-				query.Set("refused", "")
-			}
-			targets, err := p.Targets(kinds.Rules, names)
-			if err != nil {
-				return err
-			}
-			answers := fleet.AskUnbounded(ctx, targets, func(ctx context.Context, t *fleet.Target) (*Latest, error) { return recentOf(ctx, t, query, lines) })
-			list := make([]*Latest, len(answers))
-			for i, a := range answers {
-				if list[i] = a.Value; a.Err != nil {
-					list[i] = &Latest{Region: a.Target.Name, Requests: []latestRequest{}, Error: a.Err.Error()}
-				}
-			}
-			if err := p.Show(list, func(b *bytes.Buffer, s term.Style) {
-				for _, l := range list {
-					l.write(b, s)
-				}
-			}); err != nil {
-				return err
-			}
-			if err := command.Unanswered(answers); err != nil {
-				return err
-			}
-			return silentEdges(list)
+			list, err := q.Ask(ctx, p, names, args[0])
+			return command.ShowEach(p, list, err, (*Latest).write)
 		})
 	p.RegionFlag(c, &names)
-	c.Flags().BoolVar(&all, "all", false, "also what passed")
-	c.Flags().IntVar(&lines, "lines", 50, "how many requests to show of each region")
+	q.Flags(c.Flags())
 	return c
+}
+
+// Ask asks all edges.
+func (q *Latests) Ask(ctx context.Context, p *command.Program, names []string, network string) ([]*Latest, error) {
+	n, err := clientlist.Parse(network)
+	if err != nil {
+		return nil, term.Misused("%w", err)
+	}
+	if q.lines < 1 || q.lines > 10_000 {
+		return nil, term.Misused("--lines %d: must be from 1 to 10000", q.lines)
+	}
+	query := url.Values{"client": {n.String()}}
+	if !q.all {
+		query.Set("refused", "")
+	}
+	targets, err := p.Targets(kinds.Rules, names)
+	if err != nil {
+		return nil, err
+	}
+	answers := fleet.AskUnbounded(ctx, targets, func(ctx context.Context, t *fleet.Target) (*Latest, error) { return recentOf(ctx, t, query, q.lines) })
+	list, err := command.Regions(answers, func(region, why string) *Latest {
+		return &Latest{Region: region, Requests: []latestRequest{}, Error: why}
+	})
+	return list, cmp.Or(err, silentEdges(list))
 }
 
 func recentOf(ctx context.Context, t *fleet.Target, query url.Values, lines int) (*Latest, error) {

@@ -37,17 +37,18 @@ clients sync publishes them again; --list NAME prints those of one.`
 const longestClients = 32 << 20
 
 func clientsImportCommand(p *command.Program) *cobra.Command {
-	var o clientOptions
+	var o Options
 	var allow, replace, overwrite bool
 	c := command.New("import FILE", "block or allow all networks of a file", clientsImportHelp,
 		`  regionctl clients import drop.txt --reason "drop list" --for 24h
   regionctl clients import offices.txt --allow --reason "our offices"`,
 		func(ctx context.Context, args []string) error {
-			data, err := p.ReadInput(longestClients, args[0])
+			in := p.Input(args[0])
+			data, err := in.Read(longestClients)
 			if err != nil {
 				return err
 			}
-			list, err := readNetworks(command.InputName(args[0]), data, o.force)
+			list, err := readNetworks(in.Name, data, o.force)
 			if err != nil {
 				return err
 			}
@@ -55,9 +56,11 @@ func clientsImportCommand(p *command.Program) *cobra.Command {
 			if allow {
 				action = clientlist.Allow
 			}
-			return decide(ctx, p, action, list, command.InputName(args[0]), replace, overwrite, &o)
+			changed, err := decide(ctx, p, action, list, in.Name, replace, overwrite, &o)
+			return command.Show(p, changed, err, writeClientsChanged)
 		})
-	decisionFlags(p, c, &o)
+	p.RegionFlag(c, &o.Regions)
+	o.Flags(c.Flags())
 	c.Flags().BoolVar(&allow, "allow", false, "exempt them instead of blocking them")
 	c.Flags().BoolVar(&replace, "replace", false, "remove those with the same reason that are not in the file")
 	c.Flags().BoolVar(&overwrite, "overwrite", false, "also decide those that were decided for another reason")

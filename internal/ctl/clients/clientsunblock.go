@@ -20,38 +20,42 @@ With --list it removes all networks that regionctl clients sync keeps for a remo
 that sync first. To let in one client that a remote list blocks, regionctl clients allow it.`
 
 func unblockCommand(p *command.Program) *cobra.Command {
-	var o clientOptions
+	var o Options
 	var list string
 	c := command.New("unblock [NETWORK…]", "remove networks from the list", unblockHelp, `  regionctl clients unblock 203.0.113.7
   regionctl clients unblock --list drop`,
 		func(ctx context.Context, args []string) error {
+			unblock := func() ([]*Changed, error) { return Unblock(ctx, p, args, &o) }
 			switch {
 			case list != "" && len(args) > 0:
 				return term.Misused("--list %s: removes the networks of the list; name no others", list)
 			case list != "":
-				return unblockList(ctx, p, list, &o)
+				unblock = func() ([]*Changed, error) { return unblockList(ctx, p, list, &o) }
 			case len(args) == 0:
 				return term.Misused("NETWORK is missing; name networks, or --list NAME")
 			}
-			return unblock(ctx, p, args, &o)
+			changed, err := unblock()
+			return command.Show(p, changed, err, writeClientsChanged)
 		})
 	c.Aliases = []string{"remove"}
 	c.Flags().StringVar(&list, "list", "", "all networks of the remote list `NAME`")
-	changeFlags(p, c, &o)
+	p.RegionFlag(c, &o.Regions)
+	o.changeFlags(c.Flags())
 	return c
 }
 
-func unblock(ctx context.Context, p *command.Program, args []string, o *clientOptions) error {
-	list, err := parseNetworks(args, true)
+// Unblock removes networks from the list.
+func Unblock(ctx context.Context, p *command.Program, networks []string, o *Options) ([]*Changed, error) {
+	list, err := parseNetworks(networks, true)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	who, err := p.Whoami(o.by)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	removed, covered, remote := map[netip.Prefix]bool{}, map[netip.Prefix]*clientlist.Entry{}, map[netip.Prefix]string{}
-	err = changeClients(ctx, p, o, func(at time.Time, held *clientlist.List) *clientlist.Edits {
+	changed, err := changeClients(ctx, p, o, func(at time.Time, held *clientlist.List) *clientlist.Edits {
 		e := &clientlist.Edits{By: who, Message: "remove " + networkNames(list)}
 		t := clientlist.NewTable("", held.Entries(), at)
 		for _, n := range list {
@@ -77,20 +81,20 @@ func unblock(ctx context.Context, p *command.Program, args []string, o *clientOp
 			p.Warn("%s belongs to the list %s, and regionctl clients sync would add it again; to let it in, allow it", n, name)
 		}
 	}
-	return err
+	return changed, err
 }
 
 // unblockList removes the regions' networks of a remote list.
-func unblockList(ctx context.Context, p *command.Program, name string, o *clientOptions) error {
+func unblockList(ctx context.Context, p *command.Program, name string, o *Options) ([]*Changed, error) {
 	if err := checkListName("--list", name); err != nil {
-		return err
+		return nil, err
 	}
 	who, err := p.Whoami(o.by)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	found := 0
-	err = changeClients(ctx, p, o, func(_ time.Time, held *clientlist.List) *clientlist.Edits {
+	changed, err := changeClients(ctx, p, o, func(_ time.Time, held *clientlist.List) *clientlist.Edits {
 		e := &clientlist.Edits{By: who}
 		for _, was := range held.Entries() {
 			if was.List() == name {
@@ -104,5 +108,5 @@ func unblockList(ctx context.Context, p *command.Program, name string, o *client
 	if found == 0 {
 		p.Warn("no network belongs to the list %s", name)
 	}
-	return err
+	return changed, err
 }

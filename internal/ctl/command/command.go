@@ -14,11 +14,6 @@ import (
 	"github.com/weir-edge/weir/pkg/sign"
 )
 
-// BreakLockFlag adds --break-lock.
-func BreakLockFlag(c *cobra.Command, to *bool) {
-	c.Flags().BoolVar(to, "break-lock", false, "do not wait for another change: take its lock, even if it is still running; it stops before its next write")
-}
-
 // instead names the commands that do what these would, were they like those of rules.
 var instead = map[string]string{
 	"regionctl shedder apply":   "regionctl shedder set FILE",
@@ -129,12 +124,6 @@ func Stage(c *cobra.Command, title string, commands ...*cobra.Command) {
 		sub.GroupID = title
 		c.AddCommand(sub)
 	}
-}
-
-// SignFlag adds --sign.
-func SignFlag(c *cobra.Command, file *string) {
-	c.Flags().StringVar(file, "sign", "", "sign the document with the private key in `KEYFILE`; see regionctl keys --help")
-	CompleteFiles(c, "sign", "pem", "key")
 }
 
 // Signer reads the key of --sign, or returns nil without one.

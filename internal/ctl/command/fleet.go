@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/term"
@@ -18,9 +19,14 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// RegionFlag adds --region.
+// BindRegions adds --region.
+func BindRegions(f *pflag.FlagSet, names *[]string) {
+	f.StringSliceVar(names, "region", nil, "only this `REGION`; several: repeat it, or separate them by commas (default: all of the fleet file)")
+}
+
+// RegionFlag adds --region, with its completion.
 func (p *Program) RegionFlag(c *cobra.Command, names *[]string) {
-	c.Flags().StringSliceVar(names, "region", nil, "only this `REGION`; several: repeat it, or separate them by commas (default: all of the fleet file)")
+	BindRegions(c.Flags(), names)
 	_ = c.RegisterFlagCompletionFunc("region", p.CompleteRegions) // fails only if the flag is unknown
 }
 
@@ -138,24 +144,24 @@ func Unanswered[T any](answers []fleet.Answer[T]) error {
 	return term.Partial("no answer from %s:\n%w", strings.Join(names, ", "), err)
 }
 
-// ShowRegions shows what each region answered. In JSON, failed stands for one that did not.
-func ShowRegions[T any](p *Program, answers []fleet.Answer[*T], failed func(region, why string) *T, write func(*T, *bytes.Buffer, term.Style)) error {
+// Regions returns what each region answered; failed stands for one that did not.
+func Regions[T any](answers []fleet.Answer[*T], failed func(region, why string) *T) ([]*T, error) {
 	list := make([]*T, len(answers))
 	for i, a := range answers {
 		if list[i] = a.Value; a.Err != nil {
 			list[i] = failed(a.Target.Name, a.Err.Error())
 		}
 	}
-	if err := p.Show(list, func(b *bytes.Buffer, s term.Style) {
-		for i, a := range answers {
-			if a.Err == nil {
-				write(list[i], b, s)
-			}
+	return list, Unanswered(answers)
+}
+
+// ShowEach is Show for a list.
+func ShowEach[T any](p *Program, list []*T, wrong error, write func(*T, *bytes.Buffer, term.Style)) error {
+	return Show(p, list, wrong, func(list []*T, b *bytes.Buffer, s term.Style) {
+		for _, v := range list {
+			write(v, b, s)
 		}
-	}); err != nil {
-		return err
-	}
-	return Unanswered(answers)
+	})
 }
 
 func RegionNames(targets []*fleet.Target) []string {

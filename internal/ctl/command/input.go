@@ -8,27 +8,41 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/term"
 )
 
-// ReadDocument reads a file, or standard input for -. Its error is a usage error: the file
-// is missing, or it lists every problem.
-func (p *Program) ReadDocument(k *fleet.Kind, name string) (*fleet.Document, error) {
-	d, faults, err := p.read(k, name)
+// Input is what a document or a log is read from.
+type Input struct {
+	Name string    // for messages
+	From io.Reader // nil: the file of this name
+}
+
+// Input returns the file of this name, or standard input for -.
+func (p *Program) Input(name string) Input {
+	if name == "-" {
+		return Input{"standard input", p.In}
+	}
+	return Input{Name: name}
+}
+
+// ReadDocument reads a document. Its error is a usage error: the file is missing, or it lists
+// every problem.
+func (p *Program) ReadDocument(k *fleet.Kind, in Input) (*fleet.Document, error) {
+	d, faults, err := p.read(k, in)
 	switch {
 	case err != nil:
 		return nil, err
 	case faults != nil:
-		return nil, Refuse(InputName(name), faults)
+		return nil, Refuse(in.Name, faults)
 	}
 	p.WarnOf(d)
 	return d, nil
 }
 
 // read reads a document, and checks it.
-func (p *Program) read(k *fleet.Kind, name string) (d *fleet.Document, faults, err error) {
-	data, err := p.ReadInput(k.Longest, name)
+func (p *Program) read(k *fleet.Kind, in Input) (d *fleet.Document, faults, err error) {
+	data, err := in.Read(k.Longest)
 	if err != nil {
 		return nil, nil, err
 	}
-	if d, faults = fleet.ParseDocument(k, InputName(name), data); faults != nil {
+	if d, faults = fleet.ParseDocument(k, in.Name, data); faults != nil {
 		return nil, faults, nil
 	}
 	if says, ok := d.Body.(interface{ Fits([]string) error }); ok {
@@ -50,29 +64,32 @@ func (p *Program) WarnOf(d *fleet.Document) {
 	}
 }
 
-// InputName is a file's name for messages.
-func InputName(name string) string {
-	if name == "-" {
-		return "standard input"
+// Open opens it to be read, and returns its size, 0 if it has none.
+func (in Input) Open() (from io.ReadCloser, size int64, err error) {
+	if in.From != nil {
+		return io.NopCloser(in.From), 0, nil
 	}
-	return name
+	file, err := os.Open(in.Name)
+	if err != nil {
+		return nil, 0, term.Misused("%w", err)
+	}
+	if info, err := file.Stat(); err == nil && info.Mode().IsRegular() {
+		size = info.Size()
+	}
+	return file, size, nil
 }
 
-// ReadInput reads a file, or standard input, up to one byte more than allowed, so that
-// validation notices if it is too long.
-func (p *Program) ReadInput(longest int, name string) ([]byte, error) {
-	in := p.In
-	if name != "-" {
-		file, err := os.Open(name)
-		if err != nil {
-			return nil, term.Misused("%w", err)
-		}
-		defer file.Close() // only read
-		in = file
-	}
-	data, err := io.ReadAll(io.LimitReader(in, int64(longest)+1))
+// Read reads all of it, up to one byte more than allowed, so that validation notices if it is too
+// long.
+func (in Input) Read(longest int) ([]byte, error) {
+	from, _, err := in.Open()
 	if err != nil {
-		return nil, term.Misused("%s: %w", name, err)
+		return nil, err
+	}
+	defer from.Close() // only read
+	data, err := io.ReadAll(io.LimitReader(from, int64(longest)+1))
+	if err != nil {
+		return nil, term.Misused("%s: %w", in.Name, err)
 	}
 	return data, nil
 }

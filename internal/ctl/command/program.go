@@ -4,8 +4,10 @@ package command
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"strings"
 	"time"
 
@@ -66,6 +68,14 @@ func (p *Program) CheckFlags() error {
 		return term.Misused("--timeout %s: must be above 0 and at most %s", p.Timeout, DefaultTimeout)
 	}
 	return nil
+}
+
+// Show prints what a command found out, if anything, and returns what is wrong with it.
+func Show[T any](p *Program, found T, wrong error, write func(T, *bytes.Buffer, term.Style)) error {
+	if reflect.ValueOf(found).IsNil() {
+		return wrong
+	}
+	return cmp.Or(p.Show(found, func(b *bytes.Buffer, s term.Style) { write(found, b, s) }), wrong)
 }
 
 // ShowDifference shows what a change does, and which regions it skips. With -o json the

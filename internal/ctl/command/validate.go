@@ -1,9 +1,10 @@
 package command
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -20,33 +21,36 @@ type Checked struct {
 	Version string `json:"version,omitempty"`
 }
 
-// ValidateCommand returns the command that lists every fault of a document. about returns what it
-// prints with -o json, and otherwise what a valid document has, with notes on separate lines.
-func ValidateCommand(p *Program, k *fleet.Kind, short, help, examples string, about func(Checked, []term.Problem, *fleet.Document) (answer any, has string, notes []string)) *cobra.Command {
+// About returns what validate says of a document in JSON, and otherwise what a valid document has,
+// with notes on separate lines.
+type About[T any] func(Checked, []term.Problem, *fleet.Document) (answer T, has string, notes []string)
+
+// ValidateCommand returns the command that lists every fault of a document.
+func ValidateCommand[T any](p *Program, k *fleet.Kind, short, help, examples string, about About[T]) *cobra.Command {
 	c := New("validate FILE", short, help, examples, func(_ context.Context, args []string) error {
-		d, faults, err := p.read(k, args[0])
-		if err != nil {
+		answer, text, err := Validate(p, k, p.Input(args[0]), about)
+		if text == "" {
 			return err
 		}
-		v := Checked{File: InputName(args[0]), Valid: faults == nil}
-		if v.Valid {
-			v.Version = d.Version()
-		}
-		answer, has, notes := about(v, append([]term.Problem{}, term.Problems(faults)...), d)
-		switch {
-		case p.WantsJSON():
-			err = p.WriteJSON(answer)
-		case v.Valid:
-			good := fmt.Sprintf("%s is good: %s, version %s", term.Printable(v.File), has, v.Version)
-			_, err = io.WriteString(p.Out, strings.Join(append([]string{good}, notes...), "\n")+"\n")
-		default:
-			_, err = io.WriteString(p.Out, term.Clean(term.Faults(v.File, faults)+"\n"))
-		}
-		if err == nil && faults != nil {
-			err = term.Misused("%s has %s; correct what is listed", v.File, term.Plural(len(field.All(faults)), "problem"))
-		}
-		return err
+		return cmp.Or(p.Show(answer, func(b *bytes.Buffer, _ term.Style) { b.WriteString(text + "\n") }), err)
 	})
 	c.ValidArgsFunction = CompleteDocument
 	return c
+}
+
+// Validate returns every fault of a document, also as text, and counts them in its error.
+func Validate[T any](p *Program, k *fleet.Kind, in Input, about About[T]) (answer T, text string, err error) {
+	d, faults, err := p.read(k, in)
+	if err != nil {
+		return answer, "", err
+	}
+	v := Checked{File: in.Name, Valid: faults == nil}
+	if !v.Valid {
+		answer, _, _ = about(v, term.Problems(faults), d)
+		return answer, term.Clean(term.Faults(v.File, faults)), term.Misused("%s has %s; correct what is listed", v.File, term.Plural(len(field.All(faults)), "problem"))
+	}
+	v.Version = d.Version()
+	answer, has, notes := about(v, []term.Problem{}, d)
+	good := fmt.Sprintf("%s is good: %s, version %s", term.Printable(v.File), has, v.Version)
+	return answer, strings.Join(append([]string{good}, notes...), "\n"), nil
 }

@@ -3,6 +3,7 @@ package command
 import (
 	"bytes"
 	"context"
+	"errors"
 	"strings"
 	"time"
 
@@ -32,39 +33,22 @@ func CheckWatch(every time.Duration) error {
 	return nil
 }
 
-// Looking obtains something, and how to write it.
-type Looking func(context.Context) (any, func(*bytes.Buffer, term.Style))
-
 // Watch shows what each of looks obtains, one right after another, and then repeats the
 // last of them until ctx ends or the reader closes standard output; both are regular ends
 // of a watch.
-func (p *Program) Watch(ctx context.Context, every time.Duration, looks ...Looking) error {
+func Watch[T any](ctx context.Context, every time.Duration, show func(T) error, looks ...func(context.Context) T) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
-		v, write := looks[0](ctx)
+		v := looks[0](ctx)
 		if ctx.Err() != nil {
 			return nil
 		}
-		var b bytes.Buffer
-		switch {
-		case p.WantsJSON():
-			if err := term.EncodeJSON(&b, v, ""); err != nil {
-				return err
-			}
-		case p.OutLive: // go home and overwrite each line, so that nothing flickers
-			var text bytes.Buffer
-			write(&text, p.OutStyle())
-			b.WriteString("\x1b[H" + strings.ReplaceAll(text.String(), "\n", "\x1b[K\n") + "\x1b[J")
-		default:
-			write(&b, p.OutStyle())
-			b.WriteByte('\n')
-		}
-		if _, err := p.Out.Write(b.Bytes()); err != nil {
-			return err
-		}
-		if p.Abandoned() {
+		switch err := show(v); {
+		case errors.Is(err, errAbandoned):
 			return nil
+		case err != nil:
+			return err
 		}
 		if len(looks) > 1 {
 			looks = looks[1:]
@@ -76,4 +60,29 @@ func (p *Program) Watch(ctx context.Context, every time.Duration, looks ...Looki
 		case <-tick.C:
 		}
 	}
+}
+
+var errAbandoned = errors.New("standard output was closed")
+
+// Draw shows one look of a watch, on a terminal in place of the one before.
+func (p *Program) Draw(v any, write func(*bytes.Buffer, term.Style)) error {
+	var b bytes.Buffer
+	switch {
+	case p.WantsJSON():
+		if err := term.EncodeJSON(&b, v, ""); err != nil {
+			return err
+		}
+	case p.OutLive: // go home and overwrite each line, so that nothing flickers
+		var text bytes.Buffer
+		write(&text, p.OutStyle())
+		b.WriteString("\x1b[H" + strings.ReplaceAll(text.String(), "\n", "\x1b[K\n") + "\x1b[J")
+	default:
+		write(&b, p.OutStyle())
+		b.WriteByte('\n')
+	}
+	_, err := p.Out.Write(b.Bytes())
+	if err == nil && p.Abandoned() {
+		err = errAbandoned
+	}
+	return err
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/term"
@@ -40,28 +41,34 @@ router has those of a PoP in another order.
 Exits with 0, or with 3 if not every region could be asked.`
 
 func explainCommand(p *command.Program) *cobra.Command {
-	var o options
-	var client, in string
+	var q Query
 	c := command.New("explain", "say which PoP a client is sent to, and why", explainHelp,
 		`  regionctl dns explain --client 203.0.113.7
   regionctl dns explain --client 2001:db8:7::/48 --region us-east --geoip GeoLite2-City.mmdb
   regionctl dns explain --client 203.0.113.7 -o json | jq -r '.reason[]'`,
 		func(ctx context.Context, _ []string) error {
-			prefix, err := parseClient(client)
-			if err != nil {
-				return err
-			}
-			return explain(ctx, p, &o, prefix, in)
+			e, err := q.Explain(ctx, p)
+			return command.Show(p, e, err, (*Explanation).write)
 		})
-	f := c.Flags()
-	f.StringVar(&client, "client", "", "the client's `ADDRESS`, or its network")
-	f.StringVar(&in, "region", "", "only PoPs of this `REGION`, as the name REGION.region.ZONE asks for")
-	f.Float64Var(&o.PassingShare, "passing-share", 0, "the same as for the router")
-	f.DurationVar(&o.TTL, "ttl", DefaultTTL, "the same as for the router")
-	o.geoFlag(c)
-	o.stateFlag(c)
+	q.Flags(c.Flags())
+	q.geoFlag(c)
+	q.stateFlag(c)
 	_ = c.RegisterFlagCompletionFunc("region", p.CompleteRegions) // fails only if the flag is unknown
 	return c
+}
+
+// Query asks which PoP a client is sent to.
+type Query struct {
+	options
+	client, region string
+}
+
+// Flags binds the fields to flags.
+func (o *Query) Flags(f *pflag.FlagSet) {
+	f.StringVar(&o.client, "client", "", "the client's `ADDRESS`, or its network")
+	f.StringVar(&o.region, "region", "", "only PoPs of this `REGION`, as the name REGION.region.ZONE asks for")
+	f.Float64Var(&o.PassingShare, "passing-share", 0, "the same as for the router")
+	f.DurationVar(&o.TTL, "ttl", DefaultTTL, "the same as for the router")
 }
 
 func parseClient(text string) (netip.Prefix, error) {
@@ -97,25 +104,30 @@ type Explanation struct {
 	Unknown  []string      `json:"unknown_regions"`
 }
 
-func explain(ctx context.Context, p *command.Program, o *options, client netip.Prefix, in string) error {
+// Explain chooses a PoP from the live state of all regions.
+func (o *Query) Explain(ctx context.Context, p *command.Program) (*Explanation, error) {
+	client, err := parseClient(o.client)
+	if err != nil {
+		return nil, err
+	}
 	if err := o.open(p); err != nil {
-		return err
+		return nil, err
 	}
 	v, err := router.Look(ctx, &o.Config, p.Timeout)
 	if errors.Is(err, os.ErrNotExist) {
-		return term.Misused("--state %s: there is no such file; name the one that the router writes, or leave --state out", o.State)
+		return nil, term.Misused("--state %s: there is no such file; name the one that the router writes, or leave --state out", o.State)
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if in != "" && !v.HasRegion(in) {
-		return term.Misused("--region: the topology has no region %q; regionctl topology show shows which it has", in)
+	if o.region != "" && !v.HasRegion(o.region) {
+		return nil, term.Misused("--region: the topology has no region %q; regionctl topology show shows which it has", o.region)
 	}
-	q := region.Query{Client: client, Region: in, Random: region.StickyRandom(client), Explain: true}
+	q := region.Query{Client: client, Region: o.region, Random: region.StickyRandom(client), Explain: true}
 	a := v.Choose(q)
 	a.Reason = append(a.Reason, ByFamily(v, q, a)...)
-	e := Explanation{
-		Client: client.String(), Region: in, Zone: v.Topology.Zone, Reason: a.Reason, PoPs: a.PoPs, Addrs: a.Addresses, Scope: a.Scope,
+	e := &Explanation{
+		Client: client.String(), Region: o.region, Zone: v.Topology.Zone, Reason: a.Reason, PoPs: a.PoPs, Addrs: a.Addresses, Scope: a.Scope,
 		Spilled: a.Spilled, FailOpen: a.FailOpen, Unknown: []string{},
 	}
 	var reasons []string
@@ -127,13 +139,10 @@ func explain(ctx context.Context, p *command.Program, o *options, client netip.P
 			}
 		}
 	}
-	if err := p.Show(e, func(b *bytes.Buffer, s term.Style) { e.write(b, s) }); err != nil {
-		return err
-	}
 	if len(e.Unknown) > 0 {
-		return term.Partial("the state of %s is unknown%s", strings.Join(e.Unknown, ", "), strings.Join(reasons, ""))
+		err = term.Partial("the state of %s is unknown%s", strings.Join(e.Unknown, ", "), strings.Join(reasons, ""))
 	}
-	return nil
+	return e, err
 }
 
 // ByFamily tells which queries get another PoP, because the chosen one has no address of their

@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-edge/weir/internal/ctl/command"
-	"github.com/weir-edge/weir/internal/ctl/dns"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/report"
@@ -48,38 +47,30 @@ when that region is back (status 3); running the same command again removes it t
 
 Undraining a PoP that is not drained is not an error.`
 
-// drainOptions are the flags of drain and undrain.
-type drainOptions struct {
-	reason, by string
-	yes, force bool
-	wait, ttl  time.Duration
-}
-
 func Command(p *command.Program) *cobra.Command {
-	var o drainOptions
+	var o Request
 	c := command.New("drain POP", "take a PoP out of DNS, and wait until its clients have left", drainHelp,
 		`  regionctl drain ams1 --reason "kernel update, CHG-77"
   regionctl drain ams1 --reason "smoke in the room" --yes --wait 0`,
-		func(ctx context.Context, args []string) error { return drain(ctx, p, args[0], &o) })
-	f := c.Flags()
-	f.BoolVarP(&o.yes, "yes", "y", false, "do not ask")
-	f.StringVar(&o.by, "by", "", "`NAME`: who (default: WEIR_USER, or user@host)")
-	f.StringVar(&o.reason, "reason", "", "`TEXT`: why, required; shown by status and dns explain")
-	f.BoolVar(&o.force, "force", false, "drain it even if nothing healthy would be left")
-	f.DurationVar(&o.wait, "wait", time.Minute, "how long to wait at most for clients to leave; 0 does not wait")
-	f.DurationVar(&o.ttl, "ttl", dns.DefaultTTL, "the --ttl of regionctl dns")
+		func(ctx context.Context, args []string) error {
+			r, err := Drain(ctx, p, args[0], &o)
+			return command.Show(p, r, err, (*Report).write)
+		})
+	o.Flags(c.Flags())
 	c.ValidArgsFunction = completePoPs(p, false)
 	return c
 }
 
 func UndrainCommand(p *command.Program) *cobra.Command {
-	var o drainOptions
+	var o Request
 	c := command.New("undrain POP", "put a PoP back into DNS", undrainHelp,
 		`  regionctl undrain ams1
   regionctl undrain ams1 --yes`,
-		func(ctx context.Context, args []string) error { return undrain(ctx, p, args[0], &o) })
-	c.Flags().BoolVarP(&o.yes, "yes", "y", false, "do not ask")
-	c.Flags().StringVar(&o.by, "by", "", "`NAME`: who (default: WEIR_USER, or user@host)")
+		func(ctx context.Context, args []string) error {
+			r, err := Undrain(ctx, p, args[0], &o)
+			return command.Show(p, r, err, (*Report).write)
+		})
+	o.bothFlags(c.Flags())
 	c.ValidArgsFunction = completePoPs(p, true)
 	return c
 }
@@ -238,23 +229,24 @@ func (d *draining) left() []string {
 	return names
 }
 
-func drain(ctx context.Context, p *command.Program, pop string, o *drainOptions) error {
+// Drain takes a PoP out of DNS, and waits until its clients have left.
+func Drain(ctx context.Context, p *command.Program, pop string, o *Request) (*Report, error) {
 	if o.reason == "" {
-		return term.Misused("--reason TEXT is missing; it tells other operators where the clients went")
+		return nil, term.Misused("--reason TEXT is missing; it tells other operators where the clients went")
 	}
 	if err := command.CheckText("--reason", o.reason, 500); err != nil {
-		return err
+		return nil, err
 	}
-	if o.wait < 0 || o.ttl < 0 {
-		return term.Misused("--wait and --ttl must be 0 or above")
+	if o.Wait < 0 || o.ttl < 0 {
+		return nil, term.Misused("--wait and --ttl must be 0 or above")
 	}
 	who, err := p.Whoami(o.by)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	d, err := lookAtPoP(ctx, p, pop)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	now := p.Now().UTC()
 	d.next = &region.Drain{Who: who, Why: o.reason, Since: now.Truncate(time.Second), At: now}
@@ -270,48 +262,49 @@ func drain(ctx context.Context, p *command.Program, pop string, o *drainOptions)
 		p.Say("%s is already drained, by %s since %s: %s", pop, before.Who, term.Stamp(before.Since), before.Why)
 	} else if left := d.left(); len(left) == 0 {
 		if !o.force {
-			return term.Failed("nothing was changed: without %s no healthy PoP would be left that is not drained, and DNS would keep answering with it; put another back with regionctl undrain, or --force", pop)
+			return nil, term.Failed("nothing was changed: without %s no healthy PoP would be left that is not drained, and DNS would keep answering with it; put another back with regionctl undrain, or --force", pop)
 		}
 		p.Warn("without %s no healthy PoP is left that is not drained: DNS keeps answering with it", pop)
 	}
 	if before == nil {
 		if err := p.Confirm(ctx, o.yes, "Drain %s?", pop); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	have, without := d.tell(ctx, who, "drain "+pop+": "+o.reason)
 	if len(have) == 0 {
-		return term.Failed("nothing was changed:\n%s", report.ReasonsOf(without))
+		return nil, term.Failed("nothing was changed:\n%s", report.ReasonsOf(without))
 	}
 	var outcome error
 	if len(without) > 0 {
 		outcome = term.Partial("%s %s it, which is enough for routers that see it; run the same command again to tell the others:\n%s", report.Names(have), report.Verb(have, "has", "have"), report.ReasonsOf(without))
 	}
 	done, waiting := d.report(), error(nil)
-	if o.wait > 0 {
+	if o.Wait > 0 {
 		began := d.next.Since
 		if len(report.With(have, rollout.Applied)) > 0 {
 			began = time.Now()
 		}
-		w := &leaving{p: p, pop: pop, ttl: o.ttl, limit: o.wait, began: began}
+		w := &leaving{p: p, pop: pop, ttl: o.ttl, limit: o.Wait, began: began}
 		done.Nodes, waiting = w.run(ctx, d.nodes())
 	}
-	return cmp.Or(outcome, waiting, p.Show(done, done.write))
+	return done, cmp.Or(outcome, waiting)
 }
 
-func undrain(ctx context.Context, p *command.Program, pop string, o *drainOptions) error {
+// Undrain puts a PoP back into DNS.
+func Undrain(ctx context.Context, p *command.Program, pop string, o *Request) (*Report, error) {
 	who, err := p.Whoami(o.by)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	d, err := lookAtPoP(ctx, p, pop)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if before := d.before(); before != nil {
 		p.Say("%s is drained by %s since %s: %s", pop, before.Who, term.Stamp(before.Since), before.Why)
 		if err := p.Confirm(ctx, o.yes, "Put %s back?", pop); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	d.end()
@@ -320,8 +313,7 @@ func undrain(ctx context.Context, p *command.Program, pop string, o *drainOption
 	if len(without) > 0 {
 		outcome = term.Partial("%s may still hold the drain of %s, which the other regions have ended; run the same command again to finish:\n%s", report.Names(without), pop, report.ReasonsOf(without))
 	}
-	done := d.report()
-	return cmp.Or(outcome, p.Show(done, done.write))
+	return d.report(), outcome
 }
 
 // tell writes to all reachable regions that do not have it yet.

@@ -33,15 +33,18 @@ One edge of each region is asked, or the one of --node.`
 func explainCommand(p *command.Program) *cobra.Command {
 	var names []string
 	var node string
-	var d described
+	var d Request
 	c := command.New("explain", "say which rules would decide a request, and why", explainHelp,
 		`  regionctl limits explain --client 203.0.113.7
   regionctl limits explain --client 203.0.113.7 --method POST --host api.example.com --path /login
   regionctl limits explain --client 2001:db8::7 --header 'X-Api-Key: abc' --tier pro --region eu-west`,
-		func(ctx context.Context, _ []string) error { return explain(ctx, p, names, node, &d) })
+		func(ctx context.Context, _ []string) error {
+			list, err := Explain(ctx, p, names, node, &d)
+			return command.ShowEach(p, list, err, (*Explained).write)
+		})
 	p.RegionFlag(c, &names)
 	nodeFlag(p, c, &names, &node)
-	d.flags(c.Flags())
+	d.Flags(c.Flags())
 	return c
 }
 
@@ -58,17 +61,18 @@ type Explained struct {
 	Error string `json:"error,omitempty"`
 }
 
-func explain(ctx context.Context, p *command.Program, names []string, node string, d *described) error {
+// Explain asks an edge of each region, or the one of this ID, how it would decide a request.
+func Explain(ctx context.Context, p *command.Program, names []string, node string, d *Request) ([]*Explained, error) {
 	query, err := d.query()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	targets, err := p.Targets(kinds.Rules, names)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if targets, err = withNode(ctx, p, targets, node); err != nil {
-		return err
+		return nil, err
 	}
 	answers := fleet.AskUnbounded(ctx, targets, func(ctx context.Context, t *fleet.Target) (*Explained, error) {
 		brief, cancel := t.Bounded(ctx)
@@ -82,7 +86,7 @@ func explain(ctx context.Context, p *command.Program, names []string, node strin
 		})
 		return &Explained{Region: t.Name, Node: n.ID, Explanation: e}, err
 	})
-	return command.ShowRegions(p, answers, func(region, why string) *Explained { return &Explained{Region: region, Error: why} }, (*Explained).write)
+	return command.Regions(answers, func(region, why string) *Explained { return &Explained{Region: region, Error: why} })
 }
 
 // withNode returns the regions that have the named node, or all if none is named.
@@ -107,6 +111,9 @@ func withNode(ctx context.Context, p *command.Program, targets []*fleet.Target, 
 }
 
 func (e *Explained) write(b *bytes.Buffer, s term.Style) {
+	if e.Error != "" {
+		return
+	}
 	verdict := s.Green(term.Printable(e.Verdict))
 	if !strings.HasPrefix(e.Verdict, "pass") {
 		verdict = s.Red(term.Printable(e.Verdict))

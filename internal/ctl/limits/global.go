@@ -31,7 +31,10 @@ All edges of a region are asked, because each knows the keys that it owns. For o
 regionctl limits inspect shows the counts of each region.`,
 		`  regionctl limits global
   regionctl limits global --region eu-west -o json`,
-		func(ctx context.Context, _ []string) error { return showGlobal(ctx, p, names) })
+		func(ctx context.Context, _ []string) error {
+			list, err := Global(ctx, p, names)
+			return command.ShowEach(p, list, err, (*Shared).write)
+		})
 	p.RegionFlag(c, &names)
 	return c
 }
@@ -54,15 +57,16 @@ type Shared struct {
 	Error     string                  `json:"error,omitempty"`
 }
 
-func showGlobal(ctx context.Context, p *command.Program, names []string) error {
+// Global asks all edges what they know of other regions.
+func Global(ctx context.Context, p *command.Program, names []string) ([]*Shared, error) {
 	targets, err := p.Targets(kinds.Rules, names)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	answers := fleet.AskUnbounded(ctx, targets, askGlobal)
-	return command.ShowRegions(p, answers, func(region, why string) *Shared {
+	return command.Regions(answers, func(region, why string) *Shared {
 		return &Shared{Region: region, Others: []adminapi.GlobalRegion{}, Rules: []adminapi.GlobalRule{}, Error: why}
-	}, (*Shared).write)
+	})
 }
 
 func askGlobal(ctx context.Context, t *fleet.Target) (*Shared, error) {
@@ -132,6 +136,9 @@ func longer(a, b string) string {
 }
 
 func (r *Shared) write(b *bytes.Buffer, s term.Style) {
+	if r.Error != "" {
+		return
+	}
 	fmt.Fprintf(b, "%s (%s):\n", s.Bold(r.Region), term.Plural(r.Edges, "edge"))
 	for _, reason := range slices.Sorted(maps.Keys(r.Alone)) {
 		fmt.Fprintf(b, "  %d of %s: %s, so global limits apply to this region only\n", r.Alone[reason], term.Plural(r.Edges, "edge"), term.Printable(reason))

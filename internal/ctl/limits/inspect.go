@@ -53,7 +53,10 @@ func inspectCommand(p *command.Program) *cobra.Command {
   regionctl limits inspect client=203.0.113.7 path=/login
   regionctl limits inspect header:X-Api-Key=abc --region eu-west
   regionctl limits inspect 203.0.113.7 -o json | jq '.[].rules[] | select(.allowed | not)'`,
-		func(ctx context.Context, args []string) error { return inspect(ctx, p, names, node, rule, args) })
+		func(ctx context.Context, args []string) error {
+			list, err := Inspect(ctx, p, names, node, rule, args)
+			return command.ShowEach(p, list, err, (*Inspected).write)
+		})
 	p.RegionFlag(c, &names)
 	nodeFlag(p, c, &names, &node)
 	c.Flags().StringVar(&rule, "rule", "", "only the rule of this `ID`")
@@ -121,24 +124,26 @@ type Inspected struct {
 // mostQuestions bounds how many requests are explained for one inspection.
 const mostQuestions = 200
 
-func inspect(ctx context.Context, p *command.Program, names []string, node, rule string, args []string) error {
+// Inspect asks an edge of each region, or the one of this ID, what keys have left, of all rules or of
+// this one.
+func Inspect(ctx context.Context, p *command.Program, names []string, node, rule string, args []string) ([]*Inspected, error) {
 	k, err := parseKeys(args)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	targets, err := p.Targets(kinds.Rules, names)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if targets, err = withNode(ctx, p, targets, node); err != nil {
-		return err
+		return nil, err
 	}
 	answers := fleet.AskUnbounded(ctx, targets, func(ctx context.Context, t *fleet.Target) (*Inspected, error) {
 		return inspectRegion(ctx, p, t, node, rule, k)
 	})
-	return command.ShowRegions(p, answers, func(region, why string) *Inspected {
+	return command.Regions(answers, func(region, why string) *Inspected {
 		return &Inspected{Region: region, Rules: []adminapi.RuleDecision{}, Lacking: []unanswerable{}, Error: why}
-	}, (*Inspected).write)
+	})
 }
 
 func inspectRegion(ctx context.Context, p *command.Program, t *fleet.Target, node, rule string, k keys) (*Inspected, error) {
@@ -193,6 +198,9 @@ func inspectRegion(ctx context.Context, p *command.Program, t *fleet.Target, nod
 }
 
 func (r *Inspected) write(b *bytes.Buffer, s term.Style) {
+	if r.Error != "" {
+		return
+	}
 	fmt.Fprintf(b, "%s", s.Bold(r.Region))
 	if r.Node != "" {
 		fmt.Fprintf(b, " (edge %s, rules %s)", term.Printable(r.Node), term.OrDash(r.Version))

@@ -32,9 +32,11 @@ func Command(p *command.Program) *cobra.Command {
 	return c
 }
 
-// described is a request as flags describe it.
-type described struct {
+// Request is a request as flags describe it.
+type Request struct {
 	client, method, host, path, tier string
+	rule                             string // to reset
+	yes                              bool
 	headers, cookies                 []string
 
 	// For a call to Envoy's rate limit service, instead of all others.
@@ -42,7 +44,8 @@ type described struct {
 	entries []string
 }
 
-func (d *described) flags(f *pflag.FlagSet) {
+// Flags binds the fields to flags.
+func (d *Request) Flags(f *pflag.FlagSet) {
 	f.StringVar(&d.client, "client", "", "the client's `ADDRESS`")
 	f.StringVar(&d.method, "method", "GET", "the request's `METHOD`")
 	f.StringVar(&d.host, "host", "", "the `HOST` asked for")
@@ -55,7 +58,7 @@ func (d *described) flags(f *pflag.FlagSet) {
 }
 
 // query returns d in the form that edges read, or an error if edges would reject it.
-func (d *described) query() (url.Values, error) {
+func (d *Request) query() (url.Values, error) {
 	if d.domain != "" || len(d.entries) > 0 {
 		return d.call()
 	}
@@ -93,7 +96,7 @@ func (d *described) query() (url.Values, error) {
 }
 
 // subject names the owner of the counter.
-func (d *described) subject() string {
+func (d *Request) subject() string {
 	if d.client != "" {
 		return d.client
 	}
@@ -102,7 +105,7 @@ func (d *described) subject() string {
 
 // recorded returns the subject for the history, which many people read: values of
 // descriptors may be secret.
-func (d *described) recorded() string {
+func (d *Request) recorded() string {
 	if d.client != "" {
 		return d.client
 	}
@@ -114,7 +117,7 @@ func (d *described) recorded() string {
 }
 
 // call is query for a call.
-func (d *described) call() (url.Values, error) {
+func (d *Request) call() (url.Values, error) {
 	switch {
 	case d.client != "" || d.host != "" || d.tier != "" || len(d.headers)+len(d.cookies) > 0:
 		return nil, term.Misused("--domain and --entry describe a call, the other flags a request; pass one or the other")

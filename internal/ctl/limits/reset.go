@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
@@ -28,19 +29,25 @@ It asks for confirmation; --yes skips that.`
 
 func resetCommand(p *command.Program) *cobra.Command {
 	var names []string
-	var rule string
-	var yes bool
-	var d described
+	var d Request
 	c := command.New("reset", "forget one counter on every edge", resetHelp,
 		`  regionctl limits reset --rule login --client 203.0.113.7 --method POST --path /login
   regionctl limits reset --rule api-key --client 203.0.113.7 --header X-Api-Key:abc --yes`,
-		func(ctx context.Context, _ []string) error { return reset(ctx, p, names, rule, &d, yes) })
+		func(ctx context.Context, _ []string) error {
+			list, err := Reset(ctx, p, names, &d)
+			return command.Show(p, list, err, writeReset)
+		})
 	p.RegionFlag(c, &names)
-	c.Flags().StringVar(&rule, "rule", "", "the `ID` of the rule")
+	d.ResetFlags(c.Flags())
 	_ = c.RegisterFlagCompletionFunc("rule", p.CompleteRules(&names)) // the flag is known
-	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
-	d.flags(c.Flags())
 	return c
+}
+
+// ResetFlags binds the fields to flags of reset.
+func (d *Request) ResetFlags(f *pflag.FlagSet) {
+	f.StringVar(&d.rule, "rule", "", "the `ID` of the rule")
+	f.BoolVarP(&d.yes, "yes", "y", false, "do not ask")
+	d.Flags(f)
 }
 
 // ResetNode is the outcome on one edge.
@@ -56,22 +63,23 @@ type ResetNode struct {
 	uncounted bool
 }
 
-func reset(ctx context.Context, p *command.Program, names []string, rule string, d *described, yes bool) error {
-	if rule == "" {
-		return term.Misused("--rule is missing; name the rule whose counter to reset")
+// Reset resets the counter of a rule that counts a request, on all edges.
+func Reset(ctx context.Context, p *command.Program, names []string, d *Request) ([]ResetNode, error) {
+	if d.rule == "" {
+		return nil, term.Misused("--rule is missing; name the rule whose counter to reset")
 	}
 	query, err := d.query()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	query.Set("rule", rule)
+	query.Set("rule", d.rule)
 	who, err := p.Whoami("")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	targets, err := p.TargetsToChange(ctx, kinds.Rules, names, false)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	answers := fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) ([]consul.Node, error) {
 		return command.Candidates(ctx, t, "")
@@ -84,10 +92,10 @@ func reset(ctx context.Context, p *command.Program, names []string, rule string,
 		total += len(a.Value)
 	}
 	if total == 0 {
-		return term.Failed("no edge is registered; nothing was reset")
+		return nil, term.Failed("no edge is registered; nothing was reset")
 	}
-	if err := p.Confirm(ctx, yes, "Reset rule %s for %s on %s in %s?", rule, d.subject(), term.Plural(total, "edge"), strings.Join(command.RegionNames(targets), ", ")); err != nil {
-		return err
+	if err := p.Confirm(ctx, d.yes, "Reset rule %s for %s on %s in %s?", d.rule, d.subject(), term.Plural(total, "edge"), strings.Join(command.RegionNames(targets), ", ")); err != nil {
+		return nil, err
 	}
 	list := []ResetNode{}
 	for _, a := range fleet.AskUnbounded(ctx, targets, func(ctx context.Context, t *fleet.Target) ([]ResetNode, error) {
@@ -108,11 +116,8 @@ func reset(ctx context.Context, p *command.Program, names []string, rule string,
 			done = append(done, n.Region)
 		}
 	}
-	p.RecordAct(ctx, term.Distinct(done), who, "reset rule "+rule+" for "+d.recorded())
-	if err := p.Show(list, func(b *bytes.Buffer, s term.Style) { writeReset(b, s, list) }); err != nil {
-		return err
-	}
-	return resetVerdict(list)
+	p.RecordAct(ctx, term.Distinct(done), who, "reset rule "+d.rule+" for "+d.recorded())
+	return list, resetVerdict(list)
 }
 
 func resetAll(ctx context.Context, t *fleet.Target, nodes []consul.Node, reset func(consul.Node) ([]string, error)) []ResetNode {
@@ -157,7 +162,7 @@ func resetVerdict(list []ResetNode) error {
 	return term.Partial("%d of %s did not reset it; run this again when they can be reached:\n  %s", failed, term.Plural(len(list), "edge"), why)
 }
 
-func writeReset(b *bytes.Buffer, s term.Style, list []ResetNode) {
+func writeReset(list []ResetNode, b *bytes.Buffer, s term.Style) {
 	t := term.Table{}
 	t.Row("REGION", "EDGE", "RESULT", "COUNTER")
 	for _, n := range list {

@@ -2,7 +2,6 @@
 package overview
 
 import (
-	"bytes"
 	"context"
 	"math"
 	"slices"
@@ -16,7 +15,6 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/sites"
-	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
@@ -53,7 +51,16 @@ func Command(p *command.Program) *cobra.Command {
 		`  regionctl status
   regionctl status --watch
   regionctl status -o json | jq '.regions[].pops[] | select(.serving | not) | .pop'`,
-		func(ctx context.Context, _ []string) error { return show(ctx, p, names, every) })
+		func(ctx context.Context, _ []string) error {
+			if err := command.CheckWatch(every); err != nil {
+				return err
+			}
+			if every > 0 {
+				return Watch(ctx, p, names, every, func(v *Fleet) error { return p.Draw(v, v.Write) })
+			}
+			v, err := Look(ctx, p, names)
+			return command.Show(p, v, err, (*Fleet).Write)
+		})
 	p.RegionFlag(c, &names)
 	command.WatchFlag(c, &every, "1s")
 	return c
@@ -137,36 +144,32 @@ type measured struct {
 	figures []*fleet.Figures // nil: it did not answer
 }
 
-func show(ctx context.Context, p *command.Program, names []string, every time.Duration) error {
-	if err := command.CheckWatch(every); err != nil {
-		return err
+// Look looks at the fleet. A fleet comes with an error if it is not whole.
+func Look(ctx context.Context, p *command.Program, names []string) (*Fleet, error) {
+	targets, err := p.Targets(kinds.Rules, names)
+	if err != nil {
+		return nil, err
 	}
+	l := &looks{targets: targets, limit: p.Timeout}
+	answers := l.look(ctx)
+	if err := consul.Pause(ctx, Apart); err != nil { // a rate is the difference of two looks
+		return nil, err
+	}
+	l.again(ctx, answers)
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return newFleet(p.Now(), answers), command.Unanswered(answers)
+}
+
+// Watch looks again and again until ctx ends.
+func Watch(ctx context.Context, p *command.Program, names []string, every time.Duration, show func(*Fleet) error) error {
 	targets, err := p.Targets(kinds.Rules, names)
 	if err != nil {
 		return err
 	}
-	l := &looks{targets: targets, limit: p.Timeout}
-	if every > 0 {
-		l.limit = min(p.Timeout, max(every, 500*time.Millisecond))
-		return p.Watch(ctx, every, func(ctx context.Context) (any, func(*bytes.Buffer, term.Style)) {
-			answers := l.look(ctx)
-			v := newFleet(p.Now(), answers)
-			return v, v.Write
-		})
-	}
-	answers := l.look(ctx)
-	if err := consul.Pause(ctx, Apart); err != nil { // a rate is the difference of two looks
-		return err
-	}
-	l.again(ctx, answers)
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	v := newFleet(p.Now(), answers)
-	if err := p.Show(v, v.Write); err != nil {
-		return err
-	}
-	return command.Unanswered(answers)
+	l := &looks{targets: targets, limit: min(p.Timeout, max(every, 500*time.Millisecond))}
+	return command.Watch(ctx, every, show, func(ctx context.Context) *Fleet { return newFleet(p.Now(), l.look(ctx)) })
 }
 
 // look asks each region's Consul and then its edges, independently of other regions.

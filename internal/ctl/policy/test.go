@@ -74,7 +74,7 @@ func test(ctx context.Context, p *command.Program, traffic string, o *testOption
 	if err != nil {
 		return err
 	}
-	in, size, err := requests.OpenLog(p, traffic)
+	in, size, err := p.Input(traffic).Open()
 	if err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func test(ctx context.Context, p *command.Program, traffic string, o *testOption
 // toTest returns the policy that the flags name.
 func toTest(ctx context.Context, p *command.Program, o *testOptions) (*policy.Policy, error) {
 	if o.file != "" {
-		d, err := p.ReadDocument(kinds.Policy, o.file)
+		d, err := p.ReadDocument(kinds.Policy, p.Input(o.file))
 		if err != nil {
 			return nil, err
 		}

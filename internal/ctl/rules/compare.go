@@ -53,8 +53,7 @@ changed: take the new one from regionctl rules show.
 Exits with 0 whether there is a difference or not, and with 3 if an edge is missing.`
 
 func compareCommand(p *command.Program) *cobra.Command {
-	var names []string
-	var by, variant string
+	var variant string
 	c := &change.Change{Program: p}
 	var cmd *cobra.Command
 	cmd = command.New("compare ID", "compare the variants of a rule with an experiment, and promote one", compareHelp,
@@ -68,25 +67,25 @@ func compareCommand(p *command.Program) *cobra.Command {
 						return term.Misused("--%s needs --promote VARIANT", name)
 					}
 				}
-				return compare(ctx, p, args[0], names)
+				return compare(ctx, p, args[0], c.Regions)
 			}
 			if variant != adminapi.VariantBase && variant != adminapi.VariantExperiment {
 				return term.Misused("--promote %q: must be %s or %s", variant, adminapi.VariantBase, adminapi.VariantExperiment)
 			}
-			if err := c.CheckFlags(by); err != nil {
+			if err := c.CheckFlags(c.Program); err != nil {
 				return err
 			}
-			return comparePromote(ctx, c, args[0], variant, names)
+			err := comparePromote(ctx, c, args[0], variant)
+			return command.Show(p, c.Result, err, (*change.Report).Write)
 		})
-	p.RegionFlag(cmd, &names)
-	c.Flags(cmd, &by)
-	c.EdgeFlags(cmd)
 	f := cmd.Flags()
-	f.StringVarP(&c.Message, "message", "m", "", "`TEXT` for the history: why")
+	c.Flags(f)
+	c.Completions(cmd, p)
+	c.EdgeFlags(f)
+	c.DocumentFlags(f)
 	f.StringVar(&variant, "promote", "", "write this `VARIANT` into the document: base or experiment")
-	c.IfVersionFlag(cmd)
 	command.CompleteWords(cmd, "promote", adminapi.VariantBase, adminapi.VariantExperiment)
-	cmd.ValidArgsFunction = p.CompleteRules(&names)
+	cmd.ValidArgsFunction = p.CompleteRules(&c.Regions)
 	return cmd
 }
 
@@ -156,8 +155,8 @@ func compare(ctx context.Context, p *command.Program, id string, names []string)
 }
 
 // comparePromote shows the comparison to users, and activates a variant.
-func comparePromote(ctx context.Context, c *change.Change, id, variant string, names []string) error {
-	targets, err := c.Program.Targets(kinds.Rules, names)
+func comparePromote(ctx context.Context, c *change.Change, id, variant string) error {
+	targets, err := c.Program.Targets(kinds.Rules, c.Regions)
 	if err != nil {
 		return err
 	}

@@ -39,11 +39,12 @@ func importEnvoyCommand(p *command.Program) *cobra.Command {
 func importEnvoy(p *command.Program, names []string) error {
 	var files []envoy.File
 	for _, name := range names {
-		text, err := p.ReadInput(envoy.MaxBytes, name)
+		in := p.Input(name)
+		text, err := in.Read(envoy.MaxBytes)
 		if err != nil {
 			return err
 		}
-		files = append(files, envoy.File{Name: command.InputName(name), Text: text})
+		files = append(files, envoy.File{Name: in.Name, Text: text})
 	}
 	doc, report, err := envoy.Translate(files)
 	if err != nil {

@@ -42,7 +42,16 @@ func listCommand(p *command.Program) *cobra.Command {
 		`  regionctl rules list
   regionctl rules list --region eu-west --watch
   regionctl rules list -o json | jq -r '.rules[] | select(.total.allowed + .total.limited == 0) | .id'`,
-		func(ctx context.Context, _ []string) error { return listRules(ctx, p, names, every) })
+		func(ctx context.Context, _ []string) error {
+			if err := command.CheckWatch(every); err != nil {
+				return err
+			}
+			if every > 0 {
+				return WatchList(ctx, p, names, every, func(v *RuleList) error { return p.Draw(v, v.write) })
+			}
+			v, err := List(ctx, p, names)
+			return command.Show(p, v, err, (*RuleList).write)
+		})
 	p.RegionFlag(c, &names)
 	command.WatchFlag(c, &every, "2s")
 	return c
@@ -93,36 +102,38 @@ type ruledRegion struct {
 	counts map[string]*fleet.RuleCounts // by node
 }
 
-func listRules(ctx context.Context, p *command.Program, names []string, every time.Duration) error {
-	if err := command.CheckWatch(every); err != nil {
-		return err
+// List asks the edges for their rules. A list comes with an error if it is not whole.
+func List(ctx context.Context, p *command.Program, names []string) (*RuleList, error) {
+	targets, err := p.Targets(kinds.Rules, names)
+	if err != nil {
+		return nil, err
 	}
+	l := &ruleLook{targets: targets}
+	l.look(ctx, p.Now(), countsOfRegion)
+	if err := consul.Pause(ctx, time.Second); err != nil { // a rate is the difference of two looks
+		return nil, err
+	}
+	v, answers := l.look(ctx, p.Now(), countsOfRegion)
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return v, command.Unanswered(answers)
+}
+
+// WatchList asks again and again until ctx ends.
+func WatchList(ctx context.Context, p *command.Program, names []string, every time.Duration, show func(*RuleList) error) error {
 	targets, err := p.Targets(kinds.Rules, names)
 	if err != nil {
 		return err
 	}
 	l := &ruleLook{targets: targets}
-	if every > 0 {
-		look := func(question func(context.Context, *fleet.Target) (*ruledRegion, error)) command.Looking {
-			return func(ctx context.Context) (any, func(*bytes.Buffer, term.Style)) {
-				v, _ := l.look(ctx, p.Now(), question)
-				return v, v.write
-			}
+	look := func(question func(context.Context, *fleet.Target) (*ruledRegion, error)) func(context.Context) *RuleList {
+		return func(ctx context.Context) *RuleList {
+			v, _ := l.look(ctx, p.Now(), question)
+			return v
 		}
-		return p.Watch(ctx, every, look(rulesOfRegion), look(countsOfRegion))
 	}
-	l.look(ctx, p.Now(), countsOfRegion)
-	if err := consul.Pause(ctx, time.Second); err != nil { // a rate is the difference of two looks
-		return err
-	}
-	v, answers := l.look(ctx, p.Now(), countsOfRegion)
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if err := p.Show(v, v.write); err != nil {
-		return err
-	}
-	return command.Unanswered(answers)
+	return command.Watch(ctx, every, show, look(rulesOfRegion), look(countsOfRegion))
 }
 
 func (l *ruleLook) look(ctx context.Context, at time.Time, question func(context.Context, *fleet.Target) (*ruledRegion, error)) (*RuleList, []fleet.Answer[*ruledRegion]) {

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"io"
@@ -8,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
@@ -38,13 +40,14 @@ Instead of a log, --from-nodes takes the requests that the edges of one region d
 the last minutes. They keep them in memory, without secrets, if recent.keep of their
 configuration says how many.`
 
-// testOptions are the flags of rules test.
-type testOptions struct {
-	names     []string
-	against   string
-	format    string
-	fromNodes bool
-	replay    replay.Config
+// Trial is a replay of requests against a document.
+type Trial struct {
+	Document, Log command.Input
+	Regions       []string
+	FromNodes     bool // instead of Log
+	against       string
+	format        string
+	replay        replay.Config
 }
 
 // Tested is what a replay found and, for requests of edges, where they came from.
@@ -56,25 +59,24 @@ type Tested struct {
 var pathModes = []string{"match_all", "strict", "normalized"}
 
 func testCommand(p *command.Program) *cobra.Command {
-	var o testOptions
+	var o Trial
 	c := command.New("test FILE [TRAFFIC]", "replay a log: which clients would have been limited?", testHelp,
 		`  regionctl rules test rules.yaml access.log.gz
   regionctl rules test rules.yaml access.log --against yesterday.yaml
   regionctl rules test rules.yaml --from-nodes --region eu-west
   zcat access.log.*.gz | regionctl rules test rules.yaml - --host shop.example.com -o json`,
 		func(ctx context.Context, args []string) error {
-			return test(ctx, p, args[0], append(args[1:], "")[0], &o)
+			if o.Document = p.Input(args[0]); len(args) > 1 {
+				o.Log = p.Input(args[1])
+			}
+			if o.Document.From != nil && o.Log.From != nil {
+				return term.Misused("FILE and TRAFFIC cannot both be standard input")
+			}
+			v, err := o.Run(ctx, p)
+			return command.Show(p, v, err, (*Tested).write)
 		})
-	p.RegionFlag(c, &o.names)
-	f := c.Flags()
-	f.StringVar(&o.against, "against", "", "compare with the document in this `FILE`, not with the active one")
-	f.BoolVar(&o.fromNodes, "from-nodes", false, "replay what the edges of one region recently decided, instead of a log")
-	f.StringVar(&o.format, "format", "auto", "`FORMAT` of the log: auto, json or combined")
-	f.StringVar(&o.replay.Host, "host", "", "the `HOST` of lines that name none")
-	f.BoolVar(&o.replay.Trusted, "trusted", false, "the requests came through a trusted proxy: believe their cost and tier headers")
-	f.StringVar(&o.replay.TierHeader, "tier-header", "", "the `HEADER` that holds the tier, as in the edge's configuration")
-	f.StringVar(&o.replay.Paths, "paths", "match_all", "server.paths of the edges, a `MODE`: match_all, strict or normalized")
-	f.IntVar(&o.replay.Top, "top", 10, "how many clients to list for each rule")
+	p.RegionFlag(c, &o.Regions)
+	o.Flags(c.Flags())
 	command.CompleteWords(c, "format", "auto", "json", "combined")
 	command.CompleteWords(c, "paths", pathModes...)
 	command.CompleteFiles(c, "against", "yaml", "yml", "json")
@@ -82,38 +84,49 @@ func testCommand(p *command.Program) *cobra.Command {
 	return c
 }
 
-func test(ctx context.Context, p *command.Program, file, traffic string, o *testOptions) error {
+// Flags binds the fields to flags.
+func (o *Trial) Flags(f *pflag.FlagSet) {
+	f.StringVar(&o.against, "against", "", "compare with the document in this `FILE`, not with the active one")
+	f.BoolVar(&o.FromNodes, "from-nodes", false, "replay what the edges of one region recently decided, instead of a log")
+	f.StringVar(&o.format, "format", "auto", "`FORMAT` of the log: auto, json or combined")
+	f.StringVar(&o.replay.Host, "host", "", "the `HOST` of lines that name none")
+	f.BoolVar(&o.replay.Trusted, "trusted", false, "the requests came through a trusted proxy: believe their cost and tier headers")
+	f.StringVar(&o.replay.TierHeader, "tier-header", "", "the `HEADER` that holds the tier, as in the edge's configuration")
+	f.StringVar(&o.replay.Paths, "paths", "match_all", "server.paths of the edges, a `MODE`: match_all, strict or normalized")
+	f.IntVar(&o.replay.Top, "top", 10, "how many clients to list for each rule")
+}
+
+// Run replays the requests.
+func (o *Trial) Run(ctx context.Context, p *command.Program) (*Tested, error) {
 	format, err := replay.ParseFormat(o.format)
 	if err != nil {
-		return term.Misused("--%w", err)
+		return nil, term.Misused("--%w", err)
 	}
 	if !slices.Contains(pathModes, o.replay.Paths) {
-		return term.Misused("--paths %q: must be match_all, strict or normalized, as server.paths of the edges", o.replay.Paths)
+		return nil, term.Misused("--paths %q: must be match_all, strict or normalized, as server.paths of the edges", o.replay.Paths)
 	}
 	switch {
-	case traffic == "" && !o.fromNodes:
-		return term.Misused("TRAFFIC is missing; name a log, - for standard input, or pass --from-nodes; see regionctl rules test --help")
-	case traffic != "" && o.fromNodes:
-		return term.Misused("--from-nodes takes the place of TRAFFIC; leave out %q", traffic)
-	case file == "-" && traffic == "-":
-		return term.Misused("FILE and TRAFFIC cannot both be standard input")
+	case o.Log.Name == "" && !o.FromNodes:
+		return nil, term.Misused("TRAFFIC is missing; name a log, - for standard input, or pass --from-nodes; see regionctl rules test --help")
+	case o.Log.Name != "" && o.FromNodes:
+		return nil, term.Misused("--from-nodes takes the place of TRAFFIC; leave out %q", o.Log.Name)
 	case o.against == "-":
-		return term.Misused("--against must name a file")
-	case o.against != "" && len(o.names) > 0 && !o.fromNodes:
-		return term.Misused("--against and --region name different documents to compare with; pass one of them")
+		return nil, term.Misused("--against must name a file")
+	case o.against != "" && len(o.Regions) > 0 && !o.FromNodes:
+		return nil, term.Misused("--against and --region name different documents to compare with; pass one of them")
 	}
-	candidate, err := p.ReadDocument(kinds.Rules, file)
+	candidate, err := p.ReadDocument(kinds.Rules, o.Document)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	config := o.replay
 	config.Candidate, config.Format = kinds.RulesOf(candidate).Set, format
-	if config.Running, err = comparedWith(ctx, p, o); err != nil {
-		return err
+	if config.Running, err = o.comparedWith(ctx, p); err != nil {
+		return nil, err
 	}
-	in, size, from, err := requestsToTest(ctx, p, traffic, o)
+	in, size, from, err := o.requests(ctx, p)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer in.Close() // only read
 	bar := p.Progress()
@@ -123,31 +136,29 @@ func test(ctx context.Context, p *command.Program, file, traffic string, o *test
 	report, err := replay.Run(ctx, config, in)
 	if err != nil {
 		if ctx.Err() != nil {
-			return err
+			return nil, err
 		}
-		return term.Misused("%s: %w", command.InputName(cmp.Or(traffic, "the requests of the edges")), err)
+		return nil, term.Misused("%s: %w", cmp.Or(o.Log.Name, "the requests of the edges"), err)
 	}
 	if from != nil {
 		report.Notes = append(from.Notes(), report.Notes...)
 	}
-	if p.WantsJSON() {
-		err = p.WriteJSON(Tested{report, from})
-	} else {
-		var text strings.Builder
-		if err = report.WriteText(&text); err == nil {
-			_, err = io.WriteString(p.Out, term.Clean(text.String()))
-		}
-	}
-	return cmp.Or(err, from.Partly())
+	return &Tested{report, from}, from.Partly()
 }
 
-// requestsToTest opens what is to be replayed.
-func requestsToTest(ctx context.Context, p *command.Program, name string, o *testOptions) (in io.ReadCloser, size int64, from *requests.Recent, err error) {
-	if !o.fromNodes {
-		in, size, err = requests.OpenLog(p, name)
+func (v *Tested) write(b *bytes.Buffer, _ term.Style) {
+	var text strings.Builder
+	_ = v.WriteText(&text) // a builder takes everything
+	b.WriteString(term.Clean(text.String()))
+}
+
+// requests opens what is to be replayed.
+func (o *Trial) requests(ctx context.Context, p *command.Program) (in io.ReadCloser, size int64, from *requests.Recent, err error) {
+	if !o.FromNodes {
+		in, size, err = o.Log.Open()
 		return in, size, nil, err
 	}
-	if from, err = requests.TakeSample(ctx, p, o.names); err != nil {
+	if from, err = requests.TakeSample(ctx, p, o.Regions); err != nil {
 		return nil, 0, nil, err
 	}
 	p.Say("%s of %s since %s", term.Plural(len(from.Lines), "request"), term.Plural(from.Edges, "edge"), term.Stamp(from.Since))
@@ -155,19 +166,19 @@ func requestsToTest(ctx context.Context, p *command.Program, name string, o *tes
 }
 
 // comparedWith returns the document that the new one is compared with, or nil.
-func comparedWith(ctx context.Context, p *command.Program, o *testOptions) (*rules.Set, error) {
+func (o *Trial) comparedWith(ctx context.Context, p *command.Program) (*rules.Set, error) {
 	if o.against != "" {
-		d, err := p.ReadDocument(kinds.Rules, o.against)
+		d, err := p.ReadDocument(kinds.Rules, p.Input(o.against))
 		if err != nil {
 			return nil, err
 		}
 		return kinds.RulesOf(d).Set, nil
 	}
-	if p.FleetFile == "" && len(o.names) == 0 {
+	if p.FleetFile == "" && len(o.Regions) == 0 {
 		p.Say("no fleet file, so there is no active document to compare with; --against FILE compares with another")
 		return nil, nil
 	}
-	d, err := versions.ActiveDocument(ctx, p, kinds.Rules, o.names, "document", "leave --fleet and WEIR_FLEET out, or name a document with --against")
+	d, err := versions.ActiveDocument(ctx, p, kinds.Rules, o.Regions, "document", "leave --fleet and WEIR_FLEET out, or name a document with --against")
 	if err != nil {
 		return nil, err
 	}

@@ -29,20 +29,30 @@ func validateCommand(p *command.Program) *cobra.Command {
 		`  regionctl rules validate rules.yaml
   git show HEAD:rules.yaml | regionctl rules validate -
   regionctl rules validate rules.yaml -o json | jq -r '.errors[].path'`,
-		func(c command.Checked, errors []term.Problem, d *fleet.Document) (any, string, []string) {
-			v := Validation{Checked: c, Errors: errors}
-			if !c.Valid {
-				return v, "", nil
-			}
-			p.WarnOf(d)
-			b := kinds.RulesOf(d)
-			v.Rules, v.Warnings = len(b.Written), b.Warnings()
-			v.Overshoot, v.Global, v.UnderLoad = overshoots(b), bounds(b, apart), loadRanges(b)
-			return v, term.Plural(v.Rules, "rule"), v.notes()
-		})
+		about(p, &apart))
 	apart.flags(c)
 	c.PreRunE = func(*cobra.Command, []string) error { return apart.check() }
 	return c
+}
+
+// Validate returns every fault of a document of rules.
+func Validate(p *command.Program, in command.Input) (*Validation, error) {
+	v, _, err := command.Validate(p, kinds.Rules, in, about(p, &usualApartness))
+	return v, err
+}
+
+func about(p *command.Program, apart *apartness) command.About[*Validation] {
+	return func(c command.Checked, errors []term.Problem, d *fleet.Document) (*Validation, string, []string) {
+		v := &Validation{Checked: c, Errors: errors}
+		if !c.Valid {
+			return v, "", nil
+		}
+		p.WarnOf(d)
+		b := kinds.RulesOf(d)
+		v.Rules, v.Warnings = len(b.Written), b.Warnings()
+		v.Overshoot, v.Global, v.UnderLoad = overshoots(b), bounds(b, *apart), loadRanges(b)
+		return v, term.Plural(v.Rules, "rule"), v.notes()
+	}
 }
 
 // Validation is what validate prints with -o json.

@@ -20,9 +20,11 @@ type apartness struct {
 	delay   time.Duration
 }
 
+var usualApartness = apartness{3, global.UsualDelay}
+
 func (a *apartness) flags(c *cobra.Command) {
-	c.Flags().IntVar(&a.regions, "regions", 3, "print the bounds of global rules for this many regions, which learn of each other's counts within --delay")
-	c.Flags().DurationVar(&a.delay, "delay", global.UsualDelay, "how long regions take to learn of each other's counts, for the bounds of global rules")
+	c.Flags().IntVar(&a.regions, "regions", usualApartness.regions, "print the bounds of global rules for this many regions, which learn of each other's counts within --delay")
+	c.Flags().DurationVar(&a.delay, "delay", usualApartness.delay, "how long regions take to learn of each other's counts, for the bounds of global rules")
 }
 
 func (a *apartness) check() error {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/weir-edge/weir/internal/ctl/change"
 	"github.com/weir-edge/weir/internal/ctl/command"
@@ -51,36 +52,22 @@ built-in defaults, not from the edges' configuration.
 FILE may be - for standard input; --yes is then required.`
 
 func setCommand(p *command.Program) *cobra.Command {
-	var names []string
-	var by string
 	c := &change.Change{Program: p}
-	var cmd *cobra.Command
-	cmd = command.New("set FILE|FIELD=VALUE…", "activate other settings and wait for every edge", setHelp,
+	cmd := command.New("set FILE|FIELD=VALUE…", "activate other settings and wait for every edge", setHelp,
 		`  regionctl shedder set enabled=false --for 1h -m "kill switch, INC-1234"
   regionctl shedder set signals.inflight.high=400 signals.inflight.low=100
   regionctl shedder set classes.read.max_in_flight=500 --region eu-west
   regionctl shedder set candidates.stricter.target=0.6
   regionctl shedder set shedder.yaml --for 30m`,
 		func(ctx context.Context, args []string) error {
-			if err := c.CheckFlags(by); err != nil {
-				return err
+			if args[0] == "-" && !c.Yes {
+				return term.Misused("the document comes from standard input, which leaves no terminal to prompt on; pass --yes")
 			}
-			if err := c.Staging.Parse(cmd); err != nil {
-				return err
-			}
-			if c.Staging.Staged() && c.Lasts > 0 {
-				return term.Misused("--for and --waves: choose one; temporary settings end everywhere at once")
-			}
-			return set(ctx, c, names, args)
+			r, err := Set(ctx, c, args)
+			return command.Show(p, r, err, (*change.Report).Write)
 		})
-	p.RegionFlag(cmd, &names)
-	c.Flags(cmd, &by)
-	c.EdgeFlags(cmd)
-	f := cmd.Flags()
-	f.StringVarP(&c.Message, "message", "m", "", "`TEXT` for the history: why")
-	command.LifetimeFlag(f, &c.Lasts, longestFor, "how long the settings last; then the previous ones return (default: until the next change)")
-	c.Staging.WaveFlags(f)
-	c.IfVersionFlag(cmd)
+	SetFlags(c, cmd.Flags())
+	c.Completions(cmd, p)
 	command.CompleteWords(cmd, "for", "15m", "30m", "1h", "4h", "24h")
 	cmd.ValidArgsFunction = completeSetting
 	return cmd
@@ -103,25 +90,35 @@ func completeSetting(_ *cobra.Command, args []string, text string) ([]string, co
 	return words, cobra.ShellCompDirectiveNoSpace
 }
 
-func set(ctx context.Context, c *change.Change, names, args []string) (err error) {
+// SetFlags adds the flags of set.
+func SetFlags(c *change.Change, f *pflag.FlagSet) {
+	c.Flags(f)
+	c.EdgeFlags(f)
+	c.DocumentFlags(f)
+	command.LifetimeFlag(f, &c.Lasts, longestFor, "how long the settings last; then the previous ones return (default: until the next change)")
+	c.Staging.WaveFlags(f)
+}
+
+// Set activates the settings in one file, or the active ones with other values for some fields.
+func Set(ctx context.Context, c *change.Change, args []string) (_ *change.Report, err error) {
+	if err := c.CheckFlags(c.Program); err != nil {
+		return nil, err
+	}
+	if c.Staging.Staged() && c.Lasts > 0 {
+		return nil, term.Misused("--for and --waves: choose one; temporary settings end everywhere at once")
+	}
 	assignments := fleet.Filter(args, func(arg string) bool { return strings.Contains(arg, "=") })
 	switch {
 	case len(assignments) == len(args):
 		c.AimAt = assign(c, args)
 	case len(args) > 1:
-		return term.Misused("pass either one FILE, or any number of FIELD=VALUE (got %q)", args)
-	case args[0] == "-" && !c.Yes:
-		return term.Misused("the document comes from standard input, which leaves no terminal to prompt on; pass --yes")
+		return nil, term.Misused("pass either one FILE, or any number of FIELD=VALUE (got %q)", args)
 	default:
-		if c.Doc, err = c.Program.ReadDocument(kinds.Shedder, args[0]); err != nil {
-			return err
+		if c.Doc, err = c.Program.ReadDocument(kinds.Shedder, c.Program.Input(args[0])); err != nil {
+			return nil, err
 		}
 	}
-	targets, err := c.Program.TargetsToChange(ctx, kinds.Shedder, names, c.Partial)
-	if err != nil {
-		return err
-	}
-	return c.Run(ctx, targets)
+	return c.RunIn(ctx, kinds.Shedder)
 }
 
 // assign derives each region's document from its active one.

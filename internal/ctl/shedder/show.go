@@ -45,11 +45,13 @@ func showCommand(p *command.Program) *cobra.Command {
 			case live && len(args) > 0:
 				return term.Misused("--live shows what the edges run, so VERSION %q has no meaning", args[0])
 			case live:
-				return showLive(ctx, p, names)
+				s, err := Live(ctx, p, names)
+				return command.Show(p, s, err, writeAllLive)
 			case len(args) > 0:
 				return versions.ShowDocument(ctx, p, kinds.Shedder, names, args[0], false)
 			}
-			return showSettings(ctx, p, names)
+			list, err := Active(ctx, p, names)
+			return command.Show(p, list, err, writeSettings)
 		})
 	p.RegionFlag(c, &names)
 	c.Flags().BoolVar(&live, "live", false, "ask the edges what they run and shed")
@@ -70,10 +72,11 @@ type ActiveSettings struct {
 	at time.Time // by the region's clock
 }
 
-func showSettings(ctx context.Context, p *command.Program, names []string) error {
+// Active returns the active settings, once for all regions that have the same.
+func Active(ctx context.Context, p *command.Program, names []string) ([]*ActiveSettings, error) {
 	targets, err := p.Targets(kinds.Shedder, names)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	answers := fleet.Ask(ctx, targets, fleet.Look)
 	list := []*ActiveSettings{}
@@ -100,23 +103,20 @@ func showSettings(ctx context.Context, p *command.Program, names []string) error
 		}
 		byID[id], list = entry, append(list, entry)
 	}
-	if err := p.Show(list, func(b *bytes.Buffer, s term.Style) {
-		for i, entry := range list {
-			if i > 0 {
-				b.WriteString("---\n")
-			}
-			entry.write(b, s)
+	err = command.Unanswered(answers)
+	if err == nil && !readable {
+		err = term.Misused("no %s are active, so edges use their configuration; regionctl shedder set publishes settings, and show --live asks the edges", kinds.Shedder.What)
+	}
+	return list, err
+}
+
+func writeSettings(list []*ActiveSettings, b *bytes.Buffer, s term.Style) {
+	for i, entry := range list {
+		if i > 0 {
+			b.WriteString("---\n")
 		}
-	}); err != nil {
-		return err
+		entry.write(b, s)
 	}
-	if err := command.Unanswered(answers); err != nil {
-		return err
-	}
-	if !readable {
-		return term.Misused("no %s are active, so edges use their configuration; regionctl shedder set publishes settings, and show --live asks the edges", kinds.Shedder.What)
-	}
-	return nil
 }
 
 // heading begins the comment lines that show writes above a document. They are removed from
@@ -145,14 +145,11 @@ func (e *ActiveSettings) write(b *bytes.Buffer, s term.Style) {
 	}
 }
 
-func showLive(ctx context.Context, p *command.Program, names []string) error {
-	targets, err := p.Targets(kinds.Shedder, names)
-	if err != nil {
-		return err
-	}
-	s, err := status.ShowAll(ctx, p, targets, writeAllLive)
+// Live returns what the edges run and shed.
+func Live(ctx context.Context, p *command.Program, names []string) (*status.Convergence, error) {
+	s, err := status.Look(ctx, p, kinds.Shedder, names)
 	if err == nil && !s.Converged {
 		err = term.Partial("not all edges run the active settings, or there are none")
 	}
-	return err
+	return s, err
 }

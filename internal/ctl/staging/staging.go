@@ -1,4 +1,5 @@
-// Package staging reads the flags of a change in stages, a canary or waves, and makes its plan.
+// Package staging reads the flags of a change, and makes the plan of one in stages, a canary or
+// waves.
 package staging
 
 import (
@@ -7,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/weir-edge/weir/internal/ctl/report"
@@ -86,8 +86,7 @@ func (o *Flags) CanaryFlags(f *pflag.FlagSet) {
 func (o *Flags) Staged() bool { return o.Pop != "" || o.groups != "" }
 
 // Parse checks the flags.
-func (o *Flags) Parse(cmd *cobra.Command) error {
-	f := cmd.Flags()
+func (o *Flags) Parse(f *pflag.FlagSet) error {
 	inWaves, name := o.groups != "", "soak"
 	switch {
 	case inWaves && o.Pop != "":

@@ -48,7 +48,16 @@ func Command(p *command.Program, k *fleet.Kind, help string) *cobra.Command {
 	var names []string
 	var every time.Duration
 	c := command.New("status", "show what each region and each edge runs", help, k.Reworded(statusExamples),
-		func(ctx context.Context, _ []string) error { return documentStatus(ctx, p, k, names, every) })
+		func(ctx context.Context, _ []string) error {
+			if err := command.CheckWatch(every); err != nil {
+				return err
+			}
+			if every > 0 {
+				return watch(ctx, p, k, names, every)
+			}
+			s, err := Verify(ctx, p, k, names)
+			return command.Show(p, s, err, (*Convergence).write)
+		})
 	p.RegionFlag(c, &names)
 	command.WatchFlag(c, &every, "2s")
 	return c
@@ -72,28 +81,26 @@ type versionSpread struct {
 	Edges   int      `json:"edges"`   // that run it
 }
 
-func documentStatus(ctx context.Context, p *command.Program, k *fleet.Kind, names []string, every time.Duration) error {
-	if err := command.CheckWatch(every); err != nil {
-		return err
-	}
+func watch(ctx context.Context, p *command.Program, k *fleet.Kind, names []string, every time.Duration) error {
 	targets, err := p.Targets(k, names)
 	if err != nil {
 		return err
 	}
-	if every > 0 {
-		return p.Watch(ctx, every, func(ctx context.Context) (any, func(*bytes.Buffer, term.Style)) {
-			s, _ := lookAll(ctx, p, targets)
-			return s, func(b *bytes.Buffer, st term.Style) {
-				fmt.Fprintf(b, "%s, every %s; Ctrl-C ends it\n\n", term.Stamp(s.At), every)
-				s.write(b, st)
-			}
+	return command.Watch(ctx, every, func(s *Convergence) error {
+		return p.Draw(s, func(b *bytes.Buffer, st term.Style) {
+			fmt.Fprintf(b, "%s, every %s; Ctrl-C ends it\n\n", term.Stamp(s.At), every)
+			s.write(b, st)
 		})
-	}
-	s, err := ShowAll(ctx, p, targets, (*Convergence).write)
-	if err != nil {
-		return err
-	}
-	if !s.Converged {
+	}, func(ctx context.Context) *Convergence {
+		s, _ := lookAll(ctx, p, targets)
+		return s
+	})
+}
+
+// Verify looks at everything once. Its error says which regions have not converged.
+func Verify(ctx context.Context, p *command.Program, k *fleet.Kind, names []string) (*Convergence, error) {
+	s, err := Look(ctx, p, k, names)
+	if err == nil && !s.Converged {
 		var list []string
 		for i := range s.Regions {
 			if v := &s.Regions[i]; !v.Converged {
@@ -104,18 +111,19 @@ func documentStatus(ctx context.Context, p *command.Program, k *fleet.Kind, name
 				list = append(list, name)
 			}
 		}
-		return term.Partial("not converged: %s; edges with CONVERGED no are behind, and why is listed below them; a region without registered edges does not converge", strings.Join(list, ", "))
+		err = term.Partial("not converged: %s; edges with CONVERGED no are behind, and why is listed below them; a region without registered edges does not converge", strings.Join(list, ", "))
 	}
-	return nil
+	return s, err
 }
 
-// ShowAll looks at everything once.
-func ShowAll(ctx context.Context, p *command.Program, targets []*fleet.Target, write func(*Convergence, *bytes.Buffer, term.Style)) (*Convergence, error) {
-	s, answers := lookAll(ctx, p, targets)
-	if err := ctx.Err(); err != nil {
+// Look looks at everything once. Its error says which regions did not answer.
+func Look(ctx context.Context, p *command.Program, k *fleet.Kind, names []string) (*Convergence, error) {
+	targets, err := p.Targets(k, names)
+	if err != nil {
 		return nil, err
 	}
-	if err := p.Show(s, func(b *bytes.Buffer, st term.Style) { write(s, b, st) }); err != nil {
+	s, answers := lookAll(ctx, p, targets)
+	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	return s, command.Unanswered(answers)

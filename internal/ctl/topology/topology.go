@@ -2,6 +2,7 @@
 package topology
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -14,6 +15,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/undo"
 	"github.com/weir-edge/weir/internal/ctl/unfinished"
 	"github.com/weir-edge/weir/internal/ctl/versions"
+	"github.com/weir-edge/weir/pkg/region"
 )
 
 const Help = `The topology lists all regions with their PoPs, to which DNS sends clients. It is stored in
@@ -83,6 +85,19 @@ func Command(p *command.Program) *cobra.Command {
 	command.Stage(c, "Change:", apply, undo.RollbackCommand(p, k), versions.PruneCommand(p, k))
 	command.Stage(c, "Look after:", unfinished.Command(p, k), versions.HistoryCommand(p, k), versions.ShowCommand(p, k))
 	return c
+}
+
+// Fetch returns the active topology.
+func Fetch(ctx context.Context, p *command.Program, names []string) (*region.Topology, error) {
+	v, err := versions.Fetch(ctx, p, kinds.Topology, names, "")
+	if err != nil {
+		return nil, err
+	}
+	d, err := v.Parse()
+	if err != nil {
+		return nil, err
+	}
+	return d.Body.(*kinds.TopologyBook).Topology, nil
 }
 
 // validation is what topology validate prints with -o json.

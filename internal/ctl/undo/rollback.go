@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/weir-edge/weir/internal/ctl/change"
 	"github.com/weir-edge/weir/internal/ctl/command"
@@ -29,31 +30,42 @@ const rollbackExamples = `  regionctl rules rollback --to 3f2a0c1b9d4e
   regionctl rules rollback --to 3f2a --region us-east --yes`
 
 func RollbackCommand(p *command.Program, k *fleet.Kind) *cobra.Command {
-	var names []string
-	var by, to string
+	var to string
 	c := &change.Change{Program: p}
 	cmd := command.New("rollback", "apply an earlier version again", k.Reworded(rollbackHelp), k.Reworded(rollbackExamples),
 		func(ctx context.Context, _ []string) error {
-			if to == "" {
-				return term.Misused("--to VERSION is missing; regionctl %s history lists them, and regionctl undo %s takes back the last change", k.Name, k.Name)
-			}
-			if err := c.CheckFlags(by); err != nil {
-				return err
-			}
-			return rollback(ctx, c, k, names, to)
+			r, err := Rollback(ctx, c, k, to)
+			return command.Show(p, r, err, (*change.Report).Write)
 		})
-	p.RegionFlag(cmd, &names)
-	c.Flags(cmd, &by)
-	if k.AtEdges() {
-		c.EdgeFlags(cmd)
-	}
-	cmd.Flags().StringVar(&to, "to", "", "the `VERSION` to go back to")
-	_ = cmd.RegisterFlagCompletionFunc("to", p.CompleteVersions(k, &names)) // the flag is known
+	RollbackFlags(c, cmd.Flags(), k, &to)
+	c.Completions(cmd, p)
+	_ = cmd.RegisterFlagCompletionFunc("to", p.CompleteVersions(k, &c.Regions)) // the flag is known
 	return cmd
 }
 
-func rollback(ctx context.Context, c *change.Change, k *fleet.Kind, names []string, to string) error {
-	targets, err := c.Program.TargetsToChange(ctx, k, names, c.Partial)
+// RollbackFlags adds the flags of a rollback.
+func RollbackFlags(c *change.Change, f *pflag.FlagSet, k *fleet.Kind, to *string) {
+	c.Flags(f)
+	f.StringVar(to, "to", "", "the `VERSION` to go back to")
+	if k.AtEdges() {
+		c.EdgeFlags(f)
+	}
+}
+
+// Rollback applies an earlier version again.
+func Rollback(ctx context.Context, c *change.Change, k *fleet.Kind, to string) (*change.Report, error) {
+	if to == "" {
+		return nil, term.Misused("--to VERSION is missing; regionctl %s history lists them, and regionctl undo %s takes back the last change", k.Name, k.Name)
+	}
+	err := c.CheckFlags(c.Program)
+	if err == nil {
+		err = rollback(ctx, c, k, to)
+	}
+	return c.Result, err
+}
+
+func rollback(ctx context.Context, c *change.Change, k *fleet.Kind, to string) error {
+	targets, err := c.Program.TargetsToChange(ctx, k, c.Regions, c.Partial)
 	if err != nil {
 		return err
 	}

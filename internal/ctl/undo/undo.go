@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/weir-edge/weir/internal/ctl/change"
 	"github.com/weir-edge/weir/internal/ctl/command"
@@ -43,30 +44,39 @@ const undoExamples = `  regionctl undo
 var undoable = []*fleet.Kind{kinds.Rules, kinds.Shedder, kinds.Policy, kinds.Topology, kinds.Drains}
 
 func Command(p *command.Program) *cobra.Command {
-	var names []string
-	var by string
 	c := &change.Change{Program: p}
-	c.Partial = true
 	cmd := command.New("undo [KIND]", "take back the last change", undoHelp, undoExamples,
 		func(ctx context.Context, args []string) error {
-			if err := c.CheckFlags(by); err != nil {
-				return err
-			}
-			k, err := kindToUndo(ctx, p, strings.Join(args, ""), names)
-			if err != nil {
-				return err
-			}
-			return undo(ctx, c, k, names)
+			r, err := Undo(ctx, c, strings.Join(args, ""))
+			return command.Show(p, r, err, (*change.Report).Write)
 		})
-	p.RegionFlag(cmd, &names)
-	c.Flags(cmd, &by)
-	cmd.Flags().StringVarP(&c.Message, "message", "m", "", "`TEXT` for the history: why (default: what is undone)")
-	cmd.Flags().StringSliceVar(&c.Of, "of", nil, "undo nothing (status 4) but this `VERSION`, or one of several")
-	c.EdgeFlags(cmd)
+	Flags(c, cmd.Flags())
+	c.Completions(cmd, p)
 	for _, k := range undoable {
 		cmd.ValidArgs = append(cmd.ValidArgs, k.Name)
 	}
 	return cmd
+}
+
+// Flags adds the flags of undo.
+func Flags(c *change.Change, f *pflag.FlagSet) {
+	c.Partial = true
+	c.Flags(f)
+	f.StringVarP(&c.Message, "message", "m", "", "`TEXT` for the history: why (default: what is undone)")
+	f.StringSliceVar(&c.Of, "of", nil, "undo nothing (status 4) but this `VERSION`, or one of several")
+	c.EdgeFlags(f)
+}
+
+// Undo takes back the last change of the kind with this name or, without one, of any.
+func Undo(ctx context.Context, c *change.Change, kind string) (*change.Report, error) {
+	if err := c.CheckFlags(c.Program); err != nil {
+		return nil, err
+	}
+	k, err := kindToUndo(ctx, c.Program, kind, c.Regions)
+	if err == nil {
+		err = undo(ctx, c, k)
+	}
+	return c.Result, err
 }
 
 // kindToUndo returns the kind with this name or, without one, the kind that was changed last in
@@ -101,9 +111,9 @@ func kindToUndo(ctx context.Context, p *command.Program, name string, names []st
 }
 
 // undo takes back the last change of a kind.
-func undo(ctx context.Context, c *change.Change, k *fleet.Kind, names []string) error {
+func undo(ctx context.Context, c *change.Change, k *fleet.Kind) error {
 	c.Relative, c.TakesBack, c.Redo = true, true, map[string]string{}
-	targets, err := c.Program.TargetsToChange(ctx, k, names, c.Partial)
+	targets, err := c.Program.TargetsToChange(ctx, k, c.Regions, c.Partial)
 	if err != nil {
 		return err
 	}

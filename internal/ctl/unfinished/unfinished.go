@@ -35,19 +35,22 @@ Exits with 0, and with 3 if a region did not answer.`
 func Command(p *command.Program, k *fleet.Kind) *cobra.Command {
 	return command.New("rollout", "show a change that is not finished", k.Reworded(rolloutHelp), "  regionctl "+k.Name+" rollout\n  regionctl "+k.Name+" rollout -o json | jq .rollout.state",
 		func(ctx context.Context, _ []string) error {
-			targets, err := p.Targets(k, nil)
-			if err != nil {
-				return err
-			}
-			u, err := Find(ctx, p, targets, nil)
-			if err != nil && term.ExitStatus(err) != term.StatusPartial {
-				return err
-			}
-			if shown := p.Show(Report{u}, func(b *bytes.Buffer, st term.Style) { u.write(b, st, k, p.Now()) }); shown != nil {
-				return shown
-			}
-			return err
+			r, err := Look(ctx, p, k)
+			return command.Show(p, r, err, func(r *Report, b *bytes.Buffer, st term.Style) { r.Rollout.write(b, st, k, p.Now()) })
 		})
+}
+
+// Look looks for a rollout that is not finished in all regions.
+func Look(ctx context.Context, p *command.Program, k *fleet.Kind) (*Report, error) {
+	targets, err := p.Targets(k, nil)
+	if err != nil {
+		return nil, err
+	}
+	u, err := Find(ctx, p, targets, nil)
+	if err != nil && term.ExitStatus(err) != term.StatusPartial {
+		return nil, err
+	}
+	return &Report{u}, err
 }
 
 // Report is what rollout prints with -o json.

@@ -19,11 +19,11 @@ type VersionsReport struct {
 	Difference kinds.Changes `json:"difference,omitempty"`
 }
 
-// diffVersions compares a file, or the version to, with the version from.
-func diffVersions(ctx context.Context, p *command.Program, k *fleet.Kind, names []string, from, to, file string, exitCode bool) error {
+// Compare compares a document, or without one the version to, with the version from.
+func Compare(ctx context.Context, p *command.Program, k *fleet.Kind, names []string, from, to string, in *command.Input) (*VersionsReport, error) {
 	answers, err := askPointers(ctx, p, k, names)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	version := func(digits string) (*fleet.Document, error) {
 		pointer, err := named(ctx, k, answers, digits)
@@ -33,31 +33,28 @@ func diffVersions(ctx context.Context, p *command.Program, k *fleet.Kind, names 
 		return FetchVersion(ctx, answers, *pointer)
 	}
 	var before any
-	r := VersionsReport{From: NoVersion}
+	r := &VersionsReport{From: NoVersion}
 	if from != NoVersion {
 		d, err := version(from)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		before, r.From = d.Body, d.Version()
 	}
 	var after *fleet.Document
-	if file != "" {
-		after, err = p.ReadDocument(k, file)
+	if in != nil {
+		after, err = p.ReadDocument(k, *in)
 	} else {
 		after, err = version(to)
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	r.To = after.Version()
 	if r.Same = r.From == r.To; !r.Same {
 		r.Difference = after.Body.(kinds.Comparer).Compare(before)
 	}
-	if err := p.Show(r, r.write); err != nil {
-		return err
-	}
-	return differing(exitCode && !r.Same)
+	return r, nil
 }
 
 func (r *VersionsReport) write(b *bytes.Buffer, s term.Style) {

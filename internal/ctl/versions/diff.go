@@ -2,8 +2,8 @@ package versions
 
 import (
 	"bytes"
+	"cmp"
 	"context"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -42,15 +42,23 @@ func DiffCommand(p *command.Program, k *fleet.Kind, help string) *cobra.Command 
 	var exitCode bool
 	c := command.New("diff [FILE]", "show what differs from what each region runs, or between versions", help+diffVersionsHelp, k.Reworded(diffExamples),
 		func(ctx context.Context, args []string) error {
+			var in *command.Input
 			switch {
 			case len(args) == 0 && from == "":
 				return term.Misused("FILE is missing; name a document, or versions of the history with --from and --to")
 			case len(args) > 0 && to != "":
 				return term.Misused("--to: %s is already what is compared; leave one of them out", args[0])
-			case from != "":
-				return diffVersions(ctx, p, k, names, from, to, strings.Join(args, ""), exitCode)
+			case len(args) > 0:
+				in = new(p.Input(args[0]))
 			}
-			return diff(ctx, p, k, args[0], names, exitCode)
+			if from != "" {
+				r, err := Compare(ctx, p, k, names, from, to, in)
+				err = command.Show(p, r, err, (*VersionsReport).write)
+				return cmp.Or(err, differing(exitCode && err == nil && !r.Same))
+			}
+			r, err := Diff(ctx, p, k, names, *in)
+			err = command.Show(p, r, err, (*DiffReport).write)
+			return cmp.Or(err, differing(exitCode && err == nil && r.Different))
 		})
 	p.RegionFlag(c, &names)
 	c.Flags().StringVar(&from, "from", "", "compare with this `VERSION`, or with none")
@@ -63,28 +71,26 @@ func DiffCommand(p *command.Program, k *fleet.Kind, help string) *cobra.Command 
 	return c
 }
 
-func diff(ctx context.Context, p *command.Program, k *fleet.Kind, name string, names []string, exitCode bool) error {
-	d, err := p.ReadDocument(k, name)
+// Diff returns what a document would change.
+func Diff(ctx context.Context, p *command.Program, k *fleet.Kind, names []string, in command.Input) (*DiffReport, error) {
+	d, err := p.ReadDocument(k, in)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	targets, err := p.Targets(k, names)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	answers := fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) (*Step, error) {
 		s, err := fleet.Look(ctx, t)
 		return &Step{From: s, Next: d}, err
 	})
-	r := DiffReport{Version: d.Version(), Groups: GroupByVersion(answers)}
+	r := &DiffReport{Version: d.Version(), Groups: GroupByVersion(answers)}
 	if book, ok := d.Body.(*kinds.RuleBook); ok {
 		r.Rules = new(len(book.Written))
 	}
 	for _, g := range r.Groups {
 		r.Different = r.Different || !g.Same
-	}
-	if err := p.Show(r, func(b *bytes.Buffer, s term.Style) { WriteGroups(b, s, r.Groups, 0) }); err != nil {
-		return err
 	}
 	var there []*fleet.Target
 	for _, a := range answers {
@@ -95,11 +101,10 @@ func diff(ctx context.Context, p *command.Program, k *fleet.Kind, name string, n
 	for _, line := range Unread(ctx, p, there) {
 		p.Warn("%s", line)
 	}
-	if err := command.Unanswered(answers); err != nil {
-		return err
-	}
-	return differing(exitCode && r.Different)
+	return r, command.Unanswered(answers)
 }
+
+func (r *DiffReport) write(b *bytes.Buffer, s term.Style) { WriteGroups(b, s, r.Groups, 0) }
 
 // differing returns the exit status that --exit-code requires for a difference.
 func differing(different bool) error {

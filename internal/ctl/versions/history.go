@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
@@ -33,9 +34,12 @@ func HistoryCommand(p *command.Program, k *fleet.Kind) *cobra.Command {
 	var names []string
 	var most int
 	c := command.New("history", "show who changed what, when and why", k.Reworded(historyHelp), k.Reworded(historyExamples),
-		func(ctx context.Context, _ []string) error { return history(ctx, p, k, names, most) })
+		func(ctx context.Context, _ []string) error {
+			v, err := ListChanges(ctx, p, k, names, most)
+			return command.Show(p, v.List, err, func(_ []HistoryEntry, b *bytes.Buffer, s term.Style) { v.write(k, b, s) })
+		})
 	p.RegionFlag(c, &names)
-	c.Flags().IntVarP(&most, "lines", "n", 20, "how many changes to show; 0 shows all")
+	LinesFlag(c.Flags(), &most)
 	return c
 }
 
@@ -99,25 +103,34 @@ func MergeHistories(answers []fleet.Answer[History]) []HistoryEntry {
 	return merged
 }
 
-func history(ctx context.Context, p *command.Program, k *fleet.Kind, names []string, most int) error {
-	targets, err := p.Targets(k, names)
-	if err != nil {
-		return err
-	}
-	answers := ReadChanges(ctx, p, targets, most)
-	list := MergeHistories(answers)
-	more := most > 0 && len(list) > most
-	if more {
-		list = list[:most]
-	}
-	if err := p.Show(list, func(b *bytes.Buffer, s term.Style) { writeHistory(k, b, s, list, more, len(targets)) }); err != nil {
-		return err
-	}
-	return command.Unanswered(answers)
+// LinesFlag adds --lines.
+func LinesFlag(f *pflag.FlagSet, most *int) {
+	f.IntVarP(most, "lines", "n", 20, "how many changes to show; 0 shows all")
 }
 
-func writeHistory(k *fleet.Kind, b *bytes.Buffer, s term.Style, list []HistoryEntry, more bool, regions int) {
-	if len(list) == 0 {
+// Changes are the newest changes of one kind.
+type Changes struct {
+	List    []HistoryEntry
+	more    bool // there are older ones
+	regions int  // that were asked
+}
+
+// ListChanges returns the newest changes, or all if most is 0.
+func ListChanges(ctx context.Context, p *command.Program, k *fleet.Kind, names []string, most int) (v Changes, err error) {
+	targets, err := p.Targets(k, names)
+	if err != nil {
+		return v, err
+	}
+	answers := ReadChanges(ctx, p, targets, most)
+	v = Changes{List: MergeHistories(answers), regions: len(targets)}
+	if v.more = most > 0 && len(v.List) > most; v.more {
+		v.List = v.List[:most]
+	}
+	return v, command.Unanswered(answers)
+}
+
+func (v *Changes) write(k *fleet.Kind, b *bytes.Buffer, s term.Style) {
+	if len(v.List) == 0 {
 		b.WriteString("no changes yet\n")
 		return
 	}
@@ -130,12 +143,12 @@ func writeHistory(k *fleet.Kind, b *bytes.Buffer, s term.Style, list []HistoryEn
 		t.Row(cells...)
 	}
 	row("", "WHEN", "BY", "VERSION", "REPLACED", "UNTIL", "REGIONS", "MESSAGE")
-	for _, c := range list {
+	for _, c := range v.List {
 		mark, where := " ", strings.Join(c.Regions, ", ")
 		if len(c.Current) > 0 {
 			mark = s.Green("*")
 		}
-		if len(c.Regions) == regions && regions > 1 {
+		if len(c.Regions) == v.regions && v.regions > 1 {
 			where = "all"
 		}
 		ends := "-"
@@ -152,7 +165,7 @@ func writeHistory(k *fleet.Kind, b *bytes.Buffer, s term.Style, list []HistoryEn
 		row(mark, term.Stamp(c.AppliedAt), term.Printable(c.AppliedBy), c.Version, term.OrDash(c.Replaced), ends, where, message)
 	}
 	t.Print(b)
-	if more {
+	if v.more {
 		b.WriteString("… and more before; -n 0 shows all\n")
 	}
 }

@@ -1,6 +1,7 @@
 package versions
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -46,25 +47,46 @@ type Shown struct {
 	Region   string         `json:"region"`
 	Pointer  consul.Pointer `json:"pointer"`
 	Document string         `json:"document"`
+
+	from *fleet.Target
 }
 
-func ShowDocument(ctx context.Context, p *command.Program, k *fleet.Kind, names []string, version string, signatures bool) error {
+// Fetch returns the active document, or another version.
+func Fetch(ctx context.Context, p *command.Program, k *fleet.Kind, names []string, version string) (*Shown, error) {
 	answers, err := askPointers(ctx, p, k, names)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	pointer, err := named(ctx, k, answers, version)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	data, from, err := loadVersion(ctx, answers, *pointer)
+	if err != nil {
+		return nil, err
+	}
+	return &Shown{from.Name, *pointer, string(data), from}, nil
+}
+
+// Parse returns what the document says.
+func (v *Shown) Parse() (*fleet.Document, error) {
+	d, err := fleet.ParseDocument(v.from.Kind, "", []byte(v.Document))
+	if err != nil {
+		err = term.Failed("%s: version %s: %w", v.Region, v.Pointer.Version, err)
+	}
+	return d, err
+}
+
+// ShowDocument prints a version, or its signatures.
+func ShowDocument(ctx context.Context, p *command.Program, k *fleet.Kind, names []string, version string, signatures bool) error {
+	v, err := Fetch(ctx, p, k, names, version)
 	if err != nil {
 		return err
 	}
 	if signatures {
-		list, err := from.Docs.Signatures(ctx, pointer.Version)
+		list, err := v.from.Docs.Signatures(ctx, v.Pointer.Version)
 		if err == nil && len(list) == 0 {
-			err = fmt.Errorf("%s: version %s is not signed; apply it with --sign KEYFILE", from.Name, pointer.Version)
+			err = fmt.Errorf("%s: version %s is not signed; apply it with --sign KEYFILE", v.Region, v.Pointer.Version)
 		}
 		if err != nil {
 			return err
@@ -72,20 +94,19 @@ func ShowDocument(ctx context.Context, p *command.Program, k *fleet.Kind, names 
 		return p.WriteJSON(list)
 	}
 	if p.WantsJSON() && k.Shown != nil {
-		d, err := fleet.ParseDocument(k, "", data)
+		d, err := v.Parse()
 		if err != nil {
-			return term.Failed("%s: version %s: %w", from.Name, pointer.Version, err)
+			return err
 		}
 		return p.WriteJSON(k.Shown(d.Body))
 	}
-	if p.WantsJSON() {
-		return p.WriteJSON(Shown{from.Name, *pointer, string(data)})
-	}
-	if p.OutLive {
-		data = []byte(term.Clean(string(data)))
-	}
-	_, err = p.Out.Write(data)
-	return err
+	return p.Show(v, func(b *bytes.Buffer, _ term.Style) {
+		text := v.Document
+		if p.OutLive {
+			text = term.Clean(text)
+		}
+		b.WriteString(text)
+	})
 }
 
 // askPointers asks all regions what is active. It fails if no region answers.
