@@ -13,6 +13,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -41,35 +42,50 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // place is the address that the console under test claims to listen on.
 var place = netip.MustParseAddrPort("127.0.0.1:8090")
 
-// ran records one call of regionctl.
-type ran struct {
-	user  string
-	args  []string
-	stdin string
-}
+// ran records one use of an operation.
+type ran struct{ user, command, document, log string }
 
-// recorder replaces regionctl and prints what the test sets.
+// recorder replaces the operations and returns what the test sets.
 type recorder struct {
-	mu          sync.Mutex
-	calls       []ran
-	out, errOut string
-	status      int
-	hold        bool // until ctx is done
+	mu    sync.Mutex
+	calls []ran
+	out   string // JSON, a look a line; "": nothing
+	note  string
+	err   error
+	hold  bool // until ctx is done
 }
 
-func (c *recorder) run(ctx context.Context, user string, args []string, in io.Reader, out, errOut io.Writer) int {
-	text, _ := io.ReadAll(in)
+func (c *recorder) do(ctx context.Context, call *Call) (any, error) {
+	var log []byte
+	if call.Log != nil {
+		log, _ = io.ReadAll(call.Log)
+	}
 	c.mu.Lock()
-	c.calls = append(c.calls, ran{user, args, string(text)})
-	hold := c.hold
-	_, _ = io.WriteString(out, c.out)
-	_, _ = io.WriteString(errOut, c.errOut)
+	c.calls = append(c.calls, ran{call.User, call.command(), call.Document, string(log)})
+	hold, out, err := c.hold, json.RawMessage(c.out), c.err
+	if c.note != "" {
+		call.Note(c.note)
+	}
 	c.mu.Unlock()
+	for line := range bytes.Lines(out) {
+		if call.Look != nil {
+			_ = call.Look(json.RawMessage(line))
+		}
+	}
 	if hold {
 		<-ctx.Done()
 	}
-	return c.status
+	if len(out) == 0 {
+		return nil, err
+	}
+	return out, err
 }
+
+// failure is an error of an operation.
+type failure struct{ reason, message string }
+
+func (f failure) Error() string  { return f.message }
+func (f failure) Reason() string { return f.reason }
 
 func (c *recorder) called() int {
 	c.mu.Lock()
@@ -93,7 +109,7 @@ func newServer(t *testing.T, c *recorder) *Server {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
-	return New(ctx, Config{Run: c.run, Access: access.Local("ana@desk"), Log: slog.New(slog.DiscardHandler)}, place)
+	return New(ctx, Config{Do: c.do, Access: access.Local("ana@desk"), Log: slog.New(slog.DiscardHandler)}, place)
 }
 
 // token returns the token of the local user, "" with a login.
@@ -247,35 +263,35 @@ func inDocs(t *testing.T, test, table string) {
 }
 
 func TestCommands(t *testing.T) {
-	for id, want := range map[string]struct{ shown, args string }{
-		"fleet":               {"regionctl status", "status --output=json --"},
-		"drain":               {"regionctl drain ams1 --reason 'kernel update'", "drain --reason=kernel update --yes --wait=0 --output=json -- ams1"},
-		"rules.apply":         {"regionctl rules apply rules.yaml --message why --if-version 0123456789ab", "rules apply --message=why --if-version=0123456789ab --yes --output=json -- -"},
-		"limits.inspect":      {"regionctl limits inspect 203.0.113.7", "limits inspect --output=json -- 203.0.113.7"},
-		"limits.reset":        {"regionctl limits reset --rule login --client 203.0.113.7", "limits reset --rule=login --client=203.0.113.7 --yes --output=json --"},
-		"shedder.set":         {"regionctl shedder set enabled=false --for 1h", "shedder set --for=1h --yes --output=json -- enabled=false"},
-		"clients.block":       {"regionctl clients block 203.0.113.0/24 --reason scans --for 1h", "clients block --reason=scans --for=1h --output=json -- 203.0.113.0/24"},
-		"clients.recent":      {"regionctl clients recent 203.0.113.7", "clients recent --output=json -- 203.0.113.7"},
-		"rules.test.recent":   {"regionctl rules test --from-nodes rules.yaml --region eu-west", "rules test --from-nodes --region=eu-west --output=json -- -"},
-		"shedder.off":         {"regionctl shedder set enabled=false --for 1h", "shedder set enabled=false --for=1h --yes --output=json --"},
-		"rules.rollout.start": {"regionctl rules apply rules.yaml --waves 1,rest --soak 10m --message why", "rules apply --waves=1,rest --soak=10m --message=why --yes --output=json -- -"},
+	for id, want := range map[string]string{
+		"fleet":               "regionctl status",
+		"drain":               "regionctl drain ams1 --reason 'kernel update'",
+		"rules.apply":         "regionctl rules apply rules.yaml --message why --if-version 0123456789ab",
+		"limits.inspect":      "regionctl limits inspect 203.0.113.7",
+		"limits.reset":        "regionctl limits reset --rule login --client 203.0.113.7",
+		"shedder.set":         "regionctl shedder set enabled=false --for 1h",
+		"clients.block":       "regionctl clients block 203.0.113.0/24 --reason scans --for 1h",
+		"clients.recent":      "regionctl clients recent 203.0.113.7",
+		"rules.test.recent":   "regionctl rules test --from-nodes rules.yaml --region eu-west",
+		"shedder.off":         "regionctl shedder set enabled=false --for 1h",
+		"rules.rollout.start": "regionctl rules apply rules.yaml --waves 1,rest --soak 10m --message why",
 	} {
 		for _, o := range Operations() {
 			if o.ID != id {
 				continue
 			}
-			c := &recorder{out: `{"a": 1}`, errOut: "warning: careful\n"}
+			c := &recorder{out: `{"a": 1}`, note: "warning: careful"}
 			path, body := o.request()
 			w := ask(newServer(t, c), o.Method, path, body)
 			require.Equal(t, 200, w.Code, "%s", w.Body)
 			var a Answer
 			require.NoError(t, json.Unmarshal(w.Body.Bytes(), &a))
-			require.Equal(t, want.shown, a.Command)
+			require.Equal(t, want, a.Command)
 			if o.Rollout == "" {
 				require.Equal(t, []string{"warning: careful"}, a.Notes)
 				require.JSONEq(t, `{"a": 1}`, string(a.Result))
 			}
-			require.Equal(t, want.args, strings.Join(c.calls[0].args, " "))
+			require.Equal(t, o.Document != "", c.calls[0].document != "")
 		}
 	}
 	require.Equal(t, `'it'\''s'`, quote("it's"))
@@ -333,38 +349,46 @@ func TestBadInput(t *testing.T) {
 	require.Equal(t, 404, ask(s, "GET", "/nothing", "").Code)
 }
 
-func TestExitStatuses(t *testing.T) {
-	failure := func(reason string) string {
-		return "warning: w\n" + `{"error":{"status":1,"reason":"` + reason + `","message":"why"}}` + "\n"
-	}
+// The reason of an operation's error decides the HTTP status.
+func TestReasons(t *testing.T) {
 	for _, c := range []struct {
-		path, out string
-		status    int
-		reason    string
-		want      int
+		path, out, reason string
+		want              int
 	}{
-		{"/fleet", "{}", 0, "", 200}, {"/fleet", "{}", 3, "partial", 200}, {"/fleet", "{}", 1, "failed", 500}, {"/fleet", "", 2, "usage", 422},
-		{"/fleet", "", 4, "conflict", 409}, {"/fleet", "", 130, "interrupted", 503}, {"/audit", `[{"faults": ["x"]}]`, 1, "failed", 200}, {"/shedder", `[{"in_force": null}]`, 2, "usage", 200}, {"/audit", `[]`, 1, "failed", 500},
+		{"/fleet", "{}", "", 200}, {"/fleet", "{}", "partial", 200}, {"/fleet", "{}", "failed", 500}, {"/fleet", "", "usage", 422}, {"/fleet", "", "unreachable", 500},
+		{"/fleet", "", "conflict", 409}, {"/fleet", "", "interrupted", 503}, {"/audit", `[{"faults": ["x"]}]`, "failed", 200}, {"/shedder", `[{"in_force": null}]`, "usage", 200}, {"/audit", `[]`, "failed", 500},
 	} {
-		errOut := ""
+		r := &recorder{out: c.out, note: "warning: w"}
 		if c.reason != "" {
-			errOut = failure(c.reason)
+			r.err = fmt.Errorf("wrapped: %w", failure{c.reason, "why"})
 		}
-		w := ask(newServer(t, &recorder{out: c.out, errOut: errOut, status: c.status}), "GET", Prefix+c.path, "")
+		w := ask(newServer(t, r), "GET", Prefix+c.path, "")
 		require.Equal(t, c.want, w.Code, "%+v", c)
 		if c.want != 200 {
 			var p Problem
 			require.NoError(t, json.Unmarshal(w.Body.Bytes(), &p))
-			require.Equal(t, []any{"why", c.reason, []string{"warning: w"}, c.want}, []any{p.Detail, p.Reason, p.Notes, p.Status})
-		} else if c.status == exitUsage {
-			require.Contains(t, w.Body.String(), `"notes":["warning: w","why"]`)
+			require.Equal(t, []any{"wrapped: why", c.reason, []string{"warning: w"}, c.want}, []any{p.Detail, p.Reason, p.Notes, p.Status})
+		} else if c.reason == "usage" {
+			require.Contains(t, w.Body.String(), `"notes":["warning: w","wrapped: why"]`)
 		} else if c.reason != "" {
-			require.Contains(t, w.Body.String(), `"incomplete":"why"`)
+			require.Contains(t, w.Body.String(), `"incomplete":"wrapped: why"`)
 		}
 	}
+	// An error of no known kind is a failure, as is a result that JSON cannot hold.
+	require.Equal(t, 500, ask(newServer(t, &recorder{err: io.ErrUnexpectedEOF}), "GET", Prefix+"/fleet", "").Code)
+	s := newServer(t, &recorder{})
+	s.Do = func(context.Context, *Call) (any, error) { return math.NaN(), nil }
+	require.Equal(t, 500, ask(s, "GET", Prefix+"/fleet", "").Code)
 }
 
-// Closing the page ends a command that only reads, but not one that has begun to change
+// An answer has nothing that a terminal would interpret.
+func TestControls(t *testing.T) {
+	s := newServer(t, &recorder{})
+	s.Do = func(context.Context, *Call) (any, error) { return "a\u009b1m\u007fé", nil }
+	require.Contains(t, ask(s, "GET", Prefix+"/fleet", "").Body.String(), `"a\u009b1m\u007fé"`)
+}
+
+// Closing the page ends an operation that only reads, but not one that has begun to change
 // something.
 func TestPageClosed(t *testing.T) {
 	for _, id := range []string{"fleet", "rules.rollback"} {
@@ -372,11 +396,11 @@ func TestPageClosed(t *testing.T) {
 		ended := make(chan error, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		s := newServer(t, &recorder{})
-		s.Run = func(ctx context.Context, _ string, _ []string, _ io.Reader, _, _ io.Writer) int {
+		s.Do = func(ctx context.Context, _ *Call) (any, error) {
 			cancel()
 			<-closed
 			ended <- ctx.Err()
-			return 0
+			return nil, nil
 		}
 		for _, o := range Operations() {
 			if o.ID == id {
@@ -393,7 +417,7 @@ func TestPageClosed(t *testing.T) {
 	}
 }
 
-// One command serves all listeners of a feed, and ends when the last one leaves.
+// One operation serves all listeners of a feed, and ends when the last one leaves.
 func TestFeed(t *testing.T) {
 	c := &recorder{out: "{\"a\":1}\n{\"a\":2}\n", hold: true}
 	s := newServer(t, c)
@@ -437,7 +461,7 @@ func TestRun(t *testing.T) {
 	c, gate := &recorder{out: "{}\n", hold: true}, access.Local("ana@desk")
 	ended := make(chan error, 1)
 	go func() {
-		ended <- Run(ctx, Config{Run: c.run, Access: gate, Log: slog.New(slog.DiscardHandler)}, ln)
+		ended <- Run(ctx, Config{Do: c.do, Access: gate, Log: slog.New(slog.DiscardHandler)}, ln)
 	}()
 	require.Equal(t, httpconns.Max, testenv.Crowd(t, ln.Addr().String(), "/fleet", httpconns.Max+10), "idle connections are bounded")
 	client := &http.Client{Transport: bearing{&http.Transport{DisableKeepAlives: true}, tokenOf(gate)}}

@@ -1,12 +1,13 @@
 package console
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"mime"
 	"net/http"
 	"slices"
@@ -23,12 +24,73 @@ const Prefix = "/api/v1"
 // and ends of lines take two bytes each in JSON.
 const mostBody = 4<<20 + 64<<10
 
-// Answer is a command's result.
+// Call is one use of an operation.
+type Call struct {
+	Operation *Operation
+	User      string // in whose name
+	Document  string // its text
+	Log       io.Reader
+	// Note takes each warning, and each line of progress.
+	Note func(line string)
+	// Look takes each look of an operation that streams.
+	Look   func(any) error
+	values values
+}
+
+// List returns the values of an input.
+func (c *Call) List(input string) []string { return c.values[input] }
+
+// Text returns the only value of an input, or "".
+func (c *Call) Text(input string) string { return strings.Join(c.values[input], "") }
+
+// Flags returns the flags of the command that the inputs stand for, with their values.
+func (c *Call) Flags() iter.Seq2[string, string] {
+	return func(yield func(string, string) bool) {
+		for in, text := range c.Operation.flags(c.values) {
+			if !yield(in.Flag, text) {
+				return
+			}
+		}
+	}
+}
+
+// Do performs an operation. It may return both a result and an error, if a part is missing or a
+// change is partly done.
+type Do func(ctx context.Context, c *Call) (result any, err error)
+
+// Failure is an error of an operation. Its reason is failed, usage, partial, conflict, interrupted
+// or unreachable.
+type Failure interface {
+	error
+	Reason() string
+}
+
+// The reasons that have answers of their own.
+const (
+	reasonUsage       = "usage"
+	reasonPartial     = "partial"
+	reasonConflict    = "conflict"
+	reasonInterrupted = "interrupted"
+)
+
+// explain returns an error's reason and message, "" for none.
+func explain(err error) (reason, message string) {
+	var f Failure
+	switch {
+	case err == nil:
+		return "", ""
+	case errors.As(err, &f):
+		return f.Reason(), err.Error()
+	}
+	return "failed", err.Error()
+}
+
+// Answer is an operation's result.
 type Answer struct {
 	// Command is the equivalent shell command.
 	Command string          `json:"command"`
 	Result  json.RawMessage `json:"result"`
-	// Notes are the command's other output: warnings, and the progress of a change.
+	// Notes are warnings, and the progress of a change.
 	Notes []string `json:"notes,omitempty"`
 	// Incomplete says what is missing: regions that did not answer, edges that lag.
 	Incomplete string `json:"incomplete,omitempty"`
@@ -57,16 +119,7 @@ const (
 	needsToken  = "this changes something and needs the header " + access.HeaderToken + " with the token of GET " + Prefix + "/session"
 )
 
-// regionctl's exit statuses.
-const (
-	exitGood        = 0
-	exitUsage       = 2
-	exitPartial     = 3
-	exitConflict    = 4
-	exitInterrupted = 130
-)
-
-// do runs an operation's command.
+// do performs an operation.
 func (s *Server) do(w http.ResponseWriter, r *http.Request, o *Operation) {
 	if o.Upload != "" { // uploads change nothing, so they need no token
 		s.upload(w, r, o)
@@ -91,14 +144,22 @@ func (s *Server) do(w http.ResponseWriter, r *http.Request, o *Operation) {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	began := time.Now()
-	var out, errOut bytes.Buffer
-	status := s.Run(ctx, person.Name, o.arguments(v), strings.NewReader(document), &out, &errOut)
-	command := o.command(v)
+	var notes []string
+	c := &Call{Operation: o, User: person.Name, values: v, Document: document, Note: func(line string) { notes = append(notes, line) }}
+	result, err := s.Do(ctx, c)
 	if o.Writes {
-		s.Log.Info("changed", "operation", o.ID, "command", command, "user", person.Name, "exit_status", status, "took", time.Since(began).Round(time.Millisecond))
+		s.changed(c, err, time.Since(began))
 	}
-	answer(w, o, command, status, out.Bytes(), errOut.String())
+	answer(w, c, result, notes, err)
 }
+
+// changed logs a change.
+func (s *Server) changed(c *Call, err error, took time.Duration) {
+	reason, _ := explain(err)
+	s.Log.Info("changed", "operation", c.Operation.ID, "command", c.command(), "user", c.User, "outcome", cmp.Or(reason, "done"), "took", took.Round(time.Millisecond))
+}
+
+func (c *Call) command() string { return c.Operation.command(c.values) }
 
 // accept returns a request's values and document if the request is allowed. Otherwise it answers
 // the request.
@@ -122,51 +183,42 @@ func (s *Server) accept(w http.ResponseWriter, r *http.Request, o *Operation) (v
 	return v, document, s.permit(w, r, o, v)
 }
 
-// answer converts a command's output into an HTTP answer.
-func answer(w http.ResponseWriter, o *Operation, command string, status int, out []byte, errOut string) {
-	notes, message, reason := notesOf(errOut)
-	result := json.RawMessage(bytes.TrimSpace(out))
-	if len(result) == 0 || !json.Valid(result) {
-		result = nil
-	}
-	verdict := o.Verdict && len(result) > len("[]") && status != exitInterrupted
-	if status == exitGood || status == exitPartial || verdict {
-		if result == nil {
-			result = json.RawMessage("null")
-		}
-		if status == exitUsage { // the result is complete; the message is part of it
+// answer converts what an operation returned into an HTTP answer.
+func answer(w http.ResponseWriter, c *Call, found any, notes []string, err error) {
+	result, unfit := resultOf(found)
+	reason, message := explain(cmp.Or(err, unfit))
+	verdict := c.Operation.Verdict && len(result) > len("[]") && reason != reasonInterrupted
+	if reason == "" || reason == reasonPartial || verdict {
+		if reason == reasonUsage { // the result is complete; the message is part of it
 			notes, message = append(notes, message), ""
 		}
-		reply(w, http.StatusOK, Answer{command, result, notes, message})
+		reply(w, http.StatusOK, Answer{c.command(), result, notes, message})
 		return
 	}
-	code := statusOf(status)
-	reply(w, code, Problem{Type: "about:blank", Title: http.StatusText(code), Status: code, Detail: message, Reason: reason, Command: command, Notes: notes, Result: result})
+	code := statusOf(reason)
+	reply(w, code, Problem{Type: "about:blank", Title: http.StatusText(code), Status: code, Detail: message, Reason: reason, Command: c.command(), Notes: notes, Result: result})
 }
 
-// statusOf maps a failed command's exit status to an HTTP status.
-func statusOf(exit int) int {
-	switch exit {
-	case exitUsage:
+// resultOf returns a result as JSON, nil for none.
+func resultOf(found any) (json.RawMessage, error) {
+	text, err := json.Marshal(found)
+	if err != nil || string(text) == "null" {
+		return nil, err
+	}
+	return text, nil
+}
+
+// statusOf maps the reason of a failure to an HTTP status.
+func statusOf(reason string) int {
+	switch reason {
+	case reasonUsage:
 		return http.StatusUnprocessableEntity
-	case exitConflict:
+	case reasonConflict:
 		return http.StatusConflict
-	case exitInterrupted:
+	case reasonInterrupted:
 		return http.StatusServiceUnavailable
 	}
 	return http.StatusInternalServerError
-}
-
-// notesOf splits standard error into notes and the error, if the last line is one.
-func notesOf(errOut string) (notes []string, message, reason string) {
-	lines := strings.Split(strings.TrimRight(errOut, "\n"), "\n")
-	var last struct {
-		Error *struct{ Reason, Message string }
-	}
-	if json.Unmarshal([]byte(lines[len(lines)-1]), &last) == nil && last.Error != nil {
-		lines, message, reason = lines[:len(lines)-1], last.Error.Message, last.Error.Reason
-	}
-	return slices.DeleteFunc(lines, func(line string) bool { return strings.TrimSpace(line) == "" }), message, reason
 }
 
 // read reads a request's values and document.
@@ -275,7 +327,7 @@ func reply(w http.ResponseWriter, status int, v any) {
 	}
 	w.Header().Set("Content-Type", kind)
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // fails only if the client hung up
+	_, _ = w.Write(append(encode(v), '\n')) // fails only if the client hung up
 }
 
 func refuse(w http.ResponseWriter, status int, detail string) { refuseFor(w, status, "", detail) }

@@ -1,12 +1,10 @@
 package console
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 )
@@ -14,7 +12,7 @@ import (
 const (
 	// mostListeners bounds the listeners of one feed.
 	mostListeners = 64
-	// again is the pause before a feed restarts a command that ended.
+	// again is the pause before a feed that ended begins again.
 	again = 3 * time.Second
 	// heartbeat is the interval between comments on an idle stream.
 	heartbeat = 10 * time.Second
@@ -22,13 +20,13 @@ const (
 	slow = 10 * time.Second
 )
 
-// feed runs one streaming command, or another source of events, for all its listeners. It runs
-// only while it has listeners.
+// feed performs one operation that streams, or follows another source of events, for all its
+// listeners. It runs only while it has listeners.
 type feed struct {
 	server    *Server
 	operation Operation
 	// source reports events until its context is done. nil: the events are the operation's
-	// output.
+	// looks.
 	source func(ctx context.Context, report func(event))
 
 	mu        sync.Mutex
@@ -118,18 +116,23 @@ func (f *feed) leave(news chan event) {
 	}
 }
 
-// run runs the command until ctx is done, and restarts it if it ends.
+// run performs the operation until ctx is done, and again if it ends.
 func (f *feed) run(ctx context.Context) {
+	c := &Call{Operation: &f.operation, Note: func(string) {}, Look: func(found any) error {
+		look, err := resultOf(found)
+		if err == nil {
+			f.publish(ctx, event{"look", encode(look)})
+		}
+		return err
+	}}
 	for {
-		var errOut bytes.Buffer
-		o := &f.operation
-		status := f.server.Run(ctx, "", o.arguments(nil), strings.NewReader(""), &lines{to: func(line []byte) { f.publish(ctx, event{"look", line}) }}, &errOut)
+		_, err := f.server.Do(ctx, c)
 		if ctx.Err() != nil {
 			return
 		}
-		_, message, _ := notesOf(errOut.String())
-		f.server.Log.Warn("a feed ended", "operation", o.ID, "exit_status", status, "error", message)
-		f.publish(ctx, event{"problem", encode(Problem{Type: "about:blank", Title: "Failed", Status: http.StatusInternalServerError, Detail: message, Command: o.command(nil)})})
+		reason, message := explain(err)
+		f.server.Log.Warn("a feed ended", "operation", f.operation.ID, "reason", reason, "error", message)
+		f.publish(ctx, event{"problem", encode(Problem{Type: "about:blank", Title: "Failed", Status: http.StatusInternalServerError, Detail: message, Command: c.command()})})
 		select {
 		case <-ctx.Done():
 			return
@@ -151,24 +154,5 @@ func (f *feed) publish(ctx context.Context, e event) {
 		default:
 		}
 		news <- e
-	}
-}
-
-// lines calls to with each complete line.
-type lines struct {
-	to   func([]byte)
-	part []byte
-}
-
-// Write implements io.Writer.
-func (l *lines) Write(p []byte) (int, error) {
-	l.part = append(l.part, p...)
-	for {
-		line, rest, whole := bytes.Cut(l.part, []byte{'\n'})
-		if !whole {
-			return len(p), nil
-		}
-		l.to(bytes.Clone(line))
-		l.part = append([]byte(nil), rest...)
 	}
 }

@@ -67,7 +67,7 @@ func runConsole(t *testing.T, secure bool) *served {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	c := &served{t: t, addr: ln.Addr().String(), host: ln.Addr().String()}
-	config := Config{Run: (&recorder{out: "{}\n"}).run, Access: access.Local("ana@desk"), Log: slog.New(slog.DiscardHandler)}
+	config := Config{Do: (&recorder{out: "{}\n"}).do, Access: access.Local("ana@desk"), Log: slog.New(slog.DiscardHandler)}
 	if secure {
 		files, file := testenv.Certificates(t), filepath.Join(t.TempDir(), "console.yaml")
 		text := strings.Replace(proxied, "10.0.0.5/32", "127.0.0.1/32", 1) + fmt.Sprintf("tls: {cert_file: %q, key_file: %q}\n", files.CertFile, files.KeyFile)

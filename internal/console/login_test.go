@@ -89,7 +89,7 @@ func (c *team) start(keys, more string) {
 	c.gate.Now = func() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
 	c.gate.Log = slog.New(slog.NewTextHandler(c.log, nil))
 	ctx, cancel := context.WithCancel(c.t.Context())
-	s := New(ctx, Config{Run: c.ran.run, Access: c.gate, Origin: config.Origin(), Log: c.gate.Log}, place)
+	s := New(ctx, Config{Do: c.ran.do, Access: c.gate, Origin: config.Origin(), Log: c.gate.Log}, place)
 	server := httptest.NewTLSServer(s.Handler())
 	c.server = server
 	c.t.Cleanup(func() { cancel(); server.Close() })

@@ -1,10 +1,13 @@
 package console
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"reflect"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/weir-edge/weir/internal/console/access"
 )
@@ -39,6 +42,9 @@ func describe(c Config) []byte {
 		if t := c.Answers[strings.TrimSuffix(o.ID, ".events")]; t != nil {
 			result = schemas.of(t)
 		}
+		if o.Rollout != "" {
+			result = schemas.of(reflect.TypeFor[Rollout]())
+		}
 		good := jsonAnswer("what the command found out", object{
 			"type": "object", "required": []string{"command", "result"}, "additionalProperties": false,
 			"properties": object{
@@ -68,7 +74,7 @@ func describe(c Config) []byte {
 	return encode(object{
 		"openapi": "3.1.0",
 		"info": object{"title": "regionctl console", "version": "1",
-			"description": "Each operation runs a command of regionctl and answers with what it prints, and with the command itself."},
+			"description": "Each operation does what a command of regionctl does, and answers with what that prints, and with the command itself."},
 		"paths": paths,
 		"components": object{
 			"schemas":         schemas.named,
@@ -138,11 +144,22 @@ func (in *Input) schema() object {
 	return text
 }
 
-// encode returns v as JSON.
+// encode returns v as JSON, without anything that a terminal would interpret.
 func encode(v any) []byte {
 	text, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // maps, strings and numbers always encode
+		panic(err) // maps, strings, numbers and JSON always encode
 	}
-	return text
+	if !bytes.ContainsFunc(text, unicode.IsControl) {
+		return text
+	}
+	var plain []byte
+	for _, r := range string(text) {
+		if unicode.IsControl(r) { // DEL and the C1 controls, which only strings can contain
+			plain = fmt.Appendf(plain, `\u%04x`, r)
+		} else {
+			plain = utf8.AppendRune(plain, r)
+		}
+	}
+	return plain
 }

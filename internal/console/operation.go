@@ -2,6 +2,7 @@ package console
 
 import (
 	"fmt"
+	"iter"
 	"regexp"
 	"slices"
 	"strings"
@@ -9,34 +10,30 @@ import (
 	"github.com/weir-edge/weir/internal/console/access"
 )
 
-// Operation is one operation of the API. It runs one command of regionctl, so pages, scripts
-// and shells have the same abilities.
+// Operation is one operation of the API. It does what one command of regionctl does, so pages,
+// scripts and shells have the same abilities.
 type Operation struct {
 	ID      string // OpenAPI's operationId
 	Method  string
 	Path    string
 	Summary string
 	Command []string
-	// Quiet flags are passed but not shown: they answer prompts.
-	Quiet  []string
-	Inputs []Input
-	// Document is the name of the file that the command reads. Its text comes with the request
-	// and goes to standard input. "": none.
+	Inputs  []Input
+	// Document is the name of the document whose text comes with the request. "": none.
 	Document string
-	// Upload is the name of a file of any length that the command reads from standard input
-	// while it arrives; the document then goes to a file. "": none.
+	// Upload is the name of a log of any length that is read while it arrives. "": none.
 	Upload string
 	// Least is the least role that may use it.
 	Least access.Role
 	// Writes: the operation changes something and requires the token.
 	Writes bool
-	// Verdict: a result is a good answer even if the command failed, for example on a document
-	// with faults or a region without a published document.
+	// Verdict: a result is a good answer even with an error, for example on a document with
+	// faults or a region without a published document.
 	Verdict bool
 	// Rollout is what the operation does to the rollout: look, start, halt or resume. "":
 	// nothing.
 	Rollout string
-	// Streams: the command repeats its answer until it is interrupted.
+	// Streams: it answers again and again until it is interrupted.
 	Streams bool
 }
 
@@ -121,10 +118,7 @@ var inRequest = []Input{
 	{Name: "tier", About: "the client's tier", Flag: "tier", Check: word},
 }
 
-var (
-	yes   = []string{"--yes"}
-	apply = []string{"rules", "apply"}
-)
+var apply = []string{"rules", "apply"}
 
 // Operations returns all operations. Readers look. Operators act in an incident: they drain,
 // reset, switch the shedder off, and roll back. Admins publish documents.
@@ -132,10 +126,10 @@ func Operations() []Operation {
 	return []Operation{
 		{ID: "fleet", Least: access.Reader, Method: "GET", Path: "/fleet", Summary: "Regions, PoPs and edges: health, drains, versions, requests, refusals", Command: []string{"status"}, Inputs: []Input{inRegion}},
 		{ID: "fleet.events", Least: access.Reader, Method: "GET", Path: "/fleet/events", Summary: "The same every two seconds, as server-sent events", Command: []string{"status", "--watch=2s"}, Streams: true},
-		{ID: "drain", Least: access.Operator, Method: "POST", Path: "/pops/{pop}/drain", Summary: "Take a PoP out of DNS", Command: []string{"drain"}, Quiet: []string{"--yes", "--wait=0"}, Writes: true, Inputs: []Input{
+		{ID: "drain", Least: access.Operator, Method: "POST", Path: "/pops/{pop}/drain", Summary: "Take a PoP out of DNS", Command: []string{"drain"}, Writes: true, Inputs: []Input{
 			inPoP, {Name: "reason", About: "why; other operators see it", Flag: "reason", Required: true, Longest: longestText},
 			{Name: "force", About: "drain it even if no healthy PoP would be left", Flag: "force", Shape: Truth}}},
-		{ID: "undrain", Least: access.Operator, Method: "POST", Path: "/pops/{pop}/undrain", Summary: "Put a PoP back into DNS", Command: []string{"undrain"}, Quiet: yes, Writes: true, Inputs: []Input{inPoP}},
+		{ID: "undrain", Least: access.Operator, Method: "POST", Path: "/pops/{pop}/undrain", Summary: "Put a PoP back into DNS", Command: []string{"undrain"}, Writes: true, Inputs: []Input{inPoP}},
 
 		{ID: "rules", Least: access.Reader, Method: "GET", Path: "/rules", Summary: "The rules that edges run, with what each allows and limits", Command: []string{"rules", "list"}, Inputs: []Input{inRegion}},
 		{ID: "rules.events", Least: access.Reader, Method: "GET", Path: "/rules/events", Summary: "The same every two seconds, as server-sent events", Command: []string{"rules", "list", "--watch=2s"}, Streams: true},
@@ -147,13 +141,13 @@ func Operations() []Operation {
 		{ID: "rules.diff", Least: access.Reader, Method: "POST", Path: "/rules/diff", Summary: "What a document would change in each region", Command: []string{"rules", "diff"}, Document: "rules.yaml", Inputs: []Input{inRegion}},
 		{ID: "rules.test", Least: access.Reader, Method: "POST", Path: "/rules/test", Summary: "Who of a log would have been limited by a document, next to the active one", Command: []string{"rules", "test"}, Document: "rules.yaml", Upload: "access.log", Inputs: append([]Input{inRegion}, inReplay...)},
 		{ID: "rules.test.recent", Least: access.Reader, Method: "POST", Path: "/rules/test/recent", Summary: "The same of what the edges of a region decided lately", Command: []string{"rules", "test", "--from-nodes"}, Document: "rules.yaml", Inputs: append([]Input{inRegion}, inReplay[1:]...)},
-		{ID: "rules.apply", Least: access.Admin, Method: "POST", Path: "/rules/apply", Summary: "Apply a document, and wait for every edge", Command: apply, Document: "rules.yaml", Quiet: yes, Writes: true, Inputs: []Input{inMessage, inBase, inRegion, inPartial}},
-		{ID: "rules.rollback", Least: access.Operator, Method: "POST", Path: "/rules/rollback", Summary: "Apply an earlier version again", Command: []string{"rules", "rollback"}, Quiet: yes, Writes: true, Inputs: []Input{inTo, inRegion, inPartial}},
-		{ID: "rules.undo", Least: access.Operator, Method: "POST", Path: "/rules/undo", Summary: "Take back the last change, also a rollout that is not finished", Command: []string{"undo", "rules"}, Quiet: yes, Writes: true, Inputs: []Input{inOf, inRegion}},
+		{ID: "rules.apply", Least: access.Admin, Method: "POST", Path: "/rules/apply", Summary: "Apply a document, and wait for every edge", Command: apply, Document: "rules.yaml", Writes: true, Inputs: []Input{inMessage, inBase, inRegion, inPartial}},
+		{ID: "rules.rollback", Least: access.Operator, Method: "POST", Path: "/rules/rollback", Summary: "Apply an earlier version again", Command: []string{"rules", "rollback"}, Writes: true, Inputs: []Input{inTo, inRegion, inPartial}},
+		{ID: "rules.undo", Least: access.Operator, Method: "POST", Path: "/rules/undo", Summary: "Take back the last change, also a rollout that is not finished", Command: []string{"undo", "rules"}, Writes: true, Inputs: []Input{inOf, inRegion}},
 
 		{ID: "rules.rollout", Least: access.Reader, Method: "GET", Path: "/rules/rollout", Summary: "How the rollout stands that this console runs, or ran last", Command: apply, Rollout: lookAtRollout},
 		{ID: "rules.rollout.events", Least: access.Reader, Method: "GET", Path: "/rules/rollout/events", Summary: "The same at each change, as server-sent events", Command: apply, Rollout: lookAtRollout, Streams: true},
-		{ID: "rules.rollout.start", Least: access.Admin, Method: "POST", Path: "/rules/rollout/start", Summary: "Apply a document step by step: on one site first, or in waves of regions. It continues when the page is closed", Command: apply, Document: "rules.yaml", Quiet: yes, Writes: true, Rollout: startRollout, Inputs: []Input{
+		{ID: "rules.rollout.start", Least: access.Admin, Method: "POST", Path: "/rules/rollout/start", Summary: "Apply a document step by step: on one site first, or in waves of regions. It continues when the page is closed", Command: apply, Document: "rules.yaml", Writes: true, Rollout: startRollout, Inputs: []Input{
 			{Name: "canary", About: "the PoP to try it on first", Flag: "canary", Check: word},
 			{Name: "bake", About: "how long the canary is watched before the rest follows; default: 5m", Flag: "bake", Check: duration},
 			{Name: "waves", About: "the numbers of regions to change one group after another, such as 1,4,rest", Flag: "waves", Check: groups},
@@ -162,13 +156,13 @@ func Operations() []Operation {
 			inMessage, inBase, inRegion, inPartial}},
 		{ID: "rules.rollout.halt", Least: access.Operator, Method: "POST", Path: "/rules/rollout/halt", Summary: "Interrupt the rollout: a canary is taken back, regions that are changed stay so", Command: apply, Writes: true, Rollout: haltRollout},
 		{ID: "rules.rollout.unfinished", Least: access.Reader, Method: "GET", Path: "/rules/rollout/unfinished", Summary: "The rollout that is not finished, from wherever it was started: which waves are done, and whether its regionctl still runs", Command: []string{"rules", "rollout"}},
-		{ID: "rules.rollout.resume", Least: access.Admin, Method: "POST", Path: "/rules/rollout/resume", Summary: "Continue the rollout that is not finished, with the same document and flags, in the caller's name", Command: []string{"rules", "apply", "--resume"}, Quiet: yes, Writes: true, Rollout: resumeRollout},
+		{ID: "rules.rollout.resume", Least: access.Admin, Method: "POST", Path: "/rules/rollout/resume", Summary: "Continue the rollout that is not finished, with the same document and flags, in the caller's name", Command: []string{"rules", "apply", "--resume"}, Writes: true, Rollout: resumeRollout},
 
 		{ID: "limits.inspect", Least: access.Reader, Method: "GET", Path: "/limits", Summary: "What a client or another key has left of each rule", Command: []string{"limits", "inspect"}, Inputs: []Input{
 			{Name: "key", About: "an address; client, host, path, method or tier with =VALUE; or header:NAME, cookie:NAME or query:NAME with =~ and the first 32 hex digits of the value's SHA-256", Shape: List, Required: true, Check: key}, inRegion}},
 		{ID: "limits.explain", Least: access.Reader, Method: "GET", Path: "/limits/explain", Summary: "Which rules would decide a request, and how", Command: []string{"limits", "explain"}, Inputs: append(slices.Clone(inRequest), inRegion)},
 		{ID: "limits.global", Least: access.Reader, Method: "GET", Path: "/limits/global", Summary: "What regions know of each other's counts, and what they hold of limits in escrow", Command: []string{"limits", "global"}, Inputs: []Input{inRegion}},
-		{ID: "limits.reset", Least: access.Operator, Method: "POST", Path: "/limits/reset", Summary: "Forget one counter on every edge", Command: []string{"limits", "reset"}, Quiet: yes, Writes: true, Inputs: append([]Input{
+		{ID: "limits.reset", Least: access.Operator, Method: "POST", Path: "/limits/reset", Summary: "Forget one counter on every edge", Command: []string{"limits", "reset"}, Writes: true, Inputs: append([]Input{
 			{Name: "rule", About: "the rule whose counter it is", Flag: "rule", Required: true, Check: word}}, append(slices.Clone(inRequest), inRegion)...)},
 
 		{ID: "clients", Least: access.Reader, Method: "GET", Path: "/clients", Summary: "All networks that are blocked or allowed by hand", Command: []string{"clients", "list"}, Inputs: []Input{inRegion}},
@@ -181,21 +175,21 @@ func Operations() []Operation {
 
 		{ID: "shedder", Least: access.Reader, Method: "GET", Path: "/shedder", Summary: "The active settings of the load shedder", Command: []string{"shedder", "show"}, Inputs: []Input{inRegion}, Verdict: true},
 		{ID: "shedder.live", Least: access.Reader, Method: "GET", Path: "/shedder/live", Summary: "What each edge's shedder measures and refuses, candidates included", Command: []string{"shedder", "show", "--live"}, Inputs: []Input{inRegion}},
-		{ID: "shedder.set", Least: access.Admin, Method: "POST", Path: "/shedder/set", Summary: "Change settings, temporarily or for good", Command: []string{"shedder", "set"}, Quiet: yes, Writes: true, Inputs: []Input{
+		{ID: "shedder.set", Least: access.Admin, Method: "POST", Path: "/shedder/set", Summary: "Change settings, temporarily or for good", Command: []string{"shedder", "set"}, Writes: true, Inputs: []Input{
 			{Name: "settings", About: "FIELD=VALUE", Shape: List, Required: true, Check: setting},
 			{Name: "for", About: "how long they last; default: until the next change", Flag: "for", Check: duration}, inMessage, inRegion, inPartial}},
-		{ID: "shedder.off", Least: access.Operator, Method: "POST", Path: "/shedder/off", Summary: "The kill switch: shed nothing temporarily", Command: []string{"shedder", "set", "enabled=false"}, Quiet: yes, Writes: true, Inputs: []Input{
+		{ID: "shedder.off", Least: access.Operator, Method: "POST", Path: "/shedder/off", Summary: "The kill switch: shed nothing temporarily", Command: []string{"shedder", "set", "enabled=false"}, Writes: true, Inputs: []Input{
 			{Name: "for", About: "how long it lasts; then the previous settings return", Flag: "for", Required: true, Check: duration}, inMessage, inRegion, inPartial}},
-		{ID: "shedder.rollback", Least: access.Operator, Method: "POST", Path: "/shedder/rollback", Summary: "Activate earlier settings again", Command: []string{"shedder", "rollback"}, Quiet: yes, Writes: true, Inputs: []Input{inTo, inRegion, inPartial}},
-		{ID: "shedder.undo", Least: access.Operator, Method: "POST", Path: "/shedder/undo", Summary: "End temporary settings, or take back the last change", Command: []string{"undo", "shedder"}, Quiet: yes, Writes: true, Inputs: []Input{inOf, inRegion}},
+		{ID: "shedder.rollback", Least: access.Operator, Method: "POST", Path: "/shedder/rollback", Summary: "Activate earlier settings again", Command: []string{"shedder", "rollback"}, Writes: true, Inputs: []Input{inTo, inRegion, inPartial}},
+		{ID: "shedder.undo", Least: access.Operator, Method: "POST", Path: "/shedder/undo", Summary: "End temporary settings, or take back the last change", Command: []string{"undo", "shedder"}, Writes: true, Inputs: []Input{inOf, inRegion}},
 		{ID: "shedder.history", Least: access.Reader, Method: "GET", Path: "/shedder/history", Summary: "Who changed the shedder's settings, when and why", Command: []string{"shedder", "history"}, Inputs: []Input{inRegion, inLines}},
 
 		{ID: "policy.status", Least: access.Reader, Method: "GET", Path: "/policy/status", Summary: "Which behavior policy is active in each region, and which edges judge by it", Command: []string{"policy", "status"}, Inputs: []Input{inRegion}},
 		{ID: "policy.document", Least: access.Reader, Method: "GET", Path: "/policy/document", Summary: "The active behavior policy, or another version", Command: []string{"policy", "show"}, Inputs: []Input{inRegion, inVersion}},
 		{ID: "policy.history", Least: access.Reader, Method: "GET", Path: "/policy/history", Summary: "Who applied which behavior policy, when and why", Command: []string{"policy", "history"}, Inputs: []Input{inRegion, inLines}},
 		{ID: "policy.changes", Least: access.Reader, Method: "GET", Path: "/policy/changes", Summary: "What differs between two versions of the behavior policy", Command: []string{"policy", "diff"}, Inputs: []Input{inFrom, inWith, inRegion}},
-		{ID: "policy.rollback", Least: access.Operator, Method: "POST", Path: "/policy/rollback", Summary: "Apply an earlier behavior policy again", Command: []string{"policy", "rollback"}, Quiet: yes, Writes: true, Inputs: []Input{inTo, inRegion, inPartial}},
-		{ID: "policy.undo", Least: access.Operator, Method: "POST", Path: "/policy/undo", Summary: "Take back the last change of the behavior policy", Command: []string{"undo", "policy"}, Quiet: yes, Writes: true, Inputs: []Input{inOf, inRegion}},
+		{ID: "policy.rollback", Least: access.Operator, Method: "POST", Path: "/policy/rollback", Summary: "Apply an earlier behavior policy again", Command: []string{"policy", "rollback"}, Writes: true, Inputs: []Input{inTo, inRegion, inPartial}},
+		{ID: "policy.undo", Least: access.Operator, Method: "POST", Path: "/policy/undo", Summary: "Take back the last change of the behavior policy", Command: []string{"undo", "policy"}, Writes: true, Inputs: []Input{inOf, inRegion}},
 
 		{ID: "dns.topology", Least: access.Reader, Method: "GET", Path: "/dns/topology", Summary: "The active topology: regions, PoPs, their addresses and places", Command: []string{"topology", "show"}, Inputs: []Input{inRegion}},
 		{ID: "dns.explain", Least: access.Reader, Method: "GET", Path: "/dns/explain", Summary: "Which PoP a client is sent to now, and why", Command: []string{"dns", "explain"}, Inputs: []Input{
@@ -210,7 +204,7 @@ func Operations() []Operation {
 // values holds a request's values by input name.
 type values map[string][]string
 
-// check refuses invalid values before they reach a command.
+// check refuses invalid values.
 func (o *Operation) check(v values) error {
 	for _, in := range o.Inputs {
 		given := v[in.Name]
@@ -251,44 +245,18 @@ func (in *Input) check(text string) error {
 	return nil
 }
 
-// arguments returns regionctl's arguments. No value can become a flag: a flag's value is part
-// of the flag's word, and positional arguments follow --.
-func (o *Operation) arguments(v values) []string {
-	document := ""
-	if o.Document != "" {
-		document = "-"
-	}
-	return o.reading(document, v)
-}
-
-// reading returns the arguments for a document with this name, or for an upload.
-func (o *Operation) reading(document string, v values) []string {
-	args := append(slices.Clone(o.Command), o.flags(v)...)
-	args = append(args, o.Quiet...)
-	args = append(args, "--output=json", "--")
-	if document != "" {
-		args = append(args, document)
-	}
-	if o.Upload != "" {
-		args = append(args, "-")
-	}
-	return append(args, o.rest(v)...)
-}
-
-func (o *Operation) flags(v values) (list []string) {
-	for _, in := range o.Inputs {
-		if in.Flag == "" {
-			continue
-		}
-		for _, text := range v[in.Name] {
-			if in.Shape != Truth {
-				list = append(list, "--"+in.Flag+"="+text)
-			} else if text == "true" {
-				list = append(list, "--"+in.Flag)
+// flags returns the inputs that are flags of the command, with their values.
+func (o *Operation) flags(v values) iter.Seq2[*Input, string] {
+	return func(yield func(*Input, string) bool) {
+		for i := range o.Inputs {
+			in := &o.Inputs[i]
+			for _, text := range v[in.Name] {
+				if in.Flag != "" && (in.Shape != Truth || text == "true") && !yield(in, text) {
+					return
+				}
 			}
 		}
 	}
-	return list
 }
 
 // rest returns the positional arguments.
@@ -311,9 +279,8 @@ func (o *Operation) command(v values) string {
 		words = append(words, o.Upload)
 	}
 	words = append(words, o.rest(v)...)
-	for _, flag := range o.flags(v) {
-		name, text, has := strings.Cut(flag, "=")
-		if words = append(words, name); has {
+	for in, text := range o.flags(v) {
+		if words = append(words, "--"+in.Flag); in.Shape != Truth {
 			words = append(words, text)
 		}
 	}

@@ -36,7 +36,7 @@ func behindProxy(t *testing.T, c *recorder) *Server {
 	require.NoError(t, err)
 	gate, err := access.New(config, "console@host")
 	require.NoError(t, err)
-	return New(t.Context(), Config{Run: c.run, Access: gate, Origin: config.Origin(), Log: slog.New(slog.DiscardHandler)}, place)
+	return New(t.Context(), Config{Do: c.do, Access: gate, Origin: config.Origin(), Log: slog.New(slog.DiscardHandler)}, place)
 }
 
 // through makes a request look like one that the proxy forwarded for a person of these groups.
@@ -123,7 +123,7 @@ func TestRightsInRegions(t *testing.T) {
 	require.Equal(t, []string{"", "admin", "operator"}, []string{session.Needs["rules.apply"], session.Needs["rules.rollout.resume"], session.Needs["drain"]})
 
 	// A rollout can be halted by those who may change its regions.
-	c.hold, c.status = true, exitInterrupted
+	c.hold, c.err = true, failure{reasonInterrupted, "interrupted"}
 	w := ask(s, "POST", Prefix+"/rules/rollout/start", `{"document": "rules: []", "region": ["us-east"]}`, through(s, "ana@example.com", "leads"))
 	require.Equal(t, 200, w.Code, "%s", w.Body)
 	w = ask(s, "POST", Prefix+"/rules/rollout/halt", `{}`, eve)

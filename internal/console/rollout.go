@@ -1,7 +1,7 @@
 package console
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -20,15 +20,8 @@ type rollout struct {
 	mu      sync.Mutex
 	now     Rollout
 	stop    context.CancelFunc
-	ended   chan struct{} // closed when the command has ended
+	ended   chan struct{} // closed when it has ended
 	changed chan struct{} // closed at the next change of now
-}
-
-// launch is what to run.
-type launch struct {
-	operation *Operation
-	values    values
-	document  string
 }
 
 // Rollout is the rollout's state.
@@ -41,12 +34,12 @@ type Rollout struct {
 	Inputs  map[string]string `json:"inputs"` // the inputs that it began with, except the document
 	Began   time.Time         `json:"began,omitzero"`
 	Ended   time.Time         `json:"ended,omitzero"`
-	// Lines are the command's messages, oldest first.
+	// Lines are its messages, oldest first.
 	Lines []string `json:"lines"`
-	// Detail says why it halted or failed. Reason comes from regionctl.
+	// Detail says why it halted or failed. Reason is that of the error.
 	Detail string `json:"detail,omitempty"`
 	Reason string `json:"reason,omitempty"`
-	// Result is the output of rules apply.
+	// Result is that of rules.apply.
 	Result json.RawMessage `json:"result"`
 }
 
@@ -91,7 +84,7 @@ func (x *rollout) serve(w http.ResponseWriter, r *http.Request, o *Operation) {
 	var began bool
 	switch o.Rollout {
 	case startRollout, resumeRollout:
-		began = x.begin(&launch{o, v, document}, person)
+		began = x.begin(&Call{Operation: o, User: person, values: v, Document: document, Note: x.receive})
 	case haltRollout:
 		x.halt(person)
 	}
@@ -108,7 +101,7 @@ func (x *rollout) serve(w http.ResponseWriter, r *http.Request, o *Operation) {
 	}
 	now, _ := x.look()
 	if began && now.State == rolloutFailed {
-		code := statusOf(map[string]int{"usage": exitUsage, "conflict": exitConflict}[now.Reason])
+		code := statusOf(now.Reason)
 		reply(w, code, Problem{Type: "about:blank", Title: http.StatusText(code), Status: code, Detail: now.Detail, Reason: now.Reason, Command: now.Command, Notes: now.Lines, Result: now.Result})
 		return
 	}
@@ -116,23 +109,23 @@ func (x *rollout) serve(w http.ResponseWriter, r *http.Request, o *Operation) {
 }
 
 // begin starts a rollout. It reports false if one is running or the console is stopping.
-func (x *rollout) begin(l *launch, by string) bool {
+func (x *rollout) begin(c *Call) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.runs() || x.server.ctx.Err() != nil {
 		return false
 	}
 	inputs := map[string]string{}
-	for name, list := range l.values {
+	for name, list := range c.values {
 		inputs[name] = strings.Join(list, ",")
 	}
 	x.ended = make(chan struct{})
-	x.now = Rollout{State: rolloutRunning, Command: l.operation.command(l.values), By: by, Inputs: inputs, Began: time.Now().UTC(), Lines: []string{}}
+	x.now = Rollout{State: rolloutRunning, Command: c.command(), By: c.User, Inputs: inputs, Began: time.Now().UTC(), Lines: []string{}}
 	x.wake()
 	var ctx context.Context
 	ctx, x.stop = context.WithCancel(x.server.ctx)
-	x.server.Log.Info("rollout began", "command", x.now.Command, "user", by)
-	go x.run(ctx, l, by)
+	x.server.Log.Info("rollout began", "command", x.now.Command, "user", c.User)
+	go x.run(ctx, c)
 	return true
 }
 
@@ -154,7 +147,7 @@ func (x *rollout) busy() string {
 	return fmt.Sprintf("a rollout of %s is in progress: %s; halt it first, or wait", x.now.By, x.now.Command)
 }
 
-// halt interrupts the command, as Ctrl-C does in a shell.
+// halt interrupts it, as Ctrl-C does in a shell.
 func (x *rollout) halt(by string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -168,34 +161,32 @@ func (x *rollout) halt(by string) {
 	x.wake()
 }
 
-func (x *rollout) run(ctx context.Context, l *launch, by string) {
-	var out bytes.Buffer
-	status := x.server.Run(ctx, by, l.operation.arguments(l.values), strings.NewReader(l.document), &out, &lines{to: func(line []byte) { x.receive(string(line)) }})
+func (x *rollout) run(ctx context.Context, c *Call) {
+	found, err := x.server.Do(ctx, c)
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.stop()
-	if result := bytes.TrimSpace(out.Bytes()); json.Valid(result) {
-		x.now.Result = result
-	}
-	x.now.State = map[int]string{exitGood: rolloutDone, exitPartial: rolloutHalted, exitInterrupted: rolloutHalted}[status]
-	if x.now.State == "" {
+	result, unfit := resultOf(found)
+	x.now.Result = result
+	switch x.now.Reason, x.now.Detail = explain(cmp.Or(err, unfit)); x.now.Reason {
+	case "":
+		x.now.State = rolloutDone
+	case reasonPartial, reasonInterrupted:
+		x.now.State = rolloutHalted
+	default:
 		x.now.State = rolloutFailed
 	}
 	x.now.Ended = time.Now().UTC()
-	x.server.Log.Info("changed", "operation", l.operation.ID, "command", x.now.Command, "user", by, "exit_status", status, "took", x.now.Ended.Sub(x.now.Began).Round(time.Millisecond))
+	x.server.changed(c, err, x.now.Ended.Sub(x.now.Began))
 	x.wake()
 	close(x.ended)
 }
 
-// receive keeps one line of the command's output.
+// receive keeps one line of progress.
 func (x *rollout) receive(line string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if _, message, reason := notesOf(line); message != "" {
-		x.now.Detail, x.now.Reason = message, reason
-	} else if line = strings.TrimSpace(line); line != "" {
-		x.add(line)
-	}
+	x.add(strings.TrimSpace(line))
 	x.wake()
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -15,30 +14,27 @@ import (
 	"github.com/weir-edge/weir/internal/console/access"
 )
 
-// rolling is a server whose regionctl prints lines and ends as the test says.
+// rolling is a server whose rollouts say lines and end as the test says.
 type rolling struct {
 	*Server
 	t     *testing.T
 	say   chan string
-	end   chan int
+	end   chan error
 	calls chan ran
 }
 
 func newRolling(t *testing.T) *rolling {
-	x := &rolling{Server: newServer(t, &recorder{}), t: t, say: make(chan string), end: make(chan int), calls: make(chan ran, 10)}
-	x.Run = func(ctx context.Context, user string, args []string, in io.Reader, out, errOut io.Writer) int {
-		text, _ := io.ReadAll(in)
-		x.calls <- ran{user, args, string(text)}
+	x := &rolling{Server: newServer(t, &recorder{}), t: t, say: make(chan string), end: make(chan error), calls: make(chan ran, 10)}
+	x.Do = func(ctx context.Context, c *Call) (any, error) {
+		x.calls <- ran{user: c.User, command: c.command(), document: c.Document}
 		for {
 			select {
 			case line := <-x.say:
-				_, _ = io.WriteString(errOut, line+"\n")
-			case status := <-x.end:
-				_, _ = io.WriteString(out, `{"version": "0123456789ab"}`)
-				return status
+				c.Note(line)
+			case err := <-x.end:
+				return map[string]string{"version": "0123456789ab"}, err
 			case <-ctx.Done():
-				_, _ = io.WriteString(errOut, `{"error":{"status":130,"reason":"interrupted","message":"halted after wave 1 of 2"}}`+"\n")
-				return exitInterrupted
+				return nil, failure{reasonInterrupted, "halted after wave 1 of 2"}
 			}
 		}
 	}
@@ -91,7 +87,7 @@ func TestRollout(t *testing.T) {
 	call := <-x.calls
 	cancel()
 	<-answered
-	require.Equal(t, "rules apply --waves=1,rest --message=INC-1 --yes --output=json -- -", strings.Join(call.args, " "))
+	require.Equal(t, ran{"ana@desk", "regionctl rules apply rules.yaml --waves 1,rest --message INC-1", "rules: []", ""}, call)
 	x.say <- "wave 1 of 2: eu-west"
 	for i := range 3 {
 		x.say <- fmt.Sprintf("wave 1 of 2: 10 requests; %d s left", 3-i)
@@ -114,8 +110,8 @@ func TestRollout(t *testing.T) {
 
 	began := make(chan int)
 	go func() { status, _ := x.post("resume", "{}"); began <- status }()
-	require.Equal(t, ran{call.user, []string{"rules", "apply", "--resume", "--yes", "--output=json", "--"}, ""}, <-x.calls, "regionctl knows the document and the flags")
-	x.end <- exitGood
+	require.Equal(t, ran{user: call.user, command: "regionctl rules apply --resume"}, <-x.calls, "the fleet knows the document and the flags")
+	x.end <- nil
 	require.Equal(t, 200, <-began)
 	now = x.state(rolloutDone)
 	require.Empty(t, now.Detail)
@@ -131,7 +127,7 @@ func TestRollout(t *testing.T) {
 func TestRolloutRefused(t *testing.T) { synctest.Test(t, testRolloutRefused) }
 
 func testRolloutRefused(t *testing.T) {
-	c := &recorder{status: exitConflict, errOut: "warning: w\n" + `{"error":{"status":4,"reason":"conflict","message":"nothing was changed: eu-west runs another"}}` + "\n"}
+	c := &recorder{note: "warning: w", err: failure{reasonConflict, "nothing was changed: eu-west runs another"}}
 	s := newServer(t, c)
 	w := ask(s, "POST", Prefix+"/rules/rollout/start", inWaves)
 	require.Equal(t, 409, w.Code, "%s", w.Body)
@@ -142,7 +138,7 @@ func testRolloutRefused(t *testing.T) {
 	require.Equal(t, rolloutFailed, now.State)
 }
 
-// The rollout keeps a bounded part of a command's output.
+// The rollout keeps a bounded part of what it says.
 func TestRolloutIsBounded(t *testing.T) {
 	s := newServer(t, &recorder{})
 	for i := range 3 * mostLines {
@@ -155,7 +151,7 @@ func TestRolloutIsBounded(t *testing.T) {
 
 // Starting, halting and resuming require a role, and record the caller's name.
 func TestRolloutNamesPeople(t *testing.T) {
-	c := &recorder{out: "{}", hold: true, status: exitInterrupted}
+	c := &recorder{out: "{}", hold: true, err: failure{reasonInterrupted, "interrupted"}}
 	s := behindProxy(t, c)
 	do := func(path, body, name, groups string) int {
 		return ask(s, "POST", Prefix+"/rules/rollout/"+path, body, through(s, name, groups)).Code
@@ -182,11 +178,12 @@ func TestRolloutEndsWithTheConsole(t *testing.T) {
 	x := newRolling(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	x.ctx = ctx
-	require.True(t, x.rollout.begin(&launch{operation: &Operation{}}, "ana"))
+	call := &Call{Operation: &Operation{}, User: "ana"}
+	require.True(t, x.rollout.begin(call))
 	<-x.calls
 	cancel()
 	x.rollout.wait()
 	now, _ := x.rollout.look()
 	require.Equal(t, rolloutHalted, now.State)
-	require.False(t, x.rollout.begin(&launch{operation: &Operation{}}, "ana"))
+	require.False(t, x.rollout.begin(call))
 }

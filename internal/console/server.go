@@ -1,12 +1,11 @@
 // Package console serves the web page and HTTP API of regionctl console. Each operation of the
-// API runs a command of regionctl, so pages, scripts and operators share one implementation.
-// This package does not depend on regions or rules.
+// API does what a command of regionctl does, by the same function. This package does not depend on
+// regions or rules.
 package console
 
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -20,12 +19,9 @@ import (
 	"github.com/weir-edge/weir/internal/webpage"
 )
 
-// Regionctl runs one command of regionctl on behalf of user and returns its exit status.
-type Regionctl func(ctx context.Context, user string, args []string, in io.Reader, out, errOut io.Writer) (status int)
-
 // Config configures a console.
 type Config struct {
-	Run Regionctl
+	Do Do
 	// Answers maps operation IDs to the types of their results, for the description.
 	Answers map[string]reflect.Type
 	// Access authenticates and authorizes. Histories name the person that it identifies.
@@ -41,7 +37,7 @@ type Config struct {
 type Server struct {
 	Config
 	origins map[string]string // of its pages, by accepted Host
-	reads   *turns            // of commands that change nothing
+	reads   *turns            // of operations that change nothing
 	changes *turns            // of those that do
 	uploads chan struct{}     // one for each running upload
 	feeds   map[string]*feed
@@ -51,10 +47,10 @@ type Server struct {
 }
 
 const (
-	// readsAtOnce and changesAtOnce bound the concurrent commands; ofOne bounds those of one
+	// readsAtOnce and changesAtOnce bound the concurrent operations; ofOne bounds those of one
 	// person, of either kind.
 	readsAtOnce, changesAtOnce, ofOne = 32, 16, 8
-	// readTime bounds a command that only reads; writeTime one that changes something and waits
+	// readTime bounds an operation that only reads; writeTime one that changes something and waits
 	// for edges.
 	readTime  = 30 * time.Second
 	writeTime = 3 * time.Minute

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// turns bounds concurrent commands, each of which asks every region: all of them, and those of one
+// turns bounds concurrent operations, each of which asks every region: all of them, and those of one
 // person.
 type turns struct {
 	all  chan struct{}

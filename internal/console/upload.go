@@ -1,16 +1,13 @@
 package console
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"mime/multipart"
 	"net/http"
-	"os"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -24,8 +21,8 @@ const (
 	mostParts = 100
 )
 
-// upload runs a command that reads a log while it arrives. Nothing is stored; a sender that is
-// faster than the command waits.
+// upload performs an operation that reads a log while it arrives. Nothing is stored; a sender that
+// is faster than the operation waits.
 func (s *Server) upload(w http.ResponseWriter, r *http.Request, o *Operation) {
 	select {
 	case s.uploads <- struct{}{}:
@@ -52,35 +49,15 @@ func (s *Server) upload(w http.ResponseWriter, r *http.Request, o *Operation) {
 		refuse(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	file, err := keep(document)
-	if err != nil {
-		s.Log.Error("upload", "error", err)
-		refuse(w, http.StatusInternalServerError, "the document could not be stored; the console's log says why")
-		return
-	}
-	defer os.Remove(file) // fails only if it is gone
-	var out, errOut bytes.Buffer
-	status := s.Run(ctx, personOf(r).Name, o.reading(file, v), log, &out, &errOut)
+	var notes []string
+	c := &Call{Operation: o, User: personOf(r).Name, values: v, Document: document, Log: log, Note: func(line string) { notes = append(notes, line) }}
+	found, err := s.Do(ctx, c)
 	// A browser reads no answer while it sends.
 	_, _ = io.Copy(io.Discard, log)
 	// Where deadlines are unsupported, as in tests, writes are unbounded.
 	_ = to.SetReadDeadline(time.Time{})
 	_ = to.SetWriteDeadline(time.Now().Add(bodyTime))
-	stderr := strings.NewReplacer(file, o.Document, "standard input", o.Upload).Replace(errOut.String())
-	answer(w, o, o.command(v), status, out.Bytes(), stderr)
-}
-
-// keep writes the document to a file that only this user can read.
-func keep(document string) (name string, err error) {
-	file, err := os.CreateTemp("", "weir-console-*.yaml")
-	if err != nil {
-		return "", err
-	}
-	_, err = file.WriteString(document)
-	if err = errors.Join(err, file.Close()); err != nil {
-		_ = os.Remove(file.Name()) // it is incomplete
-	}
-	return file.Name(), err
+	answer(w, c, found, notes, err)
 }
 
 // patient is a body whose reads time out when it stops arriving.

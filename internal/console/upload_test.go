@@ -8,7 +8,6 @@ import (
 	"mime/multipart"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"runtime"
 	"strings"
 	"testing"
@@ -63,23 +62,18 @@ func send(ctx context.Context, client *http.Client, url string, size int) (*http
 	return client.Do(r)
 }
 
-// A log is streamed to the command and not stored. The document is a file until the command
-// ends, and the answer does not contain its name.
+// A log is streamed to the operation and not stored.
 func TestUpload(t *testing.T) {
 	const size = 100 << 20
 	s := newServer(t, &recorder{})
-	var file string
 	var most uint64
-	s.Run = func(_ context.Context, user string, args []string, in io.Reader, out, errOut io.Writer) int {
-		file = args[len(args)-2]
-		document, err := os.ReadFile(file)
-		require.NoError(t, err)
-		require.Equal(t, "rules: []", string(document))
-		require.Equal(t, []string{"rules", "test", "--output=json", "--", file, "-"}, args)
+	s.Do = func(_ context.Context, c *Call) (any, error) {
+		require.Equal(t, []string{"rules.test", "ana@desk", "rules: []"}, []string{c.Operation.ID, c.User, c.Document})
 		b, n := make([]byte, 64<<10), 0
+		var err error
 		for step := 0; err == nil; step++ {
 			var read int
-			read, err = in.Read(b)
+			read, err = c.Log.Read(b)
 			if n += read; step%2000 == 0 {
 				var m runtime.MemStats
 				runtime.ReadMemStats(&m)
@@ -87,9 +81,8 @@ func TestUpload(t *testing.T) {
 			}
 		}
 		require.Equal(t, io.EOF, err)
-		_, _ = fmt.Fprintf(out, `{"bytes": %d}`, n)
-		_, _ = fmt.Fprintf(errOut, "%s: read from standard input as %s\n", file, user)
-		return 0
+		c.Note("read")
+		return map[string]int{"bytes": n}, nil
 	}
 	url, client := serving(t, s)
 	resp, err := send(t.Context(), client, url, size)
@@ -99,23 +92,22 @@ func TestUpload(t *testing.T) {
 	require.NoError(t, json.NewDecoder(resp.Body).Decode(&a))
 	require.Equal(t, 200, resp.StatusCode)
 	require.JSONEq(t, fmt.Sprintf(`{"bytes": %d}`, size), string(a.Result))
-	require.Equal(t, []string{"rules.yaml: read from access.log as ana@desk"}, a.Notes)
+	require.Equal(t, []string{"read"}, a.Notes)
 	require.Equal(t, "regionctl rules test rules.yaml access.log", a.Command)
 	require.Less(t, most, uint64(50<<20), "the console kept the log")
-	require.NoFileExists(t, file)
 }
 
-// Canceling an upload ends its command and frees its place. Other requests wait no longer than
+// Canceling an upload ends its operation and frees its place. Other requests wait no longer than
 // Retry-After says.
 func TestUploadCancelled(t *testing.T) {
 	s := newServer(t, &recorder{})
 	begun, ended := make(chan struct{}), make(chan error)
-	s.Run = func(ctx context.Context, _ string, _ []string, in io.Reader, _, _ io.Writer) int {
-		_, _ = io.ReadFull(in, make([]byte, 1000))
+	s.Do = func(_ context.Context, c *Call) (any, error) {
+		_, _ = io.ReadFull(c.Log, make([]byte, 1000))
 		begun <- struct{}{}
-		_, err := io.Copy(io.Discard, in)
+		_, err := io.Copy(io.Discard, c.Log)
 		ended <- err
-		return exitUsage
+		return nil, failure{reasonUsage, "no"}
 	}
 	url, client := serving(t, s)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -139,13 +131,10 @@ func TestUploadCancelled(t *testing.T) {
 	}
 }
 
-// A command that does not read the log still answers.
+// An operation that does not read the log still answers.
 func TestUploadUnread(t *testing.T) {
 	s := newServer(t, &recorder{})
-	s.Run = func(_ context.Context, _ string, _ []string, _ io.Reader, _, errOut io.Writer) int {
-		_, _ = io.WriteString(errOut, `{"error":{"status":2,"reason":"usage","message":"no"}}`+"\n")
-		return exitUsage
-	}
+	s.Do = func(context.Context, *Call) (any, error) { return nil, failure{reasonUsage, "no"} }
 	url, client := serving(t, s)
 	resp, err := send(t.Context(), client, url, 20<<20)
 	require.NoError(t, err)

@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -16,24 +14,11 @@ import (
 
 	"github.com/weir-edge/weir/internal/console"
 	"github.com/weir-edge/weir/internal/console/access"
-	"github.com/weir-edge/weir/internal/ctl/audit"
-	"github.com/weir-edge/weir/internal/ctl/change"
-	"github.com/weir-edge/weir/internal/ctl/clients"
 	"github.com/weir-edge/weir/internal/ctl/command"
-	"github.com/weir-edge/weir/internal/ctl/dns"
-	"github.com/weir-edge/weir/internal/ctl/drain"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
-	"github.com/weir-edge/weir/internal/ctl/limits"
-	"github.com/weir-edge/weir/internal/ctl/overview"
-	"github.com/weir-edge/weir/internal/ctl/rules"
-	"github.com/weir-edge/weir/internal/ctl/shedder"
-	"github.com/weir-edge/weir/internal/ctl/status"
 	"github.com/weir-edge/weir/internal/ctl/term"
-	"github.com/weir-edge/weir/internal/ctl/unfinished"
-	"github.com/weir-edge/weir/internal/ctl/versions"
 	"github.com/weir-edge/weir/internal/version"
-	"github.com/weir-edge/weir/pkg/region"
 	"github.com/weir-edge/weir/pkg/region/consul"
 	"github.com/weir-edge/weir/pkg/sign"
 )
@@ -49,8 +34,8 @@ const consoleHelp = `Serves a web page, and the HTTP API under it, to look at th
   Audit     who changed what, and whether the histories are whole
   Tokens    with --config: those with which programs use the API
 
-Each button and each operation of the API runs a command of regionctl with the fleet file of
-this one, under the same locks, and shows that command. Histories name you (WEIR_USER, or
+Each button and each operation of the API does what a command of regionctl does with the fleet
+file of this one, under the same locks, and shows that command. Histories name you (WEIR_USER, or
 user@host) as they do when you type it. Changes are also logged on standard error.
 
 Without --config, it listens on loopback only, and its page opens only for you: by a file that
@@ -183,7 +168,7 @@ func serveConsole(ctx context.Context, p *command.Program, o *consoleOptions) er
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	looking.Go(func() { warnOfSignatures(ctx, p, key, gate.Log) })
-	return console.Run(ctx, console.Config{Run: again(p), Answers: answers(), Access: gate, Origin: config.Origin(), Version: version.String(), Log: gate.Log}, ln)
+	return console.Run(ctx, console.Config{Do: perform(p), Answers: answers(), Access: gate, Origin: config.Origin(), Version: version.String(), Log: gate.Log}, ln)
 }
 
 // warnOfSignatures logs the regions whose nodes require a signature that this console cannot make.
@@ -221,39 +206,4 @@ func (a consoleAt) write(b *bytes.Buffer, s term.Style) {
 	}
 	fmt.Fprintf(b, "serving %s; to open it, open this file in a browser, which only you can read:\n  %s\nchanges are made as %s; scripts find the token in %s; Ctrl-C ends it\n",
 		a.URL, s.Bold(a.Page), term.Printable(a.User), a.TokenFile)
-}
-
-// again returns what runs another command as this one was called, for the same fleet, in the name of
-// user.
-func again(p *command.Program) func(context.Context, string, []string, io.Reader, io.Writer, io.Writer) int {
-	return func(ctx context.Context, user string, args []string, in io.Reader, out, errOut io.Writer) int {
-		own := []string{"--fleet=" + p.FleetFile, "--timeout=" + p.Timeout.String(), fmt.Sprintf("--insecure-admin=%t", p.InsecureAdmin)}
-		next := command.NewProgram(term.New(in, out, errOut))
-		next.User, next.SignFile = user, p.SignFile
-		next.Registering, next.LookTime, next.LockWait, next.Dial = p.Registering, p.LookTime, p.LockWait, p.Dial
-		return term.ExitStatus(run(ctx, next, append(own, args...)))
-	}
-}
-
-// answers are the types of what the console's operations print, by their IDs.
-func answers() map[string]reflect.Type {
-	return map[string]reflect.Type{
-		"fleet": reflect.TypeFor[overview.Fleet](), "drain": reflect.TypeFor[drain.Report](), "undrain": reflect.TypeFor[drain.Report](),
-		"rules": reflect.TypeFor[rules.RuleList](), "rules.status": reflect.TypeFor[status.Convergence](), "rules.document": reflect.TypeFor[versions.Shown](),
-		"rules.history": reflect.TypeFor[[]versions.HistoryEntry](), "rules.changes": reflect.TypeFor[versions.VersionsReport](), "rules.validate": reflect.TypeFor[rules.Validation](), "rules.diff": reflect.TypeFor[versions.DiffReport](),
-		"rules.apply": reflect.TypeFor[change.Report](), "rules.rollback": reflect.TypeFor[change.Report](), "rules.undo": reflect.TypeFor[change.Report](),
-		"rules.rollout": reflect.TypeFor[console.Rollout](), "rules.rollout.start": reflect.TypeFor[console.Rollout](),
-		"rules.rollout.halt": reflect.TypeFor[console.Rollout](), "rules.rollout.resume": reflect.TypeFor[console.Rollout](),
-		"rules.rollout.unfinished": reflect.TypeFor[unfinished.Report](),
-		"limits.inspect":           reflect.TypeFor[[]*limits.Inspected](), "limits.explain": reflect.TypeFor[[]limits.Explained](), "limits.reset": reflect.TypeFor[[]limits.ResetNode](),
-		"limits.global": reflect.TypeFor[[]*limits.Shared](),
-		"shedder":       reflect.TypeFor[[]*shedder.ActiveSettings](), "shedder.live": reflect.TypeFor[status.Convergence](), "shedder.set": reflect.TypeFor[change.Report](),
-		"shedder.off": reflect.TypeFor[change.Report](), "shedder.rollback": reflect.TypeFor[change.Report](), "shedder.undo": reflect.TypeFor[change.Report](), "shedder.history": reflect.TypeFor[[]versions.HistoryEntry](),
-		"audit": reflect.TypeFor[[]audit.Audited](), "rules.test": reflect.TypeFor[rules.Tested](), "rules.test.recent": reflect.TypeFor[rules.Tested](),
-		"clients": reflect.TypeFor[[]*clients.Listed](), "clients.show": reflect.TypeFor[[]*clients.Listed](), "clients.recent": reflect.TypeFor[[]*clients.Latest](),
-		"clients.block": reflect.TypeFor[[]*clients.Changed](), "clients.allow": reflect.TypeFor[[]*clients.Changed](), "clients.unblock": reflect.TypeFor[[]*clients.Changed](),
-		"audit.list":    reflect.TypeFor[[]audit.Entry](),
-		"policy.status": reflect.TypeFor[status.Convergence](), "policy.document": reflect.TypeFor[versions.Shown](), "policy.history": reflect.TypeFor[[]versions.HistoryEntry](), "policy.changes": reflect.TypeFor[versions.VersionsReport](), "policy.rollback": reflect.TypeFor[change.Report](), "policy.undo": reflect.TypeFor[change.Report](),
-		"dns.topology": reflect.TypeFor[region.Topology](), "dns.explain": reflect.TypeFor[dns.Explanation](),
-	}
 }

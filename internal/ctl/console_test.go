@@ -10,7 +10,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"net/url"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -46,7 +48,7 @@ func (f *testFleet) console(t *testing.T) *consoleUnderTest {
 	require.NoError(t, err)
 	text, err := os.ReadFile(file)
 	require.NoError(t, errors.Join(err, gate.Withdraw()))
-	s := console.New(t.Context(), console.Config{Run: again(p), Answers: answers(), Access: gate, Log: slog.New(slog.DiscardHandler)}, at)
+	s := console.New(t.Context(), console.Config{Do: perform(p), Answers: answers(), Access: gate, Log: slog.New(slog.DiscardHandler)}, at)
 	c := &consoleUnderTest{t: t, at: "http://" + at.String(), handler: s.Handler(), token: strings.TrimSpace(string(text)), asked: map[string]bool{}}
 	require.NoError(t, json.Unmarshal(c.send("GET", "/openapi.json", "").Body.Bytes(), &c.schema))
 	return c
@@ -359,7 +361,7 @@ func TestConsoleNamesPeople(t *testing.T) {
 	p := f.program(strings.NewReader(""), io.Discard, io.Discard)
 	p.FleetFile, p.Timeout = f.file, command.DefaultTimeout
 	var log bytes.Buffer
-	s := console.New(t.Context(), console.Config{Run: again(p), Access: gate, Origin: config.Origin(), Log: slog.New(slog.NewTextHandler(&log, nil))}, netip.MustParseAddrPort("127.0.0.1:8090"))
+	s := console.New(t.Context(), console.Config{Do: perform(p), Access: gate, Origin: config.Origin(), Log: slog.New(slog.NewTextHandler(&log, nil))}, netip.MustParseAddrPort("127.0.0.1:8090"))
 	send := func(method, path, token, body string) []byte {
 		r := httptest.NewRequestWithContext(t.Context(), method, config.Origin()+console.Prefix+path, strings.NewReader(body))
 		r.Header.Set("Content-Type", "application/json")
@@ -412,18 +414,90 @@ func TestConsoleWithoutARegion(t *testing.T) {
 	require.Contains(t, c.refused(500, "/rules/apply", `{"document": "rules: []", "message": "why"}`), "us-east cannot be reached")
 }
 
-// Each operation's command exists and has the flags that the console passes.
+// The command that each operation names exists, and has the flags that the console shows.
 func TestConsoleCommandsExist(t *testing.T) {
 	for _, o := range console.Operations() {
 		cmd, rest, err := Commands().Find(o.Command)
 		require.NoError(t, err, o.ID)
-		require.NoError(t, cmd.ParseFlags(append(rest, o.Quiet...)), o.ID)
+		require.NoError(t, cmd.ParseFlags(rest), o.ID)
 		require.False(t, cmd.HasSubCommands(), o.ID)
 		for _, in := range o.Inputs {
 			require.True(t, in.Flag == "" || cmd.Flags().Lookup(in.Flag) != nil, "%s: no --%s", o.ID, in.Flag)
 		}
-		if o.ID != "fleet" {
-			require.True(t, answers()[strings.TrimSuffix(o.ID, ".events")] != nil, "%s: its answer has no type", o.ID)
-		}
+		_, known := operations[o.ID]
+		require.True(t, known || strings.HasPrefix(o.Rollout, "look") || o.Rollout == "halt", "%s: has no function", o.ID)
 	}
+}
+
+// Each input is one that the operation's function takes.
+func TestConsoleInputsAreTaken(t *testing.T) {
+	t.Parallel()
+	f := &testFleet{file: write(t, "fleet.yaml", "regions: [{name: eu-west, consul: {addr: \"127.0.0.1:1\"}}]")}
+	c := f.console(t)
+	for _, o := range console.Operations() {
+		if o.Streams || o.Method == http.MethodGet && o.Rollout != "" || len(o.Inputs) == 0 {
+			continue
+		}
+		query, body, form := url.Values{}, map[string]any{}, ""
+		path := o.Path
+		for _, in := range o.Inputs {
+			value := ""
+			for _, try := range []string{"eu-west", "203.0.113.7", "3f2a", "5", "1h", "1,rest", "enabled=false", "/login"} {
+				if in.Check == nil || in.Check.MatchString(try) {
+					value = try
+					break
+				}
+			}
+			if in.Shape == console.Truth {
+				value = "true"
+			}
+			require.NotEmpty(t, value, "%s: %s", o.ID, in.Name)
+			query.Set(in.Name, value)
+			form += fmt.Sprintf("--form\r\nContent-Disposition: form-data; name=%q\r\n\r\n%s\r\n", in.Name, value)
+			switch in.Shape {
+			case console.List:
+				body[in.Name] = []string{value}
+			case console.Truth:
+				body[in.Name] = true
+			default:
+				body[in.Name] = value
+			}
+			if at := "{" + in.Name + "}"; strings.Contains(path, at) {
+				path = strings.ReplaceAll(path, at, value)
+				delete(body, in.Name)
+			}
+		}
+		if o.Document != "" {
+			body["document"] = rulesOf(1)
+			form += "--form\r\nContent-Disposition: form-data; name=document\r\n\r\n" + rulesOf(1) + "\r\n--form\r\nContent-Disposition: form-data; name=log\r\n\r\nx\r\n--form--\r\n"
+		}
+		text := text(t, body)
+		switch {
+		case o.Method == http.MethodGet:
+			path, text = path+"?"+query.Encode(), ""
+		case o.Upload != "":
+			text = form
+		}
+		w := c.send(o.Method, path, text)
+		require.NotEqual(t, http.StatusBadRequest, w.Code, "%s: %s", o.ID, w.Body)
+		require.NotContains(t, w.Body.String(), "flag", o.ID)
+	}
+}
+
+// A console's memory does not grow with its requests.
+func TestConsoleForgetsRequests(t *testing.T) {
+	f := &testFleet{file: write(t, "fleet.yaml", "regions: [{name: eu-west, consul: {addr: \"127.0.0.1:1\"}}]")}
+	c := f.console(t)
+	body := `{"document": ` + text(t, rulesOf(1)) + `}`
+	after := func(requests int) uint64 {
+		for range requests {
+			c.post("/rules/validate", "/rules/validate", body)
+		}
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := after(20)
+	require.Less(t, after(200), before+4<<20)
 }

@@ -27,7 +27,7 @@ func (f *testFleet) people(t *testing.T) func(ctx context.Context, user, method,
 	require.NoError(t, err)
 	p := f.program(strings.NewReader(""), io.Discard, io.Discard)
 	p.FleetFile, p.Timeout = f.file, command.DefaultTimeout
-	handler := console.New(t.Context(), console.Config{Run: again(p), Access: gate, Origin: config.Origin(), Log: slog.New(slog.DiscardHandler)}, netip.MustParseAddrPort("127.0.0.1:8090")).Handler()
+	handler := console.New(t.Context(), console.Config{Do: perform(p), Access: gate, Origin: config.Origin(), Log: slog.New(slog.DiscardHandler)}, netip.MustParseAddrPort("127.0.0.1:8090")).Handler()
 	return func(ctx context.Context, user, method, path, body string) *httptest.ResponseRecorder {
 		r := httptest.NewRequestWithContext(ctx, method, config.Origin()+console.Prefix+path, strings.NewReader(body))
 		r.Header.Set("Content-Type", "application/json")

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// Confirm asks for confirmation unless yes. Without a terminal that is an error: a script
+// Confirm asks for confirmation unless yes or Confirmed. Without a terminal that is an error: a script
 // must neither hang nor change anything by accident.
 func (t *Terminal) Confirm(ctx context.Context, yes bool, format string, args ...any) error {
-	if yes {
+	if yes || t.Confirmed {
 		return nil
 	}
 	if !t.Asks {

@@ -36,6 +36,15 @@ func (f *Failure) Error() string {
 
 func (f *Failure) Unwrap() error { return f.Err }
 
+// Reason names the kind of failure for programs.
+func (f *Failure) Reason() string {
+	var away *unreachable
+	if errors.As(f.Err, &away) {
+		return "unreachable"
+	}
+	return reasons[f.Status]
+}
+
 func Failed(format string, args ...any) error {
 	return &Failure{StatusFailed, fmt.Errorf(format, args...)}
 }
@@ -106,7 +115,7 @@ type problem struct {
 // error, so that standard output holds results only, and the text before it stays readable.
 func (t *Terminal) Fail(program string, err error) {
 	var f *Failure
-	silent := errors.As(err, &f) && f.Err == nil
+	silent := errors.As(err, &f) && f.Err == nil // every error is one, once settled
 	if !t.WantsJSON() {
 		if !silent {
 			t.Say("%s: %v", program, err)
@@ -115,11 +124,7 @@ func (t *Terminal) Fail(program string, err error) {
 	}
 	var p problem
 	p.Error.Status, p.Error.Message = ExitStatus(err), err.Error()
-	p.Error.Reason = reasons[p.Error.Status]
-	var away *unreachable
-	if errors.As(err, &away) {
-		p.Error.Reason = "unreachable"
-	}
+	p.Error.Reason = f.Reason()
 	if silent {
 		p.Error.Message = "standard output says what"
 	}

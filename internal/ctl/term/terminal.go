@@ -26,9 +26,11 @@ type Terminal struct {
 	OutLive bool // standard output is a terminal
 	Live    bool // standard error is one: progress is drawn in place
 	Asks    bool // standard input is also a terminal: a user can be asked
-	width   int  // of the terminal
-	Format  string
-	NoColor bool
+	// Confirmed: the user has confirmed already, wherever this would ask.
+	Confirmed bool
+	width     int // of the terminal
+	Format    string
+	NoColor   bool
 }
 
 // New treats no stream as a terminal.
