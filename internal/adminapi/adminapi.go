@@ -226,7 +226,7 @@ type Clients struct {
 	Cache   *Condition `json:"cache,omitempty"`
 }
 
-// Running is the common part of GET /v1/rules, GET /v1/shedder and GET /v1/policy.
+// Running is the common part of GET /v1/rules, /v1/shedder, /v1/policy and /v1/clients.
 type Running struct {
 	Version, Source string
 	Since           time.Time
@@ -235,6 +235,10 @@ type Running struct {
 	Consul          *Condition
 	Upstreams       []shedding.UpstreamStatus // of the shedder
 	Off             bool                      // the shedder's kill switch
+}
+
+func (c *Clients) Running() Running {
+	return Running{Version: c.Version, Source: c.Source, Since: c.Since, Consul: c.Consul}
 }
 
 func (r *Rules) Running() Running {

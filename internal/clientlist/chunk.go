@@ -18,8 +18,7 @@ const (
 	// chunks is the number of chunks. With Max networks that have the longest texts, each has
 	// at most 250 kB; Consul accepts 512 kB.
 	chunks = 256
-	// maxChunk bounds a chunk's value: Consul counts a value in a transaction a third longer,
-	// and the index comes on top.
+	// maxChunk bounds a chunk's value.
 	maxChunk = 340 << 10
 )
 

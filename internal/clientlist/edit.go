@@ -2,7 +2,6 @@ package clientlist
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -20,8 +19,6 @@ const (
 	// keepExpired is how long an expired entry stays before the next edit may drop it: a node
 	// whose clock is behind still applies it.
 	keepExpired = time.Minute
-	// batch bounds the chunks' bytes in one transaction.
-	batch = maxChunk
 )
 
 // Edit sets one network's decision; nil removes it.
@@ -49,8 +46,7 @@ type Outcome struct {
 	Changed int    // how many networks; 0: none needed it
 }
 
-// Apply makes edits in one region. It is idempotent. Many chunks take several transactions; if
-// one fails, the outcome counts the networks of those before.
+// Apply makes edits in one region, all or none. It is idempotent.
 func (e *Edits) Apply(ctx context.Context, c *consul.Client) (out Outcome, err error) {
 	for _, one := range e.List {
 		if one.Decision != nil {
@@ -59,19 +55,18 @@ func (e *Edits) Apply(ctx context.Context, c *consul.Client) (out Outcome, err e
 			}
 		}
 	}
-	left := *e // what is still to be made
 	for attempt := range mostRaces {
 		if attempt > 0 {
 			if consul.Pause(ctx, rand.N(20*time.Millisecond<<min(attempt, 4))) != nil {
 				return out, context.Cause(ctx)
 			}
 		}
-		var x *Index
-		var index uint64
-		if x, index, err = current(ctx, c); err != nil {
+		s := &step{edits: e, client: c, attempt: attempt}
+		if s.before, s.index, err = current(ctx, c); errors.Is(err, ErrMismatch) {
+			continue
+		} else if err != nil {
 			return out, err
 		}
-		s := &step{edits: &left, client: c, before: x, index: index}
 		var again bool
 		if again, err = s.run(ctx, &out); !again {
 			return out, err
@@ -85,13 +80,14 @@ func (e *Edits) Apply(ctx context.Context, c *consul.Client) (out Outcome, err e
 
 // step is one attempt, from one state of the index.
 type step struct {
-	edits  *Edits
-	client *consul.Client
-	before *Index
-	index  uint64
+	edits   *Edits
+	client  *consul.Client
+	before  *Index
+	index   uint64
+	attempt int
 }
 
-// run makes the edits in as many transactions as they need. again reports a lost race: retry.
+// run makes the edits. again reports a lost race: retry.
 func (s *step) run(ctx context.Context, out *Outcome) (again bool, err error) {
 	if s.before == nil {
 		s.before = &Index{contents: contents{Schema: Schema}}
@@ -174,77 +170,86 @@ func (s *step) make(l *List, perChunk map[int][]Edit) (list []rewritten, total i
 	return list, total
 }
 
-// write writes chunks together with the index, one transaction at a time.
+// write writes the chunks and their index, and then points the region at it. The list before stays,
+// for undo and for nodes that still read it; older ones go.
 func (s *step) write(ctx context.Context, list []rewritten, out *Outcome) (again bool, err error) {
-	if !slices.ContainsFunc(list, func(r rewritten) bool { return r.changed > 0 }) {
+	next := contents{Schema, maps.Clone(s.before.Chunks)}
+	if next.Chunks == nil {
+		next.Chunks = map[string]part{}
+	}
+	docs, changed := s.client.Documents(Kind), 0
+	var jobs []func() error
+	for _, r := range list {
+		changed += r.changed
+		chunk, stored, err := newChunk(r.entries)
+		if err != nil {
+			return false, err
+		}
+		if delete(next.Chunks, partName(r.number)); chunk != nil {
+			p := part{len(chunk.entries), chunk.hash, s.name(chunk)}
+			next.Chunks[partName(r.number)] = p
+			jobs = append(jobs, func() error { return s.client.Put(ctx, chunkKey(s.client, r.number, p), stored) })
+		}
+	}
+	if changed == 0 {
 		return false, nil
 	}
-	for len(list) > 0 {
-		next := contents{Schema, maps.Clone(s.before.Chunks)}
-		if next.Chunks == nil {
-			next.Chunks = map[string]part{}
+	var versions [2]string // before and after
+	var pointer consul.Pointer
+	for i, c := range []*contents{&s.before.contents, &next} {
+		document, err := c.document()
+		if err != nil {
+			return false, err
 		}
-		var writes []consul.Write
-		all, size := list, 0
-		for len(list) > 0 && len(writes) < consul.MostCommitted {
-			r := list[0]
-			chunk, stored, err := newChunk(r.entries)
-			if err != nil {
-				return false, err
-			}
-			if size += len(stored); size > batch && len(writes) > 0 {
-				break
-			}
-			if delete(next.Chunks, partName(r.number)); chunk != nil {
-				next.Chunks[partName(r.number)] = part{len(chunk.entries), chunk.hash}
-			}
-			writes = append(writes, consul.Write{Key: chunkKey(s.client, r.number), Value: stored})
-			list = list[1:]
-		}
-		if again, err := s.swap(ctx, next, writes, all[:len(writes)], len(list) == 0, out); again || err != nil {
-			return again, err
-		}
+		pointer = consul.NewPointer(document, s.edits.By, s.edits.Now)
+		versions[i] = pointer.Version
+		jobs = append(jobs, func() error { _, err := docs.Put(ctx, document); return err })
 	}
-	return false, nil
-}
-
-// swap makes one transaction, which writes these chunks, the index and the history.
-func (s *step) swap(ctx context.Context, next contents, writes []consul.Write, written []rewritten, last bool, out *Outcome) (again bool, err error) {
-	x, err := newIndex(next, s.edits.By, s.edits.Now)
+	// What is not needed now will not be needed: edits that began earlier fail.
+	needless, err := s.needless(ctx, versions[:], &next)
+	if err == nil {
+		err = together(jobs)
+	}
 	if err != nil {
 		return false, err
 	}
-	value, err := json.Marshal(x)
-	if err != nil {
-		return false, err
-	}
-	change := consul.Change{Pointer: x.Pointer, Replaced: s.before.Version, Message: s.edits.Message, Token: s.edits.Token}
-	done, err := s.client.Documents(Kind).Commit(ctx, change, value, s.index, writes)
+	change := consul.Change{Pointer: pointer, Replaced: versions[0], Message: s.edits.Message, Token: s.edits.Token}
+	done, err := docs.Point(ctx, change, s.index)
 	if err != nil || !done {
 		return !done && err == nil, err
 	}
-	out.Version = x.Version
-	chunks := map[int]bool{}
-	for _, r := range written {
-		out.Changed += r.changed
-		chunks[r.number] = true
+	*out = Outcome{versions[1], changed}
+	jobs = nil
+	for _, key := range needless {
+		jobs = append(jobs, func() error { return s.client.Remove(ctx, key) })
 	}
-	// If others change the networks now, theirs are the later decisions.
-	s.edits.List = slices.DeleteFunc(slices.Clone(s.edits.List), func(e Edit) bool { return chunks[chunkOf(e.Network)] })
-	if last {
-		return false, nil
+	_ = together(jobs) // the next edit tries again
+	return false, nil
+}
+
+// name returns the end of a chunk's key. No other attempt uses it, and it is the same in regions
+// with the same list before.
+func (s *step) name(c *Chunk) string {
+	return consul.NewPointer(fmt.Appendf(nil, "%s %s %q %d %d", s.before.Version, c.hash, s.edits.By, s.edits.Now.UnixNano(), s.attempt), "", time.Time{}).Version
+}
+
+// needless returns the keys of chunks and indexes that neither the index before nor the next one needs.
+func (s *step) needless(ctx context.Context, versions []string, next *contents) (keys []string, err error) {
+	needed := map[string]bool{}
+	for _, c := range []*contents{&s.before.contents, next} {
+		for number := range chunks {
+			needed[chunkKey(s.client, number, c.Chunks[partName(number)])] = true
+		}
 	}
-	entry, err := s.client.Get(ctx, CurrentKey(s.client))
-	if err != nil {
-		return false, err
+	for _, v := range versions {
+		needed[s.client.Key(Kind, "versions", v)] = true
 	}
-	if entry == nil {
-		return true, nil
+	for _, folder := range []string{"chunks", "versions"} {
+		there, err := s.client.Keys(ctx, s.client.Key(Kind, folder, ""))
+		if err != nil {
+			return nil, err
+		}
+		keys = append(keys, there...)
 	}
-	if s.before, err = ParseIndex(entry.Value); err != nil {
-		return false, err
-	}
-	// The next step must not build on a concurrent change before it has read its chunks.
-	s.index = entry.ModifyIndex
-	return s.before.Version != x.Version || !s.before.AppliedAt.Equal(x.AppliedAt), nil
+	return slices.DeleteFunc(keys, func(key string) bool { return needed[key] }), nil
 }

@@ -1,7 +1,9 @@
 package clientlist
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -16,8 +18,8 @@ const (
 	Schema = 1
 )
 
-// Index names the current chunks. It is also the pointer's value, so both change in one step:
-// nodes follow it, and the history records it like any pointer.
+// Index names the chunks of a list. Its contents are a document: the pointer names it, and the
+// history records it like any other.
 type Index struct {
 	consul.Pointer // its version identifies the contents below
 	contents
@@ -25,13 +27,15 @@ type Index struct {
 
 type contents struct {
 	Schema int             `json:"schema"`
-	Chunks map[string]part `json:"chunks"` // by number, as in the key: 00 to ff; empty ones are absent
+	Chunks map[string]part `json:"chunks"` // by number: 00 to ff; empty ones are absent
 }
 
 // part is the index's entry for a chunk.
 type part struct {
 	Entries int    `json:"entries"`
 	Hash    string `json:"hash"`
+	// Name is the end of the chunk's key: no edit touches the chunks of another index.
+	Name string `json:"name"`
 }
 
 func partName(number int) string { return fmt.Sprintf("%02x", number) }
@@ -44,28 +48,18 @@ func (x *Index) Count() (n int) {
 	return n
 }
 
-// newIndex returns the index of these contents.
-func newIndex(c contents, by string, at time.Time) (*Index, error) {
-	document, err := json.Marshal(c)
-	if err != nil {
-		return nil, err
-	}
-	return &Index{consul.NewPointer(document, by, at), c}, nil
-}
+// document returns the document of these contents.
+func (c *contents) document() ([]byte, error) { return json.Marshal(c) }
 
 // damaged says how to repair an index.
 func damaged(err error) error {
 	return fmt.Errorf("%w; delete the key, and import what regionctl clients export prints of another region", err)
 }
 
-// ParseIndex reads an index. It refuses a damaged one.
-func ParseIndex(value []byte) (*Index, error) {
-	x := &Index{}
-	var err error
-	if x.Pointer, err = consul.ParsePointer(value); err != nil {
-		return nil, damaged(err)
-	}
-	if err := json.Unmarshal(value, &x.contents); err != nil {
+// ParseIndex reads the document of an index. It refuses a damaged one.
+func ParseIndex(document []byte) (*Index, error) {
+	x := &Index{Pointer: consul.NewPointer(document, "", time.Time{})}
+	if err := json.Unmarshal(document, &x.contents); err != nil {
 		return nil, damaged(err)
 	}
 	if x.Schema < 1 || x.Schema > Schema {
@@ -80,8 +74,23 @@ func ParseIndex(value []byte) (*Index, error) {
 	if n := x.Count(); n > Max {
 		return nil, damaged(&field.Error{Path: "chunks", Msg: fmt.Sprintf("must have at most %d networks (got %d)", Max, n)})
 	}
-	if same, err := newIndex(x.contents, x.AppliedBy, x.AppliedAt); err != nil || same.SHA256 != x.SHA256 {
-		return nil, damaged(&field.Error{Path: "sha256", Msg: "is not that of schema and chunks: they were changed by hand"})
+	return x, nil
+}
+
+// LoadIndex reads the index that a pointer names. Its error is ErrMismatch if that was replaced twice
+// in the meantime.
+func LoadIndex(ctx context.Context, c *consul.Client, p consul.Pointer) (*Index, error) {
+	document, err := c.Documents(Kind).Load(ctx, p)
+	if errors.Is(err, consul.ErrMissing) {
+		return nil, fmt.Errorf("%w: %w", err, ErrMismatch)
 	}
+	if err != nil {
+		return nil, err
+	}
+	x, err := ParseIndex(document)
+	if err != nil {
+		return nil, fmt.Errorf("%s: version %s: %w", Kind, p.Version, err)
+	}
+	x.Pointer = p
 	return x, nil
 }

@@ -39,22 +39,21 @@ func (l *List) Version() string {
 // damage.
 var ErrMismatch = errors.New("does not match the index; it is being changed, or is damaged")
 
-// CurrentKey is the key of the index.
+// CurrentKey is the key of the pointer to the index.
 func CurrentKey(c *consul.Client) string { return c.Key(Kind, "current") }
 
-func chunkKey(c *consul.Client, number int) string { return c.Key(Kind, "chunks", partName(number)) }
+func chunkKey(c *consul.Client, number int, p part) string {
+	return c.Key(Kind, "chunks", partName(number)+"."+p.Name)
+}
 
-// atOnce bounds the concurrent reads of chunks.
+// atOnce bounds the concurrent requests for chunks.
 const atOnce = 8
 
 // Load reads the chunks that an index names, except those in known. If only is set, it reads
 // only the chunks that only selects.
 func Load(ctx context.Context, c *consul.Client, x *Index, known *List, only func(number int) bool) (*List, error) {
 	l := &List{Index: x}
-	var mu sync.Mutex
-	var fault error
-	var all sync.WaitGroup
-	slots := make(chan struct{}, atOnce)
+	var jobs []func() error
 	for number := range chunks {
 		want, is := x.Chunks[partName(number)]
 		if !is || only != nil && !only(number) {
@@ -64,24 +63,36 @@ func Load(ctx context.Context, c *consul.Client, x *Index, known *List, only fun
 			l.chunks[number] = known.chunks[number]
 			continue
 		}
+		jobs = append(jobs, func() (err error) {
+			l.chunks[number], err = loadChunk(ctx, c, number, want)
+			return err
+		})
+	}
+	return l, together(jobs)
+}
+
+// together does some jobs at once, and returns an error of one.
+func together(jobs []func() error) (fault error) {
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	slots := make(chan struct{}, atOnce)
+	for _, job := range jobs {
 		slots <- struct{}{}
 		all.Go(func() {
 			defer func() { <-slots }()
-			chunk, err := loadChunk(ctx, c, number, want)
-			mu.Lock()
-			defer mu.Unlock()
-			l.chunks[number] = chunk
-			if err != nil && fault == nil {
+			if err := job(); err != nil {
+				mu.Lock()
+				defer mu.Unlock()
 				fault = err
 			}
 		})
 	}
 	all.Wait()
-	return l, fault
+	return fault
 }
 
 func loadChunk(ctx context.Context, c *consul.Client, number int, want part) (*Chunk, error) {
-	key := chunkKey(c, number)
+	key := chunkKey(c, number, want)
 	entry, err := c.Get(ctx, key)
 	if err != nil {
 		return nil, err
@@ -110,29 +121,25 @@ func loadChunk(ctx context.Context, c *consul.Client, number int, want part) (*C
 func Read(ctx context.Context, c *consul.Client) (l *List, err error) {
 	for range mostRaces {
 		var x *Index
-		if x, _, err = current(ctx, c); err != nil {
-			return nil, err
-		}
-		if x == nil {
+		if x, _, err = current(ctx, c); err == nil && x == nil {
 			return &List{}, nil
 		}
-		if l, err = Load(ctx, c, x, l, nil); !errors.Is(err, ErrMismatch) {
+		if err == nil {
+			l, err = Load(ctx, c, x, l, nil)
+		}
+		if !errors.Is(err, ErrMismatch) {
 			return l, err
 		}
 	}
 	return nil, err
 }
 
-// current reads the index and its modify index; nil if there is none.
+// current reads the index and the modify index of its pointer; nil if there is none.
 func current(ctx context.Context, c *consul.Client) (*Index, uint64, error) {
-	key := CurrentKey(c)
-	entry, err := c.Get(ctx, key)
-	if err != nil || entry == nil {
+	p, index, err := c.Documents(Kind).Current(ctx)
+	if err != nil || p == nil {
 		return nil, 0, err
 	}
-	x, err := ParseIndex(entry.Value)
-	if err != nil {
-		return nil, 0, fmt.Errorf("%s: %w", key, err)
-	}
-	return x, entry.ModifyIndex, nil
+	x, err := LoadIndex(ctx, c, *p)
+	return x, index, err
 }

@@ -2,18 +2,26 @@ package clientlist
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// saved is a list as stored in a file. The index's hashes prove its integrity.
+// saved is a list as stored in a file. The pointer's and the index's hashes prove its integrity.
 type saved struct {
-	Index  *Index                     `json:"index"`
-	Chunks map[string]json.RawMessage `json:"chunks"`
+	Pointer consul.Pointer             `json:"pointer"`
+	Index   json.RawMessage            `json:"index"`
+	Chunks  map[string]json.RawMessage `json:"chunks"`
 }
 
 func (l *List) MarshalJSON() ([]byte, error) {
-	s := saved{l.Index, map[string]json.RawMessage{}}
+	index, err := l.Index.document()
+	if err != nil {
+		return nil, err
+	}
+	s := saved{l.Index.Pointer, index, map[string]json.RawMessage{}}
 	for number, c := range l.chunks {
 		if c == nil {
 			continue
@@ -29,10 +37,7 @@ func (l *List) MarshalJSON() ([]byte, error) {
 
 // UnmarshalJSON refuses a list that MarshalJSON did not write.
 func (l *List) UnmarshalJSON(data []byte) error {
-	var s struct {
-		Index  json.RawMessage            `json:"index"`
-		Chunks map[string]json.RawMessage `json:"chunks"`
-	}
+	var s saved
 	if err := json.Unmarshal(data, &s); err != nil {
 		return err
 	}
@@ -40,6 +45,10 @@ func (l *List) UnmarshalJSON(data []byte) error {
 	if err != nil {
 		return fmt.Errorf("index: %w", err)
 	}
+	if x.SHA256 != s.Pointer.SHA256 {
+		return errors.New("index: is not the one that the pointer names")
+	}
+	x.Pointer = s.Pointer
 	*l = List{Index: x}
 	for number := range chunks {
 		want, is := x.Chunks[partName(number)]

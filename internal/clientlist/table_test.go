@@ -1,7 +1,6 @@
 package clientlist
 
 import (
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -10,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
+
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -211,34 +212,31 @@ func TestDamagedChunksAreRefused(t *testing.T) {
 }
 
 func TestDamagedIndexesAreRefused(t *testing.T) {
-	x, err := newIndex(contents{Schema, map[string]part{"0a": {1, "00"}}}, "ana", noon)
-	require.NoError(t, err)
-	f := func(change func(*Index), want string) {
+	f := func(change func(*contents), want string) {
 		t.Helper()
-		y := *x
-		y.Chunks = map[string]part{"0a": {1, "00"}}
-		change(&y)
-		value, err := json.Marshal(y)
+		c := contents{Schema, map[string]part{"0a": {1, "00", "x"}}}
+		change(&c)
+		document, err := c.document()
 		require.NoError(t, err)
-		_, err = ParseIndex(value)
+		x, err := ParseIndex(document)
 		if want == "" {
 			require.NoError(t, err)
+			require.Equal(t, consul.NewPointer(document, "", time.Time{}), x.Pointer)
 			return
 		}
 		require.ErrorContains(t, err, want)
-		if y.Schema == Schema {
+		if c.Schema == Schema {
 			require.ErrorContains(t, err, "; delete the key, and import")
 		}
 	}
-	f(func(*Index) {}, "")
-	f(func(x *Index) { x.Schema = 2 }, "schema: must be at most 1, which this release reads (got 2); update it")
-	f(func(x *Index) { x.Chunks["100"] = part{1, "00"} }, `chunks: "100": is no chunk`)
-	f(func(x *Index) { x.Chunks["0A"] = part{1, "00"} }, `chunks: "0A": is no chunk`)
-	f(func(x *Index) { x.Chunks["0b"] = part{-1, "00"} }, `chunks: "0b": is no chunk`)
-	f(func(x *Index) { x.Chunks["0b"], x.Chunks["0c"] = part{Max, "00"}, part{Max, "00"} }, "must have at most 100000 networks (got 200001)")
-	f(func(x *Index) { x.Chunks["0a"] = part{2, "00"} }, "sha256: is not that of schema and chunks")
-	_, err = ParseIndex([]byte("x"))
-	require.ErrorContains(t, err, "is not a JSON object with version and sha256: invalid character 'x' looking for beginning of value; delete the key, and import")
+	f(func(*contents) {}, "")
+	f(func(c *contents) { c.Schema = 2 }, "schema: must be at most 1, which this release reads (got 2); update it")
+	f(func(c *contents) { c.Chunks["100"] = part{Entries: 1} }, `chunks: "100": is no chunk`)
+	f(func(c *contents) { c.Chunks["0A"] = part{Entries: 1} }, `chunks: "0A": is no chunk`)
+	f(func(c *contents) { c.Chunks["0b"] = part{Entries: -1} }, `chunks: "0b": is no chunk`)
+	f(func(c *contents) { c.Chunks["0b"], c.Chunks["0c"] = part{Entries: Max}, part{Entries: Max} }, "must have at most 100000 networks (got 200001)")
+	_, err := ParseIndex([]byte("x"))
+	require.ErrorContains(t, err, "invalid character 'x' looking for beginning of value; delete the key, and import")
 }
 
 func BenchmarkFind(b *testing.B) {

@@ -1,12 +1,15 @@
 package ctl
 
 import (
+	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/internal/clientlist"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region"
 	"github.com/weir-edge/weir/pkg/region/consul"
@@ -320,4 +323,91 @@ func TestUndoDrainOfTwo(t *testing.T) {
 	for _, d := range f.drains(t, f.names...) {
 		require.Len(t, d.Begun, 1)
 	}
+}
+
+// The last change of the client networks is taken back, whatever its size; a list that is followed
+// keeps its own.
+func TestUndoClients(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, "eu-west", "us-east")
+	act := func(args ...string) {
+		t.Helper()
+		f.good(t, append([]string{"clients"}, append(args, "--by", "ana", "--wait", "0")...)...)
+	}
+	listed := func(name string) (list []string) {
+		t.Helper()
+		l, err := clientlist.Read(t.Context(), f.open[name])
+		require.NoError(t, err)
+		if n := len(l.Entries()); n > 3 {
+			return make([]string, n)
+		}
+		for _, e := range l.Entries() {
+			list = append(list, fmt.Sprintf("%s %s by %s: %s", e.Action, e.Network, e.By, e.Reason))
+		}
+		return list
+	}
+	both := func(want ...string) {
+		t.Helper()
+		for _, name := range f.names {
+			list := listed(name)
+			require.Equal(t, len(want), len(list), name)
+			require.Equal(t, want, list, name)
+		}
+	}
+	undo := func(args ...string) result {
+		t.Helper()
+		return f.good(t, append([]string{"undo", "--yes", "--wait", "0", "--by", "bob"}, args...)...)
+	}
+	one, two := "block 192.0.2.1/32 by ana: x", "allow 192.0.2.2/32 by ana: y"
+	act("block", "192.0.2.1", "--reason", "x")
+	undo()
+	both()
+	undo("clients") // twice
+	both(one)
+	act("allow", "192.0.2.2", "--reason", "y")
+	act("unblock", "192.0.2.1", "192.0.2.2")
+	r := undo()
+	require.Contains(t, r.errOut, "is the last change: remove 192.0.2.1/32, 192.0.2.2/32")
+	require.Regexp(t, "networks: 0 in list [0-9a-f]{12} → 2 in list [0-9a-f]{12}", r.out)
+	both(one, two)
+	act("block", "192.0.2.3", "--reason", "z", "--region", "us-east")
+	undo()
+	both(one, two)
+
+	// A killed import of many networks has happened everywhere or nowhere in a region.
+	var text strings.Builder
+	for i := range clientlist.Max - 2 {
+		fmt.Fprintf(&text, "10.%d.%d.%d\n", i>>16, i>>8&255, i&255)
+	}
+	many := []string{"clients", "import", write(t, "many.txt", text.String()), "--reason", "many", "--by", "ana", "--wait", "0"}
+	f.killWhen(t, "us-east", false, func(r *http.Request) bool { return writes(r, "/clients/current") }, many...)
+	require.Len(t, listed("us-east"), 2)
+	f.good(t, many...)
+	require.Len(t, listed("us-east"), clientlist.Max)
+	undo()
+	both(one, two)
+	undo()
+	require.Len(t, listed("us-east"), clientlist.Max)
+	undo()
+	f.good(t, "audit", "verify")
+
+	f.consuls["us-east"].Kill()
+	require.Contains(t, f.refused(t, term.StatusFailed, "undo", "clients", "--yes"), "nothing was changed: us-east cannot be reached, so it is unknown whether the last change was there:")
+	undo("clients", "--region", "eu-west")
+	f.consuls["us-east"].Start()
+	require.Len(t, listed("eu-west"), clientlist.Max)
+	undo("clients")
+	both(one, two)
+
+	f.publish(t, rulesOf(1), "eve", f.names...)
+	f.publish(t, rulesOf(2), "eve", f.names...)
+	sync := []string{"clients", "sync", "--name", "drop", "--once", "--from"}
+	f.good(t, append(sync, write(t, "drop.txt", "198.51.100.0/24"))...)
+	undo() // the rules were changed last by hand
+	require.Equal(t, versionOf(rulesOf(1)), f.current(t, "us-east"))
+	require.Contains(t, f.refused(t, term.StatusConflict, "undo", "clients", "--yes"), "nothing was changed: list:drop made the last change of the client networks, at ")
+	require.Len(t, listed("eu-west"), 3)
+	act("block", "192.0.2.3", "--reason", "z")
+	f.good(t, append(sync, write(t, "drop.txt", "198.51.100.0/24\n203.0.113.0/24"))...)
+	require.Contains(t, f.refused(t, term.StatusConflict, "undo", "--yes"), "list:drop made the last change", "not an older change than that of ana")
 }

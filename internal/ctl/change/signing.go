@@ -36,7 +36,7 @@ func (c *Change) sign(ctx context.Context, r *regionChange) error {
 func (c *Change) untrusted(ctx context.Context, nodes []fleet.Answer[[]consul.Node]) (lines []string) {
 	for _, a := range nodes {
 		t, r := a.Target, c.region(a.Target.Name)
-		if !t.Kind.AtEdges() || r.region.Outcome != rollout.Untouched || r.step.Ends || a.Err == nil && !slices.ContainsFunc(a.Value, func(n consul.Node) bool { return !fleet.Accepts(n) }) {
+		if t.Kind.Reads == nil || r.region.Outcome != rollout.Untouched || r.step.Ends || a.Err == nil && !slices.ContainsFunc(a.Value, func(n consul.Node) bool { return !fleet.Accepts(n) }) {
 			continue
 		}
 		by, err := c.signedBy(ctx, t)

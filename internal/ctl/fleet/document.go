@@ -33,7 +33,8 @@ type Kind struct {
 	Back       func(is, before *Document, now time.Time) *Document
 	Registered func(consul.Node) (version, refused string)
 	// Schema is that of such documents. Reads returns the newest that a node reads, 0 if it
-	// follows none; Remedy says what to do about one that follows none.
+	// follows none; Remedy says what to do about one that follows none. A nil Reads: no node refuses
+	// such documents.
 	Schema int
 	Reads  func(consul.Node) int
 	Remedy string

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/weir-edge/weir/internal/clientlist"
 	"github.com/weir-edge/weir/internal/ctl/change"
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
@@ -25,8 +26,9 @@ import (
 )
 
 const undoHelp = `Takes back the last change of the rules, the shedder's settings, the behavior policy, the
-topology or the drains (drain); without KIND, of whichever changed last. It shows what that did, and
-what the regions get back. A drain is brought back with who, why and since when.
+topology, the drains (drain) or the blocked and allowed clients (clients); without KIND, of whichever
+changed last. It shows what that did, and what the regions get back, such as a drain with who, why
+and since when. What regionctl clients sync changes is not taken back: it would change it again.
 
 A canary or waves that are not finished end, whoever began them, and a regionctl that still runs
 them halts. Temporary settings end. Regions without the last change keep what they have.
@@ -41,7 +43,7 @@ const undoExamples = `  regionctl undo
   regionctl undo shedder --region us-east --yes`
 
 // undoable are the kinds of documents, in the order in which they are named.
-var undoable = []*fleet.Kind{kinds.Rules, kinds.Shedder, kinds.Policy, kinds.Topology, kinds.Drains}
+var undoable = []*fleet.Kind{kinds.Rules, kinds.Shedder, kinds.Policy, kinds.Topology, kinds.Drains, kinds.Clients}
 
 func Command(p *command.Program) *cobra.Command {
 	c := &change.Change{Program: p}
@@ -86,17 +88,20 @@ func kindToUndo(ctx context.Context, p *command.Program, name string, names []st
 	if i := slices.IndexFunc(undoable, func(k *fleet.Kind) bool { return k.Name == name }); i >= 0 {
 		return undoable[i], nil
 	} else if name != "" {
-		return nil, term.Misused("undo %s: must be rules, shedder, policy, topology or drain", term.Printable(name))
+		return nil, term.Misused("undo %s: must be rules, shedder, policy, topology, drain or clients", term.Printable(name))
 	}
 	for _, k := range undoable {
 		targets, err := p.Targets(k, names)
 		if err != nil {
 			return nil, err
 		}
-		answers := fleet.Ask(ctx, targets, versions.ReadPointer)
+		answers := fleet.Ask(ctx, targets, versions.ReadHistory(func(h *versions.History) bool {
+			p, _ := h.Made()
+			return p == nil || byHand(h) != nil
+		}))
 		failures = command.Unanswered(answers)
 		for _, a := range answers {
-			if pointer, _ := a.Value.Made(); a.Err == nil && pointer != nil && pointer.AppliedAt.After(last) {
+			if pointer := byHand(&a.Value); a.Err == nil && pointer != nil && pointer.AppliedAt.After(last) {
 				last, found = pointer.AppliedAt, k
 			}
 		}
@@ -108,6 +113,26 @@ func kindToUndo(ctx context.Context, p *command.Program, name string, names []st
 		return nil, term.Misused("nothing was changed: no region has anything to take back")
 	}
 	return found, nil
+}
+
+// byHand returns what made the active version or, if a list that is followed did, the newest change
+// before that; nil: unknown.
+func byHand(h *versions.History) *consul.Pointer {
+	p, _ := h.Made()
+	if p == nil || !synced(h.Kind, p) {
+		return p
+	}
+	for i := range h.Changes {
+		if p = &h.Changes[i].Pointer; !synced(h.Kind, p) {
+			return p
+		}
+	}
+	return nil
+}
+
+// synced reports whether a list that is followed made a change.
+func synced(k *fleet.Kind, p *consul.Pointer) bool {
+	return k == kinds.Clients && strings.HasPrefix(p.AppliedBy, clientlist.ByList(""))
 }
 
 // undo takes back the last change of a kind.
@@ -155,14 +180,18 @@ func undoLast(ctx context.Context, c *change.Change, k *fleet.Kind, answers []fl
 			last, since, why = p, before, unfinished.Reason(a.Value.Message())
 		}
 	}
-	part := func(p *consul.Pointer) bool {
-		return p != nil && (p.AppliedBy == last.AppliedBy && p.AppliedAt.Equal(last.AppliedAt) || p.Version == last.Version && p.AppliedAt.After(since))
+	if last != nil && synced(k, last) {
+		return term.Conflict("nothing was changed: %s made the last change of the %s, at %s, and would make it again; regionctl clients unblock and block change what was decided before", term.Printable(last.AppliedBy), k.What, term.Stamp(last.AppliedAt))
+	}
+	part := func(h *versions.History, p *consul.Pointer) bool {
+		same := k.Back == nil && p.Version == last.Version || k.Back != nil && unfinished.Reason(h.Message()) == why
+		return p.AppliedBy == last.AppliedBy && p.AppliedAt.Equal(last.AppliedAt) || same && p.AppliedAt.After(since)
 	}
 	var aims []*fleet.Target
 	var kept, earlier, has []string
 	back := map[string]string{}
 	for _, a := range answers {
-		if p, _ := a.Value.Made(); last != nil && !part(p) {
+		if p, _ := a.Value.Made(); last != nil && (p == nil || !part(&a.Value, p)) {
 			kept = append(kept, fmt.Sprintf("%s keeps %s", a.Target.Name, term.OrDash(a.Value.Version())))
 			continue
 		}

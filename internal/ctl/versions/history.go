@@ -12,7 +12,6 @@ import (
 
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
-	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/report"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region/consul"
@@ -79,7 +78,7 @@ func MergeHistories(answers []fleet.Answer[History]) []HistoryEntry {
 		current := slices.IndexFunc(a.Value.Changes, a.Value.isCurrent)
 		for n, c := range a.Value.Changes {
 			of := id{c.Version, c.AppliedBy, c.Replaced, c.AppliedAt.UnixNano()}
-			if a.Target.Kind == kinds.Clients { // where other networks differ, so do the versions of one change
+			if a.Target.Kind.Back != nil { // where the rest differs, so do the versions of one change
 				of.version, of.replaced = c.Message, ""
 			}
 			i, known := index[of]

@@ -19,7 +19,7 @@ import (
 // cannot be listed, it warns.
 func Unread(ctx context.Context, p *command.Program, targets []*fleet.Target) (lines []string) {
 	for _, a := range fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) (string, error) {
-		if !t.Kind.AtEdges() {
+		if t.Kind.Reads == nil {
 			return "", nil
 		}
 		nodes, err := t.Nodes(ctx)

@@ -30,7 +30,7 @@ const (
 )
 
 // Networks keeps active the client networks that operators block or allow in the
-// region. It follows the index in Consul, and reads the chunks that have changed.
+// region. It follows the pointer to the index in Consul, and reads the chunks that have changed.
 type Networks struct {
 	*Keeper[clientlist.List]
 	log      *slog.Logger
@@ -98,7 +98,7 @@ func (k *Networks) load(ctx context.Context, entry *consul.Entry, known *Documen
 		}
 		return nil, nil
 	}
-	x, err := clientlist.ParseIndex(entry.Value)
+	pointer, err := consul.ParsePointer(entry.Value)
 	if err != nil {
 		return nil, k.consul.Unreadable(entry.Key, err)
 	}
@@ -108,6 +108,10 @@ func (k *Networks) load(ctx context.Context, entry *consul.Entry, known *Documen
 	}
 	ctx, cancel := context.WithTimeout(ctx, loadNetworks)
 	defer cancel()
+	x, err := clientlist.LoadIndex(ctx, k.consul, pointer)
+	if err != nil {
+		return nil, err
+	}
 	l, err := clientlist.Load(ctx, k.consul, x, before, nil)
 	if err != nil {
 		return nil, err

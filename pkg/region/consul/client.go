@@ -230,6 +230,11 @@ func (c *Client) list(ctx context.Context, prefix string, q query, bound time.Du
 	return entries, meta.LastIndex, nil
 }
 
+// Keys lists the names of all keys under a prefix.
+func (c *Client) Keys(ctx context.Context, prefix string) ([]string, error) {
+	return c.keys(ctx, prefix, "")
+}
+
 // keys lists the names of all keys under a prefix. With a separator, keys that contain it
 // after the prefix are grouped under their part up to and including it.
 func (c *Client) keys(ctx context.Context, prefix, separator string) ([]string, error) {

@@ -52,7 +52,7 @@ func (d *Documents) Under(f Fence) *Documents {
 	return &copied
 }
 
-// After returns the same documents, but lets Point and Commit continue the history after an end
+// After returns the same documents, but lets Point continue the history after an end
 // that was already read, which saves a round trip. Nil means that it is unknown.
 func (d *Documents) After(end *End) *Documents {
 	copied := *d
@@ -208,31 +208,7 @@ func (d *Documents) Point(ctx context.Context, c Change, index uint64) (bool, er
 	if err != nil {
 		return false, err
 	}
-	return d.Commit(ctx, c, value, index, nil)
-}
-
-// MostCommitted is how many keys Commit writes at once in addition to the pointer: the
-// transaction also writes the history and its head.
-const MostCommitted = mostOps - 3
-
-// Write is a key and what to write there; a nil Value deletes the key.
-type Write struct {
-	Key   string
-	Value []byte
-}
-
-// Commit is Point for a kind whose pointer says more, and that also writes other keys. Consul
-// accepts about 380 kB of values in one call.
-func (d *Documents) Commit(ctx context.Context, c Change, value []byte, index uint64, others []Write) (bool, error) {
-	ops := []*api.KVTxnOp{{Verb: api.KVCAS, Key: d.CurrentKey(), Value: value, Index: index}}
-	for _, w := range others {
-		op := &api.KVTxnOp{Verb: api.KVSet, Key: w.Key, Value: w.Value}
-		if w.Value == nil {
-			op.Verb = api.KVDelete
-		}
-		ops = append(ops, op)
-	}
-	return settled(d.append(ctx, c, ops...))
+	return settled(d.append(ctx, c, &api.KVTxnOp{Verb: api.KVCAS, Key: d.CurrentKey(), Value: value, Index: index}))
 }
 
 // settled adds to the error of a write that it may still take effect, if that is so.
