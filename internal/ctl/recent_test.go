@@ -97,6 +97,6 @@ func TestRecentTraffic(t *testing.T) {
 	require.Equal(t, []any{"limited", "per-client", "ams1-1"}, []any{list[0].Requests[0].Verdict, list[0].Requests[0].Rules, list[0].Requests[0].Node})
 	require.Equal(t, []string{"iad1-1"}, list[1].Without)
 	f.edge(t, "us-east", "iad1", "iad1-2", func(s *stub) { s.silent = true })
-	require.Contains(t, fails(term.StatusPartial, "clients", "recent", "203.0.113.7").errOut, "no answer from 1 edge:\nus-east: node iad1-2")
+	require.Contains(t, fails(term.StatusPartial, "clients", "recent", "203.0.113.7").errOut, "not all edges answered:\nus-east: could not ask iad1-2: ")
 	require.Contains(t, fails(term.StatusUsage, "clients", "recent", "203.0.113.7", "--lines", "0").errOut, "--lines 0: must be from 1 to 10000")
 }
