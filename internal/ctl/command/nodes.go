@@ -46,8 +46,8 @@ func Candidates(ctx context.Context, t *fleet.Target, id string) ([]consul.Node,
 // mostAttempts is how many nodes of a region are tried before it counts as silent.
 const mostAttempts = 3
 
-// AskOne asks the region's nodes in turn until one answers. A refusal is an answer.
-func AskOne[T any](ctx context.Context, t *fleet.Target, nodes []consul.Node, question func(context.Context, consul.Node) (T, error)) (T, consul.Node, error) {
+// AskOne asks a region's nodes in turn until one answers. A refusal is an answer.
+func AskOne[T any](ctx context.Context, nodes []consul.Node, question func(context.Context, consul.Node) (T, error)) (T, consul.Node, error) {
 	var zero T
 	var errs []error
 	for _, n := range nodes[:min(len(nodes), mostAttempts)] {

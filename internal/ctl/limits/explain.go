@@ -71,7 +71,7 @@ func Explain(ctx context.Context, p *command.Program, names []string, node strin
 	if err != nil {
 		return nil, err
 	}
-	if targets, err = withNode(ctx, p, targets, node); err != nil {
+	if targets, err = withNode(ctx, targets, node); err != nil {
 		return nil, err
 	}
 	answers := fleet.AskUnbounded(ctx, targets, func(ctx context.Context, t *fleet.Target) (*Explained, error) {
@@ -81,7 +81,7 @@ func Explain(ctx context.Context, p *command.Program, names []string, node strin
 		if err != nil {
 			return nil, err
 		}
-		e, n, err := command.AskOne(ctx, t, nodes, func(ctx context.Context, n consul.Node) (*adminapi.Explanation, error) {
+		e, n, err := command.AskOne(ctx, nodes, func(ctx context.Context, n consul.Node) (*adminapi.Explanation, error) {
 			return t.Admin.Explain(ctx, n, query)
 		})
 		return &Explained{Region: t.Name, Node: n.ID, Explanation: e}, err
@@ -90,7 +90,7 @@ func Explain(ctx context.Context, p *command.Program, names []string, node strin
 }
 
 // withNode returns the regions that have the named node, or all if none is named.
-func withNode(ctx context.Context, p *command.Program, targets []*fleet.Target, node string) ([]*fleet.Target, error) {
+func withNode(ctx context.Context, targets []*fleet.Target, node string) ([]*fleet.Target, error) {
 	if node == "" {
 		return targets, nil
 	}

@@ -135,18 +135,18 @@ func Inspect(ctx context.Context, p *command.Program, names []string, node, rule
 	if err != nil {
 		return nil, err
 	}
-	if targets, err = withNode(ctx, p, targets, node); err != nil {
+	if targets, err = withNode(ctx, targets, node); err != nil {
 		return nil, err
 	}
 	answers := fleet.AskUnbounded(ctx, targets, func(ctx context.Context, t *fleet.Target) (*Inspected, error) {
-		return inspectRegion(ctx, p, t, node, rule, k)
+		return inspectRegion(ctx, t, node, rule, k)
 	})
 	return command.Regions(answers, func(region, why string) *Inspected {
 		return &Inspected{Region: region, Rules: []adminapi.RuleDecision{}, Lacking: []unanswerable{}, Error: why}
 	})
 }
 
-func inspectRegion(ctx context.Context, p *command.Program, t *fleet.Target, node, rule string, k keys) (*Inspected, error) {
+func inspectRegion(ctx context.Context, t *fleet.Target, node, rule string, k keys) (*Inspected, error) {
 	brief, cancel := t.Bounded(ctx)
 	defer cancel()
 	d, err := fleet.LookActive(brief, t, "; regionctl limits explain asks an edge about the rules it has")
@@ -177,7 +177,7 @@ func inspectRegion(ctx context.Context, p *command.Program, t *fleet.Target, nod
 				continue
 			}
 			var n consul.Node
-			e, n, err = command.AskOne(ctx, t, nodes, func(ctx context.Context, n consul.Node) (*adminapi.Explanation, error) {
+			e, n, err = command.AskOne(ctx, nodes, func(ctx context.Context, n consul.Node) (*adminapi.Explanation, error) {
 				return t.Admin.Explain(ctx, n, q.query)
 			})
 			if err != nil {

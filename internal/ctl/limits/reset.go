@@ -103,7 +103,7 @@ func Reset(ctx context.Context, p *command.Program, names []string, d *Request) 
 			if a.Target == t && a.Err != nil {
 				return []ResetNode{{Region: t.Name, Reset: []string{}, Error: a.Err.Error()}}, nil
 			} else if a.Target == t {
-				return resetAll(ctx, t, a.Value, func(n consul.Node) ([]string, error) { return t.Admin.Reset(ctx, n, query) }), nil
+				return resetAll(t, a.Value, func(n consul.Node) ([]string, error) { return t.Admin.Reset(ctx, n, query) }), nil
 			}
 		}
 		return nil, nil
@@ -120,7 +120,7 @@ func Reset(ctx context.Context, p *command.Program, names []string, d *Request) 
 	return list, resetVerdict(list)
 }
 
-func resetAll(ctx context.Context, t *fleet.Target, nodes []consul.Node, reset func(consul.Node) ([]string, error)) []ResetNode {
+func resetAll(t *fleet.Target, nodes []consul.Node, reset func(consul.Node) ([]string, error)) []ResetNode {
 	list := make([]ResetNode, len(nodes))
 	fleet.Each(nodes, func(i int, n consul.Node) {
 		keys, err := reset(n)

@@ -169,7 +169,7 @@ func comparePromote(ctx context.Context, c *change.Change, id, variant string) e
 			return err
 		}
 	}
-	c.AimAt = promote(c, id, variant)
+	c.AimAt = promote(id, variant)
 	c.Message = cmp.Or(c.Message, "promote the "+variant+" of "+id)
 	return c.Run(ctx, targets)
 }

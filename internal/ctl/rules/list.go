@@ -183,7 +183,7 @@ func rulesOfRegion(ctx context.Context, t *fleet.Target) (*ruledRegion, error) {
 	if err != nil {
 		return nil, err
 	}
-	answer, from, err := command.AskOne(ctx, t, nodes, func(ctx context.Context, n consul.Node) (*adminapi.Rules, error) {
+	answer, from, err := command.AskOne(ctx, nodes, func(ctx context.Context, n consul.Node) (*adminapi.Rules, error) {
 		return fleet.Get[adminapi.Rules](ctx, t.Admin, n, adminapi.PathRules, nil)
 	})
 	if err != nil {

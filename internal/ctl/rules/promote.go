@@ -11,7 +11,6 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/weir-edge/weir/internal/adminapi"
-	"github.com/weir-edge/weir/internal/ctl/change"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
@@ -21,7 +20,7 @@ import (
 
 // promote derives each region's document from its active one: one variant of the rule
 // replaces both. A region without such an experiment stays unchanged.
-func promote(c *change.Change, id, variant string) func(context.Context, *fleet.Target, *versions.Step) error {
+func promote(id, variant string) func(context.Context, *fleet.Target, *versions.Step) error {
 	return func(_ context.Context, t *fleet.Target, s *versions.Step) error {
 		switch {
 		case s.From.Damage != nil:

@@ -245,11 +245,11 @@ func (x *Exchange) exchange(ctx context.Context, patience time.Duration) {
 	x.report(ctx, f.totals, f.losses)
 	x.exchangeRights(ctx, regions)
 	x.send(ctx, regions, number)
-	x.listen(regions, number)
+	x.listen(regions)
 }
 
 // listen records when other regions were last heard from.
-func (x *Exchange) listen(regions []string, number int) {
+func (x *Exchange) listen(regions []string) {
 	now := x.config.Clock()
 	for p := range x.parts {
 		if heard, ok := x.parts[p].heard(now); ok {

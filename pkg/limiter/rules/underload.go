@@ -70,7 +70,7 @@ func (v *reader) underLoad(r *Rule, c *Compiled) {
 // limit is lowered must be distinguishable from those that the full limit would refuse,
 // because only the former are demand.
 func (v *reader) loadFaults(r *Rule, l *limiter.Limit) {
-	bad := func(format string, args ...any) { v.bad("under_load", format, args...) }
+	bad := func(text string) { v.bad("under_load", "%s", text) }
 	switch {
 	case l.Algorithm == limiter.Concurrency:
 		bad("concurrency has no rate, so the number of requests a lowered limit refused is unknown; the shedder's max_in_flight bounds what is in flight; remove it")
