@@ -67,11 +67,8 @@ func Explain(ctx context.Context, p *command.Program, names []string, node strin
 	if err != nil {
 		return nil, err
 	}
-	targets, err := p.Targets(kinds.Rules, names)
+	targets, err := targetsWith(ctx, p, names, node)
 	if err != nil {
-		return nil, err
-	}
-	if targets, err = withNode(ctx, targets, node); err != nil {
 		return nil, err
 	}
 	answers := fleet.AskUnbounded(ctx, targets, func(ctx context.Context, t *fleet.Target) (*Explained, error) {
@@ -89,10 +86,11 @@ func Explain(ctx context.Context, p *command.Program, names []string, node strin
 	return command.Regions(answers, func(region, why string) *Explained { return &Explained{Region: region, Error: why} })
 }
 
-// withNode returns the regions that have the named node, or all if none is named.
-func withNode(ctx context.Context, targets []*fleet.Target, node string) ([]*fleet.Target, error) {
-	if node == "" {
-		return targets, nil
+// targetsWith returns the regions of these names that have the named node, or all if none is named.
+func targetsWith(ctx context.Context, p *command.Program, names []string, node string) ([]*fleet.Target, error) {
+	targets, err := p.Targets(kinds.Rules, names)
+	if err != nil || node == "" {
+		return targets, err
 	}
 	var found []*fleet.Target
 	answers := fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) ([]consul.Node, error) {

@@ -131,11 +131,8 @@ func Inspect(ctx context.Context, p *command.Program, names []string, node, rule
 	if err != nil {
 		return nil, err
 	}
-	targets, err := p.Targets(kinds.Rules, names)
+	targets, err := targetsWith(ctx, p, names, node)
 	if err != nil {
-		return nil, err
-	}
-	if targets, err = withNode(ctx, targets, node); err != nil {
 		return nil, err
 	}
 	answers := fleet.AskUnbounded(ctx, targets, func(ctx context.Context, t *fleet.Target) (*Inspected, error) {
