@@ -138,7 +138,7 @@ func FuzzRequest(f *testing.F) {
 	server := e.publicServer()
 	f.Fuzz(func(t *testing.T, input []byte) {
 		client := &told{remote: remote{addr: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 40000}}, says: bytes.NewReader(input)}
-		conn, err := proxy.Listen(accepts{client}).Accept()
+		conn, err := proxy.Timeouts{}.Listen(accepts{client}).Accept()
 		require.NoError(t, err)
 		testenv.Bounded(t, 8<<20+256*uint64(len(input)), func() { _ = server.ServeConn(conn) }) // ends when the client does
 		require.NoError(t, origin.fault(), "the origin could not read what it got")

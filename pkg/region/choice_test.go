@@ -246,7 +246,7 @@ func TestChooseProperties(t *testing.T) {
 			require.Len(t, a.Addresses, len(names), "all addresses")
 		}
 		if !a.FailOpen {
-			require.Equal(t, v.PoP(a.PoPs[0]).Addresses, a.Addresses)
+			require.Equal(t, v.chooser.pops[slices.Index(v.chooser.all, a.PoPs[0])].Addresses, a.Addresses)
 		}
 		require.LessOrEqual(t, a.Scope, 32)
 

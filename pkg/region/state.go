@@ -93,17 +93,6 @@ func (v *View) Choose(q Query) Answer {
 	return a
 }
 
-// PoP returns a PoP of the topology, or nil.
-func (v *View) PoP(name string) *PoP {
-	if v.chooser == nil {
-		return nil
-	}
-	if i := slices.Index(v.chooser.all, name); i >= 0 {
-		return v.chooser.pops[i]
-	}
-	return nil
-}
-
 // HasRegion reports whether the topology has a region.
 func (v *View) HasRegion(name string) bool {
 	return v.chooser != nil && slices.Contains(v.chooser.names, name)

@@ -198,10 +198,10 @@ func TestTheBestNameOfAFieldCounts(t *testing.T) {
 }
 
 func TestFormats(t *testing.T) {
-	for _, f := range []Format{Auto, JSONLines, Combined} {
-		got, err := ParseFormat(f.String())
+	for f, name := range formatNames {
+		got, err := ParseFormat(name)
 		require.NoError(t, err)
-		require.Equal(t, f, got)
+		require.Equal(t, Format(f), got)
 	}
 	_, err := ParseFormat("xml")
 	require.EqualError(t, err, `format "xml": unknown; use auto, json or combined`)

@@ -94,9 +94,6 @@ func ParseFormat(name string) (Format, error) {
 	return Auto, fmt.Errorf("format %q: unknown; use auto, json or combined", name)
 }
 
-// String returns the format's name.
-func (f Format) String() string { return formatNames[f] }
-
 // Config says what to replay, and how to read the log.
 type Config struct {
 	// Candidate is the document to test.

@@ -66,7 +66,7 @@ func serve(tb testing.TB, h fasthttp.RequestHandler) string {
 		NoDefaultServerHeader: true, NoDefaultContentType: true,
 		ReadTimeout: time.Minute, WriteTimeout: time.Minute, IdleTimeout: time.Minute}
 	done := make(chan struct{})
-	go func() { defer close(done); _ = s.Serve(Listen(ln)) }()
+	go func() { defer close(done); _ = s.Serve(Timeouts{}.Listen(ln)) }()
 	tb.Cleanup(func() { ln.Close(); <-done })
 	return ln.Addr().String()
 }

@@ -16,15 +16,6 @@ import (
 	"github.com/weir-edge/weir/internal/edge/lazy"
 )
 
-// Listen wraps the listener of the server that calls Forward, outside of TLS:
-// Listen(tls.NewListener(ln, cfg)).
-//
-// fasthttp reports the same io.EOF for the end of a chunked request body and for a
-// client that hung up between two of its chunks. A connection of this listener remembers
-// which it was; otherwise the upstream would take such a truncated upload for a whole
-// one. The connection also ends at a bare line feed that fasthttp would accept.
-func Listen(ln net.Listener) *Listener { return Timeouts{}.Listen(ln) }
-
 const (
 	minAcceptPause = 5 * time.Millisecond
 	maxAcceptPause = time.Second

@@ -26,7 +26,7 @@ func (f *full) Accept() (net.Conn, error) {
 
 func TestListenOutlastsAFlood(t *testing.T) {
 	inner := &full{refusals: 3, last: net.ErrClosed}
-	_, err := Listen(inner).Accept()
+	_, err := Timeouts{}.Listen(inner).Accept()
 	require.ErrorIs(t, err, net.ErrClosed, "a closed listener ends the server, a full one does not")
 	require.Zero(t, inner.refusals)
 }

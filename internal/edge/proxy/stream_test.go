@@ -345,7 +345,7 @@ func TestTLSListener(t *testing.T) {
 		}
 	}}
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(Listen(tls.NewListener(ln, s.TLS))) }()
+	go func() { served <- server.Serve(Timeouts{}.Listen(tls.NewListener(ln, s.TLS))) }()
 	client := s.Client()
 	resp, err := client.Post("https://"+ln.Addr().String(), "", io.MultiReader(strings.NewReader("chunks")))
 	require.NoError(t, err)

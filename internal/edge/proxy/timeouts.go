@@ -21,7 +21,13 @@ type Timeouts struct {
 	Write time.Duration // for an answer
 }
 
-// Listen is the package's Listen with timeouts.
+// Listen wraps the listener of the server that calls Forward, outside of TLS:
+// Listen(tls.NewListener(ln, cfg)).
+//
+// fasthttp reports the same io.EOF for the end of a chunked request body and for a
+// client that hung up between two of its chunks. A connection of this listener remembers
+// which it was; otherwise the upstream would take such a truncated upload for a whole
+// one. The connection also ends at a bare line feed that fasthttp would accept.
 func (t Timeouts) Listen(ln net.Listener) *Listener { return t.listen(ln, false) }
 
 // ListenTLS is Listen with TLS, and calls failed after each handshake that fails.
