@@ -63,13 +63,14 @@ func (p *Pool) exchangeHTTP2(ctx *fasthttp.RequestCtx, u *upstream, via *Via) *E
 	if err == nil && x.upload != nil && x.stream == nil {
 		<-x.upload.over // fasthttp reads the client's connection again once Forward has returned
 	}
-	if x.upload != nil && x.upload.answered() != KindNone {
-		if err == nil {
-			_ = resp.Body.Close()
+	if x.upload != nil {
+		if e := x.upload.answered(); e != nil {
+			if err == nil {
+				_ = resp.Body.Close()
+			}
+			x.end()
+			return e
 		}
-		e := &Error{Kind: x.upload.failed, Err: x.upload.err}
-		x.end()
-		return e
 	}
 	if err != nil {
 		e := &Error{Kind: x.blame(err), Err: err}
@@ -127,7 +128,7 @@ func (x *exchange) request(ctx *fasthttp.RequestCtx, via *Via) *http.Request {
 		}
 		return req
 	}
-	x.upload = &clientBody{x: x, body: ctx.Request.BodyStream(), size: int64(h.ContentLength()), watch: via.Upload, over: make(chan struct{})}
+	x.upload = &clientBody{incoming: newIncoming(x.p, ctx), x: x, watch: via.Upload, over: make(chan struct{})}
 	req.Body, req.ContentLength = x.upload, max(x.upload.size, -1)
 	x.pause(x.p.cfg.StreamTimeout)
 	if x.stream != nil {
@@ -306,8 +307,8 @@ func (x *exchange) watch() {
 func (x *exchange) blame(err error) Kind {
 	var dial dialError
 	switch cause := context.Cause(x.ctx); {
-	case x.upload != nil && x.upload.failure() != KindNone:
-		return x.upload.failed
+	case x.upload != nil && x.upload.failure() != nil:
+		return x.upload.failure().Kind
 	case cause == errStalled:
 		return KindTimeout
 	case cause != nil:

@@ -31,6 +31,8 @@ type lines struct {
 	length   int64  // of the request's body
 	chunked  bool
 	excess   int64 // of the lines of its chunks
+	chunk    int64 // the size of the latest
+	arrived  int64 // bytes of its body in chunks that have arrived to their ends
 }
 
 // linePart says what the next line is.
@@ -105,7 +107,7 @@ func (l *lines) end(line []byte) error {
 	switch l.part {
 	case requestLine:
 		if !blank { // as fasthttp, which skips blank lines before a request
-			l.part, l.length, l.chunked, l.excess = headerLine, 0, false, 0
+			l.part, l.length, l.chunked, l.excess, l.arrived = headerLine, 0, false, 0, 0
 			l.requests++
 		}
 	case headerLine:
@@ -119,27 +121,21 @@ func (l *lines) end(line []byte) error {
 			l.part, l.left = requestLine, l.length
 		}
 	case chunkLine:
-		digits := 0
-		for digits < len(line) && hexDigit(line[digits]) >= 0 {
-			l.left = l.left<<4 | hexDigit(line[digits])
-			if digits++; digits > 15 {
-				return errLengths
-			}
-		}
-		l.excess = max(0, l.excess-16-2*min(l.left, maxExcess))
-		switch {
-		case digits == 0:
+		size, ok := chunkSize(line)
+		if !ok {
 			return errLengths
-		case l.left == 0:
+		}
+		l.chunk, l.left, l.part = size, size, chunkEnd
+		l.excess = max(0, l.excess-16-2*min(size, maxExcess))
+		if size == 0 {
 			l.part = trailerLine
-		default:
-			l.part = chunkEnd
 		}
 	case chunkEnd:
 		if !blank {
 			return errLengths
 		}
 		l.part = chunkLine
+		l.arrived += l.chunk
 	case trailerLine:
 		if blank {
 			l.part = requestLine
@@ -177,6 +173,18 @@ func (l *lines) header(line []byte) error {
 		}
 	}
 	return nil
+}
+
+// chunkSize reads the number at the beginning of a chunk's line.
+func chunkSize(line []byte) (size int64, ok bool) {
+	digits := 0
+	for digits < len(line) && hexDigit(line[digits]) >= 0 {
+		size = size<<4 | hexDigit(line[digits])
+		if digits++; digits > 15 {
+			return 0, false
+		}
+	}
+	return size, digits > 0
 }
 
 func hexDigit(c byte) int64 {

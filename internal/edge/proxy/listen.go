@@ -94,8 +94,6 @@ type clientConn struct {
 	fault error           // of lines
 	raw   syscall.RawConn // see socket
 
-	beforeBlocking func() error // nil: nothing is to be done before the connection is read
-
 	listener   *Listener
 	phase      phase
 	limits     *limits // nil: the server has its own
@@ -110,11 +108,6 @@ type clientConn struct {
 func (c *clientConn) Read(b []byte) (int, error) {
 	if c.fault != nil {
 		return 0, c.fault
-	}
-	if c.beforeBlocking != nil {
-		if err := c.beforeBlocking(); err != nil {
-			return 0, err
-		}
 	}
 	if c.limits != nil {
 		if err := c.beforeRead(); err != nil {

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"io"
 	"net"
 	"time"
@@ -51,7 +52,7 @@ func (p *Pool) startStream(ctx *fasthttp.RequestCtx, c *conn, via *Via, size int
 // Read reads the body. On an error fasthttp closes the client's connection without the
 // last chunk, or short of the announced length.
 func (s *stream) Read(b []byte) (int, error) {
-	n, err := s.body.Read(b)
+	n, err := gather(s.body, b, s.nextChunk)
 	switch err {
 	case nil:
 	case io.EOF:
@@ -64,6 +65,27 @@ func (s *stream) Read(b []byte) (int, error) {
 		s.whole = true
 	default:
 		s.failed = s.c.blame()
+	}
+	return n, err
+}
+
+// nextChunk returns the size of the next chunk, if all of it has arrived.
+func (s *stream) nextChunk(int) int {
+	b, _ := s.c.br.Peek(s.c.br.Buffered())
+	line := bytes.IndexByte(b, '\n') + 1
+	if size, ok := chunkSize(b); s.chunked && ok && line > 0 && size <= int64(len(b)-line-len("\r\n")) {
+		return int(size)
+	}
+	return 0
+}
+
+// gather reads what has arrived of a body, and waits only for the first of it: forwarding each of
+// many small parts would cost a write. ready returns how much follows the first n bytes for certain.
+func gather(body io.Reader, b []byte, ready func(n int) int) (n int, err error) {
+	for more := len(b); more > 0 && err == nil; more = min(len(b)-n, ready(n)) {
+		var m int
+		m, err = body.Read(b[n : n+more])
+		n += m
 	}
 	return n, err
 }

@@ -3,7 +3,9 @@ package proxy
 import (
 	"fmt"
 	"io"
+	"net"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/valyala/fasthttp"
@@ -26,83 +28,84 @@ type unwatched struct{}
 func (unwatched) AwaitClient(bool) {}
 func (unwatched) Received()        {}
 
+// incoming is the body of a client's request.
+type incoming struct {
+	p      *Pool
+	client net.Conn
+	body   io.Reader
+	nth    uint64 // its request, of those of the connection
+	size   int64  // below 0: unknown
+	sent   int64
+	waited time.Duration // for the client
+	talks  atomic.Bool   // the answer has begun: both may be a conversation, of any pace
+}
+
+func newIncoming(p *Pool, ctx *fasthttp.RequestCtx) incoming {
+	return incoming{p: p, client: ctx.Conn(), body: ctx.Request.BodyStream(), nth: ctx.ConnRequestNum(), size: int64(ctx.Request.Header.ContentLength())}
+}
+
+// Read implements io.Reader. Errors other than io.EOF are of type *Error.
+func (in *incoming) Read(b []byte) (int, error) {
+	own, _ := in.client.(ender)
+	began := time.Now()
+	n, err := gather(in.body, b, func(n int) int {
+		switch {
+		case own == nil:
+			return 0
+		case own.self().lines.stage() >= 2*in.nth: // all has arrived
+			return len(b)
+		}
+		return int(own.self().lines.arrived-in.sent) - n
+	})
+	in.sent, in.waited = in.sent+int64(n), in.waited+time.Since(began)
+	limit := in.p.cfg.MaxRequestBodyBytes
+	switch {
+	case limit > 0 && in.sent > limit:
+		return 0, &Error{Kind: KindTooLarge, Err: fmt.Errorf("a body of more than %d bytes", limit)}
+	case !in.talks.Load() && in.p.tooSlow(in.sent, in.waited):
+		err = fasthttp.ErrTimeout
+	case err == io.EOF && (in.size >= 0 && in.sent != in.size || in.size < 0 && own != nil && own.self().ended): // see Listen
+		err = io.ErrUnexpectedEOF
+	}
+	if err != nil && err != io.EOF {
+		return 0, &Error{Kind: KindClient, Err: err}
+	}
+	return n, err
+}
+
 // upload forwards the request's body as it arrives. An *Error ends the exchange; a plain
 // error is the upstream's, which may have answered before it stopped reading.
 func (p *Pool) upload(ctx *fasthttp.RequestCtx, c *conn, via *Via) (*Error, error) {
-	req := &ctx.Request
-	size := int64(req.Header.ContentLength())
-	body, client, watch := req.BodyStream(), ctx.Conn(), via.Upload // via stays on the stack
+	in := newIncoming(p, ctx)
 	buf := p.buffers.Get().(*[]byte)
 	defer p.buffers.Put(buf)
 	c.pause = p.cfg.StreamTimeout
-
-	var sent int64
-	var waited time.Duration // for the client
-	var began time.Time      // of the present wait
-	var failed error         // to write
-	// What has arrived goes on in one piece, before the connection may block for more.
-	await := func() error {
-		if !began.IsZero() {
-			return nil
+	for ended := false; !ended; {
+		if err := c.bw.Flush(); err != nil { // before it may wait for the client
+			return nil, err
 		}
-		if failed = c.bw.Flush(); failed != nil {
-			return failed
+		via.Upload.AwaitClient(true)
+		_ = in.client.SetReadDeadline(time.Now().Add(p.cfg.StreamTimeout))
+		n, err := in.Read(*buf)
+		via.Upload.AwaitClient(false)
+		if fault, ok := err.(*Error); ok {
+			return fault, nil
 		}
-		began = time.Now()
-		watch.AwaitClient(true)
-		return client.SetReadDeadline(began.Add(p.cfg.StreamTimeout))
-	}
-	own, tells := client.(ender)
-	if tells {
-		own.self().beforeBlocking = await
-		defer func() { own.self().beforeBlocking = nil }()
-	}
-	for {
-		if began = (time.Time{}); !tells && await() != nil && failed != nil {
-			return nil, failed
-		}
-		n, rerr := body.Read(*buf)
-		if failed != nil {
-			return nil, failed
-		}
-		if sent += int64(n); !began.IsZero() {
-			watch.AwaitClient(false)
-			waited += time.Since(began)
-		}
-		if p.tooSlow(sent, waited) {
-			return &Error{Kind: KindClient, Err: fasthttp.ErrTimeout}, nil
-		}
-		if limit := p.cfg.MaxRequestBodyBytes; limit > 0 && sent > limit {
-			return &Error{Kind: KindTooLarge, Err: fmt.Errorf("a body of more than %d bytes", limit)}, nil
-		}
-		if n > 0 {
-			if err := writePart(c, (*buf)[:n], size < 0); err != nil {
+		if ended = err == io.EOF; n > 0 {
+			if err := writePart(c, (*buf)[:n], in.size < 0); err != nil {
 				return nil, err
 			}
 		}
-		if rerr == io.EOF {
-			break
-		}
-		if rerr != nil {
-			return &Error{Kind: KindClient, Err: rerr}, nil
-		}
 	}
-	cut := size >= 0 && sent != size
-	if tells && size < 0 {
-		cut = own.self().ended // see Listen
-	}
-	if cut {
-		return &Error{Kind: KindClient, Err: io.ErrUnexpectedEOF}, nil
-	}
-	watch.Received()
-	if size < 0 {
+	via.Upload.Received()
+	if in.size < 0 {
 		_, _ = c.bw.WriteString("0\r\n\r\n")
 	}
 	if err := c.bw.Flush(); err != nil { // or of the write before
 		return nil, err
 	}
-	_ = req.CloseBodyStream()
-	_ = client.SetReadDeadline(time.Time{}) // a broken client shows when it gets its answer
+	_ = ctx.Request.CloseBodyStream()
+	_ = in.client.SetReadDeadline(time.Time{}) // a broken client shows when it gets its answer
 	return nil, nil
 }
 

@@ -237,36 +237,3 @@ func originOfBoth(t *testing.T, handler http.HandlerFunc) string {
 type endless struct{}
 
 func (endless) Read(b []byte) (int, error) { return len(b), nil }
-
-// counting counts writes.
-type counting struct {
-	net.Conn
-	writes atomic.Int64
-}
-
-func (c *counting) Write(b []byte) (int, error) { c.writes.Add(1); return c.Conn.Write(b) }
-
-// Chunks of a byte that have arrived together go to the origin together.
-func TestTinyChunksAreForwardedTogether(t *testing.T) {
-	const chunks = 100_000
-	sizes := make(chan int64, 2)
-	up := origin(t, func(_ http.ResponseWriter, r *http.Request) {
-		n, _ := io.Copy(io.Discard, r.Body)
-		sizes <- n
-	})
-	e := newEdge(t, Config{Upstreams: []string{up}}, Via{})
-	require.Contains(t, e.raw(t, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"), " 200 ")
-	require.Zero(t, <-sizes)
-	u := e.pool.ups[0]
-	require.Eventually(t, func() bool { u.mu.Lock(); defer u.mu.Unlock(); return len(u.idle) == 1 }, patience, time.Millisecond)
-	u.mu.Lock()
-	kept := &counting{Conn: u.idle[0].Conn}
-	u.idle[0].Conn = kept
-	u.mu.Unlock()
-	got := e.raw(t, "POST / HTTP/1.1\r\nHost: h\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n"+strings.Repeat("1\r\nx\r\n", chunks)+"0\r\n\r\n")
-	require.Contains(t, got, " 200 ")
-	require.EqualValues(t, chunks, <-sizes)
-	t.Log(kept.writes.Load(), "writes")
-	require.Positive(t, kept.writes.Load(), "the kept connection was used")
-	require.Less(t, kept.writes.Load(), int64(chunks/20))
-}
