@@ -3,6 +3,7 @@ package h2
 import (
 	"crypto/tls"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"runtime"
@@ -84,6 +85,7 @@ var errFlood = errors.New("the client floods the connection with frames")
 // to control frames.
 type guard struct {
 	net.Conn
+	from    io.Reader // what has arrived
 	refused func(Reason)
 
 	headerTimeout time.Duration
@@ -106,7 +108,7 @@ type guard struct {
 }
 
 func newGuard(conn net.Conn, prefaced bool, headerTimeout time.Duration, refused func(Reason)) *guard {
-	g := &guard{Conn: conn, refused: refused, headerTimeout: headerTimeout, live: map[uint32]bool{}}
+	g := &guard{Conn: conn, from: conn, refused: refused, headerTimeout: headerTimeout, live: map[uint32]bool{}}
 	now := time.Now()
 	for i := range g.budgets {
 		g.budgets[i] = frames.Open(budgets[i], now)
@@ -127,7 +129,7 @@ func (g *tlsGuard) ConnectionState() tls.ConnectionState { return g.tls.Connecti
 
 // Read implements net.Conn.
 func (g *guard) Read(b []byte) (int, error) {
-	n, err := g.Conn.Read(b)
+	n, err := g.from.Read(b)
 	if n > 0 {
 		g.mu.Lock()
 		reason, flood := g.follow(b[:n])

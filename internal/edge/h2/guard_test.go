@@ -2,12 +2,17 @@ package h2
 
 import (
 	"bytes"
+	"io"
 	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"github.com/valyala/fasthttp"
 	"golang.org/x/net/http2"
+
+	"github.com/weir-edge/weir/internal/testenv"
 )
 
 // still is a connection that reads the same frames again and again, and swallows what is written.
@@ -69,4 +74,46 @@ func BenchmarkGuard(b *testing.B) {
 
 func TestGuardAllocatesNothing(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(100, guarded(t)))
+}
+
+// reads counts the reads of a connection.
+type reads struct {
+	net.Conn
+	n atomic.Int64
+}
+
+func (r *reads) Read(b []byte) (int, error) { r.n.Add(1); return r.Conn.Read(b) }
+
+// Frames that have arrived together are read together.
+func TestFramesAreReadTogether(t *testing.T) {
+	const frames = 10_000
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	got := make(chan int64, 1)
+	s, err := New(Config{MaxStreams: 10, MaxStreamsAll: 10, MaxHeaderBytes: 4 << 10, ReadTimeout: testenv.Patience, WriteTimeout: testenv.Patience, StreamTimeout: testenv.Patience,
+		Refused: func(Reason) {}, Serve: func(ctx *fasthttp.RequestCtx) {
+			n, _ := io.Copy(io.Discard, ctx.RequestBodyStream())
+			got <- n
+		}})
+	require.NoError(t, err)
+	a := testenv.Attack(t, ln.Addr().String(), "/", ":method POST", ":scheme http", ":authority a")
+	conn, err := ln.Accept()
+	require.NoError(t, err)
+	r, served := &reads{Conn: conn}, make(chan struct{})
+	go func() { defer close(served); s.ServeConn(r, false) }()
+	id, err := a.Open(false)
+	require.NoError(t, err)
+	var wire bytes.Buffer
+	f := http2.NewFramer(&wire, nil)
+	for i := range frames {
+		require.NoError(t, f.WriteData(id, i == frames-1, []byte("x")))
+	}
+	_, err = a.Conn.Write(wire.Bytes())
+	require.NoError(t, err)
+	require.EqualValues(t, frames, <-got)
+	t.Log(r.n.Load(), "reads of", frames, "frames")
+	require.Less(t, r.n.Load(), int64(frames/20))
+	require.NoError(t, a.Conn.Close())
+	<-served
 }

@@ -6,6 +6,7 @@ package h2
 //lint:file-ignore SA1019 http.Server serves no connection once Shutdown has begun, but Drain must serve those whose handshakes were in progress
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"io"
@@ -97,6 +98,8 @@ func (s *Server) ServeConn(conn net.Conn, prefaced bool) {
 	var served net.Conn = g
 	if t, ok := conn.(*tls.Conn); ok {
 		handler.tls, served = true, &tlsGuard{g, t}
+	} else {
+		g.from = bufio.NewReaderSize(conn, 4<<10) // frames are read in two parts each
 	}
 	s.enter(conn)
 	defer s.leave(conn)
