@@ -24,9 +24,9 @@ import (
 // Protocol is the name of HTTP/2 in ALPN.
 const Protocol = http2.NextProtoTLS
 
-// Flow control: how many bytes of unread bodies a client can make weir buffer.
 const (
-	connWindow   = 512 << 10
+	// streamWindow is how much of a body that is not read weir buffers. A connection's window holds
+	// that of all its streams: an origin that does not read one of them must not stop the others.
 	streamWindow = 256 << 10
 	// headerTable is the size of the table of header fields that a client may refer to.
 	headerTable = 4 << 10
@@ -84,7 +84,7 @@ func New(c Config) (*Server, error) {
 	s.h2 = http2.Server{
 		MaxConcurrentStreams: uint32(c.MaxStreams), MaxDecoderHeaderTableSize: headerTable, MaxEncoderHeaderTableSize: headerTable,
 		IdleTimeout: c.IdleTimeout, ReadIdleTimeout: quiet, PingTimeout: pingTimeout, WriteByteTimeout: c.WriteTimeout,
-		MaxUploadBufferPerConnection: connWindow, MaxUploadBufferPerStream: streamWindow,
+		MaxUploadBufferPerConnection: int32(streamWindow * c.MaxStreams), MaxUploadBufferPerStream: streamWindow,
 		MaxReadFrameSize: 16 << 10, // what the client must not exceed: each connection has a buffer of that size
 	}
 	return s, http2.ConfigureServer(&s.http, &s.h2) // so that Shutdown reaches the connections
