@@ -254,3 +254,18 @@ func TestTrailersAreNoHeaders(t *testing.T) {
 	require.Equal(t, 200, read(t, resp).status)
 	require.Equal(t, http.Header{"X-Sum": {"7"}}, <-got)
 }
+
+// A status of the origin that no client can be sent is answered 502, and holds nothing.
+func TestHTTP2ImpossibleStatus(t *testing.T) {
+	n := startH2C(t, setup{rules: "rules: [{id: slots, key: [client_ip], algorithm: concurrency, limit: 9, window: 1h}]", origin: func(w http.ResponseWriter, _ *http.Request) {
+		if c, _, err := http.NewResponseController(w).Hijack(); err == nil {
+			_, _ = io.WriteString(c, "HTTP/1.1 20 OK\r\nContent-Length: 0\r\n\r\n")
+			_ = c.Close()
+		}
+	}})
+	for range 3 {
+		require.Equal(t, 502, n.get("/").status)
+	}
+	n.nothingHeld(9)
+	require.Zero(t, n.metric("weir_panics_total"))
+}
