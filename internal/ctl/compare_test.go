@@ -104,7 +104,7 @@ func TestCompareAndPromote(t *testing.T) {
 
 	r := f.good(t, "rules", "compare", "tried")
 	require.Contains(t, r.out, "rule tried, version "+counts.Version+": the experiment has 10.00% of the keys; all edges count since 2026-01-02 03:04:05\n")
-	require.Regexp(t, `\n +BASE +EXPERIMENT +DIFFERENCE\nchecks +36000 +4000\nrefused +12\.\d+ % +52\.\d+ % +\+\d+\.\d+ % +\(\+\d+\.\d+ % to \+\d+\.\d+ %\) +differs, p 0\.00\d\n`, r.out)
+	require.Regexp(t, `\n +BASE +EXPERIMENT +DIFFERENCE\nchecks +36000 +4000\nrefused +12\.\d+% +52\.\d+% +\+\d+\.\d+% +\(\+\d+\.\d+% to \+\d+\.\d+%\) +differs, p 0\.00\d\n`, r.out)
 	require.Regexp(t, `\nworst window +10 +5 +-5 .*differs`, r.out)
 	require.Regexp(t, `\nmemory +- +- +unknown\n`, r.out)
 	require.Contains(t, r.out, "\neu-west: 1 edge: memory unknown: NOPERM MEMORY\n")
