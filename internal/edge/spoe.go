@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/weir-edge/weir/internal/edge/handshake"
+	"github.com/weir-edge/weir/internal/edge/listeners"
 	"github.com/weir-edge/weir/internal/edge/spoe"
 )
 
@@ -32,11 +33,11 @@ func (e *Edge) openSPOE() (s spoeServer, err error) {
 		return s, fmt.Errorf("listen.spoe: %w", err)
 	}
 	count := e.metrics.gateways("spoe")
-	s.listener = handshake.Listen(ln, e.gatewayConns("spoe", d, e.files.SPOE, 0, count))
+	s.listener = handshake.Listen(ln, e.listeners.GatewayConns("spoe", d, e.files.SPOE, 0, count))
 	c := &e.config.Server
 	config := spoe.Config{
 		Decider: &e.decider, Legacy: e.config.LegacyHeaders,
-		MaxFrame:    max(haproxyFrame, c.MaxHeaderBytes+questionBytes),
+		MaxFrame:    max(haproxyFrame, c.MaxHeaderBytes+listeners.QuestionBytes),
 		ReadTimeout: c.ReadTimeout, IdleTimeout: c.IdleTimeout,
 		Asked: count,
 		Panicked: func(panicked any) {

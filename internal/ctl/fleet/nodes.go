@@ -54,12 +54,6 @@ type RegionView struct {
 	Notes []string `json:"notes,omitempty"`
 }
 
-// converge determines whether all nodes run what they should. A region without nodes has
-// not converged.
-func (v *RegionView) converge() {
-	v.Converged = v.Error == "" && len(v.Nodes) > 0 && len(v.Behind()) == 0
-}
-
 // Behind returns the nodes that do not run what they should.
 func (v *RegionView) Behind() []NodeView {
 	var list []NodeView
@@ -146,7 +140,7 @@ func (t *Target) View(ctx context.Context, wanted func(consul.Node) bool, versio
 	Each(nodes, func(i int, n consul.Node) {
 		v.Nodes[i] = viewNode(ctx, t, n, cmp.Or(version, v.expected(t.Kind, n.PoP)))
 	})
-	v.converge()
+	v.Converged = v.Error == "" && len(v.Nodes) > 0 && len(v.Behind()) == 0
 	return v, nil
 }
 

@@ -2,6 +2,7 @@
 package limits
 
 import (
+	"cmp"
 	"net/netip"
 	"net/url"
 	"strings"
@@ -96,12 +97,7 @@ func (d *Request) query() (url.Values, error) {
 }
 
 // subject names the owner of the counter.
-func (d *Request) subject() string {
-	if d.client != "" {
-		return d.client
-	}
-	return strings.Join(d.entries, ", ")
-}
+func (d *Request) subject() string { return cmp.Or(d.client, strings.Join(d.entries, ", ")) }
 
 // recorded returns the subject for the history, which many people read: values of
 // descriptors may be secret.

@@ -275,17 +275,14 @@ func PruneAfter(ctx context.Context, p *command.Program, targets []*fleet.Target
 		return
 	}
 	removed, err := s.remove(ctx)
-	if n := total(removed); n > 0 {
+	n := 0
+	for _, of := range removed {
+		n += of
+	}
+	if n > 0 {
 		p.Say("pruned %s beyond the newest %d of each region", term.Plural(n, "old version"), s.keep)
 	}
 	if err != nil {
 		p.Say("old versions were not pruned; the next change will prune them: %v", err)
 	}
-}
-
-func total(counts map[string]int) (n int) {
-	for _, of := range counts {
-		n += of
-	}
-	return n
 }

@@ -72,11 +72,6 @@ func (h *History) after() *History {
 	return &after
 }
 
-// wrote reports whether a change is the one that wrote a pointer.
-func wrote(c consul.Change, p *consul.Pointer) bool {
-	return c.Version == p.Version && c.AppliedAt.Equal(p.AppliedAt)
-}
-
 // isCurrent reports whether a change made the active version. After something temporary has
 // ended, that is the change before it.
 func (h *History) isCurrent(c consul.Change) bool {
@@ -84,7 +79,7 @@ func (h *History) isCurrent(c consul.Change) bool {
 	case h.Pointer == nil, c.Canary != "":
 		return false
 	case !h.Pointer.Expired(h.now):
-		return wrote(c, h.Pointer)
+		return c.Version == h.Pointer.Version && c.AppliedAt.Equal(h.Pointer.AppliedAt)
 	}
 	return h.Pointer.Then != nil && c.ExpiresAt == nil && c.Version == h.Pointer.Then.Version
 }

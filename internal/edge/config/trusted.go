@@ -28,7 +28,7 @@ func (f *faults) networks(path string, list []string) (networks []netip.Prefix) 
 		case err != nil:
 			f.add(at, "must be an address or a network such as 10.0.0.0/8 (got %q)", text)
 		case p.Addr().Is4In6():
-			f.add(at, "is an IPv4 network written as IPv6, which no peer is in; write %s", plainPrefix(p))
+			f.add(at, "is an IPv4 network written as IPv6, which no peer is in; write %s", netip.PrefixFrom(p.Addr().Unmap(), max(0, p.Bits()-96)).Masked())
 		case p != p.Masked():
 			f.add(at, "%s has bits set beyond the network; write %s, or the address alone", text, p.Masked())
 		case p.Bits() == 0:
@@ -38,11 +38,6 @@ func (f *faults) networks(path string, list []string) (networks []netip.Prefix) 
 		}
 	}
 	return networks
-}
-
-// plainPrefix converts an IPv4 network written as IPv6.
-func plainPrefix(p netip.Prefix) netip.Prefix {
-	return netip.PrefixFrom(p.Addr().Unmap(), max(0, p.Bits()-96)).Masked()
 }
 
 // trustWarnings returns what is likely a mistake when every peer is trusted.

@@ -208,7 +208,8 @@ func (v *reader) experiment(r *Rule, c *Compiled, valid bool) {
 	}
 	variant.base = c
 	variant.infix += tag
-	version := sha256.Sum256(asJSON(r))
+	text, _ := json.Marshal(r) // it is valid, so it contains nothing that JSON cannot express
+	version := sha256.Sum256(text)
 	salt := sha256.Sum256(fmt.Appendf(nil, "weir experiment\n%s\n%s", r.ID, e.Name))
 	c.Trial = &Trial{
 		Share: e.Share, Name: e.Name, Version: hex.EncodeToString(version[:])[:12],
@@ -251,10 +252,4 @@ func (e *Experiment) Merge(r *Rule) *Rule {
 		m.UnderLoad = e.UnderLoad
 	}
 	return &m
-}
-
-// asJSON encodes a valid rule, which contains nothing that JSON cannot express.
-func asJSON(r *Rule) []byte {
-	b, _ := json.Marshal(r)
-	return b
 }
