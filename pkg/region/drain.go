@@ -67,7 +67,7 @@ func ParseDrains(document []byte) (*Drains, error) {
 		return nil, fmt.Errorf("is not a JSON object with begun and ended: %w", err)
 	}
 	for _, pop := range slices.Sorted(maps.Keys(d.Begun)) {
-		if err := errors.Join(checkPoP(pop), d.Begun[pop].validate()); err != nil {
+		if err := errors.Join(consul.CheckName(pop), d.Begun[pop].validate()); err != nil {
 			return nil, fmt.Errorf("begun: %s: %w", pop, err)
 		}
 	}
@@ -194,10 +194,3 @@ func ChangeDrains(ctx context.Context, c *consul.Client, change consul.Change, n
 
 // mostRaces is how often others may be faster before ChangeDrains gives up.
 const mostRaces = 16
-
-func checkPoP(pop string) error {
-	if err := consul.CheckName(pop); err != nil {
-		return fmt.Errorf("pop: %w", err)
-	}
-	return nil
-}

@@ -187,7 +187,7 @@ func TestTopologyInConsul(t *testing.T) {
 			require.ErrorContains(t, err, want)
 		}
 		f(`yes`, "is not a JSON object with begun and ended: ")
-		f(`{"begun": {"AMS": {"who": "a", "why": "b", "since": "2026-03-01T10:00:00Z", "at": "2026-03-01T10:00:00Z"}}}`, "begun: AMS: pop: must be 1 to 64 lower-case letters")
+		f(`{"begun": {"AMS": {"who": "a", "why": "b", "since": "2026-03-01T10:00:00Z", "at": "2026-03-01T10:00:00Z"}}}`, "begun: AMS: must be 1 to 64 lower-case letters")
 		f(`{"begun": {"ams1": {"why": "a\nb"}}}`, "begun: ams1: who: must be 1 to 500 bytes in one line (got \"\")\nwhy: must be 1 to 500 bytes in one line (got \"a\\nb\")\nsince: and at must be times")
 
 		// What cannot be read is replaced.
