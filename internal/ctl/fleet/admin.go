@@ -205,9 +205,9 @@ func (a *Admin) ask(ctx context.Context, method string, n consul.Node, path stri
 				err = errors.New("no answer in time")
 			}
 		}
-		var dial *net.OpError
-		if errors.As(err, &dial) {
-			err = dial.Err // without the address, which callers know
+		var op *net.OpError
+		if errors.As(err, &op) && op.Op != "remote error" {
+			err = op.Err // without the address, which callers know
 		}
 		return err
 	}
