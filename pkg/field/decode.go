@@ -33,7 +33,7 @@ func (n *Node) Decode(v any, form *Form) Errors {
 	d := &Decoder{form: form, shapes: make(map[reflect.Type]*shape)}
 	d.Decode(n, v)
 	if d.more > 0 {
-		d.faults.Add("", "has %d more problems; fix these first", d.more)
+		d.faults.addRest(d.more)
 	}
 	return d.faults
 }

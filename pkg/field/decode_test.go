@@ -151,6 +151,11 @@ func TestFaultsAreBounded(t *testing.T) {
 	_, errs := Load([]byte(strings.Repeat("an_unknown_field: 1\n", 10_000)), &sample{}, &Form{})
 	require.Len(t, errs, MaxFaults+1)
 	require.EqualError(t, errs[MaxFaults], "document: has 9000 more problems; fix these first")
+	require.Equal(t, 10_000, errs.Count())
+	few := errs.Bounded(20)
+	require.Len(t, few, 21)
+	require.EqualError(t, few[20], "document: has 9980 more problems; fix these first")
+	require.Equal(t, 10_000, few.Count())
 }
 
 func FuzzLoad(f *testing.F) {

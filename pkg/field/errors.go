@@ -19,6 +19,7 @@ type Error struct {
 	Msg  string // what is wrong and what to do; "must be at least 1ms (got 0s)"
 	Line int    // counted from 1; 0 if unknown
 	File string // "" unless In named it
+	rest int    // of how many other faults this is the count
 }
 
 // Error returns "path: msg", preceded by the place if the file is known.
@@ -144,8 +145,21 @@ func (l Errors) Bounded(most int) Errors {
 		return l
 	}
 	cut := l[:most:most]
-	cut.Add("", "has %d more problems; fix these first", len(l)-most)
+	cut.addRest(l[most:].Count())
 	return cut
+}
+
+// addRest adds the count of faults that are not listed.
+func (l *Errors) addRest(n int) {
+	*l = append(*l, &Error{Msg: fmt.Sprintf("has %d more problems; fix these first", n), rest: n})
+}
+
+// Count returns how many faults there are, listed or not.
+func (l Errors) Count() (n int) {
+	for _, e := range l {
+		n += max(1, e.rest)
+	}
+	return n
 }
 
 // All returns every fault in err, which may wrap or join several. An error without a

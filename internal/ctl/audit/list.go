@@ -29,7 +29,7 @@ func listCommand(p *command.Program) *cobra.Command {
   regionctl audit list -n 0 -o json | jq -r '.[] | select(.applied_by == "ana@desk") | .message'`,
 		func(ctx context.Context, _ []string) error {
 			list, regions, err := List(ctx, p, names, most)
-			return command.Show(p, list, err, func(list []Entry, b *bytes.Buffer, _ term.Style) { writeDone(b, list, regions) })
+			return command.Show(p, list, err, func(list []Entry, b *bytes.Buffer, _ term.Style) { writeDone(b, list, regions, err) })
 		})
 	p.RegionFlag(c, &names)
 	versions.LinesFlag(c.Flags(), &most)
@@ -67,9 +67,9 @@ func List(ctx context.Context, p *command.Program, names []string, most int) (li
 	return list, regions, unread
 }
 
-func writeDone(b *bytes.Buffer, list []Entry, regions int) {
+func writeDone(b *bytes.Buffer, list []Entry, regions int, err error) {
 	if len(list) == 0 {
-		b.WriteString("no changes yet\n")
+		b.WriteString(command.None("no changes yet", err))
 		return
 	}
 	t := term.Table{}

@@ -282,7 +282,7 @@ func clientsListCommand(p *command.Program) *cobra.Command {
 		func(ctx context.Context, _ []string) error {
 			all, err := List(ctx, p, names)
 			return command.Show(p, all, err, func(all []*Listed, b *bytes.Buffer, s term.Style) {
-				writeListed(b, s, all, "no network is blocked or allowed")
+				writeListed(b, s, all, command.None("no network is blocked or allowed", err))
 			})
 		})
 	p.RegionFlag(c, &names)
@@ -304,7 +304,7 @@ func clientsShowCommand(p *command.Program) *cobra.Command {
 		func(ctx context.Context, args []string) error {
 			all, n, err := Covering(ctx, p, names, args[0])
 			return command.Show(p, all, err, func(all []*Listed, b *bytes.Buffer, s term.Style) {
-				writeListed(b, s, all, fmt.Sprintf("%s is neither blocked nor allowed", n))
+				writeListed(b, s, all, command.None(n.String()+" is neither blocked nor allowed", err))
 			})
 		})
 	p.RegionFlag(c, &names)
@@ -327,7 +327,7 @@ func Covering(ctx context.Context, p *command.Program, names []string, network s
 
 func writeListed(b *bytes.Buffer, s term.Style, all []*Listed, none string) {
 	if len(all) == 0 {
-		b.WriteString(none + "\n")
+		b.WriteString(none)
 		return
 	}
 	t := term.Table{}

@@ -58,7 +58,7 @@ func nearFlag(cmd *cobra.Command, err error) error {
 		return err
 	}
 	if unknown.GetSpecifiedName() == "dry-run" {
-		return fmt.Errorf("%w; without --yes, a change shows what it would do and asks first; regionctl rules diff FILE only shows it", err)
+		return fmt.Errorf("%w%s", err, noTrial(cmd))
 	}
 	var names []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
@@ -68,6 +68,22 @@ func nearFlag(cmd *cobra.Command, err error) error {
 	})
 	hint := field.Suggest(unknown.GetSpecifiedName(), names...)
 	return fmt.Errorf("%w%s", err, strings.Replace(hint, "mean ", "mean --", 1))
+}
+
+// noTrial says what there is instead of --dry-run.
+func noTrial(cmd *cobra.Command) (hint string) {
+	switch {
+	case cmd.Flags().Lookup("yes") != nil:
+		hint = "; without --yes, it shows what it would do and asks first"
+	case cmd.Flags().Lookup("by") != nil:
+		hint = "; it acts at once, without a trial"
+	}
+	for _, other := range cmd.Parent().Commands() {
+		if other.Name() == "diff" {
+			hint += "; " + other.CommandPath() + " FILE only shows it"
+		}
+	}
+	return hint
 }
 
 // sameName returns the paths of all commands of this name.

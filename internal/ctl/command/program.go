@@ -78,6 +78,14 @@ func Show[T any](p *Program, found T, wrong error, write func(T, *bytes.Buffer, 
 	return cmp.Or(p.Show(found, func(b *bytes.Buffer, s term.Style) { write(found, b, s) }), wrong)
 }
 
+// None says that nothing was found. With an error, only some places were looked at.
+func None(text string, wrong error) string {
+	if wrong != nil {
+		text += ", as far as is known"
+	}
+	return text + "\n"
+}
+
 // ShowDifference shows what a change does, and which regions it skips. With -o json the
 // difference is not part of the result.
 func (p *Program) ShowDifference(away []string, write func(*bytes.Buffer, term.Style)) error {
@@ -97,5 +105,5 @@ func (p *Program) ShowDifference(away []string, write func(*bytes.Buffer, term.S
 
 // Refuse lists the faults of a file.
 func Refuse(name string, err error) error {
-	return term.Misused("%s has %s:\n%s", name, term.Plural(len(field.All(err)), "problem"), term.Faults(name, err))
+	return term.Misused("%s has %s:\n%s", name, term.Plural(field.All(err).Count(), "problem"), term.Faults(name, err))
 }

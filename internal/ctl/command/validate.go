@@ -47,7 +47,7 @@ func Validate[T any](p *Program, k *fleet.Kind, in Input, about About[T]) (answe
 	v := Checked{File: in.Name, Valid: faults == nil}
 	if !v.Valid {
 		answer, _, _ = about(v, term.Problems(faults), d)
-		return answer, term.Clean(term.Faults(v.File, faults)), term.Misused("%s has %s; correct what is listed", v.File, term.Plural(len(field.All(faults)), "problem"))
+		return answer, term.Clean(term.Faults(v.File, faults)), term.Misused("%s has %s; correct what is listed", v.File, term.Plural(field.All(faults).Count(), "problem"))
 	}
 	v.Version = d.Version()
 	answer, has, notes := about(v, []term.Problem{}, d)

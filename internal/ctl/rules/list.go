@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -231,10 +232,11 @@ func (v *RuleList) write(b *bytes.Buffer, s term.Style) {
 		t.Row(name, term.Printable(r.Mode), fmt.Sprintf("%d in %s", r.Limit, term.Brief(r.Window)), term.Printable(cmp.Or(strings.Join(r.Key, ", "), "all")),
 			number(r.Rate.Allowed), limited, number(r.Rate.Shadow), fmt.Sprintf("%.0f", r.Total.Allowed), fmt.Sprintf("%.0f", r.Total.Limited), fmt.Sprintf("%.0f", r.Total.Shadow))
 	}
-	if len(v.Rules) == 0 {
-		b.WriteString("no rules\n")
-	} else {
+	unknown := slices.ContainsFunc(v.Regions, func(r ruleRegion) bool { return r.Error != "" })
+	if len(v.Rules) > 0 {
 		t.Print(b)
+	} else if !unknown {
+		b.WriteString("no rules\n")
 	}
 	for _, r := range v.Regions {
 		switch {

@@ -35,7 +35,7 @@ func HistoryCommand(p *command.Program, k *fleet.Kind) *cobra.Command {
 	c := command.New("history", "show who changed what, when and why", k.Reworded(historyHelp), k.Reworded(historyExamples),
 		func(ctx context.Context, _ []string) error {
 			v, err := ListChanges(ctx, p, k, names, most)
-			return command.Show(p, v.List, err, func(_ []HistoryEntry, b *bytes.Buffer, s term.Style) { v.write(k, b, s) })
+			return command.Show(p, v.List, err, func(_ []HistoryEntry, b *bytes.Buffer, s term.Style) { v.write(k, b, s, err) })
 		})
 	p.RegionFlag(c, &names)
 	LinesFlag(c.Flags(), &most)
@@ -128,9 +128,9 @@ func ListChanges(ctx context.Context, p *command.Program, k *fleet.Kind, names [
 	return v, command.Unanswered(answers)
 }
 
-func (v *Changes) write(k *fleet.Kind, b *bytes.Buffer, s term.Style) {
+func (v *Changes) write(k *fleet.Kind, b *bytes.Buffer, s term.Style, err error) {
 	if len(v.List) == 0 {
-		b.WriteString("no changes yet\n")
+		b.WriteString(command.None("no changes yet", err))
 		return
 	}
 	t := term.Table{}
