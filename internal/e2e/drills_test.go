@@ -70,7 +70,7 @@ rules:
 `, drillLimit)
 
 func drills() []drill {
-	return slices.Concat(redisDrills(), consulDrills(), edgeDrills(), uploadDrills(), timeDrills(), worldDrills())
+	return slices.Concat(redisDrills(), consulDrills(), edgeDrills(), uploadDrills(), http2Drills(), timeDrills(), worldDrills())
 }
 
 // written returns the file to which make drills writes the table.
