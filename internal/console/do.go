@@ -43,27 +43,13 @@ func (c *Call) List(input string) []string { return c.values[input] }
 // Text returns the only value of an input, or "".
 func (c *Call) Text(input string) string { return strings.Join(c.values[input], "") }
 
-// Flags returns the flags of the command that the inputs stand for, with their values.
-func (c *Call) Flags() iter.Seq2[string, string] {
-	return func(yield func(string, string) bool) {
-		for in, text := range c.Operation.flags(c.values) {
-			if !yield(in.Flag, text) {
-				return
-			}
-		}
-	}
-}
+// Flags returns the inputs that are flags of the command, with their values.
+func (c *Call) Flags() iter.Seq2[*Input, string] { return c.Operation.flags(c.values) }
 
 // Do performs an operation. It may return both a result and an error, if a part is missing or a
-// change is partly done.
+// change is partly done. The error's Reason() is failed, usage, partial, conflict, interrupted or
+// unreachable.
 type Do func(ctx context.Context, c *Call) (result any, err error)
-
-// Failure is an error of an operation. Its reason is failed, usage, partial, conflict, interrupted
-// or unreachable.
-type Failure interface {
-	error
-	Reason() string
-}
 
 // The reasons that have answers of their own.
 const (
@@ -75,12 +61,12 @@ const (
 
 // explain returns an error's reason and message, "" for none.
 func explain(err error) (reason, message string) {
-	var f Failure
+	var known interface{ Reason() string }
 	switch {
 	case err == nil:
 		return "", ""
-	case errors.As(err, &f):
-		return f.Reason(), err.Error()
+	case errors.As(err, &known):
+		return known.Reason(), err.Error()
 	}
 	return "failed", err.Error()
 }
@@ -210,15 +196,8 @@ func resultOf(found any) (json.RawMessage, error) {
 
 // statusOf maps the reason of a failure to an HTTP status.
 func statusOf(reason string) int {
-	switch reason {
-	case reasonUsage:
-		return http.StatusUnprocessableEntity
-	case reasonConflict:
-		return http.StatusConflict
-	case reasonInterrupted:
-		return http.StatusServiceUnavailable
-	}
-	return http.StatusInternalServerError
+	statuses := map[string]int{reasonUsage: http.StatusUnprocessableEntity, reasonConflict: http.StatusConflict, reasonInterrupted: http.StatusServiceUnavailable}
+	return cmp.Or(statuses[reason], http.StatusInternalServerError)
 }
 
 // read reads a request's values and document.

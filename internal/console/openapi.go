@@ -1,15 +1,13 @@
 package console
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"reflect"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/weir-edge/weir/internal/console/access"
+	"github.com/weir-edge/weir/internal/plainjson"
 )
 
 type object = map[string]any
@@ -150,16 +148,5 @@ func encode(v any) []byte {
 	if err != nil {
 		panic(err) // maps, strings, numbers and JSON always encode
 	}
-	if !bytes.ContainsFunc(text, unicode.IsControl) {
-		return text
-	}
-	var plain []byte
-	for _, r := range string(text) {
-		if unicode.IsControl(r) { // DEL and the C1 controls, which only strings can contain
-			plain = fmt.Appendf(plain, `\u%04x`, r)
-		} else {
-			plain = utf8.AppendRune(plain, r)
-		}
-	}
-	return plain
+	return plainjson.Escape(text)
 }

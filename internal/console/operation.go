@@ -259,16 +259,6 @@ func (o *Operation) flags(v values) iter.Seq2[*Input, string] {
 	}
 }
 
-// rest returns the positional arguments.
-func (o *Operation) rest(v values) (list []string) {
-	for _, in := range o.Inputs {
-		if in.Flag == "" {
-			list = append(list, v[in.Name]...)
-		}
-	}
-	return list
-}
-
 // command returns the equivalent shell command.
 func (o *Operation) command(v values) string {
 	words := append([]string{"regionctl"}, o.Command...)
@@ -278,7 +268,11 @@ func (o *Operation) command(v values) string {
 	if o.Upload != "" {
 		words = append(words, o.Upload)
 	}
-	words = append(words, o.rest(v)...)
+	for _, in := range o.Inputs {
+		if in.Flag == "" {
+			words = append(words, v[in.Name]...)
+		}
+	}
 	for in, text := range o.flags(v) {
 		if words = append(words, "--"+in.Flag); in.Shape != Truth {
 			words = append(words, text)

@@ -201,8 +201,8 @@ func asks[Q, T any](flags func(*Q, *pflag.FlagSet), do func(context.Context, *co
 		if flags(&q, f); f.Lookup("region") == nil {
 			command.BindRegions(f, &names)
 		}
-		for flag, text := range c.Flags() {
-			if err := f.Set(flag, text); err != nil {
+		for in, text := range c.Flags() {
+			if err := f.Set(in.Flag, text); err != nil {
 				return none, term.Misused("%w", err)
 			}
 		}

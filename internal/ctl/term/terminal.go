@@ -10,11 +10,11 @@ import (
 	"io"
 	"os"
 	"strconv"
-	"strings"
 	"syscall"
-	"unicode"
 
 	"github.com/mattn/go-isatty"
+
+	"github.com/weir-edge/weir/internal/plainjson"
 )
 
 // Terminal is where a command reads and writes: its three streams, and what is known about
@@ -79,23 +79,16 @@ func (t *Terminal) WriteJSON(v any) error {
 	return err
 }
 
-// EncodeJSON writes JSON without anything that a terminal would interpret: the encoder
-// leaves DEL and the C1 controls, which only strings can contain, as they are.
+// EncodeJSON writes JSON without anything that a terminal would interpret.
 func EncodeJSON(b *bytes.Buffer, v any, indent string) error {
-	var text strings.Builder
+	var text bytes.Buffer
 	enc := json.NewEncoder(&text)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", indent)
 	if err := enc.Encode(v); err != nil {
 		return err
 	}
-	for _, r := range text.String() {
-		if r != '\n' && unicode.IsControl(r) {
-			fmt.Fprintf(b, `\u%04x`, r)
-		} else {
-			b.WriteRune(r)
-		}
-	}
+	b.Write(plainjson.Escape(text.Bytes()))
 	return nil
 }
 
