@@ -28,9 +28,11 @@ type Call struct {
 	keys     []byte // backs the keys of Checks
 	decision Decision
 	combine  *Combine
-	resets   uint64 // of combine, when it was asked
+	resets   uint64    // of combine, when it was asked
+	by       time.Time // when its caller leaves
+	mayLead  bool      // its caller may make the round trip
 	state    atomic.Int32
-	done     chan struct{} // receives one value when the answer arrives
+	done     chan struct{} // receives a value when the answer arrives, and one before if it is chosen
 	timer    *time.Timer
 	twin     *Call // the next request with the same checks in this batch
 }
@@ -47,6 +49,7 @@ type Answer struct {
 // The states of a Call. The goroutine that moves it out of waiting owns it.
 const (
 	callWaiting  int32 = iota
+	callChosen         // waiting, and its caller is to make the round trip
 	callFollowed       // waiting for another shard
 	callAnswered
 	callAbandoned // its caller left, and its request may pass

@@ -15,7 +15,9 @@ import (
 // reports failure in Call.Err and must bound its own time, which may exceed a caller's budget:
 // a late answer still tells what was charged. Up to MaxAloft goroutines call it at a time.
 type Batcher interface {
-	Do(ctx context.Context, calls []*Call)
+	// Do returns by the given time, unless that is zero. If it has not finished, it returns the
+	// rest, for another goroutine.
+	Do(ctx context.Context, calls []*Call, by time.Time) (rest func())
 	// Follow gets the answers to calls that Do left to another shard (Call.Elsewhere). It may
 	// take longer, so Combine runs it beside the batches in flight.
 	Follow(ctx context.Context, calls []*Call)
@@ -23,9 +25,10 @@ type Batcher interface {
 
 // Combine batches naturally: while one round trip to its shard is in progress, arriving
 // checks queue, and the next round trip takes them all. Unless told to linger, a lone
-// request never waits.
+// request never waits. A goroutine that asks makes the round trip itself and then hands the
+// queue to one that waits, so few goroutines wait for others to run (see flights).
 // Identical checks in a batch are sent once. If a round trip is long or the next batch is
-// large, that one leaves before it ends (see flights).
+// large, that one leaves before it ends.
 //
 // Combine also enforces the time budget: whatever the shard does, Take returns within it.
 type Combine struct {
@@ -35,18 +38,20 @@ type Combine struct {
 	linger  time.Duration
 	onBatch func(calls int)
 
-	calls     sync.Pool
-	resets    atomic.Uint64
-	seed      maphash.Seed
-	wake      chan struct{} // one pending signal is enough
-	stop      chan struct{}
-	ended     chan struct{}
-	following sync.WaitGroup
+	calls  sync.Pool
+	resets atomic.Uint64
+	seed   maphash.Seed
 
-	mu     sync.Mutex
-	queue  []*Call
-	first  time.Time // when the oldest of the queue came, if it is to linger
-	closed bool
+	mu          sync.Mutex
+	queue       []*Call
+	first       time.Time // when the oldest of the queue came, if it is to linger
+	boarding    bool      // a goroutine is about to take the queue
+	timer       *time.Timer
+	last        time.Time // when a batch left
+	idle, aloft []*flight
+	following   int
+	landed      sync.Cond
+	closed      bool
 }
 
 const (
@@ -66,10 +71,14 @@ func NewCombine(shard Batcher, budget time.Duration, flights int, linger time.Du
 	}
 	c := &Combine{
 		shard: shard, budget: budget, flights: max(1, min(flights, MaxFlights)), linger: linger, onBatch: onBatch, seed: maphash.MakeSeed(),
-		wake: make(chan struct{}, 1), stop: make(chan struct{}), ended: make(chan struct{}),
 	}
+	c.landed.L = &c.mu
 	c.calls.New = func() any { return newCall(c) }
-	go c.run()
+	c.timer = time.AfterFunc(time.Hour, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.depart(nil)
+	})
 	return c
 }
 
@@ -125,6 +134,7 @@ func (c *Combine) returning(checks []Check, results []Result) *Call {
 // ask queues the call and waits for its answer. After an error the call no longer
 // belongs to the caller, who may only say that its request was refused (see lateCall).
 func (c *Combine) ask(ctx context.Context, call *Call) error {
+	call.by, call.mayLead = time.Now().Add(c.budget), ctx.Done() == nil
 	c.mu.Lock()
 	if c.closed || len(c.queue) >= maxQueue {
 		closed := c.closed
@@ -135,30 +145,48 @@ func (c *Combine) ask(ctx context.Context, call *Call) error {
 		}
 		return ErrOverloaded
 	}
-	wake := c.enqueue(call)
+	leads := c.enqueue(call) && c.depart(call)
 	c.mu.Unlock()
-	if wake {
-		c.signal()
+	if leads {
+		// Requests that are ready to run go first, so that their checks join the batch.
+		runtime.Gosched()
+		c.fly(call.by)
+		select {
+		case <-call.done:
+			return nil
+		default:
+		}
 	}
 
-	call.timer.Reset(c.budget)
-	var err error
-	select {
-	case <-call.done:
-		call.timer.Stop()
-		return nil
-	case <-call.timer.C:
-		err = ErrTimeout
-	case <-ctx.Done():
-		call.timer.Stop()
-		err = context.Cause(ctx)
+	call.timer.Reset(time.Until(call.by))
+	for {
+		select {
+		case <-call.done:
+			if call.state.CompareAndSwap(callChosen, callWaiting) {
+				c.fly(call.by)
+				continue
+			}
+			call.timer.Stop()
+			return nil
+		case <-call.timer.C:
+			return c.leave(call, ErrTimeout)
+		case <-ctx.Done():
+			call.timer.Stop()
+			return c.leave(call, context.Cause(ctx))
+		}
 	}
+}
+
+// leave stops waiting for the answer, unless it arrived at the same instant.
+func (c *Combine) leave(call *Call, err error) error {
 	switch {
 	case call.state.CompareAndSwap(callWaiting, callAbandoned):
+	case call.state.CompareAndSwap(callChosen, callAbandoned):
+		go c.fly(time.Time{})
 	case call.state.CompareAndSwap(callFollowed, callAbandoned):
 		err = fmt.Errorf("%w: %w", ErrElsewhere, err)
 	default:
-		<-call.done // the answer arrived at the same instant
+		<-call.done
 		return nil
 	}
 	return &late{err, call}
@@ -172,56 +200,6 @@ func (c *Combine) enqueue(call *Call) bool {
 		c.first = time.Now()
 	}
 	return first || c.linger == 0 && len(c.queue) == fullBatch
-}
-
-func (c *Combine) signal() {
-	select {
-	case c.wake <- struct{}{}:
-	default:
-	}
-}
-
-// next waits for calls and takes up to maxBatch of them; it returns nil once closed and
-// empty.
-func (c *Combine) next(batch []*Call) []*Call {
-	for {
-		c.mu.Lock()
-		if wait := c.waits(); wait > 0 {
-			c.mu.Unlock()
-			select {
-			case <-time.After(wait):
-			case <-c.stop:
-			}
-			continue
-		}
-		if n := min(len(c.queue), maxBatch); n > 0 {
-			batch = append(batch[:0], c.queue[:n]...)
-			rest := copy(c.queue, c.queue[n:])
-			clear(c.queue[rest:])
-			c.queue = c.queue[:rest]
-			c.mu.Unlock()
-			return batch
-		}
-		closed := c.closed
-		c.mu.Unlock()
-		if closed {
-			return nil
-		}
-		select {
-		case <-c.wake:
-			// Requests that are ready to run go first, so that their checks join the batch.
-			runtime.Gosched()
-		case <-c.stop:
-		}
-	}
-}
-
-// waits returns how long the queue is still to linger.
-func (c *Combine) waits() time.Duration {
-	if c.linger == 0 || c.closed || len(c.queue) == 0 || len(c.queue) >= maxBatch {
-		return 0
-	}
-	return c.linger - time.Since(c.first)
 }
 
 // merge drops abandoned calls and makes identical ones twins of the first.
@@ -309,9 +287,9 @@ func (c *Combine) giveBack(call *Call, all bool) {
 	if back := c.returning(call.Checks, now); back != nil {
 		back.state.Store(callAbandoned)
 		c.mu.Lock()
-		c.enqueue(back) // even if closed: flights checks the queue after each flight
+		c.enqueue(back) // even if closed: Close waits for it
+		c.depart(nil)
 		c.mu.Unlock()
-		c.signal()
 	}
 }
 
@@ -328,11 +306,12 @@ func (c *Combine) Reset(ctx context.Context, checks []Check) error {
 // Close refuses new calls, answers the waiting ones, and stops.
 func (c *Combine) Close() {
 	c.mu.Lock()
-	already := c.closed
+	defer c.mu.Unlock()
 	c.closed = true
-	c.mu.Unlock()
-	if !already {
-		close(c.stop)
+	c.depart(nil)
+	for len(c.queue)+len(c.aloft)+c.following > 0 {
+		c.landed.Wait()
 	}
-	<-c.ended
+	c.boarding = true // nothing leaves any more
+	c.timer.Stop()
 }

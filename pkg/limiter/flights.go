@@ -3,7 +3,6 @@ package limiter
 import (
 	"context"
 	"slices"
-	"sync"
 	"time"
 )
 
@@ -32,98 +31,98 @@ const (
 type flight struct {
 	batch, ask []*Call
 	leads      map[uint64]*Call
-	start      chan struct{}
 	left       time.Time
 }
 
-// run sends batches until Combine is closed and its queue empty.
-func (c *Combine) run() {
-	defer close(c.ended)
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	var pilots sync.WaitGroup
-	defer pilots.Wait()
-
-	all := c.flights * MaxAloft / MaxFlights
-	landed := make(chan *flight, all)
-	var idle, aloft []*flight
-	for range all {
-		f := &flight{leads: map[uint64]*Call{}, start: make(chan struct{}, 1)}
-		idle = append(idle, f)
-		defer close(f.start)
-		pilots.Go(func() {
-			for range f.start {
-				c.fly(ctx, f)
-				landed <- f
-			}
-		})
+// depart lets the next batch leave, now or when it may. The queue is locked. The batch is flown
+// by the caller of depart, if it reports so because its call may lead, or else by the first
+// that waits and has enough of its budget left, or by a new goroutine.
+func (c *Combine) depart(own *Call) (leads bool) {
+	if c.boarding || len(c.queue) == 0 {
+		return false
 	}
-
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
-	var last time.Time
-	land := func(f *flight) {
-		idle = append(idle, f)
-		aloft = slices.DeleteFunc(aloft, func(o *flight) bool { return o == f })
+	now := time.Now()
+	wait := c.wait(now)
+	if wait > 0 {
+		c.timer.Reset(wait)
+		return false
 	}
-	for {
-		for {
-			// Flights that are late hold up no others.
-			flights, calls, overdue := 0, 0, c.budget
-			for _, f := range aloft {
-				if rest := c.budget - time.Since(f.left); rest > 0 {
-					flights, calls, overdue = flights+1, calls+len(f.batch), min(overdue, rest)
-				}
-			}
-			if len(idle) == 0 {
-				land(<-landed)
-				continue
-			}
-			wait, wake := usualTrip+time.Duration(calls)*perCall-time.Since(last), c.wake
-			if flights == c.flights {
-				wait, wake = overdue, nil
-			} else if flights == 0 || wait <= 0 || flights == 1 && c.linger == 0 && c.queued() >= fullBatch {
-				break
-			}
-			timer.Reset(wait)
-			select {
-			case f := <-landed:
-				land(f)
-			case <-timer.C:
-			case <-wake:
-			}
+	c.timer.Stop()
+	c.boarding = true
+	if own != nil && own.mayLead {
+		return true
+	}
+	for _, call := range c.queue[:min(len(c.queue), maxBatch)] {
+		if call.mayLead && call.by.Sub(now) >= c.budget/2 && call.state.CompareAndSwap(callWaiting, callChosen) {
+			call.done <- struct{}{}
+			return false
 		}
-		f := idle[len(idle)-1]
-		if f.batch = c.next(f.batch); f.batch == nil {
-			if len(aloft) > 0 {
-				land(<-landed) // landing may queue returns
-			} else if c.following.Wait(); c.queued() == 0 { // and so may those that follow
-				return
-			}
-			continue
-		}
-		idle, aloft = idle[:len(idle)-1], append(aloft, f)
-		f.left = time.Now()
-		last = f.left
-		f.start <- struct{}{}
 	}
+	go c.fly(time.Time{})
+	return false
 }
 
-// queued returns how many calls wait.
-func (c *Combine) queued() int {
+// wait returns how long the queue is still to wait.
+func (c *Combine) wait(now time.Time) (linger time.Duration) {
+	if c.linger > 0 && !c.closed && len(c.queue) < maxBatch {
+		linger = c.linger - now.Sub(c.first)
+	}
+	// Flights that are late hold up no others.
+	flights, calls, overdue := 0, 0, c.budget
+	for _, f := range c.aloft {
+		if rest := c.budget - now.Sub(f.left); rest > 0 {
+			flights, calls, overdue = flights+1, calls+len(f.batch), min(overdue, rest)
+		}
+	}
+	switch {
+	case len(c.aloft) == c.flights*MaxAloft/MaxFlights:
+		return time.Hour // until one lands
+	case flights == c.flights:
+		return max(linger, overdue)
+	case flights == 0 || flights == 1 && c.linger == 0 && len(c.queue) >= fullBatch:
+		return linger
+	}
+	return max(linger, usualTrip+time.Duration(calls)*perCall-now.Sub(c.last))
+}
+
+// fly makes one round trip for the queue and answers its calls. It returns by the given time,
+// unless that is zero, and then leaves the rest to another goroutine.
+func (c *Combine) fly(by time.Time) {
+	f := c.board()
+	if f.ask = c.merge(f.batch, f.ask[:0], f.leads); len(f.ask) > 0 {
+		c.onBatch(len(f.ask))
+		if rest := c.shard.Do(context.Background(), f.ask, by); rest != nil {
+			go func() {
+				rest()
+				c.arrive(f)
+			}()
+			return
+		}
+	}
+	c.arrive(f)
+}
+
+// board takes up to maxBatch calls of the queue.
+func (c *Combine) board() *flight {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.queue)
+	if len(c.idle) == 0 {
+		c.idle = append(c.idle, &flight{leads: map[uint64]*Call{}})
+	}
+	last := len(c.idle) - 1
+	f := c.idle[last]
+	c.idle = c.idle[:last]
+	n := min(len(c.queue), maxBatch)
+	f.batch = append(f.batch[:0], c.queue[:n]...)
+	c.queue = slices.Delete(c.queue, 0, n)
+	f.left = time.Now()
+	c.last, c.aloft, c.boarding = f.left, append(c.aloft, f), false
+	c.depart(nil)
+	return f
 }
 
-// fly makes one round trip and answers its calls.
-func (c *Combine) fly(ctx context.Context, f *flight) {
-	f.ask = c.merge(f.batch, f.ask[:0], f.leads)
-	if len(f.ask) == 0 {
-		return
-	}
-	c.onBatch(len(f.ask))
-	c.shard.Do(ctx, f.ask)
+// arrive answers a flight's calls and hands the queue on.
+func (c *Combine) arrive(f *flight) {
 	var elsewhere []*Call
 	for _, lead := range f.ask {
 		if lead.Elsewhere == nil {
@@ -135,12 +134,25 @@ func (c *Combine) fly(ctx context.Context, f *flight) {
 		}
 		elsewhere = append(elsewhere, lead)
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.idle, c.aloft = append(c.idle, f), slices.DeleteFunc(c.aloft, func(o *flight) bool { return o == f })
 	if elsewhere != nil {
-		c.following.Go(func() {
-			c.shard.Follow(ctx, elsewhere)
-			for _, lead := range elsewhere {
-				c.answer(lead)
-			}
-		})
+		c.following++
+		go c.follow(elsewhere)
 	}
+	c.depart(nil)
+	c.landed.Broadcast()
+}
+
+// follow gets the answers that another shard has.
+func (c *Combine) follow(calls []*Call) {
+	c.shard.Follow(context.Background(), calls)
+	for _, lead := range calls {
+		c.answer(lead)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.following--
+	c.landed.Broadcast()
 }

@@ -29,13 +29,21 @@ type distant struct {
 	work    time.Duration
 	batches int
 	calls   int
+	others  atomic.Int64 // batches of goroutines that do not ask
 }
 
 // Follow implements limiter.Batcher.
 func (d *distant) Follow(context.Context, []*limiter.Call) {}
 
 // Do implements limiter.Batcher.
-func (d *distant) Do(_ context.Context, calls []*limiter.Call) {
+func (d *distant) Do(_ context.Context, calls []*limiter.Call, by time.Time) (rest func()) {
+	if !led() {
+		d.others.Add(1)
+	}
+	return until(by, func() { d.decide(calls) })
+}
+
+func (d *distant) decide(calls []*limiter.Call) {
 	time.Sleep(d.trip / 2)
 	d.mu.Lock()
 	cost := d.cost(len(calls))
@@ -50,7 +58,7 @@ func (d *distant) Do(_ context.Context, calls []*limiter.Call) {
 	d.mu.Unlock()
 	time.Sleep(wait + d.trip/2)
 	for _, c := range calls {
-		c.Now, c.Answers = time.Now().UnixMicro(), append(c.Answers, limiter.Answer{Fits: 1})
+		c.Now, c.Answers = time.Now().UnixMicro(), append(c.Answers, limiter.Answer{Fits: 1, Remaining: time.Now().UnixMicro()})
 	}
 }
 

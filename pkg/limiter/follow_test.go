@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -17,7 +18,7 @@ type away struct {
 	other *shard
 }
 
-func (a *away) Do(ctx context.Context, calls []*limiter.Call) {
+func (a *away) Do(ctx context.Context, calls []*limiter.Call, by time.Time) (rest func()) {
 	var here []*limiter.Call
 	for _, c := range calls {
 		if string(limiter.Subject(c.Checks[0].Key)) == "moved" {
@@ -26,12 +27,12 @@ func (a *away) Do(ctx context.Context, calls []*limiter.Call) {
 			here = append(here, c)
 		}
 	}
-	a.shard.Do(ctx, here)
+	return a.shard.Do(ctx, here, by)
 }
 
 func (a *away) Follow(ctx context.Context, calls []*limiter.Call) {
 	<-a.open
-	a.other.Do(ctx, calls)
+	a.other.decide(ctx, calls)
 }
 
 // A call that another shard has to answer delays no other, and this shard is not at fault if it

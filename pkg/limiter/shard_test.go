@@ -27,7 +27,28 @@ func newShard() *shard {
 func (s *shard) hang()   { s.turn <- struct{}{} }
 func (s *shard) resume() { <-s.turn }
 
-func (s *shard) Do(ctx context.Context, calls []*limiter.Call) {
+// Do implements limiter.Batcher.
+func (s *shard) Do(ctx context.Context, calls []*limiter.Call, by time.Time) (rest func()) {
+	return until(by, func() { s.decide(ctx, calls) })
+}
+
+// until returns by the given time, if that is not zero, with a function that waits for the end.
+func until(by time.Time, do func()) (rest func()) {
+	if by.IsZero() {
+		do()
+		return nil
+	}
+	done := make(chan struct{})
+	go func() { defer close(done); do() }()
+	select {
+	case <-done:
+		return nil
+	case <-time.After(time.Until(by)):
+		return func() { <-done }
+	}
+}
+
+func (s *shard) decide(ctx context.Context, calls []*limiter.Call) {
 	s.hang()
 	defer s.resume()
 	var batch []string
@@ -80,11 +101,13 @@ type gate struct {
 	answered func()
 }
 
-func (g *gate) Do(ctx context.Context, calls []*limiter.Call) {
-	<-g.open
-	g.shard.Do(ctx, calls)
-	if len(g.batches) == 2 {
-		g.answered()
-		<-time.After(time.Millisecond)
-	}
+func (g *gate) Do(ctx context.Context, calls []*limiter.Call, by time.Time) (rest func()) {
+	return until(by, func() {
+		<-g.open
+		g.decide(ctx, calls)
+		if len(g.batches) == 2 {
+			g.answered()
+			<-time.After(time.Millisecond)
+		}
+	})
 }

@@ -301,21 +301,26 @@ type link struct {
 func (l link) Follow(context.Context, []*limiter.Call) {}
 
 // Do implements limiter.Batcher.
-func (l link) Do(ctx context.Context, calls []*limiter.Call) {
+func (l link) Do(ctx context.Context, calls []*limiter.Call, by time.Time) (rest func()) {
 	time.Sleep(l.world.trip / 2)
 	l.mu.Lock()
 	if now := time.Now(); l.busy.Before(now) {
 		l.busy = now
 	}
 	l.busy = l.busy.Add(batchCost + scriptsFor(calls)*scriptCost + time.Duration(len(calls))*callCost)
-	wait := time.Until(l.busy)
+	end := l.busy.Add(l.world.trip / 2)
 	l.mu.Unlock()
 	b := make(batch, len(calls))
 	for i, c := range calls {
 		b[i] = l.decide(ctx, c)
 	}
 	l.world.record(l, b)
-	time.Sleep(wait + l.world.trip/2)
+	if !by.IsZero() && by.Before(end) {
+		time.Sleep(time.Until(by))
+		return func() { time.Sleep(time.Until(end)) }
+	}
+	time.Sleep(time.Until(end))
+	return nil
 }
 
 // scriptsFor returns how many scripts serve the calls.

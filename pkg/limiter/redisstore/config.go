@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/limiter/redisstore/redirect"
 )
 
 // Mode is the kind of Redis deployment.
@@ -132,7 +133,7 @@ func (c *Config) single() *redis.Client {
 func (c *Config) server(addr string) *redis.Options {
 	return &redis.Options{
 		Addr: addr, CredentialsProvider: c.credentials, TLSConfig: c.TLS,
-		MaxRetries: noRetries, DialTimeout: c.dialTimeout(), DialerRetries: 1,
+		Dialer: redirect.Dialer(&redis.Options{DialTimeout: c.dialTimeout(), TLSConfig: c.TLS}), ContextTimeoutEnabled: true, MaxRetries: noRetries, DialTimeout: c.dialTimeout(), DialerRetries: 1,
 		ReadTimeout: c.Timeout, WriteTimeout: c.Timeout,
 		PoolSize: poolSize, MaxIdleConns: idleSize, PoolTimeout: c.Timeout,
 		Protocol: 2, DisableIdentity: true, MaintNotificationsConfig: noMaintNotifications(),
@@ -143,7 +144,7 @@ func (c *Config) sentinel() *redis.Client {
 	o := &redis.FailoverOptions{
 		MasterName: c.MasterName, SentinelAddrs: c.Addrs, SentinelUsername: c.SentinelUsername,
 		CredentialsProvider: c.credentials, TLSConfig: c.TLS,
-		MaxRetries: noRetries, DialTimeout: c.dialTimeout(), DialerRetries: 1,
+		Dialer: redirect.Dialer(&redis.Options{DialTimeout: c.dialTimeout(), TLSConfig: c.TLS}), ContextTimeoutEnabled: true, MaxRetries: noRetries, DialTimeout: c.dialTimeout(), DialerRetries: 1,
 		ReadTimeout: c.Timeout, WriteTimeout: c.Timeout,
 		PoolSize: poolSize, MaxIdleConns: idleSize, PoolTimeout: c.Timeout, MinIdleConns: 1,
 		Protocol: 2, DisableIdentity: true,
@@ -157,7 +158,7 @@ func (c *Config) sentinel() *redis.Client {
 func (c *Config) cluster() *redis.ClusterClient {
 	return redis.NewClusterClient(&redis.ClusterOptions{
 		Addrs: c.Addrs, CredentialsProvider: c.credentials, TLSConfig: c.TLS,
-		MaxRetries: noRetries, MaxRedirects: 3, DialTimeout: c.dialTimeout(), DialerRetries: 1,
+		Dialer: redirect.Dialer(&redis.Options{DialTimeout: c.dialTimeout(), TLSConfig: c.TLS}), ContextTimeoutEnabled: true, MaxRetries: noRetries, MaxRedirects: 3, DialTimeout: c.dialTimeout(), DialerRetries: 1,
 		ReadTimeout: c.Timeout, WriteTimeout: c.Timeout,
 		PoolSize: poolSize, MaxIdleConns: idleSize, PoolTimeout: c.Timeout, MinIdleConns: 1,
 		Protocol: 2, DisableIdentity: true, MaintNotificationsConfig: noMaintNotifications(),

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -36,7 +37,7 @@ func do(ctx context.Context, cluster *redis.ClusterClient, master *redis.Client,
 	n := newNode(master, cluster, servers, nil)
 	change(n)
 	n.sender = redirect.NewSender(cluster, servers, n.scripts.sources)
-	n.Do(ctx, calls)
+	n.Do(ctx, calls, time.Time{})
 	n.Follow(ctx, slices.DeleteFunc(slices.Clone(calls), func(c *limiter.Call) bool { return c.Elsewhere == nil }))
 	return !n.sharesSlots()
 }

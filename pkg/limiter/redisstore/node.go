@@ -54,17 +54,27 @@ func newNode(client *redis.Client, cluster *redis.ClusterClient, servers *redire
 
 // Do runs the calls in one round trip. It leaves to Follow those whose keys this master does
 // not have.
-func (n *node) Do(ctx context.Context, calls []*limiter.Call) {
+func (n *node) Do(ctx context.Context, calls []*limiter.Call, by time.Time) (rest func()) {
 	m := n.spare.Get().(*packing)
-	defer n.spare.Put(m)
 	packs := n.pack(m, calls)
 	from := time.Since(n.born)
-	_ = n.sender.Send(ctx, n.patient, m.commands(ctx, packs), 0) // each command holds its error
+	if by.IsZero() {
+		_ = n.sender.Send(ctx, n.patient, m.commands(ctx, packs), 0) // each command holds its error
+	} else if rest := n.sender.Lead(ctx, n.patient, m.commands(ctx, packs), by); rest != nil {
+		return func() { rest(); n.answer(m, packs, from) }
+	}
+	n.answer(m, packs, from)
+	return nil
+}
+
+// answer distributes the replies.
+func (n *node) answer(m *packing, packs []*pack, from time.Duration) {
 	n.watchClock(packs[0], from)
 	for _, p := range packs {
 		n.leave(p)
 		p.answer()
 	}
+	n.spare.Put(m)
 }
 
 // Follow runs each call in a script of its own, on the master of its keys.

@@ -38,21 +38,11 @@ const (
 )
 
 // errForeign fails a call on a key that another program wrote.
-var errForeign = clean(replyError("WRONGTYPE a key holds data that no rule wrote; delete it"))
-
-// replyError is a fault that a script reports in its reply.
-type replyError string
-
-var _ redis.Error = replyError("")
-
-func (e replyError) Error() string { return string(e) }
-
-// RedisError implements redis.Error.
-func (replyError) RedisError() {}
+var errForeign = clean(redirect.Reply("WRONGTYPE a key holds data that no rule wrote; delete it"))
 
 // command runs a pack.
 type command struct {
-	*redis.IntSliceCmd
+	redirect.Numbers
 	// divisible is set for a request with several keys, which may be decided one by one.
 	divisible bool
 }
@@ -70,7 +60,7 @@ type packing struct {
 func (m *packing) commands(ctx context.Context, packs []*pack) []redis.Cmder {
 	m.cmds = m.cmds[:0]
 	for _, p := range packs {
-		p.cmd = command{redis.NewIntSliceCmd(ctx, p.args...), len(p.calls) == 1 && len(p.calls[0].Checks) > 1}
+		p.cmd = command{redirect.Numbers{IntSliceCmd: redis.NewIntSliceCmd(ctx, p.args...)}, len(p.calls) == 1 && len(p.calls[0].Checks) > 1}
 		m.cmds = append(m.cmds, &p.cmd)
 	}
 	return m.cmds

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -303,10 +304,27 @@ func BenchmarkTake(b *testing.B) {
 			checks := []limiter.Check{check(l, "a", 1)}
 			var d limiter.Decision
 			for b.Loop() {
-				if err := s.Take(b.Context(), checks, &d); err != nil {
+				if err := s.Take(context.Background(), checks, &d); err != nil {
 					b.Fatal(err)
 				}
 			}
+		})
+		b.Run(name+"/seldom", func(b *testing.B) {
+			checks := []limiter.Check{check(l, "a", 1)}
+			var d limiter.Decision
+			var took []time.Duration
+			tick := time.NewTicker(500 * time.Microsecond)
+			defer tick.Stop()
+			for b.Loop() {
+				<-tick.C
+				began := time.Now()
+				if err := s.Take(context.Background(), checks, &d); err != nil {
+					b.Fatal(err)
+				}
+				took = append(took, time.Since(began))
+			}
+			slices.Sort(took)
+			b.ReportMetric(float64(took[len(took)/2])/float64(time.Microsecond), "p50-µs")
 		})
 		b.Run(name+"/together", func(b *testing.B) {
 			b.ReportAllocs()

@@ -10,16 +10,17 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// ErrElsewhere sends a command to the owner of its key.
-var ErrElsewhere redis.Error = elsewhere{}
-
-type elsewhere struct{}
+// Reply is an error that Redis or a script sent.
+type Reply string
 
 // Error implements error.
-func (elsewhere) Error() string { return "ELSEWHERE another master has a key" }
+func (r Reply) Error() string { return string(r) }
 
 // RedisError implements redis.Error.
-func (elsewhere) RedisError() {}
+func (Reply) RedisError() {}
+
+// ErrElsewhere sends a command to the owner of its key.
+var ErrElsewhere redis.Error = Reply("ELSEWHERE another master has a key")
 
 // NotLoaded reports whether the server lacks a command's script.
 func NotLoaded(err error) bool { return redis.HasErrorPrefix(err, "NOSCRIPT") }

@@ -24,6 +24,7 @@ type Sender struct {
 	sources map[string]string // of scripts, by SHA-1
 	born    time.Time
 	givenUp atomic.Int64 // until then, do not wait for an owner of slots; since born
+	spare   sync.Pool    // *until
 }
 
 // NewSender returns a Sender. cluster and servers are nil unless there is a Cluster.
@@ -61,14 +62,20 @@ func (s *Sender) Run(ctx context.Context, client *redis.Client, cmds []redis.Cmd
 // Send sends commands to a server in one pipeline, and again with their sources those whose
 // scripts it lacks.
 func (s *Sender) Send(ctx context.Context, client *redis.Client, cmds []redis.Cmder, m Manner) (failure error) {
-	var to interface{ Pipeline() redis.Pipeliner } = client
+	var to pipeliner = client
 	if m&Confirmed != 0 {
 		conn := client.Conn() // WAIT refers to what this connection wrote
 		defer func() { _ = conn.Close() }()
 		defer func() { confirm(ctx, conn, cmds) }()
 		to = conn
 	}
-	failure = exec(ctx, to.Pipeline(), cmds, m)
+	return s.settle(ctx, to, cmds, m, exec(ctx, to.Pipeline(), cmds, m))
+}
+
+type pipeliner interface{ Pipeline() redis.Pipeliner }
+
+// settle sends commands whose scripts the server lacked.
+func (s *Sender) settle(ctx context.Context, to pipeliner, cmds []redis.Cmder, m Manner, failure error) error {
 	for range maxLoads {
 		unloaded := failing(cmds, NotLoaded)
 		if len(unloaded) == 0 {
