@@ -157,7 +157,7 @@ func TestAdminOverTLS(t *testing.T) {
 	}
 	require.NoError(t, ask(mutual, showing(operator)))
 	require.ErrorContains(t, ask(mutual, trusting), "answered 403: show a client certificate")
-	require.ErrorContains(t, ask(mutual, showing(stranger)), "remote error: tls: ")
+	require.ErrorContains(t, ask(mutual, showing(stranger)), ": tls: ")
 	require.ErrorContains(t, ask(mutual, showing(former)), "cert_file: "+former.CertFile+" expired at ")
 	_, err := NewAdmin(&region.FleetRegion{AdminTLS: &certs.Client{CAFile: token}}, false, 0)
 	require.EqualError(t, err, "admin_tls.ca_file: "+token+" contains no PEM certificate")
