@@ -21,7 +21,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/term"
 )
 
-const clientsHelp = `Clients that are blocked or allowed manually: single addresses or whole networks, each with
+const help = `Clients that are blocked or allowed manually: single addresses or whole networks, each with
 who decided it, why, and until when. All edges of all regions that follow Consul apply this
 as soon as Consul delivers it, and keep it across restarts.
 
@@ -48,10 +48,10 @@ policy. Rules and the load shedder apply to them as before.
 
 In all other respects it is like regionctl clients block.`
 
-const clientsShowHelp = `Shows all listed networks that contain an address or a network. The first, narrowest one
+const showHelp = `Shows all listed networks that contain an address or a network. The first, narrowest one
 decides. regionctl limits explain asks the edges themselves.`
 
-const clientsListHelp = `Lists all networks that are blocked or allowed, with who, why, since and until when. The last
+const listHelp = `Lists all networks that are blocked or allowed, with who, why, since and until when. The last
 column names the regions that have an entry if not all do; run the command that made it
 again to update the others.`
 
@@ -65,13 +65,13 @@ type Options struct {
 }
 
 func Command(p *command.Program) *cobra.Command {
-	c := command.Group("clients", "block or allow clients manually", clientsHelp)
-	command.Stage(c, "Look first:", clientsShowCommand(p), clientsListCommand(p), clientsRecentCommand(p), clientsExportCommand(p))
+	c := command.Group("clients", "block or allow clients manually", help)
+	command.Stage(c, "Look first:", showCommand(p), listCommand(p), recentCommand(p), exportCommand(p))
 	command.Stage(c, "Change:",
 		decideCommand(p, clientlist.Block, blockHelp, `  regionctl clients block 203.0.113.7 --for 2h --reason "scans /login, CASE-12"
   regionctl clients block 198.51.100.0/24 2001:db8:7::/48 --reason "scraper of AS64500"`),
 		decideCommand(p, clientlist.Allow, allowHelp, `  regionctl clients allow 203.0.113.40/30 --reason "our monitoring"`),
-		unblockCommand(p), clientsImportCommand(p), clientsSyncCommand(p),
+		unblockCommand(p), importCommand(p), syncCommand(p),
 	)
 	return c
 }
@@ -96,7 +96,7 @@ func decideCommand(p *command.Program, action clientlist.Action, help, examples 
 	short := map[clientlist.Action]string{clientlist.Block: "answer 403 to networks", clientlist.Allow: "exempt networks from blocks and from the behavior policy"}
 	c := command.New(string(action)+" NETWORK…", short[action], help, examples, func(ctx context.Context, args []string) error {
 		list, err := Decide(ctx, p, action, args, &o)
-		return command.Show(p, list, err, writeClientsChanged)
+		return command.Show(p, list, err, writeChanged)
 	})
 	p.RegionFlag(c, &o.Regions)
 	o.Flags(c.Flags())
@@ -168,7 +168,7 @@ func decide(ctx context.Context, p *command.Program, action clientlist.Action, l
 			p.Say("%s: most clients can use any address of %s", n, netip.PrefixFrom(n.Addr(), 64).Masked())
 		}
 	}
-	return changeClients(ctx, p, o, func(at time.Time, held *clientlist.List) *clientlist.Edits {
+	return change(ctx, p, o, func(at time.Time, held *clientlist.List) *clientlist.Edits {
 		d := *d
 		d.Since = at
 		message := fmt.Sprintf("%s %s", d.Action, networkNames(list))
@@ -275,9 +275,9 @@ func join(answers []fleet.Answer[*clientlist.List], keep func(*clientlist.Table)
 	return all
 }
 
-func clientsListCommand(p *command.Program) *cobra.Command {
+func listCommand(p *command.Program) *cobra.Command {
 	var names []string
-	c := command.New("list", "list all networks that are blocked or allowed", clientsListHelp, `  regionctl clients list
+	c := command.New("list", "list all networks that are blocked or allowed", listHelp, `  regionctl clients list
   regionctl clients list -o json`,
 		func(ctx context.Context, _ []string) error {
 			all, err := List(ctx, p, names)
@@ -298,9 +298,9 @@ func List(ctx context.Context, p *command.Program, names []string) ([]*Listed, e
 	return join(answers, (*clientlist.Table).All), command.Unanswered(answers)
 }
 
-func clientsShowCommand(p *command.Program) *cobra.Command {
+func showCommand(p *command.Program) *cobra.Command {
 	var names []string
-	c := command.New("show NETWORK", "show what is decided about an address", clientsShowHelp, `  regionctl clients show 203.0.113.7`,
+	c := command.New("show NETWORK", "show what is decided about an address", showHelp, `  regionctl clients show 203.0.113.7`,
 		func(ctx context.Context, args []string) error {
 			all, n, err := Covering(ctx, p, names, args[0])
 			return command.Show(p, all, err, func(all []*Listed, b *bytes.Buffer, s term.Style) {

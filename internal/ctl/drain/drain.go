@@ -23,7 +23,7 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-const drainHelp = `Takes a PoP out of DNS on purpose, and waits until its clients have left:
+const help = `Takes a PoP out of DNS on purpose, and waits until its clients have left:
 
   1. refuses an unknown PoP, and the last healthy one (--force drains it anyway; while
      nothing else is healthy, DNS still answers with it)
@@ -49,7 +49,7 @@ Undraining a PoP that is not drained is not an error.`
 
 func Command(p *command.Program) *cobra.Command {
 	var o Request
-	c := command.New("drain POP", "take a PoP out of DNS, and wait until its clients have left", drainHelp,
+	c := command.New("drain POP", "take a PoP out of DNS, and wait until its clients have left", help,
 		`  regionctl drain ams1 --reason "kernel update, CHG-77"
   regionctl drain ams1 --reason "smoke in the room" --yes --wait 0`,
 		func(ctx context.Context, args []string) error {
@@ -106,8 +106,8 @@ type draining struct {
 	change  consul.Change // for the history
 }
 
-// drainResult is the outcome in one region.
-type drainResult struct {
+// result is the outcome in one region.
+type result struct {
 	report.RegionResult
 	Before *region.Drain `json:"before,omitempty"`
 }
@@ -116,7 +116,7 @@ type drainResult struct {
 type Report struct {
 	PoP     string        `json:"pop"`
 	Drain   *region.Drain `json:"drain"` // null: not drained
-	Regions []drainResult `json:"regions"`
+	Regions []result      `json:"regions"`
 	Nodes   []TrafficLeft `json:"nodes,omitempty"`
 }
 
@@ -345,7 +345,7 @@ func (d *draining) told() (list []report.Region) {
 func (d *draining) report() *Report {
 	r := &Report{PoP: d.pop, Drain: d.next}
 	for i, t := range d.told() {
-		here := drainResult{RegionResult: report.ResultOf(t)}
+		here := result{RegionResult: report.ResultOf(t)}
 		if seen := d.engine.Regions[i].Seen; seen != nil {
 			here.Before = seen.DrainOf(d.pop)
 		}

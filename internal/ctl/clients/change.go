@@ -30,9 +30,9 @@ type Changed struct {
 	failure error
 }
 
-// changeClients edits all regions, and waits for their nodes. It calls make for each region with
+// change edits all regions, and waits for their nodes. It calls make for each region with
 // its current list, one at a time.
-func changeClients(ctx context.Context, p *command.Program, o *Options, make func(at time.Time, held *clientlist.List) *clientlist.Edits) ([]*Changed, error) {
+func change(ctx context.Context, p *command.Program, o *Options, make func(at time.Time, held *clientlist.List) *clientlist.Edits) ([]*Changed, error) {
 	all, err := p.TargetsToChange(ctx, kinds.Clients, o.Regions, false)
 	if err != nil {
 		return nil, err
@@ -76,11 +76,11 @@ func changeClients(ctx context.Context, p *command.Program, o *Options, make fun
 	for _, a := range done {
 		list = append(list, a.Value)
 	}
-	return list, clientsOutcome(ctx, list)
+	return list, outcome(ctx, list)
 }
 
 // lookEvery is how often the registrations of nodes are read while they are awaited.
-const clientsLookEvery = 200 * time.Millisecond
+const lookEvery = 200 * time.Millisecond
 
 // await waits until the nodes of a region have what its Consul has, which others may change
 // meanwhile.
@@ -102,7 +102,7 @@ func (r *Changed) await(ctx context.Context, t *fleet.Target, wait time.Duration
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(clientsLookEvery):
+		case <-time.After(lookEvery):
 		}
 	}
 }
@@ -121,7 +121,7 @@ func (r *Changed) sort(nodes []consul.Node) {
 	}
 }
 
-func writeClientsChanged(list []*Changed, b *bytes.Buffer, s term.Style) {
+func writeChanged(list []*Changed, b *bytes.Buffer, s term.Style) {
 	t := term.Table{}
 	t.Row("REGION", "RESULT", "EDGES")
 	for _, r := range list {
@@ -144,8 +144,8 @@ func writeClientsChanged(list []*Changed, b *bytes.Buffer, s term.Style) {
 	t.Print(b)
 }
 
-// clientsOutcome returns what is wrong after a change, or nil.
-func clientsOutcome(ctx context.Context, list []*Changed) error {
+// outcome returns what is wrong after a change, or nil.
+func outcome(ctx context.Context, list []*Changed) error {
 	var wrong []string
 	failed, changed := 0, 0
 	for _, r := range list {

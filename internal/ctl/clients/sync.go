@@ -19,7 +19,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/term"
 )
 
-const clientsSyncHelp = `Blocks the networks of a published list, such as a community's blocklist, and
+const syncHelp = `Blocks the networks of a published list, such as a community's blocklist, and
 follows it until SIGTERM or Ctrl-C: CIDR text, one address or network a line, with comments
 after # or ;. It writes the list into the Consul of each region, where operators' blocks are,
 so all nodes agree, it survives restarts, and requests wait for nothing extra.
@@ -57,9 +57,9 @@ type syncOptions struct {
 	regions                     []string
 }
 
-func clientsSyncCommand(p *command.Program) *cobra.Command {
+func syncCommand(p *command.Program) *cobra.Command {
 	var o syncOptions
-	c := command.New("sync", "block the networks of a remote list, and follow it", clientsSyncHelp,
+	c := command.New("sync", "block the networks of a remote list, and follow it", syncHelp,
 		`  regionctl clients sync --name drop --from https://www.spamhaus.org/drop/drop.txt --every 12h
   regionctl clients sync --name drop --from drop.txt --once
   regionctl clients unblock --list drop`,

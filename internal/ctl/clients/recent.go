@@ -62,7 +62,7 @@ func (q *Latests) Flags(f *pflag.FlagSet) {
 	f.IntVar(&q.lines, "lines", 50, "how many requests to show of each region")
 }
 
-func clientsRecentCommand(p *command.Program) *cobra.Command {
+func recentCommand(p *command.Program) *cobra.Command {
 	var names []string
 	var q Latests
 	c := command.New("recent NETWORK", "show a client's recently refused requests", recentHelp, `  regionctl clients recent 203.0.113.7

@@ -17,7 +17,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/term"
 )
 
-const clientsImportHelp = `Blocks all networks of a file, or with --allow exempts them: one address or network in CIDR
+const importHelp = `Blocks all networks of a file, or with --allow exempts them: one address or network in CIDR
 notation per line, with comments after #. FILE may be - for standard input. An error names its
 line, and then nothing is changed.
 
@@ -29,17 +29,17 @@ decided, why and until when are lost.
 the same reason, and are not in the file, are removed. regionctl clients sync follows a
 list with a URL.`
 
-const clientsExportHelp = `Prints all blocked networks as text that regionctl clients import reads, each with a comment;
+const exportHelp = `Prints all blocked networks as text that regionctl clients import reads, each with a comment;
 with --allowed the allowed ones. Networks of remote lists are left out, because regionctl
 clients sync publishes them again; --list NAME prints those of one.`
 
 // longestClients is the size limit of a file of networks: Max lines, with comments.
 const longestClients = 32 << 20
 
-func clientsImportCommand(p *command.Program) *cobra.Command {
+func importCommand(p *command.Program) *cobra.Command {
 	var o Options
 	var allow, replace, overwrite bool
-	c := command.New("import FILE", "block or allow all networks of a file", clientsImportHelp,
+	c := command.New("import FILE", "block or allow all networks of a file", importHelp,
 		`  regionctl clients import drop.txt --reason "drop list" --for 24h
   regionctl clients import offices.txt --allow --reason "our offices"`,
 		func(ctx context.Context, args []string) error {
@@ -57,7 +57,7 @@ func clientsImportCommand(p *command.Program) *cobra.Command {
 				action = clientlist.Allow
 			}
 			changed, err := decide(ctx, p, action, list, in.Name, replace, overwrite, &o)
-			return command.Show(p, changed, err, writeClientsChanged)
+			return command.Show(p, changed, err, writeChanged)
 		})
 	p.RegionFlag(c, &o.Regions)
 	o.Flags(c.Flags())
@@ -106,11 +106,11 @@ func readNetworks(name string, data []byte, force bool) (list []netip.Prefix, er
 	return list, nil
 }
 
-func clientsExportCommand(p *command.Program) *cobra.Command {
+func exportCommand(p *command.Program) *cobra.Command {
 	var names []string
 	var allowed bool
 	var list string
-	c := command.New("export", "print all blocked networks as text", clientsExportHelp, `  regionctl clients export > blocked.txt
+	c := command.New("export", "print all blocked networks as text", exportHelp, `  regionctl clients export > blocked.txt
   regionctl clients export --allowed --region eu-west`,
 		func(ctx context.Context, _ []string) error {
 			if p.WantsJSON() {

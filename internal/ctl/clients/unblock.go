@@ -35,7 +35,7 @@ func unblockCommand(p *command.Program) *cobra.Command {
 				return term.Misused("NETWORK is missing; name networks, or --list NAME")
 			}
 			changed, err := unblock()
-			return command.Show(p, changed, err, writeClientsChanged)
+			return command.Show(p, changed, err, writeChanged)
 		})
 	c.Aliases = []string{"remove"}
 	c.Flags().StringVar(&list, "list", "", "all networks of the remote list `NAME`")
@@ -55,7 +55,7 @@ func Unblock(ctx context.Context, p *command.Program, networks []string, o *Opti
 		return nil, err
 	}
 	removed, covered, remote := map[netip.Prefix]bool{}, map[netip.Prefix]*clientlist.Entry{}, map[netip.Prefix]string{}
-	changed, err := changeClients(ctx, p, o, func(at time.Time, held *clientlist.List) *clientlist.Edits {
+	changed, err := change(ctx, p, o, func(at time.Time, held *clientlist.List) *clientlist.Edits {
 		e := &clientlist.Edits{By: who, Message: "remove " + networkNames(list)}
 		t := clientlist.NewTable("", held.Entries(), at)
 		for _, n := range list {
@@ -94,7 +94,7 @@ func unblockList(ctx context.Context, p *command.Program, name string, o *Option
 		return nil, err
 	}
 	found := 0
-	changed, err := changeClients(ctx, p, o, func(_ time.Time, held *clientlist.List) *clientlist.Edits {
+	changed, err := change(ctx, p, o, func(_ time.Time, held *clientlist.List) *clientlist.Edits {
 		e := &clientlist.Edits{By: who}
 		for _, was := range held.Entries() {
 			if was.List() == name {
