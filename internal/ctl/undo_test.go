@@ -182,7 +182,7 @@ func TestUndoTopology(t *testing.T) {
 	f.good(t, "audit", "verify")
 
 	f.kill(t, false, apply(3)...)
-	f.good(t, "topology", "apply", "--resume", "--yes", "--by", "bob")
+	require.NotContains(t, f.good(t, "topology", "apply", "--resume", "--yes", "--by", "bob").errOut, "overrides", "what it continues")
 	for _, name := range f.names {
 		runs(name, 3)
 	}
