@@ -48,6 +48,9 @@ var operations = map[string]operation{
 	"undrain": does(func(ctx context.Context, p *command.Program, c *console.Call) (*drain.Report, error) {
 		return drain.Undrain(ctx, p, c.Text("pop"), &drain.Request{})
 	}),
+	"undo": changes(undo.Flags, func(ctx context.Context, x *change.Change, c *console.Call) (*change.Report, error) {
+		return undo.Undo(ctx, x, c.Text("kind"))
+	}),
 
 	"rules": ofRegions(rules.List),
 	"rules.events": does(func(ctx context.Context, p *command.Program, c *console.Call) (*rules.RuleList, error) {
@@ -67,7 +70,6 @@ var operations = map[string]operation{
 	"rules.changes":        compares(kinds.Rules),
 	"rules.apply":          applies(false),
 	"rules.rollback":       rollsBack(kinds.Rules),
-	"rules.undo":           undoes(kinds.Rules),
 	"rules.rollout.start":  applies(false),
 	"rules.rollout.resume": applies(true),
 	"rules.rollout.unfinished": does(func(ctx context.Context, p *command.Program, _ *console.Call) (*unfinished.Report, error) {
@@ -105,7 +107,6 @@ var operations = map[string]operation{
 	"shedder.set":      sets(func(c *console.Call) []string { return c.List("settings") }),
 	"shedder.off":      sets(func(*console.Call) []string { return []string{"enabled=false"} }),
 	"shedder.rollback": rollsBack(kinds.Shedder),
-	"shedder.undo":     undoes(kinds.Shedder),
 	"shedder.history":  lists(kinds.Shedder),
 
 	"policy.status":   verifies(kinds.Policy),
@@ -113,7 +114,6 @@ var operations = map[string]operation{
 	"policy.history":  lists(kinds.Policy),
 	"policy.changes":  compares(kinds.Policy),
 	"policy.rollback": rollsBack(kinds.Policy),
-	"policy.undo":     undoes(kinds.Policy),
 
 	"dns.topology": ofRegions(topology.Fetch),
 	"dns.explain": asks((*dns.Query).Flags, func(ctx context.Context, p *command.Program, _ *console.Call, q *dns.Query, _ []string) (*dns.Explanation, error) {
@@ -283,12 +283,6 @@ func rollsBack(k *fleet.Kind) operation {
 	flags := func(x *change.Change, f *pflag.FlagSet) { undo.RollbackFlags(x, f, k, new(string)) }
 	return changes(flags, func(ctx context.Context, x *change.Change, c *console.Call) (*change.Report, error) {
 		return undo.Rollback(ctx, x, k, c.Text("to"))
-	})
-}
-
-func undoes(k *fleet.Kind) operation {
-	return changes(undo.Flags, func(ctx context.Context, x *change.Change, _ *console.Call) (*change.Report, error) {
-		return undo.Undo(ctx, x, k.Name)
 	})
 }
 

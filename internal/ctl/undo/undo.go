@@ -228,9 +228,10 @@ func undoLast(ctx context.Context, c *change.Change, k *fleet.Kind, answers []fl
 		return c.Run(ctx, aims)
 	}
 	c.Message = term.Clip(cmp.Or(c.Message, "undo of "+last.Version+why), 1024)
+	now := c.Program.Now() // in all regions
 	c.AimAt = func(_ context.Context, t *fleet.Target, s *versions.Step) error {
 		if s.Next = docs[back[t.Name]]; k.Back != nil {
-			s.Next = k.Back(s.From.Document, s.Next, c.Program.Now())
+			s.Next = k.Back(s.From.Document, s.Next, now)
 		}
 		return nil
 	}

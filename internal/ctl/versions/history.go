@@ -46,6 +46,8 @@ func HistoryCommand(p *command.Program, k *fleet.Kind) *cobra.Command {
 type HistoryEntry struct {
 	consul.Change
 	Regions []string `json:"regions"`
+	// Versions are those of the regions, if they differ.
+	Versions []string `json:"versions,omitempty"`
 	// Current are those of the regions in which it is active.
 	Current []string `json:"current"`
 }
@@ -88,6 +90,10 @@ func MergeHistories(answers []fleet.Answer[History]) []HistoryEntry {
 				merged = append(merged, HistoryEntry{Change: c, Regions: []string{}, Current: []string{}})
 			}
 			if m := &merged[i]; m.Version != c.Version {
+				if m.Version != "" {
+					m.Versions = []string{m.Version}
+				}
+				m.Versions = append(m.Versions, c.Version)
 				m.Version, m.SHA256, m.Replaced = "", "", ""
 			}
 			merged[i].Regions = append(merged[i].Regions, a.Target.Name)

@@ -1,6 +1,6 @@
 // Who changed what, and whether anybody changed that record.
-import { html, signal, resource, stamp, ago, number, plural } from './lib.js';
-import { Badge, Notice, Loaded, Empty, Table, Command, Incomplete } from './parts.js';
+import { html, signal, resource, stamp, ago, number, plural, post, shell } from './lib.js';
+import { Badge, Notice, Loaded, Empty, Table, Command, Incomplete, Act, ask } from './parts.js';
 
 const all = resource(), chain = resource();
 const filter = signal('');
@@ -13,6 +13,21 @@ export function enter() {
 function changes() {
   const list = all.value.answer?.ok ? all.value.answer.result : [], want = filter.value.toLowerCase();
   return list.filter((c) => !want || [c.kind, c.applied_by, c.version, c.message, c.token?.name, ...c.regions].join(' ').toLowerCase().includes(want));
+}
+
+// last reports whether a change is the newest of its kind, and can be taken back. A list that is
+// followed would make its changes again.
+function last(c) {
+  return c.kind !== 'acts' && c.current.length > 0 && !c.applied_by.startsWith('list:') && all.value.answer.result.find((other) => other.kind === c.kind) === c;
+}
+
+function undo(c) {
+  const of = c.versions ?? [c.version];
+  ask({
+    title: `Undo this change of ${c.kind}?`, text: `${c.applied_by}, ${stamp(c.applied_at)}: ${c.message ?? c.version}. ${c.current.join(', ')} get back what they had before.`, verb: 'Undo', danger: true, done: 'They have what they had',
+    command: () => shell('undo', c.kind, of.flatMap((v) => ['--of', v]), c.current.flatMap((r) => ['--region', r])), act: () => post('/undo', { kind: c.kind, of, region: c.current }),
+    after: enter,
+  });
 }
 
 function save(list) {
@@ -36,9 +51,10 @@ export function Page() {
       ${all.value.answer && !all.value.answer.ok && html`<${Notice} kind="bad" title="The histories could not be read"><pre class="text">${all.value.answer.detail}</pre><//>`}
       ${all.value.answer?.incomplete && html`<${Incomplete} text=${all.value.answer.incomplete} />`}
       ${list.length === 0 && !waiting ? html`<${Empty} title=${filter.value ? 'No change matches the filter' : 'No changes yet'} />` : html`
-      <${Table} label="Changes" head=${['when', 'what', 'who', 'token', 'version', 'regions', 'why']}>${list.map((c) => html`<tr>
+      <${Table} label="Changes" head=${['when', 'what', 'who', 'token', 'version', 'regions', 'why', '']}>${list.map((c) => html`<tr>
         <td><time datetime=${c.applied_at}>${stamp(c.applied_at)}</time> <span class="dim">${ago(c.applied_at)}</span></td><td><${Badge} kind=${c.kind === 'rules' ? 'info' : ''}>${c.kind}<//></td><td>${c.applied_by}</td><td class="dim">${c.token?.name ?? '–'}</td>
         <td>${c.kind === 'acts' || !c.version ? '–' : html`<code>${c.version}</code>`}${c.current.length > 0 && html` <${Badge} kind="good">active<//>`}</td><td>${c.regions.join(', ')}</td>
-        <td class="wraps">${c.message ?? html`<span class="dim">–</span>`}${c.broke_lock_of && html`<div class="why">broke the lock of ${c.broke_lock_of}</div>`}${c.forced && html`<div class="why">forced: ${c.forced}</div>`}</td></tr>`)}<//>`}
+        <td class="wraps">${c.message ?? html`<span class="dim">–</span>`}${c.broke_lock_of && html`<div class="why">broke the lock of ${c.broke_lock_of}</div>`}${c.forced && html`<div class="why">forced: ${c.forced}</div>`}</td>
+        <td class="act">${last(c) && html`<${Act} op="undo" class="danger" onClick=${() => undo(c)} aria-label=${'Undo the last change of ' + c.kind}>Undo…<//>`}</td></tr>`)}<//>`}
       <${Command} text="regionctl audit list --lines 300" /></section>`;
 }
