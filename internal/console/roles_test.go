@@ -55,6 +55,15 @@ func through(s *Server, name, groups string) func(*http.Request) {
 	}
 }
 
+// Whoever may change some kinds may undo only changes of these.
+func TestUndoNeedsTheKind(t *testing.T) {
+	s := behindProxy(t, &recorder{out: "{}"})
+	for id, want := range map[string]int{"rules.undo": 200, "drains.undo": 403, "clients.undo": 403, "shedder.undo": 403, "policy.undo": 403} {
+		i := slices.IndexFunc(Operations(), func(o Operation) bool { return o.ID == id })
+		require.Equal(t, want, ask(s, "POST", Prefix+Operations()[i].Path, `{"of": ["0123"], "region": ["eu-west"]}`, through(s, "eve@example.com", "eu")).Code, id)
+	}
+}
+
 // Each operation runs only for people with its role, and in their names.
 func TestRoles(t *testing.T) {
 	c := &recorder{out: "{}"}

@@ -62,19 +62,19 @@ func TestConsoleButtonsWithoutARegion(t *testing.T) {
 	off := active["eu-west"]
 	require.NotEmpty(t, off)
 	require.Equal(t, off, ams.sheds())
-	partly("/undo", `{"kind": "shedder", "of": ["`+off+`"]}`, "config")
+	partly("/shedder/undo", `{"of": ["`+off+`"]}`, "config")
 	require.Equal(t, "config", ams.sheds())
 
 	two := versionOf(rulesOf(2))
-	refused("/undo", `{"kind": "rules", "of": ["`+two+`"]}`)
-	require.Equal(t, http.StatusConflict, c.send("POST", "/undo", `{"kind": "rules", "of": ["`+versionOf(rulesOf(1))+`"], "region": ["eu-west"]}`).Code)
-	c.post("/undo", "/undo", `{"kind": "rules", "of": ["`+two+`"], "region": ["eu-west"]}`)
+	refused("/rules/undo", `{"of": ["`+two+`"]}`)
+	require.Equal(t, http.StatusConflict, c.send("POST", "/rules/undo", `{"of": ["`+versionOf(rulesOf(1))+`"], "region": ["eu-west"]}`).Code)
+	c.post("/rules/undo", "/rules/undo", `{"of": ["`+two+`"], "region": ["eu-west"]}`)
 	require.Equal(t, versionOf(rulesOf(1)), ams.runs())
 
 	// The region comes back while the switch is on elsewhere.
 	c.post("/shedder/off", "/shedder/off", `{"for": "1h", "partial": true}`)
 	f.consuls["us-east"].Start()
-	answer = c.post("/undo", "/undo", `{"kind": "shedder", "of": ["`+off+`"]}`)
+	answer = c.post("/shedder/undo", "/shedder/undo", `{"of": ["`+off+`"]}`)
 	require.Empty(t, answer["incomplete"])
 	results, _ := outcomes(t, answer["result"])
 	require.Equal(t, map[string]string{"eu-west": "applied"}, results, "nothing temporary was active in us-east")

@@ -43,5 +43,8 @@ func (c *consoleUnderTest) tryTraffic(t *testing.T) {
 	require.Contains(t, string(shown), `"by":"ana@desk"`)
 	c.post("/clients/unblock", "/clients/unblock", `{"network": "203.0.113.7"}`)
 	require.Len(t, c.get("/clients")["result"], 1)
+	last := dig(c.get("/audit/changes?lines=1"), "result").([]any)[0].(map[string]any)
+	c.post("/clients/undo", "/clients/undo", `{"of": ["`+last["version"].(string)+`"]}`)
+	require.Len(t, c.get("/clients")["result"], 2)
 	require.Contains(t, text(t, c.get("/clients/recent?network=203.0.113.7&all=true")["result"]), `"verdict":"limited"`)
 }

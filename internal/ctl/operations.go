@@ -48,9 +48,7 @@ var operations = map[string]operation{
 	"undrain": does(func(ctx context.Context, p *command.Program, c *console.Call) (*drain.Report, error) {
 		return drain.Undrain(ctx, p, c.Text("pop"), &drain.Request{})
 	}),
-	"undo": changes(undo.Flags, func(ctx context.Context, x *change.Change, c *console.Call) (*change.Report, error) {
-		return undo.Undo(ctx, x, c.Text("kind"))
-	}),
+	"drains.undo": undoes(kinds.Drains),
 
 	"rules": ofRegions(rules.List),
 	"rules.events": does(func(ctx context.Context, p *command.Program, c *console.Call) (*rules.RuleList, error) {
@@ -70,6 +68,7 @@ var operations = map[string]operation{
 	"rules.changes":        compares(kinds.Rules),
 	"rules.apply":          applies(false),
 	"rules.rollback":       rollsBack(kinds.Rules),
+	"rules.undo":           undoes(kinds.Rules),
 	"rules.rollout.start":  applies(false),
 	"rules.rollout.resume": applies(true),
 	"rules.rollout.unfinished": does(func(ctx context.Context, p *command.Program, _ *console.Call) (*unfinished.Report, error) {
@@ -101,12 +100,14 @@ var operations = map[string]operation{
 		o.Regions = names
 		return clients.Unblock(ctx, p, c.List("network"), o)
 	}),
+	"clients.undo": undoes(kinds.Clients),
 
 	"shedder":          ofRegions(shedder.Active),
 	"shedder.live":     ofRegions(shedder.Live),
 	"shedder.set":      sets(func(c *console.Call) []string { return c.List("settings") }),
 	"shedder.off":      sets(func(*console.Call) []string { return []string{"enabled=false"} }),
 	"shedder.rollback": rollsBack(kinds.Shedder),
+	"shedder.undo":     undoes(kinds.Shedder),
 	"shedder.history":  lists(kinds.Shedder),
 
 	"policy.status":   verifies(kinds.Policy),
@@ -114,6 +115,7 @@ var operations = map[string]operation{
 	"policy.history":  lists(kinds.Policy),
 	"policy.changes":  compares(kinds.Policy),
 	"policy.rollback": rollsBack(kinds.Policy),
+	"policy.undo":     undoes(kinds.Policy),
 
 	"dns.topology": ofRegions(topology.Fetch),
 	"dns.explain": asks((*dns.Query).Flags, func(ctx context.Context, p *command.Program, _ *console.Call, q *dns.Query, _ []string) (*dns.Explanation, error) {
@@ -283,6 +285,12 @@ func rollsBack(k *fleet.Kind) operation {
 	flags := func(x *change.Change, f *pflag.FlagSet) { undo.RollbackFlags(x, f, k, new(string)) }
 	return changes(flags, func(ctx context.Context, x *change.Change, c *console.Call) (*change.Report, error) {
 		return undo.Rollback(ctx, x, k, c.Text("to"))
+	})
+}
+
+func undoes(k *fleet.Kind) operation {
+	return changes(undo.Flags, func(ctx context.Context, x *change.Change, _ *console.Call) (*change.Report, error) {
+		return undo.Undo(ctx, x, k.Name)
 	})
 }
 

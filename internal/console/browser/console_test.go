@@ -378,6 +378,13 @@ func TestConsole(t *testing.T) {
 	b.has("reset rule per-client for 127.0.0.1")
 	b.has("whole")
 	b.look("audit")
+	for _, drained := range []bool{true, false} { // the undrain is taken back, and then that
+		b.click("Undo the last change of drain")
+		b.click("Undo")
+		b.has("They have what they had")
+		b.click("Close")
+		require.Equal(t, drained, strings.Contains(l.run("status"), "kernel "))
+	}
 	b.eval("window.saved = ''; URL.createObjectURL = (blob) => { blob.text().then((text) => { window.saved = text; }); return '#'; }; HTMLAnchorElement.prototype.click = () => {}")
 	b.fill("[aria-label='Filter changes']", "INC-1")
 	const rows = "[...document.querySelectorAll('[aria-label=Changes] tbody tr')]"

@@ -15,17 +15,20 @@ function changes() {
   return list.filter((c) => !want || [c.kind, c.applied_by, c.version, c.message, c.token?.name, ...c.regions].join(' ').toLowerCase().includes(want));
 }
 
+// undoes are the operations that take back the last change of a kind.
+const undoes = { rules: 'rules.undo', shedder: 'shedder.undo', policy: 'policy.undo', drain: 'drains.undo', clients: 'clients.undo' };
+
 // last reports whether a change is the newest of its kind, and can be taken back. A list that is
 // followed would make its changes again.
 function last(c) {
-  return c.kind !== 'acts' && c.current.length > 0 && !c.applied_by.startsWith('list:') && all.value.answer.result.find((other) => other.kind === c.kind) === c;
+  return undoes[c.kind] && c.current.length > 0 && !c.applied_by.startsWith('list:') && all.value.answer.result.find((other) => other.kind === c.kind) === c;
 }
 
 function undo(c) {
   const of = c.versions ?? [c.version];
   ask({
     title: `Undo this change of ${c.kind}?`, text: `${c.applied_by}, ${stamp(c.applied_at)}: ${c.message ?? c.version}. ${c.current.join(', ')} get back what they had before.`, verb: 'Undo', danger: true, done: 'They have what they had',
-    command: () => shell('undo', c.kind, of.flatMap((v) => ['--of', v]), c.current.flatMap((r) => ['--region', r])), act: () => post('/undo', { kind: c.kind, of, region: c.current }),
+    command: () => shell('undo', c.kind, of.flatMap((v) => ['--of', v]), c.current.flatMap((r) => ['--region', r])), act: () => post('/' + undoes[c.kind].replace('.', '/'), { of, region: c.current }),
     after: enter,
   });
 }
@@ -55,6 +58,6 @@ export function Page() {
         <td><time datetime=${c.applied_at}>${stamp(c.applied_at)}</time> <span class="dim">${ago(c.applied_at)}</span></td><td><${Badge} kind=${c.kind === 'rules' ? 'info' : ''}>${c.kind}<//></td><td>${c.applied_by}</td><td class="dim">${c.token?.name ?? '–'}</td>
         <td>${c.kind === 'acts' || !c.version ? '–' : html`<code>${c.version}</code>`}${c.current.length > 0 && html` <${Badge} kind="good">active<//>`}</td><td>${c.regions.join(', ')}</td>
         <td class="wraps">${c.message ?? html`<span class="dim">–</span>`}${c.broke_lock_of && html`<div class="why">broke the lock of ${c.broke_lock_of}</div>`}${c.forced && html`<div class="why">forced: ${c.forced}</div>`}</td>
-        <td class="act">${last(c) && html`<${Act} op="undo" class="danger" onClick=${() => undo(c)} aria-label=${'Undo the last change of ' + c.kind}>Undo…<//>`}</td></tr>`)}<//>`}
+        <td class="act">${last(c) && html`<${Act} op=${undoes[c.kind]} class="danger" onClick=${() => undo(c)} aria-label=${'Undo the last change of ' + c.kind}>Undo…<//>`}</td></tr>`)}<//>`}
       <${Command} text="regionctl audit list --lines 300" /></section>`;
 }

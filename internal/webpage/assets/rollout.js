@@ -71,8 +71,8 @@ function Progress({ v, u }) {
     ${v.lines.length > 0 && html`<details><summary>${plural(v.lines.length, 'line')} of output</summary><pre class="text dim log" tabindex="0">${v.lines.join('\n')}</pre></details>`}
     <div class="buttons">
       ${runs(v) && html`<${Act} op="rules.rollout.halt" class="danger" disabled=${v.state === 'halting'} onClick=${() => halt(v)}>Halt…<//>`}
-      ${v.state === 'halted' && u && html`<${Act} op="rules.rollout.resume" class="primary" onClick=${() => resume(u, again)}>Resume…<//><${Act} op="undo" class="danger" onClick=${() => back(u, again)}>Roll back…<//>`}
-      ${v.state === 'done' && have.length > 0 && html`<${Act} op="undo" class="danger" onClick=${() => undo(have, v.result.version)}>Roll back…<//>`}
+      ${v.state === 'halted' && u && html`<${Act} op="rules.rollout.resume" class="primary" onClick=${() => resume(u, again)}>Resume…<//><${Act} op="rules.undo" class="danger" onClick=${() => back(u, again)}>Roll back…<//>`}
+      ${v.state === 'done' && have.length > 0 && html`<${Act} op="rules.undo" class="danger" onClick=${() => undo(have, v.result.version)}>Roll back…<//>`}
     </div>
     <${Command} text=${v.command} /></div>`;
 }
@@ -146,7 +146,7 @@ function halt(v) {
 function undo(regions, of) {
   ask({
     title: `Roll back ${regions.join(', ')}?`, text: 'What these regions had before is applied to them again.', verb: 'Roll back', danger: true, done: 'They have what they had',
-    command: () => shell('undo', 'rules', '--of', of, regions.flatMap((r) => ['--region', r])), act: () => post('/undo', { kind: 'rules', of: [of], region: regions }),
+    command: () => shell('undo', 'rules', '--of', of, regions.flatMap((r) => ['--region', r])), act: () => post('/rules/undo', { of: [of], region: regions }),
     after: again,
   });
 }

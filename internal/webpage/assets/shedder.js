@@ -17,8 +17,8 @@ const reload = () => { alive.load('/shedder/live'); settings.load('/shedder'); h
 export function Page() {
   const regions = regionsOf(alive), off = regions.filter((r) => r.nodes.some((n) => n.off)), all = off.length > 0 && regions.every((r) => r.nodes.every((n) => n.off));
   return html`<div class="title"><h1 tabindex="-1">Shedder</h1>${alive.value.at && html`<span class="fresh dim">asked ${ago(alive.value.at)}</span>`}
-      <span class="right">${off.length > 0 && html`<${Act} op="undo" class="primary" onClick=${() => end(off.flatMap((r) => r.nodes.filter((n) => n.off).map((n) => n.version)))}>End temporary settings…<//>`} ${!all && html`<${Act} op="shedder.off" class="danger" onClick=${kill}>Kill switch…<//>`}</span></div>
-    <${Lacking} ops=${{ 'Kill switch': 'shedder.off', 'end temporary settings': 'undo', 'change settings': 'shedder.set' }} />
+      <span class="right">${off.length > 0 && html`<${Act} op="shedder.undo" class="primary" onClick=${() => end(off.flatMap((r) => r.nodes.filter((n) => n.off).map((n) => n.version)))}>End temporary settings…<//>`} ${!all && html`<${Act} op="shedder.off" class="danger" onClick=${kill}>Kill switch…<//>`}</span></div>
+    <${Lacking} ops=${{ 'Kill switch': 'shedder.off', 'end temporary settings': 'shedder.undo', 'change settings': 'shedder.set' }} />
     ${off.length > 0 && html`<${Notice} kind="warn" title=${state(regions)} />`}
     <${Loaded} of=${alive} rows=${6}>${(v) => v.regions.map((r) => html`<${Region} r=${r} />`)}<//>
     <${Command} text=${shell('shedder', 'show', '--live')} />${alive.value.answer?.ok && html`<${Knees} v=${alive.value.answer.result} reload=${reload} />`}<${Settings} /><${History} />`;
@@ -72,7 +72,7 @@ function end(versions) {
   const of = [...new Set(versions)];
   ask({
     title: 'End the temporary settings?', regions: regionsOf(alive), text: 'The previous settings return immediately.', verb: 'End them', done: 'They have ended',
-    command: () => shell('undo', 'shedder', of.flatMap((v) => ['--of', v])), act: () => post('/undo', { kind: 'shedder', of }), after: reload,
+    command: () => shell('undo', 'shedder', of.flatMap((v) => ['--of', v])), act: () => post('/shedder/undo', { of }), after: reload,
   });
 }
 

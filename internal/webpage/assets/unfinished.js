@@ -32,7 +32,7 @@ export function Unfinished({ u, after }) {
       ${!u.canary && html`<td>${i + 1}</td>`}<th scope="row">${r.region}</th><td><code>${r.version ?? '–'}</code></td><td>${r.by ?? '–'}</td><td><${Badge} kind=${states[r.state][0]}>${states[r.state][1]}<//></td></tr>`))}<//>
     ${u.state !== 'running' && html`<div class="buttons">
       <${Act} op="rules.rollout.resume" class="primary" onClick=${() => resume(u, after)}>Resume…<//>
-      <${Act} op="undo" class="danger" onClick=${() => back(u, after)}>Roll back…<//></div>`}
+      <${Act} op="rules.undo" class="danger" onClick=${() => back(u, after)}>Roll back…<//></div>`}
     <${Command} text="regionctl rules rollout" /></div>`;
 }
 
@@ -50,6 +50,6 @@ export function back(u, after) {
     title: regions.length ? `Roll back ${regions.join(', ')}?` : `End the canary on ${u.canary}?`, verb: 'Roll back', danger: true, done: 'The regions run what they ran before the rollout',
     text: regions.length ? 'What these regions had before the rollout is applied again.' : 'The edges of the site follow the active version again.',
     regions: u.waves.flat().map((r) => ({ region: r.region, error: r.state === 'unknown' })),
-    command: () => shell('undo', 'rules', '--of', u.version), act: () => post('/undo', { kind: 'rules', of: [u.version] }), after,
+    command: () => shell('undo', 'rules', '--of', u.version), act: () => post('/rules/undo', { of: [u.version] }), after,
   });
 }
