@@ -169,7 +169,11 @@ func newGatewayLab(t *testing.T, kind gatewayKind) *gatewayLab {
 	}))
 	t.Cleanup(origin.Close)
 	ports := testenv.FreePorts(t, 5)
-	rules := write(t, "rules.yaml", gatewayRules)
+	all := gatewayRules
+	for i := range 200 {
+		all += fmt.Sprintf("  - {id: %s-%03d, match: {paths: [/many]}, key: [client_ip], algorithm: fixed_window, limit: 2, window: 1h}\n", strings.Repeat("x", 55), i)
+	}
+	rules := write(t, "rules.yaml", all)
 	// The clients of this test are on this machine, and none of them may name another.
 	config := strings.Replace(redisConfig(origin.URL, "single", []string{l.redis.Addr}, 500*time.Millisecond, 2, ""), "trusted_proxies: [127.0.0.1]\n", "", 1)
 	for i := range l.nodes {
@@ -247,6 +251,7 @@ func TestGateways(t *testing.T) {
 			l.hosts()
 			l.framing()
 			l.longHeaders()
+			l.longAnswers()
 			l.rollingRestart()
 			l.redisLost()
 			l.weirLost(kind)
@@ -306,6 +311,14 @@ func (l *gatewayLab) identity() {
 		a := l.ask(l.addrs[i%2], "GET", "/ten/x", "", "X-User: identity", "X-Forwarded-For: 203.0.113."+fmt.Sprint(i), "X-Real-IP: 203.0.113.1",
 			"X-Original-URI: /free", "X-Original-Method: POST", "X-Original-Host: other", "X-Forwarded-Uri: /free", "X-Forwarded-Method: POST", "X-Forwarded-Host: other")
 		require.Equal(l.t, map[bool]int{true: 200, false: 429}[i < 10], a.status, "%d: %s", i, a.body)
+	}
+}
+
+// longAnswers: however many rules apply, the answer fits the gateway's buffers.
+func (l *gatewayLab) longAnswers() {
+	for i := range 4 {
+		a := l.ask(l.addrs[0], "GET", "/many", "")
+		require.Equal(l.t, map[bool]int{true: 200, false: 429}[i < 2], a.status, "%d: %s", i, a.body)
 	}
 }
 

@@ -93,6 +93,46 @@ func TestGatewaysAsk(t *testing.T) {
 	require.Zero(t, n.metric("weir_requests_total{code_class=\"2xx\"}"), "they are not requests of clients")
 }
 
+// A gateway takes an answer that exceeds its buffer, 4 KiB in nginx, for a failed node, and lets the
+// request pass. So answers list only as many rules as fit, first those that refuse.
+func TestGatewaysAnswersFitBuffers(t *testing.T) {
+	rules := "rules:\n"
+	for i := range 100 {
+		limit := map[bool]int{true: 1, false: 1_000_000_000}[i == 99]
+		rules += fmt.Sprintf("  - {id: %s-%02d, match: {paths: [/last]}, key: [client_ip], limit: %d, window: 720h, algorithm: fixed_window}\n", strings.Repeat("x", 56), i, limit)
+		rules += fmt.Sprintf("  - {id: %s-%02d, match: {paths: [/refused]}, key: [client_ip], limit: 1, window: 720h, algorithm: fixed_window}\n", strings.Repeat("y", 56), i)
+	}
+	n, ask := gatewayNode(t, setup{rules: rules, config: func(c *config.Config) { c.LegacyHeaders = true }})
+	fits := func(a answer) answer {
+		t.Helper()
+		size := len("HTTP/1.1 503 Service Unavailable\r\n\r\n")
+		for name, values := range a.header {
+			for _, v := range values {
+				size += len(name) + len(": ") + len(v) + len("\r\n")
+			}
+		}
+		require.Less(t, size, 4<<10)
+		item := `"[xy]{56}-\d\d"`
+		require.Regexp(t, "^"+item+`;q=\d+;w=2592000(, `+item+`;q=\d+;w=2592000)*$`, a.header.Get("RateLimit-Policy"))
+		require.Regexp(t, "^"+item+`;r=\d+;t=\d+(, `+item+`;r=\d+;t=\d+)*$`, a.header.Get("RateLimit"))
+		require.Greater(t, strings.Count(a.header.Get("RateLimit-Policy"), "w="), 9)
+		return a
+	}
+	for _, path := range []string{gateway.Path, gateway.PathNginx} {
+		fits(ask(path, nginx("203.0.113.1", "GET", "/last")...))
+		fits(ask(path, nginx("203.0.113.1", "GET", "/refused")...))
+	}
+	a := fits(ask(gateway.PathNginx, nginx("203.0.113.1", "GET", "/last")...))
+	require.Equal(t, "429", a.header.Get("Weir-Status"))
+	require.Regexp(t, `^"x{56}-99";q=1;w=2592000, "x{56}-00";`, a.header.Get("RateLimit-Policy"))
+	require.Regexp(t, `^"x{56}-99";r=0;t=`, a.header.Get("RateLimit"))
+	a = fits(ask(gateway.PathNginx, nginx("203.0.113.1", "GET", "/refused")...))
+	require.Equal(t, "429", a.header.Get("Weir-Status"))
+	require.Regexp(t, `"violated-policies":\["y{56}-00"(,"y{56}-\d\d"){9,}\]}$`, a.header.Get("Weir-Problem"))
+	fits(n.get("/refused"))
+	fits(n.get("/refused"))
+}
+
 // A tier counts only from a gateway that is a trusted proxy, too: others forward what clients send.
 func TestGatewaysTiers(t *testing.T) {
 	for _, trusted := range []bool{false, true} {

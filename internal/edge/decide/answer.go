@@ -50,8 +50,10 @@ func (d *Decider) Refuse(r *Request, v Verdict) Refusal {
 // blocked does not say why: the reason is for operators.
 var blocked = Problem(http.StatusForbidden, "Forbidden", "the operators of this site block this address")
 
-// Problem returns a problem document (RFC 9457).
+// Problem returns a problem document (RFC 9457). It cuts a long detail, which JSON may lengthen
+// sixfold.
 func Problem(status int, title, detail string) []byte {
+	detail = detail[:min(len(detail), maxText/2)]
 	doc := struct {
 		Type   string `json:"type"`
 		Title  string `json:"title"`
@@ -65,7 +67,7 @@ func Problem(status int, title, detail string) []byte {
 	return b
 }
 
-// tooMany answers 429 with the rules that refused.
+// tooMany answers 429 with the rules that refused, as many as fit.
 func (r *Request) tooMany() Refusal {
 	b := append(r.buf[:0], `{"type":"`+typeQuotaExceeded+`","title":"Too many requests","status":429,"violated-policies":[`...)
 	first := true
@@ -73,13 +75,15 @@ func (r *Request) tooMany() Refusal {
 		if !r.Decision.Results[i].Refuses(&r.Match.Checks[i]) {
 			continue
 		}
+		id := r.Match.Rules[i].ID // [a-z0-9-] only
+		if len(b)+len(id)+len(`,""]}`) > maxText {
+			break
+		}
 		if !first {
 			b = append(b, ',')
 		}
 		first = false
-		b = append(b, '"')
-		b = append(b, r.Match.Rules[i].ID...) // [a-z0-9-] only
-		b = append(b, '"')
+		b = append(append(append(b, '"'), id...), '"')
 	}
 	r.buf = append(b, "]}"...)
 	return Refusal{Status: http.StatusTooManyRequests, RetryAfter: retryAfter(r.Decision.RetryAfter(r.Match.Checks)), Body: r.buf}

@@ -15,44 +15,41 @@ var (
 	headerLegacyReset  = []byte("X-RateLimit-Reset")
 )
 
-// Describe calls set with the fields that describe every enforced rule that governed this
-// request (draft-ietf-httpapi-ratelimit-headers: lists of String items). A rule that was
-// not evaluated, because another had refused, has a policy but no count. set replaces the
-// origin's field of that name, even with an empty value: the origin may also have limits,
-// but clients must see only this node's.
+// maxText bounds each of an answer's long parts, in bytes: RateLimit-Policy, RateLimit and a
+// problem document. With other fields they stay below 4 KiB: gateways and intermediaries treat a
+// longer header as a failed server and may then let requests pass.
+const maxText = 1 << 10
+
+// Describe calls set with the fields that describe the enforced rules that governed this
+// request (draft-ietf-httpapi-ratelimit-headers: lists of String items): first the rules that
+// refused it, then others while they fit. A rule that was not evaluated, because another had
+// refused, has a policy but no count. set replaces the origin's field of that name, even with an
+// empty value: the origin may also have limits, but clients must see only this node's.
 func (r *Request) Describe(legacy bool, set func(name, value []byte)) {
-	b := r.buf[:0]
-	for i := range r.Match.Checks {
-		l := r.Match.Checks[i].Limit
-		if l.Shadow || i >= len(r.Decision.Results) {
-			continue
+	b, listed := r.buf[:0], 0
+	for i := range r.described {
+		before := len(b)
+		if b = r.appendPolicy(b, r.Match.Checks[i].Limit); len(b) > maxText {
+			b = b[:before]
+			break
 		}
-		b = appendItem(b, l)
-		b = append(b, ";q="...)
-		b = strconv.AppendInt(b, r.Quota(l), 10)
-		if l.Algorithm == limiter.Concurrency { // its window is only how long a lost slot lasts
-			b = append(b, `;qu="concurrent-requests"`...)
-		} else {
-			b = append(b, ";w="...)
-			b = strconv.AppendInt(b, wholeSeconds(l.Window), 10)
-		}
+		listed++
 	}
-	if len(b) == 0 {
+	if listed == 0 {
 		return
 	}
 	set(headerPolicy, b)
 	b = b[:0]
-	for i := range r.Match.Checks {
-		l, res := r.Match.Checks[i].Limit, &r.Decision.Results[i]
-		if l.Shadow || res.Source == limiter.SourceNone {
-			continue
+	for i := range r.described {
+		l, res, before := r.Match.Checks[i].Limit, &r.Decision.Results[i], len(b)
+		if res.Source != limiter.SourceNone {
+			b = r.appendCount(b, l, res)
 		}
-		b = appendItem(b, l)
-		b = append(b, ";r="...)
-		b = strconv.AppendInt(b, r.Left(l, res), 10)
-		if l.Algorithm != limiter.Concurrency {
-			b = append(b, ";t="...)
-			b = strconv.AppendInt(b, resetAfter(res), 10)
+		if listed--; listed == 0 || len(b) > maxText {
+			if len(b) > maxText {
+				b = b[:before]
+			}
+			break
 		}
 	}
 	set(headerRateLimit, b)
@@ -60,6 +57,36 @@ func (r *Request) Describe(legacy bool, set func(name, value []byte)) {
 	if legacy {
 		r.describeLegacy(set)
 	}
+}
+
+// described yields the enforced checks, those that refused first.
+func (r *Request) described(yield func(int) bool) {
+	for _, refused := range [2]bool{true, false} {
+		for i := range r.Decision.Results {
+			c := &r.Match.Checks[i]
+			if !c.Limit.Shadow && r.Decision.Results[i].Refuses(c) == refused && !yield(i) {
+				return
+			}
+		}
+	}
+}
+
+func (r *Request) appendPolicy(b []byte, l *limiter.Limit) []byte {
+	b = append(appendItem(b, l), ";q="...)
+	b = strconv.AppendInt(b, r.Quota(l), 10)
+	if l.Algorithm == limiter.Concurrency { // its window is only how long a lost slot lasts
+		return append(b, `;qu="concurrent-requests"`...)
+	}
+	return strconv.AppendInt(append(b, ";w="...), wholeSeconds(l.Window), 10)
+}
+
+func (r *Request) appendCount(b []byte, l *limiter.Limit, res *limiter.Result) []byte {
+	b = append(appendItem(b, l), ";r="...)
+	b = strconv.AppendInt(b, r.Left(l, res), 10)
+	if l.Algorithm == limiter.Concurrency {
+		return b
+	}
+	return strconv.AppendInt(append(b, ";t="...), resetAfter(res), 10)
 }
 
 func appendItem(b []byte, l *limiter.Limit) []byte {
