@@ -259,6 +259,9 @@ func TestSPOEMustBeClear(t *testing.T) {
 		{spoeRequest("203.0.113.1", "G(ET", "/api/x", host), "the method is not one of HTTP's"},
 		{spoeRequest("203.0.113.1", "GET", "api/x", host), "path"},
 		{spoeRequest("203.0.113.1", "GET", "/keyed", spoeHeaders("host: a", "x-api-key: one", "x-api-key: two")), "X-Api-Key"},
+		{spoeRequest("203.0.113.1", "GET", "/keyed", spoeHeaders("host: a", "x-api-key: one\x0b")), "has a control character"},
+		{spoeRequest("203.0.113.1", "GET", "/keyed", spoeHeaders("host: a", "x-api-key: one\x00two")), "has a control character"},
+		{spoeRequest("203.0.113.1", "GET", "/api/x", spoeHeaders("host: a", "x-other: \x7f")), "has a control character"},
 	} {
 		vars := h.ask(c.args)
 		require.Equal(t, "true", vars["refused"], c.fault)

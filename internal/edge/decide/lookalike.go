@@ -35,6 +35,17 @@ func Lower[T []byte | string](name T) bool {
 	return true
 }
 
+// CheckValue returns an error if a value has a control byte. Programs end or trim values there
+// differently, so a rule could count values apart that an origin reads alike.
+func CheckValue[T []byte | string](name T, value []byte) error {
+	for i := range len(value) {
+		if c := value[i]; c < ' ' && c != '\t' || c == 0x7f {
+			return fmt.Errorf("the header %.64q has a control character", string(name))
+		}
+	}
+	return nil
+}
+
 // usualName reports whether a name has only letters, digits and hyphens, or is a pseudo-header.
 func usualName[T []byte | string](name T) bool {
 	for i := range len(name) {

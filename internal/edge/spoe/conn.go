@@ -189,7 +189,7 @@ func (c *conn) answer(f *frame, began time.Time) (outcome gateway.Answer, err er
 		return outcome, err
 	}
 	if unclear == nil {
-		unclear = q.checkNames(c.server.config.Decider)
+		unclear = q.checkHeaders(c.server.config.Decider)
 	}
 	return c.decide(f, unclear), nil
 }

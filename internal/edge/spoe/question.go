@@ -130,9 +130,12 @@ func (q *question) readHeaders(r reader) bool {
 	}
 }
 
-// checkNames rejects a header that the origin could take for another.
-func (q *question) checkNames(d *decide.Decider) error {
+// checkHeaders rejects a header that the origin could read differently from the rules.
+func (q *question) checkHeaders(d *decide.Decider) error {
 	for _, h := range q.headers {
+		if err := decide.CheckValue(h[0], h[1]); err != nil {
+			return err
+		}
 		if err := decide.CheckName(d, &q.Request, h[0]); err != nil {
 			return err
 		}
