@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"maps"
@@ -14,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
+	protobuf "google.golang.org/protobuf/proto"
 
 	"github.com/weir-edge/weir/internal/edge/authz"
 	"github.com/weir-edge/weir/internal/edge/config"
@@ -227,7 +229,9 @@ func TestAuthorizationMustBeClear(t *testing.T) {
 	http("X-Api-Key", func(h *auth.AttributeContext_HttpRequest) { h.Path, h.Headers["x-api-key"] = "/keyed", "one," })
 	deny(400, "X-Api-Key", raw(envoyAsks(client, "GET", "/keyed"), "x-api-key: one", "x-api-key: two"))
 	require.Equal(t, 200, e.check(envoyAsks(client, "GET", "/keyed", "x-api-key: one, two")).status, "one list")
-	require.Equal(t, 200, e.check(raw(envoyAsks(client, "GET", "/keyed"), "x-api-key: \xff\x00,")).status, "bytes that are no text are a value")
+	require.Equal(t, 200, e.check(raw(envoyAsks(client, "GET", "/keyed"), "x-api-key: \xff,")).status, "bytes that are no text are a value")
+	deny(400, "has a control character", raw(envoyAsks(client, "GET", "/keyed"), "x-api-key: one\x00"))
+	http("has a control character", func(h *auth.AttributeContext_HttpRequest) { h.Headers["x-other"] = "a\x0b" })
 	for _, name := range lookAlikes {
 		deny(400, name, envoyAsks(client, "GET", "/api/x", name+": 1"))
 		deny(400, name, raw(envoyAsks(client, "GET", "/api/x"), name+": 1"))
@@ -240,15 +244,35 @@ func TestAuthorizationMustBeClear(t *testing.T) {
 	deny(431, "Request header fields too large", raw(envoyAsks(client, "GET", "/api/x"), many...))
 	require.EqualValues(t, 3, n.explained("api", client, "&path=/api/x").Remaining, "nothing was charged")
 
-	for _, bytes := range [][]byte{[]byte("\xff\xff\xff"), []byte("\x0a\x7fx"), []byte("\x0a\x07\x22\x05\x12\x03\x12\x01\xff"), make([]byte, 400_000)} {
-		var answer []byte
-		err := e.conn.Invoke(context.Background(), auth.Authorization_Check_FullMethodName, &bytes, &answer, grpc.ForceCodecV2(rawCodec{}))
-		want := codes.InvalidArgument
-		if len(bytes) > 256<<10 {
-			want = codes.ResourceExhausted
-		}
-		require.Equal(t, want, status.Code(err), "%v", err)
+	send := func(message []byte) (answer []byte, err error) {
+		err = e.conn.Invoke(context.Background(), auth.Authorization_Check_FullMethodName, &message, &answer, grpc.ForceCodecV2(rawCodec{}))
+		return answer, err
 	}
+	// A failed call would pass with failure_mode_allow, so a client must not be able to make one.
+	unreadable := [][]byte{[]byte("\xff\xff\xff"), []byte("\x0a\x7fx"), []byte("\x0a\x07\x22\x05\x12\x03\x12\x01\xff")}
+	for _, where := range []func(*auth.AttributeContext_HttpRequest){
+		func(h *auth.AttributeContext_HttpRequest) { h.Path = "/api/x?mark" },
+		func(h *auth.AttributeContext_HttpRequest) { h.Method = "mark" },
+		func(h *auth.AttributeContext_HttpRequest) { h.Host = "mark" },
+		func(h *auth.AttributeContext_HttpRequest) { h.Headers["x-other"] = "mark" },
+	} {
+		q := envoyAsks(client, "GET", "/api/x")
+		where(q.Attributes.Request.Http)
+		message, err := protobuf.Marshal(q)
+		require.NoError(t, err)
+		unreadable = append(unreadable, bytes.Replace(message, []byte("mark"), []byte("\xff\xfe\xfd\xfc"), 1))
+	}
+	for _, message := range unreadable {
+		answer, err := send(message)
+		require.NoError(t, err, "%q", message)
+		var r auth.CheckResponse
+		require.NoError(t, protobuf.Unmarshal(answer, &r))
+		require.EqualValues(t, 400, r.GetDeniedResponse().GetStatus().GetCode())
+		require.Contains(t, r.GetDeniedResponse().GetBody(), "is not UTF-8")
+	}
+	_, err := send(make([]byte, 400_000))
+	require.Equal(t, codes.ResourceExhausted, status.Code(err), "%v", err)
+	require.EqualValues(t, 3, n.explained("api", client, "&path=/api/x").Remaining, "nothing was charged")
 	require.Zero(t, n.metric("weir_panics_total"))
 }
 

@@ -17,6 +17,7 @@ const (
 )
 
 var (
+	errMessage = errors.New("the message is not a CheckRequest of envoy.service.auth.v3, or the method, path, host or a header in it is not UTF-8")
 	errHeaders = errors.New("the header of the request is too large")
 	errNoHTTP  = errors.New(atHTTP + ": is missing: Envoy's HTTP filter states the request there, its network filter does not")
 	errBoth    = errors.New(atHTTP + ": has headers and header_map; send one of them")
@@ -28,6 +29,8 @@ var (
 func (c *call) read() (err error) {
 	h := c.request.GetAttributes().GetRequest().GetHttp()
 	switch {
+	case c.malformed:
+		return errMessage
 	case h == nil:
 		return errNoHTTP
 	case h.Query != "" || h.Fragment != "":
@@ -56,17 +59,17 @@ func addressOf(text string) (netip.Addr, error) {
 	return a.WithZone("").Unmap(), nil
 }
 
-// checkHeaders rejects too many headers, and names that lookups would not find or that the
-// origin could take for others.
+// checkHeaders rejects too many headers, names that lookups would not find or that the origin
+// could take for others, and values that it could read differently.
 func (c *call) checkHeaders(size int) error {
 	for name, value := range c.joined {
-		if err := c.checkName(name); err != nil {
+		if err := c.checkField(name, bytesOf(value)); err != nil {
 			return err
 		}
 		size += len(name) + len(value)
 	}
 	for _, h := range c.raw {
-		if err := c.checkName(h.GetKey()); err != nil {
+		if err := c.checkField(h.GetKey(), valueOf(h.GetRawValue(), h.GetValue())); err != nil {
 			return err
 		}
 		size += len(h.GetKey()) + len(h.GetValue()) + len(h.GetRawValue())
@@ -77,9 +80,12 @@ func (c *call) checkHeaders(size int) error {
 	return nil
 }
 
-func (c *call) checkName(name string) error {
+func (c *call) checkField(name string, value []byte) error {
 	if name == "" || !decide.Lower(name) {
 		return fmt.Errorf("%s.headers: %.64q is not the name of a header in lower case", atHTTP, name)
+	}
+	if err := decide.CheckValue(name, value); err != nil {
+		return err
 	}
 	return decide.CheckName(c.service.Decider, &c.Request, name)
 }

@@ -11,8 +11,6 @@ import (
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/weir-edge/weir/internal/edge/decide"
@@ -73,10 +71,6 @@ func (s *Service) handle(ctx context.Context, read func(any) error) (answer any,
 	if err := read(c); err != nil {
 		outcome = gateway.Malformed
 		return nil, err
-	}
-	if c.malformed {
-		outcome = gateway.Malformed
-		return nil, status.Error(codes.InvalidArgument, "the message is not a CheckRequest of envoy.service.auth.v3")
 	}
 	c.Began, c.Rules, c.Peer, c.Vouched, c.NoEnd = began, s.Decider.Rules(), envoy.Peer(ctx), true, true
 	outcome = c.decide()
