@@ -24,6 +24,7 @@ rules:
   - {id: ten, match: {paths: ["/ten/*"]}, key: [client_ip, "header:X-User"], limit: 10, window: 10s}
   - {id: open, match: {paths: ["/open/*"]}, key: [client_ip], algorithm: fixed_window, limit: 1000000, window: 1h, on_store_failure: open}
   - {id: closed, match: {paths: ["/closed/*"]}, key: [client_ip], algorithm: fixed_window, limit: 1000000, window: 1h, on_store_failure: closed}
+  - {id: once, match: {paths: [/once]}, key: [client_ip], algorithm: fixed_window, limit: 1, window: 1h}
   - {id: slots, match: {paths: ["/slots/*"]}, key: [client_ip], algorithm: concurrency, limit: 10, window: 1h}
   - {id: hosted, match: {hosts: [limited.example]}, key: [], limit: 10, window: 1h}
 `
@@ -252,6 +253,7 @@ func TestGateways(t *testing.T) {
 			l.framing()
 			l.longHeaders()
 			l.longAnswers()
+			l.bursts()
 			l.rollingRestart()
 			l.redisLost()
 			l.weirLost(kind)
@@ -320,6 +322,28 @@ func (l *gatewayLab) longAnswers() {
 		a := l.ask(l.addrs[0], "GET", "/many", "")
 		require.Equal(l.t, map[bool]int{true: 200, false: 429}[i < 2], a.status, "%d: %s", i, a.body)
 	}
+}
+
+// bursts: each client gets the answer to its last request, too, when no other request follows.
+func (l *gatewayLab) bursts() {
+	var wg sync.WaitGroup
+	var passed, refused, failed atomic.Int64
+	for range 40 {
+		wg.Go(func() {
+			for range 100 {
+				switch a, err := l.send(l.addrs[0], "GET", "/once", ""); {
+				case err != nil:
+					failed.Add(1)
+				case a.status == 200:
+					passed.Add(1)
+				case a.status == 429:
+					refused.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	require.Equal(l.t, [3]int64{1, 3999, 0}, [3]int64{passed.Load(), refused.Load(), failed.Load()})
 }
 
 // longHeaders: whatever a client sends, it gets a decision or is refused; nothing passes because

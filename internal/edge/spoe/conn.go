@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/binary"
 	"errors"
+	"io"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -16,7 +17,7 @@ import (
 	"github.com/weir-edge/weir/internal/edge/proxy"
 )
 
-// conn is one connection of HAProxy, which carries one frame at a time. It owns its
+// conn is one connection of HAProxy, which answers one frame after the other. It owns its
 // buffers, which are as long as the longest frame.
 type conn struct {
 	net.Conn
@@ -157,7 +158,8 @@ func (c *conn) handle() error {
 	if err != nil {
 		return err
 	}
-	old := began.After(c.until) || c.server.leaving.Load()
+	last := c.reader.Buffered() == lengthSize+len(b) // no other question would be lost
+	old := last && (began.After(c.until) || c.server.leaving.Load()) || began.After(c.until.Add(maxAge))
 	if old { // in one write, so that HAProxy sends nothing in between
 		c.out = append(c.out, goodbye...)
 	}
@@ -217,11 +219,16 @@ func (c *conn) end(why error) {
 	case errors.Is(why, errHello):
 		c.server.config.Asked(gateway.Malformed, 0)
 		s = statusInvalid
-	case !errors.Is(why, errLeaving):
+	case !errors.Is(why, errLeaving) && !errors.Is(why, errOld):
 		_ = c.Close()
 		return
 	}
-	_ = c.SetWriteDeadline(time.Now().Add(time.Second))
-	_, _ = c.Conn.Write(appendDisconnect(c.out[:0], s))
+	_ = c.SetDeadline(time.Now().Add(time.Second))
+	if !errors.Is(why, errOld) { // else HAProxy has got it with the last answer
+		_, _ = c.Conn.Write(appendDisconnect(c.out[:0], s))
+	}
+	if s == statusNormal { // closing with unread frames would discard answers on their way
+		_, _ = io.Copy(io.Discard, c.Conn)
+	}
 	_ = c.Close()
 }

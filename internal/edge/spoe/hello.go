@@ -53,13 +53,13 @@ func readHello(b []byte) (h hello, err error) {
 	return h, nil
 }
 
-// appendHello answers. Without capabilities, HAProxy sends one request at a time on each
-// connection, and none in fragments.
+// appendHello answers. HAProxy may pipeline requests, because it forgets requests that wait for a
+// connection that carries one at a time: the answer to one does not make it send the next.
 func appendHello(b []byte, maxFrame int) []byte {
 	b = begin(b, agentHello, 0, 0)
 	b = appendString(appendText(b, "version"), version)
 	b = appendUint32(appendText(b, "max-frame-size"), uint32(maxFrame))
-	b = appendString(appendText(b, "capabilities"), "")
+	b = appendString(appendText(b, "capabilities"), "pipelining")
 	return finish(b)
 }
 

@@ -1,6 +1,6 @@
 // Package spoe is an agent of HAProxy's Stream Processing Offload Engine: HAProxy describes
-// a request and gets variables that say whether it may pass. The agent announces no
-// capabilities, so a connection carries one request at a time and nothing needs a queue.
+// a request and gets variables that say whether it may pass. HAProxy may send requests before the
+// earlier ones are answered; each connection answers them in order.
 package spoe
 
 import (
