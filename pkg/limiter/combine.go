@@ -145,11 +145,12 @@ func (c *Combine) ask(ctx context.Context, call *Call) error {
 		}
 		return ErrOverloaded
 	}
-	leads := c.enqueue(call) && c.depart(call)
+	leads, first := c.enqueue(call) && c.depart(call), len(c.aloft) == 0
 	c.mu.Unlock()
 	if leads {
-		// Requests that are ready to run go first, so that their checks join the batch.
-		runtime.Gosched()
+		if first { // requests that are ready to run go before, so that their checks join the batch
+			runtime.Gosched()
+		}
 		c.fly(call.by)
 		select {
 		case <-call.done:

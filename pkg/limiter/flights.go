@@ -36,7 +36,8 @@ type flight struct {
 
 // depart lets the next batch leave, now or when it may. The queue is locked. The batch is flown
 // by the caller of depart, if it reports so because its call may lead, or else by the first
-// that waits and has enough of its budget left, or by a new goroutine.
+// that waits and has enough of its budget left. A new goroutine flies if there is none, or the
+// queue is so long that one that makes round trip after round trip serves it faster.
 func (c *Combine) depart(own *Call) (leads bool) {
 	if c.boarding || len(c.queue) == 0 {
 		return false
@@ -52,7 +53,10 @@ func (c *Combine) depart(own *Call) (leads bool) {
 	if own != nil && own.mayLead {
 		return true
 	}
-	for _, call := range c.queue[:min(len(c.queue), maxBatch)] {
+	for _, call := range c.queue {
+		if len(c.queue) >= fullBatch {
+			break
+		}
 		if call.mayLead && call.by.Sub(now) >= c.budget/2 && call.state.CompareAndSwap(callWaiting, callChosen) {
 			call.done <- struct{}{}
 			return false
@@ -85,21 +89,27 @@ func (c *Combine) wait(now time.Time) (linger time.Duration) {
 	return max(linger, usualTrip+time.Duration(calls)*perCall-now.Sub(c.last))
 }
 
-// fly makes one round trip for the queue and answers its calls. It returns by the given time,
-// unless that is zero, and then leaves the rest to another goroutine.
+// fly makes a round trip for the queue and answers its calls. It returns by the given time, and
+// leaves the rest to another goroutine. If the time is zero, it goes on while the queue is long.
 func (c *Combine) fly(by time.Time) {
+	for c.trip(by) {
+	}
+}
+
+// trip makes one round trip, and reports whether to make another.
+func (c *Combine) trip(by time.Time) (again bool) {
 	f := c.board()
 	if f.ask = c.merge(f.batch, f.ask[:0], f.leads); len(f.ask) > 0 {
 		c.onBatch(len(f.ask))
 		if rest := c.shard.Do(context.Background(), f.ask, by); rest != nil {
 			go func() {
 				rest()
-				c.arrive(f)
+				c.arrive(f, false)
 			}()
-			return
+			return false
 		}
 	}
-	c.arrive(f)
+	return c.arrive(f, by.IsZero())
 }
 
 // board takes up to maxBatch calls of the queue.
@@ -121,8 +131,9 @@ func (c *Combine) board() *flight {
 	return f
 }
 
-// arrive answers a flight's calls and hands the queue on.
-func (c *Combine) arrive(f *flight) {
+// arrive answers a flight's calls and hands the queue on. A goroutine that did not ask keeps a
+// long queue.
+func (c *Combine) arrive(f *flight, pilot bool) (again bool) {
 	var elsewhere []*Call
 	for _, lead := range f.ask {
 		if lead.Elsewhere == nil {
@@ -141,8 +152,13 @@ func (c *Combine) arrive(f *flight) {
 		c.following++
 		go c.follow(elsewhere)
 	}
+	if pilot && !c.boarding && len(c.queue) >= fullBatch && c.wait(time.Now()) <= 0 {
+		c.boarding = true
+		return true
+	}
 	c.depart(nil)
 	c.landed.Broadcast()
+	return false
 }
 
 // follow gets the answers that another shard has.

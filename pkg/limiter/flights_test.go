@@ -112,7 +112,7 @@ func TestCombineWaitsForRequestsThatAreReady(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	const requests = 20
 	var first atomic.Int64
-	c := limiter.NewCombine(newShard(), budget, 1, 0, func(calls int) { first.CompareAndSwap(0, int64(calls)) })
+	c := limiter.NewCombine(newShard(), time.Minute, 1, 0, func(calls int) { first.CompareAndSwap(0, int64(calls)) })
 	defer c.Close()
 	l := rule(t, "r fixed_window limit=100 window=1h")
 	largest := 0

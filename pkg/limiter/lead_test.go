@@ -115,7 +115,7 @@ func TestCombineLeaderHandsOn(t *testing.T) {
 // served within two round trips.
 func TestCombineStarvesNoLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const perSecond, requests, trip = 20_000, 20_000, time.Millisecond
+		const perSecond, requests, trip = 8_000, 20_000, time.Millisecond
 		s := &distant{trip: trip, cost: func(calls int) time.Duration { return callCost + time.Duration(calls)*decisionCost }}
 		c := limiter.NewCombine(s, budget, 1, 0, nil)
 		l := rule(t, "r fixed_window limit=1000000 window=1h")
