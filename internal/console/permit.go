@@ -21,10 +21,10 @@ func (o *Operation) kind() string {
 }
 
 // permitted returns where a person may use the operation: everywhere, or in a list of regions. One
-// that takes no region changes all of them.
+// that takes no region changes all of them, as drains do: they move clients between regions.
 func (o *Operation) permitted(person access.Person) (regions []string, everywhere bool) {
 	regions, everywhere = person.Rights.Regions(o.Least, o.kind())
-	if o.Rollout != haltRollout && !o.takes(inRegion.Name) {
+	if o.Rollout != haltRollout && !o.takes(inRegion.Name) || o.kind() == "drains" {
 		regions = nil
 	}
 	return regions, everywhere

@@ -123,6 +123,8 @@ func TestRightsInRegions(t *testing.T) {
 	f("/limits/reset", `{"rule": "a", "client": "192.0.2.1", "region": ["eu-west"]}`, "")
 	f("/shedder/off", `{"for": "1h", "region": ["eu-west"]}`, "this needs the role operator for shedder in all regions"+her+"; ask")
 	f("/pops/ams1/drain", `{"reason": "x"}`, "this needs the role operator for drains in all regions"+her+"; ask")
+	f("/rules/undo", `{"of": ["0123"], "region": ["eu-west"]}`, "")
+	f("/drains/undo", `{"of": ["0123"], "region": ["eu-west"]}`, "this needs the role operator for drains in eu-west"+her+"; ask")
 	f("/rules/rollout/resume", `{}`, "this needs the role admin for rules in all regions"+her+"; ask")
 	require.Equal(t, 200, ask(s, "GET", Prefix+"/shedder", "", eve).Code, "everyone sees everything")
 
