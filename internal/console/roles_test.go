@@ -124,7 +124,7 @@ func TestRightsInRegions(t *testing.T) {
 	f("/shedder/off", `{"for": "1h", "region": ["eu-west"]}`, "this needs the role operator for shedder in all regions"+her+"; ask")
 	f("/pops/ams1/drain", `{"reason": "x"}`, "this needs the role operator for drains in all regions"+her+"; ask")
 	f("/rules/undo", `{"of": ["0123"], "region": ["eu-west"]}`, "")
-	f("/drains/undo", `{"of": ["0123"], "region": ["eu-west"]}`, "this needs the role operator for drains in eu-west"+her+"; ask")
+	f("/drains/undo", `{"of": ["0123"], "region": ["eu-west"]}`, "this needs the role operator for drains in all regions"+her+"; ask")
 	f("/rules/rollout/resume", `{}`, "this needs the role admin for rules in all regions"+her+"; ask")
 	require.Equal(t, 200, ask(s, "GET", Prefix+"/shedder", "", eve).Code, "everyone sees everything")
 
