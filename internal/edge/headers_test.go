@@ -69,7 +69,7 @@ rules:
 	require.Equal(t, 200, n.get("/").status, "shadow refuses nothing")
 	a = n.get("/")
 	require.Equal(t, 429, a.status)
-	require.Equal(t, []string{policy}, a.header["Ratelimit-Policy"])
+	require.Equal(t, []string{`"per-client";q=2;w=60, "everything";q=10;w=10, "at-once";q=5;qu="concurrent-requests"`}, a.header["Ratelimit-Policy"], "those that refuse come first")
 	require.Contains(t, a.header.Get("Ratelimit"), `"everything";r=0;t=1`)
 	require.Contains(t, a.body, `"violated-policies":["per-client","everything"]`)
 	require.Contains(t, []string{"60", "61"}, a.header.Get("Retry-After"), "the longer of the two waits")

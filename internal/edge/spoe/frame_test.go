@@ -29,6 +29,7 @@ func TestNumbers(t *testing.T) {
 }
 
 func TestHello(t *testing.T) {
+	require.Contains(t, string(appendHello(nil, 16380)), "pipelining", "without it, HAProxy 2.6 forgets requests that wait for a connection")
 	pairs := func(build ...func([]byte) []byte) []byte {
 		b := begin(nil, haproxyHello, 0, 0)
 		for _, f := range build {
