@@ -43,8 +43,8 @@ func (t *turns) take(ctx context.Context, person string) (end func(), ok bool) {
 	t.mu.Unlock()
 	var held []chan struct{}
 	end = func() {
-		for _, places := range held {
-			<-places
+		for _, slots := range held {
+			<-slots
 		}
 		t.mu.Lock()
 		defer t.mu.Unlock()
@@ -52,10 +52,10 @@ func (t *turns) take(ctx context.Context, person string) (end func(), ok bool) {
 			delete(t.people, person)
 		}
 	}
-	for _, places := range []chan struct{}{of.own, t.all} {
+	for _, slots := range []chan struct{}{of.own, t.all} {
 		select {
-		case places <- struct{}{}:
-			held = append(held, places)
+		case slots <- struct{}{}:
+			held = append(held, slots)
 		case <-ctx.Done():
 			end()
 			return nil, false

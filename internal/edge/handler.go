@@ -121,7 +121,7 @@ func (r *request) conclude(panicked any) {
 		r.Rules.(*ruleset.Running).Answered(&r.Request, r.status >= fasthttp.StatusInternalServerError)
 	}
 	r.beginLine()
-	proxy.Answering(r.ctx, r.framed && !r.form.Closes())
+	proxy.Conclude(r.ctx, r.framed && !r.form.Closes())
 	r.release()
 }
 

@@ -37,7 +37,7 @@ func (e *Edge) openSPOE() (s spoeServer, err error) {
 	c := &e.config.Server
 	config := spoe.Config{
 		Decider: &e.decider, Legacy: e.config.LegacyHeaders,
-		MaxFrame:    max(haproxyFrame, c.MaxHeaderBytes+listeners.QuestionBytes),
+		MaxFrame:    max(haproxyFrame, c.MaxHeaderBytes+listeners.AuthRequestBytes),
 		ReadTimeout: c.ReadTimeout, IdleTimeout: c.IdleTimeout,
 		Asked: count,
 		Panicked: func(panicked any) {

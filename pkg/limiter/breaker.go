@@ -10,7 +10,7 @@ import (
 // Breaker stops calls to a shard that does not answer, so that not every request pays the
 // time budget, and probes the shard until it recovers. One Breaker guards one shard.
 type Breaker struct {
-	next    TakeReturner
+	next    FullStore
 	spacing time.Duration
 	probe   func(context.Context) error
 	onState func(err error)
@@ -35,13 +35,13 @@ const (
 	breakerProbeEvery = 50 * time.Millisecond
 )
 
-var _ TakeReturner = (*Breaker)(nil)
+var _ FullStore = (*Breaker)(nil)
 
 // NewBreaker guards next, whose calls take at most budget: failures closer together belong
 // to one round trip and count as one. probe checks whether the shard answers and bounds its
 // own time. onState, if not nil, receives the error that opened the breaker, each different
 // error that a probe meets afterwards, and nil when the breaker closes.
-func NewBreaker(next TakeReturner, budget time.Duration, probe func(context.Context) error, onState func(err error)) *Breaker {
+func NewBreaker(next FullStore, budget time.Duration, probe func(context.Context) error, onState func(err error)) *Breaker {
 	if onState == nil {
 		onState = func(error) {}
 	}

@@ -59,7 +59,7 @@ const (
 	maxQueue = 1 << 14 // a longer queue could not be served within the budget
 )
 
-var _ TakeReturner = (*Combine)(nil)
+var _ FullStore = (*Combine)(nil)
 
 // NewCombine batches the calls to shard, with at most the given number of batches in
 // flight. A batch leaves when its first call has waited for linger, which must be well below

@@ -20,7 +20,7 @@ import (
 // when another slot refuses the request. There, every refusal is remembered only for
 // Spread.Returns.
 type Denied struct {
-	next     TakeReturner
+	next     FullStore
 	returns  time.Duration // 0: no charge of a refused request is returned
 	perShard int
 	seed     maphash.Seed
@@ -56,7 +56,7 @@ const rightsArrive = 100 * time.Millisecond
 
 // NewDenied puts a memory of at most size refusals in front of next. returns is
 // Spread.Returns if charges may be returned, and 0 if they never are.
-func NewDenied(next TakeReturner, size int, returns time.Duration) *Denied {
+func NewDenied(next FullStore, size int, returns time.Duration) *Denied {
 	d := &Denied{next: next, returns: returns, perShard: max(1, size/deniedShards), seed: maphash.MakeSeed(), clock: NewClock(nil), now: time.Now}
 	for i := range d.shards {
 		d.shards[i].refusals = map[string]refusal{}
@@ -247,8 +247,8 @@ func (m *Denied) Keep(holds func(*Limit) bool) {
 		sh := &m.shards[i]
 		sh.Lock()
 		for key, r := range sh.refusals {
-			keep, asked := known[r.limit]
-			if !asked {
+			keep, cached := known[r.limit]
+			if !cached {
 				keep = holds(r.limit)
 				known[r.limit] = keep
 			}

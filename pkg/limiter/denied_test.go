@@ -187,12 +187,12 @@ func TestDeniedReset(t *testing.T) {
 
 // during runs f during a Take, after the store has decided and before its answer returns.
 type during struct {
-	limiter.TakeReturner
+	limiter.FullStore
 	f func()
 }
 
 func (s *during) Take(ctx context.Context, checks []limiter.Check, d *limiter.Decision) error {
-	err := s.TakeReturner.Take(ctx, checks, d)
+	err := s.FullStore.Take(ctx, checks, d)
 	if s.f != nil {
 		s.f()
 	}
@@ -200,7 +200,7 @@ func (s *during) Take(ctx context.Context, checks []limiter.Check, d *limiter.De
 }
 
 func TestDeniedResetWhileARefusalIsUnderWay(t *testing.T) {
-	store := &during{TakeReturner: memory.New(memory.Config{})}
+	store := &during{FullStore: memory.New(memory.Config{})}
 	m := limiter.NewDenied(store, 1000, 0)
 	checks := []limiter.Check{check(rule(t, "r rolling_window limit=1 window=1h"), "a", 1)}
 	ask(t, m, checks...)
@@ -326,7 +326,7 @@ func TestDeniedOnASuspendedMachine(t *testing.T) {
 	at := time.Duration(0) // the machine does nothing but sleep
 	suspend := func(d time.Duration) { at += d; clock.Set(at) }
 	suspend(0)
-	store := &during{TakeReturner: memory.New(memory.Config{Clock: clock.Now})}
+	store := &during{FullStore: memory.New(memory.Config{Clock: clock.Now})}
 	m := limiter.NewDenied(store, 1000, 0)
 	m.SetNow(func() time.Time { return time.UnixMicro(clock.Now()) })
 	m.SetClock(limiter.NewClock(func(t time.Time) (monotonic, wall time.Duration) {

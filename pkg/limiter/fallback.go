@@ -10,18 +10,18 @@ import (
 // refuses. This favors availability over consistency, with a known bound: while the store
 // is unreachable, each node passes at most ceil(limit / nodes).
 type Fallback struct {
-	shared TakeReturner
-	local  TakeReturner
+	shared FullStore
+	local  FullStore
 	nodes  func() int
 	onErr  func(error)
 	slots  *orphans
 }
 
-var _ TakeReturner = (*Fallback)(nil)
+var _ FullStore = (*Fallback)(nil)
 
 // NewFallback falls back from shared to local. nodes returns how many edge nodes currently
 // share a limit; onErr, if not nil, receives every error of shared. Close stops it.
-func NewFallback(shared, local TakeReturner, nodes func() int, onErr func(error)) *Fallback {
+func NewFallback(shared, local FullStore, nodes func() int, onErr func(error)) *Fallback {
 	if onErr == nil {
 		onErr = func(error) {}
 	}

@@ -11,7 +11,7 @@ import (
 //
 // A layer in front of Denied implements both steps, because it may change the checks.
 type Front interface {
-	TakeReturner
+	FullStore
 	Known
 	Taker
 }
@@ -50,7 +50,7 @@ func TakeAt(ctx context.Context, f Front, checks []Check, d *Decision, now time.
 }
 
 // Forgetful is a Front for a store that remembers no refusals.
-type Forgetful struct{ TakeReturner }
+type Forgetful struct{ FullStore }
 
 var _ Front = Forgetful{}
 

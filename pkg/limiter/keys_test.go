@@ -38,13 +38,13 @@ func TestMaxKeys(t *testing.T) {
 	for name, c := range map[string]struct {
 		limit    *limiter.Limit
 		requests int // until the layer holds something
-		open     func(next *memory.Store) (store limiter.TakeReturner, held func() int64, closing func())
+		open     func(next *memory.Store) (store limiter.FullStore, held func() int64, closing func())
 	}{
-		"leases": {wide(true), 6, func(next *memory.Store) (limiter.TakeReturner, func() int64, func()) {
+		"leases": {wide(true), 6, func(next *memory.Store) (limiter.FullStore, func() int64, func()) {
 			s := lease.New(lease.Config{Next: next, Grants: next, Nodes: alone, MaxKeys: most})
 			return s, func() int64 { return s.Usages()[0].Leases }, s.Close
 		}},
-		"reports": {wide(false), 1, func(next *memory.Store) (limiter.TakeReturner, func() int64, func()) {
+		"reports": {wide(false), 1, func(next *memory.Store) (limiter.FullStore, func() int64, func()) {
 			local := limiter.NewFallback(next, next, alone, nil)
 			s := report.New(report.Config{Next: next, Reporter: deaf{}, Local: local, Nodes: alone, Trip: time.Millisecond, MaxKeys: most})
 			return s, func() int64 { return s.Usages()[0].Keys }, func() {

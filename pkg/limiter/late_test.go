@@ -152,7 +152,7 @@ func TestLateChargesOfTwins(t *testing.T) {
 			pass(5 * time.Millisecond)
 			require.Equal(t, "4 × weir:{a}:r:fw", s.batches[1][0])
 			require.EqualValues(t, min(3, 4-leaving), allowed.Load())
-			require.EqualValues(t, 3-allowed.Load(), ask(t, s.TakeReturner, peek(check(l, "a", 1))).Results[0].Remaining, "%d left", leaving)
+			require.EqualValues(t, 3-allowed.Load(), ask(t, s.FullStore, peek(check(l, "a", 1))).Results[0].Remaining, "%d left", leaving)
 			f.Close()
 			c.Close()
 			leave()
@@ -225,12 +225,12 @@ func TestLateChargesBeforeAReset(t *testing.T) {
 		synctest.Wait()
 		s.answered = func() { // charged, but not yet known here
 			leave()
-			require.NoError(t, s.TakeReturner.Reset(t.Context(), []limiter.Check{check(l, "a", 1)}))
+			require.NoError(t, s.FullStore.Reset(t.Context(), []limiter.Check{check(l, "a", 1)}))
 			require.NoError(t, f.Reset(t.Context(), []limiter.Check{check(l, "a", 1)}))
-			ask(t, s.TakeReturner, check(l, "a", 5))
+			ask(t, s.FullStore, check(l, "a", 5))
 		}
 		close(s.open)
 		pass(time.Second)
-		require.EqualValues(t, 5, ask(t, s.TakeReturner, peek(check(l, "a", 1))).Results[0].Remaining)
+		require.EqualValues(t, 5, ask(t, s.FullStore, peek(check(l, "a", 1))).Results[0].Remaining)
 	})
 }

@@ -156,8 +156,8 @@ type Resetter interface {
 	Reset(ctx context.Context, checks []Check) error
 }
 
-// TakeReturner is a Store that can also give back and reset.
-type TakeReturner interface {
+// FullStore is a Store that can also give back and reset.
+type FullStore interface {
 	Store
 	Returner
 	Resetter

@@ -40,7 +40,7 @@ func ask(t testing.TB, s limiter.Store, checks ...limiter.Check) *limiter.Decisi
 
 // counted counts the calls to next, and fails them if err is set.
 type counted struct {
-	next                  limiter.TakeReturner
+	next                  limiter.FullStore
 	takes, returns, reset atomic.Int64
 	err                   error
 	errFor                string // only calls with this in a key; "" means all

@@ -14,14 +14,14 @@ const budget = 25 * time.Millisecond
 // shard is a Batcher that answers from a memory store. Between hang and resume, its calls
 // block.
 type shard struct {
-	limiter.TakeReturner
+	limiter.FullStore
 	turn    chan struct{}    // not a mutex: synctest only recognizes waiting on a channel
 	batches [][]string       // the questions, as text
 	answers []limiter.Answer // given to this many checks instead of asking the store
 }
 
 func newShard() *shard {
-	return &shard{TakeReturner: memory.New(memory.Config{}), turn: make(chan struct{}, 1)}
+	return &shard{FullStore: memory.New(memory.Config{}), turn: make(chan struct{}, 1)}
 }
 
 func (s *shard) hang()   { s.turn <- struct{}{} }

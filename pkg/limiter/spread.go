@@ -19,7 +19,7 @@ import (
 // a limit that others share again and again, the slot that refused last is asked alone first,
 // and the others only if it passes or takes long.
 type Spread struct {
-	next     TakeReturner
+	next     FullStore
 	budget   time.Duration
 	by       func(key []byte) []byte // keys of equal results are decided together
 	seed     maphash.Seed
@@ -27,17 +27,17 @@ type Spread struct {
 	refusals [1 << 14]atomic.Int64 // by hash of the key; see heed
 }
 
-var _ TakeReturner = (*Spread)(nil)
+var _ FullStore = (*Spread)(nil)
 
 // NewSpread returns a Spread over a store that can decide checks of only one slot at a
 // time. budget bounds a whole Take, including the return; a slower return continues in the
 // background.
-func NewSpread(next TakeReturner, budget time.Duration) *Spread {
+func NewSpread(next FullStore, budget time.Duration) *Spread {
 	return &Spread{next: next, budget: budget, by: Subject, seed: maphash.MakeSeed(), born: time.Now()}
 }
 
 // NewApart returns a Spread over a store that can decide only one key at a time.
-func NewApart(next TakeReturner, budget time.Duration) *Spread {
+func NewApart(next FullStore, budget time.Duration) *Spread {
 	s := NewSpread(next, budget)
 	s.by = func(key []byte) []byte { return key }
 	return s

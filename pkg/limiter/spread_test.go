@@ -152,9 +152,9 @@ func TestSpreadAsksFirstWhatRefuses(t *testing.T) {
 }
 
 // bySlot is a store for each subject.
-type bySlot map[string]limiter.TakeReturner
+type bySlot map[string]limiter.FullStore
 
-func (b bySlot) of(checks []limiter.Check) limiter.TakeReturner {
+func (b bySlot) of(checks []limiter.Check) limiter.FullStore {
 	return b[string(limiter.Subject(checks[0].Key))]
 }
 
@@ -209,7 +209,7 @@ func TestSpreadKeepsTheBudget(t *testing.T) {
 
 // late answers after a time.
 type late struct {
-	limiter.TakeReturner
+	limiter.FullStore
 	after time.Duration
 }
 
@@ -219,14 +219,14 @@ func (l *late) Take(ctx context.Context, checks []limiter.Check, d *limiter.Deci
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	err := l.TakeReturner.Take(ctx, checks, d)
+	err := l.FullStore.Take(ctx, checks, d)
 	time.Sleep(l.after) // the way back
 	return err
 }
 
 func (l *late) Return(ctx context.Context, checks []limiter.Check, d *limiter.Decision) error {
 	time.Sleep(l.after)
-	return l.TakeReturner.Return(ctx, checks, d)
+	return l.FullStore.Return(ctx, checks, d)
 }
 
 // A slow slot that is asked first leaves the others the time to refuse.
@@ -305,7 +305,7 @@ func TestSpreadKnowsWhoRefusesAfterPasses(t *testing.T) {
 }
 
 // failsToReturn is a store that takes but cannot return.
-type failsToReturn struct{ limiter.TakeReturner }
+type failsToReturn struct{ limiter.FullStore }
 
 func (failsToReturn) Return(context.Context, []limiter.Check, *limiter.Decision) error {
 	return errors.New("gone")

@@ -219,7 +219,7 @@ func (w *world) node(index int) {
 	defer closeReports()
 	leases := lease.New(lease.Config{Next: next, Grants: next, Nodes: func() int { return w.nodes }})
 	defer leases.Close()
-	var layer limiter.TakeReturner = leases
+	var layer limiter.FullStore = leases
 	if w.limit.Reported {
 		layer = reports
 	}

@@ -14,7 +14,7 @@ import (
 const reportTrip = 25 * time.Millisecond
 
 // reports returns a node's layer of reported rules, and what closes it.
-func (w *world) reports(index int, next limiter.TakeReturner) (*report.Store, func()) {
+func (w *world) reports(index int, next limiter.FullStore) (*report.Store, func()) {
 	local := memory.New(memory.Config{})
 	nodes := func() int { return w.nodes }
 	fallback := limiter.NewFallback(next, local, nodes, nil)

@@ -152,7 +152,7 @@ func (c *Change) steps(ctx context.Context, targets []*fleet.Target) error {
 	if err := c.Prepare(ctx, targets); err != nil {
 		return err
 	}
-	todo := report.With(c.told(), rollout.Untouched)
+	todo := report.With(c.results(), rollout.Untouched)
 	if len(todo) == 0 {
 		return c.settle(ctx, c.Staging.Pop == "")
 	}
@@ -178,7 +178,7 @@ func (c *Change) steps(ctx context.Context, targets []*fleet.Target) error {
 	if err != nil {
 		return err
 	}
-	if err := c.confirm(ctx, "%s", c.Staging.Question(plan, todo, c.Lasts)); err != nil {
+	if err := c.confirm(ctx, "%s", c.Staging.Prompt(plan, todo, c.Lasts)); err != nil {
 		return err
 	}
 	if err := c.Store(ctx); err != nil {

@@ -94,8 +94,8 @@ func (r *regionChange) runs() string {
 	return r.step.Next.Version()
 }
 
-// told returns the region as shown to users.
-func (r *regionChange) told() report.Region {
+// results returns the region as shown to users.
+func (r *regionChange) results() report.Region {
 	t := report.Failed(r.region.Result, "")
 	if r.step.Next != nil {
 		t.Gets = r.runs()
@@ -112,9 +112,9 @@ func (r *regionChange) told() report.Region {
 	return t
 }
 
-func (c *Change) told() (list []report.Region) {
+func (c *Change) results() (list []report.Region) {
 	for _, r := range c.regions {
-		t := r.told()
+		t := r.results()
 		t.Redo = c.Redo[t.Name]
 		list = append(list, t)
 	}
@@ -123,7 +123,7 @@ func (c *Change) told() (list []report.Region) {
 
 // have returns the regions that have what the change brings.
 func (c *Change) have() []report.Region {
-	return report.With(c.told(), rollout.Applied, rollout.AlreadyThere)
+	return report.With(c.results(), rollout.Applied, rollout.AlreadyThere)
 }
 
 // always stands in for the end of what never expires.

@@ -226,7 +226,7 @@ func (s *execution) unbegun(err error) error {
 // halt reports a fleet that stays divided after some waves, and how to continue or go back.
 func (s *execution) halt(done int, why, waiting error) error {
 	c := s.c
-	have, left := c.have(), report.With(c.told(), rollout.Untouched)
+	have, left := c.have(), report.With(c.results(), rollout.Untouched)
 	text := fmt.Sprintf("halted after wave %d of %d: %v", done, len(s.plan), why)
 	var state []string
 	if len(have) > 0 {

@@ -50,7 +50,7 @@ type regionReport struct {
 func (c *Change) reportOn(r *regionChange) *regionReport {
 	answered := r.step.Next != nil
 	v := &regionReport{
-		RegionResult: report.ResultOf(r.told()), Before: r.step.From.Pointer,
+		RegionResult: report.ResultOf(r.results()), Before: r.step.From.Pointer,
 		Now: cmp.Or(r.moved, r.region.Now.Pointer), Active: r.step.From.Version(),
 	}
 	if answered && r.target.Kind.Temporary {

@@ -20,11 +20,11 @@ import (
 // Store writes the document to every region, including those that should already have it.
 func (c *Change) Store(ctx context.Context) error { return c.stopped(c.Engine.Store(ctx)) }
 
-func (c *Change) stopped(err error) error { return report.Stopped(err, c.Engine.Name, c.told()) }
+func (c *Change) stopped(err error) error { return report.Stopped(err, c.Engine.Name, c.results()) }
 
 // Outcome returns what is wrong after the regions were pointed, or nil.
 func (c *Change) Outcome(ctx context.Context) error {
-	return report.Outcome(ctx, c.told(), c.Engine.Wrote, c.Engine.Displaced, term.Conflict)
+	return report.Outcome(ctx, c.results(), c.Engine.Wrote, c.Engine.Displaced, term.Conflict)
 }
 
 // Means reports whether a version is one of those that may be taken back.

@@ -127,14 +127,14 @@ func lookAtPoP(ctx context.Context, p *command.Program, pop string) (*draining, 
 		return nil, err
 	}
 	d := &draining{p: p, pop: pop, targets: targets}
-	type place = rollout.Region[*sites.Region]
+	type popRegion = rollout.Region[*sites.Region]
 	d.engine = &rollout.Change[*sites.Region]{Timeout: p.Timeout, Subject: rollout.Subject[*sites.Region]{
-		Look: func(ctx context.Context, r *place) (*sites.Region, error) { return sites.Of(ctx, d.target(r.Name)) },
+		Look: func(ctx context.Context, r *popRegion) (*sites.Region, error) { return sites.Of(ctx, d.target(r.Name)) },
 		Same: func(a, b *sites.Region) bool { return sites.SameDrain(a.DrainOf(pop), b.DrainOf(pop)) },
-		Holds: func(_ *place, now *sites.Region) bool {
+		Holds: func(_ *popRegion, now *sites.Region) bool {
 			return sites.SameDrain(now.DrainOf(pop), d.next) && !now.Drains.Ended[pop].Before(d.until)
 		},
-		Write: func(ctx context.Context, r *place) (bool, error) {
+		Write: func(ctx context.Context, r *popRegion) (bool, error) {
 			t := d.target(r.Name)
 			ctx, cancel := t.Bounded(ctx)
 			defer cancel()
@@ -321,7 +321,7 @@ func (d *draining) tell(ctx context.Context, who, what string) (have, without []
 	d.change = consul.Change{Pointer: consul.Pointer{AppliedBy: who, AppliedAt: d.p.Now().UTC().Round(0)}, Message: what}
 	d.engine.Compare()
 	d.engine.Tell(ctx)
-	for _, r := range d.told() {
+	for _, r := range d.results() {
 		if r.Outcome.Has() {
 			have = append(have, r)
 		} else {
@@ -331,7 +331,7 @@ func (d *draining) tell(ctx context.Context, who, what string) (have, without []
 	return have, without
 }
 
-func (d *draining) told() (list []report.Region) {
+func (d *draining) results() (list []report.Region) {
 	for _, r := range d.engine.Results() {
 		t := report.Failed(r, "")
 		if r.Outcome == rollout.Lost {
@@ -344,7 +344,7 @@ func (d *draining) told() (list []report.Region) {
 
 func (d *draining) report() *Report {
 	r := &Report{PoP: d.pop, Drain: d.next}
-	for i, t := range d.told() {
+	for i, t := range d.results() {
 		here := result{RegionResult: report.ResultOf(t)}
 		if seen := d.engine.Regions[i].Seen; seen != nil {
 			here.Before = seen.DrainOf(d.pop)

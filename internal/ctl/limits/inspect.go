@@ -121,8 +121,8 @@ type Inspected struct {
 	Error   string `json:"error,omitempty"`
 }
 
-// mostQuestions bounds how many requests are explained for one inspection.
-const mostQuestions = 200
+// maxLookups bounds how many requests are explained for one inspection.
+const maxLookups = 200
 
 // Inspect asks an edge of each region, or the one of this ID, what keys have left, of all rules or of
 // this one.
@@ -158,18 +158,18 @@ func inspectRegion(ctx context.Context, t *fleet.Target, node, rule string, k ke
 	if err != nil {
 		return nil, err
 	}
-	questions, lacking := k.questions(book)
+	lookups, lacking := k.lookups(book)
 	r := &Inspected{Region: t.Name, Rules: []adminapi.RuleDecision{}, Lacking: append([]unanswerable{}, lacking...)}
 	if rule != "" {
-		questions = fleet.Filter(questions, func(q question) bool { return q.rule == rule })
+		lookups = fleet.Filter(lookups, func(q lookup) bool { return q.rule == rule })
 		r.Lacking = fleet.Filter(r.Lacking, func(u unanswerable) bool { return u.Rule == rule })
 	}
 	cache := map[string]*adminapi.Explanation{} // many rules fit the same request
-	for _, q := range questions {
+	for _, q := range lookups {
 		id := q.query.Encode()
 		e, cached := cache[id]
 		if !cached {
-			if len(cache) == mostQuestions {
+			if len(cache) == maxLookups {
 				r.Omitted++
 				continue
 			}

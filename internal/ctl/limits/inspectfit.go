@@ -12,8 +12,8 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
 
-// question is a request that a rule would count by the given keys.
-type question struct {
+// lookup is a request that a rule would count by the given keys.
+type lookup struct {
 	rule  string
 	query url.Values
 }
@@ -28,9 +28,9 @@ type unanswerable struct {
 
 const exempts = "match.not exempts it"
 
-// questions returns the requests to explain to learn about every rule that counts by these
+// lookups returns the requests to explain to learn about every rule that counts by these
 // keys.
-func (k keys) questions(b *kinds.RuleBook) (list []question, lacking []unanswerable) {
+func (k keys) lookups(b *kinds.RuleBook) (list []lookup, lacking []unanswerable) {
 	for _, c := range b.Set.Rules() {
 		counts := false
 		var lacks []string
@@ -53,7 +53,7 @@ func (k keys) questions(b *kinds.RuleBook) (list []question, lacking []unanswera
 			continue
 		}
 		if q, why := k.fit(b.Written[c.Index].Match); why == "" {
-			list = append(list, question{c.ID, q})
+			list = append(list, lookup{c.ID, q})
 		} else if why == exempts {
 			lacking = append(lacking, unanswerable{Rule: c.ID, Exempts: true})
 		}

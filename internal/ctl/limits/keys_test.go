@@ -30,9 +30,9 @@ func TestKeys(t *testing.T) {
 	require.NoError(t, err)
 	k, err = parseKeys([]string{"::1", "header:X-A=v", "cookie:c=1", "query:q=2", "host=h", "path=/p?z=9", "method=PUT", "tier=t"})
 	require.NoError(t, err)
-	list, lacking := k.questions(kinds.RulesOf(d))
+	list, lacking := k.lookups(kinds.RulesOf(d))
 	require.Empty(t, lacking)
-	require.Equal(t, []question{{"all-of-it", url.Values{
+	require.Equal(t, []lookup{{"all-of-it", url.Values{
 		"client": {"::1"}, "host": {"h"}, "method": {"PUT"}, "tier": {"t"}, "path": {"/p?q=2&z=9"}, "cookie": {"c=1"}, "header": {"X-A:v", "X-B:w"},
 	}}}, list)
 }

@@ -167,8 +167,8 @@ func (o *Flags) Plan(regions, homes []string) (rollout.Plan, error) {
 	return plan, nil
 }
 
-// Question is the question before a change begins.
-func (o *Flags) Question(plan rollout.Plan, todo []report.Region, lasts time.Duration) string {
+// Prompt is the question before a change begins.
+func (o *Flags) Prompt(plan rollout.Plan, todo []report.Region, lasts time.Duration) string {
 	switch {
 	case o.Pop != "":
 		return fmt.Sprintf("Try on %s for %s, then apply to %s?", o.Pop, term.Duration(o.Soak), report.Names(todo))

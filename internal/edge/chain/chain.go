@@ -95,7 +95,7 @@ func (b *builder) slots() bool   { return b.redis() && b.Shared.Slots() }
 type builder struct {
 	Config
 	Parts
-	next    limiter.TakeReturner
+	next    limiter.FullStore
 	front   limiter.Front // next, once refusals are remembered
 	returns time.Duration // how long charges may wait for their return
 }
@@ -105,7 +105,7 @@ func Build(c Config) (*Chain, error) {
 	b := &builder{Config: c}
 	b.Local = memory.New(c.Memory)
 	b.next, b.Counters = b.Local, b.Local
-	b.front = limiter.Forgetful{TakeReturner: b.Local} // it is as fast as a memory of refusals
+	b.front = limiter.Forgetful{FullStore: b.Local} // it is as fast as a memory of refusals
 	if c.Redis != nil {
 		var err error
 		if b.Shared, err = redisstore.Open(*c.Redis); err != nil {

@@ -178,12 +178,12 @@ func (w *world) list(except ...string) {
 
 func (n *node) start() {
 	wall := func() int64 { return time.Now().Add(time.Duration(n.region.skew.Load())).UnixMicro() }
-	var next limiter.TakeReturner = n.region.store
+	var next limiter.FullStore = n.region.store
 	if n.world.limit.Leased {
 		n.leases = lease.New(lease.Config{Next: next, Grants: n, Nodes: func() int { return len(n.region.nodes) }})
 		next = n.leases
 	}
-	checks := escrow.New(limiter.Forgetful{TakeReturner: next}, wall)
+	checks := escrow.New(limiter.Forgetful{FullStore: next}, wall)
 	n.tallies = tally.New(tally.Config{Next: checks, Merger: n, Node: fmt.Sprint(n.ID, time.Now().UnixMicro())})
 	n.exchange = New(Config{
 		Region: n.Region, Node: n.ID, Directory: n, Caller: n, Store: n.region.store, Tallies: n.tallies,

@@ -16,7 +16,7 @@ var (
 )
 
 // refuse answers a question about a request that does not pass.
-func (q *question) refuse(v decide.Verdict) {
+func (q *authRequest) refuse(v decide.Verdict) {
 	a := q.server.config.Decider.Refuse(&q.Request, v)
 	q.start(a.Status, a.Body)
 	header := &q.ctx.Response.Header
@@ -31,7 +31,7 @@ func (q *question) refuse(v decide.Verdict) {
 }
 
 // describe adds the fields that describe the limits of the request.
-func (q *question) describe() {
+func (q *authRequest) describe() {
 	header := &q.ctx.Response.Header
 	q.Describe(q.server.config.Legacy, func(name, value []byte) {
 		if len(value) > 0 {
@@ -41,14 +41,14 @@ func (q *question) describe() {
 }
 
 // problem answers with a problem document.
-func (q *question) problem(status int, title, detail string) {
+func (q *authRequest) problem(status int, title, detail string) {
 	q.start(status, decide.Problem(status, title, detail))
 }
 
 // start begins a refusal. nginx drops the body of a refusal and turns every status but 401 and
 // 403 into 500, so its configuration takes both from headers. A problem document is one
 // line: JSON escapes line breaks.
-func (q *question) start(status int, body []byte) {
+func (q *authRequest) start(status int, body []byte) {
 	r := &q.ctx.Response
 	r.Header.SetContentTypeBytes(problemJSON)
 	r.SetBody(body) // copies: the slice is the pool's

@@ -60,21 +60,21 @@ type Config struct {
 
 // Server answers gateways.
 type Server struct {
-	config    Config
-	questions sync.Pool
+	config   Config
+	requests sync.Pool
 }
 
 // New returns a server.
 func New(c Config) *Server {
 	s := &Server{config: c}
-	s.questions.New = func() any { q := &question{server: s}; q.Fields = q; return q }
+	s.requests.New = func() any { q := &authRequest{server: s}; q.Fields = q; return q }
 	return s
 }
 
 // Serve answers one request of a gateway.
 func (s *Server) Serve(ctx *fasthttp.RequestCtx) {
 	defer proxy.TakeTurns(ctx.Conn())
-	q := s.questions.Get().(*question)
+	q := s.requests.Get().(*authRequest)
 	q.ctx, q.Began, q.Peer = ctx, ctx.Time(), proxy.AddrOf(ctx.RemoteAddr())
 	q.Rules, q.Vouched, q.NoEnd = s.config.Decider.Rules(), true, true
 	defer q.end()
@@ -83,7 +83,7 @@ func (s *Server) Serve(ctx *fasthttp.RequestCtx) {
 
 // end returns the question to the pool. After a panic it first answers with a status that no
 // gateway takes for permission.
-func (q *question) end() {
+func (q *authRequest) end() {
 	s := q.server
 	p := recover()
 	if p != nil {
@@ -93,19 +93,19 @@ func (q *question) end() {
 		q.answer = Failed
 		q.problem(http.StatusInternalServerError, "internal error", "")
 	}
-	proxy.Answering(q.ctx, p == nil)
+	proxy.Conclude(q.ctx, p == nil)
 	q.Permit.Done()
 	s.config.Asked(q.answer, time.Since(q.Began))
 	q.Reset()
 	clear(q.values)
 	q.ctx, q.answer, q.nginx, q.form, q.values = nil, Pass, false, proxy.Form{}, q.values[:0]
-	s.questions.Put(q)
+	s.requests.Put(q)
 }
 
 var errPath = errors.New("gateways ask at " + Path + ", nginx at " + PathNginx)
 
 // decide answers the question.
-func (q *question) decide() {
+func (q *authRequest) decide() {
 	if !q.server.admits(q) {
 		q.answer = Stranger
 		q.problem(http.StatusForbidden, "Not a gateway", "this address is not in listen.decide.from, or presents no certificate of listen.decide.tls.client_ca_file")
@@ -144,7 +144,7 @@ func (q *question) decide() {
 }
 
 // admits reports whether a gateway asks.
-func (s *Server) admits(q *question) bool {
+func (s *Server) admits(q *authRequest) bool {
 	if !decide.Within(s.config.From, q.Peer) {
 		return false
 	}

@@ -9,11 +9,11 @@ import (
 // goroutine of the connection, which costs more than most requests need; so this one only
 // says when time is up. As lazy.Conn, it moves the timer only when that fires.
 type deadline struct {
-	mu    sync.Mutex
-	timer *time.Timer
-	over  func(time.Time) error // nil: the stream has ended
-	asked time.Time             // zero: none
-	armed time.Time
+	mu     sync.Mutex
+	timer  *time.Timer
+	over   func(time.Time) error // nil: the stream has ended
+	wanted time.Time             // zero: none
+	armed  time.Time
 }
 
 func (d *deadline) init() {
@@ -24,13 +24,13 @@ func (d *deadline) init() {
 func (d *deadline) begin(over func(time.Time) error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.over, d.asked = over, time.Time{}
+	d.over, d.wanted = over, time.Time{}
 }
 
 func (d *deadline) set(t time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.asked = t
+	d.wanted = t
 	if t.IsZero() || !d.armed.IsZero() && !t.Before(d.armed) {
 		return
 	}
@@ -43,13 +43,13 @@ func (d *deadline) fire() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.armed = time.Time{}
-	switch left := time.Until(d.asked); {
-	case d.over == nil || d.asked.IsZero():
+	switch left := time.Until(d.wanted); {
+	case d.over == nil || d.wanted.IsZero():
 	case left > 0:
-		d.armed = d.asked
+		d.armed = d.wanted
 		d.timer.Reset(left)
 	default:
-		d.asked = time.Time{}
+		d.wanted = time.Time{}
 		_ = d.over(time.Unix(1, 0)) // the past: at once
 	}
 }
@@ -58,5 +58,5 @@ func (d *deadline) fire() {
 func (d *deadline) end() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.over, d.asked = nil, time.Time{}
+	d.over, d.wanted = nil, time.Time{}
 }

@@ -101,7 +101,7 @@ type guard struct {
 	out     frames.Follower
 	last    uint32          // the highest stream of the client
 	live    map[uint32]bool // streams that neither side has reset and whose answer has not ended: whether the request has
-	told    bool            // refused has been called
+	logged  bool            // refused has been called
 
 	parts   atomic.Int64 // of answers that were written, less the small DATA frames that they explain
 	writing sync.Mutex   // held around writes of whole buffers
@@ -287,8 +287,8 @@ func (g *guard) shareOf(length int) float64 {
 
 // tell counts the connection as refused, once.
 func (g *guard) tell(r Reason) {
-	if !g.told {
-		g.told = true
+	if !g.logged {
+		g.logged = true
 		g.refused(r)
 	}
 }

@@ -22,7 +22,7 @@ type Conn struct {
 }
 
 // deadline is used by the one goroutine that serves the connection.
-type deadline struct{ asked, armed time.Time }
+type deadline struct{ wanted, armed time.Time }
 
 // SetReadDeadline implements net.Conn.
 func (c *Conn) SetReadDeadline(t time.Time) error {
@@ -82,7 +82,7 @@ func (c *Conn) Write(b []byte) (int, error) {
 }
 
 func (d *deadline) set(t time.Time, arm func(time.Time) error) error {
-	d.asked = t
+	d.wanted = t
 	if !d.armed.IsZero() && !t.IsZero() && !t.Before(d.armed) {
 		return nil
 	}
@@ -90,12 +90,12 @@ func (d *deadline) set(t time.Time, arm func(time.Time) error) error {
 }
 
 func (d *deadline) arm(arm func(time.Time) error) error {
-	d.armed = d.asked
-	return arm(d.asked)
+	d.armed = d.wanted
+	return arm(d.wanted)
 }
 
 // early reports whether err comes from the armed deadline although the requested one is
 // still ahead.
 func (d *deadline) early(err error) bool {
-	return errors.Is(err, os.ErrDeadlineExceeded) && d.armed.Before(d.asked) && time.Now().Before(d.asked)
+	return errors.Is(err, os.ErrDeadlineExceeded) && d.armed.Before(d.wanted) && time.Now().Before(d.wanted)
 }

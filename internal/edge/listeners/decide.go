@@ -20,9 +20,9 @@ import (
 // a gateway that is missing in from, or has no certificate, what to do.
 const maxUnauthenticated = 64
 
-// QuestionBytes is the room for what gateways add to a client's headers, such as a second
+// AuthRequestBytes is the room for what gateways add to a client's headers, such as a second
 // copy of the target, which the public listener bounds as part of the header.
-const QuestionBytes = 8 << 10
+const AuthRequestBytes = 8 << 10
 
 // readableBytes is the longest question that is read and answered, even if with 431. If the
 // connection were closed in the middle of a question, a gateway would see a node that does
@@ -33,7 +33,7 @@ const readableBytes = 64 << 10
 // decideListener is the listener where gateways ask over HTTP.
 func decideListener(c *Config, m *metrics) *listener {
 	d, count := c.Listen.Decide, m.gateways("http")
-	cfg := gateway.Config{Decider: c.Decider, From: d.Gateways, Legacy: c.LegacyHeaders, MaxHeaders: c.Server.MaxHeaderBytes + QuestionBytes,
+	cfg := gateway.Config{Decider: c.Decider, From: d.Gateways, Legacy: c.LegacyHeaders, MaxHeaders: c.Server.MaxHeaderBytes + AuthRequestBytes,
 		Log: c.Log, Asked: count, Panicked: c.Panics.Inc}
 	if d.TLS != nil && d.TLS.ClientCAFile != "" {
 		cfg.Certificates = c.Certificates.Decide
@@ -42,7 +42,7 @@ func decideListener(c *Config, m *metrics) *listener {
 	server := &fasthttp.Server{
 		Handler: func(ctx *fasthttp.RequestCtx) {
 			handler.Serve(ctx)
-			proxy.Answering(ctx, true)
+			proxy.Conclude(ctx, true)
 		},
 		ErrorHandler: func(ctx *fasthttp.RequestCtx, err error) {
 			if proxy.Begun(ctx.Conn()) {

@@ -31,7 +31,7 @@ func rlsListener(c *Config, m *metrics) *listener {
 		Ready: c.Ready,
 	}
 	if r.Authorization {
-		limit := c.Server.MaxHeaderBytes + QuestionBytes
+		limit := c.Server.MaxHeaderBytes + AuthRequestBytes
 		config.MaxMessage = authz.MaxMessage(limit)
 		config.Services = append(config.Services, &authz.Service{
 			Decider: c.Decider, Legacy: c.LegacyHeaders, MaxHeaders: limit, Asked: m.gateways("ext_authz"), Panicked: c.panicked("external authorization panicked"),

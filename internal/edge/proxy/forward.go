@@ -72,7 +72,7 @@ type Upload interface {
 // The server must accept from Listen, normalize header names, not parse multipart forms
 // (DisablePreParseMultipartForm), read bodies of 8 KiB (MaxRequestBodySize), and have a
 // WriteTimeout unless the listener has Timeouts, since the deadline for writing a stream stays
-// on the client's connection. Its handler must end with Answering.
+// on the client's connection. Its handler must end with Conclude.
 //
 // A non-nil error is an *Error; the response is then empty and belongs to the caller.
 func (p *Pool) Forward(ctx *fasthttp.RequestCtx, via Via) error {

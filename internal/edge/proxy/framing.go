@@ -63,7 +63,7 @@ func (f Form) Unusual() bool { return f.found&unusual != 0 }
 // could see different requests in the same bytes, and what fasthttp lets pass: a folded
 // line, a bare line feed, a space within a name, Content-Length alongside
 // Transfer-Encoding, an encoding other than chunked. Answer such a request with 400, and
-// end with Answering(ctx, false). Forward runs the same check unless Via has the Form.
+// end with Conclude(ctx, false). Forward runs the same check unless Via has the Form.
 func CheckFraming(h *fasthttp.RequestHeader) (Form, error) {
 	raw := h.RawHeaders()
 	found, names, err := scan(raw)

@@ -133,7 +133,7 @@ func newEdge(t *testing.T, cfg Config, via Via) *edge {
 				v.Peer = netip.MustParseAddr("192.0.2.1")
 			}
 			certain := true
-			defer func() { Answering(ctx, certain) }()
+			defer func() { Conclude(ctx, certain) }()
 			if err := pool.Forward(ctx, v); err != nil {
 				fe := err.(*Error)
 				if len(ctx.Response.Body()) != 0 || ctx.Response.IsBodyStream() || ctx.Response.Header.Len() > 2 {

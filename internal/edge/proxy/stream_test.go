@@ -339,7 +339,7 @@ func TestTLSListener(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	server := &fasthttp.Server{StreamRequestBody: true, Handler: func(ctx *fasthttp.RequestCtx) {
-		defer Answering(ctx, true)
+		defer Conclude(ctx, true)
 		if err := pool.Forward(ctx, Via{TLS: ctx.IsTLS()}); err != nil {
 			ctx.Error(err.Error(), err.(*Error).Status())
 		}

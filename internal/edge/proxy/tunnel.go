@@ -39,10 +39,10 @@ func (p *Pool) upgradeTo(ctx *fasthttp.RequestCtx, found fields) (protocol []byt
 	if found&(upgrade|upgrades|closes|expect) != upgrade|upgrades || !ok || !h.IsHTTP11() || h.ContentLength() > 0 || h.ContentLength() == -1 {
 		return nil, nil
 	}
-	asked := h.PeekAll("Upgrade")
+	requested := h.PeekAll("Upgrade")
 	for _, listed := range p.cfg.Upgrades {
-		if len(asked) == 1 && bytes.EqualFold(asked[0], []byte(listed)) {
-			protocol = append([]byte(nil), asked[0]...) // fasthttp reuses asked
+		if len(requested) == 1 && bytes.EqualFold(requested[0], []byte(listed)) {
+			protocol = append([]byte(nil), requested[0]...) // fasthttp reuses it
 		}
 	}
 	if protocol != nil && client.self().early(ctx.ConnRequestNum()) {

@@ -39,7 +39,7 @@ func (a *answer) setText(name string, text []byte) {
 
 // decide answers a question.
 func (c *conn) decide(f *frame, unclear error) gateway.Answer {
-	q, d := &c.question, c.server.config.Decider
+	q, d := &c.request, c.server.config.Decider
 	defer func() { q.Permit.Done() }()
 	v := decide.Malformed
 	if q.Err = unclear; unclear == nil {
@@ -72,7 +72,7 @@ func (c *conn) write(f *frame, outcome gateway.Answer, r decide.Refusal) {
 	}
 	a.setText("problem", r.Body)
 	a.setText("shed_reason", r.Reason)
-	c.question.Describe(c.server.config.Legacy, func(name, value []byte) { a.setText(variable(name), value) })
+	c.request.Describe(c.server.config.Legacy, func(name, value []byte) { a.setText(variable(name), value) })
 	c.out = finish(a.frame)
 }
 

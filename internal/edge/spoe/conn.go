@@ -24,7 +24,7 @@ type conn struct {
 	server   *Server
 	reader   *bufio.Reader
 	maxFrame int
-	question question
+	request  authRequest
 	out      []byte
 	scratch  []byte
 	until    time.Time // the connection ends with the first answer after this time
@@ -153,7 +153,7 @@ func (c *conn) handle() error {
 		return statusInvalid
 	}
 	began := time.Now()
-	defer c.question.reset()
+	defer c.request.reset()
 	outcome, err := c.answer(&f, began)
 	if err != nil {
 		return err
@@ -175,7 +175,7 @@ func (c *conn) handle() error {
 
 // answer builds the ACK of a question. After a panic, it builds one that refuses the request.
 func (c *conn) answer(f *frame, began time.Time) (outcome gateway.Answer, err error) {
-	q := &c.question
+	q := &c.request
 	defer func() {
 		if panicked := recover(); panicked != nil {
 			c.server.config.Panicked(panicked)

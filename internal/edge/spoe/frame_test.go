@@ -66,7 +66,7 @@ func TestHello(t *testing.T) {
 
 // A connection does not keep the room that a frame full of tiny headers took.
 func TestTinyHeadersAreNotKept(t *testing.T) {
-	var q question
+	var q authRequest
 	f := func(n int) {
 		var b []byte
 		for range n {
@@ -96,7 +96,7 @@ func FuzzFrames(f *testing.F) {
 		if err != nil {
 			return
 		}
-		var q question
+		var q authRequest
 		if _, err := q.read(frame.payload); err == nil {
 			total := len(q.Method) + len(q.target)
 			for _, h := range q.headers {

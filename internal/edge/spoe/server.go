@@ -54,7 +54,7 @@ func (s *Server) Serve(ln net.Listener) error {
 			return err
 		}
 		c := &conn{Conn: accepted, server: s}
-		c.question.Fields = &c.question
+		c.request.Fields = &c.request
 		if !s.enter(c) {
 			_ = accepted.Close()
 			continue

@@ -26,7 +26,7 @@ func clock() int64 { return storetest.Epoch }
 func newStore() *Store {
 	store := memory.New(memory.Config{Clock: clock})
 	_ = store.Open(context.Background()) // always succeeds
-	return New(limiter.Forgetful{TakeReturner: store}, clock)
+	return New(limiter.Forgetful{FullStore: store}, clock)
 }
 
 // place gives a region its own part of all windows.
@@ -156,7 +156,7 @@ func TestTwoParts(t *testing.T) {
 	now := storetest.Epoch
 	store := memory.New(memory.Config{Clock: func() int64 { return now }})
 	require.NoError(t, store.Open(context.Background()))
-	s := New(limiter.Forgetful{TakeReturner: store}, func() int64 { return now })
+	s := New(limiter.Forgetful{FullStore: store}, func() int64 { return now })
 	checks := checkOf(t, "r fixed_window limit=9 window=10s escrow")
 	window := checks[0].Limit.Window.Microseconds()
 	s.Hold(global.Held{
@@ -185,7 +185,7 @@ func TestTheStoresClockCounts(t *testing.T) {
 		now := storetest.Epoch
 		store := memory.New(memory.Config{Clock: func() int64 { return now }})
 		require.NoError(t, store.Open(context.Background()))
-		s := New(limiter.Forgetful{TakeReturner: store}, func() int64 { return now + skew })
+		s := New(limiter.Forgetful{FullStore: store}, func() int64 { return now + skew })
 		checks := checkOf(t, "r fixed_window limit=9 window=10s escrow")
 		window := checks[0].Limit.Window.Microseconds()
 		s.Hold(global.Held{

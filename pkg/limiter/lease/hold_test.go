@@ -86,7 +86,7 @@ func TestEvictionReturnsUnits(t *testing.T) {
 }
 
 // unreachable fails.
-type unreachable struct{ limiter.TakeReturner }
+type unreachable struct{ limiter.FullStore }
 
 func (unreachable) Take(context.Context, []limiter.Check, *limiter.Decision) error { return errLost }
 

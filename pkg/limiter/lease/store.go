@@ -24,10 +24,10 @@ import (
 // Config configures a Store.
 type Config struct {
 	// Next decides checks that no lease covers.
-	Next limiter.TakeReturner
+	Next limiter.FullStore
 	// Grants charges advances and takes back unspent units. It must fail, rather than
 	// decide locally, while the shared store is unreachable.
-	Grants limiter.TakeReturner
+	Grants limiter.FullStore
 	// Nodes returns how many nodes ask for leases, this one included.
 	Nodes   func() int
 	Returns time.Duration // limiter.Spread.Returns if Next is, or 0
@@ -49,7 +49,7 @@ const (
 
 // Store is a limiter.Store that spends leases and passes other checks to the next store.
 type Store struct {
-	next, grants limiter.TakeReturner
+	next, grants limiter.FullStore
 	nodes        func() int
 	returns      time.Duration
 	clock        *limiter.Clock
@@ -84,7 +84,7 @@ type rest struct {
 	decision limiter.Decision
 }
 
-var _ limiter.TakeReturner = (*Store)(nil)
+var _ limiter.FullStore = (*Store)(nil)
 
 // New starts a Store. Close returns the units it holds.
 func New(c Config) *Store {

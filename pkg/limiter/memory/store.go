@@ -44,7 +44,7 @@ type Store struct {
 	openFrom atomic.Int64
 }
 
-var _ limiter.TakeReturner = (*Store)(nil)
+var _ limiter.FullStore = (*Store)(nil)
 
 type shard struct {
 	sync.Mutex

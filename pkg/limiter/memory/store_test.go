@@ -14,7 +14,7 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/storetest"
 )
 
-func open(_ *testing.T, clock func() int64) limiter.TakeReturner { return New(Config{Clock: clock}) }
+func open(_ *testing.T, clock func() int64) limiter.FullStore { return New(Config{Clock: clock}) }
 
 func TestTimelines(t *testing.T) { storetest.Run(t, open) }
 

@@ -19,7 +19,7 @@ import (
 func TestEscrowOnACluster(t *testing.T) {
 	cluster := testenv.Cluster(t, testenv.Options{})
 	t.Run("as in memory", func(t *testing.T) {
-		inMemory := func(_ *testing.T, clock func() int64) limiter.TakeReturner {
+		inMemory := func(_ *testing.T, clock func() int64) limiter.FullStore {
 			return memory.New(memory.Config{Clock: clock})
 		}
 		on := onCluster(t, cluster)

@@ -26,7 +26,7 @@ func onCluster(t *testing.T, cluster *testenv.RedisCluster) storetest.Open {
 		Clock: func() int64 { mu.Lock(); defer mu.Unlock(); return now() },
 	})
 	awaitTopology(t, s)
-	return func(t *testing.T, clock func() int64) limiter.TakeReturner {
+	return func(t *testing.T, clock func() int64) limiter.FullStore {
 		mu.Lock()
 		defer mu.Unlock()
 		now = clock
@@ -81,7 +81,7 @@ func (m *many) merge(region string, count int64) []limiter.Merge {
 func TestMergesOnACluster(t *testing.T) {
 	cluster := testenv.Cluster(t, testenv.Options{})
 	t.Run("as in memory", func(t *testing.T) {
-		want := storetest.RunMerges(t, 1, func(_ *testing.T, clock func() int64) limiter.TakeReturner {
+		want := storetest.RunMerges(t, 1, func(_ *testing.T, clock func() int64) limiter.FullStore {
 			return memory.New(memory.Config{Clock: clock})
 		})
 		require.Equal(t, want, storetest.RunMerges(t, 1, onCluster(t, cluster)))

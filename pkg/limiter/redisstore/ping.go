@@ -20,7 +20,7 @@ func (s *Store) Ping(ctx context.Context) error {
 // earlier may not know the masters of its keys yet.
 func (s *Store) Await(ctx context.Context) error {
 	select {
-	case <-s.asked:
+	case <-s.answered:
 		return s.Ping(ctx)
 	case <-ctx.Done():
 		return ctx.Err()

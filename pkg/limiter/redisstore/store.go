@@ -40,13 +40,13 @@ type Store struct {
 	servers *redirect.Servers    // mode cluster
 	byKey   *limiter.Spread      // mode cluster
 
-	ready  atomic.Bool // the topology is known
-	shards atomic.Pointer[map[*redis.Client]*shard]
-	mu     sync.Mutex // guards changes of shards
-	ctx    context.Context
-	stop   context.CancelFunc
-	ended  chan struct{}
-	asked  chan struct{} // closed once the topology has been asked for
+	ready    atomic.Bool // the topology is known
+	shards   atomic.Pointer[map[*redis.Client]*shard]
+	mu       sync.Mutex // guards changes of shards
+	ctx      context.Context
+	stop     context.CancelFunc
+	ended    chan struct{}
+	answered chan struct{} // closed once the topology has been asked for
 
 	watching sync.WaitGroup // of shards
 }
@@ -62,7 +62,7 @@ type shard struct {
 	unwatch context.CancelFunc
 }
 
-var _ limiter.TakeReturner = (*Store)(nil)
+var _ limiter.FullStore = (*Store)(nil)
 
 // Open prepares a Store without waiting for Redis: while Redis is unreachable, Take
 // returns an error immediately, and the store recovers automatically.
@@ -71,7 +71,7 @@ func Open(c Config) (*Store, error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &Store{config: c, ctx: ctx, stop: cancel, ended: make(chan struct{}), asked: make(chan struct{})}
+	s := &Store{config: c, ctx: ctx, stop: cancel, ended: make(chan struct{}), answered: make(chan struct{})}
 	s.shards.Store(&map[*redis.Client]*shard{})
 	switch c.Mode {
 	case Single:
@@ -85,7 +85,7 @@ func Open(c Config) (*Store, error) {
 		return s, nil
 	}
 	s.ready.Store(true)
-	close(s.asked)
+	close(s.answered)
 	close(s.ended)
 	if _, err := s.newShard(s.single); err != nil {
 		return nil, err
@@ -237,7 +237,7 @@ func (s *Store) follow(ctx context.Context) {
 	tick := time.NewTicker(stateReloadEvery / 4)
 	defer tick.Stop()
 	known := true // until proven otherwise
-	answered := sync.OnceFunc(func() { close(s.asked) })
+	answered := sync.OnceFunc(func() { close(s.answered) })
 	defer answered()
 	for {
 		var mu sync.Mutex

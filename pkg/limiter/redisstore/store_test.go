@@ -35,7 +35,7 @@ func onTestClock(t *testing.T) storetest.Open {
 		Mode: redisstore.Single, Addrs: []string{server.Addr}, Timeout: patience,
 		Clock: func() int64 { mu.Lock(); defer mu.Unlock(); return now() },
 	})
-	return func(t *testing.T, clock func() int64) limiter.TakeReturner {
+	return func(t *testing.T, clock func() int64) limiter.FullStore {
 		mu.Lock()
 		defer mu.Unlock()
 		now = clock
@@ -50,7 +50,7 @@ func TestProperties(t *testing.T) { storetest.RunProperties(t, 20, onTestClock(t
 
 func TestLeases(t *testing.T) {
 	const sequences = 8
-	want := storetest.RunLeases(t, sequences, func(_ *testing.T, clock func() int64) limiter.TakeReturner {
+	want := storetest.RunLeases(t, sequences, func(_ *testing.T, clock func() int64) limiter.FullStore {
 		return memory.New(memory.Config{Clock: clock})
 	})
 	require.Equal(t, want, storetest.RunLeases(t, sequences, onTestClock(t)), "as in memory")
@@ -58,7 +58,7 @@ func TestLeases(t *testing.T) {
 
 func TestMoves(t *testing.T) {
 	const sequences = 6
-	want := storetest.RunMoves(t, sequences, func(_ *testing.T, clock func() int64) limiter.TakeReturner {
+	want := storetest.RunMoves(t, sequences, func(_ *testing.T, clock func() int64) limiter.FullStore {
 		return memory.New(memory.Config{Clock: clock})
 	})
 	require.Equal(t, want, storetest.RunMoves(t, sequences, onTestClock(t)), "as in memory")
@@ -66,7 +66,7 @@ func TestMoves(t *testing.T) {
 
 func TestLeasedParts(t *testing.T) {
 	const sequences = 6
-	want := storetest.RunLeasedParts(t, sequences, func(_ *testing.T, clock func() int64) limiter.TakeReturner {
+	want := storetest.RunLeasedParts(t, sequences, func(_ *testing.T, clock func() int64) limiter.FullStore {
 		return memory.New(memory.Config{Clock: clock})
 	})
 	require.Equal(t, want, storetest.RunLeasedParts(t, sequences, onTestClock(t)), "as in memory")
@@ -74,7 +74,7 @@ func TestLeasedParts(t *testing.T) {
 
 func TestTerms(t *testing.T) {
 	const sequences = 6
-	want := storetest.RunTerms(t, sequences, func(_ *testing.T, clock func() int64) limiter.TakeReturner {
+	want := storetest.RunTerms(t, sequences, func(_ *testing.T, clock func() int64) limiter.FullStore {
 		return memory.New(memory.Config{Clock: clock})
 	})
 	require.Equal(t, want, storetest.RunTerms(t, sequences, onTestClock(t)), "as in memory")
@@ -87,7 +87,7 @@ func TestSettled(t *testing.T) { storetest.RunSettled(t, onTestClock(t)) }
 
 func TestMerges(t *testing.T) {
 	const sequences = 8
-	want := storetest.RunMerges(t, sequences, func(_ *testing.T, clock func() int64) limiter.TakeReturner {
+	want := storetest.RunMerges(t, sequences, func(_ *testing.T, clock func() int64) limiter.FullStore {
 		return memory.New(memory.Config{Clock: clock})
 	})
 	require.Equal(t, want, storetest.RunMerges(t, sequences, onTestClock(t)), "as in memory")

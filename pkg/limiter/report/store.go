@@ -35,7 +35,7 @@ type Local interface {
 // Config configures a Store.
 type Config struct {
 	// Next decides the checks of other limits.
-	Next limiter.TakeReturner
+	Next limiter.FullStore
 	// Reporter counts what nodes report.
 	Reporter limiter.Reporter
 	// Local decides keys whose reports fail.
@@ -95,7 +95,7 @@ type shard struct {
 	urgent  []*entry // to report before those (see hurry)
 }
 
-var _ limiter.TakeReturner = (*Store)(nil)
+var _ limiter.FullStore = (*Store)(nil)
 
 // New starts a Store. Close reports what is left.
 func New(c Config) *Store {

@@ -58,7 +58,7 @@ type holders struct {
 	*testing.T
 	random *rand.Rand
 	clock  Clock
-	store  limiter.TakeReturner
+	store  limiter.FullStore
 	limit  *limiter.Limit
 	held   []holding
 	log    []Passed

@@ -83,7 +83,7 @@ type merges struct {
 	*testing.T
 	random          *rand.Rand
 	clock           Clock
-	store           limiter.TakeReturner
+	store           limiter.FullStore
 	limit           *limiter.Limit
 	now             time.Duration
 	counted, merged map[region]int64

@@ -100,7 +100,7 @@ func drawLimit(rt *rapid.T, rule string, a limiter.Algorithm, st limiter.Storage
 type sequence struct {
 	*rapid.T
 	clock  *Clock
-	store  limiter.TakeReturner
+	store  limiter.FullStore
 	limits []*limiter.Limit
 	models map[string]model // by key
 

@@ -51,7 +51,7 @@ func (c *Clock) Now() int64 { return c.now.Load() }
 func (c *Clock) Set(d time.Duration) { c.now.Store(Epoch + d.Microseconds()) }
 
 // Open returns an empty store that uses that clock.
-type Open func(t *testing.T, clock func() int64) limiter.TakeReturner
+type Open func(t *testing.T, clock func() int64) limiter.FullStore
 
 // Run runs every timeline against the store, each as a subtest.
 func Run(t *testing.T, open Open) {
@@ -78,7 +78,7 @@ type runner struct {
 	line  int
 	text  string
 	clock Clock
-	store limiter.TakeReturner
+	store limiter.FullStore
 	rules map[string]*limiter.Limit
 	taken map[string]taken
 	slot  uint64

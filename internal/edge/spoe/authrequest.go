@@ -9,9 +9,9 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
 
-// question is HAProxy's description of one request. A connection reuses one: nothing of it
+// authRequest is HAProxy's description of one request. A connection reuses one: nothing of it
 // may be retained.
-type question struct {
+type authRequest struct {
 	decide.Request
 	headers [][2][]byte // names in lower case, and values, in order
 	values  [][]byte    // what Header returned
@@ -35,7 +35,7 @@ var argNames = [arguments]string{"client", "method", "target", "headers"}
 // 101 by default.
 const keptHeaders = 256
 
-func (q *question) reset() {
+func (q *authRequest) reset() {
 	q.Reset()
 	clear(q.headers)
 	if cap(q.headers) > keptHeaders { // a frame of tiny headers takes 16 times its size here
@@ -48,7 +48,7 @@ var errMessages = errors.New("the frame must have one message")
 
 // read fills in what HAProxy states. A status as the error means that the frame is not
 // SPOP; any other error names what the configuration of HAProxy leaves unclear.
-func (q *question) read(p reader) (unclear, err error) {
+func (q *authRequest) read(p reader) (unclear, err error) {
 	if _, err := p.text(); err != nil { // the message's name
 		return nil, err
 	}
@@ -79,7 +79,7 @@ func (q *question) read(p reader) (unclear, err error) {
 	return q.checkHost(), nil
 }
 
-func (q *question) argument(name []byte, v value) error {
+func (q *authRequest) argument(name []byte, v value) error {
 	i := 0
 	for i < arguments && string(name) != argNames[i] {
 		i++
@@ -113,7 +113,7 @@ func (q *question) argument(name []byte, v value) error {
 
 // readHeaders reads the format of req.hdrs_bin: names and values, each preceded by its
 // length, and two empty ones at the end.
-func (q *question) readHeaders(r reader) bool {
+func (q *authRequest) readHeaders(r reader) bool {
 	for {
 		name, err := r.text()
 		if err != nil {
@@ -131,7 +131,7 @@ func (q *question) readHeaders(r reader) bool {
 }
 
 // checkHeaders rejects a header that the origin could read differently from the rules.
-func (q *question) checkHeaders(d *decide.Decider) error {
+func (q *authRequest) checkHeaders(d *decide.Decider) error {
 	for _, h := range q.headers {
 		if err := decide.CheckValue(h[0], h[1]); err != nil {
 			return err
@@ -143,7 +143,7 @@ func (q *question) checkHeaders(d *decide.Decider) error {
 	return nil
 }
 
-func (q *question) checkHost() error {
+func (q *authRequest) checkHost() error {
 	hosts := q.Header("Host")
 	if len(hosts) != 1 {
 		return fmt.Errorf("argument headers must have one host (got %d)", len(hosts))
@@ -152,10 +152,10 @@ func (q *question) checkHost() error {
 	return nil
 }
 
-var _ decide.Fields = (*question)(nil)
+var _ decide.Fields = (*authRequest)(nil)
 
 // Header implements decide.Fields.
-func (q *question) Header(name string) [][]byte {
+func (q *authRequest) Header(name string) [][]byte {
 	q.name = decide.AppendLower(q.name[:0], name)
 	q.values = q.values[:0]
 	for _, h := range q.headers {
@@ -167,7 +167,7 @@ func (q *question) Header(name string) [][]byte {
 }
 
 // Cookie implements decide.Fields.
-func (q *question) Cookie(name string) (value []byte, n int) {
+func (q *authRequest) Cookie(name string) (value []byte, n int) {
 	for _, h := range q.headers {
 		if string(h[0]) == "cookie" {
 			value, n = rules.FindCookie(h[1], name, value, n)

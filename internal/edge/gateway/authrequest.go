@@ -10,9 +10,9 @@ import (
 	"github.com/weir-edge/weir/internal/edge/proxy"
 )
 
-// question is a gateway's description of one request. It is pooled, so no part of it may be
+// authRequest is a gateway's description of one request. It is pooled, so no part of it may be
 // retained.
-type question struct {
+type authRequest struct {
 	decide.Request
 	server *Server
 	ctx    *fasthttp.RequestCtx
@@ -23,10 +23,10 @@ type question struct {
 	buf    []byte   // scratch for header values
 }
 
-var _ decide.Fields = (*question)(nil)
+var _ decide.Fields = (*authRequest)(nil)
 
 // Header implements decide.Fields: gateways forward the client's headers as they came.
-func (q *question) Header(name string) [][]byte {
+func (q *authRequest) Header(name string) [][]byte {
 	if q.form.Lacks(name) {
 		return nil
 	}
@@ -35,7 +35,7 @@ func (q *question) Header(name string) [][]byte {
 }
 
 // Cookie implements decide.Fields.
-func (q *question) Cookie(name string) ([]byte, int) {
+func (q *authRequest) Cookie(name string) ([]byte, int) {
 	return proxy.Cookie(&q.ctx.Request.Header, name)
 }
 
@@ -51,7 +51,7 @@ const clientName = "X-Forwarded-For"
 
 // read fills in what the gateway states. Missing, repeated or contradictory data is an error:
 // a gateway that leaves out a header would forward the client's own.
-func (q *question) read() error {
+func (q *authRequest) read() error {
 	if err := q.checkForm(); err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (q *question) read() error {
 }
 
 // checkForm rejects a header that the origin might read differently from the rules.
-func (q *question) checkForm() (err error) {
+func (q *authRequest) checkForm() (err error) {
 	h := &q.ctx.Request.Header
 	if q.form, err = proxy.CheckFraming(h); err != nil || !q.form.Unusual() {
 		return err
@@ -87,7 +87,7 @@ func (q *question) checkForm() (err error) {
 }
 
 // one returns what a gateway states in either of two headers.
-func (q *question) one(names [2]string) (value []byte, err error) {
+func (q *authRequest) one(names [2]string) (value []byte, err error) {
 	for _, name := range names {
 		for i, v := range q.Header(name) {
 			switch {
@@ -109,7 +109,7 @@ func (q *question) one(names [2]string) (value []byte, err error) {
 
 // checkClient makes sure that the gateway names the client, which decide then reads as from any
 // trusted proxy.
-func (q *question) checkClient() error {
+func (q *authRequest) checkClient() error {
 	switch hops := q.Header(clientName); {
 	case len(hops) == 0:
 		return fmt.Errorf("%s is required: the gateway must name its client there", clientName)
