@@ -93,11 +93,11 @@ func register(registry *metrics.Registry) (*ownMetrics, error) {
 // Exports returns what a script imports.
 func (m *Module) Exports() modules.Exports {
 	named := map[string]any{
-		"Client":       m.construct(func(options sobek.Value) (any, error) { return newClient(m, options) }),
-		"Keys":         m.construct(func(options sobek.Value) (any, error) { return newKeys(m, options) }),
+		"Client":        m.construct(func(options sobek.Value) (any, error) { return newClient(m, options) }),
+		"Keys":          m.construct(func(options sobek.Value) (any, error) { return newKeys(m, options) }),
 		"Behavior":      m.construct(func(options sobek.Value) (any, error) { return newBehavior(options) }),
 		"behaviorKinds": kinds,
-		"oracle":       m.oracle,
+		"oracle":        m.oracle,
 	}
 	return modules.Exports{Default: named, Named: named}
 }
