@@ -224,8 +224,8 @@ func (w *choosing) shuffleEquals() {
 		}
 		if to-from > 1 {
 			for i := from; i < to; i++ {
-				// Drawn by the PoP's name, not its position: removing one PoP leaves the
-				// clients of the others where they are.
+				// Drawn by the PoP's position in the topology: a drained PoP keeps its own,
+				// so the clients of the others stay where they are.
 				c := &w.list[i]
 				u := uniform(mix(mix(w.Random) + uint64(c.pop)))
 				c.lot = -math.Log(1-u) / float64(max(w.pops[c.pop].weight(), 1))

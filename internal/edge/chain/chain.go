@@ -1,5 +1,5 @@
 // Package chain composes the layers that decide. It is the only place where one layer is put
-// around another.
+// around another, but for those of each Redis master (redisstore).
 package chain
 
 import (
