@@ -9,11 +9,13 @@ import (
 	"fmt"
 	"io/fs"
 	"net/http"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/weir-edge/weir/internal/disk"
@@ -67,6 +69,12 @@ type tokens struct {
 
 // reload reads the file. If it is bad, the old tokens stay.
 func (t *tokens) reload() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.read()
+}
+
+func (t *tokens) read() error {
 	text, err := disk.Read(t.file, mostTokensFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		err, text = nil, []byte("[]")
@@ -86,7 +94,11 @@ func (t *tokens) reload() error {
 func (t *tokens) write(now time.Time, change func([]stored) ([]stored, error)) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	err := t.reload()
+	release, err := t.lock()
+	defer release()
+	if err == nil {
+		err = t.read()
+	}
 	var list []stored
 	if err == nil {
 		list, err = change(slices.DeleteFunc(slices.Clone(*t.list.Load()), func(s stored) bool { return !now.Before(s.Expires) }))
@@ -108,12 +120,23 @@ func (t *tokens) write(now time.Time, change func([]stored) ([]stored, error)) e
 	return err
 }
 
+// lock waits for other consoles that write the file. It locks one beside it, because the file
+// itself is replaced.
+func (t *tokens) lock() (release func(), err error) {
+	f, err := os.OpenFile(t.file+".lock", os.O_RDWR|os.O_CREATE|syscall.O_CLOEXEC, 0o600)
+	if err != nil {
+		return func() {}, err
+	}
+	return func() { _ = f.Close() }, syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
+}
+
 // find returns a token that has not expired.
 func (t *tokens) find(secret string, now time.Time) (found *stored) {
 	sum := sha256.Sum256([]byte(secret))
-	for i, s := range *t.list.Load() {
-		if subtle.ConstantTimeCompare(sum[:], s.SHA256) == 1 && now.Before(s.Expires) {
-			found = &(*t.list.Load())[i]
+	list := *t.list.Load()
+	for i := range list {
+		if s := &list[i]; subtle.ConstantTimeCompare(sum[:], s.SHA256) == 1 && now.Before(s.Expires) {
+			found = s
 		}
 	}
 	return found
