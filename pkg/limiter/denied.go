@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/weir-edge/weir/pkg/limiter/boottime"
 )
 
 // Denied remembers refusals until they can end. For every algorithm but concurrency,
@@ -27,7 +29,7 @@ type Denied struct {
 	shards   [deniedShards]deniedShard
 	resets   atomic.Uint64
 	holds    atomic.Pointer[func(*Limit) bool] // whether a limit belongs to the active rules; see Keep
-	clock    *Clock
+	clock    *boottime.Clock
 	now      func() time.Time
 }
 
@@ -57,7 +59,7 @@ const rightsArrive = 100 * time.Millisecond
 // NewDenied puts a memory of at most size refusals in front of next. returns is
 // Spread.Returns if charges may be returned, and 0 if they never are.
 func NewDenied(next FullStore, size int, returns time.Duration) *Denied {
-	d := &Denied{next: next, returns: returns, perShard: max(1, size/deniedShards), seed: maphash.MakeSeed(), clock: NewClock(nil), now: time.Now}
+	d := &Denied{next: next, returns: returns, perShard: max(1, size/deniedShards), seed: maphash.MakeSeed(), clock: boottime.New(nil), now: time.Now}
 	for i := range d.shards {
 		d.shards[i].refusals = map[string]refusal{}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/limiter/boottime"
 	"github.com/weir-edge/weir/pkg/limiter/memory"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 	"github.com/weir-edge/weir/pkg/limiter/storetest"
@@ -329,7 +330,7 @@ func TestDeniedOnASuspendedMachine(t *testing.T) {
 	store := &during{FullStore: memory.New(memory.Config{Clock: clock.Now})}
 	m := limiter.NewDenied(store, 1000, 0)
 	m.SetNow(func() time.Time { return time.UnixMicro(clock.Now()) })
-	m.SetClock(limiter.NewClock(func(t time.Time) (monotonic, wall time.Duration) {
+	m.SetClock(boottime.New(func(t time.Time) (monotonic, wall time.Duration) {
 		wall = time.Duration(t.UnixNano())
 		return wall - min(at, wall-time.Duration(storetest.Epoch)*time.Microsecond), wall
 	}))

@@ -3,13 +3,15 @@ package limiter
 import (
 	"sync/atomic"
 	"time"
+
+	"github.com/weir-edge/weir/pkg/limiter/boottime"
 )
 
 // SetNow lets tests move the clock by hand.
 func (m *Denied) SetNow(now func() time.Time) { m.now = now }
 
 // SetClock lets tests suspend the machine.
-func (m *Denied) SetClock(c *Clock) { m.clock = c }
+func (m *Denied) SetClock(c *boottime.Clock) { m.clock = c }
 
 // Len returns how many refusals are remembered.
 func (m *Denied) Len() int {

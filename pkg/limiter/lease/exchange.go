@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/limiter/boottime"
 )
 
 // closeWithin bounds how long Close spends returning units. The rest counts as spent until
@@ -125,7 +126,7 @@ func life(l *limiter.Limit, reset time.Duration) time.Duration {
 	case limiter.SlidingWindow:
 		t = min(t, reset-l.Window)
 	}
-	return t - t/1000 - time.Microsecond - limiter.MissedAtLeast
+	return t - t/1000 - time.Microsecond - boottime.MissedAtLeast
 }
 
 // giveBack returns units to the store. It is not retried: a return whose answer was lost

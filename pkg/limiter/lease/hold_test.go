@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/limiter/boottime"
 	"github.com/weir-edge/weir/pkg/limiter/memory"
 	"github.com/weir-edge/weir/pkg/limiter/storetest"
 )
@@ -93,7 +94,7 @@ func (unreachable) Take(context.Context, []limiter.Check, *limiter.Decision) err
 // DefaultMaxKeys says how much memory a lease takes.
 func TestMemoryOfALease(t *testing.T) {
 	l := limit(t, generous)
-	still := limiter.NewClock(func(time.Time) (monotonic, wall time.Duration) { return 0, 0 }) // no lease cools
+	still := boottime.New(func(time.Time) (monotonic, wall time.Duration) { return 0, 0 }) // no lease cools
 	s := New(Config{Next: unreachable{}, Grants: unreachable{}, Nodes: func() int { return 1 }, Clock: still})
 	defer s.Close()
 	keys := 100_000

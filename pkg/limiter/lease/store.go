@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/limiter/boottime"
 )
 
 // Config configures a Store.
@@ -33,7 +34,7 @@ type Config struct {
 	Returns time.Duration // limiter.Spread.Returns if Next is, or 0
 	// MaxKeys bounds how many keys have a lease; 0 means DefaultMaxKeys.
 	MaxKeys int
-	Clock   *limiter.Clock // nil: the system's
+	Clock   *boottime.Clock // nil: the system's
 }
 
 // DefaultMaxKeys bounds the leases of a Store unless Config says otherwise. A lease takes
@@ -52,7 +53,7 @@ type Store struct {
 	next, grants limiter.FullStore
 	nodes        func() int
 	returns      time.Duration
-	clock        *limiter.Clock
+	clock        *boottime.Clock
 	perShard     int
 	seed         maphash.Seed
 	heat         heat
@@ -92,7 +93,7 @@ func New(c Config) *Store {
 		c.MaxKeys = DefaultMaxKeys
 	}
 	if c.Clock == nil {
-		c.Clock = limiter.NewClock(nil)
+		c.Clock = boottime.New(nil)
 	}
 	s := &Store{
 		next: c.Next, grants: c.Grants, nodes: c.Nodes, returns: c.Returns, clock: c.Clock,

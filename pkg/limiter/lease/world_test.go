@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/limiter/boottime"
 	"github.com/weir-edge/weir/pkg/limiter/memory"
 	"github.com/weir-edge/weir/pkg/limiter/storetest"
 )
@@ -91,7 +92,7 @@ func newWorld(t *testing.T, nodes int, seed uint64) *world {
 		n.monotonic.Store(w.random.Int64N(int64(10 * time.Minute)))
 		n.lease = New(Config{
 			Next: link{n}, Grants: link{n}, Nodes: func() int { return nodes },
-			Clock: limiter.NewClock(func(t time.Time) (monotonic, wall time.Duration) {
+			Clock: boottime.New(func(t time.Time) (monotonic, wall time.Duration) {
 				passed := t.Sub(born)
 				return passed + time.Duration(n.monotonic.Load()), passed + time.Duration(n.wall.Load())
 			}),

@@ -1,4 +1,4 @@
-package limiter_test
+package boottime_test
 
 import (
 	"testing"
@@ -6,13 +6,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/weir-edge/weir/pkg/limiter"
+	"github.com/weir-edge/weir/pkg/limiter/boottime"
 )
 
 // Time is the monotonic clock plus what that missed, whatever happens to the wall clock.
 func TestClock(t *testing.T) {
 	var monotonic, wall time.Duration
-	c := limiter.NewClock(func(time.Time) (time.Duration, time.Duration) { return monotonic, wall })
+	c := boottime.New(func(time.Time) (time.Duration, time.Duration) { return monotonic, wall })
 	for _, step := range []struct{ monotonic, wall, want time.Duration }{
 		{10 * time.Millisecond, 10 * time.Millisecond, 10 * time.Millisecond},
 		{10 * time.Millisecond, 10*time.Millisecond + 5*time.Microsecond, 20 * time.Millisecond}, // slewed
@@ -35,7 +35,7 @@ func TestClock(t *testing.T) {
 }
 
 func BenchmarkClock(b *testing.B) {
-	c := limiter.NewClock(nil)
+	c := boottime.New(nil)
 	b.Run("both", func(b *testing.B) {
 		for b.Loop() {
 			c.Now()

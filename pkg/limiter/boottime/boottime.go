@@ -1,4 +1,5 @@
-package limiter
+// Package boottime is a clock that does not stop while the machine is suspended.
+package boottime
 
 import (
 	"sync"
@@ -22,9 +23,9 @@ type Clock struct {
 // an adjustment of the wall clock.
 const MissedAtLeast = time.Millisecond
 
-// NewClock returns a Clock. read returns both times of a reading of time.Now; tests set it.
+// New returns a Clock. read returns both times of a reading of time.Now; tests set it.
 // nil means the system's.
-func NewClock(read func(time.Time) (monotonic, wall time.Duration)) *Clock {
+func New(read func(time.Time) (monotonic, wall time.Duration)) *Clock {
 	if read == nil {
 		born := time.Now()
 		read = func(t time.Time) (monotonic, wall time.Duration) { return t.Sub(born), time.Duration(t.UnixNano()) }
