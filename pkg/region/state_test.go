@@ -269,7 +269,7 @@ func TestHearCarriesOver(t *testing.T) {
 
 func TestRegionsThatAnswerDecide(t *testing.T) {
 	away := func(f regionFacts) regionFacts { f.failing = epoch; return f }
-	says := regionFacts{drains: &Drains{Begun: map[string]Drain{"nyc1": {Who: "ann"}}}}
+	says := regionFacts{drains: &Drains{Begun: map[string]Drain{"nyc1": {Who: "ann", At: epoch}}}}
 	silent := regionFacts{drains: &Drains{Begun: map[string]Drain{}}}
 	f := func(want bool, regions ...regionFacts) {
 		t.Helper()
@@ -295,18 +295,18 @@ func TestStates(t *testing.T) {
 	}
 	facts := fleetFacts{topology: topology, regions: map[string]regionFacts{
 		"eu-west": {
-			listed: true, drains: &Drains{Begun: map[string]Drain{"nyc1": {Who: "ann", Since: epoch}}},
+			listed: true, drains: &Drains{Begun: map[string]Drain{"nyc1": {Who: "ann", Since: epoch, At: epoch}}},
 			nodes: []consul.Instance{asked(seen("ams1", "a", true), 300, 200), asked(seen("ams1", "b", true), 150, 100), asked(seen("ams1", "c", false), 1, 1), seen("fra1", "liar", true)},
 		},
-		"us-east": {drains: &Drains{Begun: map[string]Drain{"nyc1": {Who: "bob", Since: epoch.Add(-time.Hour)}, "ams2": {Who: "bob"}}}},
+		"us-east": {drains: &Drains{Begun: map[string]Drain{"nyc1": {Who: "bob", Since: epoch.Add(-time.Hour), At: epoch}, "ams2": {Who: "bob", At: epoch}}}},
 	}}
 	states, healths := facts.states(nil, epoch)
 	require.Len(t, states, 5)
 	ams1 := states["ams1"]
 	require.Equal(t, PoPState{Healthy: true, Known: true, Nodes: 3, Passing: 2, Demand: 450, Capacity: 300, Since: epoch}, ams1)
-	require.Equal(t, PoPState{Known: true, Since: epoch, Drained: &Drain{Who: "bob"}}, states["ams2"])
+	require.Equal(t, PoPState{Known: true, Since: epoch, Drained: &Drain{Who: "bob", At: epoch}}, states["ams2"])
 	require.Equal(t, PoPState{}, states["fra1"], "a region reports only its own nodes")
-	require.Equal(t, PoPState{Drained: &Drain{Who: "bob", Since: epoch.Add(-time.Hour)}}, states["nyc1"], "the oldest drain of any region")
+	require.Equal(t, PoPState{Drained: &Drain{Who: "bob", Since: epoch.Add(-time.Hour), At: epoch}}, states["nyc1"], "the oldest drain of any region")
 	require.Len(t, healths, 2)
 
 	facts.regions["us-east"] = regionFacts{listed: true, nodes: []consul.Instance{seen("nyc1", "n", true)}}
