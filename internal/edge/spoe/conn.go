@@ -99,7 +99,7 @@ func (c *conn) await() error {
 	c.idle = !leaving
 	err := c.SetReadDeadline(time.Now().Add(c.server.config.IdleTimeout))
 	c.mu.Unlock()
-	if leaving {
+	if leaving && c.reader.Buffered() == 0 { // what has arrived is answered first
 		return errLeaving
 	}
 	if err != nil {
