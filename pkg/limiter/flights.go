@@ -92,6 +92,10 @@ func (c *Combine) wait(now time.Time) (linger time.Duration) {
 // fly makes a round trip for the queue and answers its calls. It returns by the given time, and
 // leaves the rest to another goroutine. If the time is zero, it goes on while the queue is long.
 func (c *Combine) fly(by time.Time) {
+	if !by.IsZero() && !time.Now().Before(by) { // its caller ran too late to lead
+		go c.fly(time.Time{})
+		return
+	}
 	for c.trip(by) {
 	}
 }

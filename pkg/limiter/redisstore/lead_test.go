@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"sync"
@@ -16,11 +17,12 @@ import (
 )
 
 // tap forwards connections to a server. While it is closed, only the first bytes pass of what the
-// server sends on each.
+// server sends on each. What the server sends is delayed.
 type tap struct {
-	addr string
-	mu   sync.Mutex
-	open chan struct{} // closed while the tap is open
+	addr  string
+	delay time.Duration
+	mu    sync.Mutex
+	open  chan struct{} // closed while the tap is open
 }
 
 const someBytes = 7
@@ -57,6 +59,7 @@ func (p *tap) pass(in, out net.Conn) {
 		if err != nil {
 			return
 		}
+		<-time.After(p.delay)
 		some := min(n, someBytes)
 		in.Write(buf[:some])
 		<-p.gate()
@@ -127,4 +130,28 @@ func TestLeaderLeavesAtItsBudget(t *testing.T) {
 	works()
 	require.NoError(t, server.Client().ScriptFlush(t.Context()).Err())
 	works()
+}
+
+// Where only an answer comes within the budget, and not also what a new connection needs, a stall
+// that ends all connections leaves the server reachable.
+func TestStallsOnASlowNetworkEnd(t *testing.T) {
+	server := testenv.Redis(t, testenv.Options{})
+	between := newTap(t, server.Addr)
+	between.delay = 120 * time.Millisecond
+	s := open(t, redisstore.Config{Mode: redisstore.Single, Addrs: []string{between.addr}, Timeout: 200 * time.Millisecond})
+	checks := []limiter.Check{check(rule(t, "r fixed_window limit=1000 window=744h"), "a", 1)}
+	take := func() error { return s.Take(context.Background(), checks, &limiter.Decision{}) }
+	require.Eventually(t, func() bool { return take() == nil }, testenv.Patience, time.Millisecond)
+	open := between.shut()
+	for range 3 {
+		require.Error(t, take())
+	}
+	open()
+	err := limiter.ErrTimeout
+	for tries := 0; err != nil; tries++ {
+		require.Less(t, tries, 20)
+		for err = take(); errors.Is(err, limiter.ErrBroken); err = take() {
+			<-time.After(time.Millisecond)
+		}
+	}
 }

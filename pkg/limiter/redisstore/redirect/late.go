@@ -78,10 +78,11 @@ func (l *link) Close() error {
 	return l.Conn.Close()
 }
 
-// answer reads the answers to commands, until the given time, and closes the link.
-func (l *link) answer(cmds []redis.Cmder, by time.Time) {
+// answer reads the answers to commands, until the given time, and closes the link. It returns why
+// there are none.
+func (l *link) answer(cmds []redis.Cmder, by time.Time) (broken error) {
 	defer func() { _ = l.Conn.Close() }()
-	broken := l.SetReadDeadline(by)
+	broken = l.SetReadDeadline(by)
 	r := bufio.NewReader(io.MultiReader(bytes.NewReader(l.read), l.Conn))
 	for _, cmd := range cmds {
 		if broken != nil {
@@ -95,6 +96,7 @@ func (l *link) answer(cmds []redis.Cmder, by time.Time) {
 			broken = err
 		}
 	}
+	return broken
 }
 
 // readNumbers reads a script's reply.

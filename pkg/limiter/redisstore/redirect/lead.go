@@ -56,7 +56,9 @@ func (s *Sender) Lead(ctx context.Context, client *redis.Client, cmds []redis.Cm
 		first, last := cmds[0], cmds[len(cmds)-1].(leading).numbers()
 		switch {
 		case last.late != nil:
-			last.late.answer(cmds, late)
+			if last.late.answer(cmds, late) == nil {
+				s.warm(ctx, client)
+			}
 		case first.Err() == context.DeadlineExceeded: // no connection was open, so nothing was sent
 			for _, cmd := range cmds {
 				cmd.SetErr(nil)
@@ -65,6 +67,19 @@ func (s *Sender) Lead(ctx context.Context, client *redis.Client, cmds []redis.Cm
 			return
 		}
 		_ = s.settle(ctx, client, cmds, 0, nil)
+	}
+}
+
+// warm opens a connection in place of one whose answer was late. Those that lead might never have
+// one otherwise: on a slow network, to connect and to ask takes longer than they may.
+func (s *Sender) warm(ctx context.Context, client *redis.Client) {
+	if s.warming.CompareAndSwap(false, true) {
+		go func() {
+			defer s.warming.Store(false)
+			pipe := client.Pipeline() // these have connections of their own
+			pipe.Ping(ctx)
+			_, _ = pipe.Exec(ctx) // if it fails, so will the next call
+		}()
 	}
 }
 

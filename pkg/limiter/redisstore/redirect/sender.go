@@ -25,6 +25,7 @@ type Sender struct {
 	born    time.Time
 	givenUp atomic.Int64 // until then, do not wait for an owner of slots; since born
 	spare   sync.Pool    // *until
+	warming atomic.Bool
 }
 
 // NewSender returns a Sender. cluster and servers are nil unless there is a Cluster.
