@@ -150,8 +150,6 @@ func TestStallsOnASlowNetworkEnd(t *testing.T) {
 	err := limiter.ErrTimeout
 	for tries := 0; err != nil; tries++ {
 		require.Less(t, tries, 20)
-		for err = take(); errors.Is(err, limiter.ErrBroken); err = take() {
-			<-time.After(time.Millisecond)
-		}
+		require.Eventually(t, func() bool { err = take(); return !errors.Is(err, limiter.ErrBroken) }, testenv.Patience, time.Millisecond)
 	}
 }
