@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/edge/config"
+	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
 
 // A client of HTTP/1.0 does not understand chunks: it would take them for the answer, and not
@@ -41,6 +42,32 @@ func TestHTTP10GetsNoChunks(t *testing.T) {
 		}
 		require.Equal(t, []int{200}, statuses(n.raw(lines("HEAD / HTTP/1.0", "Host: x"))), scheme)
 		eventually(t, "no slot is held", func() bool { return n.explained("slots", "127.0.0.1", "").Remaining == 9 })
+	}
+}
+
+// A request without a host is decided for the host that origins get with it, in every group.
+func TestTheHostOfRequestsWithoutOneIsCounted(t *testing.T) {
+	type sent struct{ host, forwarded string }
+	seen := make(chan sent, 1)
+	origin := originOfBoth(t, func(_ http.ResponseWriter, r *http.Request) { seen <- sent{r.Host, r.Header.Get("X-Forwarded-Host")} })
+	_, port, err := net.SplitHostPort(origin)
+	require.NoError(t, err)
+	for _, scheme := range []string{"http", "h2c"} {
+		n := start(t, setup{rules: `
+rules:
+  - {id: named, match: {hosts: [localhost]}, key: [], limit: 3, window: 1h}
+  - {id: by-host, key: [host], limit: 1000, window: 1h}`, config: func(c *config.Config) {
+			c.Upstreams = []config.Upstream{{URL: scheme + "://127.0.0.1:" + port, Group: "other"}, {URL: scheme + "://localhost:" + port}}
+			c.Routes = []config.Route{{Group: "other", Match: rules.Conditions{Paths: []string{"/other"}}}}
+		}})
+		for _, request := range []string{
+			lines("GET / HTTP/1.0"), lines("GET / HTTP/1.0", "Host:"), lines("GET /other HTTP/1.0"),
+		} {
+			require.Equal(t, []int{200}, statuses(n.raw(request)), request)
+			require.Equal(t, sent{"localhost:" + port, "localhost:" + port}, <-seen, "%s %q", scheme, request)
+		}
+		require.Equal(t, []int{429}, statuses(n.raw(lines("GET / HTTP/1.0"))))
+		require.EqualValues(t, 997, n.explained("by-host", "127.0.0.1", "&host=localhost").Remaining)
 	}
 }
 

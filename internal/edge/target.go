@@ -20,10 +20,10 @@ func (r *request) readTarget() error {
 	if h.IsConnect() {
 		return r.Paths.Read([]byte("/")) // forwarding rejects it
 	}
-	if err := proxy.OriginForm(h); err != nil {
+	if err := proxy.OriginForm(h, r.edge.upstreams.Host()); err != nil {
 		return err.Err
 	}
-	if r.Host = h.Host(); !decide.ValidHost(r.Host) { // OriginForm may have changed it
+	if r.Host = h.Host(); !decide.ValidHost(r.Host) { // which OriginForm may have changed
 		return decide.ErrHost
 	}
 	r.framed = true

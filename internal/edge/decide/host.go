@@ -7,8 +7,8 @@ import (
 )
 
 // ValidHost reports whether every program reads a request's host, with its port, alike: as
-// a name of the usual characters, an IPv4 address, or an IPv6 address in brackets. An
-// HTTP/1.0 request may have none.
+// a name of the usual characters, an IPv4 address, or an IPv6 address in brackets. None
+// is valid: a gateway may forward that.
 func ValidHost(host []byte) bool {
 	if len(host) > 0 && host[0] == '[' {
 		end := bytes.IndexByte(host, ']')

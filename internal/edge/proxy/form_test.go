@@ -26,7 +26,7 @@ func TestLacks(t *testing.T) {
 		h := parsedHeader(t, text)
 		form, err := CheckFraming(h)
 		require.NoError(t, err)
-		require.Nil(t, OriginForm(h))
+		require.Nil(t, OriginForm(h, "b"))
 		for _, name := range asked {
 			if form.Lacks(name) {
 				require.Empty(t, h.PeekAll(name), "%s of %q", name, text)

@@ -279,9 +279,6 @@ var http11 = []byte("HTTP/1.1")
 // send writes the header, and the body unless it streams.
 func (p *Pool) send(req *fasthttp.Request, c *conn) error {
 	h := &req.Header
-	if len(h.Host()) == 0 {
-		h.SetHost(c.up.addr) // an HTTP/1.0 client
-	}
 	var body []byte
 	if !req.IsBodyStream() {
 		body = req.Body()

@@ -121,7 +121,7 @@ func (p *Pool) prepare(ctx *fasthttp.RequestCtx, from *Via) *Error {
 	if len(h.RawHeaders()) == 0 {
 		found = allFields // a request made by hand: its headers are unknown
 	}
-	if err := OriginForm(h); err != nil {
+	if err := OriginForm(h, p.Host()); err != nil {
 		return err
 	}
 	h.SetNoDefaultContentType(true)
@@ -185,31 +185,34 @@ func (p *Pool) prepare(ctx *fasthttp.RequestCtx, from *Via) *Error {
 
 // OriginForm changes an absolute request target into the path that an origin expects.
 // Its host then replaces the Host header (RFC 9112, 3.2.2). Every other target stays
-// byte for byte as the client sent it.
-func OriginForm(h *fasthttp.RequestHeader) *Error {
+// byte for byte as the client sent it. A request of HTTP/1.0 without a host gets this one.
+func OriginForm(h *fasthttp.RequestHeader, host string) *Error {
 	if bytes.EqualFold(h.Method(), []byte(fasthttp.MethodConnect)) { // some read methods so
 		return &Error{Kind: KindUnsupported, Err: errors.New("CONNECT: this is not a forward proxy")}
 	}
 	target := h.RequestURI()
 	if len(target) > 0 && target[0] == '/' || string(target) == "*" {
+		if len(h.Host()) == 0 {
+			h.SetHost(host)
+		}
 		return nil
 	}
 	_, rest, ok := bytes.Cut(target, []byte("://"))
 	if !ok {
 		return &Error{Kind: KindBadRequest, Err: fmt.Errorf("request target %q", target)}
 	}
-	host, path := rest, []byte("/")
+	authority, path := rest, []byte("/")
 	if i := bytes.IndexAny(rest, "/?#"); i >= 0 {
-		host, path = rest[:i], rest[i:]
+		authority, path = rest[:i], rest[i:]
 		if path[0] != '/' {
 			path = append([]byte("/"), path...)
 		}
 	}
-	host = host[bytes.LastIndexByte(host, '@')+1:]
-	if len(host) == 0 {
+	authority = authority[bytes.LastIndexByte(authority, '@')+1:]
+	if len(authority) == 0 {
 		return &Error{Kind: KindBadRequest, Err: fmt.Errorf("request target %q: no host", target)}
 	}
-	h.SetHostBytes(host)
+	h.SetHostBytes(authority)
 	h.SetRequestURIBytes(path)
 	return nil
 }

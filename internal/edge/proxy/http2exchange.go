@@ -95,9 +95,6 @@ func (p *Pool) exchangeHTTP2(ctx *fasthttp.RequestCtx, u *upstream, via *Via) *E
 func (x *exchange) request(ctx *fasthttp.RequestCtx, via *Via) *http.Request {
 	h := &ctx.Request.Header
 	req := (&http.Request{Method: string(h.Method()), Host: string(h.Host()), Header: http.Header{}}).WithContext(x.ctx)
-	if req.Host == "" {
-		req.Host = x.u.addr // an HTTP/1.0 client
-	}
 	req.URL = &url.URL{Scheme: x.u.urlScheme(), Host: x.u.addr}
 	// The target is sent as received: the http2 package removes what precedes its path.
 	if req.URL.Opaque = string(h.RequestURI()); req.URL.Opaque != "*" {

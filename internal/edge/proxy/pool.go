@@ -211,6 +211,9 @@ func (p *Pool) newUpstream(raw string) (*upstream, error) {
 	return u, err
 }
 
+// Host returns the host of requests without one: the first upstream's address.
+func (p *Pool) Host() string { return p.ups[0].addr }
+
 // portOf is the default for each scheme.
 var portOf = map[string]string{"http": "80", "https": "443", schemeH2C: "80", schemeH2: "443"}
 

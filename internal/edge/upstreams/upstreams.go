@@ -120,6 +120,9 @@ func New(c *config.Config, log *slog.Logger, registry metric.Registry) (*Set, er
 	return u, nil
 }
 
+// Host returns the host of requests without one, which origins then get, whatever their group.
+func (u *Set) Host() string { return u.Groups[u.Routes.Otherwise].Pool.Host() }
+
 // Sample runs the shedders' measurements until ctx ends.
 func (u *Set) Sample(ctx context.Context) {
 	u.sampler.Run(ctx, u.Shedders()...)
