@@ -20,27 +20,33 @@ func TestCookieFormsAreNoBypass(t *testing.T) {
 	}
 	require.Equal(t, 200, status("session=abc"))
 	for _, same := range []string{
-		"session=abc", "x=1;\tsession=abc", "session\t=abc", "session=abc\t; x=1", "x=1 session=abc", "x=1;\xa0session=abc\xa0", "x=1;\u00a0session=abc\u00a0",
+		"session=abc", "session=abc,1", "session=abc, 2; x=1", "x=1,session=abc", "x=1, session=abc", `session="abc",1`, "%73ession=abc", "Session=abc", "session[0]=abc", "x=1;\tsession=abc", "session\t=abc", "session=abc\t; x=1", "x=1 session=abc", "x=1;\xa0session=abc\xa0", "x=1;\u00a0session=abc\u00a0",
 		`session="abc"`, `session="abc"` + "\t", `session="\141bc"`, `session="abcZ`, "session=%61bc", "session=%61%62%63",
 	} {
 		require.Equal(t, 429, status(same), same)
 	}
 	require.Equal(t, 400, status("session=abc;\tsession=other"))
 	require.Equal(t, 400, status("session=other;\tsession=abc"))
+	require.Equal(t, 400, status("session=other session=abc")) // of which Python takes the last
+	require.Equal(t, 400, status("session=other,session=abc"))
 	require.Equal(t, 200, status("session=other"))
+	require.Equal(t, 200, status("session=abc%2C1"), "an encoded comma is part of the value")
 }
 
-// Nor does a parameter whose name or end PHP or Rack read differently.
+// Nor does a parameter whose name, end or encoding PHP, Rack, qs or ASP.NET read differently.
 func TestParameterFormsAreNoBypass(t *testing.T) {
 	n := start(t, setup{rules: `rules: [{id: key, key: ["query:api_key"], limit: 1, window: 1h}]`})
 	require.Equal(t, 200, n.get("/?api_key=abc").status)
 	for _, same := range []string{
 		"api_key=abc", "%61pi_key=%61bc", "api.key=abc", "api+key=abc", "api[key=abc", "+api_key=abc", "api_key%00x=abc", "x=1;api_key=abc", "api_key=abc;1",
+		"api_key[]=abc", "api_key[0]=abc", "api_key%5B%5D=abc", "api.key[x][y]=abc", "[api_key]=abc", "API_Key=abc", "%u0061pi_key=a%u0062%U0063",
 	} {
 		require.Equal(t, 429, n.get("/?"+same).status, same)
 	}
 	require.Equal(t, 400, n.get("/?api_key=other&api.key=abc").status)
 	require.Equal(t, 400, n.get("/?api_key=other;api_key=abc").status)
+	require.Equal(t, 400, n.get("/?api_key=other&api_key[]=abc").status)
+	require.Equal(t, 400, n.get("/?[api_key]=abc&API_KEY=other").status)
 	require.Equal(t, 200, n.get("/?api_key=other").status)
 }
 

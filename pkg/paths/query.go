@@ -1,6 +1,9 @@
 package paths
 
-import "bytes"
+import (
+	"bytes"
+	"unicode/utf8"
+)
 
 // AppendQuery appends the first value of a parameter in the query of a request target,
 // decoded, and returns how many times the parameter occurs. A parameter with neither name
@@ -30,8 +33,9 @@ func AppendQuery(dst, query []byte, name string) (decoded []byte, n int) {
 }
 
 // SameName reports whether programs may read the name of a parameter or cookie, as sent but
-// decoded, as name. PHP ignores spaces in front and what follows a zero byte, and turns ".",
-// " " and "[" into "_".
+// decoded, as name. ASP.NET ignores the case of letters. PHP ignores spaces in front and what
+// follows a zero byte, and turns ".", " " and "[" into "_". PHP, Rack and qs read name[0] as an
+// element of name, Rack and qs also [name].
 func SameName(sent []byte, name string) bool {
 	if string(sent) == name {
 		return true
@@ -40,18 +44,31 @@ func SameName(sent []byte, name string) bool {
 	if i := bytes.IndexByte(sent, 0); i >= 0 {
 		sent = sent[:i]
 	}
-	if len(sent) != len(name) {
+	return begins(sent, name) || begins(bytes.TrimLeft(sent, "[]"), name)
+}
+
+// begins reports whether name is all that precedes brackets.
+func begins(sent []byte, name string) bool {
+	if len(sent) < len(name) || len(sent) > len(name) && sent[len(name)] != '[' && sent[len(name)] != ']' {
 		return false
 	}
-	for i, c := range sent {
-		if c != name[i] && (name[i] != '_' || c != '.' && c != ' ' && c != '[') {
+	for i := range len(name) {
+		if c := sent[i]; lower(c) != lower(name[i]) && (name[i] != '_' || c != '.' && c != ' ' && c != '[') {
 			return false
 		}
 	}
 	return true
 }
 
-// AppendDecoded decodes %XX, and + as a space. Invalid encodings are kept as they are.
+func lower(c byte) byte {
+	if c >= 'A' && c <= 'Z' {
+		c |= 0x20
+	}
+	return c
+}
+
+// AppendDecoded decodes %XX, %uXXXX, as ASP.NET and Perl's CGI do, and + as a space. Invalid
+// encodings are kept as they are.
 func AppendDecoded(dst, src []byte) []byte {
 	for i := 0; i < len(src); i++ {
 		c := src[i]
@@ -63,6 +80,10 @@ func AppendDecoded(dst, src []byte) []byte {
 			if high < 16 && low < 16 {
 				c = high<<4 | low
 				i += 2
+			} else if r := unicodeAt(src[i+1:]); r >= 0 {
+				dst = utf8.AppendRune(dst, r)
+				i += 5
+				continue
 			}
 		case c == '+':
 			c = ' '
@@ -70,4 +91,19 @@ func AppendDecoded(dst, src []byte) []byte {
 		dst = append(dst, c)
 	}
 	return dst
+}
+
+// unicodeAt returns what uXXXX stands for, or -1.
+func unicodeAt(b []byte) (r rune) {
+	if len(b) < 5 || b[0]|0x20 != 'u' {
+		return -1
+	}
+	for _, c := range b[1:5] {
+		digit := Unhex(c)
+		if digit > 15 {
+			return -1
+		}
+		r = r<<4 | rune(digit)
+	}
+	return r
 }

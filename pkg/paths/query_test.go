@@ -17,7 +17,7 @@ func TestAppendQuery(t *testing.T) {
 	f("", 1, "api_key")
 	f("a", 2, "api_key=a&api_key=b")
 	f("a=", 1, "api_key=a=")
-	for _, other := range []string{"", "&", "=", "API_KEY=a", "api_key2=a", "x_api_key=a", "apikey=a", "api-key=a", "x=api_key", "%00api_key=a"} {
+	for _, other := range []string{"", "&", "=", "api_key2=a", "api_key2[]=a", "x[api_key]=a", "[x][api_key]=a", "x_api_key=a", "apikey=a", "api-key=a", "x=api_key", "%00api_key=a"} {
 		f("", 0, other)
 	}
 
@@ -31,12 +31,22 @@ func TestAppendQuery(t *testing.T) {
 		f("a", 1, same)
 		f("b", 2, "api_key=b&"+same)
 	}
+
+	// PHP, Rack and qs; ASP.NET
+	for _, same := range []string{"api_key[]=a", "api_key[0]=a", "api_key%5b0%5D[x]=a", "api.key[]=a", "api_key]=a", "[api_key]=a", "[api_key][x]=a", "]api_key=a", "Api_KEY=a",
+		"%u0061pi_key=%U0061"} {
+		f("a", 1, same)
+		f("b", 2, "api_key=b&"+same)
+	}
+	f("\u20ac%u20a%uzzzz%u", 1, "api_key=%u20ac%u20a%uzzzz%u")
 }
 
 func TestSameName(t *testing.T) {
 	require.True(t, SameName([]byte("a.b"), "a.b"))
 	require.True(t, SameName([]byte("a\x00b"), "a\x00b"))
+	require.True(t, SameName([]byte("a[b]"), "a[b]"))
 	require.False(t, SameName([]byte("a_b"), "a.b"))
+	require.False(t, SameName([]byte("a^b"), "a~b"), "which differ as letter cases do")
 	require.False(t, SameName(nil, "a"))
 	require.Zero(t, testing.AllocsPerRun(10, func() { SameName([]byte(" api.key\x00x"), "api_key") }))
 }

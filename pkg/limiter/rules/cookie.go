@@ -10,14 +10,14 @@ import (
 
 // FindCookie looks for a cookie in one Cookie header, and continues from the result for those
 // before it: the first value, and how many times the cookie occurs. Origins differ in what
-// ends a name and a value: some ignore tabs or non-ASCII white space, others treat a space
-// like a semicolon. FindCookie finds what any of them would, so that no form of a cookie
-// hides it from a rule.
+// ends a name and a value: some ignore tabs or non-ASCII white space, others treat a space or a
+// comma (RFC 2109) like a semicolon. FindCookie finds what any of them would, so that no form of a
+// cookie hides it from a rule.
 func FindCookie(line []byte, name string, first []byte, n int) ([]byte, int) {
 	for len(line) > 0 {
 		var pair []byte
 		pair, line, _ = bytes.Cut(line, []byte(";"))
-		blank := -1 // how far from the end the last blank is
+		gap := -1 // how far from the end the last blank or comma is
 		for {
 			key, value, named := bytes.Cut(pair, []byte("="))
 			if !named {
@@ -27,12 +27,11 @@ func FindCookie(line []byte, name string, first []byte, n int) ([]byte, int) {
 				if n++; n == 1 {
 					first = cookieValue(value)
 				}
-				break
 			}
-			if pair = value; blank < 0 { // once, so that many "=" do not cost the square of their number
-				blank = lastBlank(pair)
+			if pair = value; gap < 0 { // once, so that many "=" do not cost the square of their number
+				gap = lastGap(pair)
 			}
-			if len(pair) < blank {
+			if len(pair) < gap {
 				break
 			}
 		}
@@ -40,31 +39,50 @@ func FindCookie(line []byte, name string, first []byte, n int) ([]byte, int) {
 	return first, n
 }
 
-// lastBlank returns how many bytes there are from the last blank on, or more than there are if
+// gaps may separate cookies, apart from semicolons.
+const gaps = " \t,"
+
+// lastGap returns how many bytes there are from the last gap on, or more than there are if
 // there is none.
-func lastBlank(b []byte) int {
-	if bytes.IndexByte(b, ' ') < 0 && bytes.IndexByte(b, '\t') < 0 {
+func lastGap(b []byte) int {
+	if bytes.IndexByte(b, ' ') < 0 && bytes.IndexByte(b, '\t') < 0 && bytes.IndexByte(b, ',') < 0 {
 		return len(b) + 1
 	}
-	return len(b) - bytes.LastIndexAny(b, " \t")
+	return len(b) - bytes.LastIndexAny(b, gaps)
 }
 
-// isCookie reports whether a name is the last word of key. Names are ASCII.
+// isCookie reports whether a name is the last word of key. Names are ASCII. PHP, Rack and Perl's CGI
+// decode them, or did.
 func isCookie(key []byte, name string) bool {
-	outside := func(c byte) bool { return c <= ' ' || c >= 0x7f }
+	var room [64]byte
+	if bytes.ContainsAny(key, "%+") {
+		key = paths.AppendDecoded(room[:0], key)
+	}
+	if i := bytes.IndexByte(key, 0); i >= 0 {
+		key = key[:i]
+	}
 	for len(key) > 0 && outside(key[len(key)-1]) {
 		key = key[:len(key)-1]
 	}
+	if i := bytes.IndexByte(key, '['); i > 0 && isLastWord(key[:i], name) { // an element, in PHP
+		return true
+	}
+	return isLastWord(key, name)
+}
+
+func isLastWord(key []byte, name string) bool {
 	before := len(key) - len(name)
 	return before >= 0 && paths.SameName(key[before:], name) && (before == 0 || outside(key[before-1]))
 }
 
+func outside(c byte) bool { return c <= ' ' || c >= 0x7f || c == ',' }
+
 // cookieValue returns what every origin reads as part of a value: without white space around
-// it and what follows a space, or between quotes, of which some origins ignore the second.
+// it and what follows a gap, or between quotes, of which some origins ignore the second.
 func cookieValue(v []byte) []byte {
 	v = trimBlanks(v)
 	if len(v) == 0 || v[0] != '"' {
-		if i := bytes.IndexAny(v, " \t"); i >= 0 {
+		if i := bytes.IndexAny(v, gaps); i >= 0 {
 			v = v[:i]
 		}
 		return v

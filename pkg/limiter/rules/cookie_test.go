@@ -26,7 +26,16 @@ func TestFindCookie(t *testing.T) {
 	f("a", 1, "x=1 session=a y=2")                          // Python's SimpleCookie needs no semicolon
 	f("a", 1, "x=y== session=a")
 	f("a", 1, `session="a"`)
-	f("a", 1, `session="aZ`) // Express removes the first and the last byte
+	f("a", 1, `session="aZ`)     // Express removes the first and the last byte
+	f("a", 1, "x=1,session=a,b") // Perl's CGI splits at commas, as RFC 2109 says
+	f("a", 1, "session=a, b")
+	f("a", 1, `session="a",b`)
+	f("a,b", 1, `session="a,b"`)
+	f("a%2Cb", 1, "session=a%2Cb")
+	f("a", 1, "%73ess%69on=a") // Perl's CGI and older PHP and Rack decode names
+	f("a", 1, "x=%; session%00x=a")
+	f("a", 1, "x=1; session[0][x]=a") // PHP
+	f("a", 1, "x=1; SESSION=a")       // ASP.NET
 	f("a b", 1, `session="a b" c`)
 	f(`{"a":1}`, 1, `session={"a":1}`)
 	f("caf\u00e9", 1, "session=caf\u00e9")
@@ -41,10 +50,13 @@ func TestFindCookie(t *testing.T) {
 	require.Equal(t, 5, n, "PHP turns these into auth_token")
 
 	f("a", 2, "session=a; session=b")
+	f("a", 2, "session=a session=b") // Python's SimpleCookie takes the second
+	f("a", 2, "session=a,session=b")
+	f("a", 2, "session=a; %53ession=b")
 	f("a", 2, "session=a;\tsession=b")
 	f("a", 2, "session=a", "session=b")
 
-	for _, line := range []string{"", "session", "=session", ";;;", "Session=a", "xsession=a", "session2=a", "x=session", "x-session=a"} {
+	for _, line := range []string{"", "session", "=session", ";;;", "[session]=a", "x[session]=a", "xsession=a", "session2=a", "x=session", "x-session=a"} {
 		f("", 0, line)
 	}
 }
@@ -66,6 +78,7 @@ func BenchmarkFindCookie(b *testing.B) {
 	for name, line := range map[string]string{
 		"usual": "theme=dark; session=0123456789abcdef0123456789abcdef; lang=en", "equals": strings.Repeat("=", 1<<14) + "\t",
 		"blanks": strings.Repeat("= \t", 1<<12), "semicolons": strings.Repeat("a= ;", 1<<12), "others": strings.Repeat("\xff", 1<<14) + "=",
+		"commas": strings.Repeat("a=,", 1<<13), "encoded": strings.Repeat("%61", 1<<13) + "=", "found": strings.Repeat("session=a ", 1<<11),
 	} {
 		b.Run(name, func(b *testing.B) {
 			b.SetBytes(int64(len(line)))
@@ -77,7 +90,7 @@ func BenchmarkFindCookie(b *testing.B) {
 }
 
 func FuzzFindCookie(f *testing.F) {
-	for _, line := range []string{"session=a", "a=b; session=\"c\\\"", "\xa0session\t=%61", `session="`, "session=a session=b"} {
+	for _, line := range []string{"session=a", "a=b; session=\"c\\\"", "\xa0session\t=%61", `session="`, "session=a session=b", "x=1,%73ession[0]=\"a session=b\",c"} {
 		f.Add([]byte(line))
 	}
 	f.Fuzz(func(t *testing.T, line []byte) {
@@ -88,6 +101,6 @@ func FuzzFindCookie(f *testing.F) {
 		require.LessOrEqual(t, len(appendCookie(before, value)), len(before)+len(value))
 		require.Equal(t, "weir:{", string(before))
 		_, m := FindCookie(append(append([]byte("x=1;\tsession="), value...), ';'), "session", nil, 0)
-		require.Equal(t, 1, m)
+		require.Positive(t, m)
 	})
 }
