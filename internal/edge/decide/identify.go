@@ -73,7 +73,7 @@ func NearestHop(hops []byte) (a netip.Addr, rest []byte, ok bool) {
 	return a, rest, ok
 }
 
-// parseHop parses an element of X-Forwarded-For: an address, optionally with a port.
+// parseHop parses an element of X-Forwarded-For: an address, optionally in brackets or with a port.
 func parseHop(hop []byte) (netip.Addr, bool) {
 	const longest = 64 // an IPv6 address with brackets, zone and port is shorter
 	if len(hop) == 0 || len(hop) > longest {
@@ -85,6 +85,10 @@ func parseHop(hop []byte) (netip.Addr, bool) {
 	}
 	if ap, err := netip.ParseAddrPort(s); err == nil {
 		return ap.Addr().WithZone("").Unmap(), true
+	}
+	if s[0] == '[' && s[len(s)-1] == ']' {
+		a, err := netip.ParseAddr(s[1 : len(s)-1])
+		return a.WithZone("").Unmap(), err == nil && a.Is6()
 	}
 	return netip.Addr{}, false
 }
