@@ -40,7 +40,7 @@ func (r *request) hide() {
 	}
 	if s, ok := r.ctx.Conn().(interface{ Trailer() http.Header }); ok {
 		for name := range s.Trailer() { // which some origins read as headers
-			if r.edge.decider.Sets(&r.Request, strings.ToLower(name)) {
+			if r.edge.decider.Sets(&r.Request, strings.ToLower(name)) || decide.CheckName(&r.edge.decider, &r.Request, name) != nil {
 				delete(s.Trailer(), name)
 			}
 		}

@@ -233,9 +233,13 @@ func TestTrailersAreNoHeaders(t *testing.T) {
 	got := make(chan http.Header, 1)
 	var only http.Protocols
 	only.SetUnencryptedHTTP2(true)
-	origin := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	origin := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		got <- r.Trailer
+		_, _ = io.WriteString(w, "ok")
+		for _, name := range []string{"RateLimit", "RateLimit-Policy", "X-RateLimit-Remaining", "Weir-Risk", "X-Sum"} {
+			w.Header().Set(http.TrailerPrefix+name, "7")
+		}
 	}))
 	origin.Config.Protocols = &only
 	origin.Start()
@@ -246,13 +250,15 @@ func TestTrailersAreNoHeaders(t *testing.T) {
 	req, err := http.NewRequest("POST", "http://"+n.public+"/", io.MultiReader(strings.NewReader("body")))
 	require.NoError(t, err)
 	req.Trailer = http.Header{}
-	for _, name := range []string{"X-Tier", "X-User", "X-Plan", "X-Forwarded-For", "X-Real-Ip", "X-Sum"} {
+	for _, name := range []string{"X-Tier", "X-User", "X-Plan", "X-Forwarded-For", "X-Real-Ip", "X-Sum",
+		"X_tier", "X_user", "X.plan", "X-Forwarded_for", "X_real_ip", "Content_length"} {
 		req.Trailer.Set(name, "7")
 	}
 	resp, err := n.client.Do(req)
 	require.NoError(t, err)
 	require.Equal(t, 200, read(t, resp).status)
 	require.Equal(t, http.Header{"X-Sum": {"7"}}, <-got)
+	require.Equal(t, http.Header{"X-Sum": {"7"}}, resp.Trailer, "nor those that the node sets in answers")
 }
 
 // A status of the origin that no client can be sent is answered 502, and holds nothing.

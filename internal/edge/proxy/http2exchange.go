@@ -137,12 +137,13 @@ func (x *exchange) request(ctx *fasthttp.RequestCtx, via *Via) *http.Request {
 }
 
 // keepTrailers removes trailers that a client may not send after a proxy has checked its
-// header: some origins read trailers as headers. Fields that are no longer announced are
+// header: some origins read trailers as headers. It removes the same from answers, in which weir
+// describes its limits. Fields that are no longer announced are
 // not filled in. The http2 package already rejects fields for framing, hosts and
 // authorization.
 func keepTrailers(announced http.Header) {
 	for name := range announced {
-		if name == "Cookie" || strings.HasPrefix(name, "Weir-") || slices.ContainsFunc(names[:], func(n []byte) bool { return string(n) == name }) {
+		if name == "Cookie" || strings.HasPrefix(name, "Weir-") || strings.HasPrefix(strings.TrimPrefix(name, "X-"), "Ratelimit") || slices.ContainsFunc(names[:], func(n []byte) bool { return string(n) == name }) {
 			delete(announced, name)
 		}
 	}
@@ -207,6 +208,7 @@ func (x *exchange) Read(b []byte) (int, error) {
 	case err == io.EOF:
 		x.whole = true
 		if x.stream != nil {
+			keepTrailers(x.resp.Trailer)
 			x.stream.SetTrailer(x.resp.Trailer)
 		}
 	case err != nil:
