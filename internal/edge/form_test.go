@@ -16,6 +16,8 @@ import (
 	"github.com/weir-edge/weir/internal/shedding"
 )
 
+var chunked = lines("POST / HTTP/1.1", "Host: x", "Transfer-Encoding: chunked")
+
 // refusedForms are requests that the node answers itself before it closes the
 // connection.
 var refusedForms = []struct {
@@ -27,12 +29,24 @@ var refusedForms = []struct {
 	{"bare line feed before the request line", "\nGET / HTTP/1.1\r\nHost: x\r\n\r\n", 400},
 	{"bare line feed in a header", "GET / HTTP/1.1\r\nHost: x\nX-A: b\r\n\r\n", 400},
 	{"bare line feed as the blank line", "GET / HTTP/1.1\r\nHost: x\r\n\n", 400},
-	{"bare line feed after a chunk's size", lines("POST / HTTP/1.1", "Host: x", "Transfer-Encoding: chunked") + "1\na\r\n0\r\n\r\n", 400},
-	{"bare line feed in a chunk's extension", lines("POST / HTTP/1.1", "Host: x", "Transfer-Encoding: chunked") + "1;a\nb\r\na\r\n0\r\n\r\n", 400},
-	{"bare line feed after a chunk", lines("POST / HTTP/1.1", "Host: x", "Transfer-Encoding: chunked") + "1\r\na\n0\r\n\r\n", 400},
-	{"bare line feed in a trailer", lines("POST / HTTP/1.1", "Host: x", "Transfer-Encoding: chunked") + "1\r\na\r\n0\r\nX-A: b\nX-C: d\r\n\r\n", 400},
-	{"bare line feed after a trailer", lines("POST / HTTP/1.1", "Host: x", "Transfer-Encoding: chunked") + "1\r\na\r\n0\r\nX-A: b\r\n\n", 400},
-	{"bare line feed instead of a trailer", lines("POST / HTTP/1.1", "Host: x", "Transfer-Encoding: chunked") + "0\r\n\n", 400},
+	{"bare line feed after a chunk's size", chunked + "1\na\r\n0\r\n\r\n", 400},
+	{"bare line feed in a chunk's extension", chunked + "1;a\nb\r\na\r\n0\r\n\r\n", 400},
+	{"bare line feed after a chunk", chunked + "1\r\na\n0\r\n\r\n", 400},
+	{"bare line feed in a trailer", chunked + "1\r\na\r\n0\r\nX-A: b\nX-C: d\r\n\r\n", 400},
+	{"bare line feed after a trailer", chunked + "1\r\na\r\n0\r\nX-A: b\r\n\n", 400},
+	{"bare line feed instead of a trailer", chunked + "0\r\n\n", 400},
+	{"NUL in a chunk's extension", chunked + "1;a=\x00\r\na\r\n0\r\n\r\n", 400},
+	{"DEL in a chunk's extension", chunked + "1;\x7f\r\na\r\n0\r\n\r\n", 400},
+	{"bare carriage return in a chunk's extension", chunked + "1;a\rb\r\na\r\n0\r\n\r\n", 400},
+	{"two carriage returns after a chunk's size", chunked + "1\r\r\na\r\n0\r\n\r\n", 400},
+	{"NUL in the last chunk's extension", chunked + "1\r\na\r\n0;\x00\r\n\r\n", 400},
+	{"a trailer's name with a space", chunked + "1\r\na\r\n0\r\nX A: b\r\n\r\n", 400},
+	{"a trailer's name with a space at its end", chunked + "1\r\na\r\n0\r\nX-A : b\r\n\r\n", 400},
+	{"a folded trailer", chunked + "1\r\na\r\n0\r\nX-A: b\r\n c\r\n\r\n", 400},
+	{"a trailer without a name", chunked + "1\r\na\r\n0\r\n: b\r\n\r\n", 400},
+	{"a trailer without a colon", chunked + "1\r\na\r\n0\r\n" + strings.Repeat("x", 100) + "\r\n\r\n", 400},
+	{"NUL in a trailer", chunked + "1\r\na\r\n0\r\nX-A: " + strings.Repeat("x", 100) + "\x00\r\n\r\n", 400},
+	{"bare carriage return in a trailer", chunked + "1\r\na\r\n0\r\nX-A: b\rX-C: d\r\n\r\n", 400},
 	{"padded length", lines("POST / HTTP/1.1", "Host: x", "Content-Length: "+strings.Repeat("0", 70)+"1") + "a", 400},
 	{"padded chunk", lines("POST / HTTP/1.1", "Host: x", "Transfer-Encoding: chunked") + strings.Repeat("0", 20) + "1\r\na\r\n0\r\n\r\n", 400},
 	{"identity", lines("POST / HTTP/1.1", "Host: x", "Transfer-Encoding: identity"), 400},
@@ -124,7 +138,7 @@ func testAcceptedForms(t *testing.T, n *node) {
 		lines("GET / HTTP/1.1", "Host: x_y.example.com.:65535"), lines("GET / HTTP/1.1", "Host: [2001:db8::1]:80"),
 		lines("GET / HTTP/1.1", "Host: 192.0.2.1"), lines("GET / HTTP/1.1", "Host: x:"), lines("GET / HTTP/1.1", "Host: xn--bcher-kva.example"),
 		lines("GET / HTTP/1.0"), lines("GET http://y:80/a HTTP/1.1", "Host: x"), "\r\n\r\n" + lines("GET / HTTP/1.1", "Host: x"),
-		lines("POST / HTTP/1.1", "Host: x", "transfer-encoding:  CHUNKED ") + "1;a=\"b\"\r\na\r\n00\r\nX-A: b\r\nX-C: d\r\n\r\n",
+		lines("POST / HTTP/1.1", "Host: x", "transfer-encoding:  CHUNKED ") + "1;a=\"b\t\xe9\"\r\na\r\n00\r\nX-A: b\tc \r\nX_C:\r\n\r\n",
 		lines("POST / HTTP/1.1", "Host: x", "Content-Length:\t3 ") + "\n\n\n",
 	} {
 		for _, closing := range []string{"close", "Close", "keep-alive, CLOSE", "close\r\nConnection: keep-alive"} {

@@ -10,6 +10,7 @@ var (
 	errLine    = errors.New("a line ends in a bare line feed")
 	errLengths = errors.New("the length of a body cannot be read")
 	errExcess  = errors.New("the lines between chunks are far longer than the chunks")
+	errControl = errors.New("the line of a chunk has a control character, or a trailer has one or an invalid name")
 )
 
 // maxExcess is how far the lines of chunks may exceed 16 bytes and twice the chunk each: extensions
@@ -17,8 +18,8 @@ var (
 const maxExcess = 16 << 10
 
 // lines follows the requests in a client's bytes to catch what fasthttp accepts and does
-// not reveal: a bare line feed after a request line, in a chunk's line or in a trailer.
-// There another program may see one more line, and so another request.
+// not reveal: a bare line feed after a request line, in a chunk's line or in a trailer, and
+// characters there after which another program may see one more line, and so another request.
 type lines struct {
 	part  linePart
 	left  int64 // of a body or chunk that precedes anything else
@@ -26,6 +27,7 @@ type lines struct {
 	buf   [64]byte // of begun: the start of a line that came in several reads
 	long  bool     // the line did not fit in it
 	cr    bool     // its last byte is a carriage return
+	named bool     // a trailer's name is complete
 
 	requests uint64 // begun
 	length   int64  // of the request's body
@@ -57,13 +59,13 @@ func (l *lines) follow(b []byte) (int, error) {
 		}
 		rest := b[at:]
 		end := bytes.IndexByte(rest, '\n')
-		if l.part == chunkLine {
-			n := int64(len(rest))
+		if l.part == chunkLine || l.part == trailerLine {
+			part := rest
 			if end >= 0 {
-				n = int64(end)
+				part = rest[:end]
 			}
-			if l.excess += n; l.excess > maxExcess {
-				return at + int(n-(l.excess-maxExcess)), errExcess
+			if n, err := l.framing(part); err != nil {
+				return at + n, err
 			}
 		}
 		if end < 0 {
@@ -81,10 +83,35 @@ func (l *lines) follow(b []byte) (int, error) {
 		if err := l.end(bytes.TrimSuffix(line, []byte("\r"))); err != nil {
 			return at, err
 		}
-		l.begun, l.long, l.cr = l.buf[:0], false, false
+		l.begun, l.long, l.cr, l.named = l.buf[:0], false, false, false
 		at += end + 1
 	}
 	return len(b), nil
+}
+
+// framing checks part of the line of a chunk or of a trailer, without its line feed. It returns how
+// much of it precedes a fault.
+func (l *lines) framing(part []byte) (n int, err error) {
+	n = len(part)
+	for i, cr := 0, l.cr; i < len(part); i++ {
+		c := part[i]
+		bad := cr || c < ' ' && c != '\t' && c != '\r' || c == 0x7f
+		if cr = c == '\r'; l.part == trailerLine && !l.named && !cr {
+			l.named = c == ':' && i+len(l.begun) > 0
+			bad = bad || !l.named && nameBytes[c] == badName
+		}
+		if bad {
+			n, err = i, errControl
+			break
+		}
+	}
+	if l.part == trailerLine {
+		return n, err
+	}
+	if l.excess += int64(n); l.excess > maxExcess {
+		return n - int(l.excess-maxExcess), errExcess
+	}
+	return n, err
 }
 
 // keep remembers as much of an unfinished line as end needs.
@@ -137,8 +164,11 @@ func (l *lines) end(line []byte) error {
 		l.part = chunkLine
 		l.arrived += l.chunk
 	case trailerLine:
-		if blank {
+		switch {
+		case blank:
 			l.part = requestLine
+		case !l.named:
+			return errControl
 		}
 	}
 	return nil
