@@ -66,8 +66,8 @@ type Upload interface {
 // caller must not read or replace it without need.
 //
 // Forward resends a request only if no upstream can have acted on it: to the next upstream
-// if no connection could be made, or on a new connection if a kept one turned out closed
-// and the method is idempotent. It never sends a streaming body twice.
+// if no connection could be made, or on a new connection, once, if a kept one turned out closed
+// and nothing was sent or the method is safe. It never sends a streaming body twice.
 //
 // The server must accept from Listen, normalize header names, not parse multipart forms
 // (DisablePreParseMultipartForm), read bodies of 8 KiB (MaxRequestBodySize), and have a
@@ -182,7 +182,7 @@ func (p *Pool) attempt(ctx *fasthttp.RequestCtx, u *upstream, via *Via, start ti
 	if u.http2 != nil {
 		return p.exchangeHTTP2(ctx, u, via)
 	}
-	again := idempotent(&ctx.Request)
+	again := isSafe(&ctx.Request.Header)
 	for fresh := false; ; fresh = true {
 		c, err := u.get(fresh)
 		switch {
@@ -204,12 +204,9 @@ func (p *Pool) attempt(ctx *fasthttp.RequestCtx, u *upstream, via *Via, start ti
 	}
 }
 
-// idempotent reports whether the request may be sent twice: by its method
-// (RFC 9110, 9.2.2), and because its body is at hand.
-func idempotent(req *fasthttp.Request) bool {
-	h := &req.Header
-	return !req.IsBodyStream() && (h.IsGet() || h.IsHead() || h.IsPut() || h.IsDelete() || h.IsOptions() || h.IsTrace())
-}
+// isSafe reports whether the request changes nothing at the origin (RFC 9110, 9.2.1), so that it
+// may be sent twice. A second PUT or DELETE could undo what another client did in between.
+func isSafe(h *fasthttp.RequestHeader) bool { return h.IsGet() || h.IsHead() || h.IsOptions() }
 
 // exchange sends the request and reads the response. On success the connection has been
 // returned, or belongs to the response's stream.

@@ -209,7 +209,50 @@ func TestKeptConnectionThatClosed(t *testing.T) {
 	f("put, small body", "PUT", strings.NewReader("x"), false, 200, 2)
 	f("post, nothing sent", "POST", strings.NewReader("x"), false, 200, 2)
 	f("post, request lost", "POST", strings.NewReader("x"), true, 502, 1)
+	f("put, request lost", "PUT", strings.NewReader("x"), true, 502, 1)
+	f("delete, request lost", "DELETE", nil, true, 502, 1)
 	f("put, streamed, request lost", "PUT", io.MultiReader(strings.NewReader("x")), true, 502, 1)
+}
+
+// An origin that reads requests and hangs up gets each of them once, or twice if it is safe.
+func TestAnOriginGetsARequestAtMostTwice(t *testing.T) {
+	f := func(method string, most int32) {
+		t.Run(method, func(t *testing.T) {
+			var asked atomic.Int32
+			up := evil(t, func(c net.Conn, br *bufio.Reader) {
+				for {
+					h, ok := head(br)
+					if !ok || !strings.HasPrefix(h, "GET /first") {
+						if ok {
+							asked.Add(1)
+						}
+						_ = c.Close()
+						return
+					}
+					_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+				}
+			})
+			e := newEdge(t, Config{Upstreams: []string{up}}, Via{})
+			for i := range int32(5) {
+				_, first := e.get(t, "/first")
+				require.Equal(t, "ok", first)
+				req, err := http.NewRequest(method, e.url, nil)
+				require.NoError(t, err)
+				resp, err := e.client.Do(req)
+				require.NoError(t, err)
+				resp.Body.Close()
+				require.Equal(t, 502, resp.StatusCode)
+				require.Equal(t, most*(i+1), asked.Load())
+			}
+		})
+	}
+	f("GET", 2)
+	f("HEAD", 2)
+	f("OPTIONS", 2)
+	f("PUT", 1)
+	f("DELETE", 1)
+	f("POST", 1)
+	f("PATCH", 1)
 }
 
 func TestPostGoesToTheNextUpstreamIfNoneConnected(t *testing.T) {
