@@ -41,7 +41,6 @@ func (r *request) pass() bool {
 			return false
 		}
 	}
-	r.Uploads = proxy.Uploads(r.ctx)
 	r.verdict = r.edge.decider.Decide(&r.Request)
 	if r.verdict != decide.Pass {
 		r.refuse(r.verdict)

@@ -34,7 +34,7 @@ type Shedder struct {
 	_       [32]byte
 
 	classes [MaxClasses]counters
-	uploads uploads
+	clients clients
 
 	mu     sync.Mutex // guards what Tick and Configure share
 	ticker ticker
@@ -55,8 +55,7 @@ type verdicts struct {
 	caps       [MaxClasses]int64
 	byLevel    [MaxClasses]*Reason
 	byCap      [MaxClasses]*Reason
-	uploads    [MaxClasses]int64 // of one client
-	byUploads  [MaxClasses]*Reason
+	byClient   [MaxClasses]*Reason
 	nanos      int64 // time of the sample
 	rotate     int64
 	candidates []*candidate
@@ -65,10 +64,10 @@ type verdicts struct {
 // Reason explains a refusal. It is shared and must not be changed.
 type Reason struct {
 	Upstream, Class string
-	Kind            string // KindLevel, KindCap, KindProbe or KindUploads
+	Kind            string // KindLevel, KindCap, KindProbe or KindClient
 	// Signal is the one that caused the refusal. Value and Threshold are in its unit;
 	// Threshold corresponds to Settings.Start, or otherwise to the requests in flight that
-	// are allowed: of all clients, or for KindUploads the uploads of this one.
+	// are allowed: of all clients, or for KindClient of this one.
 	Signal             string
 	Value, Threshold   float64
 	Utilization, Level float64
@@ -77,10 +76,10 @@ type Reason struct {
 
 // The kinds of Reason.
 const (
-	KindLevel   = "level"
-	KindCap     = "cap"
-	KindProbe   = "probe"   // a cap while an Estimate probes
-	KindUploads = "uploads" // the cap on one client's uploads
+	KindLevel  = "level"
+	KindCap    = "cap"
+	KindProbe  = "probe"  // a cap while an Estimate probes
+	KindClient = "client" // one client's part of a cap
 )
 
 // New returns a Shedder that enforces only the caps until its first Tick. name identifies
@@ -125,9 +124,10 @@ type Permit struct {
 	shedder *Shedder
 	class   *counters
 	stage   stage
-	uploads bool // the body counts for client
+	counted bool // for client
 	reason  *Reason
-	held    int64 // by other requests, when a cap refused
+	held    int64 // by other requests, when a cap refused; by the client's, when its part did
+	most    int64 // that a client's part allowed
 	client  uint64
 }
 
@@ -144,7 +144,17 @@ const (
 // Admit decides about one request. class is its index in Settings.Classes; an index out
 // of range counts as the last class. user is a hash that identifies the user: it selects
 // which users are shed, and that selection rotates. Admit never blocks or allocates.
-func (s *Shedder) Admit(class int, user uint64) (Permit, bool) {
+func (s *Shedder) Admit(class int, user uint64) (Permit, bool) { return s.admit(class, user, 0, false) }
+
+// AdmitFrom is Admit for a request of one client, which a hash identifies. Clients decide how long
+// they send and read, so each may have only a third as many requests in flight as its class's cap
+// leaves free, but always one (dynamic thresholds; Choudhury and Hahne, 1998). One client gets a
+// quarter of a cap, the next a quarter of the rest: n clients leave 0.75^n of it.
+func (s *Shedder) AdmitFrom(class int, user, client uint64) (Permit, bool) {
+	return s.admit(class, user, client, true)
+}
+
+func (s *Shedder) admit(class int, user, client uint64, counts bool) (Permit, bool) {
 	v := s.verdicts.Load()
 	class = v.class(class)
 	c := &s.classes[class]
@@ -165,8 +175,16 @@ func (s *Shedder) Admit(class int, user uint64) (Permit, bool) {
 	}
 	held := s.held.Load() // refusals must not hold permits, not even for an instant
 	if held < limit {
+		if most := max(1, (limit-held)/clientShare); counts {
+			if own, entered := s.clients.enter(client, most); !entered {
+				return Permit{reason: v.byClient[class], held: own, most: most}, false
+			}
+		}
 		if held = s.held.Add(1) - 1; held >= limit {
 			s.held.Add(-1)
+			if counts {
+				s.clients.leave(client)
+			}
 		}
 	}
 	if held >= limit {
@@ -175,7 +193,7 @@ func (s *Shedder) Admit(class int, user uint64) (Permit, bool) {
 	}
 	c.held.Add(1)
 	c.admitted.Add(1)
-	return Permit{shedder: s, class: c, stage: admitted}, true
+	return Permit{shedder: s, class: c, stage: admitted, counted: counts, client: client}, true
 }
 
 // Sent records that the request goes to the upstream. One that is never sent counts
@@ -203,7 +221,6 @@ func (p *Permit) Withdraw() {
 // Done.
 func (p *Permit) Answered() {
 	p.AwaitClient(false)
-	p.Received()
 	if p.stage == sent {
 		p.stage = answered
 		p.shedder.waiting.Add(-1)
@@ -219,7 +236,9 @@ func (p *Permit) Done() {
 	if p.stage == sent {
 		p.shedder.waiting.Add(-1)
 	}
-	p.Received()
+	if p.counted {
+		p.shedder.clients.leave(p.client)
+	}
 	p.stage = over
 	p.class.held.Add(-1)
 	p.shedder.held.Add(-1)
@@ -233,6 +252,9 @@ func (p *Permit) Reason() Reason {
 	r := *p.reason
 	if r.Kind != KindLevel {
 		r.Value = float64(p.held)
+	}
+	if r.Kind == KindClient {
+		r.Threshold = float64(p.most)
 	}
 	return r
 }

@@ -185,10 +185,9 @@ func (t *ticker) verdicts(name string) *verdicts {
 			v.caps[i], byCap.Kind = limit+t.begun, KindProbe
 		}
 		byCap.Threshold = float64(v.caps[i])
-		byUploads := byCap
-		v.uploads[i] = max(1, class.MaxInFlight/uploadShare)
-		byUploads.Kind, byUploads.Threshold = KindUploads, float64(v.uploads[i])
-		v.byLevel[i], v.byCap[i], v.byUploads[i] = &byLevel, &byCap, &byUploads
+		byClient := byCap
+		byClient.Kind = KindClient
+		v.byLevel[i], v.byCap[i], v.byClient[i] = &byLevel, &byCap, &byClient
 	}
 	return v
 }

@@ -52,6 +52,7 @@ server: {idle_timeout: 10m}
 upstreams: [{url: "http://%s"}]
 upstream: {max_conns: 8192, timeout: 10m}
 store: {kind: memory}
+trusted_proxies: [127.0.0.1] # which speaks for all users
 rules: {source: file, file: %q}
 log: {level: warn}
 shedder: %s

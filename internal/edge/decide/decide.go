@@ -296,12 +296,16 @@ func (d *Decider) admit(r *Request) bool {
 	s := d.Shedding()
 	class := s.Classes.Class(view{r}, &r.scratch)
 	secret, sheds := d.Secret(), d.Shedders[r.Upstream]
-	user := r.user(s.User, secret)
+	client := r.user(nil, secret)
+	user := client
+	if len(s.User) > 0 && s.User[0].Kind != rules.ByClient {
+		user = r.user(s.User, secret)
+	}
 	var admitted bool
-	if r.Uploads {
-		r.Permit, admitted = sheds.AdmitUpload(class, user, r.user(nil, secret))
-	} else {
+	if r.Trusted && d.Trusts(r.Client) { // a proxy that names no client: it speaks for many
 		r.Permit, admitted = sheds.Admit(class, user)
+	} else {
+		r.Permit, admitted = sheds.AdmitFrom(class, user, client)
 	}
 	return admitted
 }

@@ -33,9 +33,6 @@ type Request struct {
 	// NoEnd says that the end of the request will never be known, so that it cannot hold a
 	// slot.
 	NoEnd bool
-	// Uploads says that the client is still sending the body.
-	Uploads bool
-
 	// Described says that nobody sent the request. Decide charges, delays and reports nothing
 	// then, and goes on where it would refuse, so that Match and Decision show all.
 	Described bool
@@ -88,7 +85,7 @@ func (r *Request) Asked() time.Time { return r.look.At }
 // Reset clears r for the next request.
 func (r *Request) Reset() {
 	r.Began, r.Rules, r.Peer, r.Method, r.Host, r.Query = time.Time{}, nil, netip.Addr{}, nil, nil, nil
-	r.Vouched, r.NoEnd, r.Uploads, r.Source, r.Sent, r.Kept, r.Took = false, false, false, netip.Addr{}, nil, 0, 0
+	r.Vouched, r.NoEnd, r.Source, r.Sent, r.Kept, r.Took = false, false, netip.Addr{}, nil, 0, 0
 	r.Described, r.Costs = false, nil
 	r.Client, r.Trusted, r.Tier, r.Listed, r.Hashes = netip.Addr{}, false, nil, nil, nil
 	r.Err, r.Upstream, r.Permit, r.path, r.look = nil, 0, shedder.Permit{}, nil, limiter.Look{}

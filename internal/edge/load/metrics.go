@@ -79,7 +79,7 @@ func estimate(to chan<- prometheus.Metric, group string, s *shedder.Status) {
 // allocates nothing.
 func (m *shedMetrics) expect(s *shedSettings, settings *shedder.Settings, group string) {
 	for _, class := range settings.Classes {
-		reasons := []string{shedder.KindCap, shedder.KindUploads}
+		reasons := []string{shedder.KindCap, shedder.KindClient}
 		if settings.AutoFrom > 0 {
 			reasons = append(reasons, shedder.KindProbe)
 		}

@@ -58,7 +58,6 @@ type Finisher interface {
 // not after Forward has returned.
 type Upload interface {
 	AwaitClient(awaits bool) // for more of it; otherwise the upstream is to read, or to answer
-	Received()               // it is complete
 }
 
 // Forward sends ctx.Request to an upstream and makes ctx.Response its answer. The caller
@@ -96,9 +95,6 @@ func (p *Pool) forward(ctx *fasthttp.RequestCtx, via *Via) *Error {
 	}
 	if e := p.loadSmallBody(&ctx.Request, via); e != nil {
 		return e
-	}
-	if !ctx.Request.IsBodyStream() {
-		via.Upload.Received()
 	}
 	h := &ctx.Request.Header
 	if !h.IsHTTP11() {

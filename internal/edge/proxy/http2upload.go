@@ -54,7 +54,6 @@ func (b *clientBody) Read(p []byte) (int, error) {
 	}
 	if err == io.EOF {
 		b.whole = true
-		b.watch.Received()
 		b.x.pause(b.p.cfg.Timeout)
 	}
 	if b.closed || b.whole {

@@ -11,22 +11,10 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// Uploads reports whether a client may still be sending the body of a request that has not
-// been forwarded.
-func Uploads(ctx *fasthttp.RequestCtx) bool {
-	n := ctx.Request.Header.ContentLength()
-	if n > 0 && n <= smallRequest { // fasthttp has read it, unless the client waits for 100
-		_, http2 := ctx.Conn().(streamed)
-		return http2 || ctx.Request.MayContinue()
-	}
-	return n > 0 || n == -1
-}
-
 // unwatched is an Upload that nobody wants to know of.
 type unwatched struct{}
 
 func (unwatched) AwaitClient(bool) {}
-func (unwatched) Received()        {}
 
 // incoming is the body of a client's request.
 type incoming struct {
@@ -97,7 +85,6 @@ func (p *Pool) upload(ctx *fasthttp.RequestCtx, c *conn, via *Via) (*Error, erro
 			}
 		}
 	}
-	via.Upload.Received()
 	if in.size < 0 {
 		_, _ = c.bw.WriteString("0\r\n\r\n")
 	}

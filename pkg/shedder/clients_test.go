@@ -21,7 +21,7 @@ func TestWaitingForAClientIsNotTheOriginsTime(t *testing.T) {
 	for name, end := range ends {
 		for _, awaits := range []bool{false, true} {
 			s := newShedder(t, small())
-			p, ok := s.AdmitUpload(0, 1, 2)
+			p, ok := s.AdmitFrom(0, 1, 2)
 			require.True(t, ok)
 			p.AwaitClient(true) // changes nothing: it has not been sent
 			require.Zero(t, s.waiting.Load())
@@ -44,63 +44,97 @@ func TestWaitingForAClientIsNotTheOriginsTime(t *testing.T) {
 			require.Zero(t, s.waiting.Load(), name)
 			require.Zero(t, s.held.Load(), name)
 			require.Equal(t, end.served, s.served.Load(), name)
-			require.Empty(t, s.uploads.byClient, name)
+			require.Zero(t, s.clients.all(), name)
 		}
 	}
 }
 
-// One client has at most a quarter of a class's cap of uploads, and at least one.
-func TestUploadsOfOneClient(t *testing.T) {
-	settings := small() // caps of 10 to 7
+// One client has a quarter of a class's cap, the next a quarter of the rest, and each at least one.
+func TestClientsLeaveRoom(t *testing.T) {
+	settings := small()
+	settings.Classes[0].MaxInFlight = 16
 	s := newShedder(t, settings)
-	first, ok := s.AdmitUpload(0, 1, 2)
-	require.True(t, ok)
-	second, ok := s.AdmitUpload(0, 1, 2)
-	require.True(t, ok)
-	refused, ok := s.AdmitUpload(0, 1, 2)
-	require.False(t, ok)
+	var held []Permit
+	fill := func(class int, client uint64) (got int) {
+		for {
+			p, ok := s.AdmitFrom(class, 1, client)
+			if !ok {
+				p.Done()
+				return got
+			}
+			held = append(held, p)
+			got++
+		}
+	}
+	require.Equal(t, 4, fill(0, 2))
+	refused, _ := s.AdmitFrom(0, 1, 2)
 	require.Equal(t, Reason{
-		Upstream: "origin", Class: "critical", Kind: KindUploads, Signal: SignalInFlight, Value: 2, Threshold: 2, Version: "built-in",
+		Upstream: "origin", Class: "critical", Kind: KindClient, Signal: SignalInFlight, Value: 4, Threshold: 4, Version: "built-in",
 	}, refused.Reason())
-	refused.Done()
-	other, ok := s.AdmitUpload(0, 1, 3)
-	require.True(t, ok)
-	other.Done()
+	require.Equal(t, 1, fill(3, 3), "this class has less room")
 	without, ok := s.Admit(0, 1)
 	require.True(t, ok)
 	without.Done()
-	first.Received()
-	first.Received() // the second call changes nothing
-	third, ok := s.AdmitUpload(-1, 1, 2)
-	require.False(t, ok, "a quarter of 7")
-	third.Done()
-	third, ok = s.AdmitUpload(0, 1, 2)
-	require.True(t, ok)
-	first.Done()
-	second.Done()
-	third.Done()
-	require.Empty(t, s.uploads.byClient)
+	require.Equal(t, 2, fill(0, 3), "of all classes it has three")
+	require.Equal(t, 2, fill(0, 4))
+	require.Equal(t, 2, fill(0, 5))
+	for client := range uint64(5) {
+		require.Equal(t, 1, fill(0, 6+client), "always one")
+	}
+	refused, _ = s.AdmitFrom(0, 1, 20)
+	require.Equal(t, KindCap, refused.Reason().Kind)
+	for i := range held {
+		held[i].Done()
+		held[i].Done() // the second call changes nothing
+	}
+	require.Zero(t, s.clients.all())
 
 	shedding(s, 1)
-	_, ok = s.AdmitUpload(3, 1, 2)
+	_, ok = s.AdmitFrom(3, 1, 2)
 	require.False(t, ok, "the level sheds it")
-	require.Empty(t, s.uploads.byClient)
+	require.Zero(t, s.clients.all())
 
 	settings.Enabled = false
 	require.NoError(t, s.Configure(settings))
 	for range 20 {
-		_, ok := s.AdmitUpload(3, 1, 2)
+		_, ok := s.AdmitFrom(3, 1, 2)
 		require.True(t, ok, "the kill switch")
 	}
 }
 
-func TestUploadsUnderARace(t *testing.T) {
+// Of a large cap, n clients that take all they can get, one after another, leave three quarters to
+// the power of n.
+func TestWhatGreedyClientsLeave(t *testing.T) {
+	settings := small()
+	settings.Classes[0].MaxInFlight = 1000
+	s := newShedder(t, settings)
+	left := 1000.0
+	for client := range uint64(10) {
+		for ok := true; ok; {
+			_, ok = s.AdmitFrom(0, 1, client)
+		}
+		left *= 0.75
+		require.InDelta(t, left, 1000-s.held.Load(), 3, "%d clients", client+1)
+	}
+}
+
+// all returns how many requests of all clients are counted.
+func (c *clients) all() (sum int64) {
+	for i := range c {
+		for _, n := range c[i].held {
+			sum += n
+		}
+	}
+	return sum
+}
+
+func TestClientsUnderARace(t *testing.T) {
 	s := newShedder(t, small())
 	var wg sync.WaitGroup
 	for g := range 8 {
 		wg.Go(func() {
 			for i := range 2000 {
-				p, ok := s.AdmitUpload(0, hash(g), uint64(g%2))
+				p, ok := s.AdmitFrom(0, hash(g), uint64(g%2))
 				if !ok {
 					continue
 				}
@@ -108,7 +142,6 @@ func TestUploadsUnderARace(t *testing.T) {
 				p.AwaitClient(true)
 				if i%2 == 0 {
 					p.AwaitClient(false)
-					p.Received()
 				}
 				if i%3 == 0 {
 					p.Answered()
@@ -118,7 +151,7 @@ func TestUploadsUnderARace(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	require.Empty(t, s.uploads.byClient)
+	require.Zero(t, s.clients.all())
 	require.Zero(t, s.waiting.Load())
 	require.Zero(t, s.held.Load())
 }
@@ -127,7 +160,7 @@ func TestUploadsUnderARace(t *testing.T) {
 func TestSlowUploadsAreNotInTheEstimate(t *testing.T) {
 	s := newShedder(t, small())
 	for client := range uint64(3) {
-		p, ok := s.AdmitUpload(0, 1, client)
+		p, ok := s.AdmitFrom(0, 1, client)
 		require.True(t, ok)
 		defer p.Done()
 		p.Sent()
