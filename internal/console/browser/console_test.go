@@ -31,7 +31,7 @@ var axe string
 // hostile is text that would run if a page inserted it as HTML.
 const hostile = `<img src=x onerror="window.ran=1"> & 'quotes'`
 
-// lab is a fleet of two regions, each with Consul, Redis and an edge, and a console for it.
+// lab is a fleet of regions, each with Consul, Redis and an edge, and a console for it.
 type lab struct {
 	t                     *testing.T
 	regionctl, fleet, url string
@@ -74,8 +74,10 @@ const sensible = `rules:
   - {id: stricter, description: "half as much, to see whom it would hit", key: [client_ip], limit: 600, window: 1m, mode: shadow}
 `
 
-// start starts a lab. more is appended to its edges' configuration.
-func start(t *testing.T, more ...string) *lab {
+// start starts a lab of two regions. more is appended to its edges' configuration.
+func start(t *testing.T, more ...string) *lab { t.Helper(); return startRegions(t, 2, more...) }
+
+func startRegions(t *testing.T, n int, more ...string) *lab {
 	t.Helper()
 	l := &lab{t: t, regionctl: testenv.Program(t, "regionctl")}
 	workers := make(chan struct{}, 5) // each answers ten requests of /orders per second
@@ -90,7 +92,8 @@ func start(t *testing.T, more ...string) *lab {
 	t.Cleanup(origin.Close)
 	var fleet strings.Builder
 	fleet.WriteString("regions:\n")
-	names, pops := []string{"eu-west", "us-east"}, []string{"ams1", "iad1"}
+	names, pops := []string{"eu-west", "us-east", "ap-south"}[:n], []string{"ams1", "iad1", "bom1"}
+	topology := "{zone: e.example, steering: first, regions: ["
 	var peers strings.Builder
 	peer := make([]string, len(names))
 	for i, port := range testenv.FreePorts(t, len(names)) {
@@ -107,13 +110,14 @@ func start(t *testing.T, more ...string) *lab {
 	}
 	for i, consul := range testenv.StartConsuls(t, testenv.ConsulOptions{}, names...) {
 		fmt.Fprintf(&fleet, "  - {name: %s, consul: {addr: %q}}\n", names[i], consul.Addr())
+		topology += fmt.Sprintf("{name: %s, pops: [{name: %s, addresses: [203.0.113.%d], location: %s}]}, ", names[i], pops[i], i+1, []string{"{lat: 52.4, lon: 4.9}", "{lat: 38.9, lon: -77.5}", "{lat: 19.1, lon: 72.9}"}[i])
 		l.consuls = append(l.consuls, consul)
 		l.redis = append(l.redis, testenv.Redis(t, testenv.Options{}))
 		l.join(i, pops[i]+"-1", peer[i])
 	}
 	l.fleet = l.write("fleet.yaml", fleet.String())
 	l.run("init", "--yes")
-	l.run("topology", "apply", l.write("topology.yaml", "{zone: e.example, steering: first, regions: [{name: eu-west, pops: [{name: ams1, addresses: [203.0.113.1], location: {lat: 52.4, lon: 4.9}}]}, {name: us-east, pops: [{name: iad1, addresses: [203.0.113.2], location: {lat: 38.9, lon: -77.5}}]}]}"), "--yes")
+	l.run("topology", "apply", l.write("topology.yaml", topology+"]}"), "--yes")
 	l.run("rules", "apply", l.write("rules.yaml", sensible), "--yes", "-m", "halve what a client may, CHG-77")
 	for _, e := range l.edges {
 		e.WaitReady()

@@ -74,6 +74,18 @@ func recorded() []*fleet.Kind {
 	return []*fleet.Kind{kinds.Rules, kinds.Shedder, kinds.Policy, kinds.Topology, kinds.Drains, kinds.Clients, kinds.Acts}
 }
 
+// targetsOf are the regions with these names, for each of those kinds.
+func targetsOf(p *command.Program, names []string) (targets []*fleet.Target, err error) {
+	for _, k := range recorded() {
+		more, err := p.Targets(k, names)
+		if err != nil {
+			return nil, err
+		}
+		targets = append(targets, more...)
+	}
+	return targets, nil
+}
+
 // Verify verifies all histories, and that they continue those in the file since; "": none. Its error
 // counts the faults.
 func Verify(ctx context.Context, p *command.Program, names []string, since string) ([]Audited, error) {
@@ -81,13 +93,9 @@ func Verify(ctx context.Context, p *command.Program, names []string, since strin
 	if err != nil {
 		return nil, err
 	}
-	var targets []*fleet.Target
-	for _, k := range recorded() {
-		more, err := p.Targets(k, names)
-		if err != nil {
-			return nil, err
-		}
-		targets = append(targets, more...)
+	targets, err := targetsOf(p, names)
+	if err != nil {
+		return nil, err
 	}
 	answers := fleet.AskUnbounded(ctx, targets, verifyOne) // each page is bounded
 	list, faults := []Audited{}, 0

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weir-edge/weir/internal/ctl/command"
+	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/ctl/versions"
@@ -47,18 +48,19 @@ func List(ctx context.Context, p *command.Program, names []string, most int) (li
 	if most < 0 {
 		return nil, 0, term.Misused("--lines %d: must be 0 or above", most)
 	}
+	targets, err := targetsOf(p, names)
+	if err != nil {
+		return nil, 0, err
+	}
 	list = []Entry{}
+	answers := versions.ReadChanges(ctx, p, targets, most) // of all kinds at once: a region that hangs costs one timeout
 	for _, k := range recorded() {
-		targets, err := p.Targets(k, names)
-		if err != nil {
-			return nil, 0, err
-		}
-		regions = len(targets)
-		answers := versions.ReadChanges(ctx, p, targets, most)
-		for _, c := range versions.MergeHistories(answers) {
+		of := fleet.Filter(answers, func(a fleet.Answer[versions.History]) bool { return a.Target.Kind == k })
+		regions = len(of)
+		for _, c := range versions.MergeHistories(of) {
 			list = append(list, Entry{k.Name, c})
 		}
-		unread = cmp.Or(unread, command.Unanswered(answers)) // the same region fails to answer for every kind
+		unread = cmp.Or(unread, command.Unanswered(of)) // the same region fails to answer for every kind
 	}
 	slices.SortStableFunc(list, func(a, b Entry) int { return b.AppliedAt.Compare(a.AppliedAt) })
 	if most > 0 {
@@ -82,7 +84,7 @@ func writeDone(b *bytes.Buffer, list []Entry, regions int, err error) {
 		if len(c.Regions) == regions && regions > 1 {
 			where = "all"
 		}
-		t.Row(term.Stamp(c.AppliedAt), what, term.Printable(c.AppliedBy), where, term.Printable(c.Message))
+		t.Row(term.Stamp(c.AppliedAt), what, term.Printable(c.AppliedBy), where, c.Why())
 	}
 	t.Print(b)
 }

@@ -46,6 +46,8 @@ type Change struct {
 	at       time.Time // when the regions were pointed
 	deserted bool      // a region has no edge that could run anything
 	forced   string    // what edges objected, and --force overrode
+	// unreached are the regions that could not be reached before any was pointed.
+	unreached []string
 	// Result is what became of it; nil: it ended before it knew the regions.
 	Result *Report
 }
@@ -166,7 +168,9 @@ func (c *Change) begin(targets []*fleet.Target) {
 				}
 			}
 			c.at = c.Program.Now().UTC().Round(0)
-			return c.restore(ctx)
+			err := c.restore(ctx)
+			c.unreached = command.RegionNames(TargetsOf(c.With(rollout.Unreachable)))
+			return err
 		},
 	}
 	if file, err := c.Program.Fleet(); err == nil && len(targets) < len(file.Regions) {

@@ -87,9 +87,21 @@ func (p *Program) Targets(k *fleet.Kind, names []string) (list []*fleet.Target, 
 		if k.Temporary {
 			t.Docs = t.Docs.Temporary()
 		}
+		if err := p.away[r.Name]; err != nil {
+			c.Abandon(err)
+		}
 		list, p.opened = append(list, t), append(p.opened, t)
 	}
 	return list, nil
+}
+
+// LeaveOut makes targets of a region that are opened later fail at once, so that a Consul that does
+// not answer costs a run one timeout.
+func (p *Program) LeaveOut(region string, why error) {
+	if p.away == nil {
+		p.away = map[string]error{}
+	}
+	p.away[region] = why
 }
 
 // TargetsToChange opens the selected regions for a change. It refuses a Consul that is not that of its

@@ -35,6 +35,7 @@ type Program struct {
 	Timeout       time.Duration
 	InsecureAdmin bool
 	opened        []*fleet.Target // until the run ends
+	away          map[string]error
 }
 
 // The times of a run, unless a test or a flag says otherwise.

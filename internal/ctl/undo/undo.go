@@ -90,20 +90,28 @@ func kindToUndo(ctx context.Context, p *command.Program, name string, names []st
 	} else if name != "" {
 		return nil, term.Misused("undo %s: must be rules, shedder, policy, topology, drain or clients", term.Printable(name))
 	}
+	var targets []*fleet.Target
 	for _, k := range undoable {
-		targets, err := p.Targets(k, names)
+		more, err := p.Targets(k, names)
 		if err != nil {
 			return nil, err
 		}
-		answers := fleet.Ask(ctx, targets, versions.ReadHistory(func(h *versions.History) bool {
-			p, _ := h.Made()
-			return p == nil || byHand(h) != nil
-		}))
-		failures = command.Unanswered(answers)
-		for _, a := range answers {
-			if pointer := byHand(&a.Value); a.Err == nil && pointer != nil && pointer.AppliedAt.After(last) {
-				last, found = pointer.AppliedAt, k
+		targets = append(targets, more...)
+	}
+	answers := fleet.Ask(ctx, targets, versions.ReadHistory(func(h *versions.History) bool {
+		p, _ := h.Made()
+		return p == nil || byHand(h) != nil
+	}))
+	failures = command.Unanswered(answers[:len(answers)/len(undoable)])
+	failed := map[string]int{}
+	for _, a := range answers {
+		if a.Err != nil {
+			if failed[a.Target.Name]++; failed[a.Target.Name] == len(undoable) && ctx.Err() == nil {
+				p.LeaveOut(a.Target.Name, a.Err)
 			}
+		}
+		if pointer := byHand(&a.Value); a.Err == nil && pointer != nil && pointer.AppliedAt.After(last) {
+			last, found = pointer.AppliedAt, a.Target.Kind
 		}
 	}
 	switch {
@@ -164,7 +172,11 @@ func undo(ctx context.Context, c *change.Change, k *fleet.Kind) error {
 		}
 	}
 	if away, err := fleet.Failures(answers); err != nil {
-		return c.Report(term.Unreachable("nothing was changed: %s%s cannot be reached, so it is unknown whether the last change was there:\n%w\nname the regions to undo with --region", unsure, strings.Join(away, ", "), err), nil)
+		hint := ""
+		if there := fleet.Filter(targets, func(t *fleet.Target) bool { return !slices.Contains(away, t.Name) }); len(there) > 0 {
+			hint = fmt.Sprintf("\nundo it elsewhere: regionctl undo %s --region %s", k.Name, strings.Join(command.RegionNames(there), ","))
+		}
+		return c.Report(term.Unreachable("nothing was changed: %s%s cannot be reached, so it is unknown whether the last change was there:\n%w%s", unsure, strings.Join(away, ", "), err, hint), nil)
 	}
 	return undoLast(ctx, c, k, answers)
 }

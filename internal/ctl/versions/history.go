@@ -52,6 +52,17 @@ type HistoryEntry struct {
 	Current []string `json:"current"`
 }
 
+// Why says why the change was made, and what was unusual about it.
+func (e *HistoryEntry) Why() string {
+	why := e.Message
+	for _, note := range [][2]string{{"broke the lock of ", e.BrokeLockOf}, {"forced: ", e.Forced}, {"not reached: ", strings.Join(e.Unreached, ", ")}} {
+		if note[1] != "" {
+			why += " (" + note[0] + note[1] + ")"
+		}
+	}
+	return term.Printable(strings.TrimSpace(why))
+}
+
 // ReadChanges reads more than that many of the newest changes of each region; 0: all.
 func ReadChanges(ctx context.Context, p *command.Program, targets []*fleet.Target, most int) []fleet.Answer[History] {
 	ask := fleet.Ask[History]
@@ -160,14 +171,7 @@ func (v *Changes) write(k *fleet.Kind, b *bytes.Buffer, s term.Style, err error)
 		if c.ExpiresAt != nil {
 			ends = report.Until(&c.Pointer)
 		}
-		message := term.Printable(c.Message)
-		if c.BrokeLockOf != "" {
-			message = strings.TrimSpace(message + " (broke the lock of " + term.Printable(c.BrokeLockOf) + ")")
-		}
-		if c.Forced != "" {
-			message = strings.TrimSpace(message + " (forced: " + term.Printable(c.Forced) + ")")
-		}
-		row(mark, term.Stamp(c.AppliedAt), term.Printable(c.AppliedBy), c.Version, term.OrDash(c.Replaced), ends, where, message)
+		row(mark, term.Stamp(c.AppliedAt), term.Printable(c.AppliedBy), c.Version, term.OrDash(c.Replaced), ends, where, c.Why())
 	}
 	t.Print(b)
 	if v.more {

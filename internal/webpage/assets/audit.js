@@ -57,7 +57,7 @@ export function Page() {
       <${Table} label="Changes" head=${['when', 'what', 'who', 'token', 'version', 'regions', 'why', '']}>${list.map((c) => html`<tr>
         <td><time datetime=${c.applied_at}>${stamp(c.applied_at)}</time> <span class="dim">${ago(c.applied_at)}</span></td><td><${Badge} kind=${c.kind === 'rules' ? 'info' : ''}>${c.kind}<//></td><td>${c.applied_by}</td><td class="dim">${c.token?.name ?? '–'}</td>
         <td>${c.kind === 'acts' || !c.version ? '–' : html`<code>${c.version}</code>`}${c.current.length > 0 && html` <${Badge} kind="good">active<//>`}</td><td>${c.regions.join(', ')}</td>
-        <td class="wraps">${c.message ?? html`<span class="dim">–</span>`}${c.broke_lock_of && html`<div class="why">broke the lock of ${c.broke_lock_of}</div>`}${c.forced && html`<div class="why">forced: ${c.forced}</div>`}</td>
+        <td class="wraps">${c.message ?? html`<span class="dim">–</span>`}${c.broke_lock_of && html`<div class="why">broke the lock of ${c.broke_lock_of}</div>`}${c.forced && html`<div class="why">forced: ${c.forced}</div>`}${c.unreached && html`<div class="why">not reached: ${c.unreached.join(', ')}</div>`}</td>
         <td class="act">${last(c) && html`<${Act} op=${undoes[c.kind]} class="danger" onClick=${() => undo(c)} aria-label=${'Undo the last change of ' + c.kind}>Undo…<//>`}</td></tr>`)}<//>`}
       <${Command} text="regionctl audit list --lines 300" /></section>`;
 }

@@ -74,6 +74,8 @@ type Change struct {
 	BrokeLockOf string `json:"broke_lock_of,omitempty"`
 	// Forced is what nodes objected to, and AppliedBy overrode.
 	Forced string `json:"forced,omitempty"`
+	// Unreached are regions that were to get the change, too, and could not be reached.
+	Unreached []string `json:"unreached,omitempty"`
 	// Token is the owner of the token that made the change, according to Consul; nil
 	// without ACLs.
 	Token *Identity `json:"token,omitempty"`
