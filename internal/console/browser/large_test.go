@@ -162,7 +162,7 @@ func TestALargeFleet(t *testing.T) {
 
 	took("the rules are there", func() {
 		b.visit(l.url + "/rules")
-		b.sees("document.querySelectorAll('[aria-label=Rules] tbody tr').length === 1000")
+		b.sees("document.querySelector('[aria-label=Rules] table')?.getAttribute('aria-rowcount') === '1001'")
 	})
 	took("their counts are there", func() { b.sees("document.querySelector('[aria-label=Rules] tbody td:last-child').textContent === '0'") })
 	b.eval("void (() => { window.longest = 0; let last = performance.now(); const tick = () => { const now = performance.now(); window.longest = Math.max(window.longest, now - last); last = now; setTimeout(tick); }; tick(); })()")

@@ -1,6 +1,6 @@
 // The history of the rules or of the policies: who changed what, when and why, what that changed, and going back.
 import { html, signal, resource, get, post, stamp, ago, shell } from './lib.js';
-import { Badge, Failure, Waiting, Empty, Loaded, Table, Command, Act, ask } from './parts.js';
+import { Badge, Failure, Waiting, Empty, Loaded, Table, Command, Act, ask, some } from './parts.js';
 
 // historyOf is that of a kind, rules or policy. acts are more buttons of a change; restored is
 // called after an earlier version is active again; regions returns them as they were seen last.
@@ -53,7 +53,7 @@ export function Changes({ d }) {
   }
   if (!d.added.length && !d.removed.length && !d.changed.length) return html`<p class="dim">${d.reordered ? 'Only the order of the rules differs, which changes no verdict.' : 'Only the text differs; no rule does.'}</p>`;
   return html`<ul class="changes">
-    ${d.removed.map((r) => html`<li class="removed"><b>− ${r.rule}</b> ${r.summary}</li>`)}${d.added.map((r) => html`<li class="added"><b>+ ${r.rule}</b> ${r.summary}</li>`)}
-    ${d.changed.map((r) => html`<li class="changed"><b>~ ${r.rule}</b> ${r.fields.map((f) => html`<${Field} f=${f} />`)}${r.counts_start_anew && html`<div class="warn">its counts start over</div>`}</li>`)}
+    ${some(d.removed, (r) => html`<li class="removed"><b>− ${r.rule}</b> ${r.summary}</li>`)}${some(d.added, (r) => html`<li class="added"><b>+ ${r.rule}</b> ${r.summary}</li>`)}
+    ${some(d.changed, (r) => html`<li class="changed"><b>~ ${r.rule}</b> ${r.fields.map((f) => html`<${Field} f=${f} />`)}${r.counts_start_anew && html`<div class="warn">its counts start over</div>`}</li>`)}
   </ul><p class="dim">${d.unchanged} unchanged</p>`;
 }

@@ -103,7 +103,9 @@ async function events(path, signal, report) {
   if (!response.ok) return;
   const from = response.body.pipeThrough(new TextDecoderStream()).getReader();
   for (let text = '', part; !(part = await from.read()).done;) {
-    const all = (text + part.value).split('\n\n');
+    text += part.value;
+    if (!part.value.includes('\n')) continue; // within a long event, which takes many parts
+    const all = text.split('\n\n');
     text = all.pop();
     for (const one of all) {
       const [, name, data] = /^event: (.*)\ndata: (.*)$/.exec(one) ?? [];

@@ -1,6 +1,6 @@
 // The page of a node alone: what its own API says, and the little that it can change.
 import { html, render, signal, effect, number, rate, level, brief, ago, stamp } from './lib.js';
-import { Badge, Notice, Command, Freshness, Waiting, Empty, Table, Dialog, ask } from './parts.js';
+import { Badge, Notice, Command, Freshness, Waiting, Empty, Table, Long, Dialog, ask } from './parts.js';
 import { Explained } from './client.js';
 import { Node as Upstreams, columns, widths } from './shedder.js';
 
@@ -65,11 +65,11 @@ function View({ v }) {
     ${faults.length > 0 && html`<${Notice} kind="warn" title="Some checks of this node fail"><ul class="plain">${faults.map(([name, text]) => html`<li>${name.replaceAll('_', ' ')}: ${text}</li>`)}</ul><//>`}
     <section aria-labelledby="rules"><h2 id="rules">Rules <span class="dim small"><code>${v.rules.version}</code> from ${v.rules.source}, <span title=${stamp(v.rules.since)}>${ago(v.rules.since)}</span></span></h2>
       ${v.rules.refused && html`<${Notice} kind="bad" title="A newer document was refused, and this one kept"><pre class="text">${v.rules.refused.errors?.join('\n')}</pre><//>`}
-      ${v.rules.rules.length === 0 ? html`<${Empty} title="There are no rules" />` : html`<${Table} label="Rules" head=${['rule', 'mode', 'counts by', ['limit', 'n'], ['decisions/s', 'n'], ['allowed', 'n'], ['limited', 'n']]}>${v.rules.rules.map((r) => html`<tr>
+      ${v.rules.rules.length === 0 ? html`<${Empty} title="There are no rules" />` : html`<${Long} label="Rules" list=${v.rules.rules} head=${['rule', 'mode', 'counts by', ['limit', 'n'], ['decisions/s', 'n'], ['allowed', 'n'], ['limited', 'n']]} row=${(r, at) => html`<tr key=${r.id} aria-rowindex=${at}>
         <th scope="row">${r.id}${r.description && html`<div class="why">${r.description}</div>`}</th><td><${Badge} kind=${r.mode === 'enforce' ? 'good' : 'info'}>${r.mode}<//></td>
         <td>${r.key?.length > 0 ? r.key.join(', ') : 'all together'}<div class="why">${r.algorithm.replaceAll('_', ' ')}</div></td>
         <td class="n">${number(r.limit)} <span class="dim">in ${brief(r.window)}</span></td><td class="n">${rate(v.pace.of[r.id])}</td>
-        <td class="n">${number(v.counts.allowed[r.id] ?? 0)}</td><td class="n">${number(v.counts.limited[r.id] ?? 0)}</td></tr>`)}<//>`}
+        <td class="n">${number(v.counts.allowed[r.id] ?? 0)}</td><td class="n">${number(v.counts.limited[r.id] ?? 0)}</td></tr>`} />`}
       <${Command} text=${curl('/v1/rules')} /></section>
     <section aria-labelledby="shedder"><div class="title"><h2 id="shedder">Shedder <span class="dim small"><code>${v.shedder.version}</code>${v.shedder.expires_at && ` until ${stamp(v.shedder.expires_at)}`}</span></h2>
         <span class="right">${v.shedder.expires_at ? html`<button type="button" class="primary" onClick=${end}>End temporary settings…</button>` : html`<button type="button" class="danger" onClick=${kill}>Kill switch…</button>`}</span></div>

@@ -1,5 +1,5 @@
 // What pages are made of.
-import { html, signal, now, ago, session, needs } from './lib.js';
+import { html, signal, now, ago, plural, session, needs } from './lib.js';
 
 const copied = signal('');
 
@@ -99,12 +99,34 @@ export function Loaded({ of, rows, children }) {
 
 // Table scrolls sideways where the window is narrow. widths, in percent, keep the
 // columns of one table under those of the next, and in their place while values change.
-export function Table({ label, head, widths, children }) {
-  return html`<div class="scroll" role="region" aria-label=${label} tabindex="0"><table>${widths && html`<colgroup>${widths.map((w) => html`<col width=${w + '%'} />`)}</colgroup>`}<thead><tr>${head.map((c) => {
+export function Table({ label, head, widths, rows, children }) {
+  return html`<div class="scroll" role="region" aria-label=${label} tabindex="0"><table aria-rowcount=${rows && rows + 1}>${widths && html`<colgroup>${widths.map((w) => html`<col width=${w + '%'} />`)}</colgroup>`}<thead><tr>${head.map((c) => {
     const [text, cls] = [c].flat();
     return html`<th scope="col" class=${cls ?? ''}>${text || html`<span class="unseen">actions</span>`}</th>`;
   })}</tr></thead><tbody>${children}</tbody></table></div>`;
 }
+
+const position = signal(0); // of the window, in steps, so that not every pixel draws
+for (const event of ['scroll', 'resize']) addEventListener(event, () => { position.value = Math.round((scrollY + innerHeight) / 200); }, { passive: true });
+
+const most = 200; // rows that are drawn however far away they are
+const heights = new Map(); // of the rows of long tables, on average, by label
+
+// Long is a table with one row, drawn by row, for each of list. Of a long list it draws the rows near
+// the window, and keeps the place of the others.
+export function Long({ label, head, list, row }) {
+  if (list.length <= most) return html`<${Table} label=${label} head=${head}>${list.map((v) => row(v))}<//>`;
+  const body = document.querySelector(`[aria-label="${label}"] tbody`), drawn = body ? [...body.querySelectorAll('tr[aria-rowindex]')] : [];
+  if (drawn.length > 0 && !heights.has(label)) heights.set(label, drawn.reduce((sum, r) => sum + r.offsetHeight, 0) / drawn.length);
+  const height = heights.get(label) ?? 40, near = Math.ceil(innerHeight / height);
+  const above = position.value >= 0 && body ? -body.getBoundingClientRect().top : 0;
+  const first = Math.max(0, Math.min(list.length - 3 * near, Math.floor(above / height) - near)), end = Math.min(list.length, first + 3 * near);
+  const gap = (n) => n > 0 && html`<tr aria-hidden="true"><td class="gap" colspan=${head.length} style=${{ height: n * height + 'px' }}></td></tr>`;
+  return html`<${Table} label=${label} head=${head} rows=${list.length}>${gap(first)}${list.slice(first, end).map((v, i) => row(v, first + i + 2))}${gap(list.length - end)}<//>`;
+}
+
+// some draws the first of a list, and says how many others there are.
+export const some = (list, draw) => html`${list.slice(0, most).map(draw)}${list.length > most && html`<li class="dim">… and ${plural(list.length - most, 'more')}</li>`}`;
 
 // Spark draws the last values of something.
 export function Spark({ values, bad }) {

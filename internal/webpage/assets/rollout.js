@@ -103,7 +103,7 @@ function Choice({ document, base, good, added, edit }) {
         ${field('bake', 'Watched for', set.bake, 6, '([0-9]+(ms|s|m|h))+')}`}
       ${way === 'waves' && html`${field('waves', 'Regions in each wave', set.waves, 12, '([0-9]+,)*([0-9]+|rest)')}${field('soak', 'Each watched for', set.soak, 6, '([0-9]+(ms|s|m|h))+')}`}
       ${(way === 'canary' || way === 'waves') && field('requests', 'Requests to judge by', set.requests, 8, '[0-9]{1,5}')}
-      ${way === 'shadow' && (added.length ? html`<p class="dim">New here: ${added.map((id) => html`<code>${id}</code> `)}</p>` : html`<p class="dim">Compare first: no rule is known to be new here. In shadow mode, a rule that refuses today would stop refusing; add a copy under another id instead.</p>`)}
+      ${way === 'shadow' && (added.length ? html`<p class="dim">New here: ${added.slice(0, 100).map((id) => html`<code>${id}</code> `)}${added.length > 100 && `and ${plural(added.length - 100, 'more rule')}`}</p>` : html`<p class="dim">Compare first: no rule is known to be new here. In shadow mode, a rule that refuses today would stop refusing; add a copy under another id instead.</p>`)}
       <span class="right"><${Act} op="rules.rollout.start" type="submit" class="primary" disabled=${!good || (way === 'canary' && !site) || (way === 'shadow' && !added.length)}>Roll out…<//></span>
     </div></form>`;
 }
@@ -120,7 +120,7 @@ function start(document, base, site, added, edit) {
   const way = how.value, more = flags(way, site);
   let text = document;
   if (way === 'shadow') {
-    text = added.reduce((all, id) => withMode(all, id, 'shadow'), document);
+    text = withMode(document, new Set(added), 'shadow');
     edit(text);
   }
   const from = base;
@@ -151,32 +151,33 @@ function undo(regions, of) {
   });
 }
 
-// withMode sets the mode of a rule in the text of a document, which keeps its comments. A rule
+// withMode sets the mode of rules in the text of a document, which keeps its comments. A rule
 // that it does not find it leaves alone: the page compares again before anything is applied.
-export function withMode(text, id, mode) {
+export function withMode(text, ids, mode) {
   const lines = text.split('\n'), top = lines.findIndex((l) => /^rules:/.test(l));
   const first = lines.findIndex((l, i) => i > top && /^\s*- /.test(l));
   if (first < 0) return text;
   const indent = lines[first].match(/^\s*/)[0], begins = (l) => l.startsWith(indent + '- ');
-  for (let from = first; from < lines.length; ) {
+  const out = lines.slice(0, first);
+  let from = first;
+  while (begins(lines[from] ?? '')) {
     let to = from + 1;
     while (to < lines.length && !begins(lines[to]) && !/^[\w"']/.test(lines[to])) to++;
     const item = lines.slice(from, to), found = item.join('\n').match(/(?:^|[\s{,-])id:\s*(["']?)([^"',}\s]+)\1/);
-    if (found?.[2] === id) {
+    if (ids.has(found?.[2])) {
       if (/^\s*- \{/.test(item[0])) {
         const flow = item.join('\n'), end = flow.lastIndexOf('}');
         const has = /([{,]\s*)mode:\s*["']?\w+["']?/;
-        item.splice(0, item.length, ...(has.test(flow) ? flow.replace(has, `$1mode: ${mode}`) : flow.slice(0, end) + `, mode: ${mode}` + flow.slice(end)).split('\n'));
+        item.splice(0, item.length, has.test(flow) ? flow.replace(has, `$1mode: ${mode}`) : flow.slice(0, end) + `, mode: ${mode}` + flow.slice(end));
       } else {
         const inner = ' '.repeat(item[0].match(/^\s*-\s+/)[0].length), at = item.findIndex((l, i) => i > 0 && l.startsWith(inner + 'mode:'));
         if (at > 0) item[at] = `${inner}mode: ${mode}`;
         else if (/^\s*- mode:/.test(item[0])) item[0] = `${indent}- mode: ${mode}`;
         else item.splice(1, 0, `${inner}mode: ${mode}`);
       }
-      return [...lines.slice(0, from), ...item, ...lines.slice(to)].join('\n');
     }
-    if (!begins(lines[to] ?? '')) return text;
+    out.push(...item);
     from = to;
   }
-  return text;
+  return [...out, ...lines.slice(from)].join('\n');
 }

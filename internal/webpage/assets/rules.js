@@ -1,6 +1,6 @@
 // The rules: what each does, the document with its faults, who changed it, and changing it.
-import { html, signal, untracked, live, resource, get, post, number, rate, plural, ago, brief, shell } from './lib.js';
-import { Badge, Notice, Failure, Command, Freshness, Waiting, Empty, Loaded, Table, Spark, Act, Lacking, ask, regionsOf } from './parts.js';
+import { html, signal, computed, untracked, live, resource, get, post, number, rate, plural, ago, brief, shell } from './lib.js';
+import { Badge, Notice, Failure, Command, Freshness, Waiting, Empty, Loaded, Table, Long, Spark, Act, Lacking, ask, regionsOf } from './parts.js';
 import { Try } from './try.js';
 import { Rollout, follow } from './rollout.js';
 import { historyOf, Changes } from './history.js';
@@ -72,8 +72,8 @@ function List({ v }) {
   return html`${v.regions.filter((r) => r.error).map((r) => html`<${Notice} kind="warn" title=${r.region + ': its rules are unknown'}><pre class="text">${r.error}</pre><//>`)}
     ${v.regions.filter((r) => r.nodes_silent > 0).map((r) => html`<${Notice} kind="warn" title=${`${r.region}: ${plural(r.nodes_silent, 'edge')} of ${r.nodes} did not answer; their counts are missing`} />`)}
     ${v.rules.length === 0 && v.regions.some((r) => !r.error) && html`<${Empty} title="No rules: every request passes"><p class="dim">Write some below and apply them.</p><//>`}
-    ${rules.length > 0 && html`<${Table} label="Rules" head=${['rule', 'mode', ['limit', 'n'], 'counts by', ['allowed/s', 'n'], ['limited/s', 'n'], ['shadow/s', 'n'], 'last 2 min', 'last match', ['limited in total', 'n']]}>
-      ${rules.map((r) => html`<tr key=${r.id}>
+    ${rules.length > 0 && html`<${Long} label="Rules" list=${rules} head=${['rule', 'mode', ['limit', 'n'], 'counts by', ['allowed/s', 'n'], ['limited/s', 'n'], ['shadow/s', 'n'], 'last 2 min', 'last match', ['limited in total', 'n']]}
+      row=${(r, at) => html`<tr key=${r.id} aria-rowindex=${at}>
         <th scope="row">${r.id}${r.differs && html` <${Badge} kind="warn">differs by region<//>`}${r.description && html`<div class="why">${r.description}</div>`}</th>
         <td><${Badge} kind=${r.mode === 'enforce' ? 'good' : r.mode === 'shadow' ? 'info' : ''}>${r.mode}<//></td>
         <td class="n">${number(r.limit)} <span class="dim">in ${brief(r.window)}</span></td>
@@ -81,7 +81,7 @@ function List({ v }) {
         <td class="n">${when(r.per_second.allowed, rate)}</td><td class=${'n' + (r.per_second.limited > 0 ? ' bad' : '')}>${when(r.per_second.limited, rate)}</td><td class="n">${when(r.per_second.shadow_limited, rate)}</td>
         <td><${Spark} values=${series.get(r.id) ?? []} bad=${r.per_second.limited > 0} /></td>
         <td>${when(r, lastMatch)}</td>
-        <td class="n">${when(r.total.limited, number)}</td></tr>`)}<//>`}
+        <td class="n">${when(r.total.limited, number)}</td></tr>`} />`}
     ${rules.length === 0 && v.rules.length > 0 && html`<${Empty} title="No rule matches the filter" />`}`;
 }
 
@@ -106,6 +106,9 @@ function Versions() {
 // The editor. base is the version that its text was made from.
 const base = signal({ phase: 'idle', version: '' });
 const text = signal(''), kept = signal('');
+const lines = computed(() => text.value.split('\n')), longest = computed(() => lines.value.reduce((n, l) => Math.max(n, (/[^ -~]/.test(l) ? 2 : 1) * l.length), 0)); // other characters may be wide
+const seen = signal(0); // the first line near the editor's window
+const lineHeight = 19.5, step = 20;
 const verdict = signal(null), difference = signal(null);
 let pause, asking = 0;
 
@@ -140,14 +143,16 @@ function typed(value) {
 }
 
 function jump(line) {
-  const area = document.getElementById('document'), lines = text.value.split('\n');
-  const at = lines.slice(0, line - 1).join('\n').length + (line > 1 ? 1 : 0);
+  const area = document.getElementById('document'), all = lines.value;
+  const at = all.slice(0, line - 1).join('\n').length + (line > 1 ? 1 : 0);
   area.focus();
-  area.setSelectionRange(at, at + (lines[line - 1]?.length ?? 0));
+  area.setSelectionRange(at, at + (all[line - 1]?.length ?? 0));
 }
 
 function Editor() {
-  const b = base.value, lines = text.value.split('\n'), v = verdict.value;
+  const b = base.value, v = verdict.value, all = lines.value;
+  const first = Math.min(seen.value, all.length - 1), near = all.slice(first, first + Math.ceil(innerHeight / lineHeight) + 3 * step);
+  const place = { paddingTop: 8 + first * lineHeight + 'px' };
   const nothing = b.phase === 'failed' && !text.value; // there is no document to check
   const faults = v?.ok && !v.result.valid && !nothing ? v.result.errors : [];
   const byLine = Map.groupBy(faults, (e) => e.line ?? 0);
@@ -156,10 +161,10 @@ function Editor() {
     ${b.phase === 'failed' && /different active versions/.test(b.answer.detail) && html`<${Notice} kind="warn" title="The regions run different versions">Open the one to edit in the history below, or load the active version once they agree.<//>`}
     ${b.phase === 'failed' && !/different active versions/.test(b.answer.detail) && html`<${Failure} answer=${b.answer} what="The document could not be loaded" />`}
     ${b.phase === 'loading' && !text.value ? html`<${Waiting} rows=${8} />` : html`
-    <div class="editor">
-      <pre class="gutter" aria-hidden="true">${lines.map((_, i) => html`<span class=${byLine.has(i + 1) ? 'bad' : ''}>${i + 1}</span>`)}</pre>
-      <div class="stack">
-        <pre class="lens" aria-hidden="true">${lines.map((line, i) => html`<span>${line || ' '}${byLine.has(i + 1) && html`<em>   ← ${byLine.get(i + 1)[0].message}</em>`}</span>`)}</pre>
+    <div class="editor" onScroll=${(e) => { seen.value = Math.max(0, Math.floor(e.target.scrollTop / lineHeight / step) - 1) * step; }}>
+      <pre class="gutter" aria-hidden="true" style=${{ ...place, minWidth: `calc(${String(all.length).length}ch + 24px)` }}>${near.map((_, i) => html`<span class=${byLine.has(first + i + 1) ? 'bad' : ''}>${first + i + 1}</span>`)}</pre>
+      <div class="stack" style=${{ minWidth: `calc(${longest.value}ch + 24px)`, minHeight: 16 + all.length * lineHeight + 'px' }}>
+        <pre class="lens" aria-hidden="true" style=${place}>${near.map((line, i) => html`<span>${line || ' '}${byLine.has(first + i + 1) && html`<em>   ← ${byLine.get(first + i + 1)[0].message}</em>`}</span>`)}</pre>
         <textarea id="document" aria-label="Rule document, YAML" aria-describedby="verdict" spellcheck=${false} autocomplete="off" autocapitalize="off" wrap="off" value=${text.value}
           onInput=${(e) => typed(e.target.value)}></textarea>
       </div>
