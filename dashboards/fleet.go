@@ -310,6 +310,11 @@ func fleet() dashboard {
 					queries: []query{{"{{region}}", `max by (region) (weir_dns_topology_unsigned{region=~"$region"})`}},
 				},
 				{
+					id: 57, kind: states, title: "Unreadable topology or drains (optional)", unit: plain, width: 12, words: noYes(green, red),
+					text:    "Needs regionctl dns scraped. Yes: the region's Consul answers, but its topology or drains cannot be read, so routers keep the last ones. regionctl undo gives the region what it had.",
+					queries: []query{{"{{region}}", `max by (region) (weir_dns_documents_unreadable{region=~"$region"})`}},
+				},
+				{
 					id: 46, kind: states, title: "Routers that answer (optional)", unit: plain, width: 12, words: noYes(red, green),
 					text:    "Needs regionctl dns scraped. No: the router runs and has no topology yet, or is stopping. A missing router has no line: check that each has one.",
 					queries: []query{{"{{instance}}", `min by (instance) (weir_dns_ready{region=~"$region|"})`}},

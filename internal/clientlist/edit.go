@@ -46,6 +46,19 @@ type Outcome struct {
 	Changed int    // how many networks; 0: none needed it
 }
 
+// id is the same whenever someone makes these edits again.
+func (e *Edits) id() string {
+	text := fmt.Appendf(nil, "%q\n", e.By)
+	for _, one := range e.List {
+		var d Decision
+		if one.Decision != nil {
+			d = *one.Decision
+		}
+		text = fmt.Appendf(text, "%s %s %q\n", one.Network, d.Action, d.Reason)
+	}
+	return consul.NewPointer(text, "", time.Time{}).Version
+}
+
 // Apply makes edits in one region, all or none. It is idempotent.
 func (e *Edits) Apply(ctx context.Context, c *consul.Client) (out Outcome, err error) {
 	for _, one := range e.List {
@@ -213,7 +226,7 @@ func (s *step) write(ctx context.Context, list []rewritten, out *Outcome) (again
 	if err != nil {
 		return false, err
 	}
-	change := consul.Change{Pointer: pointer, Replaced: versions[0], Message: s.edits.Message, Token: s.edits.Token}
+	change := consul.Change{Pointer: pointer, Replaced: versions[0], Message: s.edits.Message, ID: s.edits.id(), Token: s.edits.Token}
 	done, err := docs.Point(ctx, change, s.index)
 	if err != nil || !done {
 		return !done && err == nil, err

@@ -236,12 +236,12 @@ func TestUndoDrains(t *testing.T) {
 	require.Equal(t, []string{"ana: kernel", "ana: kernel"}, both())
 	f.good(t, "undrain", "ams1", "--yes")
 	require.Equal(t, []string{"", ""}, both())
-	f.good(t, "undo", "--yes")
+	f.good(t, "undo", "--yes", "--force")
 	require.Equal(t, []string{"ana: kernel", "ana: kernel"}, both())
 	require.Equal(t, since, f.drains(t, "us-east")[0].Begun["ams1"].Since)
 	f.good(t, "undo", "drain", "--yes") // twice
 	require.Equal(t, []string{"", ""}, both())
-	f.good(t, "undo", "drain", "--yes")
+	f.good(t, "undo", "drain", "--yes", "--force")
 	require.Equal(t, []string{"ana: kernel", "ana: kernel"}, both())
 
 	f.good(t, "topology", "apply", write(t, "topology.yaml", topologyOf(2)), "--yes")
@@ -253,7 +253,7 @@ func TestUndoDrains(t *testing.T) {
 	undo := func() {
 		t.Helper()
 		require.Contains(t, f.refused(t, term.StatusFailed, "undo", "drain", "--yes"), "nothing was changed: us-east cannot be reached, so it is unknown whether the last change was there:")
-		f.good(t, "undo", "drain", "--yes", "--region", "eu-west")
+		f.good(t, "undo", "drain", "--yes", "--region", "eu-west", "--force")
 	}
 	f.consuls["us-east"].Kill()
 	require.Equal(t, term.StatusPartial, f.run(t, "undrain", "ams1", "--yes").status)

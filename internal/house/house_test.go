@@ -134,7 +134,7 @@ func TestImportDirection(t *testing.T) {
 				require.False(t, under(own, "pkg/region"), "%s: the client of Consul is below the fleet that it serves", f.at(spec))
 			}
 			// regionctl: commands over rollout, kinds and what commands are made of over fleet over term.
-			ctl := []string{"internal/ctl/term", "internal/ctl/fleet", "internal/ctl/rollout", "internal/ctl/kinds", "internal/ctl/command", "internal/ctl/report", "internal/ctl/versions", "internal/ctl/unfinished", "internal/ctl/staging", "internal/ctl/change", "internal/ctl/undo", "internal/ctl/status", "internal/ctl/shedder", "internal/ctl/limits", "internal/ctl/requests", "internal/ctl/policy", "internal/ctl/rules", "internal/ctl/dns", "internal/ctl/sites", "internal/ctl/drain", "internal/ctl/overview", "internal/ctl/clients", "internal/ctl/audit", "internal/ctl/topology", "internal/ctl"}
+			ctl := []string{"internal/ctl/term", "internal/ctl/fleet", "internal/ctl/rollout", "internal/ctl/kinds", "internal/ctl/command", "internal/ctl/report", "internal/ctl/versions", "internal/ctl/sites", "internal/ctl/unfinished", "internal/ctl/staging", "internal/ctl/change", "internal/ctl/undo", "internal/ctl/status", "internal/ctl/shedder", "internal/ctl/limits", "internal/ctl/requests", "internal/ctl/policy", "internal/ctl/rules", "internal/ctl/dns", "internal/ctl/drain", "internal/ctl/overview", "internal/ctl/clients", "internal/ctl/audit", "internal/ctl/topology", "internal/ctl"}
 			if here, there := slices.Index(ctl, f.folder()), slices.Index(ctl, own); here >= 0 && there >= 0 {
 				require.GreaterOrEqual(t, here, there, "%s: %s is below %s", f.at(spec), f.folder(), own)
 			}

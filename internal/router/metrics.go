@@ -38,7 +38,7 @@ func newMetrics(view func() *region.View, geo *GeoFile, ready func() bool) *metr
 		m.queries.WithLabelValues(kind)
 	}
 	r.Collect(func(to chan<- prometheus.Metric) { collect(to, view(), geo != nil) }, popUpDesc, popDrainedDesc, popDemandDesc, popCapacityDesc,
-		popGivesDesc, popAnswersDesc, regionKnownDesc, regionAgeDesc, unsignedDesc, refusedDesc, steersDesc)
+		popGivesDesc, popAnswersDesc, regionKnownDesc, regionAgeDesc, unsignedDesc, unreadableDesc, refusedDesc, steersDesc)
 	return m
 }
 
@@ -62,6 +62,7 @@ var (
 	regionKnownDesc = metric.ReadGauge("weir_dns_region_known", "1 while the state of a region's edges is known, from its own Consul or through another, 0 while it is the last known one.", "region")
 	regionAgeDesc   = metric.ReadGauge("weir_dns_region_facts_age_seconds", "How old the state of a region is: 0 while it is known, +Inf if it was never reported.", "region")
 	unsignedDesc    = metric.ReadGauge("weir_dns_topology_unsigned", "1 while the topology that a region's Consul holds has no valid signature, 0 without --verify-keys.", "region")
+	unreadableDesc  = metric.ReadGauge("weir_dns_documents_unreadable", "1 while the topology or the drains that a region's Consul holds cannot be read, so that the last ones stay.", "region")
 	refusedDesc     = metric.ReadCounter("weir_dns_records_refused_total", "Records in weir/spill that this router has ignored: not signed by a router of the topology, replayed, or beyond what PoPs can serve.")
 	steersDesc      = metric.ReadGauge("weir_dns_steers", "0 while this router sends clients to the first region although the topology has others and does not ask for it.")
 )
@@ -76,6 +77,7 @@ func collect(to chan<- prometheus.Metric, v *region.View, located bool) {
 		}
 		regionAgeDesc.Send(to, age, name)
 		unsignedDesc.Send(to, metric.OneIf(s.Unsigned), name)
+		unreadableDesc.Send(to, metric.OneIf(s.Unreadable), name)
 	}
 	refusedDesc.Send(to, float64(v.Refused))
 	if v.Topology == nil {

@@ -156,22 +156,22 @@ func Oldest(pop string, regions []Drains, ended time.Time) *Drain {
 	return oldest
 }
 
-// PublishedDrains is PublishedTopology for the drains that a region holds, none before the first.
+// PublishedDrains is PublishedTopology for drains: none before the first; a lost pointer is an error.
 func PublishedDrains(ctx context.Context, c *consul.Client) (*Drains, uint64, error) {
 	d, index, err := published(ctx, c, DrainsKind, ParseDrains)
-	if d == nil {
-		d = &Drains{}
+	if d == nil && err == nil {
+		d, err = &Drains{}, c.Documents(DrainsKind).Gone(ctx)
 	}
 	return d, index, err
 }
 
 // ChangeDrains changes a region's drains and records who did it: both or neither. next returns the
-// drains that follow, nil to stop; concurrent changes call it again.
+// drains that follow, nil to stop; concurrent changes call it again. What cannot be read stays.
 func ChangeDrains(ctx context.Context, c *consul.Client, change consul.Change, next func(*Drains) *Drains) (done bool, err error) {
 	docs := c.Documents(DrainsKind)
 	for range mostRaces {
 		before, index, err := PublishedDrains(ctx, c)
-		if err != nil && index == 0 { // what cannot be read is replaced
+		if err != nil {
 			return false, err
 		}
 		after := next(before)
@@ -192,5 +192,4 @@ func ChangeDrains(ctx context.Context, c *consul.Client, change consul.Change, n
 	return false, errors.New("others change drains at the same time; try again")
 }
 
-// mostRaces is how often others may be faster before ChangeDrains gives up.
-const mostRaces = 16
+const mostRaces = 16 // that ChangeDrains loses before it gives up

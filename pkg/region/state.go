@@ -38,6 +38,8 @@ type RegionState struct {
 	// Unsigned reports that its Consul holds a topology that none of FollowConfig.Verify's
 	// keys has signed.
 	Unsigned bool
+	// Unreadable: its Consul answers, but its topology or drains cannot be read; the last ones stay.
+	Unreadable bool
 }
 
 // View is the known state of the fleet at one moment. It never changes.

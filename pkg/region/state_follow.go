@@ -138,7 +138,8 @@ func (f *Follower) look(healths map[string]health, now time.Time) (*View, map[st
 	}
 	for name, r := range facts.regions {
 		_, known := r.effective(now)
-		s := RegionState{Known: known, Heard: r.heard, Err: errors.Join(r.err, r.topologyErr, r.signatureErr, r.drainsErr), Unsigned: sign.IsFault(r.topologyErr) || sign.IsFault(r.signatureErr)}
+		s := RegionState{Known: known, Heard: r.heard, Err: errors.Join(r.err, r.topologyErr, r.signatureErr, r.drainsErr), Unsigned: sign.IsFault(r.topologyErr) || sign.IsFault(r.signatureErr),
+			Unreadable: r.err == nil && (r.drainsErr != nil || r.topologyErr != nil && !sign.IsFault(r.topologyErr))}
 		if r.second != nil && r.doubtful(now) {
 			s.Via = r.second.via
 		}

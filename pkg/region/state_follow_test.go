@@ -286,6 +286,31 @@ func TestFollowerLosesARegion(t *testing.T) {
 	require.True(t, f.View().PoPs["ams1"].Healthy)
 }
 
+// Neither a lost pointer to drains nor one that cannot be read puts a PoP back.
+func TestFollowerKeepsDrains(t *testing.T) {
+	t.Parallel()
+	server := testenv.StartConsul(t, testenv.ConsulOptions{})
+	c := open(t, consul.Config{Addr: server.Addr()})
+	publish(t, c, mustParse(t, twoSites))
+	newSite(t, c, "ams1")
+	drain(t, c, "ams1", &Drain{Who: "ann", Why: "x", Since: epoch, At: epoch}, time.Time{})
+	f := followAll(t, FollowedRegion{"eu", c})
+	f.within(t, patience, "drained", func(v *View) bool { return v.PoPs["ams1"].Drained != nil && v.PoPs["ams1"].Healthy })
+	f.mark()
+	good := server.Stored(t, "weir/drain/current")
+	faulty := func(is bool) func(*View) bool {
+		return func(v *View) bool { return v.Regions["eu"].Unreadable == is && (v.Regions["eu"].Err != nil) == is }
+	}
+	server.Remove(t, "weir/drain/current")
+	f.within(t, patience, "gone", faulty(true))
+	server.Set(t, "weir/drain/current", good)
+	f.within(t, patience, "there again", faulty(false))
+	server.Set(t, "weir/drain/current", []byte("yes"))
+	f.within(t, patience, "unreadable", faulty(true))
+	require.True(t, f.View().Regions["eu"].Known)
+	f.always(t, "drained", func(v *View) bool { return v.PoPs["ams1"].Drained != nil })
+}
+
 // Consul lost its data: an empty list of nodes does not prove that there are none.
 func TestFollowerOutlastsALossOfData(t *testing.T) {
 	t.Parallel()

@@ -190,15 +190,25 @@ func TestTopologyInConsul(t *testing.T) {
 		f(`{"begun": {"AMS": {"who": "a", "why": "b", "since": "2026-03-01T10:00:00Z", "at": "2026-03-01T10:00:00Z"}}}`, "begun: AMS: must be 1 to 64 lower-case letters")
 		f(`{"begun": {"ams1": {"why": "a\nb"}}}`, "begun: ams1: who: must be 1 to 500 bytes in one line (got \"\")\nwhy: must be 1 to 500 bytes in one line (got \"a\\nb\")\nsince: and at must be times")
 
-		// What cannot be read is replaced.
-		server.Set(t, "weir/drain/current", []byte("yes"))
-		_, index, err = PublishedDrains(ctx, c)
-		require.ErrorContains(t, err, "weir/drain/current: is not a JSON object")
-		require.NotZero(t, index)
-		drain(t, c, "ams1", &d, time.Time{})
-		drains, _, err = PublishedDrains(ctx, c)
+		// A drain would forget what cannot be read.
+		good, _, err := c.Documents(DrainsKind).Current(ctx)
 		require.NoError(t, err)
-		require.Equal(t, d, drains.Begun["ams1"])
+		lost := func(saying string, at func()) {
+			t.Helper()
+			at()
+			_, _, err := PublishedDrains(ctx, c)
+			require.ErrorContains(t, err, saying)
+			done, err := ChangeDrains(ctx, c, consul.Change{Pointer: consul.Pointer{AppliedBy: "ana", AppliedAt: time.Now().UTC()}}, func(now *Drains) *Drains { return now.With("ams1", &d, time.Time{}) })
+			require.ErrorContains(t, err, saying)
+			require.False(t, done)
+		}
+		lost("weir/drain/versions/"+good.Version+": the version is missing", func() { server.Remove(t, "weir/drain/versions/"+good.Version) })
+		lost("weir/drain/current: is not a JSON object", func() { server.Set(t, "weir/drain/current", []byte("yes")) })
+		require.Equal(t, "yes", string(server.Stored(t, "weir/drain/current")))
+		lost("weir/drain/current: the pointer is gone, although changes were recorded", func() { server.Remove(t, "weir/drain/current") })
+		entry, err := c.Get(ctx, "weir/drain/current")
+		require.NoError(t, err)
+		require.Nil(t, entry)
 	})
 }
 

@@ -57,6 +57,8 @@ type aim struct {
 	Doc *fleet.Document // for all regions, or
 	// AimAt chooses the next document of each region, given what the region has now.
 	AimAt func(ctx context.Context, t *fleet.Target, s *versions.Step) error
+	// Objects says what speaks against the next documents of regions, unless it is forced; nil: nothing.
+	Objects func(ctx context.Context, next map[string]*fleet.Document) []string
 	// Relative: the document depends on what was seen, so no one else can have applied the
 	// same.
 	Relative bool
@@ -267,7 +269,15 @@ func (c *Change) Prepare(ctx context.Context, targets []*fleet.Target) error {
 		}
 		steps = append(steps, fleet.Answer[*versions.Step]{Target: r.target, Value: &r.step, Err: r.region.Err})
 	}
-	if err := c.overcome(append(c.unread(ctx), c.untrusted(ctx, nodes)...)); err != nil {
+	objections := append(c.unread(ctx), c.untrusted(ctx, nodes)...)
+	if c.Objects != nil {
+		next := map[string]*fleet.Document{}
+		for _, r := range c.With(rollout.Untouched) {
+			next[r.target.Name] = r.step.Next
+		}
+		objections = append(objections, c.Objects(ctx, next)...)
+	}
+	if err := c.overcome(objections); err != nil {
 		return err
 	}
 	return c.Program.ShowDifference(away, func(b *bytes.Buffer, s term.Style) {

@@ -129,7 +129,10 @@ func lookAtPoP(ctx context.Context, p *command.Program, pop string) (*draining, 
 	d := &draining{p: p, pop: pop, targets: targets}
 	type popRegion = rollout.Region[*sites.Region]
 	d.engine = &rollout.Change[*sites.Region]{Timeout: p.Timeout, Subject: rollout.Subject[*sites.Region]{
-		Look: func(ctx context.Context, r *popRegion) (*sites.Region, error) { return sites.Of(ctx, d.target(r.Name)) },
+		Look: func(ctx context.Context, r *popRegion) (*sites.Region, error) {
+			s, err := sites.Of(ctx, d.target(r.Name))
+			return s, cmp.Or(err, s.Unread)
+		},
 		Same: func(a, b *sites.Region) bool { return sites.SameDrain(a.DrainOf(pop), b.DrainOf(pop)) },
 		Holds: func(_ *popRegion, now *sites.Region) bool {
 			return sites.SameDrain(now.DrainOf(pop), d.next) && !now.Drains.Ended[pop].Before(d.until)
@@ -151,9 +154,14 @@ func lookAtPoP(ctx context.Context, p *command.Program, pop string) (*draining, 
 	for _, t := range targets {
 		d.engine.Regions = append(d.engine.Regions, rollout.NewRegion[*sites.Region](t.Name, t.Consul))
 	}
-	d.engine.Prepare(ctx, d.engine.Look)
+	d.engine.Prepare(ctx, func(ctx context.Context, r *popRegion) (*sites.Region, error) { return sites.Of(ctx, d.target(r.Name)) })
 	if _, err := report.Reached(d.engine.Results(), true, ""); err != nil {
 		return nil, err
+	}
+	for _, r := range d.engine.Regions {
+		if r.Seen != nil && r.Seen.Unread != nil {
+			r.Outcome, r.Err = rollout.Failed, r.Seen.Unread
+		}
 	}
 	var known []string
 	for _, s := range d.seen() {
@@ -193,6 +201,15 @@ func (d *draining) before() *region.Drain {
 	return region.Oldest(d.pop, all, region.Ended(d.pop, all))
 }
 
+// after returns the drains of the regions that answered with the next one.
+func (d *draining) after() map[*sites.Region]region.Drains {
+	changed := map[*sites.Region]region.Drains{}
+	for _, s := range d.seen() {
+		changed[s] = *s.Drains.With(d.pop, d.next, d.until)
+	}
+	return changed
+}
+
 // end chooses until when drains are over: those that regions hold and, for regions that
 // cannot be asked, those that have begun.
 func (d *draining) end() {
@@ -205,28 +222,6 @@ func (d *draining) end() {
 		times = append(times, d.p.Now())
 	}
 	d.until = slices.MaxFunc(times, time.Time.Compare)
-}
-
-// left returns the PoPs that DNS would still answer with: in the topology, not drained in
-// any region, with an edge that passes.
-func (d *draining) left() []string {
-	serving, listed := map[string]bool{}, map[string]bool{}
-	drains, _ := sites.Overall(d.seen())
-	for _, s := range d.seen() {
-		for _, name := range s.Pops() {
-			listed[name] = true
-		}
-		for _, n := range s.Nodes {
-			serving[n.PoP] = serving[n.PoP] || n.Passing
-		}
-	}
-	var names []string
-	for _, name := range slices.Sorted(maps.Keys(listed)) {
-		if serving[name] && drains[name] == nil && name != d.pop {
-			names = append(names, name)
-		}
-	}
-	return names
 }
 
 // Drain takes a PoP out of DNS, and waits until its clients have left.
@@ -260,11 +255,11 @@ func Drain(ctx context.Context, p *command.Program, pop string, o *Request) (*Re
 			d.next = before
 		}
 		p.Say("%s is already drained, by %s since %s: %s", pop, before.Who, term.Stamp(before.Since), before.Why)
-	} else if left := d.left(); len(left) == 0 {
+	} else if why := sites.Strands(d.seen(), d.after()); why != "" {
 		if !o.force {
-			return nil, term.Failed("nothing was changed: without %s no healthy PoP would be left that is not drained, and DNS would keep answering with it; put another back with regionctl undrain, or --force", pop)
+			return nil, term.Failed("nothing was changed: %s, or --force", why)
 		}
-		p.Warn("without %s no healthy PoP is left that is not drained: DNS keeps answering with it", pop)
+		p.Warn("%s (--force)", why)
 	}
 	if before == nil {
 		if err := p.Confirm(ctx, o.yes, "Drain %s?", pop); err != nil {
@@ -318,7 +313,11 @@ func Undrain(ctx context.Context, p *command.Program, pop string, o *Request) (*
 
 // tell writes to all reachable regions that do not have it yet.
 func (d *draining) tell(ctx context.Context, who, what string) (have, without []report.Region) {
-	d.change = consul.Change{Pointer: consul.Pointer{AppliedBy: who, AppliedAt: d.p.Now().UTC().Round(0)}, Message: what}
+	id := fmt.Appendf(nil, "%s until %s", d.pop, d.until)
+	if d.next != nil {
+		id = (&region.Drains{}).With(d.pop, d.next, time.Time{}).Document()
+	}
+	d.change = consul.Change{Pointer: consul.Pointer{AppliedBy: who, AppliedAt: d.p.Now().UTC().Round(0)}, Message: what, ID: consul.NewPointer(id, "", time.Time{}).Version}
 	d.engine.Compare()
 	d.engine.Tell(ctx)
 	for _, r := range d.results() {

@@ -23,11 +23,10 @@ var Drains = &fleet.Kind{
 		return &DrainBook{d}, nil
 	},
 	Back: func(is, before *fleet.Document, now time.Time) *fleet.Document {
-		has := &region.Drains{}
-		if is != nil {
-			has = is.Body.(*DrainBook).Drains
+		if is == nil { // it cannot be read; others may have ended since what this one had
+			return before
 		}
-		next := has.Back(before.Body.(*DrainBook).Drains, now)
+		next := is.Body.(*DrainBook).Back(before.Body.(*DrainBook).Drains, now)
 		return &fleet.Document{Body: &DrainBook{next}, Kind: before.Kind, Name: "undo", Made: true, Bytes: next.Document()}
 	},
 	What: "drains", Are: "are", Put: "drain", Did: "changed", Look: "regionctl status", Watch: "regionctl status",

@@ -4,6 +4,11 @@ package sites
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/pkg/region"
@@ -14,6 +19,7 @@ import (
 type Region struct {
 	topology *region.Topology // nil: none that can be read
 	Drains   region.Drains
+	Unread   error         // why its drains are unknown
 	Nodes    []consul.Node // of this region
 }
 
@@ -27,8 +33,11 @@ func Of(ctx context.Context, t *fleet.Target) (*Region, error) {
 		return err
 	}, func() error {
 		drains, index, err := region.PublishedDrains(ctx, t.Consul)
-		if s.Drains = *drains; err != nil && index > 0 {
-			t.Warn("%s: %v", t.Name, err)
+		if err == nil {
+			s.Drains = *drains
+		} else if index > 0 || errors.Is(err, consul.ErrGone) {
+			s.Unread = fmt.Errorf("%w; nobody can drain or undrain there before regionctl undo drain --region %s gives it what it had", err, t.Name)
+			t.Warn("%s: %v", t.Name, s.Unread)
 			return nil
 		}
 		return err
@@ -60,13 +69,49 @@ func (s *Region) DrainOf(pop string) *region.Drain {
 
 func DrainsOf(list []*Region) (all []region.Drains) {
 	for _, s := range list {
-		all = append(all, s.Drains)
+		if s.Unread == nil {
+			all = append(all, s.Drains)
+		}
 	}
 	return all
 }
 
 func SameDrain(a, b *region.Drain) bool {
 	return a == b || a != nil && b != nil && a.Equal(*b)
+}
+
+// Strands says which PoPs some drains take out of DNS although no other would be left: in the
+// topology, not drained, with an edge that passes. changed has the next drains of each region that
+// gets others. "": none.
+func Strands(list []*Region, changed map[*Region]region.Drains) string {
+	var after []*Region
+	for _, s := range list {
+		if next, is := changed[s]; is {
+			s = &Region{topology: s.topology, Drains: next, Nodes: s.Nodes}
+		}
+		after = append(after, s)
+	}
+	was, _ := Overall(list)
+	is, _ := Overall(after)
+	var out []string
+	for _, pop := range slices.Sorted(maps.Keys(is)) {
+		if was[pop] == nil {
+			out = append(out, pop)
+		}
+	}
+	serving := map[string]bool{}
+	for _, s := range after {
+		for _, n := range s.Nodes {
+			serving[n.PoP] = serving[n.PoP] || n.Passing
+		}
+	}
+	left := slices.ContainsFunc(after, func(s *Region) bool {
+		return slices.ContainsFunc(s.Pops(), func(pop string) bool { return serving[pop] && is[pop] == nil })
+	})
+	if len(out) == 0 || left {
+		return ""
+	}
+	return fmt.Sprintf("without %s no healthy PoP would be left that is not drained, and DNS would keep answering with it; put another back with regionctl undrain", strings.Join(out, ", "))
 }
 
 // Overall returns what applies to the fleet: for each PoP the oldest drain that any region

@@ -19,9 +19,11 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/report"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
+	"github.com/weir-edge/weir/internal/ctl/sites"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/ctl/unfinished"
 	"github.com/weir-edge/weir/internal/ctl/versions"
+	"github.com/weir-edge/weir/pkg/region"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
@@ -146,6 +148,11 @@ func synced(k *fleet.Kind, p *consul.Pointer) bool {
 // undo takes back the last change of a kind.
 func undo(ctx context.Context, c *change.Change, k *fleet.Kind) error {
 	c.Relative, c.TakesBack, c.Redo = true, true, map[string]string{}
+	if k == kinds.Drains {
+		c.Objects = func(ctx context.Context, next map[string]*fleet.Document) []string {
+			return strands(ctx, c.Program, next)
+		}
+	}
 	targets, err := c.Program.TargetsToChange(ctx, k, c.Regions, c.Partial)
 	if err != nil {
 		return err
@@ -178,7 +185,53 @@ func undo(ctx context.Context, c *change.Change, k *fleet.Kind) error {
 		}
 		return c.Report(term.Unreachable("nothing was changed: %s%s cannot be reached, so it is unknown whether the last change was there:\n%w%s", unsure, strings.Join(away, ", "), err, hint), nil)
 	}
+	if k.Back != nil && slices.ContainsFunc(answers, func(a fleet.Answer[versions.History]) bool { return a.Value.Lost() != nil }) {
+		return restore(ctx, c, answers)
+	}
 	return undoLast(ctx, c, k, answers)
+}
+
+// restore gives regions whose pointer was lost what they had.
+func restore(ctx context.Context, c *change.Change, answers []fleet.Answer[versions.History]) error {
+	had, aims := map[string]consul.Pointer{}, []*fleet.Target{}
+	for _, a := range answers {
+		if last := a.Value.Lost(); last != nil {
+			had[a.Target.Name], aims = last.Pointer, append(aims, a.Target)
+			c.Program.Say("%s: the pointer was lost; %s of %s, %s, was the last", a.Target.Name, last.Version, term.Printable(last.AppliedBy), term.Stamp(last.AppliedAt))
+		}
+	}
+	c.Message = cmp.Or(c.Message, "restores what was lost")
+	c.AimAt = func(ctx context.Context, t *fleet.Target, s *versions.Step) (err error) {
+		p := had[t.Name]
+		if s.Next, err = t.Load(ctx, consul.Named{Version: p.Version, SHA256: p.SHA256}); err != nil {
+			return term.Failed("nothing was changed: %s: %w", t.Name, err)
+		}
+		return nil
+	}
+	return c.Run(ctx, aims)
+}
+
+// strands says whether the drains that regions get would take the last healthy PoP out of DNS.
+func strands(ctx context.Context, p *command.Program, next map[string]*fleet.Document) []string {
+	all, err := p.Targets(kinds.Drains, nil)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	var seen []*sites.Region
+	changed := map[*sites.Region]region.Drains{}
+	for _, a := range fleet.Ask(ctx, all, sites.Of) {
+		if a.Err != nil {
+			continue
+		}
+		seen = append(seen, a.Value)
+		if d := next[a.Target.Name]; d != nil {
+			changed[a.Value] = *d.Body.(*kinds.DrainBook).Drains
+		}
+	}
+	if why := sites.Strands(seen, changed); why != "" {
+		return []string{why}
+	}
+	return nil
 }
 
 // undoLast gives the regions of the last change what they had before. Each may have got a version
@@ -186,17 +239,17 @@ func undo(ctx context.Context, c *change.Change, k *fleet.Kind) error {
 func undoLast(ctx context.Context, c *change.Change, k *fleet.Kind, answers []fleet.Answer[versions.History]) error {
 	var last *consul.Pointer
 	var since time.Time // what was applied before is part of an earlier change
-	why := ""
+	why, id := "", ""
 	for _, a := range answers {
 		if p, before := a.Value.Made(); p != nil && (last == nil || p.AppliedAt.After(last.AppliedAt)) {
-			last, since, why = p, before, unfinished.Reason(a.Value.Message())
+			last, since, why, id = p, before, unfinished.Reason(a.Value.Message()), a.Value.ID()
 		}
 	}
 	if last != nil && synced(k, last) {
 		return term.Conflict("nothing was changed: %s made the last change of the %s, at %s, and would make it again; regionctl clients unblock and block change what was decided before", term.Printable(last.AppliedBy), k.What, term.Stamp(last.AppliedAt))
 	}
 	part := func(h *versions.History, p *consul.Pointer) bool {
-		same := k.Back == nil && p.Version == last.Version || k.Back != nil && unfinished.Reason(h.Message()) == why
+		same := k.Back == nil && p.Version == last.Version || k.Back != nil && id != "" && h.ID() == id
 		return p.AppliedBy == last.AppliedBy && p.AppliedAt.Equal(last.AppliedAt) || same && p.AppliedAt.After(since)
 	}
 	var aims []*fleet.Target

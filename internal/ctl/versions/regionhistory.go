@@ -51,6 +51,9 @@ func ReadBefore(ctx context.Context, t *fleet.Target) (History, error) {
 			compared = true
 			recorded, failure = t.Docs.Recorded(ctx, *p)
 		}
+		if h.Pointer == nil { // its loss can be undone
+			return h.Kind.Back == nil || h.Lost() != nil
+		}
 		return failure != nil || h.Version() == "" || h.knows(recorded || h.Pointer.Expired(h.now))
 	})(ctx, t)
 	return h, errors.Join(err, failure)
@@ -156,10 +159,27 @@ func (h *History) Made() (p *consul.Pointer, since time.Time) {
 	return nil, since
 }
 
+// Lost returns what a region had last whose pointer is gone or cannot be read; nil: nothing, or
+// unknown.
+func (h *History) Lost() *consul.Change {
+	if i := slices.IndexFunc(h.Changes, func(c consul.Change) bool { return c.Canary == "" }); h.Pointer == nil && i >= 0 {
+		return &h.Changes[i]
+	}
+	return nil
+}
+
 // Message says why the active version was made active; "": unknown.
 func (h *History) Message() string {
 	if c := h.current(); c != nil {
 		return c.Message
+	}
+	return ""
+}
+
+// ID identifies the change that made the active version; "": unknown.
+func (h *History) ID() string {
+	if c := h.current(); c != nil {
+		return c.ID
 	}
 	return ""
 }

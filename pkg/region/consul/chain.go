@@ -56,6 +56,18 @@ type End struct {
 	index uint64
 }
 
+// ErrGone is an error of Gone.
+var ErrGone = errors.New("the pointer is gone, although changes were recorded")
+
+// Gone returns an error if there were documents, although Current finds no pointer.
+func (d *Documents) Gone(ctx context.Context) error {
+	end, err := d.End(ctx)
+	if err == nil && end.head.Number > 0 {
+		err = d.consul.Unreadable(d.CurrentKey(), ErrGone)
+	}
+	return err
+}
+
 // End reads where the chain ends now, for After.
 func (d *Documents) End(ctx context.Context) (End, error) {
 	if err := d.check(); err != nil {

@@ -67,6 +67,9 @@ type Change struct {
 	Pointer
 	Replaced string `json:"replaced,omitempty"` // the version before, empty for the first
 	Message  string `json:"message,omitempty"`
+	// ID is the same in all regions of a change, also when it is repeated because a region did not
+	// have it; empty: AppliedBy and AppliedAt are.
+	ID string `json:"id,omitempty"`
 	// Canary is the PoP that tried the version until this change; empty if the change made the
 	// version active.
 	Canary string `json:"canary,omitempty"`
