@@ -172,7 +172,7 @@ var examples = map[string]string{
 	"rules.rollout.start": `{"document": "rules: []", "message": "why", "waves": "1,rest", "soak": "10m"}`,
 	"shedder.set":         `{"settings": ["enabled=false"], "for": "1h"}`, "shedder.off": `{"for": "1h"}`, "shedder.rollback": `{"to": "0123"}`,
 	"dns.explain": "?client=203.0.113.0/24", "policy.rollback": `{"to": "0123"}`,
-	"rules.undo": `{"of": ["0123"]}`, "shedder.undo": `{"of": ["0123"]}`, "policy.undo": `{"of": ["0123"]}`, "drains.undo": `{"of": ["0123"]}`, "clients.undo": `{"of": ["0123"]}`,
+	"rules.undo": `{"of": ["0123"]}`, "shedder.undo": `{"of": ["0123"]}`, "policy.undo": `{"of": ["0123"]}`, "drain.undo": `{"of": ["0123"]}`, "clients.undo": `{"of": ["0123"]}`,
 }
 
 // request returns an example's path and body.

@@ -28,8 +28,10 @@ const mostBody = 4<<20 + 64<<10
 type Call struct {
 	Operation *Operation
 	User      string // in whose name
-	Document  string // its text
-	Log       io.Reader
+	// MayHalt refuses to halt a rollout that runs in these regions.
+	MayHalt  func(regions []string) error
+	Document string // its text
+	Log      io.Reader
 	// Note takes each warning, and each line of progress.
 	Note func(line string)
 	// Look takes each look of an operation that streams.
@@ -57,14 +59,18 @@ const (
 	reasonPartial     = "partial"
 	reasonConflict    = "conflict"
 	reasonInterrupted = "interrupted"
+	reasonRegions     = "regions"
 )
 
 // explain returns an error's reason and message, "" for none.
 func explain(err error) (reason, message string) {
 	var known interface{ Reason() string }
+	var not *access.Forbidden
 	switch {
 	case err == nil:
 		return "", ""
+	case errors.As(err, &not):
+		return reasonRegions, err.Error()
 	case errors.As(err, &known):
 		return known.Reason(), err.Error()
 	}
@@ -131,7 +137,7 @@ func (s *Server) do(w http.ResponseWriter, r *http.Request, o *Operation) {
 	defer cancel()
 	began := time.Now()
 	var notes []string
-	c := &Call{Operation: o, User: person.Name, values: v, Document: document, Note: func(line string) { notes = append(notes, line) }}
+	c := &Call{Operation: o, User: person.Name, MayHalt: o.mayHalt(person), values: v, Document: document, Note: func(line string) { notes = append(notes, line) }}
 	result, err := s.Do(ctx, c)
 	if o.Writes {
 		s.changed(c, err, time.Since(began))
@@ -196,7 +202,7 @@ func resultOf(found any) (json.RawMessage, error) {
 
 // statusOf maps the reason of a failure to an HTTP status.
 func statusOf(reason string) int {
-	statuses := map[string]int{reasonUsage: http.StatusUnprocessableEntity, reasonConflict: http.StatusConflict, reasonInterrupted: http.StatusServiceUnavailable}
+	statuses := map[string]int{reasonUsage: http.StatusUnprocessableEntity, reasonConflict: http.StatusConflict, reasonInterrupted: http.StatusServiceUnavailable, reasonRegions: http.StatusForbidden}
 	return cmp.Or(statuses[reason], http.StatusInternalServerError)
 }
 

@@ -130,7 +130,7 @@ func Operations() []Operation {
 			inPoP, {Name: "reason", About: "why; other operators see it", Flag: "reason", Required: true, Longest: longestText},
 			{Name: "force", About: "drain it even if no healthy PoP would be left", Flag: "force", Shape: Truth}}},
 		{ID: "undrain", Least: access.Operator, Method: "POST", Path: "/pops/{pop}/undrain", Summary: "Put a PoP back into DNS", Command: []string{"undrain"}, Writes: true, Inputs: []Input{inPoP}},
-		{ID: "drains.undo", Least: access.Operator, Method: "POST", Path: "/drains/undo", Summary: "Take back the last drain or undrain", Command: []string{"undo", "drain"}, Writes: true, Inputs: []Input{inOf, inRegion}},
+		{ID: "drain.undo", Least: access.Operator, Method: "POST", Path: "/drain/undo", Summary: "Take back the last drain or undrain", Command: []string{"undo", "drain"}, Writes: true, Inputs: []Input{inOf, inRegion}},
 
 		{ID: "rules", Least: access.Reader, Method: "GET", Path: "/rules", Summary: "The rules that edges run, with what each allows and limits", Command: []string{"rules", "list"}, Inputs: []Input{inRegion}},
 		{ID: "rules.events", Least: access.Reader, Method: "GET", Path: "/rules/events", Summary: "The same every two seconds, as server-sent events", Command: []string{"rules", "list", "--watch=2s"}, Streams: true},

@@ -1,30 +1,24 @@
 package console
 
 import (
-	"fmt"
+	"errors"
 	"net/http"
-	"slices"
 	"strings"
 
 	"github.com/weir-edge/weir/internal/console/access"
 )
 
-const reasonRegions = "regions"
-
 // kind is what the operation changes, one of access.Kinds.
 func (o *Operation) kind() string {
-	kind, _, is := strings.Cut(o.ID, ".")
-	if !is {
-		return "drains" // drain and undrain
-	}
-	return kind
+	kind, _, _ := strings.Cut(o.ID, ".")
+	return strings.TrimPrefix(kind, "un") // undrain
 }
 
 // permitted returns where a person may use the operation: everywhere, or in a list of regions. One
 // that takes no region changes all of them, as drains do: they move clients between regions.
 func (o *Operation) permitted(person access.Person) (regions []string, everywhere bool) {
 	regions, everywhere = person.Rights.Regions(o.Least, o.kind())
-	if o.Rollout != haltRollout && !o.takes(inRegion.Name) || o.kind() == "drains" {
+	if o.Rollout != haltRollout && !o.takes(inRegion.Name) || o.kind() == access.EverywhereKind {
 		regions = nil
 	}
 	return regions, everywhere
@@ -35,31 +29,30 @@ func (o *Operation) permitted(person access.Person) (regions []string, everywher
 func (s *Server) permit(w http.ResponseWriter, r *http.Request, o *Operation, v values) bool {
 	person := personOf(r)
 	permitted, everywhere := o.permitted(person)
-	wanted := v[inRegion.Name]
-	if o.Rollout == haltRollout && v != nil {
-		wanted = s.rollout.regions()
-	}
-	foreign := func(name string) bool { return !slices.Contains(permitted, name) }
-	switch {
-	case everywhere, v == nil && len(permitted) > 0, len(wanted) > 0 && !slices.ContainsFunc(wanted, foreign):
+	if len(permitted) > 0 && (v == nil || o.Rollout == haltRollout) { // halt decides for the regions of the rollout
 		return true
 	}
-	what := access.Right{May: o.Least, Regions: wanted}
-	if o.Least > access.Reader {
-		what.Kinds = []string{o.kind()}
+	err := person.Forbids(o.Least, o.kind(), permitted, everywhere, v[inRegion.Name])
+	if err != nil {
+		s.forbid(w, o, person, err)
 	}
-	if what.Regions == nil {
-		what.Regions = []string{"all regions"}
+	return err == nil
+}
+
+// mayHalt refuses to halt a rollout of regions, none: all, that the person may not change.
+func (o *Operation) mayHalt(person access.Person) func(regions []string) error {
+	return func(regions []string) error {
+		permitted, everywhere := person.Rights.Regions(access.Operator, o.kind())
+		return person.Forbids(access.Operator, o.kind(), permitted, everywhere, regions)
 	}
-	why := Problem{Type: "about:blank", Title: http.StatusText(http.StatusForbidden), Status: http.StatusForbidden, Detail: fmt.Sprintf("this needs the role %s, and %s is %s", what, person.Name, person.Rights)}
-	if len(permitted) > 0 {
-		why.Reason, why.Regions = reasonRegions, permitted
-		why.Detail += "; name only " + strings.Join(permitted, ", ") + " in region, or"
-	} else {
-		why.Detail += ";"
+}
+
+// forbid answers with an *access.Forbidden.
+func (s *Server) forbid(w http.ResponseWriter, o *Operation, person access.Person, err error) {
+	s.Log.Warn("refused", "operation", o.ID, "user", person.Name, "rights", person.Rights.String(), "error", err)
+	why := Problem{Type: "about:blank", Title: http.StatusText(http.StatusForbidden), Status: http.StatusForbidden, Detail: err.Error()}
+	if not := (*access.Forbidden)(nil); errors.As(err, &not) && len(not.Regions) > 0 {
+		why.Reason, why.Regions = reasonRegions, not.Regions
 	}
-	why.Detail += " ask the console's administrator"
-	s.Log.Warn("refused", "operation", o.ID, "user", person.Name, "rights", person.Rights.String(), "regions", wanted)
 	reply(w, why.Status, why)
-	return false
 }

@@ -58,7 +58,7 @@ func through(s *Server, name, groups string) func(*http.Request) {
 // Whoever may change some kinds may undo only changes of these.
 func TestUndoNeedsTheKind(t *testing.T) {
 	s := behindProxy(t, &recorder{out: "{}"})
-	for id, want := range map[string]int{"rules.undo": 200, "drains.undo": 403, "clients.undo": 403, "shedder.undo": 403, "policy.undo": 403} {
+	for id, want := range map[string]int{"rules.undo": 200, "drain.undo": 403, "clients.undo": 403, "shedder.undo": 403, "policy.undo": 403} {
 		i := slices.IndexFunc(Operations(), func(o Operation) bool { return o.ID == id })
 		require.Equal(t, want, ask(s, "POST", Prefix+Operations()[i].Path, `{"of": ["0123"], "region": ["eu-west"]}`, through(s, "eve@example.com", "eu")).Code, id)
 	}
@@ -122,9 +122,9 @@ func TestRightsInRegions(t *testing.T) {
 	f("/rules/rollback", `{"to": "3f2a", "region": ["eu-west", "us-east"]}`, "this needs the role operator for rules in eu-west, us-east"+her)
 	f("/limits/reset", `{"rule": "a", "client": "192.0.2.1", "region": ["eu-west"]}`, "")
 	f("/shedder/off", `{"for": "1h", "region": ["eu-west"]}`, "this needs the role operator for shedder in all regions"+her+"; ask")
-	f("/pops/ams1/drain", `{"reason": "x"}`, "this needs the role operator for drains in all regions"+her+"; ask")
+	f("/pops/ams1/drain", `{"reason": "x"}`, "this needs the role operator for drain in all regions"+her+"; ask")
 	f("/rules/undo", `{"of": ["0123"], "region": ["eu-west"]}`, "")
-	f("/drains/undo", `{"of": ["0123"], "region": ["eu-west"]}`, "this needs the role operator for drains in all regions"+her+"; ask")
+	f("/drain/undo", `{"of": ["0123"], "region": ["eu-west"]}`, "this needs the role operator for drain in all regions"+her+"; ask")
 	f("/rules/rollout/resume", `{}`, "this needs the role admin for rules in all regions"+her+"; ask")
 	require.Equal(t, 200, ask(s, "GET", Prefix+"/shedder", "", eve).Code, "everyone sees everything")
 
@@ -134,6 +134,7 @@ func TestRightsInRegions(t *testing.T) {
 	require.Equal(t, []string{"", "admin", "operator"}, []string{session.Needs["rules.apply"], session.Needs["rules.rollout.resume"], session.Needs["drain"]})
 
 	// A rollout can be halted by those who may change its regions.
+	require.Equal(t, []string{"eu-west"}, session.Regions["rules.rollout.halt"])
 	c.hold, c.err = true, failure{reasonInterrupted, "interrupted"}
 	w := ask(s, "POST", Prefix+"/rules/rollout/start", `{"document": "rules: []", "region": ["us-east"]}`, through(s, "ana@example.com", "leads"))
 	require.Equal(t, 200, w.Code, "%s", w.Body)
@@ -147,6 +148,28 @@ func TestRightsInRegions(t *testing.T) {
 	require.Equal(t, 200, w.Code, "%s", w.Body)
 	require.Equal(t, 200, ask(s, "POST", Prefix+"/rules/rollout/halt", `{}`, eve).Code)
 	<-s.rollout.end()
+	// Another rollout may begin between the check of a halt and its act.
+	call := func(region string) *Call {
+		halt := Operations()[slices.IndexFunc(Operations(), func(o Operation) bool { return o.Rollout == haltRollout })]
+		return &Call{Operation: &halt, User: "ana", Note: func(string) {}, values: values{inRegion.Name: {region}}}
+	}
+	require.True(t, s.rollout.begin(call("us-east")))
+	may := func(regions []string) error {
+		if !slices.Equal(regions, []string{"eu-west"}) {
+			return &access.Forbidden{Detail: strings.Join(regions, ", ")}
+		}
+		return nil
+	}
+	require.ErrorContains(t, s.rollout.halt("eve", may), "us-east")
+	now, _ := s.rollout.look()
+	require.Equal(t, rolloutRunning, now.State)
+	require.NoError(t, s.rollout.halt("ana", func([]string) error { return nil }))
+	<-s.rollout.end()
+	// What an operation says that it may not halt is answered like any other refusal.
+	c.hold, c.err = false, fmt.Errorf("nothing was changed: %w", &access.Forbidden{Detail: "this needs us-east"})
+	w = ask(s, "POST", Prefix+"/rules/undo", `{"of": ["0123"], "region": ["eu-west"]}`, eve)
+	require.Equal(t, 403, w.Code, "%s", w.Body)
+	require.Contains(t, w.Body.String(), "nothing was changed: this needs us-east")
 	for _, o := range Operations() {
 		require.True(t, !o.Writes || slices.Contains(access.Kinds, o.kind()), o.ID)
 	}

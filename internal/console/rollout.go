@@ -80,13 +80,16 @@ func (x *rollout) serve(w http.ResponseWriter, r *http.Request, o *Operation) {
 	if !ok {
 		return
 	}
-	person := personOf(r).Name
+	person := personOf(r)
 	var began bool
 	switch o.Rollout {
 	case startRollout, resumeRollout:
-		began = x.begin(&Call{Operation: o, User: person, values: v, Document: document, Note: x.receive})
+		began = x.begin(&Call{Operation: o, User: person.Name, MayHalt: o.mayHalt(person), values: v, Document: document, Note: x.receive})
 	case haltRollout:
-		x.halt(person)
+		if err := x.halt(person.Name, o.mayHalt(person)); err != nil {
+			x.server.forbid(w, o, person, err)
+			return
+		}
 	}
 	if (o.Rollout == startRollout || o.Rollout == resumeRollout) && !began {
 		refuseFor(w, http.StatusConflict, "conflict", "nothing was begun: "+x.busy())
@@ -131,12 +134,6 @@ func (x *rollout) begin(c *Call) bool {
 
 func (x *rollout) runs() bool { return x.now.State == rolloutRunning || x.now.State == rolloutHalting }
 
-// regions returns those that the rollout was begun for; none: all.
-func (x *rollout) regions() []string {
-	now, _ := x.look()
-	return strings.FieldsFunc(now.Inputs[inRegion.Name], func(r rune) bool { return r == ',' })
-}
-
 // busy says why begin refused.
 func (x *rollout) busy() string {
 	x.mu.Lock()
@@ -147,18 +144,22 @@ func (x *rollout) busy() string {
 	return fmt.Sprintf("a rollout of %s is in progress: %s; halt it first, or wait", x.now.By, x.now.Command)
 }
 
-// halt interrupts it, as Ctrl-C does in a shell.
-func (x *rollout) halt(by string) {
+// halt interrupts it, as Ctrl-C does in a shell, unless may refuses that for its regions.
+func (x *rollout) halt(by string, may func(regions []string) error) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	if err := may(strings.FieldsFunc(x.now.Inputs[inRegion.Name], func(r rune) bool { return r == ',' })); err != nil {
+		return err
+	}
 	if x.now.State != rolloutRunning {
-		return
+		return nil
 	}
 	x.now.State = rolloutHalting
 	x.add("halted by " + by)
 	x.stop()
 	x.server.Log.Info("rollout is halted", "command", x.now.Command, "user", by)
 	x.wake()
+	return nil
 }
 
 func (x *rollout) run(ctx context.Context, c *Call) {

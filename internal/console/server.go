@@ -181,6 +181,8 @@ type Session struct {
 	Version string    `json:"version"`
 	// Needs lists the operations that these rights permit nowhere, with the least role for each.
 	Needs map[string]string `json:"needs"`
+	// Regions lists the operations that they permit in some regions only.
+	Regions map[string][]string `json:"regions"`
 	// Tokens: this person can create tokens for machines.
 	Tokens bool `json:"tokens"`
 }
@@ -218,11 +220,15 @@ type Goodbye struct {
 
 func (s *Server) session(w http.ResponseWriter, r *http.Request) {
 	person := personOf(r)
-	needs := map[string]string{}
+	needs, regions := map[string]string{}, map[string][]string{}
 	for _, o := range Operations() {
-		if list, everywhere := o.permitted(person); !everywhere && len(list) == 0 {
+		switch list, everywhere := o.permitted(person); {
+		case everywhere:
+		case len(list) == 0:
 			needs[o.ID] = o.Least.String()
+		default:
+			regions[o.ID] = list
 		}
 	}
-	reply(w, http.StatusOK, Session{person.Name, person.Rights.String(), person.Token, person.Until, s.Version, needs, s.Access.IssuesTokens(person)})
+	reply(w, http.StatusOK, Session{person.Name, person.Rights.String(), person.Token, person.Until, s.Version, needs, regions, s.Access.IssuesTokens(person)})
 }

@@ -64,7 +64,7 @@ func TestTokens(t *testing.T) {
 	status, text = bounded("POST", "/rules/apply", `{"document": "rules: []"}`)
 	refused(403, "token:eu (by ana@example.com) is admin for rules in eu-west; name only eu-west", status, text)
 	status, text = drain(bounded)
-	refused(403, "this needs the role operator for drains", status, text)
+	refused(403, "this needs the role operator for drain", status, text)
 
 	// A token is a credential of machines: it creates none, and ends none.
 	for _, path := range []string{"/tokens", "/tokens/ci/revoke"} {

@@ -300,7 +300,7 @@ func TestConsole(t *testing.T) {
 	for _, back := range []string{`"why":"kernel update"`, `"pops"`} { // what the last change took back, and again
 		last := dig(c.get("/audit/changes?lines=1"), "result").([]any)[0].(map[string]any)
 		require.Equal(t, "drain", last["kind"])
-		undone := c.post("/drains/undo", "/drains/undo", `{"of": ["`+last["version"].(string)+`"], "region": ["eu-west", "us-east"]}`)
+		undone := c.post("/drain/undo", "/drain/undo", `{"of": ["`+last["version"].(string)+`"], "region": ["eu-west", "us-east"]}`)
 		require.Equal(t, fmt.Sprintf("regionctl undo drain --of %s --region eu-west --region us-east", last["version"]), undone["command"])
 		require.Contains(t, text(t, c.get("/fleet")["result"]), back)
 	}

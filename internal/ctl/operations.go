@@ -48,7 +48,7 @@ var operations = map[string]operation{
 	"undrain": does(func(ctx context.Context, p *command.Program, c *console.Call) (*drain.Report, error) {
 		return drain.Undrain(ctx, p, c.Text("pop"), &drain.Request{})
 	}),
-	"drains.undo": undoes(kinds.Drains),
+	"drain.undo": undoes(kinds.Drains),
 
 	"rules": ofRegions(rules.List),
 	"rules.events": does(func(ctx context.Context, p *command.Program, c *console.Call) (*rules.RuleList, error) {
@@ -141,7 +141,7 @@ type operation struct {
 func perform(p *command.Program) console.Do {
 	return func(ctx context.Context, c *console.Call) (any, error) {
 		next := command.NewProgram(term.New(strings.NewReader(""), io.Discard, &notes{to: c.Note}))
-		next.Format, next.Confirmed, next.User, next.SignFile = "json", true, c.User, p.SignFile
+		next.Format, next.Confirmed, next.User, next.SignFile, next.MayHalt = "json", true, c.User, p.SignFile, c.MayHalt
 		next.FleetFile, next.Timeout, next.InsecureAdmin = p.FleetFile, p.Timeout, p.InsecureAdmin
 		next.Registering, next.LookTime, next.LockWait, next.Dial = p.Registering, p.LookTime, p.LockWait, p.Dial
 		defer next.Close()

@@ -90,6 +90,8 @@ func TestFaultsOfRights(t *testing.T) {
 	f("roles[0].kinds: must name at least one", "{who: {users: [a]}, may: operator, kinds: []}")
 	f(`roles[0].kinds[0]: unknown kind "rule"; did you mean rules?`, "{who: {users: [a]}, may: operator, kinds: [rule]}")
 	f("roles[0].kinds: has no effect with reader", "{who: {users: [a]}, may: reader, kinds: [rules]}")
+	f(`roles[0].kinds[1]: permits nothing in a right with regions: a drain moves clients between regions`, "{who: {users: [a]}, may: operator, kinds: [rules, drain], regions: [eu-west]}")
+	f(`roles[0].kinds[0]: unknown kind "drains"; did you mean drain?`, "{who: {users: [a]}, may: operator, kinds: [drains]}")
 	f("roles[1].regions: has no effect with reader", "{who: {users: [a]}, may: admin}, {who: {users: [b]}, may: reader, regions: [eu-west]}")
 }
 

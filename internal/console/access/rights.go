@@ -45,7 +45,10 @@ func (r *Role) UnmarshalText(text []byte) error {
 }
 
 // Kinds are what operations change, in configurations.
-var Kinds = []string{"clients", "drains", "limits", "policy", "rules", "shedder"}
+var Kinds = []string{"clients", "drain", "limits", "policy", "rules", "shedder"}
+
+// EverywhereKind is the kind that takes the right to all regions.
+const EverywhereKind = "drain"
 
 // Right is a role, and what bounds its changes. Every role sees everything.
 type Right struct {
@@ -81,6 +84,9 @@ func (r *Right) validate(f *field.Errors) {
 		case r.May == Reader:
 			f.Add(list.name, "has no effect with reader, who sees everything and changes nothing; remove it")
 		}
+	}
+	if i := slices.Index(r.Kinds, EverywhereKind); i >= 0 && len(r.Regions) > 0 {
+		f.Add(field.Index("kinds", i), "permits nothing in a right with regions: a drain moves clients between regions, so it needs all of them; give it in a right without regions")
 	}
 	for i, name := range r.Regions {
 		if !word.MatchString(name) {
@@ -180,6 +186,35 @@ func (r Rights) Regions(role Role, kind string) (list []string, everywhere bool)
 	}
 	slices.Sort(list)
 	return slices.Compact(list), false
+}
+
+// Forbidden says why a person may not do something.
+type Forbidden struct {
+	Detail  string
+	Regions []string // where they may do it
+}
+
+func (f *Forbidden) Error() string { return f.Detail }
+
+// Forbids returns a *Forbidden unless a person who may do something everywhere, or in the permitted
+// regions, may do it in the wanted ones, none: all.
+func (p Person) Forbids(least Role, kind string, permitted []string, everywhere bool, wanted []string) error {
+	if everywhere || len(wanted) > 0 && !slices.ContainsFunc(wanted, func(name string) bool { return !slices.Contains(permitted, name) }) {
+		return nil
+	}
+	what := Right{May: least, Regions: wanted}
+	if least > Reader {
+		what.Kinds = []string{kind}
+	}
+	if what.Regions == nil {
+		what.Regions = []string{"all regions"}
+	}
+	f := &Forbidden{fmt.Sprintf("this needs the role %s, and %s is %s;", what, p.Name, p.Rights), permitted}
+	if len(permitted) > 0 {
+		f.Detail += " name only " + strings.Join(permitted, ", ") + " in region, or"
+	}
+	f.Detail += " ask the console's administrator"
+	return f
 }
 
 // Grant gives a right to some people.

@@ -152,6 +152,9 @@ func (c *Change) steps(ctx context.Context, targets []*fleet.Target) error {
 	if err := c.Prepare(ctx, targets); err != nil {
 		return err
 	}
+	if err := c.mayHalt(c.recorded.Rollouts()...); err != nil {
+		return err
+	}
 	todo := report.With(c.results(), rollout.Untouched)
 	if len(todo) == 0 {
 		return c.settle(ctx, c.Staging.Pop == "")

@@ -2,6 +2,7 @@ package change
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 
@@ -42,6 +43,28 @@ func (c *Change) begins(ctx context.Context, targets []*fleet.Target) error {
 			return nil
 		} // its regionctl ended while this looked
 	}
+}
+
+// denied is an error of mayHalt.
+type denied struct{ error }
+
+func (d *denied) Unwrap() error { return d.error }
+
+// mayHalt refuses to halt rollouts of others that run, where the caller may not change all of their
+// regions. A change of all regions at once is waited for, not halted.
+func (c *Change) mayHalt(running ...*consul.Rollout) error {
+	if c.Program.MayHalt == nil {
+		return nil
+	}
+	for _, r := range running {
+		if r.Halted != "" || r.AtOnce() || c.journal != nil && r.SameRollout(&c.journal.record) || c.Program.Now().Sub(r.SeenAt) > consul.StaleAfter {
+			continue
+		}
+		if err := c.Program.MayHalt(slices.Concat(r.Waves...)); err != nil {
+			return &denied{fmt.Errorf("nothing was changed: this would halt the rollout of %s, which %s runs: %w", r.Version, term.Printable(r.By), err)}
+		}
+	}
+	return nil
 }
 
 // overrides warns of an unfinished rollout that a change of all regions at once ends, or partly

@@ -169,6 +169,11 @@ func (c *Change) begin(targets []*fleet.Target) {
 					return err
 				}
 			}
+			if c.Program.MayHalt != nil { // one may have begun since Prepare
+				if err := c.mayHalt(rollout.RecordsIn(ctx, targets).Rollouts()...); err != nil {
+					return err
+				}
+			}
 			c.at = c.Program.Now().UTC().Round(0)
 			err := c.restore(ctx)
 			c.unreached = command.RegionNames(TargetsOf(c.With(rollout.Unreachable)))

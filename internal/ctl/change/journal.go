@@ -2,6 +2,7 @@ package change
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -56,7 +57,11 @@ func (c *Change) openJournal(ctx context.Context, canary string, waves [][]strin
 		for _, a := range fleet.Ask(ctx, some, func(ctx context.Context, t *fleet.Target) (bool, error) {
 			return j.claim(ctx, t)
 		}) {
+			var not *denied
 			switch {
+			case errors.As(a.Err, &not):
+				j.drop(context.WithoutCancel(ctx), true)
+				return nil, not
 			case a.Err != nil:
 				c.Program.Warn("%s: the rollout is not recorded there: %v", a.Target.Name, a.Err)
 			case !a.Value && !j.staged:
@@ -83,9 +88,14 @@ func (j *journal) claim(ctx context.Context, t *fleet.Target) (done bool, err er
 		return t.Docs.SetRollout(ctx, j.seen(t), j.c.looked[t.Name].Index)
 	}
 	for range 3 {
-		_, index, err := t.Docs.Rollout(ctx)
+		now, index, err := t.Docs.Rollout(ctx)
 		if err != nil && index == 0 {
 			return false, err
+		}
+		if now != nil {
+			if err := j.c.mayHalt(now); err != nil {
+				return false, err
+			}
 		}
 		if done, err = t.Docs.SetRollout(ctx, j.seen(t), index); done || err != nil {
 			return done, err

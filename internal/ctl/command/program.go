@@ -29,6 +29,8 @@ type Program struct {
 
 	// User, if not "", is the user of the console who sent a request.
 	User string
+	// MayHalt, if not nil, refuses to halt a rollout that runs in these regions.
+	MayHalt func(regions []string) error
 	// SignFile is the console's key; --sign names another.
 	SignFile      string
 	FleetFile     string

@@ -16,7 +16,7 @@ function changes() {
 }
 
 // undoes are the operations that take back the last change of a kind.
-const undoes = { rules: 'rules.undo', shedder: 'shedder.undo', policy: 'policy.undo', drain: 'drains.undo', clients: 'clients.undo' };
+const undoes = { rules: 'rules.undo', shedder: 'shedder.undo', policy: 'policy.undo', drain: 'drain.undo', clients: 'clients.undo' };
 
 // last reports whether a change is the newest of its kind, and can be taken back. A list that is
 // followed would make its changes again.

@@ -12,6 +12,12 @@ export const session = signal(null);
 export const denied = signal(null);
 // needs is the role that an operation needs and this person lacks, '' if there is none.
 export const needs = (operation) => session.value?.needs?.[operation] ?? '';
+// foreign are the regions of touched, none: all, in which this person may not use an operation.
+export const foreign = (operation, touched) => {
+  const mine = session.value?.regions?.[operation];
+  if (!mine) return [];
+  return touched.length ? touched.filter((r) => !mine.includes(r)) : ['all regions'];
+};
 
 // A local console needs its token in every request. Storage belongs to one port, and cookies would
 // reach the others of this host. The page of regionctl's file brings a ticket for the token.

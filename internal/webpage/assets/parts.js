@@ -1,5 +1,5 @@
 // What pages are made of.
-import { html, signal, now, ago, plural, session, needs } from './lib.js';
+import { html, signal, now, ago, plural, session, needs, foreign } from './lib.js';
 
 const copied = signal('');
 
@@ -18,10 +18,12 @@ export function Badge({ kind = '', children }) {
   return html`<span class=${'badge ' + kind}>${children}</span>`;
 }
 
-// Act is a button of an operation. One who lacks the role cannot press it.
-export function Act({ op, onClick, disabled, children, ...rest }) {
-  const role = needs(op);
-  return html`<button type="button" ...${rest} onClick=${onClick} disabled=${disabled || role !== ''} title=${role ? `needs the role ${role}; you are ${session.value.role}` : undefined}>${children}</button>`;
+// Act is a button of an operation. One who lacks the role cannot press it, nor one who lacks the
+// right to all regions that it touches, if these are known; an empty list is all.
+export function Act({ op, touches, onClick, disabled, children, ...rest }) {
+  const role = needs(op), others = touches ? foreign(op, touches) : [];
+  const why = role ? `needs the role ${role}; you are ${session.value.role}` : others.length ? `touches ${others.join(', ')}; you are ${session.value.role}` : undefined;
+  return html`<button type="button" ...${rest} onClick=${onClick} disabled=${disabled || why !== undefined} title=${why}>${children}</button>`;
 }
 
 // Lacking says what a person may not do on a page, and why. ops are operations, by their names.

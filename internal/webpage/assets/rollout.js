@@ -70,7 +70,7 @@ function Progress({ v, u }) {
     ${v.result?.canary && html`<p>${v.result.canary.pop}: ${traffic(v.result.canary.canary)}; the others ${traffic(v.result.canary.others)}</p>`}
     ${v.lines.length > 0 && html`<details><summary>${plural(v.lines.length, 'line')} of output</summary><pre class="text dim log" tabindex="0">${v.lines.join('\n')}</pre></details>`}
     <div class="buttons">
-      ${runs(v) && html`<${Act} op="rules.rollout.halt" class="danger" disabled=${v.state === 'halting'} onClick=${() => halt(v)}>Halt…<//>`}
+      ${runs(v) && html`<${Act} op="rules.rollout.halt" touches=${(v.inputs.region ?? '').split(',').filter((r) => r)} class="danger" disabled=${v.state === 'halting'} onClick=${() => halt(v)}>Halt…<//>`}
       ${v.state === 'halted' && u && html`<${Act} op="rules.rollout.resume" class="primary" onClick=${() => resume(u, again)}>Resume…<//><${Act} op="rules.undo" class="danger" onClick=${() => back(u, again)}>Roll back…<//>`}
       ${v.state === 'done' && have.length > 0 && html`<${Act} op="rules.undo" class="danger" onClick=${() => undo(have, v.result.version)}>Roll back…<//>`}
     </div>
