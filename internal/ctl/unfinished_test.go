@@ -132,3 +132,27 @@ func TestResumedTwice(t *testing.T) {
 	require.Contains(t, r.errOut, "nothing was changed: eu-west: someone else began or ended a rollout meanwhile; see regionctl rules rollout")
 	require.Equal(t, "bob", parse[unfinished.Report](t, f.good(t, "rules", "rollout", "-o", "json").out).Rollout.By)
 }
+
+// A rollout to which a node objects, and that was forced, is resumed like any other.
+func TestResumeOfAForcedRollout(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, "eu-west", "us-east")
+	f.running(t)
+	for _, name := range f.names {
+		f.edge(t, name, "pop-"+name, name+"-2", func(s *stub) { s.reads = 0 })
+	}
+	args := []string{"rules", "apply", write(t, "next.yaml", rulesOf(2)), "--by", "ana", "--yes", "--waves", "1,rest", "--soak", "10m", "--interval", "100ms", "--min-requests", "0", "--wait", "0"}
+	require.Contains(t, f.refused(t, term.StatusFailed, args...), "--force changes it anyway")
+	ana := f.converse(t, append(args, "--force")...)
+	ana.sees(t, " left")
+	ana.cancel()
+	require.Equal(t, term.StatusInterrupted, ana.end(t).status)
+	require.Equal(t, versionOf(rulesOf(1)), f.current(t, "us-east"))
+	f.good(t, "rules", "apply", "--resume", "--yes", "--by", "bob", "--soak", "100ms")
+	require.Equal(t, versionOf(rulesOf(2)), f.current(t, "us-east"))
+	for _, name := range f.names {
+		h, _, err := f.rules(name).History(t.Context(), 1)
+		require.NoError(t, err)
+		require.Contains(t, h[0].Forced, name+"-2 in "+name, name)
+	}
+}
