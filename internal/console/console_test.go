@@ -265,12 +265,12 @@ func inDocs(t *testing.T, test, table string) {
 func TestCommands(t *testing.T) {
 	for id, want := range map[string]string{
 		"fleet":               "regionctl status",
-		"drain":               "regionctl drain ams1 --reason 'kernel update'",
+		"drain":               "regionctl drain ams1 --message 'kernel update'",
 		"rules.apply":         "regionctl rules apply rules.yaml --message why --if-version 0123456789ab",
 		"limits.inspect":      "regionctl limits inspect 203.0.113.7",
 		"limits.reset":        "regionctl limits reset --rule login --client 203.0.113.7",
 		"shedder.set":         "regionctl shedder set enabled=false --for 1h",
-		"clients.block":       "regionctl clients block 203.0.113.0/24 --reason scans --for 1h",
+		"clients.block":       "regionctl clients block 203.0.113.0/24 --message scans --for 1h",
 		"clients.recent":      "regionctl clients recent 203.0.113.7",
 		"rules.test.recent":   "regionctl rules test --from-nodes rules.yaml --region eu-west",
 		"shedder.off":         "regionctl shedder set enabled=false --for 1h",

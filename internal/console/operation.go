@@ -97,7 +97,7 @@ var (
 // Inputs of manual decisions about clients.
 var (
 	inNetwork = Input{Name: "network", About: "an address, or a network such as 203.0.113.0/24", Required: true, Check: block}
-	inReason  = Input{Name: "reason", About: "why; other operators see it", Flag: "reason", Required: true, Longest: 200}
+	inReason  = Input{Name: "reason", About: "why; other operators see it", Flag: "message", Required: true, Longest: 200}
 	inLasts   = Input{Name: "for", About: "how long it lasts; default: until it is removed", Flag: "for", Check: duration}
 )
 
@@ -127,10 +127,10 @@ func Operations() []Operation {
 		{ID: "fleet", Least: access.Reader, Method: "GET", Path: "/fleet", Summary: "Regions, PoPs and edges: health, drains, versions, requests, refusals", Command: []string{"status"}, Inputs: []Input{inRegion}},
 		{ID: "fleet.events", Least: access.Reader, Method: "GET", Path: "/fleet/events", Summary: "The same every two seconds, as server-sent events", Command: []string{"status", "--watch=2s"}, Streams: true},
 		{ID: "drain", Least: access.Operator, Method: "POST", Path: "/pops/{pop}/drain", Summary: "Take a PoP out of DNS", Command: []string{"drain"}, Writes: true, Inputs: []Input{
-			inPoP, {Name: "reason", About: "why; other operators see it", Flag: "reason", Required: true, Longest: longestText},
+			inPoP, {Name: "reason", About: "why; other operators see it", Flag: "message", Required: true, Longest: longestText},
 			{Name: "force", About: "drain it even if no healthy PoP would be left", Flag: "force", Shape: Truth}}},
 		{ID: "undrain", Least: access.Operator, Method: "POST", Path: "/pops/{pop}/undrain", Summary: "Put a PoP back into DNS", Command: []string{"undrain"}, Writes: true, Inputs: []Input{inPoP}},
-		{ID: "drain.undo", Least: access.Operator, Method: "POST", Path: "/drain/undo", Summary: "Take back the last drain or undrain", Command: []string{"undo", "drain"}, Writes: true, Inputs: []Input{inOf, inRegion}},
+		{ID: "drain.undo", Least: access.Operator, Method: "POST", Path: "/drain/undo", Summary: "Take back the last drain or undrain", Command: []string{"undo", "drain"}, Writes: true, Inputs: []Input{inOf, inRegion, inPartial}},
 
 		{ID: "rules", Least: access.Reader, Method: "GET", Path: "/rules", Summary: "The rules that edges run, with what each allows and limits", Command: []string{"rules", "list"}, Inputs: []Input{inRegion}},
 		{ID: "rules.events", Least: access.Reader, Method: "GET", Path: "/rules/events", Summary: "The same every two seconds, as server-sent events", Command: []string{"rules", "list", "--watch=2s"}, Streams: true},
@@ -143,8 +143,8 @@ func Operations() []Operation {
 		{ID: "rules.test", Least: access.Reader, Method: "POST", Path: "/rules/test", Summary: "Who of a log would have been limited by a document, next to the active one", Command: []string{"rules", "test"}, Document: "rules.yaml", Upload: "access.log", Inputs: append([]Input{inRegion}, inReplay...)},
 		{ID: "rules.test.recent", Least: access.Reader, Method: "POST", Path: "/rules/test/recent", Summary: "The same of what the edges of a region decided lately", Command: []string{"rules", "test", "--from-nodes"}, Document: "rules.yaml", Inputs: append([]Input{inRegion}, inReplay[1:]...)},
 		{ID: "rules.apply", Least: access.Admin, Method: "POST", Path: "/rules/apply", Summary: "Apply a document, and wait for every edge", Command: apply, Document: "rules.yaml", Writes: true, Inputs: []Input{inMessage, inBase, inRegion, inPartial}},
-		{ID: "rules.rollback", Least: access.Operator, Method: "POST", Path: "/rules/rollback", Summary: "Apply an earlier version again", Command: []string{"rules", "rollback"}, Writes: true, Inputs: []Input{inTo, inRegion, inPartial}},
-		{ID: "rules.undo", Least: access.Operator, Method: "POST", Path: "/rules/undo", Summary: "Take back the last change, also a rollout that is not finished", Command: []string{"undo", "rules"}, Writes: true, Inputs: []Input{inOf, inRegion}},
+		{ID: "rules.rollback", Least: access.Operator, Method: "POST", Path: "/rules/rollback", Summary: "Apply an earlier version again", Command: []string{"undo", "rules"}, Writes: true, Inputs: []Input{inTo, inRegion, inPartial}},
+		{ID: "rules.undo", Least: access.Operator, Method: "POST", Path: "/rules/undo", Summary: "Take back the last change, also a rollout that is not finished", Command: []string{"undo", "rules"}, Writes: true, Inputs: []Input{inOf, inRegion, inPartial}},
 
 		{ID: "rules.rollout", Least: access.Reader, Method: "GET", Path: "/rules/rollout", Summary: "How the rollout stands that this console runs, or ran last", Command: apply, Rollout: lookAtRollout},
 		{ID: "rules.rollout.events", Least: access.Reader, Method: "GET", Path: "/rules/rollout/events", Summary: "The same at each change, as server-sent events", Command: apply, Rollout: lookAtRollout, Streams: true},
@@ -173,7 +173,7 @@ func Operations() []Operation {
 		{ID: "clients.block", Least: access.Operator, Method: "POST", Path: "/clients/block", Summary: "Answer 403 to a network, on all edges", Command: []string{"clients", "block"}, Writes: true, Inputs: []Input{inNetwork, inReason, inLasts, inRegion}},
 		{ID: "clients.allow", Least: access.Operator, Method: "POST", Path: "/clients/allow", Summary: "Exempt a network from blocks and from the behavior policy", Command: []string{"clients", "allow"}, Writes: true, Inputs: []Input{inNetwork, inReason, inLasts, inRegion}},
 		{ID: "clients.unblock", Least: access.Operator, Method: "POST", Path: "/clients/unblock", Summary: "Remove a network from the list, blocked or allowed", Command: []string{"clients", "unblock"}, Writes: true, Inputs: []Input{inNetwork, inRegion}},
-		{ID: "clients.undo", Least: access.Operator, Method: "POST", Path: "/clients/undo", Summary: "Take back the last block, allow, unblock or import", Command: []string{"undo", "clients"}, Writes: true, Inputs: []Input{inOf, inRegion}},
+		{ID: "clients.undo", Least: access.Operator, Method: "POST", Path: "/clients/undo", Summary: "Take back the last block, allow, unblock or import", Command: []string{"undo", "clients"}, Writes: true, Inputs: []Input{inOf, inRegion, inPartial}},
 
 		{ID: "shedder", Least: access.Reader, Method: "GET", Path: "/shedder", Summary: "The active settings of the load shedder", Command: []string{"shedder", "show"}, Inputs: []Input{inRegion}, Verdict: true},
 		{ID: "shedder.live", Least: access.Reader, Method: "GET", Path: "/shedder/live", Summary: "What each edge's shedder measures and refuses, candidates included", Command: []string{"shedder", "show", "--live"}, Inputs: []Input{inRegion}},
@@ -182,16 +182,16 @@ func Operations() []Operation {
 			{Name: "for", About: "how long they last; default: until the next change", Flag: "for", Check: duration}, inMessage, inRegion, inPartial}},
 		{ID: "shedder.off", Least: access.Operator, Method: "POST", Path: "/shedder/off", Summary: "The kill switch: shed nothing temporarily", Command: []string{"shedder", "set", "enabled=false"}, Writes: true, Inputs: []Input{
 			{Name: "for", About: "how long it lasts; then the previous settings return", Flag: "for", Required: true, Check: duration}, inMessage, inRegion, inPartial}},
-		{ID: "shedder.rollback", Least: access.Operator, Method: "POST", Path: "/shedder/rollback", Summary: "Activate earlier settings again", Command: []string{"shedder", "rollback"}, Writes: true, Inputs: []Input{inTo, inRegion, inPartial}},
-		{ID: "shedder.undo", Least: access.Operator, Method: "POST", Path: "/shedder/undo", Summary: "End temporary settings, or take back the last change", Command: []string{"undo", "shedder"}, Writes: true, Inputs: []Input{inOf, inRegion}},
+		{ID: "shedder.rollback", Least: access.Operator, Method: "POST", Path: "/shedder/rollback", Summary: "Activate earlier settings again", Command: []string{"undo", "shedder"}, Writes: true, Inputs: []Input{inTo, inRegion, inPartial}},
+		{ID: "shedder.undo", Least: access.Operator, Method: "POST", Path: "/shedder/undo", Summary: "End temporary settings, or take back the last change", Command: []string{"undo", "shedder"}, Writes: true, Inputs: []Input{inOf, inRegion, inPartial}},
 		{ID: "shedder.history", Least: access.Reader, Method: "GET", Path: "/shedder/history", Summary: "Who changed the shedder's settings, when and why", Command: []string{"shedder", "history"}, Inputs: []Input{inRegion, inLines}},
 
 		{ID: "policy.status", Least: access.Reader, Method: "GET", Path: "/policy/status", Summary: "Which behavior policy is active in each region, and which edges judge by it", Command: []string{"policy", "status"}, Inputs: []Input{inRegion}},
 		{ID: "policy.document", Least: access.Reader, Method: "GET", Path: "/policy/document", Summary: "The active behavior policy, or another version", Command: []string{"policy", "show"}, Inputs: []Input{inRegion, inVersion}},
 		{ID: "policy.history", Least: access.Reader, Method: "GET", Path: "/policy/history", Summary: "Who applied which behavior policy, when and why", Command: []string{"policy", "history"}, Inputs: []Input{inRegion, inLines}},
 		{ID: "policy.changes", Least: access.Reader, Method: "GET", Path: "/policy/changes", Summary: "What differs between two versions of the behavior policy", Command: []string{"policy", "diff"}, Inputs: []Input{inFrom, inWith, inRegion}},
-		{ID: "policy.rollback", Least: access.Operator, Method: "POST", Path: "/policy/rollback", Summary: "Apply an earlier behavior policy again", Command: []string{"policy", "rollback"}, Writes: true, Inputs: []Input{inTo, inRegion, inPartial}},
-		{ID: "policy.undo", Least: access.Operator, Method: "POST", Path: "/policy/undo", Summary: "Take back the last change of the behavior policy", Command: []string{"undo", "policy"}, Writes: true, Inputs: []Input{inOf, inRegion}},
+		{ID: "policy.rollback", Least: access.Operator, Method: "POST", Path: "/policy/rollback", Summary: "Apply an earlier behavior policy again", Command: []string{"undo", "policy"}, Writes: true, Inputs: []Input{inTo, inRegion, inPartial}},
+		{ID: "policy.undo", Least: access.Operator, Method: "POST", Path: "/policy/undo", Summary: "Take back the last change of the behavior policy", Command: []string{"undo", "policy"}, Writes: true, Inputs: []Input{inOf, inRegion, inPartial}},
 
 		{ID: "dns.topology", Least: access.Reader, Method: "GET", Path: "/dns/topology", Summary: "The active topology: regions, PoPs, their addresses and places", Command: []string{"topology", "show"}, Inputs: []Input{inRegion}},
 		{ID: "dns.explain", Least: access.Reader, Method: "GET", Path: "/dns/explain", Summary: "Which PoP a client is sent to now, and why", Command: []string{"dns", "explain"}, Inputs: []Input{

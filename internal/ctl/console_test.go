@@ -291,7 +291,7 @@ func TestConsole(t *testing.T) {
 
 	// A drain changes every region's records; so does its end.
 	drained := c.post("/pops/{pop}/drain", "/pops/ams1/drain", `{"reason": "kernel update"}`)
-	require.Equal(t, "regionctl drain ams1 --reason 'kernel update'", drained["command"])
+	require.Equal(t, "regionctl drain ams1 --message 'kernel update'", drained["command"])
 	require.Contains(t, text(t, dig(c.get("/fleet"), "result", "regions")), `"why":"kernel update"`)
 	require.Contains(t, c.refused(500, "/pops/iad1/drain", `{"reason": "too"}`), "no healthy PoP would be left")
 	require.Contains(t, c.refused(422, "/pops/nowhere/drain", `{"reason": "x"}`), `no PoP "nowhere"`)

@@ -34,7 +34,7 @@ func (c *consoleUnderTest) tryTraffic(t *testing.T) {
 	require.Equal(t, "access.log: none of the 1 lines can be read as a request", strings.Split(c.refused(422, "/rules/test", form("nothing")), ": line 1")[0])
 
 	blocked := c.post("/clients/block", "/clients/block", `{"network": "203.0.113.7", "reason": "scans", "for": "1h"}`)
-	require.Equal(t, "regionctl clients block 203.0.113.7 --reason scans --for 1h", blocked["command"])
+	require.Equal(t, "regionctl clients block 203.0.113.7 --message scans --for 1h", blocked["command"])
 	require.Contains(t, c.refused(422, "/clients/block", `{"network": "0.0.0.0/0", "reason": "x"}`), "pass --force if that is intended")
 	c.post("/clients/allow", "/clients/allow", `{"network": "203.0.113.0/28", "reason": "ours"}`)
 	require.Len(t, c.get("/clients")["result"], 2)

@@ -102,7 +102,7 @@ func TestDNS(t *testing.T) {
 	require.Equal(t, "ns1.edge.example.com.", dig("edge.example.com", "NS"))
 	require.Equal(t, "127.0.0.1", dig("ns1.edge.example.com"))
 
-	f.good(t, "drain", "ams1", "--reason", "to see", "--by", "ann", "--yes", "--force", "--wait", "0")
+	f.good(t, "drain", "ams1", "--message", "to see", "--by", "ann", "--yes", "--force", "--wait", "0")
 	logged(`"msg":"pop is drained","region":"eu-west","pop":"ams1","who":"ann","why":"to see"`)
 	f.good(t, "undrain", "ams1", "--yes")
 	logged("pop is no longer drained")

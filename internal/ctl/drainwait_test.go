@@ -27,7 +27,7 @@ func TestDrainNamesNodesThatCannotBeAsked(t *testing.T) {
 	ams := f.edge(t, "eu-west", "ams1", "ams1-1", func(s *stub) { s.silent = true })
 	f.edge(t, "eu-west", "ams1", "ams1-2")
 	f.edge(t, "us-east", "iad1", "iad1-1")
-	args := []string{"drain", "ams1", "--reason", "x", "--yes", "--ttl", "0s", "-o", "json"}
+	args := []string{"drain", "ams1", "--message", "x", "--yes", "--ttl", "0s", "-o", "json"}
 	r := f.run(t, args...)
 	require.Equal(t, term.StatusPartial, r.status)
 	require.Contains(t, r.errOut, "it is unknown whether requests still come to ams1-1 (")
@@ -45,7 +45,7 @@ func TestDrainKilledAtAnyWrite(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, "eu-west", "us-east")
 	f.good(t, "topology", "apply", write(t, "topology.yaml", topologyOf(1)), "--yes")
-	drain := []string{"drain", "ams1", "--reason", "kernel", "--by", "ana", "--yes", "--force", "--wait", "0"}
+	drain := []string{"drain", "ams1", "--message", "kernel", "--by", "ana", "--yes", "--force", "--wait", "0"}
 	undrain := []string{"undrain", "ams1", "--by", "ana", "--yes"}
 	for _, c := range [][2][]string{{undrain, drain}, {drain, undrain}} {
 		for n, killed := int32(1), true; killed; n++ {

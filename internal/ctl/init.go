@@ -32,15 +32,17 @@ Exits with 3 if a region could not be reached; run it again then.`
 func initCommand(p *command.Program) *cobra.Command {
 	var names []string
 	var yes bool
+	var by string
 	c := command.New("init", "record the name of each region in its Consul", initHelp, "  regionctl init\n  regionctl init --region us-west --yes",
-		func(ctx context.Context, _ []string) error { return nameRegions(ctx, p, names, yes) })
+		func(ctx context.Context, _ []string) error { return nameRegions(ctx, p, names, yes, by) })
 	p.RegionFlag(c, &names)
-	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	command.YesFlag(c.Flags(), &yes)
+	command.ByFlag(c.Flags(), &by)
 	return c
 }
 
-func nameRegions(ctx context.Context, p *command.Program, names []string, yes bool) error {
-	by, err := p.Whoami("")
+func nameRegions(ctx context.Context, p *command.Program, names []string, yes bool, by string) error {
+	by, err := p.Whoami(by)
 	if err != nil {
 		return err
 	}

@@ -143,7 +143,7 @@ func testLockStopped(t *testing.T, f *testFleet) {
 	require.Equal(t, versionOf(rulesOf(2)), f.current(t, "eu-west"))
 
 	began := time.Now()
-	r := f.good(t, "rules", "rollback", "--to", old.Version, "--by", "bob", "--yes", "--wait", "0")
+	r := f.good(t, "undo", "rules", "--to", old.Version, "--by", "bob", "--yes", "--wait", "0")
 	t.Logf("the rollback took %s", time.Since(began).Round(100*time.Millisecond))
 	require.Contains(t, r.errOut, "eu-west: waiting for ana")
 	require.Contains(t, r.errOut, "eu-west, us-east: took over the lock of ana, which was not renewed for 10s")

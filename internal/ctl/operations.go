@@ -282,7 +282,7 @@ func applies(resume bool) operation {
 }
 
 func rollsBack(k *fleet.Kind) operation {
-	flags := func(x *change.Change, f *pflag.FlagSet) { undo.RollbackFlags(x, f, k, new(string)) }
+	flags := func(x *change.Change, f *pflag.FlagSet) { undo.RollbackFlags(x, f, new(string)) }
 	return changes(flags, func(ctx context.Context, x *change.Change, c *console.Call) (*change.Report, error) {
 		return undo.Rollback(ctx, x, k, c.Text("to"))
 	})

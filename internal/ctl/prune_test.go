@@ -72,15 +72,15 @@ func testPruneKeeps(t *testing.T, f *testFleet) {
 	require.NoError(t, err)
 
 	before := f.storedRules(t, "eu-west")
-	require.Equal(t, term.StatusUsage, f.run(t, "rules", "prune", "--keep", "9", "--yes").status)
-	require.Equal(t, term.StatusUsage, f.run(t, "rules", "prune", "--keep", "10").status, "no terminal to prompt on")
-	s := f.converse(t, "rules", "prune", "--keep", "10")
+	require.Equal(t, term.StatusUsage, f.run(t, "prune", "rules", "--keep-versions", "9", "--yes").status)
+	require.Equal(t, term.StatusUsage, f.run(t, "prune", "rules", "--keep-versions", "10").status, "no terminal to prompt on")
+	s := f.converse(t, "prune", "rules", "--keep-versions", "10")
 	s.sees(t, "Remove 15 versions? [y/N] ")
 	s.answer(t, "n")
 	require.Equal(t, term.StatusFailed, s.end(t).status)
 	require.Equal(t, before, f.storedRules(t, "eu-west"))
 
-	r := f.good(t, "rules", "prune", "--keep", "10", "--yes", "-o", "json")
+	r := f.good(t, "prune", "rules", "--keep-versions", "10", "--yes", "-o", "json")
 	require.Contains(t, r.errOut, "eu-west: 12 of 28 versions can be removed\nus-east: 3 of 16 versions can be removed\n")
 	require.Equal(t, []versions.PrunedRegion{{Region: "eu-west", Removed: 12, Kept: 16}, {Region: "us-east", Removed: 3, Kept: 13}}, parse[[]versions.PrunedRegion](t, r.out))
 	require.Empty(t, f.locked(t, "rules"))
@@ -91,9 +91,9 @@ func testPruneKeeps(t *testing.T, f *testFleet) {
 	require.Contains(t, f.storedRules(t, "eu-west"), fresh)
 	require.NotContains(t, f.storedRules(t, "eu-west"), all[5])
 	require.Contains(t, f.storedRules(t, "eu-west"), versionOf(rulesOf(102)))
-	require.Contains(t, f.good(t, "rules", "prune", "--keep", "10", "--yes").out, "eu-west  0        16\n")
+	require.Contains(t, f.good(t, "prune", "rules", "--keep-versions", "10", "--yes").out, "eu-west  0        16\n")
 
-	r = f.run(t, "rules", "rollback", "--to", all[5], "--yes")
+	r = f.run(t, "undo", "rules", "--to", all[5], "--yes")
 	require.Equal(t, term.StatusUsage, r.status)
 	require.Contains(t, r.errOut, "no region has it; regionctl rules history lists past versions, of which the newest are kept (prune --help)")
 	f.good(t, "undo", "rules", "--yes", "--wait", "0", "--region", "us-east")
@@ -133,7 +133,7 @@ func testPruneAway(t *testing.T, f *testFleet) {
 	text, err := os.ReadFile(away.file)
 	require.NoError(t, err)
 	away.file = write(t, "fleet.yaml", string(text)+"  - {name: us-east, consul: {addr: \"127.0.0.1:1\"}}\n") // nothing listens there
-	r := away.run(t, "rules", "prune", "--keep", "10", "--yes", "--region", "eu-west")
+	r := away.run(t, "prune", "rules", "--keep-versions", "10", "--yes", "--region", "eu-west")
 	require.Equal(t, term.StatusFailed, r.status)
 	require.Contains(t, r.errOut, "nothing was removed, because the versions that are still needed are unknown:\nus-east: ")
 	r = away.good(t, "rules", "apply", write(t, "r.yaml", rulesOf(99)), "--yes", "--wait", "0", "--region", "eu-west", "--keep-versions", "10")
@@ -144,7 +144,7 @@ func testPruneAway(t *testing.T, f *testFleet) {
 	for _, key := range []string{"rules/canary/ams1", "rules/current"} {
 		_, err = f.consuls["us-east"].Client().KV().Put(kv(f.prefix+"/"+key, "x"), nil)
 		require.NoError(t, err)
-		require.Equal(t, term.StatusFailed, f.run(t, "rules", "prune", "--keep", "10", "--yes").status)
+		require.Equal(t, term.StatusFailed, f.run(t, "prune", "rules", "--keep-versions", "10", "--yes").status)
 		require.Len(t, f.storedRules(t, "eu-west"), 15)
 	}
 }
@@ -164,7 +164,7 @@ func testPruneTemporary(t *testing.T, f *testFleet) {
 	for i := range 15 {
 		set(600+i, "--for", "1h")
 	}
-	require.Contains(t, f.good(t, "shedder", "prune", "--keep", "10", "--yes").out, "eu-west  0        11\n")
+	require.Contains(t, f.good(t, "prune", "shedder", "--keep-versions", "10", "--yes").out, "eu-west  0        11\n")
 	f.good(t, "undo", "shedder", "--yes", "--wait", "0", "--region", "eu-west")
 	require.Equal(t, lasting, active())
 
@@ -188,7 +188,7 @@ func testPruneRestores(t *testing.T, f *testFleet) {
 	ana := consul.NewLock("ana")
 	index, _, err := f.open["us-east"].Lock(t.Context(), "rules", ana, 0)
 	require.NoError(t, err)
-	bob := f.converse(t, "rules", "rollback", "--to", all[0], "--by", "bob", "--yes", "--wait", "0")
+	bob := f.converse(t, "undo", "rules", "--to", all[0], "--by", "bob", "--yes", "--wait", "0")
 	bob.sees(t, "us-east: waiting for ana")
 	old, err := f.rules("us-east").StoredBefore(t.Context(), all[:1], index)
 	require.NoError(t, err)
@@ -235,7 +235,7 @@ func TestLongHistory(t *testing.T) {
 	require.Len(t, list, changes+1)
 	require.True(t, slices.IsSortedFunc(list, func(a, b versions.HistoryEntry) int { return b.AppliedAt.Compare(a.AppliedAt) }))
 	require.Contains(t, timed("audit", "verify").out, fmt.Sprintf("eu-west  rules     %d     ", changes+1))
-	timed("rules", "prune", "--yes")
+	timed("prune", "rules", "--yes")
 	require.Len(t, f.storedRules(t, "eu-west"), 200)
 	timed("undo", "rules", "--yes", "--wait", "0")
 	require.Equal(t, last.Version, f.current(t, "eu-west"))

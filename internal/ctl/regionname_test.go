@@ -19,19 +19,19 @@ import (
 // changeCommands are all commands that change a region; lookCommands are the others.
 var (
 	changeCommands = []string{
-		"init --yes", "rules apply FILE --yes", "rules apply --resume --yes", "undo rules --yes", "rules rollback --to VERSION --yes", "rules prune --yes",
-		"policy apply POLICY --yes", "undo policy --yes", "policy rollback --to VERSION --yes", "policy prune --yes",
-		"shedder set enabled=false --for 1h --yes", "undo shedder --yes", "shedder rollback --to VERSION --yes", "shedder prune --yes",
-		"topology apply TOPOLOGY --yes", "undo topology --yes", "topology rollback --to VERSION --yes", "topology prune --yes", "drain ams1 --reason x --yes", "undrain ams1 --yes", "limits reset --rule per-client --client 203.0.113.7 --yes",
-		"clients block 203.0.113.7 --reason x", "clients allow 203.0.113.7 --reason x", "clients unblock 203.0.113.7", "clients import LIST --reason x",
+		"init --yes", "rules apply FILE --yes", "rules apply --resume --yes", "undo rules --yes", "undo rules --to VERSION --yes", "prune rules --yes",
+		"policy apply POLICY --yes", "undo policy --yes", "undo policy --to VERSION --yes", "prune policy --yes",
+		"shedder set enabled=false --for 1h --yes", "undo shedder --yes", "undo shedder --to VERSION --yes", "prune shedder --yes",
+		"topology apply TOPOLOGY --yes", "undo topology --yes", "undo topology --to VERSION --yes", "prune topology --yes", "drain ams1 --message x --yes", "undrain ams1 --yes", "limits reset --rule per-client --client 203.0.113.7 --yes",
+		"clients block 203.0.113.7 --message x", "clients allow 203.0.113.7 --message x", "clients unblock 203.0.113.7", "clients import LIST --message x",
 		"clients sync --name drop --from LIST --once",
 	}
 	lookCommands = []string{
 		"rules validate", "rules test", "rules diff", "rules show", "rules list", "rules status", "rules history", "rules rollout", "rules compare", "rules import envoy",
-		"policy validate", "policy test", "policy diff", "policy show", "policy status", "policy history", "policy rollout", "policy example", "policy schema",
+		"policy validate", "policy test", "policy diff", "policy show", "policy status", "policy history", "policy rollout", "policy example",
 		"shedder validate", "shedder show", "shedder history",
 		"topology show", "topology validate", "topology diff", "topology history", "topology rollout", "dns explain", "limits explain", "limits inspect", "limits global",
-		"clients list", "clients show", "clients recent", "clients export", "status", "audit list", "audit verify", "console", "version", "keys generate", "keys show",
+		"clients list", "clients show", "clients recent", "clients export", "status", "audit list", "audit verify", "console", "keys generate", "keys show",
 	}
 )
 
@@ -152,9 +152,9 @@ func TestOneRegionDenies(t *testing.T) {
 	denying.good(t, "undo", "rules", "--yes", "--region", "eu-west")
 	require.Equal(t, versionOf(rulesOf(1)), f.current(t, "eu-west"))
 	require.Equal(t, versionOf(rulesOf(2)), f.current(t, "us-east"))
-	require.Contains(t, denying.refused(t, term.StatusPartial, "drain", "iad1", "--reason", "x", "--yes", "--wait", "0"), "eu-west has it")
+	require.Contains(t, denying.refused(t, term.StatusPartial, "drain", "iad1", "--message", "x", "--yes", "--wait", "0"), "eu-west has it")
 	require.Contains(t, denying.refused(t, term.StatusPartial, "undrain", "iad1", "--yes"), "us-east may still hold the drain")
-	require.Contains(t, denying.refused(t, term.StatusPartial, "clients", "block", "203.0.113.7", "--reason", "x", "--wait", "0"), why)
+	require.Contains(t, denying.refused(t, term.StatusPartial, "clients", "block", "203.0.113.7", "--message", "x", "--wait", "0"), why)
 
 	c := denying.console(t)
 	w := c.send("POST", "/shedder/off", `{"for": "1h"}`)
@@ -188,13 +188,13 @@ func TestOneRegionIsForeign(t *testing.T) {
 		}
 		before := stored()
 		apply := []string{"rules", "apply", write(t, "rules.yaml", rulesOf(i+1)), "--yes", "--wait", "0"}
-		for _, command := range [][]string{apply, {"clients", "block", "203.0.113.7", "--reason", "x"}, {"limits", "reset", "--rule", "per-client", "--client", "203.0.113.7", "--yes"}} {
+		for _, command := range [][]string{apply, {"clients", "block", "203.0.113.7", "--message", "x"}, {"limits", "reset", "--rule", "per-client", "--client", "203.0.113.7", "--yes"}} {
 			text := f.refused(t, term.StatusUsage, command...)
 			require.Contains(t, text, "nothing was changed: us-east: consul ", command)
 			require.Contains(t, text, want, command)
 		}
 		for _, command := range [][]string{append(apply, "--partial"), {"topology", "apply", write(t, "topology.yaml", topologyOf(i+2)), "--yes", "--partial"},
-			{"drain", "iad1", "--reason", "x", "--yes", "--wait", "0"}, {"undrain", "iad1", "--yes"}} {
+			{"drain", "iad1", "--message", "x", "--yes", "--wait", "0"}, {"undrain", "iad1", "--yes"}} {
 			require.Contains(t, f.refused(t, term.StatusPartial, command...), want, command)
 		}
 		require.Equal(t, versionOf(rulesOf(i+1)), f.current(t, "eu-west"))

@@ -34,7 +34,7 @@ func TestOneErrorOfManyEdges(t *testing.T) {
 		s.silent = true
 		s.mu.Unlock()
 	}
-	for _, line := range []string{"status", "rules status", "limits reset --rule r --client 192.0.2.1 --yes", "clients recent 192.0.2.1", "drain ams1 --reason x --yes --force --wait 1m --ttl 0"} {
+	for _, line := range []string{"status", "rules status", "limits reset --rule r --client 192.0.2.1 --yes", "clients recent 192.0.2.1", "drain ams1 --message x --yes --force --wait 1m --ttl 0"} {
 		once("the stub is silent", line)
 	}
 	for _, s := range stubs { // each has another address

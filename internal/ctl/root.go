@@ -20,6 +20,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/dns"
 	"github.com/weir-edge/weir/internal/ctl/drain"
+	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/limits"
 	"github.com/weir-edge/weir/internal/ctl/overview"
 	"github.com/weir-edge/weir/internal/ctl/policy"
@@ -28,6 +29,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/ctl/topology"
 	"github.com/weir-edge/weir/internal/ctl/undo"
+	"github.com/weir-edge/weir/internal/ctl/versions"
 	"github.com/weir-edge/weir/internal/version"
 )
 
@@ -61,7 +63,7 @@ When clients misbehave within the limits:
 
 When you must block or allow clients manually:
 
-  regionctl clients block 203.0.113.7 --for 2h --reason "scans"   403, on every edge within two seconds
+  regionctl clients block 203.0.113.7 --for 2h --message "scans"   403, on every edge within two seconds
   regionctl clients list                                          which are blocked, by whom, why, until when
 
 When a client asks why it was refused:
@@ -76,7 +78,7 @@ Where clients are sent, and when a PoP must be emptied:
   regionctl topology apply topology.yaml                 which PoPs there are, and where
   regionctl dns --listen 192.0.2.53:53                   answer with the nearest healthy one
   regionctl dns explain --client 203.0.113.7             which one is that, and why?
-  regionctl drain ams1 --reason "kernel update"          out of DNS; undrain puts it back
+  regionctl drain ams1 --message "kernel update"          out of DNS; undrain puts it back
 
 The same in a browser, or for scripts over HTTP:
 
@@ -185,16 +187,6 @@ func rootCommand(p *command.Program) *cobra.Command {
 	command.CompleteFiles(root, "fleet", "yaml", "yml", "json")
 
 	root.AddCommand(rules.Command(p), shedder.Command(p), limits.Command(p), policy.Command(p), clients.Command(p), topology.Command(p), dns.Command(p),
-		undo.Command(p), drain.Command(p), drain.UndrainCommand(p), overview.Command(p), initCommand(p), audit.Command(p), consoleCommand(p), keysCommand(p), versionCommand(p))
+		undo.Command(p), versions.PruneCommand(p, kinds.Rules, kinds.Shedder, kinds.Policy, kinds.Topology), drain.Command(p), drain.UndrainCommand(p), overview.Command(p), initCommand(p), audit.Command(p), consoleCommand(p), keysCommand(p))
 	return root
-}
-
-func versionCommand(p *command.Program) *cobra.Command {
-	return command.New("version", "print the version", "Prints version, commit and Go version of this program.", "", func(context.Context, []string) error {
-		if p.WantsJSON() {
-			return p.WriteJSON(map[string]string{"version": version.String()})
-		}
-		_, err := io.WriteString(p.Out, "regionctl "+version.String()+"\n")
-		return err
-	})
 }

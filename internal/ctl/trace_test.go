@@ -30,7 +30,7 @@ func TestKilledAtAnyWrite(t *testing.T) {
 	}
 	require.Equal(t, versionOf(rulesOf(limit)), f.current(t, "us-east"))
 	f.killWhen(t, "us-east", true, func(r *http.Request) bool { return writes(r, "/clients/current") },
-		"clients", "block", "192.0.2.1", "--reason", "x", "--by", "ana", "--wait", "0")
+		"clients", "block", "192.0.2.1", "--message", "x", "--by", "ana", "--wait", "0")
 	f.good(t, "audit", "verify")
 }
 

@@ -42,6 +42,13 @@ func TestUndoWithoutARegion(t *testing.T) {
 	require.Equal(t, versionOf(rulesOf(2)), f.current(t, "us-east"))
 	f.good(t, "undo", "rules", "--yes", "--region", "us-east")
 	require.Equal(t, versionOf(rulesOf(1)), f.current(t, "us-east"))
+
+	// Without --region, --partial leaves it out, and the history says so.
+	require.Contains(t, f.refused(t, term.StatusFailed, "undo", "--yes"), "--partial continues with us-east")
+	require.Contains(t, f.refused(t, term.StatusPartial, "undo", "--partial", "--yes"), "left to do:  regionctl undo rules --of "+versionOf(rulesOf(1))+" --region eu-west")
+	require.Equal(t, versionOf(rulesOf(2)), f.current(t, "us-east"))
+	require.Contains(t, f.run(t, "rules", "history").out, "(not reached: eu-west)")
+	require.Contains(t, f.run(t, "audit", "list").out, "(not reached: eu-west)")
 }
 
 // The only region that waves have changed dies.
@@ -67,11 +74,11 @@ func TestUndoNamesWhatIsLeft(t *testing.T) {
 	f.consuls["us-east"].Kill()
 	text := f.refused(t, term.StatusPartial, "undo", "rules", "--yes")
 	old := versionOf(rulesOf(1))
-	require.Contains(t, text, "left to do:  regionctl rules rollback --to "+old+" --region us-east")
+	require.Contains(t, text, "left to do:  regionctl undo rules --to "+old+" --region us-east")
 	require.NotContains(t, text, "again")
 	require.Equal(t, old, f.current(t, "eu-west"))
 	f.consuls["us-east"].Start()
-	f.good(t, "rules", "rollback", "--to", old, "--region", "us-east", "--yes")
+	f.good(t, "undo", "rules", "--to", old, "--region", "us-east", "--yes")
 	require.Equal(t, old, f.current(t, "eu-west"))
 	require.Equal(t, old, f.current(t, "us-east"))
 }
@@ -212,7 +219,7 @@ func TestUndoDrains(t *testing.T) {
 	f.good(t, "topology", "apply", write(t, "topology.yaml", topologyOf(1)), "--yes")
 	drain := func(reason, by string, status int) {
 		t.Helper()
-		require.Equal(t, status, f.run(t, "drain", "ams1", "--reason", reason, "--by", by, "--yes", "--force", "--wait", "0").status)
+		require.Equal(t, status, f.run(t, "drain", "ams1", "--message", reason, "--by", by, "--yes", "--force", "--wait", "0").status)
 	}
 	drained := func(names ...string) string {
 		t.Helper()
@@ -278,7 +285,7 @@ func TestUndoDrainAfterAKill(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, "eu-west", "us-east")
 	f.good(t, "topology", "apply", write(t, "topology.yaml", topologyOf(1)), "--yes")
-	f.good(t, "drain", "iad1", "--reason", "kernel", "--yes", "--force", "--wait", "0")
+	f.good(t, "drain", "iad1", "--message", "kernel", "--yes", "--force", "--wait", "0")
 	f.killWhen(t, "us-east", false, func(r *http.Request) bool {
 		if !writes(r, "/drain/current") {
 			return false
@@ -286,7 +293,7 @@ func TestUndoDrainAfterAKill(t *testing.T) {
 		for len(f.drains(t, "eu-west")[0].Begun) < 2 { // both are written at once
 		}
 		return true
-	}, "drain", "ams1", "--reason", "disk", "--by", "ana", "--yes", "--force", "--wait", "0")
+	}, "drain", "ams1", "--message", "disk", "--by", "ana", "--yes", "--force", "--wait", "0")
 	all := f.drains(t, f.names...)
 	require.Equal(t, []int{2, 1}, []int{len(all[0].Begun), len(all[1].Begun)})
 	require.Regexp(t, "is the last change: drain ams1: disk; us-east keeps [0-9a-f]{12}\n", f.good(t, "undo", "--yes", "--by", "bob").errOut)
@@ -304,7 +311,7 @@ func TestUndoDrainOfTwo(t *testing.T) {
 	for i, pop := range []string{"ams1", "iad1"} {
 		ended[i] = make(chan result, 1)
 		go func() {
-			ended[i] <- f.run(t, "drain", pop, "--reason", pop, "--by", pop, "--yes", "--force", "--wait", "0")
+			ended[i] <- f.run(t, "drain", pop, "--message", pop, "--by", pop, "--yes", "--force", "--wait", "0")
 		}()
 	}
 	for _, r := range ended {
@@ -359,18 +366,18 @@ func TestUndoClients(t *testing.T) {
 		return f.good(t, append([]string{"undo", "--yes", "--wait", "0", "--by", "bob"}, args...)...)
 	}
 	one, two := "block 192.0.2.1/32 by ana: x", "allow 192.0.2.2/32 by ana: y"
-	act("block", "192.0.2.1", "--reason", "x")
+	act("block", "192.0.2.1", "--message", "x")
 	undo()
 	both()
 	undo("clients") // twice
 	both(one)
-	act("allow", "192.0.2.2", "--reason", "y")
+	act("allow", "192.0.2.2", "--message", "y")
 	act("unblock", "192.0.2.1", "192.0.2.2")
 	r := undo()
 	require.Contains(t, r.errOut, "is the last change: remove 192.0.2.1/32, 192.0.2.2/32")
 	require.Regexp(t, "networks: 0 in list [0-9a-f]{12} → 2 in list [0-9a-f]{12}", r.out)
 	both(one, two)
-	act("block", "192.0.2.3", "--reason", "z", "--region", "us-east")
+	act("block", "192.0.2.3", "--message", "z", "--region", "us-east")
 	undo()
 	both(one, two)
 
@@ -379,7 +386,7 @@ func TestUndoClients(t *testing.T) {
 	for i := range clientlist.Max - 2 {
 		fmt.Fprintf(&text, "10.%d.%d.%d\n", i>>16, i>>8&255, i&255)
 	}
-	many := []string{"clients", "import", write(t, "many.txt", text.String()), "--reason", "many", "--by", "ana", "--wait", "0"}
+	many := []string{"clients", "import", write(t, "many.txt", text.String()), "--message", "many", "--by", "ana", "--wait", "0"}
 	f.killWhen(t, "us-east", false, func(r *http.Request) bool { return writes(r, "/clients/current") }, many...)
 	require.Len(t, listed("us-east"), 2)
 	f.good(t, many...)
@@ -407,7 +414,7 @@ func TestUndoClients(t *testing.T) {
 	require.Equal(t, versionOf(rulesOf(1)), f.current(t, "us-east"))
 	require.Contains(t, f.refused(t, term.StatusConflict, "undo", "clients", "--yes"), "nothing was changed: list:drop made the last change of the client networks, at ")
 	require.Len(t, listed("eu-west"), 3)
-	act("block", "192.0.2.3", "--reason", "z")
+	act("block", "192.0.2.3", "--message", "z")
 	f.good(t, append(sync, write(t, "drop.txt", "198.51.100.0/24\n203.0.113.0/24"))...)
 	require.Contains(t, f.refused(t, term.StatusConflict, "undo", "--yes"), "list:drop made the last change", "not an older change than that of ana")
 }

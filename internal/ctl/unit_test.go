@@ -34,7 +34,7 @@ func TestBeforeIgnoresClocks(t *testing.T) {
 	require.Equal(t, "c", p)
 	m.Changes = nil
 	_, err = m.Before()
-	require.ErrorContains(t, err, "the history has no version before d; name one with rollback --to")
+	require.ErrorContains(t, err, "the history has no version before d; name one with undo --to")
 }
 
 func TestWhoami(t *testing.T) {

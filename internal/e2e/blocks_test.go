@@ -50,7 +50,7 @@ func TestBlocksReachAllNodes(t *testing.T) {
 			}()
 		}
 		began := time.Now()
-		out, fault, status := f.regionctl("clients", "block", who, "--for", "1h", "--reason", "a scraper", "--by", "ana")
+		out, fault, status := f.regionctl("clients", "block", who, "--for", "1h", "--message", "a scraper", "--by", "ana")
 		require.Zero(t, status, "%s%s", out, fault)
 		ended := time.Now()
 		require.Equal(t, 2, strings.Count(out, "2 obey"), out)

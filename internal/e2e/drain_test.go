@@ -32,7 +32,7 @@ func (w *world) drains(t *testing.T) {
 	ams, fra := w.pop("ams1"), w.pop("fra1")
 	v := w.visit(europe)
 	began := time.Now()
-	out := w.good("drain", "ams1", "--reason", "kernel update", "--by", "ann", "--yes", "--ttl", dnsTTL.String())
+	out := w.good("drain", "ams1", "--message", "kernel update", "--by", "ann", "--yes", "--ttl", dnsTTL.String())
 	ended := time.Now()
 	t.Logf("drain took %s", ended.Sub(began).Round(10*time.Millisecond))
 	require.Contains(t, out, "ams1 is drained by ann")
@@ -188,7 +188,7 @@ func (w *world) losesRegion(t *testing.T) {
 	out, _, status := w.regionctl("status")
 	require.Equal(t, 3, status, out)
 	require.Contains(t, out, "1 region not known")
-	_, said, status := w.regionctl("drain", "ap1", "--reason", "x", "--yes")
+	_, said, status := w.regionctl("drain", "ap1", "--message", "x", "--yes")
 	require.Equal(t, 2, status, said)
 
 	eu.consul.Start()

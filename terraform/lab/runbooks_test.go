@@ -67,7 +67,7 @@ func TestRunbooks(t *testing.T) {
 			})
 			require.Contains(t, l.dig("198.51.100.7/32"), l.address(1, 11), "its PoP stays")
 			// It is drained by an entry in another region.
-			out, err := l.tryRegionctl("drain", "ams1", "--reason", "rehearsal", "--yes", "--ttl", "2s", "--wait", "10s")
+			out, err := l.tryRegionctl("drain", "ams1", "--message", "rehearsal", "--yes", "--ttl", "2s", "--wait", "10s")
 			require.Error(t, err, "%s: one region could not be written", out)
 			eventually(t, func() bool { return l.dig("198.51.100.7/32") == l.address(2, 11) })
 		},
@@ -104,7 +104,7 @@ func TestRunbooks(t *testing.T) {
 	t.Run("maintenance of a PoP, and upgrading its edges", func(t *testing.T) {
 		l := l.of(t)
 		before := l.pids()
-		l.regionctl("drain", "ams1", "--reason", "kernel update, CHG-77", "--yes", "--ttl", "2s")
+		l.regionctl("drain", "ams1", "--message", "kernel update, CHG-77", "--yes", "--ttl", "2s")
 		require.Equal(t, l.address(2, 11), l.dig("198.51.100.7/32"))
 		l.shell(`terraform/lab/scripts/restart.sh 'eu-west/edge-ams1-*'`)
 		l.regionctl("undrain", "ams1", "--yes")

@@ -34,7 +34,7 @@ killed are taken over after 10 seconds without a renewal; one that was only susp
 stops before its next write and says so (status 4). --break-lock does not wait: it takes
 the locks from a regionctl that may still be running, and the history says whose.
 
-Afterwards it prunes old versions: see regionctl rules prune --help.
+Afterwards it prunes old versions: see regionctl prune --help.
 
 If a region cannot be reached, no region is changed; --partial continues without it. If
 one fails after the first was switched, the others are switched anyway, and the result
@@ -59,8 +59,8 @@ over the whole trial and over its last minutes (a tenth of --bake, from 1 to 10 
 the changes are within the bounds at the end, the document is applied as above. If one is
 outside twice in a row, beyond chance and after at least --min-requests, the canary is removed
 immediately (status 1), and the reason names the rule. It is also removed if this program is interrupted or fails;
-if that fails too, or this host vanishes, it expires a minute after the bake. An apply or
-rollback without --canary ends any trial in its regions immediately, abandoned ones included.
+if that fails too, or this host vanishes, it expires a minute after the bake. An apply
+without --canary, or an undo, ends any trial in its regions immediately, abandoned ones included.
 
 ` + staging.WavesOfRules + `
 

@@ -23,7 +23,7 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// Change activates one document in some regions. apply, set and rollback are changes.
+// Change activates one document in some regions. apply, set and undo are changes.
 //
 // The order of its steps makes it safe. The document is stored everywhere before any region
 // is pointed at it. The engine of package rollout then points the regions, the first before

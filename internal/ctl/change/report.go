@@ -13,7 +13,7 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// Report is what apply, set and rollback print with -o json.
+// Report is what apply, set and undo print with -o json.
 type Report struct {
 	Version   string    `json:"version"`
 	SHA256    string    `json:"sha256"`

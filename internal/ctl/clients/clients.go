@@ -68,9 +68,9 @@ func Command(p *command.Program) *cobra.Command {
 	c := command.Group("clients", "block or allow clients manually", help)
 	command.Stage(c, "Look first:", showCommand(p), listCommand(p), recentCommand(p), exportCommand(p))
 	command.Stage(c, "Change:",
-		decideCommand(p, clientlist.Block, blockHelp, `  regionctl clients block 203.0.113.7 --for 2h --reason "scans /login, CASE-12"
-  regionctl clients block 198.51.100.0/24 2001:db8:7::/48 --reason "scraper of AS64500"`),
-		decideCommand(p, clientlist.Allow, allowHelp, `  regionctl clients allow 203.0.113.40/30 --reason "our monitoring"`),
+		decideCommand(p, clientlist.Block, blockHelp, `  regionctl clients block 203.0.113.7 --for 2h --message "scans /login, CASE-12"
+  regionctl clients block 198.51.100.0/24 2001:db8:7::/48 --message "scraper of AS64500"`),
+		decideCommand(p, clientlist.Allow, allowHelp, `  regionctl clients allow 203.0.113.40/30 --message "our monitoring"`),
 		unblockCommand(p), importCommand(p), syncCommand(p),
 	)
 	return c
@@ -78,7 +78,7 @@ func Command(p *command.Program) *cobra.Command {
 
 func (o *Options) changeFlags(f *pflag.FlagSet) {
 	f.DurationVar(&o.wait, "wait", 10*time.Second, "how long to wait at most for the edges; 0 does not wait")
-	f.StringVar(&o.by, "by", "", "`NAME`: who (default: WEIR_USER, or user@host)")
+	command.ByFlag(f, &o.by)
 }
 
 const longestDecision = 10 * 365 * 24 * time.Hour
@@ -86,7 +86,7 @@ const longestDecision = 10 * 365 * 24 * time.Hour
 // Flags binds all fields but Regions to flags.
 func (o *Options) Flags(f *pflag.FlagSet) {
 	o.changeFlags(f)
-	f.StringVar(&o.reason, "reason", "", "`TEXT`: why, required; shown by list and explain")
+	f.StringVarP(&o.reason, "message", "m", "", "`TEXT`: why, required; shown by list and explain")
 	command.LifetimeFlag(f, &o.lasts, longestDecision, "how long, such as 2h (default: until it is removed)")
 	f.BoolVar(&o.force, "force", false, "also networks wider than an IPv4 /8 or an IPv6 /16")
 }
@@ -140,9 +140,9 @@ func distinctNetworks(list []netip.Prefix) []netip.Prefix {
 // decision builds the decision from the flags.
 func decision(p *command.Program, o *Options, action clientlist.Action) (*clientlist.Decision, error) {
 	if o.reason == "" {
-		return nil, term.Misused("--reason TEXT is missing; it tells other operators why, even a year from now")
+		return nil, term.Misused("--message TEXT is missing; it tells other operators why, even a year from now")
 	}
-	if err := command.CheckText("--reason", o.reason, clientlist.MaxReason); err != nil {
+	if err := command.CheckText("--message", o.reason, clientlist.MaxReason); err != nil {
 		return nil, err
 	}
 	if o.wait < 0 {

@@ -59,7 +59,7 @@ type Latests struct {
 // Flags binds the fields to flags.
 func (q *Latests) Flags(f *pflag.FlagSet) {
 	f.BoolVar(&q.all, "all", false, "also what passed")
-	f.IntVar(&q.lines, "lines", 50, "how many requests to show of each region")
+	f.IntVarP(&q.lines, "lines", "n", 50, "how many requests to show of each region")
 }
 
 func recentCommand(p *command.Program) *cobra.Command {

@@ -69,7 +69,7 @@ func syncCommand(p *command.Program) *cobra.Command {
 	f.StringVar(&o.name, "name", "", "the list's `NAME`, required; lower-case letters, digits and dashes")
 	f.DurationVar(&o.every, "every", time.Hour, "how often to fetch it, 1m to 168h")
 	f.BoolVar(&o.once, "once", false, "fetch it once, and exit")
-	f.StringVar(&o.reason, "reason", "", "`TEXT`, shown by list and explain (default: the source of the list)")
+	f.StringVarP(&o.reason, "message", "m", "", "`TEXT`, shown by list and explain (default: the source of the list)")
 	f.DurationVar(&o.bound, "fetch-timeout", 30*time.Second, "how long one attempt to fetch it may take, 1s to 5m")
 	f.IntVar(&o.networks, "max-networks", clientlist.Max/2, "how many networks it may have; the other half of a region's capacity stays for operators")
 	f.IntVar(&o.bytes, "max-bytes", 16<<20, "how long it may be")
@@ -127,7 +127,7 @@ func (o *syncOptions) check() (*blocklist.Source, error) {
 	if o.reason == "" {
 		o.reason = strings.ToValidUTF8(fmt.Sprintf("%.*s", clientlist.MaxReason/2, "list "+source.String()), "")
 	}
-	return source, command.CheckText("--reason", o.reason, clientlist.MaxReason)
+	return source, command.CheckText("--message", o.reason, clientlist.MaxReason)
 }
 
 func syncLists(ctx context.Context, p *command.Program, o *syncOptions) error {

@@ -30,7 +30,7 @@ the same reason, and are not in the file, are removed. regionctl clients sync fo
 list with a URL.`
 
 const exportHelp = `Prints all blocked networks as text that regionctl clients import reads, each with a comment;
-with --allowed the allowed ones. Networks of remote lists are left out, because regionctl
+with --allow the allowed ones. Networks of remote lists are left out, because regionctl
 clients sync publishes them again; --list NAME prints those of one.`
 
 // longestClients is the size limit of a file of networks: Max lines, with comments.
@@ -40,8 +40,8 @@ func importCommand(p *command.Program) *cobra.Command {
 	var o Options
 	var allow, replace, overwrite bool
 	c := command.New("import FILE", "block or allow all networks of a file", importHelp,
-		`  regionctl clients import drop.txt --reason "drop list" --for 24h
-  regionctl clients import offices.txt --allow --reason "our offices"`,
+		`  regionctl clients import drop.txt --message "drop list" --for 24h
+  regionctl clients import offices.txt --allow --message "our offices"`,
 		func(ctx context.Context, args []string) error {
 			in := p.Input(args[0])
 			data, err := in.Read(longestClients)
@@ -111,7 +111,7 @@ func exportCommand(p *command.Program) *cobra.Command {
 	var allowed bool
 	var list string
 	c := command.New("export", "print all blocked networks as text", exportHelp, `  regionctl clients export > blocked.txt
-  regionctl clients export --allowed --region eu-west`,
+  regionctl clients export --allow --region eu-west`,
 		func(ctx context.Context, _ []string) error {
 			if p.WantsJSON() {
 				return term.Misused("an export is text; regionctl clients list -o json has all fields")
@@ -148,7 +148,7 @@ func exportCommand(p *command.Program) *cobra.Command {
 			return command.Unanswered(answers)
 		})
 	p.RegionFlag(c, &names)
-	c.Flags().BoolVar(&allowed, "allowed", false, "the allowed networks")
+	c.Flags().BoolVar(&allowed, "allow", false, "the allowed networks")
 	c.Flags().StringVar(&list, "list", "", "the networks of the remote list `NAME`")
 	return c
 }

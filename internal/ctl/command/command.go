@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/field"
 	"github.com/weir-edge/weir/pkg/sign"
@@ -131,6 +133,21 @@ func New(use, short, long, examples string, do func(ctx context.Context, args []
 		return err
 	}
 	return c
+}
+
+// KindOf returns the kind with this name.
+func KindOf(list []*fleet.Kind, name string) (*fleet.Kind, error) {
+	if i := slices.IndexFunc(list, func(k *fleet.Kind) bool { return k.Name == name }); i >= 0 {
+		return list[i], nil
+	}
+	return nil, term.Misused("KIND %q: must be one of %s", name, strings.Join(KindNames(list), ", "))
+}
+
+func KindNames(list []*fleet.Kind) (names []string) {
+	for _, k := range list {
+		names = append(names, k.Name)
+	}
+	return names
 }
 
 // Stage adds commands to c that are for one stage of work.

@@ -24,6 +24,14 @@ func BindRegions(f *pflag.FlagSet, names *[]string) {
 	f.StringSliceVar(names, "region", nil, "only this `REGION`; several: repeat it, or separate them by commas (default: all of the fleet file)")
 }
 
+// YesFlag adds --yes.
+func YesFlag(f *pflag.FlagSet, yes *bool) { f.BoolVarP(yes, "yes", "y", false, "do not ask") }
+
+// ByFlag adds --by.
+func ByFlag(f *pflag.FlagSet, by *string) {
+	f.StringVar(by, "by", "", "`NAME` for the history and locks (default: WEIR_USER, or user@host)")
+}
+
 // RegionFlag adds --region, with its completion.
 func (p *Program) RegionFlag(c *cobra.Command, names *[]string) {
 	BindRegions(c.Flags(), names)

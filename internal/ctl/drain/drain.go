@@ -50,8 +50,8 @@ Undraining a PoP that is not drained is not an error.`
 func Command(p *command.Program) *cobra.Command {
 	var o Request
 	c := command.New("drain POP", "take a PoP out of DNS, and wait until its clients have left", help,
-		`  regionctl drain ams1 --reason "kernel update, CHG-77"
-  regionctl drain ams1 --reason "smoke in the room" --yes --wait 0`,
+		`  regionctl drain ams1 --message "kernel update, CHG-77"
+  regionctl drain ams1 --message "smoke in the room" --yes --wait 0`,
 		func(ctx context.Context, args []string) error {
 			r, err := Drain(ctx, p, args[0], &o)
 			return command.Show(p, r, err, (*Report).write)
@@ -227,9 +227,9 @@ func (d *draining) end() {
 // Drain takes a PoP out of DNS, and waits until its clients have left.
 func Drain(ctx context.Context, p *command.Program, pop string, o *Request) (*Report, error) {
 	if o.reason == "" {
-		return nil, term.Misused("--reason TEXT is missing; it tells other operators where the clients went")
+		return nil, term.Misused("--message TEXT is missing; it tells other operators where the clients went")
 	}
-	if err := command.CheckText("--reason", o.reason, 500); err != nil {
+	if err := command.CheckText("--message", o.reason, 500); err != nil {
 		return nil, err
 	}
 	if o.Wait < 0 || o.ttl < 0 {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/dns"
 )
 
@@ -19,13 +20,13 @@ type Request struct {
 // Flags binds the fields to flags of drain.
 func (o *Request) Flags(f *pflag.FlagSet) {
 	o.bothFlags(f)
-	f.StringVar(&o.reason, "reason", "", "`TEXT`: why, required; shown by status and dns explain")
+	f.StringVarP(&o.reason, "message", "m", "", "`TEXT`: why, required; shown by status and dns explain")
 	f.BoolVar(&o.force, "force", false, "drain it even if nothing healthy would be left")
 	f.DurationVar(&o.Wait, "wait", time.Minute, "how long to wait at most for clients to leave; 0 does not wait")
 	f.DurationVar(&o.ttl, "ttl", dns.DefaultTTL, "the --ttl of regionctl dns")
 }
 
 func (o *Request) bothFlags(f *pflag.FlagSet) {
-	f.BoolVarP(&o.yes, "yes", "y", false, "do not ask")
-	f.StringVar(&o.by, "by", "", "`NAME`: who (default: WEIR_USER, or user@host)")
+	command.YesFlag(f, &o.yes)
+	command.ByFlag(f, &o.by)
 }

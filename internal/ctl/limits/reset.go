@@ -46,7 +46,8 @@ func resetCommand(p *command.Program) *cobra.Command {
 // ResetFlags binds the fields to flags of reset.
 func (d *Request) ResetFlags(f *pflag.FlagSet) {
 	f.StringVar(&d.rule, "rule", "", "the `ID` of the rule")
-	f.BoolVarP(&d.yes, "yes", "y", false, "do not ask")
+	command.YesFlag(f, &d.yes)
+	command.ByFlag(f, &d.by)
 	d.Flags(f)
 }
 
@@ -73,7 +74,7 @@ func Reset(ctx context.Context, p *command.Program, names []string, d *Request) 
 		return nil, err
 	}
 	query.Set("rule", d.rule)
-	who, err := p.Whoami("")
+	who, err := p.Whoami(d.by)
 	if err != nil {
 		return nil, err
 	}

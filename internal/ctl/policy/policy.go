@@ -14,7 +14,6 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/status"
 	"github.com/weir-edge/weir/internal/ctl/term"
-	"github.com/weir-edge/weir/internal/ctl/undo"
 	"github.com/weir-edge/weir/internal/ctl/unfinished"
 	"github.com/weir-edge/weir/internal/ctl/versions"
 	"github.com/weir-edge/weir/internal/policy"
@@ -38,9 +37,6 @@ Edges of the same release check the same things: none refuses a policy that pass
 
 Exits with 0 if the policy is valid and with 2 if it is not.`
 
-const schemaHelp = `Prints the schema of policies that this regionctl writes and edges of its release read. Edges that follow policies register theirs; apply names those that cannot read a
-policy, or that follow none, and then changes nothing.`
-
 const diffHelp = `Shows what would change if FILE were applied: which fields get which new value. Policies
 are compared by what they mean, so comments and defaults that are written out make no
 difference; where nothing is published yet, the comparison is with the default policy.
@@ -63,8 +59,8 @@ Exits with 0 if all regions have converged and with 3 if not.`
 func Command(p *command.Program) *cobra.Command {
 	k := kinds.Policy
 	c := command.Group("policy", "write and publish behavior policies", help)
-	command.Stage(c, "Look first:", exampleCommand(p), validateCommand(p), testCommand(p), schemaCommand(p), versions.DiffCommand(p, k, diffHelp))
-	command.Stage(c, "Change:", change.ApplyCommand(p, k), undo.RollbackCommand(p, k), versions.PruneCommand(p, k))
+	command.Stage(c, "Look first:", exampleCommand(p), validateCommand(p), testCommand(p), versions.DiffCommand(p, k, diffHelp))
+	command.Stage(c, "Change:", change.ApplyCommand(p, k))
 	command.Stage(c, "Look after:", status.Command(p, k, statusHelp), unfinished.Command(p, k), versions.HistoryCommand(p, k), versions.ShowCommand(p, k))
 	return c
 }
@@ -76,17 +72,6 @@ func exampleCommand(p *command.Program) *cobra.Command {
 				return term.Misused("the example explains itself in YAML; leave out -o json")
 			}
 			_, err := io.WriteString(p.Out, policy.Example)
-			return err
-		})
-}
-
-func schemaCommand(p *command.Program) *cobra.Command {
-	return command.New("schema", "print the number of the policy schema", schemaHelp, `  regionctl policy schema -o json`,
-		func(context.Context, []string) error {
-			if p.WantsJSON() {
-				return p.WriteJSON(map[string]int{"schema": policy.Schema})
-			}
-			_, err := fmt.Fprintln(p.Out, policy.Schema)
 			return err
 		})
 }

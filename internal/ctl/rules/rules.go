@@ -8,7 +8,6 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/status"
-	"github.com/weir-edge/weir/internal/ctl/undo"
 	"github.com/weir-edge/weir/internal/ctl/unfinished"
 	"github.com/weir-edge/weir/internal/ctl/versions"
 )
@@ -24,7 +23,7 @@ func Command(p *command.Program) *cobra.Command {
 	k := kinds.Rules
 	c := command.Group("rules", "change and show the rules", help)
 	command.Stage(c, "Look first:", validateCommand(p), testCommand(p), versions.DiffCommand(p, k, versions.DiffHelp), importCommand(p))
-	command.Stage(c, "Change:", change.ApplyCommand(p, k), undo.RollbackCommand(p, k), versions.PruneCommand(p, k))
+	command.Stage(c, "Change:", change.ApplyCommand(p, k))
 	command.Stage(c, "Look after:", status.Command(p, k, status.RulesStatusHelp), unfinished.Command(p, k), listCommand(p), compareCommand(p), versions.HistoryCommand(p, k), versions.ShowCommand(p, k))
 	return c
 }

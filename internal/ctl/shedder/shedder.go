@@ -6,7 +6,6 @@ import (
 
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
-	"github.com/weir-edge/weir/internal/ctl/undo"
 	"github.com/weir-edge/weir/internal/ctl/versions"
 )
 
@@ -24,8 +23,8 @@ const historyHelp = `Shows who activated which version, when, until when, replac
 first. A change of several regions at once is one line. * marks what is active now. regionctl
 undo never returns to temporary versions.
 
-regionctl shedder show prints any version that Consul still has, and regionctl shedder
-rollback --to VERSION restores it; prune --help says which those are.`
+regionctl shedder show prints any version that Consul still has, and regionctl undo
+shedder --to VERSION restores it; prune --help says which those are.`
 
 const historyExamples = `  regionctl shedder history
   regionctl shedder history --region eu-west -n 0
@@ -35,6 +34,6 @@ func Command(p *command.Program) *cobra.Command {
 	c := command.Group("shedder", "tune the load shedder", help)
 	history := versions.HistoryCommand(p, kinds.Shedder)
 	history.Long, history.Example = historyHelp, historyExamples
-	c.AddCommand(validateCommand(p), showCommand(p), setCommand(p), history, undo.RollbackCommand(p, kinds.Shedder), versions.PruneCommand(p, kinds.Shedder))
+	c.AddCommand(validateCommand(p), showCommand(p), setCommand(p), history)
 	return c
 }

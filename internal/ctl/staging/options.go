@@ -59,19 +59,17 @@ func (o *Options) DocumentFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.IfVersion, "if-version", "", "change nothing unless each region runs this `VERSION`, which the document was made from; "+versions.NoVersion+": nothing is published")
 }
 
-// Flags adds the flags that apply, rollback and undo share.
+// Flags adds the flags that apply, set and undo share.
 func (o *Options) Flags(f *pflag.FlagSet) {
 	o.flags = f
 	command.BindRegions(f, &o.Regions)
-	f.BoolVarP(&o.Yes, "yes", "y", false, "do not ask")
-	if !o.Partial { // it always is
-		f.BoolVar(&o.Partial, "partial", false, "continue without regions that cannot be reached")
-	}
+	command.YesFlag(f, &o.Yes)
+	f.BoolVar(&o.Partial, "partial", false, "continue without regions that cannot be reached")
 	f.BoolVar(&o.BreakLock, "break-lock", false, "do not wait for another change: take its lock, even if it is still running; it stops before its next write")
 	f.IntVar(&o.Keep, "keep-versions", versions.KeepVersions, "prune all but the newest `N` versions afterwards, at least 10; 0 does not (default: keep_versions of the fleet file, or 200)")
 	f.Lookup("keep-versions").DefValue = "0" // it says so itself
 	f.StringVar(&o.signFile, "sign", "", "sign the document with the private key in `KEYFILE`; see regionctl keys --help")
-	f.StringVar(&o.By, "by", "", "`NAME` for the history (default: WEIR_USER, or user@host)")
+	command.ByFlag(f, &o.By)
 }
 
 // Completions completes what Flags added to a command.

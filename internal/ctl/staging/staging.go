@@ -37,8 +37,8 @@ rollout shows how far such a change is, and whether its regionctl still runs.
 
 A canary or waves are refused while a rollout of another document is unfinished and has
 changed regions (status 4): resume that one, or take it back with regionctl undo. They are
-also refused while another regionctl runs a rollout. An apply without --canary and --waves, a
-rollback and undo are not refused: they warn of the rollout that they override, and its
+also refused while another regionctl runs a rollout. An apply without --canary and --waves, and
+undo are not refused: they warn of the rollout that they override, and its
 regionctl halts.`
 
 // WavesOfSettings is about the shedder's settings, whose rollouts are not recorded.

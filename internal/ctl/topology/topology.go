@@ -12,7 +12,6 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
-	"github.com/weir-edge/weir/internal/ctl/undo"
 	"github.com/weir-edge/weir/internal/ctl/unfinished"
 	"github.com/weir-edge/weir/internal/ctl/versions"
 	"github.com/weir-edge/weir/pkg/region"
@@ -56,7 +55,7 @@ after the first, the others are written anyway, and the result says which have i
 3). Running the same command again finishes the job, and apply --resume does without FILE.
 
 --if-version VERSION changes nothing unless every region has that version or already has
-the document (status 4). Afterwards it prunes old versions: see regionctl topology prune
+the document (status 4). Afterwards it prunes old versions: see regionctl prune
 --help.
 
 FILE may be - for standard input; --yes is then required.`
@@ -82,7 +81,7 @@ func Command(p *command.Program) *cobra.Command {
 	apply := change.ApplyCommand(p, k)
 	apply.Long, apply.Example = applyHelp, applyExamples
 	command.Stage(c, "Look first:", validateCommand(p), versions.DiffCommand(p, k, diffHelp))
-	command.Stage(c, "Change:", apply, undo.RollbackCommand(p, k), versions.PruneCommand(p, k))
+	command.Stage(c, "Change:", apply)
 	command.Stage(c, "Look after:", unfinished.Command(p, k), versions.HistoryCommand(p, k), versions.ShowCommand(p, k))
 	return c
 }

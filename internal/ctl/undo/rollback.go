@@ -1,15 +1,14 @@
 package undo
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
 
-	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/weir-edge/weir/internal/ctl/change"
-	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/report"
 	"github.com/weir-edge/weir/internal/ctl/term"
@@ -17,46 +16,18 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-const rollbackHelp = `Applies an earlier version again. It is applied like any other document, in the same steps and
-with the same exit status, and the history says "rollback to VERSION". regionctl rules history
-lists the versions, and prune --help says how many are kept.
-
-To take back the last change, whatever it was, use regionctl undo.
-
-A regionctl that died while it changed something holds a rollback up for 15 seconds at
-most; see regionctl rules apply --help about locks.`
-
-const rollbackExamples = `  regionctl rules rollback --to 3f2a0c1b9d4e
-  regionctl rules rollback --to 3f2a --region us-east --yes`
-
-func RollbackCommand(p *command.Program, k *fleet.Kind) *cobra.Command {
-	var to string
-	c := &change.Change{Program: p}
-	cmd := command.New("rollback", "apply an earlier version again", k.Reworded(rollbackHelp), k.Reworded(rollbackExamples),
-		func(ctx context.Context, _ []string) error {
-			r, err := Rollback(ctx, c, k, to)
-			return command.Show(p, r, err, (*change.Report).Write)
-		})
-	RollbackFlags(c, cmd.Flags(), k, &to)
-	c.Completions(cmd, p)
-	_ = cmd.RegisterFlagCompletionFunc("to", p.CompleteVersions(k, &c.Regions)) // the flag is known
-	return cmd
+func toFlag(f *pflag.FlagSet, to *string) {
+	f.StringVar(to, "to", "", "go back to this `VERSION` of KIND")
 }
 
-// RollbackFlags adds the flags of a rollback.
-func RollbackFlags(c *change.Change, f *pflag.FlagSet, k *fleet.Kind, to *string) {
-	c.Flags(f)
-	f.StringVar(to, "to", "", "the `VERSION` to go back to")
-	if k.AtEdges() {
-		c.EdgeFlags(f)
-	}
+// RollbackFlags adds the flags of going back to a version.
+func RollbackFlags(c *change.Change, f *pflag.FlagSet, to *string) {
+	Flags(c, f)
+	toFlag(f, to)
 }
 
 // Rollback applies an earlier version again.
 func Rollback(ctx context.Context, c *change.Change, k *fleet.Kind, to string) (*change.Report, error) {
-	if to == "" {
-		return nil, term.Misused("--to VERSION is missing; regionctl %s history lists them, and regionctl undo %s takes back the last change", k.Name, k.Name)
-	}
 	err := c.CheckFlags(c.Program)
 	if err == nil {
 		err = rollback(ctx, c, k, to)
@@ -83,7 +54,7 @@ func rollback(ctx context.Context, c *change.Change, k *fleet.Kind, to string) e
 	if c.Doc, err = versions.FetchVersion(ctx, answers, *p); err != nil {
 		return term.Failed("nothing was changed: %w", err)
 	}
-	c.Message = "rollback to " + c.Doc.Version()
+	c.Message = cmp.Or(c.Message, "rollback to "+c.Doc.Version())
 	return c.Run(ctx, targets)
 }
 
@@ -120,7 +91,7 @@ func endIt(ctx context.Context, t *fleet.Target, s *versions.Step) (err error) {
 		s.Next, s.Ends = s.From.Document, true
 	}
 	if err != nil {
-		return term.Failed("nothing was changed: %s: %w; wait until it expires, %s, or apply a version with rollback --to", t.Name, err, report.Until(pointer))
+		return term.Failed("nothing was changed: %s: %w; wait until it expires, %s, or apply a version with undo --to", t.Name, err, report.Until(pointer))
 	}
 	return nil
 }

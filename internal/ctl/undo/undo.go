@@ -38,33 +38,59 @@ them halts. Temporary settings end. Regions without the last change keep what th
 A region that cannot be reached may have what was changed last: nothing is undone then unless
 --region names the regions. Taking back a rollout or temporary settings goes on without the
 region, exits with 3, and prints the command for later. That is not undo again: undoing twice
-returns to where you began. To go further back: regionctl rules rollback --to VERSION.
-If someone else changes something before you answer, nothing is undone (status 4).`
+returns to where you began. With --partial, any undo continues without such regions.
+If someone else changes something before you answer, nothing is undone (status 4).
+
+--to goes back to an older VERSION of KIND (rules, shedder, policy or topology): it applies that
+like any other document, everywhere or in --region. regionctl rules history lists versions, and
+prune --help says how many are kept. A regionctl that died during a change delays this by at
+most 15 seconds; see regionctl rules apply --help about locks.`
 
 const undoExamples = `  regionctl undo
-  regionctl undo shedder --region us-east --yes`
+  regionctl undo shedder --region us-east --yes
+  regionctl undo rules --to 3f2a0c1b9d4e`
 
 // undoable are the kinds of documents, in the order in which they are named.
-var undoable = []*fleet.Kind{kinds.Rules, kinds.Shedder, kinds.Policy, kinds.Topology, kinds.Drains, kinds.Clients}
+var undoable = append(slices.Clone(versioned), kinds.Drains, kinds.Clients)
+
+// versioned are those of them that people write as a whole.
+var versioned = []*fleet.Kind{kinds.Rules, kinds.Shedder, kinds.Policy, kinds.Topology}
 
 func Command(p *command.Program) *cobra.Command {
 	c := &change.Change{Program: p}
-	cmd := command.New("undo [KIND]", "take back the last change", undoHelp, undoExamples,
+	var to string
+	cmd := command.New("undo [KIND]", "take back the last change, or go back to a version", undoHelp, undoExamples,
 		func(ctx context.Context, args []string) error {
-			r, err := Undo(ctx, c, strings.Join(args, ""))
+			r, err := back(ctx, c, strings.Join(args, ""), to)
 			return command.Show(p, r, err, (*change.Report).Write)
 		})
 	Flags(c, cmd.Flags())
+	toFlag(cmd.Flags(), &to)
 	c.Completions(cmd, p)
-	for _, k := range undoable {
-		cmd.ValidArgs = append(cmd.ValidArgs, k.Name)
-	}
+	cmd.ValidArgs = command.KindNames(undoable)
+	_ = cmd.RegisterFlagCompletionFunc("to", func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) { // the flag is known
+		k, err := command.KindOf(versioned, strings.Join(args, ""))
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return p.CompleteVersions(k, &c.Regions)(cmd, args, begun)
+	})
 	return cmd
+}
+
+func back(ctx context.Context, c *change.Change, kind, to string) (*change.Report, error) {
+	if to == "" {
+		return Undo(ctx, c, kind)
+	}
+	k, err := command.KindOf(versioned, kind)
+	if err != nil {
+		return nil, err
+	}
+	return Rollback(ctx, c, k, to)
 }
 
 // Flags adds the flags of undo.
 func Flags(c *change.Change, f *pflag.FlagSet) {
-	c.Partial = true
 	c.Flags(f)
 	f.StringVarP(&c.Message, "message", "m", "", "`TEXT` for the history: why (default: what is undone)")
 	f.StringSliceVar(&c.Of, "of", nil, "undo nothing (status 4) but this `VERSION`, or one of several")
@@ -78,7 +104,9 @@ func Undo(ctx context.Context, c *change.Change, kind string) (*change.Report, e
 	}
 	k, err := kindToUndo(ctx, c.Program, kind, c.Regions)
 	if err == nil {
-		err = undo(ctx, c, k)
+		partial := c.Partial
+		c.Partial = true
+		err = undo(ctx, c, k, partial)
 	}
 	return c.Result, err
 }
@@ -87,10 +115,8 @@ func Undo(ctx context.Context, c *change.Change, kind string) (*change.Report, e
 // any region that answers.
 func kindToUndo(ctx context.Context, p *command.Program, name string, names []string) (found *fleet.Kind, failures error) {
 	var last time.Time
-	if i := slices.IndexFunc(undoable, func(k *fleet.Kind) bool { return k.Name == name }); i >= 0 {
-		return undoable[i], nil
-	} else if name != "" {
-		return nil, term.Misused("undo %s: must be rules, shedder, policy, topology, drain or clients", term.Printable(name))
+	if name != "" {
+		return command.KindOf(undoable, name)
 	}
 	var targets []*fleet.Target
 	for _, k := range undoable {
@@ -145,8 +171,9 @@ func synced(k *fleet.Kind, p *consul.Pointer) bool {
 	return k == kinds.Clients && strings.HasPrefix(p.AppliedBy, clientlist.ByList(""))
 }
 
-// undo takes back the last change of a kind.
-func undo(ctx context.Context, c *change.Change, k *fleet.Kind) error {
+// undo takes back the last change of a kind. Partial: also if a region that cannot be reached may have
+// it, too.
+func undo(ctx context.Context, c *change.Change, k *fleet.Kind, partial bool) error {
 	c.Relative, c.TakesBack, c.Redo = true, true, map[string]string{}
 	if k == kinds.Drains {
 		c.Objects = func(ctx context.Context, next map[string]*fleet.Document) []string {
@@ -178,10 +205,10 @@ func undo(ctx context.Context, c *change.Change, k *fleet.Kind) error {
 			unsure = u.Leftover() + "; "
 		}
 	}
-	if away, err := fleet.Failures(answers); err != nil {
+	if away, err := fleet.Failures(answers); err != nil && !partial {
 		hint := ""
 		if there := fleet.Filter(targets, func(t *fleet.Target) bool { return !slices.Contains(away, t.Name) }); len(there) > 0 {
-			hint = fmt.Sprintf("\nundo it elsewhere: regionctl undo %s --region %s", k.Name, strings.Join(command.RegionNames(there), ","))
+			hint = fmt.Sprintf("\n--partial continues with %s", strings.Join(command.RegionNames(there), ", "))
 		}
 		return c.Report(term.Unreachable("nothing was changed: %s%s cannot be reached, so it is unknown whether the last change was there:\n%w%s", unsure, strings.Join(away, ", "), err, hint), nil)
 	}
@@ -256,6 +283,14 @@ func undoLast(ctx context.Context, c *change.Change, k *fleet.Kind, answers []fl
 	var kept, earlier, has []string
 	back := map[string]string{}
 	for _, a := range answers {
+		if a.Err != nil {
+			if last != nil {
+				a.Target.Consul.Abandon(a.Err) // it must not answer only now
+				c.Redo[a.Target.Name] = fmt.Sprintf("regionctl undo %s --of %s --region %s", k.Name, last.Version, a.Target.Name)
+				aims = append(aims, a.Target)
+			}
+			continue
+		}
 		if p, _ := a.Value.Made(); last != nil && (p == nil || !part(&a.Value, p)) {
 			kept = append(kept, fmt.Sprintf("%s keeps %s", a.Target.Name, term.OrDash(a.Value.Version())))
 			continue
@@ -265,7 +300,7 @@ func undoLast(ctx context.Context, c *change.Change, k *fleet.Kind, answers []fl
 			return term.Misused("%s: %w; nothing was changed", a.Target.Name, err)
 		}
 		back[a.Target.Name] = before
-		c.Redo[a.Target.Name] = fmt.Sprintf("regionctl %s rollback --to %s --region %s", k.Name, before, a.Target.Name)
+		c.Redo[a.Target.Name] = fmt.Sprintf("regionctl undo %s --to %s --region %s", k.Name, before, a.Target.Name)
 		if k.Back != nil {
 			c.Redo[a.Target.Name] = fmt.Sprintf("regionctl undo %s --of %s --region %s", k.Name, a.Value.Version(), a.Target.Name)
 		}
@@ -311,7 +346,7 @@ func undoRollout(ctx context.Context, c *change.Change, k *fleet.Kind, targets [
 	}
 	changed := u.Changed()
 	for name, had := range u.Record.Before {
-		c.Redo[name] = fmt.Sprintf("regionctl %s rollback --to %s --region %s", k.Name, had.Version, name)
+		c.Redo[name] = fmt.Sprintf("regionctl undo %s --to %s --region %s", k.Name, had.Version, name)
 	}
 	if u.State != unfinished.Runs { // that one renews its record, and halts
 		c.Ready = func(ctx context.Context) error { return u.Unmoved(ctx, targets) }

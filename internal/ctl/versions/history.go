@@ -21,9 +21,9 @@ const historyHelp = `Shows who applied which version, when, instead of which, an
 A change of several regions at once is one line. * marks the active version. A canary that was
 not promoted is a line, too: who ended it, and why.
 
-regionctl rules show prints any version that Consul still has, and regionctl rules
-rollback --to VERSION restores it. Each change prunes all but the newest 200 (see
-regionctl rules prune --help); the history itself stays complete.`
+regionctl rules show prints any version that Consul still has, and regionctl undo
+rules --to VERSION restores it. Each change prunes all but the newest 200 (see
+regionctl prune --help); the history itself stays complete.`
 
 const historyExamples = `  regionctl rules history
   regionctl rules history --region eu-west -n 0

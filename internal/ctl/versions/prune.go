@@ -31,48 +31,51 @@ const (
 const pruneHelp = `Removes old versions of documents from Consul, in all regions of the fleet file or in
 those of --region. Each region keeps
 
-  - the newest --keep versions that became active there
+  - the newest --keep-versions versions that became active there
   - what was stored later than the oldest of these, such as a change in progress
   - every version that any region of the fleet file still names: its active version, what
     follows a temporary one, its canaries, what undo would return to, and what a
     rollout that is not finished needs to be resumed or taken back
 
-The history is not pruned: it still says who changed what, though rollback --to and show
+The history is not pruned: it still says who changed what, though undo --to and show
 no longer find the oldest versions. Keep the documents themselves under version control.
 
 It shows how many versions it would remove, and asks (unless --yes). Unless every region
 of the fleet file answers, nothing is removed anywhere. It holds the lock meanwhile, so it
 waits for changes, and changes wait for it.
 
-Every change prunes too, silently if there is nothing to do: --keep-versions N of apply,
-set and rollback says how many to keep, or keep_versions in the fleet file, or 200; 0 does
-not prune. It does so at the end, and leaves it to the next change if a region does not
+Every change prunes too, silently if there is nothing to do: its --keep-versions N
+says how many to keep, or keep_versions in the fleet file, or 200; 0 does not prune. It does so at the end, and leaves it to the next change if a region does not
 answer or is locked.`
 
-func PruneCommand(p *command.Program, k *fleet.Kind) *cobra.Command {
+// PruneCommand prunes the versions of one of these kinds.
+func PruneCommand(p *command.Program, list ...*fleet.Kind) *cobra.Command {
 	var names []string
 	var by string
 	var yes bool
-	s := pruning{p: p, kind: k, wait: p.LockWait}
-	c := command.New("prune", "remove old versions", pruneHelp,
-		fmt.Sprintf("  regionctl %[1]s prune\n  regionctl %[1]s prune --keep 50 --region eu-west\n  regionctl %[1]s prune --yes -o json", k.Name),
-		func(ctx context.Context, _ []string) (err error) {
+	s := pruning{p: p, wait: p.LockWait}
+	c := command.New("prune KIND", "remove old versions", pruneHelp, "  regionctl prune rules\n  regionctl prune shedder --keep-versions 50 --region eu-west\n  regionctl prune rules --yes -o json",
+		func(ctx context.Context, args []string) (err error) {
+			if s.kind, err = command.KindOf(list, args[0]); err != nil {
+				return err
+			}
 			if s.keep < region.LeastVersions {
-				return term.Misused("--keep %d: must be at least %d", s.keep, region.LeastVersions)
+				return term.Misused("--keep-versions %d: must be at least %d", s.keep, region.LeastVersions)
 			}
 			if s.by, err = p.Whoami(by); err != nil {
 				return err
 			}
-			if s.targets, err = p.TargetsToChange(ctx, k, names, false); err != nil {
+			if s.targets, err = p.TargetsToChange(ctx, s.kind, names, false); err != nil {
 				return err
 			}
 			return s.run(ctx, yes)
 		})
 	p.RegionFlag(c, &names)
 	f := c.Flags()
-	f.IntVar(&s.keep, "keep", defaultKeep, "keep the newest `N` versions, at least 10")
-	f.BoolVarP(&yes, "yes", "y", false, "do not ask")
-	f.StringVar(&by, "by", "", "`NAME` for the lock (default: WEIR_USER, or user@host)")
+	f.IntVar(&s.keep, "keep-versions", defaultKeep, "keep the newest `N` versions, at least 10")
+	command.YesFlag(f, &yes)
+	command.ByFlag(f, &by)
+	c.ValidArgs = command.KindNames(list)
 	return c
 }
 
@@ -238,7 +241,7 @@ func (s *pruning) remove(ctx context.Context) (removed map[string]int, err error
 			if err := fenced(func(f consul.Fence) error {
 				return targets[r].Docs.Remove(ctx, some, f)
 			}); err != nil {
-				return fmt.Errorf("%s: %w; run regionctl %s prune again", r.Name, err, s.kind.Name)
+				return fmt.Errorf("%s: %w; run regionctl prune %s again", r.Name, err, s.kind.Name)
 			}
 			*counts[r] += len(some)
 		}

@@ -118,7 +118,7 @@ func (h *History) Before() (string, error) {
 	if version, ok := h.Replaced(); ok {
 		return version, nil
 	}
-	return "", fmt.Errorf("the history has no version before %s; name one with rollback --to", h.Version())
+	return "", fmt.Errorf("the history has no version before %s; name one with undo --to", h.Version())
 }
 
 // Replaced returns what the active version replaced or, if that was not recorded or was

@@ -45,7 +45,7 @@ function decide(action, client, after) {
     title: `${verb} ${client}?`, danger: action === 'block', verb, done: `${client} is ${action === 'block' ? 'blocked' : 'allowed'} on every edge`,
     text: `${action === 'block' ? 'Every edge of every region answers it with 403, before any rule.' : 'Blocks of wider networks and the behavior policy no longer apply to it; rules do.'} ${action === 'block' ? wide(client) : ''}`,
     fields: [{ name: 'network', label: 'Address or network', value: client, required: true }, { name: 'for', label: 'For how long (empty: until it is removed)', value: '1h', hint: '2h' }, { name: 'reason', label: 'Why (others see this)', required: true, hint: 'scans /login, CASE-12' }],
-    command: (v) => shell('clients', action, v.network, '--reason', v.reason || '…', v.for ? ['--for', v.for] : ''),
+    command: (v) => shell('clients', action, v.network, '--message', v.reason || '…', v.for ? ['--for', v.for] : ''),
     act: (v) => post('/clients/' + action, { network: v.network.trim(), reason: v.reason, for: v.for.trim() }), after,
   });
 }

@@ -99,7 +99,7 @@ function drain(p) {
   ask({
     title: `Drain ${p.pop}?`, text: 'DNS stops answering with it. Its edges keep serving the requests that still arrive, until resolvers forget it.', verb: 'Drain', danger: true, done: `${p.pop} is drained`,
     fields: [{ name: 'reason', label: 'Why (others see this)', required: true, hint: 'kernel update, CHG-77' }, { name: 'force', label: 'even if no healthy PoP would be left', kind: 'check', value: false }],
-    command: (v) => shell('drain', p.pop, '--reason', v.reason || '…', v.force ? '--force' : ''),
+    command: (v) => shell('drain', p.pop, '--message', v.reason || '…', v.force ? '--force' : ''),
     act: (v) => post(`/pops/${encodeURIComponent(p.pop)}/drain`, { reason: v.reason, ...(v.force && { force: true }) }),
   });
 }

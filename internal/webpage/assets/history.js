@@ -17,7 +17,7 @@ export function historyOf(kind, { label, acts, restored, regions }) {
   };
   const restore = (c) => ask({
     title: `Go back to ${c.version}?`, regions: regions(), text: `${c.applied_by} applied it at ${stamp(c.applied_at)}${c.message ? ': ' + c.message : ''}. Restoring applies it like any other document.`, verb: 'Restore', danger: true, done: `${c.version} is active again`,
-    command: (v) => shell(kind, 'rollback', '--to', c.version, v.partial && '--partial'), act: (v) => post(`/${kind}/rollback`, { to: c.version, partial: v.partial }),
+    command: (v) => shell('undo', kind, '--to', c.version, v.partial && '--partial'), act: (v) => post(`/${kind}/rollback`, { to: c.version, partial: v.partial }),
     after: () => { load(); restored(); },
   });
 

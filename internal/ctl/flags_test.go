@@ -1,0 +1,59 @@
+package ctl
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"github.com/stretchr/testify/require"
+)
+
+// A flag has one shorthand and one type on all commands, and whoever changes something can say who
+// they are. The test counts commands that do something, and the different names of their flags.
+func TestFlagsOfCommands(t *testing.T) {
+	commands, flags := 0, map[string]string{}
+	takes := map[string]*pflag.FlagSet{}
+	var look func(*cobra.Command)
+	look = func(c *cobra.Command) {
+		switch {
+		case !c.IsAvailableCommand() || c.Name() == "completion" || c.Name() == "help":
+			return
+		case !c.HasAvailableSubCommands() || c.Name() == "dns":
+			commands++
+		}
+		takes[strings.TrimPrefix(c.CommandPath(), "regionctl ")] = c.Flags()
+		check := func(f *pflag.Flag) {
+			if f.Name == "help" || f.Name == "version" {
+				return
+			}
+			kind := f.Shorthand + " " + strings.TrimSuffix(f.Value.Type(), "Slice")                       // --listen of dns may be repeated
+			if before, known := flags[f.Name]; known && c.Parent() != nil && c.Parent().Name() != "dns" { // which asks for PoPs of one region
+				require.Equal(t, before, kind, "%s --%s", c.CommandPath(), f.Name)
+			} else if !known {
+				flags[f.Name] = kind
+			}
+		}
+		c.LocalFlags().VisitAll(check)
+		for _, sub := range c.Commands() {
+			look(sub)
+		}
+	}
+	root := Commands()
+	root.PersistentFlags().VisitAll(func(f *pflag.Flag) { flags[f.Name] = f.Shorthand + " " + f.Value.Type() })
+	look(root)
+	for _, line := range changeCommands {
+		words := strings.Fields(line)
+		if strings.HasPrefix(line, "clients sync") {
+			continue // the list is the author
+		}
+		name := words[0]
+		if takes[strings.Join(words[:2], " ")] != nil {
+			name = strings.Join(words[:2], " ")
+		}
+		require.NotNil(t, takes[name].Lookup("by"), line)
+		require.Equal(t, slices.Contains(words, "--yes"), takes[name].Lookup("yes") != nil, line)
+	}
+	t.Logf("%d commands, %d flags", commands, len(flags))
+}
