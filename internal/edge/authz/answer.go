@@ -3,51 +3,32 @@ package authz
 import (
 	"net/http"
 
-	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	pb "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
-	envoytype "github.com/envoyproxy/go-control-plane/envoy/type/v3"
-	rpc "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/internal/edge/envoy"
 )
 
-// answer is the response to a call, with what it points to. All of it is reused.
+// answer is the response to a call. All of it is reused.
 type answer struct {
-	response pb.CheckResponse
-	status   rpc.Status
-	passed   pb.OkHttpResponse
-	denied   pb.DeniedHttpResponse
-	code     envoytype.HttpStatus
-	onPass   pb.CheckResponse_OkResponse
-	onDeny   pb.CheckResponse_DeniedResponse
-	metadata envoy.Metadata
-
-	fields  envoy.Fields
-	headers []*core.HeaderValueOption // kept; the first are in use
-}
-
-func (a *answer) init() {
-	a.response.Status = &a.status
-	a.onPass.OkResponse, a.onDeny.DeniedResponse, a.denied.Status = &a.passed, &a.denied, &a.code
+	code       codes.Code // Envoy checks only whether this is OK
+	status     int        // of a refusal
+	retryAfter int64
+	fields     envoy.Fields
+	metadata   envoy.Metadata
 }
 
 func (a *answer) reset() {
-	a.response.HttpResponse, a.response.DynamicMetadata = nil, nil
-	a.passed.ResponseHeadersToAdd, a.denied.Headers, a.denied.Body = nil, nil, ""
+	a.code, a.status, a.retryAfter = codes.OK, 0, 0
 	a.metadata.Reset()
 	a.fields.Reset()
 }
 
-// pass lets the request through. Envoy adds the fields to its client's response, replacing
-// the origin's.
+// pass lets the request through.
 func (c *call) pass() {
 	c.describe()
-	c.status.Code = int32(codes.OK)
-	c.passed.ResponseHeadersToAdd = c.written()
 	c.metadata.Note(&c.Request)
-	c.response.HttpResponse, c.response.DynamicMetadata = &c.onPass, c.metadata.Struct(0)
 }
 
 // refusal431 is the answer to a request whose header is too large.
@@ -65,14 +46,11 @@ func (c *call) deny(r decide.Refusal) {
 		c.fields.Add("weir-shed-reason", r.Reason)
 	}
 	c.describe()
-	// Envoy checks only whether this is OK.
-	if c.status.Code = int32(codes.PermissionDenied); r.Status == http.StatusTooManyRequests {
-		c.status.Code = int32(codes.ResourceExhausted)
+	if c.code = codes.PermissionDenied; r.Status == http.StatusTooManyRequests {
+		c.code = codes.ResourceExhausted
 	}
-	c.code.Code = envoytype.StatusCode(r.Status)
-	c.denied.Headers, c.denied.Body = c.written(), envoy.Text(c.fields.Body())
+	c.status, c.retryAfter = r.Status, r.RetryAfter
 	c.metadata.Note(&c.Request)
-	c.response.HttpResponse, c.response.DynamicMetadata = &c.onDeny, c.metadata.Struct(r.RetryAfter)
 }
 
 func (c *call) describe() {
@@ -83,14 +61,36 @@ func (c *call) describe() {
 	})
 }
 
-// written returns the fields as headers that replace others of the same name.
-func (a *answer) written() []*core.HeaderValueOption {
-	n := a.fields.Len()
-	for len(a.headers) < n {
-		a.headers = append(a.headers, &core.HeaderValueOption{Header: &core.HeaderValue{}, AppendAction: core.HeaderValueOption_OVERWRITE_IF_EXISTS_OR_ADD})
+// Append implements envoy.Call. It writes a CheckResponse as proto.Marshal would. Envoy adds the
+// fields of an OkHttpResponse to its client's response, replacing the origin's, and answers with a
+// DeniedHttpResponse.
+func (c *call) Append(b []byte) []byte {
+	status := envoy.Begin(&b, 1)
+	b = envoy.End(envoy.AppendNumber(b, 1, uint64(c.code)), status)
+	if c.code == codes.OK {
+		ok := envoy.Begin(&b, 3)
+		b = envoy.End(c.appendFields(b, 6), ok)
+	} else {
+		denied := envoy.Begin(&b, 2)
+		code := envoy.Begin(&b, 1)
+		b = envoy.End(envoy.AppendNumber(b, 1, uint64(c.status)), code)
+		b = c.appendFields(b, 2)
+		b = envoy.End(envoy.AppendText(b, 3, c.fields.Body()), denied)
 	}
-	for i, h := range a.headers[:n] {
-		h.Header.Key, h.Header.Value = a.fields.At(i)
+	return c.metadata.Append(b, 4, c.retryAfter)
+}
+
+// overwrite is OVERWRITE_IF_EXISTS_OR_ADD, the append_action of a HeaderValueOption.
+const overwrite = 2
+
+func (a *answer) appendFields(b []byte, field protowire.Number) []byte {
+	for i := range a.fields.Len() {
+		name, value := a.fields.At(i)
+		option := envoy.Begin(&b, field)
+		header := envoy.Begin(&b, 1)
+		b = envoy.AppendText(b, 1, name)
+		b = envoy.End(envoy.AppendText(b, 2, value), header)
+		b = envoy.End(envoy.AppendNumber(b, 3, overwrite), option)
 	}
-	return a.headers[:n]
+	return b
 }

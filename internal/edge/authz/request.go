@@ -27,28 +27,27 @@ var (
 // read fills in what Envoy states. Missing or contradictory data is an error, and nothing
 // is charged then.
 func (c *call) read() (err error) {
-	h := c.request.GetAttributes().GetRequest().GetHttp()
+	q := &c.request
 	switch {
 	case c.malformed:
 		return errMessage
-	case h == nil:
+	case !q.http:
 		return errNoHTTP
-	case h.Query != "" || h.Fragment != "":
+	case len(q.query) > 0 || len(q.fragment) > 0:
 		return errQuery
-	case len(h.Headers) > 0 && len(h.GetHeaderMap().GetHeaders()) > 0:
+	case len(q.joined) > 0 && len(q.raw) > 0:
 		return errBoth
-	case h.Host == "":
+	case len(q.host) == 0:
 		return fmt.Errorf("%s.host: is empty", atHTTP)
 	}
-	if c.Source, err = addressOf(c.request.Attributes.GetSource().GetAddress().GetSocketAddress().GetAddress()); err != nil {
+	if c.Source, err = addressOf(q.source); err != nil {
 		return err
 	}
-	c.joined, c.raw = h.Headers, h.GetHeaderMap().GetHeaders()
-	if err := c.checkHeaders(len(h.Method) + len(h.Path)); err != nil {
+	if err := c.checkHeaders(len(q.method) + len(q.path)); err != nil {
 		return err
 	}
-	c.Method, c.Host = bytesOf(h.Method), bytesOf(h.Host)
-	return c.service.Decider.ReadTarget(&c.Request, bytesOf(h.Path))
+	c.Method, c.Host = bytesOf(q.method), bytesOf(q.host)
+	return c.service.Decider.ReadTarget(&c.Request, bytesOf(q.path))
 }
 
 func addressOf(text string) (netip.Addr, error) {
@@ -62,17 +61,17 @@ func addressOf(text string) (netip.Addr, error) {
 // checkHeaders rejects too many headers, names that lookups would not find or that the origin
 // could take for others, and values that it could read differently.
 func (c *call) checkHeaders(size int) error {
-	for name, value := range c.joined {
+	for name, value := range c.request.joined {
 		if err := c.checkField(name, bytesOf(value)); err != nil {
 			return err
 		}
 		size += len(name) + len(value)
 	}
-	for _, h := range c.raw {
-		if err := c.checkField(h.GetKey(), valueOf(h.GetRawValue(), h.GetValue())); err != nil {
+	for _, h := range c.request.raw {
+		if err := c.checkField(h.name, h.value()); err != nil {
 			return err
 		}
-		size += len(h.GetKey()) + len(h.GetValue()) + len(h.GetRawValue())
+		size += len(h.name) + len(h.text) + len(h.raw)
 	}
 	if size > c.service.MaxHeaders {
 		return errHeaders
@@ -99,12 +98,12 @@ func (c *call) Header(name string) [][]byte {
 		return append(c.values, c.Host)
 	}
 	c.name = decide.AppendLower(c.name[:0], name)
-	if value, ok := c.joined[string(c.name)]; ok {
+	if value, ok := c.request.joined[string(c.name)]; ok {
 		c.split(name, bytesOf(value))
 	}
-	for _, h := range c.raw {
-		if h.GetKey() == string(c.name) {
-			c.values = append(c.values, valueOf(h.RawValue, h.Value))
+	for _, h := range c.request.raw {
+		if h.name == string(c.name) {
+			c.values = append(c.values, h.value())
 		}
 	}
 	return c.values
@@ -133,22 +132,15 @@ func (c *call) split(name string, value []byte) {
 
 // Cookie implements decide.Fields.
 func (c *call) Cookie(name string) (value []byte, n int) {
-	if line, ok := c.joined["cookie"]; ok {
+	if line, ok := c.request.joined["cookie"]; ok {
 		value, n = rules.FindCookie(bytesOf(line), name, value, n)
 	}
-	for _, h := range c.raw {
-		if h.GetKey() == "cookie" {
-			value, n = rules.FindCookie(valueOf(h.RawValue, h.Value), name, value, n)
+	for _, h := range c.request.raw {
+		if h.name == "cookie" {
+			value, n = rules.FindCookie(h.value(), name, value, n)
 		}
 	}
 	return value, n
-}
-
-func valueOf(raw []byte, text string) []byte {
-	if len(raw) > 0 {
-		return raw
-	}
-	return bytesOf(text)
 }
 
 // bytesOf returns the bytes of a string of the call, which must not be changed.

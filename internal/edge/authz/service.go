@@ -8,10 +8,7 @@ import (
 	"sync"
 	"time"
 
-	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	pb "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
 	"google.golang.org/grpc"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/internal/edge/envoy"
@@ -37,12 +34,12 @@ type Service struct {
 // requests pass.
 func MaxMessage(maxHeaders int) int { return 256<<10 + 2*maxHeaders }
 
-// method is the service's only method. The generated description would allocate a request
+// method is the service's only method. Envoy's generated description would allocate a request
 // for each call.
 var method = grpc.ServiceDesc{
-	ServiceName: pb.Authorization_ServiceDesc.ServiceName,
+	ServiceName: "envoy.service.auth.v3.Authorization",
 	HandlerType: (*any)(nil),
-	Metadata:    pb.Authorization_ServiceDesc.Metadata,
+	Metadata:    "envoy/service/auth/v3/external_auth.proto",
 	Methods: []grpc.MethodDesc{{
 		MethodName: "Check",
 		Handler: func(srv any, ctx context.Context, read func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
@@ -67,7 +64,7 @@ func (s *Service) handle(ctx context.Context, read func(any) error) (answer any,
 		c = newCall(s)
 	}
 	defer func() { s.Asked(outcome, time.Since(began)) }()
-	defer envoy.End(c, s.Panicked, &answer, &err)
+	defer envoy.Finish(c, s.Panicked, &answer, &err)
 	if err := read(c); err != nil {
 		outcome = gateway.Malformed
 		return nil, err
@@ -81,12 +78,10 @@ func (s *Service) handle(ctx context.Context, read func(any) error) (answer any,
 type call struct {
 	decide.Request
 	service   *Service
-	request   pb.CheckRequest
+	wire      []byte // the request as received
+	request   request
 	malformed bool
 
-	// The request that Envoy describes; one of the two has its headers.
-	joined map[string]string
-	raw    []*core.HeaderValue
 	name   []byte   // scratch: of a header, in lower case
 	values [][]byte // scratch: of a header
 	answer
@@ -97,25 +92,14 @@ var _ envoy.Call = (*call)(nil)
 func newCall(s *Service) *call {
 	c := &call{service: s}
 	c.Fields = c
-	c.answer.init()
 	return c
 }
-
-// In implements envoy.Call.
-func (c *call) In() proto.Message { return &c.request }
-
-// Malformed implements envoy.Call.
-func (c *call) Malformed() { c.malformed = true }
-
-// Out implements envoy.Call.
-func (c *call) Out() proto.Message { return &c.response }
 
 // Release implements envoy.Call.
 func (c *call) Release() {
 	c.Permit.Done()
 	c.Reset()
-	c.request.Reset()
-	c.malformed, c.joined, c.raw = false, nil, nil
+	c.forget()
 	clear(c.values)
 	c.values = c.values[:0]
 	c.answer.reset()

@@ -1,9 +1,9 @@
 package envoy
 
 import (
-	"unsafe"
+	"math"
 
-	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/pkg/limiter"
@@ -12,10 +12,6 @@ import (
 // Metadata names the rules that refused, for Envoy's access log. Reuse it after Reset.
 type Metadata struct {
 	limited, shadowed []byte // rules, with commas between
-
-	values                     structpb.Struct
-	limitedBy, shadowLimitedBy structpb.Value_StringValue
-	retryAfter                 structpb.Value_NumberValue
 }
 
 // Reset clears m.
@@ -40,21 +36,30 @@ func appendRule(list []byte, id string) []byte {
 	return append(list, id...)
 }
 
-// Struct returns what was noted, until Reset; nil if no rule refused.
-func (m *Metadata) Struct(retryAfter int64) *structpb.Struct {
+// Append writes what was noted as a google.protobuf.Struct, unless no rule refused.
+func (m *Metadata) Append(b []byte, field protowire.Number, retryAfter int64) []byte {
 	if len(m.limited)+len(m.shadowed) == 0 {
-		return nil
+		return b
 	}
-	if m.values.Fields == nil {
-		m.values.Fields = map[string]*structpb.Value{
-			"limited_by":        {Kind: &m.limitedBy},
-			"shadow_limited_by": {Kind: &m.shadowLimitedBy},
-			"retry_after":       {Kind: &m.retryAfter},
-		}
-	}
-	m.limitedBy.StringValue, m.shadowLimitedBy.StringValue = Text(m.limited), Text(m.shadowed)
-	m.retryAfter.NumberValue = float64(retryAfter)
-	return &m.values
+	start := Begin(&b, field)
+	b = appendValue(b, "limited_by", func(b []byte) []byte { return appendString(b, m.limited) })
+	b = appendValue(b, "retry_after", func(b []byte) []byte {
+		return protowire.AppendFixed64(protowire.AppendTag(b, 2, protowire.Fixed64Type), math.Float64bits(float64(retryAfter)))
+	})
+	b = appendValue(b, "shadow_limited_by", func(b []byte) []byte { return appendString(b, m.shadowed) })
+	return End(b, start)
+}
+
+// appendValue writes a field of a Struct. Its Value is one of several types, so it is written even if empty.
+func appendValue(b []byte, name string, value func([]byte) []byte) []byte {
+	entry := Begin(&b, 1)
+	b = AppendText(b, 1, name)
+	start := Begin(&b, 2)
+	return End(End(value(b), start), entry)
+}
+
+func appendString(b, text []byte) []byte {
+	return protowire.AppendBytes(protowire.AppendTag(b, 3, protowire.BytesType), text)
 }
 
 // HeaderName spells the name of a field that describes limits as HTTP/2 does, without a new string.
@@ -73,6 +78,3 @@ func HeaderName(name []byte) string {
 	}
 	return string(name)
 }
-
-// Text returns a string that shares b: it must not outlive the call.
-func Text(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

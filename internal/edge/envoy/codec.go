@@ -9,33 +9,25 @@ import (
 	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
-	protobuf "google.golang.org/protobuf/proto"
 )
 
-// Call is one call in progress, which its service reuses after Release.
+// Call is one call in progress, which its service reuses after Release. It reads and writes its
+// own messages.
 type Call interface {
-	In() protobuf.Message  // what the request is read into
-	Malformed()            // the request could not be read
-	Out() protobuf.Message // the answer
+	Read(mem.BufferSlice)   // reads the request, which may be malformed
+	Append(b []byte) []byte // writes the answer
 	Release()
 }
 
-// End is deferred by the handler of a call. It releases a call that fails, and drops one whose
+// Finish is deferred by the handler of a call. It releases a call that fails, and drops one whose
 // handler panics.
-func End(c Call, panicked func(any), answer *any, err *error) {
+func Finish(c Call, panicked func(any), answer *any, err *error) {
 	if p := recover(); p != nil {
 		panicked(p)
 		*answer, *err = nil, status.Error(codes.Internal, "internal error")
 	} else if *err != nil {
 		c.Release()
 	}
-}
-
-// Wire is a Call that reads and writes its own messages, because reflection would take longer
-// than the decision.
-type Wire interface {
-	Read(data mem.BufferSlice) bool // false: malformed
-	Append([]byte) ([]byte, error)
 }
 
 // codec extends gRPC's codec to Calls. It reads the request into a Call, writes the Call's
@@ -52,10 +44,9 @@ func (k codec) Marshal(v any) (mem.BufferSlice, error) {
 		return k.CodecV2.Marshal(v)
 	}
 	defer c.Release()
-	if w, ok := c.(Wire); ok {
-		return marshal(w)
-	}
-	return k.CodecV2.Marshal(c.Out())
+	b := answers.Get(0)
+	*b = c.Append(*b)
+	return mem.BufferSlice{mem.NewBuffer(b, answers)}, nil
 }
 
 // buffers holds buffers of answers. gRPC returns each once the answer has been sent, and reuses
@@ -80,29 +71,13 @@ func (p *buffers) Put(b *[]byte) {
 	}
 }
 
-func marshal(w Wire) (mem.BufferSlice, error) {
-	b := answers.Get(0)
-	written, err := w.Append(*b)
-	if err != nil {
-		return nil, err
-	}
-	*b = written
-	return mem.BufferSlice{mem.NewBuffer(b, answers)}, nil
-}
-
-// Unmarshal implements encoding.CodecV2. It lets the service report a malformed call, because
-// gRPC would report an internal error of the server.
+// Unmarshal implements encoding.CodecV2. It never fails for a Call, because gRPC would report an
+// internal error of the server for a malformed message.
 func (k codec) Unmarshal(data mem.BufferSlice, v any) error {
 	c, ok := v.(Call)
 	if !ok {
 		return k.CodecV2.Unmarshal(data, v)
 	}
-	if w, ok := c.(Wire); ok {
-		if !w.Read(data) {
-			c.Malformed()
-		}
-	} else if k.CodecV2.Unmarshal(data, c.In()) != nil {
-		c.Malformed()
-	}
+	c.Read(data)
 	return nil
 }

@@ -18,7 +18,6 @@ import (
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/reflection"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
 
@@ -31,7 +30,7 @@ const (
 	maxConnections = 4096
 	maxStreams     = 1024     // of a connection
 	maxWatches     = 1024     // streams of all connections that ask for health, or a method that does not exist
-	maxReflections = 16       // streams of all connections that use reflection; an answer may hold a megabyte
+	maxReflections = 16       // streams of all connections that use reflection, whose answers are large
 	maxHeaders     = 16 << 10 // bytes
 	// handshakeTime is for the beginning of HTTP/2, after the handshake of TLS.
 	handshakeTime = 10 * time.Second
@@ -122,7 +121,7 @@ func NewServer(c Config) *Server {
 	}
 	v.setHealth()
 	healthpb.RegisterHealthServer(v.grpc, v.health)
-	reflection.Register(v.grpc)
+	registerReflection(v.grpc)
 	return v
 }
 

@@ -2,69 +2,54 @@ package rls
 
 import (
 	"math"
+	"slices"
 	"time"
-
-	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
-	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/internal/edge/envoy"
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
-// answer is the response to a call, with the messages that it points to. All of it is reused.
+// answer is the response to a call. All of it is reused.
 type answer struct {
-	response pb.RateLimitResponse
-	statuses []*descriptorStatus // kept; the first n are in use
-	refused  bool
-
+	statuses   []descriptorStatus
+	refused    bool
 	fields     envoy.Fields
-	headers    []*core.HeaderValue // kept
 	retryAfter int64
 	metadata   envoy.Metadata
 }
 
+// descriptorStatus is the answer about a descriptor.
 type descriptorStatus struct {
-	pb.RateLimitResponse_DescriptorStatus
-	limit pb.RateLimitResponse_RateLimit
-	times wrapperspb.UInt32Value
-	reset durationpb.Duration
+	refused, limited bool // limited: a rule applies, which the other fields describe
+	rule             string
+	limit, remaining uint32
+	unit, times      uint32 // the window: how many of which unit
+	wait             time.Duration
 }
 
 func (a *answer) reset() {
-	r := &a.response
-	clear(r.Statuses)
-	r.Statuses, r.ResponseHeadersToAdd, r.RawBody, r.DynamicMetadata = r.Statuses[:0], r.ResponseHeadersToAdd[:0], nil, nil
-	a.refused, a.retryAfter = false, 0
+	clear(a.statuses)
+	a.statuses, a.refused, a.retryAfter = a.statuses[:0], false, 0
 	a.metadata.Reset()
 	a.fields.Reset()
 }
 
 // begin adds a status for each of n descriptors. It stays OK without a limit if no rule applies.
-func (a *answer) begin(n int) {
-	for len(a.statuses) < n {
-		a.statuses = append(a.statuses, &descriptorStatus{})
-	}
-	for _, s := range a.statuses[:n] {
-		s.Code, s.CurrentLimit, s.LimitRemaining, s.DurationUntilReset = pb.RateLimitResponse_OK, nil, 0, nil
-		a.response.Statuses = append(a.response.Statuses, &s.RateLimitResponse_DescriptorStatus)
-	}
-}
+func (a *answer) begin(n int) { a.statuses = slices.Grow(a.statuses, n)[:n] }
 
 // describe writes what was decided about the descriptors from the first on.
 func (c *call) describe(first int, passed bool) {
 	chosen, of := -1, int32(-1)
 	for _, u := range c.Match.Uses {
 		if u.Descriptor != of && chosen >= 0 {
-			c.show(c.answer.statuses[first+int(of)], chosen)
+			c.show(&c.answer.statuses[first+int(of)], chosen)
 			chosen = -1
 		}
 		of, chosen = u.Descriptor, c.tighter(chosen, int(u.Check))
 	}
 	if chosen >= 0 {
-		c.show(c.answer.statuses[first+int(of)], chosen)
+		c.show(&c.answer.statuses[first+int(of)], chosen)
 	}
 	c.metadata.Note(&c.Request)
 	c.describeAll(passed)
@@ -96,38 +81,24 @@ func (c *call) tighter(one, other int) int {
 // show fills the status of a descriptor from a check.
 func (c *call) show(s *descriptorStatus, check int) {
 	l, res := c.Match.Checks[check].Limit, &c.Decision.Results[check]
-	s.limit.Name, s.limit.RequestsPerUnit = l.Rule, uint32(l.Limit) // at most limiter.MaxCount
-	s.limit.Unit, s.times.Value = unitOf(l.Window)
-	s.limit.UnitMultiplier = nil
-	if s.times.Value > 1 {
-		s.limit.UnitMultiplier = &s.times
-	}
-	s.CurrentLimit = &s.limit
-	s.LimitRemaining = uint32(min(max(res.Remaining, 0), l.Limit))
+	s.limited, s.rule, s.limit = true, l.Rule, uint32(l.Limit) // at most limiter.MaxCount
+	s.unit, s.times = unitOf(l.Window)
+	s.remaining = uint32(min(max(res.Remaining, 0), l.Limit))
 	wait := res.ResetAfter
 	if !res.Allowed {
-		s.Code, wait = pb.RateLimitResponse_OVER_LIMIT, res.RetryAfter
+		s.refused, wait = true, res.RetryAfter
 	}
-	wait = max(wait, 0)
-	s.reset.Seconds, s.reset.Nanos = int64(wait/time.Second), int32(wait%time.Second)
-	s.DurationUntilReset = &s.reset
+	s.wait = max(wait, 0)
 }
 
-// unitOf returns a window as a number of Envoy's units, the largest that fits.
-func unitOf(window time.Duration) (pb.RateLimitResponse_RateLimit_Unit, uint32) {
-	const day = 24 * time.Hour
-	for _, u := range [...]struct {
-		length time.Duration
-		unit   pb.RateLimitResponse_RateLimit_Unit
-	}{
-		{30 * day, pb.RateLimitResponse_RateLimit_MONTH}, {7 * day, pb.RateLimitResponse_RateLimit_WEEK}, {day, pb.RateLimitResponse_RateLimit_DAY},
-		{time.Hour, pb.RateLimitResponse_RateLimit_HOUR}, {time.Minute, pb.RateLimitResponse_RateLimit_MINUTE}, {time.Second, pb.RateLimitResponse_RateLimit_SECOND},
-	} {
-		if window%u.length == 0 && window/u.length <= math.MaxUint32 {
-			return u.unit, uint32(window / u.length)
+// unitOf returns a window as a number of Envoy's units, the largest that fits; years are not used.
+func unitOf(window time.Duration) (unit, times uint32) {
+	for _, unit := range [...]uint32{month, week, 4, 3, 2, 1} {
+		if length := units[unit].length; window%length == 0 && window/length <= math.MaxUint32 {
+			return unit, uint32(window / length)
 		}
 	}
-	return pb.RateLimitResponse_RateLimit_UNKNOWN, 0 // Envoy has no unit below a second
+	return 0, 0 // Envoy has no unit below a second
 }
 
 // describeAll writes the headers and the body. If descriptors are decided separately, the
@@ -163,24 +134,8 @@ func (c *call) describeAll(passed bool) {
 	})
 }
 
-// finish completes the response.
-func (a *answer) finish() Outcome {
-	r := &a.response
-	r.OverallCode = pb.RateLimitResponse_OK
-	if a.refused {
-		r.OverallCode = pb.RateLimitResponse_OVER_LIMIT
-	}
-	for len(a.headers) < a.fields.Len() {
-		a.headers = append(a.headers, &core.HeaderValue{})
-	}
-	for i, h := range a.headers[:a.fields.Len()] {
-		h.Key, h.Value = a.fields.At(i)
-		r.ResponseHeadersToAdd = append(r.ResponseHeadersToAdd, h)
-	}
-	if body := a.fields.Body(); len(body) > 0 {
-		r.RawBody = body
-	}
-	r.DynamicMetadata = a.metadata.Struct(a.retryAfter)
+// outcome returns what the answer says.
+func (a *answer) outcome() Outcome {
 	if a.refused {
 		return OverLimit
 	}

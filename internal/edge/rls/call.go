@@ -4,14 +4,11 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"strconv"
 	"time"
 
-	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
-	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
-	envoytype "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/internal/edge/envoy"
@@ -29,38 +26,22 @@ const (
 type call struct {
 	decide.Request
 	service   *Service
-	request   pb.RateLimitRequest
-	wire      []byte        // the request as received
-	kept      []*descriptor // for reuse; the request uses the first ones
+	wire      []byte // the request as received
+	request   request
 	malformed bool
 
 	descriptors []rules.Descriptor
-	pairs       []rules.Pair
 	answer
 }
 
-var (
-	_ envoy.Call = (*call)(nil)
-	_ envoy.Wire = (*call)(nil)
-)
-
-// In implements envoy.Call.
-func (c *call) In() proto.Message { return &c.request }
-
-// Malformed implements envoy.Call.
-func (c *call) Malformed() { c.malformed = true }
-
-// Out implements envoy.Call.
-func (c *call) Out() proto.Message { return &c.response }
+var _ envoy.Call = (*call)(nil)
 
 // Release implements envoy.Call.
 func (c *call) Release() {
 	c.Reset()
 	c.forget()
-	c.malformed = false
 	clear(c.descriptors)
-	clear(c.pairs)
-	c.descriptors, c.pairs = c.descriptors[:0], c.pairs[:0]
+	c.descriptors = c.descriptors[:0]
 	c.answer.reset()
 	c.service.calls.Put(c)
 }
@@ -91,94 +72,108 @@ func (c *call) decide() (Outcome, error) {
 		verdict := c.service.Decider.Check(&c.Request)
 		c.describe(first, verdict == decide.Pass)
 	}
-	return c.answer.finish(), nil
+	return c.answer.outcome(), nil
 }
 
 func (c *call) match(list []rules.Descriptor) error {
-	return c.Rules.Set().MatchCall(c.request.Domain, list, rand.Uint64(), &c.Match)
+	return c.Rules.Set().MatchCall(c.request.domain, list, rand.Uint64(), &c.Match)
 }
 
-// read checks the request and copies what deciding needs.
+// read checks the request and fills in what is matched, which shares its strings.
 func (c *call) read() error {
 	q := &c.request
-	switch n := len(q.Descriptors); {
-	case q.Domain == "":
+	switch {
+	case q.domain == "":
 		return fmt.Errorf("domain: is empty; set the domain of Envoy's rate limit filter")
-	case n == 0:
+	case q.sent == 0:
 		return fmt.Errorf("descriptors: is empty; send at least one")
-	case n > maxDescriptors:
-		return fmt.Errorf("descriptors: must be at most %d (got %d)", maxDescriptors, n)
+	case q.sent > maxDescriptors:
+		return fmt.Errorf("descriptors: must be at most %d (got %d)", maxDescriptors, q.sent)
 	}
-	for i, d := range q.Descriptors {
-		if n := len(d.GetEntries()); n == 0 || n > maxPairs {
-			return fmt.Errorf("descriptors[%d].entries: must be 1 to %d (got %d)", i, maxPairs, n)
+	for i := range q.descriptors {
+		d := &q.descriptors[i]
+		if d.sent == 0 || d.sent > maxPairs {
+			return fmt.Errorf("descriptors[%d].entries: must be 1 to %d (got %d)", i, maxPairs, d.sent)
 		}
-		for k, e := range d.Entries {
-			if e.GetKey() == "" {
+		for k, p := range d.pairs {
+			if p.Key == "" {
 				return fmt.Errorf("descriptors[%d].entries[%d].key: is empty", i, k)
 			}
-			c.pairs = append(c.pairs, rules.Pair{Key: e.Key, Value: e.Value})
 		}
 		hits, err := hitsOf(q, d)
 		if err != nil {
 			return fmt.Errorf("descriptors[%d].%w", i, err)
 		}
-		next := rules.Descriptor{Hits: hits}
-		if d.Limit != nil {
-			if next.Window, err = windowOf(d.Limit); err != nil {
+		next := rules.Descriptor{Pairs: d.pairs, Hits: hits}
+		if d.limited {
+			if next.Window, err = d.limit.window(); err != nil {
 				return fmt.Errorf("descriptors[%d].limit.%w", i, err)
 			}
-			next.Limit = int64(d.Limit.RequestsPerUnit)
+			next.Limit = int64(d.limit.requests)
 		}
 		c.descriptors = append(c.descriptors, next)
-	}
-	start := 0 // only now, because appending moves the slice
-	for i, d := range q.Descriptors {
-		end := start + len(d.Entries)
-		c.descriptors[i].Pairs = c.pairs[start:end:end]
-		start = end
 	}
 	return nil
 }
 
 // hitsOf returns how many hits a descriptor adds: its own, or the request's, or one. Negative
 // ones are given back.
-func hitsOf(q *pb.RateLimitRequest, d *ratelimit.RateLimitDescriptor) (int64, error) {
-	hits := uint64(max(q.HitsAddend, 1))
-	if d.HitsAddend != nil {
-		hits = d.HitsAddend.Value
+func hitsOf(q *request, d *descriptor) (int64, error) {
+	hits := uint64(max(q.hits, 1))
+	if d.counted {
+		hits = d.hits
 	}
 	if hits > limiter.MaxCount {
 		return 0, fmt.Errorf("hits_addend: must be at most %d (got %d)", limiter.MaxCount, hits)
 	}
-	if d.IsNegativeHits {
+	if d.negative {
 		return -int64(hits), nil
 	}
 	return int64(hits), nil
 }
 
-// units are the windows that Envoy has names for. A month is 30 days to the reference
-// service, and a year 365.
-var units = map[envoytype.RateLimitUnit]time.Duration{
-	envoytype.RateLimitUnit_SECOND: time.Second,
-	envoytype.RateLimitUnit_MINUTE: time.Minute,
-	envoytype.RateLimitUnit_HOUR:   time.Hour,
-	envoytype.RateLimitUnit_DAY:    24 * time.Hour,
-	envoytype.RateLimitUnit_MONTH:  30 * 24 * time.Hour,
-	envoytype.RateLimitUnit_YEAR:   365 * 24 * time.Hour,
+// unit is a window that Envoy has a name for.
+type unit struct {
+	name   string
+	length time.Duration
 }
 
-func windowOf(l *ratelimit.RateLimitDescriptor_RateLimitOverride) (time.Duration, error) {
-	unit, known := units[l.Unit]
-	if !known {
-		return 0, fmt.Errorf("unit: must be SECOND, MINUTE, HOUR, DAY or MONTH (got %s)", l.Unit)
+// units are Envoy's, by their numbers. A month is 30 days to the reference service, and a year
+// 365. Envoy has WEEK only in answers.
+var units = [...]unit{
+	0:     {"UNKNOWN", 0},
+	1:     {"SECOND", time.Second},
+	2:     {"MINUTE", time.Minute},
+	3:     {"HOUR", time.Hour},
+	4:     {"DAY", 24 * time.Hour},
+	month: {"MONTH", 30 * 24 * time.Hour},
+	6:     {"YEAR", 365 * 24 * time.Hour},
+	week:  {"WEEK", 7 * 24 * time.Hour},
+}
+
+const (
+	month = 5
+	week  = 7
+)
+
+// window returns the window of a limit in a call.
+func (l *limit) window() (time.Duration, error) {
+	if l.unit == 0 || l.unit >= week {
+		return 0, fmt.Errorf("unit: must be SECOND, MINUTE, HOUR, DAY or MONTH (got %s)", nameOf(l.unit))
 	}
-	times := int64(1)
-	if l.UnitMultiplier != nil {
-		times = int64(l.UnitMultiplier.Value)
+	u, times := units[l.unit], int64(1)
+	if l.multiplied {
+		times = int64(l.times)
 	}
-	if times < 1 || times > math.MaxInt64/int64(unit) || time.Duration(times)*unit > limiter.MaxWindow {
-		return 0, fmt.Errorf("unit: must make a window of at most %s (got %d times %s)", limiter.MaxWindow, times, l.Unit)
+	if times < 1 || times > math.MaxInt64/int64(u.length) || time.Duration(times)*u.length > limiter.MaxWindow {
+		return 0, fmt.Errorf("unit: must make a window of at most %s (got %d times %s)", limiter.MaxWindow, times, u.name)
 	}
-	return time.Duration(times) * unit, nil
+	return time.Duration(times) * u.length, nil
+}
+
+func nameOf(unit uint32) string {
+	if unit == 0 {
+		return units[0].name
+	}
+	return strconv.Itoa(int(int32(unit)))
 }

@@ -1,202 +1,143 @@
 package rls
 
 import (
-	"unicode/utf8"
-
-	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
-	envoytype "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/weir-edge/weir/internal/edge/envoy"
+	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
 
-// descriptor is one descriptor of a call, with the messages that it may point to.
-type descriptor struct {
-	ratelimit.RateLimitDescriptor
-	limit ratelimit.RateLimitDescriptor_RateLimitOverride
-	times wrapperspb.UInt32Value
-	hits  wrapperspb.UInt64Value
+// request is a RateLimitRequest. It keeps no more descriptors and pairs than a call may have, and
+// counts the others. Its buffers are reused.
+type request struct {
+	domain      string
+	descriptors []descriptor
+	sent        int // descriptors
+	hits        uint32
 }
 
-// Read implements envoy.Wire. It reads as proto.Unmarshal does, but drops unknown fields and
+// descriptor is a RateLimitDescriptor.
+type descriptor struct {
+	pairs    []rules.Pair
+	sent     int // pairs
+	limit    limit
+	hits     uint64
+	limited  bool // has a limit of its own
+	counted  bool // has hits of its own
+	negative bool
+}
+
+// limit is a RateLimitOverride.
+type limit struct {
+	requests, unit, times uint32
+	multiplied            bool // has times
+}
+
+// Read implements envoy.Call. It reads as proto.Unmarshal does, but drops unknown fields and
 // reuses what earlier calls allocated. Strings point into c.wire.
-func (c *call) Read(data mem.BufferSlice) bool {
-	if n := data.Len(); n > cap(c.wire) {
-		c.wire = make([]byte, n)
-	} else {
-		c.wire = c.wire[:n]
-	}
-	data.CopyTo(c.wire)
-	q, valid := &c.request, true
-	f := fields{rest: c.wire}
-	for f.next() {
+func (c *call) Read(data mem.BufferSlice) {
+	c.wire = envoy.Copy(c.wire, data)
+	q, r := &c.request, envoy.NewReader(c.wire)
+	for r.Next() {
 		switch {
-		case f.is(1, protowire.BytesType):
-			q.Domain = f.text()
-		case f.is(2, protowire.BytesType):
-			valid = c.nextDescriptor().read(f.bytes) && valid
-		case f.is(3, protowire.VarintType):
-			q.HitsAddend = uint32(f.number)
+		case r.Is(1, protowire.BytesType):
+			q.domain = r.Text()
+		case r.Is(2, protowire.BytesType):
+			r.Check(q.next().read(r.Bytes))
+		case r.Is(3, protowire.VarintType):
+			q.hits = uint32(r.Number)
 		}
 	}
-	return valid && !f.bad
+	c.malformed = r.Bad
 }
 
-// nextDescriptor adds an empty descriptor to the request. Those beyond the bound share one,
-// because the call is refused.
-func (c *call) nextDescriptor() *descriptor {
-	n := min(len(c.request.Descriptors), maxDescriptors)
-	if n == len(c.kept) {
-		c.kept = append(c.kept, &descriptor{})
+// next adds an empty descriptor, with the buffer of an earlier one if there is. Those beyond the
+// bound replace each other.
+func (q *request) next() *descriptor {
+	q.sent++
+	n := min(len(q.descriptors), maxDescriptors)
+	if n < cap(q.descriptors) {
+		q.descriptors = q.descriptors[:n+1]
+	} else {
+		q.descriptors = append(q.descriptors, descriptor{})
 	}
-	d := c.kept[n]
-	d.Entries, d.Limit, d.HitsAddend, d.IsNegativeHits = d.Entries[:0], nil, nil, false
-	c.request.Descriptors = append(c.request.Descriptors, &d.RateLimitDescriptor)
+	d := &q.descriptors[n]
+	*d = descriptor{pairs: d.pairs[:0]}
 	return d
 }
 
 func (d *descriptor) read(b []byte) bool {
-	valid := true
-	f := fields{rest: b}
-	for f.next() {
+	r := envoy.NewReader(b)
+	for r.Next() {
 		switch {
-		case f.is(1, protowire.BytesType):
-			valid = readEntry(d.nextEntry(), f.bytes) && valid
-		case f.is(2, protowire.BytesType):
-			valid = d.readLimit(f.bytes) && valid
-		case f.is(3, protowire.BytesType):
-			if d.HitsAddend == nil {
-				d.hits.Value, d.HitsAddend = 0, &d.hits
+		case r.Is(1, protowire.BytesType):
+			p, ok := readPair(r.Bytes)
+			r.Check(ok)
+			if d.sent++; d.sent <= maxPairs {
+				d.pairs = append(d.pairs, p)
 			}
-			value, ok := readWrapper(d.hits.Value, f.bytes)
-			d.hits.Value, valid = value, ok && valid
-		case f.is(4, protowire.VarintType):
-			d.IsNegativeHits = f.number != 0
+		case r.Is(2, protowire.BytesType):
+			d.limited = true
+			r.Check(d.limit.read(r.Bytes))
+		case r.Is(3, protowire.BytesType):
+			d.counted = true
+			r.Check(readWrapper(&d.hits, r.Bytes))
+		case r.Is(4, protowire.VarintType):
+			d.negative = r.Number != 0
 		}
 	}
-	return valid && !f.bad
+	return !r.Bad
 }
 
-// nextEntry adds an empty entry, one of an earlier call if there is. Those beyond the bound
-// share one, because the call is refused.
-func (d *descriptor) nextEntry() *ratelimit.RateLimitDescriptor_Entry {
-	n := len(d.Entries)
-	if n > maxPairs {
-		d.Entries = append(d.Entries, d.Entries[maxPairs])
-		return d.Entries[n]
-	}
-	if n == cap(d.Entries) || d.Entries[:n+1][n] == nil {
-		d.Entries = append(d.Entries, &ratelimit.RateLimitDescriptor_Entry{})
-	} else {
-		d.Entries = d.Entries[:n+1]
-	}
-	e := d.Entries[n]
-	e.Key, e.Value = "", ""
-	return e
-}
-
-func readEntry(e *ratelimit.RateLimitDescriptor_Entry, b []byte) bool {
-	f := fields{rest: b}
-	for f.next() {
+func readPair(b []byte) (p rules.Pair, ok bool) {
+	r := envoy.NewReader(b)
+	for r.Next() {
 		switch {
-		case f.is(1, protowire.BytesType):
-			e.Key = f.text()
-		case f.is(2, protowire.BytesType):
-			e.Value = f.text()
+		case r.Is(1, protowire.BytesType):
+			p.Key = r.Text()
+		case r.Is(2, protowire.BytesType):
+			p.Value = r.Text()
 		}
 	}
-	return !f.bad
+	return p, !r.Bad
 }
 
-func (d *descriptor) readLimit(b []byte) bool {
-	l, valid := &d.limit, true
-	if d.Limit == nil {
-		l.RequestsPerUnit, l.Unit, l.UnitMultiplier, d.Limit = 0, 0, nil, l
-	}
-	f := fields{rest: b}
-	for f.next() {
+func (l *limit) read(b []byte) bool {
+	r := envoy.NewReader(b)
+	for r.Next() {
 		switch {
-		case f.is(1, protowire.VarintType):
-			l.RequestsPerUnit = uint32(f.number)
-		case f.is(2, protowire.VarintType):
-			l.Unit = envoytype.RateLimitUnit(f.number)
-		case f.is(3, protowire.BytesType):
-			if l.UnitMultiplier == nil {
-				d.times.Value, l.UnitMultiplier = 0, &d.times
-			}
-			value, ok := readWrapper(uint64(d.times.Value), f.bytes)
-			d.times.Value, valid = uint32(value), ok && valid
+		case r.Is(1, protowire.VarintType):
+			l.requests = uint32(r.Number)
+		case r.Is(2, protowire.VarintType):
+			l.unit = uint32(r.Number)
+		case r.Is(3, protowire.BytesType):
+			l.multiplied = true
+			times := uint64(l.times)
+			r.Check(readWrapper(&times, r.Bytes))
+			l.times = uint32(times)
 		}
 	}
-	return valid && !f.bad
+	return !r.Bad
 }
 
-// readWrapper reads a message whose only field is a number.
-func readWrapper(value uint64, b []byte) (uint64, bool) {
-	f := fields{rest: b}
-	for f.next() {
-		if f.is(1, protowire.VarintType) {
-			value = f.number
+// readWrapper reads a message whose only field is a number. Messages that occur twice are merged.
+func readWrapper(value *uint64, b []byte) bool {
+	r := envoy.NewReader(b)
+	for r.Next() {
+		if r.Is(1, protowire.VarintType) {
+			*value = r.Number
 		}
 	}
-	return value, !f.bad
+	return !r.Bad
 }
 
 // forget drops the request. The next call reuses its buffers, unless they have grown large.
 func (c *call) forget() {
 	const spacious = 8 << 10
 	q := &c.request
-	q.Domain, q.Descriptors, q.HitsAddend = "", q.Descriptors[:0], 0
-	if len(c.kept) > maxDescriptors || cap(c.wire) > spacious {
-		c.kept, c.wire, q.Descriptors = nil, nil, nil
+	if q.sent > maxDescriptors || cap(c.wire) > spacious {
+		c.wire, q.descriptors = nil, nil
 	}
-}
-
-// fields reads the fields of a message one after the other.
-type fields struct {
-	rest   []byte
-	field  protowire.Number
-	kind   protowire.Type
-	number uint64 // of a varint
-	bytes  []byte // of what has a length
-	bad    bool
-}
-
-func (f *fields) is(field protowire.Number, kind protowire.Type) bool {
-	return f.field == field && f.kind == kind
-}
-
-// next reads a field. It reports false at the end and if the field is malformed.
-func (f *fields) next() bool {
-	if len(f.rest) == 0 || f.bad {
-		return false
-	}
-	n := 0
-	if f.field, f.kind, n = protowire.ConsumeTag(f.rest); n < 0 || f.field > protowire.MaxValidNumber {
-		f.bad = true
-		return false
-	}
-	f.rest = f.rest[n:]
-	switch f.kind {
-	case protowire.VarintType:
-		f.number, n = protowire.ConsumeVarint(f.rest)
-	case protowire.BytesType:
-		f.bytes, n = protowire.ConsumeBytes(f.rest)
-	default:
-		n = protowire.ConsumeFieldValue(f.field, f.kind, f.rest)
-	}
-	if n < 0 {
-		f.bad = true
-		return false
-	}
-	f.rest = f.rest[n:]
-	return true
-}
-
-// text returns the field as a string, which must be UTF-8 and is valid as long as the message.
-func (f *fields) text() string {
-	f.bad = f.bad || !utf8.Valid(f.bytes)
-	return envoy.Text(f.bytes)
+	q.domain, q.descriptors, q.sent, q.hits = "", q.descriptors[:0], 0, 0
 }

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -50,12 +49,12 @@ const (
 // Outcomes are the names of the outcomes.
 var Outcomes = [...]string{"ok", "over_limit", "invalid", "unavailable", "failed", "canceled"}
 
-// method is the service's only method. The generated description would allocate a request
+// method is the service's only method. Envoy's generated description would allocate a request
 // for each call.
 var method = grpc.ServiceDesc{
-	ServiceName: pb.RateLimitService_ServiceDesc.ServiceName,
+	ServiceName: "envoy.service.ratelimit.v3.RateLimitService",
 	HandlerType: (*any)(nil),
-	Metadata:    pb.RateLimitService_ServiceDesc.Metadata,
+	Metadata:    "envoy/service/ratelimit/v3/rls.proto",
 	Methods: []grpc.MethodDesc{{
 		MethodName: "ShouldRateLimit",
 		Handler: func(srv any, ctx context.Context, read func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
@@ -83,7 +82,7 @@ func (s *Service) handle(ctx context.Context, read func(any) error) (answer any,
 		c = &call{service: s}
 	}
 	defer func() { s.Done(outcome, time.Since(began)) }()
-	defer envoy.End(c, s.Panicked, &answer, &err)
+	defer envoy.Finish(c, s.Panicked, &answer, &err)
 	if err := read(c); err != nil {
 		// The context has ended even if the message was read and is invalid.
 		if outcome = Invalid; status.Code(err) == codes.Canceled || status.Code(err) == codes.DeadlineExceeded {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	ratelimit "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -16,7 +17,6 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
-	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/weir-edge/weir/internal/testenv"
@@ -45,17 +45,39 @@ func compare(t testing.TB, c *call, b []byte) {
 	t.Helper()
 	want := &pb.RateLimitRequest{}
 	err := proto.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(b, want)
-	valid := c.Read(mem.BufferSlice{mem.SliceBuffer(b[:len(b)/2]), mem.SliceBuffer(b[len(b)/2:])})
+	c.Read(mem.BufferSlice{mem.SliceBuffer(b[:len(b)/2]), mem.SliceBuffer(b[len(b)/2:])})
 	same := func() bool {
 		if len(want.Descriptors) > maxDescriptors || slices.ContainsFunc(want.Descriptors, func(d *ratelimit.RateLimitDescriptor) bool { return len(d.Entries) > maxPairs }) {
-			return len(want.Descriptors) == len(c.request.Descriptors) // and the call is refused
+			return len(want.Descriptors) == c.request.sent // and the call is refused
 		}
-		return proto.Equal(want, &c.request)
+		return proto.Equal(want, c.request.message())
 	}
-	if valid != (err == nil) || valid && !same() {
-		t.Fatalf("%x\nproto: %v %v\ncall:  %v", b, want, err, &c.request)
+	if c.malformed != (err != nil) || err == nil && !same() {
+		t.Fatalf("%x\nproto: %v %v\ncall:  %v %v", b, want, err, c.malformed, c.request.message())
 	}
 	c.forget()
+}
+
+// message returns the request as Envoy's own type.
+func (q *request) message() *pb.RateLimitRequest {
+	m := &pb.RateLimitRequest{Domain: q.domain, HitsAddend: q.hits}
+	for _, d := range q.descriptors {
+		one := &ratelimit.RateLimitDescriptor{IsNegativeHits: d.negative}
+		for _, p := range d.pairs {
+			one.Entries = append(one.Entries, &ratelimit.RateLimitDescriptor_Entry{Key: p.Key, Value: p.Value})
+		}
+		if d.counted {
+			one.HitsAddend = wrapperspb.UInt64(d.hits)
+		}
+		if d.limited {
+			one.Limit = &ratelimit.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: d.limit.requests, Unit: envoytype.RateLimitUnit(d.limit.unit)}
+			if d.limit.multiplied {
+				one.Limit.UnitMultiplier = wrapperspb.UInt32(d.limit.times)
+			}
+		}
+		m.Descriptors = append(m.Descriptors, one)
+	}
+	return m
 }
 
 // A call reads what proto reads, and refuses what proto refuses.
@@ -89,8 +111,9 @@ func TestReadIsBounded(t *testing.T) {
 	c := &call{}
 	read := func(b []byte, want string) {
 		t.Helper()
-		testenv.Bounded(t, 2<<20, func() { require.True(t, c.Read(mem.BufferSlice{mem.SliceBuffer(b)})) })
-		c.request.Domain = "edge"
+		testenv.Bounded(t, 2<<20, func() { c.Read(mem.BufferSlice{mem.SliceBuffer(b)}) })
+		require.False(t, c.malformed)
+		c.request.domain = "edge"
 		require.ErrorContains(t, c.read(), want)
 		c.forget()
 	}
@@ -113,35 +136,57 @@ func FuzzRead(f *testing.F) {
 func TestWritesAsProto(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	text := func() string { return strings.Repeat("x", r.IntN(3)*r.IntN(200)) }
+	code := func(refused bool) pb.RateLimitResponse_Code {
+		if refused {
+			return pb.RateLimitResponse_OVER_LIMIT
+		}
+		return pb.RateLimitResponse_OK
+	}
 	for range 5000 {
 		c := &call{}
-		a := &c.response
-		a.OverallCode, a.RawBody = pb.RateLimitResponse_Code(r.IntN(3)), []byte(text())
+		a := &c.answer
+		a.refused = r.IntN(2) == 0
+		a.fields.SetBody([]byte(text()))
+		want := &pb.RateLimitResponse{OverallCode: code(a.refused), RawBody: a.fields.Body()}
 		for range r.IntN(5) {
-			s := &pb.RateLimitResponse_DescriptorStatus{Code: pb.RateLimitResponse_Code(r.IntN(3)), LimitRemaining: r.Uint32() >> r.IntN(33)}
-			if r.IntN(2) == 0 {
-				s.CurrentLimit = &pb.RateLimitResponse_RateLimit{Name: text(), RequestsPerUnit: r.Uint32() >> r.IntN(33), Unit: pb.RateLimitResponse_RateLimit_Unit(r.IntN(8))}
-				if r.IntN(2) == 0 {
-					s.CurrentLimit.UnitMultiplier = wrapperspb.UInt32(r.Uint32() >> r.IntN(33))
+			s := descriptorStatus{refused: r.IntN(2) == 0}
+			status := &pb.RateLimitResponse_DescriptorStatus{Code: code(s.refused)}
+			if s.limited = r.IntN(2) == 0; s.limited {
+				s.rule, s.limit, s.remaining, s.unit = text(), r.Uint32()>>r.IntN(33), r.Uint32()>>r.IntN(33), r.Uint32N(8)
+				s.times = r.Uint32() >> r.IntN(33)
+				s.wait = time.Duration(r.Int64N(3_000_000))*time.Second + time.Duration(r.Int32N(2)*r.Int32N(1_000_000_000))
+				status.LimitRemaining, status.DurationUntilReset = s.remaining, durationpb.New(s.wait)
+				status.CurrentLimit = &pb.RateLimitResponse_RateLimit{Name: s.rule, RequestsPerUnit: s.limit, Unit: pb.RateLimitResponse_RateLimit_Unit(s.unit)}
+				if s.times > 1 {
+					status.CurrentLimit.UnitMultiplier = wrapperspb.UInt32(s.times)
 				}
 			}
-			if r.IntN(2) == 0 {
-				s.DurationUntilReset = &durationpb.Duration{Seconds: r.Int64N(3_000_000), Nanos: r.Int32N(2) * r.Int32N(1_000_000_000)}
-			}
-			a.Statuses = append(a.Statuses, s)
+			a.statuses, want.Statuses = append(a.statuses, s), append(want.Statuses, status)
 		}
 		for range r.IntN(4) {
-			a.ResponseHeadersToAdd = append(a.ResponseHeadersToAdd, &core.HeaderValue{Key: text(), Value: text()})
+			name, value := text(), text()
+			a.fields.Add(name, []byte(value))
+			want.ResponseHeadersToAdd = append(want.ResponseHeadersToAdd, &core.HeaderValue{Key: name, Value: value})
 		}
-		if r.IntN(3) == 0 {
-			a.DynamicMetadata = &structpb.Struct{Fields: map[string]*structpb.Value{"limited_by": structpb.NewStringValue(text())}}
-		}
-		want, err := proto.Marshal(a)
+		message, err := proto.Marshal(want)
 		require.NoError(t, err)
-		got, err := c.Append([]byte("before"))
-		require.NoError(t, err)
-		require.Equal(t, want, got[len("before"):], "%v", a)
+		require.Equal(t, message, c.Append([]byte("before"))[len("before"):], "%v", want)
 	}
+}
+
+// Envoy's numbers are those of its own types.
+func TestNumbersAreEnvoys(t *testing.T) {
+	for number, name := range envoytype.RateLimitUnit_name {
+		require.Equal(t, name, units[number].name)
+	}
+	for number, name := range pb.RateLimitResponse_RateLimit_Unit_name {
+		require.Equal(t, name, units[number].name)
+	}
+	require.EqualValues(t, pb.RateLimitResponse_OK, codeOK)
+	require.EqualValues(t, pb.RateLimitResponse_OVER_LIMIT, codeOverLimit)
+	require.Equal(t, pb.RateLimitService_ServiceDesc.ServiceName, method.ServiceName)
+	require.Equal(t, pb.RateLimitService_ServiceDesc.Metadata, method.Metadata)
+	require.Equal(t, pb.RateLimitService_ServiceDesc.Methods[0].MethodName, method.Methods[0].MethodName)
 }
 
 func BenchmarkCall(b *testing.B) {
@@ -153,18 +198,14 @@ func BenchmarkCall(b *testing.B) {
 	var out []byte
 	for b.Loop() {
 		c.Rules = s.Decider.Rules()
-		if !c.Read(mem.BufferSlice{mem.SliceBuffer(q)}) {
-			b.Fatal("malformed")
-		}
+		c.Read(mem.BufferSlice{mem.SliceBuffer(q)})
 		if _, err := c.decide(); err != nil {
 			b.Fatal(err)
 		}
-		if out, err = c.Append(out[:0]); err != nil {
-			b.Fatal(err)
-		}
+		out = c.Append(out[:0])
 		c.Reset()
 		c.forget()
-		c.descriptors, c.pairs = c.descriptors[:0], c.pairs[:0]
+		c.descriptors = c.descriptors[:0]
 		c.answer.reset()
 	}
 }
