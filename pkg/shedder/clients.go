@@ -45,9 +45,9 @@ func (p *Permit) AwaitClient(awaits bool) {
 	switch {
 	case awaits && p.stage == sent:
 		p.stage = paused
-		p.shedder.waiting.Add(-1)
+		p.wait(-1)
 	case !awaits && p.stage == paused:
 		p.stage = sent
-		p.shedder.waiting.Add(1)
+		p.wait(1)
 	}
 }
