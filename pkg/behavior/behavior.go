@@ -57,6 +57,8 @@ type Standing struct {
 	// Rose is set if the observed request moved the subject to a severer tier. From Look,
 	// it is set if counts of other nodes did and Announce has not been called since.
 	Rose bool
+
+	denied int // 401 and 403 in the minute
 }
 
 // Reason is what one signal contributes to a score.

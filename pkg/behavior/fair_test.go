@@ -121,3 +121,32 @@ func TestRefusalsHaveAMaximum(t *testing.T) {
 		require.EqualValues(t, tier.RefuseMax, time.Duration(s.blocked)*time.Second/ticksPerSecond)
 	}
 }
+
+// A few clients do not slow a route for all, even if only half of what each gets is a denial, so
+// that none of them is found.
+func TestAFewClientsDoNotSlowARoute(t *testing.T) {
+	f := func(addresses, nodes int, slowed bool) {
+		t.Helper()
+		clients, routes := NewTable(1024, Default(), start), NewTable(64, DefaultRoutes(), start)
+		clients.Divide(nodes)
+		routes.Divide(nodes)
+		tier := 0
+		for i := range 10 * 60 * 10 {
+			now, client := start.Add(time.Duration(i)*100*time.Millisecond), key(i/2%addresses)
+			if i%2 == 0 {
+				clients.Observe(client, now, &Event{Route: key(2 + i%20), Print: key(i), Status: 404})
+				continue
+			}
+			st := clients.Observe(client, now, &Event{Route: 1, Print: key(i), Status: 401})
+			if addresses < 5 {
+				require.Zero(t, st.Tier)
+			}
+			tier = max(tier, routes.ObserveRoute(1, now, 401, st).Tier)
+		}
+		require.Equal(t, slowed, tier > 0, "%d addresses", addresses)
+	}
+	f(1, 1, false)
+	f(4, 1, false)
+	f(4, 3, false)
+	f(50, 1, true)
+}

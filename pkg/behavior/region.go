@@ -79,6 +79,7 @@ func (p *Policy) closeness(s *subject) (most float64) {
 // Divide sets how many nodes of a region judge the same subjects. A single node has no one
 // to report to.
 func (t *Table) Divide(nodes int) {
+	t.nodes.Store(int32(nodes))
 	if nodes < 2 {
 		t.near.Store(nil)
 	} else {

@@ -5,16 +5,21 @@ import (
 	"time"
 )
 
+// clientPart is the part of a route's threshold that one client may count for in its minute, as
+// a divisor. Two such minutes may overlap one of the route, so it takes five clients.
+const clientPart = 10
+
 // ObserveRoute counts a request for a route, in a table whose subjects are routes. It
 // counts only answers 401 and 403, and their share of all answers; status is the origin's.
-// client is the client's standing after the request: denials of a client that was already
-// detected separately do not count, because they must not slow the route for everyone. A
-// route enters the table with its first denial.
+// client is what Observe returned for the request. No client may slow the route for everyone:
+// denials do not count if it was detected separately, nor beyond its part of the threshold.
+// A route enters the table with its first denial.
 func (t *Table) ObserveRoute(route uint64, now time.Time, status int, client Standing) Standing {
 	e := Event{Route: route, Status: http.StatusOK}
 	denied := status == http.StatusUnauthorized || status == http.StatusForbidden
 	if denied {
-		if client.Tier > 0 {
+		most := t.policy.Load().Signals[Failures].AtLeast / clientPart / int(max(1, t.nodes.Load()))
+		if client.Tier > 0 || client.denied > max(1, most) {
 			return Standing{}
 		}
 		e.Status = status

@@ -21,6 +21,7 @@ const (
 type Table struct {
 	policy atomic.Pointer[Policy]
 	near   atomic.Pointer[near] // nil while no other node needs reports
+	nodes  atomic.Int32         // of the region, that judge the same subjects
 	began  time.Time
 	shards [shards]shard
 	site   site
