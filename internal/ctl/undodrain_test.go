@@ -1,13 +1,17 @@
 package ctl
 
 import (
+	"os"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/clientlist"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region"
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
 // A region whose drains cannot be read, or whose pointer to them is gone, keeps what it has until undo
@@ -54,6 +58,47 @@ func TestDrainsThatAreLost(t *testing.T) {
 	f.consuls["eu-west"].Remove(t, key)
 	us.Remove(t, key)
 	require.Contains(t, f.refused(t, term.StatusFailed, "drain", "ams1", "--reason", "x", "--yes", "--force", "--wait", "0"), "nothing was changed:\neu-west: ")
+}
+
+// Drains keep as many versions as other documents, and what undo needs.
+func TestDrainsArePruned(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, "eu-west", "us-east")
+	text, err := os.ReadFile(f.file)
+	require.NoError(t, err)
+	f.file = write(t, "fleet.yaml", "keep_versions: 10\n"+string(text))
+	f.good(t, "topology", "apply", write(t, "topology.yaml", topologyOf(1)), "--yes")
+	for range 7 {
+		f.good(t, "drain", "ams1", "--reason", "kernel", "--yes", "--force", "--wait", "0")
+		f.good(t, "undrain", "ams1", "--yes")
+	}
+	for _, name := range f.names {
+		stored, err := f.open[name].Documents(region.DrainsKind).Versions(t.Context(), "")
+		require.NoError(t, err)
+		require.Len(t, stored, 10)
+	}
+	f.good(t, "undo", "drain", "--yes", "--force")
+	require.Len(t, f.drains(t, "eu-west")[0].Begun, 1)
+}
+
+// An apply records the end of a canary that has expired: when it ended.
+func TestExpiredCanaryEndedThen(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, "eu-west")
+	f.publish(t, rulesOf(1), "eve", "eu-west")
+	ended := time.Now().Add(-time.Hour).UTC().Round(0)
+	p := consul.NewPointer([]byte(rulesOf(2)), "ana", ended.Add(-time.Hour))
+	p.ExpiresAt = &ended
+	f.try(t, "eu-west", "ams1", p)
+	f.good(t, "rules", "apply", write(t, "two.yaml", rulesOf(2)), "--yes", "--wait", "0", "--by", "bob")
+	changes, _, err := f.rules("eu-west").History(t.Context(), 0)
+	require.NoError(t, err)
+	i := slices.IndexFunc(changes, func(c consul.Change) bool { return c.Canary == "ams1" })
+	require.GreaterOrEqual(t, i, 0)
+	require.True(t, changes[i].AppliedAt.Equal(ended), "%s", changes[i].AppliedAt)
+	require.Contains(t, changes[i].Message, "begun by ana at ")
+	require.Contains(t, changes[i].Message, "ended: it expired, as bob found later")
+	f.good(t, "audit", "verify")
 }
 
 // What drain refuses, the undo of an undrain refuses, too.

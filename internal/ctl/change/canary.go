@@ -1,6 +1,7 @@
 package change
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -107,9 +108,10 @@ func (t *trial) endEarlier(ctx context.Context) error {
 
 // endCanary makes the edges of a site follow the region again, if their canary is still p. If the
 // region has not got what the site tried, the history says who ended the trial, and why; "" is the
-// outcome of the region's change.
+// outcome of the region's change. One that expired before ended then.
 func (c *Change) endCanary(ctx context.Context, t *fleet.Target, pop string, p *consul.Pointer, index uint64, why string) (err error) {
-	if r := c.region(t.Name); r.region.Outcome.Has() && r.runs() == p.Version {
+	expired := p.Expired(cmp.Or(c.at, t.Consul.Now()))
+	if r := c.region(t.Name); r.region.Outcome.Has() && r.runs() == p.Version && !expired {
 		_, err = t.Docs.DeleteCanary(ctx, pop, index) // false: it is no longer p
 		return err
 	}
@@ -117,6 +119,9 @@ func (c *Change) endCanary(ctx context.Context, t *fleet.Target, pop string, p *
 		why = fmt.Sprintf("the change in %s: %s", t.Name, r.region.Outcome)
 	}
 	now := c.Program.Now().UTC().Round(0)
+	if expired {
+		now, why = *p.ExpiresAt, "it expired, as "+c.By+" found later"
+	}
 	e := consul.Change{Pointer: consul.Pointer{Version: p.Version, SHA256: p.SHA256, AppliedAt: now, AppliedBy: c.By, ExpiresAt: &now}, Canary: pop, Token: t.Identity(ctx)}
 	e.Message = term.Clip(fmt.Sprintf("canary on %s, begun by %s at %s to last until %s, ended: %s", pop, term.Printable(p.AppliedBy), term.Stamp(p.AppliedAt), report.Until(p), term.Printable(why)), 1024)
 	_, err = t.Docs.WithdrawCanary(ctx, e, index)

@@ -19,6 +19,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/sites"
 	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/internal/ctl/versions"
 	"github.com/weir-edge/weir/pkg/region"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
@@ -274,6 +275,9 @@ func Drain(ctx context.Context, p *command.Program, pop string, o *Request) (*Re
 	if len(without) > 0 {
 		outcome = term.Partial("%s %s it, which is enough for routers that see it; run the same command again to tell the others:\n%s", report.Names(have), report.Verb(have, "has", "have"), report.ReasonsOf(without))
 	}
+	if len(without) == 0 {
+		versions.PruneAfter(ctx, p, d.targets, versions.KeepVersions, who)
+	}
 	done, waiting := d.report(), error(nil)
 	if o.Wait > 0 {
 		began := d.next.Since
@@ -307,6 +311,8 @@ func Undrain(ctx context.Context, p *command.Program, pop string, o *Request) (*
 	_, without := d.tell(ctx, who, "undrain "+pop)
 	if len(without) > 0 {
 		outcome = term.Partial("%s may still hold the drain of %s, which the other regions have ended; run the same command again to finish:\n%s", report.Names(without), pop, report.ReasonsOf(without))
+	} else {
+		versions.PruneAfter(ctx, p, d.targets, versions.KeepVersions, who)
 	}
 	return d.report(), outcome
 }
