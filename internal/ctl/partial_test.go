@@ -60,7 +60,7 @@ func TestPartialFailure(t *testing.T) {
 	r = f.good(t, "rules", "apply", file, "--yes", "-o", "json")
 	report = parse[change.Report](t, r.out)
 	require.Equal(t, []rollout.Outcome{rollout.AlreadyThere, rollout.Applied, rollout.AlreadyThere}, []rollout.Outcome{report.Regions[0].Result, report.Regions[1].Result, report.Regions[2].Result})
-	require.False(t, report.Converged, "two regions have no edges")
+	require.False(t, *report.Converged, "two regions have no edges")
 
 	// Without the first region's lock, no other region is changed.
 	c = &change.Change{Program: p}

@@ -24,7 +24,7 @@ type Report struct {
 	// BrokeLockOf is whose lock this change broke.
 	BrokeLockOf string          `json:"broke_lock_of,omitempty"`
 	Regions     []*regionReport `json:"regions"`
-	Converged   bool            `json:"converged"`
+	Converged   *bool           `json:"converged,omitempty"` // missing where no edge runs such documents
 	Canary      *canaryReport   `json:"canary,omitempty"`
 }
 
@@ -92,7 +92,9 @@ func (c *Change) only() (doc *fleet.Document) {
 func (c *Change) Report(outcome, waiting error) error {
 	r := &Report{
 		AppliedAt: c.at, AppliedBy: c.By, Message: c.Message, Canary: c.canary, BrokeLockOf: strings.Join(c.Engine.Broke, ", "),
-		Converged: outcome == nil && waiting == nil && c.Wait > 0 && !c.deserted,
+	}
+	if c.regions[0].target.Kind.AtEdges() {
+		r.Converged = new(outcome == nil && waiting == nil && c.Wait > 0 && !c.deserted)
 	}
 	for _, here := range c.regions {
 		r.Regions = append(r.Regions, c.reportOn(here))
@@ -109,8 +111,15 @@ func (c *Change) Report(outcome, waiting error) error {
 
 func (r *Report) Write(b *bytes.Buffer, s term.Style) {
 	t := term.Table{}
-	t.Row("REGION", "RESULT", "VERSION", "EDGES")
+	if t.Row("REGION", "RESULT", "VERSION", "EDGES"); r.Converged == nil {
+		t = term.Table{}
+		t.Row("REGION", "RESULT", "VERSION")
+	}
 	for _, c := range r.Regions {
+		if r.Converged == nil {
+			t.Row(c.Region, report.PaintOutcome(s, c.Result), term.OrDash(c.Active))
+			continue
+		}
 		edges := "-"
 		if c.Edges != nil {
 			edges = fmt.Sprintf("%d of %d", *c.Running, *c.Edges)
@@ -118,6 +127,9 @@ func (r *Report) Write(b *bytes.Buffer, s term.Style) {
 		t.Row(c.Region, report.PaintOutcome(s, c.Result), term.OrDash(c.Active), edges)
 	}
 	t.Print(b)
+	if r.Converged == nil {
+		b.WriteString("routers follow it on their own; their metrics and /readyz say if one cannot read it\n")
+	}
 }
 
 // Follows says what is active after something temporary.
