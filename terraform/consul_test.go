@@ -267,7 +267,7 @@ func TestConsulTokens(t *testing.T) {
 	edge, ctl, dns := as("edge"), as("regionctl"), as("dns")
 	require.NoError(t, edge.Agent().ServiceRegister(&api.AgentServiceRegistration{Name: "weir-edge"}))
 	require.Error(t, edge.Agent().ServiceRegister(&api.AgentServiceRegistration{Name: "other"}))
-	for _, key := range []string{"weir/rules/current", "weir/shedder/current", "weir/policy/current", "weir/clients/current", "weir/topology/current", "weir/drain/ams1"} {
+	for _, key := range []string{"weir/rules/current", "weir/shedder/current", "weir/policy/current", "weir/clients/current", "weir/topology/current", "weir/drain/current"} {
 		require.NoError(t, put(ctl, key))
 		require.Error(t, put(edge, key), "%s", key)
 		require.Error(t, put(dns, key), "%s", key)
@@ -281,9 +281,9 @@ func TestConsulTokens(t *testing.T) {
 	require.True(t, reads(edge, "weir/policy/current"))
 	require.True(t, reads(edge, "weir/clients/current"))
 	require.True(t, reads(edge, "weir/topology/current"))
-	require.False(t, reads(edge, "weir/drain/ams1"))
+	require.False(t, reads(edge, "weir/drain/current"))
 	require.True(t, reads(dns, "weir/topology/current"))
-	require.True(t, reads(dns, "weir/drain/ams1"))
+	require.True(t, reads(dns, "weir/drain/current"))
 	require.False(t, reads(dns, "weir/rules/current"))
 	require.NoError(t, put(dns, "weir/spill"))
 	require.Error(t, put(edge, "weir/spill"))
