@@ -241,6 +241,37 @@ func TestOnlyTheChainKnowsLayers(t *testing.T) {
 	}
 }
 
+// fasthttp removes the repeated slashes of a path one by one, and so takes time in proportion to the
+// square of its length: 1 MiB of slashes takes seconds.
+func TestNothingLetsFasthttpNormalizePaths(t *testing.T) {
+	for _, f := range goFiles(t) {
+		if f.isTest() || !strings.HasPrefix(f.path, "internal/edge") {
+			continue
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			call, _ := n.(*ast.CallExpr)
+			if call == nil || len(call.Args) > 0 {
+				return true
+			}
+			method, _ := call.Fun.(*ast.SelectorExpr)
+			if method == nil {
+				return true
+			}
+			of := ""
+			switch x := method.X.(type) {
+			case *ast.Ident:
+				of = x.Name
+			case *ast.SelectorExpr:
+				of = x.Sel.Name
+			}
+			name := method.Sel.Name
+			bad := name == "URI" || (of == "ctx" || of == "Request") && slices.Contains([]string{"Path", "Host", "QueryArgs"}, name)
+			require.False(t, bad, "%s: %s.%s() normalizes the path; use the request's header", f.at(n), of, name)
+			return true
+		})
+	}
+}
+
 // A test that sleeps is slow or flaky, and one that skips proves nothing.
 func TestTestsNeitherSleepNorSkip(t *testing.T) {
 	for _, f := range goFiles(t) {

@@ -3,6 +3,7 @@
 package gateway
 
 import (
+	"bytes"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -111,7 +112,8 @@ func (q *authRequest) decide() {
 		q.problem(http.StatusForbidden, "Not a gateway", "this address is not in listen.decide.from, or presents no certificate of listen.decide.tls.client_ca_file")
 		return
 	}
-	switch string(q.ctx.Path()) {
+	path, _, _ := bytes.Cut(q.ctx.RequestURI(), []byte("?"))
+	switch string(path) {
 	case PathNginx:
 		q.nginx = true
 	case Path:

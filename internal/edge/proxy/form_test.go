@@ -47,3 +47,21 @@ func TestLacks(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, form.Lacks("Accept"), "made by hand")
 }
+
+// What may have to be removed one by one, each at the cost of all headers, is bounded: otherwise a
+// header of 1 MiB would take its square.
+func TestFewHeadersAreRemovedOneByOne(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		text func(n int) string
+	}{
+		{"named on a line", func(n int) string { return "Connection: close" + strings.Repeat(",a", n) + "\r\n" }},
+		{"named on lines", func(n int) string { return strings.Repeat("connection: a, keep-alive\r\n", n) }},
+		{"unusual", func(n int) string { return strings.Repeat("x_a: 1\r\n", n) }},
+	} {
+		_, err := CheckFraming(parsedHeader(t, "GET / HTTP/1.1\r\nHost: a\r\n"+c.text(maxOdd)+"\r\n"))
+		require.NoError(t, err, c.name)
+		_, err = CheckFraming(parsedHeader(t, "GET / HTTP/1.1\r\nHost: a\r\n"+c.text(maxOdd+1)+"\r\n"))
+		require.ErrorIs(t, err, errOdd, c.name)
+	}
+}

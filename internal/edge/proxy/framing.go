@@ -13,7 +13,11 @@ var (
 	errTwoLengths = errors.New("both Content-Length and Transfer-Encoding")
 	errEncoding   = errors.New("a Transfer-Encoding other than chunked")
 	errName       = errors.New("a header's name has a character that no name may have")
+	errOdd        = errors.New("Connection names more than 100 headers, or as many names have characters other than letters, digits and hyphens")
 )
+
+// maxOdd bounds the headers that may have to be removed one by one, each at the cost of all headers.
+const maxOdd = 100
 
 // Form is what CheckFraming found in a request's header.
 type Form struct {
@@ -97,7 +101,7 @@ func AppendSent(dst [][]byte, h *fasthttp.RequestHeader, name string) [][]byte {
 
 // scan finds the special headers in a raw header.
 func scan(raw []byte) (found fields, names nameSet, err error) {
-	for len(raw) > 0 {
+	for odd := 0; len(raw) > 0; {
 		end := bytes.IndexByte(raw, '\n')
 		if end < 0 {
 			end = len(raw) - 1
@@ -124,7 +128,9 @@ func scan(raw []byte) (found fields, names nameSet, err error) {
 		bit := classify(line[:colon])
 		switch bit {
 		case connection:
-			bit |= tokens(line[colon+1:])
+			listed, n := tokens(line[colon+1:])
+			bit |= listed
+			odd += n
 		case transferEncoding:
 			if !bytes.EqualFold(bytes.TrimSpace(line[colon+1:]), []byte("chunked")) {
 				return found, names, errEncoding
@@ -133,6 +139,12 @@ func scan(raw []byte) (found fields, names nameSet, err error) {
 			if !bytes.EqualFold(bytes.TrimSpace(line[colon+1:]), []byte("100-continue")) {
 				bit |= demands
 			}
+		}
+		if form == unusual {
+			odd++
+		}
+		if odd > maxOdd {
+			return found, names, errOdd
 		}
 		found |= bit | form
 		names |= nameBit(line[:colon])

@@ -7,8 +7,8 @@ import (
 	"github.com/valyala/fasthttp"
 )
 
-// tokens reads a Connection line.
-func tokens(list []byte) (found fields) {
+// tokens reads a Connection line, and counts the headers that it names.
+func tokens(list []byte) (found fields, names int) {
 	for len(list) > 0 {
 		token, rest, _ := bytes.Cut(list, []byte(","))
 		list = rest
@@ -20,9 +20,10 @@ func tokens(list []byte) (found fields) {
 			found |= upgrades
 		case !isUsual(token):
 			found |= named
+			names++
 		}
 	}
-	return found
+	return found, names
 }
 
 // dropNamed removes the headers that Connection names, except those that would change
