@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"fmt"
 	"net/http"
 	"testing"
 
@@ -31,6 +32,27 @@ func TestCookieFormsAreNoBypass(t *testing.T) {
 	require.Equal(t, 400, status("session=other,session=abc"))
 	require.Equal(t, 200, status("session=other"))
 	require.Equal(t, 200, status("session=abc%2C1"), "an encoded comma is part of the value")
+}
+
+// Nor does white space around a header's value, of which Python and JavaScript strip more than HTTP does.
+func TestHeaderFormsAreNoBypass(t *testing.T) {
+	n := start(t, setup{rules: `
+rules:
+  - {id: key, match: {paths: [/key]}, key: ["header:X-Api-Key"], limit: 1, window: 1h}
+  - {id: plan, match: {headers: {X-Plan: free}}, key: [], limit: 1, window: 1h}`})
+	status := func(path, header string) int {
+		t.Helper()
+		answers := n.raw(lines("GET "+path+" HTTP/1.1", "Host: x", header, "Connection: close"))
+		require.Len(t, answers, 1, header)
+		return answers[0].status
+	}
+	require.Equal(t, 200, status("/key", "X-Api-Key: abc"))
+	require.Equal(t, 200, status("/", "X-Plan: free"))
+	for _, same := range []string{"%s", " \t%s\t ", "\xa0%s", "%s\xa0", "\x85%s \xa0\x85", "\u00a0%s\u2003"} {
+		require.Equal(t, 429, status("/key", "X-Api-Key: "+fmt.Sprintf(same, "abc")), "%q", same)
+		require.Equal(t, 429, status("/", "X-Plan: "+fmt.Sprintf(same, "free")), "%q", same)
+	}
+	require.Equal(t, 200, status("/key", "X-Api-Key: a\xa0bc"))
 }
 
 // Nor does a parameter whose name, end or encoding PHP, Rack, qs or ASP.NET read differently.

@@ -165,7 +165,7 @@ rules:
 		origin: func(_ http.ResponseWriter, r *http.Request) { seen <- r.Header },
 		config: func(c *config.Config) { c.TierHeader = "X-Tier" },
 	})
-	answers := n.raw(lines("GET / HTTP/1.1", "Host: x", "X_Forwarded_For: 1", "X-Forwarded_Proto: 1", "x.forwarded.host: 1", "X_REAL_IP: 1", "Content_Length: 1",
+	answers := n.raw(lines("GET / HTTP/1.1", "Host: x", "X_Forwarded_For: 1", "X-Forwarded_Proto: 1", "x.forwarded.host: 1", "X_REAL_IP: 1", "X_Original_URL: 1", "X-Rewrite-Url: 1", "Content_Length: 1",
 		"X_Tenant: 1", "X-Tier: gold", "X_Tier: gold", "X_Odd: 1", "X_Other: 1", "My.Header: 1", "Connection: close"))
 	require.Equal(t, []int{200}, statuses(answers), "%v", answers)
 	got := <-seen

@@ -51,7 +51,7 @@ classes:
 	}
 	for _, name := range []string{
 		"X-Tenant", "X-Plan", "X-Cost", "X-Tier", "X-Route", "X-User", "X-Class", "Cookie", "Authorization", "X-Api-Key",
-		"Host", "Content-Length", "Transfer-Encoding", "Forwarded", "X-Real-Ip", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Other",
+		"Host", "Content-Length", "Transfer-Encoding", "Forwarded", "X-Real-Ip", "X-Original-Url", "X-Rewrite-Url", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Other",
 	} {
 		for _, form := range []string{name, strings.ToLower(name), strings.ToUpper(name)} {
 			refused(form, "Connection: "+form)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/internal/edge/proxy"
+	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
 
 // request is one HTTP request. It is pooled: nothing of it may be retained.
@@ -71,8 +72,9 @@ func (r *request) Header(name string) [][]byte {
 	return r.ctx.Request.Header.PeekAll(name)
 }
 
-// Cookie implements decide.Fields.
-func (r *request) Cookie(name string) ([]byte, int) { return proxy.Cookie(&r.ctx.Request.Header, name) }
+// Cookie implements decide.Fields. fasthttp's own cookies lack quotes, and those that it takes for
+// malformed.
+func (r *request) Cookie(name string) ([]byte, int) { return rules.Cookie(r.Header("Cookie"), name) }
 
 // riskHeader tells the origin how the policy judges a client. An origin would believe a
 // client that sends it, so it is always removed when there is a policy.

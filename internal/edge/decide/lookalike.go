@@ -61,7 +61,7 @@ func usualName[T []byte | string](name T) bool {
 // Sets reports whether weir sets or consults a header. Its name is in lower case.
 func (d *Decider) Sets(r *Request, header string) bool {
 	switch header {
-	case "host", "content-length", "transfer-encoding", "forwarded", "x-real-ip":
+	case "host", "content-length", "transfer-encoding", "forwarded", "x-real-ip", "x-original-url", "x-rewrite-url":
 		return true
 	case "weir-risk":
 		return d.Behavior != nil

@@ -8,6 +8,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/internal/edge/proxy"
+	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
 
 // authRequest is a gateway's description of one request. It is pooled, so no part of it may be
@@ -36,7 +37,7 @@ func (q *authRequest) Header(name string) [][]byte {
 
 // Cookie implements decide.Fields.
 func (q *authRequest) Cookie(name string) ([]byte, int) {
-	return proxy.Cookie(&q.ctx.Request.Header, name)
+	return rules.Cookie(q.Header("Cookie"), name)
 }
 
 // The headers in which gateways state the request. nginx is configured to send the first

@@ -31,6 +31,8 @@ const (
 	transferEncoding
 	via
 	cdnLoop
+	xOriginalURL // by which some origins replace the path, as Zend and older Symfony
+	xRewriteURL
 	named    // a Connection line names another header
 	upgrades // a Connection line names Upgrade
 	closes   // a Connection line says close
@@ -48,7 +50,7 @@ var names = [...][]byte{
 	[]byte("Proxy-Connection"), []byte("Te"), []byte("Trailer"), []byte("Upgrade"), []byte("Expect"),
 	[]byte("Forwarded"), []byte("X-Real-Ip"), []byte("X-Forwarded-For"), []byte("X-Forwarded-Host"),
 	[]byte("X-Forwarded-Proto"), []byte("X-Forwarded-Port"), []byte("Content-Length"), []byte("Transfer-Encoding"),
-	[]byte("Via"), []byte("Cdn-Loop"),
+	[]byte("Via"), []byte("Cdn-Loop"), []byte("X-Original-Url"), []byte("X-Rewrite-Url"),
 }
 
 const (
@@ -84,8 +86,10 @@ func classify(name []byte) fields {
 		return match(name, 9) | match(name, 10)
 	case 10:
 		return match(name, 0) | match(name, 1)
+	case 13:
+		return match(name, 20)
 	case 14:
-		return match(name, 15)
+		return match(name, 15) | match(name, 19)
 	case 15:
 		return match(name, 11)
 	case 16:
@@ -136,7 +140,7 @@ func (p *Pool) prepare(ctx *fasthttp.RequestCtx, from *Via) *Error {
 	from.trailers = found&te != 0 && bytes.Contains(h.PeekCanonical(names[nameTE]), []byte("trailers"))
 	drop := found & (hopByHop | expect) // fasthttp has already answered the Expect
 	if !from.Trusted {
-		drop |= found & (forwarded | xRealIP | xForwardedHost | xForwardedProto | xForwardedPort)
+		drop |= found & (forwarded | xRealIP | xForwardedHost | xForwardedProto | xForwardedPort | xOriginalURL | xRewriteURL)
 		found &^= drop
 	}
 	var buf [256]byte

@@ -49,12 +49,12 @@ func TestRequestHeaders(t *testing.T) {
 		[]string{"connection:", "user-agent", "content-type", "content-length"})
 	f("untrusted claims", Via{TLS: true}, "GET / HTTP/1.1\nHost: h\nX-Forwarded-For: 1.1.1.1\nx-forwarded-for:\n"+
 		"X-FORWARDED-FOR: 2.2.2.2\nForwarded:\nForwarded: for=3.3.3.3\nX-Real-IP: 4.4.4.4\nX-Forwarded-Host: evil\n"+
-		"X-Forwarded-Proto: gopher\nX-Forwarded-Port: 5",
+		"X-Forwarded-Proto: gopher\nX-Forwarded-Port: 5\nX-Original-URL: /six\nX-Rewrite-Url: /seven",
 		[]string{"X-Forwarded-For: 192.0.2.1", "X-Forwarded-Host: h", "X-Forwarded-Proto: https"},
-		[]string{"1.1.1.1", "2.2.2.2", "3.3.3.3", "4.4.4.4", "evil", "gopher", "port", "forwarded:"})
+		[]string{"1.1.1.1", "2.2.2.2", "3.3.3.3", "4.4.4.4", "evil", "gopher", "port", "forwarded:", "six", "seven"})
 	f("trusted", trusted, "GET / HTTP/1.1\nHost: h\nX-Forwarded-For: 1.1.1.1, 2.2.2.2\nX-Forwarded-For: 3.3.3.3\n"+
-		"Forwarded: for=3.3.3.3\nX-Real-IP: 4.4.4.4\nX-Forwarded-Host: www\nX-Forwarded-Proto: http",
-		[]string{"X-Forwarded-For: 1.1.1.1, 2.2.2.2, 3.3.3.3, 192.0.2.1", "X-Forwarded-Host: www",
+		"Forwarded: for=3.3.3.3\nX-Real-IP: 4.4.4.4\nX-Forwarded-Host: www\nX-Forwarded-Proto: http\nX-Original-URL: /six\nX-Rewrite-Url: /seven",
+		[]string{"X-Original-Url: /six", "X-Rewrite-Url: /seven", "X-Forwarded-For: 1.1.1.1, 2.2.2.2, 3.3.3.3, 192.0.2.1", "X-Forwarded-Host: www",
 			"X-Forwarded-Proto: http", "Forwarded: for=3.3.3.3", "X-Real-Ip: 4.4.4.4"}, nil)
 	f("trusted without claims", trusted, "GET / HTTP/1.1\nHost: h",
 		[]string{"X-Forwarded-For: 192.0.2.1", "X-Forwarded-Host: h", "X-Forwarded-Proto: https"}, nil)

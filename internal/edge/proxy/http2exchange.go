@@ -100,7 +100,7 @@ func (x *exchange) request(ctx *fasthttp.RequestCtx, via *Via) *http.Request {
 	if req.URL.Opaque = string(h.RequestURI()); req.URL.Opaque != "*" {
 		req.URL.Opaque = "//" + req.Host + req.URL.Opaque
 	}
-	for _, line := range h.PeekAll(fasthttp.HeaderCookie) { // as received: see Cookie
+	for _, line := range h.PeekAll(fasthttp.HeaderCookie) { // as received, which All does not show
 		req.Header["Cookie"] = append(req.Header["Cookie"], string(line))
 	}
 	for name, value := range h.All() {

@@ -167,11 +167,6 @@ func (q *authRequest) Header(name string) [][]byte {
 }
 
 // Cookie implements decide.Fields.
-func (q *authRequest) Cookie(name string) (value []byte, n int) {
-	for _, h := range q.headers {
-		if string(h[0]) == "cookie" {
-			value, n = rules.FindCookie(h[1], name, value, n)
-		}
-	}
-	return value, n
+func (q *authRequest) Cookie(name string) ([]byte, int) {
+	return rules.Cookie(q.Header("Cookie"), name)
 }

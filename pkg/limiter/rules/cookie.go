@@ -8,6 +8,14 @@ import (
 	"github.com/weir-edge/weir/pkg/paths"
 )
 
+// Cookie is FindCookie in all Cookie headers of a request, as received.
+func Cookie(lines [][]byte, name string) (value []byte, n int) {
+	for _, line := range lines {
+		value, n = FindCookie(line, name, value, n)
+	}
+	return value, n
+}
+
 // FindCookie looks for a cookie in one Cookie header, and continues from the result for those
 // before it: the first value, and how many times the cookie occurs. Origins differ in what
 // ends a name and a value: some ignore tabs or non-ASCII white space, others treat a space or a
@@ -29,7 +37,7 @@ func FindCookie(line []byte, name string, first []byte, n int) ([]byte, int) {
 				}
 			}
 			if pair = value; gap < 0 { // once, so that many "=" do not cost the square of their number
-				gap = lastGap(pair)
+				gap = len(pair) - bytes.LastIndexAny(pair, gaps)
 			}
 			if len(pair) < gap {
 				break
@@ -39,17 +47,7 @@ func FindCookie(line []byte, name string, first []byte, n int) ([]byte, int) {
 	return first, n
 }
 
-// gaps may separate cookies, apart from semicolons.
-const gaps = " \t,"
-
-// lastGap returns how many bytes there are from the last gap on, or more than there are if
-// there is none.
-func lastGap(b []byte) int {
-	if bytes.IndexByte(b, ' ') < 0 && bytes.IndexByte(b, '\t') < 0 && bytes.IndexByte(b, ',') < 0 {
-		return len(b) + 1
-	}
-	return len(b) - bytes.LastIndexAny(b, gaps)
-}
+const gaps = " \t," // may separate cookies, apart from semicolons
 
 // isCookie reports whether a name is the last word of key. Names are ASCII. PHP, Rack and Perl's CGI
 // decode them, or did.
@@ -58,24 +56,18 @@ func isCookie(key []byte, name string) bool {
 	if bytes.ContainsAny(key, "%+") {
 		key = paths.AppendDecoded(room[:0], key)
 	}
-	if i := bytes.IndexByte(key, 0); i >= 0 {
-		key = key[:i]
-	}
-	for len(key) > 0 && outside(key[len(key)-1]) {
-		key = key[:len(key)-1]
-	}
-	if i := bytes.IndexByte(key, '['); i > 0 && isLastWord(key[:i], name) { // an element, in PHP
-		return true
-	}
-	return isLastWord(key, name)
+	key, _, _ = bytes.Cut(key, []byte{0})
+	key = bytes.TrimRightFunc(key, outside)
+	element, _, _ := bytes.Cut(key, []byte("[")) // in PHP
+	return isLastWord(key, name) || isLastWord(element, name)
 }
 
 func isLastWord(key []byte, name string) bool {
 	before := len(key) - len(name)
-	return before >= 0 && paths.SameName(key[before:], name) && (before == 0 || outside(key[before-1]))
+	return before >= 0 && paths.SameName(key[before:], name) && (before == 0 || outside(rune(key[before-1])))
 }
 
-func outside(c byte) bool { return c <= ' ' || c >= 0x7f || c == ',' }
+func outside(c rune) bool { return c <= ' ' || c >= 0x7f || c == ',' }
 
 // cookieValue returns what every origin reads as part of a value: without white space around
 // it and what follows a gap, or between quotes, of which some origins ignore the second.

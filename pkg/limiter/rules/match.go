@@ -125,6 +125,13 @@ func (m *Match) read(r Request) {
 	}
 }
 
+// Header is Request's, without white space around the value: some origins strip more than spaces and
+// tabs, and a client must not get a second count by adding it.
+func (q *request) Header(name string) ([]byte, int) {
+	value, n := q.Request.Header(name)
+	return trimBlanks(value), n
+}
+
 // plainHost returns the host as rules compare it; a call has none.
 func (q *request) plainHost() []byte {
 	if q.host == nil {
