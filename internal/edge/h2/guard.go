@@ -73,6 +73,7 @@ const (
 	controlsPerData    = 1
 	controlsPerRequest = 2
 	straysPerBody      = 128
+	resetsPerRequest   = 1 // of a trusted proxy
 	// wholeData is the size, in bytes, from which a DATA frame earns the full amount. A smaller one
 	// earns in proportion, unless the origin wrote the answer in such small parts.
 	wholeData = 512
@@ -89,6 +90,7 @@ type guard struct {
 	refused func(Reason)
 
 	headerTimeout time.Duration
+	proxy         bool // the client is a trusted proxy
 	in            frames.Follower
 	continuations int
 	header        bool // one has begun, and more frames of it follow
@@ -229,6 +231,9 @@ func (g *guard) follow(b []byte) (reason Reason, flood bool) {
 				g.live[f.Stream] = ends
 				if !ends {
 					g.budgets[Strays].Earn(straysPerBody)
+				}
+				if g.proxy { // any of its clients may give up its own request
+					g.budgets[Resets].Earn(resetsPerRequest)
 				}
 			} else {
 				exceeds(g.ends(f.Stream, ends))

@@ -101,7 +101,7 @@ func TestFramesAreReadTogether(t *testing.T) {
 	conn, err := ln.Accept()
 	require.NoError(t, err)
 	r, served := &reads{Conn: conn}, make(chan struct{})
-	go func() { defer close(served); s.ServeConn(r, false) }()
+	go func() { defer close(served); s.ServeConn(r, false, false) }()
 	id, err := a.Open(false)
 	require.NoError(t, err)
 	var wire bytes.Buffer

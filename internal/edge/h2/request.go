@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strconv"
 
+	"github.com/valyala/fasthttp"
 	"golang.org/x/net/http/httpguts"
 )
 
@@ -17,8 +18,9 @@ var (
 
 // appendHead appends the request's head in the form of HTTP/1.1. The http2 package has
 // checked the names and values of header fields (none has a line break), and that the path
-// begins with / or is *; it has joined the crumbs of cookies.
-func appendHead(b []byte, req *http.Request) ([]byte, error) {
+// begins with / or is *; it has joined the crumbs of cookies. A head of more than most bytes is an
+// error.
+func appendHead(b []byte, req *http.Request, most int) ([]byte, error) {
 	switch {
 	case req.Method == http.MethodConnect:
 		return b, errConnect
@@ -36,6 +38,9 @@ func appendHead(b []byte, req *http.Request) ([]byte, error) {
 			continue // it is written below
 		}
 		for _, v := range values {
+			if len(b)+len(name)+len(v) > most { // do not copy more
+				return b, &fasthttp.ErrSmallBuffer{}
+			}
 			b = append(append(b, name...), ": "...)
 			b = append(append(b, v...), "\r\n"...)
 		}
@@ -47,7 +52,10 @@ func appendHead(b []byte, req *http.Request) ([]byte, error) {
 	case req.ContentLength < 0:
 		b = append(b, "Transfer-Encoding: chunked\r\n"...)
 	}
-	return append(b, "\r\n"...), nil
+	if b = append(b, "\r\n"...); len(b) > most {
+		return b, &fasthttp.ErrSmallBuffer{}
+	}
+	return b, nil
 }
 
 // validMethod reports whether a method is a token: with a space in it, its line would have

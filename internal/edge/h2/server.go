@@ -28,6 +28,9 @@ const (
 	// streamWindow is how much of a body that is not read weir buffers. A connection's window holds
 	// that of all its streams: an origin that does not read one of them must not stop the others.
 	streamWindow = 256 << 10
+	// proxyHeaders is how large a header from a trusted proxy may be to be read: requests of many clients
+	// end with its connection. It is far more than proxies let pass by default.
+	proxyHeaders = 1 << 20
 	// headerTable is the size of the table of header fields that a client may refer to.
 	headerTable = 4 << 10
 	// quiet is how long a connection with open streams may be silent before it must answer a
@@ -61,6 +64,7 @@ type Config struct {
 type Server struct {
 	config  Config
 	http    http.Server
+	proxies http.Server // the same for trusted proxies
 	h2      http2.Server
 	streams atomic.Int64
 	pool    sync.Pool // *stream
@@ -81,6 +85,9 @@ func New(c Config) (*Server, error) {
 		MaxHeaderBytes: 2 * c.MaxHeaderBytes,
 		ErrorLog:       log.New(io.Discard, "", 0),
 	}
+	s.proxies = http.Server{
+		IdleTimeout: c.IdleTimeout, WriteTimeout: c.StreamTimeout, MaxHeaderBytes: max(proxyHeaders, s.http.MaxHeaderBytes), ErrorLog: s.http.ErrorLog,
+	}
 	s.h2 = http2.Server{
 		MaxConcurrentStreams: uint32(c.MaxStreams), MaxDecoderHeaderTableSize: headerTable, MaxEncoderHeaderTableSize: headerTable,
 		IdleTimeout: c.IdleTimeout, ReadIdleTimeout: quiet, PingTimeout: pingTimeout, WriteByteTimeout: c.WriteTimeout,
@@ -91,9 +98,13 @@ func New(c Config) (*Server, error) {
 }
 
 // ServeConn serves a connection until it ends. prefaced says that the client's preface has
-// been read.
-func (s *Server) ServeConn(conn net.Conn, prefaced bool) {
+// been read; proxy, that the client is a trusted proxy, whose connection is that of many clients.
+func (s *Server) ServeConn(conn net.Conn, prefaced, proxy bool) {
 	g := newGuard(conn, prefaced, s.config.ReadTimeout, s.config.Refused)
+	base := &s.http
+	if proxy {
+		g.proxy, base = true, &s.proxies
+	}
 	handler := &connection{server: s, guard: g, peer: conn.RemoteAddr(), local: conn.LocalAddr()}
 	var served net.Conn = g
 	if t, ok := conn.(*tls.Conn); ok {
@@ -103,7 +114,7 @@ func (s *Server) ServeConn(conn net.Conn, prefaced bool) {
 	}
 	s.enter(conn)
 	defer s.leave(conn)
-	s.h2.ServeConn(served, &http2.ServeConnOpts{BaseConfig: &s.http, Handler: handler, SawClientPreface: prefaced})
+	s.h2.ServeConn(served, &http2.ServeConnOpts{BaseConfig: base, Handler: handler, SawClientPreface: prefaced})
 }
 
 func (s *Server) enter(c net.Conn) {

@@ -90,11 +90,8 @@ func (st *stream) serve(full bool) bool {
 
 // translate makes the ctx's request of the stream's.
 func (st *stream) translate() (err error) {
-	if st.head, err = appendHead(st.head[:0], st.req); err != nil {
+	if st.head, err = appendHead(st.head[:0], st.req, st.server.config.MaxHeaderBytes); err != nil {
 		return err
-	}
-	if len(st.head) > st.server.config.MaxHeaderBytes {
-		return &fasthttp.ErrSmallBuffer{}
 	}
 	st.source.Reset(st.head)
 	st.reader.Reset(&st.source)

@@ -26,9 +26,9 @@ func (s *Set) public(c *Config, m *metrics) (*listener, error) {
 		return nil, err
 	}
 	m.http2Active(s.HTTP2)
-	server.NextProto(h2.Protocol, func(c net.Conn) error {
-		bare, prefaced := proxy.Bare(c)
-		s.HTTP2.ServeConn(bare, prefaced)
+	server.NextProto(h2.Protocol, func(conn net.Conn) error {
+		bare, prefaced := proxy.Bare(conn)
+		s.HTTP2.ServeConn(bare, prefaced, c.Decider.Trusts(proxy.AddrOf(bare.RemoteAddr())))
 		return nil
 	})
 	var ln *proxy.Listener
