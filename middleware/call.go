@@ -71,7 +71,7 @@ func (c *Call) RetryAfter() int64 { return c.refusal.RetryAfter }
 // RateLimit-Policy, RateLimit and so on, and Retry-After, in canonical form. The value is valid
 // until set returns.
 func (c *Call) Describe(set func(name string, value []byte)) {
-	c.request.Describe(c.limiter.config.LegacyHeaders, func(name, value []byte) {
+	c.request.SetLimitHeaders(c.limiter.config.LegacyHeaders, func(name, value []byte) {
 		if len(value) > 0 {
 			set(headerName(name), value)
 		}

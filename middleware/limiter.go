@@ -147,12 +147,12 @@ func networks(list []string) (out []netip.Prefix, err error) {
 
 // open builds the layers that decide, as edges do.
 func (l *Limiter) open() error {
-	config := chain.Config{Redis: l.config.Redis, Refusals: deniedMemory, Nodes: func() int { return max(1, l.config.Processes) }}
+	config := chain.Config{Redis: l.config.Redis, DeniedMemory: deniedMemory, Nodes: func() int { return max(1, l.config.Processes) }}
 	var err error
 	if l.chain, err = chain.Build(config); err != nil {
 		return fmt.Errorf("Redis: %w", err)
 	}
-	l.decider.Known, l.decider.Take = l.chain.Known, l.chain.Take
+	l.decider.Precheck, l.decider.Take = l.chain.Precheck, l.chain.Take
 	return nil
 }
 

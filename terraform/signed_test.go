@@ -140,7 +140,7 @@ func (s *snapshots) publish(document string, by ...signer) {
 	}
 	_, index, err := s.docs.Current(s.t.Context())
 	require.NoError(s.t, err)
-	ok, err := s.docs.Point(s.t.Context(), regionconsul.Change{Pointer: p}, index)
+	ok, err := s.docs.Activate(s.t.Context(), regionconsul.Change{Pointer: p}, index)
 	require.NoError(s.t, err)
 	require.True(s.t, ok)
 }

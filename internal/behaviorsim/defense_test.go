@@ -100,8 +100,8 @@ func newShipped(start time.Time, clients int) *shipped {
 
 func (d *shipped) decide(now time.Time, q *corpus.Request) (v verdict) {
 	key := corpus.Mix(uint64(q.Client))
-	st := d.clients.Look(key, now)
-	guessed := d.routes.Look(q.Route, now).Tier
+	st := d.clients.Status(key, now)
+	guessed := d.routes.Status(q.Route, now).Tier
 	if st.Refused > 0 {
 		return verdict{own: true, detected: true, Answer: corpus.Answer{Status: 403, RetryAfter: st.Refused}}
 	}
@@ -111,7 +111,7 @@ func (d *shipped) decide(now time.Time, q *corpus.Request) (v verdict) {
 	}
 	v = d.limits.decide(now, q.Client, factors[tier])
 	v.delayed = tier >= suspicious
-	e := behavior.Event{Route: q.Route, Print: q.Print, Lacks: q.Lacks, Status: q.Status, Login: guessed > 0}
+	e := behavior.Event{Route: q.Route, Fingerprint: q.Print, LacksHeaders: q.Lacks, Status: q.Status, Login: guessed > 0}
 	if v.static || v.own {
 		e = behavior.Event{Refused: true, RetryAfter: v.RetryAfter}
 	} else {

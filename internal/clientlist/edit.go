@@ -227,7 +227,7 @@ func (s *step) write(ctx context.Context, list []rewritten, out *Outcome) (again
 		return false, err
 	}
 	change := consul.Change{Pointer: pointer, Replaced: versions[0], Message: s.edits.Message, ID: s.edits.id(), Token: s.edits.Token}
-	done, err := docs.Point(ctx, change, s.index)
+	done, err := docs.Activate(ctx, change, s.index)
 	if err != nil || !done {
 		return !done && err == nil, err
 	}

@@ -266,7 +266,7 @@ func (in *Input) decode(raw json.RawMessage) (list []string, err error) {
 			err = fmt.Errorf("%s: must be a list of strings", in.Name)
 		}
 		return list, err
-	case Truth:
+	case Bool:
 		var is bool
 		if err := json.Unmarshal(raw, &is); err != nil {
 			return nil, fmt.Errorf("%s: must be true or false", in.Name)

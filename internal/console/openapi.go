@@ -136,7 +136,7 @@ func (in *Input) schema() object {
 	switch in.Shape {
 	case List:
 		return object{"type": "array", "items": text, "maxItems": mostValues}
-	case Truth:
+	case Bool:
 		return object{"type": "boolean"}
 	}
 	return text

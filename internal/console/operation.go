@@ -52,9 +52,9 @@ type Shape int
 
 // The shapes.
 const (
-	Text  Shape = iota
-	List        // of strings
-	Truth       // true or false
+	Text Shape = iota
+	List       // of strings
+	Bool       // true or false
 )
 
 const (
@@ -91,7 +91,7 @@ var (
 	inTo      = Input{Name: "to", About: "the version to go back to", Flag: "to", Required: true, Check: digits}
 	inOf      = Input{Name: "of", About: "the versions that may be taken back; nothing is changed if a region has another one", Flag: "of", Shape: List, Required: true, Check: digits}
 	inPoP     = Input{Name: "pop", About: "the PoP", Required: true, Check: word}
-	inPartial = Input{Name: "partial", About: "continue without regions that cannot be reached", Flag: "partial", Shape: Truth}
+	inPartial = Input{Name: "partial", About: "continue without regions that cannot be reached", Flag: "partial", Shape: Bool}
 )
 
 // Inputs of manual decisions about clients.
@@ -105,7 +105,7 @@ var (
 var inReplay = []Input{
 	{Name: "host", About: "the host of lines that name none", Flag: "host", Longest: 255, Check: regexp.MustCompile(`^[A-Za-z0-9.:_\[\]-]+$`)},
 	{Name: "paths", About: "server.paths of the edges: match_all, strict or normalized", Flag: "paths", Check: word},
-	{Name: "trusted", About: "the requests came through a trusted proxy", Flag: "trusted", Shape: Truth},
+	{Name: "trusted", About: "the requests came through a trusted proxy", Flag: "trusted", Shape: Bool},
 	{Name: "top", About: "how many clients to list for each rule", Flag: "top", Check: regexp.MustCompile(`^[1-9][0-9]{0,2}$`)},
 }
 
@@ -128,7 +128,7 @@ func Operations() []Operation {
 		{ID: "fleet.events", Least: access.Reader, Method: "GET", Path: "/fleet/events", Summary: "The same every two seconds, as server-sent events", Command: []string{"status", "--watch=2s"}, Streams: true},
 		{ID: "drain", Least: access.Operator, Method: "POST", Path: "/pops/{pop}/drain", Summary: "Take a PoP out of DNS", Command: []string{"drain"}, Writes: true, Inputs: []Input{
 			inPoP, {Name: "reason", About: "why; other operators see it", Flag: "message", Required: true, Longest: longestText},
-			{Name: "force", About: "drain it even if no healthy PoP would be left", Flag: "force", Shape: Truth}}},
+			{Name: "force", About: "drain it even if no healthy PoP would be left", Flag: "force", Shape: Bool}}},
 		{ID: "undrain", Least: access.Operator, Method: "POST", Path: "/pops/{pop}/undrain", Summary: "Put a PoP back into DNS", Command: []string{"undrain"}, Writes: true, Inputs: []Input{inPoP}},
 		{ID: "drain.undo", Least: access.Operator, Method: "POST", Path: "/drain/undo", Summary: "Take back the last drain or undrain", Command: []string{"undo", "drain"}, Writes: true, Inputs: []Input{inOf, inRegion, inPartial}},
 
@@ -169,7 +169,7 @@ func Operations() []Operation {
 		{ID: "clients", Least: access.Reader, Method: "GET", Path: "/clients", Summary: "All networks that are blocked or allowed by hand", Command: []string{"clients", "list"}, Inputs: []Input{inRegion}},
 		{ID: "clients.show", Least: access.Reader, Method: "GET", Path: "/clients/show", Summary: "What is decided about an address by hand", Command: []string{"clients", "show"}, Inputs: []Input{inNetwork, inRegion}},
 		{ID: "clients.recent", Least: access.Reader, Method: "GET", Path: "/clients/recent", Summary: "What edges refused a client lately, and which rule did", Command: []string{"clients", "recent"}, Inputs: []Input{inNetwork,
-			{Name: "all", About: "also what passed", Flag: "all", Shape: Truth}, {Name: "lines", About: "how many of each region", Flag: "lines", Check: number}, inRegion}},
+			{Name: "all", About: "also what passed", Flag: "all", Shape: Bool}, {Name: "lines", About: "how many of each region", Flag: "lines", Check: number}, inRegion}},
 		{ID: "clients.block", Least: access.Operator, Method: "POST", Path: "/clients/block", Summary: "Answer 403 to a network, on all edges", Command: []string{"clients", "block"}, Writes: true, Inputs: []Input{inNetwork, inReason, inLasts, inRegion}},
 		{ID: "clients.allow", Least: access.Operator, Method: "POST", Path: "/clients/allow", Summary: "Exempt a network from blocks and from the behavior policy", Command: []string{"clients", "allow"}, Writes: true, Inputs: []Input{inNetwork, inReason, inLasts, inRegion}},
 		{ID: "clients.unblock", Least: access.Operator, Method: "POST", Path: "/clients/unblock", Summary: "Remove a network from the list, blocked or allowed", Command: []string{"clients", "unblock"}, Writes: true, Inputs: []Input{inNetwork, inRegion}},
@@ -235,7 +235,7 @@ func (in *Input) check(text string) error {
 	switch {
 	case len(text) > longest:
 		return fmt.Errorf("%s: must be at most %d bytes (got %d)", in.Name, longest, len(text))
-	case in.Shape == Truth && text != "true" && text != "false":
+	case in.Shape == Bool && text != "true" && text != "false":
 		return fmt.Errorf("%s: must be true or false (got %q)", in.Name, text)
 	case in.Required && text == "":
 		return fmt.Errorf("%s: is empty; it is %s", in.Name, in.About)
@@ -253,7 +253,7 @@ func (o *Operation) flags(v values) iter.Seq2[*Input, string] {
 		for i := range o.Inputs {
 			in := &o.Inputs[i]
 			for _, text := range v[in.Name] {
-				if in.Flag != "" && (in.Shape != Truth || text == "true") && !yield(in, text) {
+				if in.Flag != "" && (in.Shape != Bool || text == "true") && !yield(in, text) {
 					return
 				}
 			}
@@ -276,7 +276,7 @@ func (o *Operation) command(v values) string {
 		}
 	}
 	for in, text := range o.flags(v) {
-		if words = append(words, "--"+in.Flag); in.Shape != Truth {
+		if words = append(words, "--"+in.Flag); in.Shape != Bool {
 			words = append(words, text)
 		}
 	}

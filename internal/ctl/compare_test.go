@@ -64,7 +64,7 @@ func countsOf(t testing.TB, document string) adminapi.Experiment {
 	set, err := rules.Load([]byte(document))
 	require.NoError(t, err)
 	e := adminapi.Experiment{
-		Rule: "tried", Version: set.Rules()[0].Trial.Version, Cut: 20, Since: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Slices: make([]experiment.Counts, rules.Slices),
+		Rule: "tried", Version: set.Rules()[0].Experiment.Version, Cut: 20, Since: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Slices: make([]experiment.Counts, rules.Slices),
 	}
 	for i := range e.Slices {
 		c := &e.Slices[i]

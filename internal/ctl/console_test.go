@@ -456,7 +456,7 @@ func TestConsoleInputsAreTaken(t *testing.T) {
 					break
 				}
 			}
-			if in.Shape == console.Truth {
+			if in.Shape == console.Bool {
 				value = "true"
 			}
 			require.NotEmpty(t, value, "%s: %s", o.ID, in.Name)
@@ -465,7 +465,7 @@ func TestConsoleInputsAreTaken(t *testing.T) {
 			switch in.Shape {
 			case console.List:
 				body[in.Name] = []string{value}
-			case console.Truth:
+			case console.Bool:
 				body[in.Name] = true
 			default:
 				body[in.Name] = value

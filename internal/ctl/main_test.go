@@ -132,7 +132,7 @@ func (f *testFleet) publish(t testing.TB, document, by string, names ...string) 
 		require.NoError(t, err)
 		_, err = f.rules(name).Put(t.Context(), []byte(document))
 		require.NoError(t, err)
-		done, err := f.rules(name).Point(t.Context(), consul.Change{Pointer: p}, index)
+		done, err := f.rules(name).Activate(t.Context(), consul.Change{Pointer: p}, index)
 		require.NoError(t, err)
 		require.True(t, done)
 	}

@@ -205,7 +205,7 @@ func testPruneRestores(t *testing.T, f *testFleet) {
 
 	old, err = f.rules("us-east").StoredBefore(t.Context(), all[1:2], index)
 	require.NoError(t, err)
-	var lost *consul.Displaced
+	var lost *consul.LockLostError
 	require.ErrorAs(t, f.rules("us-east").Remove(t.Context(), old, consul.Fence{What: "rules", Index: index}), &lost)
 	require.Contains(t, f.storedRules(t, "us-east"), all[1])
 }

@@ -461,8 +461,8 @@ func (s *script) lasts(args []string) {
 	require.NoError(s, err)
 	require.Equal(s, p.AppliedAt.Add(d), *p.ExpiresAt)
 	then := versions.NoVersion
-	if p.Then != nil {
-		then = p.Then.Version
+	if p.Successor != nil {
+		then = p.Successor.Version
 	}
 	require.Equal(s, args[2], then)
 	s.ts.Setenv("EXPIRES", p.ExpiresAt.Format(time.RFC3339Nano))

@@ -81,7 +81,7 @@ func testSignDocuments(t *testing.T, f *testFleet) {
 	forever := *p
 	forever.ExpiresAt = nil
 	require.ErrorContains(t, f.signed(t, keys, f.settings("eu-west"), "shedder", "eu-west", &forever), "as temporary")
-	require.NoError(t, f.signed(t, keys, f.settings("eu-west"), "shedder", "eu-west", &consul.Pointer{Version: p.Then.Version, SHA256: p.Then.SHA256}))
+	require.NoError(t, f.signed(t, keys, f.settings("eu-west"), "shedder", "eu-west", &consul.Pointer{Version: p.Successor.Version, SHA256: p.Successor.SHA256}))
 
 	// A topology can be signed later, too.
 	topology := write(t, "topology.yaml", "{zone: e.example, steering: first, regions: [{name: eu-west, pops: [{name: ams1, addresses: [203.0.113.1]}]}, {name: us-east, pops: [{name: iad1, addresses: [203.0.113.2]}]}]}")

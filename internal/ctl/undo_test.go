@@ -96,8 +96,8 @@ func TestUndoAfterAnExpiry(t *testing.T) {
 		require.NoError(t, err)
 		end := time.Now().Add(-time.Second)
 		expired := *p
-		expired.AppliedAt, expired.AppliedBy, expired.ExpiresAt, expired.Then = end, "bob", &end, &consul.Named{Version: p.Version, SHA256: p.SHA256}
-		done, err := f.settings(name).Point(t.Context(), consul.Change{Pointer: expired}, index)
+		expired.AppliedAt, expired.AppliedBy, expired.ExpiresAt, expired.Successor = end, "bob", &end, &consul.Named{Version: p.Version, SHA256: p.SHA256}
+		done, err := f.settings(name).Activate(t.Context(), consul.Change{Pointer: expired}, index)
 		require.NoError(t, err)
 		require.True(t, done)
 	}

@@ -25,7 +25,7 @@ func (s *site) publish(t *testing.T, document []byte) string {
 	_, err = documents.Put(t.Context(), document)
 	require.NoError(t, err)
 	p := consul.NewPointer(document, "a mishap", time.Now())
-	done, err := documents.Point(t.Context(), consul.Change{Pointer: p}, index)
+	done, err := documents.Activate(t.Context(), consul.Change{Pointer: p}, index)
 	require.NoError(t, err)
 	require.True(t, done)
 	return p.Version

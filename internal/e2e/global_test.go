@@ -145,7 +145,7 @@ func (g *globe) isCutOff() {
 		denied = n == 0
 	}
 	times := float64(asked) / time.Since(began).Seconds() * (24 * time.Hour).Seconds() / float64(most)
-	bound := global.Over(limitOf(most, 24*time.Hour), 3, times, delay()+slack)
+	bound := global.OvershootBounds(limitOf(most, 24*time.Hour), 3, times, delay()+slack)
 	g.Logf("%d passed of %d, bound %.0f", total, most, bound.Demand)
 	require.GreaterOrEqual(g, total, most)
 	require.LessOrEqual(g, float64(total), float64(most)+bound.Demand)

@@ -38,7 +38,7 @@ func TestRegionsWithClocksApart(t *testing.T) {
 // window.
 func (g *globe) isAttacked() {
 	for path, more := range map[string]int64{
-		"/steady": int64(global.Over(limitOf(globalLimit, globalWindow), 3, 1, 0).Worst),
+		"/steady": int64(global.OvershootBounds(limitOf(globalLimit, globalWindow), 3, 1, 0).Worst),
 		"/escrow": 0,
 	} {
 		// On a busy machine an attack may outlast the window.

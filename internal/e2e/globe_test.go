@@ -362,10 +362,10 @@ func (g *globe) holds(windows int, used float64, of []string, where func(client 
 	for path, list := range got {
 		for _, o := range list {
 			times := float64(o.asked) / globalLimit
-			usual, bound := global.Over(l, 3, times, global.UsualDelay).Demand, global.Over(l, 3, times, took+slack).Demand
+			usual, bound := global.OvershootBounds(l, 3, times, global.UsualDelay).Demand, global.OvershootBounds(l, 3, times, took+slack).Demand
 			g.Logf("%s: %d of %d passed at %.1f times the limit, %.1f%% over, 95%% of it after %s; eventual: printed %.0f units for %s, %.0f for %s as measured",
 				path, o.passed, o.asked, times, 100*float64(max(0, o.passed-globalLimit))/globalLimit, o.enough.Round(time.Millisecond),
-				usual, global.UsualDelay, global.Over(l, 3, times, took).Demand, took.Round(time.Millisecond))
+				usual, global.UsualDelay, global.OvershootBounds(l, 3, times, took).Demand, took.Round(time.Millisecond))
 			if path == "/escrow" {
 				bound = 0
 			}

@@ -46,7 +46,7 @@ func (e *Edge) openRecent() (err error) {
 		return nil
 	}
 	if e.recent, err = recent.New(e.config.Recent); err == nil {
-		e.decider.Seen = e.recent.Put
+		e.decider.Decided = e.recent.Put
 	}
 	return err
 }

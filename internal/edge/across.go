@@ -7,28 +7,28 @@ import (
 	"github.com/weir-edge/weir/internal/metric"
 )
 
-// openAcross lets this region share limits with others, if it can reach them: it exchanges
+// openExchange lets this region share limits with others, if it can reach them: it exchanges
 // what the chain counts.
-func (e *Edge) openAcross() {
+func (e *Edge) openExchange() {
 	p := e.listeners.Peers
 	if p == nil {
 		return
 	}
 	counters := e.chain.Counters
-	e.across = exchange.New(exchange.Config{
+	e.exchange = exchange.New(exchange.Config{
 		Region: e.config.Node.Region, Node: e.config.Node.ID,
 		Directory: p.Directory, Caller: p.Links, Store: counters, Tallies: e.chain.Tallies,
 		Limit: e.rules.LimitOf, Needed: e.rules.Shared, Reset: e.chain.Reset.Reset, Incarnation: e.born,
-		Escrow: exchange.Escrow{Checks: e.chain.Escrows, Mover: counters, Registrar: counters, Needed: func() bool { return len(e.rules.Divided()) > 0 }},
+		Escrow: exchange.Escrow{Checks: e.chain.Escrows, Mover: counters, Terms: counters, Needed: func() bool { return len(e.rules.Divided()) > 0 }},
 	})
-	e.admin.Across, e.admin.Regions = e.across, p.Directory.Regions
-	p.Server.Handle(exchange.TopicTotals, e.across.Totals)
-	p.Server.Handle(exchange.TopicCounts, e.across.Counts)
-	p.Server.Handle(exchange.TopicReset, e.across.Resets)
-	p.Server.Handle(exchange.TopicShort, e.across.Short)
-	p.Server.Handle(exchange.TopicRights, e.across.Rights)
-	p.Server.Handle(exchange.TopicTerms, e.across.Terms)
-	e.metrics.registry.Collect(e.collectAcross, globalLag, globalOver, globalOverMost, globalKeys, globalUncounted, globalParts, globalHeld, globalRights)
+	e.admin.Exchange, e.admin.Regions = e.exchange, p.Directory.Regions
+	p.Server.Handle(exchange.TopicTotals, e.exchange.Totals)
+	p.Server.Handle(exchange.TopicCounts, e.exchange.Counts)
+	p.Server.Handle(exchange.TopicReset, e.exchange.Resets)
+	p.Server.Handle(exchange.TopicShort, e.exchange.Short)
+	p.Server.Handle(exchange.TopicRights, e.exchange.Rights)
+	p.Server.Handle(exchange.TopicTerms, e.exchange.Terms)
+	e.metrics.registry.Collect(e.collectExchange, globalLag, globalOver, globalOverMost, globalKeys, globalUncounted, globalParts, globalHeld, globalRights)
 }
 
 var (
@@ -42,27 +42,27 @@ var (
 	globalRights    = metric.ReadCounter("weir_global_rights_total", "Units of limits in escrow that this node has moved from or to another region.", "direction")
 )
 
-// collectAcross exports what this node knows of other regions.
-func (e *Edge) collectAcross(to chan<- prometheus.Metric) {
-	for region, lag := range e.across.Lags() {
+// collectExchange exports what this node knows of other regions.
+func (e *Edge) collectExchange(to chan<- prometheus.Metric) {
+	for region, lag := range e.exchange.Lags() {
 		globalLag.Send(to, lag.Seconds(), region)
 	}
-	for _, u := range e.across.Usages() {
+	for _, u := range e.exchange.Usages() {
 		globalOver.Send(to, u.Overshoot, u.Rule)
 		globalOverMost.Send(to, u.Bound, u.Rule)
 	}
-	kept, travel, refused := e.across.Keys()
+	kept, travel, refused := e.exchange.Keys()
 	globalKeys.Send(to, float64(kept), "kept")
 	globalKeys.Send(to, float64(travel), "traveling")
 	globalUncounted.Send(to, float64(e.chain.Tallies.Uncounted()+refused))
 	if divided := e.rules.Divided(); len(divided) > 0 {
-		globalParts.Send(to, float64(e.across.Parts()))
-		held := e.across.RightsHeld()
+		globalParts.Send(to, float64(e.exchange.Parts()))
+		held := e.exchange.RightsHeld()
 		for _, rule := range divided {
 			globalHeld.Send(to, float64(held[rule]), rule)
 		}
 	}
-	gave, received := e.across.RightsMoved()
+	gave, received := e.exchange.RightsMoved()
 	globalRights.Send(to, float64(gave), "out")
 	globalRights.Send(to, float64(received), "in")
 }

@@ -47,7 +47,7 @@ func acrossRegions(t *testing.T, rules string) (regions [3][2]*node) {
 	eventually(t, "all regions have heard of each other", func() bool {
 		for _, nodes := range regions {
 			for _, n := range nodes {
-				lags := n.across.Lags()
+				lags := n.exchange.Lags()
 				for _, lag := range lags {
 					if len(lags) < 2 || lag > 5*time.Second {
 						return false
@@ -62,7 +62,7 @@ func acrossRegions(t *testing.T, rules string) (regions [3][2]*node) {
 
 // knows returns how old a region's knowledge of the others may be.
 func knows(region [2]*node) time.Duration {
-	return max(region[0].across.Delay(), region[1].across.Delay())
+	return max(region[0].exchange.Delay(), region[1].exchange.Delay())
 }
 
 // mostWithin returns how many of these moments are within the same interval, at most.
@@ -108,7 +108,7 @@ func TestRegionsShareALimit(t *testing.T) {
 			l := regions[0][0].rules.LimitOf("moving", "")
 			delay := max(global.UsualDelay, slices.Max(delays[:])) + time.Second // a node's counts may be late, too
 			rate := mostWithin(delay, slices.Concat(moments[:]...)) / delay.Seconds() * l.Window.Seconds() / limit
-			bound := global.Over(l, 3, rate, delay)
+			bound := global.OvershootBounds(l, 3, rate, delay)
 			t.Logf("%d passed of %d in %s: %v; at most %s late; bound %.0f", sum, limit, took, passed, delay, bound.Demand)
 			require.GreaterOrEqual(t, sum, int64(limit))
 			require.LessOrEqual(t, float64(sum), limit+bound.Demand+float64(limit)*took.Seconds()/l.Window.Seconds())

@@ -124,13 +124,13 @@ func TestTrustedChainAllocations(t *testing.T) {
 func charge(t testing.TB, e *Edge, ctx *fasthttp.RequestCtx) {
 	ctx.Response.Reset()
 	r := e.begin(ctx)
-	if err := r.checkForm(); err != nil {
+	if err := r.checkHeader(); err != nil {
 		t.Fatal(err)
 	}
 	if v := e.decider.Decide(&r.Request); v != decide.Pass || len(r.Match.Checks) != 2 {
 		t.Fatal(v, r.Err, r.Match.Checks)
 	}
-	r.describe()
+	r.setLimitHeaders()
 	r.end()
 }
 

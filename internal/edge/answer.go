@@ -28,13 +28,13 @@ func (r *request) refuse(v decide.Verdict) {
 		header.SetCanonical(headerShedReason, a.Reason)
 	}
 	r.ctx.Response.SetBody(a.Body) // copies: the slices are the pool's
-	r.describe()
+	r.setLimitHeaders()
 }
 
-// describe adds the fields that describe the limits of this request.
-func (r *request) describe() {
+// setLimitHeaders adds the fields that describe the limits of this request.
+func (r *request) setLimitHeaders() {
 	header := &r.ctx.Response.Header
-	r.Describe(r.edge.config.LegacyHeaders, func(name, value []byte) {
+	r.SetLimitHeaders(r.edge.config.LegacyHeaders, func(name, value []byte) {
 		if r.Decision.Allowed { // the response is the origin's
 			header.DelBytes(name)
 		}

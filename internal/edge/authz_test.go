@@ -288,7 +288,7 @@ func TestAuthorizationPanics(t *testing.T) {
 // Reading a message, deciding and writing the answer allocate nothing.
 func TestAuthorizationAllocatesNothing(t *testing.T) {
 	e := inMemory(t, fmt.Sprintf(allocRules, 10_000, 1_000_000, 1_000_000))
-	s := &authz.Service{Decider: &e.decider, MaxHeaders: 16 << 10, Asked: e.listeners.Gateways("ext_authz"), Panicked: func(p any) { panic(p) }}
+	s := &authz.Service{Decider: &e.decider, MaxHeaders: 16 << 10, Answered: e.listeners.Gateways("ext_authz"), Panicked: func(p any) { panic(p) }}
 	var method registered
 	s.Register(&method)
 	for _, c := range []struct {

@@ -249,10 +249,10 @@ func TestBehaviorAllocatesNothing(t *testing.T) {
 	run := func() {
 		r := e.begin(ctx)
 		r.Began = time.Now() // fasthttp sets the time only before serve
-		require.NoError(t, r.checkForm())
+		require.NoError(t, r.checkHeader())
 		if r.verdict = e.decider.Decide(&r.Request); r.verdict == decide.Pass {
 			r.answered = true
-			r.learn()
+			r.recordBehavior()
 		}
 		r.Permit.Done()
 		r.reset()

@@ -43,7 +43,7 @@ type Edge struct {
 	registrar
 	rules      *ruleset.Active
 	shedding   *load.Shedding
-	tiers      *tiers.Keeper // nil without a policy
+	tiers      *tiers.Evaluator // nil without a policy
 	underLoad  *load.UnderLoad
 	registered *load.Registered
 	clients    *documents.Networks // nil without Consul
@@ -53,7 +53,7 @@ type Edge struct {
 	spoe       spoeServer // set by Run
 	admin      *admin.Admin
 	listeners  *listeners.Set
-	across     *exchange.Exchange // nil without listen.peer
+	exchange   *exchange.Exchange // nil without listen.peer
 
 	requests    sync.Pool
 	upstreamLog logs.Sampler
@@ -125,7 +125,7 @@ func (e *Edge) openParts(node documents.Node) (err error) {
 		return err
 	}
 	if e.clients != nil {
-		e.decider.Networks, e.decider.Block = e.clients.Table, e.clients.Blocked
+		e.decider.ClientLists, e.decider.Blocked = e.clients.Table, e.clients.Blocked
 	}
 	if err = e.openStore(); err != nil {
 		return err
@@ -141,7 +141,7 @@ func (e *Edge) openParts(node documents.Node) (err error) {
 	if err = e.openListeners(); err != nil {
 		return err
 	}
-	e.openAcross()
+	e.openExchange()
 	return nil
 }
 
@@ -203,7 +203,7 @@ func (e *Edge) publicServer() *fasthttp.Server {
 
 // unreadable answers a request that could not be parsed; the connection then closes.
 func (e *Edge) unreadable(ctx *fasthttp.RequestCtx, err error) {
-	if status := answerUnreadable(ctx, err); proxy.Begun(ctx.Conn()) {
+	if status := answerUnreadable(ctx, err); proxy.HasReceivedBytes(ctx.Conn()) {
 		e.metrics.requests[status/100].Inc()
 	}
 }

@@ -36,22 +36,22 @@ func headerReceived(h *fasthttp.RequestHeader) (unchanged fasthttp.RequestConfig
 func (e *Edge) expect(ctx *fasthttp.RequestCtx) int {
 	r := e.begin(ctx)
 	r.Began = time.Now() // fasthttp sets the time only before serve
-	if !r.passes() {
+	if !r.decideExpect() {
 		return ctx.Response.StatusCode()
 	}
 	ctx.SetUserValue(expectedKey{}, &expected{r})
 	return fasthttp.StatusContinue
 }
 
-// passes is pass for a request that has no handler yet: it also ends a refused request.
-func (r *request) passes() (passed bool) {
+// decideExpect is pass for a request that has no handler yet: it also ends a refused request.
+func (r *request) decideExpect() (passed bool) {
 	defer func() {
 		if p := recover(); p != nil || !passed {
 			passed = false
 			r.conclude(p)
 		}
 	}()
-	return r.pass()
+	return r.decideOrRefuse()
 }
 
 // expectedRequest returns the request that expect has let pass, or nil.

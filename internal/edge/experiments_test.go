@@ -213,7 +213,7 @@ func TestExperimentAllocatesNothing(t *testing.T) {
 func tryOnce(t testing.TB, e *Edge, ctx *fasthttp.RequestCtx) {
 	ctx.Response.Reset()
 	r := e.begin(ctx)
-	if err := r.checkForm(); err != nil {
+	if err := r.checkHeader(); err != nil {
 		t.Fatal(err)
 	}
 	if v := e.decider.Decide(&r.Request); v != decide.Pass {

@@ -354,7 +354,7 @@ func TestGatewaysPanic(t *testing.T) {
 
 func TestGatewaysAllocateNothing(t *testing.T) {
 	e := inMemory(t, fmt.Sprintf(allocRules, 10_000, 1_000_000, 1_000_000))
-	s := gateway.New(gateway.Config{Decider: &e.decider, MaxHeaders: 16 << 10, Asked: e.listeners.Gateways("http")})
+	s := gateway.New(gateway.Config{Decider: &e.decider, MaxHeaders: 16 << 10, Answered: e.listeners.Gateways("http")})
 	for _, path := range []string{gateway.Path, gateway.PathNginx} {
 		ctx := received(t, "10.0.0.1", append([]string{"GET " + path + " HTTP/1.1", "Host: weir", "X-Api-Key: example"}, nginx("203.0.113.1", "GET", "/api/users/42")...)...)
 		serve := func() {

@@ -16,26 +16,26 @@ import (
 
 // serve is the request path.
 func (e *Edge) serve(ctx *fasthttp.RequestCtx) {
-	defer proxy.TakeTurns(ctx.Conn())
+	defer proxy.YieldAfterPipelined(ctx.Conn())
 	r := expectedRequest(ctx)
-	passed := r != nil
-	if !passed {
+	alreadyPassed := r != nil
+	if !alreadyPassed {
 		r = e.begin(ctx)
 	}
 	defer r.end()
-	if passed || r.pass() {
+	if alreadyPassed || r.decideOrRefuse() {
 		r.forward()
-		r.describe()
+		r.setLimitHeaders()
 	}
 }
 
-// pass reports whether a request may proceed; otherwise it has been answered.
-func (r *request) pass() bool {
-	if err := r.checkForm(); err != nil {
+// decideOrRefuse reports whether a request may proceed; otherwise it has been answered.
+func (r *request) decideOrRefuse() bool {
+	if err := r.checkHeader(); err != nil {
 		r.badRequest(err)
 		return false
 	}
-	if r.form.Names() && r.Rules != nil {
+	if r.scan.ConnectionNamesHeaders() && r.Rules != nil {
 		if err := r.checkConnection(); err != nil {
 			r.badRequest(err)
 			return false
@@ -63,17 +63,17 @@ func (e *Edge) begin(ctx *fasthttp.RequestCtx) *request {
 // reset clears a request for the pool.
 func (r *request) reset() {
 	r.Reset()
-	r.ctx, r.form, r.status, r.line, r.framed = nil, proxy.Form{}, 0, r.line[:0], false
+	r.ctx, r.scan, r.status, r.line, r.boundaryKnown = nil, proxy.HeaderScan{}, 0, r.line[:0], false
 	r.verdict, r.answered = decide.Pass, false
 }
 
 // forward hands the request to an upstream.
 func (r *request) forward() {
 	r.holders.Add(1) // until the response's body is sent
-	r.hide()
-	r.risk()
-	via := proxy.Via{Peer: r.Peer, Trusted: r.Trusted, TLS: proxy.IsTLS(r.ctx), Form: r.form, Done: r, Upload: &r.Permit}
-	if r.form.Upgrades() {
+	r.removeUntrustedHeaders()
+	r.setRiskHeader()
+	via := proxy.ForwardOptions{Peer: r.Peer, Trusted: r.Trusted, TLS: proxy.IsTLS(r.ctx), Scan: r.scan, Done: r, Upload: &r.Permit}
+	if r.scan.ConnectionUpgrade() {
 		via.Until = r.slotsEnd()
 	}
 	r.Permit.Sent()
@@ -83,7 +83,7 @@ func (r *request) forward() {
 		if errors.As(err, &failed) {
 			if failed.Kind.BeforeUpstream() {
 				r.Permit.Withdraw()
-				r.framed = false
+				r.boundaryKnown = false
 			}
 			r.upstreamFailed(failed)
 		} else {
@@ -109,18 +109,18 @@ func (r *request) conclude(panicked any) {
 		r.edge.log.Error("handler panicked", "panic", panicked, "stack", strings.TrimSpace(string(debug.Stack())))
 		r.edge.metrics.panics.Inc()
 		r.answered = false
-		r.framed = false
+		r.boundaryKnown = false
 		r.ctx.Response.Reset()
 		r.problem(fasthttp.StatusInternalServerError, "internal error", "")
 		r.holders.Store(1) // no other holder will release it
 	}
 	r.status = r.ctx.Response.StatusCode()
-	r.learn()
-	if len(r.Match.Placed) > 0 && r.verdict == decide.Pass {
+	r.recordBehavior()
+	if len(r.Match.InExperiments) > 0 && r.verdict == decide.Pass {
 		r.Rules.(*ruleset.Running).Answered(&r.Request, r.status >= fasthttp.StatusInternalServerError)
 	}
 	r.beginLine()
-	proxy.Conclude(r.ctx, r.framed && !r.form.Closes())
+	proxy.CloseUnlessReusable(r.ctx, r.boundaryKnown && !r.scan.ConnectionClose())
 	r.release()
 }
 
@@ -135,8 +135,8 @@ func (r *request) release() {
 	e.returnSlots(r)
 	e.metrics.served(r)
 	r.endLine()
-	if r.Kept != 0 {
-		e.recent.Ended(r.Kept, r.status, time.Since(r.Began))
+	if r.RecentID != 0 {
+		e.recent.Ended(r.RecentID, r.status, time.Since(r.Began))
 	}
 	r.reset()
 	e.requests.Put(r)

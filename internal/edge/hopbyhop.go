@@ -20,7 +20,7 @@ var credentials = []string{
 // checkConnection rejects a request whose Connection header names a header that weir
 // consults, because the origin would not see it.
 func (r *request) checkConnection() (err error) {
-	proxy.EachNamed(&r.ctx.Request.Header, func(token []byte) {
+	proxy.EachConnectionHeader(&r.ctx.Request.Header, func(token []byte) {
 		name := strings.ToLower(string(token))
 		_, credential := slices.BinarySearch(credentials, name)
 		if err == nil && (credential || r.edge.decider.Sets(&r.Request, name)) {
@@ -30,10 +30,10 @@ func (r *request) checkConnection() (err error) {
 	return err
 }
 
-// hide removes headers that the origin must not attribute to weir or a trusted proxy: a
+// removeUntrustedHeaders removes headers that the origin must not attribute to weir or a trusted proxy: a
 // tier that no proxy stated, trailers that weir sets or consults as headers, and names that a
 // program would take for one of those.
-func (r *request) hide() {
+func (r *request) removeUntrustedHeaders() {
 	header := &r.ctx.Request.Header
 	if tier := r.edge.config.TierHeader; tier != "" && r.Tier == nil {
 		header.Del(tier)
@@ -45,10 +45,10 @@ func (r *request) hide() {
 			}
 		}
 	}
-	if !r.form.Unusual() {
+	if !r.scan.HasUnusualName() {
 		return
 	}
-	proxy.EachUnusual(header, func(name []byte) {
+	proxy.EachUnusualName(header, func(name []byte) {
 		if decide.CheckName(&r.edge.decider, &r.Request, name) != nil {
 			header.DelBytes(name)
 		}

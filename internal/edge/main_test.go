@@ -72,7 +72,7 @@ type setup struct {
 
 // seePanics lets what watches decisions fail.
 func seePanics(e *Edge) {
-	e.decider.Seen = func(*decide.Request, decide.Verdict) { panic("as the test wants") }
+	e.decider.Decided = func(*decide.Request, decide.Verdict) { panic("as the test wants") }
 }
 
 // node is a serving edge node.

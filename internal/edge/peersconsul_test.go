@@ -44,7 +44,7 @@ func TestNodesFindEachOther(t *testing.T) {
 		docs := client.Documents(region.TopologyKind)
 		_, err = docs.Put(t.Context(), text)
 		require.NoError(t, err)
-		published, err := docs.Point(t.Context(), consul.Change{Pointer: consul.NewPointer(text, "ana", time.Now())}, 0)
+		published, err := docs.Activate(t.Context(), consul.Change{Pointer: consul.NewPointer(text, "ana", time.Now())}, 0)
 		require.NoError(t, err)
 		require.True(t, published)
 	}

@@ -18,13 +18,13 @@ type request struct {
 	decide.Request
 	edge *Edge
 	ctx  *fasthttp.RequestCtx
-	form proxy.Form
+	scan proxy.HeaderScan
 	buf  []byte // scratch for header values
 
 	verdict  decide.Verdict
 	answered bool // by the origin
 
-	framed bool // where this request ends is certain, and that the next one follows there
+	boundaryKnown bool // where this request ends is certain, and that the next one follows there
 
 	// holders counts who still uses this request: the handler, and the body of a response
 	// that is still streaming after it returns. The last one finishes it.
@@ -45,20 +45,20 @@ var (
 	errTrace   = errors.New("TRACE is not supported: its answer would show cookies to scripts")
 )
 
-// checkForm rejects a request that the origin might read differently from the rules.
-func (r *request) checkForm() error {
+// checkHeader rejects a request that the origin might read differently from the rules.
+func (r *request) checkHeader() error {
 	var err error
-	if r.form, err = proxy.CheckFraming(&r.ctx.Request.Header); err != nil {
+	if r.scan, err = proxy.CheckFraming(&r.ctx.Request.Header); err != nil {
 		return err
 	}
 	switch h := &r.ctx.Request.Header; {
 	case !h.IsHTTP11() && string(h.Protocol()) != "HTTP/1.0":
 		return errVersion
-	case r.form.Demands() && h.IsHTTP11():
+	case r.scan.UnsupportedExpect() && h.IsHTTP11():
 		return errExpect
 	case bytes.EqualFold(h.Method(), methodTrace), bytes.EqualFold(h.Method(), methodTrack):
 		return errTrace
-	case r.edge.upstreams.Loop.Seen(h, r.form):
+	case r.edge.upstreams.Loop.Seen(h, r.scan):
 		return errLoop
 	}
 	return r.readTarget()
@@ -66,7 +66,7 @@ func (r *request) checkForm() error {
 
 // Header implements decide.Fields.
 func (r *request) Header(name string) [][]byte {
-	if r.form.Lacks(name) {
+	if r.scan.DefinitelyLacks(name) {
 		return nil
 	}
 	return r.ctx.Request.Header.PeekAll(name)
@@ -80,8 +80,8 @@ func (r *request) Cookie(name string) ([]byte, int) { return rules.Cookie(r.Head
 // client that sends it, so it is always removed when there is a policy.
 const riskHeader = "Weir-Risk"
 
-// learn counts a finished request.
-func (r *request) learn() {
+// recordBehavior counts a finished request.
+func (r *request) recordBehavior() {
 	if k := r.edge.tiers; k != nil {
 		status := 0
 		if r.answered {
@@ -91,8 +91,8 @@ func (r *request) learn() {
 	}
 }
 
-// risk tells the origin how the policy judges the client.
-func (r *request) risk() {
+// setRiskHeader tells the origin how the policy judges the client.
+func (r *request) setRiskHeader() {
 	if r.edge.tiers == nil {
 		return
 	}

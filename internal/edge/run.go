@@ -82,8 +82,8 @@ func (e *Edge) watch(wg *sync.WaitGroup, ctx context.Context, reload <-chan os.S
 	wg.Go(func() { e.upstreams.Sample(ctx) })
 	wg.Go(func() { e.underLoad.Run(ctx) })
 	wg.Go(func() { e.upstreams.CheckHealth(ctx) })
-	if e.across != nil {
-		wg.Go(func() { e.across.Run(ctx) })
+	if e.exchange != nil {
+		wg.Go(func() { e.exchange.Run(ctx) })
 	}
 	if e.chain.Shared != nil {
 		wg.Go(func() { e.showPresence(ctx) })

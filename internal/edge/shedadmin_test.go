@@ -144,7 +144,7 @@ func TestShedderEndpointWantsTheToken(t *testing.T) {
 		require.Equal(t, 401, n.send(method, "/v1/shedder", "enabled: false").status)
 	}
 	require.Equal(t, "config", n.shedding.State().Source())
-	require.True(t, n.shedding.State().Active.Made.Enabled)
+	require.True(t, n.shedding.State().Active.Compiled.Enabled)
 }
 
 // Activating settings while requests run harms none of them.

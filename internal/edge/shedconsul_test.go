@@ -72,7 +72,7 @@ func (p *publisher) temporarily(document string, then *consul.Pointer, lasts tim
 	ends := time.Now().Add(lasts)
 	to.ExpiresAt = &ends
 	if then != nil {
-		to.Then = &consul.Named{Version: then.Version, SHA256: then.SHA256}
+		to.Successor = &consul.Named{Version: then.Version, SHA256: then.SHA256}
 	}
 	p.point(to)
 	return to.Version

@@ -118,7 +118,7 @@ func TestSlotsOfADeadNodeExpire(t *testing.T) {
 	var d limiter.Decision
 	for slot := range uint64(2) {
 		asked.Match.Checks[0].Slot = slot + 1
-		require.NoError(t, n.decider.Take.TakeAfter(t.Context(), asked.Match.Checks, &d, limiter.Look{}))
+		require.NoError(t, n.decider.Take.TakeAfter(t.Context(), asked.Match.Checks, &d, limiter.PrecheckResult{}))
 		require.True(t, d.Allowed)
 	}
 	began := time.Now()

@@ -39,7 +39,7 @@ func (e *Edge) openSPOE() (s spoeServer, err error) {
 		Decider: &e.decider, Legacy: e.config.LegacyHeaders,
 		MaxFrame:    max(haproxyFrame, c.MaxHeaderBytes+listeners.AuthRequestBytes),
 		ReadTimeout: c.ReadTimeout, IdleTimeout: c.IdleTimeout,
-		Asked: count,
+		Answered: count,
 		Panicked: func(panicked any) {
 			e.log.Error("handler panicked", "panic", panicked, "stack", strings.TrimSpace(string(debug.Stack())))
 			e.metrics.panics.Inc()

@@ -23,7 +23,7 @@ type storage struct {
 func (e *Edge) openStore() error {
 	c := &e.config.Store
 	config := chain.Config{
-		Memory: memory.Config{MaxKeys: c.MaxKeys, Clock: c.Clock}, Refusals: c.DeniedMemory,
+		Memory: memory.Config{MaxKeys: c.MaxKeys, Clock: c.Clock}, DeniedMemory: c.DeniedMemory,
 		Nodes: func() int { return int(e.nodes.Load()) },
 	}
 	if e.born = time.Now().UnixMicro(); e.config.Listen.Peer != nil {
@@ -51,7 +51,7 @@ func (e *Edge) openStore() error {
 		e.metrics.exportLeases(e.chain.Leases)
 		e.metrics.exportReports(e.chain.Reports)
 	}
-	e.decider.Known, e.decider.Take, e.decider.Peek, e.rules.Keep = e.chain.Known, e.chain.Take, e.chain.Peek, e.chain.Keep
+	e.decider.Precheck, e.decider.Take, e.decider.Peek, e.rules.Keep = e.chain.Precheck, e.chain.Take, e.chain.Peek, e.chain.Keep
 	return nil
 }
 

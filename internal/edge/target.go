@@ -26,7 +26,7 @@ func (r *request) readTarget() error {
 	if r.Host = h.Host(); !decide.ValidHost(r.Host) { // which OriginForm may have changed
 		return decide.ErrHost
 	}
-	r.framed = true
+	r.boundaryKnown = true
 	target := h.RequestURI()
 	path, query, _ := bytes.Cut(target, []byte("?"))
 	r.Query = query

@@ -107,7 +107,7 @@ func (x trial) run(t *testing.T) []Measure {
 		}
 		require.NoError(t, running.Match(&from{netip.AddrFrom4([4]byte{10, byte(x.seed), byte(e.client >> 8), byte(e.client)})}, 1, &m))
 		require.NoError(t, store.Take(context.Background(), m.Checks, &d))
-		for _, p := range m.Placed {
+		for _, p := range m.InExperiments {
 			res, k := &d.Results[p.Check], &kinds[e.client]
 			tally.Decided(p.Slice, &Check{
 				Hash: p.Hash, Key: m.Checks[p.Check].Key, Cost: 1, At: time.UnixMicro(now), Passed: res.Allowed, Wait: res.RetryAfter,
@@ -123,7 +123,7 @@ func (x trial) run(t *testing.T) []Measure {
 	for i := range list {
 		list[i].Add(&sizes[i])
 	}
-	return Compare(list, rule.Trial.Cut)
+	return Compare(list, rule.Experiment.Cut)
 }
 
 func differing(list []Measure) (names []string) {

@@ -18,7 +18,7 @@ import (
 
 // Tally counts one node's decisions under a rule with an experiment, in fixed memory.
 type Tally struct {
-	Trial *rules.Trial
+	Trial *rules.CompiledExperiment
 	// Since is the time from which requests count: see settled.
 	Since time.Time
 
@@ -88,7 +88,7 @@ type passes struct {
 
 // NewTally returns a Tally for a rule with an experiment that begins now.
 func NewTally(c *rules.Compiled, now time.Time) *Tally {
-	return &Tally{Trial: c.Trial, Since: settled(c, now), part: max(1, c.Window.Microseconds()/parts)}
+	return &Tally{Trial: c.Experiment, Since: settled(c, now), part: max(1, c.Window.Microseconds()/parts)}
 }
 
 // settled returns when the variants can first be compared. At the beginning the rule's counters
@@ -97,7 +97,7 @@ func NewTally(c *rules.Compiled, now time.Time) *Tally {
 func settled(c *rules.Compiled, begin time.Time) time.Time {
 	at := begin.UnixMicro()
 	from := at
-	for _, v := range [...]*rules.Compiled{c, c.Trial.Variant} {
+	for _, v := range [...]*rules.Compiled{c, c.Experiment.Variant} {
 		for _, l := range append(slices.Collect(maps.Values(v.Tiers)), v.Limit) {
 			if l == nil {
 				continue // unlimited

@@ -232,7 +232,7 @@ func TestOnlyTheChainKnowsLayers(t *testing.T) {
 						continue
 					}
 					of, _ := part.X.(*ast.SelectorExpr)
-					replaced := part.Sel.Name == "chain" || of != nil && of.Sel.Name == "decider" && (part.Sel.Name == "Known" || part.Sel.Name == "Take")
+					replaced := part.Sel.Name == "chain" || of != nil && of.Sel.Name == "decider" && (part.Sel.Name == "Precheck" || part.Sel.Name == "Take")
 					require.False(t, replaced, "%s: let New build the node", f.at(n))
 				}
 			}

@@ -84,8 +84,8 @@ func (p *Policy) Exempts(r rules.Request, scratch *rules.Match) bool {
 	return false
 }
 
-// Consults reports whether the policy depends on a header, given in lower case.
-func (p *Policy) Consults(header string) bool {
+// ReadsHeader reports whether the policy depends on a header, given in lower case.
+func (p *Policy) ReadsHeader(header string) bool {
 	for _, list := range [][]string{p.Presence, p.Fingerprint} {
 		for _, name := range list {
 			if strings.EqualFold(name, header) {
@@ -98,7 +98,7 @@ func (p *Policy) Consults(header string) bool {
 			return true
 		}
 	}
-	return p.TLS != "" && strings.EqualFold(p.TLS, header) || p.exempt.Consults(header)
+	return p.TLS != "" && strings.EqualFold(p.TLS, header) || p.exempt.ReadsHeader(header)
 }
 
 // Strange reports whether a trusted proxy's values of the header TLS are not a known client's

@@ -46,7 +46,7 @@ exempt: [{clients: [192.0.2.0/24]}]
 	require.NoError(t, err)
 	require.Equal(t, []string{"X-App", "Ja4"}, p.Fingerprint)
 	for header, want := range map[string]bool{"x-bot": true, "x-app": true, "user-agent": true, "accept": true, "cookie": false} {
-		require.Equal(t, want, p.Consults(header), header)
+		require.Equal(t, want, p.ReadsHeader(header), header)
 	}
 }
 
@@ -54,7 +54,7 @@ func TestTLS(t *testing.T) {
 	p, err := Parse([]byte("signals: {presence: {headers: [], tls: {header: x-ja4, known: [firefox, chrome]}}}"))
 	require.NoError(t, err)
 	require.Equal(t, "X-Ja4", p.TLS)
-	require.True(t, p.Consults("x-ja4"))
+	require.True(t, p.ReadsHeader("x-ja4"))
 	require.False(t, p.Strange([]byte("chrome")))
 	require.False(t, p.Strange([]byte("chrome"), []byte("firefox")))
 	require.True(t, p.Strange([]byte("curl")))
@@ -67,8 +67,8 @@ func TestSubject(t *testing.T) {
 	p, err := Parse([]byte("subject: [header:x-api-key, client_ip]"))
 	require.NoError(t, err)
 	require.Len(t, p.Subject, 2)
-	require.True(t, p.Consults("x-api-key"))
-	require.False(t, p.Consults("x-tenant"))
+	require.True(t, p.ReadsHeader("x-api-key"))
+	require.False(t, p.ReadsHeader("x-tenant"))
 
 	p, err = Parse([]byte("subject: [client_ip]"))
 	require.NoError(t, err)

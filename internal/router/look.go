@@ -8,9 +8,9 @@ import (
 	"github.com/weir-edge/weir/pkg/region"
 )
 
-// Look looks at the fleet once, as a router does, until every region has reported its
+// ReadView looks at the fleet once, as a router does, until every region has reported its
 // nodes or the limit has passed.
-func Look(ctx context.Context, c *Config, limit time.Duration) (*region.View, error) {
+func ReadView(ctx context.Context, c *Config, limit time.Duration) (*region.View, error) {
 	follower := region.NewFollower(c.follow())
 	if err := c.restore(follower); err != nil {
 		return nil, err

@@ -31,13 +31,13 @@ func TestLookTakesTheNewerMoves(t *testing.T) {
 		t.Helper()
 		now := time.Now()
 		server.Set(t, "weir/spill", signedRecord(t, key, "edge.example.com", now.UnixMilli(), &region.Spill{At: now.Add(-recorded), By: "gone", Gifts: map[string]region.Gift{"p": {Own: 1}}}))
-		data, err := encodeState(&region.Known{
+		data, err := encodeState(&region.SavedState{
 			Topology: []byte(text), Spill: &region.Spill{At: now.Add(-saved)},
-			Regions: map[string]region.KnownRegion{"r": {Source: c.String() + " " + c.Prefix(), Heard: now}},
+			Regions: map[string]region.SavedRegion{"r": {Source: c.String() + " " + c.Prefix(), Heard: now}},
 		})
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(file, data, 0o600))
-		v, err := Look(t.Context(), config, testenv.Patience)
+		v, err := ReadView(t.Context(), config, testenv.Patience)
 		require.NoError(t, err)
 		require.Equal(t, want == "record", v.Spill.By == "gone")
 	}

@@ -41,12 +41,12 @@ func (c *Config) restore(f *region.Follower) error {
 // A state file is a line with its format and the SHA-256 of the JSON that follows.
 const stateFormat = "weir-dns 1 %x\n"
 
-func encodeState(k *region.Known) ([]byte, error) {
+func encodeState(k *region.SavedState) ([]byte, error) {
 	text, err := json.Marshal(k)
 	return append(fmt.Appendf(nil, stateFormat, sha256.Sum256(text)), text...), err
 }
 
-func readState(file string) (*region.Known, error) {
+func readState(file string) (*region.SavedState, error) {
 	data, err := disk.Read(file, maxState)
 	if err != nil {
 		return nil, err
@@ -55,7 +55,7 @@ func readState(file string) (*region.Known, error) {
 	if !bytes.HasPrefix(data, fmt.Appendf(nil, stateFormat, sha256.Sum256(text))) {
 		return nil, errors.New("was not written by a router in this format, or is damaged")
 	}
-	k := &region.Known{}
+	k := &region.SavedState{}
 	return k, json.Unmarshal(text, k)
 }
 
@@ -87,7 +87,7 @@ func (r *router) keep(ctx context.Context) {
 
 // save writes the state if it has changed, and returns the file's content.
 func (r *router) save(written []byte) ([]byte, error) {
-	k := r.follower.Known()
+	k := r.follower.SavedState()
 	if k == nil {
 		return written, nil
 	}

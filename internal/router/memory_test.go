@@ -129,7 +129,7 @@ func publish(t *testing.T, c *consul.Client, topology *region.Topology) {
 	docs := c.Documents(region.TopologyKind)
 	_, err = docs.Put(t.Context(), text)
 	require.NoError(t, err)
-	done, err := docs.Point(t.Context(), consul.Change{Pointer: consul.NewPointer(text, "ana", time.Now())}, 0)
+	done, err := docs.Activate(t.Context(), consul.Change{Pointer: consul.NewPointer(text, "ana", time.Now())}, 0)
 	require.NoError(t, err)
 	require.True(t, done)
 }
@@ -182,7 +182,7 @@ func TestStartsFromWhatItKnew(t *testing.T) {
 	ready := second.get("/readyz")
 	require.Regexp(t, `^200 ok\nfacts of eu-west: .*s old\nfacts of us-east: .*s old\n$`, ready)
 	require.Regexp(t, `weir_dns_region_facts_age_seconds\{region="eu-west"\} \S*[1-9]`, second.get("/metrics"))
-	v, err := Look(t.Context(), &Config{Regions: regions, State: state}, 3*time.Second)
+	v, err := ReadView(t.Context(), &Config{Regions: regions, State: state}, 3*time.Second)
 	require.NoError(t, err)
 	a := v.Choose(region.Query{Explain: true})
 	require.Equal(t, "ams2", a.PoPs[0])
@@ -214,7 +214,7 @@ func TestStartsFromWhatItKnew(t *testing.T) {
 	refused(regions, []byte(strings.Replace(string(good), "weir-dns 1", "weir-dns 2", 1)), "or is damaged")
 	refused([]region.FollowedRegion{{Name: "eu-west", Consul: regions[1].Consul}}, good, "belongs to another fleet: its eu-west is consul ")
 	refused([]region.FollowedRegion{{Name: "sa-east", Consul: regions[1].Consul}}, good, "belongs to another fleet: it has none of the fleet file's regions")
-	damaged, err = encodeState(&region.Known{Topology: []byte("{}"), Regions: map[string]region.KnownRegion{}})
+	damaged, err = encodeState(&region.SavedState{Topology: []byte("{}"), Regions: map[string]region.SavedRegion{}})
 	require.NoError(t, err)
 	refused(regions, damaged, "topology: zone: must be a domain name")
 }

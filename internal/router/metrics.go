@@ -96,8 +96,8 @@ func collect(to chan<- prometheus.Metric, v *region.View, located bool) {
 			for other, part := range v.Spill.Gifts[p.Name].Parts {
 				popGivesDesc.Send(to, part.Given(), r.Name, p.Name, other)
 			}
-			if s.Sight != "" {
-				popAnswersDesc.Send(to, metric.OneIf(s.Sight == region.Answers), r.Name, p.Name)
+			if s.ProbeResult != "" {
+				popAnswersDesc.Send(to, metric.OneIf(s.ProbeResult == region.Answers), r.Name, p.Name)
 			}
 		}
 	}

@@ -144,7 +144,7 @@ func serves(p region.PoPState) bool { return p.Healthy && p.Drained == nil }
 // downBecause returns why a PoP counts as down.
 func downBecause(s region.PoPState, of region.RegionState) string {
 	switch {
-	case !s.Known && s.Sight == region.Lost:
+	case !s.Known && s.ProbeResult == region.Lost:
 		return "neither a Consul reports on it nor does it answer probes, and most other PoPs do"
 	case s.Nodes == 0:
 		return "no edge is registered"

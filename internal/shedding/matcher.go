@@ -58,8 +58,8 @@ func (d *Document) Matcher() (*Matcher, error) {
 	return m, err
 }
 
-// Consults reports whether a class depends on a header, given in lower case.
-func (m *Matcher) Consults(header string) bool { return m.conditions.Consults(header) }
+// ReadsHeader reports whether a class depends on a header, given in lower case.
+func (m *Matcher) ReadsHeader(header string) bool { return m.conditions.ReadsHeader(header) }
 
 // Class returns the index of a request's class. scratch is any unused Match; once it has grown,
 // Class does not allocate.

@@ -33,9 +33,9 @@ func (s Signal) String() string {
 // Event is one finished request. Its hashes must be keyed with a secret, or clients could
 // choose requests that look alike here.
 type Event struct {
-	Route uint64 // hash of the path
-	Print uint64 // hash of what a repeated request has in common: method, path, query names, headers
-	Lacks bool   // a header that real clients always send is absent
+	Route        uint64 // hash of the path
+	Fingerprint  uint64 // hash of what a repeated request has in common: method, path, query names, headers
+	LacksHeaders bool   // a header that real clients always send is absent
 	// Status is the origin's answer; 0 if none came.
 	Status int
 	// Login is set if the request carried credentials to a route where credentials are guessed.
@@ -46,8 +46,8 @@ type Event struct {
 	RetryAfter time.Duration // what the refusal told the client; 0 if nothing
 }
 
-// Standing is a subject's state at one moment.
-type Standing struct {
+// Status is a subject's state at one moment.
+type Status struct {
 	Tier    int           // index in the policy's tiers
 	Score   float64       // 0 to 100
 	Refused time.Duration // for how long the tier refuses it from now on; 0 if it does not

@@ -29,7 +29,7 @@ func TestAnOriginThatBeginsToFail(t *testing.T) {
 				if (at+phase[k])%every >= time.Second {
 					continue // it reads
 				}
-				st := table.Observe(key(k), start.Add(at), &Event{Route: key(int(at) % 50), Print: key(int(at)), Status: status})
+				st := table.Observe(key(k), start.Add(at), &Event{Route: key(int(at) % 50), Fingerprint: key(int(at)), Status: status})
 				if st.Tier > 0 {
 					risen[k] = true
 				}
@@ -53,7 +53,7 @@ func TestSharesOfManyRequests(t *testing.T) {
 			e.Status = 401
 		}
 		if i%3 == 0 {
-			e.Print = 1
+			e.Fingerprint = 1
 		}
 		return e
 	})
@@ -83,7 +83,7 @@ func TestScoresOfTheGoneKeepNoPlace(t *testing.T) {
 	table, now := NewTable(64*shards, Default(), start), start // of which one shard is used
 	for i := range 64 {
 		for range 100 {
-			table.Observe(uint64(i), now, &Event{Status: 401, Lacks: true})
+			table.Observe(uint64(i), now, &Event{Status: 401, LacksHeaders: true})
 		}
 	}
 	now = now.Add(30 * 24 * time.Hour)
@@ -92,7 +92,7 @@ func TestScoresOfTheGoneKeepNoPlace(t *testing.T) {
 		table.Observe(1<<20, now, &Event{Status: 401})
 		table.Observe(uint64(1<<30+i), now, &Event{Status: 200})
 	}
-	require.NotZero(t, table.Look(1<<20, now).Tier, "among strangers it keeps its place")
+	require.NotZero(t, table.Status(1<<20, now).Tier, "among strangers it keeps its place")
 }
 
 // A share of a fingerprint that routes which all differ seem to have is none.
@@ -102,7 +102,7 @@ func TestDifferentRoutesAreNoRepetition(t *testing.T) {
 	table, now := NewTable(64, p, start), start
 	for i := range 5000 {
 		now = now.Add(10 * time.Millisecond)
-		table.Observe(7, now, &Event{Route: key(i), Print: key(i), Status: 200})
+		table.Observe(7, now, &Event{Route: key(i), Fingerprint: key(i), Status: 200})
 	}
 	for _, r := range table.Reasons(7, now, nil) {
 		require.NotEqual(t, Repetition, r.Signal)
@@ -134,10 +134,10 @@ func TestAFewClientsDoNotSlowARoute(t *testing.T) {
 		for i := range 10 * 60 * 10 {
 			now, client := start.Add(time.Duration(i)*100*time.Millisecond), key(i/2%addresses)
 			if i%2 == 0 {
-				clients.Observe(client, now, &Event{Route: key(2 + i%20), Print: key(i), Status: 404})
+				clients.Observe(client, now, &Event{Route: key(2 + i%20), Fingerprint: key(i), Status: 404})
 				continue
 			}
-			st := clients.Observe(client, now, &Event{Route: 1, Print: key(i), Status: 401})
+			st := clients.Observe(client, now, &Event{Route: 1, Fingerprint: key(i), Status: 401})
 			if addresses < 5 {
 				require.Zero(t, st.Tier)
 			}

@@ -181,7 +181,7 @@ func (r *Region) Len() int { return len(r.others) }
 
 // Risen is a subject that Merge moved to a severer tier.
 type Risen struct {
-	Standing
+	Status
 	Reasons []Reason
 }
 
@@ -198,14 +198,14 @@ func (t *Table) Merge(now time.Time, r *Region) (rose []Risen) {
 	return rose
 }
 
-func (t *Table) merge(p *Policy, at tick, key uint64, whole *subject) Standing {
+func (t *Table) merge(p *Policy, at tick, key uint64, whole *subject) Status {
 	s := t.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	found := s.find(key)
 	if found != nil {
 		if found.settle(p, at); found.refuses {
-			return Standing{} // requests during a refusal are not judged
+			return Status{} // requests during a refusal are not judged
 		}
 		own := found.current(at)
 		whole.add(&own)
@@ -213,17 +213,17 @@ func (t *Table) merge(p *Policy, at tick, key uint64, whole *subject) Standing {
 	}
 	before := whole.points
 	if p.weigh(whole); whole.points == before {
-		return Standing{}
+		return Status{}
 	}
 	if found == nil {
 		if found = s.add(p, key, at); found == nil {
-			return Standing{}
+			return Status{}
 		}
 	}
 	tier := found.tier
 	found.points, found.values = whole.points, whole.values
 	found.settle(p, at)
-	st := found.standing(at)
+	st := found.status(at)
 	st.Rose = found.tier > tier
 	if st.Rose {
 		found.shared |= unsaid

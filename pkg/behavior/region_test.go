@@ -53,11 +53,11 @@ func (r *region) second() {
 
 // Behavior that is below each threshold on three nodes, and above in all.
 var spread = map[string]func(i int) Event{
-	"failures": func(i int) Event { return Event{Route: key(1), Print: key(i), Status: 401} },
+	"failures": func(i int) Event { return Event{Route: key(1), Fingerprint: key(i), Status: 401} },
 	"scan": func(i int) Event {
-		return Event{Route: key(i), Print: key(i), Status: []int{404, 200, 200, 200, 200}[i/3%5]}
+		return Event{Route: key(i), Fingerprint: key(i), Status: []int{404, 200, 200, 200, 200}[i/3%5]}
 	},
-	"repetition": func(int) Event { return Event{Route: key(1), Print: key(1), Status: 200} },
+	"repetition": func(int) Event { return Event{Route: key(1), Fingerprint: key(1), Status: 200} },
 }
 
 func TestASpreadClientIsSeenAsOne(t *testing.T) {
@@ -81,7 +81,7 @@ func TestASpreadClientIsSeenAsOne(t *testing.T) {
 					e := event(i)
 					r.nodes[i%3].Observe(key(0), r.now, &e)
 					for _, n := range r.nodes {
-						worst = max(worst, n.Look(key(0), r.now).Tier)
+						worst = max(worst, n.Status(key(0), r.now).Tier)
 					}
 				}
 				if silent {
@@ -91,14 +91,14 @@ func TestASpreadClientIsSeenAsOne(t *testing.T) {
 					require.NotZero(t, r.rose)
 					announced := 0
 					for _, n := range r.nodes {
-						st := n.Look(key(0), r.now)
+						st := n.Status(key(0), r.now)
 						require.NotZero(t, st.Score, "all nodes know")
 						if st.Rose {
 							announced++
 							require.True(t, n.Announce(key(0)))
 						}
 						require.False(t, n.Announce(key(0)), "once")
-						require.False(t, n.Look(key(0), r.now).Rose)
+						require.False(t, n.Status(key(0), r.now).Rose)
 					}
 					require.NotZero(t, announced)
 				}
@@ -114,18 +114,18 @@ func TestNoLoopBetweenNodes(t *testing.T) {
 	for s := range 30 {
 		r.second()
 		for i := range 9 {
-			r.nodes[i%3].Observe(key(0), r.now, &Event{Route: key(s), Print: key(i), Status: 403})
+			r.nodes[i%3].Observe(key(0), r.now, &Event{Route: key(s), Fingerprint: key(i), Status: 403})
 		}
 	}
 	for _, n := range r.nodes {
-		require.NotZero(t, n.Look(key(0), r.now).Refused, "each refuses it")
+		require.NotZero(t, n.Status(key(0), r.now).Refused, "each refuses it")
 	}
 	stopped := r.now
 	var last [3]float64
 	for s := range 3 * 120 {
 		r.second()
 		for i, n := range r.nodes {
-			st := n.Look(key(0), r.now)
+			st := n.Status(key(0), r.now)
 			if s > 5 {
 				require.LessOrEqual(t, st.Score, last[i], "a score rose without a request, %d s after the last", s)
 			}
@@ -134,13 +134,13 @@ func TestNoLoopBetweenNodes(t *testing.T) {
 	}
 	require.Equal(t, 3*Default().HalfLife, r.now.Sub(stopped))
 	for _, n := range r.nodes {
-		require.Zero(t, n.Look(key(0), r.now).Tier, "it is normal within three half-lives")
+		require.Zero(t, n.Status(key(0), r.now).Tier, "it is normal within three half-lives")
 	}
 	// And it stays so while it behaves.
 	rose := r.rose
 	for i := range 300 {
 		r.second()
-		st := r.nodes[i%3].Observe(key(0), r.now, &Event{Route: key(i % 5), Print: key(i % 5), Status: 200})
+		st := r.nodes[i%3].Observe(key(0), r.now, &Event{Route: key(i % 5), Fingerprint: key(i % 5), Status: 200})
 		require.Zero(t, st.Tier)
 	}
 	require.Equal(t, rose, r.rose)
@@ -153,7 +153,7 @@ func TestASpreadClientBelowTheThresholdsIsLeftAlone(t *testing.T) {
 	for range 900 {
 		r.second()
 		for range 20 { // 1,200 a minute with many fingerprints, 12 misses in 15 minutes
-			e := Event{Route: key(random.IntN(200)), Print: key(random.IntN(500)), Status: 200}
+			e := Event{Route: key(random.IntN(200)), Fingerprint: key(random.IntN(500)), Status: 200}
 			if random.IntN(1500) == 0 {
 				e.Status = 404
 			}
@@ -162,7 +162,7 @@ func TestASpreadClientBelowTheThresholdsIsLeftAlone(t *testing.T) {
 	}
 	require.Zero(t, r.rose)
 	for _, n := range r.nodes {
-		require.Zero(t, n.Look(key(0), r.now).Score)
+		require.Zero(t, n.Status(key(0), r.now).Score)
 	}
 }
 
@@ -171,16 +171,16 @@ func TestANodeTellsOfTheNearest(t *testing.T) {
 	r := newRegion(t, 3)
 	n := r.nodes[0]
 	for i := range 20_000 {
-		n.Observe(key(i), r.now, &Event{Route: 1, Print: 1, Status: 401})
+		n.Observe(key(i), r.now, &Event{Route: 1, Fingerprint: 1, Status: 401})
 	}
 	require.Empty(t, n.AppendAccounts(nil, r.now, 100), "one failure is not near 40")
 	for i := range 20_000 {
 		for range 7 {
-			n.Observe(key(i), r.now, &Event{Route: 1, Print: 1, Status: 401})
+			n.Observe(key(i), r.now, &Event{Route: 1, Fingerprint: 1, Status: 401})
 		}
 	}
 	for range 12 {
-		n.Observe(key(3), r.now, &Event{Route: 1, Print: 1, Status: 401})
+		n.Observe(key(3), r.now, &Event{Route: 1, Fingerprint: 1, Status: 401})
 	}
 	told := n.AppendAccounts(nil, r.now, 100)
 	require.Len(t, told, 100*AccountSize)
@@ -202,7 +202,7 @@ func TestAccounts(t *testing.T) {
 	table := NewTable(64, Default(), start)
 	table.Divide(2)
 	for i := range 500 {
-		table.Observe(key(0), start, &Event{Route: random.Uint64() % 90, Print: random.Uint64() % 3, Status: 200 + 204*(i%2), Lacks: i%3 == 0})
+		table.Observe(key(0), start, &Event{Route: random.Uint64() % 90, Fingerprint: random.Uint64() % 3, Status: 200 + 204*(i%2), LacksHeaders: i%3 == 0})
 	}
 	told := table.AppendAccounts(nil, start, 9)
 	require.Len(t, told, AccountSize)
@@ -250,7 +250,7 @@ func FuzzMerge(f *testing.F) {
 		for at := 0; at < len(said); at += AccountSize {
 			var s subject
 			s.readAccount(said[at:])
-			require.LessOrEqual(t, table.Look(s.key, start).Score, MaxScore+0.001)
+			require.LessOrEqual(t, table.Status(s.key, start).Score, MaxScore+0.001)
 		}
 	})
 }

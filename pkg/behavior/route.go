@@ -14,13 +14,13 @@ const clientPart = 10
 // client is what Observe returned for the request. No client may slow the route for everyone:
 // denials do not count if it was detected separately, nor beyond its part of the threshold.
 // A route enters the table with its first denial.
-func (t *Table) ObserveRoute(route uint64, now time.Time, status int, client Standing) Standing {
+func (t *Table) ObserveRoute(route uint64, now time.Time, status int, client Status) Status {
 	e := Event{Route: route, Status: http.StatusOK}
 	denied := status == http.StatusUnauthorized || status == http.StatusForbidden
 	if denied {
 		most := t.policy.Load().Signals[Failures].AtLeast / clientPart / int(max(1, t.nodes.Load()))
 		if client.Tier > 0 || client.denied > max(1, most) {
-			return Standing{}
+			return Status{}
 		}
 		e.Status = status
 	}

@@ -80,9 +80,9 @@ func (s *subject) block(t *Tier, now tick) {
 
 func ticks(d time.Duration) int32 { return int32(d / (time.Second / ticksPerSecond)) }
 
-// standing returns the standing of a settled subject.
-func (s *subject) standing(now tick) Standing {
-	st := Standing{Tier: int(s.tier), Score: float64(s.score()), Proven: s.answers&proven > 0, denied: int(s.auth)}
+// status returns the standing of a settled subject.
+func (s *subject) status(now tick) Status {
+	st := Status{Tier: int(s.tier), Score: float64(s.score()), Proven: s.answers&proven > 0, denied: int(s.auth)}
 	if s.refuses {
 		st.Refused = time.Duration(max(0, s.blocked.since(now))) * (time.Second / ticksPerSecond)
 	}

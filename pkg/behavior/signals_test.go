@@ -21,7 +21,7 @@ func newLife(t *testing.T) *life {
 }
 
 // repeat observes n requests, one every while, and returns the standing after the last.
-func (l *life) repeat(n int, every time.Duration, event func(i int) Event) (s Standing) {
+func (l *life) repeat(n int, every time.Duration, event func(i int) Event) (s Status) {
 	for range n {
 		l.now = l.now.Add(every)
 		e := event(l.n)
@@ -41,7 +41,7 @@ func (l *life) reasons() map[string]float64 {
 }
 
 // various requests differ in everything, succeed, and come back to the same 50 routes.
-func various(i int) Event { return Event{Route: key(i % 50), Print: key(i), Status: 200} }
+func various(i int) Event { return Event{Route: key(i % 50), Fingerprint: key(i), Status: 200} }
 
 func TestBurst(t *testing.T) {
 	l := newLife(t)
@@ -73,7 +73,7 @@ func TestQuietWindowsAreNoPast(t *testing.T) {
 }
 
 func TestRepetition(t *testing.T) {
-	same := func(int) Event { return Event{Route: 1, Print: 2, Status: 200} }
+	same := func(int) Event { return Event{Route: 1, Fingerprint: 2, Status: 200} }
 	l := newLife(t)
 	l.repeat(1199, 40*time.Millisecond, same)
 	require.Empty(t, l.reasons())
@@ -85,7 +85,7 @@ func TestRepetition(t *testing.T) {
 	require.Empty(t, l.reasons(), "1,000 a minute")
 
 	l = newLife(t)
-	l.repeat(2400, 20*time.Millisecond, func(i int) Event { return Event{Route: 1, Print: key(i), Status: 200} })
+	l.repeat(2400, 20*time.Millisecond, func(i int) Event { return Event{Route: 1, Fingerprint: key(i), Status: 200} })
 	require.Equal(t, map[string]float64{"repetition": 1200}, l.reasons(), "of a route alone two count as one")
 
 	l = newLife(t)
@@ -96,7 +96,7 @@ func TestRepetition(t *testing.T) {
 func TestScan(t *testing.T) {
 	walk := func(missing int) func(int) Event {
 		return func(i int) Event {
-			e := Event{Route: key(i), Print: key(i), Status: 200}
+			e := Event{Route: key(i), Fingerprint: key(i), Status: 200}
 			if missing > 0 && i%missing == 0 {
 				e.Status = 404
 			}
@@ -121,7 +121,7 @@ func TestScan(t *testing.T) {
 
 	l = newLife(t)
 	l.repeat(20_000, 40*time.Millisecond, func(i int) Event {
-		e := Event{Route: key(i % 300), Print: key(i), Status: 200}
+		e := Event{Route: key(i % 300), Fingerprint: key(i), Status: 200}
 		if i%101 == 0 { // of another route each time
 			e.Status = 404
 		}
@@ -156,7 +156,9 @@ func TestDenials(t *testing.T) {
 
 func TestFailures(t *testing.T) {
 	answer := func(statuses ...int) func(int) Event {
-		return func(i int) Event { return Event{Route: key(i % 5), Print: key(i), Status: statuses[i%len(statuses)]} }
+		return func(i int) Event {
+			return Event{Route: key(i % 5), Fingerprint: key(i), Status: statuses[i%len(statuses)]}
+		}
 	}
 	for _, status := range []int{401, 403, 404, 500, 503} {
 		l := newLife(t)
@@ -177,13 +179,13 @@ func TestErrorsOfTheOriginAreExcused(t *testing.T) {
 	for i := range 400 {
 		l.now = l.now.Add(100 * time.Millisecond)
 		for k := range 20 {
-			s := l.table.Observe(key(k), l.now, &Event{Route: key(i), Print: key(i), Status: 503})
+			s := l.table.Observe(key(k), l.now, &Event{Route: key(i), Fingerprint: key(i), Status: 503})
 			require.Zero(t, s.Tier)
 		}
 	}
 	// One subject that fails alone stays the subject's fault.
 	l = newLife(t)
-	var s Standing
+	var s Status
 	for range 400 {
 		l.now = l.now.Add(100 * time.Millisecond)
 		for k := range 20 {
@@ -196,12 +198,12 @@ func TestErrorsOfTheOriginAreExcused(t *testing.T) {
 
 func TestPresence(t *testing.T) {
 	l := newLife(t)
-	lacks := func(i int) Event { e := various(i); e.Lacks = true; return e }
+	lacks := func(i int) Event { e := various(i); e.LacksHeaders = true; return e }
 	l.repeat(19, time.Second, lacks)
 	require.Empty(t, l.reasons())
 	l.repeat(1, time.Second, lacks)
 	require.Equal(t, map[string]float64{"presence": 20}, l.reasons())
-	require.Zero(t, l.table.Look(7, l.now).Tier, "alone it is too weak for a tier")
+	require.Zero(t, l.table.Status(7, l.now).Tier, "alone it is too weak for a tier")
 }
 
 // Scores are capped, and a client that stops is back to normal within three half-lives.
@@ -213,13 +215,13 @@ func TestWhoStopsIsSoonNormal(t *testing.T) {
 		for range rapid.IntRange(1, 20).Draw(r, "phases") {
 			every := time.Duration(rapid.IntRange(1, 2000).Draw(r, "ms")) * time.Millisecond
 			e := Event{
-				Status: rapid.SampledFrom([]int{200, 401, 404, 503}).Draw(r, "status"),
-				Lacks:  rapid.Bool().Draw(r, "lacks"), Refused: rapid.IntRange(0, 3).Draw(r, "refused") == 0, RetryAfter: time.Minute,
+				Status:       rapid.SampledFrom([]int{200, 401, 404, 503}).Draw(r, "status"),
+				LacksHeaders: rapid.Bool().Draw(r, "lacks"), Refused: rapid.IntRange(0, 3).Draw(r, "refused") == 0, RetryAfter: time.Minute,
 			}
 			walks := rapid.Bool().Draw(r, "walks")
 			for i := range rapid.IntRange(1, 400).Draw(r, "requests") {
 				if now = now.Add(every); walks {
-					e.Route, e.Print = key(i), key(i)
+					e.Route, e.Fingerprint = key(i), key(i)
 				}
 				s := table.Observe(7, now, &e)
 				if s.Score < 0 || s.Score > MaxScore+1e-3 {
@@ -233,16 +235,16 @@ func TestWhoStopsIsSoonNormal(t *testing.T) {
 				}
 			}
 			// However often it asks meanwhile, a refusal ends when it says.
-			if s := table.Look(7, now); s.Refused > 0 {
+			if s := table.Status(7, now); s.Refused > 0 {
 				for range 100 {
 					table.Observe(7, now.Add(s.Refused/2), &Event{Status: 401})
 				}
-				if now = now.Add(s.Refused); table.Look(7, now).Refused > 0 {
+				if now = now.Add(s.Refused); table.Status(7, now).Refused > 0 {
 					r.Fatalf("refused again for nothing")
 				}
 			}
 		}
-		if s := table.Look(7, now.Add(3*p.HalfLife)); s.Tier != 0 {
+		if s := table.Status(7, now.Add(3*p.HalfLife)); s.Tier != 0 {
 			r.Fatalf("after three half-lives: %+v", s)
 		}
 	})
@@ -251,11 +253,11 @@ func TestWhoStopsIsSoonNormal(t *testing.T) {
 func TestTiersDoNotFlap(t *testing.T) {
 	l := newLife(t)
 	l.repeat(60, 10*time.Millisecond, func(int) Event { return Event{Status: 401} })
-	require.Equal(t, 2, l.table.Look(7, l.now).Tier)
+	require.Equal(t, 2, l.table.Status(7, l.now).Tier)
 	last, steps := 2, 0
 	for range 600 {
 		l.now = l.now.Add(time.Second)
-		s := l.table.Look(7, l.now)
+		s := l.table.Status(7, l.now)
 		require.LessOrEqual(t, s.Tier, last)
 		if s.Tier < last {
 			last, steps = s.Tier, steps+1
@@ -269,16 +271,16 @@ func TestRefusalsGrowWithRepetition(t *testing.T) {
 	var got []time.Duration
 	for range 9 {
 		guess(t, l.table, 7, l.now)
-		s := l.table.Look(7, l.now)
+		s := l.table.Status(7, l.now)
 		got = append(got, s.Refused)
 		l.now = l.now.Add(s.Refused)
-		require.NotEqual(t, 3, l.table.Look(7, l.now).Tier)
+		require.NotEqual(t, 3, l.table.Status(7, l.now).Tier)
 	}
 	m := time.Minute
 	require.Equal(t, []time.Duration{m, 2 * m, 4 * m, 8 * m, 16 * m, 32 * m, 60 * m, 60 * m, 60 * m}, got)
 	l.now = l.now.Add(10*time.Hour + m)
 	guess(t, l.table, 7, l.now)
-	require.Equal(t, m, l.table.Look(7, l.now).Refused, "forgotten")
+	require.Equal(t, m, l.table.Status(7, l.now).Refused, "forgotten")
 }
 
 func TestAPolicyIsReplacedInUse(t *testing.T) {
@@ -287,8 +289,8 @@ func TestAPolicyIsReplacedInUse(t *testing.T) {
 	p := Default()
 	p.Tiers = p.Tiers[:2]
 	l.table.SetPolicy(p)
-	require.Equal(t, 1, l.table.Look(7, l.now).Tier)
-	require.Zero(t, l.table.Look(7, l.now).Refused)
+	require.Equal(t, 1, l.table.Status(7, l.now).Tier)
+	require.Zero(t, l.table.Status(7, l.now).Refused)
 	require.Equal(t, p, l.table.Policy())
 }
 

@@ -131,11 +131,11 @@ func (s *subject) observe(p *Policy, e *Event, excused bool) {
 	}
 	s.total++
 	p.burst(s)
-	if e.Lacks {
+	if e.LacksHeaders {
 		s.lacks = saturate(s.lacks)
 		p.presence(s)
 	}
-	prints := count(s.printHashes[:], s.printCounts[:], uint32(e.Print))
+	prints := count(s.printHashes[:], s.printCounts[:], uint32(e.Fingerprint))
 	same := count(s.routeHashes[:], s.routeCounts[:], uint32(e.Route))
 	p.repetition(s, prints, same)
 	s.minuteRoutes.add(&s.minuteWalk, e.Route, e.Status == 404)

@@ -79,17 +79,17 @@ func (t *Table) tick(now time.Time) tick {
 	return tick(now.Sub(t.began) / (time.Second / ticksPerSecond))
 }
 
-// Look returns a subject's standing. A subject never seen is in the mildest tier.
-func (t *Table) Look(key uint64, now time.Time) Standing {
+// Status returns a subject's standing. A subject never seen is in the mildest tier.
+func (t *Table) Status(key uint64, now time.Time) Status {
 	p, at, s := t.policy.Load(), t.tick(now), t.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	found := s.find(key)
 	if found == nil {
-		return Standing{}
+		return Status{}
 	}
 	found.settle(p, at)
-	st := found.standing(at)
+	st := found.status(at)
 	st.Rose = found.shared.has(unsaid)
 	return st
 }
@@ -108,21 +108,21 @@ func (t *Table) Reasons(key uint64, now time.Time, list []Reason) []Reason {
 
 // Observe counts a finished request and returns its subject's new standing. Do not pass
 // requests that the subject's tier refused: they are not judged.
-func (t *Table) Observe(key uint64, now time.Time, e *Event) Standing {
+func (t *Table) Observe(key uint64, now time.Time, e *Event) Status {
 	return t.observe(key, now, e, true)
 }
 
-func (t *Table) observe(key uint64, now time.Time, e *Event, add bool) Standing {
+func (t *Table) observe(key uint64, now time.Time, e *Event, add bool) Status {
 	p, at, s := t.policy.Load(), t.tick(now), t.shard(key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	found := s.find(key)
 	if found == nil {
 		if !add {
-			return Standing{}
+			return Status{}
 		}
 		if found = s.add(p, key, at); found == nil {
-			return Standing{}
+			return Status{}
 		}
 	}
 	found.settle(p, at)
@@ -141,7 +141,7 @@ func (t *Table) observe(key uint64, now time.Time, e *Event, add bool) Standing 
 			s.list(found)
 		}
 	}
-	st := found.standing(at)
+	st := found.status(at)
 	st.Rose = found.tier > before
 	return st
 }

@@ -47,7 +47,7 @@ func TestAMillionSubjectsTakeAQuarterOfAGibibyte(t *testing.T) {
 func guess(t *testing.T, table *Table, key uint64, now time.Time) {
 	t.Helper()
 	for range 500 {
-		if table.Observe(key, now, &Event{Route: 1, Print: 1, Status: 401}).Refused > 0 {
+		if table.Observe(key, now, &Event{Route: 1, Fingerprint: 1, Status: 401}).Refused > 0 {
 			return
 		}
 	}
@@ -71,16 +71,16 @@ func TestAFloodOfSubjectsNeitherGrowsTheTableNorEvictsTheBlocked(t *testing.T) {
 		if n%(flood/20) == 0 {
 			now = now.Add(time.Second)
 		}
-		table.Observe(key(million+n), now, &Event{Route: uint64(n), Print: uint64(n), Status: 200})
+		table.Observe(key(million+n), now, &Event{Route: uint64(n), Fingerprint: uint64(n), Status: 200})
 	}
 	require.LessOrEqual(t, heap(), before+1<<20)
 	require.LessOrEqual(t, table.Counts().Subjects, size)
 	for n := range blocked {
-		require.NotZero(t, table.Look(key(n), now).Refused, "subject %d", n)
+		require.NotZero(t, table.Status(key(n), now).Refused, "subject %d", n)
 	}
 	kept := 0
 	for n := range rising {
-		if table.Look(key(blocked+n), now).Score > 0 {
+		if table.Status(key(blocked+n), now).Score > 0 {
 			kept++
 		}
 	}
@@ -98,7 +98,7 @@ func TestATableFullOfBlockedSubjectsTracksNoNewOnes(t *testing.T) {
 	}
 	before := table.Counts().Untracked
 	for i := range 100 {
-		require.Equal(t, Standing{}, table.Observe(key(n+i), start, &Event{Status: 401}))
+		require.Equal(t, Status{}, table.Observe(key(n+i), start, &Event{Status: 401}))
 	}
 	require.Equal(t, before+100, table.Counts().Untracked)
 	// When the refusals end, they give way again.
@@ -135,8 +135,8 @@ func TestConcurrentUse(t *testing.T) {
 			random := rand.New(rand.NewPCG(1, uint64(g)))
 			for i := range 20_000 {
 				now, k := start.Add(time.Duration(i)*time.Millisecond), key(random.IntN(2000))
-				table.Observe(k, now, &Event{Route: random.Uint64(), Print: random.Uint64(), Status: 200 + 100*random.IntN(4), Refused: i%7 == 0})
-				table.Look(k, now)
+				table.Observe(k, now, &Event{Route: random.Uint64(), Fingerprint: random.Uint64(), Status: 200 + 100*random.IntN(4), Refused: i%7 == 0})
+				table.Status(k, now)
 				switch i % 1000 {
 				case 0:
 					table.SetPolicy(Default())
@@ -144,7 +144,7 @@ func TestConcurrentUse(t *testing.T) {
 					table.Reasons(k, now, nil)
 					table.Counts()
 				case 2:
-					table.ObserveRoute(k, now, 401, Standing{})
+					table.ObserveRoute(k, now, 401, Status{})
 					table.Announce(k)
 				}
 			}
@@ -163,8 +163,8 @@ func TestNothingIsAllocatedForARequest(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(10_000, func() {
 		n++
 		now = now.Add(time.Millisecond)
-		table.Observe(key(n%3000), now, &Event{Route: uint64(n), Print: uint64(n), Status: 404})
-		table.Look(key(n%3000), now)
+		table.Observe(key(n%3000), now, &Event{Route: uint64(n), Fingerprint: uint64(n), Status: 404})
+		table.Status(key(n%3000), now)
 	}))
 }
 
@@ -199,9 +199,9 @@ func BenchmarkTable(b *testing.B) {
 		})
 	}
 	observe := func(key uint64, i int, now time.Time) {
-		table.Observe(key, now, &Event{Route: uint64(i), Print: uint64(i), Status: 200})
+		table.Observe(key, now, &Event{Route: uint64(i), Fingerprint: uint64(i), Status: 200})
 	}
-	look := func(key uint64, _ int, now time.Time) { table.Look(key, now) }
+	look := func(key uint64, _ int, now time.Time) { table.Status(key, now) }
 	run("Look/1000", few, look)
 	run("Look/1000000", keys, look)
 	run("Observe/1000", few, observe)

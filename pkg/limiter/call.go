@@ -52,9 +52,9 @@ const (
 	callChosen         // waiting, and its caller is to make the round trip
 	callFollowed       // waiting for another shard
 	callAnswered
-	callAbandoned // its caller left, and its request may pass
-	callLanded    // its answer came after that
-	callRefused   // its caller left, and its request was refused
+	callAbandoned    // its caller left, and its request may pass
+	callAnsweredLate // its answer came after that
+	callRefused      // its caller left, and its request was refused
 )
 
 func newCall(c *Combine) any {
@@ -84,7 +84,7 @@ func lateCall(err error) *Call {
 // refused gives back what a call that was left has charged or charges later: its request was
 // refused.
 func (c *Call) refused() {
-	if c != nil && !c.state.CompareAndSwap(callAbandoned, callRefused) && c.state.CompareAndSwap(callLanded, callRefused) {
+	if c != nil && !c.state.CompareAndSwap(callAbandoned, callRefused) && c.state.CompareAndSwap(callAnsweredLate, callRefused) {
 		c.combine.giveBack(c, true)
 	}
 }

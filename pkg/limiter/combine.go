@@ -13,7 +13,7 @@ import (
 
 // Batcher executes calls on one shard in one round trip and fills in their answers. It
 // reports failure in Call.Err and must bound its own time, which may exceed a caller's budget:
-// a late answer still tells what was charged. Up to MaxAloft goroutines call it at a time.
+// a late answer still tells what was charged. Up to MaxBatchesUnanswered goroutines call it at a time.
 type Batcher interface {
 	// Do returns by the given time, unless that is zero. If it has not finished, it returns the
 	// rest, for another goroutine.
@@ -32,26 +32,26 @@ type Batcher interface {
 //
 // Combine also enforces the time budget: whatever the shard does, Take returns within it.
 type Combine struct {
-	shard   Batcher
-	budget  time.Duration
-	flights int
-	linger  time.Duration
-	onBatch func(calls int)
+	shard              Batcher
+	budget             time.Duration
+	maxBatchesInFlight int
+	linger             time.Duration
+	onBatch            func(calls int)
 
 	calls  sync.Pool
 	resets atomic.Uint64
 	seed   maphash.Seed
 
-	mu          sync.Mutex
-	queue       []*Call
-	first       time.Time // when the oldest of the queue came, if it is to linger
-	boarding    bool      // a goroutine is about to take the queue
-	timer       *time.Timer
-	last        time.Time // when a batch left
-	idle, aloft []*flight
-	following   int
-	landed      sync.Cond
-	closed      bool
+	mu             sync.Mutex
+	queue          []*Call
+	first          time.Time // when the oldest of the queue came, if it is to linger
+	batchPending   bool      // a goroutine is about to take the queue
+	timer          *time.Timer
+	last           time.Time // when a batch left
+	idle, inFlight []*roundTrip
+	following      int
+	batchDone      sync.Cond
+	closed         bool
 }
 
 const (
@@ -70,14 +70,14 @@ func NewCombine(shard Batcher, budget time.Duration, flights int, linger time.Du
 		onBatch = func(int) {}
 	}
 	c := &Combine{
-		shard: shard, budget: budget, flights: max(1, min(flights, MaxFlights)), linger: linger, onBatch: onBatch, seed: maphash.MakeSeed(),
+		shard: shard, budget: budget, maxBatchesInFlight: max(1, min(flights, MaxBatchesInFlight)), linger: linger, onBatch: onBatch, seed: maphash.MakeSeed(),
 	}
-	c.landed.L = &c.mu
+	c.batchDone.L = &c.mu
 	c.calls.New = func() any { return newCall(c) }
 	c.timer = time.AfterFunc(time.Hour, func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.depart(nil)
+		c.dispatch(nil)
 	})
 	return c
 }
@@ -91,7 +91,7 @@ func (c *Combine) Take(ctx context.Context, checks []Check, d *Decision) error {
 	}
 	err := call.Err
 	if err == nil {
-		d.Allowed, d.Unavailable = call.decision.Allowed, false
+		d.Allowed, d.StoreUnavailable = call.decision.Allowed, false
 		d.Results = append(d.Results[:0], call.decision.Results...)
 	}
 	c.calls.Put(call)
@@ -145,13 +145,13 @@ func (c *Combine) ask(ctx context.Context, call *Call) error {
 		}
 		return ErrOverloaded
 	}
-	leads, first := c.enqueue(call) && c.depart(call), len(c.aloft) == 0
+	leads, first := c.enqueue(call) && c.dispatch(call), len(c.inFlight) == 0
 	c.mu.Unlock()
 	if leads {
 		if first { // requests that are ready to run go before, so that their checks join the batch
 			runtime.Gosched()
 		}
-		c.fly(call.by)
+		c.runBatches(call.by)
 		select {
 		case <-call.done:
 			return nil
@@ -164,7 +164,7 @@ func (c *Combine) ask(ctx context.Context, call *Call) error {
 		select {
 		case <-call.done:
 			if call.state.CompareAndSwap(callChosen, callWaiting) {
-				c.fly(call.by)
+				c.runBatches(call.by)
 				continue
 			}
 			call.timer.Stop()
@@ -183,7 +183,7 @@ func (c *Combine) leave(call *Call, err error) error {
 	switch {
 	case call.state.CompareAndSwap(callWaiting, callAbandoned):
 	case call.state.CompareAndSwap(callChosen, callAbandoned):
-		go c.fly(time.Time{})
+		go c.runBatches(time.Time{})
 	case call.state.CompareAndSwap(callFollowed, callAbandoned):
 		err = fmt.Errorf("%w: %w", ErrElsewhere, err)
 	default:
@@ -254,16 +254,16 @@ func (c *Combine) answer(lead *Call) {
 		lead.done <- struct{}{} // after those that were decided by its answers
 	}
 	for ; left != nil; left = left.twin {
-		c.land(left)
+		c.settleAbandoned(left)
 	}
 }
 
-// land ends a call that was left. It stays charged, since its request may have passed by
+// settleAbandoned ends a call that was left. It stays charged, since its request may have passed by
 // fallback, until the caller says that it was refused. Nobody can use its concurrency slot or
 // the units of a lease.
-func (c *Combine) land(call *Call) {
+func (c *Combine) settleAbandoned(call *Call) {
 	c.giveBack(call, false)
-	if !call.state.CompareAndSwap(callAbandoned, callLanded) {
+	if !call.state.CompareAndSwap(callAbandoned, callAnsweredLate) {
 		c.giveBack(call, true)
 	}
 }
@@ -289,7 +289,7 @@ func (c *Combine) giveBack(call *Call, all bool) {
 		back.state.Store(callAbandoned)
 		c.mu.Lock()
 		c.enqueue(back) // even if closed: Close waits for it
-		c.depart(nil)
+		c.dispatch(nil)
 		c.mu.Unlock()
 	}
 }
@@ -309,10 +309,10 @@ func (c *Combine) Close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed = true
-	c.depart(nil)
-	for len(c.queue)+len(c.aloft)+c.following > 0 {
-		c.landed.Wait()
+	c.dispatch(nil)
+	for len(c.queue)+len(c.inFlight)+c.following > 0 {
+		c.batchDone.Wait()
 	}
-	c.boarding = true // nothing leaves any more
+	c.batchPending = true // nothing leaves any more
 	c.timer.Stop()
 }

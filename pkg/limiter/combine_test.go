@@ -31,13 +31,13 @@ func combined(t *testing.T, flights int) (*limiter.Combine, *shard) {
 // crowd starts as many batches as possible; one is already in progress.
 func crowd(t *testing.T, c *limiter.Combine) {
 	l := rule(t, "other fixed_window limit=1 window=1h")
-	for i := range limiter.MaxAloft - 1 {
+	for i := range limiter.MaxBatchesUnanswered - 1 {
 		go func() {
 			var d limiter.Decision
 			_ = c.Take(context.Background(), []limiter.Check{check(l, fmt.Sprint("other", i), 1)}, &d)
 		}()
 		pass(time.Millisecond)
-		if i == limiter.MaxFlights-2 {
+		if i == limiter.MaxBatchesInFlight-2 {
 			pass(budget) // these are late
 		}
 	}
@@ -49,7 +49,7 @@ func TestCombineLingers(t *testing.T) {
 		const linger = 2 * time.Millisecond
 		var mu sync.Mutex
 		var sent []int
-		c := limiter.NewCombine(newShard(), budget, limiter.MaxFlights, linger, func(calls int) { mu.Lock(); defer mu.Unlock(); sent = append(sent, calls) })
+		c := limiter.NewCombine(newShard(), budget, limiter.MaxBatchesInFlight, linger, func(calls int) { mu.Lock(); defer mu.Unlock(); sent = append(sent, calls) })
 		sizes := func(want ...int) {
 			t.Helper()
 			synctest.Wait()
@@ -89,13 +89,13 @@ func TestCombineLingers(t *testing.T) {
 
 // Over a long distance, a batch leaves before the previous one is answered, but not earlier
 // than a usual round trip and Redis's time for it, unless it is large and only one is in
-// progress, and at most MaxFlights at a time.
+// progress, and at most MaxBatchesInFlight at a time.
 func TestCombineOverlapsLongRoundTrips(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var sent []int
 		s := newShard()
-		c := limiter.NewCombine(s, budget, limiter.MaxFlights, 0, func(calls int) { mu.Lock(); defer mu.Unlock(); sent = append(sent, calls) })
+		c := limiter.NewCombine(s, budget, limiter.MaxBatchesInFlight, 0, func(calls int) { mu.Lock(); defer mu.Unlock(); sent = append(sent, calls) })
 		sizes := func(want ...int) { t.Helper(); mu.Lock(); defer mu.Unlock(); require.Equal(t, want, sent) }
 		l := rule(t, "r fixed_window limit=1 window=1h")
 		clients := 0
@@ -168,7 +168,7 @@ func TestCombineBatchesWhileOneIsUnderWay(t *testing.T) {
 
 func TestCombineLoneRequestDoesNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := limiter.NewCombine(newShard(), budget, limiter.MaxFlights, 0, nil)
+		c := limiter.NewCombine(newShard(), budget, limiter.MaxBatchesInFlight, 0, nil)
 		defer c.Close()
 		begin := time.Now()
 		for range 10 {
@@ -292,7 +292,7 @@ func TestCombineMergesOnlyTheSame(t *testing.T) {
 
 func TestCombineKeepsItsBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c, s := combined(t, limiter.MaxFlights)
+		c, s := combined(t, limiter.MaxBatchesInFlight)
 		crowd(t, c)
 		checks := []limiter.Check{check(rule(t, "r fixed_window limit=1 window=1h"), "a", 1)}
 		var d limiter.Decision
@@ -309,8 +309,8 @@ func TestCombineKeepsItsBudget(t *testing.T) {
 
 		s.resume()
 		synctest.Wait()
-		require.Len(t, s.batches, limiter.MaxAloft+1)
-		require.Equal(t, []string{"return weir:{a}:r:fw 0"}, s.batches[limiter.MaxAloft], "a canceled call is not sent; a return still is")
+		require.Len(t, s.batches, limiter.MaxBatchesUnanswered+1)
+		require.Equal(t, []string{"return weir:{a}:r:fw 0"}, s.batches[limiter.MaxBatchesUnanswered], "a canceled call is not sent; a return still is")
 		c.Close()
 	})
 }
@@ -319,7 +319,7 @@ func TestCombineGivesBackTheSlotOfAnAbandonedCall(t *testing.T) {
 	f := func(closing bool) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newShard()
-			c := limiter.NewCombine(s, budget, limiter.MaxFlights, 0, nil)
+			c := limiter.NewCombine(s, budget, limiter.MaxBatchesInFlight, 0, nil)
 			l, counted := rule(t, "c concurrency limit=1 window=1h"), rule(t, "r fixed_window limit=9 window=1h")
 			mine := check(l, "a", 1)
 			mine.Slot = 7
@@ -346,7 +346,7 @@ func TestCombineGivesBackTheSlotOfAnAbandonedCall(t *testing.T) {
 func TestCombineAbandonedTwin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &gate{shard: newShard(), open: make(chan struct{})}
-		c := limiter.NewCombine(s, budget, limiter.MaxFlights, 0, nil)
+		c := limiter.NewCombine(s, budget, limiter.MaxBatchesInFlight, 0, nil)
 		defer c.Close()
 		l := rule(t, "r fixed_window limit=2 window=1h")
 		go ask(t, c, check(l, "other", 1))
@@ -421,7 +421,7 @@ func TestCombineCloseAnswersWhoWaits(t *testing.T) {
 func TestCombineReturnsOnlyWhatWasCharged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShard()
-		c := limiter.NewCombine(s, budget, limiter.MaxFlights, 0, nil)
+		c := limiter.NewCombine(s, budget, limiter.MaxBatchesInFlight, 0, nil)
 		l, shadow := rule(t, "r fixed_window limit=5 window=1h"), rule(t, "s fixed_window limit=1 window=1h shadow")
 		checks := []limiter.Check{check(shadow, "a", 1), check(l, "a", 1)}
 		ask(t, c, checks...)
@@ -440,7 +440,7 @@ func TestCombineReturnsOnlyWhatWasCharged(t *testing.T) {
 
 // With many goroutines on few keys, exactly the limit passes.
 func TestCombineExact(t *testing.T) {
-	c := limiter.NewCombine(newShard(), time.Minute, limiter.MaxFlights, 0, nil)
+	c := limiter.NewCombine(newShard(), time.Minute, limiter.MaxBatchesInFlight, 0, nil)
 	defer c.Close()
 	l, slot := rule(t, "r rolling_window limit=1000 window=1h"), rule(t, "c concurrency limit=300 window=1h")
 	var passed, inFlight atomic.Int64

@@ -72,11 +72,11 @@ func (m *Denied) Take(ctx context.Context, checks []Check, d *Decision) error {
 	return TakeAt(ctx, m, checks, d, m.now())
 }
 
-// Look implements Front: it answers from memory alone.
-func (m *Denied) Look(checks []Check, d *Decision, now time.Time) Look {
-	look := Look{At: now, at: m.clock.At(now)}
+// Precheck implements Front: it answers from memory alone.
+func (m *Denied) Precheck(checks []Check, d *Decision, now time.Time) PrecheckResult {
+	look := PrecheckResult{CheckedAt: now, checkedAt: m.clock.At(now)}
 	if !peeks(checks) {
-		look.Refused, look.others = m.known(checks, d, look.at)
+		look.Refused, look.othersRefused = m.lookUp(checks, d, look.checkedAt)
 	}
 	return look
 }
@@ -84,9 +84,9 @@ func (m *Denied) Look(checks []Check, d *Decision, now time.Time) Look {
 func peeks(checks []Check) bool { return len(checks) > 0 && checks[0].Peek }
 
 // TakeAfter calls next for a request that Look did not refuse.
-func (m *Denied) TakeAfter(ctx context.Context, checks []Check, d *Decision, look Look) error {
+func (m *Denied) TakeAfter(ctx context.Context, checks []Check, d *Decision, look PrecheckResult) error {
 	if peeks(checks) {
-		return m.peek(ctx, checks, d, look.at)
+		return m.peek(ctx, checks, d, look.checkedAt)
 	}
 	resets := m.resets.Load()
 	if err := m.next.Take(ctx, checks, d); err != nil {
@@ -94,8 +94,8 @@ func (m *Denied) TakeAfter(ctx context.Context, checks []Check, d *Decision, loo
 	}
 	switch {
 	case !d.Allowed:
-		m.remember(checks, d, look.at, resets)
-	case look.others:
+		m.record(checks, d, look.checkedAt, resets)
+	case look.othersRefused:
 		m.forget(checks) // the request that passed changes their wait
 	}
 	return nil
@@ -105,11 +105,11 @@ func (m *Denied) TakeAfter(ctx context.Context, checks []Check, d *Decision, loo
 // operator who peeks wants to see all of them.
 func (m *Denied) peek(ctx context.Context, checks []Check, d *Decision, now time.Duration) error {
 	var known Decision
-	refused, _ := m.known(checks, &known, now)
+	refused, _ := m.lookUp(checks, &known, now)
 	if err := m.next.Take(ctx, checks, d); err != nil || !refused {
 		return err
 	}
-	d.Allowed, d.Unavailable = false, false
+	d.Allowed, d.StoreUnavailable = false, false
 	for i, r := range known.Results {
 		if r.Source == SourceDenied {
 			d.Results[i] = r
@@ -122,9 +122,9 @@ func (m *Denied) shard(key []byte) *deniedShard {
 	return &m.shards[maphash.Bytes(m.seed, key)%deniedShards]
 }
 
-// known reports whether checks are known to be refused, and whether requests for the same
+// lookUp reports whether checks are known to be refused, and whether requests for the same
 // keys at another cost or under another limit are.
-func (m *Denied) known(checks []Check, d *Decision, now time.Duration) (refused, others bool) {
+func (m *Denied) lookUp(checks []Check, d *Decision, now time.Duration) (refused, others bool) {
 	seen := false // by the store, which must be
 	for i := range checks {
 		owes := checks[i].Limit.Overdraft && checks[i].Cost != 0 // which changes how long others wait
@@ -171,8 +171,8 @@ func (r *refusal) refuses(c *Check) bool {
 	return (c.Cost == r.cost || c.Cost > r.cost && c.Limit.Algorithm == FixedWindow) && r.limit.Equal(c.Limit)
 }
 
-// remember keeps d's refusals, unless a Reset came since resets was read: they may be older.
-func (m *Denied) remember(checks []Check, d *Decision, now time.Duration, resets uint64) {
+// record keeps d's refusals, unless a Reset came since resets was read: they may be older.
+func (m *Denied) record(checks []Check, d *Decision, now time.Duration, resets uint64) {
 	m.clock.Follow()
 	for i := range checks {
 		c, r := &checks[i], &d.Results[i]

@@ -380,7 +380,7 @@ func TestDeniedLook(t *testing.T) {
 		before := next.takes.Load()
 		d.Reset(0)
 		d.Allowed = true
-		got := m.Look(checks, &d, time.UnixMicro(clock.Now())).Refused
+		got := m.Precheck(checks, &d, time.UnixMicro(clock.Now())).Refused
 		require.Equal(t, before, next.takes.Load())
 		require.Equal(t, !got, d.Allowed)
 		return got

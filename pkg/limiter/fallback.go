@@ -61,7 +61,7 @@ func (f *Fallback) TakeLocal(ctx context.Context, checks []Check, d *Decision) e
 		r.Source, r.Limit, r.Failed = SourceFallback, c.Limit.Limit, true
 		r.Allowed = c.Limit.OnFailure == Open
 		if c.Limit.OnFailure == Closed && r.Refuses(c) {
-			d.Allowed, d.Unavailable = false, true
+			d.Allowed, d.StoreUnavailable = false, true
 		}
 	}
 	local, at := f.localChecks(checks)
@@ -83,7 +83,7 @@ func (f *Fallback) TakeLocal(ctx context.Context, checks []Check, d *Decision) e
 	}
 	if !ld.Allowed {
 		// An exhausted limit is a better reason than an unreachable store.
-		d.Allowed, d.Unavailable = false, false
+		d.Allowed, d.StoreUnavailable = false, false
 	}
 	return nil
 }

@@ -40,7 +40,7 @@ func TestFallbackCountsThisNodesShare(t *testing.T) {
 	for i := range 6 {
 		d := ask(t, f, check(l, "a", 1))
 		require.Equal(t, i < 4, d.Allowed, "ceil(10/3)")
-		require.False(t, d.Unavailable)
+		require.False(t, d.StoreUnavailable)
 		r := d.Results[0]
 		require.Equal(t, limiter.SourceFallback, r.Source)
 		require.EqualValues(t, 4, r.Limit)
@@ -100,7 +100,7 @@ func TestFallbackPolicies(t *testing.T) {
 		}
 		d := ask(t, f, checks...)
 		require.Equal(t, allowed, d.Allowed)
-		require.Equal(t, unavailable, d.Unavailable)
+		require.Equal(t, unavailable, d.StoreUnavailable)
 		for _, r := range d.Results {
 			require.Equal(t, limiter.SourceFallback, r.Source)
 		}

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// While a batch is in flight, the next one leaves after usualTrip plus what Redis needs for
+// While a batch is in flight, the next one leaves after usualRoundTrip plus what Redis needs for
 // the calls in flight (Limit.Weight), with room to spare. On a network with a shorter round
 // trip, batches therefore follow one another, as large as they can be; on a slower one,
 // batches leave about as often and are no smaller. So a slow network costs a request one
@@ -15,41 +15,41 @@ import (
 // A second batch of fullBatch calls leaves at once: while Redis runs one, the node reads and
 // answers the requests of the other.
 const (
-	usualTrip = 500 * time.Microsecond
-	perCall   = 10 * time.Microsecond
+	usualRoundTrip = 500 * time.Microsecond
+	perCall        = 10 * time.Microsecond
 	// fullBatch calls share the cost of starting a script so well that larger batches would
 	// save Redis little (TABLES.md).
 	fullBatch = 32
-	// MaxFlights bounds the batches in flight to one master within the budget.
-	MaxFlights = 4
-	// MaxAloft adds those that are late, and so bounds the connections that batches use. When
+	// MaxBatchesInFlight bounds the batches in flight to one master within the budget.
+	MaxBatchesInFlight = 4
+	// MaxBatchesUnanswered adds those that are late, and so bounds the connections that batches use. When
 	// it is reached the master is silent, so nothing more is sent to it, or charged.
-	MaxAloft = 2 * MaxFlights
+	MaxBatchesUnanswered = 2 * MaxBatchesInFlight
 )
 
-// flight is one round trip, with reusable memory.
-type flight struct {
+// roundTrip is one round trip, with reusable memory.
+type roundTrip struct {
 	batch, ask []*Call
 	leads      map[uint64]*Call
 	left       time.Time
 }
 
-// depart lets the next batch leave, now or when it may. The queue is locked. The batch is flown
+// dispatch lets the next batch leave, now or when it may. The queue is locked. The batch is flown
 // by the caller of depart, if it reports so because its call may lead, or else by the first
 // that waits and has enough of its budget left. A new goroutine flies if there is none, or the
 // queue is so long that one that makes round trip after round trip serves it faster.
-func (c *Combine) depart(own *Call) (leads bool) {
-	if c.boarding || len(c.queue) == 0 {
+func (c *Combine) dispatch(own *Call) (leads bool) {
+	if c.batchPending || len(c.queue) == 0 {
 		return false
 	}
 	now := time.Now()
-	wait := c.wait(now)
+	wait := c.untilDispatch(now)
 	if wait > 0 {
 		c.timer.Reset(wait)
 		return false
 	}
 	c.timer.Stop()
-	c.boarding = true
+	c.batchPending = true
 	if own != nil && own.mayLead {
 		return true
 	}
@@ -62,66 +62,66 @@ func (c *Combine) depart(own *Call) (leads bool) {
 			return false
 		}
 	}
-	go c.fly(time.Time{})
+	go c.runBatches(time.Time{})
 	return false
 }
 
-// wait returns how long the queue is still to wait.
-func (c *Combine) wait(now time.Time) (linger time.Duration) {
+// untilDispatch returns how long the queue is still to wait.
+func (c *Combine) untilDispatch(now time.Time) (linger time.Duration) {
 	if c.linger > 0 && !c.closed && len(c.queue) < maxBatch {
 		linger = c.linger - now.Sub(c.first)
 	}
 	// Flights that are late hold up no others.
 	flights, calls, overdue := 0, 0, c.budget
-	for _, f := range c.aloft {
+	for _, f := range c.inFlight {
 		if rest := c.budget - now.Sub(f.left); rest > 0 {
 			flights, calls, overdue = flights+1, calls+len(f.batch), min(overdue, rest)
 		}
 	}
 	switch {
-	case len(c.aloft) == c.flights*MaxAloft/MaxFlights:
+	case len(c.inFlight) == c.maxBatchesInFlight*MaxBatchesUnanswered/MaxBatchesInFlight:
 		return time.Hour // until one lands
-	case flights == c.flights:
+	case flights == c.maxBatchesInFlight:
 		return max(linger, overdue)
 	case flights == 0 || flights == 1 && c.linger == 0 && len(c.queue) >= fullBatch:
 		return linger
 	}
-	return max(linger, usualTrip+time.Duration(calls)*perCall-now.Sub(c.last))
+	return max(linger, usualRoundTrip+time.Duration(calls)*perCall-now.Sub(c.last))
 }
 
-// fly makes a round trip for the queue and answers its calls. It returns by the given time, and
+// runBatches makes a round trip for the queue and answers its calls. It returns by the given time, and
 // leaves the rest to another goroutine. If the time is zero, it goes on while the queue is long.
-func (c *Combine) fly(by time.Time) {
+func (c *Combine) runBatches(by time.Time) {
 	if !by.IsZero() && !time.Now().Before(by) { // its caller ran too late to lead
-		go c.fly(time.Time{})
+		go c.runBatches(time.Time{})
 		return
 	}
-	for c.trip(by) {
+	for c.runBatch(by) {
 	}
 }
 
-// trip makes one round trip, and reports whether to make another.
-func (c *Combine) trip(by time.Time) (again bool) {
-	f := c.board()
+// runBatch makes one round trip, and reports whether to make another.
+func (c *Combine) runBatch(by time.Time) (again bool) {
+	f := c.takeBatch()
 	if f.ask = c.merge(f.batch, f.ask[:0], f.leads); len(f.ask) > 0 {
 		c.onBatch(len(f.ask))
 		if rest := c.shard.Do(context.Background(), f.ask, by); rest != nil {
 			go func() {
 				rest()
-				c.arrive(f, false)
+				c.finishBatch(f, false)
 			}()
 			return false
 		}
 	}
-	return c.arrive(f, by.IsZero())
+	return c.finishBatch(f, by.IsZero())
 }
 
-// board takes up to maxBatch calls of the queue.
-func (c *Combine) board() *flight {
+// takeBatch takes up to maxBatch calls of the queue.
+func (c *Combine) takeBatch() *roundTrip {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.idle) == 0 {
-		c.idle = append(c.idle, &flight{leads: map[uint64]*Call{}})
+		c.idle = append(c.idle, &roundTrip{leads: map[uint64]*Call{}})
 	}
 	last := len(c.idle) - 1
 	f := c.idle[last]
@@ -130,14 +130,14 @@ func (c *Combine) board() *flight {
 	f.batch = append(f.batch[:0], c.queue[:n]...)
 	c.queue = slices.Delete(c.queue, 0, n)
 	f.left = time.Now()
-	c.last, c.aloft, c.boarding = f.left, append(c.aloft, f), false
-	c.depart(nil)
+	c.last, c.inFlight, c.batchPending = f.left, append(c.inFlight, f), false
+	c.dispatch(nil)
 	return f
 }
 
-// arrive answers a flight's calls and hands the queue on. A goroutine that did not ask keeps a
+// finishBatch answers a flight's calls and hands the queue on. A goroutine that did not ask keeps a
 // long queue.
-func (c *Combine) arrive(f *flight, pilot bool) (again bool) {
+func (c *Combine) finishBatch(f *roundTrip, mayContinue bool) (again bool) {
 	var elsewhere []*Call
 	for _, lead := range f.ask {
 		if lead.Elsewhere == nil {
@@ -151,17 +151,17 @@ func (c *Combine) arrive(f *flight, pilot bool) (again bool) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.idle, c.aloft = append(c.idle, f), slices.DeleteFunc(c.aloft, func(o *flight) bool { return o == f })
+	c.idle, c.inFlight = append(c.idle, f), slices.DeleteFunc(c.inFlight, func(o *roundTrip) bool { return o == f })
 	if elsewhere != nil {
 		c.following++
 		go c.follow(elsewhere)
 	}
-	if pilot && !c.boarding && len(c.queue) >= fullBatch && c.wait(time.Now()) <= 0 {
-		c.boarding = true
+	if mayContinue && !c.batchPending && len(c.queue) >= fullBatch && c.untilDispatch(time.Now()) <= 0 {
+		c.batchPending = true
 		return true
 	}
-	c.depart(nil)
-	c.landed.Broadcast()
+	c.dispatch(nil)
+	c.batchDone.Broadcast()
 	return false
 }
 
@@ -174,5 +174,5 @@ func (c *Combine) follow(calls []*Call) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.following--
-	c.landed.Broadcast()
+	c.batchDone.Broadcast()
 }

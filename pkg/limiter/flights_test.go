@@ -78,7 +78,7 @@ func TestLongWaysCostOneRoundTrip(t *testing.T) {
 	for _, trip := range []time.Duration{150 * time.Microsecond, 350 * time.Microsecond, 1150 * time.Microsecond, 5150 * time.Microsecond} {
 		synctest.Test(t, func(t *testing.T) {
 			d := &distant{trip: trip, cost: func(calls int) time.Duration { return callCost + time.Duration(calls)*decisionCost }}
-			c := limiter.NewCombine(d, time.Minute, limiter.MaxFlights, 0, nil)
+			c := limiter.NewCombine(d, time.Minute, limiter.MaxBatchesInFlight, 0, nil)
 			random := rand.New(rand.NewSource(1))
 			took := make([]time.Duration, requests)
 			var all sync.WaitGroup

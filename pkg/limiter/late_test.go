@@ -17,7 +17,7 @@ import (
 
 // stack is the layers in front of one shard.
 func stack(t *testing.T, s limiter.Batcher) *limiter.Fallback {
-	c := limiter.NewCombine(s, budget, limiter.MaxFlights, 0, nil)
+	c := limiter.NewCombine(s, budget, limiter.MaxBatchesInFlight, 0, nil)
 	f := limiter.NewFallback(c, memory.New(memory.Config{}), func() int { return 2 }, nil)
 	t.Cleanup(func() { f.Close(); c.Close() })
 	return f
@@ -160,14 +160,14 @@ func TestLateChargesOfTwins(t *testing.T) {
 	}
 }
 
-// Late batches hold up no others, until a silent master has MaxAloft of them. Then nothing more is
+// Late batches hold up no others, until a silent master has MaxBatchesUnanswered of them. Then nothing more is
 // sent.
 func TestLateFlights(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		sent := 0
 		s := newShard()
-		c := limiter.NewCombine(s, budget, limiter.MaxFlights, 0, func(calls int) { mu.Lock(); defer mu.Unlock(); sent += calls })
+		c := limiter.NewCombine(s, budget, limiter.MaxBatchesInFlight, 0, func(calls int) { mu.Lock(); defer mu.Unlock(); sent += calls })
 		l := rule(t, "r fixed_window limit=1 window=1h")
 		clients := 0
 		arrive := func(want int) {
@@ -184,23 +184,23 @@ func TestLateFlights(t *testing.T) {
 			require.Equal(t, want, sent)
 		}
 		s.hang()
-		for i := range limiter.MaxFlights {
+		for i := range limiter.MaxBatchesInFlight {
 			arrive(i + 1)
 		}
 		pass(budget / 2)
-		arrive(limiter.MaxFlights)
+		arrive(limiter.MaxBatchesInFlight)
 		pass(budget / 2)
-		for i := range limiter.MaxFlights - 1 { // the slots are free
-			arrive(limiter.MaxFlights + 2 + i)
+		for i := range limiter.MaxBatchesInFlight - 1 { // the slots are free
+			arrive(limiter.MaxBatchesInFlight + 2 + i)
 		}
 		pass(budget)
 		for range 30 {
-			arrive(limiter.MaxAloft)
+			arrive(limiter.MaxBatchesUnanswered)
 		}
 		pass(budget) // these have left
 		s.resume()
 		pass(time.Second)
-		arrive(limiter.MaxAloft + 1)
+		arrive(limiter.MaxBatchesUnanswered + 1)
 		c.Close()
 	})
 }

@@ -103,16 +103,16 @@ type Result struct {
 type Decision struct {
 	// Allowed is the verdict: every enforced check passed.
 	Allowed bool
-	// Unavailable is set if the request is refused only because a store could not answer
+	// StoreUnavailable is set if the request is refused only because a store could not answer
 	// and a rule fails closed.
-	Unavailable bool
+	StoreUnavailable bool
 	// Results holds one answer per check, in the order of the checks.
 	Results []Result
 }
 
 // Reset makes room for n results and clears them.
 func (d *Decision) Reset(n int) {
-	d.Allowed, d.Unavailable = false, false
+	d.Allowed, d.StoreUnavailable = false, false
 	if cap(d.Results) < n {
 		d.Results = make([]Result, n)
 		return

@@ -25,9 +25,9 @@ func ReportDelay(trip time.Duration) time.Duration { return 2 * (ReportEvery + t
 // UsualReportDelay is ReportDelay with the default time budget of a store.
 const UsualReportDelay = 2 * (ReportEvery + 25*time.Millisecond)
 
-// TenTimes is the demand, in multiples of the limit, for which a bound is shown to
+// BoundDemand is the demand, in multiples of the limit, for which a bound is shown to
 // operators.
-const TenTimes = 10
+const BoundDemand = 10
 
 // Overshoot returns the fraction by which a limit may be exceeded if clients constantly ask
 // for `times` the limit, spread over the given number of nodes: the demand during the

@@ -120,10 +120,10 @@ func (s *Spread) join(ctx context.Context, parts parts, checks []Check, d *Decis
 			d.Results[at] = p.decision.Results[j]
 		}
 		d.Allowed = d.Allowed && p.decision.Allowed
-		unavailable = unavailable || p.decision.Unavailable
-		spent = spent || !p.decision.Allowed && !p.decision.Unavailable
+		unavailable = unavailable || p.decision.StoreUnavailable
+		spent = spent || !p.decision.Allowed && !p.decision.StoreUnavailable
 	}
-	d.Unavailable = unavailable && !spent // an exhausted limit is the better reason
+	d.StoreUnavailable = unavailable && !spent // an exhausted limit is the better reason
 	if len(errs) > 0 {
 		d.Allowed = false
 	}

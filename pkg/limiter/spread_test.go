@@ -332,7 +332,7 @@ func TestSpreadUnavailable(t *testing.T) {
 		t.Helper()
 		d := ask(t, s, checks...)
 		require.Equal(t, allowed, d.Allowed)
-		require.Equal(t, unavailable, d.Unavailable)
+		require.Equal(t, unavailable, d.StoreUnavailable)
 	}
 	f(false, true, check(closed, "a", 1), check(one, "b", 1))
 	f(true, false, check(one, "b", 1), check(one, "c", 1)) // the first was returned

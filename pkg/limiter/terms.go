@@ -70,9 +70,9 @@ const (
 	WouldBeFirst                 // asks whether it would be settled as the first, and as an answer says so
 )
 
-// Registrar is a store that promises windows. It answers every element, each with its own
+// TermStore is a store that promises windows. It answers every element, each with its own
 // error, within a bound of its own, after the promises are as safe as the store can make them.
-type Registrar interface {
+type TermStore interface {
 	Renew(ctx context.Context, terms []Term)
 	// Open lets parts of limits be spent in windows that began before the store was empty:
 	// it never held anything that could have been lost. Otherwise they begin with the next

@@ -271,7 +271,7 @@ func (w *choosing) take() {
 		w.depends(stickyNetwork(w.Client).Bits())
 		w.say("%s is chosen at random among equals, by weight", w.pops[kept[0].pop].Name)
 	}
-	if s := w.states[w.all[kept[0].pop]]; w.Explain && !s.Known && s.Sight != "" {
+	if s := w.states[w.all[kept[0].pop]]; w.Explain && !s.Known && s.ProbeResult != "" {
 		w.say("%s", s.explain(w.pops[kept[0].pop]))
 	}
 	if i := w.spilled(home, kept); i > 0 {
@@ -313,7 +313,7 @@ func (w *choosing) explainLeftOut(p *PoP) {
 	switch s := w.states[p.Name]; {
 	case s.Healthy:
 		w.say("%s is drained by %s: %s", p.Name, s.Drained.Who, s.Drained.Why)
-	case !s.Known && s.Sight != "":
+	case !s.Known && s.ProbeResult != "":
 		w.say("%s is down: %s", p.Name, s.explain(p))
 	case !s.Known && s.Nodes == 0:
 		w.say("%s is skipped: its region has not reported yet", p.Name)

@@ -185,7 +185,7 @@ func ChangeDrains(ctx context.Context, c *consul.Client, change consul.Change, n
 			}
 		}
 		change.Pointer = consul.NewPointer(after.Document(), change.AppliedBy, change.AppliedAt)
-		if done, err := docs.Point(ctx, change, index); done || err != nil {
+		if done, err := docs.Activate(ctx, change, index); done || err != nil {
 			return done, err
 		}
 	}

@@ -61,7 +61,7 @@ func activate(t testing.TB, c *consul.Client, text []byte) (version string) {
 	require.NoError(t, err)
 	_, index, err := docs.Current(t.Context())
 	require.NoError(t, err)
-	done, err := docs.Point(t.Context(), consul.Change{Pointer: consul.NewPointer(text, "ana", time.Now())}, index)
+	done, err := docs.Activate(t.Context(), consul.Change{Pointer: consul.NewPointer(text, "ana", time.Now())}, index)
 	require.NoError(t, err)
 	require.True(t, done)
 	return version

@@ -52,27 +52,27 @@ func (p *Probe) check(f *field.Errors) {
 	}
 }
 
-// sight is what probing found out about a PoP. The zero sight has no result yet.
-type sight struct {
+// probeHistory is what probing found out about a PoP. The zero sight has no result yet.
+type probeHistory struct {
 	looked bool
 	misses int // consecutive rounds in which no address answered
 }
 
-func (s sight) answers() bool { return s.looked && s.misses == 0 }
+func (s probeHistory) answers() bool { return s.looked && s.misses == 0 }
 
-// Sight says whether a router can reach a PoP at its public addresses.
-type Sight string
+// ProbeResult says whether a router can reach a PoP at its public addresses.
+type ProbeResult string
 
 // The values of Sight; "" means that nothing is known.
 const (
-	Answers Sight = "answers" // an address answers
-	Lost    Sight = "lost"    // none does, and this router reaches at least half of the other PoPs
-	CutOff  Sight = "cut off" // none does, but this router does not reach the others either
+	Answers ProbeResult = "answers" // an address answers
+	Lost    ProbeResult = "lost"    // none does, and this router reaches at least half of the other PoPs
+	CutOff  ProbeResult = "cut off" // none does, but this router does not reach the others either
 )
 
-// sightOf judges a PoP: if a router does not reach at least half of the other PoPs, the
+// probeResultOf judges a PoP: if a router does not reach at least half of the other PoPs, the
 // router itself may be disconnected.
-func sightOf(pop string, sights map[string]sight) Sight {
+func probeResultOf(pop string, sights map[string]probeHistory) ProbeResult {
 	own := sights[pop]
 	switch {
 	case own.answers():
@@ -96,7 +96,7 @@ func sightOf(pop string, sights map[string]sight) Sight {
 }
 
 // by returns the look that a sight implies, where it is decisive.
-func (s Sight) by(l look) (look, bool) {
+func (s ProbeResult) by(l look) (look, bool) {
 	switch s {
 	case Answers:
 		return look{l.nodes, l.passing, true}, true
@@ -119,9 +119,9 @@ func (f *Follower) probe(ctx context.Context) {
 		}
 		f.mu.Lock()
 		before := f.sights
-		f.sights = make(map[string]sight, len(answered))
+		f.sights = make(map[string]probeHistory, len(answered))
 		for pop, ok := range answered {
-			s := sight{looked: true}
+			s := probeHistory{looked: true}
 			if !ok {
 				s.misses = min(before[pop].misses+1, lostAfter)
 			}
@@ -199,7 +199,7 @@ func (p *Probe) answers(ctx context.Context, address netip.Addr, zone string) bo
 
 // explain says what a PoP's sight means for its state.
 func (s PoPState) explain(p *PoP) string {
-	switch s.Sight {
+	switch s.ProbeResult {
 	case Answers:
 		return fmt.Sprintf("no Consul reports on %s now, but it answers this router's probes", p.Name)
 	case Lost:

@@ -38,14 +38,14 @@ func TestParseProbe(t *testing.T) {
 }
 
 func TestSight(t *testing.T) {
-	answers, lost, missed, unknown := sight{looked: true}, sight{looked: true, misses: lostAfter}, sight{looked: true, misses: 1}, sight{}
-	f := func(want Sight, own sight, others ...sight) {
+	answers, lost, missed, unknown := probeHistory{looked: true}, probeHistory{looked: true, misses: lostAfter}, probeHistory{looked: true, misses: 1}, probeHistory{}
+	f := func(want ProbeResult, own probeHistory, others ...probeHistory) {
 		t.Helper()
-		sights := map[string]sight{"own": own}
+		sights := map[string]probeHistory{"own": own}
 		for i, s := range others {
 			sights[strconv.Itoa(i)] = s
 		}
-		require.Equal(t, want, sightOf("own", sights))
+		require.Equal(t, want, probeResultOf("own", sights))
 	}
 	f("", unknown)
 	f(Answers, answers)
@@ -142,40 +142,40 @@ func TestProbedStates(t *testing.T) {
 		"eu": {listed: true, nodes: []consul.Instance{seen("ams1", "a", true), seen("ams2", "b", true)}},
 		"us": {failing: epoch},
 	}}
-	lost, answers := sight{looked: true, misses: lostAfter}, sight{looked: true}
+	lost, answers := probeHistory{looked: true, misses: lostAfter}, probeHistory{looked: true}
 	var healths map[string]health
 	now := epoch
-	at := func(ams1, nyc1 sight) map[string]PoPState {
-		facts.sights = map[string]sight{"ams1": ams1, "ams2": answers, "nyc1": nyc1}
+	at := func(ams1, nyc1 probeHistory) map[string]PoPState {
+		facts.sights = map[string]probeHistory{"ams1": ams1, "ams2": answers, "nyc1": nyc1}
 		var states map[string]PoPState
 		states, healths = facts.states(healths, now)
 		now = now.Add(riseAfter)
 		return states
 	}
-	require.True(t, at(lost, sight{})["ams1"].Healthy, "its Consul reports it")
+	require.True(t, at(lost, probeHistory{})["ams1"].Healthy, "its Consul reports it")
 	require.True(t, at(answers, answers)["nyc1"].Healthy, "it never reported")
 	require.False(t, at(answers, lost)["nyc1"].Healthy)
 	at(answers, answers)
 	require.True(t, at(answers, answers)["nyc1"].Healthy, "after the hysteresis")
-	require.True(t, at(answers, sight{looked: true, misses: 1})["nyc1"].Healthy, "one miss proves nothing")
-	facts.sights = map[string]sight{"ams1": lost, "ams2": lost, "nyc1": lost}
+	require.True(t, at(answers, probeHistory{looked: true, misses: 1})["nyc1"].Healthy, "one miss proves nothing")
+	facts.sights = map[string]probeHistory{"ams1": lost, "ams2": lost, "nyc1": lost}
 	states, _ := facts.states(healths, now)
 	require.True(t, states["nyc1"].Healthy, "nothing answers this router")
-	require.Equal(t, CutOff, states["nyc1"].Sight)
+	require.Equal(t, CutOff, states["nyc1"].ProbeResult)
 }
 
 // A probes' decision stays until they, or a Consul, decide otherwise: neither one miss nor
 // isolation of the router restores a Consul's earlier report.
 func TestProbedStatesStay(t *testing.T) {
-	answers, missed, lost := sight{looked: true}, sight{looked: true, misses: 1}, sight{looked: true, misses: lostAfter}
-	f := func(passing, healthy bool, own sight) {
+	answers, missed, lost := probeHistory{looked: true}, probeHistory{looked: true, misses: 1}, probeHistory{looked: true, misses: lostAfter}
+	f := func(passing, healthy bool, own probeHistory) {
 		t.Helper()
 		eu := regionFacts{listed: true, nodes: []consul.Instance{seen("ams1", "a", passing), seen("ams2", "b", true)}}
 		facts := fleetFacts{topology: mustParse(t, twoSites), regions: map[string]regionFacts{"eu": eu, "us": {failing: epoch}}}
 		var healths map[string]health
 		now := epoch
-		at := func(ams1, others sight) bool {
-			facts.sights = map[string]sight{"ams1": ams1, "ams2": others, "nyc1": others}
+		at := func(ams1, others probeHistory) bool {
+			facts.sights = map[string]probeHistory{"ams1": ams1, "ams2": others, "nyc1": others}
 			var states map[string]PoPState
 			states, healths = facts.states(healths, now)
 			now = now.Add(riseAfter)
@@ -226,7 +226,7 @@ regions:
 	newSite(t, eu, "ams1")
 	f := followAll(t, FollowedRegion{"eu", eu}, FollowedRegion{"us", nowhere})
 	f.within(t, patience, "up by its answers", func(v *View) bool { return healthyIs("nyc1", true)(v) && healthyIs("ams1", true)(v) })
-	require.Equal(t, Answers, f.View().PoPs["nyc1"].Sight)
+	require.Equal(t, Answers, f.View().PoPs["nyc1"].ProbeResult)
 	reasons := fmt.Sprint(f.View().Choose(Query{Region: "us", Explain: true}).Reason)
 	require.Contains(t, reasons, "no Consul reports on nyc1 now, but it answers this router's probes")
 

@@ -140,7 +140,7 @@ func (f *Follower) signed(text string) *SignedTopology {
 
 // known returns the topology in k, which must be signed if f requires it, and why it counts
 // as unsigned otherwise.
-func (f *Follower) known(k *Known) (text []byte, unsigned, err error) {
+func (f *Follower) known(k *SavedState) (text []byte, unsigned, err error) {
 	if f.config.Verify == nil {
 		return k.Topology, nil, nil
 	}

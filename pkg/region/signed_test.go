@@ -81,33 +81,33 @@ func TestTopologyMustBeSigned(t *testing.T) {
 	zone("first.example")
 
 	// The next follower verifies what this one knew.
-	require.Eventually(t, func() bool { k := f.Known(); return k != nil && k.Signed != nil && len(k.Regions) == 1 }, testenv.Patience, 5*time.Millisecond)
-	saved, err := json.Marshal(f.Known())
+	require.Eventually(t, func() bool { k := f.SavedState(); return k != nil && k.Signed != nil && len(k.Regions) == 1 }, testenv.Patience, 5*time.Millisecond)
+	saved, err := json.Marshal(f.SavedState())
 	require.NoError(t, err)
-	restore := func(change func(*Known)) (*Follower, error) {
-		k := &Known{}
+	restore := func(change func(*SavedState)) (*Follower, error) {
+		k := &SavedState{}
 		require.NoError(t, json.Unmarshal(saved, k))
 		change(k)
 		next := NewFollower(config)
 		return next, next.Restore(k, time.Now())
 	}
-	next, err := restore(func(k *Known) { k.Topology = text })
+	next, err := restore(func(k *SavedState) { k.Topology = text })
 	require.NoError(t, err, "only what was signed counts")
 	require.Contains(t, next.facts["eu"].topologyText, "first.example")
-	_, err = restore(func(k *Known) { k.Signed = nil })
+	_, err = restore(func(k *SavedState) { k.Signed = nil })
 	require.ErrorContains(t, err, "topology: is not signed")
-	_, err = restore(func(k *Known) { k.Signed.Text = text })
+	_, err = restore(func(k *SavedState) { k.Signed.Text = text })
 	require.ErrorContains(t, err, "topology: the signature by key")
 	signIt(second, key)
 	zone("second.example")
 
 	// One that only verifies takes what is not signed, and says so; also what it starts from.
 	config.RequireSigned = false
-	next, err = restore(func(k *Known) { k.Signed, k.Topology = nil, text })
+	next, err = restore(func(k *SavedState) { k.Signed, k.Topology = nil, text })
 	require.NoError(t, err)
 	require.Contains(t, next.facts["eu"].topologyText, "second.example")
 	require.ErrorContains(t, next.facts["eu"].signatureErr, "topology: is not signed")
-	next, err = restore(func(k *Known) {})
+	next, err = restore(func(k *SavedState) {})
 	require.NoError(t, err)
 	require.NoError(t, next.facts["eu"].signatureErr)
 	cancel()
@@ -121,9 +121,9 @@ func TestTopologyMustBeSigned(t *testing.T) {
 	zone("third.example")
 	faulty("weir/topology/current: is not signed; apply it with regionctl --sign KEYFILE")
 	require.True(t, f.View().Regions["eu"].Unsigned)
-	require.Nil(t, f.Known().Signed)
+	require.Nil(t, f.SavedState().Signed)
 	signIt(third, key)
-	require.Eventually(t, func() bool { return !f.View().Regions["eu"].Unsigned && f.Known().Signed != nil }, testenv.Patience, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return !f.View().Regions["eu"].Unsigned && f.SavedState().Signed != nil }, testenv.Patience, 5*time.Millisecond)
 	require.NoError(t, f.View().Regions["eu"].Err)
 
 	// A key is replaced while the topology stays: what the next one starts from has both signatures.
@@ -133,10 +133,10 @@ func TestTopologyMustBeSigned(t *testing.T) {
 	newer, err := sign.ReadKey(other)
 	require.NoError(t, err)
 	signIt(third, newer)
-	require.Eventually(t, func() bool { return len(f.Known().Signed.Signatures) == 2 }, testenv.Patience, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return len(f.SavedState().Signed.Signatures) == 2 }, testenv.Patience, 5*time.Millisecond)
 	require.NoError(t, os.Rename(other+".pub", file+".pub"))
 	config.RequireSigned = true
-	require.NoError(t, NewFollower(config).Restore(f.Known(), time.Now()))
+	require.NoError(t, NewFollower(config).Restore(f.SavedState(), time.Now()))
 	text, err = json.Marshal(third)
 	require.NoError(t, err)
 	require.NoError(t, c.Put(t.Context(), "weir/topology/signatures/"+consul.NewPointer(text, "", time.Time{}).Version, []byte("[]")))

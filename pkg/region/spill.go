@@ -219,14 +219,14 @@ func (w *spilling) allocate() {
 		switch s := w.states[name]; {
 		case w.restless(name): // the last resort
 			r.more = 0
-		case s.Promised:
+		case s.CapacityEstimated:
 			r.more /= 2
 		}
 		half[name] = r
 	}
 	w.fill(want, fixed, half)
 	for name, r := range half {
-		if s := w.states[name]; s.Promised && !w.restless(name) {
+		if s := w.states[name]; s.CapacityEstimated && !w.restless(name) {
 			half[name] = space{r.keep, r.more + room[name].more/2}
 		}
 	}
@@ -240,7 +240,7 @@ func (w *spilling) allocate() {
 		if ok && w.restless(name) {
 			r.more += max(room[name].more, 0)
 		}
-		if ok && s.tells() && !s.Promised {
+		if ok && s.tells() && !s.CapacityEstimated {
 			r.more += (strainTo - receiveTo) * s.Capacity
 		}
 		if ok {
@@ -289,7 +289,7 @@ func (w *spilling) want(i int) (rate float64, fixed bool) {
 		return 0, true
 	case !s.tells():
 		return 0, false // no figures say that it is full
-	case staying > giveAbove*s.Capacity && !s.Promised: // a PoP that only promises a capacity was never full
+	case staying > giveAbove*s.Capacity && !s.CapacityEstimated: // a PoP that only promises a capacity was never full
 		return g.Own - giveTo*s.Capacity, false
 	case staying < w.returnBelow(w.all[i])*s.Capacity && !w.restless(w.all[i]):
 		return min(g.Own*given, max(0, g.Own-returnTo*s.Capacity)), false

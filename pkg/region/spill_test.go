@@ -173,21 +173,21 @@ func TestAPromiseStartsNoGift(t *testing.T) {
 	for second := range 120 {
 		// Edges publish every 10 s; clients return as their answers expire.
 		told := max(1, 1000*(1-math.Exp(-float64(second-second%10)/ttl.Seconds())))
-		a := PoPState{Healthy: true, Demand: told, Capacity: told / receiveTo, Promised: true}
+		a := PoPState{Healthy: true, Demand: told, Capacity: told / receiveTo, CapacityEstimated: true}
 		states["a1"] = a
 		v = v.With(states).Spilled(v.Spill, ttl, v.Spill.At.Add(time.Second))
 		require.False(t, v.Spill.Gifts["a1"].Gives(), "after %d s, told %.0f: %+v", second, told, v.Spill.Gifts["a1"])
 	}
 	require.InDelta(t, 1000, v.Spill.Gifts["a1"].Own, 100)
 
-	states["a1"] = PoPState{Healthy: true, Demand: 1, Capacity: 1 / receiveTo, Promised: true}
+	states["a1"] = PoPState{Healthy: true, Demand: 1, Capacity: 1 / receiveTo, CapacityEstimated: true}
 	fresh := NewView(topology, states, nil).Spilled(&Spill{Gifts: record.Gifts}, ttl, noon.Add(10*time.Second))
 	shares, _ := of(fresh, 0)
 	require.Equal(t, map[string]float64{"a1": 1}, shares)
 
 	// Gifts made while the PoP was full stay after it has forgotten its capacity.
 	part := Part{Goal: 0.2, Share: 0.2, Noticed: 0.2, Asking: [3]float64{0.2, 0.2, 0.2}}
-	states["a1"] = PoPState{Healthy: true, Demand: 960, Capacity: 960 / receiveTo, Promised: true}
+	states["a1"] = PoPState{Healthy: true, Demand: 960, Capacity: 960 / receiveTo, CapacityEstimated: true}
 	kept := NewView(topology, states, nil).Spilled(&Spill{At: noon, Gifts: map[string]Gift{"a1": {Own: 1200, Told: 960, Since: noon, Parts: map[string]Part{"b1": part}}}}, ttl, noon.Add(time.Second))
 	require.InDelta(t, 0.2, kept.Spill.Gifts["a1"].Parts["b1"].Share, 0.001)
 }

@@ -22,11 +22,11 @@ type PoPState struct {
 	Drained        *Drain // nil: not drained
 	// Demand and Capacity are in requests per second, as the passing nodes measure them; a
 	// Capacity of 0 is unknown.
-	Demand, Capacity float64
-	Promised         bool      // Capacity is neither measured nor stated
-	Stale            bool      // Demand and Capacity are too old to move clients by
-	Sight            Sight     // what this router's probes find
-	Since            time.Time // when Healthy last changed
+	Demand, Capacity  float64
+	CapacityEstimated bool        // Capacity is neither measured nor stated
+	Stale             bool        // Demand and Capacity are too old to move clients by
+	ProbeResult       ProbeResult // what this router's probes find
+	Since             time.Time   // when Healthy last changed
 }
 
 // RegionState describes how current the knowledge of a region is.
@@ -176,7 +176,7 @@ type fleetFacts struct {
 	topology *Topology
 	regions  map[string]regionFacts
 	share    float64
-	sights   map[string]sight // by PoP
+	sights   map[string]probeHistory // by PoP
 }
 
 // states looks at every PoP of the topology, and returns their states and their new
@@ -193,7 +193,7 @@ func (f *fleetFacts) states(before map[string]health, now time.Time) (map[string
 		nodes, known := facts.effective(now)
 		for _, p := range r.PoPs {
 			var passing []consul.Instance
-			s, h := PoPState{Known: known, Drained: Oldest(p.Name, drains, Ended(p.Name, all)), Sight: sightOf(p.Name, f.sights)}, before[p.Name]
+			s, h := PoPState{Known: known, Drained: Oldest(p.Name, drains, Ended(p.Name, all)), ProbeResult: probeResultOf(p.Name, f.sights)}, before[p.Name]
 			for _, n := range nodes {
 				if n.PoP != p.Name {
 					continue
@@ -211,7 +211,7 @@ func (f *fleetFacts) states(before map[string]health, now time.Time) (map[string
 			l, judged := newLook(s.Nodes, s.Passing, f.share), facts.reported()
 			decided := false
 			if !known {
-				l, decided = s.Sight.by(l)
+				l, decided = s.ProbeResult.by(l)
 				judged = decided || judged && !h.probed
 			}
 			if judged {

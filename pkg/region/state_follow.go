@@ -54,7 +54,7 @@ type Follower struct {
 
 	mu     sync.Mutex
 	facts  map[string]*regionFacts // by region
-	sights map[string]sight        // by PoP; replaced, never changed
+	sights map[string]probeHistory // by PoP; replaced, never changed
 
 	agreement Agreement
 	adopted   *Spill           // the spill that the next look continues from; nil for its own

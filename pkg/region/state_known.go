@@ -11,18 +11,18 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// Known is what a Follower has learned. The next one starts from it while no Consul
+// SavedState is what a Follower has learned. The next one starts from it while no Consul
 // answers.
-type Known struct {
+type SavedState struct {
 	Topology json.RawMessage        `json:"topology"`
-	Regions  map[string]KnownRegion `json:"regions"`
+	Regions  map[string]SavedRegion `json:"regions"`
 	Spill    *Spill                 `json:"spill,omitempty"`
 	// Signed is missing unless the follower has verified a signature.
 	Signed *SignedTopology `json:"signed,omitempty"`
 }
 
-// KnownRegion is the last report about a region.
-type KnownRegion struct {
+// SavedRegion is the last report about a region.
+type SavedRegion struct {
 	Source     string            `json:"source"` // the Consul that reported
 	Datacenter string            `json:"datacenter"`
 	Heard      time.Time         `json:"heard"`
@@ -33,19 +33,19 @@ type KnownRegion struct {
 
 func (r FollowedRegion) source() string { return r.Consul.String() + " " + r.Consul.Prefix() }
 
-// Known returns what the follower knows, or nil until it has a topology.
-func (f *Follower) Known() *Known {
+// SavedState returns what the follower knows, or nil until it has a topology.
+func (f *Follower) SavedState() *SavedState {
 	v := f.View()
 	if v.Topology == nil {
 		return nil
 	}
-	k := &Known{Topology: json.RawMessage(v.text), Regions: map[string]KnownRegion{}, Spill: v.Spill}
+	k := &SavedState{Topology: json.RawMessage(v.text), Regions: map[string]SavedRegion{}, Spill: v.Spill}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	k.Signed = f.signed(v.text)
 	for _, r := range f.config.Regions {
 		if facts := f.facts[r.Name]; facts.listed {
-			k.Regions[r.Name] = KnownRegion{r.source(), facts.datacenter, facts.heard, facts.nodes, slices.Sorted(maps.Keys(facts.reached)), facts.drains}
+			k.Regions[r.Name] = SavedRegion{r.source(), facts.datacenter, facts.heard, facts.nodes, slices.Sorted(maps.Keys(facts.reached)), facts.drains}
 		}
 	}
 	return k
@@ -56,7 +56,7 @@ var errSinceStart = errors.New("has not answered since this router started")
 // Restore makes f start from what another Follower has learned: until a region's Consul
 // answers, its facts are the restored ones. Call it before Run. An error means that k
 // belongs to another fleet or cannot be read; then nothing has changed.
-func (f *Follower) Restore(k *Known, now time.Time) error {
+func (f *Follower) Restore(k *SavedState, now time.Time) error {
 	published, unsigned, err := f.known(k)
 	if err != nil {
 		return err

@@ -18,9 +18,9 @@ func TestRestoredFactsAge(t *testing.T) {
 		f := NewFollower(FollowConfig{Regions: []FollowedRegion{from}})
 		node := telling(10, 100, 0)
 		node.PoP, node.Passing = "ams", true
-		require.NoError(t, f.Restore(&Known{
+		require.NoError(t, f.Restore(&SavedState{
 			Topology: []byte(`{"zone": "edge.example.com", "regions": [{"name": "eu", "pops": [{"name": "ams", "addresses": ["203.0.113.1"]}]}]}`),
-			Regions:  map[string]KnownRegion{"eu": {Source: from.source(), Heard: noon.Add(ahead), Nodes: []consul.Instance{node}}},
+			Regions:  map[string]SavedRegion{"eu": {Source: from.source(), Heard: noon.Add(ahead), Nodes: []consul.Instance{node}}},
 		}, noon))
 		late := noon.Add(2 * staleAfter)
 		v, _ := f.look(nil, late)

@@ -27,7 +27,7 @@ const leastLoad = 1e-3
 // tell nothing, those without a shedder, count as the mean of the others, since all nodes of a
 // PoP are alike.
 func (s *PoPState) SetLoad(passing []consul.Instance, stated *float64) {
-	s.Demand, s.Capacity, s.Promised = 0, 0, false
+	s.Demand, s.Capacity, s.CapacityEstimated = 0, 0, false
 	reporting := slices.DeleteFunc(slices.Clone(passing), func(n consul.Instance) bool { return !n.TellsLoad })
 	if len(reporting) == 0 {
 		return
@@ -85,7 +85,7 @@ func (s *PoPState) capacities(reporting []consul.Instance, most float64, passing
 	if len(reporting) >= enough {
 		few, all = 2, enough
 	}
-	s.Promised = stated == nil && len(measured) < few
+	s.CapacityEstimated = stated == nil && len(measured) < few
 	list := make([]float64, len(reporting))
 	for i, n := range reporting {
 		switch {

@@ -81,7 +81,7 @@ func TestOneNodeCannotSpeakForItsPoP(t *testing.T) {
 						all := float64(len(others) + 1)
 						require.LessOrEqual(t, s.Demand, all*1.25*50, "%v among %v", liar, others)
 						require.GreaterOrEqual(t, s.Demand, (all-1)*50)
-						if !s.Promised { // a PoP that only promises gives nothing away
+						if !s.CapacityEstimated { // a PoP that only promises gives nothing away
 							require.LessOrEqual(t, s.Demand/s.Capacity, 1.25*max(truth.Demand/truth.Capacity, 0.5), "%v among %v", liar, others)
 						}
 						require.LessOrEqual(t, s.Capacity, 1.25*all*max(100, 50/receiveTo))

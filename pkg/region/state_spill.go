@@ -130,7 +130,7 @@ func (f *Follower) agreeOn(ctx context.Context, v *View, c *consul.Client, entry
 	written := false
 	if err == nil {
 		// Another router may have been faster; its record is as good.
-		written, err = c.Swap(ctx, spillKey(c), value, index)
+		written, err = c.CompareAndSwap(ctx, spillKey(c), value, index)
 	}
 	if written {
 		f.mu.Lock()

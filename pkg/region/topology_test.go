@@ -263,7 +263,7 @@ func TestFollowerWaitsForADocument(t *testing.T) {
 	docs := c.Documents(TopologyKind)
 	_, index, err := docs.Current(t.Context())
 	require.NoError(t, err)
-	done, err := docs.Point(t.Context(), consul.Change{Pointer: consul.NewPointer(next, "ana", time.Now())}, index)
+	done, err := docs.Activate(t.Context(), consul.Change{Pointer: consul.NewPointer(next, "ana", time.Now())}, index)
 	require.NoError(t, err)
 	require.True(t, done)
 	f.within(t, patience, "missing", func(v *View) bool { return v.Regions["eu"].Err != nil })

@@ -80,21 +80,21 @@ const (
 	baseMemory   = 10.0 // seconds in which Base follows round trips
 	// fewAnswers per second are too few to learn from.
 	fewAnswers = 5
-	// byTurns, in seconds, is about how long the laws need to correct chance fluctuations.
-	// The headroom is the square root of byTurns times the rate.
-	byTurns = 1.3
+	// headroomSeconds, in seconds, is about how long the laws need to correct chance fluctuations.
+	// The headroom is the square root of headroomSeconds times the rate.
+	headroomSeconds = 1.3
 	// A queue begins at queueFrom of the headroom, and ends below queueUntil of it.
 	queueFrom, queueUntil = 0.75, 0.25
-	// suddenly is the queue, in multiples of the headroom, that counts before the first
+	// suddenQueue is the queue, in multiples of the headroom, that counts before the first
 	// probe.
-	suddenly = 2.0
-	// calm is the fraction of the full rate, and of the knee, below which no queue
+	suddenQueue = 2.0
+	// noQueueBelow is the fraction of the full rate, and of the knee, below which no queue
 	// persists.
-	calm = 0.5
+	noQueueBelow = 0.5
 	// probeDepth is what a probe leaves in flight, as a fraction of what Base explains.
 	probeDepth = 0.8
-	// unproven is the fraction of itself to which Rate may fall until the next probe.
-	unproven = 0.7
+	// minRateUnproven is the fraction of itself to which Rate may fall until the next probe.
+	minRateUnproven = 0.7
 	// probeAfter is how long round trips show a queue before the first probe, in seconds.
 	probeAfter = 1.0
 	// Probes begin at multiples of probeSlot, and routine ones at every probeTurn-th. They
@@ -123,7 +123,7 @@ const (
 )
 
 // headroom returns how many requests above those in flight at full rate chance explains.
-func headroom(rate float64) float64 { return math.Sqrt(byTurns * rate) }
+func headroom(rate float64) float64 { return math.Sqrt(headroomSeconds * rate) }
 
 // High returns the knee that makes the target utilization equal to what is in flight at
 // full rate plus headroom; 0 while it is unknown.
@@ -173,7 +173,7 @@ func (e Estimate) After(o *Observation) Estimate {
 		return e
 	case e.answered < fewAnswers:
 		return e // the origin hangs, which says nothing about its normal work
-	case o.InFlight < calm*e.inFlight && o.Answered/dt < calm*e.answered:
+	case o.InFlight < noQueueBelow*e.inFlight && o.Answered/dt < noQueueBelow*e.answered:
 		return e // the load has gone, and the means are outdated
 	}
 	trip := e.inFlight / e.answered
@@ -184,12 +184,12 @@ func (e Estimate) After(o *Observation) Estimate {
 		return e
 	}
 	e.age = min(e.age+dt, searchFor)
-	if trip < e.Base || e.answered < calm*e.Rate && e.inFlight < calm*(e.Rate*e.Base+headroom(e.Rate)) {
+	if trip < e.Base || e.answered < noQueueBelow*e.Rate && e.inFlight < noQueueBelow*(e.Rate*e.Base+headroom(e.Rate)) {
 		e.Base += (trip - e.Base) * -math.Expm1(-dt/baseMemory)
 	}
 	e.Rate = max(e.Rate, e.answered)
 	// A stall also has a queue, but no answers.
-	if o.InFlight < e.answered*e.Base+suddenly*headroom(e.answered) || o.Answered < e.answered*dt {
+	if o.InFlight < e.answered*e.Base+suddenQueue*headroom(e.answered) || o.Answered < e.answered*dt {
 		e.flooded = 0
 	} else if e.flooded++; e.flooded > 1 && !e.Found {
 		e.Found, e.Rate = true, max(e.Rate, o.Answered/dt) // unless a probe contradicts
@@ -215,7 +215,7 @@ func (e Estimate) After(o *Observation) Estimate {
 	}
 	if e.Found {
 		if e.floor == 0 {
-			e.floor = unproven * e.Rate
+			e.floor = minRateUnproven * e.Rate
 		}
 		next := e.Rate + (e.answered-e.Rate)*-math.Expm1(-dt/rateMemory)
 		if o.MayProbe {
@@ -294,7 +294,7 @@ func (e Estimate) measure(o *Observation, dt float64) Estimate {
 		e.queued, e.floor, e.probed, e.again, e.Found = 0, 0, false, false, e.proven
 		return e
 	}
-	e.Found, e.proven, e.Rate, e.floor = true, true, e.answered, unproven*e.answered
+	e.Found, e.proven, e.Rate, e.floor = true, true, e.answered, minRateUnproven*e.answered
 	e.again = math.Abs(e.Rate*e.Base+headroom(e.Rate)-before) > muchChanged*before
 	return e
 }

@@ -11,9 +11,9 @@ const (
 	// After that the site must prove it again: an origin that was slow for a while must not
 	// be spared forever.
 	rememberFull = time.Hour
-	// promised is how much more than its present load an idle site that was never full
+	// idleHeadroom is how much more than its present load an idle site that was never full
 	// claims to be able to serve: utilization need not grow in proportion to the load.
-	promised = 0.3
+	idleHeadroom = 0.3
 	// nearlyIdle is the fraction of Target up to which utilization does grow with the load.
 	// manyTimes bounds the conclusion for a site with almost no demand: without it, the
 	// clients of a lost site would be scattered over an idle fleet.
@@ -60,7 +60,7 @@ func (c capacity) next(now time.Time, dt time.Duration, answered float64, s *Sta
 	c.answered += (answered - c.answered) * min(1, dt.Seconds()/capacityMemory)
 	c = c.nextKnee(now, dt, r, e)
 	c.busy += (r.Utilization - c.busy) * min(1, dt.Seconds()/busyMemory)
-	refuses := s.Level > 0 || r.Capped > rarely*r.total()
+	refuses := s.Level > 0 || r.Capped > negligibleCapped*r.total()
 	if refuses && c.busy >= settings.Target/2 {
 		if c.seconds == 0 && c.measured > 0 { // a few seconds alone do not replace an estimate
 			c.rate, c.seconds = c.measured, capacityMemory
@@ -118,15 +118,15 @@ func (s *Settings) fillAs(before *Settings) bool {
 // atLeast returns what a site that was not full can serve at least: what it promises, but
 // no more than its knee.
 func (c *capacity) atLeast(r *Reading, target float64) float64 {
-	if p := promise(r, target); c.knee == 0 || p < c.knee {
+	if p := estimateCapacity(r, target); c.knee == 0 || p < c.knee {
 		return p
 	}
 	return c.knee
 }
 
-// promise returns what a site that was not full can serve at least.
-func promise(r *Reading, target float64) float64 {
-	times := 1 + promised*max(0, 1-r.Utilization/target)
+// estimateCapacity returns what a site that was not full can serve at least.
+func estimateCapacity(r *Reading, target float64) float64 {
+	times := 1 + idleHeadroom*max(0, 1-r.Utilization/target)
 	if idle := target * nearlyIdle; r.Utilization < idle {
 		times = max(times, min(manyTimes, idle/r.Utilization))
 	}

@@ -100,11 +100,11 @@ func TestAStallIsNoCapacity(t *testing.T) {
 }
 
 func TestPromise(t *testing.T) {
-	require.InDelta(t, 2000, promise(&Reading{Served: 100}, 0.7), 1e-9)
-	require.InDelta(t, 437.5, promise(&Reading{Served: 100, Utilization: 0.01}, 0.7), 1e-9)
-	require.InDelta(t, 127.5, promise(&Reading{Served: 100, Utilization: 0.7 / 12}, 0.7), 1e-9)
-	require.InDelta(t, 115, promise(&Reading{Served: 100, Utilization: 0.35}, 0.7), 1e-9)
-	require.InDelta(t, 100, promise(&Reading{Served: 100, Utilization: 0.9}, 0.7), 1e-9)
+	require.InDelta(t, 2000, estimateCapacity(&Reading{Served: 100}, 0.7), 1e-9)
+	require.InDelta(t, 437.5, estimateCapacity(&Reading{Served: 100, Utilization: 0.01}, 0.7), 1e-9)
+	require.InDelta(t, 127.5, estimateCapacity(&Reading{Served: 100, Utilization: 0.7 / 12}, 0.7), 1e-9)
+	require.InDelta(t, 115, estimateCapacity(&Reading{Served: 100, Utilization: 0.35}, 0.7), 1e-9)
+	require.InDelta(t, 100, estimateCapacity(&Reading{Served: 100, Utilization: 0.9}, 0.7), 1e-9)
 	s := newShedder(t, small())
 	s.Tick(start, nil)
 	st := s.Status()

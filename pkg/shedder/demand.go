@@ -56,7 +56,7 @@ type demand struct {
 	served  rate
 	capped  rate
 	wanted  rate // refused only because of a lowered limit
-	lately  lately
+	recent  recentDemand
 	changed float64 // seconds in which what is served may follow a change of demand
 }
 
@@ -91,7 +91,7 @@ func (d *demand) add(tallies *[sides][MaxClasses]tally, served, wanted uint64, l
 		all, variance = all+sum, variance+squares
 	}
 	d.wanted.add(float64(wanted), 1, dt, byChance)
-	d.lately.add(all, variance, dt)
+	d.recent.add(all, variance, dt)
 	// What is served changes with demand, so less evidence is required then. Otherwise, at
 	// low rates, the estimate would lag for seconds, and a law would shed as if the site
 	// could not serve more.

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// lately is what users wanted in the last few seconds. When a site or its network stalls,
+// recentDemand is what users wanted in the last few seconds. When a site or its network stalls,
 // all waiting requests arrive at once: for a moment that looks like several times the
 // demand, and before that like none. Consumers that plan for longer than a moment, such as
 // DNS routers, need the mean over both. The weight of an instant decays with latelyMemory.
-type lately struct{ wanted, variance, seconds float64 }
+type recentDemand struct{ wanted, variance, seconds float64 }
 
 const (
 	// latelyMemory, in seconds, is long compared with a stall and short compared with the time in
@@ -22,7 +22,7 @@ const (
 )
 
 // add records what was wanted during dt, and its variance if users come independently.
-func (l *lately) add(wanted, variance float64, dt time.Duration) {
+func (l *recentDemand) add(wanted, variance float64, dt time.Duration) {
 	kept := math.Exp(-dt.Seconds() / latelyMemory)
 	fresh := latelyMemory * (1 - kept)
 	weight := fresh / dt.Seconds()
@@ -33,7 +33,7 @@ func (l *lately) add(wanted, variance float64, dt time.Duration) {
 
 // bound returns the rate, in requests per second, nearest to an estimate that the last
 // seconds allow.
-func (l *lately) bound(estimate float64) float64 {
+func (l *recentDemand) bound(estimate float64) float64 {
 	if l.seconds < latelyMemory/2 {
 		return estimate
 	}

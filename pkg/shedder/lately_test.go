@@ -68,7 +68,7 @@ func TestAStallIsNoPromise(t *testing.T) {
 			s.Tick(now, nil)
 			st := s.Status()
 			require.False(t, st.Measured)
-			most = max(most, st.Capacity/promise(&Reading{Served: 1, Utilization: st.Utilization}, st.Settings.Target))
+			most = max(most, st.Capacity/estimateCapacity(&Reading{Served: 1, Utilization: st.Utilization}, st.Settings.Target))
 		}
 	}
 	run(300, true)

@@ -35,7 +35,7 @@ type State struct {
 // Law returns the state that follows s after dt.
 type Law func(s State, dt time.Duration, r *Reading, settings *Settings) State
 
-var laws = map[string]Law{LawPI: pi, LawIntegrator: integrator, LawCap: none}
+var laws = map[string]Law{LawPI: pi, LawIntegrator: integrator, LawCap: capOnly}
 
 // law returns the law that the settings name.
 func (s *Settings) law() Law {
@@ -48,15 +48,15 @@ func (s *Settings) law() Law {
 const (
 	// haste: when demand is twice what is served, patience runs out in about a third of a
 	// second instead of 28 s.
-	haste = 100
-	// hesitation is the minimum patience in seconds: a process that stalls briefly also
+	excessGain = 100
+	// minPatience is the minimum patience in seconds: a process that stalls briefly also
 	// has a queue and no answers, and recovers sooner than this.
-	hesitation = 0.3
+	minPatience = 0.3
 	// tolerance is how far demand, or a rate, may differ by chance from what is served.
 	tolerance = 1.1
-	// rarely is the fraction of demand up to which refusals by caps do not distort
+	// negligibleCapped is the fraction of demand up to which refusals by caps do not distort
 	// utilization.
-	rarely = 0.001
+	negligibleCapped = 0.001
 	// meanMemory, in seconds, is long compared with the time in which a queue fills up to a
 	// cap and empties again.
 	meanMemory = 10.0
@@ -67,10 +67,10 @@ const (
 	// large errors are corrected fast (compare error-squared level control: Shinskey,
 	// Process Control Systems).
 	correction = 0.3
-	// relief is how much of the fraction that caps refuse the rate gives up per second, so
+	// capRelief is how much of the fraction that caps refuse the rate gives up per second, so
 	// that the level takes over from the caps. A fraction above mild indicates a flood,
 	// which the other terms handle.
-	relief, mild = 0.15, 0.02
+	capRelief, maxCapRelief = 0.15, 0.02
 	// regrowth is how fast a rate grows per second while it leaves the site idle, as one
 	// learned during a hang does.
 	regrowth = 3
@@ -90,18 +90,18 @@ func pi(s State, dt time.Duration, r *Reading, settings *Settings) State {
 	u, demand := r.Utilization, r.total()
 	if s.Rate == 0 {
 		pace := dt.Seconds() / settings.Patience.Seconds()
-		if !s.busy(dt, r, settings) {
-			s.Integral = max(0, s.Integral-pace*haste)
+		if !s.updateBusy(dt, r, settings) {
+			s.Integral = max(0, s.Integral-pace*excessGain)
 			return s
 		}
-		s.Integral += min(dt.Seconds()/hesitation, pace*(1+haste*max(0, demand/max(r.Served, 1)-tolerance)))
+		s.Integral += min(dt.Seconds()/minPatience, pace*(1+excessGain*max(0, demand/max(r.Served, 1)-tolerance)))
 		if s.Integral < 1 {
 			return s
 		}
 		s = State{Integral: 1, Rate: r.Served, Mean: u}
 	}
 	off := u - settings.Target
-	s.Rate *= 1 - (correction*off*off*off+relief*min(mild, r.Capped/max(demand, 1)))*dt.Seconds()
+	s.Rate *= 1 - (correction*off*off*off+capRelief*min(maxCapRelief, r.Capped/max(demand, 1)))*dt.Seconds()
 	s.Mean += (u - s.Mean) * min(1, dt.Seconds())
 	if idle := 1 - 2*s.Mean/settings.Target; idle > 0 {
 		s.Rate *= 1 + regrowth*idle*dt.Seconds()
@@ -119,11 +119,11 @@ func pi(s State, dt time.Duration, r *Reading, settings *Settings) State {
 	return s
 }
 
-// busy reports whether patience is running out: utilization is at least Start. Utilization
+// updateBusy reports whether patience is running out: utilization is at least Start. Utilization
 // does not show what caps refuse: just above capacity it swings about Target and repeatedly
 // falls below Start. So while caps refuse, its mean decides.
-func (s *State) busy(dt time.Duration, r *Reading, settings *Settings) bool {
-	if r.Capped <= rarely*r.total() {
+func (s *State) updateBusy(dt time.Duration, r *Reading, settings *Settings) bool {
+	if r.Capped <= negligibleCapped*r.total() {
 		s.Mean = 0
 		return r.Utilization >= settings.Start
 	}
@@ -162,9 +162,9 @@ func integrator(s State, dt time.Duration, r *Reading, settings *Settings) State
 	e, excess := deadBand(r.Utilization), max(0, r.total()/max(r.Served, 1)-1)
 	switch {
 	case e > 0:
-		e += min(hurry, haste*max(0, excess+1-tolerance))
+		e += min(maxExcessTerm, excessGain*max(0, excess+1-tolerance))
 	case e < 0 && s.Level > 0:
-		e *= restore
+		e *= restoreGain
 	case s.Level > 0 && r.Utilization*(1+excess) < settings.Start:
 		e = -1
 	}
@@ -175,12 +175,12 @@ func integrator(s State, dt time.Duration, r *Reading, settings *Settings) State
 }
 
 const (
-	hurry   = 30 // at most this is added to the error: 4 s to shed everything
-	restore = 12 // 10 s to restore everything
+	maxExcessTerm = 30 // at most this is added to the error: 4 s to shed everything
+	restoreGain   = 12 // 10 s to restore everything
 )
 
-// none leaves everything to the caps.
-func none(State, time.Duration, *Reading, *Settings) State { return State{} }
+// capOnly leaves everything to the caps.
+func capOnly(State, time.Duration, *Reading, *Settings) State { return State{} }
 
 func (r *Reading) total() float64 {
 	sum := r.Others

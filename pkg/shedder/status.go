@@ -74,7 +74,7 @@ func (s *Shedder) Status() Status {
 			ShedByCap: n.sides[within].byCap.Load() + n.sides[beyond].byCap.Load(),
 		})
 	}
-	st.Demand = t.demand.lately.bound(st.Demand)
+	st.Demand = t.demand.recent.bound(st.Demand)
 	if st.Capacity, st.Measured = t.capacity.measured, t.capacity.measured > 0; !st.Measured {
 		r := t.demand.reading(st.Utilization)
 		r.Served = min(r.Served, atMost*st.Demand) // more is what waited, while the origin or this process stalled

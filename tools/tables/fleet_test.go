@@ -211,7 +211,7 @@ func (w *world) master(key []byte) *master {
 func (w *world) node(index int) {
 	shards := map[*master]*limiter.Combine{}
 	for _, m := range w.owners {
-		shards[m] = limiter.NewCombine(link{m, index}, time.Minute, limiter.MaxFlights, w.linger, nil)
+		shards[m] = limiter.NewCombine(link{m, index}, time.Minute, limiter.MaxBatchesInFlight, w.linger, nil)
 		defer shards[m].Close()
 	}
 	next := spread{w, shards}

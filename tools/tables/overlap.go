@@ -17,7 +17,7 @@ import (
 // one batch at a time with as many as the edge allows.
 func overlap(ctx context.Context, server *server, d time.Duration) (*report.Table, error) {
 	const callers = 64
-	t := &report.Table{Name: "overlap", Title: fmt.Sprintf("One batch in flight, and up to %d: sliding_window, %d uniform clients, %d callers of one edge node", limiter.MaxFlights, users, callers),
+	t := &report.Table{Name: "overlap", Title: fmt.Sprintf("One batch in flight, and up to %d: sliding_window, %d uniform clients, %d callers of one edge node", limiter.MaxBatchesInFlight, users, callers),
 		Head: []string{"round trip longer by", "PING takes", "decisions a second: one", "overlapping", "p99 wait: one", "overlapping", "in a batch: one", "overlapping", "Redis CPU per decision: one", "overlapping"}}
 	l := &limiter.Limit{Rule: "t", Algorithm: limiter.SlidingWindow, Limit: 100, Window: time.Minute}
 	for _, by := range []time.Duration{0, 200 * time.Microsecond, time.Millisecond, 5 * time.Millisecond} {
@@ -31,8 +31,8 @@ func overlap(ctx context.Context, server *server, d time.Duration) (*report.Tabl
 			return t, err
 		}
 		var found [2]*loaded
-		for i, flights := range []int{1, limiter.MaxFlights} {
-			store, err := openAt(redisstore.Config{Mode: server.mode, Addrs: []string{w.addr}, Flights: flights})
+		for i, flights := range []int{1, limiter.MaxBatchesInFlight} {
+			store, err := openAt(redisstore.Config{Mode: server.mode, Addrs: []string{w.addr}, MaxBatchesInFlight: flights})
 			if err != nil {
 				return t, err
 			}

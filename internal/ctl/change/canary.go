@@ -209,8 +209,8 @@ func (t *trial) set(ctx context.Context) error {
 func (t *trial) point(ctx context.Context, home *fleet.Target, under consul.Fence) error {
 	ctx, cancel := home.Bounded(ctx)
 	defer cancel()
-	done, err := home.Docs.Under(under).SetCanary(ctx, t.pop, t.pointer, t.before[home])
-	var lost *consul.Displaced
+	done, err := home.Docs.Fenced(under).SetCanary(ctx, t.pop, t.pointer, t.before[home])
+	var lost *consul.LockLostError
 	switch {
 	case errors.As(err, &lost):
 		return err

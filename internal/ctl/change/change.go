@@ -159,7 +159,7 @@ func (c *Change) begin(targets []*fleet.Target) {
 			},
 			Write: func(ctx context.Context, r *rollout.Region[fleet.Current]) (bool, error) {
 				here := c.region(r.Name)
-				return here.target.Docs.Under(r.Fence).After(here.end).Point(ctx, c.entry(ctx, here, c.pointer(here)), r.Seen.Index)
+				return here.target.Docs.Fenced(r.Fence).ContinuingFrom(here.end).Activate(ctx, c.entry(ctx, here, c.pointer(here)), r.Seen.Index)
 			},
 		},
 		By: c.By, Partial: c.Partial, Timeout: c.Program.Timeout, LockWait: c.Program.LockWait, BreakLock: c.BreakLock, Report: &report.Locks{Program: c.Program, What: k.Name},
@@ -360,7 +360,7 @@ func (c *Change) pointer(r *regionChange) consul.Pointer {
 	p := r.step.Next.Pointer(c.By, c.at)
 	p.ApartUntil = c.apart
 	if c.Lasts > 0 {
-		p.ExpiresAt, p.Then = c.expires(), r.step.From.Returns()
+		p.ExpiresAt, p.Successor = c.expires(), r.step.From.Returns()
 	}
 	if r.step.Ends {
 		p.ExpiresAt = &c.at

@@ -113,7 +113,7 @@ func (o *Query) Explain(ctx context.Context, p *command.Program) (*Explanation, 
 	if err := o.open(p); err != nil {
 		return nil, err
 	}
-	v, err := router.Look(ctx, &o.Config, p.Timeout)
+	v, err := router.ReadView(ctx, &o.Config, p.Timeout)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, term.Misused("--state %s: there is no such file; name the one that the router writes, or leave --state out", o.State)
 	}

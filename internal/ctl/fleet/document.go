@@ -116,7 +116,7 @@ func (c *Current) Version() string {
 // configuration.
 func (c *Current) Returns() *consul.Named {
 	if c.Pointer != nil && c.Pointer.ExpiresAt != nil {
-		return c.Pointer.Then
+		return c.Pointer.Successor
 	}
 	return c.Active
 }

@@ -144,14 +144,14 @@ func compare(running, next *RuleBook) *Difference {
 // fields returns what a rule says, with defaults filled in, in the order of the reference.
 func (b *RuleBook) fields(c *rules.Compiled) []FieldValue {
 	list := b.ownFields(c)
-	if c.Trial == nil {
+	if c.Experiment == nil {
 		return list
 	}
-	words := []string{fmt.Sprintf("share %v", c.Trial.Share)}
-	if c.Trial.Name != "" {
-		words = append(words, "name "+c.Trial.Name)
+	words := []string{fmt.Sprintf("share %v", c.Experiment.Share)}
+	if c.Experiment.Name != "" {
+		words = append(words, "name "+c.Experiment.Name)
 	}
-	for _, f := range changedFields(list, b.ownFields(c.Trial.Variant)) {
+	for _, f := range changedFields(list, b.ownFields(c.Experiment.Variant)) {
 		words = append(words, f.Field+" "+f.New)
 	}
 	return append(list, FieldValue{"experiment", strings.Join(words, ", ")})
@@ -267,8 +267,8 @@ func (b *RuleBook) summary(c *rules.Compiled) ruleSummary {
 	if c.Mode != rules.Enforce {
 		words = append(words, "mode "+c.Mode.String())
 	}
-	if c.Trial != nil {
-		words = append(words, fmt.Sprintf("with an experiment on %v of its keys", c.Trial.Share))
+	if c.Experiment != nil {
+		words = append(words, fmt.Sprintf("with an experiment on %v of its keys", c.Experiment.Share))
 	}
 	return ruleSummary{c.ID, strings.Join(words, " ")}
 }

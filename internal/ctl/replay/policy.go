@@ -147,10 +147,10 @@ func (k *policyRun) judge(e *entry) {
 	if site, n := e.Header("Sec-Fetch-Site"); n == 1 && string(site) == "cross-site" {
 		client = behavior.CrossSite(client)
 	}
-	st := k.clients.Look(client, now)
+	st := k.clients.Status(client, now)
 	tier := st.Tier
 	if k.policy.Routes != nil {
-		tier = max(tier, k.routes.Look(route, now).Tier)
+		tier = max(tier, k.routes.Status(route, now).Tier)
 	}
 	if tier > 0 {
 		k.report.Tiers[tier-1].Requests++
@@ -164,7 +164,7 @@ func (k *policyRun) judge(e *entry) {
 	// 429 was a refusal, whatever sent it; the log does not say when to come back.
 	event := behavior.Event{Route: route, Status: e.status, Refused: e.status == http.StatusTooManyRequests}
 	if !event.Refused {
-		event.Print, event.Lacks = k.print(e, route), k.lacks(e)
+		event.Fingerprint, event.LacksHeaders = k.print(e, route), k.lacks(e)
 	}
 	after := k.clients.Observe(client, now, &event)
 	if after.Rose {
@@ -178,7 +178,7 @@ func (k *policyRun) judge(e *entry) {
 	}
 }
 
-func (k *policyRun) rose(risen map[uint64]*RisenSubject, kind string, key uint64, name string, e *entry, st behavior.Standing, reasons []behavior.Reason) {
+func (k *policyRun) rose(risen map[uint64]*RisenSubject, kind string, key uint64, name string, e *entry, st behavior.Status, reasons []behavior.Reason) {
 	s := risen[key]
 	if s == nil {
 		if len(risen) >= maxRisen {

@@ -30,7 +30,7 @@ func Await(ctx context.Context, p *command.Program, e Edges, targets []*fleet.Ta
 			text[i] = fmt.Sprintf("%-*s  asking", longest(targets), t.Name)
 		}
 	}
-	w := rollout.Await{
+	w := rollout.Waiter{
 		View: func(ctx context.Context, t *fleet.Target) (*fleet.RegionView, error) {
 			return t.View(ctx, e.Wanted, e.Version(t))
 		},

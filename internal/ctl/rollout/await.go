@@ -19,8 +19,8 @@ const (
 	afterwards = 2 * time.Second
 )
 
-// Await waits for the nodes of some regions to run what they should.
-type Await struct {
+// Waiter waits for the nodes of some regions to run what they should.
+type Waiter struct {
 	// View looks at a region, at the nodes that are waited for.
 	View func(context.Context, *fleet.Target) (*fleet.RegionView, error)
 	// Moved reports that a region no longer wants that version.
@@ -51,14 +51,14 @@ const (
 	Arrived                 // all nodes run it
 	Superseded              // someone else changed what the nodes should run
 	Refusing                // nodes refuse it
-	Deserted                // no node is registered, and none came
+	NoNodes                 // no node is registered, and none came
 )
 
 func (s State) final() bool { return s >= Arrived }
 
 // Run waits until all nodes run the version, it is clear that they will not, limit has
 // passed, or ctx ends.
-func (w *Await) Run(ctx context.Context, targets []*fleet.Target, limit time.Duration) []Arrival {
+func (w *Waiter) Run(ctx context.Context, targets []*fleet.Target, limit time.Duration) []Arrival {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	var (
@@ -85,7 +85,7 @@ func (w *Await) Run(ctx context.Context, targets []*fleet.Target, limit time.Dur
 }
 
 // follow repeatedly looks at one region.
-func (w *Await) follow(ctx context.Context, a *Arrival, changed func()) {
+func (w *Waiter) follow(ctx context.Context, a *Arrival, changed func()) {
 	refusing := map[string]time.Time{}
 	began := time.Now()
 	for {
@@ -117,7 +117,7 @@ func (w *Await) follow(ctx context.Context, a *Arrival, changed func()) {
 			case view.Converged:
 				a.State = Arrived
 			case len(view.Nodes) == 0 && time.Since(began) >= w.Registering:
-				a.State = Deserted
+				a.State = NoNodes
 			}
 		}
 		changed()

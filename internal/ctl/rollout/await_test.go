@@ -41,7 +41,7 @@ func TestAwait(t *testing.T) {
 			byTarget[targets[i]] = l
 		}
 		var seen sync.Mutex
-		w := Await{
+		w := Waiter{
 			View: func(_ context.Context, t *fleet.Target) (*fleet.RegionView, error) {
 				return byTarget[t](time.Since(began))
 			},
@@ -66,7 +66,7 @@ func TestAwait(t *testing.T) {
 		}, 5 * time.Second, func(t *testing.T, a *Arrival) { require.Equal(t, Arrived, a.State) }},
 		"behind":     {always(viewOf(node("new"), node("old"))), time.Minute, func(t *testing.T, a *Arrival) { require.Equal(t, Behind, a.State) }},
 		"refuses":    {always(viewOf(refuses)), 2 * time.Second, func(t *testing.T, a *Arrival) { require.Equal(t, Refusing, a.State); require.Len(t, a.Refused, 1) }},
-		"no node":    {always(viewOf()), 15 * time.Second, func(t *testing.T, a *Arrival) { require.Equal(t, Deserted, a.State) }},
+		"no node":    {always(viewOf()), 15 * time.Second, func(t *testing.T, a *Arrival) { require.Equal(t, NoNodes, a.State) }},
 		"unanswered": {func(time.Duration) (*fleet.RegionView, error) { return nil, errLost }, time.Minute, func(t *testing.T, a *Arrival) { require.ErrorIs(t, a.Err, errLost); require.Equal(t, Unseen, a.State) }},
 		"moved":      {always(&fleet.RegionView{Error: "moved"}), 0, func(t *testing.T, a *Arrival) { require.Equal(t, Superseded, a.State) }},
 		"refused once": {func(after time.Duration) (*fleet.RegionView, error) { // it keeps polling

@@ -111,9 +111,9 @@ func (a *actor) Renew(_ context.Context, _ string, mine consul.Lock, _ uint64) (
 	err = a.do("renew", func() {
 		switch {
 		case a.lock == nil:
-			lost = &consul.Displaced{}
+			lost = &consul.LockLostError{}
 		case a.lock.ID != mine.ID:
-			lost = &consul.Displaced{By: &a.seen().Lock}
+			lost = &consul.LockLostError{By: &a.seen().Lock}
 		default:
 			renewed = a.locks(mine)
 		}
@@ -168,9 +168,9 @@ func changeTo(text, by string, places []*place, turn func()) (*Change[value], *t
 			var lost error
 			err = p.do("write", func() {
 				if r.Fence != (consul.Fence{}) && (p.lock == nil || p.lock.Index != r.Fence.Index) {
-					lost = &consul.Displaced{}
+					lost = &consul.LockLostError{}
 					if p.lock != nil {
-						lost = &consul.Displaced{By: &p.seen().Lock}
+						lost = &consul.LockLostError{By: &p.seen().Lock}
 					}
 					return
 				}

@@ -46,13 +46,13 @@ type judge struct {
 
 // subject is what is judged: the group, or one of its sites.
 type subject struct {
-	name   string
-	alone  bool // a site
-	is     func(Site) bool
-	before fleet.Traffic
-	now    fleet.Traffic
-	uneven map[string]*uneven // by figure
-	block  int                // looks: half as many as before the change
+	name     string
+	alone    bool // a site
+	includes func(Site) bool
+	before   fleet.Traffic
+	now      fleet.Traffic
+	uneven   map[string]*uneven // by figure
+	block    int                // looks: half as many as before the change
 }
 
 // newJudge returns a judge of a group. before are the totals at each look before the change.
@@ -70,7 +70,7 @@ func newJudge(b *Bounds, g *Group, before []counts) *judge {
 }
 
 func (j *judge) add(name string, alone bool, is func(Site) bool, before []counts) {
-	x := &subject{name: name, alone: alone, is: is, uneven: map[string]*uneven{}, block: max(1, (len(before)-1)/2)}
+	x := &subject{name: name, alone: alone, includes: is, uneven: map[string]*uneven{}, block: max(1, (len(before)-1)/2)}
 	if j.group.Past {
 		for _, sites := range before {
 			now := sites.of(is)
@@ -102,7 +102,7 @@ func (j *judge) look(at time.Time, sites counts) (why string) {
 	others := map[int]*elsewhere{}
 	j.moments.add(at, sites)
 	for _, x := range j.subjects {
-		now := sites.of(x.is)
+		now := sites.of(x.includes)
 		x.noteSince(now.Since(x.now))
 		x.now = now
 		for i, from := range []int{0, j.moments.start(at, x, float64(j.Requests))} {
@@ -113,7 +113,7 @@ func (j *judge) look(at time.Time, sites counts) (why string) {
 				others[from] = &elsewhere{j: j, sites: sites, from: j.moments.list[from].sites}
 				others[from].sum()
 			}
-			reason := j.worse(x, now.Since(j.moments.list[from].sites.of(x.is)), others[from])
+			reason := j.worse(x, now.Since(j.moments.list[from].sites.of(x.includes)), others[from])
 			if reason != "" && i > 0 {
 				reason = fmt.Sprintf("in the last %s, %s", at.Sub(j.moments.list[from].at).Round(time.Second), reason)
 			}
@@ -130,12 +130,12 @@ func (j *judge) look(at time.Time, sites counts) (why string) {
 // sites, by which it is then judged.
 func (j *judge) compared(sites counts) string {
 	x := j.subjects[0]
-	than, what := x.before, "before"
-	if than.Requests < leastPast {
-		than, what = sites.of(j.others), "elsewhere"
+	baseline, what := x.before, "before"
+	if baseline.Requests < leastPast {
+		baseline, what = sites.of(j.others), "elsewhere"
 	}
 	return fmt.Sprintf("%.0f requests, limited %s (%s %s), 5xx %s (%s %s)", x.now.Requests, term.Percent(x.now.LimitedShare()), what,
-		term.Percent(than.LimitedShare()), term.Percent(x.now.ErrorShare()), what, term.Percent(than.ErrorShare()))
+		term.Percent(baseline.LimitedShare()), term.Percent(x.now.ErrorShare()), what, term.Percent(baseline.ErrorShare()))
 }
 
 // figure is a share of all requests.

@@ -239,7 +239,7 @@ func (l *locks[S]) renewed(h *hold, index uint64) {
 
 // lose records that a lock was lost, if that is what err means.
 func (l *locks[S]) lose(r *Region[S], err error) (lost bool) {
-	var d *consul.Displaced
+	var d *consul.LockLostError
 	if lost = errors.As(err, &d); lost {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -278,7 +278,7 @@ func (l *locks[S]) fenced(r *Region[S], do func(consul.Fence) error) error {
 	h.using <- struct{}{}
 	defer func() { <-h.using }()
 	err := do(consul.Fence{What: l.change.Name, Index: h.index})
-	var by *consul.Displaced
+	var by *consul.LockLostError
 	if errors.As(err, &by) && by.By != nil && by.By.ID == h.lock.ID { // the answer to a renewal was lost
 		brief, cancel := l.change.bounded(context.Background())
 		defer cancel()

@@ -48,7 +48,7 @@ func (m *moments) add(at time.Time, sites counts) {
 // and had enough requests. 0 is the soak's beginning.
 func (m *moments) start(at time.Time, x *subject, requests float64) int {
 	for i := len(m.list) - 1; i > 0; i-- {
-		if at.Sub(m.list[i].at) >= m.least && x.now.Requests-m.list[i].sites.of(x.is).Requests >= requests {
+		if at.Sub(m.list[i].at) >= m.least && x.now.Requests-m.list[i].sites.of(x.includes).Requests >= requests {
 			return i
 		}
 	}

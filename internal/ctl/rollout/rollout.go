@@ -29,7 +29,7 @@ type Subject[S any] struct {
 	// Holds reports whether a region that holds s has what this change brings.
 	Holds func(r *Region[S], s S) bool
 	// Write writes if the region is still as it was seen, and locked as its Fence says.
-	// False means that someone else was faster. A *consul.Displaced and a StatusError below
+	// False means that someone else was faster. A *consul.LockLostError and a StatusError below
 	// 500 mean that nothing was written; other errors leave that open.
 	Write func(context.Context, *Region[S]) (bool, error)
 }
@@ -49,7 +49,7 @@ type Locker interface {
 	// mine, which is now held. An error other than a StatusError below 500 leaves open
 	// whether it is.
 	Lock(ctx context.Context, name string, mine consul.Lock, over uint64) (uint64, *consul.Seen, error)
-	// Renew returns the new index, or a *consul.Displaced.
+	// Renew returns the new index, or a *consul.LockLostError.
 	Renew(ctx context.Context, name string, mine consul.Lock, index uint64) (uint64, error)
 	Unlock(ctx context.Context, name string, mine consul.Lock) error
 }
@@ -285,11 +285,11 @@ func (c *Change[S]) unmoved(ctx context.Context) error {
 	return nil
 }
 
-// writeOne returns a *consul.Displaced if the region is not written because its lock was
+// writeOne returns a *consul.LockLostError if the region is not written because its lock was
 // lost.
 func (c *Change[S]) writeOne(ctx context.Context, r *Region[S]) error {
 	done, err := c.Subject.Write(ctx, r)
-	var lost *consul.Displaced
+	var lost *consul.LockLostError
 	switch {
 	case done:
 		r.end(Applied, nil)

@@ -128,7 +128,7 @@ const enoughSlices = 4
 // triedRegion is what one region reports about an experiment.
 type triedRegion struct {
 	comparedRegion
-	trial  *rules.Trial
+	trial  *rules.CompiledExperiment
 	since  time.Time
 	slices []experiment.Counts
 }
@@ -178,7 +178,7 @@ func comparePromote(ctx context.Context, c *change.Change, id, variant string) e
 func compareAll(ctx context.Context, targets []*fleet.Target, id string) ([]fleet.Answer[*triedRegion], *Comparison, error) {
 	answers := fleet.AskUnbounded(ctx, targets, func(ctx context.Context, t *fleet.Target) (*triedRegion, error) { return triedIn(ctx, t, id) })
 	v := &Comparison{Rule: id, Regions: []comparedRegion{}, Measures: []experiment.Measure{}}
-	var trial *rules.Trial
+	var trial *rules.CompiledExperiment
 	var all []experiment.Counts
 	for _, a := range answers {
 		if a.Err != nil {
@@ -230,14 +230,14 @@ func triedIn(ctx context.Context, t *fleet.Target, id string) (*triedRegion, err
 	switch {
 	case !known:
 		return nil, term.Misused("no rule %q in version %s; regionctl rules list shows them", term.Printable(id), d.Version())
-	case rule.Trial == nil:
+	case rule.Experiment == nil:
 		return nil, term.Misused("rule %s has no experiment in version %s; add one to it, and apply the document", term.Printable(id), d.Version())
 	}
 	nodes, err := command.Candidates(brief, t, "")
 	if err != nil {
 		return nil, err
 	}
-	r := &triedRegion{comparedRegion: comparedRegion{Region: t.Name, Nodes: len(nodes)}, trial: rule.Trial, slices: make([]experiment.Counts, rules.Slices)}
+	r := &triedRegion{comparedRegion: comparedRegion{Region: t.Name, Nodes: len(nodes)}, trial: rule.Experiment, slices: make([]experiment.Counts, rules.Slices)}
 	answers, errs := fleet.AskNodes(nodes, func(n consul.Node) (*adminapi.Experiment, error) {
 		return fleet.Get[adminapi.Experiment](ctx, t.Admin, n, adminapi.PathExperiment, url.Values{"rule": {id}})
 	})
@@ -245,7 +245,7 @@ func triedIn(ctx context.Context, t *fleet.Target, id string) (*triedRegion, err
 		switch {
 		case errs[i] != nil:
 			r.Silent = append(r.Silent, errs[i].Error())
-		case e.Version != rule.Trial.Version || len(e.Slices) != rules.Slices:
+		case e.Version != rule.Experiment.Version || len(e.Slices) != rules.Slices:
 			r.Silent = append(r.Silent, fmt.Sprintf("node %s runs another version of the rule", term.Printable(nodes[i].ID)))
 		default:
 			if e.Since.After(r.since) {

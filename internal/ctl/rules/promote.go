@@ -29,7 +29,7 @@ func promote(id, variant string) func(context.Context, *fleet.Target, *versions.
 			return term.Misused("nothing was changed: %s: no rules are published there", t.Name)
 		}
 		rule, ok := kinds.RulesOf(s.From.Document).Set.Rule(id)
-		if !ok || rule.Trial == nil {
+		if !ok || rule.Experiment == nil {
 			s.Next = s.From.Document
 			return nil
 		}

@@ -90,7 +90,7 @@ func loadRanges(b *kinds.RuleBook) (list []loadRange) {
 
 // titleOf names a rule, or its experiment.
 func titleOf(c *rules.Compiled) string {
-	if c.Tried() {
+	if c.IsVariant() {
 		return c.ID + " (" + adminapi.VariantExperiment + ")"
 	}
 	return c.ID
@@ -105,7 +105,7 @@ type overshoot struct {
 func overshoots(b *kinds.RuleBook) (list []overshoot) {
 	for c := range b.Set.Variants() {
 		if c.Limit.Reported {
-			list = append(list, overshoot{titleOf(c), c.Limit.Overshoot(limiter.TenTimes, limiter.UsualReportDelay, 0)})
+			list = append(list, overshoot{titleOf(c), c.Limit.Overshoot(limiter.BoundDemand, limiter.UsualReportDelay, 0)})
 		}
 	}
 	return list

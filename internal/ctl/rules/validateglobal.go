@@ -58,7 +58,7 @@ func bounds(b *kinds.RuleBook, a apartness) (list []globalBounds) {
 		case c.Limit.Global.Escrow:
 			list = append(list, globalBounds{Rule: c.ID, Regions: a.regions, Delay: a.delay.String(), Escrow: true, Part: c.Limit.Limit / int64(a.regions)})
 		default:
-			over := global.Over(c.Limit, a.regions, limiter.TenTimes, a.delay+c.Limit.LeaseTime())
+			over := global.OvershootBounds(c.Limit, a.regions, limiter.BoundDemand, a.delay+c.Limit.LeaseTime())
 			list = append(list, globalBounds{Rule: c.ID, Regions: a.regions, Delay: a.delay.String(), Demand: math.Ceil(over.Demand), Worst: math.Ceil(over.Worst)})
 		}
 	}

@@ -135,7 +135,7 @@ func (e *ActiveSettings) write(b *bytes.Buffer, s term.Style) {
 	g := versions.Group{Regions: e.Regions, Running: e.Pointer, Unreadable: e.Error, At: e.at, Step: &versions.Step{Next: &fleet.Document{Kind: kinds.Shedder}}}
 	fmt.Fprintf(b, heading+"%s\n", g.Runs(s))
 	if p := e.Pointer; p != nil && p.ExpiresAt != nil && !p.Expired(e.at) {
-		fmt.Fprintf(b, heading+"and then %s\n", change.Follows(p.Then))
+		fmt.Fprintf(b, heading+"and then %s\n", change.Follows(p.Successor))
 	}
 	if e.Error != "" {
 		fmt.Fprintf(b, heading+"%s\n", strings.ReplaceAll(term.Clean(e.Error), "\n", "\n"+heading))

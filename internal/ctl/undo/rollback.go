@@ -83,8 +83,8 @@ func endIt(ctx context.Context, t *fleet.Target, s *versions.Step) (err error) {
 		return term.Conflict("nothing was changed: %s: %s has expired in the meantime", t.Name, pointer.Version)
 	case s.From.Until() == nil:
 		return term.Conflict("nothing was changed: %s: %s", t.Name, report.WhoMoved(t.Kind, pointer))
-	case pointer.Then != nil:
-		s.Next, err = t.Load(ctx, *pointer.Then)
+	case pointer.Successor != nil:
+		s.Next, err = t.Load(ctx, *pointer.Successor)
 	case s.From.Damage != nil:
 		err = s.From.Damage
 	default:

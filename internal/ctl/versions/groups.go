@@ -88,10 +88,10 @@ func (g *Group) Runs(s term.Style) string {
 		return fmt.Sprintf("%s: no %s published yet", where, g.Step.Next.Kind.What)
 	case p == nil:
 		return fmt.Sprintf("%s: what %s cannot be read", where, verb)
-	case p.Expired(now) && p.Then == nil:
+	case p.Expired(now) && p.Successor == nil:
 		return fmt.Sprintf("%s: no %s active since %s of %s ended, %s", where, g.Step.Next.Kind.What, p.Version, term.Printable(p.AppliedBy), report.Until(p))
 	case p.Expired(now):
-		return fmt.Sprintf("%s %s %s again since %s of %s ended, %s", where, verb, p.Then.Version, p.Version, term.Printable(p.AppliedBy), report.Until(p))
+		return fmt.Sprintf("%s %s %s again since %s of %s ended, %s", where, verb, p.Successor.Version, p.Version, term.Printable(p.AppliedBy), report.Until(p))
 	case p.ExpiresAt != nil:
 		return fmt.Sprintf("%s %s %s (%s, %s, until %s)", where, verb, p.Version, term.Printable(p.AppliedBy), term.Stamp(p.AppliedAt), report.Until(p))
 	}

@@ -160,7 +160,7 @@ func needed(ctx context.Context, t *fleet.Target) ([]string, error) {
 	if before, ok := m.Replaced(); ok {
 		named = append(named, before)
 	}
-	if m.Pointer != nil && m.Pointer.Then != nil {
+	if m.Pointer != nil && m.Pointer.Successor != nil {
 		if m, err = readAfter(ctx, t); err != nil {
 			return nil, err
 		}

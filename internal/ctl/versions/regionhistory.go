@@ -84,7 +84,7 @@ func (h *History) isCurrent(c consul.Change) bool {
 	case !h.Pointer.Expired(h.now):
 		return c.Version == h.Pointer.Version && c.AppliedAt.Equal(h.Pointer.AppliedAt)
 	}
-	return h.Pointer.Then != nil && c.ExpiresAt == nil && c.Version == h.Pointer.Then.Version
+	return h.Pointer.Successor != nil && c.ExpiresAt == nil && c.Version == h.Pointer.Successor.Version
 }
 
 // Version returns the active version, or "".
@@ -103,7 +103,7 @@ func (h *History) known() []consul.Pointer {
 		return nil
 	}
 	list := []consul.Pointer{*h.Pointer}
-	if then := h.Pointer.Then; then != nil {
+	if then := h.Pointer.Successor; then != nil {
 		list = append(list, consul.Pointer{Version: then.Version, SHA256: then.SHA256, AppliedAt: h.Pointer.AppliedAt})
 	}
 	return list

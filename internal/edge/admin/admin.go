@@ -50,9 +50,9 @@ type Admin struct {
 	Clients  *documents.Keeper[clientlist.List]  // nil without Consul
 	Tally    func(rule string) *experiment.Tally // of a rule with an experiment; nil: it has none
 
-	Across  *exchange.Exchange // nil without listen.peer
-	Regions func() []string    // likewise
-	Recent  *recent.Ring       // nil without one
+	Exchange *exchange.Exchange // nil without listen.peer
+	Regions  func() []string    // likewise
+	Recent   *recent.Ring       // nil without one
 
 	Draining     func() bool
 	Store        func() string            // what does not answer
@@ -286,7 +286,7 @@ func views(active *documents.Document[rules.Set]) []adminapi.Rule {
 	if active == nil {
 		return views
 	}
-	for _, c := range active.Made.Rules() {
+	for _, c := range active.Compiled.Rules() {
 		v := adminapi.Rule{
 			ID: c.ID, Description: c.Description, Mode: c.Mode.String(), Algorithm: c.Algorithm.String(),
 			Limit: c.Limit.Limit, Window: c.Limit.Window.String(), Burst: c.Limit.Burst,
@@ -295,8 +295,8 @@ func views(active *documents.Document[rules.Set]) []adminapi.Rule {
 		if word := c.Limit.Consistency(); word != "strict" {
 			v.Consistency = word
 		}
-		if c.Trial != nil {
-			v.Experiment = c.Trial.Share
+		if c.Experiment != nil {
+			v.Experiment = c.Experiment.Share
 		}
 		for _, part := range c.Key {
 			v.Key = append(v.Key, part.String())

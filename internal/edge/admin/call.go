@@ -35,6 +35,6 @@ func matchCall(running decide.Rules, q url.Values) (*decide.Request, error) {
 	case n == 0 || n > maxDescribedEntries:
 		return nil, fmt.Errorf("entry: must be given 1 to %d times, as in entry=user=bob (got %d)", maxDescribedEntries, n)
 	}
-	r := &decide.Request{Rules: running, Described: true}
+	r := &decide.Request{Rules: running, DryRun: true}
 	return r, running.Set().MatchCall(q.Get("domain"), []rules.Descriptor{d}, rand.Uint64(), &r.Match)
 }

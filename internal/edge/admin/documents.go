@@ -16,7 +16,7 @@ func (a *Admin) showPolicy(w http.ResponseWriter, _ *http.Request) {
 		s := k.State()
 		v.Source, v.Canary, v.Stale, v.Pointer, v.Refused = s.Source(), s.Canary, s.Stale, s.Pointer, s.Refused
 		if s.Active != nil {
-			v.Version, v.Mode, v.Since = s.Version(), s.Active.Made.Mode(), s.Since.UTC()
+			v.Version, v.Mode, v.Since = s.Version(), s.Active.Compiled.Mode(), s.Since.UTC()
 		}
 		v.Consul, v.Cache, v.Signature = k.ConsulState.View(), k.CacheState.View(), k.SignatureState.View()
 	}
@@ -27,7 +27,7 @@ func (a *Admin) showPolicy(w http.ResponseWriter, _ *http.Request) {
 func (a *Admin) showClients(w http.ResponseWriter, _ *http.Request) {
 	v := adminapi.Clients{Node: a.Config.Node.ID, Source: adminapi.NoVersion}
 	if k := a.Clients; k != nil {
-		t, s := a.Decider.Networks(), k.State()
+		t, s := a.Decider.ClientLists(), k.State()
 		v.Version, v.Blocks, v.Allows, v.Next = t.Version, t.Blocks, t.Allows, t.Next
 		v.Source, v.Since = s.Source(), s.Since.UTC()
 		v.Consul, v.Cache = k.ConsulState.View(), k.CacheState.View()

@@ -18,9 +18,9 @@ import (
 // variantOf names the variant of a rule with an experiment; "" without one.
 func variantOf(c *rules.Compiled) string {
 	switch {
-	case c.Tried():
+	case c.IsVariant():
 		return adminapi.VariantExperiment
-	case c.Trial != nil:
+	case c.Experiment != nil:
 		return adminapi.VariantBase
 	}
 	return ""

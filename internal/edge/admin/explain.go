@@ -43,7 +43,7 @@ func (d *described) Cookie(name string) ([]byte, int) {
 func describe(q url.Values) (r *decide.Request, path []byte, err error) {
 	d := &described{map[string][][]byte{}, map[string][][]byte{}}
 	path = []byte("/")
-	r = &decide.Request{Method: []byte("GET"), Fields: d, Trusted: true, Described: true} // an operator may state a cost
+	r = &decide.Request{Method: []byte("GET"), Fields: d, Trusted: true, DryRun: true} // an operator may state a cost
 	for name, values := range q {
 		last := values[len(values)-1]
 		switch name {
@@ -136,7 +136,7 @@ func (a *Admin) explain(w http.ResponseWriter, r *http.Request) {
 	m, d := &described.Match, &described.Decision
 	call := r.URL.Query().Has("domain")
 	var judged *adminapi.Behavior
-	if a.Decider.Judges(described) && !call {
+	if a.Decider.EvaluatesBehavior(described) && !call {
 		judged = a.behavior(described)
 	}
 	out := adminapi.Explanation{Client: r.URL.Query().Get("client"), RulesVersion: a.Rules.State().Version(), Rules: []adminapi.RuleDecision{}}
@@ -151,7 +151,7 @@ func (a *Admin) explain(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case d.Allowed:
 		out.Verdict = "pass"
-	case d.Unavailable:
+	case d.StoreUnavailable:
 		out.Verdict = "refuse, 503"
 	default:
 		out.Verdict = "refuse, 429"
@@ -161,7 +161,7 @@ func (a *Admin) explain(w http.ResponseWriter, r *http.Request) {
 		out.Verdict, out.RetryAfter = "refuse, 429", judged.RefusedFor
 	}
 	out.Behavior = judged
-	if out.Listed = described.Listed; out.Listed != nil && out.Listed.Action == clientlist.Block {
+	if out.Listed = described.ListEntry; out.Listed != nil && out.Listed.Action == clientlist.Block {
 		out.Verdict, out.RetryAfter = "refuse, 403", ""
 	}
 	for i := range m.Checks {
@@ -179,7 +179,7 @@ func (a *Admin) explain(w http.ResponseWriter, r *http.Request) {
 		}
 		if c.Limit.Reported && a.Chain.Reports != nil {
 			delay := limiter.ReportDelay(a.Config.Store.Timeout)
-			v.Delay, v.Overshoot = delay.String(), c.Limit.Overshoot(limiter.TenTimes, delay, a.Nodes())
+			v.Delay, v.Overshoot = delay.String(), c.Limit.Overshoot(limiter.BoundDemand, delay, a.Nodes())
 		}
 		if u := c.Limit.UnderLoad; u != nil {
 			followed := a.Decider.UnderLoad.Utilization(described.Upstream)
@@ -250,8 +250,8 @@ func (a *Admin) resetLimits(w http.ResponseWriter, r *http.Request) {
 			adminError(w, http.StatusBadGateway, fmt.Errorf("%w; the counter is unchanged; try again", err))
 			return
 		}
-		if a.Across != nil {
-			if err := a.Across.Reset(r.Context(), m.Checks[i:i+1]); err != nil {
+		if a.Exchange != nil {
+			if err := a.Exchange.Reset(r.Context(), m.Checks[i:i+1]); err != nil {
 				adminError(w, http.StatusBadGateway, err)
 				return
 			}
@@ -269,7 +269,7 @@ func (a *Admin) resetLimits(w http.ResponseWriter, r *http.Request) {
 // uncounted says what a request needs for a rule to count it.
 func uncounted(rule *rules.Compiled) error {
 	why := ""
-	if wants := rule.Wants(); rule.Mode == rules.Off {
+	if wants := rule.RequiredParams(); rule.Mode == rules.Off {
 		why = "; its mode is off"
 	} else if len(wants) > 0 {
 		why = "; it counts those with " + strings.Join(wants, ", ")

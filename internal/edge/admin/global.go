@@ -23,23 +23,23 @@ func (a *Admin) showGlobal(w http.ResponseWriter, _ *http.Request) {
 	out := adminapi.Global{Node: a.Config.Node.ID, Region: a.Config.Node.Region, Others: []adminapi.GlobalRegion{}, Rules: []adminapi.GlobalRule{}}
 	used, held := map[string]exchange.Usage{}, map[string]int64{}
 	switch {
-	case a.Across == nil:
+	case a.Exchange == nil:
 		out.Alone = "listen.peer is not set"
 	case len(a.Regions()) < 2:
 		out.Alone = "no other region is known"
 	default:
-		for region, lag := range a.Across.Lags() {
+		for region, lag := range a.Exchange.Lags() {
 			out.Others = append(out.Others, adminapi.GlobalRegion{Region: region, Lag: lag.Round(time.Millisecond).String()})
 		}
 		slices.SortFunc(out.Others, func(a, b adminapi.GlobalRegion) int { return cmp.Compare(a.Region, b.Region) })
-		out.Delay = a.Across.Delay().Round(time.Millisecond).String()
+		out.Delay = a.Exchange.Delay().Round(time.Millisecond).String()
 	}
-	if a.Across != nil {
+	if a.Exchange != nil {
 		var refused int64
-		out.Kept, out.Traveling, refused = a.Across.Keys()
-		out.Uncounted, out.Parts = a.Chain.Tallies.Uncounted()+refused, a.Across.Parts()
-		held = a.Across.RightsHeld()
-		for _, u := range a.Across.Usages() {
+		out.Kept, out.Traveling, refused = a.Exchange.Keys()
+		out.Uncounted, out.Parts = a.Chain.Tallies.Uncounted()+refused, a.Exchange.Parts()
+		held = a.Exchange.RightsHeld()
+		for _, u := range a.Exchange.Usages() {
 			used[u.Rule] = u
 		}
 	}
@@ -67,7 +67,7 @@ func (a *Admin) explainGlobal(ctx context.Context, c *limiter.Check) *adminapi.G
 		return nil
 	}
 	v := &adminapi.GlobalCounts{Regions: 1, Others: map[string]int64{}}
-	if a.Across == nil {
+	if a.Exchange == nil {
 		return v
 	}
 	now, width := time.Now().UnixMicro(), global.Width(c.Limit)
@@ -78,15 +78,15 @@ func (a *Admin) explainGlobal(ctx context.Context, c *limiter.Check) *adminapi.G
 	if c.Limit.Global.Escrow {
 		v.Regions = len(a.Regions())
 		v.Escrow = &adminapi.EscrowRights{}
-		v.Escrow.Part, v.Escrow.Left, err = a.Across.Right(ctx, c.Limit, string(c.Key))
+		v.Escrow.Part, v.Escrow.Left, err = a.Exchange.Right(ctx, c.Limit, string(c.Key))
 		if err != nil {
 			v.Escrow.Error = err.Error()
 		}
 		return v
 	}
-	delay := a.Across.Delay() + c.Limit.LeaseTime()
+	delay := a.Exchange.Delay() + c.Limit.LeaseTime()
 	v.Regions, v.Delay = len(a.Regions()), delay.Round(time.Millisecond).String()
-	over := global.Over(c.Limit, v.Regions, limiter.TenTimes, delay)
+	over := global.OvershootBounds(c.Limit, v.Regions, limiter.BoundDemand, delay)
 	v.Demand, v.Worst = over.Demand, over.Worst
 	return v
 }

@@ -25,9 +25,9 @@ func (a *Admin) shedder() adminapi.Shedder {
 	v := adminapi.Shedder{
 		Node: a.Config.Node.ID, Version: s.Version(), Source: s.Source(), Since: s.Since.UTC(), Pointer: s.Pointer, Refused: s.Refused,
 		Consul: k.ConsulState.View(), Cache: k.CacheState.View(), Signature: k.SignatureState.View(),
-		Document: s.Active.Made, ShadowBias: shedding.ShadowBias,
+		Document: s.Active.Compiled, ShadowBias: shedding.ShadowBias,
 	}
-	if then, ends := k.Then(); then != "" {
+	if then, ends := k.Successor(); then != "" {
 		ends = ends.UTC().Round(time.Millisecond)
 		v.Then, v.ExpiresAt = then, &ends
 	}

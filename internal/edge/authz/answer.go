@@ -54,7 +54,7 @@ func (c *call) deny(r decide.Refusal) {
 }
 
 func (c *call) describe() {
-	c.Describe(c.service.Legacy, func(name, value []byte) {
+	c.SetLimitHeaders(c.service.Legacy, func(name, value []byte) {
 		if len(value) > 0 {
 			c.fields.Add(envoy.HeaderName(name), value)
 		}

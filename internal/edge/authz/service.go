@@ -21,8 +21,8 @@ type Service struct {
 	Legacy  bool // add X-RateLimit headers
 	// MaxHeaders bounds the header of a request, in bytes; a larger one is denied with 431.
 	MaxHeaders int
-	// Asked is called after each answer.
-	Asked func(gateway.Answer, time.Duration)
+	// Answered is called after each answer.
+	Answered func(gateway.Answer, time.Duration)
 	// Panicked receives the value of a call's panic.
 	Panicked func(any)
 
@@ -63,13 +63,13 @@ func (s *Service) handle(ctx context.Context, read func(any) error) (answer any,
 	if c == nil {
 		c = newCall(s)
 	}
-	defer func() { s.Asked(outcome, time.Since(began)) }()
+	defer func() { s.Answered(outcome, time.Since(began)) }()
 	defer envoy.Finish(c, s.Panicked, &answer, &err)
 	if err := read(c); err != nil {
 		outcome = gateway.Malformed
 		return nil, err
 	}
-	c.Began, c.Rules, c.Peer, c.Vouched, c.NoEnd = began, s.Decider.Rules(), envoy.Peer(ctx), true, true
+	c.Began, c.Rules, c.Peer, c.FromGateway, c.CompletionUnknown = began, s.Decider.Rules(), envoy.Peer(ctx), true, true
 	outcome = c.decide()
 	return c, nil
 }

@@ -234,8 +234,8 @@ func BenchmarkCall(b *testing.B) {
 	require.NoError(b, err)
 	denied := limiter.NewDenied(memory.New(memory.Config{}), 1000, 0)
 	s := &Service{
-		Decider:    &decide.Decider{Log: slog.New(slog.DiscardHandler), Rules: func() decide.Rules { return active{set} }, Known: denied, Take: denied},
-		MaxHeaders: 16 << 10, Asked: func(gateway.Answer, time.Duration) {}, Panicked: func(p any) { panic(p) },
+		Decider:    &decide.Decider{Log: slog.New(slog.DiscardHandler), Rules: func() decide.Rules { return active{set} }, Precheck: denied, Take: denied},
+		MaxHeaders: 16 << 10, Answered: func(gateway.Answer, time.Duration) {}, Panicked: func(p any) { panic(p) },
 	}
 	q := described()
 	delete(q.Attributes.Request.Http.Headers, "")

@@ -23,8 +23,8 @@ type Config struct {
 	Redis *redisstore.Config
 	// Memory is the store in this process, which also counts while Redis cannot.
 	Memory memory.Config
-	// Refusals is how many refusals are remembered in front of Redis.
-	Refusals int
+	// DeniedMemory is how many refusals are remembered in front of Redis.
+	DeniedMemory int
 	// Nodes returns how many processes share Redis, this one included.
 	Nodes func() int
 	// Failed, if not nil, receives every error of Redis.
@@ -36,12 +36,12 @@ type Config struct {
 
 // Chain decides. Its fields are steps that callers take, all through the same layers.
 type Chain struct {
-	Known  limiter.Known    // first, without I/O: what is known to be refused
-	Take   limiter.Taker    // then the decision
-	Return limiter.Returner // and, once the request has ended, its concurrency slots
-	Reset  limiter.Resetter
-	Peek   Peeker
-	Parts
+	Precheck limiter.Prechecker // first, without I/O: what is known to be refused
+	Take     limiter.Taker      // then the decision
+	Return   limiter.Returner   // and, once the request has ended, its concurrency slots
+	Reset    limiter.Resetter
+	Peek     Peeker
+	Layers
 }
 
 // Peeker decides as if for a request, but charges nothing.
@@ -49,8 +49,8 @@ type Peeker interface {
 	Peek(ctx context.Context, checks []limiter.Check, d *limiter.Decision) error
 }
 
-// Parts are the layers that have more to show than decisions; nil if the chain has none.
-type Parts struct {
+// Layers are the layers that have more to show than decisions; nil if the chain has none.
+type Layers struct {
 	Local    *memory.Store // always
 	Shared   *redisstore.Store
 	Leases   *lease.Store
@@ -67,20 +67,20 @@ type Parts struct {
 type Counters interface {
 	limiter.Merger
 	limiter.Mover
-	limiter.Registrar
+	limiter.TermStore
 	Counters(ctx context.Context, key []byte, start int64) (own int64, others map[string]int64, err error)
 }
 
-// layers are all layers, from the request inwards. Each that the chain needs is put in front of
+// allLayers are all layers, from the request inwards. Each that the chain needs is put in front of
 // those after it. Behind Redis's store, each master has layers of its own.
-var layers = []struct {
+var allLayers = []struct {
 	name   string
 	needed func(*builder) bool
 	put    func(*builder)
 }{
 	{"tally", (*builder).regions, (*builder).tally},
 	{"escrow", (*builder).regions, (*builder).escrow},
-	{"Denied", (*builder).redis, (*builder).remember},
+	{"Denied", (*builder).redis, (*builder).putDenied},
 	{"report", (*builder).redis, (*builder).report},
 	{"lease", (*builder).redis, (*builder).lease},
 	{"Spread", (*builder).slots, (*builder).spread},
@@ -94,7 +94,7 @@ func (b *builder) slots() bool   { return b.redis() && b.Shared.Slots() }
 // builder is a chain without its outermost layers.
 type builder struct {
 	Config
-	Parts
+	Layers
 	next    limiter.FullStore
 	front   limiter.Front // next, once refusals are remembered
 	returns time.Duration // how long charges may wait for their return
@@ -105,7 +105,7 @@ func Build(c Config) (*Chain, error) {
 	b := &builder{Config: c}
 	b.Local = memory.New(c.Memory)
 	b.next, b.Counters = b.Local, b.Local
-	b.front = limiter.Forgetful{FullStore: b.Local} // it is as fast as a memory of refusals
+	b.front = limiter.NoDenied{FullStore: b.Local} // it is as fast as a memory of refusals
 	if c.Redis != nil {
 		var err error
 		if b.Shared, err = redisstore.Open(*c.Redis); err != nil {
@@ -113,12 +113,12 @@ func Build(c Config) (*Chain, error) {
 		}
 		b.next, b.Counters = b.Shared, b.Shared
 	}
-	for _, l := range slices.Backward(layers) {
+	for _, l := range slices.Backward(allLayers) {
 		if l.needed(b) {
 			l.put(b)
 		}
 	}
-	return &Chain{Known: b.front, Take: b.front, Return: b.front, Reset: b.front, Peek: peeker{b.front}, Parts: b.Parts}, nil
+	return &Chain{Precheck: b.front, Take: b.front, Return: b.front, Reset: b.front, Peek: peeker{b.front}, Layers: b.Layers}, nil
 }
 
 func (b *builder) budget() time.Duration { return cmp.Or(b.Redis.Timeout, redisstore.DefaultTimeout) }
@@ -145,8 +145,8 @@ func (b *builder) report() {
 	b.next = b.Reports
 }
 
-func (b *builder) remember() {
-	b.denied = limiter.NewDenied(b.next, b.Refusals, b.returns)
+func (b *builder) putDenied() {
+	b.denied = limiter.NewDenied(b.next, b.DeniedMemory, b.returns)
 	b.front = b.denied
 }
 
@@ -168,12 +168,12 @@ func (p peeker) Peek(ctx context.Context, checks []limiter.Check, d *limiter.Dec
 	for i := range checks {
 		checks[i].Peek = true
 	}
-	return p.TakeAfter(ctx, checks, d, limiter.Look{At: time.Now()})
+	return p.TakeAfter(ctx, checks, d, limiter.PrecheckResult{CheckedAt: time.Now()})
 }
 
 // Keep forgets what layers know of limits that are no longer active. holds may be called
 // later, by several goroutines.
-func (p *Parts) Keep(holds func(*limiter.Limit) bool) {
+func (p *Layers) Keep(holds func(*limiter.Limit) bool) {
 	if p.Shared != nil {
 		p.denied.Keep(holds)
 		p.Leases.Keep(holds)
@@ -182,7 +182,7 @@ func (p *Parts) Keep(holds func(*limiter.Limit) bool) {
 }
 
 // Close returns what this process holds, and closes the connections to Redis.
-func (p *Parts) Close() {
+func (p *Layers) Close() {
 	if p.Shared != nil {
 		p.Reports.Close()
 		p.Leases.Close() // while the store still takes back what they hold

@@ -35,7 +35,7 @@ func TestLayersAreThoseOfTheTable(t *testing.T) {
 	for _, row := range regexp.MustCompile(`(?m)^\| ([^|]*?) \|`).FindAllStringSubmatch(section, -1) {
 		documented = append(documented, row[1])
 	}
-	for _, l := range layers {
+	for _, l := range allLayers {
 		built = append(built, l.name)
 	}
 	inRedisstore := []string{"Breaker, per shard", "Combine, per shard", "redisstore node"}
@@ -45,7 +45,7 @@ func TestLayersAreThoseOfTheTable(t *testing.T) {
 	require.NoError(t, err)
 	b := &builder{Config: Config{Redis: &redisstore.Config{}, Nodes: one, Node: "a"}}
 	b.Shared, b.next = shared, shared
-	for _, l := range slices.Backward(layers) {
+	for _, l := range slices.Backward(allLayers) {
 		require.True(t, l.needed(b))
 		l.put(b)
 		outermost := fmt.Sprintf("%T", b.next)
@@ -68,7 +68,7 @@ func TestSteps(t *testing.T) {
 		"redis and regions":  {Redis: &redisstore.Config{Mode: redisstore.Single, Addrs: []string{redis.Addr}}, Node: "a"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if config.Nodes, config.Refusals = one, 1000; config.Redis != nil {
+			if config.Nodes, config.DeniedMemory = one, 1000; config.Redis != nil {
 				config.Redis.Timeout = testenv.Patience
 			}
 			c, err := Build(config)
@@ -79,7 +79,7 @@ func TestSteps(t *testing.T) {
 			checks := []limiter.Check{{Limit: l, Key: []byte("weir:{" + name + "}:r:tb"), Cost: 1}}
 			var d limiter.Decision
 			take := func() bool {
-				look := c.Known.Look(checks, &d, time.Now())
+				look := c.Precheck.Precheck(checks, &d, time.Now())
 				if !look.Refused {
 					require.NoError(t, c.Take.TakeAfter(ctx, checks, &d, look))
 				}

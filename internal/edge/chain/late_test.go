@@ -29,11 +29,11 @@ func TestPausesChargeNoRefusedRequest(t *testing.T) {
 	run := func(t *testing.T, c redisstore.Config, pauses *testenv.Server, counted limiter.Check, others ...limiter.Check) {
 		c.Timeout = budget
 		var failed atomic.Int64
-		chain, err := Build(Config{Redis: &c, Nodes: one, Refusals: 1000, Failed: func(error) { failed.Add(1) }})
+		chain, err := Build(Config{Redis: &c, Nodes: one, DeniedMemory: 1000, Failed: func(error) { failed.Add(1) }})
 		require.NoError(t, err)
 		defer chain.Close()
 		ask := func(checks ...limiter.Check) (d limiter.Decision) {
-			require.NoError(t, chain.Take.TakeAfter(context.Background(), checks, &d, limiter.Look{At: time.Now()}))
+			require.NoError(t, chain.Take.TakeAfter(context.Background(), checks, &d, limiter.PrecheckResult{CheckedAt: time.Now()}))
 			return d
 		}
 		looks := counted
@@ -53,7 +53,7 @@ func TestPausesChargeNoRefusedRequest(t *testing.T) {
 				all.Go(func() {
 					if d := ask(append([]limiter.Check{counted}, others...)...); d.Allowed {
 						passed.Add(1)
-					} else if d.Unavailable {
+					} else if d.StoreUnavailable {
 						missed.Add(1)
 					}
 				})

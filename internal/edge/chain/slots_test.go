@@ -73,7 +73,7 @@ func (m *mover) request(c *Chain) bool {
 		checks[0].Key = fmt.Appendf(slices.Clone(checks[0].Key), ":%d", n)
 	}
 	ctx := context.Background()
-	if look := c.Known.Look(checks, &d, time.Now()); !look.Refused {
+	if look := c.Precheck.Precheck(checks, &d, time.Now()); !look.Refused {
 		_ = c.Take.TakeAfter(ctx, checks, &d, look)
 	}
 	if d.Allowed {
@@ -98,7 +98,7 @@ func TestSlotsMove(t *testing.T) {
 	var mu sync.Mutex
 	missed := map[string]int{}
 	c, err := Build(Config{
-		Redis: &redisstore.Config{Mode: redisstore.Cluster, Addrs: cluster.Addrs(), Timeout: budget}, Nodes: one, Refusals: 10_000,
+		Redis: &redisstore.Config{Mode: redisstore.Cluster, Addrs: cluster.Addrs(), Timeout: budget}, Nodes: one, DeniedMemory: 10_000,
 		Failed: func(err error) { mu.Lock(); defer mu.Unlock(); missed[redisstore.ErrorKind(err)+": "+err.Error()]++ },
 	})
 	require.NoError(t, err)

@@ -160,8 +160,8 @@ func (c *Config) proxy(group string) (pc proxy.Config, indexes []int) {
 	return pc, indexes
 }
 
-// Room returns how many requests may be at the upstreams of a group at once.
-func (c *Config) Room(group string) int {
+// MaxInFlight returns how many requests may be at the upstreams of a group at once.
+func (c *Config) MaxInFlight(group string) int {
 	_, indexes := c.proxy(group)
 	return len(indexes) * c.Upstream.MaxConns
 }

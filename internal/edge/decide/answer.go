@@ -37,11 +37,11 @@ func (d *Decider) Refuse(r *Request, v Verdict) Refusal {
 	case v == Misbehaved:
 		return r.misbehaved()
 	case v == Blocked:
-		d.Block(r)
+		d.Blocked(r)
 		return Refusal{Status: http.StatusForbidden, Body: blocked}
 	case v == NoRules:
 		return r.unavailable("No rules yet")
-	case r.Decision.Unavailable: // a rule with on_store_failure: closed could not be counted
+	case r.Decision.StoreUnavailable: // a rule with on_store_failure: closed could not be counted
 		return r.unavailable("The rate limiter is unavailable")
 	}
 	return r.tooMany()

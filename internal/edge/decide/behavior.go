@@ -19,8 +19,8 @@ type Behavior struct {
 	Clients *behavior.Table
 	Routes  *behavior.Table
 	Stop    <-chan struct{} // ends all delays
-	// Judged is called once for each request of a subject above the mildest tier.
-	Judged func(*Request)
+	// AboveMildest is called once for each request of a subject above the mildest tier.
+	AboveMildest func(*Request)
 	// Rose is called when a request moves its client or its route to a severer tier, and at
 	// the first request of a subject that other nodes' counts moved.
 	Rose func(*Request, *Rise)
@@ -78,7 +78,7 @@ func (c *Behavior) consults(header string) bool {
 		return false
 	}
 	p := c.Policy()
-	return p != nil && p.Consults(header)
+	return p != nil && p.ReadsHeader(header)
 }
 
 // Delayed returns how many requests are waiting now.
@@ -95,8 +95,8 @@ const (
 	Crowded    Effect = "crowded" // refused, because MaxDelayed are already waiting
 )
 
-// Risk is the policy's judgment of one request.
-type Risk struct {
+// BehaviorResult is the policy's judgment of one request.
+type BehaviorResult struct {
 	Policy *policy.Policy // nil: the request is exempt, or was refused before it was judged
 	Tier   int
 	own    int     // tier of the client alone
@@ -114,7 +114,7 @@ type Risk struct {
 }
 
 // Name returns the name of the tier.
-func (k *Risk) Name() string { return k.Policy.Effects[k.Tier].Name }
+func (k *BehaviorResult) Name() string { return k.Policy.Effects[k.Tier].Name }
 
 // Classify determines how the policy judges the client of a request and its route. Rules may
 // count by that.
@@ -127,13 +127,13 @@ func (c *Behavior) Classify(r *Request) {
 	if p.Exempts(view{r}, &r.scratch) {
 		return
 	}
-	k := &r.Risk
+	k := &r.BehaviorResult
 	k.Policy = p
 	k.client, k.route = c.clientOf(p, r), c.routeOf(r)
-	st := c.Clients.Look(k.client, r.Began)
+	st := c.Clients.Status(k.client, r.Began)
 	k.Score, k.Tier, k.own, k.refused = st.Score, st.Tier, st.Tier, st.Refused
 	if p.Routes != nil {
-		route := c.Routes.Look(k.route, r.Began)
+		route := c.Routes.Status(k.route, r.Began)
 		if k.guessed = route.Tier > 0; !st.Proven {
 			k.Tier = max(k.Tier, route.Tier)
 		}
@@ -144,8 +144,8 @@ func (c *Behavior) Classify(r *Request) {
 }
 
 // announce reports once that other nodes' counts moved a subject to a severer tier.
-func (c *Behavior) announce(r *Request, kind string, table *behavior.Table, key uint64, st behavior.Standing) {
-	if st.Rose && !r.Described && table.Announce(key) && st.Tier > 0 { // it may have cooled down meanwhile
+func (c *Behavior) announce(r *Request, kind string, table *behavior.Table, key uint64, st behavior.Status) {
+	if st.Rose && !r.DryRun && table.Announce(key) && st.Tier > 0 { // it may have cooled down meanwhile
 		c.rose(r, kind, table, key, st, r.Began, true)
 	}
 }
@@ -153,9 +153,9 @@ func (c *Behavior) announce(r *Request, kind string, table *behavior.Table, key 
 // enforce applies the tier: it scales the costs of the checks and delays the request. It
 // reports whether the request may proceed.
 func (c *Behavior) enforce(r *Request) bool {
-	k := &r.Risk
+	k := &r.BehaviorResult
 	p := k.Policy
-	if p == nil || r.Described {
+	if p == nil || r.DryRun {
 		return true
 	}
 	if k.refused == 0 { // while the header is as it came
@@ -169,7 +169,7 @@ func (c *Behavior) enforce(r *Request) bool {
 	switch {
 	case k.refused > 0:
 		k.Effect, k.wait = Refused, k.refused
-	case r.NoEnd: // a gateway waits for this answer only so long
+	case r.CompletionUnknown: // a gateway waits for this answer only so long
 	case p.Shadow:
 		if e.Delay > 0 {
 			k.Effect = DelayedFor
@@ -180,7 +180,7 @@ func (c *Behavior) enforce(r *Request) bool {
 			k.Effect = Passed // routes are never refused
 		}
 	}
-	c.Judged(r)
+	c.AboveMildest(r)
 	if p.Shadow {
 		return true
 	}
@@ -194,12 +194,12 @@ func (c *Behavior) enforce(r *Request) bool {
 // tighten makes a request that is only described count as one of its tier, without the
 // random rounding.
 func (r *Request) tighten() {
-	p := r.Risk.Policy
+	p := r.BehaviorResult.Policy
 	if p == nil || p.Shadow {
 		return
 	}
-	if factor := p.Effects[r.Risk.Tier].Limits; factor != 1 {
-		r.Risk.factor = factor
+	if factor := p.Effects[r.BehaviorResult.Tier].Limits; factor != 1 {
+		r.BehaviorResult.factor = factor
 		scale(r.Match.Checks, factor, func() float64 { return 0 })
 	}
 }
@@ -231,8 +231,8 @@ func TierMade(factor float64) bool { return factor > 0 && factor < 0.5 }
 
 // Learn counts a request that is finished. status is the origin's answer; 0 if none came.
 func (c *Behavior) Learn(r *Request, v Verdict, status int, now time.Time) {
-	k := &r.Risk
-	if k.Policy == nil || v != Pass && (v != Limited || r.Decision.Unavailable) {
+	k := &r.BehaviorResult
+	if k.Policy == nil || v != Pass && (v != Limited || r.Decision.StoreUnavailable) {
 		return // what weir sheds or refuses because of the tier says nothing about the client
 	}
 	if v == Limited && TierMade(k.factor) {
@@ -244,7 +244,7 @@ func (c *Behavior) Learn(r *Request, v Verdict, status int, now time.Time) {
 		// earlier.
 		e.Refused, e.RetryAfter = true, time.Duration(retryAfter(r.Decision.RetryAfter(r.Match.Checks)))*time.Second
 	} else {
-		e.Print, e.Lacks, e.Login = k.print, k.lacks, k.login
+		e.Fingerprint, e.LacksHeaders, e.Login = k.print, k.lacks, k.login
 	}
 	client := c.Clients.Observe(k.client, now, &e)
 	c.rose(r, KindClient, c.Clients, k.client, client, now, false)
@@ -253,8 +253,8 @@ func (c *Behavior) Learn(r *Request, v Verdict, status int, now time.Time) {
 	}
 }
 
-func (c *Behavior) rose(r *Request, kind string, table *behavior.Table, key uint64, st behavior.Standing, now time.Time, shared bool) {
-	if tiers := r.Risk.Policy.Effects; st.Rose && st.Tier < len(tiers) {
+func (c *Behavior) rose(r *Request, kind string, table *behavior.Table, key uint64, st behavior.Status, now time.Time, shared bool) {
+	if tiers := r.BehaviorResult.Policy.Effects; st.Rose && st.Tier < len(tiers) {
 		c.Rose(r, &Rise{Kind: kind, Tier: tiers[st.Tier].Name, Score: st.Score, Reasons: table.Reasons(key, now, nil), Shared: shared})
 	}
 }
@@ -263,7 +263,7 @@ func (c *Behavior) rose(r *Request, kind string, table *behavior.Table, key uint
 // the headers of the policy.
 func (c *Behavior) print(r *Request) uint64 {
 	b := append(r.buf[:0], r.Method...)
-	b = strconv.AppendUint(append(b, ' '), r.Risk.route, 36)
+	b = strconv.AppendUint(append(b, ' '), r.BehaviorResult.route, 36)
 	name := true
 	for _, char := range r.Query {
 		switch {
@@ -276,7 +276,7 @@ func (c *Behavior) print(r *Request) uint64 {
 			b = append(b, char)
 		}
 	}
-	for _, header := range r.Risk.Policy.Fingerprint {
+	for _, header := range r.BehaviorResult.Policy.Fingerprint {
 		for _, value := range r.Fields.Header(header) {
 			b = append(append(b, '\n'), value...)
 		}
@@ -288,18 +288,18 @@ func (c *Behavior) print(r *Request) uint64 {
 // lacks reports whether a header that real clients always send is absent, or whether a
 // trusted proxy saw a handshake that no real client makes.
 func lacks(r *Request) bool {
-	for _, header := range r.Risk.Policy.Presence {
+	for _, header := range r.BehaviorResult.Policy.Presence {
 		if len(r.Fields.Header(header)) == 0 {
 			return true
 		}
 	}
-	return r.Risk.Policy.TLS != "" && r.Trusted && r.Risk.Policy.Strange(r.Fields.Header(r.Risk.Policy.TLS)...)
+	return r.BehaviorResult.Policy.TLS != "" && r.Trusted && r.BehaviorResult.Policy.Strange(r.Fields.Header(r.BehaviorResult.Policy.TLS)...)
 }
 
 // AppendRisk appends what the origin is told, as in
 // suspicious;score=62;signals=scan,denials, or nothing if the tier says so.
 func (c *Behavior) AppendRisk(dst []byte, r *Request) []byte {
-	k := &r.Risk
+	k := &r.BehaviorResult
 	if k.Policy == nil || k.Policy.Shadow || !k.Policy.Effects[k.Tier].Header {
 		return dst
 	}
@@ -319,24 +319,24 @@ func (c *Behavior) AppendRisk(dst []byte, r *Request) []byte {
 
 // Explain returns the standing of the client of a described request, and why; false if
 // there is no policy, or it exempts the request.
-func (c *Behavior) Explain(r *Request, now time.Time) (st behavior.Standing, reasons []behavior.Reason, judged bool) {
-	if !c.judges(r) {
+func (c *Behavior) Explain(r *Request, now time.Time) (st behavior.Status, reasons []behavior.Reason, judged bool) {
+	if !c.evaluates(r) {
 		return st, nil, false
 	}
 	key := c.clientOf(c.Policy(), r)
-	return c.Clients.Look(key, now), c.Clients.Reasons(key, now, nil), true
+	return c.Clients.Status(key, now), c.Clients.Reasons(key, now, nil), true
 }
 
 // ExplainRoute is Explain of the request's route.
-func (c *Behavior) ExplainRoute(r *Request, now time.Time) (st behavior.Standing, reasons []behavior.Reason, judged bool) {
-	if !c.judges(r) || c.Policy().Routes == nil {
+func (c *Behavior) ExplainRoute(r *Request, now time.Time) (st behavior.Status, reasons []behavior.Reason, judged bool) {
+	if !c.evaluates(r) || c.Policy().Routes == nil {
 		return st, nil, false
 	}
 	key := c.routeOf(r)
-	return c.Routes.Look(key, now), c.Routes.Reasons(key, now, nil), true
+	return c.Routes.Status(key, now), c.Routes.Reasons(key, now, nil), true
 }
 
-func (c *Behavior) judges(r *Request) bool {
+func (c *Behavior) evaluates(r *Request) bool {
 	r.path = r.Paths.At(0)
 	p := c.Policy()
 	return p != nil && !p.Exempts(view{r}, &rules.Match{})
@@ -345,5 +345,5 @@ func (c *Behavior) judges(r *Request) bool {
 // misbehaved answers 429 until the client's tier admits it again.
 func (r *Request) misbehaved() Refusal {
 	r.buf = append(r.buf[:0], `{"type":"about:blank","title":"Refused because of earlier requests","status":429}`...)
-	return Refusal{Status: http.StatusTooManyRequests, RetryAfter: retryAfter(r.Risk.wait), Body: r.buf}
+	return Refusal{Status: http.StatusTooManyRequests, RetryAfter: retryAfter(r.BehaviorResult.wait), Body: r.buf}
 }

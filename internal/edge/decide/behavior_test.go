@@ -72,7 +72,7 @@ func TestWhatAClientWasToldCounts(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			d, _ := decider(t, "rules: [{id: clients, key: [client_ip], algorithm: token_bucket, limit: 20, window: 1s, burst: 20}]", calm)
 			d.Behavior = behaviorFor(t, "signals: {presence: {weight: 0}}")
-			d.Behavior.Judged = func(*Request) {}
+			d.Behavior.AboveMildest = func(*Request) {}
 			d.Behavior.Rose = func(*Request, *Rise) {}
 			r := &Request{}
 			for began := time.Now(); time.Since(began) < 10*time.Second; {
@@ -88,7 +88,7 @@ func TestWhatAClientWasToldCounts(t *testing.T) {
 			}
 			st, _, judged := d.Behavior.Explain(r, time.Now())
 			require.True(t, judged)
-			require.Equal(t, want, r.Risk.Policy.Effects[st.Tier].Name)
+			require.Equal(t, want, r.BehaviorResult.Policy.Effects[st.Tier].Name)
 		})
 	}
 	f(0, "suspicious")
@@ -101,7 +101,7 @@ func TestHandshakesOfRealClients(t *testing.T) {
 		t.Helper()
 		d, _ := decider(t, "rules: []", calm)
 		d.Behavior = behaviorFor(t, "signals: {presence: {headers: [], tls: {header: X-JA4, known: [firefox]}}}")
-		d.Behavior.Judged = func(*Request) {}
+		d.Behavior.AboveMildest = func(*Request) {}
 		fields := fields{"X-Forwarded-For": {[]byte("203.0.113.1")}}
 		for _, v := range values {
 			fields["X-Ja4"] = append(fields["X-Ja4"], []byte(v))
@@ -110,7 +110,7 @@ func TestHandshakesOfRealClients(t *testing.T) {
 		d.ask(t, r, peer, []byte("/"), fields)
 		require.Equal(t, Pass, d.Decide(r))
 		r.Permit.Done()
-		require.Equal(t, want, r.Risk.lacks)
+		require.Equal(t, want, r.BehaviorResult.lacks)
 	}
 	const proxy, client = "10.0.0.1", "192.0.2.1"
 	f(proxy, []string{"firefox"}, false)
@@ -127,7 +127,7 @@ func TestSubjectsThatThePolicyNames(t *testing.T) {
 	d, _ := decider(t, "rules: []", calm)
 	d.Behavior = behaviorFor(t, `{mode: enforce, subject: [header:X-Api-Key], signals: {failures: {weight: 100, at_least: 5, share: 0.1}}, routes: {guessing: {weight: 0}},
 		tiers: [{name: normal}, {name: blocked, from: 50, until: 20, refuse: {for: 1h, max: 2h}}]}`)
-	d.Behavior.Judged = func(*Request) {}
+	d.Behavior.AboveMildest = func(*Request) {}
 	rose := ""
 	d.Behavior.Rose = func(r *Request, _ *Rise) { rose = r.Subject() }
 	const address = "198.51.100.7"
@@ -179,7 +179,7 @@ func TestTiersAreToldInTheFields(t *testing.T) {
 			d, _ := decider(t, "rules: [{id: clients, key: [client_ip], limit: 100, window: 1h}]", calm)
 			d.Behavior = behaviorFor(t, "{mode: "+mode+`, signals: {failures: {weight: 40, at_least: 5, share: 0.1}},
 				tiers: [{name: normal}, {name: tight, from: 25, until: 20, limits: 0.3}]}`)
-			d.Behavior.Judged = func(*Request) {}
+			d.Behavior.AboveMildest = func(*Request) {}
 			d.Behavior.Rose = func(*Request, *Rise) {}
 			r := &Request{}
 			ask := func(client string) (Verdict, map[string]string) {
@@ -188,7 +188,7 @@ func TestTiersAreToldInTheFields(t *testing.T) {
 				v := d.Decide(r)
 				r.Permit.Done()
 				told := map[string]string{}
-				r.Describe(true, func(name, value []byte) { told[string(name)] = string(value) })
+				r.SetLimitHeaders(true, func(name, value []byte) { told[string(name)] = string(value) })
 				return v, told
 			}
 			for range 10 {
@@ -218,7 +218,7 @@ func TestAnOfficeThatObeysIsFreeAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, _ := decider(t, "rules: [{id: clients, key: [client_ip], algorithm: token_bucket, limit: 20, window: 1s, burst: 200}]", calm)
 		d.Behavior = behaviorFor(t, "{mode: enforce, signals: {presence: {weight: 0}}}")
-		d.Behavior.Judged = func(*Request) {}
+		d.Behavior.AboveMildest = func(*Request) {}
 		d.Behavior.Rose = func(*Request, *Rise) {}
 		type user struct {
 			at    time.Time
@@ -280,7 +280,7 @@ func TestOneAddressDoesNotSlowALogin(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			d, _ := decider(t, "rules: []", calm)
 			d.Behavior = behaviorFor(t, "{mode: enforce, signals: {presence: {weight: 0}}}")
-			d.Behavior.Judged = func(*Request) {}
+			d.Behavior.AboveMildest = func(*Request) {}
 			rose := map[string]bool{}
 			d.Behavior.Rose = func(_ *Request, rise *Rise) { rose[rise.Kind] = true }
 			r := &Request{}
@@ -296,7 +296,7 @@ func TestOneAddressDoesNotSlowALogin(t *testing.T) {
 			*r = Request{Began: time.Now()}
 			d.ask(t, r, "203.0.113.9", []byte("/login"), nil)
 			require.Equal(t, Pass, d.Decide(r), "no route is refused")
-			require.Equal(t, want == KindRoute, r.Risk.Tier > 0)
+			require.Equal(t, want == KindRoute, r.BehaviorResult.Tier > 0)
 			r.Permit.Done()
 		})
 	}

@@ -23,7 +23,7 @@ func BenchmarkBehavior(b *testing.B) {
 		b.Run(fmt.Sprint(clients), func(b *testing.B) {
 			d, _ := decider(b, "rules: []", calm)
 			c := NewBehavior(func() *policy.Policy { return p }, clients, time.Now())
-			c.Judged, c.Rose = func(*Request) {}, func(*Request, *Rise) {}
+			c.AboveMildest, c.Rose = func(*Request) {}, func(*Request, *Rise) {}
 			d.Behavior = c
 			addresses := make([]netip.Addr, clients)
 			for i := range addresses {
@@ -39,7 +39,7 @@ func BenchmarkBehavior(b *testing.B) {
 			now := time.Now()
 			run := func(i int) {
 				now = now.Add(50 * time.Microsecond)
-				r.Risk, r.Began, r.Client = Risk{}, now, addresses[order[i%len(order)]]
+				r.BehaviorResult, r.Began, r.Client = BehaviorResult{}, now, addresses[order[i%len(order)]]
 				c.Classify(r)
 				c.enforce(r)
 				c.Learn(r, Pass, http.StatusOK, now)
@@ -61,7 +61,7 @@ func BenchmarkBehavior(b *testing.B) {
 func TestRoutesThatNeverDenyTakeNoPlace(t *testing.T) {
 	d, _ := decider(t, "rules: []", calm)
 	d.Behavior = behaviorFor(t, "signals: {presence: {weight: 0}}")
-	d.Behavior.Judged, d.Behavior.Rose = func(*Request) {}, func(*Request, *Rise) {}
+	d.Behavior.AboveMildest, d.Behavior.Rose = func(*Request) {}, func(*Request, *Rise) {}
 	ask := func(path string, status int) {
 		r := &Request{Began: time.Now()}
 		d.ask(t, r, "198.51.100.7", []byte(path), nil)
@@ -95,7 +95,7 @@ func TestWhatOtherNodesFoundIsToldOnce(t *testing.T) {
 	for i := range nodes {
 		c := NewBehavior(func() *policy.Policy { return p }, 1000, time.Now())
 		c.SetNames(NewSecret(make([]byte, 32)))
-		c.Judged, c.Rose = func(*Request) {}, func(_ *Request, rise *Rise) { rises = append(rises, *rise) }
+		c.AboveMildest, c.Rose = func(*Request) {}, func(_ *Request, rise *Rise) { rises = append(rises, *rise) }
 		c.Clients.Divide(2)
 		nodes[i] = c
 		for range 30 {
@@ -132,7 +132,7 @@ func TestAMillionClientsAndTheirRoutesTakeAQuarterOfAGibibyte(t *testing.T) {
 	place := func(n int) uint64 { return uint64(n) * 0x9e3779b97f4a7c15 }
 	for n := range million {
 		c.Clients.Observe(place(n), now, &behavior.Event{Status: http.StatusOK})
-		c.Routes.ObserveRoute(place(n), now, http.StatusForbidden, behavior.Standing{})
+		c.Routes.ObserveRoute(place(n), now, http.StatusForbidden, behavior.Status{})
 	}
 	got := heap() - before
 	t.Logf("%d clients and %d routes: %.1f MiB", c.Clients.Counts().Subjects, c.Routes.Counts().Subjects, float64(got)/(1<<20))

@@ -32,26 +32,26 @@ type Decider struct {
 	Routes   Routes
 	Shedders []*shedder.Shedder // by upstream group; nil: nothing is shed, and Shedding, Secret and Shed are not called
 	Secret   func() *Secret     // hides who is shed
-	// Known refuses what is known to be refused, before the shedder is asked; Take decides the
+	// Precheck refuses what is known to be refused, before the shedder is asked; Take decides the
 	// rest.
-	Known limiter.Known
-	Take  limiter.Taker
+	Precheck limiter.Prechecker
+	Take     limiter.Taker
 	// Peek decides as Take does, for a described request, and charges nothing.
 	Peek interface {
 		Peek(ctx context.Context, checks []limiter.Check, d *limiter.Decision) error
 	}
 	// Shed is called with each request that was shed.
 	Shed func(*Request, shedder.Reason)
-	// Networks are the clients that operators block or allow; nil if there are none.
-	Networks func() *clientlist.Table
-	// Block is called with each request whose client is blocked.
-	Block func(*Request)
+	// ClientLists are the clients that operators block or allow; nil if there are none.
+	ClientLists func() *clientlist.Table
+	// Blocked is called with each request whose client is blocked.
+	Blocked func(*Request)
 	// Behavior judges clients by their behavior; nil without a policy.
 	Behavior *Behavior
 	// UnderLoad lowers limits while upstreams are busy; nil if none follow load.
 	UnderLoad *UnderLoad
-	// Seen is called with each decided request; may be nil.
-	Seen func(*Request, Verdict)
+	// Decided is called with each decided request; may be nil.
+	Decided func(*Request, Verdict)
 }
 
 // Rules are a set of rules that also counts its decisions.
@@ -72,7 +72,7 @@ type Shedding struct {
 type Routes struct {
 	Conditions *rules.Matcher
 	Groups     []int // by condition
-	Otherwise  int
+	Default    int
 }
 
 func (t *Routes) find(r rules.Request, scratch *rules.Match) int {
@@ -81,7 +81,7 @@ func (t *Routes) find(r rules.Request, scratch *rules.Match) int {
 			return t.Groups[found[0]]
 		}
 	}
-	return t.Otherwise
+	return t.Default
 }
 
 // Verdict is what happens to a request.
@@ -102,8 +102,8 @@ const (
 // Decide decides whether a request passes.
 func (d *Decider) Decide(r *Request) Verdict {
 	v := d.decide(r)
-	if d.Seen != nil && !r.Described {
-		d.Seen(r, v)
+	if d.Decided != nil && !r.DryRun {
+		d.Decided(r, v)
 	}
 	return v
 }
@@ -115,16 +115,16 @@ func (d *Decider) decide(r *Request) Verdict {
 	}
 	d.identify(r)
 	r.slot = rand.Uint64()
-	if d.List(r); r.Listed != nil && r.Listed.Action == clientlist.Block && !r.Described {
+	if d.LookUpClient(r); r.ListEntry != nil && r.ListEntry.Action == clientlist.Block && !r.DryRun {
 		return Blocked
 	}
-	if d.Judges(r) {
+	if d.EvaluatesBehavior(r) {
 		d.Behavior.Classify(r)
 	}
 	if r.Err = d.FindChecks(r); r.Err != nil {
 		return Malformed
 	}
-	if r.NoEnd {
+	if r.CompletionUnknown {
 		if r.Err = r.holdNoSlots(); r.Err != nil {
 			return Uncountable
 		}
@@ -133,10 +133,10 @@ func (d *Decider) decide(r *Request) Verdict {
 	if d.Behavior != nil && !d.Behavior.enforce(r) {
 		return Misbehaved
 	}
-	if r.Described {
+	if r.DryRun {
 		return d.peek(r)
 	}
-	if d.known(r) {
+	if d.precheck(r) {
 		d.want(r)
 		return Limited
 	}
@@ -150,16 +150,16 @@ func (d *Decider) decide(r *Request) Verdict {
 	return Pass
 }
 
-// List looks up what operators decided about the client of a request.
-func (d *Decider) List(r *Request) {
-	if d.Networks != nil {
-		r.Listed = d.Networks().Find(r.Client)
+// LookUpClient looks up what operators decided about the client of a request.
+func (d *Decider) LookUpClient(r *Request) {
+	if d.ClientLists != nil {
+		r.ListEntry = d.ClientLists().Find(r.Client)
 	}
 }
 
-// Judges reports whether the client's behavior matters; it does not if operators allow the
+// EvaluatesBehavior reports whether the client's behavior matters; it does not if operators allow the
 // client.
-func (d *Decider) Judges(r *Request) bool { return d.Behavior != nil && r.Listed == nil }
+func (d *Decider) EvaluatesBehavior(r *Request) bool { return d.Behavior != nil && r.ListEntry == nil }
 
 // Check decides a request whose checks the caller found. It never sheds, because such a
 // request goes to no upstream of this node.
@@ -169,10 +169,10 @@ func (d *Decider) Check(r *Request) Verdict {
 		r.Decision.Allowed = true
 		return Pass
 	}
-	if r.Described {
+	if r.DryRun {
 		return d.peek(r)
 	}
-	if d.known(r) || !d.take(r) {
+	if d.precheck(r) || !d.take(r) {
 		return Limited
 	}
 	return Pass
@@ -204,7 +204,7 @@ func (d *Decider) ReadPath(r *Request, path []byte) error {
 	if err := r.Paths.Read(path); err != nil {
 		return err
 	}
-	r.Sent = path
+	r.ForwardedPath = path
 	if d.Strict && r.Paths.Len() > 1 {
 		return errAmbiguous
 	}
@@ -268,21 +268,21 @@ func (r *Request) holdNoSlots() error {
 	return nil
 }
 
-// known decides what needs no I/O: whether a check is known to be refused. A flood of
+// precheck decides what needs no I/O: whether a check is known to be refused. A flood of
 // refused requests must not cost the store or the shedder anything.
-func (d *Decider) known(r *Request) bool {
-	r.look = d.Known.Look(r.Match.Checks, &r.Decision, r.now())
-	if r.look.Refused {
+func (d *Decider) precheck(r *Request) bool {
+	r.prechecked = d.Precheck.Precheck(r.Match.Checks, &r.Decision, r.now())
+	if r.prechecked.Refused {
 		r.Rules.Decided(r)
 	}
-	return r.look.Refused
+	return r.prechecked.Refused
 }
 
 // now returns a recent reading of the clock. The time at which the request began is recent
 // enough, except after a delay, or where an experiment times the store: reading the clock
 // costs as much as the rest of looking a refusal up.
 func (r *Request) now() time.Time {
-	if r.Began.IsZero() || r.Risk.Effect == DelayedFor || len(r.Match.Placed) > 0 {
+	if r.Began.IsZero() || r.BehaviorResult.Effect == DelayedFor || len(r.Match.InExperiments) > 0 {
 		return time.Now()
 	}
 	return r.Began
@@ -331,11 +331,11 @@ func (r *Request) user(known []rules.KeyPart, secret *Secret) uint64 {
 func (d *Decider) take(r *Request) bool {
 	// Bounded by the store's own time budget. The request's context cannot be used: it may
 	// be recycled while a late answer still reads it.
-	err := d.Take.TakeAfter(context.Background(), r.Match.Checks, &r.Decision, r.look)
+	err := d.Take.TakeAfter(context.Background(), r.Match.Checks, &r.Decision, r.prechecked)
 	if err != nil { // no layer returns one, but a limiter must not fail open by accident
 		d.Log.Error("decide", "error", err)
 		r.Decision.Reset(len(r.Match.Checks))
-		r.Decision.Unavailable = true
+		r.Decision.StoreUnavailable = true
 	}
 	r.Rules.Decided(r)
 	return r.Decision.Allowed

@@ -60,7 +60,7 @@ func decider(t testing.TB, document, settings string) (*Decider, *counted) {
 	d := &Decider{
 		Log: slog.New(slog.DiscardHandler), Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}, TierHeader: "X-Tier",
 		Rules: func() Rules { return active }, Shedding: func() *Shedding { return s }, Shedders: []*shedder.Shedder{sh},
-		Known: denied, Take: denied,
+		Precheck: denied, Take: denied,
 		Secret: func() *Secret { return nil }, Shed: func(*Request, shedder.Reason) {},
 	}
 	d.Routes.Conditions, err = rules.NewMatcher(nil)
@@ -105,7 +105,7 @@ func TestVerdicts(t *testing.T) {
 	f(Pass, "192.0.2.1", "/api/x", nil)
 	r, _ := f(Pass, "192.0.2.1", "/api/y", nil)
 	described := map[string]string{}
-	r.Describe(true, func(name, value []byte) { described[string(name)] = string(value) })
+	r.SetLimitHeaders(true, func(name, value []byte) { described[string(name)] = string(value) })
 	require.Equal(t, map[string]string{
 		"RateLimit-Policy": `"clients";q=2;w=3600`, "RateLimit": `"clients";r=0;t=3600`,
 		"X-RateLimit-Limit": "2", "X-RateLimit-Remaining": "0", "X-RateLimit-Reset": "3600",
@@ -179,7 +179,7 @@ func TestDecidingAllocatesNothing(t *testing.T) {
 			if last = d.Decide(r); last != Pass {
 				d.Refuse(r, last)
 			}
-			r.Describe(true, func(_, _ []byte) {})
+			r.SetLimitHeaders(true, func(_, _ []byte) {})
 			r.Permit.Done()
 			r.Reset()
 		}

@@ -20,14 +20,14 @@ var (
 // longer header as a failed server and may then let requests pass.
 const maxText = 1 << 10
 
-// Describe calls set with the fields that describe the enforced rules that governed this
+// SetLimitHeaders calls set with the fields that describe the enforced rules that governed this
 // request (draft-ietf-httpapi-ratelimit-headers: lists of String items): first the rules that
 // refused it, then others while they fit. A rule that was not evaluated, because another had
 // refused, has a policy but no count. set replaces the origin's field of that name, even with an
 // empty value: the origin may also have limits, but clients must see only this node's.
-func (r *Request) Describe(legacy bool, set func(name, value []byte)) {
+func (r *Request) SetLimitHeaders(legacy bool, set func(name, value []byte)) {
 	b, listed := r.buf[:0], 0
-	for i := range r.described {
+	for i := range r.enforcedChecks {
 		before := len(b)
 		if b = r.appendPolicy(b, r.Match.Checks[i].Limit); len(b) > maxText {
 			b = b[:before]
@@ -40,7 +40,7 @@ func (r *Request) Describe(legacy bool, set func(name, value []byte)) {
 	}
 	set(headerPolicy, b)
 	b = b[:0]
-	for i := range r.described {
+	for i := range r.enforcedChecks {
 		l, res, before := r.Match.Checks[i].Limit, &r.Decision.Results[i], len(b)
 		if res.Source != limiter.SourceNone {
 			b = r.appendCount(b, l, res)
@@ -55,12 +55,12 @@ func (r *Request) Describe(legacy bool, set func(name, value []byte)) {
 	set(headerRateLimit, b)
 	r.buf = b
 	if legacy {
-		r.describeLegacy(set)
+		r.setLegacyHeaders(set)
 	}
 }
 
-// described yields the enforced checks, those that refused first.
-func (r *Request) described(yield func(int) bool) {
+// enforcedChecks yields the enforced checks, those that refused first.
+func (r *Request) enforcedChecks(yield func(int) bool) {
 	for _, refused := range [2]bool{true, false} {
 		for i := range r.Decision.Results {
 			c := &r.Match.Checks[i]
@@ -98,8 +98,8 @@ func appendItem(b []byte, l *limiter.Limit) []byte {
 	return append(b, '"')
 }
 
-// describeLegacy describes the one rule that has the least left.
-func (r *Request) describeLegacy(set func(name, value []byte)) {
+// setLegacyHeaders describes the one rule that has the least left.
+func (r *Request) setLegacyHeaders(set func(name, value []byte)) {
 	var least *limiter.Result
 	var left, limit int64
 	for i := range r.Match.Checks {
@@ -146,7 +146,7 @@ func (r *Request) Left(l *limiter.Limit, res *limiter.Result) int64 {
 
 // Tightened converts units of a limit to requests like this one.
 func (r *Request) Tightened(l *limiter.Limit, units int64) int64 {
-	if f := r.Risk.factor; f > 0 && scales(l) {
+	if f := r.BehaviorResult.factor; f > 0 && scales(l) {
 		return int64(float64(units) * f)
 	}
 	return units

@@ -22,7 +22,7 @@ type visit struct {
 func visitor(t *testing.T, rules string) (*Behavior, func(visit) (Verdict, *Request)) {
 	d, _ := decider(t, rules, calm)
 	d.Behavior = behaviorFor(t, "{mode: enforce, signals: {presence: {weight: 0}}}")
-	d.Behavior.Judged = func(*Request) {}
+	d.Behavior.AboveMildest = func(*Request) {}
 	d.Behavior.Rose = func(*Request, *Rise) {}
 	r := &Request{}
 	return d.Behavior, func(v visit) (Verdict, *Request) {
@@ -63,7 +63,7 @@ func TestAHostilePageDoesNotRefuseItsVisitors(t *testing.T) {
 			for _, own := range []fields{nil, {"Sec-Fetch-Site": {[]byte("same-origin")}}, {"Sec-Fetch-Site": {[]byte("none")}}} {
 				v, r := visits(visit{office, "GET", "/", own, http.StatusOK})
 				require.Equal(t, Pass, v)
-				require.Zero(t, r.Risk.Tier)
+				require.Zero(t, r.BehaviorResult.Tier)
 			}
 			v, _ := visits(visit{office, "GET", "/", fields{"Sec-Fetch-Site": {[]byte("cross-site"), []byte("cross-site")}}, http.StatusOK})
 			require.Equal(t, Pass, v, "no browser sends it twice")
@@ -83,17 +83,17 @@ func TestTheRightPasswordIsNotSlowed(t *testing.T) {
 			require.Equal(t, Pass, v)
 			return r
 		}
-		require.Equal(t, 2, login("GET", fields{"Cookie": {[]byte("a=b")}, "Authorization": {[]byte("Basic eDp5")}}, http.StatusOK).Risk.Tier, "the form")
-		require.Equal(t, 2, login("POST", nil, http.StatusSeeOther).Risk.Tier, "the page proves nothing")
+		require.Equal(t, 2, login("GET", fields{"Cookie": {[]byte("a=b")}, "Authorization": {[]byte("Basic eDp5")}}, http.StatusOK).BehaviorResult.Tier, "the form")
+		require.Equal(t, 2, login("POST", nil, http.StatusSeeOther).BehaviorResult.Tier, "the page proves nothing")
 		for range 3 {
 			r := login("POST", nil, http.StatusOK)
-			require.Zero(t, r.Risk.Tier)
-			require.Zero(t, r.Risk.Effect)
+			require.Zero(t, r.BehaviorResult.Tier)
+			require.Zero(t, r.BehaviorResult.Effect)
 		}
-		require.Zero(t, login("POST", nil, http.StatusUnauthorized).Risk.Tier, "it may mistype")
+		require.Zero(t, login("POST", nil, http.StatusUnauthorized).BehaviorResult.Tier, "it may mistype")
 		v, r := visits(visit{customer, "POST", "/login", nil, http.StatusOK})
 		require.Equal(t, Limited, v, "but then it proves itself again")
-		require.Equal(t, 2, r.Risk.Tier)
+		require.Equal(t, 2, r.BehaviorResult.Tier)
 	})
 }
 
@@ -114,7 +114,7 @@ func TestSpellingsOfARouteShareItsTier(t *testing.T) {
 		guess(visits, spellings...)
 		for _, path := range append(spellings, "/signin/", "/.//SignIn", "/%53ignin;a=b") {
 			_, r := visits(visit{"203.0.113.9", "GET", path, nil, http.StatusOK})
-			require.Positive(t, r.Risk.Tier, path)
+			require.Positive(t, r.BehaviorResult.Tier, path)
 			st, _, judged := c.ExplainRoute(r, time.Now())
 			require.True(t, judged)
 			require.Positive(t, st.Tier)

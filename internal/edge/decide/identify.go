@@ -11,12 +11,12 @@ import (
 // identify determines the client. Only the nearest address that no trusted proxy vouches
 // for counts, because a client may have written anything to its left.
 func (d *Decider) identify(r *Request) {
-	if r.Described {
+	if r.DryRun {
 		return
 	}
 	r.Client, r.Trusted = r.Peer, d.Trusts(r.Peer)
 	r.Tier = nil
-	if !r.Trusted && !r.Vouched {
+	if !r.Trusted && !r.FromGateway {
 		return
 	}
 	if r.Trusted && d.TierHeader != "" {
@@ -96,8 +96,8 @@ func parseHop(hop []byte) (netip.Addr, bool) {
 // consults reports whether any decision depends on a header. Its name is in lower case.
 func (d *Decider) consults(r *Request, header string) bool {
 	s := d.Shedding()
-	if d.Behavior.consults(header) || strings.EqualFold(header, d.TierHeader) || d.Routes.Conditions.Consults(header) || s.Classes.Consults(header) ||
-		r.Rules != nil && r.Rules.Set().Consults(header) {
+	if d.Behavior.consults(header) || strings.EqualFold(header, d.TierHeader) || d.Routes.Conditions.ReadsHeader(header) || s.Classes.ReadsHeader(header) ||
+		r.Rules != nil && r.Rules.Set().ReadsHeader(header) {
 		return true
 	}
 	for _, part := range s.User {

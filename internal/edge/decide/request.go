@@ -15,58 +15,58 @@ import (
 // requests need, and then deciding allocates nothing.
 type Request struct {
 	// Set by the protocol. Rules are those active when the request began.
-	Began  time.Time
-	Rules  Rules
-	Peer   netip.Addr // the other end of the connection
-	Method []byte     // as sent
-	Host   []byte     // as sent: any case, perhaps with a port
-	Paths  paths.Readings
-	Sent   []byte // the path as it is forwarded; Paths are its readings
-	Query  []byte // as sent
-	Fields Fields // kept by Reset
-	// Vouched lets the peer name the client: it is a gateway, authenticated by other means
+	Began         time.Time
+	Rules         Rules
+	Peer          netip.Addr // the other end of the connection
+	Method        []byte     // as sent
+	Host          []byte     // as sent: any case, perhaps with a port
+	Paths         paths.Readings
+	ForwardedPath []byte // the path as it is forwarded; Paths are its readings
+	Query         []byte // as sent
+	Fields        Fields // kept by Reset
+	// FromGateway lets the peer name the client: it is a gateway, authenticated by other means
 	// than Decider.Trusted.
-	Vouched bool
+	FromGateway bool
 	// Source is the address that a gateway reports as the other end of its connection,
 	// independent of headers; otherwise it is not valid.
 	Source netip.Addr
-	// NoEnd says that the end of the request will never be known, so that it cannot hold a
+	// CompletionUnknown says that the end of the request will never be known, so that it cannot hold a
 	// slot.
-	NoEnd bool
-	// Described says that nobody sent the request. Decide charges, delays and reports nothing
+	CompletionUnknown bool
+	// DryRun says that nobody sent the request. Decide charges, delays and reports nothing
 	// then, and goes on where it would refuse, so that Match and Decision show all.
-	Described bool
+	DryRun bool
 
 	// The client. Decide finds it; a caller that only describes a request sets it.
-	Client  netip.Addr // the peer, or the address that trusted proxies name
-	Trusted bool       // the peer is a trusted proxy
-	Tier    []byte
-	Listed  *clientlist.Entry // what an operator decided about the client, or nil
+	Client    netip.Addr // the peer, or the address that trusted proxies name
+	Trusted   bool       // the peer is a trusted proxy
+	Tier      []byte
+	ListEntry *clientlist.Entry // what an operator decided about the client, or nil
 	// Hashes replace secret values in a request that is only described, by key part, such
 	// as header:X-Api-Key. Received requests have none.
 	Hashes map[string]string
 
 	// The decision.
-	Err      error // of a Malformed or Uncountable request
-	Match    rules.Match
-	Decision limiter.Decision
-	Upstream int // group
-	Permit   shedder.Permit
-	Risk     Risk
-	Kept     uint64  // where Decider.Seen keeps it; 0: nowhere
-	Costs    []int64 // of a described request's checks, before its tier scaled them
+	Err            error // of a Malformed or Uncountable request
+	Match          rules.Match
+	Decision       limiter.Decision
+	Upstream       int // group
+	Permit         shedder.Permit
+	BehaviorResult BehaviorResult
+	RecentID       uint64  // where Decider.Seen keeps it; 0: nowhere
+	Costs          []int64 // of a described request's checks, before its tier scaled them
 	// Took is how long after Began the checks were decided; set by Rules.Decided.
 	Took time.Duration
 
-	path    []byte // the reading in question
-	decoded []byte // the query parameter asked for last
-	slot    uint64
-	look    limiter.Look     // of the memory of refusals
-	refused []limiter.Check  // by lowered limits
-	gaps    limiter.Decision // about those
-	other   rules.Match      // of a further reading
-	scratch rules.Match      // for the class and the route
-	buf     []byte           // for the user, and then for the answer
+	path       []byte // the reading in question
+	decoded    []byte // the query parameter asked for last
+	slot       uint64
+	prechecked limiter.PrecheckResult // of the memory of refusals
+	refused    []limiter.Check        // by lowered limits
+	gaps       limiter.Decision       // about those
+	other      rules.Match            // of a further reading
+	scratch    rules.Match            // for the class and the route
+	buf        []byte                 // for the user, and then for the answer
 }
 
 // Fields gives the named parts of a request. The slices stay valid as long as the request.
@@ -78,18 +78,18 @@ type Fields interface {
 	Cookie(name string) (value []byte, n int)
 }
 
-// Asked returns when the store was called, or would have been if the refusal had not been
+// StoreCalledAt returns when the store was called, or would have been if the refusal had not been
 // known; zero if the node has no memory of refusals.
-func (r *Request) Asked() time.Time { return r.look.At }
+func (r *Request) StoreCalledAt() time.Time { return r.prechecked.CheckedAt }
 
 // Reset clears r for the next request.
 func (r *Request) Reset() {
 	r.Began, r.Rules, r.Peer, r.Method, r.Host, r.Query = time.Time{}, nil, netip.Addr{}, nil, nil, nil
-	r.Vouched, r.NoEnd, r.Source, r.Sent, r.Kept, r.Took = false, false, netip.Addr{}, nil, 0, 0
-	r.Described, r.Costs = false, nil
-	r.Client, r.Trusted, r.Tier, r.Listed, r.Hashes = netip.Addr{}, false, nil, nil, nil
-	r.Err, r.Upstream, r.Permit, r.path, r.look = nil, 0, shedder.Permit{}, nil, limiter.Look{}
-	r.Risk = Risk{}
+	r.FromGateway, r.CompletionUnknown, r.Source, r.ForwardedPath, r.RecentID, r.Took = false, false, netip.Addr{}, nil, 0, 0
+	r.DryRun, r.Costs = false, nil
+	r.Client, r.Trusted, r.Tier, r.ListEntry, r.Hashes = netip.Addr{}, false, nil, nil, nil
+	r.Err, r.Upstream, r.Permit, r.path, r.prechecked = nil, 0, shedder.Permit{}, nil, limiter.PrecheckResult{}
+	r.BehaviorResult = BehaviorResult{}
 	r.Paths.Reset()
 	r.Match.Reset()
 	r.Decision.Reset(0)
@@ -114,7 +114,7 @@ func (a view) Tier() []byte       { return a.Request.Tier }
 // Risk returns the tier unless it is the mildest or the policy is in shadow mode, which
 // must not change anything.
 func (a view) Risk() string {
-	k := &a.Request.Risk
+	k := &a.Request.BehaviorResult
 	if k.Policy == nil || k.Policy.Shadow || k.Tier == 0 {
 		return ""
 	}

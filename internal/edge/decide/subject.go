@@ -67,7 +67,7 @@ func (r *Request) Route() []byte { return r.path[:min(len(r.path), 200)] }
 // Subject returns what identifies the client under the policy, in the form of a rule's key;
 // "" if its address does.
 func (r *Request) Subject() string {
-	if p := r.Risk.Policy; p != nil {
+	if p := r.BehaviorResult.Policy; p != nil {
 		return string(r.subject(p))
 	}
 	return ""

@@ -67,7 +67,7 @@ func anyFollows(list []*rules.Compiled) bool {
 // limit would have passed only a certain number more in a window, and this node counts its
 // share of that; the rest would have been refused anyway.
 func (d *Decider) want(r *Request) {
-	if d.UnderLoad == nil || r.Decision.Unavailable || !anyFollows(r.Match.Rules) {
+	if d.UnderLoad == nil || r.Decision.StoreUnavailable || !anyFollows(r.Match.Rules) {
 		return
 	}
 	refused := r.refused[:0]

@@ -49,7 +49,7 @@ func (k *Keeper[T]) fetch(ctx context.Context) (*Document[T], error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Document[T]{Pointer: consul.NewPointer(document, "", time.Time{}), Bytes: document, Made: made, Source: adminapi.SourceBootstrap, Signatures: signatures}
+	d := &Document[T]{Pointer: consul.NewPointer(document, "", time.Time{}), Bytes: document, Compiled: made, Source: adminapi.SourceBootstrap, Signatures: signatures}
 	return d, k.accept(d)
 }
 

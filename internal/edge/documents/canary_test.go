@@ -19,7 +19,7 @@ func TestCanaryIsBoundByTheNodesOwnClock(t *testing.T) {
 		return &p
 	}
 	sees := func(p *consul.Pointer, now time.Time) {
-		f.take(event[toy]{canary: true, finding: &finding[toy]{pointer: p}}, now)
+		f.take(event[toy]{canary: true, resolution: &resolution[toy]{pointer: p}}, now)
 	}
 	behind := applied.Add(-time.Hour)
 	require.False(t, f.canary.lives(behind))

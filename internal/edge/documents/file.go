@@ -49,7 +49,7 @@ func (k *Keeper[T]) read(requested bool) error {
 	}
 	f.last = sum
 	d := &Document[T]{Pointer: consul.NewPointer(data, "", time.Time{}), Source: k.Source}
-	if d.Made, err = k.Compile(data); err != nil {
+	if d.Compiled, err = k.Compile(data); err != nil {
 		return k.refuse(d.Pointer.Version, fmt.Errorf("%s refused: %w", k.What, err))
 	}
 	f.choice.document, f.choice.refused = d, nil

@@ -13,9 +13,9 @@ import (
 // follow watches Consul until ctx ends.
 func (k *Keeper[T]) follow(ctx context.Context, wg *sync.WaitGroup) {
 	documents := k.Consul.Documents(k.Name)
-	w := watch[T]{kind: &k.Kind, client: k.Consul, documents: documents, events: k.events, key: documents.CurrentKey(), good: k.current.good}
-	if k.Parts != nil {
-		w.key = k.Parts.Key
+	w := watch[T]{kind: &k.Kind, client: k.Consul, documents: documents, events: k.events, key: documents.CurrentKey(), lastGood: k.current.good}
+	if k.PartLoader != nil {
+		w.key = k.PartLoader.Key
 	}
 	wg.Go(func() { w.run(ctx) })
 	if k.CanaryOf != "" {
@@ -66,30 +66,30 @@ func (k *Keeper[T]) take(ev event[T], now time.Time) {
 	nothing := k.base == nil && k.temporary == nil && k.canary.good == nil
 	if p.judge(nothing, ev.canary); p.refused != nil && p.refused != standing {
 		count(k.Metrics.Rejected)
-		k.Log.Error(k.What+" refused", "version", p.refused.Version, "canary", ev.canary, "error", p.finding.fault)
+		k.Log.Error(k.What+" refused", "version", p.refused.Version, "canary", ev.canary, "error", p.resolution.fault)
 	}
 }
 
 // takeCurrent processes what the current pointer led to.
 func (k *Keeper[T]) takeCurrent(now time.Time) {
-	found := &k.current.finding
+	found := &k.current.resolution
 	p := found.pointer
 	switch {
 	case p == nil || found.untrusted: // a missing, malformed or unsigned pointer changes nothing
 	case p.ExpiresAt == nil || !k.Temporary:
-		if found.good != nil {
-			k.base, k.temporary = found.good, nil
+		if found.document != nil {
+			k.base, k.temporary = found.document, nil
 		}
 	default:
-		if found.good == nil && found.fault == nil && found.failure == nil {
+		if found.document == nil && found.fault == nil && found.failure == nil {
 			// Ended on purpose, or the clock of the node that set them is behind.
 			k.Log.Info("temporary "+k.What+" are over", "version", p.Version, "expired_at", p.ExpiresAt.UTC())
 		}
-		k.temporary = found.good // the one before it has ended, too
+		k.temporary = found.document // the one before it has ended, too
 		switch {
-		case found.then != nil:
-			k.base = found.then
-		case p.Then == nil && (found.good != nil || p.Expired(now)):
+		case found.successor != nil:
+			k.base = found.successor
+		case p.Successor == nil && (found.document != nil || p.Expired(now)):
 			k.base = nil
 		}
 	}
@@ -122,23 +122,23 @@ func (k *Keeper[T]) choose(now time.Time) choice[T] {
 		k.kept = k.base
 		k.cache.put(k.content(k.base))
 	}
-	c := choice[T]{document: k.base, pointer: k.current.finding.pointer, known: k.current.known && (k.canary.known || k.CanaryOf == "")}
+	c := choice[T]{document: k.base, pointer: k.current.resolution.pointer, known: k.current.known && (k.canary.known || k.CanaryOf == "")}
 	if k.temporary != nil {
 		c.document, c.next, c.left = k.temporary, k.base, k.current.left(now)
 	}
 	if k.canary.lives(now) {
-		c.pointer = k.canary.finding.pointer
-		if good := k.canary.finding.good; good != nil {
+		c.pointer = k.canary.resolution.pointer
+		if good := k.canary.resolution.document; good != nil {
 			c.document, c.canary = good, true
 		}
-	} else if k.canary.finding.pointer != nil {
+	} else if k.canary.resolution.pointer != nil {
 		k.canary.refused = nil // its time is over
 	}
 	if k.SignatureState != nil {
 		k.SignatureState.Note(k.unsigned(now, c.document))
 	}
 	c.refused = newer(k.current.refused, k.canary.refused)
-	c.lost = unanswered(k.current.queryErr, k.canary.queryErr, k.current.finding.failure, k.canary.finding.failure)
+	c.lost = unanswered(k.current.queryErr, k.canary.queryErr, k.current.resolution.failure, k.canary.resolution.failure)
 	if !errors.Is(c.lost, ErrNoAnswer) {
 		k.ConsulState.Note(c.lost)
 	}

@@ -36,7 +36,7 @@ type Kind[T any] struct {
 	Optional bool
 	Verify   *Verify // nil: signatures do not matter
 	// Parts, if not nil, reads a document that is not one value in Consul.
-	Parts *Parts[T]
+	PartLoader *PartLoader[T]
 }
 
 // Config is how a node keeps a kind active.
@@ -45,8 +45,8 @@ type Config[T any] struct {
 	Node
 	// Activate puts a document in force. After an error the previous one stays.
 	Activate func(d *Document[T], canary bool) error
-	// Otherwise is active while nothing else is; nil: nothing is.
-	Otherwise *Document[T]
+	// Fallback is active while nothing else is; nil: nothing is.
+	Fallback *Document[T]
 	// Published, if not nil, is called with each state and the one before it.
 	Published func(before, now *State[T])
 	Metrics   Metrics
@@ -79,10 +79,10 @@ type Metrics struct {
 
 // Document is a good document.
 type Document[T any] struct {
-	Pointer consul.Pointer // by which Consul named it; otherwise only its version
-	Bytes   []byte
-	Made    *T // the result of Compile
-	Source  string
+	Pointer  consul.Pointer // by which Consul named it; otherwise only its version
+	Bytes    []byte
+	Compiled *T // the result of Compile
+	Source   string
 	// Signatures are those read with the document, and Unsigned is why none is valid. Both
 	// are nil if signatures do not matter.
 	Signatures []sign.Signature
@@ -91,7 +91,7 @@ type Document[T any] struct {
 
 // Local returns a document that Consul did not name.
 func Local[T any](version string, made *T, source string) *Document[T] {
-	return &Document[T]{Pointer: consul.Pointer{Version: version}, Made: made, Source: source}
+	return &Document[T]{Pointer: consul.Pointer{Version: version}, Compiled: made, Source: source}
 }
 
 // State is what is active, and what is known about it.
@@ -228,7 +228,7 @@ func (k *Keeper[T]) settle(now time.Time) (again time.Duration, err error) {
 	}
 	c, before := k.choose(now), k.state.Load()
 	next := &State[T]{Active: before.Active, Since: before.Since, Canary: c.canary, Pointer: c.pointer, Refused: c.refused}
-	if d := cmp.Or(k.override, c.document, k.Otherwise); d != nil {
+	if d := cmp.Or(k.override, c.document, k.Fallback); d != nil {
 		if before.Active == nil || before.Version() != d.Pointer.Version {
 			if err = k.Activate(d, c.canary); err != nil {
 				return again, err
@@ -239,7 +239,7 @@ func (k *Keeper[T]) settle(now time.Time) (again time.Duration, err error) {
 	}
 	next.Stale = k.stale(&c, next.Version())
 	set(k.Metrics.SourceUp, c.lost == nil)
-	if k.Unsigned != nil && k.Read == nil && k.Parts == nil {
+	if k.Unsigned != nil && k.Read == nil && k.PartLoader == nil {
 		set(k.Unsigned.WithLabelValues(k.Name), !k.SignatureState.ok())
 	}
 	k.state.Store(next)
@@ -293,9 +293,9 @@ func (k *Keeper[T]) Refresh() {
 	}
 }
 
-// Then returns the version that follows the active one when it expires, and when that is;
+// Successor returns the version that follows the active one when it expires, and when that is;
 // zero if it does not expire.
-func (k *Keeper[T]) Then() (version string, ends time.Time) {
+func (k *Keeper[T]) Successor() (version string, ends time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := time.Now()
@@ -309,7 +309,7 @@ func (k *Keeper[T]) Then() (version string, ends time.Time) {
 	default:
 		ends = now.Add(c.left)
 	}
-	if next = cmp.Or(next, k.Otherwise); next != nil {
+	if next = cmp.Or(next, k.Fallback); next != nil {
 		version = next.Pointer.Version
 	}
 	return version, ends

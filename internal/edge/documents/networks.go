@@ -56,7 +56,7 @@ func OpenNetworks(node Node, cache string, registry metric.Registry) (k *Network
 	}
 	file := networkFile{Owner: node.Owner}
 	k.Keeper, err = New(Config[clientlist.List]{
-		Kind: Kind[clientlist.List]{Name: "clients", What: "networks of clients", Optional: true, Parts: &Parts[clientlist.List]{
+		Kind: Kind[clientlist.List]{Name: "clients", What: "networks of clients", Optional: true, PartLoader: &PartLoader[clientlist.List]{
 			Key: clientlist.CurrentKey(node.Consul), Load: k.load, Torn: clientlist.ErrMismatch,
 			Encode: file.encode, Decode: file.decode, MaxCache: maxNetworkCache,
 		}},
@@ -104,7 +104,7 @@ func (k *Networks) load(ctx context.Context, entry *consul.Entry, known *Documen
 	}
 	before := &clientlist.List{}
 	if known != nil {
-		before = known.Made
+		before = known.Compiled
 	}
 	ctx, cancel := context.WithTimeout(ctx, loadNetworks)
 	defer cancel()
@@ -123,7 +123,7 @@ func (k *Networks) load(ctx context.Context, entry *consul.Entry, known *Documen
 // operators wrote the times.
 func (k *Networks) activate(d *Document[clientlist.List], _ bool) error {
 	before := k.active.Load()
-	t := clientlist.NewTable(d.Pointer.Version, d.Made.Entries(), k.consul.Now())
+	t := clientlist.NewTable(d.Pointer.Version, d.Compiled.Entries(), k.consul.Now())
 	if k.activated(t); t.Version != before.Version {
 		k.log.Info("networks of clients active", "version", t.Version, "blocks", t.Blocks, "allows", t.Allows, "source", d.Source)
 	}
@@ -143,7 +143,7 @@ type networkFile struct {
 }
 
 func (f networkFile) encode(d *Document[clientlist.List]) ([]byte, error) {
-	f.List = d.Made
+	f.List = d.Compiled
 	return json.Marshal(f)
 }
 
@@ -166,7 +166,7 @@ func (f networkFile) decode(data []byte) (*Document[clientlist.List], error) {
 func (k *Networks) Blocked(r *decide.Request) {
 	k.blocked.Inc()
 	if skipped, ok := k.sampler.Sample(r.Began); ok {
-		e := r.Listed
+		e := r.ListEntry
 		k.log.Info("request blocked", "client", r.Client.String(), "network", e.Network.String(), "by", e.By, "reason", e.Reason, "not_logged", skipped)
 	}
 }

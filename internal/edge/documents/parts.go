@@ -8,8 +8,8 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// Parts reads a document that is not one value in Consul.
-type Parts[T any] struct {
+// PartLoader reads a document that is not one value in Consul.
+type PartLoader[T any] struct {
 	Key string // whose changes it follows
 	// Load reads the document that an entry names; nil: the key is missing. known is the last good
 	// one, which may be nil. It returns neither a document nor an error if nothing was ever published.
@@ -23,10 +23,10 @@ type Parts[T any] struct {
 	MaxCache int64
 }
 
-// find is watch.find for such a document.
-func (p *Parts[T]) find(ctx context.Context, entry *consul.Entry, known *Document[T]) (f finding[T]) {
-	if f.good, f.failure = p.Load(ctx, entry, known); f.good != nil {
-		f.pointer = &f.good.Pointer
+// resolveOnce is watch.find for such a document.
+func (p *PartLoader[T]) resolveOnce(ctx context.Context, entry *consul.Entry, known *Document[T]) (f resolution[T]) {
+	if f.document, f.failure = p.Load(ctx, entry, known); f.document != nil {
+		f.pointer = &f.document.Pointer
 	}
 	return f
 }
@@ -35,8 +35,8 @@ func (p *Parts[T]) find(ctx context.Context, entry *consul.Entry, known *Documen
 func (k *Keeper[T]) content(d *Document[T]) *content {
 	c := &Cached{d.Pointer, d.Bytes, d.Signatures}
 	encode := func() ([]byte, error) { return encodeCache(k.Owner, c) }
-	if k.Parts != nil {
-		encode = func() ([]byte, error) { return k.Parts.Encode(d) }
+	if k.PartLoader != nil {
+		encode = func() ([]byte, error) { return k.PartLoader.Encode(d) }
 	}
 	return &content{c.id(), encode}
 }
@@ -57,18 +57,18 @@ func (k *Keeper[T]) readCache() error {
 }
 
 func (k *Keeper[T]) cached() (d *Document[T], err error) {
-	if k.Parts != nil {
-		data, err := disk.Read(k.Cache, k.Parts.MaxCache)
+	if k.PartLoader != nil {
+		data, err := disk.Read(k.Cache, k.PartLoader.MaxCache)
 		if err != nil {
 			return nil, err
 		}
-		return k.Parts.Decode(data)
+		return k.PartLoader.Decode(data)
 	}
 	c, err := ReadCache(k.Cache, k.Owner)
 	if err != nil {
 		return nil, err
 	}
 	d = &Document[T]{Pointer: c.Pointer, Bytes: c.Document, Signatures: c.Signatures}
-	d.Made, err = k.Compile(c.Document)
+	d.Compiled, err = k.Compile(c.Document)
 	return d, err
 }

@@ -12,11 +12,11 @@ import (
 
 // pointer is the state of one pointer in Consul.
 type pointer[T any] struct {
-	queryErr error // why Consul could not be asked for the pointer, nil if it answered
-	known    bool  // there is a finding
-	finding  finding[T]
-	good     *Document[T] // the last good document that the pointer named
-	refused  *adminapi.Refusal
+	queryErr   error // why Consul could not be asked for the pointer, nil if it answered
+	known      bool  // there is a finding
+	resolution resolution[T]
+	good       *Document[T] // the last good document that the pointer named
+	refused    *adminapi.Refusal
 
 	// For an expiring pointer: the last one seen, and when it expires by this node's
 	// monotonic clock. A clock that is behind, or set back, must not prolong it.
@@ -29,17 +29,17 @@ var ErrNoAnswer = errors.New("has not answered yet")
 
 // note processes an event, and reports whether it was a finding.
 func (f *pointer[T]) note(ev event[T], now time.Time) bool {
-	if ev.finding == nil {
+	if ev.resolution == nil {
 		f.queryErr = ev.queryErr
 		return false
 	}
-	found := *ev.finding
-	f.known, f.finding = true, found
+	found := *ev.resolution
+	f.known, f.resolution = true, found
 	if found.pointer != nil && found.pointer.ExpiresAt != nil && (ev.canary || !found.untrusted) {
 		f.see(found.pointer, now)
 	}
-	if found.good != nil {
-		f.good = found.good
+	if found.document != nil {
+		f.good = found.document
 	}
 	return true
 }
@@ -54,7 +54,7 @@ func (f *pointer[T]) see(p *consul.Pointer, now time.Time) {
 }
 
 // lives reports whether there is an expiring pointer that has not expired.
-func (f *pointer[T]) lives(now time.Time) bool { return f.finding.pointer != nil && f.left(now) > 0 }
+func (f *pointer[T]) lives(now time.Time) bool { return f.resolution.pointer != nil && f.left(now) > 0 }
 
 // left returns how long the pointer seen last remains valid.
 func (f *pointer[T]) left(now time.Time) time.Duration {
@@ -67,7 +67,7 @@ func (f *pointer[T]) left(now time.Time) time.Duration {
 // judge records once what is wrong with the finding. nothing says that nothing was ever
 // published.
 func (f *pointer[T]) judge(nothing, canary bool) {
-	found, version := &f.finding, ""
+	found, version := &f.resolution, ""
 	if found.pointer != nil {
 		version = found.pointer.Version
 	}

@@ -39,7 +39,7 @@ func newToyKeeper(t *testing.T, c Config[toy]) *toyKeeper {
 	t.Helper()
 	k := &toyKeeper{}
 	c.Log = slog.New(slog.DiscardHandler)
-	c.Activate = func(d *Document[toy], _ bool) error { k.active.Store(d.Made); return nil }
+	c.Activate = func(d *Document[toy], _ bool) error { k.active.Store(d.Compiled); return nil }
 	var err error
 	k.Keeper, err = New(c)
 	require.NoError(t, err)
@@ -74,7 +74,7 @@ func TestAThirdKindOfDocument(t *testing.T) {
 		_, err := documents.Put(t.Context(), []byte(text))
 		require.NoError(t, err)
 		p := consul.NewPointer([]byte(text), "test", time.Now())
-		ok, err := documents.Point(t.Context(), consul.Change{Pointer: p}, index)
+		ok, err := documents.Activate(t.Context(), consul.Change{Pointer: p}, index)
 		require.NoError(t, err)
 		require.True(t, ok)
 		_, index, err = documents.Current(t.Context())

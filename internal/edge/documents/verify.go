@@ -57,10 +57,10 @@ func (k *Keeper[T]) unsigned(now time.Time, active *Document[T]) error {
 		if p == &k.canary && !p.lives(now) {
 			continue
 		}
-		if sign.IsFault(p.finding.fault) {
-			return p.finding.fault
+		if sign.IsFault(p.resolution.fault) {
+			return p.resolution.fault
 		}
-		if good := p.finding.good; good != nil && good.Unsigned != nil {
+		if good := p.resolution.document; good != nil && good.Unsigned != nil {
 			return good.Unsigned
 		}
 	}

@@ -88,7 +88,7 @@ func (s *signedToys) point(text string, change func(*consul.Pointer)) consul.Poi
 	}
 	_, index, err := s.documents.Current(s.t.Context())
 	require.NoError(s.t, err)
-	ok, err := s.documents.Point(s.t.Context(), consul.Change{Pointer: p}, index)
+	ok, err := s.documents.Activate(s.t.Context(), consul.Change{Pointer: p}, index)
 	require.NoError(s.t, err)
 	require.True(s.t, ok)
 	return p
@@ -246,7 +246,7 @@ func TestUnsignedPointerEndsNothing(t *testing.T) {
 	soon := time.Now().Add(time.Minute)
 	s.sign("kite", key.Sign(s.subject("toys", "kite"), &soon))
 	s.point("kite", func(p *consul.Pointer) {
-		p.ExpiresAt, p.Then = &soon, &consul.Named{Version: boat.Version, SHA256: boat.SHA256}
+		p.ExpiresAt, p.Successor = &soon, &consul.Named{Version: boat.Version, SHA256: boat.SHA256}
 	})
 	eventually(t, "kite", func() bool { return k.is("kite") })
 	past, later := time.Now().Add(-time.Minute), time.Now().Add(time.Hour)
@@ -265,7 +265,7 @@ func TestUnsignedPointerEndsNothing(t *testing.T) {
 			return c.Refused != nil && c.Pointer != nil && c.Pointer.AppliedAt.Equal(p.AppliedAt) && c.Refused.Version == p.Version
 		})
 		require.True(t, k.is("kite"), name)
-		then, ends := k.Then()
+		then, ends := k.Successor()
 		require.LessOrEqual(t, time.Until(ends), time.Minute, name)
 		require.Equal(t, boat.Version, then, name)
 	}

@@ -15,14 +15,14 @@ import (
 	"github.com/weir-edge/weir/pkg/sign"
 )
 
-// finding is the result of following a pointer in Consul. T is the compiled form of its
+// resolution is the result of following a pointer in Consul. T is the compiled form of its
 // document.
-type finding[T any] struct {
-	pointer *consul.Pointer // nil if it is missing or malformed
-	good    *Document[T]    // nil if it names no good document, or has expired
-	then    *Document[T]    // what follows it; nil if nothing does, or it is not good
-	fault   error           // why there is none, if pointer or document is invalid
-	failure error           // why there is none, if Consul did not answer
+type resolution[T any] struct {
+	pointer   *consul.Pointer // nil if it is missing or malformed
+	document  *Document[T]    // nil if it names no good document, or has expired
+	successor *Document[T]    // what follows it; nil if nothing does, or it is not good
+	fault     error           // why there is none, if pointer or document is invalid
+	failure   error           // why there is none, if Consul did not answer
 	// untrusted: the pointer's document must be signed and is not, so nothing that it says
 	// counts, such as when it expires.
 	untrusted bool
@@ -31,22 +31,22 @@ type finding[T any] struct {
 // event is what a watch sends its follower: the outcome of a request to Consul, or a finding;
 // or the document that bootstrap fetched.
 type event[T any] struct {
-	canary    bool
-	queryErr  error
-	finding   *finding[T]
-	bootstrap *Document[T]
+	canary     bool
+	queryErr   error
+	resolution *resolution[T]
+	bootstrap  *Document[T]
 }
 
 // watch follows one pointer in Consul and finds the documents that it names.
 type watch[T any] struct {
-	kind      *Kind[T]
-	client    *consul.Client
-	documents *consul.Documents
-	key       string
-	canary    bool // it must expire
-	events    chan<- event[T]
-	good      *Document[T] // the last one found
-	then      *Document[T] // the last one found
+	kind          *Kind[T]
+	client        *consul.Client
+	documents     *consul.Documents
+	key           string
+	canary        bool // it must expire
+	events        chan<- event[T]
+	lastGood      *Document[T] // the last one found
+	lastSuccessor *Document[T] // the last one found
 }
 
 // errNoPointer says that nothing is published, or no longer.
@@ -82,15 +82,15 @@ func (w *watch[T]) tell(ctx context.Context, ev event[T]) {
 // pointer: a missing version may arrive, and Consul may answer again.
 func (w *watch[T]) resolve(ctx context.Context, entry *consul.Entry) {
 	for failures := 0; ; failures++ {
-		f, again := w.find(ctx, entry)
+		f, again := w.resolveOnce(ctx, entry)
 		if ctx.Err() != nil {
 			return
 		}
-		if p := w.kind.Parts; failures > 0 || p == nil || !errors.Is(f.failure, p.Torn) {
-			w.tell(ctx, event[T]{canary: w.canary, finding: &f})
+		if p := w.kind.PartLoader; failures > 0 || p == nil || !errors.Is(f.failure, p.Torn) {
+			w.tell(ctx, event[T]{canary: w.canary, resolution: &f})
 		}
 		if !again {
-			if !w.resigned(ctx, f.good) {
+			if !w.signaturesChanged(ctx, f.document) {
 				return
 			}
 			failures = -1
@@ -102,11 +102,11 @@ func (w *watch[T]) resolve(ctx context.Context, entry *consul.Entry) {
 	}
 }
 
-// resigned waits until a document has other signatures than those that it was found with, or is
+// signaturesChanged waits until a document has other signatures than those that it was found with, or is
 // no longer signed by a trusted key: either may change without a new pointer, and the copy on
 // disk must be signed by keys that are trusted when it is needed. It returns false if that does
 // not matter, or if ctx ends.
-func (w *watch[T]) resigned(ctx context.Context, d *Document[T]) bool {
+func (w *watch[T]) signaturesChanged(ctx context.Context, d *Document[T]) bool {
 	if w.kind.Verify == nil || d == nil {
 		return false
 	}
@@ -122,10 +122,10 @@ func (w *watch[T]) resigned(ctx context.Context, d *Document[T]) bool {
 	return false
 }
 
-func (w *watch[T]) find(ctx context.Context, entry *consul.Entry) (f finding[T], again bool) {
-	if w.kind.Parts != nil {
-		if f = w.kind.Parts.find(ctx, entry, w.good); f.good != nil {
-			w.good = f.good
+func (w *watch[T]) resolveOnce(ctx context.Context, entry *consul.Entry) (f resolution[T], again bool) {
+	if w.kind.PartLoader != nil {
+		if f = w.kind.PartLoader.resolveOnce(ctx, entry, w.lastGood); f.document != nil {
+			w.lastGood = f.document
 		}
 		return f, f.failure != nil
 	}
@@ -145,33 +145,33 @@ func (w *watch[T]) find(ctx context.Context, entry *consul.Entry) (f finding[T],
 	}
 	f.pointer = &p
 	if !p.Expired(time.Now()) || !w.canary && !w.kind.Temporary {
-		f.good, again = w.load(ctx, p, w.good, &f)
+		f.document, again = w.loadDocument(ctx, p, w.lastGood, &f)
 		f.untrusted = w.kind.Verify.requires() && sign.IsFault(f.fault)
-	} else if !w.canary && p.Then == nil && w.kind.Verify.requires() { // returns to the configuration
+	} else if !w.canary && p.Successor == nil && w.kind.Verify.requires() { // returns to the configuration
 		if _, err := w.signatures(ctx, p); sign.IsFault(err) {
 			f.fault, f.untrusted, again = err, true, true
 		} else if err != nil {
 			f.failure, f.untrusted, again = err, true, true
 		}
 	}
-	if f.good != nil {
-		w.good = f.good
+	if f.document != nil {
+		w.lastGood = f.document
 	}
-	if p.Then != nil && w.kind.Temporary { // in advance: Consul may be unreachable when it is needed
-		next := consul.Pointer{Version: p.Then.Version, SHA256: p.Then.SHA256, AppliedAt: p.AppliedAt, AppliedBy: p.AppliedBy}
+	if p.Successor != nil && w.kind.Temporary { // in advance: Consul may be unreachable when it is needed
+		next := consul.Pointer{Version: p.Successor.Version, SHA256: p.Successor.SHA256, AppliedAt: p.AppliedAt, AppliedBy: p.AppliedBy}
 		var more bool
-		f.then, more = w.load(ctx, next, w.then, &f)
+		f.successor, more = w.loadDocument(ctx, next, w.lastSuccessor, &f)
 		again = again || more
 	}
-	if f.then != nil {
-		w.then = f.then
+	if f.successor != nil {
+		w.lastSuccessor = f.successor
 	}
 	return f, again
 }
 
-// load returns the document that p names, and records in f why there is none. known is a
+// loadDocument returns the document that p names, and records in f why there is none. known is a
 // document that was good, and is not loaded again.
-func (w *watch[T]) load(ctx context.Context, p consul.Pointer, known *Document[T], f *finding[T]) (good *Document[T], again bool) {
+func (w *watch[T]) loadDocument(ctx context.Context, p consul.Pointer, known *Document[T], f *resolution[T]) (good *Document[T], again bool) {
 	signatures, err := w.signatures(ctx, p)
 	unsigned := err
 	switch {
@@ -186,7 +186,7 @@ func (w *watch[T]) load(ctx context.Context, p consul.Pointer, known *Document[T
 	}
 	good = &Document[T]{Pointer: p, Signatures: signatures, Unsigned: unsigned, Source: adminapi.SourceConsul}
 	if known != nil && known.Pointer.SHA256 == p.SHA256 { // the same document, applied again
-		good.Bytes, good.Made = known.Bytes, known.Made
+		good.Bytes, good.Compiled = known.Bytes, known.Compiled
 		return good, again
 	}
 	good.Bytes, err = w.documents.Load(ctx, p)
@@ -198,7 +198,7 @@ func (w *watch[T]) load(ctx context.Context, p consul.Pointer, known *Document[T
 		f.failure = err
 		return nil, true
 	}
-	if good.Made, err = w.kind.Compile(good.Bytes); err != nil {
+	if good.Compiled, err = w.kind.Compile(good.Bytes); err != nil {
 		f.fault = err
 		return nil, false
 	}

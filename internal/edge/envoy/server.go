@@ -164,7 +164,7 @@ func (v *Server) bounds() handshake.Config {
 		Refused: func(why handshake.Refusal) { v.config.Refused(refusals[why]) }, Failed: v.config.Failed,
 	}
 	if v.config.Certified {
-		c.Knows = func(netip.Addr, *tls.ConnectionState) (func(), bool) { return nil, true }
+		c.Identify = func(netip.Addr, *tls.ConnectionState) (func(), bool) { return nil, true }
 	}
 	return c
 }

@@ -24,8 +24,8 @@ type Escrow struct {
 	// Checks decides by this region's parts.
 	Checks *escrow.Store
 	// Mover and Registrar are this region's store.
-	Mover     limiter.Mover
-	Registrar limiter.Registrar
+	Mover limiter.Mover
+	Terms limiter.TermStore
 	// Needed reports whether any limit is in escrow; nil means yes.
 	Needed func() bool
 }

@@ -245,11 +245,11 @@ func (x *Exchange) exchange(ctx context.Context, patience time.Duration) {
 	x.report(ctx, f.totals, f.losses)
 	x.exchangeRights(ctx, regions)
 	x.send(ctx, regions, number)
-	x.listen(regions)
+	x.updateLastHeard(regions)
 }
 
-// listen records when other regions were last heard from.
-func (x *Exchange) listen(regions []string) {
+// updateLastHeard records when other regions were last heard from.
+func (x *Exchange) updateLastHeard(regions []string) {
 	now := x.config.Clock()
 	for p := range x.parts {
 		if heard, ok := x.parts[p].heard(now); ok {

@@ -22,7 +22,7 @@ var lines = map[string]string{
 
 // printed is the bound for three times the limit, as a part of it.
 func (w *world) printed() float64 {
-	return global.Over(w.limit, 3, 3, global.UsualDelay).Ratio(w.limit).Demand
+	return global.OvershootBounds(w.limit, 3, 3, global.UsualDelay).Ratio(w.limit).Demand
 }
 
 func TestSteadyDemand(t *testing.T) {
@@ -57,7 +57,7 @@ func TestMessagesLostAndDoubled(t *testing.T) {
 				w.demand(100, 30*time.Second, "k")
 				t.Logf("%.4f over", w.over("k"))
 				// A lost message goes again after a second.
-				require.LessOrEqual(t, w.over("k"), global.Over(w.limit, 3, 3, global.UsualDelay+2*time.Second).Ratio(w.limit).Demand)
+				require.LessOrEqual(t, w.over("k"), global.OvershootBounds(w.limit, 3, 3, global.UsualDelay+2*time.Second).Ratio(w.limit).Demand)
 			})
 		})
 	}
@@ -225,7 +225,7 @@ func TestAnAdversary(t *testing.T) {
 			}
 			w.wait(2 * time.Second)
 			w.demand(100, 20*time.Second, "k")
-			worst := global.Over(w.limit, 3, 3, global.UsualDelay).Ratio(w.limit).Worst
+			worst := global.OvershootBounds(w.limit, 3, 3, global.UsualDelay).Ratio(w.limit).Worst
 			require.LessOrEqual(t, w.over("k"), worst)
 		})
 	}

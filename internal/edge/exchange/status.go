@@ -58,7 +58,7 @@ func (x *Exchange) Usages() (list []Usage) {
 			x.usages.Delete(rule)
 			return true
 		}
-		over := global.Over(u.limit, len(regions), limiter.TenTimes, delay+u.limit.LeaseTime()).Ratio(u.limit)
+		over := global.OvershootBounds(u.limit, len(regions), limiter.BoundDemand, delay+u.limit.LeaseTime()).Ratio(u.limit)
 		list = append(list, Usage{rule.(string), u.over.Value(x.config.Clock().Microseconds()), over.Demand})
 		return true
 	})

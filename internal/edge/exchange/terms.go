@@ -96,7 +96,7 @@ func (x *Exchange) renewHere(ctx context.Context, terms []limiter.Term) {
 func (x *Exchange) register(ctx context.Context, terms []limiter.Term) {
 	bounded, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	x.config.Escrow.Registrar.Renew(bounded, terms)
+	x.config.Escrow.Terms.Renew(bounded, terms)
 }
 
 // hold allows spending what all answers grant this region, once it is known whether its store
@@ -129,7 +129,7 @@ func (x *Exchange) settle(ctx context.Context, life int64, first bool) {
 		says = x.settleAs(ctx, life, limiter.SettledFirst)
 	}
 	if says == limiter.SettledLater {
-		_ = x.config.Escrow.Registrar.Reopen(ctx) // otherwise the first requests do it
+		_ = x.config.Escrow.Terms.Reopen(ctx) // otherwise the first requests do it
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -143,7 +143,7 @@ func (x *Exchange) settle(ctx context.Context, life int64, first bool) {
 func (x *Exchange) open(ctx context.Context) bool {
 	bounded, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	return x.config.Escrow.Registrar.Open(bounded) == nil
+	return x.config.Escrow.Terms.Open(bounded) == nil
 }
 
 // settleAs asks this region's store to be settled, and returns the result.

@@ -183,7 +183,7 @@ func (n *node) start() {
 		n.leases = lease.New(lease.Config{Next: next, Grants: n, Nodes: func() int { return len(n.region.nodes) }})
 		next = n.leases
 	}
-	checks := escrow.New(limiter.Forgetful{FullStore: next}, wall)
+	checks := escrow.New(limiter.NoDenied{FullStore: next}, wall)
 	n.tallies = tally.New(tally.Config{Next: checks, Merger: n, Node: fmt.Sprint(n.ID, time.Now().UnixMicro())})
 	n.exchange = New(Config{
 		Region: n.Region, Node: n.ID, Directory: n, Caller: n, Store: n.region.store, Tallies: n.tallies,

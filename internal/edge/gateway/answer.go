@@ -27,13 +27,13 @@ func (q *authRequest) refuse(v decide.Verdict) {
 	if len(a.Reason) > 0 {
 		header.SetCanonical(headerShedReason, a.Reason)
 	}
-	q.describe()
+	q.setLimitHeaders()
 }
 
-// describe adds the fields that describe the limits of the request.
-func (q *authRequest) describe() {
+// setLimitHeaders adds the fields that describe the limits of the request.
+func (q *authRequest) setLimitHeaders() {
 	header := &q.ctx.Response.Header
-	q.Describe(q.server.config.Legacy, func(name, value []byte) {
+	q.SetLimitHeaders(q.server.config.Legacy, func(name, value []byte) {
 		if len(value) > 0 {
 			header.SetCanonical(name, value)
 		}

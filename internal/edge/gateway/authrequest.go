@@ -19,7 +19,7 @@ type authRequest struct {
 	ctx    *fasthttp.RequestCtx
 	answer Answer
 	nginx  bool // the answer is for auth_request
-	form   proxy.Form
+	scan   proxy.HeaderScan
 	values [][]byte // what Header returned
 	buf    []byte   // scratch for header values
 }
@@ -28,7 +28,7 @@ var _ decide.Fields = (*authRequest)(nil)
 
 // Header implements decide.Fields: gateways forward the client's headers as they came.
 func (q *authRequest) Header(name string) [][]byte {
-	if q.form.Lacks(name) {
+	if q.scan.DefinitelyLacks(name) {
 		return nil
 	}
 	q.values = proxy.AppendSent(q.values[:0], &q.ctx.Request.Header, name)
@@ -53,7 +53,7 @@ const clientName = "X-Forwarded-For"
 // read fills in what the gateway states. Missing, repeated or contradictory data is an error:
 // a gateway that leaves out a header would forward the client's own.
 func (q *authRequest) read() error {
-	if err := q.checkForm(); err != nil {
+	if err := q.checkHeader(); err != nil {
 		return err
 	}
 	var target []byte
@@ -73,13 +73,13 @@ func (q *authRequest) read() error {
 	return q.server.config.Decider.ReadTarget(&q.Request, target)
 }
 
-// checkForm rejects a header that the origin might read differently from the rules.
-func (q *authRequest) checkForm() (err error) {
+// checkHeader rejects a header that the origin might read differently from the rules.
+func (q *authRequest) checkHeader() (err error) {
 	h := &q.ctx.Request.Header
-	if q.form, err = proxy.CheckFraming(h); err != nil || !q.form.Unusual() {
+	if q.scan, err = proxy.CheckFraming(h); err != nil || !q.scan.HasUnusualName() {
 		return err
 	}
-	proxy.EachUnusual(h, func(name []byte) {
+	proxy.EachUnusualName(h, func(name []byte) {
 		if err == nil {
 			err = decide.CheckName(q.server.config.Decider, &q.Request, name)
 		}

@@ -31,14 +31,14 @@ type Answer uint8
 
 // The answers.
 const (
-	Pass      Answer = iota
-	Limited          // 429
-	Shed             // 503, by the shedder
-	Failed           // 500 and 503, because of weir itself or its rules
-	Malformed        // 400 and 431
-	Stranger         // 403: not a gateway
-	Blocked          // 403: an operator blocks the client
-	Answers          // how many there are
+	Pass            Answer = iota
+	Limited                // 429
+	Shed                   // 503, by the shedder
+	Failed                 // 500 and 503, because of weir itself or its rules
+	Malformed              // 400 and 431
+	Unauthenticated        // 403: not a gateway
+	Blocked                // 403: an operator blocks the client
+	Answers                // how many there are
 )
 
 var answerNames = [Answers]string{"pass", "limited", "shed", "failed", "malformed", "stranger", "blocked"}
@@ -55,7 +55,7 @@ type Config struct {
 	Legacy       bool                        // add X-RateLimit headers
 	MaxHeaders   int                         // bytes of a question's header; a larger one is refused with 431
 	Log          *slog.Logger                // of panics
-	Asked        func(Answer, time.Duration) // called after each answer
+	Answered     func(Answer, time.Duration) // called after each answer
 	Panicked     func()
 }
 
@@ -74,10 +74,10 @@ func New(c Config) *Server {
 
 // Serve answers one request of a gateway.
 func (s *Server) Serve(ctx *fasthttp.RequestCtx) {
-	defer proxy.TakeTurns(ctx.Conn())
+	defer proxy.YieldAfterPipelined(ctx.Conn())
 	q := s.requests.Get().(*authRequest)
 	q.ctx, q.Began, q.Peer = ctx, ctx.Time(), proxy.AddrOf(ctx.RemoteAddr())
-	q.Rules, q.Vouched, q.NoEnd = s.config.Decider.Rules(), true, true
+	q.Rules, q.FromGateway, q.CompletionUnknown = s.config.Decider.Rules(), true, true
 	defer q.end()
 	q.decide()
 }
@@ -94,12 +94,12 @@ func (q *authRequest) end() {
 		q.answer = Failed
 		q.problem(http.StatusInternalServerError, "internal error", "")
 	}
-	proxy.Conclude(q.ctx, p == nil)
+	proxy.CloseUnlessReusable(q.ctx, p == nil)
 	q.Permit.Done()
-	s.config.Asked(q.answer, time.Since(q.Began))
+	s.config.Answered(q.answer, time.Since(q.Began))
 	q.Reset()
 	clear(q.values)
-	q.ctx, q.answer, q.nginx, q.form, q.values = nil, Pass, false, proxy.Form{}, q.values[:0]
+	q.ctx, q.answer, q.nginx, q.scan, q.values = nil, Pass, false, proxy.HeaderScan{}, q.values[:0]
 	s.requests.Put(q)
 }
 
@@ -108,7 +108,7 @@ var errPath = errors.New("gateways ask at " + Path + ", nginx at " + PathNginx)
 // decide answers the question.
 func (q *authRequest) decide() {
 	if !q.server.admits(q) {
-		q.answer = Stranger
+		q.answer = Unauthenticated
 		q.problem(http.StatusForbidden, "Not a gateway", "this address is not in listen.decide.from, or presents no certificate of listen.decide.tls.client_ca_file")
 		return
 	}
@@ -138,7 +138,7 @@ func (q *authRequest) decide() {
 	}
 	if v == decide.Pass {
 		q.ctx.SetStatusCode(http.StatusNoContent)
-		q.describe()
+		q.setLimitHeaders()
 		return
 	}
 	q.answer = AnswerTo(v, &q.Request)
@@ -166,7 +166,7 @@ func AnswerTo(v decide.Verdict, r *decide.Request) Answer {
 		return Blocked
 	case v == decide.Shed:
 		return Shed
-	case v == decide.Limited && !r.Decision.Unavailable, v == decide.Misbehaved:
+	case v == decide.Limited && !r.Decision.StoreUnavailable, v == decide.Misbehaved:
 		return Limited
 	}
 	return Failed

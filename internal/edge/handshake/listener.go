@@ -27,9 +27,9 @@ type Config struct {
 	// TLS is nil without TLS. Then From alone tells callers from strangers.
 	TLS  *tls.Config
 	From []netip.Prefix // the callers' networks; nil: any
-	// Knows reports whether a complete handshake identifies a caller. Without it, From suffices.
+	// Identify reports whether a complete handshake identifies a caller. Without it, From suffices.
 	// leave, if not nil, is called when the connection of a caller is closed.
-	Knows func(from netip.Addr, state *tls.ConnectionState) (leave func(), known bool)
+	Identify func(from netip.Addr, state *tls.ConnectionState) (leave func(), known bool)
 	// Callers and Unauthenticated are how many connections may be open. Those in a handshake that is to
 	// identify the caller count as neither.
 	Callers, Unauthenticated int
@@ -45,8 +45,8 @@ type Refusal uint8
 
 // The refusals.
 const (
-	Full     Refusal = iota // as many callers as there may be are connected
-	Stranger                // not a caller, or not known yet, and there is no place for another
+	Full            Refusal = iota // as many callers as there may be are connected
+	Unauthenticated                // not a caller, or not known yet, and there is no place for another
 )
 
 // Listener accepts connections whose handshakes are complete.
@@ -162,8 +162,8 @@ func (l *Listener) shake(c *conn) {
 	}
 	var leave func()
 	known := true
-	if l.config.Knows != nil {
-		leave, known = l.config.Knows(c.addr, &state)
+	if l.config.Identify != nil {
+		leave, known = l.config.Identify(c.addr, &state)
 	}
 	if !l.identified(c, known, leave) {
 		_ = c.Close()
@@ -194,14 +194,14 @@ func (l *Listener) enter(c *conn) (Refusal, bool) {
 	case l.open[caller] >= l.config.Callers:
 		l.mu.Unlock()
 		return Full, false
-	case l.config.Knows == nil:
+	case l.config.Identify == nil:
 		c.group = caller
 	default:
 		c.group = pending
 	}
 	if c.group == unauthenticated && l.open[unauthenticated] >= l.config.Unauthenticated {
 		l.mu.Unlock()
-		return Stranger, false
+		return Unauthenticated, false
 	}
 	var victim *conn
 	if c.group == pending {
@@ -215,7 +215,7 @@ func (l *Listener) enter(c *conn) (Refusal, bool) {
 	l.open[c.group]++
 	l.mu.Unlock()
 	if victim != nil {
-		l.config.Refused(Stranger)
+		l.config.Refused(Unauthenticated)
 		_ = victim.end(true)
 	}
 	return 0, true
@@ -238,7 +238,7 @@ func (l *Listener) forget(c *conn) bool {
 func (l *Listener) identified(c *conn, known bool, leave func()) bool {
 	to, most, refusal := caller, l.config.Callers, Full
 	if !known {
-		to, most, refusal = unauthenticated, l.config.Unauthenticated, Stranger
+		to, most, refusal = unauthenticated, l.config.Unauthenticated, Unauthenticated
 	}
 	l.mu.Lock()
 	closed, full := c.closed, false

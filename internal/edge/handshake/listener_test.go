@@ -35,11 +35,11 @@ func open(t *testing.T, change func(*handshake.Config)) *door {
 	ca, err := os.ReadFile(d.files.CAFile)
 	require.NoError(t, err)
 	c := handshake.Config{
-		TLS:     &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, ClientCAs: x509.NewCertPool(), ClientAuth: tls.RequireAndVerifyClientCert},
-		Knows:   func(netip.Addr, *tls.ConnectionState) (func(), bool) { return nil, true },
-		Callers: 2,
-		Refused: func(why handshake.Refusal) { d.refused <- why },
-		Failed:  func(why handshake.Reason) { d.reasons <- why },
+		TLS:      &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, ClientCAs: x509.NewCertPool(), ClientAuth: tls.RequireAndVerifyClientCert},
+		Identify: func(netip.Addr, *tls.ConnectionState) (func(), bool) { return nil, true },
+		Callers:  2,
+		Refused:  func(why handshake.Refusal) { d.refused <- why },
+		Failed:   func(why handshake.Reason) { d.reasons <- why },
 	}
 	require.True(t, c.TLS.ClientCAs.AppendCertsFromPEM(ca))
 	if change != nil {
@@ -168,7 +168,7 @@ func TestOneAddressTakesNoPlaces(t *testing.T) {
 		strangers = append(strangers, d.dial("127.0.0.9"))
 	}
 	for range 2*most + 1 {
-		require.Equal(t, handshake.Stranger, <-d.refused)
+		require.Equal(t, handshake.Unauthenticated, <-d.refused)
 	}
 	ends(t, strangers[0])
 	d.enter()

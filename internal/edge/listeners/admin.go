@@ -41,8 +41,8 @@ func admin(c *Config, m *metrics) *listener {
 		l.over = func(ln net.Listener) net.Listener {
 			return handshake.Listen(ln, handshake.Config{
 				TLS: l.certificates.Config(), Callers: 2 * httpconns.Most, Pending: httpconns.Max,
-				Knows:   func(netip.Addr, *tls.ConnectionState) (func(), bool) { return nil, true },
-				Refused: func(handshake.Refusal) {}, Failed: m.handshakes("admin"),
+				Identify: func(netip.Addr, *tls.ConnectionState) (func(), bool) { return nil, true },
+				Refused:  func(handshake.Refusal) {}, Failed: m.handshakes("admin"),
 			})
 		}
 	}

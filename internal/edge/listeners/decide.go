@@ -34,7 +34,7 @@ const readableBytes = 64 << 10
 func decideListener(c *Config, m *metrics) *listener {
 	d, count := c.Listen.Decide, m.gateways("http")
 	cfg := gateway.Config{Decider: c.Decider, From: d.Gateways, Legacy: c.LegacyHeaders, MaxHeaders: c.Server.MaxHeaderBytes + AuthRequestBytes,
-		Log: c.Log, Asked: count, Panicked: c.Panics.Inc}
+		Log: c.Log, Answered: count, Panicked: c.Panics.Inc}
 	if d.TLS != nil && d.TLS.ClientCAFile != "" {
 		cfg.Certificates = c.Certificates.Decide
 	}
@@ -42,10 +42,10 @@ func decideListener(c *Config, m *metrics) *listener {
 	server := &fasthttp.Server{
 		Handler: func(ctx *fasthttp.RequestCtx) {
 			handler.Serve(ctx)
-			proxy.Conclude(ctx, true)
+			proxy.CloseUnlessReusable(ctx, true)
 		},
 		ErrorHandler: func(ctx *fasthttp.RequestCtx, err error) {
-			if proxy.Begun(ctx.Conn()) {
+			if proxy.HasReceivedBytes(ctx.Conn()) {
 				count(gateway.Malformed, 0)
 			}
 			c.Unreadable(ctx, err)
@@ -79,8 +79,8 @@ func (m *metrics) gatewayConns(c *Config, listener string, d *config.Decide, s *
 	h := handshake.Config{
 		From: d.Gateways, Callers: c.Server.MaxConnections, Unauthenticated: unauthenticated,
 		Refused: func(why handshake.Refusal) {
-			if why == handshake.Stranger {
-				count(gateway.Stranger, 0)
+			if why == handshake.Unauthenticated {
+				count(gateway.Unauthenticated, 0)
 			} else {
 				count(gateway.Failed, 0)
 			}
@@ -91,7 +91,7 @@ func (m *metrics) gatewayConns(c *Config, listener string, d *config.Decide, s *
 	}
 	h.TLS, h.Failed = s.Config(), m.handshakes(listener)
 	if d.TLS.ClientCAFile != "" {
-		h.Knows = func(_ netip.Addr, state *tls.ConnectionState) (func(), bool) { return nil, s.Vouches(state) }
+		h.Identify = func(_ netip.Addr, state *tls.ConnectionState) (func(), bool) { return nil, s.Vouches(state) }
 	}
 	return h
 }

@@ -27,7 +27,7 @@ func (s *Set) public(c *Config, m *metrics) (*listener, error) {
 	}
 	m.http2Active(s.HTTP2)
 	server.NextProto(h2.Protocol, func(conn net.Conn) error {
-		bare, prefaced := proxy.Bare(conn)
+		bare, prefaced := proxy.UnwrapForNextProto(conn)
 		s.HTTP2.ServeConn(bare, prefaced, c.Decider.Trusts(proxy.AddrOf(bare.RemoteAddr())))
 		return nil
 	})

@@ -34,7 +34,7 @@ func rlsListener(c *Config, m *metrics) *listener {
 		limit := c.Server.MaxHeaderBytes + AuthRequestBytes
 		config.MaxMessage = authz.MaxMessage(limit)
 		config.Services = append(config.Services, &authz.Service{
-			Decider: c.Decider, Legacy: c.LegacyHeaders, MaxHeaders: limit, Asked: m.gateways("ext_authz"), Panicked: c.panicked("external authorization panicked"),
+			Decider: c.Decider, Legacy: c.LegacyHeaders, MaxHeaders: limit, Answered: m.gateways("ext_authz"), Panicked: c.panicked("external authorization panicked"),
 		})
 	}
 	if c.Certificates.RLS != nil {

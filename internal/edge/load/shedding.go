@@ -59,7 +59,7 @@ func OpenShedding(node documents.Node, c *config.Config, registry metric.Registr
 	}
 	k.Keeper, err = documents.New(documents.Config[shedding.Document]{
 		Kind: documents.Kind[shedding.Document]{Name: "shedder", What: "shedder settings", Compile: shedding.Parse, Temporary: true, Verify: c.Verify()},
-		Node: node, Activate: k.activate, Published: k.published, Otherwise: documents.Local(configured.Version, configured, source), Cache: c.Shedder.Cache,
+		Node: node, Activate: k.activate, Published: k.published, Fallback: documents.Local(configured.Version, configured, source), Cache: c.Shedder.Cache,
 		Metrics: documents.Metrics{Rejected: k.metrics.rejected, CacheErrors: k.metrics.cacheErrors},
 	})
 	return k, err
@@ -70,7 +70,7 @@ func (k *Shedding) Settings() *decide.Shedding { return &k.active.Load().Sheddin
 
 // activate swaps the settings of all groups, or of none.
 func (k *Shedding) activate(made *documents.Document[shedding.Document], _ bool) error {
-	d, next := made.Made, &shedSettings{counters: map[shedLabels]prometheus.Counter{}}
+	d, next := made.Compiled, &shedSettings{counters: map[shedLabels]prometheus.Counter{}}
 	next.Document = d
 	var err error
 	if next.Classes, err = d.Matcher(); err != nil {
@@ -86,7 +86,7 @@ func (k *Shedding) activate(made *documents.Document[shedding.Document], _ bool)
 			return err
 		}
 		k.metrics.expect(next, &s, name)
-		if room := k.config.Room(name); s.Enabled && s.Classes[0].MaxInFlight > int64(room) {
+		if room := k.config.MaxInFlight(name); s.Enabled && s.Classes[0].MaxInFlight > int64(room) {
 			k.log.Warn("a cap is out of reach: requests get 502 when all connections to the upstreams are in use; raise upstream.max_conns or lower max_in_flight",
 				"upstream", name, "max_in_flight", s.Classes[0].MaxInFlight, "connections", room, "version", d.Version)
 		}
@@ -113,7 +113,7 @@ func (k *Shedding) activate(made *documents.Document[shedding.Document], _ bool)
 func (k *Shedding) published(before, s *documents.State[shedding.Document]) {
 	if before.Version() != s.Version() || before.Source() != s.Source() {
 		k.metrics.info.Reset()
-		k.metrics.info.WithLabelValues(s.Version(), s.Source(), strconv.FormatBool(s.Active.Made.Enabled)).Set(1)
+		k.metrics.info.WithLabelValues(s.Version(), s.Source(), strconv.FormatBool(s.Active.Compiled.Enabled)).Set(1)
 	}
 }
 

@@ -77,7 +77,7 @@ func (s *Server) Serve(ln net.Listener) error {
 		Failed: s.config.Failed, Pending: s.pending,
 	}
 	if s.config.Certificates != nil {
-		c.TLS, c.Knows = s.listening(), s.knows
+		c.TLS, c.Identify = s.listening(), s.knows
 	}
 	l := handshake.Listen(ln, c)
 	s.listener.Store(l)

@@ -81,7 +81,7 @@ func weirHandler(tb testing.TB, up string) fasthttp.RequestHandler {
 	tb.Cleanup(p.Close)
 	peer := netip.MustParseAddr("192.0.2.1")
 	return func(ctx *fasthttp.RequestCtx) {
-		if err := p.Forward(ctx, Via{Peer: peer, Done: noFinish{}}); err != nil {
+		if err := p.Forward(ctx, ForwardOptions{Peer: peer, Done: noFinish{}}); err != nil {
 			panic(err)
 		}
 	}
@@ -174,7 +174,7 @@ func BenchmarkHeaders(b *testing.B) {
 	p, err := New(Config{Upstreams: []string{"http://127.0.0.1:1"}})
 	require.NoError(b, err)
 	b.Cleanup(p.Close)
-	via := &Via{Peer: netip.MustParseAddr("192.0.2.1")}
+	via := &ForwardOptions{Peer: netip.MustParseAddr("192.0.2.1")}
 	var ctx fasthttp.RequestCtx
 	raw := []byte(getRequest)
 	src, br := bytes.NewReader(nil), bufio.NewReader(nil)

@@ -110,7 +110,7 @@ func checked(t *testing.T, timeout time.Duration, patients ...*patient) (e *edge
 	for _, p := range patients {
 		cfg.Upstreams = append(cfg.Upstreams, "http://"+p.addr)
 	}
-	e = newEdge(t, cfg, Via{})
+	e = newEdge(t, cfg, ForwardOptions{})
 	seen = verdicts{e.outcomes, make(chan verdict, 100)}
 	e.pool.cfg.Observer = seen
 	ctx, cancel := context.WithCancel(context.Background())

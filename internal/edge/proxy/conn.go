@@ -124,8 +124,8 @@ func (u *upstream) get(fresh bool) (*conn, error) {
 		u.mu.Unlock()
 		if state := c.look(); state != idleQuiet {
 			u.drop(c)
-			if state == idleUnasked {
-				u.unasked(time.Since(u.epoch))
+			if state == idleUnsolicited {
+				u.unsolicited(time.Since(u.epoch))
 			}
 			continue
 		}
@@ -176,7 +176,7 @@ func (u *upstream) put(c *conn, keep bool, now time.Duration) {
 	c.pause = 0
 	if keep && c.br.Buffered() > 0 {
 		keep = false
-		u.unasked(now)
+		u.unsolicited(now)
 	}
 	if keep {
 		c.idleSince = now
@@ -191,9 +191,9 @@ func (u *upstream) put(c *conn, keep bool, now time.Duration) {
 	u.drop(c)
 }
 
-// unasked notes that the upstream sent bytes that no request asked for. More may be on
+// unsolicited notes that the upstream sent bytes that no request asked for. More may be on
 // their way on its other connections, so none is reused during keepAliveBan.
-func (u *upstream) unasked(now time.Duration) {
+func (u *upstream) unsolicited(now time.Duration) {
 	u.mu.Lock()
 	first := now >= u.keepFrom
 	u.keepFrom = now + keepAliveBan
@@ -203,8 +203,8 @@ func (u *upstream) unasked(now time.Duration) {
 	for _, c := range idle {
 		u.drop(c)
 	}
-	if o, ok := u.cfg.Observer.(UnaskedObserver); ok {
-		o.Unasked(u.addr, first)
+	if o, ok := u.cfg.Observer.(UnsolicitedObserver); ok {
+		o.Unsolicited(u.addr, first)
 	}
 }
 

@@ -125,7 +125,7 @@ func (p *phase) closeIdle(c *clientConn, fresh bool) {
 	if raw := rawOf(c.Conn); raw != nil {
 		_ = raw.Control(func(fd uintptr) { state = peek(fd, make([]byte, 1)) })
 	}
-	if p.over = state != idleUnasked; p.over {
+	if p.over = state != idleUnsolicited; p.over {
 		go func() { _ = c.Conn.Close() }() // a client that does not read delays the end of TLS
 	}
 }

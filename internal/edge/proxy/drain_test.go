@@ -18,7 +18,7 @@ import (
 func TestDrainClosesOnlyIdleConnections(t *testing.T) {
 	hold, ended := make(chan struct{}), make(chan error, 2)
 	server := &fasthttp.Server{StreamRequestBody: true, Logger: quiet{}, Handler: func(ctx *fasthttp.RequestCtx) {
-		defer Conclude(ctx, true)
+		defer CloseUnlessReusable(ctx, true)
 		if string(ctx.Path()) == "/held" {
 			<-hold
 		}

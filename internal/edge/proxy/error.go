@@ -38,7 +38,7 @@ func (k Kind) String() string {
 }
 
 // BeforeUpstream reports whether a request was refused before any upstream was contacted. What
-// follows it on the client's connection may then be no request; see Conclude.
+// follows it on the client's connection may then be no request; see CloseUnlessReusable.
 func (k Kind) BeforeUpstream() bool {
 	return k == KindBadRequest || k == KindUnsupported
 }

@@ -28,24 +28,24 @@ func TestLacks(t *testing.T) {
 		require.NoError(t, err)
 		require.Nil(t, OriginForm(h, "b"))
 		for _, name := range asked {
-			if form.Lacks(name) {
+			if form.DefinitelyLacks(name) {
 				require.Empty(t, h.PeekAll(name), "%s of %q", name, text)
 			}
 		}
 	}
 	form, err := CheckFraming(parsedHeader(t, all))
 	require.NoError(t, err)
-	require.True(t, form.Lacks("X-Weir-Class"))
-	require.True(t, form.Lacks("Accept"))
-	require.False(t, Form{}.Lacks("Accept"), "not checked")
+	require.True(t, form.DefinitelyLacks("X-Weir-Class"))
+	require.True(t, form.DefinitelyLacks("Accept"))
+	require.False(t, HeaderScan{}.DefinitelyLacks("Accept"), "not checked")
 
 	form, err = CheckFraming(parsedHeader(t, "GET / HTTP/1.1\r\nHost: a\r\nX-A: 1\r\n 2\r\nAccept: a\r\n\r\n"))
 	require.Error(t, err)
-	require.False(t, form.Lacks("Accept"), "it comes after the fault")
+	require.False(t, form.DefinitelyLacks("Accept"), "it comes after the fault")
 
 	form, err = CheckFraming(&fasthttp.RequestHeader{})
 	require.NoError(t, err)
-	require.False(t, form.Lacks("Accept"), "made by hand")
+	require.False(t, form.DefinitelyLacks("Accept"), "made by hand")
 }
 
 // What may have to be removed one by one, each at the cost of all headers, is bounded: otherwise a

@@ -29,12 +29,12 @@ const (
 	maxInterim = 16
 )
 
-// Via describes the client's connection.
-type Via struct {
+// ForwardOptions describes the client's connection.
+type ForwardOptions struct {
 	Peer    netip.Addr // the other end of it
 	Trusted bool       // Peer is a trusted proxy: its X-Forwarded-* are kept
 	TLS     bool       // the client's connection is encrypted
-	Form    Form       // from CheckFraming; without it Forward checks
+	Scan    HeaderScan // from CheckFraming; without it Forward checks
 	Done    Finisher   // may be nil
 	Upload  Upload     // may be nil
 
@@ -71,10 +71,10 @@ type Upload interface {
 // The server must accept from Listen, normalize header names, not parse multipart forms
 // (DisablePreParseMultipartForm), read bodies of 8 KiB (MaxRequestBodySize), and have a
 // WriteTimeout unless the listener has Timeouts, since the deadline for writing a stream stays
-// on the client's connection. Its handler must end with Conclude.
+// on the client's connection. Its handler must end with CloseUnlessReusable.
 //
 // A non-nil error is an *Error; the response is then empty and belongs to the caller.
-func (p *Pool) Forward(ctx *fasthttp.RequestCtx, via Via) error {
+func (p *Pool) Forward(ctx *fasthttp.RequestCtx, via ForwardOptions) error {
 	e := p.forward(ctx, &via)
 	if e == nil {
 		return nil
@@ -86,7 +86,7 @@ func (p *Pool) Forward(ctx *fasthttp.RequestCtx, via Via) error {
 	return e
 }
 
-func (p *Pool) forward(ctx *fasthttp.RequestCtx, via *Via) *Error {
+func (p *Pool) forward(ctx *fasthttp.RequestCtx, via *ForwardOptions) *Error {
 	if e := p.prepare(ctx, via); e != nil {
 		return e
 	}
@@ -150,7 +150,7 @@ func hasArrived(req *fasthttp.Request) bool {
 // loadSmallBody turns a streamed body that has already arrived into a plain one. This costs
 // nothing: the bytes stay where fasthttp put them. The body of an HTTP/2 stream is read
 // here, within the server's ReadTimeout.
-func (p *Pool) loadSmallBody(req *fasthttp.Request, via *Via) *Error {
+func (p *Pool) loadSmallBody(req *fasthttp.Request, via *ForwardOptions) *Error {
 	n := req.Header.ContentLength()
 	if limit := p.cfg.MaxRequestBodyBytes; limit > 0 && int64(n) > limit {
 		return &Error{Kind: KindTooLarge, Err: fmt.Errorf("a body of %d bytes: the limit is %d", n, limit)}
@@ -174,7 +174,7 @@ func (p *Pool) loadSmallBody(req *fasthttp.Request, via *Via) *Error {
 
 // attempt makes one exchange with u, on a new connection if the kept one turns out
 // closed.
-func (p *Pool) attempt(ctx *fasthttp.RequestCtx, u *upstream, via *Via, start time.Time) *Error {
+func (p *Pool) attempt(ctx *fasthttp.RequestCtx, u *upstream, via *ForwardOptions, start time.Time) *Error {
 	if u.http2 != nil {
 		return p.exchangeHTTP2(ctx, u, via)
 	}
@@ -206,7 +206,7 @@ func isSafe(h *fasthttp.RequestHeader) bool { return h.IsGet() || h.IsHead() || 
 
 // exchange sends the request and reads the response. On success the connection has been
 // returned, or belongs to the response's stream.
-func (p *Pool) exchange(ctx *fasthttp.RequestCtx, c *conn, via *Via, start time.Time) *Error {
+func (p *Pool) exchange(ctx *fasthttp.RequestCtx, c *conn, via *ForwardOptions, start time.Time) *Error {
 	req, resp := &ctx.Request, &ctx.Response
 	early, blame := false, KindNone
 	if !c.reused {
@@ -318,7 +318,7 @@ func readHeader(h *fasthttp.ResponseHeader, c *conn, mayUpgrade bool) error {
 }
 
 // receive reads a small body, or leaves the response with a stream of it.
-func (p *Pool) receive(ctx *fasthttp.RequestCtx, c *conn, via *Via, closing bool) *Error {
+func (p *Pool) receive(ctx *fasthttp.RequestCtx, c *conn, via *ForwardOptions, closing bool) *Error {
 	resp := &ctx.Response
 	h := &resp.Header
 	size, status := h.ContentLength(), h.StatusCode()

@@ -27,7 +27,7 @@ func TestSmallExchanges(t *testing.T) {
 			fmt.Fprintf(w, "%s", b)
 		}
 	})
-	e := newEdge(t, Config{Upstreams: []string{up}}, Via{})
+	e := newEdge(t, Config{Upstreams: []string{up}}, ForwardOptions{})
 	f := func(method, path, body string, wantStatus int, wantGot string) {
 		t.Helper()
 		req, err := http.NewRequest(method, e.url+path, strings.NewReader(body))
@@ -68,7 +68,7 @@ func TestChunkedRequestAndExpect(t *testing.T) {
 		b, _ := io.ReadAll(r.Body)
 		fmt.Fprintf(w, "%d %v %q %q %v", r.ContentLength, r.TransferEncoding, b, r.Header.Get("Expect"), r.Trailer)
 	})
-	e := newEdge(t, Config{Upstreams: []string{up}}, Via{})
+	e := newEdge(t, Config{Upstreams: []string{up}}, ForwardOptions{})
 	got := e.raw(t, "POST / HTTP/1.1\r\nHost: h\r\nTrailer: X-T\r\nTransfer-Encoding: chunked\r\nExpect: 100-continue\r\n"+
 		"Connection: close\r\n\r\n3;ext=1\r\nabc\r\n2\r\nde\r\n0\r\nX-T: 1\r\n\r\n")
 	require.True(t, strings.HasPrefix(got, "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n"), got)
@@ -82,7 +82,7 @@ func TestHTTP10ClientGetsALength(t *testing.T) {
 			w.(http.Flusher).Flush()
 		}
 	})
-	e := newEdge(t, Config{Upstreams: []string{up}}, Via{})
+	e := newEdge(t, Config{Upstreams: []string{up}}, ForwardOptions{})
 	got := e.raw(t, "GET / HTTP/1.0\r\n\r\n")
 	require.Contains(t, got, "Content-Length: 15\r\n")
 	require.True(t, strings.HasSuffix(got, "\r\n\r\npart part part "), got)
@@ -105,7 +105,7 @@ func TestEvilUpstreams(t *testing.T) {
 				}
 			})
 			e := newEdge(t, Config{Upstreams: []string{up}, Timeout: limitFor(want),
-				StreamTimeout: limitFor(want), MaxResponseHeaderBytes: 4096}, Via{})
+				StreamTimeout: limitFor(want), MaxResponseHeaderBytes: 4096}, ForwardOptions{})
 			resp, body := e.get(t, "/")
 			require.Equal(t, status, resp.StatusCode)
 			require.Equal(t, want.String(), body)
@@ -146,7 +146,7 @@ func TestSurplusBytesEndTheConnection(t *testing.T) {
 					_, _ = io.WriteString(c, answer)
 				}
 			})
-			e := newEdge(t, Config{Upstreams: []string{up}}, Via{})
+			e := newEdge(t, Config{Upstreams: []string{up}}, ForwardOptions{})
 			for range 3 {
 				resp, body := e.get(t, "/")
 				require.Equal(t, want, body)
@@ -187,7 +187,7 @@ func TestKeptConnectionThatClosed(t *testing.T) {
 	f := func(name, method string, body io.Reader, swallow bool, wantStatus int, wantConns int32) {
 		t.Run(name, func(t *testing.T) {
 			up, conns, closed := closesKept(t, swallow)
-			e := newEdge(t, Config{Upstreams: []string{up}}, Via{})
+			e := newEdge(t, Config{Upstreams: []string{up}}, ForwardOptions{})
 			_, first := e.get(t, "/")
 			require.Equal(t, "ok", first)
 			if !swallow {
@@ -232,7 +232,7 @@ func TestAnOriginGetsARequestAtMostTwice(t *testing.T) {
 					_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 				}
 			})
-			e := newEdge(t, Config{Upstreams: []string{up}}, Via{})
+			e := newEdge(t, Config{Upstreams: []string{up}}, ForwardOptions{})
 			for i := range int32(5) {
 				_, first := e.get(t, "/first")
 				require.Equal(t, "ok", first)
@@ -262,7 +262,7 @@ func TestPostGoesToTheNextUpstreamIfNoneConnected(t *testing.T) {
 		b, _ := io.ReadAll(r.Body)
 		_, _ = w.Write(b)
 	})
-	e := newEdge(t, Config{Upstreams: []string{refused(t), up, refused(t)}, FailAfter: 1000}, Via{})
+	e := newEdge(t, Config{Upstreams: []string{refused(t), up, refused(t)}, FailAfter: 1000}, ForwardOptions{})
 	for i := range 6 {
 		body := strings.Repeat("x", 1+i*5000) // the larger one streams
 		resp, err := e.client.Post(e.url, "", strings.NewReader(body))
@@ -279,7 +279,7 @@ func TestPostGoesToTheNextUpstreamIfNoneConnected(t *testing.T) {
 }
 
 func TestNoneConnects(t *testing.T) {
-	e := newEdge(t, Config{Upstreams: []string{refused(t), refused(t), refused(t)}}, Via{})
+	e := newEdge(t, Config{Upstreams: []string{refused(t), refused(t), refused(t)}}, ForwardOptions{})
 	for range 10 { // even when all of them rest
 		resp, body := e.get(t, "/")
 		require.Equal(t, 502, resp.StatusCode)
@@ -297,7 +297,7 @@ func TestTooManyConnections(t *testing.T) {
 			<-release
 		}
 	})
-	e := newEdge(t, Config{Upstreams: []string{up}, MaxConns: 1}, Via{})
+	e := newEdge(t, Config{Upstreams: []string{up}, MaxConns: 1}, ForwardOptions{})
 	slow := make(chan error, 1)
 	go func() {
 		resp, err := e.client.Get(e.url + "/slow")
@@ -316,7 +316,7 @@ func TestTooManyConnections(t *testing.T) {
 
 func TestCloseRefuses(t *testing.T) {
 	up := origin(t, func(http.ResponseWriter, *http.Request) {})
-	e := newEdge(t, Config{Upstreams: []string{up}}, Via{})
+	e := newEdge(t, Config{Upstreams: []string{up}}, ForwardOptions{})
 	e.get(t, "/")
 	e.pool.Close()
 	resp, body := e.get(t, "/")

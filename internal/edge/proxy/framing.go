@@ -19,8 +19,8 @@ var (
 // maxOdd bounds the headers that may have to be removed one by one, each at the cost of all headers.
 const maxOdd = 100
 
-// Form is what CheckFraming found in a request's header.
-type Form struct {
+// HeaderScan is what CheckFraming found in a request's header.
+type HeaderScan struct {
 	found   fields
 	checked bool
 	names   nameSet
@@ -36,9 +36,9 @@ func nameBit[T []byte | string](name T) nameSet {
 	return 1 << ((uint(len(name)) + 5*uint(name[0]|0x20) + 11*uint(name[len(name)-1]|0x20)) % 64)
 }
 
-// Lacks reports that the request has no header of that canonical name. It may have none even if
-// Lacks returns false.
-func (f Form) Lacks(name string) bool {
+// DefinitelyLacks reports that the request has no header of that canonical name. It may have none even if
+// DefinitelyLacks returns false.
+func (f HeaderScan) DefinitelyLacks(name string) bool {
 	switch name {
 	case "", "Host", "Connection", "Content-Length", "Trailer":
 		return false // fasthttp has values of these that are not in the header as received
@@ -46,43 +46,43 @@ func (f Form) Lacks(name string) bool {
 	return f.checked && f.names&nameBit(name) == 0
 }
 
-// Names reports whether Connection names headers, which are not forwarded; see EachNamed.
-func (f Form) Names() bool { return f.found&named != 0 }
+// ConnectionNamesHeaders reports whether Connection names headers, which are not forwarded; see EachConnectionHeader.
+func (f HeaderScan) ConnectionNamesHeaders() bool { return f.found&connectionNames != 0 }
 
-// Closes reports whether Connection says close, in any letter case and alongside
+// ConnectionClose reports whether Connection says close, in any letter case and alongside
 // anything else. fasthttp recognizes only one form of it.
-func (f Form) Closes() bool { return f.found&closes != 0 }
+func (f HeaderScan) ConnectionClose() bool { return f.found&connectionClose != 0 }
 
-// Upgrades reports whether Connection names Upgrade.
-func (f Form) Upgrades() bool { return f.found&upgrades != 0 }
+// ConnectionUpgrade reports whether Connection names Upgrade.
+func (f HeaderScan) ConnectionUpgrade() bool { return f.found&connectionUpgrade != 0 }
 
-// Demands reports whether Expect asks for anything but 100-continue.
-func (f Form) Demands() bool { return f.found&demands != 0 }
+// UnsupportedExpect reports whether Expect asks for anything but 100-continue.
+func (f HeaderScan) UnsupportedExpect() bool { return f.found&unsupportedExpect != 0 }
 
-// Unusual reports whether a header's name has characters other than letters, digits and
-// hyphens; see EachUnusual.
-func (f Form) Unusual() bool { return f.found&unusual != 0 }
+// HasUnusualName reports whether a header's name has characters other than letters, digits and
+// hyphens; see EachUnusualName.
+func (f HeaderScan) HasUnusualName() bool { return f.found&unusualName != 0 }
 
 // CheckFraming reports what makes a request's header ambiguous, so that another program
 // could see different requests in the same bytes, and what fasthttp lets pass: a folded
 // line, a bare line feed, a space within a name, Content-Length alongside
 // Transfer-Encoding, an encoding other than chunked. Answer such a request with 400, and
-// end with Conclude(ctx, false). Forward runs the same check unless Via has the Form.
-func CheckFraming(h *fasthttp.RequestHeader) (Form, error) {
+// end with CloseUnlessReusable(ctx, false). Forward runs the same check unless ForwardOptions has the Scan.
+func CheckFraming(h *fasthttp.RequestHeader) (HeaderScan, error) {
 	raw := h.RawHeaders()
 	found, names, err := scan(raw)
 	if err != nil || len(raw) == 0 { // not read to the end, or made by hand
 		names = anyName
 	}
-	return Form{found, true, names}, err
+	return HeaderScan{found, true, names}, err
 }
 
-// EachUnusual calls f for the name of each header that has characters other than
+// EachUnusualName calls f for the name of each header that has characters other than
 // letters, digits and hyphens.
-func EachUnusual(h *fasthttp.RequestHeader, f func(name []byte)) {
+func EachUnusualName(h *fasthttp.RequestHeader, f func(name []byte)) {
 	for line := range bytes.Lines(h.RawHeaders()) {
 		name, _, _ := bytes.Cut(line, []byte(":"))
-		if checkName(name) == unusual {
+		if checkName(name) == unusualName {
 			f(name)
 		}
 	}
@@ -137,10 +137,10 @@ func scan(raw []byte) (found fields, names nameSet, err error) {
 			}
 		case expect:
 			if !bytes.EqualFold(bytes.TrimSpace(line[colon+1:]), []byte("100-continue")) {
-				bit |= demands
+				bit |= unsupportedExpect
 			}
 		}
-		if form == unusual {
+		if form == unusualName {
 			odd++
 		}
 		if odd > maxOdd {
@@ -163,7 +163,7 @@ var nameBytes = func() (table [256]fields) {
 		switch {
 		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '-':
 		case bytes.IndexByte([]byte("!#$%&'*+.^_`|~"), byte(c)) >= 0:
-			table[c] = unusual
+			table[c] = unusualName
 		default:
 			table[c] = badName
 		}

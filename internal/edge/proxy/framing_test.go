@@ -318,7 +318,7 @@ func framingCorpus(t *testing.T, http2 bool) {
 	} else {
 		cfg.Upstreams = []string{evil(t, o.serve)}
 	}
-	e := newEdge(t, cfg, Via{})
+	e := newEdge(t, cfg, ForwardOptions{})
 	go func() {
 		for {
 			select {

@@ -19,7 +19,7 @@ func TestSilentStreamNoticesTheClientsEnd(t *testing.T) {
 			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n")
 			_, _ = io.Copy(io.Discard, br)
 		}
-	})}}, Via{})
+	})}}, ForwardOptions{})
 	for _, behind := range []string{"", "bytes that nobody reads"} {
 		c, err := net.Dial("tcp", e.addr)
 		require.NoError(t, err)

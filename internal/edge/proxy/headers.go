@@ -33,14 +33,14 @@ const (
 	cdnLoop
 	xOriginalURL // by which some origins replace the path, as Zend and older Symfony
 	xRewriteURL
-	named    // a Connection line names another header
-	upgrades // a Connection line names Upgrade
-	closes   // a Connection line says close
-	demands  // Expect has another value than 100-continue
-	unusual  // a name has characters other than letters, digits and hyphens
+	connectionNames   // a Connection line names another header
+	connectionUpgrade // a Connection line names Upgrade
+	connectionClose   // a Connection line says close
+	unsupportedExpect // Expect has another value than 100-continue
+	unusualName       // a name has characters other than letters, digits and hyphens
 
 	hopByHop  = connection | keepAlive | proxyAuthenticate | proxyAuthorization | proxyConnection | te | trailer | upgrade
-	allFields = unusual<<1 - 1
+	allFields = unusualName<<1 - 1
 )
 
 // names holds the fields' canonical names, indexed by the number of their bit. It is
@@ -112,10 +112,10 @@ func match(name []byte, i int) fields {
 }
 
 // prepare turns the client's request into the upstream's.
-func (p *Pool) prepare(ctx *fasthttp.RequestCtx, from *Via) *Error {
+func (p *Pool) prepare(ctx *fasthttp.RequestCtx, from *ForwardOptions) *Error {
 	h := &ctx.Request.Header
-	found := from.Form.found
-	if !from.Form.checked {
+	found := from.Scan.found
+	if !from.Scan.checked {
 		form, err := CheckFraming(h)
 		if err != nil {
 			return &Error{Kind: KindBadRequest, Err: err}
@@ -130,7 +130,7 @@ func (p *Pool) prepare(ctx *fasthttp.RequestCtx, from *Via) *Error {
 	}
 	h.SetNoDefaultContentType(true)
 
-	if found&named != 0 {
+	if found&connectionNames != 0 {
 		dropNamed(h)
 	}
 	var early error

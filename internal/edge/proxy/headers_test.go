@@ -12,7 +12,7 @@ import (
 )
 
 // asSent returns what the upstream received for a raw request.
-func asSent(t *testing.T, via Via, request string) string {
+func asSent(t *testing.T, via ForwardOptions, request string) string {
 	t.Helper()
 	got := make(chan string, 1)
 	up := evil(t, func(c net.Conn, br *bufio.Reader) {
@@ -30,8 +30,8 @@ func asSent(t *testing.T, via Via, request string) string {
 }
 
 func TestRequestHeaders(t *testing.T) {
-	trusted := Via{Trusted: true, TLS: true}
-	f := func(name string, via Via, in string, want, absent []string) {
+	trusted := ForwardOptions{Trusted: true, TLS: true}
+	f := func(name string, via ForwardOptions, in string, want, absent []string) {
 		t.Run(name, func(t *testing.T) {
 			lines := strings.ReplaceAll(in, "\n", "\r\n")
 			got := "\r\n" + asSent(t, via, lines+"\r\nConnection: close\r\n\r\n")
@@ -43,11 +43,11 @@ func TestRequestHeaders(t *testing.T) {
 			}
 		})
 	}
-	f("plain", Via{}, "GET /a?b HTTP/1.1\nHost: Example.COM:81\nAccept: */*",
+	f("plain", ForwardOptions{}, "GET /a?b HTTP/1.1\nHost: Example.COM:81\nAccept: */*",
 		[]string{"GET /a?b HTTP/1.1", "Host: Example.COM:81", "Accept: */*", "X-Forwarded-For: 192.0.2.1",
 			"X-Forwarded-Host: Example.COM:81", "X-Forwarded-Proto: http"},
 		[]string{"connection:", "user-agent", "content-type", "content-length"})
-	f("untrusted claims", Via{TLS: true}, "GET / HTTP/1.1\nHost: h\nX-Forwarded-For: 1.1.1.1\nx-forwarded-for:\n"+
+	f("untrusted claims", ForwardOptions{TLS: true}, "GET / HTTP/1.1\nHost: h\nX-Forwarded-For: 1.1.1.1\nx-forwarded-for:\n"+
 		"X-FORWARDED-FOR: 2.2.2.2\nForwarded:\nForwarded: for=3.3.3.3\nX-Real-IP: 4.4.4.4\nX-Forwarded-Host: evil\n"+
 		"X-Forwarded-Proto: gopher\nX-Forwarded-Port: 5\nX-Original-URL: /six\nX-Rewrite-Url: /seven",
 		[]string{"X-Forwarded-For: 192.0.2.1", "X-Forwarded-Host: h", "X-Forwarded-Proto: https"},
@@ -58,7 +58,7 @@ func TestRequestHeaders(t *testing.T) {
 			"X-Forwarded-Proto: http", "Forwarded: for=3.3.3.3", "X-Real-Ip: 4.4.4.4"}, nil)
 	f("trusted without claims", trusted, "GET / HTTP/1.1\nHost: h",
 		[]string{"X-Forwarded-For: 192.0.2.1", "X-Forwarded-Host: h", "X-Forwarded-Proto: https"}, nil)
-	f("hop by hop", Via{}, "GET / HTTP/1.1\nHost: h\nKeep-Alive: 1\nProxy-Authenticate: a\nProxy-Authorization: b\n"+
+	f("hop by hop", ForwardOptions{}, "GET / HTTP/1.1\nHost: h\nKeep-Alive: 1\nProxy-Authenticate: a\nProxy-Authorization: b\n"+
 		"Proxy-Connection: c\nTE: trailers\nTrailer: X-T\nUpgrade: websocket\nconnection: X-Hop , upgrade\nX-Hop: 1\n"+
 		"X-End: 2\nExpect: 100-other", []string{"X-End: 2"},
 		[]string{"keep-alive", "proxy-", "te:", "trailer", "upgrade", "hop", "connection:", "expect"})
@@ -66,13 +66,13 @@ func TestRequestHeaders(t *testing.T) {
 		"Connection: X-Forwarded-For, Host, Content-Length\nConnection: X-Forwarded-Proto, x-forwarded-host, x-gone\nX-Gone: 1",
 		[]string{"Host: h", "Content-Length: 0", "X-Forwarded-For: 1.1.1.1, 192.0.2.1", "X-Forwarded-Proto: https",
 			"X-Forwarded-Host: h"}, []string{"gone", "connection:"})
-	f("target as sent", Via{}, "GET //a/../b%2f%41//c/./%zz?q=%20+x&&y=//:http://z HTTP/1.1\nHost: h",
+	f("target as sent", ForwardOptions{}, "GET //a/../b%2f%41//c/./%zz?q=%20+x&&y=//:http://z HTTP/1.1\nHost: h",
 		[]string{"GET //a/../b%2f%41//c/./%zz?q=%20+x&&y=//:http://z HTTP/1.1"}, nil)
-	f("absolute target", Via{}, "GET http://u:p@Real:80?q HTTP/1.1\nHost: pretended",
+	f("absolute target", ForwardOptions{}, "GET http://u:p@Real:80?q HTTP/1.1\nHost: pretended",
 		[]string{"GET /?q HTTP/1.1", "Host: Real:80", "X-Forwarded-Host: Real:80"}, []string{"pretended", "authorization"})
-	f("asterisk", Via{}, "OPTIONS * HTTP/1.1\nHost: h", []string{"OPTIONS * HTTP/1.1"}, nil)
-	f("http 1.0", Via{}, "GET / HTTP/1.0", []string{"GET / HTTP/1.1"}, nil)
-	f("cookies stay apart", Via{}, "GET / HTTP/1.1\nHost: h\nCookie: a=1;b=2\nCookie: c=\"3\"",
+	f("asterisk", ForwardOptions{}, "OPTIONS * HTTP/1.1\nHost: h", []string{"OPTIONS * HTTP/1.1"}, nil)
+	f("http 1.0", ForwardOptions{}, "GET / HTTP/1.0", []string{"GET / HTTP/1.1"}, nil)
+	f("cookies stay apart", ForwardOptions{}, "GET / HTTP/1.1\nHost: h\nCookie: a=1;b=2\nCookie: c=\"3\"",
 		[]string{"Cookie: a=1;b=2", "Cookie: c=\"3\""}, nil)
 }
 
@@ -84,7 +84,7 @@ func TestResponseHeaders(t *testing.T) {
 			"Connection: X-Drop, Content-Length\r\nConnection: close\r\nUpgrade: h2c\r\nSet-Cookie: a=1\r\nSet-Cookie: b=2\r\n"+
 			"Content-Length: 2\r\nServer: origin\r\n\r\nok")
 	})
-	e := newEdge(t, Config{Upstreams: []string{up}}, Via{})
+	e := newEdge(t, Config{Upstreams: []string{up}}, ForwardOptions{})
 	resp, body := e.get(t, "/")
 	require.Equal(t, "ok", body)
 	require.Equal(t, "299 Fine Enough", resp.Status)
@@ -102,7 +102,7 @@ func TestResponseHeaders(t *testing.T) {
 // connection is closed.
 func TestFraming(t *testing.T) {
 	up := origin(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
-	e := newEdge(t, Config{Upstreams: []string{up}}, Via{})
+	e := newEdge(t, Config{Upstreams: []string{up}}, ForwardOptions{})
 	f := func(name string, ours bool, request string) {
 		t.Run(name, func(t *testing.T) {
 			before := len(e.errs)
@@ -137,7 +137,7 @@ func TestFraming(t *testing.T) {
 
 func TestConnect(t *testing.T) {
 	up := origin(t, func(http.ResponseWriter, *http.Request) {})
-	e := newEdge(t, Config{Upstreams: []string{up}}, Via{})
+	e := newEdge(t, Config{Upstreams: []string{up}}, ForwardOptions{})
 	require.Contains(t, e.raw(t, "CONNECT h:1 HTTP/1.1\r\nHost: h:1\r\n\r\n"), " 501 ")
 	require.Equal(t, KindUnsupported, e.err(t).Kind)
 }

@@ -15,11 +15,11 @@ func tokens(list []byte) (found fields, names int) {
 		switch token = bytes.TrimSpace(token); {
 		case len(token) == 0:
 		case bytes.EqualFold(token, []byte("close")):
-			found |= closes
+			found |= connectionClose
 		case bytes.EqualFold(token, valueUpgrade):
-			found |= upgrades
+			found |= connectionUpgrade
 		case !isUsual(token):
-			found |= named
+			found |= connectionNames
 			names++
 		}
 	}
@@ -30,17 +30,17 @@ func tokens(list []byte) (found fields, names int) {
 // where the request goes, how it is framed or what weir says about it.
 func dropNamed(h *fasthttp.RequestHeader) {
 	const kept = contentLength | transferEncoding | xForwardedFor | xForwardedHost | xForwardedProto
-	EachNamed(h, func(name []byte) {
+	EachConnectionHeader(h, func(name []byte) {
 		if classify(name)&kept == 0 && !bytes.EqualFold(name, []byte("Host")) {
 			h.DelBytes(name)
 		}
 	})
 }
 
-// EachNamed calls f for each header that the request's Connection lines name. Those are
+// EachConnectionHeader calls f for each header that the request's Connection lines name. Those are
 // not forwarded, so a caller that has decided anything by one must refuse the request:
 // the origin would not see it.
-func EachNamed(h *fasthttp.RequestHeader, f func(name []byte)) {
+func EachConnectionHeader(h *fasthttp.RequestHeader, f func(name []byte)) {
 	// Use the raw header: fasthttp hides the other Connection lines of a request that
 	// also says "Connection: close".
 	for line := range bytes.Lines(h.RawHeaders()) {

@@ -27,7 +27,7 @@ func TestConcurrentRequestsShareAConnection(t *testing.T) {
 		}
 		<-all
 	})
-	e := newEdge(t, Config{Upstreams: []string{"h2c" + up[len("http"):]}}, Via{})
+	e := newEdge(t, Config{Upstreams: []string{"h2c" + up[len("http"):]}}, ForwardOptions{})
 	failed := make(chan error, burst)
 	for range burst {
 		go func() {

@@ -44,7 +44,7 @@ var (
 
 // exchangeHTTP2 is exchange for an upstream that speaks HTTP/2. The http2 package resends a
 // request if the upstream says that it did not process it.
-func (p *Pool) exchangeHTTP2(ctx *fasthttp.RequestCtx, u *upstream, via *Via) *Error {
+func (p *Pool) exchangeHTTP2(ctx *fasthttp.RequestCtx, u *upstream, via *ForwardOptions) *Error {
 	if int(u.busy.Add(1)) > u.cfg.MaxConns {
 		u.busy.Add(-1)
 		return &Error{Kind: KindUnavailable, Err: errBusy}
@@ -92,7 +92,7 @@ func (p *Pool) exchangeHTTP2(ctx *fasthttp.RequestCtx, u *upstream, via *Via) *E
 }
 
 // request builds the upstream's request from the client's.
-func (x *exchange) request(ctx *fasthttp.RequestCtx, via *Via) *http.Request {
+func (x *exchange) request(ctx *fasthttp.RequestCtx, via *ForwardOptions) *http.Request {
 	h := &ctx.Request.Header
 	req := (&http.Request{Method: string(h.Method()), Host: string(h.Host()), Header: http.Header{}}).WithContext(x.ctx)
 	req.URL = &url.URL{Scheme: x.u.urlScheme(), Host: x.u.addr}
@@ -152,7 +152,7 @@ func keepTrailers(announced http.Header) {
 var errUnframed = fmt.Errorf("a body of unknown length and more than %d bytes, which HTTP/1.0 cannot carry", unframed)
 
 // answer copies the response to the client's.
-func (x *exchange) answer(ctx *fasthttp.RequestCtx, via *Via) *Error {
+func (x *exchange) answer(ctx *fasthttp.RequestCtx, via *ForwardOptions) *Error {
 	resp := &ctx.Response
 	resp.ResetBody()
 	resp.SkipBody = false

@@ -17,9 +17,9 @@ const keepAliveBan = 60 * time.Second
 type idleState uint8
 
 const (
-	idleQuiet   idleState = iota // nothing arrived: the next bytes answer the next request
-	idleClosed                   // by the upstream, or broken
-	idleUnasked                  // waiting bytes would be taken for the next response
+	idleQuiet       idleState = iota // nothing arrived: the next bytes answer the next request
+	idleClosed                       // by the upstream, or broken
+	idleUnsolicited                  // waiting bytes would be taken for the next response
 )
 
 // look checks an idle connection before its next request. It costs one system call and
@@ -46,7 +46,7 @@ func (c *conn) lookThroughTLS() idleState {
 	c.wire.hurried = false
 	switch {
 	case n > 0:
-		return idleUnasked
+		return idleUnsolicited
 	case err == os.ErrDeadlineExceeded && c.wire.record.whole():
 		return idleQuiet
 	default:

@@ -14,7 +14,7 @@ func peek(fd uintptr, one []byte) idleState {
 	case err == syscall.EAGAIN:
 		return idleQuiet
 	case n > 0:
-		return idleUnasked
+		return idleUnsolicited
 	default: // an orderly end, or a broken connection
 		return idleClosed
 	}

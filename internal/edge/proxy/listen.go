@@ -153,10 +153,10 @@ func (c *clientConn) Write(b []byte) (int, error) {
 
 func (c *clientConn) self() *clientConn { return c }
 
-// TakeTurns lets other connections go first if the request that was served arrived together with
+// YieldAfterPipelined lets other connections go first if the request that was served arrived together with
 // the one before it. Otherwise a client that always has another to read would be served for as long
 // as the scheduler allows. Handlers call it last.
-func TakeTurns(c net.Conn) {
+func YieldAfterPipelined(c net.Conn) {
 	client, ok := c.(ender)
 	if !ok {
 		return
@@ -168,8 +168,8 @@ func TakeTurns(c net.Conn) {
 	}
 }
 
-// Begun reports whether any byte of a request has ever arrived on a connection of Listen.
-func Begun(c net.Conn) bool {
+// HasReceivedBytes reports whether any byte of a request has ever arrived on a connection of Listen.
+func HasReceivedBytes(c net.Conn) bool {
 	client, ok := c.(ender)
 	return ok && (client.self().fault != nil || client.self().lines.beyond(0))
 }

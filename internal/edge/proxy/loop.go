@@ -29,7 +29,7 @@ func NewLoop(header string) Loop {
 }
 
 // Seen reports whether the request has passed this node before.
-func (l *Loop) Seen(h *fasthttp.RequestHeader, f Form) bool {
+func (l *Loop) Seen(h *fasthttp.RequestHeader, f HeaderScan) bool {
 	if f.found&l.bit == 0 {
 		return false
 	}

@@ -68,7 +68,7 @@ func (o *outcomes) Stream(k Kind) {
 	o.streams = append(o.streams, k)
 }
 
-func (o *outcomes) Unasked(_ string, first bool) {
+func (o *outcomes) Unsolicited(_ string, first bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.unasked = append(o.unasked, first)
@@ -118,7 +118,7 @@ type edge struct {
 }
 
 // newEdge serves a pool as an edge would.
-func newEdge(t *testing.T, cfg Config, via Via) *edge {
+func newEdge(t *testing.T, cfg Config, via ForwardOptions) *edge {
 	t.Helper()
 	out := newOutcomes()
 	cfg.Observer = out
@@ -133,7 +133,7 @@ func newEdge(t *testing.T, cfg Config, via Via) *edge {
 				v.Peer = netip.MustParseAddr("192.0.2.1")
 			}
 			certain := true
-			defer func() { Conclude(ctx, certain) }()
+			defer func() { CloseUnlessReusable(ctx, certain) }()
 			if err := pool.Forward(ctx, v); err != nil {
 				fe := err.(*Error)
 				if len(ctx.Response.Body()) != 0 || ctx.Response.IsBodyStream() || ctx.Response.Header.Len() > 2 {

@@ -46,7 +46,7 @@ func repliesHTTP2(t *testing.T, status string) string {
 func TestImpossibleStatuses(t *testing.T) {
 	f := func(upstream, name string) {
 		t.Helper()
-		e := newEdge(t, Config{Upstreams: []string{upstream}}, Via{})
+		e := newEdge(t, Config{Upstreams: []string{upstream}}, ForwardOptions{})
 		resp, body := e.get(t, "/")
 		require.Equal(t, http.StatusBadGateway, resp.StatusCode, name)
 		require.Equal(t, KindBadResponse.String(), body, name)
@@ -78,7 +78,7 @@ func (e *edge) once(t *testing.T, request string) (resp *http.Response, header s
 // HTTP/2 has no Upgrade, which a server may ignore.
 func TestUpgradeToHTTP2(t *testing.T) {
 	up := origin(t, func(w http.ResponseWriter, r *http.Request) { w.Header()["X-Got"] = r.Header["Upgrade"] })
-	e := newEdge(t, Config{Upstreams: []string{"h2c" + strings.TrimPrefix(up, "http")}, Upgrades: []string{"websocket"}}, Via{})
+	e := newEdge(t, Config{Upstreams: []string{"h2c" + strings.TrimPrefix(up, "http")}, Upgrades: []string{"websocket"}}, ForwardOptions{})
 	for _, protocol := range []string{"websocket", "other"} {
 		resp, _ := e.once(t, "GET / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: "+protocol+"\r\n\r\n")
 		require.Equal(t, http.StatusOK, resp.StatusCode, protocol)
@@ -88,7 +88,7 @@ func TestUpgradeToHTTP2(t *testing.T) {
 
 // No origin gets CONNECT, in whatever case: some read methods so.
 func TestConnectInAnyCase(t *testing.T) {
-	e := newEdge(t, Config{Upstreams: []string{refused(t)}}, Via{})
+	e := newEdge(t, Config{Upstreams: []string{refused(t)}}, ForwardOptions{})
 	for _, method := range []string{"CONNECT", "connect", "Connect"} {
 		for _, target := range []string{"/", "h:443", "http://h/"} {
 			resp, _ := e.once(t, method+" "+target+" HTTP/1.1\r\nHost: h\r\n\r\n")
@@ -105,7 +105,7 @@ func TestConnectInAnyCase(t *testing.T) {
 // What is no name of a header, or no text, does not reach clients: programs differ on it.
 func TestOddAnswersAreCleaned(t *testing.T) {
 	for _, odd := range []string{"200 O\x01dd\r\n", "200 O\x7fdd\r\n", "200 OK\r\nX Odd: 1\r\n", "200 OK\r\nX\tOdd: 1\r\n", "200 OK\r\nX-\x01Odd: 1\r\n", "200 OK\r\nX(Odd): 1\r\n", "200 OK\r\nX-Name: O\x01dd\r\n"} {
-		e := newEdge(t, Config{Upstreams: []string{replies(t, "HTTP/1.1 "+odd+"X-Good: 2\r\nContent-Length: 0\r\n\r\n")}}, Via{})
+		e := newEdge(t, Config{Upstreams: []string{replies(t, "HTTP/1.1 "+odd+"X-Good: 2\r\nContent-Length: 0\r\n\r\n")}}, ForwardOptions{})
 		resp, header := e.once(t, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
 		t.Logf("%q: %q", odd, resp.Status)
 		require.NotContains(t, strings.ToLower(header), "odd")

@@ -83,11 +83,11 @@ type StreamObserver interface {
 	Stream(err Kind)
 }
 
-// UnaskedObserver is an Observer that is also notified when an upstream sends bytes that no
+// UnsolicitedObserver is an Observer that is also notified when an upstream sends bytes that no
 // request asked for. first says that it was trusted until now: for the next minute each of
 // its requests gets a new connection.
-type UnaskedObserver interface {
-	Unasked(upstream string, first bool)
+type UnsolicitedObserver interface {
+	Unsolicited(upstream string, first bool)
 }
 
 // Pool is a set of upstreams. Its methods are safe for concurrent use.

@@ -74,9 +74,9 @@ func (c *firstBytes) Read(b []byte) (int, error) {
 // CloseWrite ends the sending half.
 func (c *firstBytes) CloseWrite() error { return lazy.CloseWrite(c.Conn) }
 
-// Bare returns what a NextProto handler serves in place of a connection of this package's
+// UnwrapForNextProto returns what a NextProto handler serves in place of a connection of this package's
 // listeners, which parse HTTP/1.1. prefaced says that the preface has been read from it.
-func Bare(c net.Conn) (bare net.Conn, prefaced bool) {
+func UnwrapForNextProto(c net.Conn) (bare net.Conn, prefaced bool) {
 	switch c := c.(type) {
 	case *tlsClientConn:
 		_ = c.SetDeadline(time.Time{})

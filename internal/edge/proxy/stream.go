@@ -29,7 +29,7 @@ var (
 	_ fasthttp.ReadCloserWithError = (*stream)(nil)
 )
 
-func (p *Pool) startStream(ctx *fasthttp.RequestCtx, c *conn, via *Via, size int, closing bool) {
+func (p *Pool) startStream(ctx *fasthttp.RequestCtx, c *conn, via *ForwardOptions, size int, closing bool) {
 	s := p.streams.Get().(*stream)
 	// A second response decodes the body, since fasthttp lends its reader only to a
 	// response and would close the first one's if it were wrapped. Any trailer goes

@@ -84,7 +84,7 @@ func TestLargeBodiesBothWays(t *testing.T) {
 			_, _ = io.CopyN(w, new(pattern), large)
 		}
 	})
-	e := newEdge(t, Config{Upstreams: []string{up}}, Via{})
+	e := newEdge(t, Config{Upstreams: []string{up}}, ForwardOptions{})
 	grew := heapGrowth(func() {
 		for _, path := range []string{"/down", "/chunks"} {
 			resp, err := e.client.Get(e.url + path)
@@ -126,7 +126,7 @@ func TestBrokenStreams(t *testing.T) {
 					_, _ = io.Copy(io.Discard, br)
 				}
 			})
-			e := newEdge(t, Config{Upstreams: []string{up}, StreamTimeout: limitFor(want)}, Via{})
+			e := newEdge(t, Config{Upstreams: []string{up}, StreamTimeout: limitFor(want)}, ForwardOptions{})
 			resp, err := e.client.Get(e.url)
 			require.NoError(t, err)
 			defer resp.Body.Close()
@@ -158,7 +158,7 @@ func TestUnknownLengthEndsWithTheConnection(t *testing.T) {
 		head(br)
 		_, _ = io.WriteString(c, "HTTP/1.0 200 OK\r\n\r\n"+part)
 	})
-	e := newEdge(t, Config{Upstreams: []string{up}}, Via{})
+	e := newEdge(t, Config{Upstreams: []string{up}}, ForwardOptions{})
 	resp, body := e.get(t, "/")
 	require.Equal(t, "HTTP/1.1", resp.Proto)
 	require.Equal(t, part, body)
@@ -171,7 +171,7 @@ func TestTrailersAreDropped(t *testing.T) {
 		_, _ = io.WriteString(w, strings.Repeat("x", 5000))
 		w.Header().Set("X-Sum", "1")
 	})
-	e := newEdge(t, Config{Upstreams: []string{up}}, Via{})
+	e := newEdge(t, Config{Upstreams: []string{up}}, ForwardOptions{})
 	for range 3 {
 		resp, body := e.get(t, "/")
 		require.Len(t, body, 5000)
@@ -196,7 +196,7 @@ func TestEventsAreNotHeldBack(t *testing.T) {
 			w.(http.Flusher).Flush()
 		}
 	})
-	e := newEdge(t, Config{Upstreams: []string{up}}, Via{})
+	e := newEdge(t, Config{Upstreams: []string{up}}, ForwardOptions{})
 	resp, err := e.client.Get(e.url) // returns with the header
 	require.NoError(t, err)
 	defer resp.Body.Close()
@@ -223,7 +223,7 @@ func TestClientStopsTaking(t *testing.T) {
 	f := func(name, scheme string, limit time.Duration, stop func(c net.Conn)) {
 		t.Run(name, func(t *testing.T) {
 			gone = make(chan struct{})
-			e := newEdge(t, Config{Upstreams: []string{strings.Replace(up, "http", scheme, 1)}, StreamTimeout: limit, MinBodyRate: 64 << 20}, Via{})
+			e := newEdge(t, Config{Upstreams: []string{strings.Replace(up, "http", scheme, 1)}, StreamTimeout: limit, MinBodyRate: 64 << 20}, ForwardOptions{})
 			c, err := net.Dial("tcp", e.addr)
 			require.NoError(t, err)
 			defer c.Close()
@@ -272,7 +272,7 @@ func TestShutdownWaitsForAStream(t *testing.T) {
 		<-release
 		_, _ = io.WriteString(w, "end")
 	})
-	e := newEdge(t, Config{Upstreams: []string{up}}, Via{})
+	e := newEdge(t, Config{Upstreams: []string{up}}, ForwardOptions{})
 	resp, err := e.client.Get(e.url)
 	require.NoError(t, err)
 	defer resp.Body.Close()
@@ -303,7 +303,7 @@ func TestHTTPSUpstream(t *testing.T) {
 	s.StartTLS()
 	t.Cleanup(s.Close)
 
-	e := newEdge(t, Config{Upstreams: []string{s.URL}, TLS: s.Client().Transport.(*http.Transport).TLSClientConfig}, Via{})
+	e := newEdge(t, Config{Upstreams: []string{s.URL}, TLS: s.Client().Transport.(*http.Transport).TLSClientConfig}, ForwardOptions{})
 	for i := range 3 {
 		resp, err := e.client.Post(e.url, "", strings.NewReader(strconv.Itoa(i)))
 		require.NoError(t, err)
@@ -317,7 +317,7 @@ func TestHTTPSUpstream(t *testing.T) {
 	require.Equal(t, 1, u.open)
 	u.mu.Unlock()
 
-	e = newEdge(t, Config{Upstreams: []string{s.URL}}, Via{})
+	e = newEdge(t, Config{Upstreams: []string{s.URL}}, ForwardOptions{})
 	resp, body := e.get(t, "/")
 	require.Equal(t, 502, resp.StatusCode)
 	require.Equal(t, "connect", body)
@@ -339,8 +339,8 @@ func TestTLSListener(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	server := &fasthttp.Server{StreamRequestBody: true, Handler: func(ctx *fasthttp.RequestCtx) {
-		defer Conclude(ctx, true)
-		if err := pool.Forward(ctx, Via{TLS: ctx.IsTLS()}); err != nil {
+		defer CloseUnlessReusable(ctx, true)
+		if err := pool.Forward(ctx, ForwardOptions{TLS: ctx.IsTLS()}); err != nil {
 			ctx.Error(err.Error(), err.(*Error).Status())
 		}
 	}}
@@ -363,7 +363,7 @@ func TestManyAtOnce(t *testing.T) {
 		b, _ := io.ReadAll(r.Body)
 		_, _ = w.Write(b)
 	}
-	e := newEdge(t, Config{Upstreams: []string{origin(t, echo), refused(t), origin(t, echo)}, IdleTimeout: 5 * time.Millisecond}, Via{})
+	e := newEdge(t, Config{Upstreams: []string{origin(t, echo), refused(t), origin(t, echo)}, IdleTimeout: 5 * time.Millisecond}, ForwardOptions{})
 	var wg sync.WaitGroup
 	for worker := range 8 {
 		wg.Go(func() {

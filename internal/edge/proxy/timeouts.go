@@ -146,13 +146,13 @@ func (c *clientConn) handshake() {
 	}
 }
 
-// Conclude ends a handler, which must not change its response afterwards. It closes the
+// CloseUnlessReusable ends a handler, which must not change its response afterwards. It closes the
 // connection behind the answer if the listener leaves, and unless the caller is certain of where
 // the request ends and the request was read to there: the rest would become the next request, also
 // where a proxy keeps one connection for several clients. The answer has the whole time to write.
-func Conclude(ctx *fasthttp.RequestCtx, certain bool) {
+func CloseUnlessReusable(ctx *fasthttp.RequestCtx, boundaryKnown bool) {
 	req := &ctx.Request
-	if !certain || req.IsBodyStream() && !hasArrived(req) { // who reads a body to its end closes it
+	if !boundaryKnown || req.IsBodyStream() && !hasArrived(req) { // who reads a body to its end closes it
 		ctx.SetConnectionClose()
 	}
 	if client, ok := ctx.Conn().(ender); ok {

@@ -28,7 +28,7 @@ func within(t *testing.T, limits Timeouts, handle fasthttp.RequestHandler) func(
 func observed(t *testing.T, limits Timeouts, handle fasthttp.RequestHandler, state func(net.Conn, fasthttp.ConnState)) func() net.Conn {
 	t.Helper()
 	server := &fasthttp.Server{
-		Handler:           func(ctx *fasthttp.RequestCtx) { defer Conclude(ctx, true); handle(ctx) },
+		Handler:           func(ctx *fasthttp.RequestCtx) { defer CloseUnlessReusable(ctx, true); handle(ctx) },
 		StreamRequestBody: true, CloseOnShutdown: true, Logger: quiet{}, ConnState: state,
 	}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -222,7 +222,7 @@ func TestReadingTLSMayWrite(t *testing.T) {
 		_, err := c.Write([]byte("answer"))
 		require.NoError(t, err)
 		require.Less(t, time.Until(inner.write), 2*time.Minute)
-		Conclude(ctx, true)
+		CloseUnlessReusable(ctx, true)
 	}
 }
 
@@ -245,7 +245,7 @@ func TestReadingTLSMayWriteWithinATick(t *testing.T) {
 			_, err = c.Write([]byte("answer"))
 			require.NoError(t, err)
 			require.Less(t, time.Until(inner.write), 2*time.Minute)
-			Conclude(ctx, true)
+			CloseUnlessReusable(ctx, true)
 		}
 	})
 }
@@ -273,6 +273,6 @@ func BenchmarkDeadlines(b *testing.B) {
 			b.Fatal("a deadline could not be set")
 		}
 		_, _ = c.lines.follow(request)
-		Conclude(ctx, true)
+		CloseUnlessReusable(ctx, true)
 	}
 }

@@ -36,7 +36,7 @@ var (
 func (p *Pool) upgradeTo(ctx *fasthttp.RequestCtx, found fields) (protocol []byte, err error) {
 	h := &ctx.Request.Header
 	client, ok := ctx.Conn().(ender)
-	if found&(upgrade|upgrades|closes|expect) != upgrade|upgrades || !ok || !h.IsHTTP11() || h.ContentLength() > 0 || h.ContentLength() == -1 {
+	if found&(upgrade|connectionUpgrade|connectionClose|expect) != upgrade|connectionUpgrade || !ok || !h.IsHTTP11() || h.ContentLength() > 0 || h.ContentLength() == -1 {
 		return nil, nil
 	}
 	requested := h.PeekAll("Upgrade")
@@ -101,7 +101,7 @@ func (p *Pool) DrainTunnels(d time.Duration) {
 }
 
 // startTunnel answers 101 and forwards bytes once the answer is sent.
-func (p *Pool) startTunnel(ctx *fasthttp.RequestCtx, c *conn, via *Via) *Error {
+func (p *Pool) startTunnel(ctx *fasthttp.RequestCtx, c *conn, via *ForwardOptions) *Error {
 	h := &ctx.Response.Header
 	if !bytes.EqualFold(h.PeekCanonical(nameUpgrade), via.upgrade) {
 		return &Error{Kind: KindBadResponse, Err: errOtherSwitch}

@@ -41,7 +41,7 @@ func (e *edge) tunnels(t *testing.T, n int) {
 }
 
 func TestWebSocket(t *testing.T) {
-	e := newEdge(t, Config{Upstreams: []string{webSockets(t)}, Upgrades: []string{"websocket"}}, Via{})
+	e := newEdge(t, Config{Upstreams: []string{webSockets(t)}, Upgrades: []string{"websocket"}}, ForwardOptions{})
 	d := websocket.Dialer{Subprotocols: []string{"echo"}, HandshakeTimeout: patience}
 	ws, resp, err := d.Dial("ws"+strings.TrimPrefix(e.url, "http")+"/ws", nil)
 	require.NoError(t, err)
@@ -107,7 +107,7 @@ func (e *edge) upgrade(t *testing.T) (*net.TCPConn, *bufio.Reader) {
 
 func TestTunnelEnds(t *testing.T) {
 	echo := func(c net.Conn, br *bufio.Reader) { _, _ = io.Copy(c, br) }
-	f := func(name string, cfg Config, via Via, then func(net.Conn, *bufio.Reader), end func(*testing.T, *edge, *net.TCPConn, *bufio.Reader)) {
+	f := func(name string, cfg Config, via ForwardOptions, then func(net.Conn, *bufio.Reader), end func(*testing.T, *edge, *net.TCPConn, *bufio.Reader)) {
 		t.Run(name, func(t *testing.T) {
 			cfg.Upgrades, cfg.Upstreams = []string{"websocket"}, []string{switching(t, "WebSocket", then)}
 			e := newEdge(t, cfg, via)
@@ -125,7 +125,7 @@ func TestTunnelEnds(t *testing.T) {
 		_, err := br.ReadByte()
 		require.Error(t, err)
 	}
-	f("half by the client", Config{}, Via{}, func(c net.Conn, br *bufio.Reader) {
+	f("half by the client", Config{}, ForwardOptions{}, func(c net.Conn, br *bufio.Reader) {
 		b, _ := io.ReadAll(br)
 		_, _ = c.Write(append(b, " and all of it"...))
 	}, func(t *testing.T, _ *edge, c *net.TCPConn, br *bufio.Reader) {
@@ -136,23 +136,23 @@ func TestTunnelEnds(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, "this and all of it", string(b))
 	})
-	f("reset by the client", Config{}, Via{}, echo, func(t *testing.T, _ *edge, c *net.TCPConn, _ *bufio.Reader) {
+	f("reset by the client", Config{}, ForwardOptions{}, echo, func(t *testing.T, _ *edge, c *net.TCPConn, _ *bufio.Reader) {
 		require.NoError(t, c.SetLinger(0))
 		require.NoError(t, c.Close())
 	})
-	f("reset by the origin", Config{}, Via{}, func(c net.Conn, _ *bufio.Reader) {
+	f("reset by the origin", Config{}, ForwardOptions{}, func(c net.Conn, _ *bufio.Reader) {
 		_ = c.(*net.TCPConn).SetLinger(0)
 	}, closed)
 	ends := func(t *testing.T, _ *edge, _ *net.TCPConn, br *bufio.Reader) { _, _ = io.Copy(io.Discard, br) }
-	f("silence", Config{TunnelTimeout: 50 * time.Millisecond}, Via{}, echo, ends)
-	f("its time is over", Config{}, Via{Until: time.Now().Add(50 * time.Millisecond)}, func(c net.Conn, _ *bufio.Reader) {
+	f("silence", Config{TunnelTimeout: 50 * time.Millisecond}, ForwardOptions{}, echo, ends)
+	f("its time is over", Config{}, ForwardOptions{Until: time.Now().Add(50 * time.Millisecond)}, func(c net.Conn, _ *bufio.Reader) {
 		for {
 			if _, err := c.Write([]byte("still here\n")); err != nil {
 				return
 			}
 		}
 	}, ends)
-	f("drain", Config{}, Via{}, echo, func(t *testing.T, e *edge, _ *net.TCPConn, br *bufio.Reader) {
+	f("drain", Config{}, ForwardOptions{}, echo, func(t *testing.T, e *edge, _ *net.TCPConn, br *bufio.Reader) {
 		e.pool.DrainTunnels(20 * time.Millisecond)
 		require.Zero(t, e.pool.Tunnels())
 		closed(t, e, nil, br)
@@ -235,7 +235,7 @@ func TestTunnelBeginsDuringADrain(t *testing.T) {
 		ctx.Response.Header.Set("Upgrade", "websocket")
 		var both sync.WaitGroup
 		both.Go(func() { p.DrainTunnels(0) })
-		if p.startTunnel(&ctx, &conn{Conn: far, up: &upstream{}}, &Via{upgrade: []byte("websocket")}) == nil {
+		if p.startTunnel(&ctx, &conn{Conn: far, up: &upstream{}}, &ForwardOptions{upgrade: []byte("websocket")}) == nil {
 			require.NoError(t, client.Close()) // as fasthttp does that cannot answer
 		}
 		both.Wait()
@@ -256,7 +256,7 @@ func TestTunnelTalksOneWay(t *testing.T) {
 				}
 			}
 		}),
-	}}, Via{})
+	}}, ForwardOptions{})
 	c, br := e.open(t)
 	b, err := io.ReadAll(br)
 	require.NoError(t, err)
@@ -273,7 +273,7 @@ func TestUpgradeNotForwarded(t *testing.T) {
 		seen <- r
 		_, _ = io.WriteString(w, "plain")
 	})
-	e := newEdge(t, Config{Upstreams: []string{o}, Upgrades: []string{"websocket"}}, Via{})
+	e := newEdge(t, Config{Upstreams: []string{o}, Upgrades: []string{"websocket"}}, ForwardOptions{})
 	for name, request := range map[string]string{
 		"h2c":                 "GET / HTTP/1.1\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n",
 		"h2c alongside one":   "GET / HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: websocket, h2c\r\n",
@@ -308,7 +308,7 @@ func TestUpgradeNotForwarded(t *testing.T) {
 func TestUpgradeRefused(t *testing.T) {
 	f := func(name string, serve http.HandlerFunc, want string) {
 		t.Run(name, func(t *testing.T) {
-			e := newEdge(t, Config{Upstreams: []string{origin(t, serve)}, Upgrades: []string{"websocket"}}, Via{})
+			e := newEdge(t, Config{Upstreams: []string{origin(t, serve)}, Upgrades: []string{"websocket"}}, ForwardOptions{})
 			d := websocket.Dialer{HandshakeTimeout: patience}
 			_, resp, err := d.Dial("ws"+strings.TrimPrefix(e.url, "http"), nil)
 			require.ErrorIs(t, err, websocket.ErrBadHandshake)
@@ -337,7 +337,7 @@ func TestUpgradeRefused(t *testing.T) {
 // every decision if the upstream does not switch as weir assumes.
 func TestBytesBehindAnUpgrade(t *testing.T) {
 	reached := false
-	e := newEdge(t, Config{Upgrades: []string{"websocket"}, Upstreams: []string{origin(t, func(http.ResponseWriter, *http.Request) { reached = true })}}, Via{})
+	e := newEdge(t, Config{Upgrades: []string{"websocket"}, Upstreams: []string{origin(t, func(http.ResponseWriter, *http.Request) { reached = true })}}, ForwardOptions{})
 	for _, behind := range []string{"\x81\x00", "GET /hidden HTTP/1.1\r\n", "GET /hidden HTTP/1.1\r\nHost: a\r\n\r\n", "x\n"} {
 		answer := e.raw(t, upgradeRequest+behind)
 		require.True(t, strings.HasPrefix(answer, "HTTP/1.1 400"), answer)

@@ -91,7 +91,7 @@ func TestUnaskedBytesReachNobody(t *testing.T) {
 	for _, lie := range lies {
 		t.Run(lie.name, func(t *testing.T) {
 			l := newLiar(lie.answer, lie.more, lie.end)
-			e := newEdge(t, Config{Upstreams: []string{evil(t, l.serve)}}, Via{})
+			e := newEdge(t, Config{Upstreams: []string{evil(t, l.serve)}}, ForwardOptions{})
 			e.lie(t, l, lie.method)
 			for _, path := range []string{"/a", "/bb", "/ccc"} {
 				resp, body := e.get(t, path)
@@ -119,7 +119,7 @@ func TestUnaskedBytesEndKeepAlive(t *testing.T) {
 	e := newEdge(t, Config{Upstreams: []string{evil(t, func(c net.Conn, br *bufio.Reader) {
 		conns.Add(1)
 		l.serve(c, br)
-	})}}, Via{})
+	})}}, ForwardOptions{})
 	u := e.pool.ups[0]
 	other, err := u.get(true)
 	require.NoError(t, err)
@@ -141,7 +141,7 @@ func TestUnaskedBytesEndKeepAlive(t *testing.T) {
 		require.EqualValues(t, 2+i, conns.Load())
 	}
 	require.Equal(t, []bool{true}, e.caught())
-	u.unasked(time.Since(u.epoch)) // again, while it has no credit
+	u.unsolicited(time.Since(u.epoch)) // again, while it has no credit
 	require.Equal(t, []bool{true, false}, e.caught())
 
 	u.mu.Lock()
@@ -180,7 +180,7 @@ func TestClosingIdleIsNoLie(t *testing.T) {
 						ended <- struct{}{}
 					}
 				}
-			})}}, Via{})
+			})}}, ForwardOptions{})
 			e.get(t, "/")
 			e.wait(t)
 			close(due)

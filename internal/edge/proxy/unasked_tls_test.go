@@ -102,7 +102,7 @@ func (o *tlsOrigin) start(t *testing.T) *edge {
 	return newEdge(t, Config{
 		Upstreams: []string{strings.Replace(url, "http", "https", 1)},
 		TLS:       &tls.Config{RootCAs: roots, ServerName: "example.com"},
-	}, Via{})
+	}, ForwardOptions{})
 }
 
 // seal makes the TLS 1.3 record with that number. Go's server can neither send a ticket

@@ -63,7 +63,7 @@ func (in *incoming) Read(b []byte) (int, error) {
 
 // upload forwards the request's body as it arrives. An *Error ends the exchange; a plain
 // error is the upstream's, which may have answered before it stopped reading.
-func (p *Pool) upload(ctx *fasthttp.RequestCtx, c *conn, via *Via) (*Error, error) {
+func (p *Pool) upload(ctx *fasthttp.RequestCtx, c *conn, via *ForwardOptions) (*Error, error) {
 	in := newIncoming(p, ctx)
 	buf := p.buffers.Get().(*[]byte)
 	defer p.buffers.Put(buf)

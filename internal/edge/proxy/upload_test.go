@@ -29,7 +29,7 @@ func TestClientBreaksItsUpload(t *testing.T) {
 				_, err := io.Copy(io.Discard, r.Body)
 				whole <- err == nil
 			})
-			e := newEdge(t, Config{Upstreams: []string{up}, StreamTimeout: limit, FailAfter: 1}, Via{})
+			e := newEdge(t, Config{Upstreams: []string{up}, StreamTimeout: limit, FailAfter: 1}, ForwardOptions{})
 			c, err := net.Dial("tcp", e.addr)
 			require.NoError(t, err)
 			defer c.Close()
@@ -75,7 +75,7 @@ func TestSlowUpload(t *testing.T) {
 		}
 		_, _ = io.WriteString(w, "done")
 	})
-	e := newEdge(t, Config{Upstreams: []string{up}, Timeout: timeout, StreamTimeout: patience}, Via{})
+	e := newEdge(t, Config{Upstreams: []string{up}, Timeout: timeout, StreamTimeout: patience}, ForwardOptions{})
 	r, w := io.Pipe()
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -103,7 +103,7 @@ func TestUploadTooLarge(t *testing.T) {
 		hits.Add(1)
 		_, _ = io.Copy(io.Discard, r.Body)
 	})
-	e := newEdge(t, Config{Upstreams: []string{up}, MaxRequestBodyBytes: 10000}, Via{})
+	e := newEdge(t, Config{Upstreams: []string{up}, MaxRequestBodyBytes: 10000}, ForwardOptions{})
 	got := e.raw(t, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10001\r\n\r\n"+strings.Repeat("x", 9000))
 	require.Contains(t, got, " 413 ")
 	require.Zero(t, hits.Load(), "a known length is refused before an upstream is asked")
@@ -122,7 +122,7 @@ func TestEarlyAnswer(t *testing.T) {
 		<-over // without reading, so that the proxy's writes stall
 	})
 	t.Cleanup(func() { close(over) })
-	e := newEdge(t, Config{Upstreams: []string{up}, StreamTimeout: time.Second}, Via{})
+	e := newEdge(t, Config{Upstreams: []string{up}, StreamTimeout: time.Second}, ForwardOptions{})
 	c, err := net.Dial("tcp", e.addr)
 	require.NoError(t, err)
 	defer c.Close()
@@ -145,7 +145,7 @@ func TestHalfClosedUpload(t *testing.T) {
 		n, err := io.Copy(io.Discard, r.Body)
 		fmt.Fprintf(w, "%d %v", n, err)
 	})
-	e := newEdge(t, Config{Upstreams: []string{up}}, Via{})
+	e := newEdge(t, Config{Upstreams: []string{up}}, ForwardOptions{})
 	c, err := net.Dial("tcp", e.addr)
 	require.NoError(t, err)
 	defer c.Close()
@@ -166,7 +166,7 @@ func TestTrickledUpload(t *testing.T) {
 }
 
 func trickle(t *testing.T, up string) {
-	e := newEdge(t, Config{Upstreams: []string{up}, StreamTimeout: time.Second, MinBodyRate: 1 << 20}, Via{})
+	e := newEdge(t, Config{Upstreams: []string{up}, StreamTimeout: time.Second, MinBodyRate: 1 << 20}, ForwardOptions{})
 	c, err := net.Dial("tcp", e.addr)
 	require.NoError(t, err)
 	defer c.Close()
@@ -201,7 +201,7 @@ func TestWhoStallsAnUpload(t *testing.T) {
 			hold := make(chan struct{})
 			up := originOfBoth(t, func(http.ResponseWriter, *http.Request) { <-hold })
 			defer close(hold)
-			e := newEdge(t, Config{Upstreams: []string{scheme + up}, StreamTimeout: time.Second, FailAfter: 1}, Via{})
+			e := newEdge(t, Config{Upstreams: []string{scheme + up}, StreamTimeout: time.Second, FailAfter: 1}, ForwardOptions{})
 			c, err := net.Dial("tcp", e.addr)
 			require.NoError(t, err)
 			var wg sync.WaitGroup

@@ -82,7 +82,7 @@ func kindOf(v decide.Verdict, r *decide.Request) (kind, bool) {
 	case decide.Pass:
 		return passed, true
 	case decide.Limited:
-		if r.Decision.Unavailable {
+		if r.Decision.StoreUnavailable {
 			return unavailable, true
 		}
 		return limited, true
@@ -142,7 +142,7 @@ func (g *Ring) Put(r *decide.Request, v decide.Verdict) {
 		s.flags |= isTrusted
 	}
 	g.describe(s, r)
-	r.Kept = seq
+	r.RecentID = seq
 }
 
 // Ended records the result of a kept request.

@@ -49,7 +49,7 @@ func request(client, path, query string, f fields) *decide.Request {
 	if f == nil {
 		f = fields{}
 	}
-	return &decide.Request{Began: began, Client: netip.MustParseAddr(client), Method: []byte("GET"), Host: []byte("example.com"), Sent: []byte(path), Query: []byte(query), Fields: f}
+	return &decide.Request{Began: began, Client: netip.MustParseAddr(client), Method: []byte("GET"), Host: []byte("example.com"), ForwardedPath: []byte(path), Query: []byte(query), Fields: f}
 }
 
 func read(t testing.TB, g *Ring, f Filter) (list []adminapi.Recent, about *Found, text string) {
@@ -82,9 +82,9 @@ func TestLine(t *testing.T) {
 	r.Match = rules.Match{Rules: []*rules.Compiled{{ID: "per-client"}, {ID: "login"}}, Checks: []limiter.Check{{Limit: limit}, {Limit: limit}}}
 	r.Decision = limiter.Decision{Results: []limiter.Result{{Source: limiter.SourceRedis}, {Source: limiter.SourceRedis}}}
 	g.Put(r, decide.Limited)
-	require.EqualValues(t, 1, r.Kept)
-	g.Ended(r.Kept, 429, 1500*time.Microsecond)
-	g.Ended(r.Kept+uint64(fewest), 200, time.Second) // not there any more
+	require.EqualValues(t, 1, r.RecentID)
+	g.Ended(r.RecentID, 429, 1500*time.Microsecond)
+	g.Ended(r.RecentID+uint64(fewest), 200, time.Second) // not there any more
 	_, about, text := read(t, g, Filter{})
 	require.NotContains(t, text, "hunter2")
 	h := string(g.redactor.AppendHash(nil, []byte("hunter2")))
@@ -129,7 +129,7 @@ func TestFilter(t *testing.T) {
 	require.Equal(t, []string{"2001:db8::1 pass", "2001:db8::1 limited"}, verdicts(Filter{Client: netip.MustParsePrefix("2001:db8::/64"), ByRules: true}))
 	// What could not be counted.
 	r := request("198.51.100.1", "/", "", nil)
-	r.Decision.Unavailable = true
+	r.Decision.StoreUnavailable = true
 	g.Put(r, decide.Limited)
 	require.Equal(t, []string{"198.51.100.1 unavailable"}, verdicts(Filter{Client: netip.MustParsePrefix("198.51.100.0/24")}))
 }
@@ -166,7 +166,7 @@ func TestLongValues(t *testing.T) {
 			f[name] = [][]byte{bytes(), bytes()}
 		}
 		r := request("203.0.113.7", "/", string(bytes()), f)
-		r.Sent, r.Method, r.Host, r.Tier = append([]byte("/"), bytes()...), bytes(), bytes(), bytes()
+		r.ForwardedPath, r.Method, r.Host, r.Tier = append([]byte("/"), bytes()...), bytes(), bytes(), bytes()
 		g.Put(r, decide.Pass)
 	}
 	list, _, _ := read(t, g, Filter{})
@@ -192,8 +192,8 @@ func TestTogether(t *testing.T) {
 				r := request("203.0.113.7", "/"+text, "", nil)
 				r.Host = []byte(text[:min(len(text), longestHost)])
 				g.Put(r, decide.Pass)
-				if r.Kept > 0 {
-					g.Ended(r.Kept, 200, time.Millisecond)
+				if r.RecentID > 0 {
+					g.Ended(r.RecentID, 200, time.Millisecond)
 				}
 			}
 		})
@@ -247,7 +247,7 @@ func BenchmarkPut(b *testing.B) {
 		r := request("203.0.113.7", "/api/users/42", "full=1", fields{"X-Api-Key": {[]byte("example")}})
 		for p.Next() {
 			g.Put(r, decide.Pass)
-			g.Ended(r.Kept, 200, time.Millisecond)
+			g.Ended(r.RecentID, 200, time.Millisecond)
 		}
 	})
 }

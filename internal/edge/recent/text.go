@@ -46,7 +46,7 @@ func (g *Ring) describe(s *slot, r *decide.Request) {
 		}
 	}
 	w.put(b[:min(len(b), longestRules)])
-	b = g.clip(b[:0], r.Sent, longestPath)
+	b = g.clip(b[:0], r.ForwardedPath, longestPath)
 	w.put(b)
 	b = g.redactor.AppendQuery(b[:0], r.Query, '?')
 	w.put(b)

@@ -35,9 +35,9 @@ func service(t testing.TB) *Service {
 	denied := limiter.NewDenied(memory.New(memory.Config{}), 1000, 0)
 	return &Service{
 		Decider: &decide.Decider{
-			Log:   slog.New(slog.DiscardHandler),
-			Rules: func() decide.Rules { return active{set} },
-			Known: denied, Take: denied,
+			Log:      slog.New(slog.DiscardHandler),
+			Rules:    func() decide.Rules { return active{set} },
+			Precheck: denied, Take: denied,
 		},
 		Headers: true, Legacy: true,
 		Done: func(Outcome, time.Duration) {},

@@ -111,7 +111,7 @@ func (c *call) describeAll(passed bool) {
 	if !passed {
 		a.fields.Reset()
 		a.refused = true
-		if !c.Decision.Unavailable { // the body would say 503, and Envoy answers 429
+		if !c.Decision.StoreUnavailable { // the body would say 503, and Envoy answers 429
 			refusal := c.service.Decider.Refuse(&c.Request, decide.Limited)
 			a.retryAfter = refusal.RetryAfter
 			a.fields.SetBody(refusal.Body)
@@ -125,7 +125,7 @@ func (c *call) describeAll(passed bool) {
 		return
 	}
 	written := false
-	c.Describe(c.service.Legacy, func(name, value []byte) {
+	c.SetLimitHeaders(c.service.Legacy, func(name, value []byte) {
 		if !written && passed {
 			a.fields.Reset()
 		}

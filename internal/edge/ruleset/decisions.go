@@ -28,7 +28,7 @@ var outcomeNames = [outcomeCount]string{"allowed", "limited", "shadow_limited", 
 func (s *Running) Decided(r *decide.Request) {
 	r.Took = time.Since(r.Began)
 	s.count(r, r.Took)
-	if len(r.Match.Placed) > 0 {
+	if len(r.Match.InExperiments) > 0 {
 		s.countTried(r, r.Took)
 	}
 	if !r.Decision.Allowed {
@@ -60,12 +60,12 @@ func (s *Running) count(r *decide.Request, took time.Duration) {
 			continue
 		}
 		rule := r.Match.Rules[i]
-		if rule.Tried() && rule.Base().Trial.Beside { // the rule itself has counted the request
+		if rule.IsVariant() && rule.Base().Experiment.Beside { // the rule itself has counted the request
 			continue
 		}
 		s.counters[rule.Index].inc(m, rule.ID, o, res.Source)
 	}
-	if !r.Decision.Allowed && !r.Decision.Unavailable {
+	if !r.Decision.Allowed && !r.Decision.StoreUnavailable {
 		m.limited.Inc()
 	}
 	if slowest != limiter.SourceNone {
@@ -91,7 +91,7 @@ func (c *ruleCounters) inc(m *metrics, rule string, o outcome, s limiter.Source)
 // request data that could be secret.
 func (s *Running) logRefusal(r *decide.Request) {
 	status := http.StatusTooManyRequests
-	if r.Decision.Unavailable {
+	if r.Decision.StoreUnavailable {
 		status = http.StatusServiceUnavailable
 	}
 	for i := range r.Decision.Results {

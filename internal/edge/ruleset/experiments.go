@@ -17,13 +17,13 @@ import (
 // any. Unchanged experiments keep theirs.
 func talliesOf(set *rules.Set, before *Running, now time.Time) (list []*experiment.Tally) {
 	for _, c := range set.Rules() {
-		if c.Trial == nil {
+		if c.Experiment == nil {
 			continue
 		}
 		if list == nil {
 			list = make([]*experiment.Tally, len(set.Rules()))
 		}
-		if t := before.Tally(c.ID); t != nil && t.Trial.Version == c.Trial.Version {
+		if t := before.Tally(c.ID); t != nil && t.Trial.Version == c.Experiment.Version {
 			list[c.Index] = t
 			continue
 		}
@@ -46,7 +46,7 @@ func (s *Running) Tally(id string) *experiment.Tally {
 
 // countTried counts the checks of a decision that are part of experiments.
 func (s *Running) countTried(r *decide.Request, took time.Duration) {
-	for _, p := range r.Match.Placed {
+	for _, p := range r.Match.InExperiments {
 		if p.Check >= len(r.Decision.Results) {
 			return // the decision failed
 		}
@@ -55,13 +55,13 @@ func (s *Running) countTried(r *decide.Request, took time.Duration) {
 		if res.Source == limiter.SourceNone || res.Allowed && !res.Failed && !r.Decision.Allowed {
 			continue // not asked, or not charged because another rule refused
 		}
-		if res.Source == limiter.SourceDenied && rule.Base().Trial.Beside {
+		if res.Source == limiter.SourceDenied && rule.Base().Experiment.Beside {
 			continue // a variant that runs alongside the rule is not evaluated then, so this does not count here either
 		}
 		check := experiment.Check{
 			Hash: p.Hash, Key: c.Key, Cost: c.Cost, At: r.Began, Failed: res.Failed, Passed: res.Allowed, Wait: res.RetryAfter, Took: -1,
 		}
-		if sent := r.Asked(); res.Source != limiter.SourceDenied && !sent.IsZero() {
+		if sent := r.StoreCalledAt(); res.Source != limiter.SourceDenied && !sent.IsZero() {
 			check.Took = took - sent.Sub(r.Began)
 		}
 		s.tallies[rule.Index].Decided(p.Slice, &check)
@@ -70,7 +70,7 @@ func (s *Running) countTried(r *decide.Request, took time.Duration) {
 
 // Answered counts the answer to a request that passed, for the experiments that it is part of.
 func (s *Running) Answered(r *decide.Request, failed bool) {
-	for _, p := range r.Match.Placed {
+	for _, p := range r.Match.InExperiments {
 		s.tallies[r.Match.Rules[p.Check].Index].Answered(p.Slice, r.Began, failed)
 	}
 }

@@ -56,7 +56,7 @@ func Open(node documents.Node, c *config.Config, registry metric.Registry, built
 			if err != nil {
 				return nil, err
 			}
-			document.Otherwise = documents.Local(adminapi.NoVersion, none, "")
+			document.Fallback = documents.Local(adminapi.NoVersion, none, "")
 		}
 	}
 	if a.Keeper, err = documents.New(document); err != nil || !a.none() {
@@ -107,7 +107,7 @@ var _ decide.Rules = (*Running)(nil)
 
 // activate swaps the rules. Requests in progress finish with the rules they began with.
 func (a *Active) activate(d *documents.Document[rules.Set], canary bool) error {
-	set, n, before := d.Made, len(d.Made.Rules()), a.running.Load()
+	set, n, before := d.Compiled, len(d.Compiled.Rules()), a.running.Load()
 	next := &Running{
 		of: a, set: set, version: d.Pointer.Version, counters: make([]ruleCounters, n), samplers: make([]logs.Sampler, n),
 		tallies: talliesOf(set, before, time.Now()),

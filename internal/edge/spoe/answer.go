@@ -72,7 +72,7 @@ func (c *conn) write(f *frame, outcome gateway.Answer, r decide.Refusal) {
 	}
 	a.setText("problem", r.Body)
 	a.setText("shed_reason", r.Reason)
-	c.request.Describe(c.server.config.Legacy, func(name, value []byte) { a.setText(variable(name), value) })
+	c.request.SetLimitHeaders(c.server.config.Legacy, func(name, value []byte) { a.setText(variable(name), value) })
 	c.out = finish(a.frame)
 }
 

@@ -166,7 +166,7 @@ func (c *conn) handle() error {
 	if _, err = c.reader.Discard(lengthSize + len(b)); err == nil {
 		_, err = c.Conn.Write(c.out)
 	}
-	c.server.config.Asked(outcome, time.Since(began))
+	c.server.config.Answered(outcome, time.Since(began))
 	if old && err == nil {
 		err = errOld
 	}
@@ -185,7 +185,7 @@ func (c *conn) answer(f *frame, began time.Time) (outcome gateway.Answer, err er
 		}
 	}()
 	q.Began, q.Rules, q.Peer = began, c.server.config.Decider.Rules(), proxy.AddrOf(c.RemoteAddr())
-	q.Vouched, q.NoEnd = true, true
+	q.FromGateway, q.CompletionUnknown = true, true
 	unclear, err := q.read(f.payload)
 	if err != nil {
 		return outcome, err
@@ -214,10 +214,10 @@ func (c *conn) end(why error) {
 	switch {
 	case errors.As(why, &s):
 		if s != statusNormal {
-			c.server.config.Asked(gateway.Malformed, 0)
+			c.server.config.Answered(gateway.Malformed, 0)
 		}
 	case errors.Is(why, errHello):
-		c.server.config.Asked(gateway.Malformed, 0)
+		c.server.config.Answered(gateway.Malformed, 0)
 		s = statusInvalid
 	case !errors.Is(why, errLeaving) && !errors.Is(why, errOld):
 		_ = c.Close()

@@ -24,7 +24,7 @@ type Config struct {
 	ReadTimeout time.Duration // of a frame that has begun, and of its answer
 	IdleTimeout time.Duration // between frames
 
-	Asked    func(gateway.Answer, time.Duration) // called after each answer
+	Answered func(gateway.Answer, time.Duration) // called after each answer
 	Panicked func(any)
 }
 
@@ -68,7 +68,7 @@ func (s *Server) run(c *conn) {
 	defer func() {
 		if panicked := recover(); panicked != nil {
 			s.config.Panicked(panicked)
-			s.config.Asked(gateway.Failed, 0)
+			s.config.Answered(gateway.Failed, 0)
 			_ = c.Close()
 		}
 	}()

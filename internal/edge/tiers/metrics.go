@@ -49,7 +49,7 @@ var (
 )
 
 // collect exports the tables of a node with a policy.
-func (k *Keeper) collect(to chan<- prometheus.Metric) {
+func (k *Evaluator) collect(to chan<- prometheus.Metric) {
 	clients, routes := k.Clients.Counts(), k.Routes.Counts()
 	for i, kind := range []string{decide.KindClient, decide.KindRoute} {
 		n := clients

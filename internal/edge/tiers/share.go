@@ -39,7 +39,7 @@ type Store interface {
 // judges by what all counted. No request waits for it; while the store does not answer, a
 // node judges alone.
 type share struct {
-	*Keeper
+	*Evaluator
 	store Store
 	node  string
 	key   string // hex, of names
@@ -49,8 +49,8 @@ type share struct {
 }
 
 // Share exchanges counts with the other nodes of the region until ctx ends.
-func (k *Keeper) Share(ctx context.Context, store Store, node string) {
-	s := &share{Keeper: k, store: store, node: node, nodes: 1}
+func (k *Evaluator) Share(ctx context.Context, store Store, node string) {
+	s := &share{Evaluator: k, store: store, node: node, nodes: 1}
 	key := make([]byte, 32)
 	_, _ = rand.Read(key) // never fails
 	s.use(hex.EncodeToString(key))

@@ -31,7 +31,7 @@ func TestWordsThatAreNotRead(t *testing.T) {
 	require.NoError(t, os.WriteFile(c.Policy.File, []byte(failing), 0o600))
 	k, err := Open(documents.Node{Log: slog.New(slog.DiscardHandler)}, c, metric.New(), t.Context().Done())
 	require.NoError(t, err)
-	s := &share{Keeper: k, nodes: 2}
+	s := &share{Evaluator: k, nodes: 2}
 	require.False(t, s.use("short"))
 	require.False(t, s.use(strings.Repeat("x", 64)))
 	require.True(t, s.use(strings.Repeat("0a", 32)))

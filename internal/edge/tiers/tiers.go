@@ -19,8 +19,8 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// Keeper judges clients by the behavior policy in force.
-type Keeper struct {
+// Evaluator judges clients by the behavior policy in force.
+type Evaluator struct {
 	*decide.Behavior
 	Policies *documents.Keeper[policy.Policy]
 	log      *slog.Logger
@@ -31,13 +31,13 @@ type Keeper struct {
 
 // Open activates the first policy. A policy file must be valid; Consul may name a policy later.
 // It returns nil if the configuration names neither. Delays end with stop.
-func Open(node documents.Node, c *config.Config, registry metric.Registry, stop <-chan struct{}) (k *Keeper, err error) {
+func Open(node documents.Node, c *config.Config, registry metric.Registry, stop <-chan struct{}) (k *Evaluator, err error) {
 	if c.Policy.File == "" && c.Policy.Source != config.FromConsul {
 		return nil, nil
 	}
-	k = &Keeper{log: node.Log, metrics: newMetrics(registry)}
+	k = &Evaluator{log: node.Log, metrics: newMetrics(registry)}
 	k.Behavior = decide.NewBehavior(k.active.Load, c.Policy.Subjects, time.Now())
-	k.Stop, k.Judged, k.Rose = stop, k.judged, k.rose
+	k.Stop, k.AboveMildest, k.Rose = stop, k.judged, k.rose
 	registry.Collect(k.collect, behaviorSubjects, behaviorEvicted, behaviorUntracked, behaviorDelayed)
 	document := documents.Config[policy.Policy]{
 		Kind: documents.Kind[policy.Policy]{Name: "policy", What: "behavior policies", Compile: policy.Parse, CanaryOf: c.Node.PoP, Optional: true, Verify: c.Verify()},
@@ -56,8 +56,8 @@ func Open(node documents.Node, c *config.Config, registry metric.Registry, stop 
 	return k, nil
 }
 
-func (k *Keeper) activate(d *documents.Document[policy.Policy], canary bool) error {
-	p := d.Made
+func (k *Evaluator) activate(d *documents.Document[policy.Policy], canary bool) error {
+	p := d.Compiled
 	k.active.Store(p)
 	k.Activate(p)
 	for _, tier := range p.Effects[1:] {
@@ -70,19 +70,19 @@ func (k *Keeper) activate(d *documents.Document[policy.Policy], canary bool) err
 }
 
 // Meta adds the policy's fields to the registration.
-func (k *Keeper) Meta(meta map[string]string) {
+func (k *Evaluator) Meta(meta map[string]string) {
 	if k.Policies.Meta(meta); k.Policies.Consul != nil {
 		meta[consul.MetaPolicySchema] = strconv.Itoa(policy.Schema)
 	}
 }
 
 // judged counts a request of a subject above the mildest tier.
-func (k *Keeper) judged(r *decide.Request) {
-	k.metrics.requests.WithLabelValues(r.Risk.Name(), string(r.Risk.Effect), r.Risk.Policy.Mode()).Inc()
+func (k *Evaluator) judged(r *decide.Request) {
+	k.metrics.requests.WithLabelValues(r.BehaviorResult.Name(), string(r.BehaviorResult.Effect), r.BehaviorResult.Policy.Mode()).Inc()
 }
 
 // rose counts and logs a subject that entered a severer tier, and why.
-func (k *Keeper) rose(r *decide.Request, rise *decide.Rise) {
+func (k *Evaluator) rose(r *decide.Request, rise *decide.Rise) {
 	if !rise.Shared {
 		k.metrics.rises.WithLabelValues(rise.Kind, rise.Tier).Inc()
 		k.countSignals(rise.Kind, rise.Tier, rise.Reasons)
@@ -91,7 +91,7 @@ func (k *Keeper) rose(r *decide.Request, rise *decide.Rise) {
 	if !ok {
 		return
 	}
-	list := []any{"kind", rise.Kind, "tier", rise.Tier, "score", int(rise.Score), "by", "node", "mode", r.Risk.Policy.Mode(), "client", r.Client.String(), "not_logged", skipped}
+	list := []any{"kind", rise.Kind, "tier", rise.Tier, "score", int(rise.Score), "by", "node", "mode", r.BehaviorResult.Policy.Mode(), "client", r.Client.String(), "not_logged", skipped}
 	if rise.Shared {
 		list[7] = "region" // from the counts of several nodes
 	}
@@ -110,7 +110,7 @@ func (k *Keeper) rose(r *decide.Request, rise *decide.Rise) {
 	k.log.Info("subject entered a severer tier", list...)
 }
 
-func (k *Keeper) countSignals(kind, tier string, reasons []behavior.Reason) {
+func (k *Evaluator) countSignals(kind, tier string, reasons []behavior.Reason) {
 	for _, reason := range reasons {
 		k.metrics.signals.WithLabelValues(kind, tier, reason.Signal.String()).Inc()
 	}

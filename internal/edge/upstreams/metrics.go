@@ -24,15 +24,15 @@ func (u *Set) health(to chan<- prometheus.Metric) {
 }
 
 type metrics struct {
-	seconds *prometheus.HistogramVec
-	errors  *prometheus.CounterVec
-	unasked prometheus.Counter
+	seconds     *prometheus.HistogramVec
+	errors      *prometheus.CounterVec
+	unsolicited prometheus.Counter
 }
 
 func newMetrics(r metric.Registry) *metrics {
 	return &metrics{
-		seconds: r.Histograms("weir_upstream_seconds", "Time until an upstream's response headers, in seconds, by upstream group.", prometheus.DefBuckets, "upstream"),
-		errors:  r.Counters("weir_upstream_errors_total", "Attempts that an upstream did not answer, by kind and upstream group.", "kind", "upstream"),
-		unasked: r.Counter("weir_upstream_unasked_total", "Times an upstream sent bytes that no request asked for."),
+		seconds:     r.Histograms("weir_upstream_seconds", "Time until an upstream's response headers, in seconds, by upstream group.", prometheus.DefBuckets, "upstream"),
+		errors:      r.Counters("weir_upstream_errors_total", "Attempts that an upstream did not answer, by kind and upstream group.", "kind", "upstream"),
+		unsolicited: r.Counter("weir_upstream_unasked_total", "Times an upstream sent bytes that no request asked for."),
 	}
 }

@@ -55,9 +55,9 @@ func (w watch) Stream(kind proxy.Kind) {
 	w.metrics.errors.WithLabelValues(kind.String(), w.group).Inc()
 }
 
-// Unasked implements proxy.UnaskedObserver.
-func (w watch) Unasked(upstream string, first bool) {
-	w.metrics.unasked.Inc()
+// Unsolicited implements proxy.UnsolicitedObserver.
+func (w watch) Unsolicited(upstream string, first bool) {
+	w.metrics.unsolicited.Inc()
 	if first {
 		w.log.Warn("upstream sent bytes that no request asked for; its connections are not reused for a minute", "upstream", upstream)
 	}
@@ -73,9 +73,9 @@ func (w watch) Health(upstream string, cause error) {
 }
 
 var (
-	_ proxy.StreamObserver  = watch{}
-	_ proxy.UnaskedObserver = watch{}
-	_ proxy.HealthObserver  = watch{}
+	_ proxy.StreamObserver      = watch{}
+	_ proxy.UnsolicitedObserver = watch{}
+	_ proxy.HealthObserver      = watch{}
 )
 
 // Set is the groups and the routes to them.
@@ -107,7 +107,7 @@ func New(c *config.Config, log *slog.Logger, registry metric.Registry) (*Set, er
 		u.Groups = append(u.Groups, &Group{Name: name, Pool: pools[i], Shedder: s})
 	}
 	names := c.Groups()
-	u.Routes.Otherwise = slices.Index(names, config.DefaultGroup)
+	u.Routes.Default = slices.Index(names, config.DefaultGroup)
 	for _, r := range c.Routes {
 		u.Routes.Groups = append(u.Routes.Groups, slices.Index(names, r.Group))
 	}
@@ -121,7 +121,7 @@ func New(c *config.Config, log *slog.Logger, registry metric.Registry) (*Set, er
 }
 
 // Host returns the host of requests without one, which origins then get, whatever their group.
-func (u *Set) Host() string { return u.Groups[u.Routes.Otherwise].Pool.Host() }
+func (u *Set) Host() string { return u.Groups[u.Routes.Default].Pool.Host() }
 
 // Sample runs the shedders' measurements until ctx ends.
 func (u *Set) Sample(ctx context.Context) {

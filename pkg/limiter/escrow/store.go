@@ -92,18 +92,18 @@ func (s *Store) Take(ctx context.Context, checks []limiter.Check, d *limiter.Dec
 	return limiter.TakeAt(ctx, s, checks, d, time.Now())
 }
 
-// Look implements limiter.Front: demand is noted although it reaches no store.
-func (s *Store) Look(checks []limiter.Check, d *limiter.Decision, now time.Time) limiter.Look {
+// Precheck implements limiter.Front: demand is noted although it reaches no store.
+func (s *Store) Precheck(checks []limiter.Check, d *limiter.Decision, now time.Time) limiter.PrecheckResult {
 	first := firstOf(checks)
 	if first < 0 {
-		return s.next.Look(checks, d, now)
+		return s.next.Precheck(checks, d, now)
 	}
 	list := s.pool.Get().(*[]limiter.Check)
 	defer s.pool.Put(list)
 	if s.divide(s.held.Load(), s.wall(), checks, list) >= 0 {
-		return limiter.Look{At: now} // TakeAfter refuses it
+		return limiter.PrecheckResult{CheckedAt: now} // TakeAfter refuses it
 	}
-	look := s.next.Look(*list, d, now)
+	look := s.next.Precheck(*list, d, now)
 	for i := first; look.Refused && i < len(checks); i++ {
 		if part := (*list)[i].Limit; part.Whole != nil {
 			s.note(&checks[i], part, &d.Results[i])
@@ -113,7 +113,7 @@ func (s *Store) Look(checks []limiter.Check, d *limiter.Decision, now time.Time)
 }
 
 // TakeAfter implements limiter.Front.
-func (s *Store) TakeAfter(ctx context.Context, checks []limiter.Check, d *limiter.Decision, look limiter.Look) error {
+func (s *Store) TakeAfter(ctx context.Context, checks []limiter.Check, d *limiter.Decision, look limiter.PrecheckResult) error {
 	first := firstOf(checks)
 	if first < 0 {
 		return s.next.TakeAfter(ctx, checks, d, look)
@@ -168,7 +168,7 @@ func firstOf(checks []limiter.Check) int {
 // refuse answers that check i cannot be decided.
 func refuse(checks []limiter.Check, d *limiter.Decision, i int) {
 	d.Reset(len(checks))
-	d.Unavailable = true
+	d.StoreUnavailable = true
 	r := &d.Results[i]
 	r.Source, r.Limit, r.Failed = limiter.SourceFallback, checks[i].Limit.Limit, true
 }

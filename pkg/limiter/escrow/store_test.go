@@ -26,7 +26,7 @@ func clock() int64 { return storetest.Epoch }
 func newStore() *Store {
 	store := memory.New(memory.Config{Clock: clock})
 	_ = store.Open(context.Background()) // always succeeds
-	return New(limiter.Forgetful{FullStore: store}, clock)
+	return New(limiter.NoDenied{FullStore: store}, clock)
 }
 
 // place gives a region its own part of all windows.
@@ -44,7 +44,7 @@ func TestKnownRefusalsAreDemand(t *testing.T) {
 	now := time.Now() // what is remembered of a part soon ends
 	for want, source := range []limiter.Source{limiter.SourceMemory, limiter.SourceMemory, limiter.SourceDenied, limiter.SourceDenied} {
 		var d limiter.Decision
-		look := s.Look(checks, &d, now)
+		look := s.Precheck(checks, &d, now)
 		require.Equal(t, source == limiter.SourceDenied, look.Refused)
 		if !look.Refused {
 			require.NoError(t, s.TakeAfter(context.Background(), checks, &d, look))
@@ -95,7 +95,7 @@ func TestUnknownRegions(t *testing.T) {
 		require.Equal(t, want, d.Allowed)
 	}
 	f("r fixed_window limit=10 window=10s escrow", false)
-	require.True(t, d.Unavailable)
+	require.True(t, d.StoreUnavailable)
 	f("r fixed_window limit=10 window=10s escrow shadow", true)
 	f("r fixed_window limit=10 window=10s global", true)
 	s.place(1, 2)
@@ -156,7 +156,7 @@ func TestTwoParts(t *testing.T) {
 	now := storetest.Epoch
 	store := memory.New(memory.Config{Clock: func() int64 { return now }})
 	require.NoError(t, store.Open(context.Background()))
-	s := New(limiter.Forgetful{FullStore: store}, func() int64 { return now })
+	s := New(limiter.NoDenied{FullStore: store}, func() int64 { return now })
 	checks := checkOf(t, "r fixed_window limit=9 window=10s escrow")
 	window := checks[0].Limit.Window.Microseconds()
 	s.Hold(global.Held{
@@ -173,7 +173,7 @@ func TestTwoParts(t *testing.T) {
 			}
 		}
 		require.Equal(t, want, passed, "window %d", i)
-		require.Equal(t, want == 0, d.Unavailable)
+		require.Equal(t, want == 0, d.StoreUnavailable)
 		now += window
 	}
 }
@@ -185,7 +185,7 @@ func TestTheStoresClockCounts(t *testing.T) {
 		now := storetest.Epoch
 		store := memory.New(memory.Config{Clock: func() int64 { return now }})
 		require.NoError(t, store.Open(context.Background()))
-		s := New(limiter.Forgetful{FullStore: store}, func() int64 { return now + skew })
+		s := New(limiter.NoDenied{FullStore: store}, func() int64 { return now + skew })
 		checks := checkOf(t, "r fixed_window limit=9 window=10s escrow")
 		window := checks[0].Limit.Window.Microseconds()
 		s.Hold(global.Held{

@@ -131,7 +131,7 @@ func (w *world) lose(r *worldRegion) {
 	if r.checks != nil {
 		held = r.checks.Held()
 	}
-	r.checks = New(limiter.Forgetful{FullStore: r.store}, func() int64 { return w.wall(r) })
+	r.checks = New(limiter.NoDenied{FullStore: r.store}, func() int64 { return w.wall(r) })
 	r.checks.Hold(held)
 }
 

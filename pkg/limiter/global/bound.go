@@ -22,14 +22,14 @@ type Bounds struct {
 // a node counts, another until its region tells the others, and the network delay.
 const UsualDelay = 2*Period + 300*time.Millisecond
 
-// Over returns the bounds of a limit if clients of all regions together ask for `times` the
+// OvershootBounds returns the bounds of a limit if clients of all regions together ask for `times` the
 // limit, and a region knows what another counted at most delay ago.
 //
 // Suppose a region admits a request at time t. By what it knows, the limit is kept. What it
 // does not know of each other region is at most what that region admitted in the delay
 // before t, plus its Share. So all regions together exceed the limit by at most that sum,
 // however the demand is spread.
-func Over(l *limiter.Limit, regions int, times float64, delay time.Duration) Bounds {
+func OvershootBounds(l *limiter.Limit, regions int, times float64, delay time.Duration) Bounds {
 	others := float64(regions - 1)
 	flow := float64(l.Limit) * delay.Seconds() / l.Window.Seconds()
 	kept := others * float64(Share(l, regions))

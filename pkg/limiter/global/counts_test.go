@@ -64,7 +64,7 @@ func TestCountsKeepThePrintedBound(t *testing.T) {
 		}
 		// The round trip, a period on each side, and a step of the model for each.
 		delay := 2*(longest+Period) + 4*tick
-		bound := Over(w.limit, len(w.regions), times, delay)
+		bound := OvershootBounds(w.limit, len(w.regions), times, delay)
 		noise := 5*math.Sqrt(times*float64(w.limit.Limit)*delay.Seconds()/w.limit.Window.Seconds()) + 4
 		require.LessOrEqual(t, w.over, min(bound.Worst, bound.Demand+noise), "world %d: %+v", seed, w.limit)
 	}
@@ -124,7 +124,7 @@ func TestCountsAgainstTheSameInstant(t *testing.T) {
 					w.ask(r, "a", 1)
 				}
 			}
-			worst := Over(w.limit, regions, 1e6, 0).Worst
+			worst := OvershootBounds(w.limit, regions, 1e6, 0).Worst
 			require.EqualValues(t, worst, w.passed-whole(w.limit), "%s", w.limit.Algorithm)
 			before := w.passed
 			w.run(time.Second, true)
@@ -152,7 +152,7 @@ func TestCountsInSteadyDemand(t *testing.T) {
 		w.run(130*time.Second, true)
 		require.Empty(t, w.faults)
 		delay := 2 * (110*time.Millisecond + Period)
-		bound := Over(w.limit, 3, 3, delay)
+		bound := OvershootBounds(w.limit, 3, 3, delay)
 		t.Logf("loss %.0f%%: over by %.2f%%, bound by the measured lag %.2f%%; printed for %s %.2f%%, worst %.0f%%",
 			100*loss, w.over/60, w.bound/60, delay, bound.Demand/60, bound.Worst/60)
 		require.LessOrEqual(t, w.over, 0.03*6000)

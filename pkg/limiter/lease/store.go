@@ -167,7 +167,7 @@ func (s *Store) takeRest(ctx context.Context, checks []limiter.Check, d *limiter
 		}
 	}
 	err := s.next.Take(ctx, r.checks, &r.decision)
-	d.Allowed, d.Unavailable = err == nil && r.decision.Allowed, err == nil && r.decision.Unavailable
+	d.Allowed, d.StoreUnavailable = err == nil && r.decision.Allowed, err == nil && r.decision.StoreUnavailable
 	if !d.Allowed {
 		s.unspendAll(checks, d)
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
-var _ limiter.Registrar = (*Store)(nil)
+var _ limiter.TermStore = (*Store)(nil)
 
 // promises are what term.lua keeps.
 type promises struct {

@@ -40,9 +40,9 @@ type Config struct {
 	// Timeout bounds a whole decision, including the wait for Redis. 0 means
 	// DefaultTimeout.
 	Timeout time.Duration
-	// Flights is how many batches may be in flight to a master at a time, at most
-	// limiter.MaxFlights; 0 means that maximum.
-	Flights int
+	// MaxBatchesInFlight is how many batches may be in flight to a master at a time, at most
+	// limiter.MaxBatchesInFlight; 0 means that maximum.
+	MaxBatchesInFlight int
 	// Linger is how long a decision waits for others to share its round trip; see
 	// limiter.NewCombine.
 	Linger time.Duration
@@ -90,8 +90,8 @@ func (c *Config) validate() error {
 	if c.Timeout == 0 {
 		c.Timeout = DefaultTimeout
 	}
-	if c.Flights == 0 {
-		c.Flights = limiter.MaxFlights
+	if c.MaxBatchesInFlight == 0 {
+		c.MaxBatchesInFlight = limiter.MaxBatchesInFlight
 	}
 	return nil
 }
@@ -109,8 +109,8 @@ func (c *Config) credentials() (string, string) {
 const (
 	noRetries   = -1
 	spareConns  = 3 // connections for probes, resets and reports
-	poolSize    = limiter.MaxAloft + spareConns
-	idleSize    = limiter.MaxFlights + spareConns
+	poolSize    = limiter.MaxBatchesUnanswered + spareConns
+	idleSize    = limiter.MaxBatchesInFlight + spareConns
 	minDialTime = 250 * time.Millisecond
 )
 

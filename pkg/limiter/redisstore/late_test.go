@@ -74,7 +74,7 @@ func TestHungMasterHoldsFewConnections(t *testing.T) {
 		}
 	}
 	t.Logf("%d connections before, at most %d", before, most)
-	require.LessOrEqual(t, most, before+2*limiter.MaxAloft+3) // one that ends may overlap with the next
+	require.LessOrEqual(t, most, before+2*limiter.MaxBatchesUnanswered+3) // one that ends may overlap with the next
 	for caller := range callers {
 		_, opened := broken.Load(caller)
 		require.True(t, opened)

@@ -199,7 +199,7 @@ func (s *Store) newShard(client *redis.Client) (*shard, error) {
 	if set := s.config.Hooks.Clock; set != nil {
 		node.clockSet = func(by time.Duration) { set(addr, by) }
 	}
-	combine := limiter.NewCombine(node, s.config.Timeout, s.config.Flights, s.config.Linger, s.config.Hooks.Batch)
+	combine := limiter.NewCombine(node, s.config.Timeout, s.config.MaxBatchesInFlight, s.config.Linger, s.config.Hooks.Batch)
 	down := false
 	breaker := limiter.NewBreaker(combine, s.config.Timeout, node.probe, func(err error) {
 		s.tell(addr, err)

@@ -7,7 +7,7 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
-var _ limiter.Registrar = (*Store)(nil)
+var _ limiter.TermStore = (*Store)(nil)
 
 // promisesKey holds what this region's store has promised.
 const promisesKey = "weir:{~terms}"

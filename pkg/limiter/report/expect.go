@@ -8,16 +8,16 @@ import "github.com/weir-edge/weir/pkg/limiter"
 // admitted before. A request that this refuses is reported too, so the node has the count
 // within one report.
 
-// expectFor bounds for how long a rate is expected to continue, as a fraction of the time
+// extrapolateFor bounds for how long a rate is expected to continue, as a fraction of the time
 // in which it was observed. What a node expects is at most that fraction of what it
 // observed, and less with each answer in which others admitted nothing.
-const expectFor = 0.5
+const extrapolateFor = 0.5
 
-// gain learns at what rate others admit: they admitted that many units in the time dt before
+// observeOthers learns at what rate others admit: they admitted that many units in the time dt before
 // this answer. The last five answers or so count, and fewer once a time is long compared to
 // theirs. Time in which others admitted nothing because nothing was left does not count, as
 // they continue once the limit frees up.
-func (e *entry) gain(l *limiter.Limit, others int64, dt float64) {
+func (e *entry) observeOthers(l *limiter.Limit, others int64, dt float64) {
 	if dt > 0 && (others > 0 || !e.spent) {
 		keep := 0.8 * min(1, e.spanned/dt)
 		e.gained, e.spanned = keep*e.gained+float64(others), keep*e.spanned+dt
@@ -32,7 +32,7 @@ func (e *entry) left(l *limiter.Limit, t int64) int64 {
 	if e.gained < 1 || e.heard == 0 || t-e.heard <= staleAfter {
 		return e.room(l, t)
 	}
-	rate, until := e.gained/e.spanned, min(t, e.heard+int64(expectFor*e.spanned))
+	rate, until := e.gained/e.spanned, min(t, e.heard+int64(extrapolateFor*e.spanned))
 	switch l.Algorithm {
 	case limiter.TokenBucket: // others do not fill it beyond its burst
 		drain := perMicrosecond(l)

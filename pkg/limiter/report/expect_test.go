@@ -122,7 +122,7 @@ func TestExpected(t *testing.T) {
 			at := e.roll(l, e.heard+staleAfter+1+random.Int64N(3*window))
 			room, left := e.room(l, at), e.left(l, at)
 			require.LessOrEqual(t, left, room)
-			require.LessOrEqual(t, float64(room-left), expectFor*e.gained+1+1e-6)
+			require.LessOrEqual(t, float64(room-left), extrapolateFor*e.gained+1+1e-6)
 			e.gained = 0
 			require.Equal(t, room, e.left(l, at))
 		}
@@ -136,21 +136,21 @@ func TestGain(t *testing.T) {
 	const second = 1e6
 	e := &entry{limit: l, start: 1e9, heard: 1e9 + 1}
 	for range 20 {
-		e.gain(l, 10, 5*second)
+		e.observeOthers(l, 10, 5*second)
 	}
 	require.InDelta(t, 2, e.gained/e.spanned*second, 1e-9)
 	require.InDelta(t, 25*second, e.spanned, second)
-	e.gain(l, 0, 5*second)
+	e.observeOthers(l, 0, 5*second)
 	require.InDelta(t, 1.6, e.gained/e.spanned*second, 0.01)
 	e.count = 1000
-	e.gain(l, 10, 5*second)
+	e.observeOthers(l, 10, 5*second)
 	before := *e
-	e.gain(l, 0, 30*second)
+	e.observeOthers(l, 0, 30*second)
 	require.Equal(t, before, *e, "they could not admit any")
 	e.count = 0
-	e.gain(l, 0, 5*second)
+	e.observeOthers(l, 0, 5*second)
 	require.Equal(t, before.spanned, e.spanned, "until now")
-	e.gain(l, 0, 600*second)
+	e.observeOthers(l, 0, 600*second)
 	require.Less(t, e.gained, 2.0)
 }
 

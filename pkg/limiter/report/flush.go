@@ -101,7 +101,7 @@ func (s *Store) collect(r *round, urgent bool) {
 		sh.urgent = sh.urgent[:0]
 		if !urgent {
 			for _, e := range sh.changed {
-				e.listed, e.hurried = false, false
+				e.listed, e.wasUrgent = false, false
 				if e.pending != 0 || e.late != 0 || e.requested != 0 {
 					r.add(e, now)
 				}
@@ -185,14 +185,14 @@ func (s *Store) answer(sh *shard, e *entry, q *limiter.Report, was *sent, at int
 		if known == 0 { // earlier knowledge may be stale
 			known, grown = q.Now-limiter.ReportEvery.Microseconds(), q.Units
 		}
-		e.learn(e.limit, grown, q.Units, was.requested, float64(q.Now-known), s.trip)
+		e.updateRefuseShare(e.limit, grown, q.Units, was.requested, float64(q.Now-known), s.trip)
 	case was.start == e.start:
 		e.hear(q)
 		forgot := known == 0 && from < sh.since+e.offset
 		if known < from {
 			known, before = from, 0
 		}
-		e.learn(e.limit, e.count-before, q.Units, was.requested, float64(q.Now-known), s.trip)
+		e.updateRefuseShare(e.limit, e.count-before, q.Units, was.requested, float64(q.Now-known), s.trip)
 		if forgot { // this node may have admitted that itself
 			e.gained, e.spanned = 0, 0
 		}

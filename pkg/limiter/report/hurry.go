@@ -14,13 +14,13 @@ import (
 // staleAfter is how long after an answer a node no longer knows the count.
 const staleAfter = 3 * int64(limiter.ReportEvery/time.Microsecond)
 
-// hurryPause is the shortest pause between urgent rounds, so that they batch keys when many
+// urgentPause is the shortest pause between urgent rounds, so that they batch keys when many
 // are urgent.
-const hurryPause = 2 * time.Millisecond
+const urgentPause = 2 * time.Millisecond
 
-// hurry marks a key to be reported before all others. The shard is locked.
-func (s *Store) hurry(sh *shard, e *entry) {
-	e.hurried = true
+// markUrgent marks a key to be reported before all others. The shard is locked.
+func (s *Store) markUrgent(sh *shard, e *entry) {
+	e.wasUrgent = true
 	sh.urgent = append(sh.urgent, e)
 	select {
 	case s.wake <- struct{}{}:
@@ -31,7 +31,7 @@ func (s *Store) hurry(sh *shard, e *entry) {
 // reportUrgent reports urgent keys, unless the regular round is due soon: news of what
 // others admitted must not delay that.
 func (s *Store) reportUrgent(next time.Duration) {
-	pause := max(0, s.hurried+hurryPause-s.config.Clock())
+	pause := max(0, s.lastUrgent+urgentPause-s.config.Clock())
 	if next-s.config.Clock()-pause <= min(s.config.Trip, limiter.ReportEvery/2) {
 		return
 	}
@@ -45,5 +45,5 @@ func (s *Store) reportUrgent(next time.Duration) {
 		}
 	}
 	s.report(true)
-	s.hurried = s.config.Clock()
+	s.lastUrgent = s.config.Clock()
 }

@@ -35,14 +35,14 @@ type entry struct {
 	// less (see expect.go).
 	gained, spanned float64
 
-	listed  bool // it is in its shard's list of changed keys
-	hurried bool // it was urgent since its shard's changed keys were last reported
-	expires bool // the counter of this window has its expiry
-	settled bool // no node adds to before any more
-	spent   bool // nothing was left as of the last answer
-	excused bool // the count was over the limit when the limit changed
-	failed  uint8
-	forgets uint32 // counts resets, so that a late answer is recognized
+	listed    bool // it is in its shard's list of changed keys
+	wasUrgent bool // it was urgent since its shard's changed keys were last reported
+	expires   bool // the counter of this window has its expiry
+	settled   bool // no node adds to before any more
+	spent     bool // nothing was left as of the last answer
+	excused   bool // the count was over the limit when the limit changed
+	failed    uint8
+	forgets   uint32 // counts resets, so that a late answer is recognized
 }
 
 const (
@@ -184,7 +184,7 @@ func (e *entry) admits(l *limiter.Limit, cost, t int64, draw float64) bool {
 	return e.refuse == 0 || t-e.heard > refuseFor || draw >= e.refuse
 }
 
-// learn computes the fraction of requests to refuse so that all nodes together admit about
+// updateRefuseShare computes the fraction of requests to refuse so that all nodes together admit about
 // what remains until they hear of each other again. grown is how much the count grew in the
 // time dt since the last answer, own is how much of that this node reported, and asked is
 // the demand it saw.
@@ -193,12 +193,12 @@ func (e *entry) admits(l *limiter.Limit, cost, t int64, draw float64) bool {
 //
 // unseen is what other nodes have admitted and not reported: half an interval's worth on
 // average. A node that alone uses a key refuses nothing early: it knows everything that counts.
-func (e *entry) learn(l *limiter.Limit, grown, own, requested int64, dt, trip float64) {
+func (e *entry) updateRefuseShare(l *limiter.Limit, grown, own, requested int64, dt, trip float64) {
 	if grown < min(own, 0) { // reset on another node, where the earlier demand ended
 		e.rate, e.others, e.demand, e.passed = 0, 0, 0, 0
 		e.gained, e.spanned = 0, 0
 	}
-	e.gain(l, max(0, grown-own), dt)
+	e.observeOthers(l, max(0, grown-own), dt)
 	dt = max(dt, every/2)
 	admitted, others := float64(max(0, grown))/dt, float64(max(0, grown-own))/dt
 	e.peak = max(e.peak, admitted)

@@ -66,7 +66,7 @@ func TestLearn(t *testing.T) {
 	const trip = 5000
 	answer := func(count, own, asked int64) *entry {
 		e := &entry{limit: l, start: 1e9, count: count, heard: 1e9 + 5e6}
-		e.learn(l, own*10, own, asked, every, trip)
+		e.updateRefuseShare(l, own*10, own, asked, every, trip)
 		return e
 	}
 	// 10 nodes, each asked for 20 in 100 ms: 210 until the next answer, about 90 unseen.
@@ -81,7 +81,7 @@ func TestLearn(t *testing.T) {
 	require.True(t, e.admits(l, 1, e.heard+refuseFor+1, 0), "it is not valid for long")
 
 	alone := &entry{limit: l, start: 1e9, count: 999, heard: 1e9 + 5e6}
-	alone.learn(l, 200, 200, 400, every, trip)
+	alone.updateRefuseShare(l, 200, 200, 400, every, trip)
 	require.Zero(t, alone.refuse, "a node that is alone knows all that counts")
 	require.True(t, alone.admits(l, 1, alone.heard, 0))
 	require.False(t, alone.admits(l, 2, alone.heard, 0))

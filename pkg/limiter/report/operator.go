@@ -33,7 +33,7 @@ func (s *Store) peek(ctx context.Context, checks []limiter.Check, d *limiter.Dec
 		for i, pos := range at {
 			d.Results[pos] = part.Results[i]
 		}
-		d.Unavailable = d.Unavailable || part.Unavailable && d.Allowed
+		d.StoreUnavailable = d.StoreUnavailable || part.StoreUnavailable && d.Allowed
 		d.Allowed = d.Allowed && part.Allowed
 	}
 	if len(r.down) > 0 {

@@ -39,8 +39,8 @@ func (s *Store) takeRest(ctx context.Context, checks []limiter.Check, d *limiter
 			d.Results[pos] = part.Results[i]
 		}
 		d.Allowed = d.Allowed && part.Allowed
-		refused = refused || !part.Allowed && !part.Unavailable
-		unavailable = unavailable || part.Unavailable
+		refused = refused || !part.Allowed && !part.StoreUnavailable
+		unavailable = unavailable || part.StoreUnavailable
 	}
 	if len(r.down) > 0 && d.Allowed {
 		if err := s.config.Local.TakeLocal(ctx, r.down, &r.downDecision); err != nil {
@@ -64,7 +64,7 @@ func (s *Store) takeRest(ctx context.Context, checks []limiter.Check, d *limiter
 			}
 		}
 	}
-	if d.Unavailable = unavailable && !refused; !d.Allowed {
+	if d.StoreUnavailable = unavailable && !refused; !d.Allowed {
 		s.giveBackDown(ctx, r)
 	}
 	return nil

@@ -79,10 +79,10 @@ type Store struct {
 	ended  chan struct{}
 
 	// Owned by the reporting goroutine:
-	trip     float64 // how long the last round took, in microseconds
-	failures int     // rounds in a row without an answer
-	round    round
-	hurried  time.Duration // when the last urgent round ended
+	trip       float64 // how long the last round took, in microseconds
+	failures   int     // rounds in a row without an answer
+	round      round
+	lastUrgent time.Duration // when the last urgent round ended
 
 	down atomic.Bool // enough failures to fail a key; new keys start as failed
 }
@@ -193,8 +193,8 @@ func (s *Store) decide(c *limiter.Check, r *limiter.Result, now int64) bool {
 	if e.failed >= failedAt {
 		return false
 	}
-	if e.requested > 1 && !e.hurried && t-e.heard > staleAfter {
-		s.hurry(sh, e)
+	if e.requested > 1 && !e.wasUrgent && t-e.heard > staleAfter {
+		s.markUrgent(sh, e)
 	}
 	draw := 1.0
 	if e.refuse > 0 {

@@ -59,8 +59,8 @@ type Compiled struct {
 
 	// UnderLoad says how the limits follow load; nil if they do not.
 	UnderLoad *UnderLoad
-	// Trial is the rule's experiment; nil without one.
-	Trial *Trial
+	// Experiment is the rule's experiment; nil without one.
+	Experiment *CompiledExperiment
 
 	base    *Compiled                 // for an experiment's variant, the rule it belongs to
 	risks   map[string]*limiter.Limit // the risk tiers among Tiers, by name

@@ -14,12 +14,12 @@ func (k KeyPart) Header() string {
 	}
 }
 
-// Consults reports whether any rule reads that header, given in lower case. A client's
+// ReadsHeader reports whether any rule reads that header, given in lower case. A client's
 // address and tier do not count: the caller decides where they come from.
-func (s *Set) Consults(header string) bool { return s.headers[header] }
+func (s *Set) ReadsHeader(header string) bool { return s.headers[header] }
 
-// Consults reports whether any condition reads that header, given in lower case.
-func (x *Matcher) Consults(header string) bool { return x.set.Consults(header) }
+// ReadsHeader reports whether any condition reads that header, given in lower case.
+func (x *Matcher) ReadsHeader(header string) bool { return x.set.ReadsHeader(header) }
 
 // consult records the headers that a rule reads.
 func (s *Set) consult(c *Compiled) {

@@ -87,8 +87,8 @@ func (s *SharedFields) faults(v *reader) {
 	refuse(s.Experiment != nil, "experiment", "an experiment cannot contain another; use two rules, whose keys are drawn independently")
 }
 
-// Trial is a compiled experiment. It is immutable.
-type Trial struct {
+// CompiledExperiment is a compiled experiment. It is immutable.
+type CompiledExperiment struct {
 	Share float64
 	Name  string
 	// Version identifies the rule and its experiment as written: counts under one version
@@ -105,8 +105,8 @@ type Trial struct {
 	salt uint64
 }
 
-// Placed says that a check is part of an experiment, and which slice its key is in.
-type Placed struct {
+// ExperimentCheck says that a check is part of an experiment, and which slice its key is in.
+type ExperimentCheck struct {
 	Check, Slice int
 	Hash         uint64 // of the key, the same for both variants
 }
@@ -119,20 +119,20 @@ func (c *Compiled) Base() *Compiled {
 	return c
 }
 
-// Tried reports whether c is the variant of an experiment.
-func (c *Compiled) Tried() bool { return c.base != nil }
+// IsVariant reports whether c is the variant of an experiment.
+func (c *Compiled) IsVariant() bool { return c.base != nil }
 
 // enforces reports whether the rule or its experiment may refuse.
 func (c *Compiled) enforces() bool {
-	return c.Mode == Enforce || c.Trial != nil && c.Trial.Variant.Mode == Enforce
+	return c.Mode == Enforce || c.Experiment != nil && c.Experiment.Variant.Mode == Enforce
 }
 
 // variants returns the rule and its experiment's variant, if it has one.
 func (c *Compiled) variants() []*Compiled {
-	if c.Trial == nil {
+	if c.Experiment == nil {
 		return []*Compiled{c}
 	}
-	return []*Compiled{c, c.Trial.Variant}
+	return []*Compiled{c, c.Experiment.Variant}
 }
 
 // holds reports whether c decides as the limit does.
@@ -150,7 +150,7 @@ func (c *Compiled) holds(l *limiter.Limit) bool {
 func (s *Set) Variants() iter.Seq[*Compiled] {
 	return func(yield func(*Compiled) bool) {
 		for _, c := range s.rules {
-			if !yield(c) || c.Trial != nil && !yield(c.Trial.Variant) {
+			if !yield(c) || c.Experiment != nil && !yield(c.Experiment.Variant) {
 				return
 			}
 		}
@@ -211,7 +211,7 @@ func (v *reader) experiment(r *Rule, c *Compiled, valid bool) {
 	text, _ := json.Marshal(r) // it is valid, so it contains nothing that JSON cannot express
 	version := sha256.Sum256(text)
 	salt := sha256.Sum256(fmt.Appendf(nil, "weir experiment\n%s\n%s", r.ID, e.Name))
-	c.Trial = &Trial{
+	c.Experiment = &CompiledExperiment{
 		Share: e.Share, Name: e.Name, Version: hex.EncodeToString(version[:])[:12],
 		Variant: variant, Beside: c.Mode == Enforce && variant.Mode == Shadow, Cut: int(cut), salt: saltOf(salt),
 	}

@@ -15,14 +15,14 @@ import (
 
 // keysOf returns the keys of the checks of a client's request, and whether it is in the
 // experiment.
-func keysOf(t testing.TB, set *Set, r *fake) (keys []string, placed []Placed) {
+func keysOf(t testing.TB, set *Set, r *fake) (keys []string, placed []ExperimentCheck) {
 	t.Helper()
 	var m Match
 	require.NoError(t, set.Match(r, 1, &m))
 	for i := range m.Checks {
 		keys = append(keys, string(m.Checks[i].Key))
 	}
-	return keys, m.Placed
+	return keys, m.InExperiments
 }
 
 func client(i int) *fake {
@@ -115,7 +115,7 @@ func TestShadowExperimentDecidesBeside(t *testing.T) {
 	beside := 0
 	for i := range 200 {
 		require.NoError(t, set.Match(client(i), 1, &m))
-		at := m.Placed[0]
+		at := m.InExperiments[0]
 		if at.Slice >= 100 {
 			require.Len(t, m.Checks, 2)
 			continue
@@ -128,11 +128,11 @@ func TestShadowExperimentDecidesBeside(t *testing.T) {
 		require.Equal(t, []any{int64(50), true}, []any{variant.Limit.Limit, variant.Limit.Shadow})
 		ip := client(i).client
 		require.Equal(t, fmt.Sprintf("weir:{%s}:a:rr:/p weir:{%s}:a:rr.x:/p", ip, ip), string(base.Key)+" "+string(variant.Key))
-		require.True(t, m.Rules[2].Tried())
+		require.True(t, m.Rules[2].IsVariant())
 		require.Same(t, m.Rules[1], m.Rules[2].Base())
 
 		m.Keep(func(i int) bool { return i != 1 })
-		require.Equal(t, []Placed{{1, at.Slice, at.Hash}}, m.Placed)
+		require.Equal(t, []ExperimentCheck{{1, at.Slice, at.Hash}}, m.InExperiments)
 		require.Equal(t, variant, m.Checks[1])
 	}
 	require.Greater(t, beside, 50)
@@ -152,9 +152,9 @@ func TestExperimentWithTiers(t *testing.T) {
 			for k := 1; k < len(m.Checks); k++ {
 				got = append(got, m.Checks[k].Limit.Limit)
 			}
-			if len(m.Placed) > 0 && m.Placed[0].Slice < 100 {
+			if len(m.InExperiments) > 0 && m.InExperiments[0].Slice < 100 {
 				require.Equal(t, variant, got)
-				require.True(t, strings.HasSuffix(string(m.Checks[m.Placed[0].Check].Key), ":a:rr.x:/p"))
+				require.True(t, strings.HasSuffix(string(m.Checks[m.InExperiments[0].Check].Key), ":a:rr.x:/p"))
 			} else {
 				require.Equal(t, base, got)
 			}
@@ -205,19 +205,19 @@ func TestMerge(t *testing.T) {
 
 func TestSetKnowsTheLimitsOfExperiments(t *testing.T) {
 	set := compiled(t, "rules: [{id: a, key: [client_ip], limit: 5, window: 1s, experiment: {share: 0.1, limit: 3, tiers: {t: 2}, cost: 'header:X-Cost', under_load: {from: 0.5, share: 0.5}}}]")
-	variant := set.Rules()[0].Trial.Variant
+	variant := set.Rules()[0].Experiment.Variant
 	for _, l := range []*limiter.Limit{set.Rules()[0].Limit, variant.Limit, variant.Limit.Floor(), variant.Tiers["t"]} {
 		require.True(t, set.Holds(l))
 	}
 	require.False(t, compiled(t, "rules: [{id: a, key: [client_ip], limit: 5, window: 1s}]").Holds(variant.Limit))
 	require.True(t, set.FollowsLoad())
 	require.Equal(t, []*Compiled{set.Rules()[0], variant}, slices.Collect(set.Variants()))
-	require.True(t, set.Consults("x-cost"))
+	require.True(t, set.ReadsHeader("x-cost"))
 }
 
 func TestVersionOfAnExperiment(t *testing.T) {
 	version := func(rule string) string {
-		return compiled(t, "rules: [{id: a, key: [client_ip], window: 1s, "+rule+"}]").Rules()[0].Trial.Version
+		return compiled(t, "rules: [{id: a, key: [client_ip], window: 1s, "+rule+"}]").Rules()[0].Experiment.Version
 	}
 	one := version("limit: 5, experiment: {share: 0.1, limit: 3}")
 	require.Len(t, one, 12)
@@ -247,7 +247,7 @@ func TestMatchingAnExperimentAllocatesNothing(t *testing.T) {
 		var m Match
 		r := client(1)
 		require.Zero(t, testing.AllocsPerRun(1000, func() {
-			if err := set.Match(r, 1, &m); err != nil || len(m.Placed) != 1 {
+			if err := set.Match(r, 1, &m); err != nil || len(m.InExperiments) != 1 {
 				t.Fatal(err)
 			}
 		}))

@@ -49,8 +49,8 @@ type Match struct {
 	// Uses says which checks each descriptor of a call must pass, in the order of the
 	// descriptors. Descriptors that count under one key share a check.
 	Uses []Use
-	// Placed says which checks are part of an experiment.
-	Placed []Placed
+	// InExperiments says which checks are part of an experiment.
+	InExperiments []ExperimentCheck
 
 	request   request
 	host      []byte
@@ -80,7 +80,7 @@ type request struct {
 func (m *Match) Reset() {
 	clear(m.Checks)
 	clear(m.Rules)
-	m.Checks, m.Rules, m.Uses, m.Placed = m.Checks[:0], m.Rules[:0], m.Uses[:0], m.Placed[:0]
+	m.Checks, m.Rules, m.Uses, m.InExperiments = m.Checks[:0], m.Rules[:0], m.Uses[:0], m.InExperiments[:0]
 	m.found, m.keys, m.ends = m.found[:0], m.keys[:0], m.ends[:0]
 	m.request, m.dup = request{}, nil
 	m.positions.reset()
@@ -235,8 +235,8 @@ func (m *Match) slice() {
 // add appends the check of a rule, if the rule counts this request.
 func (m *Match) add(c *Compiled, slot uint64) *DuplicateError {
 	q := &m.request
-	if c.Trial != nil {
-		return m.addTrial(c, slot)
+	if c.Experiment != nil {
+		return m.addExperiment(c, slot)
 	}
 	limit := c.LimitFor(q.tier, q.risk)
 	if limit == nil {

@@ -36,5 +36,5 @@ rules:
 	f(1, func(r *fake) { r.headers = nil })
 	f(1, func(r *fake) { r.headers["X-Monitor"] = []string{"1", "1"} }) // no 400: it exempts nothing
 
-	require.True(t, s.Consults("x-monitor"), "or Connection could hide it from the origin")
+	require.True(t, s.ReadsHeader("x-monitor"), "or Connection could hide it from the origin")
 }

@@ -19,13 +19,13 @@ func saltOf(sum [32]byte) uint64 { return binary.LittleEndian.Uint64(sum[:]) }
 // by, so it is the same on every node and in every release, and survives changes to the
 // values of the rule or its experiment. The salt makes it independent of other experiments
 // and of other hashes of the same key: its bytes come first, and mix follows.
-func (x *Trial) position(subject, rest []byte) Placed {
+func (x *CompiledExperiment) position(subject, rest []byte) ExperimentCheck {
 	h := mix(x.salt ^ xxhash.Sum64(subject))
 	if len(rest) > 0 {
 		h = mix(h ^ xxhash.Sum64(rest))
 	}
 	slice, _ := bits.Mul64(h, Slices)
-	return Placed{Slice: int(slice), Hash: h}
+	return ExperimentCheck{Slice: int(slice), Hash: h}
 }
 
 // mix spreads a change of any bit over all bits (the finalizer of SplitMix64).
@@ -35,10 +35,10 @@ func mix(h uint64) uint64 {
 	return h ^ h>>31
 }
 
-// addTrial appends the checks of a rule with an experiment: that of the variant that
+// addExperiment appends the checks of a rule with an experiment: that of the variant that
 // applies to the key and, alongside a variant in shadow mode, that of the rule.
-func (m *Match) addTrial(c *Compiled, slot uint64) *DuplicateError {
-	x, q := c.Trial, &m.request
+func (m *Match) addExperiment(c *Compiled, slot uint64) *DuplicateError {
+	x, q := c.Experiment, &m.request
 	limit, tried := c.LimitFor(q.tier, q.risk), x.Variant.LimitFor(q.tier, q.risk)
 	if limit == nil && tried == nil {
 		return nil
@@ -70,7 +70,7 @@ func (m *Match) addTrial(c *Compiled, slot uint64) *DuplicateError {
 
 // put appends a check of c for the key at the end of keys. at is its place in the
 // experiment, or nil if it does not count there.
-func (m *Match) put(c *Compiled, limit *limiter.Limit, keys []byte, slot uint64, at *Placed) *DuplicateError {
+func (m *Match) put(c *Compiled, limit *limiter.Limit, keys []byte, slot uint64, at *ExperimentCheck) *DuplicateError {
 	if limit == nil {
 		return nil
 	}
@@ -80,7 +80,7 @@ func (m *Match) put(c *Compiled, limit *limiter.Limit, keys []byte, slot uint64,
 	}
 	if len(m.Checks) > checks && at != nil {
 		at.Check = checks
-		m.Placed = append(m.Placed, *at)
+		m.InExperiments = append(m.InExperiments, *at)
 	}
 	return nil
 }
@@ -96,16 +96,16 @@ func respell(keys []byte, at int, from, to string) []byte {
 
 // Keep removes the checks for whose index keep returns false.
 func (m *Match) Keep(keep func(i int) bool) {
-	kept, placed := 0, m.Placed[:0]
+	kept, placed := 0, m.InExperiments[:0]
 	for i := range m.Checks {
 		if !keep(i) {
 			continue
 		}
-		if k := slices.IndexFunc(m.Placed, func(p Placed) bool { return p.Check == i }); k >= 0 {
-			placed = append(placed, Placed{kept, m.Placed[k].Slice, m.Placed[k].Hash})
+		if k := slices.IndexFunc(m.InExperiments, func(p ExperimentCheck) bool { return p.Check == i }); k >= 0 {
+			placed = append(placed, ExperimentCheck{kept, m.InExperiments[k].Slice, m.InExperiments[k].Hash})
 		}
 		m.Checks[kept], m.Rules[kept] = m.Checks[i], m.Rules[i]
 		kept++
 	}
-	m.Checks, m.Rules, m.Placed = m.Checks[:kept], m.Rules[:kept], placed
+	m.Checks, m.Rules, m.InExperiments = m.Checks[:kept], m.Rules[:kept], placed
 }

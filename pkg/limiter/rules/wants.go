@@ -8,10 +8,10 @@ import (
 // mostWanted is how many values of a condition Wants names.
 const mostWanted = 3
 
-// Wants returns what a request needs for the rule to count it, as parameters that describe
+// RequiredParams returns what a request needs for the rule to count it, as parameters that describe
 // it to an operator: path=/login, header=X-Tenant:…. Values of headers and cookies are left
 // out, because they may be secret. None means that the rule counts any request.
-func (c *Compiled) Wants() (list []string) {
+func (c *Compiled) RequiredParams() (list []string) {
 	add := func(name string, values ...string) {
 		text := name + "=" + strings.Join(values[:min(len(values), mostWanted)], " or ")
 		if len(values) > mostWanted {

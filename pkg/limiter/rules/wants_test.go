@@ -23,6 +23,6 @@ func TestWants(t *testing.T) {
 	} {
 		set, err := rules.Load([]byte("rules: [{id: a, limit: 1, window: 1s, " + rule + "}]"))
 		require.NoError(t, err, rule)
-		require.Equal(t, want, strings.Join(set.Rules()[0].Wants(), ", "), rule)
+		require.Equal(t, want, strings.Join(set.Rules()[0].RequiredParams(), ", "), rule)
 	}
 }

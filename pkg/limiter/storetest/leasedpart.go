@@ -28,7 +28,7 @@ func RunLeasedParts(t *testing.T, sequences int, open Open) (answers []string) {
 		var clock Clock
 		clock.Set(0)
 		store := open(t, clock.Now)
-		require.NoError(t, store.(limiter.Registrar).Open(ctx))
+		require.NoError(t, store.(limiter.TermStore).Open(ctx))
 		type grant struct {
 			region         int
 			units, takenAt int64

@@ -20,7 +20,7 @@ func RunTerms(t *testing.T, sequences int, open Open) (answers []string) {
 		random := rand.New(rand.NewPCG(uint64(seed), 91))
 		var clock Clock
 		clock.Set(0)
-		store := open(t, clock.Now).(limiter.Registrar)
+		store := open(t, clock.Now).(limiter.TermStore)
 		type promise struct {
 			by       string // holder and division
 			from, to int64
@@ -79,7 +79,7 @@ func RunTerms(t *testing.T, sequences int, open Open) (answers []string) {
 // RunSettled checks that what was settled for one store does not apply to another.
 func RunSettled(t *testing.T, open Open) {
 	var clock Clock
-	store := open(t, clock.Now).(limiter.Registrar)
+	store := open(t, clock.Now).(limiter.TermStore)
 	ask := func(life int64, as limiter.Settling) limiter.Term {
 		one := []limiter.Term{{Division: 7, Part: "a", Holder: "a", Draw: 5, Life: life, Settle: as, Others: []string{"b"}, Until: clock.Now()}}
 		store.Renew(context.Background(), one)
@@ -141,7 +141,7 @@ func RunOpened(t *testing.T, open Open) {
 
 	clock.Set(20 * time.Second)
 	store = open(t, clock.Now)
-	require.NoError(t, store.(limiter.Registrar).Open(ctx))
+	require.NoError(t, store.(limiter.TermStore).Open(ctx))
 	require.True(t, take("a"))
 	require.EqualValues(t, 15, move(limiter.Move{Region: "eu", Start: Epoch, Got: 5}).Left)
 	require.True(t, take("c"))
@@ -159,7 +159,7 @@ func RunOpened(t *testing.T, open Open) {
 	// Windows that begin a while after a loss was reported are open to the first request.
 	clock.Set(2*time.Minute + 5*time.Second)
 	store = open(t, clock.Now)
-	require.NoError(t, store.(limiter.Registrar).Reopen(ctx))
+	require.NoError(t, store.(limiter.TermStore).Reopen(ctx))
 	require.False(t, take("a"))
 	clock.Set(3 * time.Minute)
 	require.True(t, take("a"))

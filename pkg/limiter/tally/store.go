@@ -93,20 +93,20 @@ func (s *Store) Take(ctx context.Context, checks []limiter.Check, d *limiter.Dec
 	return limiter.TakeAt(ctx, s, checks, d, time.Now())
 }
 
-// Look implements limiter.Front.
-func (s *Store) Look(checks []limiter.Check, d *limiter.Decision, now time.Time) limiter.Look {
+// Precheck implements limiter.Front.
+func (s *Store) Precheck(checks []limiter.Check, d *limiter.Decision, now time.Time) limiter.PrecheckResult {
 	if alone := s.alone.Load(); alone > 0 && isAlone(checks, alone) {
 		shares, closed := s.shares(checks, alone)
 		if closed >= 0 {
-			return limiter.Look{At: now} // TakeAfter refuses it
+			return limiter.PrecheckResult{CheckedAt: now} // TakeAfter refuses it
 		}
 		checks = shares
 	}
-	return s.config.Next.Look(checks, d, now)
+	return s.config.Next.Precheck(checks, d, now)
 }
 
 // TakeAfter implements limiter.Front.
-func (s *Store) TakeAfter(ctx context.Context, checks []limiter.Check, d *limiter.Decision, look limiter.Look) error {
+func (s *Store) TakeAfter(ctx context.Context, checks []limiter.Check, d *limiter.Decision, look limiter.PrecheckResult) error {
 	if !anyGlobal(checks) {
 		return s.config.Next.TakeAfter(ctx, checks, d, look)
 	}

@@ -62,7 +62,7 @@ func (b *bench) Return(ctx context.Context, c []limiter.Check, d *limiter.Decisi
 func (b *bench) Reset(ctx context.Context, c []limiter.Check) error { return b.store.Reset(ctx, c) }
 
 func (b *bench) node(name string) *Store {
-	return New(Config{Next: limiter.Forgetful{FullStore: b}, Merger: b, Node: name})
+	return New(Config{Next: limiter.NoDenied{FullStore: b}, Merger: b, Node: name})
 }
 
 func (b *bench) checks(key string, cost int64) []limiter.Check {
@@ -211,7 +211,7 @@ func TestAlone(t *testing.T) {
 				d := b.take(s, "a", 1)
 				if d.Allowed {
 					passed++
-				} else if d.Unavailable {
+				} else if d.StoreUnavailable {
 					unavailable = 1
 					require.True(t, d.Results[0].Failed)
 				}
@@ -236,7 +236,7 @@ func TestAlone(t *testing.T) {
 func TestKnownRefusalsOfAShare(t *testing.T) {
 	b := newBench(t)
 	s := New(Config{Next: limiter.NewDenied(b, 1000, 0), Merger: b, Node: "1"})
-	look := func() bool { return s.Look(b.checks("a", 34), &limiter.Decision{}, time.Now()).Refused }
+	look := func() bool { return s.Precheck(b.checks("a", 34), &limiter.Decision{}, time.Now()).Refused }
 	s.SetAlone(time.Minute, 3)
 	require.True(t, b.take(s, "a", 34).Allowed)
 	require.False(t, look())
@@ -252,7 +252,7 @@ func TestKnownRefusalsOfAShare(t *testing.T) {
 // the number that it did not count.
 func TestMaxKeys(t *testing.T) {
 	b := newBench(t)
-	s := New(Config{Next: limiter.Forgetful{FullStore: b}, Merger: b, Node: "1", MaxKeys: shardCount})
+	s := New(Config{Next: limiter.NoDenied{FullStore: b}, Merger: b, Node: "1", MaxKeys: shardCount})
 	const keys = 1000
 	for i := range keys {
 		b.take(s, fmt.Sprint(i), 2)
@@ -395,7 +395,7 @@ func (*next) Take(_ context.Context, checks []limiter.Check, d *limiter.Decision
 
 func TestCountingAllocatesNothing(t *testing.T) {
 	b := newBench(t)
-	s := New(Config{Next: limiter.Forgetful{FullStore: &next{}}, Merger: b, Node: "1"})
+	s := New(Config{Next: limiter.NoDenied{FullStore: &next{}}, Merger: b, Node: "1"})
 	checks := b.checks("a", 1)
 	var d limiter.Decision
 	ctx := context.Background()

@@ -268,10 +268,10 @@ func (c *Client) cas(ctx context.Context, key string, value []byte, index uint64
 	return done, err
 }
 
-// Swap is cas that checks after a failure whether the value was written anyway: the
+// CompareAndSwap is cas that checks after a failure whether the value was written anyway: the
 // answer may be lost after a successful write. Unless its error is a StatusError below
 // 500, the write may still take effect.
-func (c *Client) Swap(ctx context.Context, key string, value []byte, index uint64) (bool, error) {
+func (c *Client) CompareAndSwap(ctx context.Context, key string, value []byte, index uint64) (bool, error) {
 	done, err := c.cas(ctx, key, value, index)
 	if err == nil || refused(err) || !c.holds(ctx, key, value) {
 		return done, err

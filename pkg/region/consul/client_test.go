@@ -94,13 +94,13 @@ func TestDocuments(t *testing.T) {
 		require.Zero(t, index)
 
 		first := NewPointer([]byte("1"), "ana", at)
-		ok, err := d.Point(ctx, Change{Pointer: first}, 7)
+		ok, err := d.Activate(ctx, Change{Pointer: first}, 7)
 		require.NoError(t, err)
 		require.False(t, ok, "no value has index 7")
-		ok, err = d.Point(ctx, Change{Pointer: first}, 0)
+		ok, err = d.Activate(ctx, Change{Pointer: first}, 0)
 		require.NoError(t, err)
 		require.True(t, ok)
-		ok, err = d.Point(ctx, Change{Pointer: first}, 0)
+		ok, err = d.Activate(ctx, Change{Pointer: first}, 0)
 		require.NoError(t, err)
 		require.False(t, ok, "there is one")
 		p, index, err = d.Current(ctx)
@@ -108,10 +108,10 @@ func TestDocuments(t *testing.T) {
 		require.Equal(t, first, *p)
 
 		second := NewPointer([]byte("2"), "bob", at)
-		ok, err = d.Point(ctx, Change{Pointer: second}, index)
+		ok, err = d.Activate(ctx, Change{Pointer: second}, index)
 		require.NoError(t, err)
 		require.True(t, ok)
-		ok, err = d.Point(ctx, Change{Pointer: first}, index)
+		ok, err = d.Activate(ctx, Change{Pointer: first}, index)
 		require.NoError(t, err)
 		require.False(t, ok)
 
@@ -119,7 +119,7 @@ func TestDocuments(t *testing.T) {
 		p, index, err = d.Current(ctx)
 		require.ErrorContains(t, err, "point/rules/current: sha256: must be 64 hex digits in lower case")
 		require.Nil(t, p)
-		ok, err = d.Point(ctx, Change{Pointer: NewPointer([]byte("3"), "bob", at)}, index)
+		ok, err = d.Activate(ctx, Change{Pointer: NewPointer([]byte("3"), "bob", at)}, index)
 		require.NoError(t, err)
 		require.True(t, ok, "unreadable content can be replaced")
 	})
@@ -136,7 +136,7 @@ func TestDocuments(t *testing.T) {
 			var all sync.WaitGroup
 			for i := range writers {
 				pointers[i] = NewPointer(fmt.Appendf(nil, "%d %d", round, i), fmt.Sprint("writer ", i), at)
-				all.Go(func() { won[i], failed[i] = d.Point(ctx, Change{Pointer: pointers[i]}, index) })
+				all.Go(func() { won[i], failed[i] = d.Activate(ctx, Change{Pointer: pointers[i]}, index) })
 			}
 			all.Wait()
 			winners := 0
@@ -244,7 +244,7 @@ node_prefix "" { policy = "read" }`
 			_, err = c.Documents("shedder").Put(ctx, []byte("x"))
 			require.ErrorContains(t, err, "answered 403 (")
 		}
-		_, err := with(secret).Documents("rules").Point(ctx, Change{Pointer: NewPointer([]byte("x"), "ana", time.Now())}, 0)
+		_, err := with(secret).Documents("rules").Activate(ctx, Change{Pointer: NewPointer([]byte("x"), "ana", time.Now())}, 0)
 		require.ErrorContains(t, err, "write weir/rules/current: answered 403 (Permission denied: token with AccessorID '"+accessor+"' lacks permission 'key:write' on \"weir/rules/current\"); put a token")
 	})
 
@@ -310,7 +310,7 @@ func TestOtherDatacenter(t *testing.T) {
 	all[1].Set(t, "weir/k", []byte("far"))
 	require.Equal(t, "far", string(w.next(t).Value))
 	promised(t, time.Since(start), time.Second)
-	ok, err := far.Documents("rules").Point(t.Context(), Change{Pointer: NewPointer([]byte("x"), "ana", time.Now())}, 0)
+	ok, err := far.Documents("rules").Activate(t.Context(), Change{Pointer: NewPointer([]byte("x"), "ana", time.Now())}, 0)
 	require.NoError(t, err)
 	require.True(t, ok)
 	p, _, err := open(t, Config{Addr: all[0].Addr()}).Documents("rules").Current(t.Context())

@@ -44,17 +44,17 @@ func (d *Documents) Temporary() *Documents {
 	return &copied
 }
 
-// Under returns the same documents, but lets Point and SetCanary write only while a lock is
+// Fenced returns the same documents, but lets Point and SetCanary write only while a lock is
 // held. Without the lock, their error is a *Displaced.
-func (d *Documents) Under(f Fence) *Documents {
+func (d *Documents) Fenced(f Fence) *Documents {
 	copied := *d
 	copied.fence = f
 	return &copied
 }
 
-// After returns the same documents, but lets Point continue the history after an end
+// ContinuingFrom returns the same documents, but lets Point continue the history after an end
 // that was already read, which saves a round trip. Nil means that it is unknown.
-func (d *Documents) After(end *End) *Documents {
+func (d *Documents) ContinuingFrom(end *End) *Documents {
 	copied := *d
 	copied.end = end
 	return &copied
@@ -191,13 +191,13 @@ func (d *Documents) Put(ctx context.Context, document []byte) (version string, e
 	return version, nil
 }
 
-// Point activates the document that a change names, and records the change, if the pointer has
+// Activate activates the document that a change names, and records the change, if the pointer has
 // not changed since Current returned index; 0 requires that there is none yet. It returns false
 // if the pointer has changed. Only for Temporary documents may it expire.
 //
 // After a failure it checks whether the pointer was written anyway: the answer may be
 // lost after a successful write.
-func (d *Documents) Point(ctx context.Context, c Change, index uint64) (bool, error) {
+func (d *Documents) Activate(ctx context.Context, c Change, index uint64) (bool, error) {
 	if err := errors.Join(d.check(), c.validate()); err != nil {
 		return false, err
 	}
@@ -213,7 +213,7 @@ func (d *Documents) Point(ctx context.Context, c Change, index uint64) (bool, er
 
 // settled adds to the error of a write that it may still take effect, if that is so.
 func settled(done bool, err error) (bool, error) {
-	var lost *Displaced
+	var lost *LockLostError
 	if err == nil || refused(err) || errors.As(err, &lost) {
 		return done, err
 	}
@@ -227,7 +227,7 @@ func (d *Documents) SetCanary(ctx context.Context, pop string, p Pointer, index 
 	if err := errors.Join(d.check(pop), p.validate()); err != nil {
 		return false, err
 	}
-	if p.Then != nil {
+	if p.Successor != nil {
 		return false, &field.Error{Path: "then", Msg: "is not for canaries, which the current document follows; leave it out"}
 	}
 	if p.ExpiresAt == nil {
@@ -237,7 +237,7 @@ func (d *Documents) SetCanary(ctx context.Context, pop string, p Pointer, index 
 	if err != nil {
 		return false, err
 	}
-	return settled(d.consul.SwapUnder(ctx, d.fence, d.CanaryKey(pop), value, index))
+	return settled(d.consul.CompareAndSwapFenced(ctx, d.fence, d.CanaryKey(pop), value, index))
 }
 
 // Canary returns the canary that the edges of one PoP follow, or nil, and the index to

@@ -255,7 +255,7 @@ func (d *Documents) Remove(ctx context.Context, versions []Stored, f Fence) erro
 	}
 	_, err := d.transact(ctx, ops)
 	if now, index, unseen := d.consul.lock(ctx, f.What); errors.Is(err, errMeanwhile) && unseen == nil && index != f.Index {
-		return displaced(now)
+		return lockLost(now)
 	}
 	return err
 }

@@ -307,7 +307,7 @@ func TestPointLooksAfterALostAnswer(t *testing.T) {
 					kv(w, 9, 9, []byte("{}"))
 				}
 			})
-			ok, err := c.Documents("rules").After(&End{}).Point(t.Context(), Change{Pointer: NewPointer([]byte("x"), "ana", time.Now())}, 8)
+			ok, err := c.Documents("rules").ContinuingFrom(&End{}).Activate(t.Context(), Change{Pointer: NewPointer([]byte("x"), "ana", time.Now())}, 8)
 			if row.want == "" {
 				require.NoError(t, err)
 			} else {
@@ -345,7 +345,7 @@ func TestNamesCannotLeaveThePrefix(t *testing.T) {
 		require.ErrorContains(t, err, "kind of document: "+want)
 		_, err = d.Put(ctx, []byte("x"))
 		require.ErrorContains(t, err, "kind of document: "+want)
-		_, err = d.Point(ctx, Change{Pointer: p}, 0)
+		_, err = d.Activate(ctx, Change{Pointer: p}, 0)
 		require.ErrorContains(t, err, "kind of document: "+want)
 		_, err = d.Versions(ctx, "")
 		require.ErrorContains(t, err, "kind of document: "+want)
@@ -360,11 +360,11 @@ func TestNamesCannotLeaveThePrefix(t *testing.T) {
 	d := c.Documents("rules")
 	_, err := d.Load(ctx, bad)
 	require.ErrorContains(t, err, "version: must be 12 hex digits")
-	_, err = d.Point(ctx, Change{Pointer: bad}, 0)
+	_, err = d.Activate(ctx, Change{Pointer: bad}, 0)
 	require.ErrorContains(t, err, "version: must be 12 hex digits")
 	require.ErrorContains(t, d.Record(ctx, Change{Pointer: bad}), "version: must be 12 hex digits")
 	require.ErrorContains(t, d.Record(ctx, Change{Pointer: p, Replaced: "x"}), `replaced: must be a version (got "x")`)
-	_, err = d.Point(ctx, Change{Pointer: canary}, 0)
+	_, err = d.Activate(ctx, Change{Pointer: canary}, 0)
 	require.ErrorContains(t, err, "expires_at: is for canaries; leave it out")
 	_, err = d.SetCanary(ctx, "ams1", p, 0)
 	require.ErrorContains(t, err, "expires_at: must be set")

@@ -60,12 +60,12 @@ func parseLock(value []byte) (l Lock, held bool) {
 	return l, err == nil && l.ID != ""
 }
 
-// Displaced is the error of a holder that has lost its lock.
-type Displaced struct {
+// LockLostError is the error of a holder that has lost its lock.
+type LockLostError struct {
 	By *Lock // the current holder; nil if there is none or it is unknown
 }
 
-func (d *Displaced) Error() string {
+func (d *LockLostError) Error() string {
 	if d.By == nil {
 		return "the lock is gone"
 	}
@@ -134,17 +134,17 @@ func (c *Client) Renew(ctx context.Context, what string, mine Lock, index uint64
 			return 0, err
 		}
 		if seen == nil || seen.ID != mine.ID {
-			return 0, displaced(seen)
+			return 0, lockLost(seen)
 		}
 		index = seen.Index // the answer to an earlier renewal was lost
 	}
 }
 
-func displaced(by *Seen) *Displaced {
+func lockLost(by *Seen) *LockLostError {
 	if by == nil {
-		return &Displaced{}
+		return &LockLostError{}
 	}
-	return &Displaced{By: &by.Lock}
+	return &LockLostError{By: &by.Lock}
 }
 
 // setLock writes a lock over the value with this index. It returns 0 if that has changed.
@@ -171,11 +171,11 @@ func (c *Client) Unlock(ctx context.Context, what string, mine Lock) error {
 	return err
 }
 
-// SwapUnder is Swap under a fence. Its error is a *Displaced if the lock was lost: then the
+// CompareAndSwapFenced is Swap under a fence. Its error is a *Displaced if the lock was lost: then the
 // write has not taken effect, or was replaced, and never will.
-func (c *Client) SwapUnder(ctx context.Context, f Fence, key string, value []byte, index uint64) (bool, error) {
+func (c *Client) CompareAndSwapFenced(ctx context.Context, f Fence, key string, value []byte, index uint64) (bool, error) {
 	if f == (Fence{}) {
-		return c.Swap(ctx, key, value, index)
+		return c.CompareAndSwap(ctx, key, value, index)
 	}
 	_, failed, err := c.transact(ctx, "write "+key, c.fenced(f), &api.KVTxnOp{Verb: api.KVCAS, Key: key, Value: value, Index: index})
 	if err == nil && !failed[0] || refused(err) {
@@ -204,7 +204,7 @@ func (c *Client) lost(ctx context.Context, f Fence, err error) error {
 		return cmp.Or(err, unseen)
 	}
 	if now != f.Index {
-		return displaced(by)
+		return lockLost(by)
 	}
 	return err
 }

@@ -86,13 +86,13 @@ func TestDisplaced(t *testing.T) {
 	ana, bob := NewLock("ana"), NewLock("bob")
 	lost := func(err error, by *Lock) {
 		t.Helper()
-		var d *Displaced
+		var d *LockLostError
 		require.ErrorAs(t, err, &d)
 		require.Equal(t, by, d.By)
 	}
 	d := c.Documents("rules")
 	point := func(index, lock uint64) (bool, error) {
-		return d.Under(Fence{"rules", lock}).Point(ctx, Change{Pointer: NewPointer([]byte("x"), "ana", time.Now())}, index)
+		return d.Fenced(Fence{"rules", lock}).Activate(ctx, Change{Pointer: NewPointer([]byte("x"), "ana", time.Now())}, index)
 	}
 	current := func() uint64 {
 		_, index, err := d.Current(ctx)
@@ -147,7 +147,7 @@ func TestDeniedUnderALock(t *testing.T) {
 	c := open(t, Config{Addr: server.Addr(), TokenFile: write(t, "token", secret)})
 	index, _, err := c.Lock(ctx, "rules", NewLock("ana"), 0)
 	require.NoError(t, err)
-	_, err = c.Documents("rules").Under(Fence{"rules", index}).After(&End{}).Point(ctx, Change{Pointer: NewPointer([]byte("x"), "ana", time.Now())}, 0)
+	_, err = c.Documents("rules").Fenced(Fence{"rules", index}).ContinuingFrom(&End{}).Activate(ctx, Change{Pointer: NewPointer([]byte("x"), "ana", time.Now())}, 0)
 	require.ErrorContains(t, err, "write weir/rules/current: answered 403 (Permission denied: ")
 	var status *StatusError
 	require.ErrorAs(t, err, &status)

@@ -22,8 +22,8 @@ type Pointer struct {
 	// ExpiresAt is when this pointer expires: every canary does, and so does a
 	// temporarily active document.
 	ExpiresAt *time.Time `json:"expires_at,omitempty"`
-	// Then becomes active after ExpiresAt; nil means each edge's own configuration.
-	Then *Named `json:"then,omitempty"`
+	// Successor becomes active after ExpiresAt; nil means each edge's own configuration.
+	Successor *Named `json:"then,omitempty"`
 	// ApartUntil is until when other regions differ on purpose: only this region was
 	// changed, by --region or by a wave with more to come. Nil means that they should not
 	// differ.
@@ -57,7 +57,7 @@ func (p Pointer) Expired(now time.Time) bool {
 // ExpiresAt, Then, which may be nil.
 func (p Pointer) ActiveAt(now time.Time) *Named {
 	if p.Expired(now) {
-		return p.Then
+		return p.Successor
 	}
 	return &Named{p.Version, p.SHA256}
 }
@@ -153,10 +153,10 @@ func (p Pointer) validate() error {
 	switch {
 	case p.AppliedAt.IsZero():
 		return &field.Error{Path: "applied_at", Msg: "must be the time of the change, such as 2006-01-02T15:04:05Z"}
-	case p.Then != nil && p.ExpiresAt == nil:
+	case p.Successor != nil && p.ExpiresAt == nil:
 		return &field.Error{Path: "then", Msg: "requires expires_at, which is missing"}
-	case p.Then != nil:
-		return p.Then.validate("then.")
+	case p.Successor != nil:
+		return p.Successor.validate("then.")
 	}
 	return nil
 }

@@ -32,7 +32,7 @@ func TestPointerRoundTrip(t *testing.T) {
 			p.ExpiresAt = &expires
 			if rapid.Bool().Draw(t, "then") {
 				then := NewPointer(rapid.SliceOf(rapid.Byte()).Draw(t, "after"), "", at)
-				p.Then = &Named{then.Version, then.SHA256}
+				p.Successor = &Named{then.Version, then.SHA256}
 			}
 		}
 		value, err := json.Marshal(Change{Pointer: p, Replaced: "0123456789ab", Message: rapid.String().Draw(t, "message")})
@@ -104,10 +104,10 @@ func TestActiveAt(t *testing.T) {
 	p := NewPointer([]byte("abc"), "ana", time.Unix(1, 0))
 	own, after := &Named{p.Version, p.SHA256}, &Named{"0", "00"}
 	require.Equal(t, own, p.ActiveAt(end), "it does not expire")
-	p.ExpiresAt, p.Then = &end, after
+	p.ExpiresAt, p.Successor = &end, after
 	require.Equal(t, own, p.ActiveAt(end.Add(-1)))
 	require.Equal(t, after, p.ActiveAt(end))
-	p.Then = nil
+	p.Successor = nil
 	require.Nil(t, p.ActiveAt(end), "the configuration applies")
 }
 

@@ -22,5 +22,5 @@ func (c *Client) RegionName(ctx context.Context) (string, error) {
 
 // NameRegion records a name unless there is one.
 func (c *Client) NameRegion(ctx context.Context, name string) (bool, error) {
-	return c.Swap(ctx, c.Key("region"), []byte(name), 0)
+	return c.CompareAndSwap(ctx, c.Key("region"), []byte(name), 0)
 }

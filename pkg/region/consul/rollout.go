@@ -116,7 +116,7 @@ func (d *Documents) SetRollout(ctx context.Context, r Rollout, index uint64) (bo
 	if len(value) > longestRollout {
 		return false, fmt.Errorf("the record of the rollout has %d bytes; at most %d are allowed", len(value), longestRollout)
 	}
-	return d.consul.Swap(ctx, d.rolloutKey(), value, index)
+	return d.consul.CompareAndSwap(ctx, d.rolloutKey(), value, index)
 }
 
 // EndRollout deletes the record if it has not changed since Rollout returned index. It returns

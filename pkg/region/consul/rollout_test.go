@@ -55,7 +55,7 @@ func TestRollout(t *testing.T) {
 
 	_, index, err = d.Rollout(t.Context())
 	require.NoError(t, err)
-	written, err := d.consul.Swap(t.Context(), d.rolloutKey(), []byte("{"), index)
+	written, err := d.consul.CompareAndSwap(t.Context(), d.rolloutKey(), []byte("{"), index)
 	require.NoError(t, err)
 	require.True(t, written)
 	_, index, err = d.Rollout(t.Context())

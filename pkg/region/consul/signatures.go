@@ -48,7 +48,7 @@ func (d *Documents) Sign(ctx context.Context, version string, s sign.Signature) 
 			return err
 		}
 		// Another client may sign the same version at the same time.
-		if done, err := d.consul.Swap(ctx, d.signatureKey(version), text, index); done || err != nil {
+		if done, err := d.consul.CompareAndSwap(ctx, d.signatureKey(version), text, index); done || err != nil {
 			return err
 		}
 	}

@@ -19,20 +19,20 @@ func TestTemporaryDocuments(t *testing.T) {
 	after := []byte("enabled: true\n")
 	lasting := NewPointer(after, "ana", at)
 	p := NewPointer([]byte("enabled: false\n"), "ana", at)
-	p.ExpiresAt, p.Then = &expires, &Named{lasting.Version, lasting.SHA256}
+	p.ExpiresAt, p.Successor = &expires, &Named{lasting.Version, lasting.SHA256}
 
-	_, err := d.LoadNamed(ctx, *p.Then)
+	_, err := d.LoadNamed(ctx, *p.Successor)
 	require.ErrorIs(t, err, ErrMissing)
 	_, err = d.Put(ctx, after)
 	require.NoError(t, err)
-	got, err := d.LoadNamed(ctx, *p.Then)
+	got, err := d.LoadNamed(ctx, *p.Successor)
 	require.NoError(t, err)
 	require.Equal(t, after, got)
 	_, err = d.LoadNamed(ctx, Named{Version: "../../other1", SHA256: lasting.SHA256})
 	require.EqualError(t, err, `version: must be 12 hex digits in lower case (got "../../other1")`)
 
 	change := Change{Pointer: p, Message: "kill switch"}
-	done, err := d.Point(ctx, change, 0)
+	done, err := d.Activate(ctx, change, 0)
 	require.NoError(t, err)
 	require.True(t, done)
 	now, index, err := d.Current(ctx)
@@ -43,20 +43,20 @@ func TestTemporaryDocuments(t *testing.T) {
 	require.Empty(t, wrong)
 	require.Equal(t, []Change{change}, changes)
 
-	p.Then, p.AppliedAt = nil, p.AppliedAt.Add(time.Second)
-	done, err = d.Point(ctx, Change{Pointer: p}, index)
+	p.Successor, p.AppliedAt = nil, p.AppliedAt.Add(time.Second)
+	done, err = d.Activate(ctx, Change{Pointer: p}, index)
 	require.NoError(t, err)
 	require.True(t, done, "afterward, the configuration decides")
 
-	p.Then = &Named{Version: "0"}
-	_, err = d.Point(ctx, Change{Pointer: p}, 0)
+	p.Successor = &Named{Version: "0"}
+	_, err = d.Activate(ctx, Change{Pointer: p}, 0)
 	require.ErrorContains(t, err, "then.sha256: must be 64 hex digits")
-	p.ExpiresAt, p.Then = nil, &Named{lasting.Version, lasting.SHA256}
-	_, err = d.Point(ctx, Change{Pointer: p}, 0)
+	p.ExpiresAt, p.Successor = nil, &Named{lasting.Version, lasting.SHA256}
+	_, err = d.Activate(ctx, Change{Pointer: p}, 0)
 	require.EqualError(t, err, "then: requires expires_at, which is missing")
 
 	p.ExpiresAt = &expires
-	_, err = c.Documents("rules").Point(ctx, Change{Pointer: p}, 0)
+	_, err = c.Documents("rules").Activate(ctx, Change{Pointer: p}, 0)
 	require.EqualError(t, err, "expires_at: is for canaries; leave it out")
 	_, err = c.Documents("rules").SetCanary(ctx, "ams1", p, 0)
 	require.ErrorContains(t, err, "then: is not for canaries")
