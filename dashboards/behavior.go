@@ -18,7 +18,7 @@ func behaviorRow() row {
 		},
 		{
 			id: 47, kind: series, title: "One view for a region", unit: plain,
-			text: "Nodes that judge clients together, nodes that judge alone because Redis does not answer, subjects that nodes reported to each other in the last second, and subjects a minute that entered a tier only because of several nodes' combined counts: clients spread over nodes.",
+			text: "Nodes that judge clients together, nodes that judge alone because Redis does not answer, subjects that nodes reported to each other in the last second, and subjects per minute that entered a tier only because of several nodes' combined counts: clients spread over nodes.",
 			queries: []query{
 				{"judge together", `max(weir_behavior_nodes{@})`},
 				{"judge alone", `sum(weir_behavior_alone{@})`},
@@ -28,7 +28,7 @@ func behaviorRow() row {
 		},
 		{
 			id: 43, kind: series, title: "Subjects kept", unit: plain,
-			text: "Clients and routes that the nodes keep, those a second that gave way because policy.subjects is reached, requests a second of subjects that could not be kept, and requests that wait now.",
+			text: "Clients and routes that the nodes keep, those per second that gave way because policy.subjects is reached, requests per second of subjects that could not be kept, and requests that wait now.",
 			queries: []query{
 				{"{{kind}}", `sum by (kind) (weir_behavior_subjects{@})`},
 				{"{{kind}}, gave way", `sum by (kind) (rate(weir_behavior_evicted_total{@}[$__rate_interval]))`},

@@ -335,7 +335,7 @@ func fleet() dashboard {
 					queries: []query{{"{{region}}", `max by (region) (weir_dns_region_facts_age_seconds{region=~"$region"})`}},
 				},
 				{
-					id: 49, kind: series, title: "Moves a minute (optional)", unit: plain, width: 12,
+					id: 49, kind: series, title: "Moves per minute (optional)", unit: plain, width: 12,
 					text:    "Needs regionctl dns scraped. Client networks, as resolvers name them, that were sent to another PoP than the last time, per minute. A step at a drain or a loss is right; a constant level means that clients are sent back and forth.",
 					queries: []query{{"{{instance}}", `60 * sum by (instance) (rate(weir_dns_moves_total{region=~"$region|"}[$__rate_interval]))`}},
 				},

@@ -131,9 +131,9 @@ func limits() dashboard {
 				},
 				{
 					id: 26, kind: series, title: "Calls to Redis", unit: plain,
-					text: "Round trips a second, and the decisions that shared each one. Under load the second grows and the first does not, thanks to batching.",
+					text: "Round trips per second, and the decisions that shared each one. Under load the second grows and the first does not, thanks to batching.",
 					queries: []query{
-						{"round trips a second", `sum(rate(weir_store_batch_size_count{@}[$__rate_interval]))`},
+						{"round trips per second", `sum(rate(weir_store_batch_size_count{@}[$__rate_interval]))`},
 						{"decisions in each", `sum(rate(weir_store_batch_size_sum{@}[$__rate_interval])) / (sum(rate(weir_store_batch_size_count{@}[$__rate_interval])) > 0)`},
 					},
 				},
@@ -204,7 +204,7 @@ func limits() dashboard {
 					text: "Nodes that do not answer those of a PoP, and connections to listen.peer that were refused because there were too many.",
 					queries: []query{
 						{"{{region}} {{pop}} down", `max by (region, pop) (weir_peer_nodes_down{@})`},
-						{"{{region}} {{pop}} refused a second", `sum by (region, pop) (rate(weir_peer_connections_refused_total{@}[$__rate_interval]))`},
+						{"{{region}} {{pop}} refused per second", `sum by (region, pop) (rate(weir_peer_connections_refused_total{@}[$__rate_interval]))`},
 					},
 				},
 			}},
@@ -227,7 +227,7 @@ func limits() dashboard {
 					text: "Counters that the nodes of a region keep, and those that other regions must know because they are near their limits or grow fast. Uncounted are units of which others do not hear, because there are too many keys.",
 					queries: []query{
 						{"{{region}} {{state}}", `sum by (region, state) (weir_global_keys{@})`},
-						{"{{region}} uncounted a second", `sum by (region) (rate(weir_global_uncounted_total{@}[$__rate_interval]))`},
+						{"{{region}} uncounted per second", `sum by (region) (rate(weir_global_uncounted_total{@}[$__rate_interval]))`},
 					},
 				},
 				{
@@ -235,7 +235,7 @@ func limits() dashboard {
 					text: "Units of limits in escrow that a region holds in the present windows, by rule, of keys that its nodes have seen lately; those that move from or to it; and how many regions' parts it may spend: usually 1, 2 if it is the heir of a dead region, 0 if no majority of the regions has promised it its own.",
 					queries: []query{
 						{"{{region}} {{rule}} held", `sum by (region, rule) (weir_global_rights{@})`},
-						{"{{region}} {{direction}} a second", `sum by (region, direction) (rate(weir_global_rights_total{@}[$__rate_interval]))`},
+						{"{{region}} {{direction}} per second", `sum by (region, direction) (rate(weir_global_rights_total{@}[$__rate_interval]))`},
 						{"{{region}} parts", `min by (region) (weir_global_parts{@})`},
 					},
 				},

@@ -40,7 +40,7 @@ func shedder() dashboard {
 				},
 				{
 					id: 5, kind: series, title: "In flight by class", unit: plain, stacked: true,
-					text:  "Requests between admission and the end of the exchange with the upstream, over all nodes. Dashed: the cap (max_in_flight) of the first class, which all classes together stay below; the others have lower ones. A node refuses at its own cap, so a busy one can reach it long before the sum does. By Little's law requests in flight are requests a second times seconds each: they grow when either does.",
+					text:  "Requests between admission and the end of the exchange with the upstream, over all nodes. Dashed: the cap (max_in_flight) of the first class, which all classes together stay below; the others have lower ones. A node refuses at its own cap, so a busy one can reach it long before the sum does. By Little's law requests in flight are requests per second times seconds each: they grow when either does.",
 					lines: []line{{"cap", red}},
 					queries: []query{
 						{"{{class}} ({{upstream}})", `sum by (class, upstream) (weir_inflight{@,upstream=~"$upstream"})`},
@@ -75,7 +75,7 @@ func shedder() dashboard {
 				},
 				{
 					id: 47, kind: series, title: "Origin's full rate and probes", unit: perSecond, width: 6,
-					text: "Requests a second that the origin answers with a queue, over all nodes; before there was one, the most that it has answered. Probes drain what is in flight for less than a second to measure the round trip without a queue: about one a minute for each node in an overload, none otherwise. " +
+					text: "Requests per second that the origin answers with a queue, over all nodes; before there was one, the most that it has answered. Probes drain what is in flight for less than a second to measure the round trip without a queue: about one a minute for each node in an overload, none otherwise. " +
 						"Undecided ones learned nothing; if they persist, the first class alone fills the origin.",
 					queries: []query{
 						{"full rate {{region}} {{pop}} ({{upstream}})", `sum by (region, pop, upstream) (weir_shed_full_rate{@,upstream=~"$upstream"})`},
@@ -126,7 +126,7 @@ func shedder() dashboard {
 			{id: 20, title: "What candidates would have shed", panels: []panel{
 				{
 					id: 21, kind: series, title: "Candidates and the live settings", unit: perSecond, width: 16, height: 9,
-					text: "Requests a second that each candidate would have refused, and what the live settings refuse. " + shedding.ShadowBias +
+					text: "Requests per second that each candidate would have refused, and what the live settings refuse. " + shedding.ShadowBias +
 						" Without an overload it is exact, and 0 is ideal: that candidate would have harmed nobody.",
 					lines: []line{{"live", red}},
 					queries: []query{

@@ -130,7 +130,7 @@ func stores() dashboard {
 				},
 				{
 					id: 42, kind: series, title: "Redis commands (optional)", unit: "ops",
-					text:    "Needs redis_exporter. Commands a second by server. Servers that differ widely hold hot keys: a client's key is always on one master.",
+					text:    "Needs redis_exporter. Commands per second by server. Servers that differ widely hold hot keys: a client's key is always on one master.",
 					queries: []query{{"{{instance}}", `sum by (instance) (rate(redis_commands_processed_total{region=~"$region"}[$__rate_interval]))`}},
 				},
 				{

@@ -20,7 +20,7 @@ export default function () {
   request(__ENV.REGION, [eventual], exec.scenario.iterationInTest);
 }
 export const teardown = finish;
-// At 6,000 a minute, the promise is 3%, whatever the bound.
+// At 6,000 per minute, the promise is 3%, whatever the bound.
 export const handleSummary = proof('one client asks three regions, 80 to 220 ms apart, for the whole of one limit each', ['steady'], [
   late(['steady'], regions.length, { most: full ? 3 : Infinity, least: Math.floor(0.97 * limit * windows) }),
 ]);

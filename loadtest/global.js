@@ -3,8 +3,8 @@ import { sleep } from 'k6';
 import { Trend } from 'k6/metrics';
 import { act, ask, byEdge, everywhere, full, network, regions, rule, summary } from './lib.js';
 
-// In the long form the limit is 6,000 a minute. In the short form it is 250 in 5 s: a busy machine
-// sends 360 requests a second, and the scenarios need several times the limits of two rules.
+// In the long form the limit is 6,000 per minute. In the short form it is 250 in 5 s: a busy machine
+// sends 360 requests per second, and the scenarios need several times the limits of two rules.
 const named = (mode) => (full ? `${mode}-minute` : mode);
 export const eventual = named('eventual');
 export const escrow = named('escrow');
@@ -65,7 +65,7 @@ export function late(phases, times, { more = 0, because = '', most = Infinity, l
     const percent = Math.min(most, (100 * units) / limit);
     return {
       rule: eventual, region: everywhere, phases, percent, late: true, least: tried(metrics) ? least : 0,
-      why: `Regions hear of each other late. At ${phrase(times)} times the limit, ${phrase(flow)} a second, clients ask for ${phrase(times * flow * delay)} within the ${phrase(delay)} s in which a region learns of a request in another (the largest reading of the edges' weir_global_lag_seconds, two periods of 100 ms, and ${between} s from one reading to the next), and the shares that the other regions keep to themselves are ${kept}.${because}`,
+      why: `Regions hear of each other late. At ${phrase(times)} times the limit, ${phrase(flow)} per second, clients ask for ${phrase(times * flow * delay)} within the ${phrase(delay)} s in which a region learns of a request in another (the largest reading of the edges' weir_global_lag_seconds, two periods of 100 ms, and ${between} s from one reading to the next), and the shares that the other regions keep to themselves are ${kept}.${because}`,
     };
   };
 }

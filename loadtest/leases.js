@@ -14,7 +14,7 @@ const keys = {};
 regions.forEach((r) => (keys[r] = new Keys({ kind: 'uniform', n: 1, seed: 9, cidr: network(r) })));
 const calls = new Trend('calls_a_decision');
 
-// The tenant's requests a second, and how long to measure them once its key is hot. A third of the
+// The tenant's requests per second, and how long to measure them once its key is hot. A third of the
 // time remains for refusals.
 const rate = 800;
 const warm = 3;

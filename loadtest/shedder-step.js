@@ -17,7 +17,7 @@ const inStep = new Counter('shed_in_step');
 const phases = ['before', 'step', 'after'];
 const [calm, step, after] = full ? [60, 120, 60] : [5, 10, 10];
 
-// 20 requests a second of 300 ms each are 1.5 in flight at each of four edges, 80 are 6.
+// 20 requests per second of 300 ms each are 1.5 in flight at each of four edges, 80 are 6.
 export const options = {
   scenarios: Object.assign(each({
     executor: 'ramping-arrival-rate', startRate: 20, timeUnit: '1s', preAllocatedVUs: 30,

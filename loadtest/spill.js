@@ -56,7 +56,7 @@ const most = surplus + 2.58 * Math.sqrt((surplus * (1 - surplus)) / networks);
 
 // A network is seen to have moved when it asks next.
 const asks = networks / (overload * serves(victim));
-// At most 1% of the fleet's networks move a minute, counting each PoP's alike; two more may be
+// At most 1% of the fleet's networks move per minute, counting each PoP's alike; two more may be
 // on their way.
 const pace = Math.floor((0.01 * sites.length * networks * settled) / 60) + 2;
 

@@ -51,7 +51,7 @@ var errUsage = errors.New("usage")
 
 // untouched is memory that the node never writes to, so that it takes up none. The collector
 // counts it, and so lets this much garbage collect before it runs. A node has little else in
-// its heap, so the collector would run many times a second.
+// its heap, so the collector would run many times per second.
 const untouched = 64 << 20 // bytes
 
 func main() {

@@ -20,7 +20,7 @@ type defense interface {
 	decide(now time.Time, q *corpus.Request) verdict
 }
 
-// The rule that all three defenses enforce: 20 requests a second for each client, bursts of
+// The rule that all three defenses enforce: 20 requests per second for each client, bursts of
 // 200.
 const (
 	limitRate  = 20.0

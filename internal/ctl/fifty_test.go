@@ -51,7 +51,7 @@ var faults = []fault{
 		return true
 	},
 	func(w http.ResponseWriter, _ *http.Request) bool { _, _ = io.WriteString(w, "<html>"); return true },
-	func(w http.ResponseWriter, r *http.Request) bool { // a byte a second
+	func(w http.ResponseWriter, r *http.Request) bool { // a byte per second
 		for w.Header().Set("X-Consul-Index", "1"); r.Context().Err() == nil; time.Sleep(time.Second) {
 			_, _ = io.WriteString(w, " ")
 			_ = http.NewResponseController(w).Flush()

@@ -34,7 +34,7 @@ const (
 	ample    = 20 * time.Second // for a Consul to answer on a busy machine
 )
 
-// rulesOf returns a document with this limit a minute.
+// rulesOf returns a document with this limit per minute.
 func rulesOf(limit int) string {
 	return fmt.Sprintf("rules:\n  - {id: per-client, key: [client_ip], limit: %d, window: 1m}\n", limit)
 }

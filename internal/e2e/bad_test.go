@@ -47,7 +47,7 @@ func TestBadDocuments(t *testing.T) {
 	require.GreaterOrEqual(t, len(files), 100)
 	step := 1
 	if !soak() {
-		step = 15 // a node reads two documents a second
+		step = 15 // a node reads two documents per second
 	}
 	tried := 0
 	for i := 0; i < len(files); i += step {

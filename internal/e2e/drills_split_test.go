@@ -13,7 +13,7 @@ import (
 
 // A master that no longer hears from the majority refuses to decide. Redis pings each other
 // node at least once in half of cluster-node-timeout, suspects one that has not answered for
-// all of it, and checks ten times a second.
+// all of it, and checks ten times per second.
 func lonelyFor(nodeTimeout time.Duration) time.Duration {
 	return nodeTimeout + nodeTimeout/2 + 200*time.Millisecond
 }

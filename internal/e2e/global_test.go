@@ -12,7 +12,7 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/global"
 )
 
-// A client that asks three regions for three times its limit, at 6,000 a minute, exceeds it by
+// A client that asks three regions for three times its limit, at 6,000 per minute, exceeds it by
 // at most the printed bound under `eventual` and by nothing under `escrow`. It asks all of them
 // at a steady rate, or at one instant, or moves from one to the next, also while connections
 // between regions are reset. An isolated region, a killed node, and a Redis that is killed or

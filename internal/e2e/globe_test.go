@@ -19,7 +19,7 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/global"
 )
 
-// 6,000 a minute in the shortest windows, and limits whose window outlasts the test.
+// 6,000 per minute in the shortest windows, and limits whose window outlasts the test.
 const (
 	globalLimit  = 500
 	globalWindow = 5 * time.Second

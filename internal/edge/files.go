@@ -14,7 +14,7 @@ import (
 // behind a changed link; inode notifications do not.
 const watchEvery = time.Second
 
-// watchedFiles are checked once a second.
+// watchedFiles are checked once per second.
 type watchedFiles struct {
 	config.Certificates
 	rules, policy, spoe logs.Fault

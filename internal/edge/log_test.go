@@ -61,7 +61,7 @@ rules:
 				}
 			}
 			require.GreaterOrEqual(t, byKey, 1)
-			require.LessOrEqual(t, byKey, 1+int(took/time.Second), "one a second")
+			require.LessOrEqual(t, byKey, 1+int(took/time.Second), "one per second")
 			require.LessOrEqual(t, byKey+skipped, refused)
 			require.Len(t, n.logs.lines(t, "request limited"), byKey+1, "each rule has its own sampler")
 

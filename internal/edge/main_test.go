@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	}
 	// fasthttp's clock for the Date header runs as long as the process; the cleaner of
 	// a stopped server finishes its ten-second sleep; a closed go-redis pool whose
-	// server is unreachable checks once a second whether it was closed.
+	// server is unreachable checks once per second whether it was closed.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.(*workerPool).Start.func2"),
 		goleak.IgnoreAnyFunction("github.com/valyala/fasthttp.updateServerDate.func1"),
 		goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))

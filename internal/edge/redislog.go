@@ -11,8 +11,8 @@ import (
 	"github.com/weir-edge/weir/internal/logs"
 )
 
-// LogRedis redirects what the Redis client would print to stderr, many lines a second while
-// a server is unreachable, to this program's log: one line a second at most. The client has
+// LogRedis redirects what the Redis client would print to stderr, many lines per second while
+// a server is unreachable, to this program's log: one line per second at most. The client has
 // one logger for the whole process, so the program sets it.
 func LogRedis(log *slog.Logger) { redis.SetLogger(&redisLog{log: log}) }
 

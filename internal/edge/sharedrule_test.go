@@ -80,7 +80,7 @@ func burst(nodes []*node, spacing time.Duration, client, header, tenant string, 
 }
 
 // Clients of a tenant share a rule. One of them sends bursts, of which its own rule passes one
-// request a second, so that the shared rule gives back the charges of all others. The tenant's
+// request per second, so that the shared rule gives back the charges of all others. The tenant's
 // other clients are not refused because of that.
 func TestOneClientDoesNotLockASharedRule(t *testing.T) {
 	const (

@@ -10,17 +10,28 @@ import (
 
 // A percent sign follows its number: in pages, in comments and in what programs print.
 func TestPercentSignsFollowTheirNumber(t *testing.T) {
-	spaced := regexp.MustCompile(`[0-9] %($|[^%\w({+#\[-])|%[.+0-9]*[dfgv] %%($|[^%\w{}])`)
+	avoid(t, `[0-9] %($|[^%\w])`, `[0-9] %($|[^%\w({+#\[-])|%[.+0-9]*[dfgv] %%($|[^%\w{}])`)
+}
+
+// A rate is per second.
+func TestRatesArePer(t *testing.T) {
+	aSecond := `([0-9]|%[.0-9]*[dfv]|requests|decisions|connections|queries|calls|bytes|[Oo]nce|twice|times) a (second|minute|hour)($|[^-\w])`
+	avoid(t, aSecond, aSecond)
+}
+
+// avoid fails where the pages have the first pattern, or comments and strings the second.
+func avoid(t *testing.T, inPages, inCode string) {
 	for name, text := range documents(t) {
-		require.NotRegexp(t, `[0-9] %($|[^%\w])`, text, name)
+		require.NotRegexp(t, inPages, text, name)
 	}
+	pattern := regexp.MustCompile(inCode)
 	for _, f := range goFiles(t) {
 		for _, group := range f.ast.Comments {
-			require.NotRegexp(t, spaced, group.Text(), f.at(group))
+			require.NotRegexp(t, pattern, group.Text(), f.at(group))
 		}
 		ast.Inspect(f.ast, func(n ast.Node) bool {
 			if s, is := n.(*ast.BasicLit); is && s.Kind.String() == "STRING" {
-				require.NotRegexp(t, spaced, s.Value, f.at(s))
+				require.NotRegexp(t, pattern, s.Value, f.at(s))
 			}
 			return true
 		})

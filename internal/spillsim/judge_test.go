@@ -49,7 +49,7 @@ func outOfBounds(is, best result, allowed allowances) (broken []string) {
 
 func logged(t *testing.T, is, best result) {
 	t.Helper()
-	t.Logf("demand %.0f; shed at first %.1f (omniscient %.1f), then %.1f (%.1f); moves %.2f%% a minute, at worst %.2f; pushed %.1f (%.1f)",
+	t.Logf("demand %.0f; shed at first %.1f (omniscient %.1f), then %.1f (%.1f); moves %.2f%% per minute, at worst %.2f; pushed %.1f (%.1f)",
 		is.demand, is.shedEarly, best.shedEarly, is.shedLate, best.shedLate, is.movesLate, is.worstMinute, is.pushedLate, best.pushedLate)
 }
 

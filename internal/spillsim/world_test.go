@@ -110,7 +110,7 @@ type heardLoad struct {
 type result struct {
 	demand              float64 // mean, of all
 	shedEarly, shedLate float64 // in the first 5 TTLs after the change, and after
-	movesLate           float64 // % of all networks a minute, after
+	movesLate           float64 // % of all networks per minute, after
 	worstMinute         float64 // the most in a minute after
 	pushedLate          float64 // shed at PoPs whose own clients would fit, after
 	moves               []int   // by second

@@ -153,7 +153,7 @@ func (p *plot) chart(t traffic) template.HTML {
 			peaks += fmt.Sprintf(", %s at most %d", k.Text, top)
 		}
 	}
-	fmt.Fprintf(&b, `<svg viewBox="0 0 %d %d" role="img" aria-label="%s: answers a second over %d s%s">`, chartWide, p.base()+axisHigh, say(t.Region), p.seconds, peaks)
+	fmt.Fprintf(&b, `<svg viewBox="0 0 %d %d" role="img" aria-label="%s: answers per second over %d s%s">`, chartWide, p.base()+axisHigh, say(t.Region), p.seconds, peaks)
 	p.phases(&b, t.Region)
 	for v := 0; v <= p.top; v += p.step {
 		fmt.Fprintf(&b, `<path class="grid" d="M%d %.1f H%d"/><text x="%d" y="%.1f" text-anchor="end">%s</text>`, chartLeft, p.y(v), chartEnd, chartLeft-6, p.y(v)+4, short(v))

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A client may be spread over the nodes of a region. Once a second, each node tells the
+// A client may be spread over the nodes of a region. Once per second, each node tells the
 // others what it counted of the subjects that could matter: Divide, AppendAccounts and
 // Merge.
 

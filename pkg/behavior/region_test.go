@@ -152,7 +152,7 @@ func TestASpreadClientBelowTheThresholdsIsLeftAlone(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
 	for range 900 {
 		r.second()
-		for range 20 { // 1,200 a minute with many fingerprints, 12 misses in 15 minutes
+		for range 20 { // 1,200 per minute with many fingerprints, 12 misses in 15 minutes
 			e := Event{Route: key(random.IntN(200)), Fingerprint: key(random.IntN(500)), Status: 200}
 			if random.IntN(1500) == 0 {
 				e.Status = 404

@@ -82,7 +82,7 @@ func TestRepetition(t *testing.T) {
 
 	l = newLife(t)
 	l.repeat(5000, 60*time.Millisecond, same)
-	require.Empty(t, l.reasons(), "1,000 a minute")
+	require.Empty(t, l.reasons(), "1,000 per minute")
 
 	l = newLife(t)
 	l.repeat(2400, 20*time.Millisecond, func(i int) Event { return Event{Route: 1, Fingerprint: key(i), Status: 200} })

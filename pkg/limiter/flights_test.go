@@ -68,7 +68,7 @@ const (
 	decisionCost = 4 * time.Microsecond
 )
 
-// A node with 20,000 requests a second waits for about one round trip at any distance, in
+// A node with 20,000 requests per second waits for about one round trip at any distance, in
 // batches as large as over a short one. The times are virtual; -v prints them.
 func TestLongWaysCostOneRoundTrip(t *testing.T) {
 	const perSecond, requests = 20_000, 20_000

@@ -101,7 +101,7 @@ func (w *choosing) spilled(home candidate, list []candidate) int {
 // explainLoad says how full a PoP is, if that matters.
 func (w *choosing) explainLoad(name string) {
 	if s := w.states[name]; s.tells() && s.Demand > returnBelow*s.Capacity {
-		w.say("%s receives %.0f requests a second and can serve %.0f", name, s.Demand, s.Capacity)
+		w.say("%s receives %.0f requests per second and can serve %.0f", name, s.Demand, s.Capacity)
 	}
 }
 

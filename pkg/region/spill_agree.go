@@ -134,7 +134,7 @@ func (v *View) exceeds(record *Spill) error {
 		s, g := v.PoPs[name], w.gifts[name]
 		load := promised[name] + g.Own*(1-g.given(most, w.near[i]))
 		if s.tells() && promised[name] > 0 && load > (1+sudden)*s.Capacity {
-			return fmt.Errorf("sends %s %.0f requests a second, which can serve %.0f", name, load, s.Capacity)
+			return fmt.Errorf("sends %s %.0f requests per second, which can serve %.0f", name, load, s.Capacity)
 		}
 	}
 	return nil

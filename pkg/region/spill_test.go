@@ -83,7 +83,7 @@ func TestSpillGoesWhereItFits(t *testing.T) {
 	require.Less(t, sideways, 1<<12/50)
 
 	a := v.Choose(Query{Client: netip.MustParsePrefix("10.0.1.0/24"), Explain: true})
-	require.Contains(t, steps(a), "a1 receives 1130 requests a second and can serve 1000\na1 gives 8.6% of its clients to b1\na1 gives 11.1% of its clients to c1\na1 ")
+	require.Contains(t, steps(a), "a1 receives 1130 requests per second and can serve 1000\na1 gives 8.6% of its clients to b1\na1 gives 11.1% of its clients to c1\na1 ")
 	shares, _ = of(first(960), 0)
 	require.Len(t, shares, 1, "below 97% no client moves")
 }

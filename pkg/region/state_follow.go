@@ -34,7 +34,7 @@ type FollowConfig struct {
 	// Key signs this router's records for others, as one of the topology's routers; nil: it works
 	// alone.
 	Key *sign.Key
-	// VerifyEvery is how often signatures are looked at again; 0: once a minute.
+	// VerifyEvery is how often signatures are looked at again; 0: once per minute.
 	VerifyEvery time.Duration
 }
 
@@ -79,7 +79,7 @@ func NewFollower(c FollowConfig) *Follower {
 func (f *Follower) View() *View { return f.view.Load() }
 
 // Run follows all regions until ctx ends. It calls changed, if not nil, on this goroutine
-// with each new view: about once a second, and immediately after a change.
+// with each new view: about once per second, and immediately after a change.
 func (f *Follower) Run(ctx context.Context, changed func(*View)) {
 	var all sync.WaitGroup
 	defer all.Wait()

@@ -17,7 +17,7 @@ import (
 
 var epoch = time.Date(2026, 3, 1, 10, 0, 0, 0, time.UTC)
 
-// timeline looks at a PoP of four nodes once a second, of which half must pass, and records
+// timeline looks at a PoP of four nodes once per second, of which half must pass, and records
 // whether it is healthy: each digit of looks is the number of passing nodes.
 func timeline(h health, looks string) (string, health) {
 	var out strings.Builder

@@ -303,7 +303,7 @@ func (c *checker) pop(at string, p PoP) {
 		c.Add(at+".weight", "must be between 0 and %d (got %d)", maxWeight, *w)
 	}
 	if r := p.Capacity; r != nil && !(*r >= 1 && *r <= maxCapacity) {
-		c.Add(at+".capacity", "must be 1 to %.0f requests a second, or left out (got %v)", float64(maxCapacity), *r)
+		c.Add(at+".capacity", "must be 1 to %.0f requests per second, or left out (got %v)", float64(maxCapacity), *r)
 	}
 	for k, n := range p.Clients {
 		if n.IsValid() && n != n.Masked() {

@@ -87,7 +87,7 @@ func TestParseTopologyRefuses(t *testing.T) {
 		return "zone: a\nregions: [{name: eu, pops: [{name: p, addresses: [192.0.2.1], " + fields + "}]}]"
 	}
 	f(pop("weight: -1"), "regions[0].pops[0].weight: must be between 0 and 1000 (got -1)")
-	f(pop("capacity: 0"), "regions[0].pops[0].capacity: must be 1 to 1000000000 requests a second, or left out (got 0)")
+	f(pop("capacity: 0"), "regions[0].pops[0].capacity: must be 1 to 1000000000 requests per second, or left out (got 0)")
 	f(pop("location: {lat: 91, lon: .nan}"),
 		"regions[0].pops[0].location.lon: must be a number such as 0.8 (got .nan)", "regions[0].pops[0].location.lat: must be between -90 and 90 (got 91)")
 	f(pop("location: {lat: 1}"), "regions[0].pops[0].location.lon: is required; add it, or remove location")

@@ -147,7 +147,7 @@ func TestEstimateOutlastsIdleHours(t *testing.T) {
 	high := f.e.High(fluidTarget)
 	for _, demand := range []float64{0, 1, 4, 20} {
 		f.load(demand).run(3600)
-		require.InEpsilon(t, high, f.e.High(fluidTarget), 0.05, "%v a second", demand)
+		require.InEpsilon(t, high, f.e.High(fluidTarget), 0.05, "%v per second", demand)
 	}
 	f.refused = 0
 	f.load(900).run(60)

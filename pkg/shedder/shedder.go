@@ -2,7 +2,7 @@
 // capacity goes to those that matter most.
 //
 // Signals say how busy the site is, each as a utilization of 0 to 1 (signal.go). Ten
-// times a second, the highest of them and the demand go through a control law (law.go),
+// times per second, the highest of them and the demand go through a control law (law.go),
 // which moves one number, the level: 0 sheds nothing, and each whole step sheds one more
 // class, starting with the last. Between samples, Admit only reads the last decision.
 // Until the level reacts, hard caps on the requests in flight protect the site.

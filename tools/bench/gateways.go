@@ -158,7 +158,7 @@ func (b *bench) gateways(ctx context.Context) error {
 		return err
 	}
 	t := &report.Table{Name: "gateways", Title: fmt.Sprintf("A call to weir for each request, one strict check in Redis. Median of %d rounds of %v", b.length.Least, b.duration),
-		Head: []string{"", "one request: alone", "with weir", "adds", "requests a second, 64 connections: alone", "with weir", "ratio"}}
+		Head: []string{"", "one request: alone", "with weir", "adds", "requests per second, 64 connections: alone", "with weir", "ratio"}}
 	for i, kind := range gatewayKinds {
 		of := all[4*i : 4*i+4]
 		rate := func(c *paired.Contender) float64 { return c.Median(func(s paired.Sample) float64 { return s.Rate }) }

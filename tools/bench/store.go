@@ -55,7 +55,7 @@ func (b *bench) store(ctx context.Context) error {
 				}
 				all = append(all, c)
 			}
-			title := fmt.Sprintf("The store alone, strict, %d callers, %s keys of %d, 100 a minute each", callers, keys.title, users)
+			title := fmt.Sprintf("The store alone, strict, %d callers, %s keys of %d, 100 per minute each", callers, keys.title, users)
 			if err := b.compare(ctx, fmt.Sprintf("store-%s-%d", keys.name, callers), title, "decisions", all...); err != nil {
 				return err
 			}
@@ -98,7 +98,7 @@ func (b *bench) hot(ctx context.Context) error {
 	return b.compare(ctx, "hot", fmt.Sprintf("The store alone, one hot key that is always allowed, %d callers", callers), "decisions", all...)
 }
 
-// redisRate returns the library's limiter with this limit a minute for each user.
+// redisRate returns the library's limiter with this limit per minute for each user.
 func redisRate(addr string, limit int) (decider, func()) {
 	client := redis.NewClient(&redis.Options{Addr: addr, PoolSize: 512})
 	lib, allowed := redis_rate.NewLimiter(client), redis_rate.PerMinute(limit)

@@ -12,7 +12,7 @@ import (
 	"github.com/weir-edge/weir/tools/internal/paired"
 )
 
-// swapRate is the node's load in requests a second. It is far below the maximum, because the
+// swapRate is the node's load in requests per second. It is far below the maximum, because the
 // question is whether a swap delays requests, not how much work it is.
 const swapRate = 2_000
 
@@ -71,7 +71,7 @@ func (b *bench) swap(ctx context.Context) error {
 			return s, err
 		}}}
 	}
-	return b.compare(ctx, "swap", fmt.Sprintf("10,000 rules, %d requests a second, time from the intended send", swapRate), "requests",
+	return b.compare(ctx, "swap", fmt.Sprintf("10,000 rules, %d requests per second, time from the intended send", swapRate), "requests",
 		exchanging("rules unchanged", time.Hour, time.Hour),
 		exchanging("all rules replaced once", b.duration/2, time.Hour),
 		exchanging("all rules replaced each second", 0, time.Second),

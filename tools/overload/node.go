@@ -200,7 +200,7 @@ func (n *node) sample(ctx context.Context) (overload.Sample, error) {
 	return s, nil
 }
 
-// disturb makes the node collect its garbage twice a second and replace 10,000 rules
+// disturb makes the node collect its garbage twice per second and replace 10,000 rules
 // every fifteen seconds, until ctx ends.
 func (n *node) disturb(ctx context.Context) error {
 	tick := time.NewTicker(500 * time.Millisecond)

@@ -27,7 +27,7 @@ type cost struct {
 	name    string
 	servers []server
 	cpu     []float64 // ns of user and system time a request, by round
-	rates   []float64 // requests a second, by round
+	rates   []float64 // requests per second, by round
 	// requests and allocs are sums; only weir's allocations are counted.
 	requests, allocs float64
 }

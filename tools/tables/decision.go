@@ -20,7 +20,7 @@ var together = []int{1, 12, 64}
 // decisions measures the cost of an admitted decision inside Redis, from commandstats: the time
 // in the script, without network and protocol.
 func decisions(ctx context.Context, server *server, d time.Duration) (*report.Table, error) {
-	t := &report.Table{Name: "decisions", Title: fmt.Sprintf("Redis time in the script for a decision that passes: %d uniform clients, 100 a minute each; the quickest twentieth of rounds of %d calls", users, roundCalls),
+	t := &report.Table{Name: "decisions", Title: fmt.Sprintf("Redis time in the script for a decision that passes: %d uniform clients, 100 per minute each; the quickest twentieth of rounds of %d calls", users, roundCalls),
 		Head: []string{"algorithm"}}
 	panels := make([]svg.Panel, len(together))
 	for i, n := range together {

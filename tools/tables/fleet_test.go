@@ -24,7 +24,7 @@ import (
 // time is virtual: no machine here could run so many nodes.
 type fleet struct {
 	nodes, masters, users int
-	rate                  float64 // requests a second, of all nodes
+	rate                  float64 // requests per second, of all nodes
 	zipf                  bool    // by Zipf's law with 1.1; else uniform
 	limit                 *limiter.Limit
 	trip                  time.Duration // to a master and back
@@ -78,7 +78,7 @@ func key(user int, l *limiter.Limit) []byte {
 	return fmt.Appendf(nil, "weir:{user-%d}:t:%s", user, l.Tag())
 }
 
-// rates returns the requests a second of each user.
+// rates returns the requests per second of each user.
 func (f *fleet) rates() []float64 {
 	all, sum := make([]float64, f.users), 0.0
 	for i := range all {

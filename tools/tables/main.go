@@ -233,7 +233,7 @@ const users = 100_000
 
 // times measures one caller that waits for each answer, and 64 callers.
 func times(ctx context.Context, server *server, d time.Duration) (*report.Table, error) {
-	t := &report.Table{Name: "times", Title: fmt.Sprintf("Time of one operation: %d uniform clients, 100 a minute each, over loopback", users),
+	t := &report.Table{Name: "times", Title: fmt.Sprintf("Time of one operation: %d uniform clients, 100 per minute each, over loopback", users),
 		Head: []string{"algorithm", "one caller: median", "p99", "script in Redis", "64 callers: Redis CPU per decision", "published"}}
 	one, cpu := svg.Panel{Title: "one caller: p99, µs"}, svg.Panel{Title: "64 callers: Redis CPU per decision, µs"}
 	for _, c := range contenders(100, time.Minute) {
@@ -293,8 +293,8 @@ const (
 
 // calls counts what reaches Redis, and its CPU time.
 func calls(ctx context.Context, single, cluster *server, d time.Duration) (*report.Table, error) {
-	t := &report.Table{Name: "calls", Title: fmt.Sprintf("Calls to Redis and Redis nodes for %d decisions a second: %d clients, 256 callers of one edge node, 100 a minute each", target, users),
-		Head: []string{"algorithm", "load", "Redis", "decisions a second here", "refused", "sent to Redis per decision", "script calls per decision", "Redis CPU per decision", "nodes at a full core", fmt.Sprintf("nodes at %.0f%%", 100*busy)}}
+	t := &report.Table{Name: "calls", Title: fmt.Sprintf("Calls to Redis and Redis nodes for %d decisions per second: %d clients, 256 callers of one edge node, 100 per minute each", target, users),
+		Head: []string{"algorithm", "load", "Redis", "decisions per second here", "refused", "sent to Redis per decision", "script calls per decision", "Redis CPU per decision", "nodes at a full core", fmt.Sprintf("nodes at %.0f%%", 100*busy)}}
 	for _, c := range contenders(100, time.Minute) {
 		for _, load := range []struct {
 			zipf   bool

@@ -19,7 +19,7 @@ import (
 
 // These measure nodes in virtual time, for which a program needs a test.
 var (
-	full = flag.Bool("full", false, "measure 20 nodes of 20,000 requests a second, and what their cost grows with; about 30 minutes")
+	full = flag.Bool("full", false, "measure 20 nodes of 20,000 requests per second, and what their cost grows with; about 30 minutes")
 	doc  = flag.String("doc", "", "write the tables into this Markdown `FILE`, with -full")
 	only = flag.String("table", "", "measure only this `TABLE`: nodes or growth")
 	rows = flag.String("rows", "", "measure only the rows of the first table that contain this `TEXT`, and no second table")
@@ -99,7 +99,7 @@ func (p *plan) fleet(s scale, masters int) fleet {
 	return f
 }
 
-// TestNodes measures how many masters 400,000 decisions a second take, and what the cost of a
+// TestNodes measures how many masters 400,000 decisions per second take, and what the cost of a
 // decision grows with. make tables runs it in full.
 func TestNodes(t *testing.T) {
 	server, err := startRedis(t.Context(), redisstore.Cluster)
@@ -125,7 +125,7 @@ func TestNodes(t *testing.T) {
 
 func nodesTable(t *testing.T, server *server, s scale) *report.Table {
 	table := &report.Table{
-		Name: "nodes", Title: fmt.Sprintf("Redis nodes for %d decisions a second: %d nodes of %.0f a second in virtual time, %d clients, 90%% allowed, 0.2 ms to Redis; their calls replayed to a real server", target, s.nodes, s.rate/float64(s.nodes), s.users),
+		Name: "nodes", Title: fmt.Sprintf("Redis nodes for %d decisions per second: %d nodes of %.0f per second in virtual time, %d clients, 90%% allowed, 0.2 ms to Redis; their calls replayed to a real server", target, s.nodes, s.rate/float64(s.nodes), s.users),
 		Head: []string{"rule and traffic", "masters tried", "allowed", "sent to Redis per decision", "the least", "Redis CPU per decision", "cores", "busiest master", fmt.Sprintf("nodes at %.0f%%", 100*busy), "goal", "p99 of a decision", "over the limit"},
 	}
 	var bars []svg.Row
@@ -170,7 +170,7 @@ func nodesTable(t *testing.T, server *server, s scale) *report.Table {
 			nodes.Texts = append(nodes.Texts, strconv.Itoa(need))
 		}
 	}
-	table.Charts = []report.Chart{{Alt: "Redis CPU per decision and nodes for 400,000 a second, by consistency", Picture: &svg.Bars{Title: table.Title, Rows: bars, Panels: []svg.Panel{cpu, nodes}}}}
+	table.Charts = []report.Chart{{Alt: "Redis CPU per decision and nodes for 400,000 per second, by consistency", Picture: &svg.Bars{Title: table.Title, Rows: bars, Panels: []svg.Panel{cpu, nodes}}}}
 	return table
 }
 
@@ -222,7 +222,7 @@ func growthTable(t *testing.T, server *server, s scale) *report.Table {
 	all := plans()
 	curves := []plan{all[1], all[2], all[3]}
 	table := &report.Table{
-		Name: "growth", Title: fmt.Sprintf("What a decision costs as clients, edge nodes and latency to Redis grow: %.0f decisions a second, 90%% allowed; otherwise %d clients, %d nodes, 200 µs, %d masters (leased: %d)", s.rate, s.users, s.nodes, curves[0].begin, curves[2].begin),
+		Name: "growth", Title: fmt.Sprintf("What a decision costs as clients, edge nodes and latency to Redis grow: %.0f decisions per second, 90%% allowed; otherwise %d clients, %d nodes, 200 µs, %d masters (leased: %d)", s.rate, s.users, s.nodes, curves[0].begin, curves[2].begin),
 		Head: []string{"", "", "rule and traffic", "sent to Redis per decision", "Redis CPU per decision", "p99 of a decision"},
 	}
 	costs := &svg.Lines{Title: "Redis CPU per decision as clients, edge nodes and latency to Redis grow"}

@@ -18,7 +18,7 @@ import (
 func overlap(ctx context.Context, server *server, d time.Duration) (*report.Table, error) {
 	const callers = 64
 	t := &report.Table{Name: "overlap", Title: fmt.Sprintf("One batch in flight, and up to %d: sliding_window, %d uniform clients, %d callers of one edge node", limiter.MaxBatchesInFlight, users, callers),
-		Head: []string{"round trip longer by", "PING takes", "decisions a second: one", "overlapping", "p99 wait: one", "overlapping", "in a batch: one", "overlapping", "Redis CPU per decision: one", "overlapping"}}
+		Head: []string{"round trip longer by", "PING takes", "decisions per second: one", "overlapping", "p99 wait: one", "overlapping", "in a batch: one", "overlapping", "Redis CPU per decision: one", "overlapping"}}
 	l := &limiter.Limit{Rule: "t", Algorithm: limiter.SlidingWindow, Limit: 100, Window: time.Minute}
 	for _, by := range []time.Duration{0, 200 * time.Microsecond, time.Millisecond, 5 * time.Millisecond} {
 		w, err := lengthen(server.addr, by)

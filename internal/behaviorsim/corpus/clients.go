@@ -233,7 +233,7 @@ func guesser(r *random) Actor {
 	}
 }
 
-// guessers are 1,000 addresses that each try at most one password a minute, at a site whose
+// guessers are 1,000 addresses that each try at most one password per minute, at a site whose
 // users mistype one in ten.
 func guessers(r *random) Actor {
 	rate, users, mistyped := between(r, 5, 15), r.vary(0.15), r.vary(0.1)
@@ -274,8 +274,8 @@ func rotator(r *random) Actor {
 	}
 }
 
-// careful knows the shipped policy. It walks every route at 18 requests a second, of which 7%
-// are missing and 6 of 7 lack a header, and guesses 36 passwords a minute.
+// careful knows the shipped policy. It walks every route at 18 requests per second, of which 7%
+// are missing and 6 of 7 lack a header, and guesses 36 passwords per minute.
 func careful(r *random) Actor {
 	at := uint64(0)
 	return func(Answer) (time.Duration, Request) {

@@ -10,7 +10,7 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/memory"
 )
 
-// Rate bounds the console's requests a minute.
+// Rate bounds the console's requests per minute.
 type Rate struct {
 	// Session bounds one session, or one person that the proxy names.
 	Session int64 `yaml:"session"`
@@ -31,7 +31,7 @@ func (r *Rate) validate(f *field.Errors) {
 			*one.value = one.usual
 		}
 		if *one.value < 1 || *one.value > mostRate {
-			f.Add(one.name, "must be 1 to %d requests a minute (got %d)", mostRate, *one.value)
+			f.Add(one.name, "must be 1 to %d requests per minute (got %d)", mostRate, *one.value)
 		}
 	}
 }

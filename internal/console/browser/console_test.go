@@ -408,7 +408,7 @@ func TestConsole(t *testing.T) {
 		b.sees("document.querySelector('h1')?.textContent === " + literal(title))
 	}
 	b.press("1")
-	b.has("requests a second")
+	b.has("requests per second")
 	b.has("in step") // the edges' clocks
 
 	require.False(t, b.is("window.ran"), "a script of a stranger ran")

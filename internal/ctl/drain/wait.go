@@ -48,7 +48,7 @@ type leaving struct {
 	before map[string]*fleet.Figures // by node
 }
 
-// run looks once a second. It ends when resolvers' cached answers have expired and only
+// run looks once per second. It ends when resolvers' cached answers have expired and only
 // stray requests come, or at the limit. Its error names the nodes for which that is not
 // certain.
 func (w *leaving) run(ctx context.Context, nodes []nodeAt) ([]TrafficLeft, error) {

@@ -115,7 +115,7 @@ func (f *Figures) total() (sum float64) {
 
 // Interval is what happened at a node between two looks.
 type Interval struct {
-	Rate     float64 // requests a second
+	Rate     float64 // requests per second
 	Requests float64
 	Limited  float64
 }

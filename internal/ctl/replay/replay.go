@@ -117,7 +117,7 @@ type Config struct {
 	// memory.DefaultMaxKeys.
 	MaxKeys int
 	// Progress, if not nil, is called with the bytes (before decompression) and lines read
-	// so far, at most ten times a second and at the end.
+	// so far, at most ten times per second and at the end.
 	Progress func(bytes, lines int64)
 }
 

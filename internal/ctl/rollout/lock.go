@@ -11,7 +11,7 @@ import (
 )
 
 // lockLook is about how often a change checks whether locks are free. With many regions it
-// checks less often, so that it sends about 50 queries a second in total.
+// checks less often, so that it sends about 50 queries per second in total.
 const lockLook = 100 * time.Millisecond
 
 // locks are those that a change holds; where an answer was lost, it may hold one.

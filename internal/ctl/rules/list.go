@@ -21,7 +21,7 @@ import (
 )
 
 const listHelp = `Lists the rules that the edges run, with what each of them decides: checks allowed and
-limited a second over the last interval, and all since the edges started. A rule in shadow
+limited per second over the last interval, and all since the edges started. A rule in shadow
 mode limits nothing; what it would have limited is in its own column. A rule that has
 decided nothing since the edges started has probably never matched.
 

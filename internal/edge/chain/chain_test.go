@@ -19,7 +19,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// A closed go-redis pool whose server is unreachable checks once a second whether it was closed.
+	// A closed go-redis pool whose server is unreachable checks once per second whether it was closed.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
 }
 

@@ -284,7 +284,7 @@ func TestOneAddressDoesNotSlowALogin(t *testing.T) {
 			rose := map[string]bool{}
 			d.Behavior.Rose = func(_ *Request, rise *Rise) { rose[rise.Kind] = true }
 			r := &Request{}
-			for i := range 1200 { // 66 a minute
+			for i := range 1200 { // 66 per minute
 				*r = Request{Began: time.Now()}
 				d.ask(t, r, fmt.Sprintf("198.51.%d.%d", i%addresses/250, 1+i%addresses%250), []byte("/login"), nil)
 				d.Behavior.Learn(r, d.Decide(r), http.StatusUnauthorized, time.Now())

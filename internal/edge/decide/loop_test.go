@@ -58,7 +58,7 @@ func newSite(t *testing.T, seed uint64, algorithm, more, settings string) *site 
 	return s
 }
 
-// add adds clients that ask so often a second.
+// add adds clients that ask so often per second.
 func (s *site) add(n int, rate float64) (added []*client) {
 	for range n {
 		k := len(s.clients)
@@ -162,7 +162,7 @@ func TestLimitsUnderLoadSettle(t *testing.T) {
 				}
 			}
 			served := (s.served - before) / measured
-			t.Logf("%s: steps %d to %d, %d changes, %.0f served a second of %.0f, utilization %.2f, demand %.0f, wanted %.0f",
+			t.Logf("%s: steps %d to %d, %d changes, %.0f served per second of %.0f, utilization %.2f, demand %.0f, wanted %.0f",
 				algorithm, low, high, changes, served, s.capacity(), utilization, demand, (s.wanted-wanted)/measured)
 			require.LessOrEqual(t, high-low, 6, "limits swing")
 			require.LessOrEqual(t, changes, measured/4, "limits swing")
@@ -170,7 +170,7 @@ func TestLimitsUnderLoadSettle(t *testing.T) {
 			require.Less(t, high, limiter.LoadSteps)
 			require.InDelta(t, 0.7, utilization, 0.15)
 			require.Greater(t, served, 0.8*s.capacity())
-			// Full limits would let 600 + 80 a second pass; what clients ask for beyond is no demand.
+			// Full limits would let 600 + 80 per second pass; what clients ask for beyond is no demand.
 			require.InDelta(t, 680, served+(s.wanted-wanted+s.shed-shed)/measured, 100)
 			require.InDelta(t, 680, demand, 150)
 			for _, c := range light {
@@ -199,5 +199,5 @@ func TestLimitsUnderLoadSettle(t *testing.T) {
 
 func (s *site) step() int { return s.Rules().Set().Rules()[0].Limit.UnderLoad.Step(s.followed.Value) }
 
-// capacity is how many requests the origin can serve a second.
+// capacity is how many requests the origin can serve per second.
 func (s *site) capacity() float64 { return float64(s.workers) / s.service.Seconds() }

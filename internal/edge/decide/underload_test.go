@@ -73,7 +73,7 @@ func TestMemoryHoldsATickUnderLoad(t *testing.T) {
 		for range 9 {
 			require.Equal(t, Pass, d.verdict(t, "/"))
 		}
-		require.Equal(t, Limited, d.verdict(t, "/"), "one a second")
+		require.Equal(t, Limited, d.verdict(t, "/"), "one per second")
 		time.Sleep(limiter.LoadTick)
 		require.Equal(t, Pass, d.verdict(t, "/"))
 	})

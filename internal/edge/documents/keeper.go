@@ -187,7 +187,7 @@ func (k *Keeper[T]) prepare() {
 }
 
 // Run follows until ctx ends. It settles at the start and whenever that may change anything:
-// after news, when something expires, and at least once a minute, because clocks may be
+// after news, when something expires, and at least once per minute, because clocks may be
 // adjusted.
 func (k *Keeper[T]) Run(ctx context.Context) {
 	var wg sync.WaitGroup

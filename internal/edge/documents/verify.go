@@ -20,7 +20,7 @@ type Verify struct {
 	Require bool
 	Region  string
 	// Every is how often to look again whether what is active is still signed by a trusted
-	// key; 0: once a minute.
+	// key; 0: once per minute.
 	Every time.Duration
 }
 

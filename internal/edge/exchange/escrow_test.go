@@ -23,7 +23,7 @@ func (w *world) total() (n int64) {
 	return n
 }
 
-// only asks one region at a rate, in requests a second, and returns how many passed.
+// only asks one region at a rate, in requests per second, and returns how many passed.
 func (w *world) only(r *region, rate float64, length time.Duration, key string) (passed int64) {
 	pause := time.Duration(float64(time.Second) / rate)
 	for end := time.Now().Add(length); time.Now().Before(end); w.wait(pause) {

@@ -332,7 +332,7 @@ func (w *world) ask(r *region, key string) bool {
 	return d.Allowed
 }
 
-// demand asks every region at a rate, in requests a second.
+// demand asks every region at a rate, in requests per second.
 func (w *world) demand(rate float64, length time.Duration, key string) {
 	pause := time.Duration(float64(time.Second) / rate)
 	for end := time.Now().Add(length); time.Now().Before(end); time.Sleep(pause) {

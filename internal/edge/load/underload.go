@@ -16,7 +16,7 @@ import (
 	"github.com/weir-edge/weir/pkg/shedder"
 )
 
-// UnderLoad determines the utilization that limits follow: once a second, one value for
+// UnderLoad determines the utilization that limits follow: once per second, one value for
 // each upstream group in the region, which the store computes from what its nodes measure.
 // It is their mean: a slow origin affects all nodes, but trouble on one node must not lower
 // everyone's limits. Without a store, or while it does not answer, a node follows its own.

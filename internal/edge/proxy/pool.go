@@ -35,7 +35,7 @@ type Config struct {
 	DialTimeout   time.Duration // connect, and the TLS handshake; default 2 s
 	Timeout       time.Duration // from sending the request to the response's headers; default 30 s
 	StreamTimeout time.Duration // longest pause of either side during a body; default 60 s
-	MinBodyRate   int           // bytes a second that a body must average after StreamTimeout; default 256
+	MinBodyRate   int           // bytes per second that a body must average after StreamTimeout; default 256
 	IdleTimeout   time.Duration // how long an unused connection stays open; default 30 s
 	MaxConns      int           // open connections to each upstream; default 1024
 

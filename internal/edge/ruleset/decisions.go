@@ -87,7 +87,7 @@ func (c *ruleCounters) inc(m *metrics, rule string, o outcome, s limiter.Source)
 	(*counter).Inc()
 }
 
-// logRefusal logs a refusal, at most once a second for each rule, and never includes
+// logRefusal logs a refusal, at most once per second for each rule, and never includes
 // request data that could be secret.
 func (s *Running) logRefusal(r *decide.Request) {
 	status := http.StatusTooManyRequests

@@ -16,6 +16,7 @@ import (
 	"github.com/weir-edge/weir/internal/edge/proxy"
 	"github.com/weir-edge/weir/internal/metric"
 	"github.com/weir-edge/weir/pkg/shedder"
+	"github.com/weir-edge/weir/pkg/shedder/sampler"
 )
 
 // Group is upstreams that are overloaded together: a slow group sheds its own requests
@@ -83,14 +84,14 @@ type Set struct {
 	Groups  []*Group
 	Routes  decide.Routes
 	Loop    proxy.Loop
-	sampler *shedder.Sampler
+	sampler *sampler.Sampler
 }
 
 // New makes the groups and the routes to them. Their shedders are configured
 // afterwards.
 func New(c *config.Config, log *slog.Logger, registry metric.Registry) (*Set, error) {
 	w := watch{metrics: newMetrics(registry), log: log}
-	u := &Set{sampler: shedder.NewSampler(nil)}
+	u := &Set{sampler: sampler.New(nil)}
 	if c.Upstream.Loop != "off" {
 		u.Loop = proxy.NewLoop(c.Upstream.Loop)
 	}

@@ -27,7 +27,7 @@ function View({ v }) {
       <${Tile} name="regions" value=${number(t.regions)} note=${t.regions_unknown > 0 && `${t.regions_unknown} unknown`} kind="bad" />
       <${Tile} name=${v.topology ? 'PoPs serving' : 'PoPs'} value=${v.topology ? `${number(t.pops_serving)} / ${number(t.pops)}` : number(t.pops)} note=${t.pops_drained > 0 && `${t.pops_drained} drained`} kind="warn" />
       <${Tile} name="edges passing" value=${`${number(t.nodes_passing)} / ${number(t.nodes)}`} note=${t.nodes_without_store > 0 && `${t.nodes_without_store} without Redis`} kind="bad" />
-      <${Tile} name="requests a second" value=${rate(t.requests_per_second)} />
+      <${Tile} name="requests per second" value=${rate(t.requests_per_second)} />
       <${Tile} name="limited" value=${share(t.limited_share)} />
       <${Tile} name="edges shedding" value=${number(t.nodes_shedding)} note=${t.nodes_shedder_off > 0 ? `shedder off on ${t.nodes_shedder_off}` : t.nodes_shedding > 0 && 'overloaded'} kind="bad" />
     </dl>

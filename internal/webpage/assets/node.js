@@ -57,8 +57,8 @@ function View({ v }) {
   return html`<dl class="tiles">
       <${Tile} name="state" value=${v.ready.status ?? 'unknown'} />
       <${Tile} name="rules" value=${number(v.rules.rules.length)} />
-      <${Tile} name="requests a second" value=${rate(v.pace.requests)} />
-      <${Tile} name="limited a second" value=${rate(v.pace.limited)} />
+      <${Tile} name="requests per second" value=${rate(v.pace.requests)} />
+      <${Tile} name="limited per second" value=${rate(v.pace.limited)} />
       <${Tile} name="shed level" value=${level(highest)} note=${highest > 0 && 'overloaded'} kind="bad" />
       <${Tile} name="blocked by hand" value=${number(v.clients.blocks ?? 0)} />
     </dl>

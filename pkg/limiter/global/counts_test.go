@@ -138,7 +138,7 @@ func TestCountsAgainstTheSameInstant(t *testing.T) {
 	}
 }
 
-// At three times a limit of 6,000 a minute, regions 80, 140 and 220 ms apart exceed it by
+// At three times a limit of 6,000 per minute, regions 80, 140 and 220 ms apart exceed it by
 // less than 3%.
 func TestCountsInSteadyDemand(t *testing.T) {
 	for _, loss := range []float64{0, 0.2} {

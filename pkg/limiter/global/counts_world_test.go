@@ -29,7 +29,7 @@ type countsWorld struct {
 type countsRegion struct {
 	*Counts
 	skew    time.Duration
-	rate    float64 // requests a second and key
+	rate    float64 // requests per second and key
 	next    time.Duration
 	levels  map[string]*modelBucket
 	history map[slot][]moment // of its own counters

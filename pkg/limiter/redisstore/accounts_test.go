@@ -27,7 +27,7 @@ func TestExchangeAccounts(t *testing.T) {
 	got := say("b", "k2", "\x00\xff of b\n")
 	require.Equal(t, "k1", got.Key)
 	require.Equal(t, 1, got.Others)
-	require.Empty(t, got.Words, "a node does not get its own report: nodes would get everything twice a second")
+	require.Empty(t, got.Words, "a node does not get its own report: nodes would get everything twice per second")
 	require.Equal(t, []string{"of a"}, say("b", "k2", "").Words)
 	large := strings.Repeat("x", 200<<10)
 	say("a", "k1", large)

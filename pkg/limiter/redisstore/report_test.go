@@ -84,7 +84,7 @@ func TestReportsAddUp(t *testing.T) {
 				mu.Lock()
 				now += passed * 1000
 				mu.Unlock()
-				for key, level := range levels { // 100 a second
+				for key, level := range levels { // 100 per second
 					levels[key] = max(0, level-float64(passed)/10)
 				}
 			}

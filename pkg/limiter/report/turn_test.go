@@ -14,7 +14,7 @@ import (
 // was never asked about the client, or long ago. The printed bound, what all nodes together are
 // asked for in the delay, holds anyway.
 func TestOvershootOfAClientThatGoesFromNodeToNode(t *testing.T) {
-	const rate = 1000 // a second
+	const rate = 1000 // per second
 	for _, line := range limits {
 		for _, heard := range []bool{false, true} {
 			inWorld(t, 20, 1, func(t *testing.T, w *world) {

@@ -20,5 +20,5 @@ trap 'exit 130' INT TERM
 "$scripts/up.sh" "$@"
 "$LAB_BIN/visitors" -regionctl "$LAB_BIN/regionctl" -fleet "$LAB/fleet.yaml" -rate "${CONSOLE_RATE:-60}" &
 visitors=$!
-echo "visitors send ${CONSOLE_RATE:-60} requests a second; Ctrl-C ends them and the console${mine:+, and removes the lab}"
+echo "visitors send ${CONSOLE_RATE:-60} requests per second; Ctrl-C ends them and the console${mine:+, and removes the lab}"
 WEIR_USER=${WEIR_USER:-$(id -un)@lab} "$LAB_BIN/regionctl" --fleet "$LAB/fleet.yaml" console --listen "${CONSOLE_LISTEN:-127.0.0.1:8090}"

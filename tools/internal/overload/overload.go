@@ -16,7 +16,7 @@ import (
 const (
 	Workers     = 20                    // serve one request each at a time
 	MeanService = 20 * time.Millisecond // exponentially distributed
-	Capacity    = 1000                  // requests a second; C in tables: Workers / MeanService
+	Capacity    = 1000                  // requests per second; C in tables: Workers / MeanService
 	QueueLimit  = 4096                  // requests that wait, first in, first out; more are turned away
 	Deadline    = 500 * time.Millisecond
 	// RetryDelay is how soon a client of a retry storm retries, whatever Retry-After

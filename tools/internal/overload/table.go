@@ -20,7 +20,7 @@ type Column struct {
 // sends the same bytes.
 type Refusal struct {
 	CPU        float64 // user and system time of the process for each request
-	Throughput float64 // requests a second
+	Throughput float64 // requests per second
 	Allocs     float64 // allocations for each request, not a multiple
 }
 

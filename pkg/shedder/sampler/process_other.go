@@ -1,6 +1,6 @@
 //go:build !unix
 
-package shedder
+package sampler
 
 import "time"
 

@@ -1,9 +1,12 @@
-package shedder
+// Package sampler measures how busy the process and its application are, for shedders.
+package sampler
 
 import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/weir-edge/weir/pkg/shedder"
 )
 
 // Sampler measures the signals of the process and the application, and ticks Shedders.
@@ -15,17 +18,17 @@ type Sampler struct {
 // added is an application's signal and its last measure.
 type added struct {
 	name   string
-	signal Signal
+	signal shedder.Signal
 	mu     sync.Mutex
-	last   Measure
+	last   shedder.Measure
 }
 
-// NewSampler returns a Sampler with SignalCPU, SignalSchedLatency and the application's
+// New returns a Sampler with SignalCPU, SignalSchedLatency and the application's
 // signals, by name. A signal with one of those two names replaces it.
-func NewSampler(signals map[string]Signal) *Sampler {
+func New(signals map[string]shedder.Signal) *Sampler {
 	s := &Sampler{}
 	for name, signal := range signals {
-		s.added = append(s.added, &added{name: name, signal: signal, last: Measure{Name: name}})
+		s.added = append(s.added, &added{name: name, signal: signal, last: shedder.Measure{Name: name}})
 	}
 	return s
 }
@@ -33,13 +36,13 @@ func NewSampler(signals map[string]Signal) *Sampler {
 // Run ticks the shedders every Interval until ctx ends. Each added signal is measured in
 // a goroutine of its own, so that one that blocks becomes stale and delays nothing else;
 // Run does not wait for it.
-func (s *Sampler) Run(ctx context.Context, shedders ...*Shedder) {
+func (s *Sampler) Run(ctx context.Context, shedders ...*shedder.Shedder) {
 	for _, a := range s.added {
 		go a.run(ctx)
 	}
 	// Not a ticker: after a late sample, the next would follow too soon and measure too
 	// little.
-	timer := time.NewTimer(Interval)
+	timer := time.NewTimer(shedder.Interval)
 	defer timer.Stop()
 	for {
 		now := time.Now()
@@ -47,7 +50,7 @@ func (s *Sampler) Run(ctx context.Context, shedders ...*Shedder) {
 		for _, shedder := range shedders {
 			shedder.Tick(now, shared)
 		}
-		timer.Reset(Interval)
+		timer.Reset(shedder.Interval)
 		select {
 		case <-ctx.Done():
 			return
@@ -57,7 +60,7 @@ func (s *Sampler) Run(ctx context.Context, shedders ...*Shedder) {
 }
 
 // Measures returns the measures of the process and of the added signals.
-func (s *Sampler) Measures(now time.Time) []Measure {
+func (s *Sampler) Measures(now time.Time) []shedder.Measure {
 	measures := s.process.measure(now)
 	for _, a := range s.added {
 		a.mu.Lock()
@@ -68,12 +71,12 @@ func (s *Sampler) Measures(now time.Time) []Measure {
 }
 
 func (a *added) run(ctx context.Context) {
-	tick := time.NewTicker(Interval)
+	tick := time.NewTicker(shedder.Interval)
 	defer tick.Stop()
 	for {
 		value, at := a.signal.Measure(time.Now())
 		a.mu.Lock()
-		a.last = Measure{Name: a.name, Value: value, At: at}
+		a.last = shedder.Measure{Name: a.name, Value: value, At: at}
 		a.mu.Unlock()
 		select {
 		case <-ctx.Done():

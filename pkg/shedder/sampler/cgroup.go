@@ -1,4 +1,4 @@
-package shedder
+package sampler
 
 import (
 	"os"

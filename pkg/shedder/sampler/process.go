@@ -1,8 +1,10 @@
-package shedder
+package sampler
 
 import (
 	"runtime/metrics"
 	"time"
+
+	"github.com/weir-edge/weir/pkg/shedder"
 )
 
 // process measures this process.
@@ -12,8 +14,8 @@ type process struct {
 	sched   sched
 }
 
-func (p *process) measure(now time.Time) []Measure {
-	return []Measure{p.cpu.measure(now, cpuTime(), p.allowed.measure(now)), p.sched.measure(now)}
+func (p *process) measure(now time.Time) []shedder.Measure {
+	return []shedder.Measure{p.cpu.measure(now, cpuTime(), p.allowed.measure(now)), p.sched.measure(now)}
 }
 
 // cpu measures the share of the allowed CPU time that the process used, over about a
@@ -26,8 +28,8 @@ type cpu struct {
 
 const cpuMemory = time.Second
 
-func (c *cpu) measure(now time.Time, used time.Duration, allowed float64) Measure {
-	m := Measure{Name: SignalCPU}
+func (c *cpu) measure(now time.Time, used time.Duration, allowed float64) shedder.Measure {
+	m := shedder.Measure{Name: shedder.SignalCPU}
 	elapsed := now.Sub(c.at)
 	if !c.at.IsZero() && elapsed > 0 && used > 0 && allowed > 0 {
 		share := (used - c.used).Seconds() / elapsed.Seconds() / allowed
@@ -49,13 +51,13 @@ type sched struct {
 }
 
 const (
-	schedRing = 11 // a second of differences
+	schedRing = 11 // per second of differences
 	// fewSamples are too few: a single goroutine would decide the 99th percentile.
 	fewSamples = 200
 )
 
-func (s *sched) measure(now time.Time) Measure {
-	m := Measure{Name: SignalSchedLatency}
+func (s *sched) measure(now time.Time) shedder.Measure {
+	m := shedder.Measure{Name: shedder.SignalSchedLatency}
 	s.sample[0].Name = schedMetric
 	metrics.Read(s.sample[:])
 	if s.sample[0].Value.Kind() != metrics.KindFloat64Histogram {
@@ -68,7 +70,7 @@ func (s *sched) measure(now time.Time) Measure {
 		for i := range diff {
 			diff[i] = h.Counts[i] - before[i]
 		}
-		m.Problem = ProblemFew
+		m.Problem = shedder.ProblemFew
 		if v, ok := percentile99(diff, h.Buckets); ok {
 			m.Value, m.At, m.Problem = v, now, ""
 		}
