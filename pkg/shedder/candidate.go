@@ -45,11 +45,11 @@ func (c *candidate) see(class int, position uint64, held int64) {
 
 func (c *candidate) tick(now time.Time, dt time.Duration, measures []Measure, d *demand, e *Estimate) {
 	winner := highest(read(&c.settings, e, measures, now))
+	c.state = next(c.state, dt, winner, d, &c.settings)
 	c.winner, c.highest = "", 0
 	if winner != nil {
 		c.winner, c.highest = winner.Name, winner.Utilization
 	}
-	c.state = next(c.state, dt, winner, d.reading(c.highest), &c.settings)
 	for i := range c.settings.Classes {
 		c.shed[i].Store(asPlaces(share(c.state.Level, i, len(c.settings.Classes))))
 	}

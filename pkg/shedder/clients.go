@@ -45,9 +45,9 @@ func (p *Permit) AwaitClient(awaits bool) {
 	switch {
 	case awaits && p.stage == sent:
 		p.stage = paused
-		p.wait(-1)
+		p.shedder.waiting.Add(-1)
 	case !awaits && p.stage == paused:
 		p.stage = sent
-		p.wait(1)
+		p.shedder.waiting.Add(1)
 	}
 }

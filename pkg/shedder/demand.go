@@ -52,7 +52,6 @@ const seenRarely = 0.9
 // class is shed almost completely, only its refusals are left to count.
 type demand struct {
 	classes [MaxClasses]rate
-	beyond  [MaxClasses]rate // of that, beyond the shares of their users
 	served  rate
 	capped  rate
 	wanted  rate // refused only because of a lowered limit
@@ -63,32 +62,19 @@ type demand struct {
 // tally counts one class during one interval.
 type tally struct{ offered, passed, capped uint64 } // passed: not shed by the level; capped, of them: refused by a cap
 
-func (d *demand) add(tallies *[sides][MaxClasses]tally, served, wanted uint64, levels [sides]float64, classes int, dt time.Duration) {
+func (d *demand) add(tallies *[MaxClasses]tally, served, wanted uint64, level float64, classes int, dt time.Duration) {
 	capped := uint64(0)
 	all, variance := float64(wanted), float64(wanted)
 	for i := range classes {
-		var sum, squares, usual, extra float64
-		for k := range tallies {
-			c := &tallies[k][i]
-			capped += c.capped
-			count, weight := float64(c.offered), 1.0
-			if p := share(levels[k], i, classes); p < seenRarely {
-				count, weight = float64(c.passed), 1/(1-p)
-			}
-			if sum, squares = sum+count*weight, squares+count*weight*weight; k == int(beyond) {
-				extra = count * weight
-			} else {
-				usual = weight
-			}
+		capped += tallies[i].capped
+		count, weight := float64(tallies[i].offered), 1.0
+		if p := share(level, i, classes); p < seenRarely {
+			count, weight = float64(tallies[i].passed), 1/(1-p)
 		}
-		if sum > 0 {
-			usual = squares / sum
-		}
-		if d.classes[i].add(sum/usual, usual, dt, byChance) {
+		if d.classes[i].add(count, weight, dt, byChance) {
 			d.changed = follows
 		}
-		d.beyond[i].add(extra, 1, dt, byChance)
-		all, variance = all+sum, variance+squares
+		all, variance = all+count*weight, variance+count*weight*weight
 	}
 	d.wanted.add(float64(wanted), 1, dt, byChance)
 	d.recent.add(all, variance, dt)
@@ -106,19 +92,8 @@ func (d *demand) add(tallies *[sides][MaxClasses]tally, served, wanted uint64, l
 
 func (d *demand) reading(utilization float64) *Reading {
 	r := &Reading{Utilization: utilization, Served: d.served.calm, Capped: d.capped.calm}
-	for i := range r.Demand {
+	for i := range d.classes {
 		r.Demand[i] = d.classes[i].calm
-	}
-	return r
-}
-
-// of is reading for the law of one side. Of the other, what is not shed counts.
-func (d *demand) of(s side, utilization float64, levels [sides]float64, classes int) *Reading {
-	r := d.reading(utilization)
-	for i := range classes {
-		demand := [sides]float64{max(0, r.Demand[i]-d.beyond[i].calm), d.beyond[i].calm}
-		r.Demand[i] = demand[s]
-		r.Others += demand[1-s] * (1 - share(levels[1-s], i, classes))
 	}
 	return r
 }

@@ -39,8 +39,8 @@ func TestRateIsCalmAndQuick(t *testing.T) {
 func TestDemandIsWhatUsersWantAndNotWhatTheyRepeat(t *testing.T) {
 	var d demand
 	for range 100 {
-		tallies := [sides][MaxClasses]tally{{3: {offered: 40 + 4*40, passed: 40}}}
-		d.add(&tallies, 40, 0, [sides]float64{0.5}, 4, Interval)
+		tallies := [MaxClasses]tally{3: {offered: 40 + 4*40, passed: 40}}
+		d.add(&tallies, 40, 0, 0.5, 4, Interval)
 	}
 	r := d.reading(0.5)
 	require.InDelta(t, 800, r.Demand[3], 1)
@@ -49,8 +49,8 @@ func TestDemandIsWhatUsersWantAndNotWhatTheyRepeat(t *testing.T) {
 	// When a class is shed completely, only its refusals can be counted.
 	d = demand{}
 	for range 100 {
-		tallies := [sides][MaxClasses]tally{{3: {offered: 80}}}
-		d.add(&tallies, 0, 0, [sides]float64{1}, 4, Interval)
+		tallies := [MaxClasses]tally{3: {offered: 80}}
+		d.add(&tallies, 0, 0, 1, 4, Interval)
 	}
 	require.InDelta(t, 800, d.reading(0).Demand[3], 1)
 }

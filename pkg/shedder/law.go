@@ -10,7 +10,6 @@ import "time"
 type Reading struct {
 	Utilization float64             // 0 to 1, of the highest signal
 	Demand      [MaxClasses]float64 // requests per second that users want, by class
-	Others      float64             // requests per second wanted in addition, which the level does not shed
 	Served      float64             // requests per second that completed
 	Capped      float64             // of that demand, requests per second that caps refused
 }
@@ -182,8 +181,7 @@ const (
 // capOnly leaves everything to the caps.
 func capOnly(State, time.Duration, *Reading, *Settings) State { return State{} }
 
-func (r *Reading) total() float64 {
-	sum := r.Others
+func (r *Reading) total() (sum float64) {
 	for _, d := range r.Demand {
 		sum += d
 	}

@@ -15,7 +15,6 @@ type backend struct {
 	rng     *rand.Rand
 	now     time.Time
 	workers int
-	heavy   float64 // requests per second of one user, beside the others
 	waiting []*Permit
 	served  []time.Time // when each worker's request is answered
 	serving []*Permit
@@ -25,14 +24,6 @@ const (
 	answerTime = 400 * time.Millisecond
 	simStep    = 2 * time.Millisecond
 )
-
-// heavies returns how many requests the one user sends now.
-func (q *backend) heavies() uint64 {
-	if q.heavy == 0 {
-		return 0
-	}
-	return poisson(q.rng, q.heavy*simStep.Seconds())
-}
 
 // second admits rate requests at random times and returns the refused share.
 func (q *backend) second(rate float64) float64 {
@@ -59,12 +50,6 @@ func (q *backend) second(rate float64) float64 {
 			}
 			p.Sent()
 			q.waiting = append(q.waiting, &p)
-		}
-		for range q.heavies() {
-			if p, ok := q.Admit(2, 7); ok {
-				p.Sent()
-				q.waiting = append(q.waiting, &p)
-			}
 		}
 		for len(q.serving) < q.workers && len(q.waiting) > 0 {
 			q.serving, q.served = append(q.serving, q.waiting[0]), append(q.served, q.now.Add(answerTime))

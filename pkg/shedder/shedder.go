@@ -30,12 +30,10 @@ type Shedder struct {
 	held    atomic.Int64 // permits
 	waiting atomic.Int64 // permits sent and not yet answered, without those that wait for their clients
 	served  atomic.Uint64
-	within  atomic.Uint64 // of served, within the shares of their users
 	wanted  atomic.Uint64
-	_       [24]byte
+	_       [32]byte
 
 	classes [MaxClasses]counters
-	users   users
 	clients clients
 
 	mu     sync.Mutex // guards what Tick and Configure share
@@ -44,29 +42,23 @@ type Shedder struct {
 
 // counters count one class since the start. They fill a cache line.
 type counters struct {
-	admitted atomic.Uint64
-	held     atomic.Int64
-	sides    [sides]struct{ sent, byLevel, byCap atomic.Uint64 }
+	admitted, sent, byLevel, byCap atomic.Uint64
+	held                           atomic.Int64
+	_                              [24]byte
 }
 
 // verdicts are the decisions of one sample. They are immutable.
 type verdicts struct {
 	enabled    bool
 	classes    int
-	share      int32 // of a user, of the waiting requests
-	sides      [sides]verdict
+	shed       [MaxClasses]uint64 // of 1<<32 users
+	caps       [MaxClasses]int64
+	byLevel    [MaxClasses]*Reason
+	byCap      [MaxClasses]*Reason
 	byClient   [MaxClasses]*Reason
 	nanos      int64 // time of the sample
 	rotate     int64
 	candidates []*candidate
-}
-
-// verdict is the decision by class.
-type verdict struct {
-	shed    [MaxClasses]uint64 // of 1<<32 users
-	caps    [MaxClasses]int64
-	byLevel [MaxClasses]*Reason
-	byCap   [MaxClasses]*Reason
 }
 
 // Reason explains a refusal. It is shared and must not be changed.
@@ -123,8 +115,7 @@ func (s *Shedder) Wanted() { s.wanted.Add(1) }
 func (s *Shedder) Utilization() (float64, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := s.ticker.shown()
-	return c.utilization(), c.winner != nil
+	return s.ticker.utilization(), s.ticker.winner != nil
 }
 
 // Permit represents an admitted request until Done. A refused one holds only its Reason.
@@ -132,8 +123,6 @@ func (s *Shedder) Utilization() (float64, bool) {
 type Permit struct {
 	shedder *Shedder
 	class   *counters
-	user    *atomic.Int32 // how many of its requests wait
-	side    side
 	stage   stage
 	counted bool // for client
 	reason  *Reason
@@ -165,54 +154,46 @@ func (s *Shedder) AdmitFrom(class int, user, client uint64) (Permit, bool) {
 	return s.admit(class, user, client, true)
 }
 
-func (s *Shedder) admit(class int, user, client uint64, bounded bool) (Permit, bool) {
+func (s *Shedder) admit(class int, user, client uint64, counts bool) (Permit, bool) {
 	v := s.verdicts.Load()
 	class = v.class(class)
 	c := &s.classes[class]
-	position, own := v.position(user), s.users.of(user)
-	by := within
-	if own.Load() >= v.share {
-		by = beyond
-	}
-	j, counts := &v.sides[by], &c.sides[by]
-	if by == beyond { // each request anew, because one user may be most of the demand
-		position = v.position(user + counts.sent.Load() + counts.byLevel.Load())
-	}
+	position := v.position(user)
 	if len(v.candidates) > 0 {
 		held := s.held.Load() // a racy read by design: others may count before this request is included
 		for _, shadow := range v.candidates {
 			shadow.see(class, position, held)
 		}
 	}
-	limit := j.caps[class]
+	limit := v.caps[class]
 	switch {
 	case !v.enabled:
 		limit = math.MaxInt64
-	case position < j.shed[class]:
-		counts.byLevel.Add(1)
-		return Permit{reason: j.byLevel[class]}, false
+	case position < v.shed[class]:
+		c.byLevel.Add(1)
+		return Permit{reason: v.byLevel[class]}, false
 	}
 	held := s.held.Load() // refusals must not hold permits, not even for an instant
 	if held < limit {
-		if most := max(1, (limit-held)/clientShare); bounded {
-			if before, entered := s.clients.enter(client, most); !entered {
-				return Permit{reason: v.byClient[class], held: before, most: most}, false
+		if most := max(1, (limit-held)/clientShare); counts {
+			if own, entered := s.clients.enter(client, most); !entered {
+				return Permit{reason: v.byClient[class], held: own, most: most}, false
 			}
 		}
 		if held = s.held.Add(1) - 1; held >= limit {
 			s.held.Add(-1)
-			if bounded {
+			if counts {
 				s.clients.leave(client)
 			}
 		}
 	}
 	if held >= limit {
-		counts.byCap.Add(1)
-		return Permit{reason: j.byCap[class], held: held}, false
+		c.byCap.Add(1)
+		return Permit{reason: v.byCap[class], held: held}, false
 	}
 	c.held.Add(1)
 	c.admitted.Add(1)
-	return Permit{shedder: s, class: c, user: own, side: by, stage: admitted, counted: bounded, client: client}, true
+	return Permit{shedder: s, class: c, stage: admitted, counted: counts, client: client}, true
 }
 
 // Sent records that the request goes to the upstream. One that is never sent counts
@@ -220,8 +201,8 @@ func (s *Shedder) admit(class int, user, client uint64, bounded bool) (Permit, b
 func (p *Permit) Sent() {
 	if p.stage == admitted {
 		p.stage = sent
-		p.class.sides[p.side].sent.Add(1)
-		p.wait(1)
+		p.class.sent.Add(1)
+		p.shedder.waiting.Add(1)
 	}
 }
 
@@ -230,8 +211,8 @@ func (p *Permit) Withdraw() {
 	p.AwaitClient(false)
 	if p.stage == sent {
 		p.stage = admitted
-		p.class.sides[p.side].sent.Add(^uint64(0))
-		p.wait(-1)
+		p.class.sent.Add(^uint64(0))
+		p.shedder.waiting.Add(-1)
 	}
 }
 
@@ -242,10 +223,7 @@ func (p *Permit) Answered() {
 	p.AwaitClient(false)
 	if p.stage == sent {
 		p.stage = answered
-		if p.side == within {
-			p.shedder.within.Add(1)
-		}
-		p.wait(-1)
+		p.shedder.waiting.Add(-1)
 		p.shedder.served.Add(1)
 	}
 }
@@ -256,7 +234,7 @@ func (p *Permit) Done() {
 		return
 	}
 	if p.stage == sent {
-		p.wait(-1)
+		p.shedder.waiting.Add(-1)
 	}
 	if p.counted {
 		p.shedder.clients.leave(p.client)

@@ -36,7 +36,7 @@ func hash(user int) uint64 { return uint64(user+1) * 0xd6e8feb86659fd93 }
 func shedding(s *Shedder, level float64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ticker.sides[within].state.Level, s.ticker.sides[beyond].state.Level = level, level
+	s.ticker.state.Level = level
 	s.verdicts.Store(s.ticker.verdicts(s.name))
 }
 
@@ -111,7 +111,7 @@ func TestCapsHoldUnderARace(t *testing.T) {
 	var sent uint64
 	for i, class := range s.Status().Classes {
 		require.Zero(t, class.InFlight)
-		sent += s.classes[i].sides[within].sent.Load() + s.classes[i].sides[beyond].sent.Load()
+		sent += s.classes[i].sent.Load()
 	}
 	require.Zero(t, s.waiting.Load())
 	require.Positive(t, s.served.Load())

@@ -48,7 +48,7 @@ func TestWaitIsLittlesLaw(t *testing.T) {
 		t.Helper()
 		var m Measure
 		for range samples {
-			m = w.measure(start, seen{waiting, waiting, waiting}, served, Interval)
+			m = w.measure(start, waiting, served, Interval)
 		}
 		require.InDelta(t, want, m.Value, 0.11)
 		require.Equal(t, problem, m.Problem)

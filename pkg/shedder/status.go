@@ -52,26 +52,24 @@ func (s *Shedder) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := &s.ticker
-	c := t.shown()
 	st := Status{
-		Name: s.name, Settings: t.settings.clone(), At: t.at, Level: c.state.Level,
-		Regulating: c.state.Rate > 0, Served: t.demand.served.calm,
-		Signals: append([]SignalStatus(nil), c.signals...), Estimate: t.estimate,
+		Name: s.name, Settings: t.settings.clone(), At: t.at, Level: t.state.Level,
+		Regulating: t.state.Rate > 0, Served: t.demand.served.calm,
+		Signals: append([]SignalStatus(nil), t.signals...), Estimate: t.estimate,
 	}
-	if c.winner != nil {
-		st.Winner, st.Utilization = c.winner.Name, c.winner.Utilization
+	if t.winner != nil {
+		st.Winner, st.Utilization = t.winner.Name, t.winner.Utilization
 	}
 	st.Wanted = t.demand.wanted.calm
 	st.Demand = st.Wanted
 	classes := len(t.settings.Classes)
 	for i, class := range t.settings.Classes {
-		n, demand := &s.classes[i], t.demand.classes[i].calm
-		st.Demand += demand
+		c := &s.classes[i]
+		st.Demand += t.demand.classes[i].calm
 		st.Classes = append(st.Classes, ClassStatus{
-			Name: class.Name, InFlight: n.held.Load(), MaxInFlight: t.settings.cap(i, &t.estimate, t.begun),
-			Probability: share(c.state.Level, i, classes), Demand: demand,
-			Admitted: n.admitted.Load(), ShedByLevel: n.sides[within].byLevel.Load() + n.sides[beyond].byLevel.Load(),
-			ShedByCap: n.sides[within].byCap.Load() + n.sides[beyond].byCap.Load(),
+			Name: class.Name, InFlight: c.held.Load(), MaxInFlight: t.settings.cap(i, &t.estimate, t.begun),
+			Probability: share(t.state.Level, i, classes), Demand: t.demand.classes[i].calm,
+			Admitted: c.admitted.Load(), ShedByLevel: c.byLevel.Load(), ShedByCap: c.byCap.Load(),
 		})
 	}
 	st.Demand = t.demand.recent.bound(st.Demand)
