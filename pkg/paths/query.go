@@ -47,9 +47,10 @@ func SameName(sent []byte, name string) bool {
 	return begins(sent, name) || begins(bytes.TrimLeft(sent, "[]"), name)
 }
 
-// begins reports whether name is all that precedes brackets.
+// begins reports whether name is all that precedes brackets, empty or around a number: page[size] is
+// another parameter than page.
 func begins(sent []byte, name string) bool {
-	if len(sent) < len(name) || len(sent) > len(name) && sent[len(name)] != '[' && sent[len(name)] != ']' {
+	if len(sent) < len(name) || len(sent) > len(name) && sent[len(name)] != ']' && !isElement(sent[len(name):]) {
 		return false
 	}
 	for i := range len(name) {
@@ -58,6 +59,15 @@ func begins(sent []byte, name string) bool {
 		}
 	}
 	return true
+}
+
+// isElement reports whether b begins with [] or [0].
+func isElement(b []byte) bool {
+	if b[0] != '[' {
+		return false
+	}
+	digits := bytes.TrimLeft(b[1:], "0123456789")
+	return len(digits) > 0 && digits[0] == ']'
 }
 
 func lower(c byte) byte {

@@ -33,12 +33,13 @@ func TestAppendQuery(t *testing.T) {
 	}
 
 	// PHP, Rack and qs; ASP.NET
-	for _, same := range []string{"api_key[]=a", "api_key[0]=a", "api_key%5b0%5D[x]=a", "api.key[]=a", "api_key]=a", "[api_key]=a", "[api_key][x]=a", "]api_key=a", "Api_KEY=a",
+	for _, same := range []string{"api_key[]=a", "api_key[0]=a", "api_key%5b0%5D[x]=a", "api.key[]=a", "api_key]=a", "[api_key]=a", "]api_key=a", "Api_KEY=a",
 		"%u0061pi_key=%U0061"} {
 		f("a", 1, same)
 		f("b", 2, "api_key=b&"+same)
 	}
 	f("\u20ac%u20a%uzzzz%u", 1, "api_key=%u20ac%u20a%uzzzz%u")
+	f("a", 1, "api_key[size]=b&api_key=a&api_key[number]=c") // other parameters
 }
 
 func TestSameName(t *testing.T) {

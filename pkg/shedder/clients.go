@@ -15,6 +15,10 @@ const clientParts = 16
 // clientShare is the part of what a cap leaves free that one client may have in flight, as a divisor.
 const clientShare = 3
 
+// clientLeast is what every client may have in flight while a cap leaves room: as many as a browser
+// has connections to one host.
+const clientLeast = 6
+
 // enter counts one more unless the client has most already. It returns how many it had.
 func (c *clients) enter(client uint64, most int64) (before int64, entered bool) {
 	part := &c[client%clientParts]

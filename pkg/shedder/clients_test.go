@@ -49,10 +49,12 @@ func TestWaitingForAClientIsNotTheOriginsTime(t *testing.T) {
 	}
 }
 
-// One client has a quarter of a class's cap, the next a quarter of the rest, and each at least one.
+// One client has a quarter of a class's cap, the next a quarter of the rest, and each at least six.
 func TestClientsLeaveRoom(t *testing.T) {
 	settings := small()
-	settings.Classes[0].MaxInFlight = 16
+	for i, most := range []int64{48, 48, 48, 22} {
+		settings.Classes[i].MaxInFlight = most
+	}
 	s := newShedder(t, settings)
 	var held []Permit
 	fill := func(class int, client uint64) (got int) {
@@ -66,20 +68,19 @@ func TestClientsLeaveRoom(t *testing.T) {
 			got++
 		}
 	}
-	require.Equal(t, 4, fill(0, 2))
+	require.Equal(t, 12, fill(0, 2))
 	refused, _ := s.AdmitFrom(0, 1, 2)
 	require.Equal(t, Reason{
-		Upstream: "origin", Class: "critical", Kind: KindClient, Signal: SignalInFlight, Value: 4, Threshold: 4, Version: "built-in",
+		Upstream: "origin", Class: "critical", Kind: KindClient, Signal: SignalInFlight, Value: 12, Threshold: 12, Version: "built-in",
 	}, refused.Reason())
-	require.Equal(t, 1, fill(3, 3), "this class has less room")
+	require.Equal(t, 6, fill(3, 3), "this class has less room")
 	without, ok := s.Admit(0, 1)
 	require.True(t, ok)
 	without.Done()
-	require.Equal(t, 2, fill(0, 3), "of all classes it has three")
-	require.Equal(t, 2, fill(0, 4))
-	require.Equal(t, 2, fill(0, 5))
-	for client := range uint64(5) {
-		require.Equal(t, 1, fill(0, 6+client), "always one")
+	require.Equal(t, 3, fill(0, 3), "of all classes it has nine")
+	require.Equal(t, 7, fill(0, 4))
+	for client, want := range []int{6, 6, 6, 2} {
+		require.Equal(t, want, fill(0, 5+uint64(client)), "six while there is room")
 	}
 	refused, _ = s.AdmitFrom(0, 1, 20)
 	require.Equal(t, KindCap, refused.Reason().Kind)
@@ -96,7 +97,7 @@ func TestClientsLeaveRoom(t *testing.T) {
 
 	settings.Enabled = false
 	require.NoError(t, s.Configure(settings))
-	for range 20 {
+	for range 50 {
 		_, ok := s.AdmitFrom(3, 1, 2)
 		require.True(t, ok, "the kill switch")
 	}

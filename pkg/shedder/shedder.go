@@ -148,7 +148,7 @@ func (s *Shedder) Admit(class int, user uint64) (Permit, bool) { return s.admit(
 
 // AdmitFrom is Admit for a request of one client, which a hash identifies. Clients decide how long
 // they send and read, so each may have only a third as many requests in flight as its class's cap
-// leaves free, but always one (dynamic thresholds; Choudhury and Hahne, 1998). One client gets a
+// leaves free, but always six (dynamic thresholds; Choudhury and Hahne, 1998). One client gets a
 // quarter of a cap, the next a quarter of the rest: n clients leave 0.75^n of it.
 func (s *Shedder) AdmitFrom(class int, user, client uint64) (Permit, bool) {
 	return s.admit(class, user, client, true)
@@ -175,7 +175,7 @@ func (s *Shedder) admit(class int, user, client uint64, counts bool) (Permit, bo
 	}
 	held := s.held.Load() // refusals must not hold permits, not even for an instant
 	if held < limit {
-		if most := max(1, (limit-held)/clientShare); counts {
+		if most := max(clientLeast, (limit-held)/clientShare); counts {
 			if own, entered := s.clients.enter(client, most); !entered {
 				return Permit{reason: v.byClient[class], held: own, most: most}, false
 			}
