@@ -41,8 +41,8 @@ test: ## prove what weir promises, with real servers: limits, shedding, nodes wh
 	@$(MAKE) --no-print-directory -j2 deps tools
 	@$(MAKE) --no-print-directory build
 	$(GO) build -race ./cmd/...
-	@echo "2 of 3: packages, with the race detector"
-	$(TEST) -race -timeout 25m $(PROMISES)
+	@echo "2 of 3: packages, with the race detector; most wait for servers, so four at a time"
+	$(TEST) -race -p 4 -timeout 25m $(PROMISES)
 	@echo "3 of 3: nodes as processes; bounds of allocations; the worlds of leases, regions and experiments"
 	@$(MAKE) --no-print-directory -j2 test-nodes test-worlds
 	@echo "passed; make check tests the rest: regionctl, console, lab, dashboards, Terraform, tools"

@@ -23,7 +23,7 @@ const (
 	// shellMark makes the test binary a shell.
 	shellMark = "WEIR_MANUAL"
 	// patience bounds a block; only a failing test waits that long.
-	patience = 5 * time.Minute
+	patience = 15 * time.Minute
 )
 
 // shell is a bash in a copy of the tree, with its own loopback, so that the pages'
