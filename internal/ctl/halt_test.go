@@ -23,7 +23,7 @@ func TestHaltNeedsAllRegions(t *testing.T) {
 		return run(t.Context(), p, append(args, "--fleet", f.file, "--yes", "--region", "eu-west", "--by", "bob"))
 	}
 	two, three := versionOf(rulesOf(2)), write(t, "three.yaml", rulesOf(3))
-	for _, args := range [][]string{{"undo", "rules"}, {"rules", "rollback", "--to", versionOf(rulesOf(1))}, {"rules", "apply", three}, {"rules", "apply", write(t, "two.yaml", rulesOf(2))}} {
+	for _, args := range [][]string{{"undo", "rules"}, {"undo", "rules", "--to", versionOf(rulesOf(1))}, {"rules", "apply", three}, {"rules", "apply", write(t, "two.yaml", rulesOf(2))}} {
 		require.ErrorContains(t, bounded(args...), "nothing was changed: this would halt the rollout of "+two+", which ana runs: bob may not change eu-west, us-east", "%v", args)
 	}
 	require.Contains(t, f.good(t, "rules", "rollout").out, "its regionctl runs")

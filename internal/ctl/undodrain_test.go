@@ -22,7 +22,7 @@ func TestDrainsThatAreLost(t *testing.T) {
 	f.good(t, "topology", "apply", write(t, "topology.yaml", topologyOf(1)), "--yes")
 	drain := func(pop string, status int) result {
 		t.Helper()
-		r := f.run(t, "drain", pop, "--reason", "kernel", "--yes", "--force", "--wait", "0")
+		r := f.run(t, "drain", pop, "--message", "kernel", "--yes", "--force", "--wait", "0")
 		require.Equal(t, status, r.status, r.errOut)
 		return r
 	}
@@ -32,7 +32,7 @@ func TestDrainsThatAreLost(t *testing.T) {
 	lost := func(saying string, lose func(), want []region.Drains) {
 		t.Helper()
 		lose()
-		for _, args := range [][]string{{"drain", "ams1", "--reason", "disk", "--yes", "--force", "--wait", "0"}, {"undrain", "ams1", "--yes"}} {
+		for _, args := range [][]string{{"drain", "ams1", "--message", "disk", "--yes", "--force", "--wait", "0"}, {"undrain", "ams1", "--yes"}} {
 			text := f.refused(t, term.StatusPartial, args...)
 			require.Contains(t, text, saying)
 			require.Contains(t, text, way)
@@ -57,7 +57,7 @@ func TestDrainsThatAreLost(t *testing.T) {
 	}, one)
 	f.consuls["eu-west"].Remove(t, key)
 	us.Remove(t, key)
-	require.Contains(t, f.refused(t, term.StatusFailed, "drain", "ams1", "--reason", "x", "--yes", "--force", "--wait", "0"), "nothing was changed:\neu-west: ")
+	require.Contains(t, f.refused(t, term.StatusFailed, "drain", "ams1", "--message", "x", "--yes", "--force", "--wait", "0"), "nothing was changed:\neu-west: ")
 }
 
 // Drains keep as many versions as other documents, and what undo needs.
@@ -69,7 +69,7 @@ func TestDrainsArePruned(t *testing.T) {
 	f.file = write(t, "fleet.yaml", "keep_versions: 10\n"+string(text))
 	f.good(t, "topology", "apply", write(t, "topology.yaml", topologyOf(1)), "--yes")
 	for range 7 {
-		f.good(t, "drain", "ams1", "--reason", "kernel", "--yes", "--force", "--wait", "0")
+		f.good(t, "drain", "ams1", "--message", "kernel", "--yes", "--force", "--wait", "0")
 		f.good(t, "undrain", "ams1", "--yes")
 	}
 	for _, name := range f.names {
@@ -108,11 +108,11 @@ func TestUndoKeepsTheLastPoP(t *testing.T) {
 	f.good(t, "topology", "apply", write(t, "topology.yaml", topologyOf(1)), "--yes")
 	f.edge(t, "eu-west", "ams1", "ams1-1")
 	iad1 := f.edge(t, "us-east", "iad1", "iad1-1")
-	f.good(t, "drain", "ams1", "--reason", "kernel", "--yes", "--wait", "0")
+	f.good(t, "drain", "ams1", "--message", "kernel", "--yes", "--wait", "0")
 	f.good(t, "undrain", "ams1", "--yes")
 	f.deregister(t, iad1)
 	const why = "without ams1 no healthy PoP would be left that is not drained, and DNS would keep answering with it; put another back with regionctl undrain"
-	require.Contains(t, f.refused(t, term.StatusFailed, "drain", "ams1", "--reason", "x", "--yes", "--wait", "0"), "nothing was changed: "+why)
+	require.Contains(t, f.refused(t, term.StatusFailed, "drain", "ams1", "--message", "x", "--yes", "--wait", "0"), "nothing was changed: "+why)
 	require.Contains(t, f.refused(t, term.StatusFailed, "undo", "drain", "--yes"), "nothing was changed: "+why+"\n--force changes it anyway")
 	for _, d := range f.drains(t, f.names...) {
 		require.Empty(t, d.Begun)
@@ -138,8 +138,8 @@ func TestUndoTellsChangesApart(t *testing.T) {
 		}
 		return n
 	}
-	list("import", write(t, "a.txt", "192.0.2.1"), "--reason", "abuse", "--by", "ana", "--region", "eu-west")
-	list("import", write(t, "b.txt", "192.0.2.2"), "--reason", "abuse", "--by", "bob", "--region", "us-east")
+	list("import", write(t, "a.txt", "192.0.2.1"), "--message", "abuse", "--by", "ana", "--region", "eu-west")
+	list("import", write(t, "b.txt", "192.0.2.2"), "--message", "abuse", "--by", "bob", "--region", "us-east")
 	for _, name := range f.names {
 		h, _, err := f.open[name].Documents(clientlist.Kind).History(t.Context(), 1)
 		require.NoError(t, err)
@@ -148,7 +148,7 @@ func TestUndoTellsChangesApart(t *testing.T) {
 	f.good(t, "undo", "clients", "--yes", "--wait", "0")
 	require.Equal(t, []int{1, 0}, count())
 
-	block := []string{"block", "192.0.2.3", "--reason", "z", "--by", "ana"}
+	block := []string{"block", "192.0.2.3", "--message", "z", "--by", "ana"}
 	list(append(block, "--region", "eu-west")...)
 	list(block...)
 	require.Equal(t, []int{2, 1}, count())
