@@ -260,8 +260,15 @@ func editsDamaged(r *region) {
 	require.NoError(r, err)
 	_, err = Read(r.Context(), r.client)
 	require.ErrorContains(r, err, CurrentKey(r.client)+": sha256: must be")
-	// The remedy.
+	// Without its pointer, the list is not empty.
 	_, err = r.server.Client().KV().Delete(CurrentKey(r.client), nil)
+	require.NoError(r, err)
+	_, err = Read(r.Context(), r.client)
+	require.ErrorIs(r, err, consul.ErrGone)
+	_, err = r.try(edit("203.0.113.0/24", Allow, 0))
+	require.ErrorIs(r, err, consul.ErrGone)
+	// The last remedy.
+	_, err = r.server.Client().KV().DeleteTree(r.client.Key(Kind, ""), nil)
 	require.NoError(r, err)
 	r.apply(edit("203.0.113.0/24", Allow, 0))
 	require.Equal(r, []string{"203.0.113.0/24"}, r.networks())

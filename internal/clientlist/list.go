@@ -134,9 +134,14 @@ func Read(ctx context.Context, c *consul.Client) (l *List, err error) {
 	return nil, err
 }
 
-// current reads the index and the modify index of its pointer; nil if there is none.
+// current reads the index and the modify index of its pointer; nil before the first. A lost pointer
+// is an error: an edit would forget the other networks.
 func current(ctx context.Context, c *consul.Client) (*Index, uint64, error) {
-	p, index, err := c.Documents(Kind).Current(ctx)
+	docs := c.Documents(Kind)
+	p, index, err := docs.Current(ctx)
+	if p == nil && err == nil {
+		err = docs.Gone(ctx)
+	}
 	if err != nil || p == nil {
 		return nil, 0, err
 	}

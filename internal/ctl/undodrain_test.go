@@ -60,6 +60,42 @@ func TestDrainsThatAreLost(t *testing.T) {
 	require.Contains(t, f.refused(t, term.StatusFailed, "drain", "ams1", "--message", "x", "--yes", "--force", "--wait", "0"), "nothing was changed:\neu-west: ")
 }
 
+// A list of clients whose pointer is gone is not empty: an edit would forget the other networks.
+func TestClientsThatAreLost(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, "eu-west", "us-east")
+	block := func(network string) []string {
+		return []string{"clients", "block", network, "--message", "abuse", "--by", "ana", "--wait", "0"}
+	}
+	for _, n := range []string{"192.0.2.1", "198.51.100.1", "203.0.113.1"} {
+		f.good(t, block(n)...)
+	}
+	list := func() (list []string) {
+		l, err := clientlist.Read(t.Context(), f.open["us-east"])
+		require.NoError(t, err)
+		for _, e := range l.Entries() {
+			list = append(list, e.Network.String())
+		}
+		return list
+	}
+	had := list()
+	require.Len(t, had, 3)
+	us, key := f.consuls["us-east"], "weir/clients/current"
+	for saying, lose := range map[string]func(){
+		key + ": the pointer is gone, although changes were recorded; regionctl undo clients --region us-east gives the region what it had": func() { us.Remove(t, key) },
+		key + ": is not a JSON object": func() { us.Set(t, key, []byte("{")) },
+	} {
+		lose()
+		for _, args := range [][]string{block("192.0.2.2"), {"clients", "import", write(t, "drop.txt", "192.0.2.3"), "--replace", "--message", "abuse", "--wait", "0"}} {
+			require.Contains(t, f.refused(t, term.StatusPartial, args...), saying)
+		}
+		require.Contains(t, f.refused(t, term.StatusPartial, "clients", "list"), saying)
+		f.good(t, "undo", "clients", "--region", "us-east", "--yes", "--wait", "0")
+		require.Equal(t, had, list())
+	}
+	f.good(t, "audit", "verify")
+}
+
 // Drains keep as many versions as other documents, and what undo needs.
 func TestDrainsArePruned(t *testing.T) {
 	t.Parallel()

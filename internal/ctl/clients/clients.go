@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -19,6 +20,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
 const help = `Clients that are blocked or allowed manually: single addresses or whole networks, each with
@@ -242,7 +244,11 @@ func lists(ctx context.Context, p *command.Program, names []string) ([]fleet.Ans
 
 func readLists(ctx context.Context, targets []*fleet.Target) []fleet.Answer[*clientlist.List] {
 	return fleet.AskUnbounded(ctx, targets, func(ctx context.Context, t *fleet.Target) (*clientlist.List, error) {
-		return clientlist.Read(ctx, t.Consul)
+		l, err := clientlist.Read(ctx, t.Consul)
+		if errors.Is(err, consul.ErrGone) {
+			err = fmt.Errorf("%w; regionctl undo clients --region %s gives the region what it had", err, t.Name)
+		}
+		return l, err
 	})
 }
 
