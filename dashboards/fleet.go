@@ -311,7 +311,7 @@ func fleet() dashboard {
 				},
 				{
 					id: 57, kind: states, title: "Unreadable topology or drains (optional)", unit: plain, width: 12, words: noYes(green, red),
-					text:    "Needs regionctl dns scraped. Yes: the region's Consul answers, but its topology or drains cannot be read, so routers keep the last ones. regionctl undo gives the region what it had.",
+					text:    "Needs regionctl dns scraped. Yes: the region's Consul answers, but its topology or drains cannot be read, so routers keep the last ones. Drains: regionctl undo drain --region R. The topology: apply it again with --region R, or regionctl undo topology --to VERSION --region R.",
 					queries: []query{{"{{region}}", `max by (region) (weir_dns_documents_unreadable{region=~"$region"})`}},
 				},
 				{
