@@ -1,7 +1,9 @@
 package console
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 
@@ -39,11 +41,16 @@ func (s *Server) permit(w http.ResponseWriter, r *http.Request, o *Operation, v 
 	return err == nil
 }
 
-// mayHalt refuses to halt a rollout of regions, none: all, that the person may not change.
+// mayHalt refuses to halt a rollout of regions, none: all, that the person may not change. To name
+// fewer regions does not help.
 func (o *Operation) mayHalt(person access.Person) func(regions []string) error {
 	return func(regions []string) error {
 		permitted, everywhere := person.Rights.Regions(access.Operator, o.kind())
-		return person.Forbids(access.Operator, o.kind(), permitted, everywhere, regions)
+		if person.Forbids(access.Operator, o.kind(), permitted, everywhere, regions) == nil {
+			return nil
+		}
+		where := cmp.Or(strings.Join(regions, ", "), "all regions")
+		return &access.Forbidden{Detail: fmt.Sprintf("%s is %s; somebody who is operator for %s in %s must halt it", person.Name, person.Rights, o.kind(), where)}
 	}
 }
 
