@@ -319,7 +319,7 @@ func Undrain(ctx context.Context, p *command.Program, pop string, o *Request) (*
 
 // tell writes to all reachable regions that do not have it yet.
 func (d *draining) tell(ctx context.Context, who, what string) (have, without []report.Region) {
-	id := fmt.Appendf(nil, "%s until %s", d.pop, d.until)
+	id := fmt.Appendf(nil, "%s until %s", d.pop, d.until.UTC().Round(0).Format(time.RFC3339Nano))
 	if d.next != nil {
 		id = (&region.Drains{}).With(d.pop, d.next, time.Time{}).Document()
 	}
