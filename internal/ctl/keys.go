@@ -14,9 +14,9 @@ import (
 	"github.com/weir-edge/weir/pkg/sign"
 )
 
-const keysHelp = `Keys sign what apply, set and rollback publish with --sign KEYFILE. Nodes that have the
+const keysHelp = `Keys sign what apply, set and undo publish with --sign KEYFILE. Nodes that have the
 public key in documents.verify_keys say whether what they run is signed, and with
-documents.require_signed refuse everything else.
+documents.require_signed refuse everything else. Drains and client lists are not signed.
 
 A signature covers a document, its kind and the region; that of temporary settings also
 covers until when they may last. It does not say that a document is the newest: anyone who can

@@ -93,6 +93,9 @@ func TestClientsThatAreLost(t *testing.T) {
 		f.good(t, "undo", "clients", "--region", "us-east", "--yes", "--wait", "0")
 		require.Equal(t, had, list())
 	}
+	us.Remove(t, key)
+	require.Contains(t, f.refused(t, term.StatusPartial, "undo", "clients", "--yes", "--wait", "0"), "the last change was not undone")
+	require.Equal(t, had, list())
 	f.good(t, "audit", "verify")
 }
 

@@ -22,6 +22,11 @@ var instead = map[string]string{
 	"regionctl shedder diff":    "regionctl shedder set FILE, which shows the difference and asks",
 	"regionctl shedder status":  "regionctl shedder show --live",
 	"regionctl topology status": "regionctl topology history, or regionctl status",
+
+	"regionctl rules rollback":    "regionctl undo rules --to VERSION",
+	"regionctl shedder rollback":  "regionctl undo shedder --to VERSION",
+	"regionctl policy rollback":   "regionctl undo policy --to VERSION",
+	"regionctl topology rollback": "regionctl undo topology --to VERSION",
 }
 
 // Group returns a command that only holds others.

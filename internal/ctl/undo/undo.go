@@ -39,6 +39,7 @@ A region that cannot be reached may have what was changed last: nothing is undon
 --region names the regions. Taking back a rollout or temporary settings goes on without the
 region, exits with 3, and prints the command for later. That is not undo again: undoing twice
 returns to where you began. With --partial, any undo continues without such regions.
+--sign signs what regions get back, except drains and clients, which have no signatures.
 If someone else changes something before you answer, nothing is undone (status 4).
 
 --to goes back to an older VERSION of KIND (rules, shedder, policy or topology): it applies that
@@ -235,7 +236,10 @@ func restore(ctx context.Context, c *change.Change, answers []fleet.Answer[versi
 		}
 		return nil
 	}
-	return c.Run(ctx, aims)
+	if err := c.Run(ctx, aims); err != nil || len(aims) == len(answers) {
+		return err
+	}
+	return term.Partial("what was lost is back, but the last change was not undone")
 }
 
 // strands says whether the drains that regions get would take the last healthy PoP out of DNS.
@@ -321,7 +325,11 @@ func undoLast(ctx context.Context, c *change.Change, k *fleet.Kind, answers []fl
 		}
 	}
 	if last != nil {
-		c.Program.Say("%s of %s, %s, is the last change%s%s", last.Version, term.Printable(last.AppliedBy), term.Stamp(last.AppliedAt), why, strings.Join(append([]string{""}, kept...), "; "))
+		of := ""
+		if away, _ := fleet.Failures(answers); len(away) > 0 {
+			of = fmt.Sprintf(" of the other regions (%s may have a later one)", strings.Join(away, ", "))
+		}
+		c.Program.Say("%s of %s, %s, is the last change%s%s%s", last.Version, term.Printable(last.AppliedBy), term.Stamp(last.AppliedAt), of, why, strings.Join(append([]string{""}, kept...), "; "))
 	}
 	if list := term.Distinct(earlier); len(list) == 1 && k.Back == nil {
 		c.Doc, c.Message = docs[list[0]], cmp.Or(c.Message, "rollback to "+list[0])
