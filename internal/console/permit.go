@@ -1,9 +1,7 @@
 package console
 
 import (
-	"cmp"
 	"errors"
-	"fmt"
 	"net/http"
 	"strings"
 
@@ -41,17 +39,9 @@ func (s *Server) permit(w http.ResponseWriter, r *http.Request, o *Operation, v 
 	return err == nil
 }
 
-// mayHalt refuses to halt a rollout of regions, none: all, that the person may not change. To name
-// fewer regions does not help.
+// mayHalt refuses to halt a rollout of regions, none: all, that the person may not change.
 func (o *Operation) mayHalt(person access.Person) func(regions []string) error {
-	return func(regions []string) error {
-		permitted, everywhere := person.Rights.Regions(access.Operator, o.kind())
-		if person.Forbids(access.Operator, o.kind(), permitted, everywhere, regions) == nil {
-			return nil
-		}
-		where := cmp.Or(strings.Join(regions, ", "), "all regions")
-		return &access.Forbidden{Detail: fmt.Sprintf("%s is %s; somebody who is operator for %s in %s must halt it", person.Name, person.Rights, o.kind(), where)}
-	}
+	return func(regions []string) error { return person.ForbidsHalt(o.kind(), regions) }
 }
 
 // forbid answers with an *access.Forbidden.

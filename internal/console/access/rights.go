@@ -217,6 +217,20 @@ func (p Person) Forbids(least Role, kind string, permitted []string, everywhere 
 	return f
 }
 
+// ForbidsHalt returns a *Forbidden unless a person may halt a rollout of a kind in these regions, none:
+// all. To name fewer regions does not help.
+func (p Person) ForbidsHalt(kind string, regions []string) error {
+	permitted, everywhere := p.Rights.Regions(Operator, kind)
+	if p.Forbids(Operator, kind, permitted, everywhere, regions) == nil {
+		return nil
+	}
+	where := strings.Join(regions, ", ")
+	if where == "" {
+		where = "all regions"
+	}
+	return &Forbidden{Detail: fmt.Sprintf("%s is %s; somebody who is operator for %s in %s must halt it", p.Name, p.Rights, kind, where)}
+}
+
 // Grant gives a right to some people.
 type Grant struct {
 	Who   Members `yaml:"who" required:"name groups or users, as {groups: [sre]}"`
