@@ -16,7 +16,14 @@ func TestManyRules(t *testing.T) {
 	var text strings.Builder
 	text.WriteString("rules:\n")
 	for i := range rules {
-		fmt.Fprintf(&text, "  - id: rule-%04d\n    description: of shop %d\n    match: {paths: [/%d/*]}\n    key: [client_ip]\n    limit: %d\n    window: 1m\n\n", i, i, i, 700+i%100)
+		more, key := "", "client_ip"
+		if i < 60 { // the first rows are high, the others low
+			more = strings.Repeat(", one of many", 30)
+		}
+		if i == 9000 {
+			key = "header:x-shop"
+		}
+		fmt.Fprintf(&text, "  - id: rule-%04d\n    description: of shop %d%s\n    match: {paths: [/%d/*]}\n    key: [%s]\n    limit: %d\n    window: 1m\n\n", i, i, more, i, key, 700+i%100)
 	}
 	l.run("rules", "apply", l.write("rules.yaml", text.String()), "--yes", "-m", "many")
 	b := launch(t)
@@ -55,10 +62,17 @@ func TestManyRules(t *testing.T) {
 	small("loading")
 	b.fill("input.filter", "rule-9599")
 	b.sees(rows + ".join() === 'rule-9599'")
+	b.fill("input.filter", "x-shop") // what it counts by
+	b.sees(rows + ".join() === 'rule-9000'")
 	b.fill("input.filter", "")
 	b.sees(rows + "[0] === 'rule-0000'")
 	small("filtering")
 
+	for _, part := range []float64{0, 0.001, 0.004, 0.01, 0.5, 0.499, 1, 0.999, 0.02, 0.002, 0} {
+		b.eval(fmt.Sprintf("(() => { const of = document.querySelector('[aria-label=Rules] tbody').getBoundingClientRect(); scrollBy(0, of.top + %g * (of.height - innerHeight)); })()", part))
+		b.sees("[60, innerHeight / 2, innerHeight - 5].every((y) => document.elementsFromPoint(innerWidth / 2, y).some((e) => e.closest('[aria-label=Rules] tr[aria-rowindex]')))")
+		small(fmt.Sprintf("at %g of the rows", part))
+	}
 	b.eval("document.querySelector('[aria-label=Rules] tbody tr:last-child').scrollIntoView({block: 'end'})")
 	b.sees(rows + ".at(-1) === 'rule-9599' && " + rows + "[0] !== 'rule-0000'")
 	b.eval("(() => { const e = document.querySelector('.editor'); e.scrollTop = e.scrollHeight; })()")

@@ -39,6 +39,10 @@ func TestANodeShowsItself(t *testing.T) {
 	b.has("two a month")
 	b.sees("[...document.querySelectorAll('tr')].some((r) => r.innerText.match(/^two[^]*\\b2\\s+2\\s*$/))") // allowed and limited
 	b.has("inflight")
+	b.fill("input.filter", "user_agent")
+	b.has("No rule matches the filter")
+	b.fill("input.filter", "client_ip") // what it counts by
+	b.has("two a month")
 	b.look("node")
 
 	b.fill("input[name=client]", "127.0.0.1")

@@ -1,6 +1,6 @@
 // Who changed what, and whether anybody changed that record.
 import { html, signal, resource, stamp, ago, number, plural, post, shell } from './lib.js';
-import { Badge, Notice, Loaded, Empty, Table, Command, Incomplete, Act, ask } from './parts.js';
+import { Badge, Notice, Loaded, Empty, Table, Command, Incomplete, Act, ask, Filter } from './parts.js';
 
 const all = resource(), chain = resource();
 const filter = signal('');
@@ -11,7 +11,7 @@ export function enter() {
 }
 
 function changes() {
-  const list = all.value.answer?.ok ? all.value.answer.result : [], want = filter.value.toLowerCase();
+  const list = all.value.answer?.ok ? all.value.answer.result : [], want = filter.value;
   return list.filter((c) => !want || [c.kind, c.applied_by, c.version, c.message, c.token?.name, ...c.regions].join(' ').toLowerCase().includes(want));
 }
 
@@ -44,7 +44,7 @@ function save(list) {
 export function Page() {
   const list = changes(), waiting = all.value.phase === 'loading';
   return html`<div class="title"><h1 tabindex="-1">Audit</h1><span class="dim">${waiting ? 'reading…' : plural(list.length, 'change')}</span>
-      <input class="filter" type="search" aria-label="Filter changes" placeholder="Filter by who, why, version…" value=${filter.value} onInput=${(e) => { filter.value = e.target.value; }} />
+      <${Filter} of=${filter} label="Filter changes" hint="Filter by who, why, version…" />
       <button type="button" onClick=${() => save(list)} disabled=${list.length === 0}>Export</button></div>
     <section aria-labelledby="chain"><h2 id="chain">Integrity of the histories</h2><${Loaded} of=${chain} rows=${2}>${(found, answer) => html`
       <${Table} label="Histories" head=${['region', 'history', ['entries', 'n'], 'hash of the last entry', 'result']}>${found.map((a) => html`<tr><th scope="row">${a.region}</th><td>${a.kind}</td><td class="n">${number(a.head.number)}</td>

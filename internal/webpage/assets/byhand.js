@@ -1,6 +1,6 @@
 // What operators decided about clients by hand, and what edges refused them lately.
 import { html, signal, resource, post, plural, share, stamp, ago, shell } from './lib.js';
-import { Badge, Notice, Loaded, Empty, Table, Command, Act, ask } from './parts.js';
+import { Badge, Notice, Loaded, Empty, Table, Command, Act, ask, Filter } from './parts.js';
 
 const covering = resource(), listed = resource(), recent = resource();
 const filter = signal(''), everything = signal(false);
@@ -63,7 +63,7 @@ const shown = 100;
 // Listed are all networks.
 export function Listed({ open }) {
   return html`<section aria-labelledby="listed"><div class="title"><h2 id="listed">All networks blocked or allowed by hand</h2>
-      <input class="filter" type="search" aria-label="Filter networks" placeholder="Filter by network, who, why…" value=${filter.value} onInput=${(e) => { filter.value = e.target.value.trim().toLowerCase(); }} /></div>
+      <${Filter} of=${filter} label="Filter networks" hint="Filter by network, who, why…" /></div>
     <${Loaded} of=${listed} rows=${2}>${(list, answer) => {
       const found = list.filter((e) => !filter.value || [e.network, e.action, e.by, e.reason].join(' ').toLowerCase().includes(filter.value));
       return html`${list.length === 0 ? html`<${Empty} title="Nobody is blocked or allowed by hand" />` : found.length === 0 ? html`<${Empty} title="Nothing matches the filter" />` : html`<${Entries} list=${found.slice(0, shown)} label="Networks decided by hand" open=${open} />`}

@@ -1,6 +1,6 @@
 // Regions, PoPs and edges as they are now.
 import { html, signal, live, post, number, rate, share, level, plural, stamp, ago, shell } from './lib.js';
-import { Badge, Notice, Command, Freshness, Waiting, Empty, Table, Act, Lacking, ask } from './parts.js';
+import { Badge, Notice, Command, Freshness, Waiting, Empty, Table, Act, Lacking, ask, Filter } from './parts.js';
 
 const feed = live('/fleet/events');
 const opened = signal({}); // PoPs whose edges a person wants to see, or not
@@ -14,7 +14,7 @@ const many = 40;
 export function Page() {
   const f = feed.value;
   return html`<div class="title"><h1 tabindex="-1">Fleet</h1><${Freshness} feed=${feed} />
-      <input class="filter" type="search" aria-label="Filter regions, PoPs and edges" placeholder="Filter…" value=${filter.value} onInput=${(e) => { filter.value = e.target.value.trim().toLowerCase(); }} /></div>
+      <${Filter} of=${filter} label="Filter regions, PoPs and edges" /></div>
     <${Lacking} ops=${{ Drain: 'drain', undrain: 'undrain' }} />
     ${f.phase === 'failed' && f.problem && html`<${Notice} kind="bad" title=${f.result ? 'What you see is out of date' : 'The fleet cannot be shown'}><pre class="text">${f.problem}</pre><//>`}
     ${f.result ? html`<${View} v=${f.result} />` : f.phase !== 'failed' && html`<${Waiting} rows=${9} label="Looking at the fleet" />`}

@@ -1,11 +1,12 @@
 // The page of a node alone: what its own API says, and the little that it can change.
 import { html, render, signal, effect, number, rate, level, brief, ago, stamp } from './lib.js';
-import { Badge, Notice, Command, Freshness, Waiting, Empty, Table, Long, Dialog, ask } from './parts.js';
+import { Badge, Notice, Command, Freshness, Waiting, Empty, Table, Long, Dialog, Filter, countsBy, wanted, ask } from './parts.js';
 import { Explained } from './client.js';
 import { Node as Upstreams, columns, widths } from './shedder.js';
 
 const every = 2000;
 const feed = signal({ phase: 'loading', result: null, at: 0 });
+const filter = signal('');
 
 // call asks the node. Its answer always has ok; a failure has a detail that says what to do.
 async function call(path, options) {
@@ -53,6 +54,7 @@ function Tile({ name, value, kind, note }) {
 
 function View({ v }) {
   const faults = Object.entries(v.ready).filter(([name, text]) => !['ok', 'status', 'rules_version'].includes(name) && text !== 'ok');
+  const rules = v.rules.rules.filter((r) => wanted(r, filter.value));
   const highest = Math.max(0, ...(v.shedder.upstreams ?? []).map((u) => u.level));
   return html`<dl class="tiles">
       <${Tile} name="state" value=${v.ready.status ?? 'unknown'} />
@@ -63,11 +65,11 @@ function View({ v }) {
       <${Tile} name="blocked by hand" value=${number(v.clients.blocks ?? 0)} />
     </dl>
     ${faults.length > 0 && html`<${Notice} kind="warn" title="Some checks of this node fail"><ul class="plain">${faults.map(([name, text]) => html`<li>${name.replaceAll('_', ' ')}: ${text}</li>`)}</ul><//>`}
-    <section aria-labelledby="rules"><h2 id="rules">Rules <span class="dim small"><code>${v.rules.version}</code> from ${v.rules.source}, <span title=${stamp(v.rules.since)}>${ago(v.rules.since)}</span></span></h2>
+    <section aria-labelledby="rules"><div class="title"><h2 id="rules">Rules <span class="dim small"><code>${v.rules.version}</code> from ${v.rules.source}, <span title=${stamp(v.rules.since)}>${ago(v.rules.since)}</span></span></h2><${Filter} of=${filter} label="Filter rules" /></div>
       ${v.rules.refused && html`<${Notice} kind="bad" title="A newer document was refused, and this one kept"><pre class="text">${v.rules.refused.errors?.join('\n')}</pre><//>`}
-      ${v.rules.rules.length === 0 ? html`<${Empty} title="There are no rules" />` : html`<${Long} label="Rules" list=${v.rules.rules} head=${['rule', 'mode', 'counts by', ['limit', 'n'], ['decisions/s', 'n'], ['allowed', 'n'], ['limited', 'n']]} row=${(r, at) => html`<tr key=${r.id} aria-rowindex=${at}>
+      ${rules.length === 0 ? html`<${Empty} title=${v.rules.rules.length === 0 ? 'There are no rules' : 'No rule matches the filter'} />` : html`<${Long} label="Rules" list=${rules} head=${['rule', 'mode', 'counts by', ['limit', 'n'], ['decisions/s', 'n'], ['allowed', 'n'], ['limited', 'n']]} row=${(r, at) => html`<tr key=${r.id} aria-rowindex=${at}>
         <th scope="row">${r.id}${r.description && html`<div class="why">${r.description}</div>`}</th><td><${Badge} kind=${r.mode === 'enforce' ? 'good' : 'info'}>${r.mode}<//></td>
-        <td>${r.key?.length > 0 ? r.key.join(', ') : 'all together'}<div class="why">${r.algorithm.replaceAll('_', ' ')}</div></td>
+        <td>${countsBy(r)}<div class="why">${r.algorithm.replaceAll('_', ' ')}</div></td>
         <td class="n">${number(r.limit)} <span class="dim">in ${brief(r.window)}</span></td><td class="n">${rate(v.pace.of[r.id])}</td>
         <td class="n">${number(v.counts.allowed[r.id] ?? 0)}</td><td class="n">${number(v.counts.limited[r.id] ?? 0)}</td></tr>`} />`}
       <${Command} text=${curl('/v1/rules')} /></section>

@@ -112,20 +112,37 @@ const position = signal(0); // of the window, in steps, so that not every pixel 
 for (const event of ['scroll', 'resize']) addEventListener(event, () => { position.value = Math.round((scrollY + innerHeight) / 200); }, { passive: true });
 
 const most = 200; // rows that are drawn however far away they are
-const heights = new Map(); // of the rows of long tables, on average, by label
+const least = 30; // pixels of a row with one line
+const heights = new Map(), usual = new Map(), shown = new Map(); // of long tables, by label: each row's height by its id, that of rows not yet drawn, the rows drawn last
 
-// Long is a table with one row, drawn by row, for each of list. Of a long list it draws the rows near
-// the window, and keeps the place of the others.
+// Long is a table with one row, drawn by row, for each of list, whose values have an id. Of a long list
+// it draws the rows near the window, and keeps the place of the others. It begins a window above, and
+// draws as many of the lowest rows as reach a window below, so that no height leaves a gap in the window.
 export function Long({ label, head, list, row }) {
   if (list.length <= most) return html`<${Table} label=${label} head=${head}>${list.map((v) => row(v))}<//>`;
-  const body = document.querySelector(`[aria-label="${label}"] tbody`), drawn = body ? [...body.querySelectorAll('tr[aria-rowindex]')] : [];
-  if (drawn.length > 0 && !heights.has(label)) heights.set(label, drawn.reduce((sum, r) => sum + r.offsetHeight, 0) / drawn.length);
-  const height = heights.get(label) ?? 40, near = Math.ceil(innerHeight / height);
-  const above = position.value >= 0 && body ? -body.getBoundingClientRect().top : 0;
-  const first = Math.max(0, Math.min(list.length - 3 * near, Math.floor(above / height) - near)), end = Math.min(list.length, first + 3 * near);
-  const gap = (n) => n > 0 && html`<tr aria-hidden="true"><td class="gap" colspan=${head.length} style=${{ height: n * height + 'px' }}></td></tr>`;
-  return html`<${Table} label=${label} head=${head} rows=${list.length}>${gap(first)}${list.slice(first, end).map((v, i) => row(v, first + i + 2))}${gap(list.length - end)}<//>`;
+  if (!heights.has(label)) heights.set(label, new Map());
+  const known = heights.get(label), body = document.querySelector(`[aria-label="${label}"] tbody`), drawn = body ? [...body.querySelectorAll('tr[aria-rowindex]')] : [];
+  drawn.forEach((r, i) => known.set(shown.get(label)[i].id, r.offsetHeight));
+  // Another guess would move the rows under the reader.
+  if (drawn.length > 0 && !usual.has(label)) usual.set(label, drawn.reduce((sum, r) => sum + r.offsetHeight, 0) / drawn.length);
+  const guess = usual.get(label) ?? 40, height = (v) => known.get(v.id) ?? guess, count = Math.ceil((3 * innerHeight + guess) / least);
+  const top = position.value >= 0 && body ? -body.getBoundingClientRect().top : 0;
+  let first = 0, above = 0;
+  while (first < list.length - count && above + height(list[first]) < top - innerHeight) above += height(list[first++]);
+  const near = list.slice(first, first + count), below = list.slice(first + count).reduce((sum, v) => sum + height(v), 0);
+  shown.set(label, near);
+  const gap = (high) => high > 0 && html`<tr aria-hidden="true"><td class="gap" colspan=${head.length} style=${{ height: high + 'px' }}></td></tr>`;
+  return html`<${Table} label=${label} head=${head} rows=${list.length}>${gap(above)}${near.map((v, i) => row(v, first + i + 2))}${gap(below)}<//>`;
 }
+
+// Filter is the field that narrows a list; of is the signal with what it wants.
+export function Filter({ of, label, hint = 'Filter…' }) {
+  return html`<input class="filter" type="search" aria-label=${label} placeholder=${hint} value=${of.value} onInput=${(e) => { of.value = e.target.value.trim().toLowerCase(); }} />`;
+}
+
+// countsBy is what a rule counts by, and wanted reports whether the filter of rules wants it.
+export const countsBy = (r) => r.key?.join(', ') || 'all requests';
+export const wanted = (r, filter) => [r.id, r.description, r.mode, countsBy(r)].join(' ').toLowerCase().includes(filter);
 
 // some draws the first of a list, and says how many others there are.
 export const some = (list, draw) => html`${list.slice(0, most).map(draw)}${list.length > most && html`<li class="dim">… and ${plural(list.length - most, 'more')}</li>`}`;

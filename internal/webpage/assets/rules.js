@@ -1,6 +1,6 @@
 // The rules: what each does, the document with its faults, who changed it, and changing it.
 import { html, signal, computed, untracked, live, resource, get, post, number, rate, plural, ago, brief, shell } from './lib.js';
-import { Badge, Notice, Failure, Command, Freshness, Waiting, Empty, Loaded, Table, Long, Spark, Act, Lacking, ask, regionsOf } from './parts.js';
+import { Badge, Notice, Failure, Command, Freshness, Waiting, Empty, Loaded, Table, Long, Spark, Act, Lacking, ask, regionsOf, Filter, countsBy, wanted } from './parts.js';
 import { Try } from './try.js';
 import { Rollout, follow } from './rollout.js';
 import { historyOf, Changes } from './history.js';
@@ -54,7 +54,7 @@ const added = () => [...new Set(difference.value?.ok ? difference.value.result.g
 export function Page() {
   const f = feed.value;
   return html`<div class="title"><h1 tabindex="-1">Rules</h1><${Freshness} feed=${feed} />
-      <input class="filter" type="search" aria-label="Filter rules" placeholder="Filter…" value=${filter.value} onInput=${(e) => { filter.value = e.target.value.trim().toLowerCase(); }} /></div>
+      <${Filter} of=${filter} label="Filter rules" /></div>
     <${Lacking} ops=${{ Apply: 'rules.apply', 'roll out': 'rules.rollout.start', restore: 'rules.rollback', halt: 'rules.rollout.halt' }} />
     ${f.phase === 'failed' && f.problem && html`<${Notice} kind="bad" title=${f.result ? 'What you see is out of date' : 'The rules cannot be shown'}><pre class="text">${f.problem}</pre><//>`}
     ${f.result ? html`<${List} v=${f.result} />` : f.phase !== 'failed' && html`<${Waiting} rows=${6} label="Asking the edges" />`}
@@ -68,7 +68,7 @@ export function Page() {
 
 function List({ v }) {
   const waits = uncounted(v), when = (n, write) => (waits ? '…' : write(n));
-  const rules = v.rules.filter((r) => !filter.value || (r.id + ' ' + (r.description ?? '') + ' ' + r.mode).toLowerCase().includes(filter.value));
+  const rules = v.rules.filter((r) => wanted(r, filter.value));
   return html`${v.regions.filter((r) => r.error).map((r) => html`<${Notice} kind="warn" title=${r.region + ': its rules are unknown'}><pre class="text">${r.error}</pre><//>`)}
     ${v.regions.filter((r) => r.nodes_silent > 0).map((r) => html`<${Notice} kind="warn" title=${`${r.region}: ${plural(r.nodes_silent, 'edge')} of ${r.nodes} did not answer; their counts are missing`} />`)}
     ${v.rules.length === 0 && v.regions.some((r) => !r.error) && html`<${Empty} title="No rules: every request passes"><p class="dim">Write some below and apply them.</p><//>`}
@@ -77,7 +77,7 @@ function List({ v }) {
         <th scope="row">${r.id}${r.differs && html` <${Badge} kind="warn">differs by region<//>`}${r.description && html`<div class="why">${r.description}</div>`}</th>
         <td><${Badge} kind=${r.mode === 'enforce' ? 'good' : r.mode === 'shadow' ? 'info' : ''}>${r.mode}<//></td>
         <td class="n">${number(r.limit)} <span class="dim">in ${brief(r.window)}</span></td>
-        <td><code>${r.key.join(', ') || 'all requests'}</code></td>
+        <td><code>${countsBy(r)}</code></td>
         <td class="n">${when(r.per_second.allowed, rate)}</td><td class=${'n' + (r.per_second.limited > 0 ? ' bad' : '')}>${when(r.per_second.limited, rate)}</td><td class="n">${when(r.per_second.shadow_limited, rate)}</td>
         <td><${Spark} values=${series.get(r.id) ?? []} bad=${r.per_second.limited > 0} /></td>
         <td>${when(r, lastMatch)}</td>
