@@ -31,7 +31,6 @@ var large = map[string]size{
 	"pkg/limiter/rules":      {3600, 25},
 	"pkg/region":             {4200, 25},
 	"pkg/region/consul":      {3200, 25},
-	"pkg/shedder":            {2020, 25},
 }
 
 func TestPackagesAreSmall(t *testing.T) {
