@@ -123,7 +123,7 @@ func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
 // One client's uploads take a quarter of the cap at most, until their answers end.
 func TestOneClientsUploadsLeaveRoom(t *testing.T) {
 	bothSides(t, func(t *testing.T, client2, upstream2 bool) {
-		n := uploadTo(t, client2, upstream2, calm+"reason_header: true\nclasses: [{name: all, max_in_flight: 8}]\ndefault_class: all", func(_ http.ResponseWriter, r *http.Request) {
+		n := uploadTo(t, client2, upstream2, calm+"reason_header: true\nclasses: [{name: all, max_in_flight: 24}]\ndefault_class: all", func(_ http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body)
 		})
 		var bodies []*io.PipeWriter
@@ -135,10 +135,11 @@ func TestOneClientsUploadsLeaveRoom(t *testing.T) {
 			eventually(t, "it is in flight", func() bool { return n.inflight() == before+1 })
 		}
 		refused := func(client string) {
-			require.Equal(t, 503, <-n.upload(client, io.LimitReader(zeros{}, 9000)))
+			require.Equal(t, 503, <-n.upload(client, io.LimitReader(zeros{}, 5)))
 		}
-		upload("203.0.113.1")
-		upload("203.0.113.1")
+		for range 6 {
+			upload("203.0.113.1")
+		}
 		refused("203.0.113.1")
 		require.Equal(t, 503, n.get("/", "X-Forwarded-For: 203.0.113.1").status, "without a body")
 		require.Equal(t, 200, n.get("/", "X-Forwarded-For: 203.0.113.2").status)
@@ -149,7 +150,7 @@ func TestOneClientsUploadsLeaveRoom(t *testing.T) {
 		}
 		require.NoError(t, bodies[0].Close())
 		require.Equal(t, 200, <-answers[0])
-		eventually(t, "an upload is over", func() bool { return n.inflight() == 2 })
+		eventually(t, "an upload is over", func() bool { return n.inflight() == 6 })
 		upload("203.0.113.1")
 		refused("203.0.113.1")
 		for i, w := range bodies {
