@@ -245,7 +245,7 @@ func (n *node) checkMetricNames() {
 		"mode":        regexp.MustCompile(`^(shadow|enforce)$`),
 		"enabled":     regexp.MustCompile(`^(true|false)$`),
 		"class":       regexp.MustCompile(`^(critical|write|read|test)$`),
-		"reason":      regexp.MustCompile(`^(cap|uploads|inflight|max_connections(_per_client)?|proxy_protocol|resets|control_frames|window_updates|empty_data|closed_streams|continuations|protocol|slow_headers|streams|timeout|closed|certificate|rejected|full|stranger|memory|flood)$`),
+		"reason":      regexp.MustCompile(`^(cap|client|inflight|max_connections(_per_client)?|proxy_protocol|resets|control_frames|window_updates|empty_data|closed_streams|continuations|protocol|slow_headers|streams|timeout|closed|certificate|rejected|full|stranger|memory|flood)$`),
 		"signal":      regexp.MustCompile(`^(inflight|presence)$`),
 		"knee":        regexp.MustCompile(`^(low|high)$`),
 		"result":      regexp.MustCompile(`^(measured|undecided|ok|busy|unreachable|refused|version|failed)$`),
