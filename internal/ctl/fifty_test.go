@@ -181,7 +181,7 @@ func TestFiftyRegions(t *testing.T) {
 			{"rules apply " + write(t, "one.yaml", rulesOf(1)) + " --yes", 34},
 			{"rules apply " + write(t, "two.yaml", rulesOf(2)) + " --yes", 34},
 			{"rules status", 4},
-			{"status", 7 + int(overview.Apart/roundTrip)},
+			{"status", 5 + int(overview.Apart/roundTrip)},
 			{"undo rules --yes", 43},
 		} {
 			r, took := f.run(t, strings.Fields(c.args)...)

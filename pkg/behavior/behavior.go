@@ -54,7 +54,7 @@ type Status struct {
 	// Proven is set if the latest answer to credentials of the subject accepted them, at routes
 	// where credentials are guessed. Such a route's tier should not apply to it.
 	Proven bool
-	// Rose is set if the observed request moved the subject to a severer tier. From Look,
+	// Rose is set if the observed request moved the subject to a severer tier. From Table.Status,
 	// it is set if counts of other nodes did and Announce has not been called since.
 	Rose bool
 

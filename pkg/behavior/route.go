@@ -6,7 +6,8 @@ import (
 )
 
 // clientPart is the part of a route's threshold that one client may count for in its minute, as
-// a divisor. Two such minutes may overlap one of the route, so it takes five clients.
+// a divisor. Two such minutes may overlap one of the route, so it takes five clients, unless
+// this part of a node's is less than one failure.
 const clientPart = 10
 
 // ObserveRoute counts a request for a route, in a table whose subjects are routes. It

@@ -41,7 +41,7 @@ type answers uint8
 const (
 	inSecond answers = 1 << iota // 5xx in the second of the last one
 	inShort                      // 5xx in the short window
-	proven                       // see Standing.Proven
+	proven                       // see Status.Proven
 )
 
 // hear counts an answered subject: for the first time in its window, or as failing for the

@@ -147,7 +147,7 @@ func (t *Table) observe(key uint64, now time.Time, e *Event, add bool) Status {
 }
 
 // Announce reports whether Merge moved the subject to a severer tier and no one has
-// announced it yet. Call it if Look returns a standing with Rose set.
+// announced it yet. Call it if Status returns Rose.
 func (t *Table) Announce(key uint64) bool {
 	s := t.shard(key)
 	s.mu.Lock()

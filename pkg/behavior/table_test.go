@@ -171,7 +171,7 @@ func TestNothingIsAllocatedForARequest(t *testing.T) {
 // kept is what a benchmark has read.
 var kept uint64
 
-// On the request path: one Look and one Observe each.
+// On the request path: one Status and one Observe each.
 func BenchmarkTable(b *testing.B) {
 	table := NewTable(million, Default(), start)
 	for n := range million {

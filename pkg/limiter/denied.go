@@ -83,7 +83,7 @@ func (m *Denied) Precheck(checks []Check, d *Decision, now time.Time) PrecheckRe
 
 func peeks(checks []Check) bool { return len(checks) > 0 && checks[0].Peek }
 
-// TakeAfter calls next for a request that Look did not refuse.
+// TakeAfter calls next for a request that Precheck did not refuse.
 func (m *Denied) TakeAfter(ctx context.Context, checks []Check, d *Decision, look PrecheckResult) error {
 	if peeks(checks) {
 		return m.peek(ctx, checks, d, look.checkedAt)

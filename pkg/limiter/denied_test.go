@@ -370,7 +370,7 @@ func TestDeniedLetsAttemptsBeCounted(t *testing.T) {
 	require.EqualValues(t, 5, next.takes.Load())
 }
 
-// Look answers from memory like Take, without calls, and leaves the rest to TakeAfter.
+// Precheck answers from memory like Take, without calls, and leaves the rest to TakeAfter.
 func TestDeniedLook(t *testing.T) {
 	m, next, clock := remembering(1000)
 	l := rule(t, "r fixed_window limit=1 window=10s")

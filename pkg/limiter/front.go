@@ -27,7 +27,7 @@ type Prechecker interface {
 
 // Taker is the second step.
 type Taker interface {
-	// TakeAfter decides what Look did not refuse.
+	// TakeAfter decides what Precheck did not refuse.
 	TakeAfter(ctx context.Context, checks []Check, d *Decision, look PrecheckResult) error
 }
 

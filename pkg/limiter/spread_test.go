@@ -321,7 +321,7 @@ func TestSpreadSaysWhatStayedCharged(t *testing.T) {
 	require.EqualValues(t, 4, d.Results[0].Remaining)
 }
 
-// A refusal is Unavailable only if no exhausted limit explains it.
+// A refusal is StoreUnavailable only if no exhausted limit explains it.
 func TestSpreadUnavailable(t *testing.T) {
 	local := memory.New(memory.Config{})
 	away := limiter.NewFallback(&counted{err: limiter.ErrTimeout}, local, func() int { return 1 }, nil)

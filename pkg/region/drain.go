@@ -158,9 +158,11 @@ func Oldest(pop string, regions []Drains, ended time.Time) *Drain {
 
 // PublishedDrains is PublishedTopology for drains: none before the first; a lost pointer is an error.
 func PublishedDrains(ctx context.Context, c *consul.Client) (*Drains, uint64, error) {
+	gone := make(chan error, 1) // asked at once, so that it takes no further round trip
+	go func() { gone <- c.Documents(DrainsKind).Gone(ctx) }()
 	d, index, err := published(ctx, c, DrainsKind, ParseDrains)
 	if d == nil && err == nil {
-		d, err = &Drains{}, c.Documents(DrainsKind).Gone(ctx)
+		d, err = &Drains{}, <-gone
 	}
 	return d, index, err
 }

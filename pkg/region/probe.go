@@ -63,7 +63,7 @@ func (s probeHistory) answers() bool { return s.looked && s.misses == 0 }
 // ProbeResult says whether a router can reach a PoP at its public addresses.
 type ProbeResult string
 
-// The values of Sight; "" means that nothing is known.
+// The values of ProbeResult; "" means that nothing is known.
 const (
 	Answers ProbeResult = "answers" // an address answers
 	Lost    ProbeResult = "lost"    // none does, and this router reaches at least half of the other PoPs

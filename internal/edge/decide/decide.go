@@ -95,8 +95,8 @@ const (
 	Limited             // see Request.Decision
 	Shed                // see Request.Permit
 	Uncountable         // a rule limits concurrency, but the request's end will be unknown: see Request.Err
-	Misbehaved          // see Request.Risk
-	Blocked             // see Request.Listed
+	Misbehaved          // see Request.BehaviorResult
+	Blocked             // see Request.ListEntry
 )
 
 // Decide decides whether a request passes.

@@ -24,9 +24,8 @@ const fairSettings = "signals: {inflight: {low: 0, high: 80}, cpu: off, sched_la
 	"classes: [{name: read, max_in_flight: 100}]\n"
 
 // At twice what an origin can serve, by what full limits let pass, limits that follow load are
-// compared with the shedder alone, whose caps already leave less to clients that want much. If all
-// limits at their floor still fill the origin, as much is served in time; otherwise a little less, and
-// more of it goes to clients that want little.
+// compared with the shedder alone. If all limits at their floor still fill the origin, as much is
+// served in time; otherwise a little less. Both ways more of it goes to clients that want little.
 func TestLimitsUnderLoadAreFair(t *testing.T) {
 	type result struct{ goodput, jain, light, heavy float64 }
 	run := func(seed uint64, what, more string) (got result) {
@@ -61,7 +60,7 @@ func TestLimitsUnderLoadAreFair(t *testing.T) {
 		fifth := run(seed, "share 0.2", followsLoad)
 		require.InDelta(t, alone.goodput, half.goodput, 0.005)
 		require.InDelta(t, alone.goodput, fifth.goodput, 0.05)
-		require.Greater(t, half.jain, alone.jain-0.01)
+		require.Greater(t, half.jain, 1.3*alone.jain)
 		require.Greater(t, fifth.jain, half.jain)
 		require.Greater(t, fifth.light, alone.light-0.01)
 		require.Less(t, fifth.heavy, alone.heavy)

@@ -53,7 +53,7 @@ type Request struct {
 	Upstream       int // group
 	Permit         shedder.Permit
 	BehaviorResult BehaviorResult
-	RecentID       uint64  // where Decider.Seen keeps it; 0: nowhere
+	RecentID       uint64  // where Decider.Decided keeps it; 0: nowhere
 	Costs          []int64 // of a described request's checks, before its tier scaled them
 	// Took is how long after Began the checks were decided; set by Rules.Decided.
 	Took time.Duration
@@ -111,7 +111,7 @@ func (a view) Path() []byte       { return a.path }
 func (a view) Method() []byte     { return a.Request.Method }
 func (a view) Tier() []byte       { return a.Request.Tier }
 
-// Risk returns the tier unless it is the mildest or the policy is in shadow mode, which
+// BehaviorResult returns the tier unless it is the mildest or the policy is in shadow mode, which
 // must not change anything.
 func (a view) Risk() string {
 	k := &a.Request.BehaviorResult

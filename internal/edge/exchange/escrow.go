@@ -23,7 +23,7 @@ import (
 type Escrow struct {
 	// Checks decides by this region's parts.
 	Checks *escrow.Store
-	// Mover and Registrar are this region's store.
+	// Mover and Terms are this region's store.
 	Mover limiter.Mover
 	Terms limiter.TermStore
 	// Needed reports whether any limit is in escrow; nil means yes.

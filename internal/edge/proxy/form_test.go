@@ -15,7 +15,7 @@ func parsedHeader(t *testing.T, text string) *fasthttp.RequestHeader {
 	return h
 }
 
-// A header that Lacks denies is one that fasthttp does not have.
+// A header that DefinitelyLacks denies is one that fasthttp does not have.
 func TestLacks(t *testing.T) {
 	const all = "GET / HTTP/1.0\r\nhost: a\r\nX-API-KEY: k\r\nx_odd: 1\r\nCoOkIe: a=b\r\nUSER-agent: u\r\ncontent-type: t\r\nE: 1\r\n\r\n"
 	asked := []string{

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// mostWanted is how many values of a condition Wants names.
+// mostWanted is how many values of a condition RequiredParams names.
 const mostWanted = 3
 
 // RequiredParams returns what a request needs for the rule to count it, as parameters that describe

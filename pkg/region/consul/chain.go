@@ -61,14 +61,14 @@ var ErrGone = errors.New("the pointer is gone, although changes were recorded")
 
 // Gone returns an error if there were documents, although Current finds no pointer.
 func (d *Documents) Gone(ctx context.Context) error {
-	end, err := d.End(ctx)
-	if err == nil && end.head.Number > 0 {
+	head, err := d.newestLink(ctx)
+	if err == nil && head.Number > 0 {
 		err = d.consul.Unreadable(d.CurrentKey(), ErrGone)
 	}
 	return err
 }
 
-// End reads where the chain ends now, for After.
+// End reads where the chain ends now, for ContinuingFrom.
 func (d *Documents) End(ctx context.Context) (End, error) {
 	if err := d.check(); err != nil {
 		return End{}, err
@@ -101,7 +101,7 @@ const mostRaces = 16
 
 // append adds a change to the history and its chain, together with what the change writes: all
 // or nothing. done is false if others have changed what it writes; if the lock was lost, the
-// error is a *Displaced.
+// error is a *LockLostError.
 func (d *Documents) append(ctx context.Context, c Change, writes ...*api.KVTxnOp) (done bool, err error) {
 	if err := d.checkChange(&c); err != nil {
 		return false, err

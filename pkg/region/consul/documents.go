@@ -44,15 +44,15 @@ func (d *Documents) Temporary() *Documents {
 	return &copied
 }
 
-// Fenced returns the same documents, but lets Point and SetCanary write only while a lock is
-// held. Without the lock, their error is a *Displaced.
+// Fenced returns the same documents, but lets Activate and SetCanary write only while a lock is
+// held. Without the lock, their error is a *LockLostError.
 func (d *Documents) Fenced(f Fence) *Documents {
 	copied := *d
 	copied.fence = f
 	return &copied
 }
 
-// ContinuingFrom returns the same documents, but lets Point continue the history after an end
+// ContinuingFrom returns the same documents, but lets Activate continue the history after an end
 // that was already read, which saves a round trip. Nil means that it is unknown.
 func (d *Documents) ContinuingFrom(end *End) *Documents {
 	copied := *d
@@ -85,7 +85,7 @@ func (d *Documents) check(pops ...string) error {
 	return nil
 }
 
-// Current returns the pointer to the active document and the index to pass to Point;
+// Current returns the pointer to the active document and the index to pass to Activate;
 // nil and 0 if there is none.
 func (d *Documents) Current(ctx context.Context) (*Pointer, uint64, error) {
 	return d.pointer(ctx, d.CurrentKey())
@@ -222,7 +222,7 @@ func settled(done bool, err error) (bool, error) {
 
 // SetCanary makes the edges of one PoP follow p, which must expire, if their pointer has
 // not changed since Canary returned index; 0 requires that there is none yet. It returns
-// false if it has changed, and handles failures like Point.
+// false if it has changed, and handles failures like Activate.
 func (d *Documents) SetCanary(ctx context.Context, pop string, p Pointer, index uint64) (bool, error) {
 	if err := errors.Join(d.check(pop), p.validate()); err != nil {
 		return false, err

@@ -246,7 +246,7 @@ func (d *Documents) StoredBefore(ctx context.Context, versions []string, before 
 const MostRemoved = (mostOps - 1) / 2
 
 // Remove deletes versions and their signatures while a lock is held. Its error is a
-// *Displaced if the lock is lost. Nothing may refer to the versions.
+// *LockLostError if the lock is lost. Nothing may refer to the versions.
 func (d *Documents) Remove(ctx context.Context, versions []Stored, f Fence) error {
 	ops := []*api.KVTxnOp{d.consul.fenced(f)}
 	for _, v := range versions {

@@ -121,7 +121,7 @@ func (c *Client) Lock(ctx context.Context, what string, mine Lock, over uint64) 
 }
 
 // Renew renews the lock that has this index, and returns its new index. Its error is a
-// *Displaced if the lock was taken over or removed.
+// *LockLostError if the lock was taken over or removed.
 func (c *Client) Renew(ctx context.Context, what string, mine Lock, index uint64) (uint64, error) {
 	mine.Renewed = time.Now().UTC().Round(0)
 	for {
@@ -171,7 +171,7 @@ func (c *Client) Unlock(ctx context.Context, what string, mine Lock) error {
 	return err
 }
 
-// CompareAndSwapFenced is Swap under a fence. Its error is a *Displaced if the lock was lost: then the
+// CompareAndSwapFenced is CompareAndSwap under a fence. Its error is a *LockLostError if the lock was lost: then the
 // write has not taken effect, or was replaced, and never will.
 func (c *Client) CompareAndSwapFenced(ctx context.Context, f Fence, key string, value []byte, index uint64) (bool, error) {
 	if f == (Fence{}) {

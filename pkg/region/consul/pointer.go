@@ -54,7 +54,7 @@ func (p Pointer) Expired(now time.Time) bool {
 }
 
 // ActiveAt returns the document that p makes active at the given time: its own or, after
-// ExpiresAt, Then, which may be nil.
+// ExpiresAt, Successor, which may be nil.
 func (p Pointer) ActiveAt(now time.Time) *Named {
 	if p.Expired(now) {
 		return p.Successor
