@@ -128,9 +128,6 @@ func (d *Drains) after(pop string, now time.Time) time.Time {
 	return slices.MaxFunc([]time.Time{now, d.Begun[pop].At, d.Ended[pop]}, time.Time.Compare)
 }
 
-// over reports whether a drain has ended.
-func (d Drain) over(ended time.Time) bool { return !d.At.After(ended) }
-
 // Ended returns the time up to which any region has ended a PoP's drains; zero if none
 // has.
 func Ended(pop string, all []Drains) (latest time.Time) {
@@ -149,7 +146,7 @@ func Oldest(pop string, regions []Drains, ended time.Time) *Drain {
 	var oldest *Drain
 	for _, r := range regions {
 		d, ok := r.Begun[pop]
-		if ok && !d.over(ended) && (oldest == nil || d.Since.Before(oldest.Since) || d.Since.Equal(oldest.Since) && d.Who+d.Why < oldest.Who+oldest.Why) {
+		if ok && d.At.After(ended) && (oldest == nil || d.Since.Before(oldest.Since) || d.Since.Equal(oldest.Since) && d.Who+d.Why < oldest.Who+oldest.Why) {
 			oldest = &d
 		}
 	}
