@@ -13,7 +13,7 @@ var (
 	errTwoLengths = errors.New("both Content-Length and Transfer-Encoding")
 	errEncoding   = errors.New("a Transfer-Encoding other than chunked")
 	errName       = errors.New("a header's name has a character that no name may have")
-	errOdd        = errors.New("Connection names more than 100 headers, or as many names have characters other than letters, digits and hyphens")
+	errOdd        = errors.New("the Connection header names more than 100 headers, or as many names have characters other than letters, digits and hyphens")
 )
 
 // maxOdd bounds the headers that may have to be removed one by one, each at the cost of all headers.
