@@ -1,8 +1,12 @@
 # weir: make help lists the common targets (##), make help-all lists all (also ##-).
 GO ?= go
-export CGO_ENABLED ?= 1
+# As in a release. The race detector needs a C compiler.
+export CGO_ENABLED ?= 0
 # go.work is for editors and for one test by hand: each module is built and tested with its own versions.
 export GOWORK = off
+# Without gRPC's trace pages, which nothing serves, the linker drops methods that nothing calls: a
+# third of edge. Exported, so tests build the same packages only once.
+export GOFLAGS := $(strip $(GOFLAGS) -tags=grpcnotrace)
 
 .DEFAULT_GOAL := help
 .PHONY: help help-all run build unit test test-nodes test-worlds test-rest test-processes test-terraform check lint vuln bench overload overload-fast profile soak soak-tests soak-nodes soak-proof fuzz drills steering behavior tables k6 release release-test loadtest loadtest-full lab lab-down lab-status console picture terraform-schema tools deps deps-bench deps-lab deps-overload deps-soak clean distclean
@@ -16,11 +20,8 @@ help-all: ## list all targets
 run: build ## try it: memory store, built-in origin, sample rules on 127.0.0.1:8080
 	@exec bin/edge -dev
 
-# Without gRPC's trace pages, which nothing serves, the linker drops methods that nothing calls: a third of edge.
-SMALL = -tags grpcnotrace
-
 build: ## build the programs into bin/
-	@CGO_ENABLED=0 $(GO) build $(SMALL) -o bin/ ./cmd/...
+	@$(GO) build -o bin/ ./cmd/...
 
 unit: ## run the tests that start no server and no other program
 	@cd tools && $(GO) run ./unit
@@ -34,27 +35,29 @@ PROMISES = $(shell $(GO) list ./cmd/edge ./lua ./pkg/... ./internal/edge/... ./i
 ALLOC = $(sort $(dir $(shell grep -rlE '^func Test\w*Alloc' --include='*_test.go' internal pkg)))
 
 # make lint vets all modules.
-TEST = $(GO) test -vet=off
+# Without the edge's profile, with which every package would be compiled once more.
+TEST = $(GO) test -vet=off -pgo off
+RACE = CGO_ENABLED=1 $(TEST) -race
 
 test: ## prove what weir promises, with real servers: limits, shedding, nodes while their parts fail
 	@echo "1 of 3: installing the programs that tests start, and compiling as users do and with the race detector"
 	@$(MAKE) --no-print-directory -j2 deps tools
 	@$(MAKE) --no-print-directory build
-	$(GO) build -race ./cmd/...
+	CGO_ENABLED=1 $(GO) build -race -pgo off ./cmd/...
 	@echo "2 of 3: packages, with the race detector; most wait for servers, so four at a time"
-	$(TEST) -race -p 4 -timeout 25m $(PROMISES)
+	$(RACE) -p 4 -timeout 25m $(PROMISES)
 	@echo "3 of 3: nodes as processes; bounds of allocations; the worlds of leases, regions and experiments"
 	@$(MAKE) --no-print-directory -j2 test-nodes test-worlds
 	@echo "passed; make check tests the rest: regionctl, console, lab, dashboards, Terraform, tools"
 
 # Sequential, but for two that mostly wait: tests that wait for servers or a browser fail while race tests use all CPUs.
 test-rest:
-	$(TEST) -race -timeout 25m $(filter-out $(PLAIN) $(PROMISES) %/internal/experiment,$(PACKAGES))
-	cd middleware && $(TEST) -race -timeout 25m ./...
+	$(RACE) -timeout 25m $(filter-out $(PLAIN) $(PROMISES) %/internal/experiment,$(PACKAGES))
+	cd middleware && $(RACE) -timeout 25m ./...
 	@$(MAKE) --no-print-directory -j2 test-processes test-terraform
 	cd middleware && $(TEST) -count 1 -run Alloc ./...
-	cd tools && $(TEST) ./internal/... && $(TEST) -count 1 ./manifests && $(TEST) -race ./bench ./import/... ./overload ./tables ./unit
-	cd loadtest/xk6-weir && CGO_ENABLED=0 $(TEST) -timeout 10m . && $(TEST) -race ./keys ./oracle ./ratelimit ./resolve
+	cd tools && $(TEST) ./internal/... && $(TEST) -count 1 ./manifests && $(RACE) ./bench ./import/... ./overload ./tables ./unit
+	cd loadtest/xk6-weir && $(TEST) -timeout 10m . && $(RACE) ./keys ./oracle ./ratelimit ./resolve
 	cd loadtest/xk6-weir/proof && $(TEST) ./...
 	@echo "a separate lab under load: the oracle finds no violation, and does find the rule that limits nothing; regions never exceed a limit in escrow"
 	TF_VAR_network=127.254 $(MAKE) --no-print-directory loadtest LAB_DIR="$(CURDIR)/.lab-test" LAB_VARS= LOADTEST="-only steady,shadow,global-escrow -out bin/loadtest-test"
@@ -132,7 +135,7 @@ bench: deps-bench build ## compare with bare fasthttp, nginx and redis_rate, and
 
 overload: deps-overload build ##- compare the load shedder with none, caps and the published law; 75 minutes, or a part: ONLY=weir,2x PARALLEL=2
 	cd tools && $(GO) build -o ../bin/overload ./overload
-	bin/overload -results docs/overload.json -svg docs/overload.svg -doc docs/SHEDDING.md -only "$(ONLY)" -parallel $(or $(PARALLEL),1)
+	bin/overload -results docs/overload.json -svg docs/overload.svg -doc docs/OVERLOAD.md -only "$(ONLY)" -parallel $(or $(PARALLEL),1)
 
 overload-fast: deps-overload build ##- run make overload for weir's law only, with steps of 20 s; about 7 minutes
 	cd tools && $(GO) build -o ../bin/overload ./overload
@@ -147,10 +150,10 @@ profile: deps-bench build ##- profile the edge under load, for profile-guided bu
 # SEEDS is the number of seeds that the routers' law is judged over.
 SEEDS ?= 10
 
-steering: ##- simulate overloaded PoPs, the routers and the resolvers in virtual time, and write the tables of docs/DNS.md; about 5 minutes
+steering: ##- simulate overloaded PoPs, the routers and the resolvers in virtual time, and write the tables of docs/STEERING.md; about 5 minutes
 	$(GO) test -count 1 -timeout 60m -run 'TestSpill$$' -v ./internal/spillsim -seeds $(SEEDS) -update
 
-behavior: ##- simulate benign and hostile clients in virtual time, and write the tables of docs/BEHAVIOR.md; about 5 minutes
+behavior: ##- simulate benign and hostile clients in virtual time, and write the tables of docs/CORPUS.md; about 5 minutes
 	$(GO) test -count 1 -timeout 60m -run TestCorpus -v ./internal/behaviorsim -update
 
 tables: deps ##- measure the published tables of algorithms, and Redis nodes for 400,000 decisions per second; about 45 minutes
@@ -160,13 +163,13 @@ tables: deps ##- measure the published tables of algorithms, and Redis nodes for
 	cd tools && $(GO) test -count 1 -timeout 120m -run TestNodes -v ./tables -args -full -doc ../../docs/TABLES.md
 
 k6: ##- build k6 with the extension that checks limits; about 2 minutes the first time
-	cd loadtest/xk6-weir && CGO_ENABLED=0 $(GO) build -o ../../bin/k6 ./cmd/k6
+	cd loadtest/xk6-weir && $(GO) build -o ../../bin/k6 ./cmd/k6
 
 # LOADTEST holds the runner's options, such as -only steady,shadow.
 LOADTEST ?=
 
 loadtest: deps-lab tools build k6 ##- load the lab in three regions, with faults, and prove its limits; about 7 minutes
-	@CGO_ENABLED=0 $(GO) build -C terraform -o ../bin/ ./lab/origin ./lab/distance
+	@$(GO) build -C terraform -o ../bin/ ./lab/origin ./lab/distance
 	@$(GO) build -o bin/loadtest-run ./loadtest/run
 	@LAB="$(LAB_DIR)" TERRAFORM="$(TERRAFORM)" bin/loadtest-run $(if $(LAB_VARS),-vars $(LAB_VARS)) $(LOADTEST)
 
@@ -180,7 +183,7 @@ LAB_DIR ?= $(CURDIR)/.lab
 LAB_VARS ?=
 
 lab: deps-lab tools build ## start three regions on this machine with Terraform; run again to repair; LAB_VARS=FILE to change
-	@CGO_ENABLED=0 $(GO) build -C terraform -o ../bin/ ./lab/origin ./lab/distance
+	@$(GO) build -C terraform -o ../bin/ ./lab/origin ./lab/distance
 	@LAB="$(LAB_DIR)" TERRAFORM="$(TERRAFORM)" terraform/lab/scripts/up.sh $(LAB_VARS)
 
 lab-status: ##- show the lab's processes and their memory
@@ -190,7 +193,7 @@ lab-down: ## stop the lab and remove its files, even after failures
 	@LAB="$(LAB_DIR)" terraform/lab/scripts/down.sh
 
 console: deps-lab tools build ## run the lab with traffic, and the console to watch and change it; Ctrl-C stops everything
-	@CGO_ENABLED=0 $(GO) build -C terraform -o ../bin/ ./lab/origin ./lab/visitors
+	@$(GO) build -C terraform -o ../bin/ ./lab/origin ./lab/visitors
 	@LAB="$(LAB_DIR)" TERRAFORM="$(TERRAFORM)" terraform/lab/scripts/console.sh $(LAB_VARS)
 
 picture: deps tools ##- film the console during an overload into docs/overload.gif; about 2 minutes, on a machine with nothing else to do

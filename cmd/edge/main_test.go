@@ -22,6 +22,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/edge"
 	"github.com/weir-edge/weir/internal/edge/config"
+	"github.com/weir-edge/weir/internal/testenv"
 )
 
 func TestMain(m *testing.M) {
@@ -97,10 +98,20 @@ func TestCommandLine(t *testing.T) {
 	inClear := files(t, goodConfig+"listen: {admin: \"0.0.0.0:8081\", admin_token_file: RULES}\n", goodRules)
 	f([]string{"-check", "-config", inClear}, 0, "configuration and rules are good\n", "edge: warning: listen.admin: the token travels in the clear to 0.0.0.0:8081; set listen.admin_tls\n")
 	f([]string{"-check", "-config", consulConfig}, 0, "configuration and cached rules, if any, are good; consul was not asked\n", "")
-	f([]string{"-check", "-config", badCache}, 2, "", "edge: rules.cache: ")
-	f([]string{"-check", "-config", badRules}, 2, "", "rules.yaml: rules[0].limit: must be between 1 and")
+	f([]string{"-check", "-config", badCache}, 2, "", "edge.yaml:4: rules.cache: ")
+	f([]string{"-check", "-config", badRules}, 2, "", "rules.yaml:1: rules[0].limit: must be between 1 and")
 	f([]string{"-check", "-config", badConfig}, 2, "", `edge.yaml:4: listen.public: must be host:port (got "nowhere")`)
 	f([]string{"-check", "-config", badURL}, 2, "", `upstreams[0].url "127.0.0.1:9000": `)
+	// Every fault at once, of the rules too, with its line.
+	all := files(t, strings.Replace(goodConfig, "[{", "[{url: \"ftp://a\"}, {url: \"http://b\"}, {url: \"ftp://c\"}, {", 1)+"listen: {tls: {cert_file: RULES, key_file: RULES}}\ndocuments: {verify_keys: [RULES]}\n", "rules:\n- {id: a, key: [client_ip], limit: 0, window: 10s}\n- {id: b, key: [client_ip], limit: 1, window: 0s}\n")
+	for _, want := range []string{
+		`edge.yaml:1: upstreams[0].url "ftp://a": `, `edge.yaml:1: upstreams[2].url "ftp://c": `, "edge.yaml:4: listen.tls: ", "edge.yaml:5: documents.verify_keys: ", "rules.yaml:2: rules[0].limit: ", "rules.yaml:3: rules[1].window: ",
+	} {
+		f([]string{"-check", "-config", all}, 2, "", want)
+	}
+	both := files(t, goodConfig+"listen: {public: nowhere}\n", "rules: [{id: a, key: [client_ip], limit: 0, window: 10s}]")
+	f([]string{"-check", "-config", both}, 2, "", `edge.yaml:4: listen.public: must be host:port (got "nowhere")`)
+	f([]string{"-check", "-config", both}, 2, "", "rules.yaml:1: rules[0].limit: ")
 	f([]string{"-config", badConfig}, 2, "", `edge.yaml:4: listen.public: must be host:port (got "nowhere")`)
 	f([]string{"-config", badRules}, 2, "", "edge: rules refused: rules[0].limit: must be between 1 and")
 	f([]string{"-check", "-config", "/does/not/exist"}, 2, "", "edge: read configuration: open /does/not/exist")
@@ -167,10 +178,7 @@ func TestDevSaysWhatToDoIfItsAddressIsInUse(t *testing.T) {
 // The program itself, from -dev to a signal. It says how to try it, or why it cannot
 // run; which of the two depends on who else has its ports.
 func TestDevStopsOnASignal(t *testing.T) {
-	binary := filepath.Join(t.TempDir(), "edge")
-	build, err := exec.Command("go", "build", "-o", binary, ".").CombinedOutput()
-	require.NoError(t, err, string(build))
-	cmd := exec.Command(binary, "-dev")
+	cmd := exec.Command(testenv.Program(t, "edge"), "-dev")
 	var errs output
 	cmd.Stderr = &errs
 	stdout, err := cmd.StdoutPipe()

@@ -57,7 +57,7 @@ func build(t testing.TB, folder, name, compiler, first string, more ...string) s
 	err, done := p.built[name]
 	if !done {
 		cmd := exec.Command(compiler, append([]string{first, "-o", file}, more...)...)
-		cmd.Dir, cmd.Env = folder, append(os.Environ(), "GOWORK=off") // with the module's own versions
+		cmd.Dir, cmd.Env = folder, append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0") // with the module's own versions, as in a release
 		if out, berr := cmd.CombinedOutput(); berr != nil {
 			err = fmt.Errorf("%s %s: %w: %s", compiler, strings.Join(more, " "), berr, out)
 		}
