@@ -34,6 +34,6 @@ func Command(p *command.Program) *cobra.Command {
 	c := command.Group("shedder", "tune the load shedder", help)
 	history := versions.HistoryCommand(p, kinds.Shedder)
 	history.Long, history.Example = historyHelp, historyExamples
-	c.AddCommand(validateCommand(p), showCommand(p), setCommand(p), history)
+	c.AddCommand(suggestCommand(p), validateCommand(p), showCommand(p), setCommand(p), history)
 	return c
 }
