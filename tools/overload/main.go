@@ -1,6 +1,6 @@
 // Command overload shows what the load shedder holds under overload. It prints one
 // table of a simulation in virtual time and one of real edge nodes in front of an
-// origin of known capacity, each with a column per contender. docs/SHEDDING.md records
+// origin of known capacity, each with a column per contender. docs/OVERLOAD.md records
 // a run of it.
 //
 // It starts every server itself on loopback; bin/edge must be built, and wrk installed
@@ -217,7 +217,11 @@ func (r *outcome) add(name, title string, columns []overload.Column) error {
 	if err := table.Terminal(os.Stdout); err != nil {
 		return err
 	}
-	r.texts[name] = "\n" + title + ".\n\n" + table.Markdown() + "\n"
+	page := table
+	if name == simulated {
+		page = table.Brief() // the simulation takes seconds, and prints the rest
+	}
+	r.texts[name] = "\n" + title + ".\n\n" + page.Markdown() + "\n"
 	for _, missed := range table.Missed(ours) {
 		r.missed = append(r.missed, ours+", "+name+": "+missed)
 	}

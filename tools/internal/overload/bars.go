@@ -13,6 +13,7 @@ type bar struct {
 	load, text string
 	judge      func(*Column) Cell
 	only       string // the one column that must hold it; "" for all
+	detail     bool   // left out of a brief table
 }
 
 // bars are the rows of the table.
@@ -60,13 +61,13 @@ func bars() []bar {
 	for _, load := range slight {
 		s := Slight(load)
 		all = append(all,
-			bar{load: s.Name, text: "by the level, of what is shed ≥ 40%", judge: one(s.Name, func(r *Result) Cell {
+			bar{load: s.Name, detail: true, text: "by the level, of what is shed ≥ 40%", judge: one(s.Name, func(r *Result) Cell {
 				if r.Sheds == 0 {
 					return unjudged
 				}
 				return judged(fmt.Sprintf("%.0f%%", 100*r.LevelShare), r.LevelShare >= 0.4)
 			})},
-			bar{load: s.Name, text: "shed of critical, write, read, test, in this order; critical answered ≥ 99.9%", judge: one(s.Name, func(r *Result) Cell {
+			bar{load: s.Name, detail: true, text: "shed of critical, write, read, test, in this order; critical answered ≥ 99.9%", judge: one(s.Name, func(r *Result) Cell {
 				var texts []string
 				for _, s := range r.Shed {
 					texts = append(texts, fmt.Sprintf("%.1f", 100*s))
@@ -103,7 +104,7 @@ func changeBars() (all []bar) {
 			load = s.Name
 		}
 		row := func(text string, judge func(*Result) Cell) {
-			all = append(all, bar{load: load, text: text, judge: one(s.Name, judge), only: Estimated})
+			all = append(all, bar{load: load, text: text, judge: one(s.Name, judge), only: Estimated, detail: true})
 		}
 		row("goodput ≥ 0.93 of what the origin can; p99 of admitted", func(r *Result) Cell {
 			return judged(fmt.Sprintf("%.3f; %s", r.Goodput/s.Serves, elapsed(r.P99)), r.Goodput/s.Serves >= 0.93)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -76,6 +77,7 @@ type Row struct {
 	Load, Bar string
 	Cells     []Cell
 	only      string // the one column that must hold it; "" for all
+	detail    bool
 }
 
 // Table has a row for each bar and a cell for each column.
@@ -91,7 +93,7 @@ func NewTable(columns []Column) Table {
 		t.Columns = append(t.Columns, c.Name)
 	}
 	for _, bar := range bars() {
-		row := Row{Load: bar.load, Bar: bar.text, only: bar.only}
+		row := Row{Load: bar.load, Bar: bar.text, only: bar.only, detail: bar.detail}
 		measured := false
 		for i := range columns {
 			cell := bar.judge(&columns[i])
@@ -102,6 +104,12 @@ func NewTable(columns []Column) Table {
 			t.Rows = append(t.Rows, row)
 		}
 	}
+	return t
+}
+
+// Brief returns the table without the rows of slight overload and of changes.
+func (t Table) Brief() Table {
+	t.Rows = slices.DeleteFunc(slices.Clone(t.Rows), func(r Row) bool { return r.detail })
 	return t
 }
 

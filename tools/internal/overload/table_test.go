@@ -46,6 +46,18 @@ func TestTheTableHasEveryBar(t *testing.T) {
 	require.Empty(t, table.Missed("perfect"))
 }
 
+// A brief table has no rows of slight overload or of changes, and the table keeps them.
+func TestTheBriefTable(t *testing.T) {
+	table := NewTable([]Column{perfect()})
+	brief := table.Brief()
+	require.Len(t, brief.Rows, len(bars())-2*len(slight)-len(changeBars()))
+	for _, row := range brief.Rows {
+		require.NotContains(t, row.Bar, "by the level")
+		require.Empty(t, row.only)
+	}
+	require.Len(t, table.Rows, len(bars()))
+}
+
 // A bar for one contender is shown for all and asked of that one.
 func TestABarForOne(t *testing.T) {
 	c := perfect()
