@@ -12,7 +12,7 @@ import (
 )
 
 var (
-	update = flag.Bool("update", false, "write the table in docs/DNS.md")
+	update = flag.Bool("update", false, "write the table in docs/STEERING.md")
 	trace  = flag.Bool("trace", false, "print what each PoP is asked for, every 5 s")
 	seed   = flag.Uint64("seed", 1, "the first of all chance")
 	seeds  = flag.Uint64("seeds", 0, "judge every scenario over so many seeds, from -seed on")
@@ -58,21 +58,19 @@ func TestSpill(t *testing.T) {
 			}
 		}
 	})
-	shares := table(judgments)
-	t.Log("\n" + shares)
+	t.Log("\n" + table(judgments))
 	if *update && !t.Failed() {
-		write(t, "the comparison", comparison(rows))
-		write(t, "the judgment", shares)
+		write(t, comparison(rows))
 	}
 }
 
-const page = "../../docs/DNS.md"
+const page = "../../docs/STEERING.md"
 
-// write replaces the table below a marker line of the page.
-func write(t *testing.T, what, table string) {
+// write replaces the table of the page.
+func write(t *testing.T, table string) {
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
-	begin, end := "<!-- make steering writes "+what+" -->\n", "<!-- end -->"
+	const begin, end = "<!-- make steering -->\n", "<!-- end -->"
 	before, rest, found := strings.Cut(string(text), begin)
 	require.True(t, found, begin)
 	_, after, found := strings.Cut(rest, end)
