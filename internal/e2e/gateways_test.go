@@ -110,9 +110,12 @@ func write(t *testing.T, name, text string) string {
 	return file
 }
 
-// block returns the file of this name in docs/GATEWAYS.md.
+// block returns the file of this name in deploy/haproxy, or in docs/GATEWAYS.md.
 func block(t *testing.T, name string) string {
 	t.Helper()
+	if file, err := os.ReadFile("../../deploy/haproxy/" + name); err == nil {
+		return string(file)
+	}
 	page, err := os.ReadFile("../../docs/GATEWAYS.md")
 	require.NoError(t, err)
 	found := regexp.MustCompile("(?s)```[a-z]*\n(?:#|--) " + regexp.QuoteMeta(name) + "\n(.*?)```").FindSubmatch(page)

@@ -80,8 +80,12 @@ backend origin
   server origin 127.0.0.1:9000
 `
 
-// blockOf returns a file from docs/GATEWAYS.md, so that the benchmark measures what users copy.
+// blockOf returns a file from deploy/haproxy or docs/GATEWAYS.md, so that the benchmark measures what
+// users copy.
 func blockOf(name string) (string, error) {
+	if file, err := os.ReadFile(filepath.Join("deploy", "haproxy", name)); err == nil {
+		return string(file), nil
+	}
 	page, err := os.ReadFile(filepath.Join("docs", "GATEWAYS.md"))
 	if err != nil {
 		return "", err
