@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/weir-edge/weir/docs"
 )
 
 // rule is one recording or alert rule.
@@ -110,7 +112,7 @@ func TestRules(t *testing.T) {
 
 var link = regexp.MustCompile(`^\{\{ \$externalLabels\.grafana_url \}\}/d/([a-z-]+)\?viewPanel=(\d+)((?:&var-[a-z]+=\{\{ \$labels\.[a-z]+ \}\})*)$`)
 
-// Each alert says what to do, and links a page and a panel that exist.
+// Each alert says what to do, and links its runbook and a panel that exists.
 func TestAlertsLeadSomewhere(t *testing.T) {
 	panels := map[string]bool{}
 	for _, p := range pages(t) {
@@ -119,14 +121,11 @@ func TestAlertsLeadSomewhere(t *testing.T) {
 			panels[p.UID+"/"+strconv.Itoa(panel.ID)] = true
 		}
 	}
-	seen := map[string]bool{}
 	for _, rule := range rules(t) {
 		if rule.Alert == "" {
 			continue
 		}
 		require.Regexp(t, `^Weir[A-Z]\w+$`, rule.Alert)
-		require.False(t, seen[rule.Alert], "%s is there twice", rule.Alert)
-		seen[rule.Alert] = true
 		require.Len(t, rule.Labels, 1, "%s: only severity; the operator decides whom to notify", rule.Alert)
 		require.Contains(t, []string{"critical", "warning"}, rule.Labels["severity"], rule.Alert)
 		require.Len(t, rule.Annotations, 4, rule.Alert)
@@ -136,24 +135,28 @@ func TestAlertsLeadSomewhere(t *testing.T) {
 		m := link.FindStringSubmatch(rule.Annotations["dashboard_url"])
 		require.NotNil(t, m, "%s: %s", rule.Alert, rule.Annotations["dashboard_url"])
 		require.True(t, panels[m[1]+"/"+m[2]], "%s links panel %s of %s, which does not exist", rule.Alert, m[2], m[1])
-		requireHeading(t, rule)
+		require.Equal(t, `{{ or $externalLabels.runbooks_url "docs/RUNBOOKS.md" }}#`+strings.ToLower(rule.Alert), rule.Annotations["runbook_url"])
 	}
 }
 
-func requireHeading(t *testing.T, rule rule) {
-	t.Helper()
-	page, anchor, _ := strings.Cut(rule.Annotations["runbook_url"], "#")
-	page, ok := strings.CutPrefix(page, "https://github.com/weir-edge/weir/blob/main/")
-	require.True(t, ok, "%s: %s", rule.Alert, rule.Annotations["runbook_url"])
-	require.Contains(t, []string{"docs/OPERATIONS.md", "docs/SHEDDING.md", "dashboards/README.md"}, page, rule.Alert)
-	text, err := os.ReadFile(filepath.Join("..", filepath.FromSlash(page)))
-	require.NoError(t, err)
-	var anchors []string
-	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(string(text), -1) {
-		heading := strings.ReplaceAll(strings.ToLower(m[1]), " ", "-")
-		anchors = append(anchors, regexp.MustCompile(`[^\p{L}\p{N}_-]`).ReplaceAllString(heading, ""))
+// Each alert has a runbook, in the same order and of its severity, and each runbook an alert. Metrics
+// that runbooks name exist.
+func TestEveryAlertHasARunbook(t *testing.T) {
+	var alerts, runbooks []string
+	for _, rule := range rules(t) {
+		if rule.Alert != "" {
+			alerts = append(alerts, rule.Alert+" "+rule.Labels["severity"])
+		}
 	}
-	require.Contains(t, anchors, anchor, "%s: %s has no such heading", rule.Alert, page)
+	metrics, err := os.ReadFile("../docs/METRICS.md")
+	require.NoError(t, err)
+	for _, r := range docs.Runbooks() {
+		runbooks = append(runbooks, r.Alert+" "+r.Severity)
+		for _, name := range regexp.MustCompile(`\bweir_[a-z0-9_]+`).FindAllString(r.Text, -1) {
+			require.Contains(t, string(metrics), "`"+name+"`", r.Alert)
+		}
+	}
+	require.Equal(t, alerts, runbooks)
 }
 
 // promtool checks that the expressions are PromQL by accepting them as rules.

@@ -86,6 +86,7 @@ func TestJSONErrors(t *testing.T) {
 		{"status", term.StatusFailed, "failed", "connection refused"},
 		{"keys generate " + rules, term.StatusUsage, "usage", "file exists; name another file"},
 		{"keys show " + rules, term.StatusUsage, "usage", "holds no PEM block"},
+		{"runbook WeirNothing", term.StatusUsage, "usage", "regionctl runbook lists them"},
 		{"audit list", term.StatusFailed, "failed", "connection refused"},
 		{"audit verify", term.StatusFailed, "failed", "connection refused"},
 		{"console --listen 0.0.0.0:8090", term.StatusUsage, "usage", "must be a loopback address"},

@@ -80,6 +80,10 @@ Where clients are sent, and when a PoP must be emptied:
   regionctl dns explain --client 203.0.113.7             which one is that, and why?
   regionctl drain ams1 --message "kernel update"          out of DNS; undrain puts it back
 
+When an alert fires:
+
+  regionctl runbook WeirStoreDown                        confirm, mitigate, repair
+
 The same in a browser, or for scripts over HTTP:
 
   regionctl console                                      http://127.0.0.1:8090
@@ -187,6 +191,6 @@ func rootCommand(p *command.Program) *cobra.Command {
 	command.CompleteFiles(root, "fleet", "yaml", "yml", "json")
 
 	root.AddCommand(rules.Command(p), shedder.Command(p), limits.Command(p), policy.Command(p), clients.Command(p), topology.Command(p), dns.Command(p),
-		undo.Command(p), versions.PruneCommand(p, kinds.Rules, kinds.Shedder, kinds.Policy, kinds.Topology), drain.Command(p), drain.UndrainCommand(p), overview.Command(p), initCommand(p), audit.Command(p), consoleCommand(p), keysCommand(p))
+		undo.Command(p), versions.PruneCommand(p, kinds.Rules, kinds.Shedder, kinds.Policy, kinds.Topology), drain.Command(p), drain.UndrainCommand(p), overview.Command(p), initCommand(p), audit.Command(p), consoleCommand(p), keysCommand(p), runbookCommand(p))
 	return root
 }

@@ -63,7 +63,7 @@ func Suggest(got string, known ...string) string {
 	}
 	plain := strings.ReplaceAll(strings.ToLower(got), "-", "_")
 	for _, name := range known {
-		if d := edits(plain, strings.ReplaceAll(name, "-", "_")); d < distance {
+		if d := edits(plain, strings.ReplaceAll(strings.ToLower(name), "-", "_")); d < distance {
 			best, distance = name, d
 		}
 	}

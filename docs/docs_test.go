@@ -1,0 +1,39 @@
+package docs
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// All runbooks have one form: who is affected, one command that confirms the alert, one that
+// mitigates it or why none does, the repair, and whom to call. Endpoints of nodes are documented ones.
+func TestRunbooksHaveOneForm(t *testing.T) {
+	require.NotEmpty(t, Runbooks())
+	config, err := os.ReadFile("CONFIG.md")
+	require.NoError(t, err)
+	form := []struct{ part, begins string }{
+		{"Users feel", `\S`}, {"Confirm", "`[^`]+`[.,:] ?"}, {"Mitigate", "(`[^`]+`[.,:] ?|nothing: )"}, {"Repair", `\S`}, {"Call", `\S`},
+	}
+	for _, r := range Runbooks() {
+		require.Contains(t, []string{"critical", "warning"}, r.Severity, r.Alert)
+		parts := strings.Split("\n"+r.Text, "\n- **")
+		require.GreaterOrEqual(t, len(parts), 1+len(form), r.Alert)
+		for i, f := range form {
+			require.Regexp(t, "^"+f.part+`:\*\* `+f.begins, parts[1+i], r.Alert)
+		}
+		if more := parts[1+len(form):]; len(more) > 0 {
+			require.Len(t, more, 1, r.Alert)
+			require.Regexp(t, "^Rehearse:\\*\\* `terraform/lab/scripts/", more[0], r.Alert)
+		}
+		for _, endpoint := range regexp.MustCompile(`/v1/[a-z]+`).FindAllString(r.Text, -1) {
+			require.Contains(t, string(config), " "+endpoint+"`", r.Alert)
+		}
+		for i, text := range strings.Split(r.Text, "`") {
+			require.False(t, i%2 == 1 && strings.Contains(text, "\n"), "%s: a command over two lines: %s", r.Alert, text)
+		}
+	}
+}
