@@ -132,7 +132,7 @@ func after(d time.Duration) func() bool {
 	return func() bool { return time.Now().After(end) }
 }
 
-// The runbook "When leased units are lost": a Redis that hangs and a node that is killed lose
+// The runbook of WeirLeasesStranded: a Redis that hangs and a node that is killed lose
 // the units that nodes hold; a reset restores the client's whole limit.
 func TestLostUnits(t *testing.T) {
 	t.Parallel()

@@ -23,44 +23,44 @@ regions = {
 prometheus = false
 `
 
-// runbook is a row of the table of runbooks in docs/OPERATIONS.md.
-type runbook struct{ happens, sees, rehearse string }
+// runbook is a case of docs/RUNBOOKS.md: what to kill, what causes it, and what confirms it.
+type runbook struct{ kills, rehearse, confirm string }
 
 func runbooks(t *testing.T) (list []runbook) {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/OPERATIONS.md")
+	text, err := os.ReadFile("../../docs/RUNBOOKS.md")
 	require.NoError(t, err)
-	_, table, found := strings.Cut(string(text), "\n### Runbooks\n")
-	require.True(t, found)
-	table, _, _ = strings.Cut(table, "\n**")
-	for _, m := range regexp.MustCompile("(?m)^\\| (an? .*|nothing .*) \\| (.*) \\| .* \\| `(terraform/lab/.*)` \\|$").FindAllStringSubmatch(table, -1) {
-		list = append(list, runbook{m[1], m[2], m[3]})
+	for _, section := range strings.Split(string(text), "\n### ")[1:] {
+		confirm := regexp.MustCompile("\n- \\*\\*Confirm:\\*\\* `([^`]+)`").FindStringSubmatch(section)
+		require.NotNil(t, confirm, section)
+		for _, m := range regexp.MustCompile("`(terraform/lab/scripts/signal.sh KILL ([^`]+))`").FindAllStringSubmatch(section, -1) {
+			list = append(list, runbook{strings.Trim(m[2], "'"), m[1], confirm[1]})
+		}
 	}
-	require.Equal(t, strings.Count(table, "terraform/lab/scripts/"), len(list), "each row is read")
 	return list
 }
 
-// Each row of the table of runbooks is rehearsed as it says: its command causes what it
-// says is seen, and make lab repairs it.
+// Each case that a runbook rehearses happens as it says: its command causes what is seen, the
+// command that confirms it runs, and make lab repairs it.
 func TestRunbooks(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	vars := l.write("rehearsed.tfvars", rehearsed)
 	l.up(vars)
 	seen := map[string]func(){
-		"an edge node dies": func() {
+		"eu-west/edge-ams1-1": func() {
 			l.shows("ams1 +serving, 1 of 2", "eu-west-ams1-1 +failing")
 			require.Equal(t, "hello from eu-west: GET /\n", get(t, "http://"+l.address(1, 12)+":8080/"), "the other one serves")
 		},
-		"a Redis master dies": func() {
+		"eu-west/redis-1": func() {
 			eventually(t, func() bool { return l.role(4) == "master" })
 			l.shows("eu-west-ams1-1 +passing .* up\\n")
 		},
-		"a whole Redis Cluster is lost": func() {
+		"eu-west/redis-*": func() {
 			l.shows("eu-west-ams1-1 +passing .* down\\n", "us-east-iad1-1 .* up\\n")
 			require.Equal(t, "hello from eu-west: GET /\n", get(t, "http://"+l.address(1, 11)+":8080/"), "every request is still answered")
 		},
-		"a Consul datacenter is lost": func() {
+		"eu-west/consul": func() {
 			l.shows("eu-west +not known|eu-west.*\\n.*not known|not known.*eu-west")
 			eventually(t, func() bool {
 				return strings.Contains(l.routerSays("/metrics"), `weir_dns_region_known{region="eu-west"} 0`)
@@ -71,32 +71,36 @@ func TestRunbooks(t *testing.T) {
 			require.Error(t, err, "%s: one region could not be written", out)
 			eventually(t, func() bool { return l.dig("198.51.100.7/32") == l.address(2, 11) })
 		},
-		"a PoP is lost": func() {
+		"eu-west/edge-ams1-*": func() {
 			l.shows("ams1 +down")
 			eventually(t, func() bool { return l.dig("198.51.100.7/32") == l.address(2, 11) })
 		},
-		"a region is lost": func() {
+		"eu-west/*": func() {
 			l.shows("not known")
 			eventually(t, func() bool { return l.dig("198.51.100.7/32") == l.address(2, 11) })
 			require.Equal(t, "hello from us-east: GET /\n", get(t, "http://"+l.address(2, 11)+":8080/"), "elsewhere nothing changes")
 		},
-		"nothing is healthy": func() {
+		"*/edge-*": func() {
 			eventually(t, func() bool { return len(strings.Fields(l.dig("198.51.100.7/32"))) == 3 })
 			require.Regexp(t, `weir_dns_queries_total\{answer="fail_open"[^}]*\} [1-9]`, l.routerSays("/metrics"))
 		},
 	}
 	for _, r := range runbooks(t) {
-		t.Run(r.happens, func(t *testing.T) {
-			require.Contains(t, seen, r.happens, "a new runbook needs a rehearsal")
+		t.Run(r.kills, func(t *testing.T) {
+			require.Contains(t, seen, r.kills, "a new runbook needs a rehearsal")
 			l := l.of(t)
 			l.shell(r.rehearse)
-			seen[r.happens]()
+			seen[r.kills]()
+			args := strings.Fields(strings.ReplaceAll(r.confirm, "REGION", "eu-west"))
+			require.Equal(t, "regionctl", args[0])
+			out, err := l.tryRegionctl(args[1:]...)
+			require.Contains(t, out, "eu-west", "%s: %v", r.confirm, err)
 			l.up(vars)
-			if r.happens == "a Consul datacenter is lost" {
+			if r.kills == "eu-west/consul" {
 				l.regionctl("undrain", "ams1", "--yes")
 			}
 			l.inOrder()
-			delete(seen, r.happens)
+			delete(seen, r.kills)
 		})
 	}
 	require.Empty(t, seen, "rehearsals without a runbook")
