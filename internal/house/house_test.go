@@ -320,13 +320,13 @@ func TestFilesAreShortAndFinished(t *testing.T) {
 	}
 }
 
-// documents returns the pages in the root and docs/*.md by their path from the root.
+// documents returns the pages in the root, docs/*.md and the dashboards' by their path from the root.
 func documents(t *testing.T) map[string]string {
 	t.Helper()
 	names, err := filepath.Glob(root + "/docs/*.md")
 	require.NoError(t, err)
 	texts := map[string]string{}
-	for _, name := range append(names, root+"/README.md", root+"/CONTRIBUTING.md", root+"/SECURITY.md") {
+	for _, name := range append(names, root+"/README.md", root+"/CONTRIBUTING.md", root+"/SECURITY.md", root+"/dashboards/README.md") {
 		text, err := os.ReadFile(name)
 		require.NoError(t, err)
 		rel, err := filepath.Rel(root, name)
