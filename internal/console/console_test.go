@@ -35,7 +35,7 @@ import (
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
-var update = flag.Bool("update", false, "write the table of docs/CONSOLE.md")
+var update = flag.Bool("update", false, "write the tables of docs/CONSOLE.md and testdata")
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
