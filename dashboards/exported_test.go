@@ -127,7 +127,7 @@ func known(t testing.TB) map[string]bool {
 // optional are metrics of other programs and of regionctl dns, which only collapsed rows may use.
 var optional = []string{
 	"weir_dns_queries_total", "weir_dns_pop_up", "weir_dns_pop_drained", "weir_dns_pop_demand", "weir_dns_pop_capacity", "weir_dns_pop_gives", "weir_dns_region_known",
-	"weir_dns_ready", "weir_dns_steers", "weir_dns_geoip_faulty", "weir_dns_topology_unsigned", "weir_dns_documents_unreadable", "weir_dns_pop_answers", "weir_dns_region_facts_age_seconds", "weir_dns_moves_total", "weir_dns_state_save_failures_total",
+	"weir_dns_ready", "weir_dns_yields", "weir_dns_steers", "weir_dns_geoip_faulty", "weir_dns_topology_unsigned", "weir_dns_documents_unreadable", "weir_dns_pop_answers", "weir_dns_region_facts_age_seconds", "weir_dns_moves_total", "weir_dns_state_save_failures_total",
 	"weir_rls_calls_total", "weir_rls_call_seconds_bucket", "weir_rls_connections_refused_total",
 	"weir_peer_messages_total", "weir_peer_bytes_total", "weir_peer_round_trip_seconds_bucket", "weir_peer_nodes_down", "weir_peer_connections_refused_total",
 	"weir_global_lag_seconds", "weir_global_overshoot_ratio", "weir_global_overshoot_bound_ratio", "weir_global_keys", "weir_global_uncounted_total", "weir_global_rights_total", "weir_global_rights", "weir_global_parts",

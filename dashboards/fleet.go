@@ -335,6 +335,11 @@ func fleet() dashboard {
 					queries: []query{{"{{region}}", `max by (region) (weir_dns_region_facts_age_seconds{region=~"$region"})`}},
 				},
 				{
+					id: 58, kind: states, title: "Routers that yield (optional)", unit: plain, width: 12, words: noYes(green, red),
+					text:    "Needs regionctl dns scraped. Yes: the router's facts are old and another router proves fresher ones, so queries for the nearest PoP get SERVFAIL here and resolvers ask another name server.",
+					queries: []query{{"{{instance}}", `max by (instance) (weir_dns_yields{region=~"$region|"})`}},
+				},
+				{
 					id: 49, kind: series, title: "Moves per minute (optional)", unit: plain, width: 12,
 					text:    "Needs regionctl dns scraped. Client networks, as resolvers name them, that were sent to another PoP than the last time, per minute. A step at a drain or a loss is right; a constant level means that clients are sent back and forth.",
 					queries: []query{{"{{instance}}", `60 * sum by (instance) (rate(weir_dns_moves_total{region=~"$region|"}[$__rate_interval]))`}},

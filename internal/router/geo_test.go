@@ -87,7 +87,7 @@ func TestGeoFileLocatesNobody(t *testing.T) {
 	require.NoError(t, err)
 	r := &router{Config: &Config{Geo: g}}
 	v := region.NewView(&region.Topology{}, nil, nil)
-	m := newMetrics(func() *region.View { return v }, g, func() bool { return true })
+	m := newMetrics(func() *region.View { return v }, g, func() bool { return true }, func() bool { return false })
 	f := func(faulty bool) {
 		t.Helper()
 		out := httptest.NewRecorder()

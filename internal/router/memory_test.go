@@ -56,12 +56,17 @@ type running struct {
 
 func launch(t *testing.T, state string, regions []region.FollowedRegion, key ...*sign.Key) *running {
 	t.Helper()
+	return launchAt(t, netip.MustParseAddrPort("127.0.0.1:0"), state, regions, key...)
+}
+
+func launchAt(t *testing.T, at netip.AddrPort, state string, regions []region.FollowedRegion, key ...*sign.Key) *running {
+	t.Helper()
 	r := &running{t: t, admin: fmt.Sprintf("127.0.0.1:%d", testenv.FreePorts(t, 1)[0])}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
 		ended <- Run(ctx, &Config{
-			Regions: regions, Listen: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:0")}, TTL: time.Second, Metrics: r.admin,
+			Regions: regions, Listen: []netip.AddrPort{at}, TTL: time.Second, Metrics: r.admin,
 			State: state, Log: slog.New(slog.NewTextHandler(&r.log, nil)), Key: append(key, nil)[0],
 		})
 	}()

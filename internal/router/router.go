@@ -39,6 +39,7 @@ type router struct {
 	*Config
 	follower *region.Follower
 	metrics  *metrics
+	peers    *peers
 	ready    atomic.Bool
 }
 
@@ -50,7 +51,8 @@ func Run(ctx context.Context, c *Config) (err error) {
 		defer start(ctx, func(ctx context.Context) { c.Geo.follow(ctx, r.Log) })()
 	}
 	r.follower = region.NewFollower(c.follow())
-	r.metrics = newMetrics(r.follower.View, c.Geo, r.ready.Load)
+	r.peers = &peers{view: r.follower.View, key: c.Key, log: c.Log}
+	r.metrics = newMetrics(r.follower.View, c.Geo, r.ready.Load, r.peers.yields)
 	if err := c.restore(r.follower); err != nil && !errors.Is(err, os.ErrNotExist) {
 		r.Log.Error("ignoring the saved state; starting from the Consuls", "error", err.Error())
 	}
@@ -80,7 +82,9 @@ func Run(ctx context.Context, c *Config) (err error) {
 		return nil // a requested stop is not a failure
 	}
 	watch.zone.Store(&zone)
-	server, err := dns.New(c.server(zone, r.follower.View, r.metrics))
+	serves := c.server(zone, r.follower.View, r.metrics)
+	serves.Proof, serves.Yields = r.peers.prove, r.peers.yields
+	server, err := dns.New(serves)
 	if err != nil {
 		return &ConfigError{err}
 	}
@@ -95,6 +99,7 @@ func Run(ctx context.Context, c *Config) (err error) {
 	}
 	r.Log.Info("answering", "zone", zone, "listen", strings.Join(bound, " "), "ttl", c.TTL.String(), "metrics", c.Metrics)
 	r.ready.Store(true)
+	defer start(ctx, func(ctx context.Context) { r.peers.follow(ctx, zone) })()
 	err = server.Serve(ctx)
 	r.ready.Store(false)
 	if err != nil {
@@ -211,6 +216,9 @@ func (r *router) remarks(v *region.View) []string {
 	}
 	if v.SpillErr != nil {
 		lines = append(lines, "works alone: which clients go elsewhere may differ from other routers: "+v.SpillErr.Error())
+	}
+	if to := r.peers.yieldsTo(time.Now()); to != "" {
+		lines = append(lines, "yields to "+to+", whose facts are fresh: queries for the nearest PoP get SERVFAIL")
 	}
 	for _, name := range slices.Sorted(maps.Keys(v.Regions)) {
 		if s := v.Regions[name]; !s.Known {

@@ -113,7 +113,7 @@ func TestStateLogOfGifts(t *testing.T) {
 func TestUnsignedTopologyIsCounted(t *testing.T) {
 	v := region.NewView(nil, nil, nil)
 	v.Regions = map[string]region.RegionState{"eu": {Unsigned: true}, "us": {}}
-	m := newMetrics(func() *region.View { return v }, nil, func() bool { return true })
+	m := newMetrics(func() *region.View { return v }, nil, func() bool { return true }, func() bool { return false })
 	answer := httptest.NewRecorder()
 	m.handler().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	require.Contains(t, answer.Body.String(), `weir_dns_topology_unsigned{region="eu"} 1`)
@@ -124,7 +124,7 @@ func TestUnsignedTopologyIsCounted(t *testing.T) {
 // over TCP and requests to Consul need, too.
 func TestMetricsConnectionsAreBounded(t *testing.T) {
 	r := &router{Config: &Config{Metrics: fmt.Sprintf("127.0.0.1:%d", testenv.FreePorts(t, 1)[0]), Log: slog.New(slog.DiscardHandler)}}
-	r.metrics = newMetrics(func() *region.View { return region.NewView(nil, nil, nil) }, nil, r.ready.Load)
+	r.metrics = newMetrics(func() *region.View { return region.NewView(nil, nil, nil) }, nil, r.ready.Load, r.ready.Load)
 	stop, err := r.serveMetrics()
 	require.NoError(t, err)
 	defer stop()

@@ -28,6 +28,8 @@ var recordTypes = []string{TypeA, TypeAAAA, TypeCAA, TypeCNAME, TypeMX, TypeTXT}
 const (
 	// Apex is the name of a record at the zone itself.
 	Apex = "@"
+	// FactsLabel in front of the zone is above the names by which routers ask each other.
+	FactsLabel = "_weir-facts"
 	// The bounds of static records. Within them every answer fits into one message.
 	maxRecords = 1000
 	maxValues  = 50
@@ -139,8 +141,8 @@ func (r *Record) checkName(here, zone string, f *field.Errors) {
 		f.Add(here, "is not in the zone %s; write names in it, full or without the zone (got %q)", zone, r.Name)
 	case !validName(plain, maxName) || len(r.Name)+1+len(zone) > maxName:
 		f.Add(here, "must be @, or a name such as www, *.dev or _acme-challenge in front of the zone (got %q)", r.Name)
-	case top == "pop" || top == "region":
-		f.Add(here, "must not be %s or below it: these names belong to PoPs and regions (got %q)", top, r.Name)
+	case top == "pop" || top == "region" || top == FactsLabel:
+		f.Add(here, "must not be %s or below it: these names belong to PoPs, regions and routers (got %q)", top, r.Name)
 	}
 }
 

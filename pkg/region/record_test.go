@@ -48,8 +48,9 @@ func TestParseRecordsRefuses(t *testing.T) {
 	for _, name := range []string{"a..b", "a b", "x.*.y", "'*a'", "-a", "'@.a'", "'" + strings.Repeat("a.", 119) + "a'"} {
 		f(of(name, txt), fmt.Sprintf("records[0].name: must be @, or a name such as www, *.dev or _acme-challenge in front of the zone (got %q)", strings.Trim(name, "'")))
 	}
-	f(of("x.pop", txt), `records[0].name: must not be pop or below it: these names belong to PoPs and regions (got "x.pop")`)
-	f(of("'*.region'", txt), `records[0].name: must not be region or below it: these names belong to PoPs and regions (got "*.region")`)
+	f(of("x.pop", txt), `records[0].name: must not be pop or below it: these names belong to PoPs, regions and routers (got "x.pop")`)
+	f(of("x._weir-facts", txt), `records[0].name: must not be _weir-facts or below it: these names belong to PoPs, regions and routers (got "x._weir-facts")`)
+	f(of("'*.region'", txt), `records[0].name: must not be region or below it: these names belong to PoPs, regions and routers (got "*.region")`)
 	f(of("a", "type: NS, values: [x], ttl: 0"), "records[0].ttl: must be 1 to 86400 seconds (got 0)", `records[0].type: must be one of A, AAAA, CAA, CNAME, MX, TXT (got "NS")`)
 	f(of("a", "type: TXT"), "records[0].values: must name 1 to 50 (got 0)")
 	f(of("'@'", "type: CNAME, values: [a.b, c.d]"), "records[0].values: must name exactly one: a CNAME leads to one name (got 2)",

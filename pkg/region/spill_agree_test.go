@@ -182,7 +182,7 @@ func newKey(t testing.TB, name string) (*sign.Key, Router) {
 	require.NoError(t, err)
 	key, err := sign.ReadKey(file)
 	require.NoError(t, err)
-	return key, Router{name, key.Public()}
+	return key, Router{Name: name, Key: key.Public()}
 }
 
 // A router follows only what a router of its fleet has signed, and each record once.

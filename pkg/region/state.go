@@ -205,7 +205,7 @@ func (f *fleetFacts) states(before map[string]health, now time.Time) (map[string
 				}
 			}
 			s.SetLoad(passing, p.Capacity)
-			s.Stale = facts.age(now) > staleAfter
+			s.Stale = !known && !facts.heard.IsZero() && now.Sub(facts.heard) > staleAfter
 			// Until a region first reports or the PoP is probed, nothing counts as a look:
 			// undoing a wrong one would take riseAfter.
 			l, judged := newLook(s.Nodes, s.Passing, f.share), facts.reported()

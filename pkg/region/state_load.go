@@ -3,7 +3,6 @@ package region
 import (
 	"math"
 	"slices"
-	"time"
 
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
@@ -116,12 +115,4 @@ func median(list []float64) float64 {
 // those evenly.
 func fullness(found, even float64) float64 {
 	return even + (found-even)*min(1, found/returnBelow)
-}
-
-// age returns how long the nodes of a region have not been reported.
-func (f *regionFacts) age(now time.Time) time.Duration {
-	if _, known := f.effective(now); known || f.heard.IsZero() {
-		return 0
-	}
-	return now.Sub(f.heard)
 }

@@ -51,13 +51,18 @@ type Topology struct {
 type Router struct {
 	Name string `json:"name" yaml:"name"`
 	Key  string `json:"key" yaml:"key"` // public, as sign.Keys.Add takes it
+	// DNS is the ADDRESS:PORT where other routers ask it how old its facts are; "": nowhere.
+	DNS string `json:"dns,omitempty" yaml:"dns"`
 }
 
-// String names the router and the ID of its key.
+// String names the router, the ID of its key and its address.
 func (r Router) String() string {
 	id, err := sign.Keys{}.Add(r.Key)
 	if err != nil {
 		id = err.Error()
+	}
+	if r.DNS != "" {
+		id += ", " + r.DNS
 	}
 	return r.Name + " (key " + id + ")"
 }
@@ -88,6 +93,9 @@ func (t *Topology) checkRouters(f *field.Errors) {
 			f.Add(at+".key", "must be a public key, the line of KEYFILE.pub between BEGIN and END (got %q): %v", r.Key, err)
 		} else if ids[id] != "" {
 			f.Add(at+".key", "is already the key of %s; remove one of them", ids[id])
+		}
+		if to, err := netip.ParseAddrPort(r.DNS); r.DNS != "" && (err != nil || to.Port() == 0 || to.Addr().IsUnspecified()) {
+			f.Add(at+".dns", "must be the ADDRESS:PORT where resolvers ask this router, such as 192.0.2.53:53 (got %q)", r.DNS)
 		}
 		names[r.Name], ids[id] = true, r.Name
 	}

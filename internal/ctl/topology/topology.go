@@ -35,7 +35,9 @@ regions differ, they answer by what most of the regions hold.
                                       # (every router has --geoip) or first (all to the first region)
   probe: {port: 443, path: /healthz, tls: true}          # how routers check the addresses themselves; optional
   routers:                            # whose records of moved clients other routers follow; optional
-    - {name: ns1, key: MCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=}    # from KEYFILE.pub
+    - name: ns1
+      key: MCowBQYDK2VwAyEAGb9ECWmEzf6FQbrBZ9w7lshQhqowtrbLDFw4rXAxZuE=    # from KEYFILE.pub
+      dns: 192.0.2.53:53              # where routers that hear nothing ask it; optional
   records:                            # what else DNS answers in the zone; optional
     - {name: _acme-challenge, type: TXT, values: [abc123], ttl: 60}    # A, AAAA, CAA, CNAME, MX, TXT; ttl: 300 s
     - {name: "*.dev", type: CNAME, values: [edge.example.com]}         # @ is the zone itself`

@@ -46,6 +46,7 @@ func TestAmplification(t *testing.T) {
 		{down, "txt.edge.example.com.", wire.TypeTXT, true, 22}, {down, "txt.edge.example.com.", wire.TypeTXT, false, 1.5},
 		{down, "x.edge.example.com.", wire.TypeA, true, 2.5}, {down, "ns1.edge.example.com.", wire.TypeAAAA, true, 2.5},
 		{down, "www.edge.example.com.", wire.TypeTXT, false, 2.8}, // a CNAME, and the SOA
+		{down, "x._weir-facts.edge.example.com.", wire.TypeTXT, true, 1}, {down, "x._weir-facts.edge.example.com.", wire.TypeTXT, false, 1},
 		{large, "edge.example.com.", wire.TypeA, true, 27.4}, {large, "edge.example.com.", wire.TypeA, false, 15.1},
 	} {
 		m := new(wire.Msg)

@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"strings"
+	"time"
 
 	wire "github.com/miekg/dns"
 
@@ -22,6 +23,7 @@ const (
 	kindBadVers   = "badvers"
 	kindNotImp    = "notimp"
 	kindServFail  = "servfail"  // there is no topology yet
+	kindYielded   = "yielded"   // another router has fresher facts: resolvers should ask that one
 	kindTruncated = "truncated" // too long for UDP
 	kindSlipped   = "slipped"   // over the rate limit: truncated, so that the client retries over TCP
 	kindDropped   = "dropped"   // over the rate limit: no answer
@@ -29,7 +31,7 @@ const (
 
 // Kinds are all kinds of answers.
 var Kinds = []string{
-	kindAnswer, kindSpilled, kindFailOpen, kindNoData, kindNXDomain, kindRefused, kindFormErr, kindBadVers, kindNotImp, kindServFail, kindTruncated, kindSlipped, kindDropped,
+	kindAnswer, kindSpilled, kindFailOpen, kindNoData, kindNXDomain, kindRefused, kindFormErr, kindBadVers, kindNotImp, kindServFail, kindYielded, kindTruncated, kindSlipped, kindDropped,
 }
 
 // reply is an answer in progress.
@@ -85,7 +87,11 @@ func (s *Server) begin(packet []byte) *reply {
 
 // finish builds the answer.
 func (r *reply) finish(from netip.Addr, udp bool) ([]byte, string) {
-	if r.node != nil {
+	switch {
+	case r.node == nil:
+	case r.node.proves && udp: // signing costs more than any answer, so not for forged addresses
+		r.truncate()
+	default:
 		r.resolve(from)
 	}
 	r.addOptions()
@@ -196,6 +202,8 @@ func (r *reply) fill(n *node, from netip.Addr) {
 		}
 	case n.choose && r.asksAddress():
 		r.choose(from, n.region)
+	case n.proves && n == r.node && r.q.qtype == wire.TypeTXT:
+		r.prove()
 	case n.pop != nil && r.asksAddress():
 		if r.addresses(n); !r.trims {
 			r.empty()
@@ -205,10 +213,28 @@ func (r *reply) fill(n *node, from netip.Addr) {
 	}
 }
 
+// prove answers another router. All networks together get as many proofs as one gets answers.
+func (r *reply) prove() {
+	text := ""
+	if l := r.limiter; r.config.Proof != nil && (l == nil || l.count(netip.Prefix{}, r.subject(), l.interval, time.Since(r.started))) {
+		text = r.config.Proof(strings.ToLower(r.q.name))
+	}
+	if text == "" {
+		r.empty()
+		return
+	}
+	r.add(&wire.TXT{Hdr: header("", wire.TypeTXT, 0), Txt: chunks(text)})
+}
+
 // choose answers with the nearest PoP, of region in if not empty.
 func (r *reply) choose(from netip.Addr, in string) {
-	if r.view.Topology == nil {
+	switch {
+	case r.view.Topology == nil:
 		r.missing()
+		return
+	case r.config.Yields != nil && r.config.Yields():
+		r.msg.Authoritative, r.msg.Answer = false, nil // without the CNAMEs that led here
+		r.fail(wire.RcodeServerFailure, kindYielded)
 		return
 	}
 	q := region.Query{Client: netip.PrefixFrom(from, from.BitLen()), Region: in, Family: 6, Random: rand.Uint64()}

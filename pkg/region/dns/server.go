@@ -45,6 +45,11 @@ type Config struct {
 	// limit.
 	RateLimit int
 	Observer  Observer // may be nil
+	// Proof returns what proves to the router that queries for name that this router's facts are
+	// fresh, or "" if nothing does.
+	Proof func(name string) string // may be nil
+	// Yields reports whether resolvers should ask another router for the nearest PoP.
+	Yields func() bool // may be nil
 }
 
 // NameServer is a name server of the zone.

@@ -33,6 +33,7 @@ type node struct {
 	pop     *region.PoP          // the PoP with these addresses
 	choose  bool                 // answer with the nearest PoP,
 	region  string               // of this region, if not empty
+	proves  bool                 // answer with a proof that the facts are fresh
 	turns   turns                // of its addresses
 }
 
@@ -48,6 +49,7 @@ func newZone(name string, c *Config, t *region.Topology) (*zone, error) {
 	for _, prefix := range []string{"pop.", "region."} {
 		z.at(prefix + z.name)
 	}
+	z.at("*." + region.FactsLabel + "." + z.name).proves = true
 	if t != nil {
 		z.addTopology(t)
 	}
