@@ -22,5 +22,8 @@ func TestUnread(t *testing.T) {
 	later.Schema, later.Remedy = 2, "make it follow rules"
 	targets, err := p.Targets(&later, nil)
 	require.NoError(t, err)
-	require.Equal(t, []string{"rules need nodes that read schema 2; ams1-4 in eu-west reads none: make it follow rules; ams1-2 in eu-west reads 1, ams1-5 in eu-west reads 1: update it first"}, versions.Unread(t.Context(), p, targets))
+	objections := versions.Unread(t.Context(), p, targets)
+	require.Len(t, objections, 1)
+	require.Equal(t, "rules need nodes that read schema 2; ams1-4 in eu-west reads none: make it follow rules; ams1-2 in eu-west reads 1, ams1-5 in eu-west reads 1: update it first", objections[0].Line)
+	require.ElementsMatch(t, []string{"ams1-2 in eu-west reads 1", "ams1-4 in eu-west reads none", "ams1-5 in eu-west reads 1"}, objections[0].Of)
 }

@@ -133,7 +133,8 @@ func TestResumedTwice(t *testing.T) {
 	require.Equal(t, "bob", parse[unfinished.Report](t, f.good(t, "rules", "rollout", "-o", "json").out).Rollout.By)
 }
 
-// A rollout to which a node objects, and that was forced, is resumed like any other.
+// A rollout to which a node objects, and that was forced, is resumed like any other, as long as
+// nothing else objects: the force was for what it showed.
 func TestResumeOfAForcedRollout(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, "eu-west", "us-east")
@@ -148,7 +149,15 @@ func TestResumeOfAForcedRollout(t *testing.T) {
 	ana.cancel()
 	require.Equal(t, term.StatusInterrupted, ana.end(t).status)
 	require.Equal(t, versionOf(rulesOf(1)), f.current(t, "us-east"))
-	f.good(t, "rules", "apply", "--resume", "--yes", "--by", "bob", "--soak", "100ms")
+
+	resume := []string{"rules", "apply", "--resume", "--yes", "--by", "bob", "--soak", "100ms"}
+	wants := f.edge(t, "us-east", "pop-us-east", "us-east-3", func(s *stub) { s.signed = "0123456789abcdef" })
+	refused := f.refused(t, term.StatusFailed, resume...)
+	require.Contains(t, refused, "nothing was changed: us-east-3 in us-east accepts only what is signed by key 0123456789abcdef; sign it with --sign KEYFILE\n--force changes it anyway; that of the rollout covers only what it showed")
+	require.NotContains(t, refused, "us-east-2")
+	require.Equal(t, versionOf(rulesOf(1)), f.current(t, "us-east"))
+	f.deregister(t, wants)
+	f.good(t, resume...)
 	require.Equal(t, versionOf(rulesOf(2)), f.current(t, "us-east"))
 	for _, name := range f.names {
 		h, _, err := f.rules(name).History(t.Context(), 1)

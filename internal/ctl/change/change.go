@@ -46,6 +46,8 @@ type Change struct {
 	at       time.Time // when the regions were pointed
 	deserted bool      // a region has no edge that could run anything
 	forced   string    // what edges objected, and --force overrode
+	// overridden are the parts of these objections, and of those that the rollout overrode before.
+	overridden []string
 	// unreached are the regions that could not be reached before any was pointed.
 	unreached []string
 	// Result is what became of it; nil: it ended before it knew the regions.
@@ -280,7 +282,9 @@ func (c *Change) Prepare(ctx context.Context, targets []*fleet.Target) error {
 		for _, r := range c.With(rollout.Untouched) {
 			next[r.target.Name] = r.step.Next
 		}
-		objections = append(objections, c.Objects(ctx, next)...)
+		for _, line := range c.Objects(ctx, next) {
+			objections = append(objections, fleet.Objection{Line: line, Of: []string{line}})
+		}
 	}
 	if err := c.overcome(objections); err != nil {
 		return err

@@ -33,7 +33,7 @@ func (c *Change) sign(ctx context.Context, r *regionChange) error {
 // untrusted says which nodes would refuse the document, because none of the keys that they
 // require has signed it. Nodes verify signatures themselves: this check only reports it
 // early.
-func (c *Change) untrusted(ctx context.Context, nodes []fleet.Answer[[]consul.Node]) (lines []string) {
+func (c *Change) untrusted(ctx context.Context, nodes []fleet.Answer[[]consul.Node]) (list []fleet.Objection) {
 	for _, a := range nodes {
 		t, r := a.Target, c.region(a.Target.Name)
 		if t.Kind.Reads == nil || r.region.Outcome != rollout.Untouched || r.step.Ends || a.Err == nil && !slices.ContainsFunc(a.Value, func(n consul.Node) bool { return !fleet.Accepts(n) }) {
@@ -44,33 +44,49 @@ func (c *Change) untrusted(ctx context.Context, nodes []fleet.Answer[[]consul.No
 			c.Program.Warn("%s: whether its nodes accept the signature is unknown: %v", t.Name, err)
 			continue
 		}
-		for _, n := range t.Objecting(ctx, a.Value, func(n consul.Node) bool { return !fleet.Accepts(n, by...) }) {
-			lines = append(lines, fmt.Sprintf("%s in %s accepts only what is signed by key %s; sign it with --sign KEYFILE", term.Printable(n.ID), t.Name, term.Printable(strings.ReplaceAll(n.SignedBy, ",", " or "))))
-			break
-		}
+		list = append(list, t.Unsigned(ctx, a.Value, by)...)
 	}
-	return lines
+	return list
 }
 
 // unread says which nodes of affected regions cannot read the document: they would keep the one
 // they have, and count apart from the others.
-func (c *Change) unread(ctx context.Context) []string {
+func (c *Change) unread(ctx context.Context) []fleet.Objection {
 	news := fleet.Filter(c.With(rollout.Untouched), func(r *regionChange) bool { return !r.step.Ends })
 	return versions.Unread(ctx, c.Program, TargetsOf(news))
 }
 
-// overcome refuses a change to which nodes object, unless it is forced.
-func (c *Change) overcome(objections []string) error {
-	switch {
-	case objections == nil:
-		return nil
-	case !c.Force:
-		return term.Failed("nothing was changed: %s\n--force changes it anyway", strings.Join(objections, "\n"))
+// mostOverridden bounds what a record keeps of objections, in bytes. Beyond it, a resumed rollout
+// needs --force again.
+const mostOverridden = 64 << 10
+
+// overcome refuses a change to which nodes object, unless it is forced, or continues one that was
+// forced when they objected.
+func (c *Change) overcome(objections []fleet.Objection) error {
+	var lines, fresh []string
+	if c.resumes != nil {
+		c.overridden = slices.Clone(c.resumes.Forced)
 	}
-	for _, line := range objections {
+	for _, o := range objections {
+		lines = append(lines, o.Line)
+		if of := fleet.Filter(o.Of, func(part string) bool { return !slices.Contains(c.overridden, part) }); len(of) > 0 {
+			fresh, c.overridden = append(fresh, o.Line), append(c.overridden, of...)
+		}
+	}
+	if fresh != nil && !c.Force {
+		hint := "--force changes it anyway"
+		if c.resumes != nil && c.resumes.Forced != nil {
+			hint += "; that of the rollout covers only what it showed"
+		}
+		return term.Failed("nothing was changed: %s\n%s", strings.Join(fresh, "\n"), hint)
+	}
+	for _, line := range lines {
 		c.Program.Warn("%s (--force)", line)
 	}
-	c.forced = term.Clip(strings.Join(objections, "; "), 1024)
+	c.forced = term.Clip(strings.Join(lines, "; "), 1024)
+	if len(strings.Join(c.overridden, "")) > mostOverridden {
+		c.overridden = nil
+	}
 	return nil
 }
 

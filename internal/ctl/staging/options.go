@@ -108,7 +108,7 @@ func (o *Options) CheckFlags(p *command.Program) (err error) {
 }
 
 // resumable are the flags of apply that a resumed rollout needs again.
-var resumable = append([]string{"canary", "bake", "waves", "soak", "region", "partial", "wait", "keep-versions", "if-version", "force"}, BoundFlags[:]...)
+var resumable = append([]string{"canary", "bake", "waves", "soak", "region", "partial", "wait", "keep-versions", "if-version"}, BoundFlags[:]...)
 
 // Given returns those that were passed.
 func (o *Options) Given() (list []string) {

@@ -98,8 +98,8 @@ func Diff(ctx context.Context, p *command.Program, k *fleet.Kind, names []string
 			there = append(there, a.Target)
 		}
 	}
-	for _, line := range Unread(ctx, p, there) {
-		p.Warn("%s", line)
+	for _, o := range Unread(ctx, p, there) {
+		p.Warn("%s", o.Line)
 	}
 	return r, command.Unanswered(answers)
 }

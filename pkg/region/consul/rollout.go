@@ -24,6 +24,8 @@ type Rollout struct {
 	SeenAt time.Time `json:"seen_at"`
 	// Flags are those of the command, such as --soak=10m.
 	Flags []string `json:"flags,omitempty"`
+	// Forced are the objections that were shown and overridden; a resumed rollout overrides no others.
+	Forced []string `json:"forced,omitempty"`
 	// Canary is the PoP that tries the version first; "": none.
 	Canary string `json:"canary,omitempty"`
 	// Waves are the regions in the order in which they change. A canary has one wave.
