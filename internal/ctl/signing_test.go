@@ -94,6 +94,20 @@ func testSignDocuments(t *testing.T, f *testFleet) {
 		require.NoError(t, f.signed(t, keys, docs, "topology", name, published))
 	}
 
+	// Once it is signed, routers may require that. They do not register, so regionctl refuses what
+	// they would ignore.
+	unsigned := strings.Replace(topologyOf(1), "edge.example.com", "e.example", 1)
+	next := write(t, "next.yaml", unsigned)
+	const objection = "the active topology is signed, so routers with --require-signed would keep it; sign the next one with --sign KEYFILE"
+	require.Contains(t, f.refused(t, term.StatusFailed, "topology", "apply", next, "--yes"), "nothing was changed: "+objection+"\n--force changes it anyway")
+	f.good(t, "topology", "apply", next, "--yes", "--force")
+	require.Contains(t, f.good(t, "topology", "history").out, "(forced: "+objection+")")
+	f.good(t, "undo", "topology", "--yes") // back to the signed one
+	version := versionOf(unsigned)
+	require.Contains(t, f.refused(t, term.StatusFailed, "undo", "topology", "--yes"), objection)
+	require.Contains(t, f.refused(t, term.StatusFailed, "undo", "topology", "--to", version, "--yes"), objection)
+	f.good(t, "undo", "topology", "--to", version, "--yes", "--sign", key)
+
 	require.NoError(t, os.Chmod(key, 0o644))
 	r := f.run(t, "rules", "apply", one, "--yes", "--sign", key)
 	require.Equal(t, term.StatusUsage, r.status)

@@ -30,21 +30,20 @@ func (c *Change) sign(ctx context.Context, r *regionChange) error {
 	return nil
 }
 
-// untrusted says which nodes would refuse the document, because none of the keys that they
-// require has signed it. Nodes verify signatures themselves: this check only reports it
-// early.
+// untrusted says who would refuse the document, because no key that they require has signed it.
+// Nodes and routers verify signatures themselves: this check only reports it early.
 func (c *Change) untrusted(ctx context.Context, nodes []fleet.Answer[[]consul.Node]) (list []fleet.Objection) {
 	for _, a := range nodes {
 		t, r := a.Target, c.region(a.Target.Name)
-		if t.Kind.Reads == nil || r.region.Outcome != rollout.Untouched || r.step.Ends || a.Err == nil && !slices.ContainsFunc(a.Value, func(n consul.Node) bool { return !fleet.Accepts(n) }) {
+		if t.Kind.Back != nil || r.region.Outcome != rollout.Untouched || r.step.Ends { // nobody verifies drains and client lists
 			continue
 		}
-		by, err := c.signedBy(ctx, t)
+		objections, err := t.Unsigned(ctx, a.Value, r.step.From.Version(), r.step.Next.Version(), c.Signer)
 		if err = errors.Join(a.Err, err); err != nil {
 			c.Program.Warn("%s: whether its nodes accept the signature is unknown: %v", t.Name, err)
 			continue
 		}
-		list = append(list, t.Unsigned(ctx, a.Value, by)...)
+		list = append(list, objections...)
 	}
 	return list
 }
@@ -73,7 +72,8 @@ func (c *Change) overcome(objections []fleet.Objection) error {
 			fresh, c.overridden = append(fresh, o.Line), append(c.overridden, of...)
 		}
 	}
-	if fresh != nil && !c.Force {
+	lines, fresh = term.Distinct(lines), term.Distinct(fresh)
+	if len(fresh) > 0 && !c.Force {
 		hint := "--force changes it anyway"
 		if c.resumes != nil && c.resumes.Forced != nil {
 			hint += "; that of the rollout covers only what it showed"
@@ -88,24 +88,4 @@ func (c *Change) overcome(objections []fleet.Objection) error {
 		c.overridden = nil
 	}
 	return nil
-}
-
-// signedBy returns the IDs of the keys that have signed a region's next document for as
-// long as it is to last, or are about to.
-func (c *Change) signedBy(ctx context.Context, t *fleet.Target) (keys []string, err error) {
-	if c.Signer != nil {
-		keys = append(keys, c.Signer.ID())
-	}
-	ctx, cancel := t.Bounded(ctx)
-	defer cancel()
-	list, err := t.Docs.Signatures(ctx, c.region(t.Name).step.Next.Version())
-	if sign.IsFault(err) {
-		err = nil
-	}
-	for _, s := range list {
-		if s.Until == nil {
-			keys = append(keys, s.Key)
-		}
-	}
-	return keys, err
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region/consul"
+	"github.com/weir-edge/weir/pkg/sign"
 )
 
 // Objection is what speaks against a change: a line for people, and in Of each node's part of it.
@@ -38,9 +39,30 @@ func (t *Target) Objecting(ctx context.Context, nodes []consul.Node, objects fun
 	return real
 }
 
-// Unsigned returns the objections of nodes that require other signatures than those by these keys,
-// one for each requirement.
-func (t *Target) Unsigned(ctx context.Context, nodes []consul.Node, by []string) (list []Objection) {
+// Unsigned returns the objections of nodes that require other signatures than the next version has
+// or gets from signer, one for each requirement, and that of routers, which do not register: they
+// may require signatures if the active topology has one.
+func (t *Target) Unsigned(ctx context.Context, nodes []consul.Node, active, next string, signer *sign.Key) (list []Objection, err error) {
+	ofRouters := t.Kind.Reads == nil
+	if ofRouters { // only nodes with peers follow it, too
+		nodes = Filter(nodes, func(n consul.Node) bool { return n.Peer != "" })
+	}
+	var was, by []string
+	if ofRouters && active != "" {
+		was, err = t.signedBy(ctx, active)
+	}
+	if err != nil || len(was) == 0 && !slices.ContainsFunc(nodes, func(n consul.Node) bool { return !Accepts(n) }) {
+		return nil, err
+	}
+	if by, err = t.signedBy(ctx, next); err != nil {
+		return nil, err
+	}
+	if signer != nil {
+		by = append(by, signer.ID())
+	}
+	if len(was) > 0 && len(by) == 0 {
+		list = append(list, Objection{"the active topology is signed, so routers with --require-signed would keep it; sign the next one with --sign KEYFILE", []string{t.Name + " routers"}})
+	}
 	ids := map[string][]string{} // of nodes, by the keys that they require
 	for _, n := range t.Objecting(ctx, nodes, func(n consul.Node) bool { return !Accepts(n, by...) }) {
 		ids[n.SignedBy] = append(ids[n.SignedBy], term.Printable(n.ID))
@@ -56,7 +78,23 @@ func (t *Target) Unsigned(ctx context.Context, nodes []consul.Node, by []string)
 		}
 		list = append(list, o)
 	}
-	return list
+	return list, nil
+}
+
+// signedBy returns the IDs of the keys that have signed a version for good.
+func (t *Target) signedBy(ctx context.Context, version string) (keys []string, err error) {
+	ctx, cancel := t.Bounded(ctx)
+	defer cancel()
+	list, err := t.Docs.Signatures(ctx, version)
+	if sign.IsFault(err) {
+		err = nil
+	}
+	for _, s := range list {
+		if s.Until == nil {
+			keys = append(keys, s.Key)
+		}
+	}
+	return keys, err
 }
 
 // Accepts reports whether a node accepts what one of these keys has signed.

@@ -46,8 +46,9 @@ type Options struct {
 func (o *Options) ApplyFlags(f *pflag.FlagSet, k *fleet.Kind) {
 	o.Flags(f)
 	o.DocumentFlags(f)
+	o.forceFlag(f)
 	if k.AtEdges() {
-		o.EdgeFlags(f)
+		o.waitFlag(f)
 		o.Staging.CanaryFlags(f)
 		o.Staging.WaveFlags(f)
 	}
@@ -80,8 +81,16 @@ func (o *Options) Completions(cmd *cobra.Command, p *command.Program) {
 
 // EdgeFlags adds the flags of changes that edges follow: --wait and --force.
 func (o *Options) EdgeFlags(f *pflag.FlagSet) {
+	o.waitFlag(f)
+	o.forceFlag(f)
+}
+
+func (o *Options) waitFlag(f *pflag.FlagSet) {
 	f.DurationVar(&o.Wait, "wait", 30*time.Second, "how long to wait for the edges; 0 does not wait")
-	f.BoolVar(&o.Force, "force", false, "change it even if edges object, because they cannot read it or require another signature; the history says so")
+}
+
+func (o *Options) forceFlag(f *pflag.FlagSet) {
+	f.BoolVar(&o.Force, "force", false, "change it even if nodes object, because they cannot read it or require another signature; the history says so")
 }
 
 // CheckFlags checks the flags.

@@ -56,6 +56,9 @@ cannot be reached, no region is changed; --partial continues without it. If one 
 after the first, the others are written anyway, and the result says which have it (status
 3). Running the same command again finishes the job, and apply --resume does without FILE.
 
+If the active topology is signed, this one must be, too (--sign), unless --force says otherwise:
+routers may ignore an unsigned one.
+
 --if-version VERSION changes nothing unless every region has that version or already has
 the document (status 4). Afterwards it prunes old versions: see regionctl prune
 --help.
