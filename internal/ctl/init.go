@@ -32,16 +32,20 @@ Exits with 3 if a region could not be reached; run it again then.`
 func initCommand(p *command.Program) *cobra.Command {
 	var names []string
 	var yes bool
-	var by string
+	var by, message string
 	c := command.New("init", "record the name of each region in its Consul", initHelp, "  regionctl init\n  regionctl init --region us-west --yes",
-		func(ctx context.Context, _ []string) error { return nameRegions(ctx, p, names, yes, by) })
+		func(ctx context.Context, _ []string) error { return nameRegions(ctx, p, names, yes, by, message) })
 	p.RegionFlag(c, &names)
 	command.YesFlag(c.Flags(), &yes)
 	command.ByFlag(c.Flags(), &by)
+	command.MessageFlag(c.Flags(), &message)
 	return c
 }
 
-func nameRegions(ctx context.Context, p *command.Program, names []string, yes bool, by string) error {
+func nameRegions(ctx context.Context, p *command.Program, names []string, yes bool, by, message string) error {
+	if err := command.CheckText("--message", message, command.LongestMessage); err != nil {
+		return err
+	}
 	by, err := p.Whoami(by)
 	if err != nil {
 		return err
@@ -86,6 +90,6 @@ func nameRegions(ctx context.Context, p *command.Program, names []string, yes bo
 		all, list = append(all, here), append(list, report.ResultOf(here))
 	}
 	named := report.NamesOf(report.With(all, rollout.Applied))
-	p.RecordAct(ctx, named, by, "name the region")
+	p.RecordAct(ctx, named, by, "name the region"+term.Reason(message))
 	return cmp.Or(report.Outcome(ctx, all, len(named) > 0, nil, term.Partial), p.Show(list, func(b *bytes.Buffer, s term.Style) { report.WriteResults(b, s, list) }))
 }

@@ -19,12 +19,12 @@ import (
 // changeCommands are all commands that change a region; lookCommands are the others.
 var (
 	changeCommands = []string{
-		"init --yes", "rules apply FILE --yes", "rules apply --resume --yes", "undo rules --yes", "undo rules --to VERSION --yes", "prune rules --yes",
+		"init --message x --yes", "rules apply FILE --yes", "rules apply --resume --yes", "undo rules --yes", "undo rules --to VERSION --yes", "prune rules --yes",
 		"policy apply POLICY --yes", "undo policy --yes", "undo policy --to VERSION --yes", "prune policy --yes",
 		"shedder set enabled=false --for 1h --yes", "undo shedder --yes", "undo shedder --to VERSION --yes", "prune shedder --yes",
-		"topology apply TOPOLOGY --yes", "undo topology --yes", "undo topology --to VERSION --yes", "prune topology --yes", "drain ams1 --message x --yes", "undrain ams1 --yes", "limits reset --rule per-client --client 203.0.113.7 --yes",
-		"clients block 203.0.113.7 --message x", "clients allow 203.0.113.7 --message x", "clients unblock 203.0.113.7", "clients import LIST --message x",
-		"clients sync --name drop --from LIST --once",
+		"topology apply TOPOLOGY --yes", "undo topology --yes", "undo topology --to VERSION --yes", "prune topology --yes", "drain ams1 --message x --yes", "undrain ams1 --message x --yes", "limits reset --rule per-client --client 203.0.113.7 --message x --yes",
+		"clients block 203.0.113.7 --message x --yes", "clients allow 203.0.113.7 --message x --yes", "clients unblock 203.0.113.7 --message x --yes", "clients import LIST --message x --yes",
+		"clients sync --name drop --from LIST --once --yes",
 	}
 	lookCommands = []string{
 		"rules validate", "rules test", "rules diff", "rules show", "rules list", "rules status", "rules history", "rules rollout", "rules compare", "rules import envoy",

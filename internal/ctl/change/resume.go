@@ -39,7 +39,7 @@ func (c *Change) resume(ctx context.Context, k *fleet.Kind) error {
 	if err := u.Unmoved(ctx, targets); err != nil {
 		return err
 	}
-	c.Program.Say("continues the rollout of %s, which %s began at %s%s", u.Version, term.Printable(u.By), term.Stamp(u.BeganAt), unfinished.Reason(u.Message))
+	c.Program.Say("continues the rollout of %s, which %s began at %s%s", u.Version, term.Printable(u.By), term.Stamp(u.BeganAt), term.Reason(u.Message))
 	if c.Doc, err = loadFrom(ctx, targets, u.Record.Named); err != nil {
 		return err
 	}

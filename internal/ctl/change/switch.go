@@ -12,7 +12,6 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/report"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
-	"github.com/weir-edge/weir/internal/ctl/unfinished"
 	"github.com/weir-edge/weir/internal/ctl/versions"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
@@ -96,7 +95,7 @@ func (c *Change) endCanaries(ctx context.Context) {
 		for _, pop := range slices.Sorted(maps.Keys(canaries)) {
 			p, index, wrong := t.Docs.Canary(ctx, pop)
 			if wrong == nil && p != nil {
-				wrong = c.endCanary(ctx, t, pop, p, index, "in favor of "+c.region(t.Name).runs()+unfinished.Reason(c.Message))
+				wrong = c.endCanary(ctx, t, pop, p, index, "in favor of "+c.region(t.Name).runs()+term.Reason(c.Message))
 			}
 			if wrong != nil {
 				err = errors.Join(err, wrong)

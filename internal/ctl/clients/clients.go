@@ -81,6 +81,7 @@ func Command(p *command.Program) *cobra.Command {
 func (o *Options) changeFlags(f *pflag.FlagSet) {
 	f.DurationVar(&o.wait, "wait", 10*time.Second, "how long to wait at most for the edges; 0 does not wait")
 	command.ByFlag(f, &o.by)
+	command.NoQuestion(f)
 }
 
 const longestDecision = 10 * 365 * 24 * time.Hour

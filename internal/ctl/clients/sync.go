@@ -75,6 +75,7 @@ func syncCommand(p *command.Program) *cobra.Command {
 	f.IntVar(&o.bytes, "max-bytes", 16<<20, "how long it may be")
 	f.Float64Var(&o.loss, "max-loss", 0.3, "the share of its networks that it may lose at once, 0 to 1")
 	f.StringVar(&o.metrics, "metrics", "127.0.0.1:9154", "`ADDRESS:PORT` for /metrics and /healthz; empty: none")
+	command.NoQuestion(f)
 	p.RegionFlag(c, &o.regions)
 	command.CompleteFiles(c, "from", "txt")
 	return c

@@ -41,7 +41,16 @@ func unblockCommand(p *command.Program) *cobra.Command {
 	c.Flags().StringVar(&list, "list", "", "all networks of the remote list `NAME`")
 	p.RegionFlag(c, &o.Regions)
 	o.changeFlags(c.Flags())
+	command.MessageFlag(c.Flags(), &o.reason)
 	return c
+}
+
+// remover checks the flags, and returns who removes networks.
+func (o *Options) remover(p *command.Program) (string, error) {
+	if err := command.CheckText("--message", o.reason, clientlist.MaxReason); err != nil {
+		return "", err
+	}
+	return p.Whoami(o.by)
 }
 
 // Unblock removes networks from the list.
@@ -50,13 +59,13 @@ func Unblock(ctx context.Context, p *command.Program, networks []string, o *Opti
 	if err != nil {
 		return nil, err
 	}
-	who, err := p.Whoami(o.by)
+	who, err := o.remover(p)
 	if err != nil {
 		return nil, err
 	}
 	removed, covered, remote := map[netip.Prefix]bool{}, map[netip.Prefix]*clientlist.Entry{}, map[netip.Prefix]string{}
 	changed, err := change(ctx, p, o, func(at time.Time, held *clientlist.List) *clientlist.Edits {
-		e := &clientlist.Edits{By: who, Message: "remove " + networkNames(list)}
+		e := &clientlist.Edits{By: who, Message: "remove " + networkNames(list) + term.Reason(o.reason)}
 		t := clientlist.NewTable("", held.Entries(), at)
 		for _, n := range list {
 			for _, c := range t.Covering(n) {
@@ -89,7 +98,7 @@ func unblockList(ctx context.Context, p *command.Program, name string, o *Option
 	if err := checkListName("--list", name); err != nil {
 		return nil, err
 	}
-	who, err := p.Whoami(o.by)
+	who, err := o.remover(p)
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +111,7 @@ func unblockList(ctx context.Context, p *command.Program, name string, o *Option
 			}
 		}
 		found += len(e.List)
-		e.Message = fmt.Sprintf("remove the list %s: %s", name, term.Plural(len(e.List), "network"))
+		e.Message = fmt.Sprintf("remove the list %s: %s", name, term.Plural(len(e.List), "network")) + term.Reason(o.reason)
 		return e
 	})
 	if found == 0 {

@@ -58,14 +58,27 @@ func Group(use, short, long string) *cobra.Command {
 	return c
 }
 
+// synonyms are what other programs call a flag.
+var synonyms = map[string]string{
+	"reason": "message", "why": "message", "comment": "message", "note": "message", "description": "message",
+	"duration": "for", "ttl": "for", "expires": "for", "expire": "for", "until": "for", "lasts": "for",
+	"user": "by", "author": "by", "who": "by",
+	"confirm": "yes", "assume-yes": "yes", "no-prompt": "yes", "non-interactive": "yes",
+	"format": "output", "json": "output", "regions": "region", "version": "to",
+}
+
 // nearFlag adds the command's flag nearest to an unknown one to the error.
 func nearFlag(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) || unknown.GetSpecifiedShortnames() != "" {
 		return err
 	}
-	if unknown.GetSpecifiedName() == "dry-run" {
+	name := unknown.GetSpecifiedName()
+	if name == "dry-run" {
 		return fmt.Errorf("%w%s", err, noTrial(cmd))
+	}
+	if own := synonyms[name]; own != "" && cmd.Flags().Lookup(own) != nil {
+		return fmt.Errorf("%w; did you mean --%s?", err, own)
 	}
 	var names []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
@@ -73,14 +86,14 @@ func nearFlag(cmd *cobra.Command, err error) error {
 			names = append(names, f.Name)
 		}
 	})
-	hint := field.Suggest(unknown.GetSpecifiedName(), names...)
+	hint := field.Suggest(name, names...)
 	return fmt.Errorf("%w%s", err, strings.Replace(hint, "mean ", "mean --", 1))
 }
 
 // noTrial says what there is instead of --dry-run.
 func noTrial(cmd *cobra.Command) (hint string) {
 	switch {
-	case cmd.Flags().Lookup("yes") != nil:
+	case asks(cmd):
 		hint = "; without --yes, it shows what it would do and asks first"
 	case cmd.Flags().Lookup("by") != nil:
 		hint = "; it acts at once, without a trial"
@@ -91,6 +104,12 @@ func noTrial(cmd *cobra.Command) (hint string) {
 		}
 	}
 	return hint
+}
+
+// asks reports whether a command asks before it changes something.
+func asks(cmd *cobra.Command) bool {
+	yes := cmd.Flags().Lookup("yes")
+	return yes != nil && yes.Usage != neverAsks
 }
 
 // sameName returns the paths of all commands of this name.

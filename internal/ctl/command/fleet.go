@@ -27,6 +27,20 @@ func BindRegions(f *pflag.FlagSet, names *[]string) {
 // YesFlag adds --yes.
 func YesFlag(f *pflag.FlagSet, yes *bool) { f.BoolVarP(yes, "yes", "y", false, "do not ask") }
 
+// neverAsks is the usage of --yes of a command that asks nothing.
+const neverAsks = "accepted as everywhere; this command never asks"
+
+// NoQuestion adds a --yes that changes nothing: who is in a hurry does not know which commands ask.
+func NoQuestion(f *pflag.FlagSet) { f.BoolP("yes", "y", false, neverAsks) }
+
+// LongestMessage bounds --message, in bytes.
+const LongestMessage = 1024
+
+// MessageFlag adds --message of a command that does not need it.
+func MessageFlag(f *pflag.FlagSet, message *string) {
+	f.StringVarP(message, "message", "m", "", "`TEXT` for the history: why")
+}
+
 // ByFlag adds --by.
 func ByFlag(f *pflag.FlagSet, by *string) {
 	f.StringVar(by, "by", "", "`NAME` for the history and locks (default: WEIR_USER, or user@host)")

@@ -72,6 +72,7 @@ func UndrainCommand(p *command.Program) *cobra.Command {
 			return command.Show(p, r, err, (*Report).write)
 		})
 	o.bothFlags(c.Flags())
+	command.MessageFlag(c.Flags(), &o.reason)
 	c.ValidArgsFunction = completePoPs(p, true)
 	return c
 }
@@ -292,6 +293,9 @@ func Drain(ctx context.Context, p *command.Program, pop string, o *Request) (*Re
 
 // Undrain puts a PoP back into DNS.
 func Undrain(ctx context.Context, p *command.Program, pop string, o *Request) (*Report, error) {
+	if err := command.CheckText("--message", o.reason, 500); err != nil {
+		return nil, err
+	}
 	who, err := p.Whoami(o.by)
 	if err != nil {
 		return nil, err
@@ -308,7 +312,7 @@ func Undrain(ctx context.Context, p *command.Program, pop string, o *Request) (*
 	}
 	d.end()
 	var outcome error
-	_, without := d.tell(ctx, who, "undrain "+pop)
+	_, without := d.tell(ctx, who, "undrain "+pop+term.Reason(o.reason))
 	if len(without) > 0 {
 		outcome = term.Partial("%s may still hold the drain of %s, which the other regions have ended; run the same command again to finish:\n%s", report.Names(without), pop, report.ReasonsOf(without))
 	} else {

@@ -37,7 +37,7 @@ func Command(p *command.Program) *cobra.Command {
 type Request struct {
 	client, method, host, path, tier string
 	rule                             string // to reset
-	by                               string
+	by, message                      string
 	yes                              bool
 	headers, cookies                 []string
 

@@ -48,6 +48,7 @@ func (d *Request) ResetFlags(f *pflag.FlagSet) {
 	f.StringVar(&d.rule, "rule", "", "the `ID` of the rule")
 	command.YesFlag(f, &d.yes)
 	command.ByFlag(f, &d.by)
+	command.MessageFlag(f, &d.message)
 	d.Flags(f)
 }
 
@@ -74,6 +75,9 @@ func Reset(ctx context.Context, p *command.Program, names []string, d *Request) 
 		return nil, err
 	}
 	query.Set("rule", d.rule)
+	if err := command.CheckText("--message", d.message, command.LongestMessage); err != nil {
+		return nil, err
+	}
 	who, err := p.Whoami(d.by)
 	if err != nil {
 		return nil, err
@@ -117,8 +121,8 @@ func Reset(ctx context.Context, p *command.Program, names []string, d *Request) 
 			done = append(done, n.Region)
 		}
 	}
-	p.RecordAct(ctx, term.Distinct(done), who, "reset rule "+d.rule+" for "+d.recorded())
-	return list, resetVerdict(list)
+	p.RecordAct(ctx, term.Distinct(done), who, "reset rule "+d.rule+" for "+d.recorded()+term.Reason(d.message))
+	return resetVerdict(list)
 }
 
 func resetAll(t *fleet.Target, nodes []consul.Node, reset func(consul.Node) ([]string, error)) []ResetNode {
@@ -136,7 +140,9 @@ func resetAll(t *fleet.Target, nodes []consul.Node, reset func(consul.Node) ([]s
 	return list
 }
 
-func resetVerdict(list []ResetNode) error {
+// resetVerdict returns nothing to show if all edges reject the request as wrong: the error says why,
+// once.
+func resetVerdict(list []ResetNode) ([]ResetNode, error) {
 	var wrong fleet.Reasons
 	failed, bad, hint := 0, 0, ""
 	for _, n := range list {
@@ -151,16 +157,19 @@ func resetVerdict(list []ResetNode) error {
 			hint = "\npass what it names as flags, such as --path /login or --header X-Tenant:VALUE; regionctl limits explain with the same flags shows which rules count a request"
 		}
 	}
-	why := strings.Join(wrong.Lines("%s: %s"), "\n  ") + hint
+	lines := wrong.Lines("%s: %s")
+	why := strings.Join(lines, "\n  ") + hint
 	switch {
 	case failed == 0:
-		return nil
+		return list, nil
+	case bad == len(list) && len(lines) == 1:
+		return nil, term.Misused("nothing was reset: %s%s", term.Printable(cmp.Or(list[0].reason, list[0].Error)), hint)
 	case bad == len(list):
-		return term.Misused("nothing was reset:\n  %s", why)
+		return nil, term.Misused("nothing was reset:\n  %s", why)
 	case failed == len(list):
-		return term.Failed("nothing was reset:\n  %s", why)
+		return list, term.Failed("nothing was reset:\n  %s", why)
 	}
-	return term.Partial("%d of %s did not reset it; run this again when they can be reached:\n  %s", failed, term.Plural(len(list), "edge"), why)
+	return list, term.Partial("%d of %s did not reset it; run this again when they can be reached:\n  %s", failed, term.Plural(len(list), "edge"), why)
 }
 
 func writeReset(list []ResetNode, b *bytes.Buffer, s term.Style) {

@@ -56,7 +56,7 @@ func (o *Options) ApplyFlags(f *pflag.FlagSet, k *fleet.Kind) {
 
 // DocumentFlags adds those of a change to a new document.
 func (o *Options) DocumentFlags(f *pflag.FlagSet) {
-	f.StringVarP(&o.Message, "message", "m", "", "`TEXT` for the history: why")
+	command.MessageFlag(f, &o.Message)
 	f.StringVar(&o.IfVersion, "if-version", "", "change nothing unless each region runs this `VERSION`, which the document was made from; "+versions.NoVersion+": nothing is published")
 }
 
@@ -104,7 +104,7 @@ func (o *Options) CheckFlags(p *command.Program) (err error) {
 	if v := o.IfVersion; v != "" && v != versions.NoVersion && (len(v) < 4 || len(v) > 12 || strings.Trim(v, "0123456789abcdef") != "") {
 		return term.Misused("--if-version %q: must be %s or the 4 to 12 first digits of a version, as status shows it", v, versions.NoVersion)
 	}
-	if err := command.CheckText("--message", o.Message, 1024); err != nil {
+	if err := command.CheckText("--message", o.Message, command.LongestMessage); err != nil {
 		return err
 	}
 	if o.Signer, err = command.Signer(cmp.Or(o.signFile, p.SignFile)); err != nil {

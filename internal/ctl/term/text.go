@@ -112,6 +112,14 @@ func Printable(text string) string {
 	}, Clean(text))
 }
 
+// Reason returns what follows a change for which there is a message.
+func Reason(message string) string {
+	if message == "" {
+		return ""
+	}
+	return ": " + Printable(message)
+}
+
 // OrDash replaces a missing value by a dash.
 func OrDash(text string) string {
 	if text == "" {

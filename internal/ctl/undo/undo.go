@@ -273,7 +273,7 @@ func undoLast(ctx context.Context, c *change.Change, k *fleet.Kind, answers []fl
 	why, id := "", ""
 	for _, a := range answers {
 		if p, before := a.Value.Made(); p != nil && (last == nil || p.AppliedAt.After(last.AppliedAt)) {
-			last, since, why, id = p, before, unfinished.Reason(a.Value.Message()), a.Value.ID()
+			last, since, why, id = p, before, term.Reason(a.Value.Message()), a.Value.ID()
 		}
 	}
 	if last != nil && synced(k, last) {

@@ -33,16 +33,9 @@ func (u *Rollout) Leftover() string {
 	for _, r := range slices.Concat(u.Waves...) {
 		where = append(where, r.Region+" has "+term.OrDash(r.Version))
 	}
-	return fmt.Sprintf("the rollout of %s, which %s began at %s%s, is not finished: %s", u.Version, term.Printable(u.By), term.Stamp(u.BeganAt), Reason(u.Message), strings.Join(where, ", "))
+	return fmt.Sprintf("the rollout of %s, which %s began at %s%s, is not finished: %s", u.Version, term.Printable(u.By), term.Stamp(u.BeganAt), term.Reason(u.Message), strings.Join(where, ", "))
 }
 
 func Overtook(region string, k *fleet.Kind) error {
 	return term.Conflict("nothing was changed: %s: someone else began or ended a rollout meanwhile; see regionctl %s rollout", region, k.Name)
-}
-
-func Reason(message string) string {
-	if message == "" {
-		return ""
-	}
-	return ": " + term.Printable(message)
 }
