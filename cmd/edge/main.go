@@ -98,14 +98,17 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	case *file == "":
 		return fail("name a configuration with -config FILE, or try edge -dev; see edge -help")
 	}
-	c, err := config.Load(*file)
-	if err == nil && *check {
-		var warnings []string
-		warnings, err = config.Check(c)
-		for _, w := range warnings {
-			fmt.Fprintln(stderr, "edge: warning:", w)
+	load := config.Load
+	if *check {
+		load = func(file string) (*config.Config, error) {
+			c, warnings, err := config.CheckFile(file)
+			for _, w := range warnings {
+				fmt.Fprintln(stderr, "edge: warning:", w)
+			}
+			return c, err
 		}
 	}
+	c, err := load(*file)
 	if err != nil {
 		return fail("%v", err)
 	}

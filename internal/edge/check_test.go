@@ -39,7 +39,7 @@ func TestCheckFindsWhatNewWouldRefuse(t *testing.T) {
 	}
 	f(func(*config.Config) {}, "")
 	f(func(c *config.Config) { c.Rules.File = "/does/not/exist" }, "rules.file: open /does/not/exist")
-	f(func(c *config.Config) { c.Rules.File = bad }, bad+": rules[0].limit: ")
+	f(func(c *config.Config) { c.Rules.File = bad }, bad+":1: rules[0].limit: ")
 	f(func(c *config.Config) { c.Listen.TLS = &config.TLS{Pair: certs.Pair{CertFile: junk, KeyFile: junk}} }, "listen.tls: "+junk+", "+junk+": tls: ")
 	f(func(c *config.Config) {
 		c.Listen.AdminTLS = &config.MutualTLS{Pair: certs.Pair{CertFile: junk, KeyFile: junk}, ClientCAFile: ""}

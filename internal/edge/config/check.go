@@ -5,43 +5,80 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/weir-edge/weir/internal/edge/documents"
 	"github.com/weir-edge/weir/internal/edge/proxy"
 	"github.com/weir-edge/weir/internal/shedding"
+	"github.com/weir-edge/weir/pkg/field"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// Check reports what would keep a node of this configuration from starting, without
+// CheckFile is Load and Check. Its error names every fault of the file and of what it names, with
+// their lines.
+func CheckFile(name string) (c *Config, warnings []string, err error) {
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read configuration: %w", err)
+	}
+	c, root, own := parse(data)
+	if own == nil {
+		warnings, err = Check(c)
+	} else if !c.FollowsConsul() && c.Rules.File != "" { // the rest may depend on what is wrong
+		_, err = c.loadRules()
+	}
+	var others field.Errors
+	for _, one := range each(err) {
+		if list, ok := one.(field.Errors); ok { // of another file, with its lines
+			others = append(others, list...)
+			continue
+		}
+		path, text, _ := strings.Cut(one.Error(), ": ")
+		own.Add(path, "%s", text)
+	}
+	return c, warnings, append(root.Locate(own).In(name), others...).Err()
+}
+
+// each returns the errors that err joins.
+func each(err error) (list []error) {
+	if err == nil {
+		return nil
+	}
+	joined, ok := err.(interface{ Unwrap() []error })
+	if _, faults := err.(field.Errors); !ok || faults {
+		return []error{err}
+	}
+	for _, one := range joined.Unwrap() {
+		list = append(list, each(one)...)
+	}
+	return list
+}
+
+// Check reports everything that would keep a node of this configuration from starting, without
 // starting anything.
 func Check(c *Config) (warnings []string, err error) {
+	add := func(wrong error) { err = errors.Join(err, wrong) }
 	if file := c.Listen.AdminTokenFile; file != "" && secretFile(file)() == "" {
-		return nil, fmt.Errorf("listen.admin_token_file: %s holds no token, so that every request to the admin side gets 401; write one into it", file)
+		add(fmt.Errorf("listen.admin_token_file: %s holds no token, so that every request to the admin side gets 401; write one into it", file))
 	}
-	if _, err := c.Shedder.ReadSecret(); err != nil {
-		return nil, err
+	_, wrong := c.Shedder.ReadSecret()
+	add(wrong)
+	_, wrong = c.Documents.Keys()
+	add(wrong)
+	warnings, wrong = c.CheckRules()
+	add(wrong)
+	listeners, wrong := c.Listen.Certificates()
+	add(wrong)
+	add(c.CheckPeer(listeners.Peer))
+	pools, wrong := c.Pools(func(string) proxy.Observer { return nil }, proxy.Loop{})
+	add(wrong)
+	if wrong == nil {
+		ClosePools(pools)
 	}
-	if _, err := c.Documents.Keys(); err != nil {
-		return nil, err
-	}
-	if warnings, err = c.CheckRules(); err != nil {
-		return nil, err
-	}
-	listeners, err := c.Listen.Certificates()
-	if err != nil {
-		return nil, err
-	}
-	if err := c.CheckPeer(listeners.Peer); err != nil {
-		return nil, err
-	}
-	pools, err := c.Pools(func(string) proxy.Observer { return nil }, proxy.Loop{})
-	if err != nil {
-		return nil, err
-	}
-	ClosePools(pools)
 	if c.Store.Kind == "redis" {
-		_, err = c.Store.RedisConfig()
+		_, wrong = c.Store.RedisConfig()
+		add(wrong)
 		if c.Shedder.SecretFile == "" {
 			warnings = append(warnings, "shedder.secret_file is not set, so a client with many addresses can compute which of them are not shed; name a file with the same secret on every node")
 		}
@@ -49,43 +86,50 @@ func Check(c *Config) (warnings []string, err error) {
 			warnings = append(warnings, "store.nodes is not set, so each node passes the whole of a limit while Redis is unreachable; set it to the number of nodes, 1 for a single one")
 		}
 	}
-	return append(c.Warnings(), warnings...), err
-}
-
-// CheckRules reports what would keep the rules from being loaded, and warns of rules that
-// cannot work. It does not ask Consul.
-func (c *Config) CheckRules() (warnings []string, err error) {
-	if err := c.checkPolicy(); err != nil {
+	if err != nil {
 		return nil, err
 	}
-	load := func(document []byte) error {
+	return append(c.Warnings(), warnings...), nil
+}
+
+// loadRules reads the file of rules, and warns of those that cannot work.
+func (c *Config) loadRules() (warnings []string, err error) {
+	data, err := c.Rules.Read()
+	if err != nil {
+		return nil, err
+	}
+	set, err := rules.Load(data)
+	if err != nil {
+		return nil, field.All(err).In(c.Rules.File)
+	}
+	return set.Warnings(), nil
+}
+
+// CheckRules reports what would keep the rules and the policy from being loaded, and warns of rules
+// that cannot work. It does not ask Consul.
+func (c *Config) CheckRules() (warnings []string, err error) {
+	policies := c.checkPolicy()
+	if !c.FollowsConsul() {
+		warnings, err = c.loadRules()
+		return warnings, errors.Join(policies, err)
+	}
+	client, err := consul.Open(c.Consul.Config)
+	if err != nil {
+		return nil, errors.Join(policies, fmt.Errorf("consul: %w", err))
+	}
+	client.Close()
+	err = errors.Join(policies, c.checkCache("rules", c.Rules.Cache, func(document []byte) error {
 		set, err := rules.Load(document)
 		if err == nil {
 			warnings = set.Warnings()
 		}
 		return err
-	}
-	if !c.FollowsConsul() {
-		data, err := c.Rules.Read()
-		if err != nil {
-			return nil, err
-		}
-		if err := load(data); err != nil {
-			return nil, fmt.Errorf("%s: %w", c.Rules.File, err)
-		}
-		return warnings, nil
-	}
-	client, err := consul.Open(c.Consul.Config)
-	if err != nil {
-		return nil, fmt.Errorf("consul: %w", err)
-	}
-	client.Close()
-	err = c.checkCache("rules", c.Rules.Cache, load)
-	if err == nil && c.Shedder.Source == FromConsul {
-		err = c.checkCache("shedder", c.Shedder.Cache, func(document []byte) error {
+	}))
+	if c.Shedder.Source == FromConsul {
+		err = errors.Join(err, c.checkCache("shedder", c.Shedder.Cache, func(document []byte) error {
 			_, err := shedding.Parse(document)
 			return err
-		})
+		}))
 	}
 	return warnings, err
 }

@@ -163,15 +163,21 @@ var configForm = field.Form{MaxBytes: 1 << 20, Empty: "name upstreams and rules 
 
 // Parse reads and checks a configuration. The error is field.Errors.
 func Parse(data []byte) (*Config, error) {
+	c, _, faults := parse(data)
+	if faults != nil {
+		return nil, faults
+	}
+	return c, nil
+}
+
+// parse also returns what could be read of a configuration with faults, and the document.
+func parse(data []byte) (*Config, *field.Node, field.Errors) {
 	c := Defaults()
 	root, faults := field.Load(data, &c, &configForm)
 	if faults == nil {
 		faults = root.Locate(field.All(c.Validate()))
 	}
-	if faults != nil {
-		return nil, faults
-	}
-	return &c, nil
+	return &c, root, faults
 }
 
 func (c *Config) Validate() error {

@@ -124,17 +124,17 @@ func (c *Config) Pools(observe func(group string) proxy.Observer, loop proxy.Loo
 		if ca != nil {
 			pc.TLS = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: ca}
 		}
-		pool, err := proxy.New(pc)
-		var wrong *proxy.URLError
-		if errors.As(err, &wrong) {
-			wrong.Index = indexes[wrong.Index]
+		pool, wrong := proxy.New(pc)
+		for _, one := range each(wrong) {
+			if u, ok := one.(*proxy.URLError); ok {
+				u.Index = indexes[u.Index]
+			}
 		}
-		if err != nil {
-			return pools, err
+		if err = errors.Join(err, wrong); wrong == nil {
+			pools = append(pools, pool)
 		}
-		pools = append(pools, pool)
 	}
-	return pools, nil
+	return pools, err
 }
 
 func ClosePools(pools []*proxy.Pool) {

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -151,38 +152,35 @@ func outside(host string) bool {
 // Certificates are the certificates of all listeners; nil where one has no TLS.
 type Certificates struct{ Public, Admin, Decide, SPOE, RLS, Peer *certs.Server }
 
+// Certificates reads them. Its error names every listener whose certificate it cannot read.
 func (l *Listen) Certificates() (s Certificates, err error) {
-	if l.TLS != nil {
-		if s.Public, err = certs.NewServer(l.TLS.pairs(), ""); err != nil {
-			return s, fmt.Errorf("listen.tls: %w", err)
+	load := func(into **certs.Server, name string, pairs []certs.Pair, clientCA string) {
+		server, wrong := certs.NewServer(pairs, clientCA)
+		if wrong != nil {
+			err = errors.Join(err, fmt.Errorf("listen.%s: %w", name, wrong))
+			return
 		}
+		*into = server
 	}
-	if l.AdminTLS != nil {
-		if s.Admin, err = certs.NewServer([]certs.Pair{l.AdminTLS.Pair}, l.AdminTLS.ClientCAFile); err != nil {
-			return s, fmt.Errorf("listen.admin_tls: %w", err)
-		}
+	if l.TLS != nil {
+		load(&s.Public, "tls", l.TLS.pairs(), "")
+	}
+	if t := l.AdminTLS; t != nil {
+		load(&s.Admin, "admin_tls", []certs.Pair{t.Pair}, t.ClientCAFile)
 	}
 	if d := l.Decide; d != nil && d.TLS != nil {
-		if s.Decide, err = certs.NewServer([]certs.Pair{d.TLS.Pair}, d.TLS.ClientCAFile); err != nil {
-			return s, fmt.Errorf("listen.decide.tls: %w", err)
-		}
+		load(&s.Decide, "decide.tls", []certs.Pair{d.TLS.Pair}, d.TLS.ClientCAFile)
 	}
 	if d := l.SPOE; d != nil && d.TLS != nil {
-		if s.SPOE, err = certs.NewServer([]certs.Pair{d.TLS.Pair}, d.TLS.ClientCAFile); err != nil {
-			return s, fmt.Errorf("listen.spoe.tls: %w", err)
-		}
+		load(&s.SPOE, "spoe.tls", []certs.Pair{d.TLS.Pair}, d.TLS.ClientCAFile)
 	}
 	if r := l.RLS; r != nil && r.TLS != nil {
-		if s.RLS, err = certs.NewServer([]certs.Pair{r.TLS.Pair}, r.TLS.ClientCAFile); err != nil {
-			return s, fmt.Errorf("listen.rls.tls: %w", err)
-		}
+		load(&s.RLS, "rls.tls", []certs.Pair{r.TLS.Pair}, r.TLS.ClientCAFile)
 	}
 	if p := l.Peer; p != nil && p.TLS != nil {
-		if s.Peer, err = certs.NewServer([]certs.Pair{p.TLS.Pair}, p.TLS.CAFile); err != nil {
-			return s, fmt.Errorf("listen.peer.tls: %w", err)
-		}
+		load(&s.Peer, "peer.tls", []certs.Pair{p.TLS.Pair}, p.TLS.CAFile)
 	}
-	return s, nil
+	return s, err
 }
 
 // Each calls f for every certificate of all listeners.

@@ -125,12 +125,16 @@ func New(cfg Config) (*Pool, error) {
 	p := &Pool{cfg: cfg, epoch: time.Now(), done: make(chan struct{})}
 	p.streams.New = func() any { return new(stream) }
 	p.buffers.New = func() any { b := make([]byte, copySize); return &b }
+	var wrong error
 	for i, raw := range cfg.Upstreams {
 		u, err := p.newUpstream(raw)
 		if err != nil {
-			return nil, &URLError{i, raw, err}
+			wrong = errors.Join(wrong, &URLError{i, raw, err})
 		}
 		p.ups = append(p.ups, u)
+	}
+	if wrong != nil {
+		return nil, wrong
 	}
 	p.sweeper.Go(p.sweep)
 	return p, nil
