@@ -92,6 +92,7 @@ func TestAWSOutputs(t *testing.T) {
 	require.Equal(t, &region.Probe{Port: 443, Path: "/", TLS: true}, topology.Probe)
 	require.Len(t, topology.Regions, 2)
 	require.Len(t, topology.Routers, 2)
+	require.Equal(t, "198.51.100.0:53", topology.Routers[1].DNS)
 	require.Equal(t, "us-east", topology.Regions[1].Name)
 	pop := topology.Regions[1].PoPs[0]
 	require.Equal(t, "iad1", pop.Name)

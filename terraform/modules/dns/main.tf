@@ -159,6 +159,17 @@ resource "aws_vpc_security_group_egress_rule" "node_fleet" {
   tags              = local.tags
 }
 
+resource "aws_vpc_security_group_egress_rule" "node_dns" {
+  region            = var.aws_region
+  security_group_id = aws_security_group.node.id
+  description       = "To routers of other regions, at their public addresses"
+  cidr_ipv4         = "0.0.0.0/0"
+  ip_protocol       = "tcp"
+  from_port         = local.dns_port
+  to_port           = local.dns_port
+  tags              = local.tags
+}
+
 resource "aws_vpc_security_group_egress_rule" "node_aws" {
   region            = var.aws_region
   security_group_id = aws_security_group.node.id
