@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -161,6 +162,26 @@ func TestDev(t *testing.T) {
 	require.Less(t, c.Shutdown.Delay+c.Shutdown.Timeout, 5*time.Second, "the longest that it may take")
 	require.NoError(t, <-ended)
 	require.Contains(t, errs.String(), `"msg":"drained"`)
+}
+
+// A service is ready when it accepts connections.
+func TestNotifiesSystemd(t *testing.T) {
+	manager := testenv.StartSystemd(t, t.TempDir())
+	t.Setenv("NOTIFY_SOCKET", manager.Socket)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	c := config.Dev("127.0.0.1:9")
+	ports := testenv.FreePorts(t, 2)
+	c.Listen.Public, c.Listen.Admin = fmt.Sprintf("127.0.0.1:%d", ports[0]), fmt.Sprintf("127.0.0.1:%d", ports[1])
+	ended := make(chan error, 1)
+	go func() { ended <- serve(ctx, c, config.SampleRules, io.Discard, nil) }()
+	require.Equal(t, "READY=1", manager.Next())
+	conn, err := net.Dial("tcp", c.Listen.Public)
+	require.NoError(t, err)
+	require.NoError(t, conn.Close())
+	cancel()
+	require.Equal(t, "STOPPING=1", manager.Next())
+	require.NoError(t, <-ended)
 }
 
 func TestDevSaysWhatToDoIfItsAddressIsInUse(t *testing.T) {

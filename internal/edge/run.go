@@ -7,6 +7,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/weir-edge/weir/internal/systemd"
 )
 
 // Run serves until ctx ends, then drains: readyz fails, the listener closes after
@@ -49,6 +51,7 @@ func (e *Edge) Run(ctx context.Context, reload <-chan os.Signal, ready func(publ
 	}
 
 	e.log.Info("serving", "public", public.String(), "admin", admin.String(), "store", e.config.Store.Kind)
+	systemd.Notify(e.log, "READY=1")
 	if ready != nil {
 		ready(public, admin)
 	}
@@ -93,6 +96,7 @@ func (e *Edge) watch(wg *sync.WaitGroup, ctx context.Context, reload <-chan os.S
 // drain stops accepting requests and lets those in flight finish.
 func (e *Edge) drain() {
 	e.draining.Store(true)
+	systemd.Notify(e.log, "STOPPING=1")
 	e.listeners.Leave()
 	e.spoe.leave()
 	e.log.Info("draining", "delay", e.config.Shutdown.Delay.String(), "timeout", e.config.Shutdown.Timeout.String())

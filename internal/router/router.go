@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/weir-edge/weir/internal/httpconns"
+	"github.com/weir-edge/weir/internal/systemd"
 	"github.com/weir-edge/weir/pkg/region"
 	"github.com/weir-edge/weir/pkg/region/dns"
 )
@@ -100,8 +101,10 @@ func Run(ctx context.Context, c *Config) (err error) {
 	r.Log.Info("answering", "zone", zone, "listen", strings.Join(bound, " "), "ttl", c.TTL.String(), "metrics", c.Metrics)
 	r.ready.Store(true)
 	defer start(ctx, func(ctx context.Context) { r.peers.follow(ctx, zone) })()
+	systemd.Notify(r.Log, "READY=1\nSTATUS=answering")
 	err = server.Serve(ctx)
 	r.ready.Store(false)
+	systemd.Notify(r.Log, "STOPPING=1")
 	if err != nil {
 		return err
 	}
@@ -175,6 +178,8 @@ func (r *router) await(ctx context.Context) (string, error) {
 		if v.Topology == nil && now.Sub(reminded) >= remindEvery {
 			reminded = now
 			r.Log.Warn("waiting for a topology; no query is answered until then; publish one with regionctl topology apply FILE", "regions", unknown(v))
+			// A new fleet's topology may come hours later, and must not keep systemctl start waiting.
+			systemd.Notify(r.Log, "READY=1\nSTATUS=waiting for a topology")
 		}
 	}
 }

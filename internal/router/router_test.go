@@ -18,6 +18,7 @@ import (
 	"github.com/weir-edge/weir/internal/httpconns"
 	"github.com/weir-edge/weir/internal/testenv"
 	"github.com/weir-edge/weir/pkg/region"
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
 func TestBindErrorsSayWhatToDo(t *testing.T) {
@@ -129,4 +130,22 @@ func TestMetricsConnectionsAreBounded(t *testing.T) {
 	require.NoError(t, err)
 	defer stop()
 	require.Equal(t, httpconns.Max, testenv.Crowd(t, r.Metrics, "/healthz", httpconns.Max+10))
+}
+
+// systemctl start returns when the router answers; before a fleet's first topology it does not wait.
+func TestRouterNotifiesSystemd(t *testing.T) {
+	server := testenv.StartConsul(t, testenv.ConsulOptions{})
+	client, err := consul.Open(consul.Config{Addr: server.Addr()})
+	require.NoError(t, err)
+	t.Cleanup(client.Close)
+	manager := testenv.StartSystemd(t, t.TempDir())
+	t.Setenv("NOTIFY_SOCKET", manager.Socket)
+	r := launch(t, "", []region.FollowedRegion{{Name: "eu", Consul: client}})
+	require.Equal(t, "READY=1\nSTATUS=waiting for a topology", manager.Next())
+	topology, err := region.ParseTopology([]byte(`{zone: edge.example.com, regions: [{name: eu, pops: [{name: ams1, addresses: [203.0.113.1]}]}]}`))
+	require.NoError(t, err)
+	publish(t, client, topology)
+	require.Equal(t, "READY=1\nSTATUS=answering", manager.Next())
+	r.stop()
+	require.Equal(t, "STOPPING=1", manager.Next())
 }
