@@ -1,6 +1,9 @@
 package house
 
 import (
+	"bufio"
+	"bytes"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,6 +31,27 @@ func TestLongTargetsRunEveryStep(t *testing.T) {
 	parsers := "FUZZ=./a:FuzzA ./b:FuzzB"
 	f("none", "./a:FuzzA\ngood\n./b:FuzzB\ngood\n", "fuzz", parsers)
 	f("*./a", "./a:FuzzA\nbad\nbad\n./b:FuzzB\ngood\nfailed: ./a:FuzzA\n", "fuzz", parsers)
+}
+
+// The first build takes a minute or more; without a line, it looks as if it hangs.
+func TestBuildShowsProgress(t *testing.T) {
+	seen := filepath.Join(t.TempDir(), "seen")
+	program := filepath.Join(t.TempDir(), "program") // in place of go, it compiles until its progress was seen
+	require.NoError(t, os.WriteFile(program, []byte("#!/bin/sh\necho some/package >&2\nuntil test -e "+seen+"; do sleep 0.05; done\necho '# some/package' >&2\necho 'a.go:1:1: a fault' >&2\nexit 1\n"), 0o700))
+	cmd := exec.Command("make", "--no-print-directory", "-C", root, "build", "GO="+program)
+	cmd.Env = append(os.Environ(), "MAKEFLAGS=", "MFLAGS=") // of a make that runs this test
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	line, err := bufio.NewReader(out).ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "compiling: 1 packages so far; some/package\n", line)
+	require.NoError(t, os.WriteFile(seen, nil, 0o600))
+	_, _ = io.Copy(io.Discard, out)
+	require.Error(t, cmd.Wait())
+	require.True(t, strings.HasPrefix(errs.String(), "# some/package\na.go:1:1: a fault\n"), errs.String())
 }
 
 // A newcomer reads the whole list; make help-all has the rest.
