@@ -5,7 +5,7 @@ go 1.26.7
 require (
 	github.com/stretchr/testify v1.12.1
 	github.com/valyala/fasthttp v1.74.0
-	github.com/weir-edge/weir v0.0.0
+	github.com/weir-edge/weir v0.1.0
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260817212433-ac3dfec99bb1
 	google.golang.org/grpc v1.85.0
 	google.golang.org/protobuf v1.36.12
