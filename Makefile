@@ -85,12 +85,13 @@ check: lint test test-rest build ## lint, run every test, build; CI runs this an
 
 RELEASE ?= -out "$(CURDIR)/dist"
 
-release: ## build the downloads into dist/: programs, .deb, checksums, bill of materials
-	@tools/install.sh dpkg-deb
-	cd tools && $(GO) run ./release -root .. $(RELEASE)
+# VERSION is the version that CHANGELOG.md begins with; without it, the downloads are named after the commit. KEY is an SSH key.
+release: ## build the downloads into dist/: VERSION=v0.1.0 for a release, KEY=FILE to sign it
+	@tools/install.sh dpkg-deb ssh-keygen
+	cd tools && CGO_ENABLED=0 $(GO) run -trimpath ./release -root .. $(if $(VERSION),-version $(VERSION)) $(if $(KEY),-key "$(abspath $(KEY))") $(RELEASE)
 
-release-test: ##- as root, build a release twice, install its .deb into directories, upgrade under load, remove
-	@tools/install.sh dpkg-deb
+release-test: ##- as root, build a release twice, verify it, install it as README says, upgrade under load, remove
+	@tools/install.sh dpkg-deb ssh-keygen curl
 	cd tools && $(if $(filter 0,$(shell id -u)),,sudo -E env "PATH=$$PATH") $(GO) test -count 1 -timeout 20m ./release
 
 LINT = $(GO) tool -modfile $(CURDIR)/tools/lint/go.mod

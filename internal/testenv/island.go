@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"os"
+	"os/exec"
 	"runtime"
 	"sync"
 	"testing"
@@ -104,6 +105,12 @@ func (i *Island) Edge(t testing.TB, config, rules, origin string) *EdgeNode {
 	t.Helper()
 	i.cable(nil, origin, false)
 	return edgeOf(i, t, Program(t, "edge"), config, rules)
+}
+
+// Start starts a command on the island.
+func (i *Island) Start(c *exec.Cmd) error {
+	_, err := there(i, func() (struct{}, error) { return struct{}{}, c.Start() })
+	return err
 }
 
 // Cut blocks all traffic between the island and the rest: connections stay open, and new

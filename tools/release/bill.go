@@ -24,11 +24,10 @@ type bill struct {
 
 // bill reads the modules that the linker recorded in the programs, and sets the release's
 // version to that of the root module's programs.
-func (r *release) bill(ctx context.Context, directory string) (*bill, error) {
+func (r *release) bill(ctx context.Context, directory string, programs []program) (*bill, error) {
 	type module struct{ path, version string }
 	type origin struct{ sum, user string } // user is the folder of a module that requires it
 	modules := map[module]origin{}
-	compiler := ""
 	for _, p := range programs {
 		info, err := buildinfo.ReadFile(filepath.Join(directory, p.name))
 		if err != nil {
@@ -38,9 +37,12 @@ func (r *release) bill(ctx context.Context, directory string) (*bill, error) {
 			return nil, fmt.Errorf("%s was built from %s, not from a commit; see git status", p.name, v)
 		}
 		if p.module == "." {
+			if r.cut && info.Main.Version != r.version {
+				return nil, fmt.Errorf("%s was built as %s, not %s", p.name, info.Main.Version, r.version)
+			}
 			r.version = info.Main.Version
 		}
-		compiler = strings.TrimPrefix(info.GoVersion, "go")
+		r.compiler = strings.TrimPrefix(info.GoVersion, "go")
 		for _, dep := range info.Deps {
 			if dep.Replace == nil { // otherwise it is of this repository
 				modules[module{dep.Path, dep.Version}] = origin{dep.Sum, p.module}
@@ -53,7 +55,16 @@ func (r *release) bill(ctx context.Context, directory string) (*bill, error) {
 		Timestamp: r.date.Format(time.RFC3339),
 		Component: &cdx.Component{BOMRef: "weir", Type: cdx.ComponentTypeApplication, Name: "weir", Version: r.version, PackageURL: "pkg:golang/github.com/weir-edge/weir@" + r.version},
 	}
-	components := []cdx.Component{{BOMRef: "go", Type: cdx.ComponentTypeLibrary, Name: "std", Version: compiler, PackageURL: "pkg:golang/std@" + compiler}}
+	components := []cdx.Component{{BOMRef: "go", Type: cdx.ComponentTypeLibrary, Name: "std", Version: r.compiler, PackageURL: "pkg:golang/std@" + r.compiler}}
+	if programs[0].name == "edge" { // its image has roots of TLS
+		const roots = "golang.org/x/crypto/x509roots/fallback"
+		found, err := r.run(ctx, nil, "go", "list", "-C", "tools", "-m", "-f", "{{.Version}} {{.Sum}}", roots)
+		if err != nil {
+			return nil, err
+		}
+		version, sum, _ := strings.Cut(found, " ")
+		modules[module{roots, version}] = origin{sum, "tools"}
+	}
 	var licenses bytes.Buffer
 	byName := func(a, b module) int { return cmp.Or(cmp.Compare(a.path, b.path), cmp.Compare(a.version, b.version)) }
 	for _, m := range slices.SortedFunc(maps.Keys(modules), byName) {

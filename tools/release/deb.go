@@ -34,9 +34,6 @@ func (r *release) deb(ctx context.Context, name, arch string, built, texts []fil
 		}
 	}
 	for _, f := range texts {
-		if f.name == "LICENSE" {
-			f.name = "copyright"
-		}
 		if err := put("usr/share/doc/weir/"+f.name, 0o644, f.data); err != nil {
 			return err
 		}
@@ -68,6 +65,9 @@ func (r *release) deb(ctx context.Context, name, arch string, built, texts []fil
 		if err := put(path, 0o644, []byte(strings.ReplaceAll(string(data), "/usr/local/bin/", "/usr/bin/"))); err != nil {
 			return err
 		}
+	}
+	if err := put("usr/share/doc/weir/copyright", 0o644, script("copyright")); err != nil {
+		return err
 	}
 	conffiles := ""
 	for _, path := range []string{"edge.yaml", "rules.yaml", "dns.env"} {

@@ -1,8 +1,9 @@
 // Command release builds the downloads: static programs for each platform with man pages and
-// completions, Debian packages, a bill of materials and checksums.
+// completions, Debian packages, an image, the Helm chart, bills of materials, a statement of
+// provenance, checksums and their signature.
 //
-// The same commit and Go version give the same bytes on every machine. release builds the
-// checkout that it runs in, which must have no uncommitted changes.
+// The same commit, version of weir and version of Go give the same bytes on every machine. release
+// builds the checkout that it runs in, which must have no uncommitted changes.
 package main
 
 import (
@@ -10,10 +11,12 @@ import (
 	"crypto/sha256"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -23,11 +26,13 @@ import (
 func main() {
 	root := flag.String("root", ".", "the checkout `DIRECTORY` to build")
 	out := flag.String("out", "dist", "the `DIRECTORY` to write, emptied before")
-	platforms := flag.String("platforms", "linux/amd64,linux/arm64,darwin/amd64,darwin/arm64", "what to build for, as `OS/ARCH,…`")
+	version := flag.String("version", "", "the `VERSION` to release, which CHANGELOG.md must begin with (default: a build of the commit, not a release)")
+	key := flag.String("key", "", "the SSH private key `FILE` to sign with (default: no signature)")
+	platforms := flag.String("platforms", "linux/amd64,linux/arm64,darwin/arm64", "what to build for, as `OS/ARCH,…`")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	r := &release{root: *root, out: *out, platforms: strings.Split(*platforms, ",")}
+	r := &release{root: *root, out: *out, version: *version, key: *key, platforms: strings.Split(*platforms, ",")}
 	if err := r.build(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "release:", err)
 		os.Exit(1)
@@ -37,11 +42,16 @@ func main() {
 // release is one run.
 type release struct {
 	root, out string
+	key       string // signs; empty: nothing does
 	platforms []string
+	cut       bool      // whether a version was named
 	version   string    // of the module, as the programs report it
+	commit    string    // its hash
+	compiler  string    // the version of Go
 	date      time.Time // of the commit: the time of every file
 	work      string
 	pages     []file // man pages and completions
+	image     layout
 	files     []string
 }
 
@@ -50,6 +60,14 @@ type program struct{ name, module, source string }
 
 // programs lists the programs of a release. Their modules' versions are one: the commit.
 var programs = []program{{"edge", ".", "./cmd/edge"}, {"regionctl", ".", "./cmd/regionctl"}, {"weir-import", "tools", "./import"}}
+
+// programsFor lists those for an operating system: servers run Linux, operators' laptops also others.
+func programsFor(system string) []program {
+	if system == "linux" {
+		return programs
+	}
+	return programs[1:2]
+}
 
 func (r *release) build(ctx context.Context) (err error) {
 	if r.root, err = filepath.Abs(r.root); err != nil {
@@ -72,6 +90,9 @@ func (r *release) build(ctx context.Context) (err error) {
 		return err
 	}
 	r.root = source
+	if err := r.nameCommit(ctx); err != nil {
+		return err
+	}
 	if err := os.RemoveAll(r.out); err != nil {
 		return err
 	}
@@ -83,8 +104,19 @@ func (r *release) build(ctx context.Context) (err error) {
 			return fmt.Errorf("%s: %w", platform, err)
 		}
 	}
+	if err := r.writeImage(); err != nil {
+		return err
+	}
+	if err := r.chart(); err != nil {
+		return err
+	}
 	if err := r.sum(); err != nil {
 		return err
+	}
+	if r.key != "" {
+		if err := r.sign(ctx); err != nil {
+			return err
+		}
 	}
 	fmt.Printf("%s: %d files in %s\n", r.version, len(r.files)+1, r.out)
 	return nil
@@ -99,12 +131,43 @@ func (r *release) readCommit(ctx context.Context) error {
 	if changed != "" {
 		return fmt.Errorf("%s holds uncommitted changes; commit or remove them:\n%s", r.root, changed)
 	}
-	when, err := r.run(ctx, nil, "git", "log", "-1", "--format=%cI")
+	log, err := r.run(ctx, nil, "git", "log", "-1", "--format=%H %cI")
 	if err != nil {
 		return err
 	}
+	commit, when, _ := strings.Cut(log, " ")
+	r.commit = commit
 	r.date, err = time.Parse(time.RFC3339, when)
 	r.date = r.date.UTC()
+	r.image.date = r.date
+	return err
+}
+
+// nameCommit tags the commit with the version in the clone, so that go build records it. Pages, chart, compose and Terraform
+// name the version that CHANGELOG.md begins with (internal/house), so a release must have the same.
+func (r *release) nameCommit(ctx context.Context) error {
+	if r.version == "" {
+		return nil
+	}
+	r.cut = true
+	text, err := os.ReadFile(filepath.Join(r.root, "CHANGELOG.md"))
+	if err != nil {
+		return err
+	}
+	first := regexp.MustCompile(`(?m)^## (\S+)`).FindStringSubmatch(string(text))
+	if first == nil || first[1] != r.version {
+		return fmt.Errorf("CHANGELOG.md does not begin with %s: describe that version there, then run go test ./internal/house -run Version -update", r.version)
+	}
+	others, err := r.run(ctx, nil, "git", "tag", "--points-at", "HEAD")
+	if err != nil {
+		return err
+	}
+	for _, tag := range strings.Fields(others) { // go build would take the highest
+		if _, err := r.run(ctx, nil, "git", "tag", "-d", tag); err != nil {
+			return err
+		}
+	}
+	_, err = r.run(ctx, nil, "git", "-c", "tag.gpgSign=false", "tag", r.version)
 	return err
 }
 
@@ -115,7 +178,7 @@ func (r *release) buildPlatform(ctx context.Context, platform string) error {
 	}
 	fmt.Println("building", platform)
 	var built []file
-	for _, p := range programs {
+	for _, p := range programsFor(system) {
 		path := filepath.Join(r.work, platform, p.name)
 		// -s and -w omit symbols and debug information, a third of the size. grpcnotrace omits gRPC's trace
 		// pages, whose templates would keep every method: another third.
@@ -129,7 +192,7 @@ func (r *release) buildPlatform(ctx context.Context, platform string) error {
 		}
 		built = append(built, file{p.name, 0o755, data})
 	}
-	bill, err := r.bill(ctx, filepath.Join(r.work, platform))
+	bill, err := r.bill(ctx, filepath.Join(r.work, platform), programsFor(system))
 	if err != nil {
 		return err
 	}
@@ -138,7 +201,11 @@ func (r *release) buildPlatform(ctx context.Context, platform string) error {
 			return err
 		}
 	}
-	name := "weir_" + strings.TrimPrefix(r.version, "v") + "_" + system + "_" + arch
+	name, pages := r.name("weir")+"_"+system+"_"+arch, r.pages
+	if system != "linux" {
+		name = r.name("regionctl") + "_" + system + "_" + arch
+		pages = slices.DeleteFunc(slices.Clone(pages), func(f file) bool { return !strings.Contains(f.name, "regionctl") })
+	}
 	if err := r.write(name+".cdx.json", bill.data); err != nil {
 		return err
 	}
@@ -150,7 +217,7 @@ func (r *release) buildPlatform(ctx context.Context, platform string) error {
 		}
 		texts = append(texts, file{text, 0o644, data})
 	}
-	archive, err := tarball(name, r.date, slices.Concat(built, texts, r.pages))
+	archive, err := tarball(name, r.date, slices.Concat(built, texts, pages))
 	if err != nil {
 		return err
 	}
@@ -160,8 +227,26 @@ func (r *release) buildPlatform(ctx context.Context, platform string) error {
 	if system != "linux" {
 		return nil
 	}
+	if err := r.image.addImage(r.version, arch, built[:2], texts); err != nil {
+		return err
+	}
 	return r.deb(ctx, name, arch, built, texts)
 }
+
+// writeImage writes the image of all architectures.
+func (r *release) writeImage() error {
+	if len(r.image.images) == 0 {
+		return nil
+	}
+	data, err := r.image.archive(r.version)
+	if err != nil {
+		return err
+	}
+	return r.write(r.name("weir")+"_oci.tar", data)
+}
+
+// name begins the name of a download.
+func (r *release) name(of string) string { return of + "_" + strings.TrimPrefix(r.version, "v") }
 
 // write adds a file to the release.
 func (r *release) write(name string, data []byte) error {
@@ -169,18 +254,30 @@ func (r *release) write(name string, data []byte) error {
 	return os.WriteFile(filepath.Join(r.out, name), data, 0o644)
 }
 
-// sum writes SHA256SUMS, for sha256sum -c.
+// sum writes the provenance of the files, and SHA256SUMS of all, for sha256sum -c.
 func (r *release) sum() error {
-	var sums strings.Builder
 	slices.Sort(r.files)
+	sums := map[string]string{}
 	for _, name := range r.files {
 		data, err := os.ReadFile(filepath.Join(r.out, name))
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(&sums, "%x  %s\n", sha256.Sum256(data), name)
+		sums[name] = fmt.Sprintf("%x", sha256.Sum256(data))
 	}
-	return os.WriteFile(filepath.Join(r.out, "SHA256SUMS"), []byte(sums.String()), 0o644)
+	statement, err := r.provenance(sums)
+	if err != nil {
+		return err
+	}
+	if err := r.write(provenanceFile, statement); err != nil {
+		return err
+	}
+	sums[provenanceFile] = fmt.Sprintf("%x", sha256.Sum256(statement))
+	var text strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(sums)) {
+		fmt.Fprintf(&text, "%s  %s\n", sums[name], name)
+	}
+	return os.WriteFile(filepath.Join(r.out, "SHA256SUMS"), []byte(text.String()), 0o644)
 }
 
 // run runs a command in the checkout and returns its trimmed output.

@@ -61,7 +61,7 @@ func (r *release) makePages(ctx context.Context) error {
 // usage returns what a program prints about itself.
 func (r *release) usage(ctx context.Context, p program, helps [][]string) (string, error) {
 	path := filepath.Join(r.work, p.name)
-	if _, err := r.run(ctx, nil, "go", "build", "-C", p.module, "-o", path, p.source); err != nil {
+	if _, err := r.run(ctx, nil, "go", "build", "-C", p.module, "-trimpath", "-tags", "grpcnotrace", "-o", path, p.source); err != nil {
 		return "", err
 	}
 	var parts []string

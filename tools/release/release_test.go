@@ -3,13 +3,18 @@ package main
 import (
 	"bytes"
 	"context"
+	"debug/buildinfo"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"net/mail"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -23,47 +28,148 @@ import (
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
-// TestRelease builds two releases of this tree, installs the first on two machines, and
-// upgrades one after the other under load. It needs root, for dpkg and to become another
-// user, and changes nothing outside its directories.
+// TestRelease releases this tree twice, from a clone that has no tag, as README and deploy/README.md say, and installs it as
+// they say. Then it upgrades one of two machines after the other under load. It needs root, for dpkg and to become other users,
+// and changes nothing outside its directories.
+//
+// Both builds share a cache: what a compiler writes to it depends only on what it reads. So this shows that nothing of a
+// folder, a user or a time reaches the files, and costs a second linking instead of minutes for each platform.
 func TestRelease(t *testing.T) {
 	require.Zero(t, os.Geteuid(), "run as root: dpkg and chroot need it")
 	source := checkout(t)
-	first := build(t, source, "v0.1.0")
-	second := build(t, source, "v0.2.0")
+	key := filepath.Join(t.TempDir(), "key")
+	command(t, ".", "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "test", "-f", key)
+	first := filepath.Join(t.TempDir(), "dist")
+	t.Setenv("MAKEFLAGS", "") // of a make that runs this test
+	command(t, source, "make", "--no-print-directory", "release", "VERSION=v0.1.0", "KEY="+key, "RELEASE=-out "+first)
+	sums := sumsOf(t, first)
+	amd64, arm64 := "weir_0.1.0_linux_amd64", "weir_0.1.0_linux_arm64"
+	host := "weir_0.1.0_linux_" + runtime.GOARCH
 
 	t.Run("reproducible", func(t *testing.T) {
 		before := syscall.Umask(0o077)
 		defer syscall.Umask(before)
 		elsewhere := filepath.Join(t.TempDir(), "elsewhere")
 		git(t, ".", "clone", "-q", source, elsewhere)
-		again := build(t, elsewhere, "v0.2.0")
-		require.Equal(t, read(t, second+"/SHA256SUMS"), read(t, again+"/SHA256SUMS"))
+		git(t, elsewhere, "tag", "v9.9.9") // another tag of the commit changes nothing
+		again := build(t, elsewhere, "v0.1.0", "linux/amd64", "linux/arm64", "darwin/arm64")
+		require.Equal(t, sums, sumsOf(t, again))
+	})
+	t.Run("another version", func(t *testing.T) {
+		r := &release{root: source, out: t.TempDir(), version: "v0.3.0"}
+		require.ErrorContains(t, r.build(t.Context()), "CHANGELOG.md does not begin with v0.3.0: describe that version there")
+	})
+	t.Run("verified", func(t *testing.T) {
+		signers := "weir namespaces=\"weir\" " + string(read(t, key+".pub"))
+		require.NoError(t, os.WriteFile(first+"/allowed_signers", []byte(signers), 0o644))
+		defer os.Remove(first + "/allowed_signers")
+		verify := documented(t, "../../deploy/README.md", "ssh-keygen -Y verify")
+		command(t, first, "sh", "-c", verify)
+		for name := range sums {
+			data := read(t, first+"/"+name)
+			data[len(data)/2]++
+			require.NoError(t, os.WriteFile(first+"/"+name, data, 0o644))
+			c := exec.Command("sh", "-c", verify)
+			c.Dir = first
+			out, err := c.CombinedOutput()
+			require.Error(t, err, "a changed %s passes: %s", name, out)
+			data[len(data)/2]--
+			require.NoError(t, os.WriteFile(first+"/"+name, data, 0o644))
+		}
+		command(t, first, "sh", "-c", verify)
 	})
 	t.Run("complete", func(t *testing.T) {
-		command(t, second, "sha256sum", "--quiet", "-c", "SHA256SUMS")
-		name := "weir_0.2.0_linux_" + runtime.GOARCH
+		chart := []string{}
+		if _, err := os.Stat(source + "/deploy/chart"); err == nil {
+			chart = append(chart, "weir-0.1.0.tgz")
+			require.Contains(t, command(t, first, "tar", "-xzOf", "weir-0.1.0.tgz", "weir/Chart.yaml"), "\nversion: 0.1.0\nappVersion: v0.1.0\n")
+		}
+		darwin := "regionctl_0.1.0_darwin_arm64"
+		require.ElementsMatch(t, append(chart, amd64+".tar.gz", amd64+".deb", amd64+".cdx.json", arm64+".tar.gz", arm64+".deb", arm64+".cdx.json",
+			darwin+".tar.gz", darwin+".cdx.json", "weir_0.1.0_oci.tar", provenanceFile), slices.Collect(maps.Keys(sums)))
+
 		var bill cdx.BOM
-		require.NoError(t, cdx.NewBOMDecoder(bytes.NewReader(read(t, second+"/"+name+".cdx.json")), cdx.BOMFileFormatJSON).Decode(&bill))
+		require.NoError(t, cdx.NewBOMDecoder(bytes.NewReader(read(t, first+"/"+amd64+".cdx.json")), cdx.BOMFileFormatJSON).Decode(&bill))
+		require.Equal(t, "v0.1.0", bill.Metadata.Component.Version)
 		var modules []string
 		for _, c := range *bill.Components {
 			modules = append(modules, c.Name)
 		}
-		require.Subset(t, modules, []string{"std", "github.com/valyala/fasthttp", "github.com/hashicorp/consul/api", "github.com/spf13/cobra", "github.com/BurntSushi/toml"})
+		require.Subset(t, modules, []string{"std", "github.com/valyala/fasthttp", "github.com/hashicorp/consul/api", "github.com/spf13/cobra", "github.com/BurntSushi/toml",
+			"golang.org/x/crypto/x509roots/fallback"})
 
-		command(t, second, "tar", "-xzf", name+".tar.gz")
-		require.Contains(t, command(t, second+"/"+name, "./edge", "-version"), "v0.2.0")
-		require.Contains(t, command(t, second+"/"+name, "./regionctl", "--version"), "v0.2.0")
-		require.Contains(t, command(t, second+"/"+name, "./weir-import", "nginx", "--help"), "limit_req")
-		command(t, second+"/"+name, "bash", "-n", "completions/regionctl.bash")
-		for _, page := range []string{"edge", "regionctl", "regionctl-rules-apply", "regionctl-dns", "weir-import"} {
-			require.Contains(t, string(read(t, second+"/"+name+"/man/"+page+".1")), ".SH NAME\n"+strings.ReplaceAll(page, "-", `\-`)+` \- `)
+		dir := t.TempDir()
+		for _, name := range []string{amd64, arm64, darwin} {
+			command(t, first, "tar", "-xzf", name+".tar.gz", "-C", dir)
+			command(t, dir+"/"+name, "bash", "-n", "completions/regionctl.bash")
+			require.Contains(t, string(read(t, dir+"/"+name+"/THIRD-PARTY-LICENSES")), "Mozilla Public License")
+			require.Contains(t, string(read(t, dir+"/"+name+"/man/regionctl-rules-apply.1")), ".SH NAME\nregionctl\\-rules\\-apply \\- ")
+			for _, p := range []string{"edge", "regionctl", "weir-import"} {
+				if name == darwin && p != "regionctl" {
+					require.NoFileExists(t, dir+"/"+name+"/"+p)
+					require.NoFileExists(t, dir+"/"+name+"/man/"+p+".1")
+					continue
+				}
+				info, err := buildinfo.ReadFile(dir + "/" + name + "/" + p)
+				require.NoError(t, err)
+				settings := map[string]string{}
+				for _, s := range info.Settings {
+					settings[s.Key] = s.Value
+				}
+				require.True(t, strings.HasSuffix(name, settings["GOOS"]+"_"+settings["GOARCH"]), "%s of %s", p, name)
+				require.Equal(t, "0", settings["CGO_ENABLED"], p)
+				require.Contains(t, string(read(t, dir+"/"+name+"/man/"+p+".1")), ".SH NAME\n"+strings.ReplaceAll(p, "-", `\-`)+` \- `)
+			}
 		}
-		require.Contains(t, string(read(t, second+"/"+name+"/THIRD-PARTY-LICENSES")), "Mozilla Public License")
+		require.Contains(t, command(t, dir+"/"+host, "./edge", "-version"), "v0.1.0")
+		require.Contains(t, command(t, dir+"/"+host, "./regionctl", "--version"), "v0.1.0")
+		require.Contains(t, command(t, dir+"/"+host, "./weir-import", "nginx", "--help"), "limit_req")
+
+		field := func(name string) string {
+			return strings.TrimSpace(command(t, first, "dpkg-deb", "--field", host+".deb", name))
+		}
+		require.Equal(t, "0.1.0", field("Version"))
+		require.Equal(t, runtime.GOARCH, field("Architecture"))
+		maintainer, err := mail.ParseAddress(field("Maintainer"))
+		require.NoError(t, err)
+		require.True(t, strings.HasSuffix(maintainer.Address, "@users.noreply.github.com"), "%s: an address that exists", maintainer.Address)
+		contents := command(t, first, "sh", "-c", "dpkg-deb --fsys-tarfile "+host+".deb | tar -xO ./usr/share/doc/weir/copyright")
+		require.Contains(t, contents, "\nLicense: Apache-2.0\n")
 	})
+	t.Run("provenance", func(t *testing.T) {
+		var statement struct {
+			Subject []struct {
+				Name   string
+				Digest struct{ SHA256 string }
+			}
+			Predicate struct {
+				BuildDefinition struct {
+					ExternalParameters   struct{ Command, Version string }
+					ResolvedDependencies []struct {
+						URI    string
+						Digest struct{ GitCommit string }
+					}
+				}
+			}
+		}
+		require.NoError(t, json.Unmarshal(read(t, first+"/"+provenanceFile), &statement))
+		built := map[string]string{provenanceFile: sums[provenanceFile]}
+		for _, s := range statement.Subject {
+			built[s.Name] = s.Digest.SHA256
+		}
+		require.Equal(t, sums, built)
+		how := statement.Predicate.BuildDefinition
+		require.Equal(t, "make release VERSION=v0.1.0", how.ExternalParameters.Command)
+		require.Equal(t, strings.TrimSpace(command(t, source, "git", "rev-parse", "HEAD")), how.ResolvedDependencies[0].Digest.GitCommit)
+		require.Equal(t, "pkg:golang/std@"+strings.TrimPrefix(runtime.Version(), "go"), how.ResolvedDependencies[1].URI)
+	})
+	t.Run("image", func(t *testing.T) { testImage(t, first) })
+	t.Run("README", func(t *testing.T) { testInstall(t, source, first) })
 	t.Run("upgraded under load", func(t *testing.T) {
 		origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") }))
 		defer origin.Close()
+		git(t, source, "checkout", "-q", "next")
+		second := build(t, source, "v0.2.0", "linux/"+runtime.GOARCH)
 		deb := "/weir_%s_linux_" + runtime.GOARCH + ".deb"
 		machines := []*machine{newMachine(t, origin.URL), newMachine(t, origin.URL)}
 		for _, m := range machines {
@@ -109,27 +215,42 @@ func TestRelease(t *testing.T) {
 	})
 }
 
-// checkout is this tree as it is, committed as v0.1.0 and v0.2.0.
+// checkout is this tree as it is, committed as v0.1.0, and as v0.2.0 on the branch next. It has no tags.
 func checkout(t *testing.T) string {
 	top := strings.TrimSpace(command(t, ".", "git", "rev-parse", "--show-toplevel"))
 	source := filepath.Join(t.TempDir(), "weir")
 	require.NoError(t, os.Mkdir(source, 0o755))
 	command(t, top, "sh", "-c", `git ls-files -z --cached --others --exclude-standard | xargs -0 sh -c 'for f; do [ ! -e "$f" ] || printf "%s\0" "$f"; done' sh | tar --null -T - -cf - | tar -C "$0" -xf -`, source)
-	git(t, source, "init", "-q")
-	for _, version := range []string{"v0.1.0", "v0.2.0"} {
+	git(t, source, "init", "-q", "-b", "main")
+	commit := func(message string) {
 		git(t, source, "add", "-A")
-		git(t, source, "-c", "user.name=weir", "-c", "user.email=weir@localhost", "commit", "-q", "--allow-empty", "-m", version)
-		git(t, source, "tag", version)
+		git(t, source, "-c", "user.name=weir", "-c", "user.email=weir@localhost", "commit", "-q", "-m", message)
 	}
+	commit("v0.1.0")
+	git(t, source, "checkout", "-q", "-b", "next")
+	changelog := strings.Replace(string(read(t, source+"/CHANGELOG.md")), "\n## v0.1.0\n", "\n## v0.2.0\n", 1)
+	require.NoError(t, os.WriteFile(source+"/CHANGELOG.md", []byte(changelog), 0o644))
+	commit("v0.2.0")
+	git(t, source, "checkout", "-q", "main")
 	return source
 }
 
-// build builds the release of a tag for this machine's architecture.
-func build(t *testing.T, source, version string) string {
-	git(t, source, "checkout", "-q", version)
-	r := &release{root: source, out: filepath.Join(t.TempDir(), "dist"), platforms: []string{"linux/" + runtime.GOARCH}}
+// build builds the release of what is checked out, without make.
+func build(t *testing.T, source, version string, platforms ...string) string {
+	r := &release{root: source, out: filepath.Join(t.TempDir(), "dist"), version: version, platforms: platforms}
 	require.NoError(t, r.build(t.Context()))
 	return r.out
+}
+
+// sumsOf reads SHA256SUMS.
+func sumsOf(t *testing.T, dist string) map[string]string {
+	sums := map[string]string{}
+	for line := range strings.Lines(string(read(t, dist+"/SHA256SUMS"))) {
+		sum, name, found := strings.Cut(strings.TrimSpace(line), "  ")
+		require.True(t, found, line)
+		sums[name] = sum
+	}
+	return sums
 }
 
 // machine is a directory that has a package manager's database, and processes that see
@@ -138,6 +259,7 @@ type machine struct {
 	t             *testing.T
 	root, origin  string
 	public, admin string
+	systemd       *testenv.Systemd
 	edge          *exec.Cmd
 }
 
@@ -148,6 +270,8 @@ func newMachine(t *testing.T, origin string) *machine {
 		require.NoError(t, os.MkdirAll(m.root+"/var/lib/dpkg/"+dir, 0o755))
 	}
 	require.NoError(t, os.WriteFile(m.root+"/var/lib/dpkg/status", nil, 0o644))
+	require.NoError(t, os.Mkdir(m.root+"/run", 0o755))
+	m.systemd = testenv.StartSystemd(t, m.root+"/run")
 	t.Cleanup(func() {
 		if m.edge != nil {
 			_ = m.edge.Process.Kill()
@@ -168,7 +292,8 @@ func (m *machine) configure() {
 	require.NoError(m.t, os.WriteFile(m.root+"/etc/weir/edge.yaml", []byte(data+"shutdown: {delay: 100ms}\n"), 0o644))
 }
 
-// start does what systemd does with the unit: its directories, its user, its commands.
+// start does what systemd does with the unit: its directories, its user, its commands. A service of Type=notify is ready when it
+// says so.
 func (m *machine) start() {
 	unit := map[string]string{}
 	for line := range strings.Lines(string(read(m.t, m.root+"/lib/systemd/system/weir-edge.service"))) {
@@ -182,14 +307,16 @@ func (m *machine) start() {
 	require.NoError(m.t, os.Chown(state, uid, gid))
 	run := func(line string) *exec.Cmd {
 		words := strings.Fields(line)
-		c := &exec.Cmd{Path: words[0], Args: words, Dir: unit["WorkingDirectory"], Stderr: m.t.Output()}
+		c := &exec.Cmd{Path: words[0], Args: words, Dir: unit["WorkingDirectory"], Env: []string{"NOTIFY_SOCKET=/run/notify"}, Stderr: m.t.Output()}
 		c.SysProcAttr = &syscall.SysProcAttr{Chroot: m.root, Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}}
 		return c
 	}
 	require.NoError(m.t, run(unit["ExecStartPre"]).Run())
 	m.edge = run(unit["ExecStart"])
 	require.NoError(m.t, m.edge.Start())
-	require.Eventually(m.t, m.ask, time.Minute, 10*time.Millisecond)
+	require.Equal(m.t, "notify", unit["Type"])
+	require.Equal(m.t, "READY=1", m.systemd.Next())
+	require.True(m.t, m.ask(), "it is ready")
 }
 
 // user looks a user up as the machine knows it.
@@ -206,6 +333,7 @@ func (m *machine) user(name string) (uid, gid int) {
 
 func (m *machine) stop() {
 	require.NoError(m.t, m.edge.Process.Signal(syscall.SIGTERM))
+	require.Equal(m.t, "STOPPING=1", m.systemd.Next())
 	require.NoError(m.t, m.edge.Wait())
 	m.edge = nil
 }

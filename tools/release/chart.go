@@ -1,0 +1,44 @@
+package main
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// chart packs the Helm chart as helm package does. Its image is the release's.
+func (r *release) chart() error {
+	root := filepath.Join(r.root, "deploy", "chart")
+	version := strings.TrimPrefix(r.version, "v")
+	var files []file
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(root, path)
+		if name == "Chart.yaml" {
+			data = regexp.MustCompile(`(?m)^version: .*`).ReplaceAll(data, []byte("version: "+version))
+			data = regexp.MustCompile(`(?m)^appVersion: .*`).ReplaceAll(data, []byte("appVersion: "+r.version))
+		}
+		files = append(files, file{filepath.ToSlash(name), 0o644, data})
+		return err
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	data, err := tarball("weir", r.date, files)
+	if err != nil {
+		return err
+	}
+	return r.write("weir-"+version+".tgz", data)
+}

@@ -1,0 +1,204 @@
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/testenv"
+)
+
+// testImage unpacks the image's layout and runs it without a daemon, in namespaces of a user that is not root.
+func testImage(t *testing.T, dist string) {
+	dir := t.TempDir()
+	command(t, dist, "tar", "-xf", "weir_0.1.0_oci.tar", "-C", dir)
+	require.JSONEq(t, `{"imageLayoutVersion":"1.0.0"}`, string(read(t, dir+"/oci-layout")))
+	blob := func(d descriptor) []byte {
+		data := read(t, dir+"/blobs/"+strings.ReplaceAll(d.Digest, ":", "/"))
+		require.Len(t, data, d.Size)
+		require.Equal(t, d.Digest, fmt.Sprintf("sha256:%x", sha256.Sum256(data)))
+		return data
+	}
+	var top, all struct{ Manifests []descriptor }
+	require.NoError(t, json.Unmarshal(read(t, dir+"/index.json"), &top))
+	require.Len(t, top.Manifests, 1)
+	require.Equal(t, "v0.1.0", top.Manifests[0].Annotations["org.opencontainers.image.ref.name"])
+	require.NoError(t, json.Unmarshal(blob(top.Manifests[0]), &all))
+	require.Len(t, all.Manifests, 2)
+	for _, image := range all.Manifests {
+		var manifest struct {
+			Config descriptor
+			Layers []descriptor
+		}
+		require.NoError(t, json.Unmarshal(blob(image), &manifest))
+		var config struct {
+			OS, Architecture string
+			Config           struct {
+				User, StopSignal string
+				Env, Cmd         []string
+			}
+			RootFS struct {
+				DiffIDs []string `json:"diff_ids"`
+			}
+		}
+		require.NoError(t, json.Unmarshal(blob(manifest.Config), &config))
+		require.Equal(t, image.Platform, map[string]string{"os": config.OS, "architecture": config.Architecture})
+		require.Equal(t, "65532:65532", config.Config.User)
+		root := t.TempDir()
+		require.NoError(t, os.Chmod(root, 0o755))
+		for i, layer := range manifest.Layers {
+			packed := filepath.Join(t.TempDir(), "layer.tar.gz")
+			require.NoError(t, os.WriteFile(packed, blob(layer), 0o644))
+			require.Equal(t, strings.TrimPrefix(config.RootFS.DiffIDs[i], "sha256:")+"  -\n", command(t, ".", "sh", "-c", `gzip -dc "$0" | sha256sum`, packed))
+			command(t, ".", "tar", "-xzf", packed, "-C", root)
+		}
+		programs, err := filepath.Glob(root + "/*/*/bin/*")
+		require.NoError(t, err)
+		require.Equal(t, []string{root + "/usr/local/bin/edge", root + "/usr/local/bin/regionctl"}, programs, "no shell")
+		require.True(t, x509.NewCertPool().AppendCertsFromPEM(read(t, root+"/etc/ssl/certs/ca-certificates.crt")))
+		require.Contains(t, string(read(t, root+"/usr/share/doc/weir/THIRD-PARTY-LICENSES")), "x509roots/fallback: LICENSE")
+		if config.Architecture != runtime.GOARCH {
+			continue
+		}
+		origin := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		defer origin.Close()
+		public := freeAddr(t)
+		text := fmt.Sprintf("listen: {public: %q, admin: %q}\nupstreams: [{url: %q}]\nstore: {kind: memory}\nrules: {source: file, file: /etc/weir/rules.yaml}\n", public, freeAddr(t), origin.URL)
+		require.NoError(t, os.WriteFile(root+"/etc/weir/edge.yaml", []byte(text), 0o644))
+		require.NoError(t, os.WriteFile(root+"/etc/weir/rules.yaml", []byte("rules: [{id: a, key: [client_ip], limit: 1, window: 1h}]\n"), 0o644))
+		mapping := []syscall.SysProcIDMap{{ContainerID: imageUser, HostID: imageUser, Size: 1}}
+		c := &exec.Cmd{Path: config.Config.Cmd[0], Args: config.Config.Cmd, Env: config.Config.Env, Dir: "/", Stderr: t.Output(), SysProcAttr: &syscall.SysProcAttr{
+			Chroot: root, Cloneflags: syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID, UidMappings: mapping, GidMappings: mapping,
+			Credential: &syscall.Credential{Uid: imageUser, Gid: imageUser, NoSetGroups: true},
+		}}
+		require.NoError(t, c.Start())
+		ended := make(chan error, 1)
+		go func() { ended <- c.Wait() }()
+		defer func() { _ = c.Process.Kill() }()
+		var statuses []int
+		require.Eventually(t, func() bool {
+			response, err := http.Get("http://" + public)
+			if err == nil {
+				response.Body.Close()
+				statuses = append(statuses, response.StatusCode)
+			}
+			return len(statuses) == 2
+		}, testenv.Patience, 10*time.Millisecond)
+		require.Equal(t, []int{http.StatusOK, http.StatusTooManyRequests}, statuses)
+		require.Contains(t, string(read(t, fmt.Sprintf("/proc/%d/status", c.Process.Pid))), "\nUid:\t65532\t65532\t65532\t65532\n")
+		require.NoError(t, c.Process.Signal(syscall.SIGTERM))
+		require.NoError(t, <-ended)
+	}
+}
+
+// fresh runs its input on this Debian system as it was installed: what the input changes, and the processes that it starts, are
+// gone when it ends.
+const fresh = `
+mount -t tmpfs none "$1"
+cd "$1"
+mkdir upper work root
+mount -t overlay none -o lowerdir=/,upperdir=upper,workdir=work root
+mount -t proc none root/proc
+mount --rbind /dev root/dev
+mkdir root/download root/download/dist
+mount --bind "$2" root/download/dist
+printf '#!/bin/sh\nexec "$@"\n' >root/usr/local/bin/sudo # the test is root
+chmod +x root/usr/local/bin/sudo
+exec chroot root bash -euc 'cd /download; . /dev/stdin'
+`
+
+// testInstall pastes what README says of installing weir: each way in a network of its own, and the last line gets a 429.
+func testInstall(t *testing.T, source, dist string) {
+	_, section, found := strings.Cut(string(read(t, source+"/README.md")), "\n## Install\n")
+	require.True(t, found)
+	section, _, _ = strings.Cut(section, "\n## ")
+	var ways [][]string
+	for _, block := range regexp.MustCompile(`(?m)(?:^    .*\n)+`).FindAllString(section, -1) {
+		ways = append(ways, strings.Split(strings.TrimSpace(block), "\n"))
+	}
+	require.Len(t, ways, 4, "the package, the image, go install, the chart")
+	for _, lines := range ways {
+		require.LessOrEqual(t, len(lines), 3)
+		for _, name := range regexp.MustCompile(`dist/\S+`).FindAllString(strings.Join(lines, "\n"), -1) {
+			name = strings.Replace(filepath.Base(name), "$(dpkg", runtime.GOARCH+".deb", 1) // …_$(dpkg --print-architecture).deb
+			if _, err := os.Stat(source + "/deploy/chart"); err != nil && strings.HasSuffix(name, ".tgz") {
+				continue
+			}
+			require.FileExists(t, dist+"/"+name)
+		}
+	}
+	require.Contains(t, strings.Join(ways[1], "\n"), "weir:v0.1.0", "the name that the image has, as testImage sees")
+	ends := func(printed string) {
+		t.Helper()
+		require.Len(t, regexp.MustCompile(`(?m)^200$`).FindAllString(printed, -1), 10, printed)
+		require.Len(t, regexp.MustCompile(`(?m)^429$`).FindAllString(printed, -1), 1, printed)
+	}
+	t.Run("package", func(t *testing.T) {
+		ends(paste(t, ways[0], nil, "unshare", "--mount", "--pid", "--fork", "--kill-child", "bash", "-euc", fresh, "bash", t.TempDir(), dist))
+	})
+	t.Run("go install", func(t *testing.T) {
+		for _, tag := range []string{"v0.1.0", "middleware/v0.1.0"} { // which the maintainer makes
+			git(t, source, "tag", tag, "main")
+		}
+		bin, cache := t.TempDir(), strings.TrimSpace(command(t, ".", "go", "env", "GOMODCACHE"))
+		env := []string{
+			"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=url." + source + ".insteadOf", "GIT_CONFIG_VALUE_0=https://github.com/weir-edge/weir",
+			"GOPROXY=file://" + cache + "/cache/download", "GONOPROXY=github.com/weir-edge/*", "GOSUMDB=off", "GOWORK=off", "GOMODCACHE=" + t.TempDir(),
+			"GOFLAGS=-modcacherw -trimpath", "CGO_ENABLED=0", "GOBIN=" + bin, "PATH=" + bin + ":" + os.Getenv("PATH"),
+		}
+		ends(paste(t, ways[2], env, "unshare", "--pid", "--fork", "--kill-child", "bash", "-euc", ". /dev/stdin"))
+		require.Contains(t, command(t, bin, "./edge", "-version"), "v0.1.0")
+		require.FileExists(t, bin+"/regionctl")
+
+		program := t.TempDir() // one that limits by the middleware, whose go.mod requires the same version of weir
+		require.NoError(t, os.WriteFile(program+"/main.go", []byte("package main\n\nimport _ \"github.com/weir-edge/weir/middleware\"\n\nfunc main() {}\n"), 0o644))
+		for _, args := range [][]string{{"mod", "init", "example.com/program"}, {"get", "github.com/weir-edge/weir/middleware@v0.1.0"}, {"list", "-deps", "."}} {
+			c := exec.Command("go", args...)
+			c.Dir, c.Env = program, append(os.Environ(), env...)
+			out, err := c.CombinedOutput()
+			require.NoError(t, err, "go %v: %s", args, out)
+		}
+		require.Contains(t, string(read(t, program+"/go.mod")), "github.com/weir-edge/weir v0.1.0")
+	})
+}
+
+// paste runs lines in a shell, and waits after those that start a node until it is ready. It returns what is printed.
+func paste(t *testing.T, lines, env []string, shell ...string) string {
+	var input strings.Builder
+	for _, line := range lines {
+		input.WriteString(line + "\n")
+		if strings.HasSuffix(line, "&") {
+			input.WriteString("until curl -s -o /dev/null http://127.0.0.1:8081/readyz; do kill -0 $!; sleep 0.05; done\n")
+		}
+	}
+	c := exec.Command(shell[0], shell[1:]...)
+	var out bytes.Buffer
+	c.Stdin, c.Stdout, c.Stderr, c.Env = strings.NewReader(input.String()), &out, &out, append(os.Environ(), env...)
+	require.NoError(t, testenv.NewIsland(t).Start(c))
+	require.NoError(t, c.Wait(), "%s\nprinted\n%s", input.String(), &out)
+	return out.String()
+}
+
+// documented returns the command of a page that begins so.
+func documented(t *testing.T, page, begins string) string {
+	lines := strings.Split(string(read(t, page)), "\n")
+	at := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, "    "+begins) })
+	require.GreaterOrEqual(t, at, 0, "%s has no command %s", page, begins)
+	return strings.TrimSpace(lines[at])
+}
