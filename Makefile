@@ -92,7 +92,7 @@ release: ## build the downloads into dist/: VERSION=v0.1.0 for a release, KEY=FI
 
 release-test: ##- as root, build a release twice, verify it, install it as README says, upgrade under load, remove
 	@tools/install.sh dpkg-deb ssh-keygen curl
-	cd tools && $(if $(filter 0,$(shell id -u)),,sudo -E env "PATH=$$PATH") $(GO) test -count 1 -timeout 20m ./release
+	cd tools && $(if $(filter 0,$(shell id -u)),,sudo -E env "PATH=$$PATH") env CGO_ENABLED=0 $(GO) test -trimpath -count 1 -timeout 30m ./release
 
 LINT = $(GO) tool -modfile $(CURDIR)/tools/lint/go.mod
 MODULES = . internal/e2e middleware terraform tools tools/issuer loadtest/xk6-weir loadtest/xk6-weir/proof
