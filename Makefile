@@ -217,8 +217,8 @@ tools: .bin/consul .bin/tofu ##- build the servers that tests start into .bin/: 
 .bin/tofu: tools/tofu/go.mod tools/tofu/go.sum tools/tofu/build.sh
 	@GO="$(GO)" tools/tofu/build.sh "$(CURDIR)/$@"
 
-deps: ##- install missing programs that the tests start: Redis, Prometheus, dig, curl, Chromium, nginx, HAProxy, Caddy, Node, Python
-	@tools/install.sh redis-server redis-sentinel dig prometheus prometheus-redis-exporter curl openssl chromium gcc nginx haproxy caddy node python3
+deps: ##- install missing programs that the tests start: Redis, Prometheus, dig, curl, Chromium, nginx, HAProxy, Caddy, Node, Python, BusyBox
+	@tools/install.sh redis-server redis-sentinel dig prometheus prometheus-redis-exporter curl openssl chromium gcc nginx haproxy caddy node python3 busybox
 
 deps-bench: ##- install the programs that make bench compares with
 	@tools/install.sh redis-server redis-sentinel nginx caddy haproxy wrk h2load

@@ -10,10 +10,11 @@ import (
 	"github.com/compose-spec/compose-go/v2/loader"
 	"github.com/compose-spec/compose-go/v2/types"
 	"github.com/stretchr/testify/require"
+	apps "k8s.io/api/apps/v1"
 )
 
 // compose.yaml keeps to the Compose Specification's schema, and its containers run what
-// the image, the systemd units and the manifests run.
+// the image, the systemd units and the chart run.
 func TestCompose(t *testing.T) {
 	file, err := filepath.Abs("../../deploy/compose.yaml")
 	require.NoError(t, err)
@@ -51,13 +52,10 @@ func TestCompose(t *testing.T) {
 	require.Equal(t, router[1:4], []string(dns[1:4]))
 	require.Equal(t, filepath.Base(router[0]), dns[0])
 
-	for name, want := range map[string][]string{"edge.yaml": edge[1:], "dns.yaml": router[1:4]} {
-		container := load(t, name).deployment.Spec.Template.Spec.Containers[0]
-		args := append(append([]string{}, container.Command...), container.Args...)
-		if len(args) == 0 {
-			args = edge // the image's
-		}
-		require.Equal(t, want, args[1:1+len(want)], "%s", name)
+	list := render(t, values(t, "routers.yaml"))
+	for name, want := range map[string][]string{"weir-edge": edge[1:], "weir-dns": router[1:4]} {
+		command := find[apps.Deployment](list, name).Spec.Template.Spec.Containers[0].Command
+		require.Equal(t, want, command[1:1+len(want)], name)
 	}
 }
 
