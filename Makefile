@@ -9,7 +9,7 @@ export GOWORK = off
 export GOFLAGS := $(strip $(GOFLAGS) -tags=grpcnotrace)
 
 .DEFAULT_GOAL := help
-.PHONY: help help-all run build unit test test-nodes test-worlds test-rest test-processes test-terraform check lint vuln bench overload overload-fast profile soak soak-tests soak-nodes soak-proof fuzz drills steering behavior tables k6 release release-test loadtest loadtest-full lab lab-down lab-status console picture terraform-schema tools deps deps-bench deps-lab deps-overload deps-soak clean distclean
+.PHONY: help help-all run build unit test test-nodes test-worlds test-rest test-processes test-terraform check lint vuln bench overload overload-fast profile soak soak-tests soak-nodes soak-proof fuzz drills steering behavior tables k6 release release-test loadtest loadtest-full lab lab-down lab-status console picture release-aws terraform-schema tools deps deps-bench deps-lab deps-overload deps-soak clean distclean
 
 help: ## list the common targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 14
@@ -93,6 +93,17 @@ release: ## build the downloads into dist/: VERSION=v0.1.0 for a release, KEY=FI
 release-test: ##- as root, build a release twice, verify it, install it as README says, upgrade under load, remove
 	@tools/install.sh dpkg-deb ssh-keygen curl
 	cd tools && $(if $(filter 0,$(shell id -u)),,sudo -E env "PATH=$$PATH") env CGO_ENABLED=0 $(GO) test -trimpath -count 1 -timeout 30m ./release
+
+# ARCH is the architecture of the instances.
+ARCH ?= amd64
+AWS_RELEASE ?= $(CURDIR)/dist/aws-linux-$(ARCH).tar.gz
+
+release-aws: ##- pack what the instances of terraform/aws run into dist/: edge, regionctl and Consul; ARCH=arm64
+	@mkdir -p "bin/aws-$(ARCH)" "$(dir $(AWS_RELEASE))"
+	@CGO_ENABLED=0 GOOS=linux GOARCH=$(ARCH) $(GO) build $(SMALL) -ldflags "-s -w" -o "bin/aws-$(ARCH)/" ./cmd/...
+	@GO="$(GO)" GOOS=linux GOARCH=$(ARCH) tools/consul/build.sh "$(CURDIR)/bin/aws-$(ARCH)/consul"
+	@tar -czf "$(AWS_RELEASE)" -C "bin/aws-$(ARCH)" edge regionctl consul
+	@sha256sum "$(AWS_RELEASE)"
 
 LINT = $(GO) tool -modfile $(CURDIR)/tools/lint/go.mod
 MODULES = . internal/e2e middleware terraform tools tools/issuer loadtest/xk6-weir loadtest/xk6-weir/proof

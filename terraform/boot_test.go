@@ -182,6 +182,7 @@ output "consul" { value = module.consul_user_data.text }
 output "sizes" { value = [length(module.edge_user_data.user_data), length(module.consul_user_data.user_data)] }
 output "secrets" {
   value     = merge(local.token_secrets, local.key_secrets)
+output "join" { value = local.retry_join[0] }
   sensitive = true
 }
 `)

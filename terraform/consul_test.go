@@ -8,12 +8,16 @@ import (
 	"crypto/x509/pkix"
 	"encoding/json"
 	encoding "encoding/pem"
+	"io"
 	"math/big"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -78,7 +82,7 @@ func (m *instance) ready(out map[string]any) {
 }
 
 // consul starts an instance's agent with its own configuration, except for addresses:
-// everything runs on this machine, and there is no cloud to ask for servers.
+// everything runs on this machine. It asks a stub of EC2 for the servers.
 func (m *instance) consul(changes map[string]any) {
 	m.t.Helper()
 	dir := m.t.TempDir()
@@ -107,6 +111,7 @@ func (m *instance) consul(changes map[string]any) {
 	log, err := os.Create(filepath.Join(m.t.TempDir(), "log"))
 	require.NoError(m.t, err)
 	cmd := exec.Command(binary, "agent", "-config-dir", dir)
+	cmd.Env = append(os.Environ(), "AWS_ENDPOINT_URL_EC2="+servers(m.t), "AWS_ACCESS_KEY_ID=x", "AWS_SECRET_ACCESS_KEY=x")
 	cmd.Stdout, cmd.Stderr = log, log
 	require.NoError(m.t, cmd.Start())
 	m.t.Cleanup(func() {
@@ -119,12 +124,46 @@ func (m *instance) consul(changes map[string]any) {
 	})
 }
 
+// servers answers as EC2 where one Consul server runs, at 127.0.0.1.
+func servers(t *testing.T) string {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		const answer = `<DescribeInstancesResponse><reservationSet><item><reservationId>r-1</reservationId><instancesSet><item>` +
+			`<instanceId>i-1</instanceId><privateIpAddress>127.0.0.1</privateIpAddress></item></instancesSet></item></reservationSet></DescribeInstancesResponse>`
+		if r.FormValue("Filter.1.Name") != "tag:weir:consul" {
+			http.Error(w, "not what an instance asks", http.StatusBadRequest)
+			return
+		}
+		_, _ = io.WriteString(w, answer)
+	}))
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+// The release that the README builds finds servers in AWS: where nobody gave it credentials, it
+// misses those, and not the cloud.
+func TestReleaseKnowsAWS(t *testing.T) {
+	dir := t.TempDir()
+	out, err := exec.Command("make", "-C", "..", "release-aws", "ARCH="+runtime.GOARCH, "AWS_RELEASE="+filepath.Join(dir, "weir.tar.gz")).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	out, err = exec.Command("tar", "-xzf", filepath.Join(dir, "weir.tar.gz"), "-C", dir, "edge", "regionctl", "consul").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	joins := regionOutputs(t)["join"].(string)
+	require.Contains(t, joins, "provider=aws ")
+	ports := testenv.FreePorts(t, 2)
+	cmd := exec.Command(filepath.Join(dir, "consul"), "agent", "-data-dir", t.TempDir(), "-bind", "127.0.0.1", "-dns-port", "-1", "-grpc-port", "-1",
+		"-http-port", strconv.Itoa(ports[0]), "-serf-lan-port", strconv.Itoa(ports[1]), "-retry-join", joins, "-retry-max", "1", "-retry-interval", "1s")
+	cmd.Env = []string{"AWS_EC2_METADATA_DISABLED=true", "AWS_CONFIG_FILE=/dev/null", "AWS_SHARED_CREDENTIALS_FILE=/dev/null", "HOME=" + dir}
+	out, err = cmd.CombinedOutput()
+	require.Error(t, err, "it joins nobody and ends")
+	require.Contains(t, string(out), "get credentials")
+}
+
 // A server and an edge's agent, each as its instance configures it, find each other
 // with TLS, gossip encryption and ACLs, and the edge's token registers a service.
 func TestConsulServerAndAgent(t *testing.T) {
 	out := regionOutputs(t)
 	ca, cert, key := authority(t, "server.eu-west.consul")
-	ports := testenv.FreePorts(t, 7)
+	ports := testenv.FreePorts(t, 6)
 	server := machine(t, out, "consul")
 	server.write("/etc/consul.d/ca.pem", ca, 0o600)
 	server.write("/etc/consul.d/server.pem", cert, 0o600)
@@ -134,7 +173,7 @@ func TestConsulServerAndAgent(t *testing.T) {
 	joined := func(server string) error { return joins(t, out, local(ports[0]), server) }
 	require.Error(t, joined(local(ports[2])), "Consul does not run yet")
 	server.consul(map[string]any{
-		"node_name": "server-1", "bind_addr": "127.0.0.1", "bootstrap_expect": 1, "retry_join": []string{}, "retry_join_wan": []string{},
+		"node_name": "server-1", "bind_addr": "127.0.0.1", "bootstrap_expect": 1,
 		"ports": map[string]int{"http": ports[0], "https": ports[1], "server": ports[2], "serf_lan": ports[3], "serf_wan": ports[4], "grpc": -1, "grpc_tls": -1, "dns": -1},
 	})
 	env := append(server.env, "CONSUL_HTTP_ADDR="+local(ports[0]), "PATH="+filepath.Join(mustAbs(t, ".."), ".bin")+":"+os.Getenv("PATH"))
@@ -158,8 +197,8 @@ func TestConsulServerAndAgent(t *testing.T) {
 	edge.ready(out)
 	edge.write("/etc/consul.d/ca.pem", ca, 0o600)
 	edge.consul(map[string]any{
-		"bind_addr": "127.0.0.1", "retry_join": []string{local(ports[3])},
-		"ports": map[string]int{"http": ports[5], "https": -1, "server": ports[2], "serf_lan": ports[6], "grpc": -1, "grpc_tls": -1, "dns": -1},
+		"bind_addr": "127.0.0.2",
+		"ports": map[string]int{"http": ports[5], "https": -1, "server": ports[2], "serf_lan": ports[3], "grpc": -1, "grpc_tls": -1, "dns": -1},
 	})
 	agent, err := api.NewClient(&api.Config{Address: local(ports[5]), Token: strings.TrimSpace(edge.read("/etc/weir/consul-token"))})
 	require.NoError(t, err)
