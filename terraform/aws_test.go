@@ -27,7 +27,7 @@ module "dns" {
   name     = each.key
 }
 output "plan" {
-  value = { pairs = local.pairs, routes = local.routes, checks = local.checks, dns = local.dns_addresses, home = local.home, tags = local.tags, certificates = local.certificates }
+  value = { pairs = local.pairs, routes = local.routes, checks = local.checks, dns = local.dns_addresses, home = local.home, tags = local.tags, certificates = local.certificates, releases = local.releases }
 }
 `
 
@@ -108,6 +108,23 @@ func TestAWSOutputs(t *testing.T) {
 	require.Equal(t, map[string]any{"eu-west-1": 9.0, "us-east-1": 9.0}, out["addresses_needed"])
 }
 
+const digest = "0123456789012345678901234567890123456789012345678901234567890123"
+
+// Each region has its release in a bucket of its own, and one may get another release first.
+func TestAWSReleases(t *testing.T) {
+	at := func(region string) string {
+		return `aws_region = "` + region + `", pop = "` + region + `", upstreams = ["https://o.example.com"], clients = ["198.51.100.0/24"], `
+	}
+	out := example(t, `regions = {
+  eu-west = { `+at("eu-west-1")+`vpc_cidr = "10.1.0.0/16" }
+  us-east = { `+at("us-east-1")+`vpc_cidr = "10.2.0.0/16", release = { key = "next", sha256 = "`+digest+`" } }
+}`).outputs()
+	require.Equal(t, map[string]any{
+		"eu-west": map[string]any{"bucket": "example-releases-eu", "region": "eu-west-1", "key": "weir/1.0.0/linux-amd64.tar.gz", "sha256": strings.Repeat("0", 64)},
+		"us-east": map[string]any{"bucket": "example-releases-us", "region": "us-east-1", "key": "next", "sha256": digest},
+	}, out["plan"].(map[string]any)["releases"])
+}
+
 const oneRegion = `regions = { eu-west = { aws_region = "eu-west-1", vpc_cidr = "10.1.0.0/16", pop = "dub1", upstreams = ["https://o.example.com"], clients = ["198.51.100.0/24"], zones = 2 } }` + "\n"
 
 func TestAWSWithRoute53(t *testing.T) {
@@ -164,7 +181,9 @@ func TestAWSRefuses(t *testing.T) {
 		`name = "Weir"`:                  "1 to 8 lower-case letters",
 		`architecture = "amd64"`:         "x86_64 or arm64",
 		`operator_cidrs = ["0.0.0.0/0"]`: "must not be public",
-		`release = { bucket = "b", key = "k", region = "eu-west-1", sha256 = "abc" }`:        "64 hexadecimal digits",
+		`release = { buckets = { eu-west-1 = "a", us-east-1 = "b" }, key = "k", sha256 = "abc" }`: "64 hexadecimal digits",
+		`release = { buckets = { eu-west-1 = "a" }, key = "k", sha256 = "` + digest + `" }`:                    "a bucket of its own for every AWS region",
+		`release = { buckets = { eu-west-1 = "a", us-east-1 = "a" }, key = "k", sha256 = "` + digest + `" }`:   "a bucket of its own for every AWS region",
 		`dns = { mode = "bind", zone = "edge.example.com", hosted_zone_id = "Z0123456789" }`: "route53 or regionctl",
 		`dns = { mode = "route53", zone = "edge.example.com.", hosted_zone_id = "Z1" }`:      "without the last dot",
 		`tags = { "aws:x" = "y" }`:                              "AWS reserves keys",

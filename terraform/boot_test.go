@@ -33,7 +33,8 @@ var tools = map[string]string{
 *api/token*) echo token ;;
 *) exit 22 ;;
 esac`,
-	"aws": `case "$1 $2" in
+	"aws": `case "$* " in *"--region ${GONE:-none} "*) exit 255 ;; esac
+case "$1 $2" in
 "s3 cp")
   while [ $# -gt 2 ]; do shift; done
   case "$1" in

@@ -353,7 +353,7 @@ func TestConsulTokenRotation(t *testing.T) {
 	}
 	m.write("/etc/consul.d/management.json", consul.Token(), 0o600)
 	m.write("/etc/weir/policies/edge.hcl", read(t, "modules/region/files/policies/edge.hcl"), 0o600)
-	m.write("/etc/weir/secrets.list", "/node/agent.json weir arn:aws:secretsmanager:eu-west-1:1:secret:token weir-consul.service http://"+consul.Addr()+" -\n", 0o600)
+	m.write("/etc/weir/secrets.list", "/node/agent.json weir arn:aws:secretsmanager:eu-west-1:1:secret:token weir-consul.service http://"+consul.Addr()+" - now\n", 0o600)
 	run := func(script string) string {
 		t.Helper()
 		out, err := m.run(script)

@@ -71,7 +71,7 @@ module "dns" {
   zone           = var.dns.zone
   ttl            = var.dns.ttl
   nodes          = var.dns.nodes
-  release        = var.release
+  release        = local.releases[each.key]
   ami_id         = module.region[each.key].ami_id
   ca_certificate = tls_self_signed_cert.ca.cert_pem
   fleet_cidrs    = local.fleet_cidrs

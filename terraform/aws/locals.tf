@@ -4,6 +4,12 @@ locals {
   home = var.regions[local.names[0]].aws_region
   tags = merge(var.tags, { "weir:fleet" = var.name })
 
+  # From a bucket in the same region.
+  releases = { for name, r in var.regions : name => merge(
+    { bucket = var.release.buckets[r.aws_region], region = r.aws_region },
+    coalesce(r.release, { key = var.release.key, sha256 = var.release.sha256 }),
+  ) }
+
   fleet_cidrs = [for name in local.names : var.regions[name].vpc_cidr]
 
   # Whether clients connect by TLS: in all regions, or in none.

@@ -43,7 +43,7 @@ module "region" {
   probe_cidrs     = var.dns.mode == "regionctl" ? local.fleet_cidrs : []
   nat_gateways    = each.value.nat_gateways
   token_versions  = each.value.token_versions
-  release         = var.release
+  release         = local.releases[each.key]
   architecture    = var.architecture
   edges           = each.value.edges
   consul          = each.value.consul

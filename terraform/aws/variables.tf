@@ -13,6 +13,7 @@ variable "regions" {
   description = "The regions, by their name in weir. Adding or removing an entry adds or removes only that region and its peerings."
   type = map(object({
     aws_region      = string
+    release         = optional(object({ key = string, sha256 = string }))
     vpc_cidr        = string
     pop             = string
     location        = optional(object({ lat = number, lon = number }))
@@ -84,16 +85,20 @@ variable "regions" {
 }
 
 variable "release" {
-  description = "The programs: a gzipped tar file in S3 with edge, regionctl and consul in it, and its SHA-256."
+  description = "The programs: a gzipped tar file in S3 with edge, regionctl and consul in it, its SHA-256, and for each AWS region the bucket there that holds it, since an instance depends on no other region. The release of an entry of regions replaces key and sha256 in that region, which is how one is upgraded first."
   type = object({
-    bucket = string
-    key    = string
-    region = string
-    sha256 = string
+    buckets = map(string)
+    key     = string
+    sha256  = string
   })
 
   validation {
-    condition     = can(regex("^[0-9a-f]{64}$", var.release.sha256))
+    condition     = alltrue([for r in values(var.regions) : contains(keys(var.release.buckets), r.aws_region)]) && length(distinct(values(var.release.buckets))) == length(var.release.buckets)
+    error_message = "release.buckets must name a bucket of its own for every AWS region of regions: instances there must start while another region is lost."
+  }
+
+  validation {
+    condition     = alltrue([for sum in concat([var.release.sha256], [for r in values(var.regions) : r.release.sha256 if r.release != null]) : can(regex("^[0-9a-f]{64}$", sum))])
     error_message = "release.sha256 must be 64 hexadecimal digits in lower case, as sha256sum prints them."
   }
 }

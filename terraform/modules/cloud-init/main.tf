@@ -13,7 +13,7 @@ locals {
     }
     "/etc/weir/secrets.list" = {
       mode    = "0600"
-      content = join("", [for path, secret in var.secrets : "${path} ${secret.group} ${secret.arn} ${secret.reload} ${try("${secret.consul.addr} ${secret.consul.server_name}", "- -")}\n"])
+      content = join("", [for path, secret in var.secrets : "${path} ${secret.group} ${secret.arn} ${secret.reload} ${try("${secret.consul.addr} ${secret.consul.server_name}", "- -")} ${secret.needed}\n"])
     }
     "/usr/lib/sysusers.d/weir.conf"            = { mode = "0644", content = file("${path.module}/../../../deploy/systemd/weir.sysusers") }
     "/usr/local/lib/weir/boot"                 = { mode = "0755", content = file("${path.module}/files/boot.sh") }

@@ -27,13 +27,19 @@ variable "files" {
 }
 
 variable "secrets" {
-  description = "Files to fill from Secrets Manager, by path: the secret's ARN, or s3:REGION:BUCKET/KEY for an object that may come later than the instance, and the group that may read the file. Fetched at boot and every five minutes. A token with a consul (address, and the name in its certificate) replaces the previous one only when that Consul accepts it. reload is a unit to reload after a change."
+  description = "Files to fill from Secrets Manager, by path: the secret's ARN, or s3:REGION:BUCKET/KEY for an object that may come later than the instance, and the group that may read the file. Fetched at boot and every five minutes. needed says what happens while it is missing at boot: now, nothing starts; soon, the instance waits for a few minutes and starts without it; later, it starts without it at once. A token with a consul (address, and the name in its certificate) replaces the previous one only when that Consul accepts it. reload is a unit to reload after a change."
   type = map(object({
     arn    = string
     group  = string
     consul = optional(object({ addr = string, server_name = optional(string, "-") }))
     reload = optional(string, "-")
+    needed = optional(string, "now")
   }))
+
+  validation {
+    condition     = alltrue([for secret in values(var.secrets) : contains(["now", "soon", "later"], secret.needed)])
+    error_message = "secrets: needed must be now, soon or later."
+  }
 
   validation {
     condition     = alltrue([for path, secret in var.secrets : startswith(path, "/") && can(regex("^(arn:|s3:[a-z0-9-]+:)[^ ]+$", secret.arn)) && can(regex("^[a-z]+$", secret.group))])

@@ -10,6 +10,12 @@ locals {
   key_file = "/etc/weir/dns.key"
 
   secrets = merge({ (local.key_file) = { arn = aws_secretsmanager_secret.key.arn, group = "weir" } }, {
-    for region, consul in var.consuls : "/etc/weir/tokens/${region}" => { arn = consul.token_arn, group = "weir", consul = { addr = consul.addr, server_name = consul.server_name } }
+    for region, consul in var.consuls : "/etc/weir/tokens/${region}" => {
+      arn    = consul.token_arn
+      group  = "weir"
+      consul = { addr = consul.addr, server_name = consul.server_name }
+      # A router starts while another region is lost.
+      needed = region == var.region ? "now" : "later"
+    }
   })
 }

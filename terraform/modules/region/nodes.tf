@@ -7,8 +7,8 @@ locals {
 
   # Files of an edge that come from there. @INSTANCE_ID@ is replaced on the instance.
   edge_identity = {
-    "/etc/consul.d/agent.json" = { arn = "s3:${var.aws_region}:${local.node_objects}:@INSTANCE_ID@/agent.json", group = "consul", consul = local.agent, reload = "weir-consul.service" }
-    "/etc/weir/consul-token"   = { arn = "s3:${var.aws_region}:${local.node_objects}:@INSTANCE_ID@/consul-token", group = "weir", consul = local.agent }
+    "/etc/consul.d/agent.json" = { arn = "s3:${var.aws_region}:${local.node_objects}:@INSTANCE_ID@/agent.json", group = "consul", consul = local.agent, reload = "weir-consul.service", needed = "soon" }
+    "/etc/weir/consul-token"   = { arn = "s3:${var.aws_region}:${local.node_objects}:@INSTANCE_ID@/consul-token", group = "weir", consul = local.agent, needed = "soon" }
   }
 }
 

@@ -33,19 +33,21 @@ tries=0
 until "$root/usr/local/lib/weir/secrets"; do
   missing=$?
   tries=$((tries + 1))
-  if [ "$tries" -ge 30 ]; then
-    [ "$missing" = 3 ] || exit 1
-    # Without its tokens an edge has no Consul, as in an outage: it starts with a copy of
-    # the rules. The timer keeps asking.
-    echo "weir: starting without what is missing in S3"
+  # Without its tokens an edge has no Consul, as in an outage: it starts with a copy of the rules. A
+  # router starts without the token of a region that is lost. The timer keeps asking.
+  if [ "$missing" = 4 ] || { [ "$missing" = 3 ] && [ "$tries" -ge 30 ]; }; then
+    echo "weir: starting without what is missing"
     break
   fi
+  [ "$tries" -lt 30 ] || exit 1
   sleep "${WEIR_PAUSE:-5}"
 done
 # An empty token is filled in later; a missing file would prevent weir from starting.
-if grep -q '^/etc/weir/consul-token ' "$root/etc/weir/secrets.list" && ! [ -e "$root/etc/weir/consul-token" ]; then
-  : >"$root/etc/weir/consul-token"
-fi
+while read -r path _ _ _ _ _ needed; do
+  case $path$needed in
+    /etc/weir/*soon | /etc/weir/*later) [ -e "$root$path" ] || : >"$root$path" ;;
+  esac
+done <"$root/etc/weir/secrets.list"
 
 systemctl daemon-reload
 for unit in $UNITS; do

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Updates every file of /etc/weir/secrets.list from its secret. It replaces files atomically, and
-# only changed ones. An unreadable secret does not block the others. Exits with 3 if only objects
-# in S3 are missing.
+# only changed ones. An unreadable secret does not block the others. Exits with 1 if one that is
+# needed now is missing, otherwise with 3 if one that is needed soon is, with 4 if only others are.
 set -eu
 root=${WEIR_ROOT:-} # a test's
 status=0
@@ -20,20 +20,21 @@ known() {
 # fetch ARN prints a secret, or the object of s3:REGION:BUCKET/KEY.
 fetch() {
   from=${1#*:}
+  # A region that does not answer must not hold up the others.
   case $1 in
-    s3:*) aws s3 cp --only-show-errors --region "${from%%:*}" "s3://${from#*:}" - ;;
-    *) aws secretsmanager get-secret-value --region "$(echo "$1" | cut -d: -f4)" --secret-id "$1" --query SecretString --output text ;;
+    s3:*) timeout 20 aws s3 cp --only-show-errors --region "${from%%:*}" "s3://${from#*:}" - ;;
+    *) timeout 20 aws secretsmanager get-secret-value --region "$(echo "$1" | cut -d: -f4)" --secret-id "$1" --query SecretString --output text ;;
   esac
 }
 
-while read -r path group arn reload consul server; do
+while read -r path group arn reload consul server needed; do
   file=$root$path how=try-reload-or-restart
   mkdir -p -m 0755 "$(dirname "$file")"
   new=$file.new
   if ! fetch "$arn" >"$new" </dev/null || ! [ -s "$new" ]; then
     echo "weir: $arn cannot be read; $path stays as it is" >&2
     rm -f "$new"
-    case $status$arn in 0s3:*) status=3 ;; 3s3:*) ;; *) status=1 ;; esac
+    case $needed$status in later0) status=4 ;; soon[04]) status=3 ;; now*) status=1 ;; esac
     continue
   fi
   if cmp -s "$new" "$file"; then

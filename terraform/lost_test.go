@@ -1,0 +1,87 @@
+package terraform_test
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/testenv"
+)
+
+// With another region's services gone, an instance of each role starts.
+func TestAnotherRegionIsLost(t *testing.T) {
+	out := regionOutputs(t)
+	out["router"] = dnsScratch(t).outputs()["dns"]
+	for role, last := range map[string]string{"edge": "weir-edge.service", "consul": "weir-joined.service", "router": "weir-dns.service"} {
+		m := boot(t, out[role].(string))
+		m.env = append(m.env, "GONE=us-east-1")
+		m.object("agent.json", "{}\n")
+		m.object("consul-token", "x\n")
+		m.secret("here", "token-1\n")
+		m.secret("there", "token-2\n")
+		m.secret("dns-key", "KEY\n")
+		m.ready(out)
+		require.Contains(t, m.read("systemctl"), "enable --now "+last, "%s", role)
+	}
+
+	// Nor does it start without its own region.
+	m := boot(t, out["router"].(string))
+	m.env = append(m.env, "GONE=eu-west-1")
+	text, err := m.run("/usr/local/lib/weir/boot")
+	require.Error(t, err, "%s", text)
+	require.NoFileExists(t, m.root+"/systemctl")
+}
+
+// A router without another region's token runs, and takes the token when that region is back.
+func TestRouterWithoutAToken(t *testing.T) {
+	m := boot(t, dnsScratch(t).outputs()["dns"].(string))
+	for name, text := range map[string]string{"here": "token-1\n", "there": "token-2\n", "dns-key": "KEY\n"} {
+		m.secret(name, text)
+	}
+	all := m.env
+	m.env = append(all, "GONE=us-east-1")
+	text, err := m.run("/usr/local/lib/weir/boot")
+	require.NoError(t, err, "%s", text)
+	require.Empty(t, m.read("/etc/weir/tokens/us-east"))
+
+	ca, _, _ := authority(t, "server.eu-west.consul")
+	m.write("/etc/weir/ca.pem", ca, 0o644)
+	ports := testenv.FreePorts(t, 2)
+	admin := fmt.Sprintf("127.0.0.1:%d", ports[1])
+	router := exec.Command(testenv.Program(t, "regionctl"), "dns", "--fleet", m.here("/etc/weir/fleet.yaml"), "--zone", "edge.example.com",
+		"--listen", fmt.Sprintf("127.0.0.1:%d", ports[0]), "--metrics", admin)
+	var log strings.Builder
+	router.Stderr = &log
+	require.NoError(t, router.Start())
+	t.Cleanup(func() {
+		_ = router.Process.Kill()
+		_ = router.Wait()
+		if t.Failed() {
+			t.Log(log.String())
+		}
+	})
+	require.Eventually(t, func() bool {
+		answer, err := http.Get("http://" + admin + "/healthz")
+		if err != nil {
+			return false
+		}
+		_ = answer.Body.Close()
+		return answer.StatusCode == http.StatusOK
+	}, testenv.Patience, 50*time.Millisecond)
+
+	text, err = m.run("/usr/local/lib/weir/secrets")
+	require.Equal(t, 4, err.(*exec.ExitError).ExitCode(), "the timer says what is missing: %s", text)
+	m.env = all
+	text, err = m.run("/usr/local/lib/weir/secrets")
+	require.NoError(t, err, "%s", text)
+	require.Equal(t, "token-2\n", m.read("/etc/weir/tokens/us-east"))
+	info, err := os.Stat(m.root + "/etc/weir/tokens/us-east")
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o640), info.Mode().Perm())
+}
