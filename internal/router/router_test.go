@@ -47,7 +47,7 @@ func TestStateLog(t *testing.T) {
 	}
 	up := region.PoPState{Healthy: true, Known: true, Nodes: 2, Passing: 2, Since: now}
 	step(5, up) // the topology, us-east that nobody follows, all go to one, the region, the PoP
-	require.Contains(t, out.String(), "nothing tells clients apart, so all go to eu-west")
+	require.Contains(t, out.String(), "so all other clients go to eu-west")
 	step(0, up)
 	down := region.PoPState{Known: true, Nodes: 2, Since: now}
 	step(1, down)

@@ -3,6 +3,7 @@ package region
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/weir-edge/weir/pkg/field"
 )
@@ -30,11 +31,14 @@ func (t *Topology) located() (n int) {
 	return n
 }
 
-// owns reports whether a PoP has client networks.
-func (t *Topology) owns() bool {
-	return slices.ContainsFunc(t.Regions, func(r TopologyRegion) bool {
-		return slices.ContainsFunc(r.PoPs, func(p PoP) bool { return len(p.Clients) > 0 })
-	})
+// bare returns the regions without client networks.
+func (t *Topology) bare() (names []string) {
+	for _, r := range t.Regions {
+		if !slices.ContainsFunc(r.PoPs, func(p PoP) bool { return len(p.Clients) > 0 }) {
+			names = append(names, r.Name)
+		}
+	}
+	return names
 }
 
 // CheckSteering rejects a topology of several regions that sends all clients to the first,
@@ -45,7 +49,7 @@ func (t *Topology) CheckSteering() (faults field.Errors) {
 	case len(t.Regions) < 2 || t.Steering == SteeringFirst:
 	case t.Steering == SteeringGeoIP && t.located() < 2:
 		faults.Add("steering", "geoip needs a location in at least two regions (got %d); add them to the pops", t.located())
-	case t.Steering == "" && !t.owns():
+	case t.Steering == "" && len(t.bare()) == len(t.Regions):
 		faults.Add("regions", "nothing tells clients apart, so all would go to %s; list in the pops the client networks that belong there (clients), "+
 			"or write steering: geoip if every router has a GeoIP database (--geoip), or steering: first if that is intended", t.Regions[0].Name)
 	}
@@ -59,8 +63,9 @@ func (t *Topology) CannotSteer(geo bool) string {
 	case len(t.Regions) < 2 || t.Steering == SteeringFirst || geo && t.located() > 1:
 	case t.Steering == SteeringGeoIP:
 		return "the topology steers by geoip, but this router has no --geoip, so clients outside all client networks go to " + t.Regions[0].Name
-	case !t.owns():
-		return "nothing tells clients apart, so all go to " + t.Regions[0].Name + ": pass --geoip to this router, or add client networks (clients) or steering: first to the topology"
+	case len(t.bare()) > 0:
+		return fmt.Sprintf("no client networks (clients) for %s, so all other clients go to %s: pass --geoip to this router, or add them or steering: first to the topology",
+			strings.Join(t.bare(), ", "), t.Regions[0].Name)
 	}
 	return ""
 }

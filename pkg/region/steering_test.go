@@ -31,12 +31,14 @@ func TestSteering(t *testing.T) {
 			}
 		}
 	}
-	const at, more, all = ", location: {lat: 1, lon: 2}", ", location: {lat: 50, lon: 2}", "so all go to eu"
+	const at, more, all = ", location: {lat: 1, lon: 2}", ", location: {lat: 50, lon: 2}", "no client networks (clients) for eu, us, so all other clients go to eu"
 	const refused = "regions: nothing tells clients apart, so all would go to eu; list in the pops the client networks"
 	f("", "", "", refused, all, all)
 	f("", at, more, refused, all, "")
-	f("", ", clients: [10.0.0.0/8]", "", "", "", "")
-	f("", at, more+", clients: [10.0.0.0/8]", "", "", "")
+	f("", ", clients: [10.0.0.0/8]", ", clients: [20.0.0.0/8]", "", "", "")
+	f("", ", clients: [10.0.0.0/8]", "", "", "for us, so", "for us, so")
+	f("", at, more+", clients: [10.0.0.0/8]", "", "for eu, so", "")
+	f("steering: first,", "", ", clients: [10.0.0.0/8]", "", "", "")
 	f("steering: first,", "", "", "", "", "")
 	f("steering: geoip,", at, more, "", "this router has no --geoip", "")
 	f("steering: geoip,", at, more+", clients: [10.0.0.0/8]", "", "this router has no --geoip", "")
