@@ -184,6 +184,8 @@ func TestAWSRefuses(t *testing.T) {
 		`release = { buckets = { eu-west-1 = "a", us-east-1 = "b" }, key = "k", sha256 = "abc" }`: "64 hexadecimal digits",
 		`release = { buckets = { eu-west-1 = "a" }, key = "k", sha256 = "` + digest + `" }`:                    "a bucket of its own for every AWS region",
 		`release = { buckets = { eu-west-1 = "a", us-east-1 = "a" }, key = "k", sha256 = "` + digest + `" }`:   "a bucket of its own for every AWS region",
+		two(at("10.1.0.0/16", "a")+`, clients = ["198.51.100.0/24"]`, at("10.2.0.0/16", "b")):         "Give every region clients",
+		`dns = { mode = "regionctl", zone = "edge.example.com", hosted_zone_id = "Z0123456789", steering = "geoip" }`:            "dns.steering geoip needs dns.geoip_key",
 		`dns = { mode = "bind", zone = "edge.example.com", hosted_zone_id = "Z0123456789" }`: "route53 or regionctl",
 		`dns = { mode = "route53", zone = "edge.example.com.", hosted_zone_id = "Z1" }`:      "without the last dot",
 		`tags = { "aws:x" = "y" }`:                              "AWS reserves keys",

@@ -38,11 +38,13 @@ case "$1 $2" in
 "s3 cp")
   while [ $# -gt 2 ]; do shift; done
   case "$1" in
+  s3://releases/geo/*) cp "$OBJECTS/geo/city.mmdb" "$2" ;;
   s3://releases/*) cp "$RELEASE" "$2" ;;
   -) mkdir -p "$(dirname "$OBJECTS/${2#s3://}")" && cat >"$OBJECTS/${2#s3://}" ;;
   "s3://nodes/nodes/` + role + `:$INSTANCE/"*) cat "$OBJECTS/${1#s3://}" ;; # aws:userid
   *) exit 1 ;;
   esac ;;
+"s3api head-object") sha256sum "$OBJECTS/geo/city.mmdb" | cut -c1-32 ;;
 "s3 rm") while [ $# -gt 1 ]; do shift; done; rm -f "$OBJECTS/${1#s3://}" ;; # as S3 deletes
 "ec2 describe-instances") cat "$OBJECTS/instances" ;;
 "secretsmanager get-secret-value")

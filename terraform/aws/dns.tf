@@ -77,6 +77,7 @@ module "dns" {
   fleet_cidrs    = local.fleet_cidrs
   edge_port      = module.region[each.key].edge_port
   operator_cidrs = var.operator_cidrs
+  geoip_key      = var.dns.geoip_key
   verify_keys    = var.verify_keys
   require_signed = var.require_signed
   name_servers   = { for name, host in local.name_servers : host => [for zone in range(var.regions[name].zones) : aws_eip.dns["${name}:${zone}"].public_ip] }

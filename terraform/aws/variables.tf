@@ -137,7 +137,7 @@ variable "operator_cidrs" {
 }
 
 variable "dns" {
-  description = "How a client finds the nearest PoP: mode route53 (latency records with health checks, in the hosted zone) or regionctl (the zone is delegated from the hosted zone to regionctl dns in every region). health_path is the path that Route 53 requests, and that routers probe: the origin must answer it with 2xx or 3xx. steering applies in mode regionctl if no region has client networks: geoip, if every router has a GeoIP database, or first, to send all clients to the first region. delegate = false keeps the latency records in mode regionctl: routers start, but the zone is delegated to them only once delegate is true, the default."
+  description = "How a client finds the nearest PoP: mode route53 (latency records with health checks, in the hosted zone) or regionctl (the zone is delegated from the hosted zone to regionctl dns in every region). health_path is the path that Route 53 requests, and that routers probe: the origin must answer it with 2xx or 3xx. geoip_key is the key of a GeoIP database in the bucket of every region (release.buckets), for routers. steering says who decides where clients go in mode regionctl unless every region has client networks: geoip, the distance, with geoip_key and locations; or first, to send all other clients to the first region. delegate = false keeps the latency records in mode regionctl: routers start, but the zone is delegated to them only once delegate is true, the default."
   type = object({
     mode           = string
     zone           = string
@@ -145,6 +145,7 @@ variable "dns" {
     ttl            = optional(number, 20)
     health_path    = optional(string, "/")
     steering       = optional(string)
+    geoip_key      = optional(string)
     delegate       = optional(bool, true)
     nodes          = optional(object({ count = optional(number, 2), instance_type = optional(string, "t3.small") }), {})
   })
@@ -170,8 +171,13 @@ variable "dns" {
   }
 
   validation {
-    condition     = var.dns.mode == "route53" || length(var.regions) < 2 || contains(["geoip", "first"], coalesce(var.dns.steering, "clients")) || length(flatten([for r in var.regions : r.clients])) > 0
-    error_message = "dns: nothing distinguishes clients, so all would go to the first region. Give regions clients, or set dns.steering to geoip or first."
+    condition     = var.dns.mode == "route53" || length(var.regions) < 2 || contains(["geoip", "first"], coalesce(var.dns.steering, "clients")) || alltrue([for r in var.regions : length(r.clients) > 0])
+    error_message = "dns: nothing distinguishes clients, so all that have no region would go to the first. Give every region clients, or set dns.steering to geoip or first."
+  }
+
+  validation {
+    condition     = var.dns.steering != "geoip" || var.dns.geoip_key != null && length([for r in var.regions : r if r.location != null]) > 1
+    error_message = "dns.steering geoip needs dns.geoip_key, the database in every bucket of release.buckets, and the location of at least two regions."
   }
 }
 

@@ -8,6 +8,8 @@ locals {
   keys_file = "/etc/weir/document-keys.pem"
   # With which the routers sign the clients that they move.
   key_file = "/etc/weir/dns.key"
+  # Where weir-geoip.service keeps the database.
+  geoip_file = "/var/lib/weir-geoip/city.mmdb"
 
   secrets = merge({ (local.key_file) = { arn = aws_secretsmanager_secret.key.arn, group = "weir" } }, {
     for region, consul in var.consuls : "/etc/weir/tokens/${region}" => {

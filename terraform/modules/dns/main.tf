@@ -3,11 +3,15 @@ module "user_data" {
 
   release = var.release
   secrets = local.secrets
-  start   = ["weir-dns.service"]
+  # Without its database a router would send everyone to one PoP, so it waits for it.
+  start = concat(var.geoip_key == null ? [] : ["weir-geoip.service", "weir-geoip.timer"], ["weir-dns.service"])
 
-  units = {
+  units = merge({
     "weir-dns.service" = file("${path.module}/../../../deploy/systemd/weir-dns.service")
-  }
+    }, var.geoip_key == null ? {} : {
+    "weir-geoip.service" = file("${path.module}/files/weir-geoip.service")
+    "weir-geoip.timer"   = file("${path.module}/files/weir-geoip.timer")
+  })
 
   files = merge({
     "/etc/weir/ca.pem" = { content = var.ca_certificate }
@@ -24,8 +28,12 @@ module "user_data" {
         keys_file      = length(var.verify_keys) == 0 ? "" : local.keys_file
         require_signed = var.require_signed
         key_file       = local.key_file
+        geoip_file     = var.geoip_key == null ? "" : local.geoip_file
       })
     }
+    }, var.geoip_key == null ? {} : {
+    "/usr/local/lib/weir/geoip" = { content = file("${path.module}/files/geoip.sh"), mode = "0755" }
+    "/etc/weir/geoip.env"       = { content = "GEOIP_BUCKET='${var.release.bucket}'\nGEOIP_KEY='${var.geoip_key}'\nGEOIP_REGION='${var.release.region}'\n" }
     }, length(var.verify_keys) == 0 ? {} : {
     (local.keys_file) = { content = join("", [for key in var.verify_keys : "${trimspace(key)}\n"]) }
   })
@@ -204,7 +212,7 @@ data "aws_iam_policy_document" "node" {
   statement {
     sid       = "Release"
     actions   = ["s3:GetObject"]
-    resources = ["arn:aws:s3:::${var.release.bucket}/${var.release.key}"]
+    resources = [for key in compact([var.release.key, var.geoip_key]) : "arn:aws:s3:::${var.release.bucket}/${key}"]
   }
 }
 

@@ -123,6 +123,17 @@ variable "fleet_cidrs" {
   }
 }
 
+variable "geoip_key" {
+  description = "The key of a GeoIP database in the release's bucket, such as geo/city.mmdb, by which routers find the nearest PoP. They look for a new one every hour. Null: none."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.geoip_key == null || can(regex("^[^ ']+\\.mmdb$", var.geoip_key))
+    error_message = "geoip_key must be the key of an object in the MaxMind DB format, such as geo/city.mmdb."
+  }
+}
+
 variable "edge_port" {
   description = "The port of the edges, as modules/region outputs it."
   type        = number
