@@ -182,10 +182,10 @@ func regionScratch(t *testing.T) *scratch {
 	s.write("main.tf", text+`
 output "edge" { value = module.edge_user_data.text }
 output "consul" { value = module.consul_user_data.text }
+output "join" { value = local.retry_join[0] }
 output "sizes" { value = [length(module.edge_user_data.user_data), length(module.consul_user_data.user_data)] }
 output "secrets" {
   value     = merge(local.token_secrets, local.key_secrets)
-output "join" { value = local.retry_join[0] }
   sensitive = true
 }
 `)
@@ -250,9 +250,9 @@ func TestEdgeInstance(t *testing.T) {
 	require.Equal(t, "redis-1\n", m.read("/etc/weir/redis-password"))
 	require.Equal(t, uuids["edge"]+"\n", m.read("/etc/weir/consul-token"))
 	require.Contains(t, m.read("chgrp"), "weir "+m.root+"/etc/weir/admin-token.new")
-	require.Equal(t, []string{"try-restart weir-consul.service", "daemon-reload", "enable --now weir-consul.service", "enable --now weir-edge.service", "enable --now weir-secrets.timer"},
+	require.Equal(t, []string{"try-restart weir-consul.service", "daemon-reload", "enable --now weir-consul.service", "enable --now weir-edge.service", "enable --now weir-drain.service", "enable --now weir-secrets.timer"},
 		strings.Split(strings.TrimSpace(m.read("systemctl")), "\n"))
-	for _, name := range []string{"weir-consul.service", "weir-edge.service", "weir-secrets.service", "weir-secrets.timer"} {
+	for _, name := range []string{"weir-consul.service", "weir-edge.service", "weir-drain.service", "weir-secrets.service", "weir-secrets.timer"} {
 		require.FileExists(t, filepath.Join(m.root, "etc/systemd/system", name))
 	}
 

@@ -145,7 +145,7 @@ resource "aws_autoscaling_group" "consul" {
     }
   }
 
-  depends_on = [aws_iam_role_policy.instance, aws_iam_role_policy.joined, aws_iam_role_policy.nodes, aws_route.nat, aws_route_table_association.private, aws_vpc_endpoint.s3, aws_secretsmanager_secret_version.key, aws_secretsmanager_secret_version.token]
+  depends_on = [aws_iam_role_policy.instance, aws_iam_role_policy.lifecycle, aws_iam_role_policy.nodes, aws_route.nat, aws_route_table_association.private, aws_vpc_endpoint.s3, aws_secretsmanager_secret_version.key, aws_secretsmanager_secret_version.token]
 }
 
 # A refresh must not take a new server for a working one because its machine runs: with a
@@ -160,18 +160,23 @@ resource "aws_autoscaling_lifecycle_hook" "consul" {
   heartbeat_timeout      = 900
 }
 
-data "aws_iam_policy_document" "joined" {
+# Instances complete the hooks of their own group: a server has joined, an edge has drained.
+data "aws_iam_policy_document" "lifecycle" {
+  for_each = local.instance_secrets
+
   statement {
-    sid       = "Joined"
+    sid       = "Lifecycle"
     actions   = ["autoscaling:CompleteLifecycleAction"]
-    resources = ["arn:aws:autoscaling:${var.aws_region}:*:autoScalingGroup:*:autoScalingGroupName/${local.name}-consul"]
+    resources = ["arn:aws:autoscaling:${var.aws_region}:*:autoScalingGroup:*:autoScalingGroupName/${local.name}-${each.key}"]
   }
 }
 
-resource "aws_iam_role_policy" "joined" {
-  name   = "${local.name}-joined"
-  role   = aws_iam_role.instance["consul"].id
-  policy = data.aws_iam_policy_document.joined.json
+resource "aws_iam_role_policy" "lifecycle" {
+  for_each = local.instance_secrets
+
+  name   = "${local.name}-lifecycle"
+  role   = aws_iam_role.instance[each.key].id
+  policy = data.aws_iam_policy_document.lifecycle[each.key].json
 }
 
 # Consul's HTTPS interface for regionctl, under a stable name.

@@ -3,10 +3,11 @@ module "edge_user_data" {
 
   release = var.release
   secrets = merge(local.instance_secrets.edge, local.edge_identity)
-  start   = ["weir-consul.service", "weir-edge.service"]
+  start   = ["weir-consul.service", "weir-edge.service", "weir-drain.service"]
 
   units = {
     "weir-consul.service" = file("${path.module}/files/weir-consul.service")
+    "weir-drain.service"  = file("${path.module}/files/weir-drain.service")
     "weir-edge.service"   = file("${path.module}/../../../deploy/systemd/weir-edge.service")
   }
 
@@ -34,8 +35,10 @@ module "edge_user_data" {
         retry_join = local.retry_join
       })
     }
-    "/etc/consul.d/ca.pem"    = { content = nonsensitive(var.ca.certificate) }
-    "/etc/weir/tls/admin.pem" = { content = tls_locally_signed_cert.edge.cert_pem }
+    "/etc/consul.d/ca.pem"      = { content = nonsensitive(var.ca.certificate) }
+    "/etc/weir/tls/admin.pem"   = { content = tls_locally_signed_cert.edge.cert_pem }
+    "/usr/local/lib/weir/drain" = { content = file("${path.module}/files/drain.sh"), mode = "0755" }
+    "/etc/weir/drain.env"       = { content = "GROUP=${local.name}-edge\nGROUP_REGION=${var.aws_region}\nINSTANCE=@INSTANCE_ID@\n" }
     }, length(var.verify_keys) == 0 ? {} : {
     (local.keys_file) = { content = join("", [for key in var.verify_keys : "${trimspace(key)}\n"]) }
   })
@@ -134,7 +137,19 @@ resource "aws_autoscaling_group" "edge" {
     ignore_changes = [desired_capacity]
   }
 
-  depends_on = [aws_iam_role_policy.instance, aws_iam_role_policy.identity, aws_route.nat, aws_route_table_association.private, aws_vpc_endpoint.s3, aws_secretsmanager_secret_version.key, aws_secretsmanager_secret_version.token, aws_secretsmanager_secret_version.redis]
+  depends_on = [aws_iam_role_policy.instance, aws_iam_role_policy.lifecycle, aws_iam_role_policy.identity, aws_route.nat, aws_route_table_association.private, aws_vpc_endpoint.s3, aws_secretsmanager_secret_version.key, aws_secretsmanager_secret_version.token, aws_secretsmanager_secret_version.redis]
+}
+
+# The group terminates no edge that still has requests: first the load balancer sends it no new
+# connections, for deregistration_delay, then weir-drain.service stops it. An instance that
+# cannot complete the hook is terminated after heartbeat_timeout.
+resource "aws_autoscaling_lifecycle_hook" "edge" {
+  region                 = var.aws_region
+  name                   = "drained"
+  autoscaling_group_name = aws_autoscaling_group.edge.name
+  lifecycle_transition   = "autoscaling:EC2_INSTANCE_TERMINATING"
+  default_result         = "CONTINUE"
+  heartbeat_timeout      = 300
 }
 
 # More edges above the target, fewer well below it. A new edge takes no clients before it is
@@ -195,9 +210,10 @@ resource "aws_lb_target_group" "edge" {
   # The edge counts clients by their address at the other end of the connection. So it needs no
   # PROXY header, which would also come with health checks, on a port that expects none.
   preserve_client_ip = "true"
-  # Longer than an edge takes to drain, and the load balancer to stop sending.
+  # Longer than the load balancer takes to stop sending new connections. Those that are open stay
+  # until the edge, which drains next, has closed them.
   deregistration_delay   = 120
-  connection_termination = true
+  connection_termination = false
   tags                   = local.tags
 
   health_check {
