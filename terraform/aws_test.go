@@ -113,7 +113,7 @@ const digest = "0123456789012345678901234567890123456789012345678901234567890123
 // Each region has its release in a bucket of its own, and one may get another release first.
 func TestAWSReleases(t *testing.T) {
 	at := func(region string) string {
-		return `aws_region = "` + region + `", pop = "` + region + `", upstreams = ["https://o.example.com"], clients = ["198.51.100.0/24"], `
+		return `aws_region = "` + region + `", ami_id = "ami-1", pop = "` + region + `", upstreams = ["https://o.example.com"], clients = ["198.51.100.0/24"], `
 	}
 	out := example(t, `regions = {
   eu-west = { `+at("eu-west-1")+`vpc_cidr = "10.1.0.0/16" }
@@ -125,7 +125,7 @@ func TestAWSReleases(t *testing.T) {
 	}, out["plan"].(map[string]any)["releases"])
 }
 
-const oneRegion = `regions = { eu-west = { aws_region = "eu-west-1", vpc_cidr = "10.1.0.0/16", pop = "dub1", upstreams = ["https://o.example.com"], clients = ["198.51.100.0/24"], zones = 2 } }` + "\n"
+const oneRegion = `regions = { eu-west = { aws_region = "eu-west-1", ami_id = "ami-1", vpc_cidr = "10.1.0.0/16", pop = "dub1", upstreams = ["https://o.example.com"], clients = ["198.51.100.0/24"], zones = 2 } }` + "\n"
 
 func TestAWSWithRoute53(t *testing.T) {
 	out := example(t, oneRegion+`dns = { mode = "route53", zone = "edge.example.com", hosted_zone_id = "Z0123456789" }`).outputs()
@@ -168,7 +168,7 @@ func TestAWSRequestsCertificates(t *testing.T) {
 func TestAWSRefuses(t *testing.T) {
 	two := func(a, b string) string { return "regions = {\n eu-west = {" + a + "}\n us-east = {" + b + "}\n}\n" }
 	at := func(cidr, pop string) string {
-		return `aws_region = "eu-west-1", vpc_cidr = "` + cidr + `", pop = "` + pop + `", upstreams = ["https://o.example.com"]`
+		return `aws_region = "eu-west-1", ami_id = "ami-1", vpc_cidr = "` + cidr + `", pop = "` + pop + `", upstreams = ["https://o.example.com"]`
 	}
 	for values, want := range map[string]string{
 		two(at("10.1.0.0/16", "a"), at("10.2.0.0/16", "b")):                               "nothing distinguishes clients",
@@ -179,7 +179,6 @@ func TestAWSRefuses(t *testing.T) {
 		strings.Replace(oneRegion, "eu-west =", `"eu--west" =`, 1):                        "have no dash at the end and no two in a row",
 		`regions = {}`:                   "at least one region",
 		`name = "Weir"`:                  "1 to 8 lower-case letters",
-		`architecture = "amd64"`:         "x86_64 or arm64",
 		`operator_cidrs = ["0.0.0.0/0"]`: "must not be public",
 		`release = { buckets = { eu-west-1 = "a", us-east-1 = "b" }, key = "k", sha256 = "abc" }`: "64 hexadecimal digits",
 		`release = { buckets = { eu-west-1 = "a" }, key = "k", sha256 = "` + digest + `" }`:                    "a bucket of its own for every AWS region",

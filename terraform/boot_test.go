@@ -192,6 +192,7 @@ output "secrets" {
 	s.write("terraform.tfvars", `
 region     = "eu-west"
 aws_region = "eu-west-1"
+ami_id     = "ami-1"
 pop        = "ams1"
 vpc_cidr   = "10.1.0.0/16"
 peers      = { us-east = { aws_region = "us-east-1", vpc_cidr = "10.2.0.0/16" } }

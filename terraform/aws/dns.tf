@@ -72,7 +72,7 @@ module "dns" {
   ttl            = var.dns.ttl
   nodes          = var.dns.nodes
   release        = local.releases[each.key]
-  ami_id         = module.region[each.key].ami_id
+  ami_id         = var.regions[each.key].ami_id
   ca_certificate = tls_self_signed_cert.ca.cert_pem
   fleet_cidrs    = local.fleet_cidrs
   edge_port      = module.region[each.key].edge_port

@@ -44,7 +44,7 @@ module "region" {
   nat_gateways    = each.value.nat_gateways
   token_versions  = each.value.token_versions
   release         = local.releases[each.key]
-  architecture    = var.architecture
+  ami_id          = each.value.ami_id
   edges           = each.value.edges
   consul          = each.value.consul
   redis           = each.value.redis

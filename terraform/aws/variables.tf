@@ -10,9 +10,10 @@ variable "name" {
 }
 
 variable "regions" {
-  description = "The regions, by their name in weir. Adding or removing an entry adds or removes only that region and its peerings."
+  description = "The regions, by their name in weir. Adding or removing an entry adds or removes only that region and its peerings. ami_id is Amazon Linux 2023 for the release's architecture: a new one replaces the instances of that region."
   type = map(object({
     aws_region      = string
+    ami_id          = string
     release         = optional(object({ key = string, sha256 = string }))
     vpc_cidr        = string
     pop             = string
@@ -100,17 +101,6 @@ variable "release" {
   validation {
     condition     = alltrue([for sum in concat([var.release.sha256], [for r in values(var.regions) : r.release.sha256 if r.release != null]) : can(regex("^[0-9a-f]{64}$", sum))])
     error_message = "release.sha256 must be 64 hexadecimal digits in lower case, as sha256sum prints them."
-  }
-}
-
-variable "architecture" {
-  description = "The architecture of the release: x86_64 or arm64. The instance types must match."
-  type        = string
-  default     = "x86_64"
-
-  validation {
-    condition     = contains(["x86_64", "arm64"], var.architecture)
-    error_message = "architecture must be x86_64 or arm64."
   }
 }
 

@@ -277,11 +277,6 @@ resource "aws_launch_template" "node" {
     resource_type = "volume"
     tags          = local.tags
   }
-
-  lifecycle {
-    # A new AMI arrives with the next intended change, not with just any apply.
-    ignore_changes = [image_id]
-  }
 }
 
 resource "aws_autoscaling_group" "node" {

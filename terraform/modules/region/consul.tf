@@ -61,7 +61,7 @@ resource "aws_launch_template" "consul" {
   region                 = var.aws_region
   name                   = "${local.name}-consul"
   description            = "weir: Consul server"
-  image_id               = data.aws_ssm_parameter.ami.value
+  image_id               = var.ami_id
   instance_type          = var.consul.instance_type
   user_data              = module.consul_user_data.user_data
   vpc_security_group_ids = [aws_security_group.consul.id]
@@ -96,11 +96,6 @@ resource "aws_launch_template" "consul" {
   tag_specifications {
     resource_type = "volume"
     tags          = local.tags
-  }
-
-  lifecycle {
-    # A new AMI arrives with the next intended change, not with just any apply.
-    ignore_changes = [image_id]
   }
 }
 

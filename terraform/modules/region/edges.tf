@@ -48,7 +48,7 @@ resource "aws_launch_template" "edge" {
   region                 = var.aws_region
   name                   = "${local.name}-edge"
   description            = "weir: edge node"
-  image_id               = data.aws_ssm_parameter.ami.value
+  image_id               = var.ami_id
   instance_type          = var.edges.instance_type
   user_data              = module.edge_user_data.user_data
   vpc_security_group_ids = [aws_security_group.edge.id]
@@ -83,11 +83,6 @@ resource "aws_launch_template" "edge" {
   tag_specifications {
     resource_type = "volume"
     tags          = local.tags
-  }
-
-  lifecycle {
-    # A new AMI arrives with the next intended change, not with just any apply.
-    ignore_changes = [image_id]
   }
 }
 

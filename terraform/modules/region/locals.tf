@@ -32,11 +32,4 @@ locals {
       health_check = var.upstream.health_check == null ? null : { for field, value in var.upstream.health_check : field => value if value != null }
     }) : field => value if value != null
   }
-
-  ami_parameter = "/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-${var.architecture}"
-}
-
-data "aws_ssm_parameter" "ami" {
-  region = var.aws_region
-  name   = local.ami_parameter
 }

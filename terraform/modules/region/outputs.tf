@@ -80,8 +80,3 @@ output "autoscaling_groups" {
   description = "The autoscaling groups, by what runs in them, for instance refreshes."
   value       = { edge = aws_autoscaling_group.edge.name, consul = aws_autoscaling_group.consul.name }
 }
-
-output "ami_id" {
-  description = "The AMI for new instances of other modules."
-  value       = nonsensitive(data.aws_ssm_parameter.ami.value)
-}

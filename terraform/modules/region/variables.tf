@@ -100,14 +100,13 @@ variable "release" {
   }
 }
 
-variable "architecture" {
-  description = "The architecture of the release: x86_64 or arm64. The instance types must match."
+variable "ami_id" {
+  description = "The AMI: Amazon Linux 2023 for the release's architecture. A new one replaces the instances."
   type        = string
-  default     = "x86_64"
 
   validation {
-    condition     = contains(["x86_64", "arm64"], var.architecture)
-    error_message = "architecture must be x86_64 or arm64."
+    condition     = startswith(var.ami_id, "ami-")
+    error_message = "ami_id must begin with ami-."
   }
 }
 
