@@ -17,8 +17,12 @@ terraform {
   }
 
   # The state holds keys and tokens. Keep it in an encrypted backend that only
-  # administrators read: terraform init -backend-config=backend.hcl.
-  backend "s3" {}
+  # administrators read: terraform init -backend-config=backend.hcl. An object next to the state is
+  # its lock.
+  backend "s3" {
+    encrypt      = true
+    use_lockfile = true
+  }
 }
 
 # One provider for all regions: each resource says where it lives.

@@ -303,7 +303,6 @@ resource "aws_autoscaling_group" "node" {
       max_healthy_percentage = 100 + ceil(100 / var.nodes.count)
       instance_warmup        = 60
       skip_matching          = true
-      auto_rollback          = true
     }
   }
 

@@ -104,7 +104,8 @@ resource "aws_autoscaling_group" "edge" {
     version = aws_launch_template.edge.latest_version
   }
 
-  # One by one: a new node serves before an old one drains.
+  # One by one: a new node serves before an old one drains. No auto_rollback: the provider gives the
+  # group the new template before the refresh, so it would roll back to that.
   instance_refresh {
     strategy = "Rolling"
 
@@ -113,7 +114,6 @@ resource "aws_autoscaling_group" "edge" {
       max_healthy_percentage = 100 + ceil(100 / var.edges.count)
       instance_warmup        = 60
       skip_matching          = true
-      auto_rollback          = true
     }
   }
 
