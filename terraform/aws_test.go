@@ -1,6 +1,7 @@
 package terraform_test
 
 import (
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -165,6 +166,24 @@ func TestAWSRequestsCertificates(t *testing.T) {
 	require.Equal(t, region.Record{Name: "_3f2a", Type: "CNAME", Values: []string{"_9b1c.acm-validations.aws"}}, topology.Records[0])
 }
 
+// manyRegions is a fleet of n regions, all in one AWS region.
+func manyRegions(n int) string {
+	text := "regions = {\n"
+	for i := range n {
+		text += fmt.Sprintf("  r%d = { aws_region = \"eu-west-1\", ami_id = \"ami-1\", vpc_cidr = \"10.%[1]d.0.0/16\", pop = \"p%[1]d\", upstreams = [\"https://o.example.com\"], clients = [\"198.51.%[1]d.0/24\"] }\n", i)
+	}
+	return text + "}\n"
+}
+
+// With one network for all, 50 regions fit into the default quotas, and eight at most run routers.
+func TestAWSManyRegions(t *testing.T) {
+	out := example(t, manyRegions(50)+`fleet_cidr = "10.0.0.0/10"
+dns = { mode = "regionctl", zone = "edge.example.com", hosted_zone_id = "Z0123456789", regions = ["r1", "r2", "r3", "r4"] }`).fault()
+	// The example's quota of addresses is that of one region.
+	require.Contains(t, out, "eu-west-1 needs 312 and its quota is 9")
+	require.NotContains(t, out, "security group")
+}
+
 func TestAWSRefuses(t *testing.T) {
 	two := func(a, b string) string { return "regions = {\n eu-west = {" + a + "}\n us-east = {" + b + "}\n}\n" }
 	at := func(cidr, pop string) string {
@@ -180,13 +199,18 @@ func TestAWSRefuses(t *testing.T) {
 		`regions = {}`:                   "at least one region",
 		`name = "Weir"`:                  "1 to 8 lower-case letters",
 		`operator_cidrs = ["0.0.0.0/0"]`: "must not be public",
-		`release = { buckets = { eu-west-1 = "a", us-east-1 = "b" }, key = "k", sha256 = "abc" }`: "64 hexadecimal digits",
-		`release = { buckets = { eu-west-1 = "a" }, key = "k", sha256 = "` + digest + `" }`:                    "a bucket of its own for every AWS region",
-		`release = { buckets = { eu-west-1 = "a", us-east-1 = "a" }, key = "k", sha256 = "` + digest + `" }`:   "a bucket of its own for every AWS region",
-		two(at("10.1.0.0/16", "a")+`, clients = ["198.51.100.0/24"]`, at("10.2.0.0/16", "b")):         "Give every region clients",
-		`dns = { mode = "regionctl", zone = "edge.example.com", hosted_zone_id = "Z0123456789", steering = "geoip" }`:            "dns.steering geoip needs dns.geoip_key",
-		`dns = { mode = "bind", zone = "edge.example.com", hosted_zone_id = "Z0123456789" }`: "route53 or regionctl",
-		`dns = { mode = "route53", zone = "edge.example.com.", hosted_zone_id = "Z1" }`:      "without the last dot",
+		`release = { buckets = { eu-west-1 = "a", us-east-1 = "b" }, key = "k", sha256 = "abc" }`:                     "64 hexadecimal digits",
+		`release = { buckets = { eu-west-1 = "a" }, key = "k", sha256 = "` + digest + `" }`:                           "a bucket of its own for every AWS region",
+		`release = { buckets = { eu-west-1 = "a", us-east-1 = "a" }, key = "k", sha256 = "` + digest + `" }`:          "a bucket of its own for every AWS region",
+		two(at("10.1.0.0/16", "a")+`, clients = ["198.51.100.0/24"]`, at("10.2.0.0/16", "b")):                         "Give every region clients",
+		`dns = { mode = "regionctl", zone = "edge.example.com", hosted_zone_id = "Z0123456789", steering = "geoip" }`: "dns.steering geoip needs dns.geoip_key",
+		manyRegions(19): "more than the 60 rules that AWS allows",
+		manyRegions(52) + `fleet_cidr = "10.0.0.0/8"`: "more than the 50 peerings",
+		manyRegions(9) + `fleet_cidr = "10.0.0.0/8"`:  "dns.regions must name at most 8",
+		`fleet_cidr = "10.2.0.0/16"`:                  "an IPv4 network that contains",
+		manyRegions(2) + `dns = { mode = "regionctl", zone = "edge.example.com", hosted_zone_id = "Z0123456789", regions = ["x"] }`: "dns.regions must name",
+		`dns = { mode = "bind", zone = "edge.example.com", hosted_zone_id = "Z0123456789" }`:                                        "route53 or regionctl",
+		`dns = { mode = "route53", zone = "edge.example.com.", hosted_zone_id = "Z1" }`:                                             "without the last dot",
 		`tags = { "aws:x" = "y" }`:                              "AWS reserves keys",
 		"request_certificates = true":                           "remove certificate_arn from the regions",
 		strings.Replace(oneRegion, "zones = 2", "zones = 4", 1): "eu-west-1 needs 12 and its quota is 9",

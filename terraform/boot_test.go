@@ -195,7 +195,7 @@ aws_region = "eu-west-1"
 ami_id     = "ami-1"
 pop        = "ams1"
 vpc_cidr   = "10.1.0.0/16"
-peers      = { us-east = { aws_region = "us-east-1", vpc_cidr = "10.2.0.0/16" } }
+peers      = { us-east = "us-east-1" }
 release    = { bucket = "releases", key = "weir/weir.tar.gz", region = "eu-west-1", sha256 = "`+strings.Repeat("0", 64)+`" }
 upstreams  = ["http://127.0.0.1:9000", "https://localhost"]
 edges      = { admin_tls = true }

@@ -198,7 +198,7 @@ func TestConsulServerAndAgent(t *testing.T) {
 	edge.write("/etc/consul.d/ca.pem", ca, 0o600)
 	edge.consul(map[string]any{
 		"bind_addr": "127.0.0.2",
-		"ports": map[string]int{"http": ports[5], "https": -1, "server": ports[2], "serf_lan": ports[3], "grpc": -1, "grpc_tls": -1, "dns": -1},
+		"ports":     map[string]int{"http": ports[5], "https": -1, "server": ports[2], "serf_lan": ports[3], "grpc": -1, "grpc_tls": -1, "dns": -1},
 	})
 	agent, err := api.NewClient(&api.Config{Address: local(ports[5]), Token: strings.TrimSpace(edge.read("/etc/weir/consul-token"))})
 	require.NoError(t, err)

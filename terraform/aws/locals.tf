@@ -10,7 +10,10 @@ locals {
     coalesce(r.release, { key = var.release.key, sha256 = var.release.sha256 }),
   ) }
 
-  fleet_cidrs = [for name in local.names : var.regions[name].vpc_cidr]
+  fleet_cidrs = var.fleet_cidr == null ? [for name in local.names : var.regions[name].vpc_cidr] : [var.fleet_cidr]
+
+  # Where routers run.
+  routed = var.dns.mode == "regionctl" ? coalesce(var.dns.regions, local.names) : []
 
   # Whether clients connect by TLS: in all regions, or in none.
   tls          = var.request_certificates || var.regions[local.names[0]].certificate_arn != null
@@ -21,7 +24,7 @@ locals {
   # The elastic addresses that each AWS region must have: the load balancer's, the NAT
   # gateways', and those of the routers.
   addresses_needed = { for place in distinct([for r in values(var.regions) : r.aws_region]) : place => sum([
-    for r in values(var.regions) : r.aws_region != place ? 0 : r.zones + coalesce(r.nat_gateways, r.zones) + (var.dns.mode == "regionctl" ? r.zones : 0)
+    for name, r in var.regions : r.aws_region != place ? 0 : r.zones + coalesce(r.nat_gateways, r.zones) + (contains(local.routed, name) ? r.zones : 0)
   ]) }
 
   # Each pair of regions once: "a:b" with a before b.
@@ -42,7 +45,7 @@ locals {
   ])...)
 
   # The name servers if regionctl answers for the zone, and their addresses.
-  name_servers = { for name in local.names : name => "ns-${name}.${var.dns.zone}" if var.dns.mode == "regionctl" }
+  name_servers = { for name in local.routed : name => "ns-${name}.${var.dns.zone}" }
   dns_addresses = merge({}, [
     for name in keys(local.name_servers) : {
       for zone in range(var.regions[name].zones) : "${name}:${zone}" => { region = name, zone = tostring(zone) }

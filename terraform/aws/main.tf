@@ -38,7 +38,8 @@ module "region" {
   pop             = each.value.pop
   vpc_cidr        = each.value.vpc_cidr
   zones           = each.value.zones
-  peers           = { for name, r in var.regions : name => { aws_region = r.aws_region, vpc_cidr = r.vpc_cidr } if name != each.key }
+  peers           = { for name, r in var.regions : name => r.aws_region if name != each.key }
+  peer_cidrs      = var.fleet_cidr == null ? [for name, r in var.regions : r.vpc_cidr if name != each.key] : local.fleet_cidrs
   operator_cidrs  = var.operator_cidrs
   probe_cidrs     = var.dns.mode == "regionctl" ? local.fleet_cidrs : []
   nat_gateways    = each.value.nat_gateways

@@ -75,6 +75,11 @@ variable "regions" {
   }
 
   validation {
+    condition     = length(var.regions) <= 51
+    error_message = "regions: with more than 51, a VPC would need more than the 50 peerings and routes that AWS allows by default."
+  }
+
+  validation {
     condition     = length(distinct([for r in values(var.regions) : r.pop])) == length(var.regions)
     error_message = "regions: two have the same pop; a PoP's name must be unique in the fleet."
   }
@@ -82,6 +87,23 @@ variable "regions" {
   validation {
     condition     = length(distinct([for r in values(var.regions) : r.certificate_arn == null])) <= 1
     error_message = "regions: either all have a certificate_arn or none: DNS sends a client to any of them."
+  }
+}
+
+variable "fleet_cidr" {
+  description = "A network that contains the vpc_cidr of every region and nothing else. Security rules then name it in place of each region, so that adding one changes none elsewhere. Required from 19 regions on."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.fleet_cidr == null || try(alltrue([for r in values(var.regions) : split("/", r.vpc_cidr)[1] >= split("/", var.fleet_cidr)[1] && cidrhost("${cidrhost(r.vpc_cidr, 0)}/${split("/", var.fleet_cidr)[1]}", 0) == cidrhost(var.fleet_cidr, 0)]), false)
+    error_message = "fleet_cidr must be an IPv4 network that contains the vpc_cidr of every region, such as 10.0.0.0/10."
+  }
+
+  # Of Consul's servers: 9, and 3 for each peer. Of routers: 2 for each region, and 3. Of edges: 6, and 1 for each network.
+  validation {
+    condition     = var.fleet_cidr != null || max(9 + 3 * (length(var.regions) - 1), 2 * length(var.regions) + 3, length(var.regions) + length(var.operator_cidrs) + 6) <= 60
+    error_message = "fleet_cidr: without it, a security group would need more than the 60 rules that AWS allows by default. Set it, or name fewer operator_cidrs."
   }
 }
 
@@ -127,7 +149,7 @@ variable "operator_cidrs" {
 }
 
 variable "dns" {
-  description = "How a client finds the nearest PoP: mode route53 (latency records with health checks, in the hosted zone) or regionctl (the zone is delegated from the hosted zone to regionctl dns in every region). health_path is the path that Route 53 requests, and that routers probe: the origin must answer it with 2xx or 3xx. geoip_key is the key of a GeoIP database in the bucket of every region (release.buckets), for routers. steering says who decides where clients go in mode regionctl unless every region has client networks: geoip, the distance, with geoip_key and locations; or first, to send all other clients to the first region. delegate = false keeps the latency records in mode regionctl: routers start, but the zone is delegated to them only once delegate is true, the default."
+  description = "How a client finds the nearest PoP: mode route53 (latency records with health checks, in the hosted zone) or regionctl (the zone is delegated from the hosted zone to regionctl dns in every region). health_path is the path that Route 53 requests, and that routers probe: the origin must answer it with 2xx or 3xx. geoip_key is the key of a GeoIP database in the bucket of every region (release.buckets), for routers. steering says who decides where clients go in mode regionctl unless every region has client networks: geoip, the distance, with geoip_key and locations; or first, to send all other clients to the first region. delegate = false keeps the latency records in mode regionctl: routers start, but the zone is delegated to them only once delegate is true, the default. regions names those that run routers, at most 8; null: all."
   type = object({
     mode           = string
     zone           = string
@@ -137,6 +159,7 @@ variable "dns" {
     steering       = optional(string)
     geoip_key      = optional(string)
     delegate       = optional(bool, true)
+    regions        = optional(list(string))
     nodes          = optional(object({ count = optional(number, 2), instance_type = optional(string, "t3.small") }), {})
   })
 
@@ -163,6 +186,11 @@ variable "dns" {
   validation {
     condition     = var.dns.mode == "route53" || length(var.regions) < 2 || contains(["geoip", "first"], coalesce(var.dns.steering, "clients")) || alltrue([for r in var.regions : length(r.clients) > 0])
     error_message = "dns: nothing distinguishes clients, so all that have no region would go to the first. Give every region clients, or set dns.steering to geoip or first."
+  }
+
+  validation {
+    condition     = var.dns.mode == "route53" || length(coalesce(var.dns.regions, keys(var.regions))) <= 8 && alltrue([for name in coalesce(var.dns.regions, []) : contains(keys(var.regions), name)])
+    error_message = "dns.regions must name at most 8 of regions, such as 4: resolvers try name servers in turn, and more than 8 with their addresses do not fit into an answer."
   }
 
   validation {

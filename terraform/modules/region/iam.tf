@@ -35,7 +35,7 @@ data "aws_iam_policy_document" "instance" {
     condition {
       test     = "StringEquals"
       variable = "aws:RequestedRegion"
-      values   = each.key == "consul" ? concat([var.aws_region], [for peer in values(var.peers) : peer.aws_region]) : [var.aws_region]
+      values   = each.key == "consul" ? concat([var.aws_region], values(var.peers)) : [var.aws_region]
     }
   }
 }

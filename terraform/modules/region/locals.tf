@@ -17,7 +17,7 @@ locals {
   ]
   retry_join_wan = [
     for region in sort(keys(var.peers)) :
-    "provider=aws region=${var.peers[region].aws_region} tag_key=${local.join_tag} tag_value=${var.name}-${region} addr_type=private_v4"
+    "provider=aws region=${var.peers[region]} tag_key=${local.join_tag} tag_value=${var.name}-${region} addr_type=private_v4"
   ]
 
   # Who may sign documents, as the edges read it.

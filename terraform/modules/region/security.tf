@@ -1,7 +1,7 @@
 # Who may reach whom. Only the load balancer's listener is open to the world.
 
 locals {
-  peer_cidrs = toset([for peer in values(var.peers) : peer.vpc_cidr])
+  peer_cidrs = toset(var.peer_cidrs)
   # Gossip uses both protocols; RPC and the WAN's gossip are between servers.
   gossip = { tcp = "tcp", udp = "udp" }
 }

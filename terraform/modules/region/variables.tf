@@ -61,16 +61,19 @@ variable "zones" {
 }
 
 variable "peers" {
-  description = "The other regions, by their name in weir. Their Consul servers are joined over the WAN."
-  type = map(object({
-    aws_region = string
-    vpc_cidr   = string
-  }))
-  default = {}
+  description = "The AWS regions of the other regions, by their name in weir. Their Consul servers are joined over the WAN."
+  type        = map(string)
+  default     = {}
+}
+
+variable "peer_cidrs" {
+  description = "The networks of the other regions, or one that contains them all: whose Consul servers and routers may reach those here."
+  type        = list(string)
+  default     = []
 
   validation {
-    condition     = alltrue([for peer in values(var.peers) : can(cidrnetmask(peer.vpc_cidr))])
-    error_message = "peers: each vpc_cidr must be an IPv4 network, such as 10.2.0.0/16."
+    condition     = alltrue([for cidr in var.peer_cidrs : can(cidrnetmask(cidr)) && try(tonumber(split("/", cidr)[1]) >= 8, false)])
+    error_message = "peer_cidrs must be IPv4 networks of /8 or smaller, such as 10.2.0.0/16."
   }
 }
 
