@@ -264,6 +264,9 @@ func TestRoutersSeeLostRegions(t *testing.T) {
 	require.Equal(t, `var.dns.mode == "regionctl" ? local.fleet_cidrs : []`, root.text(root.modules["region"].Body.Attributes["probe_cidrs"].Expr.Range()))
 	require.Equal(t, "local.fleet_cidrs", root.text(root.modules["dns"].Body.Attributes["fleet_cidrs"].Expr.Range()))
 	require.Contains(t, text("modules/dns", "aws_lb_target_group", "dns"), `path = "/readyz"`)
+	require.Contains(t, text("modules/dns", "aws_vpc_security_group_egress_rule", "node_world"), `for_each = toset(["443", tostring(var.probe_port)])`)
+	require.Contains(t, root.text(root.outputs["topology"].Body.Range()), "port = local.probe_port")
+	require.Equal(t, "local.probe_port", root.text(root.modules["dns"].Body.Attributes["probe_port"].Expr.Range()))
 }
 
 // Instances start once they can set themselves up, repeat that until it succeeds, and end

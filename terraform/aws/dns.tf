@@ -76,6 +76,7 @@ module "dns" {
   ca_certificate = tls_self_signed_cert.ca.cert_pem
   fleet_cidrs    = local.fleet_cidrs
   edge_port      = module.region[each.key].edge_port
+  probe_port     = local.probe_port
   operator_cidrs = var.operator_cidrs
   geoip_key      = var.dns.geoip_key
   verify_keys    = var.verify_keys

@@ -16,7 +16,9 @@ locals {
   routed = var.dns.mode == "regionctl" ? coalesce(var.dns.regions, local.names) : []
 
   # Whether clients connect by TLS: in all regions, or in none.
-  tls          = var.request_certificates || var.regions[local.names[0]].certificate_arn != null
+  tls = var.request_certificates || var.regions[local.names[0]].certificate_arn != null
+  # Routers reach the load balancers as clients do.
+  probe_port   = local.tls ? 443 : 80
   certificates = { for name, r in var.regions : name => var.request_certificates ? aws_acm_certificate_validation.zone[name].certificate_arn : r.certificate_arn }
   # What ACM looks for in the zone. It is the same in every region of an account.
   validations = var.request_certificates ? [for o in aws_acm_certificate.zone[local.names[0]].domain_validation_options : { name = o.resource_record_name, type = o.resource_record_type, values = [o.resource_record_value] }] : []

@@ -43,8 +43,7 @@ output "topology" {
         )]
       }]
     },
-    # Routers reach the balancers as clients do.
-    var.dns.mode != "regionctl" ? {} : { probe = merge({ port = local.tls ? 443 : 80, path = var.dns.health_path }, local.tls ? { tls = true } : {}) },
+    var.dns.mode != "regionctl" ? {} : { probe = merge({ port = local.probe_port, path = var.dns.health_path }, local.tls ? { tls = true } : {}) },
     length(module.dns) == 0 ? {} : { routers = [for name, d in module.dns : {
       name = name, key = d.public_key, dns = [for zone in range(1) : "${aws_eip.dns["${name}:${zone}"].public_ip}:53"][0]
     }] },

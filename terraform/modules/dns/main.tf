@@ -178,14 +178,16 @@ resource "aws_vpc_security_group_egress_rule" "node_dns" {
   tags              = local.tags
 }
 
-resource "aws_vpc_security_group_egress_rule" "node_aws" {
+resource "aws_vpc_security_group_egress_rule" "node_world" {
+  for_each = toset(["443", tostring(var.probe_port)])
+
   region            = var.aws_region
   security_group_id = aws_security_group.node.id
-  description       = "To S3 and Secrets Manager"
+  description       = "To S3, Secrets Manager and the PoPs that it probes"
   cidr_ipv4         = "0.0.0.0/0"
   ip_protocol       = "tcp"
-  from_port         = 443
-  to_port           = 443
+  from_port         = tonumber(each.value)
+  to_port           = tonumber(each.value)
   tags              = local.tags
 }
 

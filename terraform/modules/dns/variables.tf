@@ -144,6 +144,17 @@ variable "edge_port" {
   }
 }
 
+variable "probe_port" {
+  description = "The port at which routers probe the PoPs' public addresses, as the topology says."
+  type        = number
+  default     = 443
+
+  validation {
+    condition     = var.probe_port >= 1 && var.probe_port <= 65535
+    error_message = "probe_port must be 1 to 65535."
+  }
+}
+
 variable "operator_cidrs" {
   description = "Networks from which Prometheus may read the routers' metrics."
   type        = list(string)
