@@ -38,6 +38,7 @@ module "region" {
   pop             = each.value.pop
   vpc_cidr        = each.value.vpc_cidr
   zones           = each.value.zones
+  zone_names      = each.value.zone_names
   peers           = { for name, r in var.regions : name => r.aws_region if name != each.key }
   peer_cidrs      = var.fleet_cidr == null ? [for name, r in var.regions : r.vpc_cidr if name != each.key] : local.fleet_cidrs
   operator_cidrs  = var.operator_cidrs

@@ -26,6 +26,7 @@ variable "regions" {
     nat_gateways    = optional(number)
     token_versions  = optional(map(number), {})
     zones           = optional(number, 3)
+    zone_names      = optional(list(string))
     policy          = optional(object({ subjects = optional(number) }), {})
     server          = optional(object({ max_connections = optional(number), max_connections_per_client = optional(number) }), {})
     upstream = optional(object({

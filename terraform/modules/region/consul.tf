@@ -78,6 +78,11 @@ resource "aws_launch_template" "consul" {
     http_put_response_hop_limit = 1
   }
 
+  # Metrics every minute instead of every five.
+  monitoring {
+    enabled = true
+  }
+
   block_device_mappings {
     device_name = "/dev/xvda"
 

@@ -9,7 +9,7 @@ data "aws_availability_zones" "available" {
 }
 
 locals {
-  zone_names = slice(data.aws_availability_zones.available.names, 0, var.zones)
+  zone_names = var.zone_names != null ? var.zone_names : slice(data.aws_availability_zones.available.names, 0, var.zones)
   zone_keys  = toset([for i in range(var.zones) : tostring(i)])
   nats       = coalesce(var.nat_gateways, var.zones)
   nat_keys   = toset([for i in range(local.nats) : tostring(i)])

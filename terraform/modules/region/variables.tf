@@ -60,6 +60,17 @@ variable "zones" {
   }
 }
 
+variable "zone_names" {
+  description = "The availability zones, such as eu-west-1a, as many as zones. Null: AWS's first, which may change when AWS adds one, and every subnet with it."
+  type        = list(string)
+  default     = null
+
+  validation {
+    condition     = var.zone_names == null || try(length(distinct(var.zone_names)) == var.zones, false)
+    error_message = "zone_names must be as many different zones as zones says."
+  }
+}
+
 variable "peers" {
   description = "The AWS regions of the other regions, by their name in weir. Their Consul servers are joined over the WAN."
   type        = map(string)
