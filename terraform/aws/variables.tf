@@ -38,6 +38,7 @@ variable "regions" {
     consul = optional(object({ count = optional(number, 3), instance_type = optional(string, "m7i.large") }), {})
     redis = optional(object({
       node_type     = optional(string, "cache.m7g.large")
+      engine        = optional(string, "redis")
       version       = optional(string, "7.1")
       shards        = optional(number, 3)
       replicas      = optional(number, 1)

@@ -10,7 +10,7 @@ resource "aws_elasticache_parameter_group" "this" {
   region      = var.aws_region
   name        = local.name
   description = "weir: counters with a time to live"
-  family      = "redis7"
+  family      = var.redis.engine == "valkey" ? "valkey8" : "redis7"
   tags        = local.tags
 
   parameter {
@@ -46,7 +46,7 @@ resource "aws_elasticache_replication_group" "this" {
   description          = "weir: counters of ${var.region}"
   tags                 = local.tags
 
-  engine               = "redis"
+  engine               = var.redis.engine
   engine_version       = var.redis.version
   node_type            = var.redis.node_type
   port                 = local.redis_port

@@ -194,9 +194,10 @@ variable "consul" {
 }
 
 variable "redis" {
-  description = "The Redis Cluster: node type, version, shards, replicas of each, days between rotations of the AUTH token, and how long decisions wait to share a round trip (store.redis.linger). The previous token stays valid until the next rotation."
+  description = "The Redis Cluster: node type, engine (redis with version 7.1, or valkey with version 8.0), shards, replicas of each, days between rotations of the AUTH token, and how long decisions wait to share a round trip (store.redis.linger). The previous token stays valid until the next rotation."
   type = object({
     node_type     = optional(string, "cache.m7g.large")
+    engine        = optional(string, "redis")
     version       = optional(string, "7.1")
     shards        = optional(number, 3)
     replicas      = optional(number, 1)
@@ -216,8 +217,13 @@ variable "redis" {
   }
 
   validation {
-    condition     = startswith(var.redis.version, "7.")
-    error_message = "redis.version must be 7.x, such as 7.1."
+    condition     = contains(["redis", "valkey"], var.redis.engine)
+    error_message = "redis.engine must be redis or valkey."
+  }
+
+  validation {
+    condition     = startswith(var.redis.version, var.redis.engine == "valkey" ? "8." : "7.")
+    error_message = "redis.version must be 7.x with redis, or 8.x with valkey."
   }
 
   validation {
