@@ -228,6 +228,7 @@ func TestRegionRefuses(t *testing.T) {
 		`redis = { engine = "valkey" }`:                              "redis.version must be 7.x with redis, or 8.x with valkey",
 		`redis = { version = "8.0" }`:                                "redis.version must be 7.x with redis, or 8.x with valkey",
 		`redis = { engine = "memcached" }`:                           "redis.engine must be redis or valkey",
+		`extra_config = "recent"`:                                    "keys are sections",
 		`require_signed = true`:                                      "require_signed needs verify_keys",
 		`verify_keys = ["ana.pem.pub"]`:                              "Ed25519 public keys in PEM",
 		`verify_keys = ["-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIA==\n-----END PRIVATE KEY-----\n"]`: "never a private key",
@@ -262,11 +263,12 @@ func TestEdgeInstance(t *testing.T) {
 		require.FileExists(t, filepath.Join(m.root, "etc/systemd/system", name))
 	}
 
-	config := m.read("/etc/weir/edge.yaml")
-	require.Contains(t, config, `public: "`+ip+`:8080"`)
-	require.Contains(t, config, `id: "`+id+`"`)
-	require.Contains(t, config, "\nserver: {\"max_connections_per_client\":500}\nupstream: {\"health_check\":{\"interval\":\"2s\",\"path\":\"/healthz\"},\"upgrade\":[\"websocket\",\"chat\"]}\nstore:\n")
-	require.Contains(t, config, "\npolicy: {\"source\":\"consul\",\"subjects\":500000}\n")
+	config := m.config()
+	require.Equal(t, ip+":8080", config["listen"]["public"])
+	require.Equal(t, id, config["node"]["id"])
+	require.Equal(t, map[string]any{"max_connections_per_client": 500}, config["server"])
+	require.Equal(t, map[string]any{"health_check": map[string]any{"interval": "2s", "path": "/healthz"}, "upgrade": []any{"websocket", "chat"}}, config["upstream"])
+	require.Equal(t, map[string]any{"source": "consul", "subjects": 500000}, config["policy"])
 	checked, err := exec.Command(testenv.Program(t, "edge"), "-check", "-config", m.here("/etc/weir/edge.yaml")).CombinedOutput()
 	require.NoError(t, err, "%s\n%s", checked, config)
 	require.NotContains(t, string(checked), "in the clear")
@@ -289,6 +291,38 @@ func TestEdgeInstance(t *testing.T) {
 	left, err := filepath.Glob(filepath.Join(m.root, "etc/*/*.new"))
 	require.NoError(t, err)
 	require.Empty(t, left)
+}
+
+// config is an edge's configuration, without its lists.
+func (m *instance) config() map[string]map[string]any {
+	m.t.Helper()
+	var sections map[string]any
+	require.NoError(m.t, yaml.Unmarshal([]byte(m.read("/etc/weir/edge.yaml")), &sections))
+	config := map[string]map[string]any{}
+	for name, section := range sections {
+		if settings, ok := section.(map[string]any); ok {
+			config[name] = settings
+		}
+	}
+	return config
+}
+
+// Every setting of an edge can be given. The sections that the module writes keep the rest.
+func TestEdgeGetsFurtherSettings(t *testing.T) {
+	check := func(extra string) (*instance, string) {
+		m := machine(t, regionOutputs(t, "extra_config = <<EOT\n"+extra+"\nEOT\n"), "edge")
+		out, err := exec.Command(testenv.Program(t, "edge"), "-check", "-config", m.here("/etc/weir/edge.yaml")).CombinedOutput()
+		if err == nil {
+			return m, ""
+		}
+		return m, string(out)
+	}
+	m, fault := check(`{recent: {keep: 1000}, shutdown: {timeout: 25s}, routes: [{match: {paths: ["/a/*"]}, group: default}]}`)
+	require.Empty(t, fault)
+	require.Equal(t, map[string]any{"keep": 1000}, m.config()["recent"])
+	require.Equal(t, map[string]any{"delay": "20s", "timeout": "25s"}, m.config()["shutdown"])
+	_, fault = check(`{recent: {kept: 1000}}`)
+	require.Contains(t, fault, "recent.kept")
 }
 
 // A release with another checksum is not installed.

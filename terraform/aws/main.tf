@@ -54,6 +54,7 @@ module "region" {
   policy          = each.value.policy
   server          = each.value.server
   upstream        = each.value.upstream
+  extra_config    = each.value.extra_config
   certificate_arn = local.certificates[each.key]
   gossip_key      = random_bytes.gossip.base64
   shedder_secret  = random_bytes.shedder.hex

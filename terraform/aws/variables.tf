@@ -34,6 +34,8 @@ variable "regions" {
       tunnel_timeout = optional(string)
       health_check   = optional(object({ path = string, interval = optional(string), timeout = optional(string), healthy = optional(number), unhealthy = optional(number), host = optional(string) }))
     }), {})
+    extra_config = optional(string)
+
     edges  = optional(object({ count = optional(number, 3), max = optional(number), target_cpu = optional(number, 50), instance_type = optional(string, "c7i.large"), admin_tls = optional(bool, false) }), {})
     consul = optional(object({ count = optional(number, 3), instance_type = optional(string, "m7i.large") }), {})
     redis = optional(object({

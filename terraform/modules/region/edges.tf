@@ -1,3 +1,23 @@
+locals {
+  edge_config = yamldecode(templatefile("${path.module}/templates/edge.yaml.tftpl", {
+    region     = var.region
+    pop        = var.pop
+    edge_port  = local.edge_port
+    admin_port = local.admin_port
+    admin_tls  = var.edges.admin_tls
+    upstreams  = var.upstreams
+    server     = { for field, value in var.server : field => value if value != null }
+    upstream   = local.upstream
+    policy     = merge({ source = "consul" }, { for field, value in var.policy : field => value if value != null })
+    bootstrap  = "https://${aws_s3_bucket.rules.bucket_regional_domain_name}/rules.yaml"
+    documents  = length(var.verify_keys) == 0 ? null : { verify_keys = [local.keys_file], require_signed = var.require_signed }
+    linger     = var.redis.linger
+    redis      = "${aws_elasticache_replication_group.this.configuration_endpoint_address}:${local.redis_port}"
+  }))
+  # Sections that edge_config has too are merged.
+  edge_extra = try(yamldecode(var.extra_config), {})
+}
+
 module "edge_user_data" {
   source = "../cloud-init"
 
@@ -13,20 +33,9 @@ module "edge_user_data" {
 
   files = merge({
     "/etc/weir/edge.yaml" = {
-      content = templatefile("${path.module}/templates/edge.yaml.tftpl", {
-        region     = var.region
-        pop        = var.pop
-        edge_port  = local.edge_port
-        admin_port = local.admin_port
-        admin_tls  = var.edges.admin_tls
-        upstreams  = var.upstreams
-        server     = { for field, value in var.server : field => value if value != null }
-        upstream   = local.upstream
-        policy     = merge({ source = "consul" }, { for field, value in var.policy : field => value if value != null })
-        bootstrap  = "https://${aws_s3_bucket.rules.bucket_regional_domain_name}/rules.yaml"
-        documents  = length(var.verify_keys) == 0 ? null : { verify_keys = [local.keys_file], require_signed = var.require_signed }
-        linger     = var.redis.linger
-        redis      = "${aws_elasticache_replication_group.this.configuration_endpoint_address}:${local.redis_port}"
+      content = yamlencode({
+        for section in setunion(keys(local.edge_config), keys(local.edge_extra)) :
+        section => try(merge(local.edge_config[section], local.edge_extra[section]), local.edge_extra[section], local.edge_config[section])
       })
     }
     "/etc/consul.d/consul.json" = {

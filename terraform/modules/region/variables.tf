@@ -307,6 +307,17 @@ variable "policy" {
   }
 }
 
+variable "extra_config" {
+  description = "Further settings of the edges, as docs/CONFIG.md has them, in YAML. Each section is added to the one that is there; its settings win. Null: none."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.extra_config == null || can(keys(yamldecode(var.extra_config)))
+    error_message = "extra_config must be YAML whose keys are sections of the edge's configuration, such as \"recent: {keep: 1000}\"."
+  }
+}
+
 variable "certificate_arn" {
   description = "The ACM certificate, in aws_region, of the load balancer's TLS listener on port 443. Null: plain TCP on port 80."
   type        = string
