@@ -56,6 +56,7 @@ module "region" {
   upstream        = each.value.upstream
   extra_config    = each.value.extra_config
   certificate_arn = local.certificates[each.key]
+  alarm_topic_arn = each.value.alarm_topic_arn
   gossip_key      = random_bytes.gossip.base64
   shedder_secret  = random_bytes.shedder.hex
   verify_keys     = var.verify_keys

@@ -77,6 +77,26 @@ resource "aws_elasticache_replication_group" "this" {
   }
 }
 
+# With noeviction a full node decides nothing: each rule's on_store_failure does.
+resource "aws_cloudwatch_metric_alarm" "memory" {
+  for_each = toset([for node in setproduct(range(var.redis.shards), range(1 + var.redis.replicas)) : format("%s-%04d-%03d", local.name, 1 + node[0], 1 + node[1])])
+
+  region              = var.aws_region
+  alarm_name          = "${each.key}-memory"
+  alarm_description   = "weir ${var.region}: a node of Redis has used 80% of its memory. Take a larger node_type or more shards, or look for rules with more keys than meant."
+  namespace           = "AWS/ElastiCache"
+  metric_name         = "DatabaseMemoryUsagePercentage"
+  dimensions          = { CacheClusterId = each.key }
+  statistic           = "Maximum"
+  period              = 60
+  evaluation_periods  = 5
+  comparison_operator = "GreaterThanThreshold"
+  threshold           = 80
+  treat_missing_data  = "missing"
+  alarm_actions       = var.alarm_topic_arn == null ? [] : [var.alarm_topic_arn]
+  tags                = local.tags
+}
+
 # Rotation: a function that Secrets Manager calls for each step.
 
 data "archive_file" "rotate" {

@@ -318,6 +318,17 @@ variable "extra_config" {
   }
 }
 
+variable "alarm_topic_arn" {
+  description = "The SNS topic, in aws_region, that alarms notify. Null: none."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.alarm_topic_arn == null || can(regex("^arn:[a-z-]+:sns:", var.alarm_topic_arn))
+    error_message = "alarm_topic_arn must be the ARN of an SNS topic, or null."
+  }
+}
+
 variable "certificate_arn" {
   description = "The ACM certificate, in aws_region, of the load balancer's TLS listener on port 443. Null: plain TCP on port 80."
   type        = string
