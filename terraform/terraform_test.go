@@ -327,7 +327,7 @@ func TestRolesAreNarrow(t *testing.T) {
 		for name, b := range m.resources {
 			if b.Labels[0] == "aws_launch_template" {
 				require.Contains(t, m.text(b.Body.Range()), `http_tokens = "required"`, "%s: %s", dir, name)
-				require.Contains(t, m.text(b.Body.Range()), "encrypted = true", "%s: %s", dir, name)
+				require.Contains(t, m.text(b.Body.Range()), "encrypted = true kms_key_id = var.kms_key_arn", "%s: %s", dir, name)
 			}
 		}
 	}

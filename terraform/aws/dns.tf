@@ -78,6 +78,7 @@ module "dns" {
   edge_port      = module.region[each.key].edge_port
   probe_port     = local.probe_port
   operator_cidrs = var.operator_cidrs
+  kms_key_arn    = var.regions[each.key].kms_key_arn
   geoip_key      = var.dns.geoip_key
   verify_keys    = var.verify_keys
   require_signed = var.require_signed
@@ -92,7 +93,7 @@ module "dns" {
   }
 
   consuls = {
-    for name, r in module.region : name => merge(r.consul, { token_arn = r.secret_arns["dns-token"] })
+    for name, r in module.region : name => merge(r.consul, { token_arn = r.secret_arns["dns-token"], kms_key_arn = var.regions[name].kms_key_arn })
   }
 
   depends_on = [aws_route.peer]

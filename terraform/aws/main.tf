@@ -57,6 +57,7 @@ module "region" {
   extra_config    = each.value.extra_config
   certificate_arn = local.certificates[each.key]
   alarm_topic_arn = each.value.alarm_topic_arn
+  kms_key_arn     = each.value.kms_key_arn
   gossip_key      = random_bytes.gossip.base64
   shedder_secret  = random_bytes.shedder.hex
   verify_keys     = var.verify_keys

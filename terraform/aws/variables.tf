@@ -23,6 +23,7 @@ variable "regions" {
     upstreams       = list(string)
     certificate_arn = optional(string)
     alarm_topic_arn = optional(string)
+    kms_key_arn     = optional(string)
     nat_gateways    = optional(number)
     token_versions  = optional(map(number), {})
     zones           = optional(number, 3)

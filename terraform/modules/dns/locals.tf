@@ -11,6 +11,9 @@ locals {
   # Where weir-geoip.service keeps the database.
   geoip_file = "/var/lib/weir-geoip/city.mmdb"
 
+  # Which encrypt the tokens; the region's own is one of them.
+  kms_keys = compact([for consul in values(var.consuls) : consul.kms_key_arn])
+
   secrets = merge({ (local.key_file) = { arn = aws_secretsmanager_secret.key.arn, group = "weir" } }, {
     for region, consul in var.consuls : "/etc/weir/tokens/${region}" => {
       arn    = consul.token_arn

@@ -50,6 +50,7 @@ resource "aws_secretsmanager_secret" "key" {
   name                    = "${var.name}/${var.region}/dns-key"
   description             = "weir ${var.region}: key of the DNS routers"
   recovery_window_in_days = 0
+  kms_key_id              = var.kms_key_arn
   tags                    = local.tags
 }
 
@@ -218,6 +219,24 @@ data "aws_iam_policy_document" "node" {
   }
 }
 
+data "aws_iam_policy_document" "kms" {
+  count = length(local.kms_keys) == 0 ? 0 : 1
+
+  statement {
+    sid       = "Keys"
+    actions   = ["kms:Decrypt"]
+    resources = local.kms_keys
+  }
+}
+
+resource "aws_iam_role_policy" "kms" {
+  count = length(local.kms_keys) == 0 ? 0 : 1
+
+  name   = "${local.name}-kms"
+  role   = aws_iam_role.node.id
+  policy = data.aws_iam_policy_document.kms[0].json
+}
+
 resource "aws_iam_role" "node" {
   name               = local.name
   description        = "weir ${var.region}: DNS routers"
@@ -272,6 +291,7 @@ resource "aws_launch_template" "node" {
       volume_size = 10
       volume_type = "gp3"
       encrypted   = true
+      kms_key_id  = var.kms_key_arn
     }
   }
 
@@ -323,7 +343,7 @@ resource "aws_autoscaling_group" "node" {
     }
   }
 
-  depends_on = [aws_iam_role_policy.node, aws_secretsmanager_secret_version.key]
+  depends_on = [aws_iam_role_policy.node, aws_iam_role_policy.kms, aws_secretsmanager_secret_version.key]
 }
 
 resource "aws_lb" "dns" {

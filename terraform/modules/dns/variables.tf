@@ -89,12 +89,13 @@ variable "allocation_ids" {
 }
 
 variable "consuls" {
-  description = "The Consul of every region, by the region's name in weir: its address, and the secret that holds the token."
+  description = "The Consul of every region, by the region's name in weir: its address, the secret that holds the token, and the KMS key that encrypts it."
   type = map(object({
     addr        = string
     datacenter  = string
     server_name = string
     token_arn   = string
+    kms_key_arn = optional(string)
   }))
 
   validation {
@@ -120,6 +121,17 @@ variable "fleet_cidrs" {
   validation {
     condition     = length(var.fleet_cidrs) > 0 && alltrue([for cidr in var.fleet_cidrs : can(cidrnetmask(cidr))])
     error_message = "fleet_cidrs must be IPv4 networks, at least that of this region."
+  }
+}
+
+variable "kms_key_arn" {
+  description = "The KMS key, in aws_region, that encrypts disks and the key of the routers. Null: AWS's own keys."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.kms_key_arn == null || can(regex("^arn:[a-z-]+:kms:", var.kms_key_arn))
+    error_message = "kms_key_arn must be the ARN of a KMS key, or null."
   }
 }
 

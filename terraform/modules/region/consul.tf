@@ -90,6 +90,7 @@ resource "aws_launch_template" "consul" {
       volume_size = 20
       volume_type = "gp3"
       encrypted   = true
+      kms_key_id  = var.kms_key_arn
     }
   }
 
@@ -145,7 +146,7 @@ resource "aws_autoscaling_group" "consul" {
     }
   }
 
-  depends_on = [aws_iam_role_policy.instance, aws_iam_role_policy.lifecycle, aws_iam_role_policy.nodes, aws_route.nat, aws_route_table_association.private, aws_vpc_endpoint.s3, aws_secretsmanager_secret_version.key, aws_secretsmanager_secret_version.token]
+  depends_on = [aws_iam_role_policy.instance, aws_iam_role_policy.lifecycle, aws_iam_role_policy.nodes, aws_iam_role_policy.kms, aws_route.nat, aws_route_table_association.private, aws_vpc_endpoint.s3, aws_secretsmanager_secret_version.key, aws_secretsmanager_secret_version.token]
 }
 
 # A refresh must not take a new server for a working one because its machine runs: with a

@@ -86,6 +86,7 @@ resource "aws_launch_template" "edge" {
       volume_size = 10
       volume_type = "gp3"
       encrypted   = true
+      kms_key_id  = var.kms_key_arn
     }
   }
 
@@ -146,7 +147,7 @@ resource "aws_autoscaling_group" "edge" {
     ignore_changes = [desired_capacity]
   }
 
-  depends_on = [aws_iam_role_policy.instance, aws_iam_role_policy.lifecycle, aws_iam_role_policy.identity, aws_route.nat, aws_route_table_association.private, aws_vpc_endpoint.s3, aws_secretsmanager_secret_version.key, aws_secretsmanager_secret_version.token, aws_secretsmanager_secret_version.redis]
+  depends_on = [aws_iam_role_policy.instance, aws_iam_role_policy.lifecycle, aws_iam_role_policy.identity, aws_iam_role_policy.kms, aws_route.nat, aws_route_table_association.private, aws_vpc_endpoint.s3, aws_secretsmanager_secret_version.key, aws_secretsmanager_secret_version.token, aws_secretsmanager_secret_version.redis]
 }
 
 # The group terminates no edge that still has requests: first the load balancer sends it no new

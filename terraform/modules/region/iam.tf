@@ -65,6 +65,25 @@ resource "aws_iam_instance_profile" "instance" {
   tags = local.tags
 }
 
+# Without a key of one's own, Secrets Manager decrypts by itself.
+data "aws_iam_policy_document" "kms" {
+  count = var.kms_key_arn == null ? 0 : 1
+
+  statement {
+    sid       = "Key"
+    actions   = ["kms:Decrypt", "kms:GenerateDataKey"]
+    resources = [var.kms_key_arn]
+  }
+}
+
+resource "aws_iam_role_policy" "kms" {
+  for_each = toset([for name in ["edge", "consul", "rotate"] : name if var.kms_key_arn != null])
+
+  name   = "${local.name}-kms"
+  role   = each.key == "rotate" ? aws_iam_role.rotate.id : aws_iam_role.instance[each.key].id
+  policy = data.aws_iam_policy_document.kms[0].json
+}
+
 # The rotation.
 
 data "aws_iam_policy_document" "lambda" {

@@ -61,6 +61,7 @@ resource "aws_elasticache_replication_group" "this" {
   security_group_ids         = [aws_security_group.redis.id]
 
   at_rest_encryption_enabled = true
+  kms_key_id                 = var.kms_key_arn
   transit_encryption_enabled = true
   transit_encryption_mode    = "required"
   auth_token                 = random_password.redis.result
@@ -122,7 +123,7 @@ resource "aws_lambda_function" "rotate" {
     variables = { REPLICATION_GROUP = aws_elasticache_replication_group.this.id }
   }
 
-  depends_on = [aws_iam_role_policy.rotate]
+  depends_on = [aws_iam_role_policy.rotate, aws_iam_role_policy.kms]
 }
 
 resource "aws_lambda_permission" "rotate" {

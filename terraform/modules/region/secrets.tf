@@ -45,6 +45,7 @@ resource "aws_secretsmanager_secret" "this" {
   description = "weir ${var.region}: ${each.key}"
   # Frees the name at once, in case the region is removed and comes back.
   recovery_window_in_days = 0
+  kms_key_id              = var.kms_key_arn
   tags                    = local.tags
 }
 
@@ -71,6 +72,7 @@ resource "aws_secretsmanager_secret" "redis" {
   name                    = "${var.name}/${var.region}/redis"
   description             = "weir ${var.region}: AUTH token of Redis"
   recovery_window_in_days = 0
+  kms_key_id              = var.kms_key_arn
   tags                    = local.tags
 }
 

@@ -307,6 +307,17 @@ variable "policy" {
   }
 }
 
+variable "kms_key_arn" {
+  description = "The KMS key, in aws_region, that encrypts disks, secrets and Redis. Null: AWS's own keys."
+  type        = string
+  default     = null
+
+  validation {
+    condition     = var.kms_key_arn == null || can(regex("^arn:[a-z-]+:kms:", var.kms_key_arn))
+    error_message = "kms_key_arn must be the ARN of a KMS key, or null."
+  }
+}
+
 variable "extra_config" {
   description = "Further settings of the edges, as docs/CONFIG.md has them, in YAML. Each section is added to the one that is there; its settings win. Null: none."
   type        = string
