@@ -118,8 +118,9 @@ func TestAWSReleases(t *testing.T) {
 	}
 	out := example(t, `regions = {
   eu-west = { `+at("eu-west-1")+`vpc_cidr = "10.1.0.0/16" }
-  us-east = { `+at("us-east-1")+`vpc_cidr = "10.2.0.0/16", release = { key = "next", sha256 = "`+digest+`" } }
-}`).outputs()
+  us-east = { `+at("us-east-1")+`vpc_cidr = "10.2.0.0/16" }
+}
+releases = { us-east = { key = "next", sha256 = "`+digest+`" } }`).outputs()
 	require.Equal(t, map[string]any{
 		"eu-west": map[string]any{"bucket": "example-releases-eu", "region": "eu-west-1", "key": "weir/1.0.0/linux-amd64.tar.gz", "sha256": strings.Repeat("0", 64)},
 		"us-east": map[string]any{"bucket": "example-releases-us", "region": "us-east-1", "key": "next", "sha256": digest},

@@ -102,7 +102,7 @@ func TestUnitsAsSystemdSeesThem(t *testing.T) {
 }
 
 func TestScripts(t *testing.T) {
-	for _, pattern := range []string{"modules/*/files/*.sh", "../tools/tofu/*.sh"} {
+	for _, pattern := range []string{"modules/*/files/*.sh", "aws/*.sh", "../tools/tofu/*.sh"} {
 		names, err := filepath.Glob(filepath.FromSlash(pattern))
 		require.NoError(t, err)
 		require.NotEmpty(t, names)

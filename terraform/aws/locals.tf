@@ -7,7 +7,7 @@ locals {
   # From a bucket in the same region.
   releases = { for name, r in var.regions : name => merge(
     { bucket = var.release.buckets[r.aws_region], region = r.aws_region },
-    coalesce(r.release, { key = var.release.key, sha256 = var.release.sha256 }),
+    lookup(var.releases, name, { key = var.release.key, sha256 = var.release.sha256 }),
   ) }
 
   fleet_cidrs = var.fleet_cidr == null ? [for name in local.names : var.regions[name].vpc_cidr] : [var.fleet_cidr]

@@ -69,6 +69,13 @@ output "autoscaling_groups" {
   value       = { for name, r in module.region : name => merge(r.autoscaling_groups, { for own, d in module.dns : "dns" => d.autoscaling_group if own == name }) }
 }
 
+output "groups" {
+  description = "The same for upgrade.sh: a line for each group, with its region in weir and in AWS."
+  value = join("", flatten([for name, r in module.region : [
+    for group in concat(values(r.autoscaling_groups), [for own, d in module.dns : d.autoscaling_group if own == name]) : "${name} ${var.regions[name].aws_region} ${group}\n"
+  ]]))
+}
+
 output "name_servers" {
   description = "The zone's name servers in mode regionctl, with their addresses."
   value       = { for name, host in local.name_servers : host => [for zone in range(var.regions[name].zones) : aws_eip.dns["${name}:${zone}"].public_ip] }

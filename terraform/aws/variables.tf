@@ -14,7 +14,6 @@ variable "regions" {
   type = map(object({
     aws_region      = string
     ami_id          = string
-    release         = optional(object({ key = string, sha256 = string }))
     vpc_cidr        = string
     pop             = string
     location        = optional(object({ lat = number, lon = number }))
@@ -113,7 +112,7 @@ variable "fleet_cidr" {
 }
 
 variable "release" {
-  description = "The programs: a gzipped tar file in S3 with edge, regionctl and consul in it, its SHA-256, and for each AWS region the bucket there that holds it, since an instance depends on no other region. The release of an entry of regions replaces key and sha256 in that region, which is how one is upgraded first."
+  description = "The programs: a gzipped tar file in S3 with edge, regionctl and consul in it, its SHA-256, and for each AWS region the bucket there that holds it, since an instance depends on no other region. releases replaces key and sha256 in some regions."
   type = object({
     buckets = map(string)
     key     = string
@@ -126,9 +125,15 @@ variable "release" {
   }
 
   validation {
-    condition     = alltrue([for sum in concat([var.release.sha256], [for r in values(var.regions) : r.release.sha256 if r.release != null]) : can(regex("^[0-9a-f]{64}$", sum))])
+    condition     = alltrue([for release in concat([var.release], values(var.releases)) : can(regex("^[0-9a-f]{64}$", release.sha256))])
     error_message = "release.sha256 must be 64 hexadecimal digits in lower case, as sha256sum prints them."
   }
+}
+
+variable "releases" {
+  description = "Regions whose release is another than release, by their name. upgrade.sh writes it."
+  type        = map(object({ key = string, sha256 = string }))
+  default     = {}
 }
 
 variable "request_certificates" {
