@@ -26,9 +26,9 @@ module "consul_user_data" {
 
   release = var.release
   secrets = local.instance_secrets.consul
-  start   = ["weir-consul.service", "weir-consul-acl.timer", "weir-node-tokens.timer", "weir-snapshot.timer", "weir-joined.service"]
+  start   = ["weir-consul.service", "weir-consul-acl.timer", "weir-node-tokens.timer", "weir-snapshot.timer", "weir-backup.timer", "weir-joined.service"]
 
-  units = { for name in ["consul.service", "consul-acl.service", "consul-acl.timer", "node-tokens.service", "node-tokens.timer", "snapshot.service", "snapshot.timer", "joined.service"] : "weir-${name}" => file("${path.module}/files/weir-${name}") }
+  units = { for name in ["consul.service", "consul-acl.service", "consul-acl.timer", "node-tokens.service", "node-tokens.timer", "snapshot.service", "snapshot.timer", "backup.service", "backup.timer", "joined.service"] : "weir-${name}" => file("${path.module}/files/weir-${name}") }
 
   files = merge(
     {
@@ -47,6 +47,8 @@ module "consul_user_data" {
       "/usr/local/lib/weir/node-tokens" = { content = file("${path.module}/files/node-tokens.sh"), mode = "0755" }
       "/etc/weir/node-tokens.env"       = { content = "NODES_BUCKET=${aws_s3_bucket.nodes.bucket}\nNODES_REGION=${var.aws_region}\nNODES_ROLE=${aws_iam_role.instance["edge"].unique_id}\nNODES_GROUP=${local.name}-edge\nNODES_DATACENTER=${var.region}\n" }
       "/usr/local/lib/weir/joined"      = { content = file("${path.module}/files/joined.sh"), mode = "0755" }
+      "/usr/local/lib/weir/backup"      = { content = file("${path.module}/files/backup.sh"), mode = "0755" }
+      "/etc/weir/backup.env"            = { content = "BACKUP_BUCKET=${aws_s3_bucket.nodes.bucket}\nBACKUP_REGION=${var.aws_region}\n" }
       "/etc/weir/joined.env"            = { content = "GROUP=${local.name}-consul\nGROUP_REGION=${var.aws_region}\nINSTANCE=@INSTANCE_ID@\nSERVER=@PRIVATE_IP@:8300\n" }
       "/etc/weir/snapshot.env"          = { content = "SNAPSHOT_BUCKET=${aws_s3_bucket.rules.bucket}\nSNAPSHOT_REGION=${var.aws_region}\nSNAPSHOT_SIGNATURES=${length(var.verify_keys) == 0 ? "no" : var.require_signed ? "require" : "keep"}\n" }
       "/etc/weir/fleet.yaml" = {

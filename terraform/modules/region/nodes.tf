@@ -15,7 +15,7 @@ locals {
 resource "aws_s3_bucket" "nodes" {
   region        = var.aws_region
   bucket_prefix = "${local.name}-nodes-"
-  # The next server writes them again.
+  # The next server writes the tokens again. Save the copies of Consul's data first.
   force_destroy = true
   tags          = local.tags
 }
@@ -34,6 +34,13 @@ data "aws_iam_policy_document" "nodes" {
     sid       = "Tokens"
     actions   = ["s3:PutObject", "s3:DeleteObject"]
     resources = ["${aws_s3_bucket.nodes.arn}/nodes/*"]
+  }
+
+  # Nobody reads it but administrators of the account.
+  statement {
+    sid       = "Backup"
+    actions   = ["s3:PutObject"]
+    resources = ["${aws_s3_bucket.nodes.arn}/consul/*"]
   }
 }
 
