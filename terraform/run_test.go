@@ -135,3 +135,16 @@ func TestFormatted(t *testing.T) {
 	out, err := cmd.Output()
 	require.NoError(t, err, "terraform fmt -recursive terraform:\n%s", out)
 }
+
+// What needs no provider has tests in Terraform's own language.
+func TestTerraformTests(t *testing.T) {
+	s := newScratch(t)
+	require.NoError(t, os.CopyFS(filepath.Join(s.dir, "terraform/modules/cloud-init"), os.DirFS("modules/cloud-init")))
+	require.NoError(t, os.CopyFS(filepath.Join(s.dir, "deploy/systemd"), os.DirFS("../deploy/systemd")))
+	s.dir = filepath.Join(s.dir, "terraform/modules/cloud-init")
+	s.write("cli.tfrc", "")
+	s.init()
+	out, err := s.run("test", "-no-color")
+	require.NoError(t, err, "%s", out)
+	require.Contains(t, out, "3 passed, 0 failed")
+}
