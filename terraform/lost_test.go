@@ -85,3 +85,16 @@ func TestRouterWithoutAToken(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o640), info.Mode().Perm())
 }
+
+// A new region replaces neither edges nor Consul servers of the others: their user data stay.
+func TestANewRegionReplacesNoServer(t *testing.T) {
+	s := regionScratch(t)
+	before := s.outputs()
+	s.write("zz.auto.tfvars", `peers = { us-east = "us-east-1", us-west = "us-west-2" }`)
+	after := s.outputs()
+	require.Equal(t, before["edge"], after["edge"])
+	require.Equal(t, before["consul"], after["consul"])
+	wan := func(out map[string]any) string { return out["secrets"].(map[string]any)["consul-wan"].(string) }
+	require.NotContains(t, wan(before), "us-west-2")
+	require.Contains(t, wan(after), "tag_value=weir-us-west ")
+}

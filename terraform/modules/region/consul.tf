@@ -5,6 +5,7 @@ locals {
       { for name in ["edge", "regionctl", "dns", "nodes"] : "/etc/weir/tokens/${name}" => { arn = aws_secretsmanager_secret.this["${name}-token"].arn, group = "root" } },
       {
         "/etc/consul.d/gossip.json"     = { arn = aws_secretsmanager_secret.this["consul-gossip"].arn, group = "consul" }
+        "/etc/consul.d/wan.json"        = { arn = aws_secretsmanager_secret.this["consul-wan"].arn, group = "consul" }
         "/etc/consul.d/management.json" = { arn = aws_secretsmanager_secret.this["management-token"].arn, group = "consul" }
         "/etc/consul.d/agent.json"      = { arn = aws_secretsmanager_secret.this["agent-token"].arn, group = "consul" }
         "/etc/consul.d/server.key"      = { arn = aws_secretsmanager_secret.this["consul-server-key"].arn, group = "consul" }
@@ -34,10 +35,9 @@ module "consul_user_data" {
     {
       "/etc/consul.d/consul.json" = {
         content = templatefile("${path.module}/templates/consul-server.json.tftpl", {
-          datacenter     = var.region
-          servers        = var.consul.count
-          retry_join     = local.retry_join
-          retry_join_wan = local.retry_join_wan
+          datacenter = var.region
+          servers    = var.consul.count
+          retry_join = local.retry_join
         })
       }
       "/etc/consul.d/ca.pem"            = { content = nonsensitive(var.ca.certificate) }

@@ -31,10 +31,12 @@ locals {
   key_secrets = {
     consul-gossip     = jsonencode({ encrypt = var.gossip_key })
     consul-server-key = tls_private_key.consul.private_key_pem
-    edge-admin-key    = tls_private_key.edge.private_key_pem
-    edge-shedder      = var.shedder_secret
+    # Not secret, but here a new region replaces no server: one that runs is found by the new ones.
+    consul-wan     = jsonencode({ retry_join_wan = local.retry_join_wan })
+    edge-admin-key = tls_private_key.edge.private_key_pem
+    edge-shedder   = var.shedder_secret
   }
-  key_names = toset(["consul-gossip", "consul-server-key", "edge-admin-key", "edge-shedder"])
+  key_names = toset(["consul-gossip", "consul-server-key", "consul-wan", "edge-admin-key", "edge-shedder"])
 }
 
 resource "aws_secretsmanager_secret" "this" {
