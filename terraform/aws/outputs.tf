@@ -45,7 +45,7 @@ output "topology" {
     },
     var.dns.mode != "regionctl" ? {} : { probe = merge({ port = local.probe_port, path = var.dns.health_path }, local.tls ? { tls = true } : {}) },
     length(module.dns) == 0 ? {} : { routers = [for name, d in module.dns : {
-      name = name, key = d.public_key, dns = [for zone in range(1) : "${aws_eip.dns["${name}:${zone}"].public_ip}:53"][0]
+      name = name, key = d.public_key, dns = "${aws_eip.dns["${name}:0"].public_ip}:53"
     }] },
     length(local.validations) == 0 ? {} : { records = local.validations },
     var.dns.steering == null ? {} : { steering = var.dns.steering },
