@@ -17,9 +17,14 @@ import (
 // Client configures TLS to a server. Without a CAFile, it trusts the system's
 // authorities. The client certificate is read again for each connection.
 type Client struct {
-	CAFile     string `yaml:"ca_file" json:"ca_file,omitempty"`
-	CertFile   string `yaml:"cert_file" json:"cert_file,omitempty"`
-	KeyFile    string `yaml:"key_file" json:"key_file,omitempty"`
+	// CAFile is the file with the certificates of trusted authorities; absent: the system's.
+	CAFile string `yaml:"ca_file" json:"ca_file,omitempty"`
+	// CertFile is the file with the client certificate; it requires key_file.
+	CertFile string `yaml:"cert_file" json:"cert_file,omitempty"`
+	// KeyFile is the file with the client certificate's private key.
+	KeyFile string `yaml:"key_file" json:"key_file,omitempty"`
+	// ServerName is the name that the server's certificate must have; absent: the host of the
+	// address.
 	ServerName string `yaml:"server_name" json:"server_name,omitempty"`
 }
 

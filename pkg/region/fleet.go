@@ -17,9 +17,9 @@ import (
 
 // Fleet is the content of a fleet file: all regions, and how to reach each one's Consul.
 type Fleet struct {
-	Regions []FleetRegion `yaml:"regions" json:"regions"`
+	Regions []FleetRegion `yaml:"regions" json:"regions"` // changes lock and change the first before all others
 	// KeepVersions is how many versions of each kind of document a change keeps in each
-	// region; 0 keeps all, nil means 200.
+	// region: at least 10, or 0 for all; absent: 200.
 	KeepVersions *int `yaml:"keep_versions" json:"keep_versions,omitempty"`
 }
 
@@ -28,13 +28,13 @@ const LeastVersions = 10
 
 // FleetRegion is one region of a fleet file.
 type FleetRegion struct {
-	Name   string        `yaml:"name" json:"name"`
-	Consul consul.Config `yaml:"consul" json:"consul"`
-	// AdminTokenFile holds the token of the edges' admin listeners.
+	Name   string        `yaml:"name" json:"name"`     // as in node.region of its edges
+	Consul consul.Config `yaml:"consul" json:"consul"` // how to reach its Consul
+	// AdminTokenFile is the file that holds the token of the edges' admin listeners.
 	AdminTokenFile string `yaml:"admin_token_file" json:"admin_token_file,omitempty"`
-	// AdminNetworks are where the token may go; over TLS, it also needs AdminTLS.CAFile.
+	// AdminNetworks are where the token may go; over TLS, it also needs admin_tls.ca_file.
 	AdminNetworks []netip.Prefix `yaml:"admin_networks" json:"admin_networks,omitempty"`
-	// AdminTLS is for admin listeners that use TLS; nil trusts the system's authorities.
+	// AdminTLS is how to verify admin listeners that use TLS; absent: by the system's authorities.
 	AdminTLS *certs.Client `yaml:"admin_tls" json:"admin_tls,omitempty"`
 }
 

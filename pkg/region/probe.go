@@ -20,13 +20,13 @@ import (
 // Probe describes how routers check the public addresses of PoPs, connecting as clients
 // would. Probe results decide about a PoP only while no Consul reports on its region.
 type Probe struct {
-	Port int `json:"port" yaml:"port" required:"add the port that clients use"`
-	// Path, if not empty, is requested by HTTP: any answer below 500 counts. Without it,
-	// accepting a connection counts.
+	Port int `json:"port" yaml:"port" required:"add the port that clients use"` // where clients connect
+	// Path is requested by HTTP: any answer below 500 counts. Without it, accepting a
+	// connection counts.
 	Path string `json:"path,omitempty" yaml:"path"`
-	Host string `json:"host,omitempty" yaml:"host"` // of the request; "": the zone
-	// TLS requests over TLS. The certificate is not verified: that is for clients, and an
-	// expired one does not mean that the PoP is gone.
+	Host string `json:"host,omitempty" yaml:"host"` // of the request; absent: the zone
+	// TLS is whether to request over TLS. The certificate is not verified: that is for clients,
+	// and an expired one does not mean that the PoP is gone.
 	TLS bool `json:"tls,omitempty" yaml:"tls"`
 }
 

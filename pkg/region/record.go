@@ -46,8 +46,8 @@ type Record struct {
 	// Name is relative to the zone: @ is the zone itself; *.x is every name below x that
 	// does not exist.
 	Name string `json:"name" yaml:"name"`
-	Type string `json:"type" yaml:"type"`
-	TTL  *int   `json:"ttl,omitempty" yaml:"ttl"` // in seconds; nil: 300
+	Type string `json:"type" yaml:"type"`         // A, AAAA, CAA, CNAME, MX or TXT
+	TTL  *int   `json:"ttl,omitempty" yaml:"ttl"` // in seconds; absent: 300
 	// Values are written as the type requires. Names in them are full.
 	Values []string `json:"values" yaml:"values"`
 }

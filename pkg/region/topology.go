@@ -35,13 +35,13 @@ const (
 // Topology is all regions and their PoPs: where a router can send clients. Every region's
 // datacenter holds the same one.
 type Topology struct {
-	Zone    string           `json:"zone" yaml:"zone"` // in lower case, without the trailing dot
-	Regions []TopologyRegion `json:"regions" yaml:"regions"`
+	Zone    string           `json:"zone" yaml:"zone"`                 // what routers answer for, in lower case, without the trailing dot
+	Regions []TopologyRegion `json:"regions" yaml:"regions"`           // in the order of preference for clients of unknown location
 	Records []Record         `json:"records,omitempty" yaml:"records"` // other records that DNS answers
-	// Steering is how clients are distinguished where client networks do not; "" means that
-	// they do.
+	// Steering is how to choose for clients outside all client networks: geoip, by distance, or
+	// first, all to the first healthy region; absent: client networks decide.
 	Steering string `json:"steering,omitempty" yaml:"steering"`
-	// Probe is how routers check the PoPs' addresses; nil: not at all.
+	// Probe is how routers check the PoPs' addresses; absent: not at all.
 	Probe *Probe `json:"probe,omitempty" yaml:"probe"`
 	// Routers are those whose records of moved clients others follow.
 	Routers []Router `json:"routers,omitempty" yaml:"routers"`
@@ -49,10 +49,9 @@ type Topology struct {
 
 // Router is a DNS router, or several that share a key.
 type Router struct {
-	Name string `json:"name" yaml:"name"`
-	Key  string `json:"key" yaml:"key"` // public, as sign.Keys.Add takes it
-	// DNS is the ADDRESS:PORT where other routers ask it how old its facts are; "": nowhere.
-	DNS string `json:"dns,omitempty" yaml:"dns"`
+	Name string `json:"name" yaml:"name"` // unique among routers
+	Key  string `json:"key" yaml:"key"`   // its public key: the line of KEYFILE.pub between BEGIN and END
+	DNS  string `json:"dns,omitempty" yaml:"dns"` // ADDRESS:PORT where other routers ask how old its facts are; "": nowhere
 }
 
 // String names the router, the ID of its key and its address.
@@ -101,29 +100,28 @@ func (t *Topology) checkRouters(f *field.Errors) {
 	}
 }
 
-// TopologyRegion is one region. Regions are listed in the order of preference for clients
-// of unknown location.
+// TopologyRegion is one region.
 type TopologyRegion struct {
-	Name string `json:"name" yaml:"name"`
-	PoPs []PoP  `json:"pops" yaml:"pops"`
+	Name string `json:"name" yaml:"name"` // as in the fleet file
+	PoPs []PoP  `json:"pops" yaml:"pops"` // its sites
 }
 
 // PoP is one site.
 type PoP struct {
-	Name      string         `json:"name" yaml:"name"` // unique in the fleet
-	Addresses []netip.Addr   `json:"addresses" yaml:"addresses"`
-	Location  *Location      `json:"location,omitempty" yaml:"location"`
-	Weight    *int           `json:"weight,omitempty" yaml:"weight"`   // among equals; nil: 1; 0: only when nothing else is left
-	Clients   []netip.Prefix `json:"clients,omitempty" yaml:"clients"` // the networks of its own clients
-	// Capacity is how many requests per second it can serve with all of its nodes; nil: as
+	Name      string         `json:"name" yaml:"name"`                   // unique in the fleet, as in node.pop of its edges
+	Addresses []netip.Addr   `json:"addresses" yaml:"addresses"`         // where clients reach it
+	Location  *Location      `json:"location,omitempty" yaml:"location"` // for GeoIP
+	Weight    *int           `json:"weight,omitempty" yaml:"weight"`     // among equals; absent: 1; 0: only when nothing else is left
+	Clients   []netip.Prefix `json:"clients,omitempty" yaml:"clients"`   // the networks of its own clients
+	// Capacity is how many requests per second it can serve with all of its nodes; absent: as
 	// they measure it.
 	Capacity *float64 `json:"capacity,omitempty" yaml:"capacity"`
 }
 
 // Location is a place on the earth, in degrees.
 type Location struct {
-	Lat float64 `json:"lat" yaml:"lat" required:"add it, or remove location"`
-	Lon float64 `json:"lon" yaml:"lon" required:"add it, or remove location"`
+	Lat float64 `json:"lat" yaml:"lat" required:"add it, or remove location"` // latitude, from -90 to 90
+	Lon float64 `json:"lon" yaml:"lon" required:"add it, or remove location"` // longitude, from -180 to 180
 }
 
 // TopologyKind is the kind of document that a topology is.

@@ -85,11 +85,11 @@ type Scope struct {
 // Conditions select requests: every given part must match, and within a list any value. A
 // nil part matches every request.
 type Conditions struct {
-	Hosts   []string          `yaml:"hosts,omitempty" json:"hosts,omitempty"`
-	Paths   []string          `yaml:"paths,omitempty" json:"paths,omitempty"`
-	Methods []string          `yaml:"methods,omitempty" json:"methods,omitempty"`
-	Clients []string          `yaml:"clients,omitempty" json:"clients,omitempty"`
-	Headers map[string]string `yaml:"headers,omitempty" json:"headers,omitempty"`
+	Hosts   []string          `yaml:"hosts,omitempty" json:"hosts,omitempty"`     // names; *. stands for one or more labels
+	Paths   []string          `yaml:"paths,omitempty" json:"paths,omitempty"`     // exact, or prefixes with * at the end
+	Methods []string          `yaml:"methods,omitempty" json:"methods,omitempty"` // in upper case
+	Clients []string          `yaml:"clients,omitempty" json:"clients,omitempty"` // networks or addresses
+	Headers map[string]string `yaml:"headers,omitempty" json:"headers,omitempty"` // names with exact values
 }
 
 // Entry is the condition on one entry of a descriptor. The next entry must match one of

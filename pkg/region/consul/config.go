@@ -18,17 +18,18 @@ import (
 
 // Config describes how to reach a Consul agent or server.
 type Config struct {
-	// Addr is host:port or https://host:port; empty means 127.0.0.1:8500. TLS is
-	// used with https://, and whenever a field of TLS is set.
+	// Addr is host:port or https://host:port; absent: 127.0.0.1:8500. TLS is
+	// used with https://, and whenever a field of tls is set.
 	Addr string `yaml:"addr" json:"addr"`
-	// Datacenter holds the keys and nodes; empty means the agent's own datacenter.
-	// Registration always goes to the agent.
+	// Datacenter is the one that holds the keys and nodes; absent: the agent's own. Registration
+	// always goes to the agent.
 	Datacenter string `yaml:"datacenter" json:"datacenter,omitempty"`
-	// TokenFile holds the ACL token. It is read for each request, so the token may change
-	// while the program runs.
-	TokenFile string        `yaml:"token_file" json:"token_file,omitempty"`
-	TLS       *certs.Client `yaml:"tls" json:"tls,omitempty"`
-	// Prefix is the prefix of all keys; empty means weir.
+	// TokenFile is the file that holds the ACL token. It is read for each request, so the token
+	// may change while the program runs.
+	TokenFile string `yaml:"token_file" json:"token_file,omitempty"`
+	// TLS is how to verify Consul, and the certificate to show it.
+	TLS *certs.Client `yaml:"tls" json:"tls,omitempty"`
+	// Prefix is the prefix of all keys; absent: weir.
 	Prefix string `yaml:"prefix" json:"prefix,omitempty"`
 	// Dial, if not nil, replaces the network.
 	Dial Dialer `yaml:"-" json:"-"`
