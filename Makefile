@@ -9,7 +9,7 @@ export GOWORK = off
 export GOFLAGS := $(strip $(GOFLAGS) -tags=grpcnotrace)
 
 .DEFAULT_GOAL := help
-.PHONY: help help-all run build unit test test-nodes test-worlds test-rest test-processes test-terraform check lint vuln bench overload overload-fast profile soak soak-tests soak-nodes soak-proof fuzz drills steering behavior tables k6 release release-test loadtest loadtest-full lab lab-down lab-status console picture release-aws terraform-schema tools deps deps-bench deps-lab deps-overload deps-soak clean distclean
+.PHONY: help help-all run build reference unit test test-nodes test-worlds test-rest test-processes test-terraform check lint vuln bench overload overload-fast profile soak soak-tests soak-nodes soak-proof fuzz drills steering behavior tables k6 release release-test loadtest loadtest-full lab lab-down lab-status console picture release-aws terraform-schema tools deps deps-bench deps-lab deps-overload deps-soak clean distclean
 
 help: ## list the common targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 14
@@ -60,7 +60,7 @@ test-rest:
 	cd middleware && $(RACE) -timeout 25m ./...
 	@$(MAKE) --no-print-directory -j2 test-processes test-terraform
 	cd middleware && $(TEST) -count 1 -run Alloc ./...
-	cd tools && $(TEST) ./internal/... && $(TEST) -count 1 ./manifests && $(RACE) ./bench ./import/... ./overload ./tables ./unit
+	cd tools && $(TEST) ./internal/... ./reference && $(TEST) -count 1 ./manifests && $(RACE) ./bench ./import/... ./overload ./tables ./unit
 	cd loadtest/xk6-weir && $(TEST) -timeout 10m . && $(RACE) ./keys ./oracle ./ratelimit ./resolve
 	cd loadtest/xk6-weir/proof && $(TEST) ./...
 	@echo "a separate lab under load: the oracle finds no violation, and does find the rule that limits nothing; regions never exceed a limit in escrow"
@@ -83,16 +83,19 @@ test-terraform:
 check: lint test test-rest build ## lint, run every test, build; CI runs this and make release-test
 	bin/edge -version
 
+reference: ##- write docs/reference from regionctl's commands, the types of documents and the alert rules
+	cd tools && $(GO) run ./reference
+
 RELEASE ?= -out "$(CURDIR)/dist"
 
 # VERSION is the version that CHANGELOG.md begins with; without it, the downloads are named after the commit. KEY is an SSH key.
 release: ## build the downloads into dist/: VERSION=v0.1.0 for a release, KEY=FILE to sign it
 	@tools/install.sh dpkg-deb ssh-keygen
-	cd tools && CGO_ENABLED=0 $(GO) run -trimpath ./release -root .. $(if $(VERSION),-version $(VERSION)) $(if $(KEY),-key "$(abspath $(KEY))") $(RELEASE)
+	cd tools && $(GO) run -trimpath ./release -root .. $(if $(VERSION),-version $(VERSION)) $(if $(KEY),-key "$(abspath $(KEY))") $(RELEASE)
 
 release-test: ##- as root, build a release twice, verify it, install it as README says, upgrade under load, remove
 	@tools/install.sh dpkg-deb ssh-keygen curl
-	cd tools && $(if $(filter 0,$(shell id -u)),,sudo -E env "PATH=$$PATH") env CGO_ENABLED=0 $(GO) test -trimpath -count 1 -timeout 30m ./release
+	cd tools && $(if $(filter 0,$(shell id -u)),,sudo -E env "PATH=$$PATH") $(GO) test -trimpath -count 1 -timeout 30m ./release
 
 # ARCH is the architecture of the instances.
 ARCH ?= amd64
@@ -100,7 +103,7 @@ AWS_RELEASE ?= $(CURDIR)/dist/aws-linux-$(ARCH).tar.gz
 
 release-aws: ##- pack what the instances of terraform/aws run into dist/: edge, regionctl and Consul; ARCH=arm64
 	@mkdir -p "bin/aws-$(ARCH)" "$(dir $(AWS_RELEASE))"
-	@CGO_ENABLED=0 GOOS=linux GOARCH=$(ARCH) $(GO) build $(SMALL) -ldflags "-s -w" -o "bin/aws-$(ARCH)/" ./cmd/...
+	@GOOS=linux GOARCH=$(ARCH) $(GO) build -ldflags "-s -w" -o "bin/aws-$(ARCH)/" ./cmd/...
 	@GO="$(GO)" GOOS=linux GOARCH=$(ARCH) tools/consul/build.sh "$(CURDIR)/bin/aws-$(ARCH)/consul"
 	@tar -czf "$(AWS_RELEASE)" -C "bin/aws-$(ARCH)" edge regionctl consul
 	@sha256sum "$(AWS_RELEASE)"

@@ -320,11 +320,14 @@ func TestFilesAreShortAndFinished(t *testing.T) {
 	}
 }
 
-// documents returns the pages in the root, docs/*.md and the dashboards' by their path from the root.
+// documents returns the pages in the root, in docs and the dashboards' by their path from the root.
 func documents(t *testing.T) map[string]string {
 	t.Helper()
 	names, err := filepath.Glob(root + "/docs/*.md")
 	require.NoError(t, err)
+	generated, err := filepath.Glob(root + "/docs/reference/*.md")
+	require.NoError(t, err)
+	names = append(names, generated...)
 	texts := map[string]string{}
 	for _, name := range append(names, root+"/README.md", root+"/CONTRIBUTING.md", root+"/SECURITY.md", root+"/dashboards/README.md") {
 		text, err := os.ReadFile(name)

@@ -49,8 +49,8 @@ type Topology struct {
 
 // Router is a DNS router, or several that share a key.
 type Router struct {
-	Name string `json:"name" yaml:"name"` // unique among routers
-	Key  string `json:"key" yaml:"key"`   // its public key: the line of KEYFILE.pub between BEGIN and END
+	Name string `json:"name" yaml:"name"`         // unique among routers
+	Key  string `json:"key" yaml:"key"`           // its public key: the line of KEYFILE.pub between BEGIN and END
 	DNS  string `json:"dns,omitempty" yaml:"dns"` // ADDRESS:PORT where other routers ask how old its facts are; "": nowhere
 }
 

@@ -1,0 +1,27 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestPagesAreCurrent(t *testing.T) {
+	const root = "../.."
+	all, err := pages(root)
+	require.NoError(t, err)
+	for name, want := range all {
+		got, err := os.ReadFile(filepath.Join(root, folder, name))
+		require.NoError(t, err, "run make reference")
+		require.True(t, want == string(got), "%s is stale: run make reference, and look at git diff", name)
+	}
+	files, err := os.ReadDir(filepath.Join(root, folder))
+	require.NoError(t, err)
+	require.Len(t, files, len(all), "a page that make reference does not write")
+}
+
+func TestHelp(t *testing.T) {
+	require.Equal(t, "Takes \\*.x:\n\n```\na\n  - b\n\nc\n```\n\nThen:\n\n```\nd\n```\n", help("Takes *.x:\n\n  a\n    - b\n\n  c\n\nThen:\n  d"))
+}
