@@ -9,7 +9,7 @@ export GOWORK = off
 export GOFLAGS := $(strip $(GOFLAGS) -tags=grpcnotrace)
 
 .DEFAULT_GOAL := help
-.PHONY: help help-all run build reference unit test test-nodes test-worlds test-rest test-processes test-terraform check lint vuln bench overload overload-fast profile soak soak-tests soak-nodes soak-proof fuzz drills steering behavior tables k6 release release-test loadtest loadtest-full lab lab-down lab-status console picture release-aws terraform-schema tools deps deps-bench deps-lab deps-overload deps-soak clean distclean
+.PHONY: help help-all run build docs reference unit test test-nodes test-worlds test-rest test-processes test-terraform check lint vuln bench overload overload-fast profile soak soak-tests soak-nodes soak-proof fuzz drills steering behavior tables k6 release release-test loadtest loadtest-full lab lab-down lab-status console picture release-aws terraform-schema tools deps deps-bench deps-lab deps-overload deps-soak clean distclean
 
 help: ## list the common targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 14
@@ -60,7 +60,7 @@ test-rest:
 	cd middleware && $(RACE) -timeout 25m ./...
 	@$(MAKE) --no-print-directory -j2 test-processes test-terraform
 	cd middleware && $(TEST) -count 1 -run Alloc ./...
-	cd tools && $(TEST) ./internal/... ./reference && $(TEST) -count 1 ./manifests && $(RACE) ./bench ./import/... ./overload ./tables ./unit
+	cd tools && $(TEST) ./internal/... ./reference ./site && $(TEST) -count 1 ./manifests && $(RACE) ./bench ./import/... ./overload ./tables ./unit
 	cd loadtest/xk6-weir && $(TEST) -timeout 10m . && $(RACE) ./keys ./oracle ./ratelimit ./resolve
 	cd loadtest/xk6-weir/proof && $(TEST) ./...
 	@echo "a separate lab under load: the oracle finds no violation, and does find the rule that limits nothing; regions never exceed a limit in escrow"
@@ -80,8 +80,16 @@ test-processes:
 test-terraform:
 	cd terraform && $(TEST) -p 1 -timeout 25m ./...
 
-check: lint test test-rest build ## lint, run every test, build; CI runs this and make release-test
+check: lint docs test test-rest build ## lint, run every test, build; CI runs this and make release-test
 	bin/edge -version
+
+# The version that the site describes: the commit's tag, or the commit. Links lead to the repository at it.
+SITE = $(or $(VERSION),$(shell git describe --tags --exact-match 2>/dev/null || git rev-parse --short=12 HEAD))
+
+docs: ##- build the documentation as a site into dist/site/VERSION, and check its links
+	@tools/install.sh mkdocs
+	@out=$$(VERSION="$(SITE)" mkdocs build --strict --clean --config-file tools/site/mkdocs.yml --site-dir "$(CURDIR)/dist/site/$(SITE)" 2>&1) || { echo "$$out" >&2; exit 1; }
+	@cd tools && $(GO) run ./site ../dist/site/$(SITE)
 
 reference: ##- write docs/reference from regionctl's commands, the types of documents and the alert rules
 	cd tools && $(GO) run ./reference

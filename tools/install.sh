@@ -15,6 +15,7 @@ for name in "$@"; do
     *\ dig) missing="${missing% dig} dnsutils" ;; # the package has another name than its program
     *\ node) missing="${missing% node} nodejs" ;;
     *\ h2load) missing="${missing% h2load} nghttp2-client" ;;
+    *\ mkdocs) missing="$missing-material" ;; # the theme brings mkdocs
     *\ java) missing="${missing% java} default-jdk-headless" ;;
   esac
 done

@@ -167,11 +167,11 @@ func alertPage(file string) (string, error) {
 	for _, g := range doc.Groups {
 		b += "\n## " + g.Name + "\n"
 		for _, a := range g.Rules {
-			after := ""
+			when := map[string]string{"critical": "Critical", "warning": "Warning"}[a.Labels["severity"]]
 			if a.For != "" {
-				after = " after " + a.For
+				when += " after " + a.For
 			}
-			b += fmt.Sprintf("\n### %s\n\n%s%s: %s ([runbook](../RUNBOOKS.md#%s)).\n\n%s", a.Alert, a.Labels["severity"], after,
+			b += fmt.Sprintf("\n### %s\n\n%s: %s ([runbook](../RUNBOOKS.md#%s)).\n\n%s", a.Alert, when,
 				escape(filled(a.Annotations["summary"])), strings.ToLower(a.Alert), code("promql", a.Expr))
 		}
 	}
