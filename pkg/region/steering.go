@@ -21,25 +21,23 @@ func (t *Topology) checkSteeringName() error {
 	return nil
 }
 
-// located returns how many regions have a PoP with a known location.
-func (t *Topology) located() (n int) {
+// lacking returns the regions without such a PoP.
+func (t *Topology) lacking(such func(PoP) bool) (names []string) {
 	for _, r := range t.Regions {
-		if slices.ContainsFunc(r.PoPs, func(p PoP) bool { return p.Location != nil }) {
-			n++
-		}
-	}
-	return n
-}
-
-// bare returns the regions without client networks.
-func (t *Topology) bare() (names []string) {
-	for _, r := range t.Regions {
-		if !slices.ContainsFunc(r.PoPs, func(p PoP) bool { return len(p.Clients) > 0 }) {
+		if !slices.ContainsFunc(r.PoPs, such) {
 			names = append(names, r.Name)
 		}
 	}
 	return names
 }
+
+// located returns how many regions have a PoP with a known location.
+func (t *Topology) located() int {
+	return len(t.Regions) - len(t.lacking(func(p PoP) bool { return p.Location != nil }))
+}
+
+// bare returns the regions without client networks.
+func (t *Topology) bare() []string { return t.lacking(func(p PoP) bool { return len(p.Clients) > 0 }) }
 
 // CheckSteering rejects a topology of several regions that sends all clients to the first,
 // unless the topology says that this is intended. It is for writers of a topology: routers
