@@ -113,8 +113,7 @@ type PoP struct {
 	Location  *Location      `json:"location,omitempty" yaml:"location"` // for GeoIP
 	Weight    *int           `json:"weight,omitempty" yaml:"weight"`     // among equals; absent: 1; 0: only when nothing else is left
 	Clients   []netip.Prefix `json:"clients,omitempty" yaml:"clients"`   // the networks of its own clients
-	// Capacity is how many requests per second it can serve with all of its nodes; absent: as
-	// they measure it.
+	// Capacity is how many requests per second all of its nodes can serve; absent: as they measure.
 	Capacity *float64 `json:"capacity,omitempty" yaml:"capacity"`
 }
 
