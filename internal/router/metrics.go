@@ -32,7 +32,7 @@ func newMetrics(view func() *region.View, geo *GeoFile, ready, yields func() boo
 		moves:    r.Counter("weir_dns_moves_total", "Client networks, as resolvers name them, that were sent to a different PoP than the last time."),
 	}
 	r.GaugeFunc("weir_dns_ready", "1 while the router answers.", func() float64 { return metric.OneIf(ready()) })
-	r.GaugeFunc("weir_dns_yields", "1 while this router's facts are old and another router proves fresher ones, so that queries for the nearest PoP get SERVFAIL.",
+	r.GaugeFunc("weir_dns_yields", "1 while this router hears no region and another router proves that it does, so that queries for the nearest PoP get SERVFAIL.",
 		func() float64 { return metric.OneIf(yields()) })
 	r.GaugeFunc("weir_dns_geoip_faulty", "1 while the file of --geoip cannot be read, so that its previous content is used, or locates nobody; 0 otherwise, and without --geoip.",
 		func() float64 { return metric.OneIf(geo.fault() != "") })

@@ -21,9 +21,9 @@ import (
 	"github.com/weir-edge/weir/pkg/sign"
 )
 
-// A router whose facts are old cannot tell by itself whether it alone is deaf or every Consul is
-// gone. So it asks the others. It yields only to one that hears every region, so no two yield to
-// each other, and one that is left alone answers.
+// A router that hears no region cannot tell by itself whether it alone is cut off or every Consul is
+// gone. So it asks the others. It yields only to one that hears a region, so no two yield to each
+// other, and one that is left alone answers.
 const (
 	// deafAfter is the age at which facts are old; a PoP's clients stay where they are from then on.
 	deafAfter = time.Minute
@@ -50,20 +50,18 @@ type proven struct {
 	until time.Time
 }
 
-// age returns how old the oldest facts in v are.
+// age returns how old the freshest facts in v are.
 func age(v *region.View, now time.Time) time.Duration {
 	if v.Topology == nil {
 		return math.MaxInt64
 	}
-	oldest := max(now.Sub(v.At), 0)
+	freshest := time.Duration(math.MaxInt64)
 	for _, r := range v.Topology.Regions {
-		s := v.Regions[r.Name]
-		if !s.Known && s.Heard.IsZero() { // never reported
-			return math.MaxInt64
+		if s := v.Regions[r.Name]; s.Known || !s.Heard.IsZero() {
+			freshest = min(freshest, s.Age(now))
 		}
-		oldest = max(oldest, s.Age(now))
 	}
-	return oldest
+	return max(freshest, now.Sub(v.At))
 }
 
 // yieldsTo returns the router that should answer instead of this one, or "".
@@ -157,7 +155,7 @@ func (p *peers) look(ctx context.Context, zone string) {
 	}
 	switch to := p.yieldsTo(time.Now()); {
 	case to != "" && p.logged == "":
-		p.log.Warn("yields: SERVFAIL instead of the nearest PoP, because facts are old here and fresh at another router", "to", to)
+		p.log.Warn("yields: SERVFAIL instead of the nearest PoP, because this router hears no region and another does", "to", to)
 		p.logged = to
 	case to == "" && p.logged != "":
 		p.log.Info("answers with the nearest PoP again")

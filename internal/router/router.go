@@ -223,7 +223,7 @@ func (r *router) remarks(v *region.View) []string {
 		lines = append(lines, "works alone: which clients go elsewhere may differ from other routers: "+v.SpillErr.Error())
 	}
 	if to := r.peers.yieldsTo(time.Now()); to != "" {
-		lines = append(lines, "yields to "+to+", whose facts are fresh: queries for the nearest PoP get SERVFAIL")
+		lines = append(lines, "hears no region, and yields to "+to+", which does: queries for the nearest PoP get SERVFAIL")
 	}
 	for _, name := range slices.Sorted(maps.Keys(v.Regions)) {
 		if s := v.Regions[name]; !s.Known {

@@ -93,7 +93,7 @@ func (t *Topology) checkRouters(f *field.Errors) {
 		} else if ids[id] != "" {
 			f.Add(at+".key", "is already the key of %s; remove one of them", ids[id])
 		}
-		if to, err := netip.ParseAddrPort(r.DNS); r.DNS != "" && (err != nil || to.Port() == 0 || to.Addr().IsUnspecified()) {
+		if to, err := netip.ParseAddrPort(r.DNS); r.DNS != "" && (err != nil || to.Port() == 0 || to.Addr().IsUnspecified() || to.Addr().IsLinkLocalUnicast()) {
 			f.Add(at+".dns", "must be the ADDRESS:PORT where resolvers ask this router, such as 192.0.2.53:53 (got %q)", r.DNS)
 		}
 		names[r.Name], ids[id] = true, r.Name

@@ -203,7 +203,7 @@ func (r *reply) fill(n *node, from netip.Addr) {
 	case n.choose && r.asksAddress():
 		r.choose(from, n.region)
 	case n.proves && n == r.node && r.q.qtype == wire.TypeTXT:
-		r.prove()
+		r.prove(from)
 	case n.pop != nil && r.asksAddress():
 		if r.addresses(n); !r.trims {
 			r.empty()
@@ -213,10 +213,10 @@ func (r *reply) fill(n *node, from netip.Addr) {
 	}
 }
 
-// prove answers another router. All networks together get as many proofs as one gets answers.
-func (r *reply) prove() {
+// prove answers another router. Each network gets as many proofs as answers.
+func (r *reply) prove(from netip.Addr) {
 	text := ""
-	if l := r.limiter; r.config.Proof != nil && (l == nil || l.count(netip.Prefix{}, r.subject(), l.interval, time.Since(r.started))) {
+	if r.config.Proof != nil && r.limiter.check(from, r.subject(), time.Since(r.started)) == send {
 		text = r.config.Proof(strings.ToLower(r.q.name))
 	}
 	if text == "" {

@@ -16,9 +16,10 @@ func TestProofs(t *testing.T) {
 	text, signed := "", 0
 	c.Proof = func(name string) string { signed++; return text + name }
 	c.RateLimit = 3
+	from := "127.0.0.1"
 	f := func(s *Server, name string, qtype uint16, udp bool) (*wire.Msg, string) {
 		t.Helper()
-		answer, kind := s.answer(ask(t, name, qtype), netip.MustParseAddr("127.0.0.1"), udp)
+		answer, kind := s.answer(ask(t, name, qtype), netip.MustParseAddr(from), udp)
 		m := new(wire.Msg)
 		require.NoError(t, m.Unpack(answer))
 		return m, kind
@@ -42,6 +43,9 @@ func TestProofs(t *testing.T) {
 		}
 		require.Equal(t, kindNoData, kind)
 		require.Equal(t, 3, signed)
+		from = "192.0.2.1"
+		_, kind = f(s, "abc._weir-facts.edge.example.com.", wire.TypeTXT, false)
+		require.NotEqual(t, kindNoData, kind, "one network uses up nobody else's")
 	})
 	c.Proof = nil
 	s, err := New(c)
