@@ -39,11 +39,10 @@ func (c *Change) untrusted(ctx context.Context, nodes []fleet.Answer[[]consul.No
 			continue
 		}
 		objections, err := t.Unsigned(ctx, a.Value, r.step.From.Version(), r.step.Next.Version(), c.Signer)
+		list = append(list, objections...)
 		if err = errors.Join(a.Err, err); err != nil {
 			c.Program.Warn("%s: whether its nodes accept the signature is unknown: %v", t.Name, err)
-			continue
 		}
-		list = append(list, objections...)
 	}
 	return list
 }

@@ -70,14 +70,16 @@ func (o origin) suggest() (*Suggestion, error) {
 		o.most = 3 * o.wait
 	}
 	switch {
-	case !(o.capacity > 0) || o.capacity > 1e9:
-		return nil, term.Misused("--capacity: must be over 0 and at most 1,000,000,000 requests per second")
+	case !(o.capacity >= 0.1) || o.capacity > 1e9:
+		return nil, term.Misused("--capacity: must be 0.1 to 1,000,000,000 requests per second")
 	case o.latency <= 0 || o.latency > time.Hour:
 		return nil, term.Misused("--latency: must be over 0 and at most 1h, such as 20ms")
 	case o.wait <= 0 || o.wait > time.Hour:
 		return nil, term.Misused("--wait: must be over 0 and at most 1h, such as 40ms")
-	case o.nodes < 1:
-		return nil, term.Misused("--nodes: must be at least 1")
+	case o.most < o.wait || o.most > 24*time.Hour:
+		return nil, term.Misused("--max-wait: must be at least --wait and at most 24h")
+	case o.nodes < 1 || o.nodes > 10_000:
+		return nil, term.Misused("--nodes: must be 1 to 10,000")
 	}
 	inFlight := func(wait time.Duration) float64 {
 		return o.capacity * (o.latency + wait).Seconds() / float64(o.nodes)

@@ -38,10 +38,11 @@ func TestSuggestRefuses(t *testing.T) {
 	_, err := good.suggest()
 	require.NoError(t, err, "the longest wait has a default")
 	for want, spoil := range map[string]func(*origin){
-		"--capacity: must be over 0":            func(o *origin) { o.capacity = 0 },
+		"--capacity: must be 0.1 to":            func(o *origin) { o.capacity = 0 },
 		"--latency: must be over 0":             func(o *origin) { o.latency = -1 },
 		"--wait: must be over 0":                func(o *origin) { o.wait = 0 },
-		"--nodes: must be at least 1":           func(o *origin) { o.nodes = 0 },
+		"--nodes: must be 1 to 10,000":          func(o *origin) { o.nodes = 0 },
+		"--max-wait: must be at least --wait":   func(o *origin) { o.most = time.Millisecond },
 		"--max-wait: must be at least 74ms, so": func(o *origin) { o.most = 40 * time.Millisecond },
 	} {
 		o := good
