@@ -8,7 +8,7 @@ import (
 )
 
 // Notify sends a state, such as READY=1, as sd_notify(3) does. Without systemd it does nothing. An error is logged:
-// systemd stops a service that it does not know to be ready after TimeoutStartSec.
+// systemd stops a service that does not report READY=1 within TimeoutStartSec.
 func Notify(log *slog.Logger, state string) {
 	socket := os.Getenv("NOTIFY_SOCKET")
 	if socket == "" {
@@ -20,6 +20,6 @@ func Notify(log *slog.Logger, state string) {
 		_, err = conn.Write([]byte(state))
 	}
 	if err != nil {
-		log.Error("cannot notify systemd, which will stop this service; check NOTIFY_SOCKET", "state", state, "error", err.Error())
+		log.Error("cannot notify systemd, which stops services that do not become ready; check NOTIFY_SOCKET", "state", state, "error", err.Error())
 	}
 }

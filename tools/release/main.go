@@ -284,7 +284,8 @@ func (r *release) sum() error {
 func (r *release) run(ctx context.Context, env []string, name string, args ...string) (string, error) {
 	c := exec.CommandContext(ctx, name, args...)
 	c.Dir = r.root
-	c.Env = append(os.Environ(), append(env, "GOWORK=off")...) // each module with its own versions
+	// Each module with its own versions; nothing of the builder's environment changes the bytes.
+	c.Env = append(os.Environ(), append([]string{"GOWORK=off", "GOAMD64=v1", "GOARM64=v8.0", "GOEXPERIMENT=", "GOFIPS140=off"}, env...)...)
 	var stderr strings.Builder
 	c.Stderr = &stderr
 	out, err := c.Output()
