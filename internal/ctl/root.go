@@ -63,7 +63,7 @@ When clients misbehave within the limits:
 
 When you must block or allow clients manually:
 
-  regionctl clients block 203.0.113.7 --for 2h --message "scans"   403, on every edge within two seconds
+  regionctl clients block 203.0.113.7 --for 2h --message "scans"   403, on every edge in about 0.1 s
   regionctl clients list                                          which are blocked, by whom, why, until when
 
 When a client asks why it was refused:
