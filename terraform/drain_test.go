@@ -39,10 +39,12 @@ func metadata(t *testing.T, state *atomic.Value) string {
 	return s.URL + "/latest"
 }
 
-// clients send requests through a load balancer, until stop is closed.
+// clients send requests through a load balancer, which opens connections to the ending edge until it
+// has deregistered it.
 type clients struct {
-	to             atomic.Value // the edge that new connections go to
-	answers, moved atomic.Int64
+	ending, other  string
+	deregistered   atomic.Bool
+	answers, moved atomic.Int64 // moved: connections to the other edge
 	mu             sync.Mutex
 	lost           []error
 }
@@ -63,18 +65,21 @@ func (c *clients) get(client *http.Client, path string) {
 		return
 	}
 	c.answers.Add(1)
-	if answer.Close {
-		c.moved.Add(1)
-	}
 }
 
 // client has a connection of its own.
 func (c *clients) client() *http.Client {
-	return &http.Client{Transport: &http.Transport{Dial: func(string, string) (net.Conn, error) { return net.Dial("tcp", c.to.Load().(string)) }}}
+	return &http.Client{Transport: &http.Transport{Dial: func(string, string) (net.Conn, error) {
+		if !c.deregistered.Load() {
+			return net.Dial("tcp", c.ending)
+		}
+		c.moved.Add(1)
+		return net.Dial("tcp", c.other)
+	}}}
 }
 
-// An edge that the autoscaling group terminates finishes its requests before the group goes on, and
-// no client notices.
+// An edge that the autoscaling group terminates serves until the load balancer has deregistered it, and
+// finishes its requests before the group goes on. No client notices.
 func TestEdgeDrains(t *testing.T) {
 	m := machine(t, regionOutputs(t), "edge")
 	begun, finish := make(chan struct{}), make(chan struct{})
@@ -85,16 +90,18 @@ func TestEdgeDrains(t *testing.T) {
 		}
 	}))
 	t.Cleanup(origin.Close)
-	config := fmt.Sprintf("upstreams: [{url: %q}]\nstore: {kind: memory}\nshutdown: {delay: 1s, timeout: 30s}\n", origin.URL)
+	config := fmt.Sprintf("upstreams: [{url: %q}]\nstore: {kind: memory}\nshutdown: {delay: 1s, timeout: 59s}\n", origin.URL)
 	ending, other := testenv.Edge(t, config, "rules: []"), testenv.Edge(t, config, "rules: []")
 
-	var c clients
-	c.to.Store(ending.Public)
+	c := clients{ending: ending.Public, other: other.Public}
 	stop := make(chan struct{})
-	var running, slow sync.WaitGroup
+	var connected, running, slow sync.WaitGroup
 	for range 8 {
+		connected.Add(1)
 		running.Go(func() {
-			for client := c.client(); ; c.get(client, "/") {
+			client := c.client()
+			c.get(client, "/")
+			for connected.Done(); ; c.get(client, "/") {
 				select {
 				case <-stop:
 					return
@@ -105,30 +112,44 @@ func TestEdgeDrains(t *testing.T) {
 	}
 	slow.Go(func() { c.get(c.client(), "/slow") })
 	<-begun
+	connected.Wait()
 
 	var state atomic.Value
 	state.Store("InService")
 	require.NoError(t, os.Remove(filepath.Join(m.bin, "curl")))
 	for name, script := range map[string]string{
+		"sleep":     `if [ "$1" = 120 ]; then touch "$WEIR_ROOT/deregistering"; while [ ! -e "$WEIR_ROOT/deregistered" ]; do "$SLEEP" 0.05; done; else exec "$SLEEP" "$@"; fi`,
 		"systemctl": `[ "$*" = "stop weir-edge.service" ] && kill -TERM "$EDGE" && while kill -0 "$EDGE" 2>/dev/null; do sleep 0.05; done`,
-		"aws":       `! kill -0 "$EDGE" 2>/dev/null && echo "$@" >>"$WEIR_ROOT/told"`,
+		"aws":       `[ -e "$WEIR_ROOT/hook" ] || { touch "$WEIR_ROOT/hook"; exit 254; }; ! kill -0 "$EDGE" 2>/dev/null && echo "$@" >>"$WEIR_ROOT/completed"`,
 	} {
 		require.NoError(t, os.WriteFile(filepath.Join(m.bin, name), []byte("#!/bin/sh\n"+script+"\n"), 0o755))
 	}
+	sleep, err := exec.LookPath("sleep")
+	require.NoError(t, err)
 	drain := exec.Command(filepath.Join(m.root, "usr/local/lib/weir/drain"))
-	drain.Env = append(m.env, "METADATA="+metadata(t, &state), "PAUSE=0.05", fmt.Sprintf("EDGE=%d", ending.Pid()))
+	drain.Env = append(m.env, "METADATA="+metadata(t, &state), "PAUSE=0.05", "SLEEP="+sleep, fmt.Sprintf("EDGE=%d", ending.Pid()))
 	for line := range strings.Lines(m.read("/etc/weir/drain.env")) {
 		drain.Env = append(drain.Env, strings.TrimSpace(line))
 	}
 	var log strings.Builder
 	drain.Stdout, drain.Stderr = &log, &log
 	require.NoError(t, drain.Start())
-	before := c.answers.Load()
-	require.Eventually(t, func() bool { return c.answers.Load() > before+100 }, testenv.Patience, 10*time.Millisecond)
-	require.Zero(t, c.moved.Load(), "nobody asked for it")
+	serves := func(why string) {
+		t.Helper()
+		before := c.answers.Load()
+		require.Eventually(t, func() bool { return c.answers.Load() > before+100 }, testenv.Patience, 10*time.Millisecond)
+		require.Zero(t, c.moved.Load(), why)
+	}
+	serves("the group terminates nothing")
 
-	c.to.Store(other.Public) // deregistered: the load balancer opens no new connections
 	state.Store("Terminated")
+	require.Eventually(t, func() bool {
+		_, err := os.Stat(filepath.Join(m.root, "deregistering"))
+		return err == nil
+	}, testenv.Patience, 10*time.Millisecond, "the edge is not stopped at once")
+	c.deregistered.Store(true)
+	serves("the load balancer may still open connections")
+	m.write("deregistered", "", 0o600)
 	require.Eventually(t, func() bool { return c.moved.Load() == 8 }, testenv.Patience, 10*time.Millisecond)
 	close(finish)
 	slow.Wait()
@@ -137,7 +158,7 @@ func TestEdgeDrains(t *testing.T) {
 	running.Wait()
 	require.Empty(t, c.lost)
 	require.Equal(t, "autoscaling complete-lifecycle-action --region eu-west-1 --auto-scaling-group-name weir-eu-west-edge"+
-		" --lifecycle-hook-name drained --instance-id "+id+" --lifecycle-action-result CONTINUE\n", m.read("told"))
+		" --lifecycle-hook-name drained --instance-id "+id+" --lifecycle-action-result CONTINUE\n", m.read("completed"))
 }
 
 // The group waits for the drain longer than it takes, and the load balancer cuts nothing off before.
@@ -147,5 +168,8 @@ func TestGroupWaitsForDrain(t *testing.T) {
 	for _, want := range []string{`name = "drained"`, `lifecycle_transition = "autoscaling:EC2_INSTANCE_TERMINATING"`, `default_result = "CONTINUE"`, "heartbeat_timeout = 300"} {
 		require.Contains(t, hook, want)
 	}
-	require.Contains(t, m.text(m.resources["aws_lb_target_group.edge"].Body.Range()), "connection_termination = false")
+	target := m.text(m.resources["aws_lb_target_group.edge"].Body.Range())
+	require.Contains(t, target, "connection_termination = false")
+	require.Contains(t, target, "deregistration_delay = local.deregistration_delay")
+	require.Equal(t, "120", m.text(m.locals["deregistration_delay"].Expr.Range()), "and a minute of weir-edge.service, of the hook's 300 s")
 }

@@ -47,7 +47,7 @@ module "edge_user_data" {
     "/etc/consul.d/ca.pem"      = { content = nonsensitive(var.ca.certificate) }
     "/etc/weir/tls/admin.pem"   = { content = tls_locally_signed_cert.edge.cert_pem }
     "/usr/local/lib/weir/drain" = { content = file("${path.module}/files/drain.sh"), mode = "0755" }
-    "/etc/weir/drain.env"       = { content = "GROUP=${local.name}-edge\nGROUP_REGION=${var.aws_region}\nINSTANCE=@INSTANCE_ID@\n" }
+    "/etc/weir/drain.env"       = { content = "GROUP=${local.name}-edge\nGROUP_REGION=${var.aws_region}\nDEREGISTRATION=${local.deregistration_delay}\nINSTANCE=@INSTANCE_ID@\n" }
     }, length(var.verify_keys) == 0 ? {} : {
     (local.keys_file) = { content = join("", [for key in var.verify_keys : "${trimspace(key)}\n"]) }
   })
@@ -150,9 +150,10 @@ resource "aws_autoscaling_group" "edge" {
   depends_on = [aws_iam_role_policy.instance, aws_iam_role_policy.lifecycle, aws_iam_role_policy.identity, aws_iam_role_policy.kms, aws_route.nat, aws_route_table_association.private, aws_vpc_endpoint.s3, aws_secretsmanager_secret_version.key, aws_secretsmanager_secret_version.token, aws_secretsmanager_secret_version.redis]
 }
 
-# The group terminates no edge that still has requests: first the load balancer sends it no new
-# connections, for deregistration_delay, then weir-drain.service stops it. An instance that
-# cannot complete the hook is terminated after heartbeat_timeout.
+# The group terminates no edge that still has requests: the load balancer deregisters it, and after
+# deregistration_delay weir-drain.service stops it, which takes a minute at most. An instance that
+# cannot complete the hook is terminated after heartbeat_timeout, which is longer than both even if
+# the group reaches the hook before it deregisters.
 resource "aws_autoscaling_lifecycle_hook" "edge" {
   region                 = var.aws_region
   name                   = "drained"
@@ -222,7 +223,7 @@ resource "aws_lb_target_group" "edge" {
   preserve_client_ip = "true"
   # Longer than the load balancer takes to stop sending new connections. Those that are open stay
   # until the edge, which drains next, has closed them.
-  deregistration_delay   = 120
+  deregistration_delay   = local.deregistration_delay
   connection_termination = false
   tags                   = local.tags
 

@@ -10,6 +10,9 @@ locals {
   redis_port    = 6379
   listener_port = var.certificate_arn == null ? 80 : 443
 
+  # Seconds in which the load balancer stops sending a terminating edge new connections.
+  deregistration_delay = 120
+
   # By which Consul finds its servers, here and in the other regions.
   join_tag = "weir:consul"
   retry_join = [
