@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -36,6 +37,44 @@ func TestAnotherRegionIsLost(t *testing.T) {
 	text, err := m.run("/usr/local/lib/weir/boot")
 	require.Error(t, err, "%s", text)
 	require.NoFileExists(t, m.root+"/systemctl")
+}
+
+// Silent regions hold up neither the token of a router's own region nor each other.
+func TestSilentRegions(t *testing.T) {
+	s, silent := dnsScratch(t), []string{"ap-east-1", "ap-south-1", "ap-south-2", "ca-west-1"}
+	consuls := ""
+	for _, name := range append(silent, "eu-west") {
+		consuls += fmt.Sprintf("  %s = { addr = \"https://%[1]s:8501\", datacenter = %[1]q, server_name = \"server\", token_arn = \"arn:aws:secretsmanager:%[1]s:1:secret:here\" }\n", name)
+	}
+	s.write("zz.auto.tfvars", "consuls = {\n"+consuls+"}")
+	m := boot(t, s.outputs()["dns"].(string))
+	m.secret("here", "token-1\n")
+	m.secret("dns-key", "KEY\n")
+	for name, script := range map[string]string{
+		"timeout": `shift; exec "$@"`, // never
+		"aws": `case "$* " in
+*"--region eu-west"*) ;;
+*) echo asked >>"$WEIR_ROOT/asked"; while [ -d "$WEIR_ROOT" ] && [ ! -e "$WEIR_ROOT/over" ]; do sleep 0.05; done; exit 255 ;;
+esac
+` + tools["aws"],
+	} {
+		require.NoError(t, os.WriteFile(filepath.Join(m.bin, name), []byte("#!/bin/sh\n"+script+"\n"), 0o755))
+	}
+	cmd := exec.Command(filepath.Join(m.root, "usr/local/lib/weir/secrets"))
+	cmd.Env = m.env
+	require.NoError(t, cmd.Start())
+	over := func() { m.write("over", "", 0o600) }
+	t.Cleanup(over)
+	require.Eventually(t, func() bool {
+		asked, err := os.ReadFile(filepath.Join(m.root, "asked"))
+		return err == nil && strings.Count(string(asked), "asked") == len(silent)
+	}, testenv.Patience, 10*time.Millisecond, "all are asked while none answers")
+	require.Equal(t, "token-1\n", m.read("/etc/weir/tokens/eu-west"))
+	require.Equal(t, "KEY\n", m.read("/etc/weir/dns.key"))
+	over()
+	var missing *exec.ExitError
+	require.ErrorAs(t, cmd.Wait(), &missing)
+	require.Equal(t, 4, missing.ExitCode())
 }
 
 // A router without another region's token runs, and takes the token when that region is back.

@@ -20,32 +20,31 @@ known() {
 # fetch ARN prints a secret, or the object of s3:REGION:BUCKET/KEY.
 fetch() {
   from=${1#*:}
-  # A region that does not answer must not hold up the others.
   case $1 in
     s3:*) timeout 20 aws s3 cp --only-show-errors --region "${from%%:*}" "s3://${from#*:}" - ;;
     *) timeout 20 aws secretsmanager get-secret-value --region "$(echo "$1" | cut -d: -f4)" --secret-id "$1" --query SecretString --output text ;;
   esac
 }
 
-while read -r path group arn reload consul server needed; do
+# update brings one file up to date, and exits with this script's status.
+update() {
   file=$root$path how=try-reload-or-restart
   mkdir -p -m 0755 "$(dirname "$file")"
   new=$file.new
   if ! fetch "$arn" >"$new" </dev/null || ! [ -s "$new" ]; then
     echo "weir: $arn cannot be read; $path stays as it is" >&2
     rm -f "$new"
-    case $needed$status in later0) status=4 ;; soon[04]) status=3 ;; now*) status=1 ;; esac
-    continue
+    case $needed in later) exit 4 ;; soon) exit 3 ;; *) exit 1 ;; esac
   fi
   if cmp -s "$new" "$file"; then
     rm -f "$new"
-    continue
+    exit 0
   fi
   # The previous token stays valid, so wait until Consul's servers know the new one.
   if [ "$consul" != - ] && [ -s "$file" ] && ! (known "$new" "$consul" "$server"); then
     echo "weir: $consul does not know the new token yet; $path stays as it is"
     rm -f "$new"
-    continue
+    exit 0
   fi
   # At boot the unit has not started. A unit that started without a token may be waiting for it, and
   # would not adopt it on a reload.
@@ -54,6 +53,29 @@ while read -r path group arn reload consul server needed; do
   chmod 0640 "$new"
   mv "$new" "$file"
   echo "weir: $path is new"
-  [ "$reload" = - ] || systemctl "$how" "$reload" || status=1
+  [ "$reload" = - ] || systemctl "$how" "$reload" || exit 1
+}
+
+# await PID... waits for updates, and keeps the worst status.
+await() {
+  for pid; do
+    wait "$pid" && continue || missing=$?
+    case $missing$status in 40 | 30 | 34) status=$missing ;; [34]?) ;; *) status=1 ;; esac
+  done
+}
+
+while read -r path group arn reload consul server needed; do
+  [ "$needed" != later ] || continue
+  update &
+  await $!
 done <"$root/etc/weir/secrets.list"
+# Then those that can be missing, ten at once: silent regions must not add up.
+set --
+while read -r path group arn reload consul server needed; do
+  [ "$needed" = later ] || continue
+  update &
+  set -- "$@" $!
+  [ $# -lt 10 ] || { await "$@"; set --; }
+done <"$root/etc/weir/secrets.list"
+await "$@"
 exit "$status"
