@@ -37,8 +37,6 @@ func TestRouterSteersByDistance(t *testing.T) {
 	text, err := m.run("/usr/local/lib/weir/boot")
 	require.NoError(t, err, "%s", text)
 	require.Contains(t, m.read("systemctl"), "enable --now weir-geoip.service\nenable --now weir-geoip.timer\nenable --now weir-dns.service\n")
-	require.Contains(t, m.read("/etc/weir/dns.env"), " --geoip /var/lib/weir-geoip/city.mmdb")
-
 	for line := range strings.Lines(m.read("/etc/weir/geoip.env")) {
 		m.env = append(m.env, strings.ReplaceAll(strings.TrimSpace(line), "'", ""))
 	}
@@ -49,9 +47,26 @@ func TestRouterSteersByDistance(t *testing.T) {
 		require.NoError(t, err, "%s", text)
 		require.Equal(t, want, text)
 	}
+
+	// Without a database the router starts, and the timer keeps looking for one.
+	const flags = "/var/lib/weir-geoip/dns.env"
+	for _, script := range []string{tools["aws"], "exit 254"} {
+		require.NoError(t, os.WriteFile(filepath.Join(m.bin, "aws"), []byte("#!/bin/sh\n"+script+"\n"), 0o755))
+		text, err = m.run("/usr/local/lib/weir/geoip")
+		require.Error(t, err, "%s", text)
+		require.NoFileExists(t, filepath.Join(m.root, flags))
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(m.bin, "aws"), []byte("#!/bin/sh\n"+tools["aws"]+"\n"), 0o755))
+	require.Contains(t, m.read("/etc/systemd/system/weir-geoip.service"), "\nExecStart=-/usr/local/lib/weir/geoip\n")
+	require.Contains(t, m.read("/etc/systemd/system/weir-geoip.timer"), "\nOnUnitActiveSec=10min\n")
+	require.Contains(t, m.read("/etc/systemd/system/weir-dns.service.d/geoip.conf"), "\nEnvironmentFile=-"+flags+"\n")
+	require.NotContains(t, m.read("/etc/weir/dns.env"), "--geoip")
+
 	const renewed = "weir: the GeoIP database is new\n"
 	m.database(latitude("1"))
 	fetch(renewed)
+	require.Equal(t, strings.TrimSuffix(m.read("/etc/weir/dns.env"), "\"\n")+" --geoip /var/lib/weir-geoip/city.mmdb\"\n", m.read(flags))
+	require.True(t, strings.HasSuffix(m.read("systemctl"), "\n--no-block try-restart weir-dns.service\n"))
 	fetch("")
 	file := filepath.Join(m.root, "var/lib/weir-geoip/city.mmdb")
 	before, err := os.Stat(file)
@@ -71,6 +86,7 @@ func TestRouterSteersByDistance(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, os.SameFile(before, after))
 	require.Equal(t, latitude("2"), read(t, file))
+	require.Equal(t, 1, strings.Count(m.read("systemctl"), "try-restart weir-dns.service"))
 
 	m.database(latitude("3")[:1000])
 	text, err = m.run("/usr/local/lib/weir/geoip")

@@ -8,8 +8,6 @@ locals {
   keys_file = "/etc/weir/document-keys.pem"
   # With which the routers sign the clients that they move.
   key_file = "/etc/weir/dns.key"
-  # Where weir-geoip.service keeps the database.
-  geoip_file = "/var/lib/weir-geoip/city.mmdb"
 
   # Which encrypt the tokens; the region's own is one of them.
   kms_keys = compact([for consul in values(var.consuls) : consul.kms_key_arn])

@@ -3,7 +3,7 @@ module "user_data" {
 
   release = var.release
   secrets = local.secrets
-  # Without its database a router would send everyone to one PoP, so it waits for it.
+  # Without its database a router sends everyone to one PoP, so it waits for it, for a few minutes.
   start = concat(var.geoip_key == null ? [] : ["weir-geoip.service", "weir-geoip.timer"], ["weir-dns.service"])
 
   units = merge({
@@ -28,12 +28,12 @@ module "user_data" {
         keys_file      = length(var.verify_keys) == 0 ? "" : local.keys_file
         require_signed = var.require_signed
         key_file       = local.key_file
-        geoip_file     = var.geoip_key == null ? "" : local.geoip_file
       })
     }
     }, var.geoip_key == null ? {} : {
-    "/usr/local/lib/weir/geoip" = { content = file("${path.module}/files/geoip.sh"), mode = "0755" }
-    "/etc/weir/geoip.env"       = { content = "GEOIP_BUCKET='${var.release.bucket}'\nGEOIP_KEY='${var.geoip_key}'\nGEOIP_REGION='${var.release.region}'\n" }
+    "/etc/systemd/system/weir-dns.service.d/geoip.conf" = { content = file("${path.module}/files/weir-dns.conf") }
+    "/usr/local/lib/weir/geoip"                         = { content = file("${path.module}/files/geoip.sh"), mode = "0755" }
+    "/etc/weir/geoip.env"                               = { content = "GEOIP_BUCKET='${var.release.bucket}'\nGEOIP_KEY='${var.geoip_key}'\nGEOIP_REGION='${var.release.region}'\n" }
     }, length(var.verify_keys) == 0 ? {} : {
     (local.keys_file) = { content = join("", [for key in var.verify_keys : "${trimspace(key)}\n"]) }
   })

@@ -136,7 +136,7 @@ variable "kms_key_arn" {
 }
 
 variable "geoip_key" {
-  description = "The key of a GeoIP database in the release's bucket, such as geo/city.mmdb, by which routers find the nearest PoP. They look for a new one every hour. Null: none."
+  description = "The key of a GeoIP database in the release's bucket, such as geo/city.mmdb, by which routers find the nearest PoP. They look for a new one every ten minutes, and start without. Null: none."
   type        = string
   default     = null
 
