@@ -201,6 +201,7 @@ func TestAWSRefuses(t *testing.T) {
 		`regions = {}`:                   "at least one region",
 		`name = "Weir"`:                  "1 to 8 lower-case letters",
 		`operator_cidrs = ["0.0.0.0/0"]`: "must not be public",
+		`releases = { eu-wset = { key = "k", sha256 = "` + digest + `" } }`:                                           "releases: each name must be one of regions",
 		`release = { buckets = { eu-west-1 = "a", us-east-1 = "b" }, key = "k", sha256 = "abc" }`:                     "64 hexadecimal digits",
 		`release = { buckets = { eu-west-1 = "a" }, key = "k", sha256 = "` + digest + `" }`:                           "a bucket of its own for every AWS region",
 		`release = { buckets = { eu-west-1 = "a", us-east-1 = "a" }, key = "k", sha256 = "` + digest + `" }`:          "a bucket of its own for every AWS region",

@@ -134,6 +134,11 @@ variable "releases" {
   description = "Regions whose release is another than release, by their name. upgrade.sh writes it."
   type        = map(object({ key = string, sha256 = string }))
   default     = {}
+
+  validation {
+    condition     = length(setsubtract(keys(var.releases), keys(var.regions))) == 0
+    error_message = "releases: each name must be one of regions. Correct it, or remove it from releases.auto.tfvars."
+  }
 }
 
 variable "request_certificates" {
