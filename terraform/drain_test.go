@@ -1,6 +1,7 @@
 package terraform_test
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -69,7 +70,7 @@ func (c *clients) get(client *http.Client, path string) {
 
 // client has a connection of its own.
 func (c *clients) client() *http.Client {
-	return &http.Client{Transport: &http.Transport{Dial: func(string, string) (net.Conn, error) {
+	return &http.Client{Transport: &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
 		if !c.deregistered.Load() {
 			return net.Dial("tcp", c.ending)
 		}
