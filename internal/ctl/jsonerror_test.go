@@ -62,6 +62,7 @@ func TestJSONErrors(t *testing.T) {
 		{"rules history", term.StatusFailed, "failed", "connection refused"},
 		{"prune rules --yes", term.StatusFailed, "failed", "connection refused"},
 		{"shedder validate " + bad, term.StatusUsage, "usage", "problem"},
+		{"shedder suggest --capacity 0", term.StatusUsage, "usage", "--capacity"},
 		{"shedder show", term.StatusFailed, "failed", "connection refused"},
 		{"shedder set enabled=false --yes", term.StatusFailed, "failed", "connection refused"},
 		{"shedder history", term.StatusFailed, "failed", "connection refused"},
