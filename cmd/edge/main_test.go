@@ -103,12 +103,17 @@ func TestCommandLine(t *testing.T) {
 	f([]string{"-check", "-config", badRules}, 2, "", "rules.yaml:1: rules[0].limit: must be between 1 and")
 	f([]string{"-check", "-config", badConfig}, 2, "", `edge.yaml:4: listen.public: must be host:port (got "nowhere")`)
 	f([]string{"-check", "-config", badURL}, 2, "", `upstreams[0].url "127.0.0.1:9000": `)
-	// Every fault at once, of the rules too, with its line.
-	all := files(t, strings.Replace(goodConfig, "[{", "[{url: \"ftp://a\"}, {url: \"http://b\"}, {url: \"ftp://c\"}, {", 1)+"listen: {tls: {cert_file: RULES, key_file: RULES}}\ndocuments: {verify_keys: [RULES]}\n", "rules:\n- {id: a, key: [client_ip], limit: 0, window: 10s}\n- {id: b, key: [client_ip], limit: 1, window: 0s}\n")
-	for _, want := range []string{
-		`edge.yaml:1: upstreams[0].url "ftp://a": `, `edge.yaml:1: upstreams[2].url "ftp://c": `, "edge.yaml:4: listen.tls: ", "edge.yaml:5: documents.verify_keys: ", "rules.yaml:2: rules[0].limit: ", "rules.yaml:3: rules[1].window: ",
+	// Every fault of the file at once, or else of all that it names; of the rules always. Each has its line.
+	wrongRules := "rules:\n- {id: a, key: [client_ip], limit: 0, window: 10s}\n- {id: b, key: [client_ip], limit: 1, window: 0s}\n"
+	wrongFile := files(t, goodConfig+"documents: {verify_keys: [RULES]}\nlisten: {public: nowhere}\n", wrongRules)
+	wrongNamed := files(t, strings.Replace(goodConfig, "[{", "[{url: \"ftp://a\"}, {url: \"http://b\"}, {url: \"ftp://c\"}, {", 1)+"listen: {tls: {cert_file: RULES, key_file: RULES}}\n", wrongRules)
+	for file, faults := range map[string][]string{
+		wrongFile:  {"edge.yaml:4: documents.verify_keys: ", "edge.yaml:5: listen.public: ", "rules.yaml:2: rules[0].limit: ", "rules.yaml:3: rules[1].window: "},
+		wrongNamed: {`edge.yaml:1: upstreams[0].url "ftp://a": `, `edge.yaml:1: upstreams[2].url "ftp://c": `, "edge.yaml:4: listen.tls: ", "rules.yaml:2: rules[0].limit: ", "rules.yaml:3: rules[1].window: "},
 	} {
-		f([]string{"-check", "-config", all}, 2, "", want)
+		for _, fault := range faults {
+			f([]string{"-check", "-config", file}, 2, "", fault)
+		}
 	}
 	both := files(t, goodConfig+"listen: {public: nowhere}\n", "rules: [{id: a, key: [client_ip], limit: 0, window: 10s}]")
 	f([]string{"-check", "-config", both}, 2, "", `edge.yaml:4: listen.public: must be host:port (got "nowhere")`)
