@@ -57,7 +57,8 @@ func TestSecretIsChecked(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "shedder-secret")
 	require.NoError(t, os.WriteFile(file, []byte("  short\n"), 0o600))
 	c := config.Dev("127.0.0.1:1")
-	c.Rules.File, c.Shedder.SecretFile = "unused", file
+	c.Rules.File, c.Shedder.SecretFile = filepath.Join(t.TempDir(), "rules.yaml"), file
+	require.NoError(t, os.WriteFile(c.Rules.File, []byte("rules: []"), 0o600))
 	require.NoError(t, c.Validate())
 	want := "shedder.secret_file: " + file + " must hold a secret of at least 16 bytes, as of: openssl rand -hex 32 (got 5)"
 	_, err := config.Check(c)

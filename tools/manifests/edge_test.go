@@ -37,7 +37,7 @@ func newCluster(t *testing.T, list objects) *cluster {
 		"weir-rules": {"rules.yaml": "rules: []\n"}, // or the chart's
 	}, secrets: map[string]map[string]string{
 		"weir-admin": {"token": "secret\n", "shedder": "the secret of the shedder\n"},
-		"weir-tls":   pair, "weir-admin-tls": pair, "weir-rls": pair, "weir-spoe": pair, "peer": pair, "redis-ca": pair, "consul-ca": pair,
+		"weir-tls":   pair, "weir-admin-tls": pair, "weir-rls": pair, "weir-spoe": pair, "redis-ca": pair, "consul-ca": pair,
 		"redis":       {"password": "secret", "redis-password": "secret", "sentinel-password": "secret"},
 		"weir-consul": {"token": "secret"},
 		"log-key":     {"key": "0123456789abcdef"},
