@@ -77,7 +77,7 @@ func lower(c byte) byte {
 	return c
 }
 
-// AppendDecoded decodes %XX, %uXXXX, as ASP.NET and Perl's CGI do, and + as a space. Invalid
+// AppendDecoded decodes %HH, %uHHHH, as ASP.NET and Perl's CGI do, and + as a space. Invalid
 // encodings are kept as they are.
 func AppendDecoded(dst, src []byte) []byte {
 	for i := 0; i < len(src); i++ {
@@ -103,7 +103,7 @@ func AppendDecoded(dst, src []byte) []byte {
 	return dst
 }
 
-// unicodeAt returns what uXXXX stands for, or -1.
+// unicodeAt returns what uHHHH stands for, or -1.
 func unicodeAt(b []byte) (r rune) {
 	if len(b) < 5 || b[0]|0x20 != 'u' {
 		return -1

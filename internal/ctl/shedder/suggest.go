@@ -18,9 +18,9 @@ import (
 const suggestHelp = `Prints settings for an origin: the knee of inflight, and the cap of each class. They follow
 from Little's law, requests in flight = requests per second x seconds that each takes:
 
-  inflight.high                   capacity x (latency + wait) / target / nodes
-  max_in_flight of the last class  an eighth above inflight.high
-  max_in_flight of the first class capacity x (latency + max-wait) / nodes
+  inflight.high                     capacity x (latency + wait) / target / nodes
+  max_in_flight of the last class   an eighth above inflight.high
+  max_in_flight of the first class  capacity x (latency + max-wait) / nodes
 
 The other classes lie evenly between. The classes are the default ones; replace what they
 match by what your requests carry. Nothing is sent anywhere.`
