@@ -112,7 +112,7 @@ func (f *Follower) probe(ctx context.Context) {
 		started := time.Now()
 		answered := map[string]bool{}
 		if t := f.View().Topology; t != nil && t.Probe != nil {
-			answered = t.probe(ctx)
+			answered = t.probe(ctx, probeTimeout)
 		}
 		if ctx.Err() != nil {
 			return
@@ -135,7 +135,7 @@ func (f *Follower) probe(ctx context.Context) {
 
 // probe returns which PoPs answer at one of their addresses. It asks all at once: addresses that
 // are silent would otherwise delay the others, and a PoP's loss would show late.
-func (t *Topology) probe(ctx context.Context) map[string]bool {
+func (t *Topology) probe(ctx context.Context, timeout time.Duration) map[string]bool {
 	var (
 		mu      sync.Mutex
 		all     sync.WaitGroup
@@ -148,7 +148,7 @@ func (t *Topology) probe(ctx context.Context) map[string]bool {
 			mu.Unlock()
 			for _, a := range p.Addresses {
 				all.Go(func() {
-					if t.Probe.answers(ctx, a, t.Zone) {
+					if t.Probe.answers(ctx, a, t.Zone, timeout) {
 						mu.Lock()
 						answers[p.Name] = true
 						mu.Unlock()
@@ -162,8 +162,8 @@ func (t *Topology) probe(ctx context.Context) map[string]bool {
 }
 
 // answers reports whether an address answers in time.
-func (p *Probe) answers(ctx context.Context, address netip.Addr, zone string) bool {
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+func (p *Probe) answers(ctx context.Context, address netip.Addr, zone string, timeout time.Duration) bool {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	to := net.JoinHostPort(address.String(), strconv.Itoa(p.Port))
 	if p.Path == "" {

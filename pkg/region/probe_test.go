@@ -74,10 +74,11 @@ func TestProbeAnswers(t *testing.T) {
 	status := func(code int) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
 	}
+	timeout := patience
 	f := func(want bool, p Probe, port uint16) {
 		t.Helper()
 		p.Port = int(port)
-		require.Equal(t, want, p.answers(t.Context(), netip.MustParseAddr("127.0.0.1"), "edge.example.com"))
+		require.Equal(t, want, p.answers(t.Context(), netip.MustParseAddr("127.0.0.1"), "edge.example.com", timeout))
 	}
 	web := Probe{Path: "/healthz"}
 	f(true, web, serve(false, func(w http.ResponseWriter, r *http.Request) {
@@ -90,7 +91,6 @@ func TestProbeAnswers(t *testing.T) {
 	f(false, web, serve(false, status(http.StatusServiceUnavailable)))
 	f(true, Probe{Path: "/", Host: "www.example.com", TLS: true}, serve(true, status(http.StatusOK)))
 	f(false, Probe{Path: "/", TLS: true}, serve(false, status(http.StatusOK)))
-	f(false, web, serve(false, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
 	f(false, web, serve(false, func(w http.ResponseWriter, r *http.Request) {
 		for i := range 1000 {
 			w.Header().Set(fmt.Sprint("X-", i), "a header far too long for anybody")
@@ -98,6 +98,8 @@ func TestProbeAnswers(t *testing.T) {
 	}))
 	f(true, Probe{}, serve(false, status(http.StatusServiceUnavailable)))
 	f(false, Probe{}, uint16(testenv.FreePorts(t, 1)[0]))
+	timeout = 100 * time.Millisecond
+	f(false, web, serve(false, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
 }
 
 // Silent addresses, of which a topology may have many, delay no probe of others. Here all answer as
@@ -133,7 +135,10 @@ func TestProbesAllAtOnce(t *testing.T) {
 		p := &topology.Regions[0].PoPs[0]
 		p.Addresses = append(p.Addresses, netip.AddrFrom4([4]byte{127, 2, byte(i >> 8), byte(i)}))
 	}
-	require.Equal(t, map[string]bool{"ams1": true}, topology.probe(t.Context()), "at most %d at once", most)
+	answered := topology.probe(t.Context(), patience)
+	mu.Lock()
+	defer mu.Unlock()
+	require.Equal(t, map[string]bool{"ams1": true}, answered, "at most %d at once", most)
 }
 
 // Probes decide only where no Consul reports, and not at an isolated router.
