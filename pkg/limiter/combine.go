@@ -46,6 +46,7 @@ type Combine struct {
 	queue          []*Call
 	first          time.Time // when the oldest of the queue came, if it is to linger
 	batchPending   bool      // a goroutine is about to take the queue
+	crowded        bool      // the last batch had several calls
 	timer          *time.Timer
 	last           time.Time // when a batch left
 	idle, inFlight []*roundTrip
@@ -145,10 +146,12 @@ func (c *Combine) ask(ctx context.Context, call *Call) error {
 		}
 		return ErrOverloaded
 	}
-	leads, first := c.enqueue(call) && c.dispatch(call), len(c.inFlight) == 0
+	leads, yields := c.enqueue(call) && c.dispatch(call), len(c.inFlight) == 0 && c.crowded
 	c.mu.Unlock()
 	if leads {
-		if first { // requests that are ready to run go before, so that their checks join the batch
+		// Requests that are ready to run go first, so that their checks join the batch. With few, yielding
+		// would only wake an idle thread, which costs more than the round trip.
+		if yields {
 			runtime.Gosched()
 		}
 		c.runBatches(call.by)

@@ -34,10 +34,10 @@ type roundTrip struct {
 	left       time.Time
 }
 
-// dispatch lets the next batch leave, now or when it may. The queue is locked. The batch is flown
-// by the caller of depart, if it reports so because its call may lead, or else by the first
-// that waits and has enough of its budget left. A new goroutine flies if there is none, or the
-// queue is so long that one that makes round trip after round trip serves it faster.
+// dispatch lets the next batch leave, now or when it may. The queue is locked. The caller makes the
+// round trip, if dispatch reports so because its call may lead, or else the first that waits and
+// has enough of its budget left. A new goroutine does if there is none, or the queue is so long
+// that one that makes round trip after round trip serves it faster.
 func (c *Combine) dispatch(own *Call) (leads bool) {
 	if c.batchPending || len(c.queue) == 0 {
 		return false
@@ -127,6 +127,7 @@ func (c *Combine) takeBatch() *roundTrip {
 	f := c.idle[last]
 	c.idle = c.idle[:last]
 	n := min(len(c.queue), maxBatch)
+	c.crowded = n > 1
 	f.batch = append(f.batch[:0], c.queue[:n]...)
 	c.queue = slices.Delete(c.queue, 0, n)
 	f.left = time.Now()

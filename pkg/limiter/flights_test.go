@@ -106,30 +106,55 @@ func TestLongWaysCostOneRoundTrip(t *testing.T) {
 	t.Log("\n" + strings.Join(table, "\n"))
 }
 
-// With a single processor, the call that wakes the Combine is the first of many requests that
-// are ready to run.
+// instant is a shard that answers without waiting, unless it is held.
+type instant struct{ held chan struct{} }
+
+// Follow implements limiter.Batcher.
+func (i *instant) Follow(context.Context, []*limiter.Call) {}
+
+// Do implements limiter.Batcher.
+func (i *instant) Do(_ context.Context, calls []*limiter.Call, _ time.Time) (rest func()) {
+	<-i.held
+	for _, c := range calls {
+		c.Now, c.Answers = time.Now().UnixMicro(), append(c.Answers, limiter.Answer{Fits: 1})
+	}
+	return nil
+}
+
+// A request that leads lets those that are ready join its batch if the last batch had several calls.
+// Otherwise it does not yield: that would wake a thread for nothing.
 func TestCombineWaitsForRequestsThatAreReady(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	const requests = 20
-	var first atomic.Int64
-	c := limiter.NewCombine(newShard(), time.Minute, 1, 0, func(calls int) { first.CompareAndSwap(0, int64(calls)) })
-	defer c.Close()
-	l := rule(t, "r fixed_window limit=100 window=1h")
-	largest := 0
-	for range 10 { // the scheduler may interrupt a turn
-		first.Store(0)
-		start := make(chan struct{})
-		var all sync.WaitGroup
-		for i := range requests {
-			all.Go(func() {
-				<-start
-				ask(t, c, check(l, fmt.Sprint("client", i), 1))
-			})
-		}
-		runtime.Gosched() // all of them wait now
-		close(start)
-		all.Wait()
-		largest = max(largest, int(first.Load()))
+	l := rule(t, "r fixed_window limit=1000 window=1h")
+	largest := func(crowd int) (size int) {
+		synctest.Test(t, func(t *testing.T) {
+			i := &instant{make(chan struct{})}
+			c := limiter.NewCombine(i, time.Minute, 1, 0, func(calls int) { size = max(size, calls) })
+			defer c.Close()
+			for n := range crowd {
+				go ask(t, c, check(l, fmt.Sprint("crowd", n), 1))
+			}
+			synctest.Wait() // one leads, the others wait
+			close(i.held)
+			synctest.Wait()
+			size = 0
+			start := make(chan struct{})
+			for n := range 20 {
+				go func() {
+					<-start
+					ask(t, c, check(l, fmt.Sprint("client", n), 1))
+				}()
+			}
+			synctest.Wait()
+			close(start)
+			synctest.Wait()
+		})
+		return size
 	}
-	require.Greater(t, largest, 1, "calls in a first batch")
+	alone, joined := 20, 0
+	for range 10 { // the scheduler may interrupt a turn
+		alone, joined = min(alone, largest(1)), max(joined, largest(3))
+	}
+	require.Equal(t, 1, alone, "calls in a batch after a batch of one")
+	require.Greater(t, joined, 1, "calls in a batch after one of several")
 }
