@@ -178,7 +178,7 @@ func (l *Limiter) SetRules(document []byte) error {
 	}
 	l.active.Store(&active{set, l})
 	if l.chain != nil { // nil while New checks the first rules
-		l.chain.Keep(set.Holds)
+		l.chain.ForgetInactive(set.Holds)
 	}
 	return nil
 }

@@ -51,7 +51,7 @@ func (e *Edge) openStore() error {
 		e.metrics.exportLeases(e.chain.Leases)
 		e.metrics.exportReports(e.chain.Reports)
 	}
-	e.decider.Precheck, e.decider.Take, e.decider.Peek, e.rules.Keep = e.chain.Precheck, e.chain.Take, e.chain.Peek, e.chain.Keep
+	e.decider.Precheck, e.decider.Take, e.decider.Peek, e.rules.ForgetInactive = e.chain.Precheck, e.chain.Take, e.chain.Peek, e.chain.ForgetInactive
 	return nil
 }
 

@@ -14,7 +14,7 @@ import (
 // nothing frees capacity before a refusal's RetryAfter, so answering from memory is exact,
 // and a flood on one refused key costs the store about one call per RetryAfter. Only an
 // operator's Reset or a new rule document ends a refusal sooner: Reset forgets the key, and
-// Keep forgets refusals under limits that are gone. Four kinds of limit free capacity early and
+// ForgetInactive forgets refusals under limits that are gone. Four kinds of limit free capacity early and
 // are remembered briefly: a leased one for a lease time, a region's part and an Overdraft for
 // rightsArrive, one that follows load for a LoadTick. What an Overdraft charges is not answered.
 //
@@ -28,7 +28,7 @@ type Denied struct {
 	seed     maphash.Seed
 	shards   [deniedShards]deniedShard
 	resets   atomic.Uint64
-	holds    atomic.Pointer[func(*Limit) bool] // whether a limit belongs to the active rules; see Keep
+	holds    atomic.Pointer[func(*Limit) bool] // whether a limit belongs to the active rules; see ForgetInactive
 	clock    *boottime.Clock
 	now      func() time.Time
 }
@@ -238,11 +238,11 @@ func (m *Denied) Return(ctx context.Context, checks []Check, d *Decision) error 
 	return m.next.Return(ctx, checks, d)
 }
 
-// Keep forgets the refusals under limits that are no longer active, and stops remembering
+// ForgetInactive forgets the refusals under limits that are no longer active, and stops remembering
 // new ones from requests still running under the old rules. Otherwise, if such a limit
 // became active again, a refusal could outlive counts and resets that happened in the
 // meantime. holds may be called later, by several goroutines.
-func (m *Denied) Keep(holds func(*Limit) bool) {
+func (m *Denied) ForgetInactive(holds func(*Limit) bool) {
 	m.holds.Store(&holds) // stored before the sweep: each refusal is then either swept or checked
 	known := map[*Limit]bool{}
 	for i := range m.shards {

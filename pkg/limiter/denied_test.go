@@ -245,10 +245,10 @@ func TestDeniedForgets(t *testing.T) {
 		ask(t, m, check(l, "a", 1))
 	}
 	require.EqualValues(t, 2, next.takes.Load(), "the second refusal is remembered")
-	m.Keep(func(*limiter.Limit) bool { return true })
+	m.ForgetInactive(func(*limiter.Limit) bool { return true })
 	ask(t, m, check(l, "a", 1))
 	require.EqualValues(t, 2, next.takes.Load())
-	m.Keep(func(other *limiter.Limit) bool { return other != l })
+	m.ForgetInactive(func(other *limiter.Limit) bool { return other != l })
 	ask(t, m, check(l, "a", 1))
 	require.EqualValues(t, 3, next.takes.Load())
 	ask(t, m, check(l, "a", 1)) // a request still running under the old rules

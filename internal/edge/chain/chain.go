@@ -171,13 +171,13 @@ func (p peeker) Peek(ctx context.Context, checks []limiter.Check, d *limiter.Dec
 	return p.TakeAfter(ctx, checks, d, limiter.PrecheckResult{CheckedAt: time.Now()})
 }
 
-// Keep forgets what layers know of limits that are no longer active. holds may be called
+// ForgetInactive forgets what layers know of limits that are no longer active. holds may be called
 // later, by several goroutines.
-func (p *Layers) Keep(holds func(*limiter.Limit) bool) {
+func (p *Layers) ForgetInactive(holds func(*limiter.Limit) bool) {
 	if p.Shared != nil {
-		p.denied.Keep(holds)
-		p.Leases.Keep(holds)
-		p.Reports.Keep(holds)
+		p.denied.ForgetInactive(holds)
+		p.Leases.ForgetInactive(holds)
+		p.Reports.ForgetInactive(holds)
 	}
 }
 

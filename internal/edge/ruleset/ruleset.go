@@ -22,8 +22,8 @@ import (
 // Active keeps the rules in force.
 type Active struct {
 	*documents.Keeper[rules.Set]
-	// Keep, if not nil, is told which limits stay.
-	Keep func(holds func(*limiter.Limit) bool)
+	// ForgetInactive, if not nil, drops what layers know of limits that are no longer active.
+	ForgetInactive func(holds func(*limiter.Limit) bool)
 
 	log     *slog.Logger
 	metrics *metrics
@@ -114,8 +114,8 @@ func (a *Active) activate(d *documents.Document[rules.Set], canary bool) error {
 	}
 	a.running.Store(next)
 	a.metrics.activated(next, before)
-	if a.Keep != nil {
-		a.Keep(set.Holds)
+	if a.ForgetInactive != nil {
+		a.ForgetInactive(set.Holds)
 	}
 	if next.version == adminapi.NoVersion {
 		return nil

@@ -343,9 +343,9 @@ func (s *Store) Reset(ctx context.Context, checks []limiter.Check) error {
 	return err
 }
 
-// Keep ends the leases of limits that are no longer active and returns their units in the
+// ForgetInactive ends the leases of limits that are no longer active and returns their units in the
 // background. holds may be called later, by several goroutines.
-func (s *Store) Keep(holds func(*limiter.Limit) bool) {
+func (s *Store) ForgetInactive(holds func(*limiter.Limit) bool) {
 	s.holds.Store(&holds)
 	s.postpone(s.endAll(func(l *limiter.Limit) bool { return !holds(l) }))
 	s.forgetRules(holds)

@@ -123,7 +123,7 @@ func TestALoweredLimit(t *testing.T) {
 		group.Wait()
 		passed := func() int { return len(w.passed[string(c.Key)]) }
 		was := passed()
-		w.nodes[0].lease.Keep(func(l *limiter.Limit) bool { return l.Equal(after) })
+		w.nodes[0].lease.ForgetInactive(func(l *limiter.Limit) bool { return l.Equal(after) })
 		require.Zero(t, w.nodes[0].held(c), "a node that has the new rule holds nothing under the old one")
 		held := int(w.nodes[1].held(c) + w.nodes[2].held(c))
 		require.Positive(t, held)

@@ -146,9 +146,9 @@ func (s *Store) reset(key []byte) {
 	}
 }
 
-// Keep drops the counts of removed rules. A changed rule applies to its keys from the next
+// ForgetInactive drops the counts of removed rules. A changed rule applies to its keys from the next
 // request on.
-func (s *Store) Keep(holds func(*limiter.Limit) bool) {
+func (s *Store) ForgetInactive(holds func(*limiter.Limit) bool) {
 	s.usages.Range(func(rule, u any) bool {
 		if u := u.(*usage); u.keys.Load() == 0 && !holds(u.limit.Load()) {
 			s.usages.Delete(rule)
