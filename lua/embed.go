@@ -46,8 +46,8 @@ func Take() string { return join("take", "") }
 func TakeOne(tag string) string { return join("take", tag) }
 
 // Across returns a script that does the same for keys in several slots of one Cluster
-// master. It needs Redis 7.0. See across.lua.
-func Across(script string) string { return read("across") + script }
+// master. It needs Redis 7.0. See several_slots.lua.
+func SeveralSlots(script string) string { return read("several_slots") + script }
 
 // Lease returns the script that grants part of a limit in advance. See lease.lua.
 func Lease() string { return join("lease", "") }

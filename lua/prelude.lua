@@ -65,7 +65,7 @@ local function time_text(rule, at)
 end
 
 -- unreadable says why a key could not be read: -1 if it holds foreign data, -2 if another
--- master has it (see across.lua).
+-- master has it (see several_slots.lua).
 local function unreadable(key)
   return type(ask('EXISTS', key)) == 'table' and -2 or -1
 end

@@ -25,7 +25,7 @@ func TestRegionsLeaseALimit(t *testing.T) { regionsDivideALimit(t, "leased") }
 
 func regionsDivideALimit(t *testing.T, consistency string) {
 	const limit = 211 // more takes minutes on a busy machine with the race detector
-	regions := acrossRegions(t, fmt.Sprintf(escrowRules, limit, consistency))
+	regions := exchangingRegions(t, fmt.Sprintf(escrowRules, limit, consistency))
 	var mu sync.Mutex
 	passed := 0
 	ask := func(r, i int) {

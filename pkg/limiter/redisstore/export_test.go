@@ -17,9 +17,9 @@ import (
 func DoWithAcross(ctx context.Context, cluster *redis.ClusterClient, master *redis.Client, change func(source string) string, calls []*limiter.Call) (apart bool) {
 	return do(ctx, cluster, master, calls, func(n *node) {
 		scripts := *n.scripts
-		scripts.across = map[*script]*script{}
-		for plain, across := range n.scripts.across {
-			scripts.across[plain] = newScript(change(across.src))
+		scripts.severalSlots = map[*script]*script{}
+		for plain, shared := range n.scripts.severalSlots {
+			scripts.severalSlots[plain] = newScript(change(shared.src))
 		}
 		scripts.index()
 		n.scripts = &scripts

@@ -31,7 +31,7 @@ type node struct {
 	clock     func() int64
 	scripts   *scripts
 	maxWeight int64        // of calls that need not be in one slot
-	slots     bool         // calls of different slots may share a script; see across.go
+	slots     bool         // calls of different slots may share a script; see severalslots.go
 	apart     atomic.Int64 // until then they may not; since born
 	spare     sync.Pool    // *packing
 	born      time.Time
@@ -119,7 +119,7 @@ func (n *node) load(ctx context.Context) error {
 		errs = append(errs, n.client.ScriptLoad(ctx, sc.src).Err())
 	}
 	if n.slots {
-		errs = append(errs, n.loadAcross(ctx))
+		errs = append(errs, n.loadSeveralSlots(ctx))
 	}
 	return errors.Join(errs...)
 }

@@ -27,8 +27,8 @@ type pack struct {
 	// divided is set if a limit is a region's part, which may be spent only if the store
 	// has lost nothing.
 	divided bool
-	// across is set if the keys are in several slots. See across.lua.
-	across bool
+	// severalSlots is set if the keys are in several slots. See several_slots.lua.
+	severalSlots bool
 }
 
 // The scripts' answers to a check whose key they could not read.
@@ -127,9 +127,9 @@ func divided(c *limiter.Call) bool {
 // prepare chooses the script of a complete pack and writes its arguments.
 func (p *pack) prepare(clock string, n *node) {
 	p.script = n.scripts.of(p)
-	p.across = len(p.calls) > 1 && n.slots
-	if p.across {
-		p.script = n.scripts.across[p.script]
+	p.severalSlots = len(p.calls) > 1 && n.slots
+	if p.severalSlots {
+		p.script = n.scripts.severalSlots[p.script]
 	}
 	p.encode(clock, n)
 }
@@ -164,7 +164,7 @@ func (p *pack) encode(clock string, n *node) {
 		keys++
 	}
 	a := append(p.args[:0], "evalsha", p.script.sha, keys)
-	if p.across {
+	if p.severalSlots {
 		a[2] = 1
 		a = append(a, p.calls[0].Checks[0].Key)
 	} else {
@@ -195,7 +195,7 @@ func (p *pack) encode(clock string, n *node) {
 			}
 		}
 	}
-	if p.across {
+	if p.severalSlots {
 		at := len(a)
 		a = append(slices.Delete(p.keys(a), at, at+1), keys) // the first is declared
 	}

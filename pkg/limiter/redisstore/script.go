@@ -31,9 +31,9 @@ type scripts struct {
 	term     *script
 	accounts *script
 	single   map[string]*script // takes for rules of one tag: the same, without the other algorithms
-	// across has, for each script that may serve several slots of a master, its form that does.
-	across  map[*script]*script
-	sources map[string]string // of all, by SHA-1
+	// severalSlots has, for each script that may serve several slots of a master, its form that does.
+	severalSlots map[*script]*script
+	sources      map[string]string // of all, by SHA-1
 }
 
 // allScripts assembles them once.
@@ -42,9 +42,9 @@ var allScripts = sync.OnceValue(func() *scripts {
 	for _, tag := range lua.Tags() {
 		s.single[tag] = newScript(lua.TakeOne(tag))
 	}
-	s.across = map[*script]*script{}
+	s.severalSlots = map[*script]*script{}
 	for _, sc := range slices.AppendSeq([]*script{s.take, s.lease}, maps.Values(s.single)) {
-		s.across[sc] = newScript(lua.Across(sc.src))
+		s.severalSlots[sc] = newScript(lua.SeveralSlots(sc.src))
 	}
 	s.index()
 	return s
@@ -52,7 +52,7 @@ var allScripts = sync.OnceValue(func() *scripts {
 
 func (s *scripts) index() {
 	s.sources = map[string]string{}
-	for _, sc := range slices.AppendSeq(s.all(), maps.Values(s.across)) {
+	for _, sc := range slices.AppendSeq(s.all(), maps.Values(s.severalSlots)) {
 		s.sources[sc.sha] = sc.src
 	}
 }

@@ -18,12 +18,12 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/global"
 )
 
-var acrossRules = `
+var exchangeRules = `
 rules:
   - {id: moving, key: [client_ip], algorithm: %s, limit: %d, window: ` + testenv.LongWindow() + `, scope: global}`
 
-// acrossRegions starts three regions of two nodes and a Redis each.
-func acrossRegions(t *testing.T, rules string) (regions [3][2]*node) {
+// exchangingRegions starts three regions of two nodes and a Redis each.
+func exchangingRegions(t *testing.T, rules string) (regions [3][2]*node) {
 	ports := testenv.FreePorts(t, 6)
 	var list []config.PeerRegion
 	for r := range regions {
@@ -84,7 +84,7 @@ func TestRegionsShareALimit(t *testing.T) {
 	const limit = 900
 	for _, algorithm := range []string{"fixed_window", "token_bucket"} {
 		t.Run(algorithm, func(t *testing.T) {
-			regions := acrossRegions(t, fmt.Sprintf(acrossRules, algorithm, limit))
+			regions := exchangingRegions(t, fmt.Sprintf(exchangeRules, algorithm, limit))
 			var passed [3]int64
 			var delays [3]time.Duration // the age of what was known when a request passed, at most
 			var moments [3][]time.Time  // when requests passed
@@ -147,7 +147,7 @@ func TestRegionsShareALimit(t *testing.T) {
 
 // A node that cannot reach other regions says so.
 func TestGlobalRuleWithoutPeers(t *testing.T) {
-	n := start(t, setup{rules: fmt.Sprintf(acrossRules, "fixed_window", 5)})
+	n := start(t, setup{rules: fmt.Sprintf(exchangeRules, "fixed_window", 5)})
 	require.Len(t, n.logs.lines(t, "rules with scope: global apply to this region only; set listen.peer on every node"), 1)
 	require.EqualValues(t, 1, n.explained("moving", "127.0.0.1", "").Global.Regions)
 	require.Contains(t, n.operate("GET", adminapi.PathGlobal).body, `"alone": "listen.peer is not set"`)

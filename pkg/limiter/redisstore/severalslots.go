@@ -9,7 +9,7 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/redisstore/redirect"
 )
 
-// In a Cluster, calls of different slots of a master share a script too (lua.Across). Such
+// In a Cluster, calls of different slots of a master share a script too (lua.SeveralSlots). Such
 // a script answers `elsewhere` for a key that the master does not have, because its slot has
 // moved or is moving; that request charges nothing and goes to the key's owner in a script of its own.
 
@@ -27,10 +27,10 @@ func (n *node) sharesSlots() bool {
 
 func (n *node) keepApart(d time.Duration) { n.apart.Store(int64(time.Since(n.born) + d)) }
 
-// loadAcross loads the scripts that serve several slots, if the server accepts them.
-func (n *node) loadAcross(ctx context.Context) error {
-	for _, sc := range n.scripts.across {
-		if err := n.client.ScriptLoad(ctx, sc.src).Err(); refusesAcross(err) {
+// loadSeveralSlots loads the scripts that serve several slots, if the server accepts them.
+func (n *node) loadSeveralSlots(ctx context.Context) error {
+	for _, sc := range n.scripts.severalSlots {
+		if err := n.client.ScriptLoad(ctx, sc.src).Err(); refusesSeveralSlots(err) {
 			n.keepApart(apartIfRefused)
 			return nil
 		} else if err != nil {
@@ -43,7 +43,7 @@ func (n *node) loadAcross(ctx context.Context) error {
 // leave marks the calls of a pack that another master has to decide.
 func (n *node) leave(p *pack) {
 	reply, err := p.cmd.Result()
-	if n.cluster == nil || err == nil && (!p.across || len(reply) != 1+4*p.checks) {
+	if n.cluster == nil || err == nil && (!p.severalSlots || len(reply) != 1+4*p.checks) {
 		return
 	}
 	if err != nil {
@@ -66,12 +66,12 @@ func (n *node) leave(p *pack) {
 // leaveAll does so for a pack that the server refused as a whole, before running anything.
 func (n *node) leaveAll(p *pack, why error) {
 	switch {
-	case p.across && refusesAcross(why):
+	case p.severalSlots && refusesSeveralSlots(why):
 		n.keepApart(apartIfRefused)
 	case !redirect.Moved(why) || p.cmd.Divisible() && redirect.Divides(why):
 		return
 	}
-	if p.across {
+	if p.severalSlots {
 		why = redirect.ErrElsewhere
 	}
 	for _, c := range p.calls {
@@ -89,7 +89,7 @@ func isElsewhere(answers []int64) bool {
 	return false
 }
 
-// refusesAcross reports whether the server cannot run scripts that serve several slots.
-func refusesAcross(err error) bool {
+// refusesSeveralSlots reports whether the server cannot run scripts that serve several slots.
+func refusesSeveralSlots(err error) bool {
 	return redis.HasErrorPrefix(err, "Error compiling script") || redis.HasErrorPrefix(err, "Unexpected ")
 }
