@@ -213,7 +213,7 @@ type Policy struct {
 	Signature *Condition `json:"signature,omitempty"`
 }
 
-// Clients is GET /v1/clients: the client networks that a node blocks or allows.
+// Clients is GET /v1/clients: the client lists of a node.
 type Clients struct {
 	Node    string     `json:"node"`
 	Version string     `json:"version"` // "" before anything was published
@@ -271,8 +271,8 @@ type Explanation struct {
 	OtherMethods []RuleMethods `json:"other_methods,omitempty"`
 	// Behavior is the client's standing with the behavior policy; nil without one.
 	Behavior *Behavior `json:"behavior,omitempty"`
-	// Listed is the operators' decision about the client's network; nil: none.
-	Listed *clientlist.Entry `json:"listed,omitempty"`
+	// ListEntry is the operators' decision about the client's network; nil: none.
+	ListEntry *clientlist.Entry `json:"listed,omitempty"`
 }
 
 // Behavior is a client's standing with one node's behavior policy.

@@ -87,7 +87,7 @@ var operations = map[string]operation{
 	}),
 
 	"clients": ofRegions(clients.List),
-	"clients.show": does(func(ctx context.Context, p *command.Program, c *console.Call) ([]*clients.Listed, error) {
+	"clients.show": does(func(ctx context.Context, p *command.Program, c *console.Call) ([]*clients.Entry, error) {
 		list, _, err := clients.Covering(ctx, p, c.List("region"), c.Text("network"))
 		return list, err
 	}),

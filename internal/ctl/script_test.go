@@ -288,7 +288,7 @@ func (s *script) edge(args []string) {
 				}
 			case "policy": // follows behavior policies
 				e.policy.follows = true
-			case "clients": // follows the networks of clients
+			case "clients": // follows the client lists
 				e.clients.follows = true
 			case "refuses-policy":
 				e.policy.refuses = value

@@ -8,7 +8,7 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// stubClients is the part of a stub that follows the networks of clients.
+// stubClients is the part of a stub that follows the client lists.
 type stubClients struct {
 	follows bool
 	version string

@@ -46,7 +46,7 @@ type Edge struct {
 	tiers      *tiers.Evaluator // nil without a policy
 	underLoad  *load.UnderLoad
 	registered *load.Registered
-	clients    *documents.Networks // nil without Consul
+	clients    *documents.ClientLists // nil without Consul
 	decider    decide.Decider
 	files      watchedFiles
 	secret     *load.Secret
@@ -121,7 +121,7 @@ func (e *Edge) openParts(node documents.Node) (err error) {
 	if e.tiers != nil {
 		e.decider.Behavior = e.tiers.Behavior
 	}
-	if e.clients, err = documents.OpenNetworks(node, c.Clients.Cache, registry); err != nil {
+	if e.clients, err = documents.OpenClientLists(node, c.Clients.Cache, registry); err != nil {
 		return err
 	}
 	if e.clients != nil {

@@ -230,8 +230,8 @@ func networkNames(list []netip.Prefix) string {
 	return strings.Join(names, ", ")
 }
 
-// Listed is an entry, with the regions that have it.
-type Listed struct {
+// Entry is an entry of a client list, with the regions that have it.
+type Entry struct {
 	*clientlist.Entry
 	Regions []string `json:"regions"`
 	partly  bool     // some regions that answered do not have it
@@ -254,13 +254,13 @@ func readLists(ctx context.Context, targets []*fleet.Target) []fleet.Answer[*cli
 }
 
 // join merges the lists of regions: unexpired entries, in order.
-func join(answers []fleet.Answer[*clientlist.List], keep func(*clientlist.Table) []*clientlist.Entry) (all []*Listed) {
+func join(answers []fleet.Answer[*clientlist.List], keep func(*clientlist.Table) []*clientlist.Entry) (all []*Entry) {
 	type key struct {
 		network netip.Prefix
 		clientlist.Decision
 	}
-	all = []*Listed{} // none is an empty list in JSON, too
-	found, regions := map[key]*Listed{}, 0
+	all = []*Entry{} // none is an empty list in JSON, too
+	found, regions := map[key]*Entry{}, 0
 	for _, a := range answers {
 		if a.Err != nil {
 			continue
@@ -269,7 +269,7 @@ func join(answers []fleet.Answer[*clientlist.List], keep func(*clientlist.Table)
 		for _, e := range keep(clientlist.NewTable(a.Value.Version(), a.Value.Entries(), a.Target.Consul.Now())) {
 			k := key{e.Network, e.Decision}
 			if found[k] == nil {
-				found[k] = &Listed{Entry: e}
+				found[k] = &Entry{Entry: e}
 				all = append(all, found[k])
 			}
 			found[k].Regions = append(found[k].Regions, a.Target.Name)
@@ -278,7 +278,7 @@ func join(answers []fleet.Answer[*clientlist.List], keep func(*clientlist.Table)
 	for _, l := range all {
 		l.partly = len(l.Regions) < regions
 	}
-	slices.SortStableFunc(all, func(a, b *Listed) int { return clientlist.Compare(a.Network, b.Network) })
+	slices.SortStableFunc(all, func(a, b *Entry) int { return clientlist.Compare(a.Network, b.Network) })
 	return all
 }
 
@@ -288,8 +288,8 @@ func listCommand(p *command.Program) *cobra.Command {
   regionctl clients list -o json`,
 		func(ctx context.Context, _ []string) error {
 			all, err := List(ctx, p, names)
-			return command.Show(p, all, err, func(all []*Listed, b *bytes.Buffer, s term.Style) {
-				writeListed(b, s, all, command.None("no network is blocked or allowed", err))
+			return command.Show(p, all, err, func(all []*Entry, b *bytes.Buffer, s term.Style) {
+				writeEntries(b, s, all, command.None("no network is blocked or allowed", err))
 			})
 		})
 	p.RegionFlag(c, &names)
@@ -297,7 +297,7 @@ func listCommand(p *command.Program) *cobra.Command {
 }
 
 // List returns all networks that are blocked or allowed.
-func List(ctx context.Context, p *command.Program, names []string) ([]*Listed, error) {
+func List(ctx context.Context, p *command.Program, names []string) ([]*Entry, error) {
 	answers, err := lists(ctx, p, names)
 	if err != nil {
 		return nil, err
@@ -310,8 +310,8 @@ func showCommand(p *command.Program) *cobra.Command {
 	c := command.New("show NETWORK", "show what is decided about an address", showHelp, `  regionctl clients show 203.0.113.7`,
 		func(ctx context.Context, args []string) error {
 			all, n, err := Covering(ctx, p, names, args[0])
-			return command.Show(p, all, err, func(all []*Listed, b *bytes.Buffer, s term.Style) {
-				writeListed(b, s, all, command.None(n.String()+" is neither blocked nor allowed", err))
+			return command.Show(p, all, err, func(all []*Entry, b *bytes.Buffer, s term.Style) {
+				writeEntries(b, s, all, command.None(n.String()+" is neither blocked nor allowed", err))
 			})
 		})
 	p.RegionFlag(c, &names)
@@ -319,7 +319,7 @@ func showCommand(p *command.Program) *cobra.Command {
 }
 
 // Covering returns the listed networks that contain this one, narrowest first.
-func Covering(ctx context.Context, p *command.Program, names []string, network string) (all []*Listed, n netip.Prefix, err error) {
+func Covering(ctx context.Context, p *command.Program, names []string, network string) (all []*Entry, n netip.Prefix, err error) {
 	if n, err = clientlist.Parse(network); err != nil {
 		return nil, n, term.Misused("%w", err)
 	}
@@ -328,11 +328,11 @@ func Covering(ctx context.Context, p *command.Program, names []string, network s
 		return nil, n, err
 	}
 	all = join(answers, func(t *clientlist.Table) []*clientlist.Entry { return t.Covering(n) })
-	slices.SortStableFunc(all, func(a, b *Listed) int { return cmp.Compare(b.Network.Bits(), a.Network.Bits()) })
+	slices.SortStableFunc(all, func(a, b *Entry) int { return cmp.Compare(b.Network.Bits(), a.Network.Bits()) })
 	return all, n, command.Unanswered(answers)
 }
 
-func writeListed(b *bytes.Buffer, s term.Style, all []*Listed, none string) {
+func writeEntries(b *bytes.Buffer, s term.Style, all []*Entry, none string) {
 	if len(all) == 0 {
 		b.WriteString(none)
 		return

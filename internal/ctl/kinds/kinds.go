@@ -15,7 +15,7 @@ import (
 // other kinds.
 var Acts = &fleet.Kind{Name: "acts"}
 
-// Clients describes the client networks. Each region's index names its own chunks.
+// Clients describes the client lists. Each region's index names its own chunks.
 var Clients = &fleet.Kind{
 	Name: clientlist.Kind, Path: adminapi.PathClients, Answer: func() fleet.NodeAnswer { return &adminapi.Clients{} }, Longest: consul.MaxDocument,
 	Parse: func(data []byte) (any, error) {

@@ -124,7 +124,7 @@ func (e *Explained) write(b *bytes.Buffer, s term.Style) {
 	if e.Upstream != "" {
 		fmt.Fprintf(b, "  goes to upstream %s as class %s\n", term.Printable(e.Upstream), term.Printable(e.Class))
 	}
-	if l := e.Listed; l != nil {
+	if l := e.ListEntry; l != nil {
 		fmt.Fprintf(b, "  %s is listed: %s, by %s since %s, until %s: %s\n",
 			l.Network, s.Bold(term.Printable(string(l.Action))), term.Printable(l.By), term.Stamp(l.Since), term.UntilRemoved(l.Until), term.Printable(l.Reason))
 		if l.Action == clientlist.Allow {

@@ -84,12 +84,12 @@ type RegionStatus struct {
 
 // PopStatus is one PoP.
 type PopStatus struct {
-	PoP     string        `json:"pop"`
-	Serving bool          `json:"serving"`
-	Drained *region.Drain `json:"drained"`
-	Listed  bool          `json:"in_topology"`
-	Passing int           `json:"passing"`
-	Nodes   []NodeStatus  `json:"nodes"`
+	PoP        string        `json:"pop"`
+	Serving    bool          `json:"serving"`
+	Drained    *region.Drain `json:"drained"`
+	InTopology bool          `json:"in_topology"`
+	Passing    int           `json:"passing"`
+	Nodes      []NodeStatus  `json:"nodes"`
 }
 
 // NodeStatus is one edge. What was not measured is null.
@@ -248,7 +248,7 @@ func newFleet(at time.Time, answers []fleet.Answer[*measured]) *Fleet {
 				pops[name] = &PopStatus{PoP: name, Drained: drains[name], Nodes: []NodeStatus{}}
 				order = append(order, name)
 			}
-			pops[name].Listed = pops[name].Listed || listed
+			pops[name].InTopology = pops[name].InTopology || listed
 			return pops[name]
 		}
 		if topology != nil {
@@ -269,7 +269,7 @@ func newFleet(at time.Time, answers []fleet.Answer[*measured]) *Fleet {
 		}
 		for _, name := range order {
 			p := pops[name]
-			p.Serving = p.Listed && p.Passing > 0 && p.Drained == nil
+			p.Serving = p.InTopology && p.Passing > 0 && p.Drained == nil
 			status.PoPs = append(status.PoPs, *p)
 		}
 		v.Regions = append(v.Regions, status)

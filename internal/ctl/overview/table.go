@@ -36,7 +36,7 @@ func (v *Fleet) Write(b *bytes.Buffer, s term.Style) {
 			if d := p.Drained; d != nil {
 				notes = append(notes, fmt.Sprintf("%s is drained by %s since %s (%s): %s", term.Printable(p.PoP), term.Printable(d.Who), term.Stamp(d.Since), term.Ago(v.At, d.Since), term.Printable(d.Why)))
 			}
-			if v.Topology && !p.Listed {
+			if v.Topology && !p.InTopology {
 				notes = append(notes, fmt.Sprintf("%s is not in the topology, so DNS sends no clients there", term.OrDash(p.PoP)))
 			}
 			for j := range p.Nodes {
@@ -79,7 +79,7 @@ func (p *PopStatus) health(s term.Style, known, topology bool) string {
 		return "up"
 	case !topology:
 		return s.Red("down")
-	case !p.Listed:
+	case !p.InTopology:
 		return s.Yellow("not listed")
 	case len(p.Nodes) == 0:
 		return s.Red("down, no edge")

@@ -161,7 +161,7 @@ func (a *Admin) explain(w http.ResponseWriter, r *http.Request) {
 		out.Verdict, out.RetryAfter = "refuse, 429", judged.RefusedFor
 	}
 	out.Behavior = judged
-	if out.Listed = described.ListEntry; out.Listed != nil && out.Listed.Action == clientlist.Block {
+	if out.ListEntry = described.ListEntry; out.ListEntry != nil && out.ListEntry.Action == clientlist.Block {
 		out.Verdict, out.RetryAfter = "refuse, 403", ""
 	}
 	for i := range m.Checks {

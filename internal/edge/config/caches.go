@@ -8,7 +8,7 @@ import (
 	"github.com/weir-edge/weir/internal/edge/documents"
 )
 
-// Clients is about the networks of clients that operators block or allow by hand.
+// Clients is about client lists.
 type Clients struct {
 	// Cache is the file that keeps those of Consul.
 	Cache string `yaml:"cache"`

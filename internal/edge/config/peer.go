@@ -137,8 +137,8 @@ func (c *Config) validatePeerNodes(f *faults, at string, r *PeerRegion) {
 	}
 }
 
-// Listed returns the listed regions.
-func (p *Peer) Listed() (list []peer.Region) {
+// ConfiguredRegions returns the regions of the configuration.
+func (p *Peer) ConfiguredRegions() (list []peer.Region) {
 	for _, r := range p.Regions {
 		own := peer.Region{Name: r.Name}
 		for _, n := range r.Nodes {

@@ -1,5 +1,5 @@
 // Package documents keeps the documents of a node active: its rules, the shedder's settings,
-// the behavior policy and the networks of clients. A Keeper reads a file, or follows what the
+// the behavior policy and client lists. A Keeper reads a file, or follows what the
 // region's Consul publishes: it watches the pointers, fetches and verifies what they name,
 // compiles it, keeps the last good one on disk, and activates what should be active.
 package documents

@@ -33,7 +33,7 @@ func (s *Set) peer(c *Config, m *metrics) (*listener, error) {
 	if err := c.CheckPeer(c.Certificates.Peer); err != nil {
 		return nil, err
 	}
-	p := &Peers{Directory: peer.NewDirectory(c.PeerNode(), c.Peer.Listed()), config: c.Config, log: c.Log, states: map[string]*documents.Condition{}}
+	p := &Peers{Directory: peer.NewDirectory(c.PeerNode(), c.Peer.ConfiguredRegions()), config: c.Config, log: c.Log, states: map[string]*documents.Condition{}}
 	counts := newPeerMetrics(c.Registry, p.Directory)
 	config := peer.Config{
 		Self: c.PeerNode(), Directory: p.Directory, Certificates: c.Certificates.Peer, Log: c.Log,

@@ -21,17 +21,17 @@ import (
 )
 
 const (
-	// loadNetworks bounds one attempt to read the chunks that the index names.
-	loadNetworks = 30 * time.Second
-	// lookAtNetworks is how often to check whether an entry has expired.
-	lookAtNetworks = time.Second
-	// maxNetworkCache is the size of the longest list, with some room.
-	maxNetworkCache = 128 << 20
+	// loadTimeout bounds one attempt to read the chunks that the index names.
+	loadTimeout = 30 * time.Second
+	// expiryCheckEvery is how often to check whether an entry has expired.
+	expiryCheckEvery = time.Second
+	// maxListCache is the size of the longest list, with some room.
+	maxListCache = 128 << 20
 )
 
-// Networks keeps active the client networks that operators block or allow in the
-// region. It follows the pointer to the index in Consul, and reads the chunks that have changed.
-type Networks struct {
+// ClientLists keeps the region's client lists active. It follows the pointer to the index in
+// Consul, and reads the chunks that have changed.
+type ClientLists struct {
 	*Keeper[clientlist.List]
 	log      *slog.Logger
 	consul   *consul.Client
@@ -41,10 +41,10 @@ type Networks struct {
 	active   atomic.Pointer[clientlist.Table] // never nil
 }
 
-// OpenNetworks prepares to follow the client networks, and activates the cached ones. It
+// OpenClientLists prepares to follow the client lists, and activates the cached ones. It
 // does not connect yet. Without Consul it returns nil.
-func OpenNetworks(node Node, cache string, registry metric.Registry) (k *Networks, err error) {
-	k = &Networks{log: node.Log, consul: node.Consul}
+func OpenClientLists(node Node, cache string, registry metric.Registry) (k *ClientLists, err error) {
+	k = &ClientLists{log: node.Log, consul: node.Consul}
 	k.blocked = registry.Counter("weir_client_blocks_total", "Requests refused with 403 because an operator blocks the client's network.")
 	k.networks = registry.Gauges("weir_client_networks", "Client networks that operators block or allow and that have not expired.", "action")
 	up := registry.Gauge("weir_client_networks_source_up", "1 while the client networks in Consul can be read; always 1 without Consul.")
@@ -54,26 +54,26 @@ func OpenNetworks(node Node, cache string, registry metric.Registry) (k *Network
 		up.Set(1)
 		return nil, nil
 	}
-	file := networkFile{Owner: node.Owner}
+	file := clientListFile{Owner: node.Owner}
 	k.Keeper, err = New(Config[clientlist.List]{
-		Kind: Kind[clientlist.List]{Name: "clients", What: "networks of clients", Optional: true, PartLoader: &PartLoader[clientlist.List]{
+		Kind: Kind[clientlist.List]{Name: "clients", What: "client lists", Optional: true, PartLoader: &PartLoader[clientlist.List]{
 			Key: clientlist.CurrentKey(node.Consul), Load: k.load, Torn: clientlist.ErrMismatch,
-			Encode: file.encode, Decode: file.decode, MaxCache: maxNetworkCache,
+			Encode: file.encode, Decode: file.decode, MaxCache: maxListCache,
 		}},
 		Node: node, Activate: k.activate, Cache: cache, Metrics: Metrics{SourceUp: up, CacheErrors: failed},
 	})
 	return k, err
 }
 
-// Table returns the active networks, for requests.
-func (k *Networks) Table() *clientlist.Table { return k.active.Load() }
+// Table returns the active lists, for requests.
+func (k *ClientLists) Table() *clientlist.Table { return k.active.Load() }
 
 // Run follows until ctx ends, and removes expired entries from the table.
-func (k *Networks) Run(ctx context.Context) {
+func (k *ClientLists) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { k.Keeper.Run(ctx) })
-	tick := time.NewTicker(lookAtNetworks)
+	tick := time.NewTicker(expiryCheckEvery)
 	defer tick.Stop()
 	for {
 		select {
@@ -87,14 +87,14 @@ func (k *Networks) Run(ctx context.Context) {
 	}
 }
 
-// errNetworksGone is not a change: operators never remove the index on purpose.
-var errNetworksGone = errors.New("is missing; import the output of regionctl clients export for another region")
+// errListsGone is not a change: operators never remove the index on purpose.
+var errListsGone = errors.New("is missing; import the output of regionctl clients export for another region")
 
 // load reads the list that an index names.
-func (k *Networks) load(ctx context.Context, entry *consul.Entry, known *Document[clientlist.List]) (*Document[clientlist.List], error) {
+func (k *ClientLists) load(ctx context.Context, entry *consul.Entry, known *Document[clientlist.List]) (*Document[clientlist.List], error) {
 	if entry == nil {
 		if known != nil {
-			return nil, k.consul.Unreadable(clientlist.CurrentKey(k.consul), errNetworksGone)
+			return nil, k.consul.Unreadable(clientlist.CurrentKey(k.consul), errListsGone)
 		}
 		return nil, nil
 	}
@@ -106,7 +106,7 @@ func (k *Networks) load(ctx context.Context, entry *consul.Entry, known *Documen
 	if known != nil {
 		before = known.Compiled
 	}
-	ctx, cancel := context.WithTimeout(ctx, loadNetworks)
+	ctx, cancel := context.WithTimeout(ctx, loadTimeout)
 	defer cancel()
 	x, err := clientlist.LoadIndex(ctx, k.consul, pointer)
 	if err != nil {
@@ -121,34 +121,34 @@ func (k *Networks) load(ctx context.Context, entry *consul.Entry, known *Documen
 
 // activate builds a table of the unexpired entries by the region's clock, because its
 // operators wrote the times.
-func (k *Networks) activate(d *Document[clientlist.List], _ bool) error {
+func (k *ClientLists) activate(d *Document[clientlist.List], _ bool) error {
 	before := k.active.Load()
 	t := clientlist.NewTable(d.Pointer.Version, d.Compiled.Entries(), k.consul.Now())
 	if k.activated(t); t.Version != before.Version {
-		k.log.Info("networks of clients active", "version", t.Version, "blocks", t.Blocks, "allows", t.Allows, "source", d.Source)
+		k.log.Info("client lists active", "version", t.Version, "blocks", t.Blocks, "allows", t.Allows, "source", d.Source)
 	}
 	return nil
 }
 
-func (k *Networks) activated(t *clientlist.Table) {
+func (k *ClientLists) activated(t *clientlist.Table) {
 	k.active.Store(t)
 	k.networks.WithLabelValues(string(clientlist.Block)).Set(float64(t.Blocks))
 	k.networks.WithLabelValues(string(clientlist.Allow)).Set(float64(t.Allows))
 }
 
-// networkFile is the content of the file that keeps the client networks.
-type networkFile struct {
+// clientListFile is the content of the file that keeps the client lists.
+type clientListFile struct {
 	Owner
 	List *clientlist.List `json:"networks"`
 }
 
-func (f networkFile) encode(d *Document[clientlist.List]) ([]byte, error) {
+func (f clientListFile) encode(d *Document[clientlist.List]) ([]byte, error) {
 	f.List = d.Compiled
 	return json.Marshal(f)
 }
 
-func (f networkFile) decode(data []byte) (*Document[clientlist.List], error) {
-	var found networkFile
+func (f clientListFile) decode(data []byte) (*Document[clientlist.List], error) {
+	var found clientListFile
 	err := json.Unmarshal(data, &found)
 	if err == nil && found.List == nil {
 		err = errors.New("is damaged: it has no networks")
@@ -163,7 +163,7 @@ func (f networkFile) decode(data []byte) (*Document[clientlist.List], error) {
 }
 
 // Blocked counts a blocked request, and logs some.
-func (k *Networks) Blocked(r *decide.Request) {
+func (k *ClientLists) Blocked(r *decide.Request) {
 	k.blocked.Inc()
 	if skipped, ok := k.sampler.Sample(r.Began); ok {
 		e := r.ListEntry
@@ -172,7 +172,7 @@ func (k *Networks) Blocked(r *decide.Request) {
 }
 
 // Meta adds the registered fields.
-func (k *Networks) Meta(meta map[string]string) {
+func (k *ClientLists) Meta(meta map[string]string) {
 	meta[consul.MetaClientsSchema] = strconv.Itoa(clientlist.Schema)
 	if v := k.active.Load().Version; v != "" {
 		meta[consul.MetaClientsVersion] = v

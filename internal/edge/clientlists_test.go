@@ -18,13 +18,13 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// lister changes networks as regionctl does.
+// lister changes client lists as regionctl does.
 type lister struct {
 	*publisher
 	client *consul.Client
 }
 
-func listNetworks(t *testing.T, c *testenv.Consul) *lister {
+func followLists(t *testing.T, c *testenv.Consul) *lister {
 	t.Helper()
 	p := publish(t, c)
 	p.apply(`rules: [{id: a, key: [client_ip], limit: 10000, window: 1h}]`)
@@ -90,7 +90,7 @@ func TestNetworksOfClients(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f(t, listNetworks(t, server))
+			f(t, followLists(t, server))
 		})
 	}
 }
@@ -98,7 +98,7 @@ func TestNetworksOfClients(t *testing.T) {
 func networksDecide(t *testing.T, l *lister) {
 	n := start(t, l.listing())
 	n.gets("203.0.113.7", 200)
-	require.Nil(t, n.explains("203.0.113.7").Listed)
+	require.Nil(t, n.explains("203.0.113.7").ListEntry)
 	eventually(t, "Consul answers", func() bool { return n.clientsView().Consul.OK })
 	require.Empty(t, n.clientsView().Version)
 	require.Equal(t, "1", n.meta()["clients_schema"])
@@ -113,9 +113,9 @@ func networksDecide(t *testing.T, l *lister) {
 	n.gets("203.0.114.7", 200)
 	e := n.explains("203.0.113.7")
 	require.Equal(t, "refuse, 403", e.Verdict)
-	require.Equal(t, "203.0.113.0/24", e.Listed.Network.String())
-	require.Equal(t, "ana", e.Listed.By)
-	require.Equal(t, "scans /login", e.Listed.Reason)
+	require.Equal(t, "203.0.113.0/24", e.ListEntry.Network.String())
+	require.Equal(t, "ana", e.ListEntry.By)
+	require.Equal(t, "scans /login", e.ListEntry.Reason)
 	require.GreaterOrEqual(t, n.metric("weir_client_blocks_total"), 3.0)
 	require.EqualValues(t, 2, n.metric(`weir_client_networks{action="block"}`))
 	line := n.logs.lines(t, "request blocked")[0]
@@ -128,7 +128,7 @@ func networksDecide(t *testing.T, l *lister) {
 	a = n.gets("203.0.113.65", 200)
 	require.NotEmpty(t, a.header.Get("RateLimit"))
 	n.gets("203.0.113.7", 403)
-	require.Equal(t, clientlist.Allow, n.explains("203.0.113.65").Listed.Action)
+	require.Equal(t, clientlist.Allow, n.explains("203.0.113.65").ListEntry.Action)
 
 	l.decide("", 0, "203.0.113.0/24")
 	n.gets("203.0.113.7", 200)
@@ -185,7 +185,7 @@ func networksAreKept(t *testing.T, l *lister) {
 	damaged := again(nil)
 	damaged.gets("203.0.113.7", 200)
 	require.EqualValues(t, 1, damaged.metric("weir_client_networks_cache_errors_total"))
-	require.Len(t, damaged.logs.lines(t, "cached networks of clients not used"), 1)
+	require.Len(t, damaged.logs.lines(t, "cached client lists not used"), 1)
 }
 
 // What a hand breaks in Consul changes nothing on a node.
@@ -220,6 +220,6 @@ func networksAndPolicy(t *testing.T, l *lister) {
 	n.gets("203.0.113.7", 200)
 	require.NotNil(t, n.explains("203.0.113.7").Behavior)
 	l.decide(clientlist.Allow, 0, "203.0.113.0/24")
-	eventually(t, "it is allowed", func() bool { return n.explains("203.0.113.7").Listed != nil })
+	eventually(t, "it is allowed", func() bool { return n.explains("203.0.113.7").ListEntry != nil })
 	require.Nil(t, n.explains("203.0.113.7").Behavior)
 }
