@@ -85,7 +85,7 @@ func TestGeoFileLocatesNobody(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, geoData(t, 1), 0o600))
 	g, err := OpenGeo(file)
 	require.NoError(t, err)
-	r := &router{Config: &Config{Geo: g}, peers: &peers{}}
+	r := &router{Config: &Config{Geo: g}, others: &otherRouters{}}
 	v := region.NewView(&region.Topology{}, nil, nil)
 	m := newMetrics(func() *region.View { return v }, g, func() bool { return true }, func() bool { return false })
 	f := func(faulty bool) {

@@ -40,7 +40,7 @@ type router struct {
 	*Config
 	follower *region.Follower
 	metrics  *metrics
-	peers    *peers
+	others   *otherRouters
 	ready    atomic.Bool
 }
 
@@ -52,8 +52,8 @@ func Run(ctx context.Context, c *Config) (err error) {
 		defer start(ctx, func(ctx context.Context) { c.Geo.follow(ctx, r.Log) })()
 	}
 	r.follower = region.NewFollower(c.follow())
-	r.peers = &peers{view: r.follower.View, key: c.Key, log: c.Log}
-	r.metrics = newMetrics(r.follower.View, c.Geo, r.ready.Load, r.peers.yields)
+	r.others = &otherRouters{view: r.follower.View, key: c.Key, log: c.Log}
+	r.metrics = newMetrics(r.follower.View, c.Geo, r.ready.Load, r.others.yields)
 	if err := c.restore(r.follower); err != nil && !errors.Is(err, os.ErrNotExist) {
 		r.Log.Error("ignoring the saved state; starting from the Consuls", "error", err.Error())
 	}
@@ -84,7 +84,7 @@ func Run(ctx context.Context, c *Config) (err error) {
 	}
 	watch.zone.Store(&zone)
 	serves := c.server(zone, r.follower.View, r.metrics)
-	serves.Proof, serves.Yields = r.peers.prove, r.peers.yields
+	serves.Proof, serves.Yields = r.others.prove, r.others.yields
 	server, err := dns.New(serves)
 	if err != nil {
 		return &ConfigError{err}
@@ -100,7 +100,7 @@ func Run(ctx context.Context, c *Config) (err error) {
 	}
 	r.Log.Info("answering", "zone", zone, "listen", strings.Join(bound, " "), "ttl", c.TTL.String(), "metrics", c.Metrics)
 	r.ready.Store(true)
-	defer start(ctx, func(ctx context.Context) { r.peers.follow(ctx, zone) })()
+	defer start(ctx, func(ctx context.Context) { r.others.follow(ctx, zone) })()
 	systemd.Notify(r.Log, "READY=1\nSTATUS=answering")
 	err = server.Serve(ctx)
 	r.ready.Store(false)
@@ -222,7 +222,7 @@ func (r *router) remarks(v *region.View) []string {
 	if v.SpillErr != nil {
 		lines = append(lines, "works alone: which clients go elsewhere may differ from other routers: "+v.SpillErr.Error())
 	}
-	if to := r.peers.yieldsTo(time.Now()); to != "" {
+	if to := r.others.yieldsTo(time.Now()); to != "" {
 		lines = append(lines, "hears no region, and yields to "+to+", which does: queries for the nearest PoP get SERVFAIL")
 	}
 	for _, name := range slices.Sorted(maps.Keys(v.Regions)) {
@@ -250,12 +250,12 @@ func (r *router) serveMetrics() (stop func(), err error) {
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", r.metrics.handler())
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { tell(w, http.StatusOK, "ok") })
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { respond(w, http.StatusOK, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if r.ready.Load() {
-			tell(w, http.StatusOK, strings.Join(r.remarks(r.follower.View()), "\n"))
+			respond(w, http.StatusOK, strings.Join(r.remarks(r.follower.View()), "\n"))
 		} else {
-			tell(w, http.StatusServiceUnavailable, "waiting for a topology, or stopping")
+			respond(w, http.StatusServiceUnavailable, "waiting for a topology, or stopping")
 		}
 	})
 	server := httpconns.New(mux)
@@ -276,7 +276,7 @@ func (r *router) serveMetrics() (stop func(), err error) {
 	}, nil
 }
 
-func tell(w http.ResponseWriter, status int, text string) {
+func respond(w http.ResponseWriter, status int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(status)
 	_, _ = fmt.Fprintln(w, text) // the caller may be gone

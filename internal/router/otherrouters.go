@@ -35,8 +35,8 @@ const (
 	provenFor = 3 * askEvery
 )
 
-// peers are the other routers of the fleet.
-type peers struct {
+// otherRouters are the other routers of the fleet.
+type otherRouters struct {
 	view   func() *region.View
 	key    *sign.Key // of this router; nil: none
 	log    *slog.Logger
@@ -65,14 +65,14 @@ func age(v *region.View, now time.Time) time.Duration {
 }
 
 // yieldsTo returns the router that should answer instead of this one, or "".
-func (p *peers) yieldsTo(now time.Time) string {
+func (p *otherRouters) yieldsTo(now time.Time) string {
 	if other := p.proven.Load(); other != nil && now.Before(other.until) && age(p.view(), now) >= deafAfter {
 		return other.by
 	}
 	return ""
 }
 
-func (p *peers) yields() bool { return p.yieldsTo(time.Now()) != "" }
+func (p *otherRouters) yields() bool { return p.yieldsTo(time.Now()) != "" }
 
 // subjectOf is what a proof signs: the name that was queried, which nobody used before, and the
 // age of the facts.
@@ -83,7 +83,7 @@ func subjectOf(name, old string) sign.Subject {
 
 // prove answers a query for name by another router: with the age of the facts and a signature, or
 // with "" if they are old.
-func (p *peers) prove(name string) string {
+func (p *otherRouters) prove(name string) string {
 	old := age(p.view(), time.Now())
 	if p.key == nil || old >= deafAfter {
 		return ""
@@ -133,7 +133,7 @@ func ask(ctx context.Context, zone string, r region.Router) error {
 }
 
 // look asks all others once if this router's facts are old.
-func (p *peers) look(ctx context.Context, zone string) {
+func (p *otherRouters) look(ctx context.Context, zone string) {
 	v, now := p.view(), time.Now()
 	if v.Topology != nil && age(v, now) >= deafAfter {
 		ctx, cancel := context.WithTimeout(ctx, askTimeout)
@@ -164,7 +164,7 @@ func (p *peers) look(ctx context.Context, zone string) {
 }
 
 // follow looks until ctx ends.
-func (p *peers) follow(ctx context.Context, zone string) {
+func (p *otherRouters) follow(ctx context.Context, zone string) {
 	ticker := time.NewTicker(askEvery)
 	defer ticker.Stop()
 	for {

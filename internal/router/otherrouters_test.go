@@ -29,7 +29,7 @@ const zone = "edge.example.com"
 
 // station is a router that answers on loopback, with facts that a test chooses.
 type station struct {
-	*peers
+	*otherRouters
 	t        *testing.T
 	at       string
 	topology *region.Topology
@@ -54,7 +54,7 @@ func topologyWith(t *testing.T, routers string) *region.Topology {
 func newStation(t *testing.T) *station {
 	t.Helper()
 	key, _ := newKey(t)
-	s := &station{t: t, peers: &peers{key: key, log: slog.New(slog.DiscardHandler)}}
+	s := &station{t: t, otherRouters: &otherRouters{key: key, log: slog.New(slog.DiscardHandler)}}
 	s.view = s.now.Load
 	s.now.Store(region.NewView(nil, nil, nil))
 	server, err := dns.New(dns.Config{View: s.view, Zone: zone, NS: []dns.NameServer{{Host: "ns.example.net"}}, Proof: s.prove, Yields: s.yields})
@@ -80,7 +80,7 @@ func (s *station) hears(eu, us time.Duration) {
 	s.now.Store(v)
 }
 
-func (s *station) look() { s.peers.look(s.t.Context(), zone) }
+func (s *station) look() { s.otherRouters.look(s.t.Context(), zone) }
 
 // answers returns what a resolver gets: an address, or SERVFAIL.
 func (s *station) answers(name string) string {
