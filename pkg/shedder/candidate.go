@@ -51,7 +51,7 @@ func (c *candidate) tick(now time.Time, dt time.Duration, measures []Measure, d 
 		c.winner, c.highest = winner.Name, winner.Utilization
 	}
 	for i := range c.settings.Classes {
-		c.shed[i].Store(asPlaces(share(c.state.Level, i, len(c.settings.Classes))))
+		c.shed[i].Store(asPositions(share(c.state.Level, i, len(c.settings.Classes))))
 	}
 }
 

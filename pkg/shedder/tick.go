@@ -176,7 +176,7 @@ func (t *ticker) verdicts(name string) *verdicts {
 		level.Threshold = w.Knees.at(t.settings.Start)
 	}
 	for i, class := range t.settings.Classes {
-		v.shed[i] = asPlaces(share(t.state.Level, i, classes))
+		v.shed[i] = asPositions(share(t.state.Level, i, classes))
 		v.caps[i] = t.settings.cap(i, &t.estimate, t.begun)
 		byLevel, byCap := level, level
 		byLevel.Class = class.Name
@@ -192,8 +192,8 @@ func (t *ticker) verdicts(name string) *verdicts {
 	return v
 }
 
-// asPlaces converts a share to a number of places.
-func asPlaces(share float64) uint64 { return uint64(share * (1 << 32)) }
+// asPositions converts a share to a number of positions.
+func asPositions(share float64) uint64 { return uint64(share * (1 << 32)) }
 
 // wait estimates how long a request waits for the upstream's answer, by Little's law:
 // requests waiting divided by answers per second. Unlike the latency of answered

@@ -66,7 +66,7 @@ func compareTopologies(before, next *region.Topology) *topologyChanges {
 	}; describe(before.Probe) != describe(next.Probe) || before.Probe != nil && *before.Probe != *next.Probe {
 		changed("probe: %s → %s", describe(before.Probe), describe(next.Probe))
 	}
-	old, now := placesOf(before), placesOf(next)
+	old, now := indexOf(before), indexOf(next)
 	for _, name := range old.order {
 		if now.regions[name] == nil && old.regions[name] != nil {
 			removed("region %s", name)
@@ -132,8 +132,8 @@ func compareTopologies(before, next *region.Topology) *topologyChanges {
 	return c
 }
 
-// placedPoP is a PoP with its region.
-type placedPoP struct {
+// indexedPoP is a PoP with its region.
+type indexedPoP struct {
 	region.PoP
 	region string
 }
@@ -153,22 +153,22 @@ func recordsOf(t *region.Topology) map[string]string {
 	return list
 }
 
-// topologyPlaces are the regions and PoPs of a topology, in order and by name.
-type topologyPlaces struct {
+// topologyIndex are the regions and PoPs of a topology, in order and by name.
+type topologyIndex struct {
 	order   []string
 	regions map[string]*region.TopologyRegion
-	pops    []placedPoP
-	byName  map[string]placedPoP
+	pops    []indexedPoP
+	byName  map[string]indexedPoP
 }
 
-func placesOf(t *region.Topology) topologyPlaces {
-	p := topologyPlaces{regions: map[string]*region.TopologyRegion{}, byName: map[string]placedPoP{}}
+func indexOf(t *region.Topology) topologyIndex {
+	p := topologyIndex{regions: map[string]*region.TopologyRegion{}, byName: map[string]indexedPoP{}}
 	for i := range t.Regions {
 		r := &t.Regions[i]
 		p.order = append(p.order, r.Name)
 		p.regions[r.Name] = r
 		for _, pop := range r.PoPs {
-			placed := placedPoP{pop, r.Name}
+			placed := indexedPoP{pop, r.Name}
 			p.pops = append(p.pops, placed)
 			p.byName[pop.Name] = placed
 		}

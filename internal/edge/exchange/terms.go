@@ -40,7 +40,7 @@ func (x *Exchange) renew(ctx context.Context) {
 	now := x.config.Clock()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.asking || !t.Place(x.config.Region, x.config.Directory.Regions(), now) {
+	if t.asking || !t.SetRegions(x.config.Region, x.config.Directory.Regions(), now) {
 		return
 	}
 	every := renewEvery
@@ -65,7 +65,7 @@ func (x *Exchange) renewHere(ctx context.Context, terms []limiter.Term) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.asking = false
-	ask := t.Asked(terms)
+	ask := t.OwnAnswered(terms)
 	if len(ask) == 0 {
 		return
 	}
@@ -155,7 +155,7 @@ func (x *Exchange) settleAs(ctx context.Context, life int64, as limiter.Settling
 	x.register(ctx, terms)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.Asked(terms) == nil {
+	if t.OwnAnswered(terms) == nil {
 		return limiter.Unsettled
 	}
 	return terms[0].Settled

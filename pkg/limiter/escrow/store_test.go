@@ -29,8 +29,8 @@ func newStore() *Store {
 	return New(limiter.NoDenied{FullStore: store}, clock)
 }
 
-// place gives a region its own part of all windows.
-func (s *Store) place(region, regions int) {
+// hold gives a region its own part of all windows.
+func (s *Store) hold(region, regions int) {
 	s.Hold(global.Held{{Span: global.Always, Part: region, Regions: regions}})
 }
 
@@ -39,7 +39,7 @@ func TestKnownRefusalsAreDemand(t *testing.T) {
 	store := memory.New(memory.Config{Clock: clock})
 	require.NoError(t, store.Open(context.Background()))
 	s := New(limiter.NewDenied(store, 1000, 0), clock)
-	s.place(0, 2)
+	s.hold(0, 2)
 	checks := checkOf(t, "r fixed_window limit=2 window=10s escrow")
 	now := time.Now() // what is remembered of a part soon ends
 	for want, source := range []limiter.Source{limiter.SourceMemory, limiter.SourceMemory, limiter.SourceDenied, limiter.SourceDenied} {
@@ -66,7 +66,7 @@ func TestParts(t *testing.T) {
 		passed := int64(0)
 		for region := range 3 {
 			s := newStore()
-			s.place(region, 3)
+			s.hold(region, 3)
 			var d limiter.Decision
 			for d.Allowed = true; d.Allowed; {
 				require.NoError(t, s.Take(context.Background(), checks, &d))
@@ -98,7 +98,7 @@ func TestUnknownRegions(t *testing.T) {
 	require.True(t, d.StoreUnavailable)
 	f("r fixed_window limit=10 window=10s escrow shadow", true)
 	f("r fixed_window limit=10 window=10s global", true)
-	s.place(1, 2)
+	s.hold(1, 2)
 	f("r fixed_window limit=10 window=10s escrow", true)
 	s.Hold(nil)
 	f("r fixed_window limit=10 window=10s escrow", false)
@@ -106,7 +106,7 @@ func TestUnknownRegions(t *testing.T) {
 
 func TestReturnAndReset(t *testing.T) {
 	s := newStore()
-	s.place(0, 1)
+	s.hold(0, 1)
 	checks := checkOf(t, "r fixed_window limit=1 window=10s escrow")
 	var d, again limiter.Decision
 	take := func(d *limiter.Decision) bool {
@@ -123,7 +123,7 @@ func TestReturnAndReset(t *testing.T) {
 
 func TestTakeAllocatesNothing(t *testing.T) {
 	s := newStore()
-	s.place(0, 3)
+	s.hold(0, 3)
 	checks := checkOf(t, "r fixed_window limit=100 window=10s escrow")
 	var d limiter.Decision
 	require.LessOrEqual(t, testing.AllocsPerRun(1000, func() { _ = s.Take(context.Background(), checks, &d) }), float64(dropped))

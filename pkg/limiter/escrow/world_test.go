@@ -176,12 +176,12 @@ func (w *world) step(d time.Duration) {
 // renew does the work of across without its goroutines.
 func (w *world) renew(r *worldRegion) {
 	r.renewed = w.now
-	if !r.tenure.Place(r.name, r.names, w.now) {
+	if !r.tenure.SetRegions(r.name, r.names, w.now) {
 		return
 	}
 	terms := r.tenure.Ask(w.wall(r), w.draw())
 	r.store.Renew(context.Background(), terms)
-	ask := r.tenure.Asked(terms)
+	ask := r.tenure.OwnAnswered(terms)
 	w.hold(r)
 	regions, self := r.tenure.Regions()
 	for voter, name := range regions {
@@ -231,7 +231,7 @@ func (w *world) hold(r *worldRegion) {
 		settle := func(as limiter.Settling) limiter.Settling {
 			one := r.tenure.Settle(w.wall(r), draw, life, as)
 			r.store.Renew(context.Background(), one)
-			r.tenure.Asked(one)
+			r.tenure.OwnAnswered(one)
 			return one[0].Settled
 		}
 		if !first {

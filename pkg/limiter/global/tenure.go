@@ -25,9 +25,9 @@ type Tenure struct {
 	began    time.Duration
 }
 
-// Place says which regions divide limits, in any order. It reports whether this one is among
+// SetRegions says which regions divide limits, in any order. It reports whether this one is among
 // them.
-func (t *Tenure) Place(region string, regions []string, now time.Duration) bool {
+func (t *Tenure) SetRegions(region string, regions []string, now time.Duration) bool {
 	sorted := slices.Sorted(slices.Values(regions))
 	self := slices.Index(sorted, region)
 	if self < 0 {
@@ -42,7 +42,7 @@ func (t *Tenure) Place(region string, regions []string, now time.Duration) bool 
 	return true
 }
 
-// Division identifies the regions that Place named.
+// Division identifies the regions that SetRegions named.
 func (t *Tenure) Division() int64 { return t.division }
 
 // Regions returns them, sorted, and which one this is.
@@ -65,9 +65,9 @@ func (t *Tenure) Ask(wall, draw int64) (terms []limiter.Term) {
 	return terms
 }
 
-// Asked takes in what this region's store has answered, and returns the questions for the
+// OwnAnswered takes in what this region's store has answered, and returns the questions for the
 // others: for another's part only if that region is silent here, too.
-func (t *Tenure) Asked(terms []limiter.Term) (others []limiter.Term) {
+func (t *Tenure) OwnAnswered(terms []limiter.Term) (others []limiter.Term) {
 	if len(terms) == 0 || terms[0].Err != nil || terms[0].Division != t.division {
 		return nil // the next round asks again
 	}

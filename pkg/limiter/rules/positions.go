@@ -12,8 +12,8 @@ type positions struct {
 // fewKeys are compared one by one; most calls have no more.
 const fewKeys = 8
 
-// spaciousPlaces bounds what is kept for the next call.
-const spaciousPlaces = 4 << 10
+// maxKeptSlots bounds what is kept for the next call.
+const maxKeptSlots = 4 << 10
 
 var keySeed = maphash.MakeSeed()
 
@@ -22,7 +22,7 @@ func (p *positions) reset() {
 		return
 	}
 	p.filled = 0
-	if len(p.at) > spaciousPlaces {
+	if len(p.at) > maxKeptSlots {
 		p.at = nil
 	}
 	clear(p.at)

@@ -68,7 +68,7 @@ func (m *Match) addExperiment(c *Compiled, slot uint64) *DuplicateError {
 	return m.put(x.Variant, tried, respell(keys, infix, c.infix, x.Variant.infix), slot, &at)
 }
 
-// put appends a check of c for the key at the end of keys. at is its place in the
+// put appends a check of c for the key at the end of keys. at is its position in the
 // experiment, or nil if it does not count there.
 func (m *Match) put(c *Compiled, limit *limiter.Limit, keys []byte, slot uint64, at *ExperimentCheck) *DuplicateError {
 	if limit == nil {
