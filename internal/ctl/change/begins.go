@@ -70,7 +70,7 @@ func (c *Change) mayHalt(running ...*consul.Rollout) error {
 // overrides warns of an unfinished rollout that a change of all regions at once ends, or partly
 // undoes. It does not stop that: it may be an emergency.
 func (c *Change) overrides(ctx context.Context, targets []*fleet.Target) {
-	if len(c.recorded) == 0 || c.TakesBack || c.resumes != nil {
+	if len(c.recorded) == 0 || c.Undoes || c.resumes != nil {
 		return
 	}
 	all, err := c.Program.Targets(targets[0].Kind, nil)

@@ -44,7 +44,7 @@ type Change struct {
 	Engine   *rollout.Change[fleet.Current]
 	regions  []*regionChange
 	at       time.Time // when the regions were pointed
-	deserted bool      // a region has no edge that could run anything
+	edgeless bool      // a region has no edge that could run anything
 	forced   string    // what edges objected, and --force overrode
 	// overridden are the parts of these objections, and of those that the rollout overrode before.
 	overridden []string
@@ -74,10 +74,11 @@ type earlier struct {
 	looked rollout.Records
 	// resumes is the record of the rollout that this change continues, nil if it begins one.
 	resumes *consul.Rollout
-	// TakesBack undoes a change to one of these versions; empty: to any. redo does it in one region.
-	TakesBack bool
-	Of        []string
-	Redo      map[string]string
+	// Undoes: this change rolls back one to a version in Of, or to any if that is empty. Redo is the
+	// command that does so in one region.
+	Undoes bool
+	Of     []string
+	Redo   map[string]string
 }
 
 // regionChange is one region of a change.
@@ -155,7 +156,7 @@ func (c *Change) begin(targets []*fleet.Target) {
 			Look: func(ctx context.Context, r *rollout.Region[fleet.Current]) (fleet.Current, error) {
 				return fleet.LookAtPointer(ctx, c.region(r.Name).target)
 			},
-			Same: func(a, b fleet.Current) bool { return a.Index == b.Index },
+			Unchanged: func(a, b fleet.Current) bool { return a.Index == b.Index },
 			Holds: func(r *rollout.Region[fleet.Current], now fleet.Current) bool {
 				return c.has(c.region(r.Name), now)
 			},

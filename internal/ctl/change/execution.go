@@ -184,7 +184,7 @@ func (s *execution) unchanged(ctx context.Context, target *fleet.Target) error {
 	case err != nil:
 		return err
 	case now.State == fleet.Active && now.Damage == nil && now.Version() == r.step.Next.Version():
-	case !r.region.Outcome.Has() && s.c.Engine.Same(r.region.Seen, now):
+	case !r.region.Outcome.Has() && s.c.Engine.Unchanged(r.region.Seen, now):
 	default:
 		r.region.Outcome, r.region.Now = rollout.Lost, now
 		return term.Conflict("%s: %s", target.Name, report.WhoMoved(target.Kind, now.Pointer))

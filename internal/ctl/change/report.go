@@ -94,7 +94,7 @@ func (c *Change) Report(outcome, waiting error) error {
 		AppliedAt: c.at, AppliedBy: c.By, Message: c.Message, Canary: c.canary, BrokeLockOf: strings.Join(c.Engine.Broke, ", "),
 	}
 	if c.regions[0].target.Kind.AtEdges() {
-		r.Converged = new(outcome == nil && waiting == nil && c.Wait > 0 && !c.deserted)
+		r.Converged = new(outcome == nil && waiting == nil && c.Wait > 0 && !c.edgeless)
 	}
 	for _, here := range c.regions {
 		r.Regions = append(r.Regions, c.reportOn(here))

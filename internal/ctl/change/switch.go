@@ -49,7 +49,7 @@ func (c *Change) lookAgain(ctx context.Context) {
 	ctx = context.WithoutCancel(ctx)
 	regions := c.With(rollout.Untouched, rollout.AlreadyThere)
 	for i, a := range fleet.Ask(ctx, TargetsOf(regions), fleet.LookAtPointer) {
-		if r := regions[i].region; a.Err == nil && !c.Engine.Same(r.Seen, a.Value) {
+		if r := regions[i].region; a.Err == nil && !c.Engine.Unchanged(r.Seen, a.Value) {
 			r.Outcome, r.Now = rollout.Lost, a.Value
 		}
 	}
@@ -138,7 +138,7 @@ func (c *Change) await(ctx context.Context) error {
 			r.moved = a.View.Pointer
 		}
 		if len(a.View.Nodes) == 0 && a.Err == nil {
-			c.deserted = true
+			c.edgeless = true
 			c.Program.Warn("%s: no edge is registered there, or this token may not see them; nothing to wait for", r.target.Name)
 		}
 	}

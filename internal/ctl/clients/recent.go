@@ -130,7 +130,7 @@ func recentOf(ctx context.Context, t *fleet.Target, query url.Values, lines int)
 			l.Requests = append(l.Requests, r)
 		}
 	}
-	l.Silent = silent.Lines(fleet.Unasked)
+	l.Silent = silent.Lines(fleet.CouldNotAsk)
 	slices.SortStableFunc(l.Requests, func(a, b latestRequest) int { return cmp.Or(b.Time.Compare(a.Time), cmp.Compare(a.Node, b.Node)) })
 	l.Requests = l.Requests[:min(len(l.Requests), lines)]
 	return l, nil

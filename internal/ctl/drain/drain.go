@@ -135,7 +135,7 @@ func lookAtPoP(ctx context.Context, p *command.Program, pop string) (*draining, 
 			s, err := sites.Of(ctx, d.target(r.Name))
 			return s, cmp.Or(err, s.Unread)
 		},
-		Same: func(a, b *sites.Region) bool { return sites.SameDrain(a.DrainOf(pop), b.DrainOf(pop)) },
+		Unchanged: func(a, b *sites.Region) bool { return sites.SameDrain(a.DrainOf(pop), b.DrainOf(pop)) },
 		Holds: func(_ *popRegion, now *sites.Region) bool {
 			return sites.SameDrain(now.DrainOf(pop), d.next) && !now.Drains.Ended[pop].Before(d.until)
 		},
@@ -146,7 +146,7 @@ func lookAtPoP(ctx context.Context, p *command.Program, pop string) (*draining, 
 			change := d.change
 			change.Token = t.Identity(ctx)
 			return region.ChangeDrains(ctx, t.Consul, change, func(now *region.Drains) *region.Drains {
-				if !d.engine.Same(r.Seen, &sites.Region{Drains: *now}) {
+				if !d.engine.Unchanged(r.Seen, &sites.Region{Drains: *now}) {
 					return nil
 				}
 				return now.With(pop, d.next, d.until)
@@ -268,7 +268,7 @@ func Drain(ctx context.Context, p *command.Program, pop string, o *Request) (*Re
 			return nil, err
 		}
 	}
-	have, without := d.tell(ctx, who, "drain "+pop+": "+o.reason)
+	have, without := d.publish(ctx, who, "drain "+pop+": "+o.reason)
 	if len(have) == 0 {
 		return nil, term.Failed("nothing was changed:\n%s", report.ReasonsOf(without))
 	}
@@ -312,7 +312,7 @@ func Undrain(ctx context.Context, p *command.Program, pop string, o *Request) (*
 	}
 	d.end()
 	var outcome error
-	_, without := d.tell(ctx, who, "undrain "+pop+term.Reason(o.reason))
+	_, without := d.publish(ctx, who, "undrain "+pop+term.Reason(o.reason))
 	if len(without) > 0 {
 		outcome = term.Partial("%s may still hold the drain of %s, which the other regions have ended; run the same command again to finish:\n%s", report.Names(without), pop, report.ReasonsOf(without))
 	} else {
@@ -321,8 +321,8 @@ func Undrain(ctx context.Context, p *command.Program, pop string, o *Request) (*
 	return d.report(), outcome
 }
 
-// tell writes to all reachable regions that do not have it yet.
-func (d *draining) tell(ctx context.Context, who, what string) (have, without []report.Region) {
+// publish writes to all reachable regions that do not have it yet.
+func (d *draining) publish(ctx context.Context, who, what string) (have, without []report.Region) {
 	id := fmt.Appendf(nil, "%s until %s", d.pop, d.until.UTC().Round(0).Format(time.RFC3339Nano))
 	if d.next != nil {
 		id = (&region.Drains{}).With(d.pop, d.next, time.Time{}).Document()

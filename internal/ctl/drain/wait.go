@@ -76,7 +76,7 @@ func (w *leaving) run(ctx context.Context, nodes []nodeAt) ([]TrafficLeft, error
 		}
 		progress.Update([]string{w.describe(left, now)})
 		if left == 0 && (quiet >= strayLooks || len(nodes) == 0) {
-			return now, w.unasked(ctx, nodes, now)
+			return now, w.unreachable(ctx, nodes, now)
 		}
 		select {
 		case <-ctx.Done():
@@ -88,7 +88,7 @@ func (w *leaving) run(ctx context.Context, nodes []nodeAt) ([]TrafficLeft, error
 			case len(busy) > 0:
 				return now, term.Partial("drained, but requests still come to %s: from clients that ignore the TTL, or do not use DNS", strings.Join(busy, ", "))
 			}
-			return now, w.unasked(ctx, nodes, now)
+			return now, w.unreachable(ctx, nodes, now)
 		}
 	}
 }
@@ -148,9 +148,9 @@ func BusyNodes(now []TrafficLeft) (ids []string) {
 	return ids
 }
 
-// unasked names the nodes that cannot be asked but still pass their check according to
+// unreachable names the nodes that cannot be asked but still pass their check according to
 // Consul: they may still serve requests.
-func (w *leaving) unasked(ctx context.Context, nodes []nodeAt, now []TrafficLeft) error {
+func (w *leaving) unreachable(ctx context.Context, nodes []nodeAt, now []TrafficLeft) error {
 	var unknown fleet.Reasons
 	for i, n := range nodes {
 		if now[i].Error == "" {

@@ -33,7 +33,7 @@ func (t *Target) Objecting(ctx context.Context, nodes []consul.Node, objects fun
 			real = append(real, n)
 		}
 	}
-	for _, line := range silent.Lines(Unasked) {
+	for _, line := range silent.Lines(CouldNotAsk) {
 		t.Warn("%s: an objection does not count, because its node does not prove what it is: %s", t.Name, line)
 	}
 	return real

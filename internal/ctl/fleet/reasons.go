@@ -7,8 +7,8 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/term"
 )
 
-// Unasked is the format of Reasons of edges that could not be asked.
-const Unasked = "could not ask %s: %s"
+// CouldNotAsk is the format of Reasons of edges that could not be asked.
+const CouldNotAsk = "could not ask %s: %s"
 
 // Reasons collects what is wrong with edges. Many often have the same fault.
 type Reasons struct {

@@ -55,7 +55,7 @@ func (v *Fleet) Write(b *bytes.Buffer, s term.Style) {
 		}
 	}
 	t.Print(b)
-	notes = slices.Concat(notes, failing.Lines("the check of %s fails: %s"), silent.Lines(fleet.Unasked))
+	notes = slices.Concat(notes, failing.Lines("the check of %s fails: %s"), silent.Lines(fleet.CouldNotAsk))
 	if len(notes) > 0 {
 		b.WriteByte('\n')
 	}

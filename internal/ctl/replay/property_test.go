@@ -21,8 +21,8 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
 
-// asked is a request in plain values.
-type asked struct {
+// plainRequest is a request in plain values.
+type plainRequest struct {
 	time                     time.Time
 	took                     time.Duration // < 0: not logged
 	client                   netip.Addr
@@ -32,23 +32,23 @@ type asked struct {
 	trusted                  bool
 }
 
-func (a *asked) Client() netip.Addr { return a.client }
-func (a *asked) Host() []byte       { return []byte(a.host) }
-func (a *asked) Path() []byte       { return []byte(a.path) }
-func (a *asked) Method() []byte     { return []byte(a.method) }
-func (a *asked) Tier() []byte       { return []byte(a.tier) }
-func (a *asked) Risk() string       { return "" }
-func (a *asked) Trusted() bool      { return a.trusted }
+func (a *plainRequest) Client() netip.Addr { return a.client }
+func (a *plainRequest) Host() []byte       { return []byte(a.host) }
+func (a *plainRequest) Path() []byte       { return []byte(a.path) }
+func (a *plainRequest) Method() []byte     { return []byte(a.method) }
+func (a *plainRequest) Tier() []byte       { return []byte(a.tier) }
+func (a *plainRequest) Risk() string       { return "" }
+func (a *plainRequest) Trusted() bool      { return a.trusted }
 
-func (a *asked) Header(name string) ([]byte, int) {
+func (a *plainRequest) Header(name string) ([]byte, int) {
 	value, n := first(a.headers, name)
 	if name == "X-Api-Key" && a.twice && n == 1 {
 		n = 2
 	}
 	return value, n
 }
-func (a *asked) Cookie(name string) ([]byte, int) { return first(a.cookies, name) }
-func (a *asked) Query(name string) ([]byte, int)  { return first(a.query, name) }
+func (a *plainRequest) Cookie(name string) ([]byte, int) { return first(a.cookies, name) }
+func (a *plainRequest) Query(name string) ([]byte, int)  { return first(a.query, name) }
 
 func first(m map[string]string, name string) ([]byte, int) {
 	value, ok := m[name]
@@ -58,9 +58,9 @@ func first(m map[string]string, name string) ([]byte, int) {
 	return []byte(value), 1
 }
 
-func drawRequest(t *rapid.T, at time.Time) *asked {
+func drawRequest(t *rapid.T, at time.Time) *plainRequest {
 	pick := func(name string, values ...string) string { return rapid.SampledFrom(values).Draw(t, name) }
-	a := &asked{
+	a := &plainRequest{
 		time: at, took: time.Duration(rapid.IntRange(-1, 5000).Draw(t, "took")) * time.Millisecond,
 		client: netip.MustParseAddr(pick("client", "203.0.113.7", "203.0.113.8", "2001:db8::1", "2001:db8::2", "2001:db8:1::1")),
 		host:   pick("host", "a.example", "b.example"), path: pick("path", "/", "/api/x", "/api/y", "/login"), method: pick("method", "GET", "POST"),
@@ -81,7 +81,7 @@ func drawRequest(t *rapid.T, at time.Time) *asked {
 }
 
 // line formats the request as in a log.
-func (a *asked) line(t require.TestingT) []byte {
+func (a *plainRequest) line(t require.TestingT) []byte {
 	headers := map[string]any{}
 	for name, value := range a.headers {
 		headers[name] = value
@@ -177,7 +177,7 @@ func newDirect(set *rules.Set) *direct {
 }
 
 // decide returns the verdict as one word.
-func (d *direct) decide(t require.TestingT, a *asked, now int64, lease uint64) string {
+func (d *direct) decide(t require.TestingT, a *plainRequest, now int64, lease uint64) string {
 	// Slots of ended requests return in the order in which the requests end.
 	slices.SortStableFunc(d.slots, func(x, y taken) int { return cmp.Compare(x.until, y.until) })
 	for len(d.slots) > 0 && d.slots[0].until <= now {

@@ -19,8 +19,8 @@ type value struct {
 	index int
 }
 
-// place is a region in memory: a value with compare-and-set, and a lock.
-type place struct {
+// fakeRegion is a region in memory: a value with compare-and-set, and a lock.
+type fakeRegion struct {
 	mu     sync.Mutex
 	now    value
 	lock   *consul.Seen
@@ -35,7 +35,7 @@ type place struct {
 var errLost = errors.New("the answer was lost")
 
 // do is an operation.
-func (p *place) do(operation string, effect func()) error {
+func (p *fakeRegion) do(operation string, effect func()) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.fault != nil {
@@ -51,15 +51,15 @@ func (p *place) do(operation string, effect func()) error {
 }
 
 // put is another writer's change, without the lock.
-func (p *place) put(text string) {
+func (p *fakeRegion) put(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.now = value{text, p.now.index + 1}
 }
 
-// actor is one operator's access to the places: each operation waits for its turn.
+// actor is one operator's access to the fakes: each operation waits for its turn.
 type actor struct {
-	*place
+	*fakeRegion
 	turn func()
 }
 
@@ -70,7 +70,7 @@ func (a *actor) Locked(context.Context, string) (seen *consul.Seen, err error) {
 }
 
 // seen copies the lock.
-func (p *place) seen() *consul.Seen {
+func (p *fakeRegion) seen() *consul.Seen {
 	if p.lock == nil {
 		return nil
 	}
@@ -79,13 +79,13 @@ func (p *place) seen() *consul.Seen {
 }
 
 // take replaces the lock with another holder's.
-func (p *place) take(l consul.Lock) {
+func (p *fakeRegion) take(l consul.Lock) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.locks(l)
 }
 
-func (p *place) locks(l consul.Lock) uint64 {
+func (p *fakeRegion) locks(l consul.Lock) uint64 {
 	p.locked++
 	p.lock = &consul.Seen{Lock: l, Index: p.locked}
 	return p.locked
@@ -130,24 +130,24 @@ func (a *actor) Unlock(_ context.Context, _ string, mine consul.Lock) error {
 	})
 }
 
-// told is the reports of a change.
-type told struct {
+// progress is the reports of a change.
+type progress struct {
 	waits  []string
 	takes  []string
 	locked []string
 }
 
-func (t *told) Waits(region string, other consul.Lock) {
+func (t *progress) Waits(region string, other consul.Lock) {
 	t.waits = append(t.waits, region+" "+other.By)
 }
-func (t *told) Takes(regions []string, from string, broken bool) {
+func (t *progress) Takes(regions []string, from string, broken bool) {
 	t.takes = append(t.takes, fmt.Sprint(regions, from, broken))
 }
-func (t *told) StaysLocked(region string, _ error) { t.locked = append(t.locked, region) }
+func (t *progress) StaysLocked(region string, _ error) { t.locked = append(t.locked, region) }
 
-// changeTo applies text to places in by's name.
-func changeTo(text, by string, places []*place, turn func()) (*Change[value], *told) {
-	report := &told{}
+// changeTo applies text to fakes in by's name.
+func changeTo(text, by string, fakes []*fakeRegion, turn func()) (*Change[value], *progress) {
+	report := &progress{}
 	actors := map[string]*actor{}
 	c := &Change[value]{By: by, Timeout: time.Second, LockWait: time.Minute, Report: report}
 	c.Subject = Subject[value]{
@@ -160,11 +160,11 @@ func changeTo(text, by string, places []*place, turn func()) (*Change[value], *t
 			err = actors[r.Name].do("look", func() { now = actors[r.Name].now })
 			return now, err
 		},
-		Same:  func(a, b value) bool { return a.index == b.index },
-		Holds: func(_ *Region[value], now value) bool { return now.text == text },
+		Unchanged: func(a, b value) bool { return a.index == b.index },
+		Holds:     func(_ *Region[value], now value) bool { return now.text == text },
 		Write: func(_ context.Context, r *Region[value]) (done bool, err error) {
 			turn()
-			p := actors[r.Name].place
+			p := actors[r.Name].fakeRegion
 			var lost error
 			err = p.do("write", func() {
 				if r.Fence != (consul.Fence{}) && (p.lock == nil || p.lock.Index != r.Fence.Index) {
@@ -181,7 +181,7 @@ func changeTo(text, by string, places []*place, turn func()) (*Change[value], *t
 			return done && err == nil, cmp.Or(err, lost)
 		},
 	}
-	for i, p := range places {
+	for i, p := range fakes {
 		name := string(rune('a' + i))
 		actors[name] = &actor{p, turn}
 		c.Regions = append(c.Regions, NewRegion[value](name, actors[name]))
@@ -232,12 +232,12 @@ func (s *schedule) run(ended <-chan struct{}) {
 	}
 }
 
-func newPlaces(n int) []*place {
-	places := make([]*place, n)
-	for i := range places {
-		places[i] = &place{now: value{"old", 1}}
+func newFakeRegions(n int) []*fakeRegion {
+	fakes := make([]*fakeRegion, n)
+	for i := range fakes {
+		fakes[i] = &fakeRegion{now: value{"old", 1}}
 	}
-	return places
+	return fakes
 }
 
 func ends(c *Change[value]) (list []Outcome) {

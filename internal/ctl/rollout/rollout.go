@@ -24,8 +24,8 @@ type Subject[S any] struct {
 	Store func(context.Context, *Region[S]) error
 	// Look reads what a region holds. An error means that Consul did not answer.
 	Look func(context.Context, *Region[S]) (S, error)
-	// Same reports whether nothing was written between two looks.
-	Same func(a, b S) bool
+	// Unchanged reports whether nothing was written between two looks.
+	Unchanged func(a, b S) bool
 	// Holds reports whether a region that holds s has what this change brings.
 	Holds func(r *Region[S], s S) bool
 	// Write writes if the region is still as it was seen, and locked as its Fence says.
@@ -269,7 +269,7 @@ func (c *Change[S]) unmoved(ctx context.Context) error {
 			return &Stop{Why: Unanswered, Region: r.Name, Err: errs[i]}
 		case errs[i] != nil:
 			r.end(Unreachable, errs[i])
-		case c.Same(r.Seen, now[i]):
+		case c.Unchanged(r.Seen, now[i]):
 		case c.Holds(r, now[i]):
 			r.Seen, r.Outcome = now[i], AlreadyThere
 		default:
@@ -313,7 +313,7 @@ func (c *Change[S]) writeOne(ctx context.Context, r *Region[S]) error {
 		r.end(AlreadyThere, nil) // someone else wants the same
 	case c.Holds(r, now):
 		r.end(Applied, nil)
-	case c.Same(r.Seen, now):
+	case c.Unchanged(r.Seen, now):
 		r.end(Unknown, err) // it may still be on its way
 	default:
 		r.lose(now)

@@ -37,19 +37,19 @@ func TestInterleavings(t *testing.T) {
 	for seed := range uint64(400) {
 		same := seed%4 == 0 // both want the same version
 		synctest.Test(t, func(t *testing.T) {
-			places := newPlaces(3)
+			fakes := newFakeRegions(3)
 			s := &schedule{random: rand.New(rand.NewPCG(seed, 0))}
 			wanted := []string{"ana's", "bob's"}
 			if same {
 				wanted[1] = wanted[0]
 			}
 			if seed%3 == 0 { // ana finishes her earlier change, so she does not write the first region
-				places[0].put(wanted[0])
+				fakes[0].put(wanted[0])
 			}
 			changes, errs := make([]*Change[value], 2), make([]error, 2)
 			var all sync.WaitGroup
 			for i, by := range []string{"ana", "bob"} {
-				changes[i], _ = changeTo(wanted[i], by, places, s.turn)
+				changes[i], _ = changeTo(wanted[i], by, fakes, s.turn)
 				all.Go(func() {
 					c := changes[i]
 					c.Prepare(t.Context(), c.Look)
@@ -61,12 +61,12 @@ func TestInterleavings(t *testing.T) {
 			go func() { all.Wait(); close(ended) }()
 			s.run(ended)
 
-			for _, p := range places {
-				require.Equal(t, places[0].now.text, p.now.text, "seed %d: the fleet is divided", seed)
+			for _, p := range fakes {
+				require.Equal(t, fakes[0].now.text, p.now.text, "seed %d: the fleet is divided", seed)
 				require.Nil(t, p.lock, "seed %d", seed)
 			}
 			for i, c := range changes {
-				has := places[0].now.text == wanted[i]
+				has := fakes[0].now.text == wanted[i]
 				for _, r := range c.Results() {
 					if r.Outcome.Has() {
 						require.True(t, has || errs[1-i] == nil, "seed %d: %s believes in %s", seed, c.By, r.Name)
@@ -87,7 +87,7 @@ func TestInterleavings(t *testing.T) {
 
 // sleeps suspends a change before its first write of a place, like a stopped process, while
 // another change runs.
-func sleeps(p *place, meanwhile func()) {
+func sleeps(p *fakeRegion, meanwhile func()) {
 	writes := 0
 	p.fault = func(operation string) (error, bool) {
 		if operation == "write" {
@@ -110,11 +110,11 @@ func TestSleepsPastItsLocks(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				places := newPlaces(3)
-				ana, _ := changeTo("ana's", "ana", places, atOnce)
-				sleeps(places[1], func() {
+				fakes := newFakeRegions(3)
+				ana, _ := changeTo("ana's", "ana", fakes, atOnce)
+				sleeps(fakes[1], func() {
 					synctest.Wait() // c is written at the same time
-					for _, p := range places {
+					for _, p := range fakes {
 						p.mu.Lock()
 						p.fault = func(operation string) (error, bool) { // she does not renew
 							if operation == "renew" {
@@ -124,13 +124,13 @@ func TestSleepsPastItsLocks(t *testing.T) {
 						}
 						p.mu.Unlock()
 					}
-					bob, told := changeTo("old", "bob", places, atOnce)
+					bob, reported := changeTo("old", "bob", fakes, atOnce)
 					bobs(bob)
 					began := time.Now()
 					require.NoError(t, bob.prepared(t).Write(t.Context()))
 					require.Equal(t, []Outcome{Applied, AlreadyThere, Applied}, ends(bob))
 					require.Equal(t, bob.BreakLock, len(bob.Broke) > 0)
-					require.Equal(t, []string{fmt.Sprint([]string{"a", "b", "c"}, "ana", bob.BreakLock)}, told.takes)
+					require.Equal(t, []string{fmt.Sprint([]string{"a", "b", "c"}, "ana", bob.BreakLock)}, reported.takes)
 					if !bob.BreakLock {
 						require.GreaterOrEqual(t, time.Since(began), consul.StaleAfter)
 						require.Less(t, time.Since(began), consul.StaleAfter+time.Second)
@@ -141,7 +141,7 @@ func TestSleepsPastItsLocks(t *testing.T) {
 				require.Equal(t, Displaced, ana.Displaced.Why)
 				require.Equal(t, "b", ana.Displaced.Region)
 				require.True(t, ana.Wrote)
-				for _, p := range places {
+				for _, p := range fakes {
 					require.Equal(t, "old", p.now.text)
 				}
 			})
@@ -152,10 +152,10 @@ func TestSleepsPastItsLocks(t *testing.T) {
 // A slow region delays no other.
 func TestSlowRegion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		places := newPlaces(50)
-		sleeps(places[7], func() { time.Sleep(time.Minute) })
-		c, _ := changeTo("new", "ana", places, atOnce)
-		began, fast := time.Now(), make(chan bool, len(places))
+		fakes := newFakeRegions(50)
+		sleeps(fakes[7], func() { time.Sleep(time.Minute) })
+		c, _ := changeTo("new", "ana", fakes, atOnce)
+		began, fast := time.Now(), make(chan bool, len(fakes))
 		write := c.Subject.Write
 		c.Subject.Write = func(ctx context.Context, r *Region[value]) (bool, error) {
 			done, err := write(ctx, r)
@@ -174,18 +174,18 @@ func TestSlowRegion(t *testing.T) {
 // A change that was suspended checks its locks before its next write, wherever it lost one.
 func TestDisplacedElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		places := newPlaces(3)
-		c, _ := changeTo("new", "ana", places, atOnce)
-		sleeps(places[0], func() { places[2].take(consul.NewLock("bob")); time.Sleep(consul.RenewEvery + time.Second) })
+		fakes := newFakeRegions(3)
+		c, _ := changeTo("new", "ana", fakes, atOnce)
+		sleeps(fakes[0], func() { fakes[2].take(consul.NewLock("bob")); time.Sleep(consul.RenewEvery + time.Second) })
 		require.NoError(t, c.prepared(t).Write(t.Context()))
 		require.Equal(t, []Outcome{Applied, Untouched, Untouched}, ends(c))
 		require.Equal(t, "c", c.Displaced.Region)
 		require.Equal(t, "bob", c.Displaced.Other.By)
 
-		places = newPlaces(2)
-		c, _ = changeTo("new", "ana", places, atOnce)
+		fakes = newFakeRegions(2)
+		c, _ = changeTo("new", "ana", fakes, atOnce)
 		c.Ready = func(context.Context) error {
-			_ = (&actor{places[1], atOnce}).Unlock(t.Context(), "", places[1].lock.Lock)
+			_ = (&actor{fakes[1], atOnce}).Unlock(t.Context(), "", fakes[1].lock.Lock)
 			time.Sleep(consul.RenewEvery + time.Second)
 			return nil
 		}
@@ -197,16 +197,16 @@ func TestDisplacedElsewhere(t *testing.T) {
 // A slow holder keeps its locks, in 50 regions too.
 func TestRenews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		places := newPlaces(50)
-		ana, _ := changeTo("ana's", "ana", places, atOnce)
+		fakes := newFakeRegions(50)
+		ana, _ := changeTo("ana's", "ana", fakes, atOnce)
 		ana.Ready = func(context.Context) error { time.Sleep(45 * time.Second); return nil }
 		var all sync.WaitGroup
 		all.Go(func() {
 			time.Sleep(time.Second)
-			bob, told := changeTo("bob's", "bob", places, atOnce)
+			bob, reported := changeTo("bob's", "bob", fakes, atOnce)
 			require.Equal(t, Moved, reason(t, bob.prepared(t).Write(t.Context())))
-			require.Equal(t, []string{"a ana"}, told.waits)
-			require.Empty(t, told.takes)
+			require.Equal(t, []string{"a ana"}, reported.waits)
+			require.Empty(t, reported.takes)
 		})
 		require.NoError(t, ana.prepared(t).Write(t.Context()))
 		all.Wait()
@@ -218,59 +218,59 @@ func TestRenews(t *testing.T) {
 // holder.
 func TestRenewalUnanswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		places := newPlaces(3)
-		places[1].fault = func(operation string) (error, bool) {
+		fakes := newFakeRegions(3)
+		fakes[1].fault = func(operation string) (error, bool) {
 			if operation == "renew" {
-				places[1].fault = nil
+				fakes[1].fault = nil
 				return errLost, false
 			}
 			return nil, false
 		}
-		c, _ := changeTo("new", "ana", places, atOnce)
+		c, _ := changeTo("new", "ana", fakes, atOnce)
 		c.Ready = func(context.Context) error { time.Sleep(consul.RenewEvery + time.Second); return nil }
 		require.NoError(t, c.prepared(t).Write(t.Context()))
 		require.Nil(t, c.Displaced)
 		require.Equal(t, []Outcome{Applied, Applied, Applied}, ends(c))
-		require.Nil(t, places[1].lock)
+		require.Nil(t, fakes[1].lock)
 	})
 }
 
 // However many regions a change had locked when it died, the next one waits at most 15 s.
 func TestHolderDied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		places := newPlaces(50)
-		for _, p := range places {
+		fakes := newFakeRegions(50)
+		for _, p := range fakes {
 			p.take(consul.NewLock("ana"))
 		}
-		c, told := changeTo("new", "bob", places, atOnce)
+		c, reported := changeTo("new", "bob", fakes, atOnce)
 		began := time.Now()
 		require.NoError(t, c.prepared(t).Write(t.Context()))
 		require.GreaterOrEqual(t, time.Since(began), consul.StaleAfter)
 		require.LessOrEqual(t, time.Since(began), 15*time.Second)
-		require.Len(t, told.takes, 1)
+		require.Len(t, reported.takes, 1)
 		require.Len(t, With(c.Regions, Applied), 50)
 	})
 }
 
 func TestLockIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		places := newPlaces(2)
+		fakes := newFakeRegions(2)
 		bob := consul.NewLock("bob")
 		holds, stop := context.WithCancel(t.Context())
 		var renewing sync.WaitGroup
 		renewing.Go(func() {
 			for ; holds.Err() == nil; time.Sleep(consul.RenewEvery) {
-				places[1].take(bob)
+				fakes[1].take(bob)
 			}
 		})
 		synctest.Wait()
-		c, told := changeTo("new", "ana", places, atOnce)
+		c, reported := changeTo("new", "ana", fakes, atOnce)
 		began := time.Now()
 		err := c.prepared(t).Write(t.Context())
 		require.Equal(t, Busy, reason(t, err))
 		require.GreaterOrEqual(t, time.Since(began), c.LockWait)
-		require.Equal(t, []string{"b bob"}, told.waits, "reported once")
-		require.Nil(t, places[0].lock, "a waiting change holds nothing")
+		require.Equal(t, []string{"b bob"}, reported.waits, "reported once")
+		require.Nil(t, fakes[0].lock, "a waiting change holds nothing")
 		require.Equal(t, []Outcome{Untouched, Untouched}, ends(c))
 
 		stop()
@@ -281,8 +281,8 @@ func TestLockIsHeld(t *testing.T) {
 		require.Equal(t, []string{"bob"}, c.Broke)
 
 		ctx, cancel := context.WithCancel(t.Context())
-		places[0].take(bob)
-		c, _ = changeTo("newer", "ana", places, atOnce)
+		fakes[0].take(bob)
+		c, _ = changeTo("newer", "ana", fakes, atOnce)
 		time.AfterFunc(time.Second, cancel)
 		require.Equal(t, Interrupted, reason(t, c.prepared(t).Write(ctx)))
 	})
@@ -303,34 +303,34 @@ func TestAnswers(t *testing.T) {
 	}
 	refused := &consul.StatusError{Code: 403}
 	for name, test := range map[string]struct {
-		fault func(*place) func(string) (error, bool)
+		fault func(*fakeRegion) func(string) (error, bool)
 		want  Outcome
 	}{
-		"lost, and it took effect": {func(*place) func(string) (error, bool) { return on("write", errLost, false, nil) }, Applied},
-		"lost, and it did not":     {func(*place) func(string) (error, bool) { return on("write", errLost, true, nil) }, Unknown},
-		"lost, and another came": {func(p *place) func(string) (error, bool) {
+		"lost, and it took effect": {func(*fakeRegion) func(string) (error, bool) { return on("write", errLost, false, nil) }, Applied},
+		"lost, and it did not":     {func(*fakeRegion) func(string) (error, bool) { return on("write", errLost, true, nil) }, Unknown},
+		"lost, and another came": {func(p *fakeRegion) func(string) (error, bool) {
 			return on("write", errLost, true, func() { p.now = value{"bob's", 7} })
 		}, Lost},
-		"refused": {func(*place) func(string) (error, bool) { return on("write", refused, true, nil) }, Failed},
-		"another came": {func(p *place) func(string) (error, bool) {
+		"refused": {func(*fakeRegion) func(string) (error, bool) { return on("write", refused, true, nil) }, Failed},
+		"another came": {func(p *fakeRegion) func(string) (error, bool) {
 			return on("write", nil, false, func() { p.now = value{"bob's", 7} })
 		}, Lost},
-		"another wants the same": {func(p *place) func(string) (error, bool) {
+		"another wants the same": {func(p *fakeRegion) func(string) (error, bool) {
 			return on("write", nil, false, func() { p.now = value{"new", 7} })
 		}, AlreadyThere},
 	} {
 		t.Run(name, func(t *testing.T) {
-			places := newPlaces(3)
-			c, _ := changeTo("new", "ana", places, atOnce)
+			fakes := newFakeRegions(3)
+			c, _ := changeTo("new", "ana", fakes, atOnce)
 			c.prepared(t)
-			places[1].fault = test.fault(places[1])
+			fakes[1].fault = test.fault(fakes[1])
 			require.NoError(t, c.Write(t.Context()))
 			require.Equal(t, []Outcome{Applied, test.want, Applied}, ends(c), "the others follow anyway")
 
-			places = newPlaces(2)
-			c, _ = changeTo("new", "ana", places, atOnce)
+			fakes = newFakeRegions(2)
+			c, _ = changeTo("new", "ana", fakes, atOnce)
 			c.prepared(t)
-			places[0].fault = test.fault(places[0])
+			fakes[0].fault = test.fault(fakes[0])
 			require.NoError(t, c.Write(t.Context()))
 			second := Untouched
 			if test.want.Has() {
@@ -338,7 +338,7 @@ func TestAnswers(t *testing.T) {
 			}
 			require.Equal(t, []Outcome{test.want, second}, ends(c), "without the first, none follow")
 
-			c, _ = changeTo("newest", "ana", newPlaces(1), atOnce)
+			c, _ = changeTo("newest", "ana", newFakeRegions(1), atOnce)
 			c.prepared(t)
 			c.Tell(t.Context())
 			require.Equal(t, []Outcome{Applied}, ends(c))
@@ -360,13 +360,13 @@ func TestPartial(t *testing.T) {
 	for _, operation := range []string{"look", "store", "locked", "lock"} {
 		for _, partial := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
-				places := newPlaces(2)
-				c, _ := changeTo("new", "ana", places, atOnce)
+				fakes := newFakeRegions(2)
+				c, _ := changeTo("new", "ana", fakes, atOnce)
 				c.Partial = partial
 				if operation != "look" {
 					c.prepared(t)
 				}
-				places[0].fault = away(operation)
+				fakes[0].fault = away(operation)
 				if operation == "look" {
 					c.prepared(t)
 					require.Equal(t, []Outcome{Unreachable, Untouched}, ends(c))
@@ -389,7 +389,7 @@ func TestPartial(t *testing.T) {
 					require.ErrorIs(t, err, errLost)
 				}
 				if !partial && operation != "look" {
-					require.Equal(t, "old", places[1].now.text)
+					require.Equal(t, "old", fakes[1].now.text)
 				}
 			})
 		}
@@ -398,25 +398,25 @@ func TestPartial(t *testing.T) {
 
 // A lock that cannot be returned is reported; it expires.
 func TestStaysLocked(t *testing.T) {
-	places := newPlaces(1)
-	places[0].fault = func(operation string) (error, bool) {
+	fakes := newFakeRegions(1)
+	fakes[0].fault = func(operation string) (error, bool) {
 		if operation == "unlock" {
 			return errLost, true
 		}
 		return nil, false
 	}
-	c, told := changeTo("new", "ana", places, atOnce)
+	c, reported := changeTo("new", "ana", fakes, atOnce)
 	require.NoError(t, c.prepared(t).Write(t.Context()))
-	require.Equal(t, []string{"a"}, told.locked)
+	require.Equal(t, []string{"a"}, reported.locked)
 }
 
 // An interruption between two regions lets the write in progress finish.
 func TestInterruptedBetween(t *testing.T) {
-	places := newPlaces(2)
+	fakes := newFakeRegions(2)
 	ctx, cancel := context.WithCancel(t.Context())
-	c, _ := changeTo("new", "ana", places, atOnce)
+	c, _ := changeTo("new", "ana", fakes, atOnce)
 	c.prepared(t)
-	places[0].fault = func(operation string) (error, bool) {
+	fakes[0].fault = func(operation string) (error, bool) {
 		if operation == "write" {
 			cancel()
 		}
@@ -424,23 +424,23 @@ func TestInterruptedBetween(t *testing.T) {
 	}
 	require.NoError(t, c.Write(ctx))
 	require.Equal(t, []Outcome{Applied, Untouched}, ends(c))
-	require.Nil(t, places[0].lock)
+	require.Nil(t, fakes[0].lock)
 }
 
 // Ready runs with all locks held, and if it fails nothing changes.
 func TestReady(t *testing.T) {
-	places := newPlaces(2)
-	c, _ := changeTo("new", "ana", places, atOnce)
+	fakes := newFakeRegions(2)
+	c, _ := changeTo("new", "ana", fakes, atOnce)
 	wrong := errors.New("not yet")
 	c.Ready = func(context.Context) error {
-		for _, p := range places {
+		for _, p := range fakes {
 			require.NotNil(t, p.lock)
 		}
 		return wrong
 	}
 	require.ErrorIs(t, c.prepared(t).Write(t.Context()), wrong)
 	require.Equal(t, []Outcome{Untouched, Untouched}, ends(c))
-	places[1].put("bob's")
+	fakes[1].put("bob's")
 	require.Equal(t, Moved, reason(t, c.Write(t.Context())), "another change came before the locks")
 	require.Equal(t, []Outcome{Untouched, Lost}, ends(c))
 }

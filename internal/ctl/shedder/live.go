@@ -85,7 +85,7 @@ func writeLive(b *bytes.Buffer, st term.Style, v *fleet.RegionView, now time.Tim
 	if candidates {
 		shadows.Print(b)
 	}
-	for _, note := range append(notes, silent.Lines(fleet.Unasked)...) {
+	for _, note := range append(notes, silent.Lines(fleet.CouldNotAsk)...) {
 		fmt.Fprintf(b, "    %s\n", note)
 	}
 	return candidates

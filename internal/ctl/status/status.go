@@ -254,7 +254,7 @@ func writeView(b *bytes.Buffer, st term.Style, k *fleet.Kind, v *fleet.RegionVie
 		notes = append(notes, Complaints(n, &silent)...)
 	}
 	t.Print(b)
-	for _, note := range slices.Concat(failing.Lines("the check of %s fails: %s"), notes, silent.Lines(fleet.Unasked)) {
+	for _, note := range slices.Concat(failing.Lines("the check of %s fails: %s"), notes, silent.Lines(fleet.CouldNotAsk)) {
 		fmt.Fprintf(b, "    %s\n", note)
 	}
 }

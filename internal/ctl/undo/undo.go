@@ -172,10 +172,10 @@ func synced(k *fleet.Kind, p *consul.Pointer) bool {
 	return k == kinds.Clients && strings.HasPrefix(p.AppliedBy, clientlist.ByList(""))
 }
 
-// undo takes back the last change of a kind. Partial: also if a region that cannot be reached may have
+// undo rolls back the last change of a kind. Partial: also if a region that cannot be reached may have
 // it, too.
 func undo(ctx context.Context, c *change.Change, k *fleet.Kind, partial bool) error {
-	c.Relative, c.TakesBack, c.Redo = true, true, map[string]string{}
+	c.Relative, c.Undoes, c.Redo = true, true, map[string]string{}
 	if k == kinds.Drains {
 		c.Objects = func(ctx context.Context, next map[string]*fleet.Document) []string {
 			return strands(ctx, c.Program, next)

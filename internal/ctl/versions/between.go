@@ -15,7 +15,7 @@ import (
 type VersionsReport struct {
 	From       string        `json:"from"`
 	To         string        `json:"to"`
-	Same       bool          `json:"same"` // to the last byte
+	Identical  bool          `json:"same"` // to the last byte
 	Difference kinds.Changes `json:"difference,omitempty"`
 }
 
@@ -51,7 +51,7 @@ func Compare(ctx context.Context, p *command.Program, k *fleet.Kind, names []str
 		return nil, err
 	}
 	r.To = after.Version()
-	if r.Same = r.From == r.To; !r.Same {
+	if r.Identical = r.From == r.To; !r.Identical {
 		r.Difference = after.Body.(kinds.Comparer).Compare(before)
 	}
 	return r, nil
@@ -59,7 +59,7 @@ func Compare(ctx context.Context, p *command.Program, k *fleet.Kind, names []str
 
 func (r *VersionsReport) write(b *bytes.Buffer, s term.Style) {
 	fmt.Fprintf(b, "from %s to %s\n", s.Bold(r.From), s.Bold(r.To))
-	if r.Same {
+	if r.Identical {
 		b.WriteString("  no difference\n")
 		return
 	}

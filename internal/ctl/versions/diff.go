@@ -54,7 +54,7 @@ func DiffCommand(p *command.Program, k *fleet.Kind, help string) *cobra.Command 
 			if from != "" {
 				r, err := Compare(ctx, p, k, names, from, to, in)
 				err = command.Show(p, r, err, (*VersionsReport).write)
-				return cmp.Or(err, differing(exitCode && err == nil && !r.Same))
+				return cmp.Or(err, differing(exitCode && err == nil && !r.Identical))
 			}
 			r, err := Diff(ctx, p, k, names, *in)
 			err = command.Show(p, r, err, (*DiffReport).write)
@@ -90,7 +90,7 @@ func Diff(ctx context.Context, p *command.Program, k *fleet.Kind, names []string
 		r.Rules = new(len(book.Written))
 	}
 	for _, g := range r.Groups {
-		r.Different = r.Different || !g.Same
+		r.Different = r.Different || !g.Identical
 	}
 	var there []*fleet.Target
 	for _, a := range answers {

@@ -32,8 +32,8 @@ func (s *Step) Done(now fleet.Current) bool {
 type Group struct {
 	Regions []string        `json:"regions"`
 	Running *consul.Pointer `json:"running"`
-	// Same says that the version equals the document's, to the last byte.
-	Same bool `json:"same"`
+	// Identical says that the version equals the document's, to the last byte.
+	Identical bool `json:"same"`
 	// Difference is missing if they are the same, or if Unreadable says why it is unknown.
 	Difference kinds.Changes `json:"difference,omitempty"`
 	Unreadable string        `json:"unreadable,omitempty"`
@@ -61,11 +61,11 @@ func GroupByVersion(answers []fleet.Answer[*Step]) []Group {
 			continue
 		}
 		index[id] = len(groups)
-		g := Group{Regions: []string{a.Target.Name}, Running: s.From.Pointer, Same: version == s.Next.Version() && s.From.Damage == nil && !s.Ends, At: s.From.At, Step: s}
+		g := Group{Regions: []string{a.Target.Name}, Running: s.From.Pointer, Identical: version == s.Next.Version() && s.From.Damage == nil && !s.Ends, At: s.From.At, Step: s}
 		switch {
 		case s.From.Damage != nil:
 			g.Unreadable = s.From.Damage.Error()
-		case s.Ends || g.Same:
+		case s.Ends || g.Identical:
 		case s.From.State != fleet.Active:
 			g.Difference = s.Next.Body.(kinds.Comparer).Compare(nil)
 		default:
@@ -125,7 +125,7 @@ func WriteGroups(b *bytes.Buffer, s term.Style, groups []Group, most int) {
 		case g.Step.Ends:
 		case g.Unreadable != "":
 			fmt.Fprintf(b, "  %s: %s\n", s.Yellow("not comparable"), term.Indented(term.Clean(g.Unreadable)))
-		case g.Same:
+		case g.Identical:
 			b.WriteString("  no difference\n")
 		default:
 			g.Difference.Write(b, s, most)

@@ -39,10 +39,10 @@ func ReadHistory(enough func(*History) bool) func(context.Context, *fleet.Target
 	}
 }
 
-// ReadPointer is readHistory without the history.
+// ReadPointer is ReadHistory without the history.
 var ReadPointer = ReadHistory(func(*History) bool { return true })
 
-// ReadBefore is readHistory for what a rollback needs to know.
+// ReadBefore is ReadHistory for what a rollback needs to know.
 func ReadBefore(ctx context.Context, t *fleet.Target) (History, error) {
 	recorded, compared := false, false
 	var failure error
@@ -59,7 +59,7 @@ func ReadBefore(ctx context.Context, t *fleet.Target) (History, error) {
 	return h, errors.Join(err, failure)
 }
 
-// readAfter is readHistory for what a rollback needs to know once something temporary has expired.
+// readAfter is ReadHistory for what a rollback needs to know once something temporary has expired.
 var readAfter = ReadHistory(func(h *History) bool {
 	after := h.after()
 	return after.Version() == "" || after.knows(true)
