@@ -17,7 +17,7 @@ type expectedKey struct{}
 
 // headerReceived prepares a header for fasthttp, which calls expect only for the exact
 // value 100-continue, and would send 100 even to an HTTP/1.0 client, which does not know
-// it. pass refuses other expectations, using the bytes as received.
+// it. checkHeader refuses other expectations, using the bytes as received.
 func headerReceived(h *fasthttp.RequestHeader) (unchanged fasthttp.RequestConfig) {
 	if len(h.PeekCanonical(headerExpect)) == 0 {
 		return unchanged
@@ -43,7 +43,7 @@ func (e *Edge) expect(ctx *fasthttp.RequestCtx) int {
 	return fasthttp.StatusContinue
 }
 
-// decideExpect is pass for a request that has no handler yet: it also ends a refused request.
+// decideExpect is decideOrRefuse for a request that has no handler yet: it also ends a refused request.
 func (r *request) decideExpect() (passed bool) {
 	defer func() {
 		if p := recover(); p != nil || !passed {

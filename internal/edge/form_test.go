@@ -125,7 +125,7 @@ func exchangeSlowly(addr, payload string, size int) ([]answer, error) {
 	return answersOf(conn)
 }
 
-// acceptedForms mean the same to every program.
+// Accepted forms mean the same to every program.
 func TestAcceptedForms(t *testing.T) {
 	upstreamsOfBoth(t, func(t *testing.T, s setup) {
 		s.rules = apiRules

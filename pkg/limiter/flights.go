@@ -35,9 +35,9 @@ type roundTrip struct {
 }
 
 // dispatch lets the next batch leave, now or when it may. The queue is locked. The caller makes the
-// round trip, if dispatch reports so because its call may lead, or else the first that waits and
-// has enough of its budget left. A new goroutine does if there is none, or the queue is so long
-// that one that makes round trip after round trip serves it faster.
+// round trip if dispatch returns true, because its call may lead; otherwise the first waiting call
+// with enough of its budget left does. A new goroutine does if there is none, or if the queue is so
+// long that one that makes round trip after round trip serves it faster.
 func (c *Combine) dispatch(own *Call) (leads bool) {
 	if c.batchPending || len(c.queue) == 0 {
 		return false
@@ -71,7 +71,7 @@ func (c *Combine) untilDispatch(now time.Time) (linger time.Duration) {
 	if c.linger > 0 && !c.closed && len(c.queue) < maxBatch {
 		linger = c.linger - now.Sub(c.first)
 	}
-	// Flights that are late hold up no others.
+	// Batches that are late hold up no others.
 	flights, calls, overdue := 0, 0, c.budget
 	for _, f := range c.inFlight {
 		if rest := c.budget - now.Sub(f.left); rest > 0 {
@@ -80,7 +80,7 @@ func (c *Combine) untilDispatch(now time.Time) (linger time.Duration) {
 	}
 	switch {
 	case len(c.inFlight) == c.maxBatchesInFlight*MaxBatchesUnanswered/MaxBatchesInFlight:
-		return time.Hour // until one lands
+		return time.Hour // until one is answered
 	case flights == c.maxBatchesInFlight:
 		return max(linger, overdue)
 	case flights == 0 || flights == 1 && c.linger == 0 && len(c.queue) >= fullBatch:

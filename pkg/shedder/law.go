@@ -45,8 +45,8 @@ func (s *Settings) law() Law {
 }
 
 const (
-	// haste: when demand is twice what is served, patience runs out in about a third of a
-	// second instead of 28 s.
+	// excessGain shortens patience: when demand is twice what is served, it runs out in about a
+	// third of a second instead of 28 s.
 	excessGain = 100
 	// minPatience is the minimum patience in seconds: a process that stalls briefly also
 	// has a queue and no answers, and recovers sooner than this.
@@ -67,11 +67,11 @@ const (
 	// Process Control Systems).
 	correction = 0.3
 	// capRelief is how much of the fraction that caps refuse the rate gives up per second, so
-	// that the level takes over from the caps. A fraction above mild indicates a flood,
+	// that the level takes over from the caps. A fraction above maxCapRelief indicates a flood,
 	// which the other terms handle.
 	capRelief, maxCapRelief = 0.15, 0.02
-	// regrowth is how fast a rate grows per second while it leaves the site idle, as one
-	// learned during a hang does.
+	// regrowth is the fraction by which a rate grows per second while the site is idle, for
+	// instance after a hang taught it too low a rate.
 	regrowth = 3
 )
 

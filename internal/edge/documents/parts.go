@@ -23,7 +23,7 @@ type PartLoader[T any] struct {
 	MaxCache int64
 }
 
-// resolveOnce is watch.find for such a document.
+// resolveOnce is watch.resolveOnce for such a document.
 func (p *PartLoader[T]) resolveOnce(ctx context.Context, entry *consul.Entry, known *Document[T]) (f resolution[T]) {
 	if f.document, f.failure = p.Load(ctx, entry, known); f.document != nil {
 		f.pointer = &f.document.Pointer
