@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// asked is one selector of a query.
-type asked struct {
+// querySelector is one selector of a query.
+type querySelector struct {
 	metric, matchers, window string // matchers with their braces, window with its brackets
 	function                 string // the function called with nothing but the selector
 }
@@ -25,10 +25,10 @@ var (
 
 // selectorsOf returns a query's selectors. promtool, not this, decides whether it is
 // valid PromQL.
-func selectorsOf(expr string) []asked {
-	var list []asked
+func selectorsOf(expr string) []querySelector {
+	var list []querySelector
 	for _, m := range selectors.FindAllStringSubmatch(expr, -1) {
-		list = append(list, asked{metric: m[2], matchers: m[3], window: m[4], function: strings.TrimSuffix(m[1], "(")})
+		list = append(list, querySelector{metric: m[2], matchers: m[3], window: m[4], function: strings.TrimSuffix(m[1], "(")})
 	}
 	rest := expr
 	for _, cut := range []*regexp.Regexp{selectors, labelSets, texts} {
@@ -40,7 +40,7 @@ func selectorsOf(expr string) []asked {
 		if keywords.MatchString(name) || strings.HasPrefix(after, "(") || within.MatchString(before) {
 			continue // a function, a duration, a variable
 		}
-		a := asked{metric: name}
+		a := querySelector{metric: name}
 		if m[4] >= 0 {
 			a.window = rest[m[4]:m[5]]
 		}
@@ -50,13 +50,13 @@ func selectorsOf(expr string) []asked {
 }
 
 func TestSelectors(t *testing.T) {
-	f := func(expr string, want ...asked) {
+	f := func(expr string, want ...querySelector) {
 		t.Helper()
 		require.Equal(t, want, selectorsOf(expr))
 	}
 	f(`sum by (a, b) (rate(x_total{job=~"$job"}[$__rate_interval])) / on (a) group_left sum by (a) (y{c="z(w"})`,
-		asked{"x_total", `{job=~"$job"}`, "[$__rate_interval]", "rate"}, asked{"y", `{c="z(w"}`, "", ""})
-	f(`max_over_time(l:m:n[1h] offset 5m) > 0 unless on (job) l:m:n == bool $start * 1e3`, asked{metric: "l:m:n", window: "[1h]"}, asked{metric: "l:m:n"})
-	f(`time() - min by (a) (x{})`, asked{"x", "{}", "", ""})
+		querySelector{"x_total", `{job=~"$job"}`, "[$__rate_interval]", "rate"}, querySelector{"y", `{c="z(w"}`, "", ""})
+	f(`max_over_time(l:m:n[1h] offset 5m) > 0 unless on (job) l:m:n == bool $start * 1e3`, querySelector{metric: "l:m:n", window: "[1h]"}, querySelector{metric: "l:m:n"})
+	f(`time() - min by (a) (x{})`, querySelector{"x", "{}", "", ""})
 	f(`vector(0)`)
 }

@@ -129,13 +129,13 @@ func (d *shipped) decide(now time.Time, q *corpus.Request) (v verdict) {
 // distributes each client's requests in turn.
 type spread struct {
 	limits
-	nodes [3]*shipped
-	next  int
-	told  time.Time
+	nodes  [3]*shipped
+	next   int
+	shared time.Time
 }
 
 func newSpread(start time.Time, clients int) *spread {
-	d := &spread{limits: newLimits(), told: start}
+	d := &spread{limits: newLimits(), shared: start}
 	for i := range d.nodes {
 		d.nodes[i] = newShipped(start, clients)
 		d.nodes[i].limits = d.limits // counted in one Redis
@@ -144,8 +144,8 @@ func newSpread(start time.Time, clients int) *spread {
 }
 
 func (d *spread) decide(now time.Time, q *corpus.Request) verdict {
-	if now.Sub(d.told) >= time.Second {
-		d.told = now
+	if now.Sub(d.shared) >= time.Second {
+		d.shared = now
 		d.exchange(now, func(n *shipped) *behavior.Table { return n.clients })
 		d.exchange(now, func(n *shipped) *behavior.Table { return n.routes })
 	}
@@ -154,16 +154,16 @@ func (d *spread) decide(now time.Time, q *corpus.Request) verdict {
 }
 
 func (d *spread) exchange(now time.Time, table func(*shipped) *behavior.Table) {
-	var told [len(d.nodes)][]byte
+	var shared [len(d.nodes)][]byte
 	for i, n := range d.nodes {
 		table(n).Divide(len(d.nodes))
-		told[i] = table(n).AppendAccounts(nil, now, 1000)
+		shared[i] = table(n).AppendAccounts(nil, now, 1000)
 	}
 	for i, n := range d.nodes {
 		var others behavior.Region
-		for k := range told {
+		for k := range shared {
 			if k != i {
-				others.Add(told[k])
+				others.Add(shared[k])
 			}
 		}
 		table(n).Merge(now, &others)

@@ -33,14 +33,14 @@ var askers = []struct {
 	{"the edge", "", func(_, client string) http.Header { return http.Header{"X-Forwarded-For": {client}} }},
 }
 
-// askedNode is a node with listen.decide.
-type askedNode struct {
+// decideNode is a node with listen.decide.
+type decideNode struct {
 	*testenv.EdgeNode
 	decide string
 }
 
-// asked returns the status of a client's request: 200 if it may pass.
-func (n *askedNode) asked(c *http.Client, how int, path, client string) (int, error) {
+// status returns the status of a client's request: 200 if it may pass.
+func (n *decideNode) status(c *http.Client, how int, path, client string) (int, error) {
 	a := askers[how]
 	url := "http://" + n.decide + a.path
 	if a.path == "" {
@@ -74,11 +74,11 @@ func TestGatewaysOverACluster(t *testing.T) {
 	cluster := testenv.Cluster(t, testenv.Options{})
 	rules, ports := write(t, "rules.yaml", askedRules), testenv.FreePorts(t, 3)
 	config := redisConfig(origin(t, nil), "cluster", cluster.Addrs(), generous, len(ports), "")
-	var nodes []*askedNode
+	var nodes []*decideNode
 	var plain []*testenv.EdgeNode
 	for _, port := range ports {
 		decide := fmt.Sprintf("127.0.0.1:%d", port)
-		n := &askedNode{testenv.StartEdge(t, fmt.Sprintf("  decide: {address: %q, from: [127.0.0.1]}\nrules: {file: %q}\n%s", decide, rules, config)), decide}
+		n := &decideNode{testenv.StartEdge(t, fmt.Sprintf("  decide: {address: %q, from: [127.0.0.1]}\nrules: {file: %q}\n%s", decide, rules, config)), decide}
 		nodes, plain = append(nodes, n), append(plain, n.EdgeNode)
 	}
 	for _, n := range nodes {
@@ -97,7 +97,7 @@ func TestGatewaysOverACluster(t *testing.T) {
 	for i := range 45 { // five callers for each node and way
 		wg.Go(func() {
 			for range 20 {
-				status, err := nodes[i%3].asked(c, i/3%3, "/exact", who)
+				status, err := nodes[i%3].status(c, i/3%3, "/exact", who)
 				if err != nil {
 					status = -1
 				}
@@ -116,7 +116,7 @@ func TestGatewaysOverACluster(t *testing.T) {
 	everywhere := func(path string, want int) bool {
 		for _, n := range nodes {
 			for how := range askers {
-				if status, err := n.asked(c, how, path, who); err != nil || status != want {
+				if status, err := n.status(c, how, path, who); err != nil || status != want {
 					return false
 				}
 			}
@@ -124,7 +124,7 @@ func TestGatewaysOverACluster(t *testing.T) {
 		return true
 	}
 	eventually(t, testenv.Patience, "the replica takes over, and gateways may pass requests again", func() bool {
-		status, err := nodes[0].asked(c, 0, "/closed", who)
+		status, err := nodes[0].status(c, 0, "/closed", who)
 		require.NoError(t, err)
 		require.Contains(t, []int{http.StatusOK, http.StatusServiceUnavailable}, status, "no rule is skipped, and no gateway gets another answer")
 		require.True(t, everywhere("/open", http.StatusOK))

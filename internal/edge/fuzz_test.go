@@ -32,22 +32,22 @@ rules:
   - {id: tier, key: [tier], limit: 10000, window: 1h}
 `
 
-// told is a connection whose client has sent everything and waits for the answers.
-type told struct {
+// sentConn is a connection whose client has sent everything and waits for the answers.
+type sentConn struct {
 	remote
 	says    *bytes.Reader
 	answers bytes.Buffer
 }
 
 // Read implements net.Conn.
-func (c *told) Read(b []byte) (int, error) { return c.says.Read(b) }
+func (c *sentConn) Read(b []byte) (int, error) { return c.says.Read(b) }
 
 // Write implements net.Conn.
-func (c *told) Write(b []byte) (int, error)      { return c.answers.Write(b) }
-func (c *told) Close() error                     { return nil }
-func (c *told) SetDeadline(time.Time) error      { return nil }
-func (c *told) SetReadDeadline(time.Time) error  { return nil }
-func (c *told) SetWriteDeadline(time.Time) error { return nil }
+func (c *sentConn) Write(b []byte) (int, error)      { return c.answers.Write(b) }
+func (c *sentConn) Close() error                     { return nil }
+func (c *sentConn) SetDeadline(time.Time) error      { return nil }
+func (c *sentConn) SetReadDeadline(time.Time) error  { return nil }
+func (c *sentConn) SetWriteDeadline(time.Time) error { return nil }
 
 // accepts is a listener that has one connection.
 type accepts struct{ conn net.Conn }
@@ -137,7 +137,7 @@ func FuzzRequest(f *testing.F) {
 	f.Cleanup(e.close)
 	server := e.publicServer()
 	f.Fuzz(func(t *testing.T, input []byte) {
-		client := &told{remote: remote{addr: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 40000}}, says: bytes.NewReader(input)}
+		client := &sentConn{remote: remote{addr: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 40000}}, says: bytes.NewReader(input)}
 		conn, err := proxy.Timeouts{}.Listen(accepts{client}).Accept()
 		require.NoError(t, err)
 		testenv.Bounded(t, 8<<20+256*uint64(len(input)), func() { _ = server.ServeConn(conn) }) // ends when the client does

@@ -105,7 +105,7 @@ func (s *subject) refusal(p *Policy, e *Event, now tick) {
 	} else if now.since(s.denied) > graceTicks {
 		s.early = saturate(s.early)
 	}
-	if retryAt := now + tick(min(e.RetryAfter, maxTold).Seconds()*ticksPerSecond); e.RetryAfter > 0 && retryAt.since(s.retryAt) > 0 {
+	if retryAt := now + tick(min(e.RetryAfter, maxRetryAfter).Seconds()*ticksPerSecond); e.RetryAfter > 0 && retryAt.since(s.retryAt) > 0 {
 		s.retryAt = retryAt
 	}
 	p.denied(s)
@@ -119,8 +119,8 @@ func (p *Policy) denied(s *subject) {
 	}
 }
 
-// maxTold bounds how long a Retry-After is remembered.
-const maxTold = 15 * time.Minute
+// maxRetryAfter bounds how long a Retry-After is remembered.
+const maxRetryAfter = 15 * time.Minute
 
 // observe counts a request that reached the origin, and raises the signals whose thresholds
 // it reaches. excused says that errors are the origin's, not the subject's.

@@ -58,7 +58,7 @@ func (w *watch[T]) run(ctx context.Context) {
 	var looking sync.WaitGroup
 	stop := func() {}
 	w.client.Watch(ctx, w.key,
-		func(err error) { w.tell(ctx, event[T]{canary: w.canary, queryErr: err}) },
+		func(err error) { w.send(ctx, event[T]{canary: w.canary, queryErr: err}) },
 		func(entry *consul.Entry) {
 			stop()
 			looking.Wait()
@@ -70,8 +70,8 @@ func (w *watch[T]) run(ctx context.Context) {
 	looking.Wait()
 }
 
-// tell sends an event to the follower.
-func (w *watch[T]) tell(ctx context.Context, ev event[T]) {
+// send sends an event to the follower.
+func (w *watch[T]) send(ctx context.Context, ev event[T]) {
 	select {
 	case w.events <- ev:
 	case <-ctx.Done():
@@ -87,7 +87,7 @@ func (w *watch[T]) resolve(ctx context.Context, entry *consul.Entry) {
 			return
 		}
 		if p := w.kind.PartLoader; failures > 0 || p == nil || !errors.Is(f.failure, p.Torn) {
-			w.tell(ctx, event[T]{canary: w.canary, resolution: &f})
+			w.send(ctx, event[T]{canary: w.canary, resolution: &f})
 		}
 		if !again {
 			if !w.signaturesChanged(ctx, f.document) {

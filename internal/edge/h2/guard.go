@@ -136,7 +136,7 @@ func (g *guard) Read(b []byte) (int, error) {
 		g.mu.Lock()
 		reason, flood := g.follow(b[:n])
 		if flood {
-			g.tell(reason)
+			g.countRefused(reason)
 		}
 		ahead := g.begun-g.written > maxAhead
 		g.mu.Unlock()
@@ -151,7 +151,7 @@ func (g *guard) Read(b []byte) (int, error) {
 	}
 	if g.limited > 0 && errors.Is(err, os.ErrDeadlineExceeded) {
 		g.mu.Lock()
-		g.tell(SlowHeaders)
+		g.countRefused(SlowHeaders)
 		g.mu.Unlock()
 		g.refuse()
 	}
@@ -203,9 +203,9 @@ func (g *guard) Write(b []byte) (int, error) {
 			switch f.Code {
 			case http2.ErrCodeNo:
 			case http2.ErrCodeEnhanceYourCalm: // too many requests wait that were reset already
-				g.tell(Resets)
+				g.countRefused(Resets)
 			default:
-				g.tell(BadProtocol)
+				g.countRefused(BadProtocol)
 			}
 		}
 	})
@@ -290,8 +290,8 @@ func (g *guard) shareOf(length int) float64 {
 	return float64(length) / wholeData
 }
 
-// tell counts the connection as refused, once.
-func (g *guard) tell(r Reason) {
+// countRefused counts the connection as refused, once.
+func (g *guard) countRefused(r Reason) {
 	if !g.logged {
 		g.logged = true
 		g.refused(r)

@@ -16,9 +16,9 @@ import (
 // The window of an origin's streams: what an early answer leaves unread stays with the edge.
 const reluctance = 3000
 
-// streamConducts are the ways in which an origin of HTTP/2 answers. They may end the connection that
+// streamBehaviors are the ways in which an origin of HTTP/2 answers. They may end the connection that
 // other clients share.
-var streamConducts = []struct {
+var streamBehaviors = []struct {
 	name          string
 	honest, early bool
 	answer        func(s *originStream, body string)
@@ -108,10 +108,10 @@ var streamConducts = []struct {
 	{"data without an answer", false, false, func(s *originStream, b string) { s.data(b+"x", true) }},
 }
 
-// asConducts is what clients must know of them.
-func asConducts() (list []conduct) {
-	for _, c := range streamConducts {
-		list = append(list, conduct{name: c.name, honest: c.honest, early: c.early})
+// asBehaviors is what clients must know of them.
+func asBehaviors() (list []behavior) {
+	for _, c := range streamBehaviors {
+		list = append(list, behavior{name: c.name, honest: c.honest, early: c.early})
 	}
 	return list
 }
@@ -166,7 +166,7 @@ func (s *originStream) data(body string, end bool) {
 
 func (s *originStream) answer() {
 	s.answered = true
-	streamConducts[s.number].answer(s, marked(s.mark, s.size))
+	streamBehaviors[s.number].answer(s, marked(s.mark, s.size))
 }
 
 // serveHTTP2 is serve for a connection of HTTP/2.
@@ -208,7 +208,7 @@ func (o *framingOrigin) serveHTTP2(c net.Conn, br *bufio.Reader) {
 			s.mark = path[1]
 			s.number, _ = strconv.Atoi(path[2])
 			s.size, _ = strconv.Atoi(path[3])
-			s.honest = streamConducts[s.number].honest
+			s.honest = streamBehaviors[s.number].honest
 			for _, field := range f.Fields {
 				if other := foreign(field.Value, s.mark); other != "" {
 					o.noteFault(fmt.Errorf("the origin got %s in request %s", other, s.mark))
@@ -218,7 +218,7 @@ func (o *framingOrigin) serveHTTP2(c net.Conn, br *bufio.Reader) {
 				}
 			}
 			streams[s.id] = s
-			if streamConducts[s.number].early {
+			if streamBehaviors[s.number].early {
 				s.answer()
 			}
 			if f.StreamEnded() {

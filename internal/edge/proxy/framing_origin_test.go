@@ -53,9 +53,9 @@ func chunks(mark, body string) string {
 	return b.String()
 }
 
-// conduct is one way in which an origin answers: at once, and later, when the edge has
+// behavior is one way in which an origin answers: at once, and later, when the edge has
 // no request left. An honest one sends the whole body.
-type conduct struct {
+type behavior struct {
 	name   string
 	honest bool
 	answer func(mark, body string) (now, later string)
@@ -65,7 +65,7 @@ type conduct struct {
 
 const atOnce = 8 << 10 // small enough to arrive with what follows it, in one packet
 
-var conducts = []conduct{
+var behaviors = []behavior{
 	{"length", true, func(m, b string) (string, string) { return withLength(m, b, len(b)), "" }, false, false},
 	{"chunks", true, func(m, b string) (string, string) { return chunks(m, b) + "0\r\n\r\n", "" }, false, false},
 	{"trailer", true, func(m, b string) (string, string) { return chunks(m, b) + "0\r\nX-Sum: " + m + "\r\n\r\n", "" }, false, false},
@@ -167,7 +167,7 @@ func (o *framingOrigin) serve(c net.Conn, br *bufio.Reader) {
 		mark := path[1]
 		number, _ := strconv.Atoi(path[2])
 		size, _ := strconv.Atoi(path[3])
-		way := &conducts[number]
+		way := &behaviors[number]
 		now, after := way.answer(mark, marked(mark, size))
 		if req.Method == http.MethodHead && (way.honest || size > atOnce) {
 			now = headerOf(now) // a body after HEAD is unrequested

@@ -32,15 +32,15 @@ func await(t *testing.T, what string, condition func() bool) {
 // sent is a request in flight.
 type sent struct {
 	mark, method string
-	conduct      *conduct
+	behavior     *behavior
 	size         int
 }
 
 // framingClient is a client that keeps its connection while it can.
 type framingClient struct {
 	number, requests int
-	conducts         []conduct
-	shared           bool // other clients' conducts may end the upstream's connection
+	behaviors        []behavior
+	shared           bool // other clients' behaviors may end the upstream's connection
 	conn             *net.TCPConn
 	br               *bufio.Reader
 
@@ -96,11 +96,11 @@ func (c *framingClient) plan(rng *rand.Rand) {
 	c.batch, c.parts, c.last = c.batch[:0], c.parts[:0], keeps
 	for range 1 + rng.IntN(4) {
 		s := sent{mark: c.mark(), method: []string{"GET", "GET", "HEAD", "POST", "PUT", "DELETE"}[rng.IntN(6)], size: sizes[rng.IntN(len(sizes))]}
-		number := rng.IntN(len(c.conducts))
+		number := rng.IntN(len(c.behaviors))
 		if rng.IntN(2) == 0 {
 			number = rng.IntN(3) // so that connections are kept
 		}
-		s.conduct = &c.conducts[number]
+		s.behavior = &c.behaviors[number]
 		c.batch = append(c.batch, s)
 		version := "1.1"
 		if rng.IntN(16) == 0 {
@@ -215,7 +215,7 @@ var errBroken = errors.New("the connection ended")
 // mayBreak reports whether the answer to request i, or a later one, may end the
 // connection. fasthttp then drops the earlier answers that it had not flushed.
 func (c *framingClient) mayBreak(i int) bool {
-	return c.shared || c.last != keeps || slices.ContainsFunc(c.batch[i:], func(s sent) bool { return !s.conduct.honest })
+	return c.shared || c.last != keeps || slices.ContainsFunc(c.batch[i:], func(s sent) bool { return !s.behavior.honest })
 }
 
 // shortened is text with the repetitions of a body removed.
@@ -259,30 +259,30 @@ func (c *framingClient) answer(s sent) (complete, more bool, err error) {
 			return false, false, nil // the node hung up with some of an upload unread, and TCP lost its answer
 		}
 		if err != nil {
-			return false, false, fmt.Errorf("%w: no answer to %s (%s): %w", errBroken, s.mark, s.conduct.name, err)
+			return false, false, fmt.Errorf("%w: no answer to %s (%s): %w", errBroken, s.mark, s.behavior.name, err)
 		}
 	}
 	body, readErr := io.ReadAll(resp.Body)
 	if other := foreign(fmt.Sprint(resp.Header, string(body)), s.mark); other != "" {
-		return false, false, fmt.Errorf("%s came in the answer to %s (%s)", other, s.mark, s.conduct.name)
+		return false, false, fmt.Errorf("%s came in the answer to %s (%s)", other, s.mark, s.behavior.name)
 	}
 	status := resp.StatusCode
 	if status == 400 && c.last != keeps {
 		return false, false, nil // what follows in the same packet is not a request, so this one may not count as whole
 	}
 	if resp.Header.Get("X-Unasked") != "" || status < 500 && resp.Header.Get("X-Mark") != s.mark {
-		return false, false, fmt.Errorf("the answer to %s (%s) is not its own: %d %v", s.mark, s.conduct.name, status, resp.Header)
+		return false, false, fmt.Errorf("the answer to %s (%s) is not its own: %d %v", s.mark, s.behavior.name, status, resp.Header)
 	}
-	if s.conduct.honest && status == 200 {
+	if s.behavior.honest && status == 200 {
 		want := marked(s.mark, s.size)
 		if s.method == "HEAD" {
 			want = ""
 		}
 		if readErr != nil && strings.HasPrefix(want, string(body)) {
-			return false, false, fmt.Errorf("%w: the answer to %s (%s): %w", errBroken, s.mark, s.conduct.name, readErr)
+			return false, false, fmt.Errorf("%w: the answer to %s (%s): %w", errBroken, s.mark, s.behavior.name, readErr)
 		}
 		if string(body) != want {
-			return false, false, fmt.Errorf("the answer to %s (%s) has %d of %d bytes: %w", s.mark, s.conduct.name, len(body), len(want), readErr)
+			return false, false, fmt.Errorf("the answer to %s (%s) has %d of %d bytes: %w", s.mark, s.behavior.name, len(body), len(want), readErr)
 		}
 		complete = true
 	}
@@ -311,9 +311,9 @@ func framingCorpus(t *testing.T, http2 bool) {
 	done := make(chan struct{})
 	t.Cleanup(func() { close(done) }) // after the edge's
 	o := &framingOrigin{}
-	ways, cfg := conducts, Config{}
+	ways, cfg := behaviors, Config{}
 	if http2 {
-		ways, cfg.Upstreams = asConducts(), []string{strings.Replace(evil(t, o.serveHTTP2), "http", "h2c", 1)}
+		ways, cfg.Upstreams = asBehaviors(), []string{strings.Replace(evil(t, o.serveHTTP2), "http", "h2c", 1)}
 		t.Cleanup(o.hangUp) // after the edge's: the http2 package keeps some connections that were told to go away
 	} else {
 		cfg.Upstreams = []string{evil(t, o.serve)}
@@ -332,7 +332,7 @@ func framingCorpus(t *testing.T, http2 bool) {
 	u, rng := e.pool.ups[0], rand.New(rand.NewPCG(seed, 0))
 	list := make([]*framingClient, clients)
 	for i := range list {
-		list[i] = &framingClient{number: i, conducts: ways, shared: http2}
+		list[i] = &framingClient{number: i, behaviors: ways, shared: http2}
 		t.Cleanup(list[i].hangUp)
 	}
 	made, whole, reused := 0, 0, 0

@@ -56,12 +56,12 @@ func (k *Evaluator) Share(ctx context.Context, store Store, node string) {
 	s.use(hex.EncodeToString(key))
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	for tell := true; ; tell = !tell {
+	for reports := true; ; reports = !reports {
 		select {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
-			timer.Reset(s.exchange(ctx, tell))
+			timer.Reset(s.exchange(ctx, reports))
 		}
 	}
 }
@@ -80,12 +80,12 @@ func (s *share) use(key string) bool {
 // exchange reports what this node counted, or reads what the others reported. It returns
 // how long to wait for the next exchange, so that all nodes report at the beginning of a
 // second of the store's clock and read in its middle.
-func (s *share) exchange(ctx context.Context, tell bool) time.Duration {
+func (s *share) exchange(ctx context.Context, reports bool) time.Duration {
 	if s.active.Load() == nil {
 		return shareEvery / 2
 	}
 	word := ""
-	if tell {
+	if reports {
 		word = s.word(time.Now())
 	}
 	others, err := s.store.ExchangeAccounts(ctx, s.node, s.key, word)
@@ -100,12 +100,12 @@ func (s *share) exchange(ctx context.Context, tell bool) time.Duration {
 		s.divide(1)
 		return shareEvery / 2
 	}
-	if !tell {
+	if !reports {
 		s.hear(others.Words, time.Now())
 	}
 	s.divide(1 + min(others.Others, maxNodes))
 	at := shareEvery / 2
-	if !tell {
+	if !reports {
 		at = shareEvery
 	}
 	passed := time.Duration(others.Now.UnixNano()) % shareEvery

@@ -335,13 +335,13 @@ func TestMatchAllocatesNothing(t *testing.T) {
 	require.LessOrEqual(t, allocs, dropped)
 }
 
-// told is a request with hashes of secret values in place of the values.
-type told struct {
+// hashedRequest is a request with hashes of secret values in place of the values.
+type hashedRequest struct {
 	*fake
 	hashes map[string]string
 }
 
-func (r told) Hash(part *KeyPart) []byte { return []byte(r.hashes[part.String()]) }
+func (r hashedRequest) Hash(part *KeyPart) []byte { return []byte(r.hashes[part.String()]) }
 
 // A request with a value's hash finds the same counter as one with the value.
 func TestHashesInPlaceOfSecrets(t *testing.T) {
@@ -352,11 +352,11 @@ func TestHashesInPlaceOfSecrets(t *testing.T) {
 		require.Empty(t, keys(t, set, plain))
 		hash := HashOf(part, value)
 		require.True(t, IsHash(hash))
-		want := keys(t, set, told{plain, map[string]string{part: hash[1:]}})
+		want := keys(t, set, hashedRequest{plain, map[string]string{part: hash[1:]}})
 		has(plain, value)
 		require.Equal(t, want, keys(t, set, plain))
 		require.Contains(t, want[0], hash)
-		require.Equal(t, want, keys(t, set, told{plain, map[string]string{part: HashOf(part, "another")[1:]}}), "a value counts")
+		require.Equal(t, want, keys(t, set, hashedRequest{plain, map[string]string{part: HashOf(part, "another")[1:]}}), "a value counts")
 	}
 	f("header:X-Api-Key", "abc", func(r *fake, v string) { r.headers["X-Api-Key"] = []string{v} })
 	f("header:Authorization", "bearer  abc", func(r *fake, v string) { r.headers["Authorization"] = []string{v} })
