@@ -1,6 +1,7 @@
 package region
 
 import (
+	"cmp"
 	"fmt"
 	"hash/fnv"
 	"math"
@@ -54,8 +55,8 @@ type Step string
 
 // chooser is a topology indexed for choosing.
 type chooser struct {
-	pops     []*PoP
-	region   []int // of each PoP
+	pops     []*PoP // by name, so that their order in the topology decides nothing
+	region   []int  // of each PoP
 	names    []string
 	clients  *clientMap
 	geo      Locator
@@ -65,14 +66,17 @@ type chooser struct {
 }
 
 func newChooser(t *Topology, geo Locator) *chooser {
-	c := &chooser{geo: geo}
+	c, region := &chooser{geo: geo}, map[*PoP]int{}
 	for i := range t.Regions {
 		r := &t.Regions[i]
 		c.names = append(c.names, r.Name)
 		for j := range r.PoPs {
-			c.pops, c.region, c.all = append(c.pops, &r.PoPs[j]), append(c.region, i), append(c.all, r.PoPs[j].Name)
-			c.location = c.location || r.PoPs[j].Location != nil
+			c.pops, region[&r.PoPs[j]] = append(c.pops, &r.PoPs[j]), i
 		}
+	}
+	slices.SortFunc(c.pops, func(a, b *PoP) int { return cmp.Compare(a.Name, b.Name) })
+	for _, p := range c.pops {
+		c.region, c.all, c.location = append(c.region, region[p]), append(c.all, p.Name), c.location || p.Location != nil
 	}
 	c.clients = newClientMap(c.pops)
 	c.rankNear()
@@ -224,10 +228,10 @@ func (w *choosing) shuffleEquals() {
 		}
 		if to-from > 1 {
 			for i := from; i < to; i++ {
-				// Drawn by the PoP's position in the topology: a drained PoP keeps its own,
-				// so the clients of the others stay where they are.
+				// Drawn by the PoP's name: the clients of others stay where they are when a PoP
+				// is drained, added or removed.
 				c := &w.list[i]
-				u := uniform(mix(mix(w.Random) + uint64(c.pop)))
+				u := uniform(mix(mix(w.Random) ^ ticket(netip.PrefixFrom(netip.IPv6Unspecified(), 0), w.all[c.pop])))
 				c.lot = -math.Log(1-u) / float64(max(w.pops[c.pop].weight(), 1))
 				c.equals = true
 			}

@@ -50,32 +50,25 @@ func pick(client netip.Prefix, slots []slot) (mine int) {
 }
 
 // rankNear orders the PoPs that may get each PoP's clients: by distance where it is known,
-// otherwise those of the same region first, then as configured. A PoP of weight 0 gets none.
+// otherwise those of the same region first, then by the order of the regions; equals by name. A PoP
+// of weight 0 gets none.
 func (c *chooser) rankNear() {
 	c.near = make([][]string, len(c.pops))
 	for i, p := range c.pops {
-		type other struct {
-			pop int
-			by  float64
-		}
-		var others []other
+		by := map[string]float64{}
 		for j, q := range c.pops {
 			if j == i || q.weight() == 0 {
 				continue
 			}
-			by := math.Inf(1)
 			switch {
 			case p.Location != nil && q.Location != nil:
-				by = distance(*p.Location, *q.Location)
-			case c.region[i] == c.region[j]:
-				by = 0
+				by[q.Name] = distance(*p.Location, *q.Location)
+			case c.region[i] != c.region[j]:
+				by[q.Name] = math.Pi*earthRadius + float64(c.region[j]) // beyond any distance
 			}
-			others = append(others, other{j, by})
+			c.near[i] = append(c.near[i], q.Name)
 		}
-		slices.SortStableFunc(others, func(a, b other) int { return cmp.Compare(a.by, b.by) })
-		for _, o := range others {
-			c.near[i] = append(c.near[i], c.all[o.pop])
-		}
+		slices.SortStableFunc(c.near[i], func(a, b string) int { return cmp.Compare(by[a], by[b]) })
 	}
 }
 

@@ -98,7 +98,7 @@ func TestChoose(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			states := allUp(topology)
 			change(states)
-			a := NewView(topology, states, geo).Choose(Query{Client: netip.MustParsePrefix(client), Random: 1, Explain: true})
+			a := NewView(topology, states, geo).Choose(Query{Client: netip.MustParsePrefix(client), Random: 3, Explain: true})
 			require.Equal(t, want, strings.Join(a.PoPs, " "), steps(a))
 			require.Equal(t, strings.ReplaceAll(strings.TrimSpace(why), "\t", ""), steps(a))
 			require.Equal(t, scope, a.Scope)
@@ -259,6 +259,22 @@ func TestChooseProperties(t *testing.T) {
 				require.Contains(t, []string{a.PoPs[0], name}, b.PoPs[0])
 			}
 		}
+	})
+}
+
+// Another order of the PoPs in the topology moves nobody.
+func TestOrderOfPoPsMovesNobody(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		topology, states, geo := drawTopology(t)
+		other := &Topology{Zone: topology.Zone}
+		for _, r := range topology.Regions {
+			r.PoPs = rapid.Permutation(r.PoPs).Draw(t, "order")
+			other.Regions = append(other.Regions, r)
+		}
+		q := Query{Client: drawClient(t), Random: rapid.Uint64().Draw(t, "random")}
+		a, b := settle(NewView(topology, states, geo)), settle(NewView(other, states, geo))
+		require.Equal(t, a.Spill, b.Spill)
+		require.Equal(t, a.Choose(q), b.Choose(q))
 	})
 }
 

@@ -164,7 +164,7 @@ func (s *PoPState) up() bool { return s.Healthy && s.Drained == nil }
 func (s *PoPState) tells() bool { return s.up() && !s.Stale && s.Capacity > 0 }
 
 // sent returns how many requests per second each PoP gets from others, by one of Part's
-// fields. It adds them up in the order of the topology, so that all routers round alike.
+// fields. It adds them up in one order, so that all routers round alike.
 func (w *spilling) sent(by func(Part) float64) map[string]float64 {
 	sums := map[string]float64{}
 	for i, name := range w.all {
