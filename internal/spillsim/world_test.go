@@ -26,7 +26,10 @@ const (
 	travel = 300 * time.Millisecond
 	// detect is how long a lost region stays in DNS.
 	detect = 5 * time.Second
-	parts  = 5 // of a shedder's interval, in which origins move
+	// yieldsAfter is how long a router hears nothing before it answers SERVFAIL: until its facts
+	// are old, and it has asked the others (internal/router).
+	yieldsAfter = 65 * time.Second
+	parts       = 5 // of a shedder's interval, in which origins move
 )
 
 // scenario is what happens. Times are since the change begins.
@@ -44,6 +47,7 @@ type scenario struct {
 	// nothing. 0: never.
 	deaf, restarts time.Duration
 	hears          time.Duration // when the deaf one hears again; 0: never
+	alone          bool          // routers do not know where others answer, so none yields
 	seeds          uint64        // how many the short form judges; 0: 1
 	allowances
 }
@@ -228,7 +232,7 @@ func (w *world) resolve(t time.Duration) {
 	for ; w.due[w.next].asks <= t; w.next = (w.next + 1) % len(w.due) {
 		n := w.due[w.next]
 		n.asks += w.ttl
-		if at := w.routers[w.rng.IntN(len(w.routers))].pick(w, n); at != n.at {
+		if at := w.router(t).pick(w, n); at != n.at {
 			w.result.moves[t/time.Second]++
 			w.flow[n.home][n.at] -= n.weight
 			w.flow[n.home][at] += n.weight
@@ -244,6 +248,19 @@ func (w *world) resolve(t time.Duration) {
 			w.pops[k].arriving += max(part, 0) * p.own
 		}
 	}
+}
+
+// router returns the one that answers a resolver: after a SERVFAIL the resolver asks the next. A
+// router yields only to one that hears, so if none does, each answers.
+func (w *world) router(t time.Duration) router {
+	first := w.rng.IntN(len(w.routers))
+	for i := range w.routers {
+		r := w.routers[(first+i)%len(w.routers)]
+		if s, real := r.(*spilling); !real || w.alone || t-s.last < yieldsAfter {
+			return r
+		}
+	}
+	return w.routers[first]
 }
 
 // serve simulates a PoP and its origin for one interval.
