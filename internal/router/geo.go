@@ -12,6 +12,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/disk"
 	"github.com/weir-edge/weir/pkg/region"
+	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
 const (
@@ -72,15 +73,8 @@ func (g *GeoFile) fault() string {
 
 // follow reads the file again when it has changed, until ctx ends.
 func (g *GeoFile) follow(ctx context.Context, log *slog.Logger) {
-	ticker := time.NewTicker(geoEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			g.look(log)
-		}
+	for consul.Pause(ctx, geoEvery) == nil {
+		g.look(log)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	wire "github.com/miekg/dns"
 
 	"github.com/weir-edge/weir/pkg/region"
+	"github.com/weir-edge/weir/pkg/region/consul"
 	"github.com/weir-edge/weir/pkg/sign"
 )
 
@@ -165,14 +166,7 @@ func (p *otherRouters) look(ctx context.Context, zone string) {
 
 // follow looks until ctx ends.
 func (p *otherRouters) follow(ctx context.Context, zone string) {
-	ticker := time.NewTicker(askEvery)
-	defer ticker.Stop()
-	for {
+	for ended := error(nil); ended == nil; ended = consul.Pause(ctx, askEvery) {
 		p.look(ctx, zone)
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
 	}
 }

@@ -73,16 +73,9 @@ func (k *ClientLists) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { k.Keeper.Run(ctx) })
-	tick := time.NewTicker(expiryCheckEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			if next := k.active.Load().Next; !next.IsZero() && !k.consul.Now().Before(next) {
-				k.Refresh()
-			}
+	for consul.Pause(ctx, expiryCheckEvery) == nil {
+		if next := k.active.Load().Next; !next.IsZero() && !k.consul.Now().Before(next) {
+			k.Refresh()
 		}
 	}
 }

@@ -30,14 +30,7 @@ func NewRegistered(s *Shedding) *Registered { return &Registered{shedding: s} }
 // Run keeps the load up to date until ctx ends, and calls changed for each that is worth a
 // registration.
 func (r *Registered) Run(ctx context.Context, changed func()) {
-	ticker := time.NewTicker(time.Second)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
+	for consul.Pause(ctx, time.Second) == nil {
 		now := registered{at: time.Now()}
 		if r.shedding.active.Load().Document.Enabled {
 			all := make([]shedder.Status, len(r.shedding.shedders))

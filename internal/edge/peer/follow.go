@@ -38,20 +38,13 @@ func (f *Follower) Run(ctx context.Context) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	all.Go(func() { f.Topology(ctx, f.Directory.SetRegions) })
-	tick := time.NewTicker(changeEvery)
-	defer tick.Stop()
 	followed := map[string]bool{}
-	for {
+	for ended := error(nil); ended == nil; ended = consul.Pause(ctx, changeEvery) {
 		for _, name := range f.Directory.Regions() {
 			if !followed[name] && name != f.Directory.self.Region && !f.Directory.lists(name) {
 				followed[name] = true
 				all.Go(func() { f.follow(ctx, name) })
 			}
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
 		}
 	}
 }
