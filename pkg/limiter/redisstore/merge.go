@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -85,39 +86,39 @@ func (s *Store) Merge(ctx context.Context, merges []limiter.Merge) {
 	s.mergeAll(ctx, &batch{script: allScripts().merge, numbers: 1}, calls)
 }
 
-// mergeAll sends the calls; different masters receive theirs concurrently.
+// mergeAll sends the calls.
 func (s *Store) mergeAll(ctx context.Context, b *batch, calls []mergeCall) {
-	byShard := map[*shard][]*mergeCall{}
+	toMasters(ctx, s, calls, func(c *mergeCall) []byte { return []byte(c.keys[0]) }, func(c *mergeCall, err error) { c.fail(err) },
+		func(n *node, list []*mergeCall) error { return n.merge(ctx, b, list) })
+}
+
+// toMasters sends each call to the master of its key, maxReports at once; different masters receive
+// theirs concurrently. send returns why a master did not answer.
+func toMasters[C any](ctx context.Context, s *Store, calls []C, key func(*C) []byte, fail func(*C, error), send func(*node, []*C) error) {
+	byShard := map[*shard][]*C{}
 	for i := range calls {
 		c := &calls[i]
-		sh, err := s.shardFor(ctx, []byte(c.keys[0]))
-		if err != nil {
-			c.fail(err)
-			continue
+		if sh, err := s.shardFor(ctx, key(c)); err != nil {
+			fail(c, err)
+		} else {
+			byShard[sh] = append(byShard[sh], c)
 		}
-		byShard[sh] = append(byShard[sh], c)
 	}
 	var group sync.WaitGroup
 	for sh, list := range byShard {
 		group.Go(func() {
-			for len(list) > 0 {
-				n := min(len(list), maxReports)
-				sh.merge(ctx, b, list[:n])
-				list = list[n:]
+			for part := range slices.Chunk(list, maxReports) {
+				if !sh.breaker.Open() {
+					sh.breaker.Record(clean(send(sh.node, part)))
+					continue
+				}
+				for _, c := range part {
+					fail(c, limiter.ErrBroken)
+				}
 			}
 		})
 	}
 	group.Wait()
-}
-
-func (sh *shard) merge(ctx context.Context, b *batch, list []*mergeCall) {
-	if sh.breaker.Open() {
-		for _, c := range list {
-			c.fail(limiter.ErrBroken)
-		}
-		return
-	}
-	sh.breaker.Record(clean(sh.node.merge(ctx, b, list)))
 }
 
 // merge makes one round trip, unless keys have moved to another master. It returns why this

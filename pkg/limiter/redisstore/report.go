@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -24,40 +23,13 @@ const maxReports = 4096
 
 var _ limiter.Reporter = (*Store)(nil)
 
-// Report answers the reports; different masters receive theirs concurrently.
+// Report answers the reports.
 func (s *Store) Report(ctx context.Context, reports []limiter.Report) {
-	byShard := map[*shard][]*limiter.Report{}
 	for i := range reports {
-		r := &reports[i]
-		r.Err, r.Lost = nil, false
-		sh, err := s.shardFor(ctx, r.Key)
-		if err != nil {
-			r.Err = err
-			continue
-		}
-		byShard[sh] = append(byShard[sh], r)
+		reports[i].Err, reports[i].Lost = nil, false
 	}
-	var group sync.WaitGroup
-	for sh, list := range byShard {
-		group.Go(func() {
-			for len(list) > 0 {
-				n := min(len(list), maxReports)
-				sh.report(ctx, list[:n])
-				list = list[n:]
-			}
-		})
-	}
-	group.Wait()
-}
-
-func (sh *shard) report(ctx context.Context, list []*limiter.Report) {
-	if sh.breaker.Open() {
-		for _, r := range list {
-			r.Err = limiter.ErrBroken
-		}
-		return
-	}
-	sh.breaker.Record(clean(sh.node.report(ctx, list)))
+	toMasters(ctx, s, reports, func(r *limiter.Report) []byte { return r.Key }, func(r *limiter.Report, err error) { r.Err = err },
+		func(n *node, list []*limiter.Report) error { return n.report(ctx, list) })
 }
 
 // bucketPack is a script call that answers for some buckets.
