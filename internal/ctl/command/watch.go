@@ -12,11 +12,24 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/term"
 )
 
-// WatchFlag adds --watch, which alone means so often.
-func WatchFlag(c *cobra.Command, every *time.Duration, alone string) {
-	f := c.Flags()
-	f.DurationVarP(every, "watch", "w", 0, "repeat, every `OFTEN`")
-	f.Lookup("watch").NoOptDefVal = alone
+// Watched returns a command that looks at regions once, or with --watch again and again: every so
+// often, which is usual if --watch stands alone.
+func Watched(p *Program, use, short, long, examples, usual string, once func(context.Context, []string) error, watch func(context.Context, []string, time.Duration) error) *cobra.Command {
+	var regions []string
+	var every time.Duration
+	c := New(use, short, long, examples, func(ctx context.Context, _ []string) error {
+		switch {
+		case every == 0:
+			return once(ctx, regions)
+		case every < 100*time.Millisecond:
+			return term.Misused("--watch %s: must be at least 100ms", every)
+		}
+		return watch(ctx, regions, every)
+	})
+	p.RegionFlag(c, &regions)
+	c.Flags().DurationVarP(&every, "watch", "w", 0, "repeat, every `OFTEN`")
+	c.Flags().Lookup("watch").NoOptDefVal = usual
+	return c
 }
 
 // spacedWatch reports whether an argument is how often to watch, after a space. --watch may
@@ -24,13 +37,6 @@ func WatchFlag(c *cobra.Command, every *time.Duration, alone string) {
 func spacedWatch(c *cobra.Command, arg string) bool {
 	_, err := time.ParseDuration(arg)
 	return err == nil && c.Flags().Changed("watch")
-}
-
-func CheckWatch(every time.Duration) error {
-	if every < 0 || every > 0 && every < 100*time.Millisecond {
-		return term.Misused("--watch %s: must be at least 100ms", every)
-	}
-	return nil
 }
 
 // Watch shows what each of looks obtains, one right after another, and then repeats the

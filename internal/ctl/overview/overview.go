@@ -45,25 +45,16 @@ const leastAhead = 5
 const Apart = time.Second
 
 func Command(p *command.Program) *cobra.Command {
-	var names []string
-	var every time.Duration
-	c := command.New("status", "show the whole fleet on one screen", help,
+	return command.Watched(p, "status", "show the whole fleet on one screen", help,
 		`  regionctl status
   regionctl status --watch
-  regionctl status -o json | jq '.regions[].pops[] | select(.serving | not) | .pop'`,
-		func(ctx context.Context, _ []string) error {
-			if err := command.CheckWatch(every); err != nil {
-				return err
-			}
-			if every > 0 {
-				return Watch(ctx, p, names, every, func(v *Fleet) error { return p.Draw(v, v.Write) })
-			}
+  regionctl status -o json | jq '.regions[].pops[] | select(.serving | not) | .pop'`, "1s",
+		func(ctx context.Context, names []string) error {
 			v, err := Look(ctx, p, names)
 			return command.Show(p, v, err, (*Fleet).Write)
+		}, func(ctx context.Context, names []string, every time.Duration) error {
+			return Watch(ctx, p, names, every, func(v *Fleet) error { return p.Draw(v, v.Write) })
 		})
-	p.RegionFlag(c, &names)
-	command.WatchFlag(c, &every, "1s")
-	return c
 }
 
 // Fleet is what status prints with -o json.

@@ -37,25 +37,16 @@ definitions first, before all edges have told their counts ("uncounted" in JSON)
 Exits with 0, or with 3 if a region did not answer.`
 
 func listCommand(p *command.Program) *cobra.Command {
-	var names []string
-	var every time.Duration
-	c := command.New("list", "list the rules with what each allows and limits", listHelp,
+	return command.Watched(p, "list", "list the rules with what each allows and limits", listHelp,
 		`  regionctl rules list
   regionctl rules list --region eu-west --watch
-  regionctl rules list -o json | jq -r '.rules[] | select(.total.allowed + .total.limited == 0) | .id'`,
-		func(ctx context.Context, _ []string) error {
-			if err := command.CheckWatch(every); err != nil {
-				return err
-			}
-			if every > 0 {
-				return WatchList(ctx, p, names, every, func(v *RuleList) error { return p.Draw(v, v.write) })
-			}
+  regionctl rules list -o json | jq -r '.rules[] | select(.total.allowed + .total.limited == 0) | .id'`, "2s",
+		func(ctx context.Context, names []string) error {
 			v, err := List(ctx, p, names)
 			return command.Show(p, v, err, (*RuleList).write)
+		}, func(ctx context.Context, names []string, every time.Duration) error {
+			return WatchList(ctx, p, names, every, func(v *RuleList) error { return p.Draw(v, v.write) })
 		})
-	p.RegionFlag(c, &names)
-	command.WatchFlag(c, &every, "2s")
-	return c
 }
 
 // RuleList is what rules list prints with -o json.

@@ -45,22 +45,13 @@ const statusExamples = `  regionctl rules status
   regionctl rules status -o json | jq '.regions[].nodes[] | select(.converged | not)'`
 
 func Command(p *command.Program, k *fleet.Kind, help string) *cobra.Command {
-	var names []string
-	var every time.Duration
-	c := command.New("status", "show what each region and each edge runs", help, k.Reworded(statusExamples),
-		func(ctx context.Context, _ []string) error {
-			if err := command.CheckWatch(every); err != nil {
-				return err
-			}
-			if every > 0 {
-				return watch(ctx, p, k, names, every)
-			}
+	return command.Watched(p, "status", "show what each region and each edge runs", help, k.Reworded(statusExamples), "2s",
+		func(ctx context.Context, names []string) error {
 			s, err := Verify(ctx, p, k, names)
 			return command.Show(p, s, err, (*Convergence).write)
+		}, func(ctx context.Context, names []string, every time.Duration) error {
+			return watch(ctx, p, k, names, every)
 		})
-	p.RegionFlag(c, &names)
-	command.WatchFlag(c, &every, "2s")
-	return c
 }
 
 // Convergence is what status prints with -o json.
