@@ -121,6 +121,14 @@ func (d *Decision) Reset(n int) {
 	clear(d.Results)
 }
 
+// Undecided answers that check i cannot be decided.
+func (d *Decision) Undecided(checks []Check, i int) {
+	d.Reset(len(checks))
+	d.StoreUnavailable = true
+	r := &d.Results[i]
+	r.Source, r.Limit, r.Failed = SourceFallback, checks[i].Limit.Limit, true
+}
+
 // RetryAfter returns the longest wait among the enforced checks that refused.
 func (d *Decision) RetryAfter(checks []Check) time.Duration {
 	var longest time.Duration

@@ -123,7 +123,7 @@ func (s *Store) TakeAfter(ctx context.Context, checks []limiter.Check, d *limite
 	defer s.pool.Put(list)
 	now := s.wall()
 	if i := s.divide(held, now, checks, list); i >= 0 {
-		refuse(checks, d, i)
+		d.Undecided(checks, i)
 		return nil
 	}
 	if err := s.next.TakeAfter(ctx, *list, d, look); err != nil {
@@ -137,7 +137,7 @@ func (s *Store) TakeAfter(ctx context.Context, checks []limiter.Check, d *limite
 		if s.exceeds(held, part, &checks[i], &d.Results[i], now) {
 			// Nobody was let pass, so what cannot be given back is only lost.
 			_ = s.next.Return(ctx, *list, d)
-			refuse(checks, d, i)
+			d.Undecided(checks, i)
 			return nil
 		}
 		s.note(&checks[i], part, &d.Results[i])
@@ -163,14 +163,6 @@ func firstOf(checks []limiter.Check) int {
 		}
 	}
 	return -1
-}
-
-// refuse answers that check i cannot be decided.
-func refuse(checks []limiter.Check, d *limiter.Decision, i int) {
-	d.Reset(len(checks))
-	d.StoreUnavailable = true
-	r := &d.Results[i]
-	r.Source, r.Limit, r.Failed = limiter.SourceFallback, checks[i].Limit.Limit, true
 }
 
 // divide fills list with the checks, those in escrow with this region's parts. It returns the

@@ -43,11 +43,3 @@ func (s *Store) shares(checks []limiter.Check, alone int64) (shares []limiter.Ch
 	}
 	return shares, -1
 }
-
-// refuse answers that check i cannot be decided.
-func refuse(checks []limiter.Check, d *limiter.Decision, i int) {
-	d.Reset(len(checks))
-	d.StoreUnavailable = true
-	r := &d.Results[i]
-	r.Source, r.Limit, r.Failed = limiter.SourceFallback, checks[i].Limit.Limit, true
-}

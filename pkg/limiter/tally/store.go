@@ -114,7 +114,7 @@ func (s *Store) TakeAfter(ctx context.Context, checks []limiter.Check, d *limite
 	if alone := s.alone.Load(); alone > 0 && isAlone(checks, alone) {
 		shares, closed := s.shares(checks, alone)
 		if closed >= 0 {
-			refuse(checks, d, closed)
+			d.Undecided(checks, closed)
 			return nil
 		}
 		measured = shares
