@@ -31,17 +31,20 @@ func (c *Change) Means(version string) bool {
 	return len(c.Of) == 0 || slices.ContainsFunc(c.Of, func(v string) bool { return strings.HasPrefix(version, v) })
 }
 
-// Histories reads what regions have, and had before.
-func (c *Change) Histories(ctx context.Context, targets []*fleet.Target) ([]fleet.Answer[versions.History], error) {
-	answers := fleet.Ask(ctx, targets, versions.ReadBefore)
+// Histories reads what the regions that the flags name have, and had before.
+func (c *Change) Histories(ctx context.Context, k *fleet.Kind) (targets []*fleet.Target, answers []fleet.Answer[versions.History], err error) {
+	if targets, err = c.Program.TargetsToChange(ctx, k, c.Regions, c.Partial); err != nil {
+		return nil, nil, err
+	}
+	answers = fleet.Ask(ctx, targets, versions.ReadBefore)
 	c.begin(targets)
 	for i, a := range answers {
 		if r := c.regions[i].region; a.Err != nil {
 			r.Outcome, r.Err = rollout.Unreachable, a.Err
 		}
 	}
-	_, err := c.reached()
-	return answers, err
+	_, err = c.reached()
+	return targets, answers, err
 }
 
 // lookAgain finds regions that someone else has changed and this change has not.

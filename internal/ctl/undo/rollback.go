@@ -36,11 +36,7 @@ func Rollback(ctx context.Context, c *change.Change, k *fleet.Kind, to string) (
 }
 
 func rollback(ctx context.Context, c *change.Change, k *fleet.Kind, to string) error {
-	targets, err := c.Program.TargetsToChange(ctx, k, c.Regions, c.Partial)
-	if err != nil {
-		return err
-	}
-	answers, err := c.Histories(ctx, targets)
+	targets, answers, err := c.Histories(ctx, k)
 	if err != nil {
 		return err
 	}

@@ -181,11 +181,7 @@ func undo(ctx context.Context, c *change.Change, k *fleet.Kind, partial bool) er
 			return strands(ctx, c.Program, next)
 		}
 	}
-	targets, err := c.Program.TargetsToChange(ctx, k, c.Regions, c.Partial)
-	if err != nil {
-		return err
-	}
-	answers, err := c.Histories(ctx, targets)
+	targets, answers, err := c.Histories(ctx, k)
 	if err != nil {
 		return err
 	}
