@@ -101,6 +101,7 @@ func completePoPs(p *command.Program, drained bool) command.Completion {
 type draining struct {
 	p       *command.Program
 	pop     string
+	who     string
 	targets []*fleet.Target
 	engine  *rollout.Change[*sites.Region]
 	next    *region.Drain // nil: it ends
@@ -123,12 +124,19 @@ type Report struct {
 }
 
 // lookAtPoP asks all regions, and refuses an unknown PoP.
-func lookAtPoP(ctx context.Context, p *command.Program, pop string) (*draining, error) {
+func lookAtPoP(ctx context.Context, p *command.Program, pop string, o *Request) (*draining, error) {
+	if err := command.CheckText("--message", o.reason, 500); err != nil {
+		return nil, err
+	}
+	who, err := p.Whoami(o.by)
+	if err != nil {
+		return nil, err
+	}
 	targets, err := p.TargetsToChange(ctx, kinds.Drains, nil, true)
 	if err != nil {
 		return nil, err
 	}
-	d := &draining{p: p, pop: pop, targets: targets}
+	d := &draining{p: p, pop: pop, who: who, targets: targets}
 	type popRegion = rollout.Region[*sites.Region]
 	d.engine = &rollout.Change[*sites.Region]{Timeout: p.Timeout, Subject: rollout.Subject[*sites.Region]{
 		Look: func(ctx context.Context, r *popRegion) (*sites.Region, error) {
@@ -231,22 +239,15 @@ func Drain(ctx context.Context, p *command.Program, pop string, o *Request) (*Re
 	if o.reason == "" {
 		return nil, term.Misused("--message TEXT is missing; it tells other operators where the clients went")
 	}
-	if err := command.CheckText("--message", o.reason, 500); err != nil {
-		return nil, err
-	}
 	if o.Wait < 0 || o.ttl < 0 {
 		return nil, term.Misused("--wait and --ttl must be 0 or above")
 	}
-	who, err := p.Whoami(o.by)
-	if err != nil {
-		return nil, err
-	}
-	d, err := lookAtPoP(ctx, p, pop)
+	d, err := lookAtPoP(ctx, p, pop, o)
 	if err != nil {
 		return nil, err
 	}
 	now := p.Now().UTC()
-	d.next = &region.Drain{Who: who, Why: o.reason, Since: now.Truncate(time.Second), At: now}
+	d.next = &region.Drain{Who: d.who, Why: o.reason, Since: now.Truncate(time.Second), At: now}
 	if ended := region.Ended(pop, sites.DrainsOf(d.seen())); !now.After(ended) {
 		d.next.At = ended.Add(time.Millisecond)
 	}
@@ -268,7 +269,7 @@ func Drain(ctx context.Context, p *command.Program, pop string, o *Request) (*Re
 			return nil, err
 		}
 	}
-	have, without := d.publish(ctx, who, "drain "+pop+": "+o.reason)
+	have, without := d.publish(ctx, "drain "+pop+": "+o.reason)
 	if len(have) == 0 {
 		return nil, term.Failed("nothing was changed:\n%s", report.ReasonsOf(without))
 	}
@@ -277,7 +278,7 @@ func Drain(ctx context.Context, p *command.Program, pop string, o *Request) (*Re
 		outcome = term.Partial("%s %s it, which is enough for routers that see it; run the same command again to tell the others:\n%s", report.Names(have), report.Verb(have, "has", "have"), report.ReasonsOf(without))
 	}
 	if len(without) == 0 {
-		versions.PruneAfter(ctx, p, d.targets, versions.KeepVersions, who)
+		versions.PruneAfter(ctx, p, d.targets, versions.KeepVersions, d.who)
 	}
 	done, waiting := d.report(), error(nil)
 	if o.Wait > 0 {
@@ -293,14 +294,7 @@ func Drain(ctx context.Context, p *command.Program, pop string, o *Request) (*Re
 
 // Undrain puts a PoP back into DNS.
 func Undrain(ctx context.Context, p *command.Program, pop string, o *Request) (*Report, error) {
-	if err := command.CheckText("--message", o.reason, 500); err != nil {
-		return nil, err
-	}
-	who, err := p.Whoami(o.by)
-	if err != nil {
-		return nil, err
-	}
-	d, err := lookAtPoP(ctx, p, pop)
+	d, err := lookAtPoP(ctx, p, pop, o)
 	if err != nil {
 		return nil, err
 	}
@@ -312,22 +306,22 @@ func Undrain(ctx context.Context, p *command.Program, pop string, o *Request) (*
 	}
 	d.end()
 	var outcome error
-	_, without := d.publish(ctx, who, "undrain "+pop+term.Reason(o.reason))
+	_, without := d.publish(ctx, "undrain "+pop+term.Reason(o.reason))
 	if len(without) > 0 {
 		outcome = term.Partial("%s may still hold the drain of %s, which the other regions have ended; run the same command again to finish:\n%s", report.Names(without), pop, report.ReasonsOf(without))
 	} else {
-		versions.PruneAfter(ctx, p, d.targets, versions.KeepVersions, who)
+		versions.PruneAfter(ctx, p, d.targets, versions.KeepVersions, d.who)
 	}
 	return d.report(), outcome
 }
 
 // publish writes to all reachable regions that do not have it yet.
-func (d *draining) publish(ctx context.Context, who, what string) (have, without []report.Region) {
+func (d *draining) publish(ctx context.Context, what string) (have, without []report.Region) {
 	id := fmt.Appendf(nil, "%s until %s", d.pop, d.until.UTC().Round(0).Format(time.RFC3339Nano))
 	if d.next != nil {
 		id = (&region.Drains{}).With(d.pop, d.next, time.Time{}).Document()
 	}
-	d.change = consul.Change{Pointer: consul.Pointer{AppliedBy: who, AppliedAt: d.p.Now().UTC().Round(0)}, Message: what, ID: consul.NewPointer(id, "", time.Time{}).Version}
+	d.change = consul.Change{Pointer: consul.Pointer{AppliedBy: d.who, AppliedAt: d.p.Now().UTC().Round(0)}, Message: what, ID: consul.NewPointer(id, "", time.Time{}).Version}
 	d.engine.Compare()
 	d.engine.Tell(ctx)
 	for _, r := range d.results() {
