@@ -1,12 +1,10 @@
 package blocklist
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"net"
 	"net/http"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -71,15 +69,6 @@ func (s *Sync) Serve(addr string) (stop func(), err error) {
 	})
 	server := httpconns.New(mux)
 	server.WriteTimeout = 30 * time.Second
-	var running sync.WaitGroup
-	running.Go(func() { _ = server.Serve(l) }) // until it is shut down
 	s.Log.Info("metrics", "listen", l.Addr().String())
-	return func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		if server.Shutdown(ctx) != nil {
-			_ = server.Close() // slow readers have had a second
-		}
-		running.Wait()
-	}, nil
+	return httpconns.Serve(server, l, time.Second, func(error) {}), nil // the list is followed anyway
 }

@@ -5,6 +5,7 @@ package httpconns
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"net"
 	"net/http"
 	"net/netip"
@@ -43,6 +44,25 @@ func New(h http.Handler) *http.Server {
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			return context.WithValue(ctx, key{}, caller{b, c})
 		},
+	}
+}
+
+// Serve serves l until stop is called, which lets answers in progress take a while longer. failed is
+// called if serving ends before.
+func Serve(s *http.Server, l net.Listener, longer time.Duration, failed func(error)) (stop func()) {
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			failed(err)
+		}
+	})
+	return func() {
+		ctx, cancel := context.WithTimeout(context.Background(), longer)
+		defer cancel()
+		if s.Shutdown(ctx) != nil {
+			_ = s.Close()
+		}
+		running.Wait()
 	}
 }
 

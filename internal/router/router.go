@@ -260,20 +260,9 @@ func (r *router) serveMetrics() (stop func(), err error) {
 	})
 	server := httpconns.New(mux)
 	server.WriteTimeout, server.ErrorLog = 30*time.Second, slog.NewLogLogger(r.Log.Handler(), slog.LevelDebug)
-	var running sync.WaitGroup
-	running.Go(func() {
-		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			r.Log.Error("the metrics listener failed; DNS answers continue", "error", err.Error())
-		}
-	})
-	return func() {
-		ctx, cancel := context.WithTimeout(context.Background(), closing)
-		defer cancel()
-		if server.Shutdown(ctx) != nil {
-			_ = server.Close() // slow readers have had a second
-		}
-		running.Wait()
-	}, nil
+	return httpconns.Serve(server, l, closing, func(err error) {
+		r.Log.Error("the metrics listener failed; DNS answers continue", "error", err.Error())
+	}), nil
 }
 
 func respond(w http.ResponseWriter, status int, text string) {
