@@ -35,21 +35,22 @@ func Forward(t testing.TB, target string) *Front {
 	require.NoError(t, err)
 	f := &Front{Addr: l.Addr().String(), listener: l.(*net.TCPListener), target: target, open: map[net.Conn]bool{}}
 	var all sync.WaitGroup
-	all.Go(func() {
-		for {
-			in, err := l.Accept()
-			if err != nil {
-				return
-			}
-			all.Go(func() { f.pass(in) })
-		}
-	})
+	accept(l, &all, f.pass)
 	t.Cleanup(func() {
 		l.Close()
 		f.To("")
 		all.Wait()
 	})
 	return f
+}
+
+// accept calls each with every connection until l is closed.
+func accept(l net.Listener, all *sync.WaitGroup, each func(net.Conn)) {
+	all.Go(func() {
+		for in, err := l.Accept(); err == nil; in, err = l.Accept() {
+			all.Go(func() { each(in) })
+		}
+	})
 }
 
 // To cuts all connections; new ones go to target, or nowhere if it is "".

@@ -132,15 +132,7 @@ func (i *Island) cable(side *Island, addr string, cut bool) {
 	require.NoError(i.t, err)
 	var all sync.WaitGroup
 	ctx, cancel := context.WithCancel(context.Background())
-	all.Go(func() {
-		for {
-			in, err := l.Accept()
-			if err != nil {
-				return
-			}
-			all.Go(func() { i.pass(ctx, in, side, addr, cut) })
-		}
-	})
+	accept(l, &all, func(in net.Conn) { i.pass(ctx, in, side, addr, cut) })
 	i.t.Cleanup(func() {
 		if i.away {
 			i.Mend()
