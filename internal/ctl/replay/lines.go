@@ -202,6 +202,12 @@ func (in *input) fill(b *batch, p *parser) {
 	b.bytes, b.lines = in.source.n, in.lines
 }
 
+// count adds the lines to those of a report.
+func (b *batch) count(lines, skipped *int64, skips *[]Skip) {
+	*lines, *skipped = *lines+b.read, *skipped+b.skipped
+	*skips = append(*skips, b.skips[:min(maxSkips-len(*skips), len(b.skips))]...)
+}
+
 func (b *batch) skip(line int64, why error) {
 	b.skipped++
 	if len(b.skips) < maxSkips {

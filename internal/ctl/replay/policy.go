@@ -110,11 +110,7 @@ func RunPolicy(ctx context.Context, p *policy.Policy, c Config, r io.Reader) (*P
 }
 
 func (k *policyRun) play(b *batch) {
-	k.report.Lines += b.read
-	k.report.Skipped += b.skipped
-	if room := maxSkips - len(k.report.Skips); room > 0 {
-		k.report.Skips = append(k.report.Skips, b.skips[:min(room, len(b.skips))]...)
-	}
+	b.count(&k.report.Lines, &k.report.Skipped, &k.report.Skips)
 	for i := range b.entries[:b.n] {
 		k.judge(&b.entries[i])
 	}

@@ -177,11 +177,7 @@ func newPlayback(c *Config) *playback {
 
 // play decides a batch of requests by both documents concurrently.
 func (p *playback) play(b *batch) {
-	p.report.Lines += b.read
-	p.report.Skipped += b.skipped
-	if room := maxSkips - len(p.report.Skips); room > 0 {
-		p.report.Skips = append(p.report.Skips, b.skips[:min(room, len(b.skips))]...)
-	}
+	b.count(&p.report.Lines, &p.report.Skipped, &p.report.Skips)
 	entries := b.entries[:b.n]
 	for i := range entries {
 		p.log.learn(&entries[i])
