@@ -93,8 +93,8 @@ func (q *Latests) Ask(ctx context.Context, p *command.Program, names []string, n
 	if err != nil {
 		return nil, err
 	}
-	answers := fleet.AskUnbounded(ctx, targets, func(ctx context.Context, t *fleet.Target) (*Latest, error) { return recentOf(ctx, t, query, q.lines) })
-	list, err := command.Regions(answers, func(region, why string) *Latest {
+	ask := func(ctx context.Context, t *fleet.Target) (*Latest, error) { return recentOf(ctx, t, query, q.lines) }
+	list, err := command.AskRegions(ctx, targets, ask, func(region, why string) *Latest {
 		return &Latest{Region: region, Requests: []latestRequest{}, Error: why}
 	})
 	return list, cmp.Or(err, silentEdges(list))

@@ -178,8 +178,9 @@ func Unanswered[T any](answers []fleet.Answer[T]) error {
 	return term.Partial("no answer from %s:\n%w", strings.Join(names, ", "), err)
 }
 
-// Regions returns what each region answered; failed stands for one that did not.
-func Regions[T any](answers []fleet.Answer[*T], failed func(region, why string) *T) ([]*T, error) {
+// AskRegions returns what each region answers; failed stands for one that does not.
+func AskRegions[T any](ctx context.Context, targets []*fleet.Target, ask func(context.Context, *fleet.Target) (*T, error), failed func(region, why string) *T) ([]*T, error) {
+	answers := fleet.AskUnbounded(ctx, targets, ask)
 	list := make([]*T, len(answers))
 	for i, a := range answers {
 		if list[i] = a.Value; a.Err != nil {

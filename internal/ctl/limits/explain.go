@@ -71,7 +71,7 @@ func Explain(ctx context.Context, p *command.Program, names []string, node strin
 	if err != nil {
 		return nil, err
 	}
-	answers := fleet.AskUnbounded(ctx, targets, func(ctx context.Context, t *fleet.Target) (*Explained, error) {
+	return command.AskRegions(ctx, targets, func(ctx context.Context, t *fleet.Target) (*Explained, error) {
 		brief, cancel := t.Bounded(ctx)
 		nodes, err := command.Candidates(brief, t, node)
 		cancel()
@@ -82,8 +82,7 @@ func Explain(ctx context.Context, p *command.Program, names []string, node strin
 			return t.Admin.Explain(ctx, n, query)
 		})
 		return &Explained{Region: t.Name, Node: n.ID, Explanation: e}, err
-	})
-	return command.Regions(answers, func(region, why string) *Explained { return &Explained{Region: region, Error: why} })
+	}, func(region, why string) *Explained { return &Explained{Region: region, Error: why} })
 }
 
 // targetsWith returns the regions of these names that have the named node, or all if none is named.

@@ -63,8 +63,7 @@ func Global(ctx context.Context, p *command.Program, names []string) ([]*Shared,
 	if err != nil {
 		return nil, err
 	}
-	answers := fleet.AskUnbounded(ctx, targets, askGlobal)
-	return command.Regions(answers, func(region, why string) *Shared {
+	return command.AskRegions(ctx, targets, askGlobal, func(region, why string) *Shared {
 		return &Shared{Region: region, Others: []adminapi.GlobalRegion{}, Rules: []adminapi.GlobalRule{}, Error: why}
 	})
 }

@@ -135,10 +135,9 @@ func Inspect(ctx context.Context, p *command.Program, names []string, node, rule
 	if err != nil {
 		return nil, err
 	}
-	answers := fleet.AskUnbounded(ctx, targets, func(ctx context.Context, t *fleet.Target) (*Inspected, error) {
+	return command.AskRegions(ctx, targets, func(ctx context.Context, t *fleet.Target) (*Inspected, error) {
 		return inspectRegion(ctx, t, node, rule, k)
-	})
-	return command.Regions(answers, func(region, why string) *Inspected {
+	}, func(region, why string) *Inspected {
 		return &Inspected{Region: region, Rules: []adminapi.RuleDecision{}, Lacking: []unanswerable{}, Error: why}
 	})
 }
