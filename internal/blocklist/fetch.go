@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Source is where a list comes from. It remembers what the server said of the text that was
+// Source is where a list comes from. It remembers what the server reported of the text that was
 // kept, so that an unchanged list is not sent again.
 type Source struct {
 	where  string

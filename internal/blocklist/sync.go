@@ -66,7 +66,7 @@ const (
 	failedRegion = "region" // a region cannot be read or written
 )
 
-// Round fetches the list once and publishes it in all regions. Regions get what the list said last
+// Round fetches the list once and publishes it in all regions. Regions get what was fetched last,
 // even if it has not changed: one may have been away. The error is that of the list; those of
 // regions are in their outcomes.
 func (s *Sync) Round(ctx context.Context) ([]Outcome, error) {

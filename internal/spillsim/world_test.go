@@ -70,14 +70,14 @@ type network struct {
 
 // pop is one site: a shedder and the origin behind it.
 type pop struct {
-	shedder  *shedder.Shedder
-	capacity float64
-	held     []shedder.Permit
-	told     consul.Load
-	toldAt   time.Duration
-	arriving float64 // requests per second sent here now
-	own      float64 // what the PoP's own clients ask for, wherever they are sent
-	shed     int
+	shedder     *shedder.Shedder
+	capacity    float64
+	held        []shedder.Permit
+	published   consul.Load
+	publishedAt time.Duration
+	arriving    float64 // requests per second sent here now
+	own         float64 // what the PoP's own clients ask for, wherever they are sent
+	shed        int
 }
 
 // router sends a network to a PoP.
@@ -167,7 +167,7 @@ func (p *pop) start() {
 	if err != nil {
 		panic(err)
 	}
-	p.shedder, p.told, p.toldAt = sh, consul.Load{}, -time.Hour
+	p.shedder, p.published, p.publishedAt = sh, consul.Load{}, -time.Hour
 }
 
 // address returns the first address of a PoP's nth network.
@@ -321,8 +321,8 @@ func (w *world) publish(i int, t time.Duration) {
 	if s.Measured {
 		now = consul.Load{Demand: s.Demand, Capacity: s.Capacity}
 	}
-	if !w.dead(i, t) && now.Due(p.told, t-p.toldAt) {
-		p.told, p.toldAt = now, t
+	if !w.dead(i, t) && now.Due(p.published, t-p.publishedAt) {
+		p.published, p.publishedAt = now, t
 		w.heard = append(w.heard, heardLoad{i, now, t + travel})
 	}
 }
@@ -334,7 +334,7 @@ func (w *world) note(t time.Duration) {
 	}
 	line := fmt.Sprintf("%4.0f", (t - warmUp).Seconds())
 	for i, p := range w.pops[:min(len(w.pops), 6)] {
-		line += fmt.Sprintf(" | %5.0f at %5.0f told %5.0f/%5.0f+%5.0f", w.rate(i, t), p.arriving, p.told.Demand, p.told.Capacity, p.told.CapacityAtLeast)
+		line += fmt.Sprintf(" | %5.0f at %5.0f published %5.0f/%5.0f+%5.0f", w.rate(i, t), p.arriving, p.published.Demand, p.published.Capacity, p.published.CapacityAtLeast)
 	}
 	w.result.trace = append(w.result.trace, line)
 }

@@ -62,12 +62,12 @@ func (p Part) Given() float64 { return max(0, p.Share-p.Behind) }
 // Gift is what a PoP gives away.
 type Gift struct {
 	Own float64 `json:"own"` // requests per second of the PoP's own clients, wherever they are sent
-	// Told is the demand that the PoP last published, and Since is when.
-	Told  float64         `json:"told"`
-	Since time.Time       `json:"since"`
-	Parts map[string]Part `json:"parts"`
-	Out   bool            `json:"out,omitempty"` // the PoP is down or drained
-	Last  Change          `json:"last"`
+	// Published is the demand that the PoP last published, and Since is when.
+	Published float64         `json:"told"`
+	Since     time.Time       `json:"since"`
+	Parts     map[string]Part `json:"parts"`
+	Out       bool            `json:"out,omitempty"` // the PoP is down or drained
+	Last      Change          `json:"last"`
 }
 
 // Spill is what a router remembers of its moves.
@@ -134,8 +134,8 @@ func (c *chooser) spill(before *Spill, states map[string]PoPState, ttl time.Dura
 		if g.Out == s.up() || g.Last.At.After(now) || g.Last.Relapsed.After(now) {
 			g.Last = Change{}
 		}
-		if s.tells() && (s.Demand != g.Told || g.Since.After(now)) {
-			g.Told, g.Since = s.Demand, now
+		if s.tells() && (s.Demand != g.Published || g.Since.After(now)) {
+			g.Published, g.Since = s.Demand, now
 		}
 		g.Parts, g.Out = parts, !s.up()
 		w.gifts[name] = g

@@ -7,8 +7,8 @@ import "math"
 // instant follows from earlier answers, so the effect of moves is not mistaken for a change
 // of demand.
 const (
-	// unsaid is the relative change of demand that no node publishes.
-	unsaid = 0.05
+	// unpublished is the relative change of demand that no node publishes.
+	unpublished = 0.05
 	// measuring is the time constant, in seconds, with which an edge measures slowly
 	// changing demand.
 	measuring = 8.0
@@ -28,13 +28,13 @@ func (w *spilling) estimate() {
 			if !s.tells() || left <= 0.1 {
 				continue
 			}
-			demand, least := g.Told, (1-unsaid)*g.Told
+			demand, least := g.Published, (1-unpublished)*g.Published
 			if demand > s.Capacity { // those who stay are shed, so overestimate rather than underestimate
-				demand, least = demand*(1+unsaid/2), demand
+				demand, least = demand*(1+unpublished/2), demand
 			}
 			switch age := w.now.Sub(g.Since); {
 			case age > publishing:
-				demand = max(least, min((1+unsaid)*g.Told, g.Own*left+arriving[name]))
+				demand = max(least, min((1+unpublished)*g.Published, g.Own*left+arriving[name]))
 			case age > 0:
 				continue
 			}

@@ -15,7 +15,7 @@ func TestMovesAreNoChangeOfDemand(t *testing.T) {
 	v, spill := NewView(topology, nil, nil), &Spill{At: noon}
 	const ttl, own = 20 * time.Second, 1190.0
 	var answered []float64 // the share of a1's clients that leave, by second
-	measured, told, toldAt := own, own, 0
+	measured, published, publishedAt := own, own, 0
 	for second := range 300 {
 		from := max(0, len(answered)-int(ttl/time.Second))
 		asking := 0.0
@@ -23,14 +23,14 @@ func TestMovesAreNoChangeOfDemand(t *testing.T) {
 			asking += share / ttl.Seconds()
 		}
 		measured += (own*(1-asking) - measured) * -math.Expm1(-1/measuring)
-		if math.Abs(measured-told) > unsaid*told && second-toldAt >= 10 {
-			told, toldAt = measured, second
+		if math.Abs(measured-published) > unpublished*published && second-publishedAt >= 10 {
+			published, publishedAt = measured, second
 		}
-		v = v.With(loads(topology, told, 1000, 500, 1000, 500, 1000)).Spilled(spill, ttl, spill.At.Add(time.Second))
+		v = v.With(loads(topology, published, 1000, 500, 1000, 500, 1000)).Spilled(spill, ttl, spill.At.Add(time.Second))
 		spill = v.Spill
 		g := spill.Gifts["a1"]
 		answered = append(answered, 1-of1(g))
-		require.InDelta(t, own, g.Own, 0.055*own, "after %d s, told %.0f of %.0f", second, told, measured)
+		require.InDelta(t, own, g.Own, 0.055*own, "after %d s, published %.0f of %.0f", second, published, measured)
 	}
 	g := spill.Gifts["a1"]
 	require.InDelta(t, 1-giveTo*1000/own, 1-of1(g), 0.06)
@@ -47,7 +47,7 @@ func TestAFigureThatStaysBoundsDemand(t *testing.T) {
 	topology := mustParse(t, row)
 	v := NewView(topology, nil, nil)
 	at := func(after time.Duration, own float64, demand float64) float64 {
-		spill := &Spill{At: noon, Gifts: map[string]Gift{"a1": {Own: own, Told: 800, Since: noon, Last: Change{At: noon, Own: own, Capacity: 1000}}}}
+		spill := &Spill{At: noon, Gifts: map[string]Gift{"a1": {Own: own, Published: 800, Since: noon, Last: Change{At: noon, Own: own, Capacity: 1000}}}}
 		v = v.With(loads(topology, demand, 1000, 500, 1000, 500, 1000)).Spilled(spill, 20*time.Second, noon.Add(after))
 		return v.Spill.Gifts["a1"].Own
 	}

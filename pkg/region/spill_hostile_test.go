@@ -20,7 +20,7 @@ func TestSpillOutlastsClocksSetBack(t *testing.T) {
 		then := noon.Add(ahead)
 		part := Part{Goal: 0.2, Share: 0.2, Noticed: 0.2, Asking: [3]float64{0.2, 0.2, 0.2}}
 		spill := firstSpill(&Spill{At: then, Gifts: map[string]Gift{
-			"a1": {Own: 1160, Told: 930, Since: then, Parts: map[string]Part{"b1": part}, Last: Change{At: then, Own: 1160, Capacity: 1000}},
+			"a1": {Own: 1160, Published: 930, Since: then, Parts: map[string]Part{"b1": part}, Last: Change{At: then, Own: 1160, Capacity: 1000}},
 		}}, noon)
 		for second := range 60 {
 			v = v.Spilled(spill, 20*time.Second, noon.Add(time.Duration(second)*time.Second))

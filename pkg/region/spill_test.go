@@ -168,7 +168,7 @@ func TestAPromiseStartsNoGift(t *testing.T) {
 	states["a1"] = PoPState{}
 	out := Part{Goal: 0.5, Share: 0.5, Noticed: 0.5, Asking: [3]float64{0.5, 0.5, 0.5}}
 	v := NewView(topology, states, nil)
-	v = v.Spilled(&Spill{At: noon, Gifts: map[string]Gift{"a1": {Own: 1000, Told: 1000, Since: noon, Out: true, Parts: map[string]Part{"b1": out, "c1": out}}}}, ttl, noon.Add(time.Second))
+	v = v.Spilled(&Spill{At: noon, Gifts: map[string]Gift{"a1": {Own: 1000, Published: 1000, Since: noon, Out: true, Parts: map[string]Part{"b1": out, "c1": out}}}}, ttl, noon.Add(time.Second))
 	record := v.Spill
 	for second := range 120 {
 		// Edges publish every 10 s; clients return as their answers expire.
@@ -188,7 +188,7 @@ func TestAPromiseStartsNoGift(t *testing.T) {
 	// Gifts made while the PoP was full stay after it has forgotten its capacity.
 	part := Part{Goal: 0.2, Share: 0.2, Noticed: 0.2, Asking: [3]float64{0.2, 0.2, 0.2}}
 	states["a1"] = PoPState{Healthy: true, Demand: 960, Capacity: 960 / receiveTo, CapacityEstimated: true}
-	kept := NewView(topology, states, nil).Spilled(&Spill{At: noon, Gifts: map[string]Gift{"a1": {Own: 1200, Told: 960, Since: noon, Parts: map[string]Part{"b1": part}}}}, ttl, noon.Add(time.Second))
+	kept := NewView(topology, states, nil).Spilled(&Spill{At: noon, Gifts: map[string]Gift{"a1": {Own: 1200, Published: 960, Since: noon, Parts: map[string]Part{"b1": part}}}}, ttl, noon.Add(time.Second))
 	require.InDelta(t, 0.2, kept.Spill.Gifts["a1"].Parts["b1"].Share, 0.001)
 }
 

@@ -233,7 +233,7 @@ func (s *Spill) check() error {
 	}
 	share := func(v float64) bool { return v >= 0 && v <= 1+1e-6 }
 	for name, g := range s.Gifts {
-		for _, rate := range []float64{g.Own, g.Told, g.Last.Own, g.Last.Capacity, g.Last.Least} {
+		for _, rate := range []float64{g.Own, g.Published, g.Last.Own, g.Last.Capacity, g.Last.Least} {
 			if !(rate >= 0 && rate <= mostDemand) {
 				return fmt.Errorf("has a demand of %s that no PoP can have", name)
 			}

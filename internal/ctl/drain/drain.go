@@ -195,7 +195,7 @@ func (d *draining) target(name string) *fleet.Target {
 	return d.targets[slices.IndexFunc(d.targets, func(t *fleet.Target) bool { return t.Name == name })]
 }
 
-// seen returns what the answering regions said at first.
+// seen returns what the answering regions had at first.
 func (d *draining) seen() (list []*sites.Region) {
 	for _, r := range d.engine.Regions {
 		if r.Seen != nil {

@@ -94,7 +94,7 @@ type Change[S any] struct {
 	Displaced *Stop    // why regions were not written after others were: a lock was lost
 }
 
-// Reporter is told about the progress of a change.
+// Reporter receives the progress of a change.
 type Reporter interface {
 	// Waits says that another change holds the lock of a region.
 	Waits(region string, other consul.Lock)

@@ -36,7 +36,7 @@ func appendRule(list []byte, id string) []byte {
 	return append(list, id...)
 }
 
-// Append writes what was noted as a google.protobuf.Struct, unless no rule refused.
+// Append writes what was recorded as a google.protobuf.Struct, unless no rule refused.
 func (m *Metadata) Append(b []byte, field protowire.Number, retryAfter int64) []byte {
 	if len(m.limited)+len(m.shadowed) == 0 {
 		return b

@@ -12,8 +12,8 @@ import (
 // Conn moves a connection's timers only when they fire. A request sets two deadlines,
 // or a server's own three, nearly always each a little later than the one before, and
 // moving a timer costs more than deciding a request from memory. So a deadline later
-// than the armed one is only noted; when the armed one ends a call too early, the call
-// continues with the noted one.
+// than the armed one is only recorded; when the armed one ends a call too early, the call
+// continues with the recorded one.
 //
 // Do not use it below TLS, whose state does not survive an interrupted write.
 type Conn struct {

@@ -16,7 +16,7 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/global"
 )
 
-// MaxKeys bounds the keys that are noted at a time. What is not noted gets no more rights.
+// MaxKeys bounds the keys that are recorded at a time. What is not recorded gets no more rights.
 const MaxKeys = 200_000
 
 const shardCount = 64
@@ -70,7 +70,7 @@ func New(next limiter.Front, wall func() int64) *Store {
 // Hold says which parts of which windows this region holds.
 func (s *Store) Hold(h global.Held) { s.held.Store(&h) }
 
-// Held returns what Hold said last.
+// Held returns what Hold set last.
 func (s *Store) Held() global.Held { return *s.held.Load() }
 
 // At returns the part of a limit that this region holds of a key at a time, and nil if that is
@@ -92,7 +92,7 @@ func (s *Store) Take(ctx context.Context, checks []limiter.Check, d *limiter.Dec
 	return limiter.TakeAt(ctx, s, checks, d, time.Now())
 }
 
-// Precheck implements limiter.Front: demand is noted although it reaches no store.
+// Precheck implements limiter.Front: demand is recorded although it reaches no store.
 func (s *Store) Precheck(checks []limiter.Check, d *limiter.Decision, now time.Time) limiter.PrecheckResult {
 	first := firstOf(checks)
 	if first < 0 {

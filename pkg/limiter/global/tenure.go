@@ -20,7 +20,7 @@ type Tenure struct {
 	regions  []string // sorted
 	self     int
 	division int64
-	answers  map[int][]limiter.Term // by part: what each region's store said last; Own 0: nothing
+	answers  map[int][]limiter.Term // by part: what each region's store answered last; Own 0: nothing
 	held     Held
 	began    time.Duration
 }

@@ -79,7 +79,7 @@ func (p *promises) renew(t *limiter.Term, now int64) {
 	t.From, t.To, t.Sure, t.Own, t.Settled = h.from, h.to, p.sure, p.life, settled
 }
 
-// heard reports whether each region has told the life of its store.
+// heard reports whether each region has reported the life of its store.
 func (p *promises) heard(regions []string) bool {
 	return !slices.ContainsFunc(regions, func(r string) bool { return p.parts[r] == nil || p.parts[r].life == 0 })
 }

@@ -18,7 +18,7 @@ const (
 	accountsTimeout = 250 * time.Millisecond
 )
 
-// Accounts is what nodes told each other.
+// Accounts is what nodes reported to each other.
 type Accounts struct {
 	Now    time.Time // by the store's clock
 	Key    string    // by which all nodes name subjects

@@ -28,7 +28,7 @@ const (
 	maxRate = 1e9
 )
 
-// Due reports whether l is worth a registration, after time after told was registered: if
+// Due reports whether l is worth a registration, after time after reported was registered: if
 // it differs by a step, or demand has crossed capacity, but at most every 10 s. Only a node
 // that has just found its capacity, at most once an hour, does not wait.
 func (l Load) Due(reported Load, after time.Duration) bool {
@@ -54,7 +54,7 @@ func (l Load) Put(meta map[string]string) {
 	}
 }
 
-// newLoad reads l from a registration's meta; told is false if the node does not report its
+// newLoad reads l from a registration's meta; reported is false if the node does not report its
 // load.
 func newLoad(meta map[string]string) (l Load, reported bool) {
 	l.Demand, reported = parseRate(meta[MetaDemand])
