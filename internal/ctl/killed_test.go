@@ -160,7 +160,7 @@ func TestResumedInVain(t *testing.T) {
 	require.Equal(t, versionOf(rulesOf(1)), f.current(t, "eu-west"))
 }
 
-// A region that had the version before the rollout keeps it when the rollout is taken back.
+// A region that had the version before the rollout keeps it when the rollout is rolled back.
 func TestTakenBackWhereOneHadIt(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, "eu-west", "ap-south", "us-east")
@@ -209,7 +209,7 @@ func TestTakenOver(t *testing.T) {
 }
 
 // A regionctl is killed during a change of all regions at once. Others see that, and one command
-// takes back what it did, whatever the regions had before that.
+// rolls back what it did, whatever the regions had before that.
 func TestUndoAfterAKill(t *testing.T) {
 	t.Parallel()
 	inFleets(t, map[string]func(*testing.T, *testFleet){

@@ -34,7 +34,7 @@ func TestKilledAtAnyWrite(t *testing.T) {
 	f.good(t, "audit", "verify")
 }
 
-// A canary that is taken back stands in the history, and in the audit, with who, when and why.
+// A canary that is rolled back stands in the history, and in the audit, with who, when and why.
 func TestCanaryLeavesATrace(t *testing.T) {
 	t.Parallel()
 	for name, f := range map[string]func(*testing.T, *site) (by, why string){

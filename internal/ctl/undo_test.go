@@ -15,7 +15,7 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// A change of one region is taken back, and brought back, in that region only, although another
+// A change of one region is rolled back, and again, in that region only, although another
 // region has the version that it had before.
 func TestUndoOneRegionTwice(t *testing.T) {
 	t.Parallel()
@@ -156,7 +156,7 @@ func TestUndoOf(t *testing.T) {
 	require.Contains(t, f.refused(t, term.StatusConflict, "undo", "rules", "--yes", "--of", off.Version), "nothing was changed")
 }
 
-// The topology is taken back like the rules: with a region down, after a kill in the middle of a
+// The topology is rolled back like the rules: with a region down, after a kill in the middle of a
 // change, and by undo without a kind if it changed last.
 func TestUndoTopology(t *testing.T) {
 	t.Parallel()
@@ -213,7 +213,7 @@ func (f *testFleet) drains(t *testing.T, names ...string) (all []region.Drains) 
 	return all
 }
 
-// The last drain, or its end, is taken back like a document: with who, why and since when, and by a
+// The last drain, or its end, is rolled back like a document: with who, why and since when, and by a
 // second undo again.
 func TestUndoDrains(t *testing.T) {
 	t.Parallel()
@@ -282,7 +282,7 @@ func TestUndoDrains(t *testing.T) {
 	require.Equal(t, []string{"", "ana: kernel", ""}, append(both(), drained("eu-west", "us-east")))
 }
 
-// A drain that reached only one region, because regionctl was killed, is taken back there.
+// A drain that reached only one region, because regionctl was killed, is rolled back there.
 func TestUndoDrainAfterAKill(t *testing.T) {
 	t.Parallel()
 	f := startFleet(t, "eu-west", "us-east")
@@ -334,7 +334,7 @@ func TestUndoDrainOfTwo(t *testing.T) {
 	}
 }
 
-// The last change of the client networks is taken back, whatever its size; a list that is followed
+// The last change of the client lists is rolled back, whatever its size; a list that is followed
 // keeps its own.
 func TestUndoClients(t *testing.T) {
 	t.Parallel()

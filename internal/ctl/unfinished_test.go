@@ -77,7 +77,7 @@ func TestFinishedHidesNone(t *testing.T) {
 	require.Equal(t, versionOf(rulesOf(3)), f.current(t, "us-east"))
 }
 
-// Someone resumes a rollout, and finishes it, before another operator confirms to take it back.
+// Someone resumes a rollout, and finishes it, before another operator confirms to roll it back.
 func TestResumedBefore(t *testing.T) {
 	t.Parallel()
 	f := func(asks string, args ...string) func(*testing.T, *testFleet) {

@@ -1,5 +1,5 @@
 // Package change brings one document to some regions: what it is to be, in which steps, on trial
-// first or in waves, recorded so that it can be resumed or taken back.
+// first or in waves, recorded so that it can be resumed or rolled back.
 package change
 
 import (

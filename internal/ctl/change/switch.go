@@ -26,7 +26,7 @@ func (c *Change) Outcome(ctx context.Context) error {
 	return report.Outcome(ctx, c.results(), c.Engine.Wrote, c.Engine.Displaced, term.Conflict)
 }
 
-// Means reports whether a version is one of those that may be taken back.
+// Means reports whether a version is one of those that may be rolled back.
 func (c *Change) Means(version string) bool {
 	return len(c.Of) == 0 || slices.ContainsFunc(c.Of, func(v string) bool { return strings.HasPrefix(version, v) })
 }

@@ -1,4 +1,4 @@
-// Package undo goes back: it takes back the last change, or applies an earlier version again.
+// Package undo rolls back the last change, or applies an earlier version again.
 package undo
 
 import (
@@ -98,7 +98,7 @@ func Flags(c *change.Change, f *pflag.FlagSet) {
 	c.EdgeFlags(f)
 }
 
-// Undo takes back the last change of the kind with this name or, without one, of any.
+// Undo rolls back the last change of the kind with this name or, without one, of any.
 func Undo(ctx context.Context, c *change.Change, kind string) (*change.Report, error) {
 	if err := c.CheckFlags(c.Program); err != nil {
 		return nil, err

@@ -90,7 +90,7 @@ type Rollout struct {
 	CanaryUntil time.Time `json:"canary_until,omitzero"`
 	// Waves are the groups of regions, in their order.
 	Waves [][]rolloutRegion `json:"waves"`
-	// Resume and Back are the commands that continue and that take back; missing while it runs.
+	// Resume and Back are the commands that continue and that roll back; missing while it runs.
 	Resume string `json:"resume,omitempty"`
 	Back   string `json:"back,omitempty"`
 
@@ -176,7 +176,7 @@ func Find(ctx context.Context, p *command.Program, targets []*fleet.Target, hold
 	return u, failures
 }
 
-// rank orders rollouts by which one to show, resume or take back first.
+// rank orders rollouts by which one to show, resume or roll back first.
 func (u *Rollout) rank() int {
 	switch {
 	case u.State == Runs:
@@ -297,7 +297,7 @@ func (u *Rollout) Changed() (list []string) {
 	return list
 }
 
-// over reports whether nothing is left to resume or to take back, whatever the record says:
+// over reports whether nothing is left to resume or to roll back, whatever the record says:
 // a regionctl may be killed between its last act and its word about it.
 func (u *Rollout) over(now time.Time) bool {
 	done, unknown := u.Regions(RegionDone), u.Regions(RegionUnknown)
