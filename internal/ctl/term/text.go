@@ -179,7 +179,7 @@ func Brief(text string) string {
 // UntilRemoved formats the end of what lasts until it is removed, if it has none.
 func UntilRemoved(t time.Time) string {
 	if t.IsZero() {
-		return "removed"
+		return "further notice"
 	}
 	return Stamp(t)
 }

@@ -15,7 +15,7 @@ export function lookByHand(client) {
 const lookLately = (client) => recent.load('/clients/recent', { network: client, lines: '50', all: everything.peek() ? 'true' : '' });
 
 const kindOf = (action) => (action === 'block' ? 'bad' : 'good');
-const until = (e) => (e.until ? html`until <time datetime=${e.until}>${stamp(e.until)}</time>` : 'until it is removed');
+const until = (e) => (e.until ? html`<time datetime=${e.until}>${stamp(e.until)}</time>` : 'further notice');
 
 // ByHand is what is decided about one client, and the buttons to decide otherwise.
 export function ByHand({ client, after }) {
