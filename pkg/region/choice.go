@@ -95,28 +95,13 @@ type candidate struct {
 // rank orders PoPs: first those whose networks contain the client, the longest network
 // first; then by distance, where known; then in the configured order.
 type rank struct {
-	last  bool // weight 0
-	group int  // 0: by network, 1: by distance, 2: as configured
+	last  int // 1: weight 0
+	group int // 0: by network, 1: by distance, 2: as configured
 	by    float64
 }
 
 func (a rank) compare(b rank) int {
-	switch {
-	case a.last != b.last:
-		return order(!a.last)
-	case a.group != b.group:
-		return order(a.group < b.group)
-	case a.by != b.by:
-		return order(a.by < b.by)
-	}
-	return 0
-}
-
-func order(less bool) int {
-	if less {
-		return -1
-	}
-	return 1
+	return cmp.Or(cmp.Compare(a.last, b.last), cmp.Compare(a.group, b.group), cmp.Compare(a.by, b.by))
 }
 
 // choosing is the evaluation of one query.
@@ -156,17 +141,20 @@ func (w *choosing) depends(bits int) { w.answer.Scope = max(w.answer.Scope, bits
 func (w *choosing) rankAll() {
 	for i, p := range w.pops {
 		if w.Region == "" || w.names[w.region[i]] == w.Region {
-			w.list = append(w.list, candidate{pop: i, rank: rank{last: p.weight() == 0, group: 2, by: float64(w.region[i])}})
+			w.list = append(w.list, candidate{pop: i, rank: rank{last: 1 - min(p.weight(), 1), group: 2, by: float64(w.region[i])}})
 		}
 	}
-	w.byDistance()
-	w.byNetwork()
+	located := w.byDistance()
+	if home := w.byNetwork(); home >= 0 && !located {
+		w.nextTo(home)
+	}
 	slices.SortStableFunc(w.list, func(a, b candidate) int { return a.rank.compare(b.rank) })
 }
 
-func (w *choosing) byDistance() {
+// byDistance reports whether the client's location is known.
+func (w *choosing) byDistance() bool {
 	if w.geo == nil || !w.location {
-		return
+		return false
 	}
 	at, network, known := w.geo.Locate(w.Client.Addr())
 	if network.IsValid() {
@@ -174,7 +162,7 @@ func (w *choosing) byDistance() {
 	}
 	if !known {
 		w.say("the GeoIP database has no location for %s: using the configured order", w.client())
-		return
+		return false
 	}
 	w.say("client %s is at %.2f, %.2f by the GeoIP database (%s)", w.client(), at.Lat, at.Lon, network)
 	for i := range w.list {
@@ -182,32 +170,55 @@ func (w *choosing) byDistance() {
 			w.list[i].rank.group, w.list[i].rank.by = 1, distance(at, *l)
 		}
 	}
+	w.equalize(func(c *candidate) { w.say("%s is %.0f km away", w.all[c.pop], c.rank.by) })
+	return true
+}
+
+// nextTo ranks by distance from home, whose clients include this one: they are near it, and the
+// nearest PoP replaces it.
+func (w *choosing) nextTo(home int) {
+	for i := range w.list {
+		c := &w.list[i]
+		switch at, there := w.pops[home].Location, w.pops[c.pop].Location; {
+		case c.rank.group == 0:
+		case at != nil && there != nil:
+			c.rank.group, c.rank.by = 1, distance(*at, *there)
+		case w.region[c.pop] == w.region[home]:
+			c.rank.group, c.rank.by = 1, 0
+		}
+	}
+	w.equalize(func(*candidate) {})
+}
+
+// equalize gives PoPs that are about equally far the same rank.
+func (w *choosing) equalize(each func(*candidate)) {
 	slices.SortStableFunc(w.list, func(a, b candidate) int { return a.rank.compare(b.rank) })
 	var nearest rank // of a group of equals; all of them get its distance
 	for i := range w.list {
-		r := &w.list[i].rank
-		if r.group != 1 {
-			continue
+		if r := &w.list[i].rank; r.group == 1 {
+			each(&w.list[i])
+			if nearest.group == 1 && r.last == nearest.last && r.by-nearest.by < sameDistance {
+				r.by = nearest.by
+			}
+			nearest = *r
 		}
-		w.say("%s is %.0f km away", w.pops[w.list[i].pop].Name, r.by)
-		if nearest.group == 1 && r.last == nearest.last && r.by-nearest.by < sameDistance {
-			r.by = nearest.by
-		}
-		nearest = *r
 	}
 }
 
-func (w *choosing) byNetwork() {
+// byNetwork returns the PoP with the longest network, -1 if there is none.
+func (w *choosing) byNetwork() (home int) {
+	home = -1
 	found, scope := w.clients.find(w.Client, nil)
 	w.depends(scope)
 	for _, o := range found { // the longest comes last, and wins
 		for i := range w.list {
 			if c := &w.list[i]; slices.Contains(o.pops, c.pop) {
-				c.rank.group, c.rank.by = 0, float64(-o.network.Bits())
+				home, c.rank.group, c.rank.by = c.pop, 0, float64(-o.network.Bits())
 				w.say("client %s matches %s of %s", w.client(), o.network, w.pops[c.pop].Name)
 			}
 		}
 	}
+	return home
 }
 
 // client formats the client for the explanation.
@@ -221,24 +232,17 @@ func (w *choosing) client() string {
 // shuffleEquals orders equals at random, each first with a probability in proportion to
 // its weight: with u uniform, the smallest -ln(u)/weight wins with that probability.
 func (w *choosing) shuffleEquals() {
-	for from := 0; from < len(w.list); {
-		to := from + 1
-		for to < len(w.list) && w.list[to].rank == w.list[from].rank {
-			to++
+	for i := range w.list {
+		c := &w.list[i]
+		c.equals = i > 0 && w.list[i-1].rank == c.rank || i+1 < len(w.list) && w.list[i+1].rank == c.rank
+		if c.equals {
+			// Drawn by the PoP's name: the clients of others stay where they are when a PoP is
+			// drained, added or removed.
+			u := uniform(mix(mix(w.Random) ^ ticket(netip.PrefixFrom(netip.IPv6Unspecified(), 0), w.all[c.pop])))
+			c.lot = -math.Log(1-u) / float64(max(w.pops[c.pop].weight(), 1))
 		}
-		if to-from > 1 {
-			for i := from; i < to; i++ {
-				// Drawn by the PoP's name: the clients of others stay where they are when a PoP
-				// is drained, added or removed.
-				c := &w.list[i]
-				u := uniform(mix(mix(w.Random) ^ ticket(netip.PrefixFrom(netip.IPv6Unspecified(), 0), w.all[c.pop])))
-				c.lot = -math.Log(1-u) / float64(max(w.pops[c.pop].weight(), 1))
-				c.equals = true
-			}
-			slices.SortStableFunc(w.list[from:to], func(a, b candidate) int { return order(a.lot < b.lot) })
-		}
-		from = to
 	}
+	slices.SortStableFunc(w.list, func(a, b candidate) int { return cmp.Or(a.rank.compare(b.rank), cmp.Compare(a.lot, b.lot)) })
 }
 
 // take fills the answer from the ordered list.

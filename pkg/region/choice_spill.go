@@ -77,8 +77,8 @@ func (c *chooser) rankNear() {
 // list was reduced to those that serve.
 func (w *choosing) spilled(home candidate, list []candidate) int {
 	slots := w.slots[w.all[home.pop]]
-	if w.Explain {
-		w.explainLoad(w.all[home.pop])
+	if s := w.states[w.all[home.pop]]; w.Explain && s.tells() && s.Demand > returnBelow*s.Capacity {
+		w.say("%s receives %.0f requests per second and can serve %.0f", w.all[home.pop], s.Demand, s.Capacity)
 	}
 	if len(slots) == 0 {
 		return 0
@@ -89,13 +89,6 @@ func (w *choosing) spilled(home candidate, list []candidate) int {
 		w.explainSpill(w.all[home.pop], slots, mine)
 	}
 	return max(0, slices.IndexFunc(list, func(c candidate) bool { return w.all[c.pop] == mine }))
-}
-
-// explainLoad says how full a PoP is, if that matters.
-func (w *choosing) explainLoad(name string) {
-	if s := w.states[name]; s.tells() && s.Demand > returnBelow*s.Capacity {
-		w.say("%s receives %.0f requests per second and can serve %.0f", name, s.Demand, s.Capacity)
-	}
 }
 
 func (w *choosing) explainSpill(name string, slots []slot, mine string) {

@@ -118,6 +118,9 @@ func TestChoose(t *testing.T) {
 		"the GeoIP database has no location for 100.0.0.1: using the configured order\nams1 is chosen at random among equals, by weight\nanswer: ams1")
 	f("down and drained", "203.0.113.7/32", nil, both(down("ams2"), drain("ams1")), 25, "fra1 nyc1 ber1",
 		"client 203.0.113.7 matches 203.0.113.0/24 of ams1\nams1 is drained by ann: kernel update\nams2 is down: 0 of 2 nodes pass\nanswer: fra1")
+	// The clients of a PoP that is out are near it, so the nearest to it gets them.
+	f("next to one that is out", "2001:db8:f:1::/56", nil, down("fra1"), 48, "ams1 ams2 nyc1 ber1",
+		"client 2001:db8:f::/56 matches 2001:db8:f::/48 of fra1\nfra1 is down: 0 of 2 nodes pass\nams1 is chosen at random among equals, by weight\nanswer: ams1")
 	f("weight 0 comes last", "203.0.113.7/32", nil, both(down("ams1", "ams2", "nyc1"), drain("fra1")), 25, "ber1",
 		"client 203.0.113.7 matches 203.0.113.0/24 of ams1\nams1 is down: 0 of 2 nodes pass\nams2 is down: 0 of 2 nodes pass\nfra1 is drained by ann: kernel update\nnyc1 is down: 0 of 2 nodes pass\nanswer: ber1")
 	f("drained before down", "203.0.113.7/32", nil, both(down("ams1", "ams2", "nyc1", "ber1"), drain("fra1", "ams1")), 25, "fra1",
@@ -146,6 +149,27 @@ func TestChoose(t *testing.T) {
 	require.Len(t, NewView(topology, states, nil).Choose(six).PoPs, 4)
 	require.Empty(t, NewView(topology, nil, nil).Choose(Query{Region: "mars"}).PoPs)
 	require.Empty(t, NewView(nil, nil, nil).Choose(Query{}).PoPs)
+}
+
+// Without GeoIP, the clients of a drained PoP go to the nearest PoP, not to the first region: where
+// locations are unknown, to one of the same region.
+func TestClientsOfADrainedPoPStayNear(t *testing.T) {
+	f := func(topology, want string) {
+		t.Helper()
+		v := mustParse(t, topology)
+		states := allUp(v)
+		s := states["iad1"]
+		s.Drained = &Drain{Who: "ann", Why: "kernel update"}
+		states["iad1"] = s
+		a := NewView(v, states, nil).Choose(Query{Client: netip.MustParsePrefix("203.0.113.7/32"), Explain: true})
+		require.Equal(t, want, strings.Join(a.PoPs, " "), steps(a))
+	}
+	f(`{zone: a, regions: [{name: eu, pops: [{name: ams1, addresses: [192.0.2.1], location: {lat: 52.37, lon: 4.90}}]},
+		{name: us, pops: [{name: iad1, addresses: [192.0.2.2], location: {lat: 38.95, lon: -77.45}, clients: [203.0.113.0/24]}, {name: sjc1, addresses: [192.0.2.3], location: {lat: 37.34, lon: -121.89}}]},
+		{name: ca, pops: [{name: yyz1, addresses: [192.0.2.4], location: {lat: 43.68, lon: -79.63}}]}]}`, "yyz1 sjc1 ams1")
+	f(`{zone: a, regions: [{name: eu, pops: [{name: ams1, addresses: [192.0.2.1]}]},
+		{name: us, pops: [{name: iad1, addresses: [192.0.2.2], clients: [203.0.113.0/24]}, {name: nyc1, addresses: [192.0.2.3]}]},
+		{name: ca, pops: [{name: yyz1, addresses: [192.0.2.4]}]}]}`, "nyc1 ams1 yyz1")
 }
 
 func TestChooseByWeight(t *testing.T) {

@@ -26,9 +26,10 @@ and not drained, until SIGTERM or Ctrl-C. It is an authoritative server and does
 
 For each question it takes the client's subnet (EDNS client subnet, RFC 7871), or the
 address of the resolver, and orders the PoPs: first those whose client networks in the
-topology contain it, the longest first; then by distance, with --geoip; then as the
-topology lists their regions. It leaves out PoPs that are down or drained, sends clients that
-a PoP has no capacity for to the nearest with room, and answers with all if none is healthy.
+topology contain it, the longest first; then by distance from the client, with --geoip, or
+else from the PoP with such networks; then as the topology lists their regions. It leaves out
+PoPs that are down or drained, sends clients that a PoP has no capacity for to the nearest with
+room, and answers with all if none is healthy.
 
 A PoP's health is what the Consul of its region says of its edges. While that Consul is
 unreachable, the router asks another region's about it, and probes the edges, and the PoP's
