@@ -1,6 +1,6 @@
 // Behavior policies: which one judges clients where, what it says, and who changed it.
 import { html, resource, repeat, stamp, ago } from './lib.js';
-import { Badge, Loaded, Empty, Table, Command, Lacking, regionsOf } from './parts.js';
+import { Badge, Loaded, Empty, Table, Command, Lacking, Trouble, regionsOf } from './parts.js';
 import { historyOf } from './history.js';
 
 const status = resource(), active = resource();
@@ -26,7 +26,7 @@ const nothing = () => active.value.answer && !active.value.answer.ok && /no beha
 
 function Region({ r }) {
   return html`<h3>${r.region} <${Badge} kind=${r.error ? 'bad' : r.converged ? 'good' : r.pointer ? 'warn' : ''}>${r.error ? 'unknown' : r.converged ? 'all judge by it' : r.pointer ? 'not all judge by it' : 'nothing published'}<//> <span class="dim small">${r.pointer ? html`<code>${r.pointer.version}</code>` : ''}</span></h3>
-    ${r.error && html`<pre class="text">${r.error}</pre>`}
+    ${r.error && html`<${Trouble} title="Its edges cannot be asked" text=${r.error} />`}
     ${r.nodes.length > 0 && html`<${Table} label=${'Policies of the edges of ' + r.region} head=${['edge', 'PoP', 'version', 'from', 'since', 'state']} widths=${[18, 12, 22, 14, 14, 20]}>${r.nodes.map((n) => html`<tr><th scope="row">${n.id}</th><td>${n.pop}</td><td><code>${n.version || '–'}</code>${n.canary && html` <${Badge} kind="info">canary<//>`}</td><td>${n.source || '–'}</td>
       <td>${n.since ? ago(n.since) : '–'}</td><td><${Badge} kind=${n.converged ? 'good' : r.pointer ? 'warn' : ''}>${n.converged ? 'up to date' : n.version ? 'another version' : 'judges nobody'}<//>${n.refused && html`<div class="why bad">refused ${n.refused.version}: ${n.refused.errors?.join('; ')}</div>`}${n.admin_error && html`<div class="why">${n.admin_error}</div>`}</td></tr>`)}<//>`}`;
 }

@@ -1,6 +1,6 @@
 // What operators decided about clients by hand, and what edges refused them lately.
 import { html, signal, resource, post, plural, share, stamp, ago, shell } from './lib.js';
-import { Badge, Notice, Loaded, Empty, Table, Command, Act, ask, Filter } from './parts.js';
+import { Badge, Loaded, Empty, Table, Command, Act, Trouble, ask, Filter } from './parts.js';
 
 const covering = resource(), listed = resource(), recent = resource();
 const filter = signal(''), everything = signal(false);
@@ -81,7 +81,7 @@ export function Lately({ client }) {
 }
 
 function Region({ l }) {
-  if (l.error) return html`<${Notice} kind="warn" title=${l.region + ' could not be asked'}><pre class="text">${l.error}</pre><//>`;
+  if (l.error) return html`<${Trouble} kind="warn" title=${l.region + ' could not be asked'} text=${l.error} />`;
   const note = html`${l.without?.length > 0 && html`<p class="dim">${plural(l.without.length, 'edge')} of ${l.region} ${l.without.length === 1 ? 'keeps' : 'keep'} no requests; <code>recent.keep</code> in the configuration makes them keep some.</p>`}${l.share < 1 && l.edges > 0 && html`<p class="dim">Edges keep the requests of ${share(l.share)} of the clients: perhaps not of this one.</p>`}`;
   if (l.edges === 0) return html`<h3>${l.region}</h3>${note}`;
   return html`<h3>${l.region} <span class="dim small">since ${stamp(l.since)}</span></h3>

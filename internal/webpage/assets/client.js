@@ -2,7 +2,7 @@
 import { html, signal, resource, post, number, plural, brief, shell } from './lib.js';
 import { ByHand, Listed, Lately, lookByHand } from './byhand.js';
 import { BySecret, lookByKey } from './secret.js';
-import { Badge, Notice, Loaded, Empty, Table, Command, Act, Lacking, ask } from './parts.js';
+import { Badge, Loaded, Empty, Table, Command, Act, Lacking, Trouble, ask } from './parts.js';
 
 const fields = { client: '', method: 'GET', host: '', path: '/' };
 const form = signal(fields), explained = resource(), inspected = resource();
@@ -52,7 +52,7 @@ export function Page() {
 }
 
 export function Explained({ e, reset }) {
-  if (e.error) return html`<${Notice} kind="warn" title=${e.region + ' could not be asked'}><pre class="text">${e.error}</pre><//>`;
+  if (e.error) return html`<${Trouble} kind="warn" title=${e.region + ' could not be asked'} text=${e.error} />`;
   const passes = e.verdict.startsWith('pass');
   return html`<h3>${e.region} <${Badge} kind=${passes ? 'good' : 'bad'}>${e.verdict}<//>${e.retry_after && html` <span class="dim">retry after ${brief(e.retry_after)}</span>`}${' '}
       <span class="dim small">edge ${e.node}, rules ${e.rules_version}${e.upstream && `, upstream ${e.upstream} as ${e.class}`}</span></h3>
@@ -74,7 +74,7 @@ function Signals({ list }) {
 }
 
 function Inspected({ r, what = 'the address' }) {
-  if (r.error) return html`<${Notice} kind="warn" title=${r.region + ' could not be asked'}><pre class="text">${r.error}</pre><//>`;
+  if (r.error) return html`<${Trouble} kind="warn" title=${r.region + ' could not be asked'} text=${r.error} />`;
   return html`<h3>${r.region} <span class="dim small">${r.node ? `edge ${r.node}, rules ${r.rules_version}` : ''}</span></h3>
     ${r.rules.length > 0 ? html`<${Decisions} rules=${r.rules} reset=${at.value && reset} label=${`Rules that count ${what} in ${r.region}`} />` : html`<p class="dim">No rule counts by ${what}.</p>`}
     ${r.lacking.map((u) => html`<p class="dim">${u.exempts ? `${u.rule} does not count it: match.not exempts it` : `${u.rule} also counts by ${u.lacks}`}</p>`)}

@@ -1,6 +1,6 @@
 // Regions, PoPs and edges as they are now.
 import { html, signal, live, post, number, rate, share, level, plural, stamp, ago, shell } from './lib.js';
-import { Badge, Notice, Command, Freshness, Waiting, Empty, Table, Act, Lacking, ask, Filter } from './parts.js';
+import { Badge, Notice, Command, Freshness, Waiting, Empty, Table, Act, Lacking, Trouble, Why, ask, Filter } from './parts.js';
 
 const feed = live('/fleet/events');
 const opened = signal({}); // PoPs whose edges a person wants to see, or not
@@ -22,9 +22,9 @@ export function Page() {
 }
 
 function View({ v }) {
-  const t = v.totals, found = v.regions.map((r) => [r, matching(r)]).filter(([, pops]) => pops);
+  const t = v.totals, troubled = v.regions.filter((r) => standing(r, v.topology)[0] === 'bad').length - t.regions_unknown, found = v.regions.map((r) => [r, matching(r)]).filter(([, pops]) => pops);
   return html`<dl class="tiles">
-      <${Tile} name="regions" value=${number(t.regions)} note=${t.regions_unknown > 0 && `${t.regions_unknown} unknown`} kind="bad" />
+      <${Tile} name="regions" value=${number(t.regions)} note=${[t.regions_unknown > 0 && `${t.regions_unknown} unknown`, troubled > 0 && `${troubled} in trouble`].filter(Boolean).join(', ')} kind="bad" />
       <${Tile} name=${v.topology ? 'PoPs serving' : 'PoPs'} value=${v.topology ? `${number(t.pops_serving)} / ${number(t.pops)}` : number(t.pops)} note=${t.pops_drained > 0 && `${t.pops_drained} drained`} kind="warn" />
       <${Tile} name="edges passing" value=${`${number(t.nodes_passing)} / ${number(t.nodes)}`} note=${t.nodes_without_store > 0 && `${t.nodes_without_store} without Redis`} kind="bad" />
       <${Tile} name="requests per second" value=${rate(t.requests_per_second)} />
@@ -50,9 +50,21 @@ function Tile({ name, value, note, kind }) {
 
 const sum = (list, of) => list.reduce((total, x) => total + (of(x) ?? 0), 0);
 
+// standing is how a region is, for its heading.
+function standing(r, topology) {
+  if (r.error) return ['bad', 'unknown'];
+  const nodes = r.pops.flatMap((p) => p.nodes), failing = nodes.filter((n) => !n.passing).length, alone = nodes.filter((n) => n.store_up === false).length;
+  const due = r.pops.filter((p) => p.in_topology && !p.drained), out = due.filter((p) => p.passing === 0);
+  if (nodes.length === failing) return due.length || failing ? ['bad', 'down'] : ['', 'no edge'];
+  const faults = [...out.map((p) => p.pop + ' down'), failing > 0 && `${failing} of ${nodes.length} edges failing`, alone > 0 && `${alone} of ${nodes.length} edges without Redis`].filter(Boolean);
+  if (faults.length) return [out.length || 2 * failing >= nodes.length || alone ? 'bad' : 'warn', faults.join(', ')];
+  return topology && due.length === 0 ? ['warn', 'drained'] : ['good', topology ? 'serving' : 'up'];
+}
+
 function Region({ r, pops, v }) {
-  return html`<section aria-labelledby=${'region-' + r.region}><h2 id=${'region-' + r.region}>${r.region}${r.error && html` <${Badge} kind="bad">unknown<//>`}</h2>
-    ${r.error && html`<${Notice} kind="bad" title="Its Consul does not answer; its edges keep deciding by the rules they have"><pre class="text">${r.error}</pre><//>`}
+  const [kind, text] = standing(r, v.topology);
+  return html`<section aria-labelledby=${'region-' + r.region}><h2 id=${'region-' + r.region} class=${kind === 'bad' ? 'bad' : ''}>${r.region} <${Badge} kind=${kind}>${text}<//></h2>
+    ${r.error && html`<${Trouble} title="Its Consul does not answer; its edges keep deciding by the rules they have" text=${r.error} />`}
     ${pops.length === 0 && !r.error && html`<${Empty} title="No edge is registered"><p class="dim">An edge appears here as soon as it registers in this region's Consul.</p><//>`}
     ${pops.length > 0 && html`<${Table} label=${'PoPs of ' + r.region} head=${['PoP, edge', 'health', ['requests/s', 'n'], ['limited', 'n'], ['busy', 'n'], ['shed level', 'n'], 'Redis', 'clock', 'rules', 'shedder', '']} widths=${[17, 13, 9, 8, 7, 9, 7, 8, 11, 9]}>
       ${pops.map((p) => html`<${PoP} key=${p.pop} p=${p} r=${r} v=${v} />`)}<//>`}
@@ -87,7 +99,7 @@ function PoP({ p, r, v }) {
 function Edge({ n }) {
   return html`<tr>
     <th scope="row" class="edge">${n.id}</th>
-    <td><${Badge} kind=${n.passing ? 'good' : 'bad'}>${n.passing ? 'passing' : 'failing'}<//>${(n.output || n.error) && html`<div class="why">${n.output || n.error}</div>`}</td>
+    <td><${Badge} kind=${n.passing ? 'good' : 'bad'}>${n.passing ? 'passing' : 'failing'}<//>${(n.output || n.error) && html`<${Why} text=${n.output || n.error} />`}</td>
     <td class="n">${rate(n.requests_per_second)}</td><td class="n">${share(n.limited_share)}</td><td class="n">${level(n.utilization)}</td>
     <td class=${'n' + (n.shed_level > 0 ? ' bad' : '')}>${n.shedder_off ? html`<${Badge} kind="bad">off<//>` : level(n.shed_level)}</td>
     <td>${n.store_up == null ? '–' : html`<${Badge} kind=${n.store_up ? 'good' : 'bad'}>${n.store_up ? 'up' : 'down'}<//>`}</td>

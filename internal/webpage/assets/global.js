@@ -1,6 +1,6 @@
 // Limits that regions share: what each region knows of the others, and by how much limits are exceeded.
 import { html, resource, repeat, number, plural, brief } from './lib.js';
-import { Badge, Loaded, Empty, Table, Command, Notice } from './parts.js';
+import { Badge, Loaded, Empty, Table, Command, Notice, Trouble } from './parts.js';
 
 const known = resource();
 
@@ -19,7 +19,7 @@ function Region({ r }) {
   const alone = Object.entries(r.alone ?? {});
   const state = r.error ? 'bad' : alone.length > 0 ? 'warn' : 'good';
   return html`<section aria-label=${'Global limits in ' + r.region}><h2>${r.region} <${Badge} kind=${state}>${{ bad: 'unknown', warn: 'alone', good: 'counts with others' }[state]}<//> ${!r.error && html`<span class="dim small">${plural(r.edges, 'edge')}${r.delay && `, learns of requests elsewhere within ${brief(r.delay)}`}</span>`}</h2>
-    ${r.error && html`<pre class="text">${r.error}</pre>`}
+    ${r.error && html`<${Trouble} title="Its edges cannot be asked" text=${r.error} />`}
     ${alone.map(([reason, n]) => html`<${Notice} kind="warn" title="Global limits hold in this region only"><p>${plural(n, 'edge')}: ${reason}</p><//>`)}
     ${r.silent > 0 && html`<p class="warn">${plural(r.silent, 'edge')} did not report what they know.</p>`}
     ${r.uncounted > 0 && html`<p class="warn">${number(r.uncounted)} units are unknown to other regions: edges count too many keys.</p>`}

@@ -40,6 +40,17 @@ export function Notice({ kind = 'info', title, children }) {
   return html`<div class=${'notice ' + kind} role=${kind === 'bad' ? 'alert' : 'status'}><strong>${title}</strong>${children && html`<div>${children}</div>`}</div>`;
 }
 
+// Trouble says in a line what is wrong with a part, and the rest to who opens it: the error of one
+// region must not push the others off the screen.
+export function Trouble({ kind = 'bad', title, text }) {
+  return html`<details class=${'notice ' + kind}><summary><strong>${title}</strong></summary><pre class="text">${text}</pre></details>`;
+}
+
+// Why is the reason of a state, in one line, and all of it to who opens it.
+export function Why({ text }) {
+  return text.length > 40 ? html`<details class="why"><summary>${text}</summary>${text}</details>` : html`<div class="why">${text}</div>`;
+}
+
 // Failure says why something was not done.
 export function Failure({ answer, what = 'This failed' }) {
   const title = { conflict: 'Somebody else was faster', usage: 'This request is not valid', unreachable: 'Some regions do not answer', regions: 'You may not change all these regions' }[answer.reason] ?? what;

@@ -1,6 +1,6 @@
 // The rules: what each does, the document with its faults, who changed it, and changing it.
-import { html, signal, computed, untracked, live, resource, get, post, number, rate, plural, ago, brief, shell } from './lib.js';
-import { Badge, Notice, Failure, Command, Freshness, Waiting, Empty, Loaded, Table, Long, Spark, Act, Lacking, ask, regionsOf, Filter, countsBy, wanted } from './parts.js';
+import { html, signal, computed, untracked, live, resource, repeat, get, post, number, rate, plural, ago, stamp, brief, shell } from './lib.js';
+import { Badge, Notice, Failure, Command, Freshness, Waiting, Empty, Loaded, Table, Long, Spark, Act, Lacking, Trouble, ask, regionsOf, Filter, countsBy, wanted } from './parts.js';
 import { Try } from './try.js';
 import { Rollout, follow } from './rollout.js';
 import { historyOf, Changes } from './history.js';
@@ -68,8 +68,8 @@ export function Page() {
 
 function List({ v }) {
   const waits = uncounted(v), when = (n, write) => (waits ? '…' : write(n));
-  const rules = v.rules.filter((r) => wanted(r, filter.value));
-  return html`${v.regions.filter((r) => r.error).map((r) => html`<${Notice} kind="warn" title=${r.region + ': its rules are unknown'}><pre class="text">${r.error}</pre><//>`)}
+  const rules = v.rules.filter((r) => wanted(r, filter.value)), h = lastHour(), failed = hour.value.phase === 'failed' && hour.value.answer;
+  return html`${v.regions.filter((r) => r.error).map((r) => html`<${Trouble} kind="warn" title=${r.region + ': its rules are unknown'} text=${r.error} />`)}
     ${v.regions.filter((r) => r.nodes_silent > 0).map((r) => html`<${Notice} kind="warn" title=${`${r.region}: ${plural(r.nodes_silent, 'edge')} of ${r.nodes} did not answer; their counts are missing`} />`)}
     ${v.rules.length === 0 && v.regions.some((r) => !r.error) && html`<${Empty} title="No rules: every request passes"><p class="dim">Write some below and apply them.</p><//>`}
     ${rules.length > 0 && html`<${Long} label="Rules" list=${rules} head=${['rule', 'mode', ['limit', 'n'], 'counts by', ['allowed/s', 'n'], ['limited/s', 'n'], ['shadow/s', 'n'], 'last 2 min', 'last match', ['limited in total', 'n']]}

@@ -1,7 +1,7 @@
 // How busy the edges are, what they shed and why; other settings, temporarily or until the next change.
 import { html, signal, resource, repeat, post, number, rate, level, plural, stamp, ago, shell } from './lib.js';
 import { Knees, see, unit } from './knees.js';
-import { Badge, Notice, Loaded, Empty, Table, Command, Meter, Act, Lacking, ask, regionsOf } from './parts.js';
+import { Badge, Notice, Loaded, Empty, Table, Command, Meter, Act, Lacking, Trouble, ask, regionsOf } from './parts.js';
 
 const alive = resource(), settings = resource(), history = resource();
 const assignments = signal(''), lasts = signal('1h');
@@ -33,7 +33,7 @@ function state(regions) {
 
 function Region({ r }) {
   return html`<section aria-labelledby=${'shed-' + r.region}><h2 id=${'shed-' + r.region}>${r.region} <${Badge} kind=${r.error ? 'bad' : r.converged ? 'good' : 'warn'}>${r.error ? 'unknown' : r.converged ? 'all run the same' : 'edges differ'}<//></h2>
-    ${r.error && html`<pre class="text">${r.error}</pre>`}
+    ${r.error && html`<${Trouble} title="Its edges cannot be asked" text=${r.error} />`}
     ${r.nodes.length === 0 && !r.error && html`<${Empty} title="No edge is registered" />`}
     ${r.nodes.length > 0 && html`<${Table} label=${'Shedders of ' + r.region} head=${columns} widths=${widths}>
       ${r.nodes.map((n) => html`<${Node} key=${n.id} n=${n} />`)}<//>`}</section>`;
