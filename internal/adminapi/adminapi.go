@@ -337,7 +337,9 @@ type RuleDecision struct {
 	Remaining  int64  `json:"remaining"`
 	RetryAfter string `json:"retry_after,omitempty"`
 	ResetAfter string `json:"reset_after"`
-	Source     string `json:"source"`
+	// Source is who decides: the store, or SourceBlocked or SourceBehavior, which refuse the
+	// request before any rule. Then Allowed is false whatever is left of the rule.
+	Source string `json:"source"`
 	// Leased is set for a rule with consistency: leased. Held is what the answering node may
 	// still spend without the store, within HeldFor; Remaining does not include it. regionctl
 	// limits inspect sums a region's nodes and lists them as Holders, largest first.
@@ -365,6 +367,11 @@ type Holder struct {
 	// HeldFor is for how long.
 	HeldFor string `json:"held_for,omitempty"`
 }
+
+const (
+	SourceBlocked  = "blocked"
+	SourceBehavior = "behavior"
+)
 
 const (
 	VariantBase       = "base"

@@ -106,7 +106,12 @@ func TestAClientThatGuessesIsRefused(t *testing.T) {
 	require.Equal(t, "blocked", c.Tier)
 	require.NotEmpty(t, c.RefusedFor)
 	require.Equal(t, "enforce", c.Mode)
-	require.Equal(t, "refuse, 429", n.explanation("/", "192.0.2.1").Verdict)
+	e := n.explanation("/", "192.0.2.1")
+	require.Equal(t, "refuse, 429", e.Verdict)
+	for _, r := range e.Rules {
+		require.False(t, r.Allowed, "a rule with requests left does not let it pass")
+		require.Equal(t, adminapi.SourceBehavior, r.Source)
+	}
 
 	require.EqualValues(t, 5, n.metric(`weir_behavior_requests_total{effect="passed",mode="enforce",tier="elevated"}`))
 	require.EqualValues(t, 5, n.metric(`weir_behavior_requests_total{effect="delayed",mode="enforce",tier="suspicious"}`))

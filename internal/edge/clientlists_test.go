@@ -113,6 +113,11 @@ func networksDecide(t *testing.T, l *lister) {
 	n.gets("203.0.114.7", 200)
 	e := n.explains("203.0.113.7")
 	require.Equal(t, "refuse, 403", e.Verdict)
+	require.NotEmpty(t, e.Rules)
+	for _, r := range e.Rules {
+		require.False(t, r.Allowed, "a rule with requests left does not let a blocked client pass")
+		require.Equal(t, adminapi.SourceBlocked, r.Source)
+	}
 	require.Equal(t, "203.0.113.0/24", e.ListEntry.Network.String())
 	require.Equal(t, "ana", e.ListEntry.By)
 	require.Equal(t, "scans /login", e.ListEntry.Reason)

@@ -18,6 +18,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/pkg/limiter/rules"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
@@ -180,7 +181,11 @@ func writeRules(b *bytes.Buffer, s term.Style, list []adminapi.RuleDecision) {
 	t.Row("RULE", "MODE", "LEFT", "LIMIT", "ALLOWED", "RESET", "FROM", "COUNTER")
 	for _, r := range list {
 		allowed := s.Green("yes")
-		if !r.Allowed {
+		switch early := r.Source == adminapi.SourceBlocked || r.Source == adminapi.SourceBehavior; {
+		case r.Allowed:
+		case r.Mode == rules.Shadow.String() && !early: // it refuses nobody
+			allowed = "would refuse"
+		default:
 			allowed = s.Red("no")
 			if r.RetryAfter != "" {
 				allowed += ", in " + term.Brief(r.RetryAfter)

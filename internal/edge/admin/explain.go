@@ -157,12 +157,13 @@ func (a *Admin) explain(w http.ResponseWriter, r *http.Request) {
 		out.Verdict = "refuse, 429"
 		out.RetryAfter = d.RetryAfter(m.Checks).String()
 	}
+	early := "" // what refuses the request before any rule
 	if judged != nil && judged.RefusedFor != "" && judged.Mode == policy.Enforce {
-		out.Verdict, out.RetryAfter = "refuse, 429", judged.RefusedFor
+		out.Verdict, out.RetryAfter, early = "refuse, 429", judged.RefusedFor, adminapi.SourceBehavior
 	}
 	out.Behavior = judged
 	if out.ListEntry = described.ListEntry; out.ListEntry != nil && out.ListEntry.Action == clientlist.Block {
-		out.Verdict, out.RetryAfter = "refuse, 403", ""
+		out.Verdict, out.RetryAfter, early = "refuse, 403", "", adminapi.SourceBlocked
 	}
 	for i := range m.Checks {
 		c, res, rule := &m.Checks[i], &d.Results[i], m.Rules[i]
@@ -191,6 +192,9 @@ func (a *Admin) explain(w http.ResponseWriter, r *http.Request) {
 		v.Global = a.explainGlobal(r.Context(), c)
 		if !res.Allowed && res.RetryAfter > 0 {
 			v.RetryAfter = res.RetryAfter.String()
+		}
+		if early != "" {
+			v.Allowed, v.RetryAfter, v.Source = false, "", early
 		}
 		out.Rules = append(out.Rules, v)
 	}
