@@ -134,6 +134,7 @@ func Operations() []Operation {
 
 		{ID: "rules", Least: access.Reader, Method: "GET", Path: "/rules", Summary: "The rules that edges run, with what each allows and limits", Command: []string{"rules", "list"}, Inputs: []Input{inRegion}},
 		{ID: "rules.events", Least: access.Reader, Method: "GET", Path: "/rules/events", Summary: "The same every two seconds, as server-sent events", Command: []string{"rules", "list", "--watch=2s"}, Streams: true},
+		{ID: "rules.hour", Least: access.Reader, Method: "GET", Path: "/rules/hour", Summary: "What each rule decided in the last hour, from Prometheus", Command: []string{"rules", "list", "--prometheus", "URL"}, Inputs: []Input{inRegion}},
 		{ID: "rules.status", Least: access.Reader, Method: "GET", Path: "/rules/status", Summary: "Which version is active in each region, and which edges run it", Command: []string{"rules", "status"}, Inputs: []Input{inRegion}},
 		{ID: "rules.document", Least: access.Reader, Method: "GET", Path: "/rules/document", Summary: "The active rule document, or another version", Command: []string{"rules", "show"}, Inputs: []Input{inRegion, inVersion}},
 		{ID: "rules.history", Least: access.Reader, Method: "GET", Path: "/rules/history", Summary: "Who applied which rules, when and why", Command: []string{"rules", "history"}, Inputs: []Input{inRegion, inLines}},

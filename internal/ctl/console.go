@@ -17,6 +17,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
+	"github.com/weir-edge/weir/internal/ctl/rules"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/version"
 	"github.com/weir-edge/weir/pkg/region/consul"
@@ -72,6 +73,9 @@ with --config, programs use one of the page Tokens:
   curl -s http://127.0.0.1:8090/api/v1/pops/ams1/drain -H "Weir-Console-Token: $token" \
     -H 'Content-Type: application/json' -d '{"reason": "kernel update"}' | jq
 
+With --prometheus, the page Rules shows the last hour; without it, what was counted since the page
+was opened.
+
 Serves until it is interrupted.`
 
 func consoleCommand(p *command.Program) *cobra.Command {
@@ -79,11 +83,13 @@ func consoleCommand(p *command.Program) *cobra.Command {
 	c := command.New("console", "serve a web page to look at the fleet and change it", consoleHelp,
 		`  regionctl console
   regionctl console --listen 127.0.0.1:9000 --fleet production.yaml
+  regionctl console --prometheus http://prometheus.example.com:9090
   regionctl console --config console.yaml --fleet production.yaml`,
 		func(ctx context.Context, _ []string) error { return serveConsole(ctx, p, &o) })
 	c.Flags().StringVarP(&o.listen, "listen", "l", "", "`ADDRESS:PORT`, of loopback (default 127.0.0.1:8090)")
 	c.Flags().StringVar(&o.config, "config", "", "the `FILE` that says who may do what")
 	command.CompleteFiles(c, "config", "yaml", "yml")
+	rules.PrometheusFlag(p, c)
 	return c
 }
 
@@ -116,6 +122,9 @@ func (o *consoleOptions) load() (*access.Config, error) {
 
 // serveConsole serves until ctx ends.
 func serveConsole(ctx context.Context, p *command.Program, o *consoleOptions) error {
+	if err := rules.CheckPrometheus(p.Prometheus); err != nil {
+		return err
+	}
 	config, err := o.load()
 	if err != nil {
 		return err

@@ -239,6 +239,7 @@ func TestConsole(t *testing.T) {
 	require.Equal(t, first, f.current(t, "us-east"))
 	require.Equal(t, true, dig(c.get("/rules/status"), "result", "converged"))
 	require.Contains(t, text(t, c.get("/rules")["result"]), `"id":"per-client"`)
+	require.Equal(t, false, dig(c.get("/rules/hour"), "result", "configured"))
 
 	// Waves run in the console itself. Halting an ended rollout does nothing; repeating it
 	// changes nothing.

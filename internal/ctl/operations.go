@@ -54,6 +54,7 @@ var operations = map[string]operation{
 	"rules.events": does(func(ctx context.Context, p *command.Program, c *console.Call) (*rules.RuleList, error) {
 		return nil, rules.WatchList(ctx, p, nil, watchEvery, func(v *rules.RuleList) error { return c.Look(v) })
 	}),
+	"rules.hour": ofRegions(rules.LastHour),
 	"rules.validate": does(func(_ context.Context, p *command.Program, c *console.Call) (*rules.Validation, error) {
 		return rules.Validate(p, document(c))
 	}),
@@ -142,7 +143,7 @@ func perform(p *command.Program) console.Do {
 	return func(ctx context.Context, c *console.Call) (any, error) {
 		next := command.NewProgram(term.New(strings.NewReader(""), io.Discard, &notes{to: c.Note}))
 		next.Format, next.Confirmed, next.User, next.SignFile, next.MayHalt = "json", true, c.User, p.SignFile, c.MayHalt
-		next.FleetFile, next.Timeout, next.InsecureAdmin = p.FleetFile, p.Timeout, p.InsecureAdmin
+		next.FleetFile, next.Timeout, next.InsecureAdmin, next.Prometheus = p.FleetFile, p.Timeout, p.InsecureAdmin, p.Prometheus
 		next.Registering, next.LookTime, next.LockWait, next.Dial = p.Registering, p.LookTime, p.LockWait, p.Dial
 		defer next.Close()
 		result, err := operations[c.Operation.ID].do(ctx, next, c)

@@ -2,8 +2,10 @@ package lab
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -93,6 +95,20 @@ func TestPanelsHaveData(t *testing.T) {
 		until("requests are shed", `weir_shed_total{%s,reason="inflight"}`)
 		until("a candidate would shed", `weir_shadow_shed_total{%s}`)
 	}
+
+	// regionctl and the console read the last hour there.
+	var list struct {
+		Hour struct {
+			Rules map[string]struct {
+				Total     struct{ Limited float64 }
+				PerSecond []float64 `json:"per_second"`
+			}
+		} `json:"last_hour"`
+	}
+	prometheus := "http://" + l.address(0, 90) + ":9090"
+	require.NoError(t, json.Unmarshal([]byte(l.regionctl("rules", "list", "--prometheus", prometheus, "-o", "json")), &list))
+	require.Positive(t, list.Hour.Rules["login"].Total.Limited)
+	require.Positive(t, slices.Max(list.Hour.Rules["login"].PerSecond))
 
 	// One signal needs more load, which only clients that are not shed produce.
 	burst := l.load(4, func(int, int) (path, class string) { return "/", "critical" })

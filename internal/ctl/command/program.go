@@ -34,6 +34,7 @@ type Program struct {
 	// SignFile is the console's key; --sign names another.
 	SignFile      string
 	FleetFile     string
+	Prometheus    string // of --prometheus: its address
 	Timeout       time.Duration
 	InsecureAdmin bool
 	opened        []*fleet.Target // until the run ends

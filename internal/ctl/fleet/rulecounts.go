@@ -30,6 +30,20 @@ func (d Decided) Plus(more Decided) Decided {
 	return Decided{d.Allowed + more.Allowed, d.Limited + more.Limited, d.Shadow + more.Shadow, d.Failed + more.Failed}
 }
 
+// Add adds checks with an outcome of DecisionsMetric.
+func (d *Decided) Add(outcome string, n float64) {
+	switch outcome {
+	case "allowed":
+		d.Allowed += n
+	case "limited":
+		d.Limited += n
+	case "shadow_limited":
+		d.Shadow += n
+	case "error":
+		d.Failed += n
+	}
+}
+
 // Per returns the counts per second.
 func (d Decided) Per(seconds float64) Decided {
 	return Decided{d.Allowed / seconds, d.Limited / seconds, d.Shadow / seconds, d.Failed / seconds}
@@ -55,17 +69,7 @@ func (c *RuleCounts) read(families families) error {
 		if !known {
 			continue
 		}
-		d := &c.counts[pos]
-		switch label(m, "outcome") {
-		case "allowed":
-			d.Allowed += value(m)
-		case "limited":
-			d.Limited += value(m)
-		case "shadow_limited":
-			d.Shadow += value(m)
-		case "error":
-			d.Failed += value(m)
-		}
+		c.counts[pos].Add(label(m, "outcome"), value(m))
 	}
 	return nil
 }
@@ -73,16 +77,16 @@ func (c *RuleCounts) read(families families) error {
 // Totals returns the checks since the edge started, by the places of the rules.
 func (c *RuleCounts) Totals() []Decided { return c.counts }
 
-// Rates returns the checks per second since before, by the places of the rules; nil without
-// it.
-func (c *RuleCounts) Rates(before *RuleCounts) []Decided {
+// Age is how long ago the edge was asked.
+func (c *RuleCounts) Age() time.Duration { return time.Since(c.at) }
+
+// Since returns the checks since before, by the places of the rules, and how many seconds that is;
+// nil without it.
+func (c *RuleCounts) Since(before *RuleCounts) (grown []Decided, took float64) {
 	if before == nil {
-		return nil
+		return nil, 0
 	}
-	took := c.at.Sub(before.at).Seconds()
-	if took <= 0 {
-		return nil
-	}
+	took = c.at.Sub(before.at).Seconds()
 	was := make([]Decided, len(c.counts))
 	// The counters of a process begin together: if one is lower, all are new.
 	restarted := false
@@ -97,7 +101,7 @@ func (c *RuleCounts) Rates(before *RuleCounts) []Decided {
 		if d := was[pos]; !restarted {
 			now = Decided{now.Allowed - d.Allowed, now.Limited - d.Limited, now.Shadow - d.Shadow, now.Failed - d.Failed}
 		}
-		was[pos] = now.Per(took)
+		was[pos] = now
 	}
-	return was
+	return was, took
 }

@@ -21,23 +21,29 @@ weir_decisions_total{rule="b",outcome="shadow_limited",source="redis"} 3
 weir_decisions_total{rule="b",outcome="error",source="fallback"} 2
 `)
 	require.Equal(t, []Decided{{Allowed: 120, Limited: 7}, {Shadow: 3, Failed: 2}, {}}, before.Totals())
-	require.Nil(t, before.Rates(nil))
+	grown, _ := before.Since(nil)
+	require.Nil(t, grown)
+	since := func(after, before *RuleCounts) []Decided {
+		grown, took := after.Since(before)
+		require.Equal(t, 2.0, took)
+		return grown
+	}
 	after := read(2*time.Second, `weir_decisions_total{rule="a",outcome="allowed",source="redis"} 140
 weir_decisions_total{rule="a",outcome="limited",source="redis"} 9
 weir_decisions_total{rule="b",outcome="shadow_limited",source="redis"} 3
 weir_decisions_total{rule="b",outcome="error",source="fallback"} 2
 weir_decisions_total{rule="c",outcome="allowed",source="redis"} 4
 `)
-	require.Equal(t, []Decided{{Allowed: 10, Limited: 1}, {}, {Allowed: 2}}, after.Rates(before))
+	require.Equal(t, []Decided{{Allowed: 20, Limited: 2}, {}, {Allowed: 4}}, since(after, before))
 	moved := read(2*time.Second, `weir_decisions_total{rule="a",outcome="allowed",source="redis"} 140
 weir_decisions_total{rule="gone",outcome="allowed",source="redis"} 5
 `)
 	moved.index = map[string]int{"c": 0, "a": 1}
 	moved.counts = []Decided{{}, moved.counts[0]}
-	require.Equal(t, []Decided{{}, {Allowed: 10, Limited: 0}}, moved.Rates(&RuleCounts{at: at, index: map[string]int{"a": 0}, counts: []Decided{{Allowed: 120}}}), "other rules have other places")
+	require.Equal(t, []Decided{{}, {Allowed: 20, Limited: 0}}, since(moved, &RuleCounts{at: at, index: map[string]int{"a": 0}, counts: []Decided{{Allowed: 120}}}), "other rules have other places")
 	restarted := read(2*time.Second, `weir_decisions_total{rule="a",outcome="allowed",source="redis"} 130
 weir_decisions_total{rule="a",outcome="limited",source="redis"} 1
 `)
-	require.Equal(t, []Decided{{Allowed: 65, Limited: .5}, {}, {}}, restarted.Rates(before), "all that a process counts that has restarted is new")
+	require.Equal(t, []Decided{{Allowed: 130, Limited: 1}, {}, {}}, since(restarted, before), "all that a process counts that has restarted is new")
 	require.ErrorContains(t, (&RuleCounts{}).read(familiesOf(t, "up 1\n")), "is this an edge?")
 }

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -23,7 +24,8 @@ import (
 const listHelp = `Lists the rules that the edges run, with what each of them decides: checks allowed and
 limited per second over the last interval, and all since the edges started. A rule in shadow
 mode limits nothing; what it would have limited is in its own column. A rule that has
-decided nothing since the edges started has probably never matched.
+decided nothing since the edges started has probably never matched. With --prometheus, the
+counts are those of the last hour, which restarts of edges do not begin again.
 
 A check that would have passed is not counted if another rule refused the request.
 
@@ -31,22 +33,44 @@ The definitions come from one edge of each region, the counts from all of them. 
 that regions define differently is marked; regionctl rules diff shows how.
 
 --watch looks again every two seconds until interrupted; --watch=10s every ten. It shows the
-definitions first, before all edges have told their counts ("uncounted" in JSON). With
--o json each look is one line.
+definitions first, before all edges have told their counts ("uncounted" in JSON). What edges
+counted before they restarted or were lost stays in its totals. With -o json each look is one
+line.
 
 Exits with 0, or with 3 if a region did not answer.`
 
 func listCommand(p *command.Program) *cobra.Command {
-	return command.Watched(p, "list", "list the rules with what each allows and limits", listHelp,
+	c := command.Watched(p, "list", "list the rules with what each allows and limits", listHelp,
 		`  regionctl rules list
   regionctl rules list --region eu-west --watch
+  regionctl rules list --prometheus http://prometheus.example.com:9090
   regionctl rules list -o json | jq -r '.rules[] | select(.total.allowed + .total.limited == 0) | .id'`, "2s",
 		func(ctx context.Context, names []string) error {
+			if err := CheckPrometheus(p.Prometheus); err != nil {
+				return err
+			}
 			v, err := List(ctx, p, names)
+			if v != nil && p.Prometheus != "" {
+				hour, failed := LastHour(ctx, p, names)
+				if failed != nil {
+					return failed
+				}
+				v.Hour = hour
+			}
 			return command.Show(p, v, err, (*RuleList).write)
 		}, func(ctx context.Context, names []string, every time.Duration) error {
+			if p.Prometheus != "" {
+				return term.Misused("--watch shows what edges count now; leave out --prometheus")
+			}
 			return WatchList(ctx, p, names, every, func(v *RuleList) error { return p.Draw(v, v.write) })
 		})
+	PrometheusFlag(p, c)
+	return c
+}
+
+// PrometheusFlag adds --prometheus.
+func PrometheusFlag(p *command.Program, c *cobra.Command) {
+	c.Flags().StringVar(&p.Prometheus, "prometheus", "", "`URL` of a Prometheus that scrapes all edges, for the counts of the last hour")
 }
 
 // RuleList is what rules list prints with -o json.
@@ -54,6 +78,7 @@ type RuleList struct {
 	At      time.Time    `json:"at"`
 	Regions []ruleRegion `json:"regions"`
 	Rules   []listedRule `json:"rules"`
+	Hour    *Hour        `json:"last_hour,omitempty"` // with --prometheus
 }
 
 // ruleRegion says where the counts come from.
@@ -76,7 +101,7 @@ type listedRule struct {
 	Regions []string `json:"regions"`
 	// Differs: not all regions define it as the first one does.
 	Differs bool          `json:"differs"`
-	Total   fleet.Decided `json:"total"`      // since the edges started
+	Total   fleet.Decided `json:"total"`      // since the edges started; in a watch it never falls
 	Rate    fleet.Decided `json:"per_second"` // over the last interval
 }
 
@@ -84,7 +109,12 @@ type listedRule struct {
 type ruleLook struct {
 	targets []*fleet.Target
 	before  map[string]*fleet.RuleCounts // by region and node
+	total   map[string]fleet.Decided     // by rule
 }
+
+// forgotten is how long the counts of an edge that does not answer are kept: if it answers again, only
+// what it has counted since is new.
+const forgotten = time.Hour
 
 // ruledRegion is what one look found in a region.
 type ruledRegion struct {
@@ -131,7 +161,9 @@ func WatchList(ctx context.Context, p *command.Program, names []string, every ti
 func (l *ruleLook) look(ctx context.Context, at time.Time, question func(context.Context, *fleet.Target) (*ruledRegion, error)) (*RuleList, []fleet.Answer[*ruledRegion]) {
 	answers := fleet.AskUnbounded(ctx, l.targets, question)
 	v := &RuleList{At: at.UTC(), Regions: []ruleRegion{}, Rules: []listedRule{}}
-	now := map[string]*fleet.RuleCounts{}
+	if l.before == nil {
+		l.before, l.total = map[string]*fleet.RuleCounts{}, map[string]fleet.Decided{}
+	}
 	index := map[string]int{}
 	for _, a := range answers {
 		if a.Err != nil {
@@ -152,18 +184,24 @@ func (l *ruleLook) look(ctx context.Context, at time.Time, question func(context
 		}
 		for node, counts := range r.counts {
 			id := r.Region + "/" + node
-			now[id] = counts
-			rates := counts.Rates(l.before[id])
+			grown, took := counts.Since(l.before[id])
 			for i, total := range counts.Totals() {
 				rule := &v.Rules[index[r.rules[i].ID]]
-				rule.Total = rule.Total.Plus(total)
-				if rates != nil {
-					rule.Rate = rule.Rate.Plus(rates[i])
+				if grown != nil {
+					total = grown[i]
 				}
+				if took > 0 {
+					rule.Rate = rule.Rate.Plus(total.Per(took))
+				}
+				l.total[rule.ID] = l.total[rule.ID].Plus(total)
 			}
+			l.before[id] = counts
 		}
 	}
-	l.before = now
+	maps.DeleteFunc(l.before, func(_ string, c *fleet.RuleCounts) bool { return c.Age() > forgotten })
+	for i := range v.Rules {
+		v.Rules[i].Total = l.total[v.Rules[i].ID]
+	}
 	return v, answers
 }
 
@@ -209,12 +247,22 @@ func countsOfRegion(ctx context.Context, t *fleet.Target) (*ruledRegion, error) 
 
 func (v *RuleList) write(b *bytes.Buffer, s term.Style) {
 	t := term.Table{}
-	t.Row("RULE", "MODE", "LIMIT", "KEY", "ALLOWED/S", "LIMITED/S", "SHADOW/S", "ALLOWED", "LIMITED", "SHADOW")
+	head := []string{"RULE", "MODE", "LIMIT", "KEY", "ALLOWED/S", "LIMITED/S", "SHADOW/S", "ALLOWED", "LIMITED", "SHADOW"}
+	if v.Hour != nil {
+		head = append(head[:7], "ALLOWED, 1H", "LIMITED, 1H", "SHADOW, 1H")
+	}
+	t.Row(head...)
 	number := func(n float64) string { return fmt.Sprintf("%.1f", n) }
 	for _, r := range v.Rules {
 		name := term.Printable(r.ID)
 		if r.Differs {
 			name += s.Yellow(" (differs between regions)")
+		}
+		if v.Hour != nil {
+			r.Total = fleet.Decided{}
+			if h := v.Hour.Rules[r.ID]; h != nil {
+				r.Total = h.Total
+			}
 		}
 		limited := number(r.Rate.Limited)
 		if r.Rate.Limited > 0 {

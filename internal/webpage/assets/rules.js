@@ -12,18 +12,24 @@ const past = historyOf('rules', {
 });
 const series = new Map(); // the last 60 looks, by rule
 const matched = new Map(); // when a rule was last seen to decide something, by rule
+const limited = new Map(); // what a rule has limited since the page was opened, by rule
+let since; // when that was
+const hour = resource(); // what Prometheus has, if the console knows one
 
 // uncounted reports that not all edges were asked yet: the definitions come first.
 const uncounted = (v) => v.regions.some((r) => r.uncounted);
 const feed = live('/rules/events', (v) => {
   if (uncounted(v)) return;
   for (const r of v.rules) {
+    const before = limited.get(r.id) ?? { total: since ? 0 : r.total.limited, grown: 0 };
+    limited.set(r.id, { total: r.total.limited, grown: before.grown + Math.max(0, r.total.limited - before.total) });
     const s = series.get(r.id) ?? [], all = r.per_second.allowed + r.per_second.limited + r.per_second.shadow_limited;
     s.push(all);
     if (s.length > 60) s.shift();
     series.set(r.id, s);
     if (all > 0) matched.set(r.id, v.at);
   }
+  since ??= v.at;
 });
 const filter = signal('');
 
@@ -31,7 +37,7 @@ export function enter() {
   past.load();
   status.load('/rules/status');
   if (untracked(() => base.value.phase) === 'idle') load();
-  const stops = [feed.follow(), follow(ended)];
+  const stops = [feed.follow(), follow(ended), repeat(60000, () => hour.load('/rules/hour'))];
   return () => stops.forEach((stop) => stop());
 }
 
@@ -71,23 +77,32 @@ function List({ v }) {
   const rules = v.rules.filter((r) => wanted(r, filter.value)), h = lastHour(), failed = hour.value.phase === 'failed' && hour.value.answer;
   return html`${v.regions.filter((r) => r.error).map((r) => html`<${Trouble} kind="warn" title=${r.region + ': its rules are unknown'} text=${r.error} />`)}
     ${v.regions.filter((r) => r.nodes_silent > 0).map((r) => html`<${Notice} kind="warn" title=${`${r.region}: ${plural(r.nodes_silent, 'edge')} of ${r.nodes} did not answer; their counts are missing`} />`)}
+    ${failed && html`<${Trouble} kind="warn" title="Prometheus does not tell of the last hour" text=${failed.detail} />`}
+    ${!h && since && html`<p class="dim">Totals are since ${stamp(since)}, when this page was opened.${!failed && html` A console with <code>--prometheus URL</code> shows the last hour.`}</p>`}
     ${v.rules.length === 0 && v.regions.some((r) => !r.error) && html`<${Empty} title="No rules: every request passes"><p class="dim">Write some below and apply them.</p><//>`}
-    ${rules.length > 0 && html`<${Long} label="Rules" list=${rules} head=${['rule', 'mode', ['limit', 'n'], 'counts by', ['allowed/s', 'n'], ['limited/s', 'n'], ['shadow/s', 'n'], 'last 2 min', 'last match', ['limited in total', 'n']]}
+    ${rules.length > 0 && html`<${Long} label="Rules" list=${rules} head=${['rule', 'mode', ['limit', 'n'], 'counts by', ['allowed/s', 'n'], ['limited/s', 'n'], ['shadow/s', 'n'], h ? 'last hour' : 'last 2 min', 'last match', [h ? 'limited in the last hour' : 'limited since opening', 'n']]}
       row=${(r, at) => html`<tr key=${r.id} aria-rowindex=${at}>
         <th scope="row">${r.id}${r.differs && html` <${Badge} kind="warn">differs by region<//>`}${r.description && html`<div class="why">${r.description}</div>`}</th>
         <td><${Badge} kind=${r.mode === 'enforce' ? 'good' : r.mode === 'shadow' ? 'info' : ''}>${r.mode}<//></td>
         <td class="n">${number(r.limit)} <span class="dim">in ${brief(r.window)}</span></td>
         <td><code>${countsBy(r)}</code></td>
         <td class="n">${when(r.per_second.allowed, rate)}</td><td class=${'n' + (r.per_second.limited > 0 ? ' bad' : '')}>${when(r.per_second.limited, rate)}</td><td class="n">${when(r.per_second.shadow_limited, rate)}</td>
-        <td><${Spark} values=${series.get(r.id) ?? []} bad=${r.per_second.limited > 0} /></td>
+        <td><${Spark} values=${h ? h.rules[r.id]?.per_second ?? [] : series.get(r.id) ?? []} bad=${r.per_second.limited > 0} /></td>
         <td>${when(r, lastMatch)}</td>
-        <td class="n">${when(r.total.limited, number)}</td></tr>`} />`}
+        <td class="n">${when(h ? h.rules[r.id]?.total.limited ?? 0 : limited.get(r.id)?.grown, number)}</td></tr>`} />`}
     ${rules.length === 0 && v.rules.length > 0 && html`<${Empty} title="No rule matches the filter" />`}`;
+}
+
+// lastHour is what Prometheus has; null without one.
+function lastHour() {
+  const a = hour.value.answer;
+  return a?.ok && a.result.configured ? a.result : null;
 }
 
 function lastMatch(r) {
   if (matched.has(r.id)) return ago(matched.get(r.id));
-  const t = r.total;
+  const t = r.total, h = lastHour(), minute = h?.rules[r.id]?.per_second.findLastIndex((n) => n > 0) ?? -1;
+  if (minute >= 0) return ago(Date.parse(h.from) + 60000 * (minute + 1));
   return t.allowed + t.limited + t.shadow_limited > 0 ? html`<span class="dim">before this page</span>` : html`<span class="dim">never since start</span>`;
 }
 
