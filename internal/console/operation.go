@@ -195,8 +195,8 @@ func Operations() []Operation {
 		{ID: "policy.undo", Least: access.Operator, Method: "POST", Path: "/policy/undo", Summary: "Take back the last change of the behavior policy", Command: []string{"undo", "policy"}, Writes: true, Inputs: []Input{inOf, inRegion, inPartial}},
 
 		{ID: "dns.topology", Least: access.Reader, Method: "GET", Path: "/dns/topology", Summary: "The active topology: regions, PoPs, their addresses and places", Command: []string{"topology", "show"}, Inputs: []Input{inRegion}},
-		{ID: "dns.explain", Least: access.Reader, Method: "GET", Path: "/dns/explain", Summary: "Which PoP a client is sent to now, and why", Command: []string{"dns", "explain"}, Inputs: []Input{
-			{Name: "client", About: "the client's address, or its network", Flag: "client", Required: true, Check: network},
+		{ID: "dns.explain", Least: access.Reader, Method: "GET", Path: "/dns/explain", Summary: "What PoPs receive and give to others; which PoP a client is sent to now, and why", Command: []string{"dns", "explain"}, Inputs: []Input{
+			{Name: "client", About: "the client's address, or its network; default: none", Flag: "client", Check: network},
 			{Name: "region", About: "only PoPs of this region", Flag: "region", Check: word}}},
 
 		{ID: "audit.list", Least: access.Reader, Method: "GET", Path: "/audit/changes", Summary: "Who did what, when and why, of whatever kind", Command: []string{"audit", "list"}, Inputs: []Input{inRegion, inLines}},

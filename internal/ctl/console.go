@@ -31,7 +31,7 @@ const consoleHelp = `Serves a web page, and the HTTP API under it, to look at th
   Client    which rules decide for an address, what it has left; reset a counter
   Shedder   how busy each edge is and what it sheds; change settings, the kill switch
   Behavior  which policy judges clients where, and who changed it; restore
-  DNS       which PoP a client is sent to, and why, on a map of the topology
+  DNS       which clients PoPs give to whom, and where one client is sent, and why; on a map
   Audit     who changed what, and whether the histories are whole
   Tokens    with --config: those with which programs use the API
 

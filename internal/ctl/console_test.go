@@ -344,6 +344,7 @@ func TestConsole(t *testing.T) {
 	require.Equal(t, "mode: enforce", dig(c.get("/policy/document"), "result", "document"))
 	require.Equal(t, "e.example", dig(c.get("/dns/topology"), "result", "zone"))
 	require.Equal(t, []any{"ams1", "iad1"}, dig(c.get("/dns/explain?client=203.0.113.7"), "result", "pops"))
+	require.Contains(t, text(t, c.get("/dns/explain")["result"]), `"loads":[{"capacity":`, "without a client: who gives what to whom")
 	require.NotContains(t, text(t, c.get("/audit")["result"]), "faults")
 	acts := text(t, c.get("/audit/changes?lines=50")["result"])
 	for _, act := range []string{"drain ams1: kernel update", "undrain ams1", "reset rule per-client for 203.0.113.7", "INC-9", "INC-2"} {

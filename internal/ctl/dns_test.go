@@ -43,7 +43,7 @@ func TestDNSFlags(t *testing.T) {
 	f("--zone x.y --ns ns.q.z=192.0.2.1", "is not in the zone x.y")
 	f("--hostmaster nobody", "--hostmaster: must be a mail address")
 	f("--require-signed", "--require-signed needs --verify-keys FILES")
-	f("explain", "--client is missing")
+	f("explain --region us-east", "--region needs --client")
 	f("explain --client x", "must be an address such as")
 	f("", "nowhere.yaml")
 }

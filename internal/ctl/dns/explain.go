@@ -31,7 +31,8 @@ How many clients an overloaded PoP gives to others depends on what routers did b
 --state this is what the router does; without it, what a new router would start with.
 
 --client is an address, or the network that a resolver passes on (203.0.113.0/24). If the
-router has a GeoIP database, pass the same one.
+router has a GeoIP database, pass the same one. Without --client, this shows what each PoP
+receives, what it can serve, and which shares of its clients routers send to other PoPs.
 
 Among equals, where the router chooses at random for resolvers that pass no network on, this
 shows the choice for those that do. If the PoP has no address of a family, the last step names
@@ -43,7 +44,8 @@ Exits with 0, or with 3 if not every region could be asked.`
 func explainCommand(p *command.Program) *cobra.Command {
 	var q Query
 	c := command.New("explain", "say which PoP a client is sent to, and why", explainHelp,
-		`  regionctl dns explain --client 203.0.113.7
+		`  regionctl dns explain
+  regionctl dns explain --client 203.0.113.7
   regionctl dns explain --client 2001:db8:7::/48 --region us-east --geoip GeoLite2-City.mmdb
   regionctl dns explain --client 203.0.113.7 -o json | jq -r '.reason[]'`,
 		func(ctx context.Context, _ []string) error {
@@ -72,9 +74,6 @@ func (o *Query) Flags(f *pflag.FlagSet) {
 }
 
 func parseClient(text string) (netip.Prefix, error) {
-	if text == "" {
-		return netip.Prefix{}, term.Misused("--client is missing; give an address, as in --client 203.0.113.7")
-	}
 	if a, err := netip.ParseAddr(text); err == nil && a.Zone() == "" {
 		a = a.Unmap()
 		return netip.PrefixFrom(a, a.BitLen()), nil
@@ -92,7 +91,7 @@ func parseClient(text string) (netip.Prefix, error) {
 
 // Explanation is what dns explain prints with -o json.
 type Explanation struct {
-	Client   string        `json:"client"`
+	Client   string        `json:"client,omitempty"` // "": none was asked about
 	Region   string        `json:"region,omitempty"`
 	Zone     string        `json:"zone"`
 	Reason   []region.Step `json:"reason"`
@@ -102,11 +101,19 @@ type Explanation struct {
 	Spilled  bool          `json:"spilled"`
 	FailOpen bool          `json:"fail_open"`
 	Unknown  []string      `json:"unknown_regions"`
+	Loads    []Load        `json:"loads"`
 }
 
 // Explain chooses a PoP from the live state of all regions.
 func (o *Query) Explain(ctx context.Context, p *command.Program) (*Explanation, error) {
-	client, err := parseClient(o.client)
+	var client netip.Prefix
+	var err error
+	switch {
+	case o.client != "":
+		client, err = parseClient(o.client)
+	case o.region != "":
+		err = term.Misused("--region needs --client, as in --client 203.0.113.7 --region %s", o.region)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -123,12 +130,9 @@ func (o *Query) Explain(ctx context.Context, p *command.Program) (*Explanation, 
 	if o.region != "" && !v.HasRegion(o.region) {
 		return nil, term.Misused("--region: the topology has no region %q; regionctl topology show shows which it has", o.region)
 	}
-	q := region.Query{Client: client, Region: o.region, Random: region.StickyRandom(client), Explain: true}
-	a := v.Choose(q)
-	a.Reason = append(a.Reason, ByFamily(v, q, a)...)
-	e := &Explanation{
-		Client: client.String(), Region: o.region, Zone: v.Topology.Zone, Reason: a.Reason, PoPs: a.PoPs, Addrs: a.Addresses, Scope: a.Scope,
-		Spilled: a.Spilled, FailOpen: a.FailOpen, Unknown: []string{},
+	e := &Explanation{Zone: v.Topology.Zone, Reason: []region.Step{}, PoPs: []string{}, Addrs: []netip.Addr{}, Unknown: []string{}, Loads: loads(v)}
+	if client.IsValid() {
+		e.choose(v, client, o.region)
 	}
 	var reasons []string
 	for _, name := range slices.Sorted(maps.Keys(v.Regions)) {
@@ -143,6 +147,14 @@ func (o *Query) Explain(ctx context.Context, p *command.Program) (*Explanation, 
 		err = term.Partial("the state of %s is unknown%s", strings.Join(e.Unknown, ", "), strings.Join(reasons, ""))
 	}
 	return e, err
+}
+
+// choose chooses a PoP for a client.
+func (e *Explanation) choose(v *region.View, client netip.Prefix, within string) {
+	q := region.Query{Client: client, Region: within, Random: region.StickyRandom(client), Explain: true}
+	a := v.Choose(q)
+	e.Client, e.Region, e.Reason = client.String(), within, append(a.Reason, ByFamily(v, q, a)...)
+	e.PoPs, e.Addrs, e.Scope, e.Spilled, e.FailOpen = a.PoPs, a.Addresses, a.Scope, a.Spilled, a.FailOpen
 }
 
 // ByFamily tells which queries get another PoP, because the chosen one has no address of their
@@ -162,6 +174,10 @@ func ByFamily(v *region.View, q region.Query, a region.Answer) (steps []region.S
 }
 
 func (e *Explanation) write(b *bytes.Buffer, s term.Style) {
+	if e.Client == "" {
+		writeLoads(b, e.Loads)
+		return
+	}
 	for _, step := range e.Reason {
 		fmt.Fprintf(b, "  %s\n", term.Printable(string(step)))
 	}
