@@ -20,7 +20,7 @@ func TestANodeShowsItself(t *testing.T) {
 	origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }))
 	t.Cleanup(origin.Close)
 	rules := filepath.Join(t.TempDir(), "rules.yaml")
-	require.NoError(t, os.WriteFile(rules, []byte("rules: [{id: two, description: two a month, key: [client_ip], algorithm: fixed_window, limit: 2, window: "+testenv.LongWindow()+"}]"), 0o600))
+	require.NoError(t, os.WriteFile(rules, []byte("rules: [{id: two, description: two a month, key: [client_ip], algorithm: fixed_window, limit: 2, window: "+testenv.LongWindow()+"}, {id: tight, key: [client_ip], algorithm: fixed_window, limit: 1, window: "+testenv.LongWindow()+", mode: shadow}]"), 0o600))
 	edge := testenv.StartEdge(t, fmt.Sprintf("rules: {file: %q}\nstore: {kind: memory}\nupstreams: [{url: %q}]\n", rules, origin.URL))
 	edge.WaitReady()
 	ask := func() int {
@@ -37,7 +37,9 @@ func TestANodeShowsItself(t *testing.T) {
 	b.dress("light", 1280)
 	b.visit("http://" + edge.Admin + "/")
 	b.has("two a month")
-	b.sees("[...document.querySelectorAll('tr')].some((r) => r.innerText.match(/^two[^]*\\b2\\s+2\\s*$/))") // allowed and limited
+	// What was allowed and limited; a rule in shadow mode limits nothing.
+	b.sees("[...document.querySelectorAll('tr')].some((r) => r.innerText.match(/^two[^]*\\b2\\s+2\\s*$/))")
+	b.sees("((r) => r.cells[5].textContent > 0 && r.cells[7].textContent === '0')([...document.querySelectorAll('[aria-label=Rules] tbody tr')].find((r) => r.cells[0].textContent === 'tight'))")
 	b.has("inflight")
 	b.fill("input.filter", "user_agent")
 	b.has("No rule matches the filter")

@@ -41,11 +41,12 @@ async function look() {
   const counts = {
     requests: total(count(metrics.text, 'weir_requests_total', 'code_class')),
     allowed: count(metrics.text, 'weir_decisions_total', 'rule', (l) => l.outcome === 'allowed'),
-    limited: count(metrics.text, 'weir_decisions_total', 'rule', (l) => l.outcome.endsWith('limited')),
+    limited: count(metrics.text, 'weir_decisions_total', 'rule', (l) => l.outcome === 'limited'),
+    shadow: count(metrics.text, 'weir_decisions_total', 'rule', (l) => l.outcome === 'shadow_limited'),
   };
   const since = before && (at - feed.value.at) / 1000;
   const pace = (of) => (before ? Math.max(0, (of(counts) ?? 0) - (of(before.counts) ?? 0)) / since : null);
-  feed.value = { phase: 'ready', at, result: { ready, rules, shedder, policy, clients, counts, pace: { requests: pace((c) => c.requests), limited: pace((c) => total(c.limited)), of: Object.fromEntries(rules.rules.map((r) => [r.id, pace((c) => (c.allowed[r.id] ?? 0) + (c.limited[r.id] ?? 0))])) } } };
+  feed.value = { phase: 'ready', at, result: { ready, rules, shedder, policy, clients, counts, pace: { requests: pace((c) => c.requests), limited: pace((c) => total(c.limited)), of: Object.fromEntries(rules.rules.map((r) => [r.id, pace((c) => (c.allowed[r.id] ?? 0) + (c.limited[r.id] ?? 0) + (c.shadow[r.id] ?? 0))])) } } };
 }
 
 function Tile({ name, value, kind, note }) {
@@ -67,10 +68,10 @@ function View({ v }) {
     ${faults.length > 0 && html`<${Notice} kind="warn" title="Some checks of this node fail"><ul class="plain">${faults.map(([name, text]) => html`<li>${name.replaceAll('_', ' ')}: ${text}</li>`)}</ul><//>`}
     <section aria-labelledby="rules"><div class="title"><h2 id="rules">Rules <span class="dim small"><code>${v.rules.version}</code> from ${v.rules.source}, <span title=${stamp(v.rules.since)}>${ago(v.rules.since)}</span></span></h2><${Filter} of=${filter} label="Filter rules" /></div>
       ${v.rules.refused && html`<${Notice} kind="bad" title="A newer document was refused, and this one kept"><pre class="text">${v.rules.refused.errors?.join('\n')}</pre><//>`}
-      ${rules.length === 0 ? html`<${Empty} title=${v.rules.rules.length === 0 ? 'There are no rules' : 'No rule matches the filter'} />` : html`<${Long} label="Rules" list=${rules} head=${['rule', 'mode', 'counts by', ['limit', 'n'], ['decisions/s', 'n'], ['allowed', 'n'], ['limited', 'n']]} row=${(r, at) => html`<tr key=${r.id} aria-rowindex=${at}>
+      ${rules.length === 0 ? html`<${Empty} title=${v.rules.rules.length === 0 ? 'There are no rules' : 'No rule matches the filter'} />` : html`<${Long} label="Rules" list=${rules} head=${['rule', 'mode', 'counts by', ['limit', 'n'], ['decisions/s', 'n'], ['in shadow', 'n'], ['allowed since start', 'n'], ['limited', 'n']]} row=${(r, at) => html`<tr key=${r.id} aria-rowindex=${at}>
         <th scope="row">${r.id}${r.description && html`<div class="why">${r.description}</div>`}</th><td><${Badge} kind=${r.mode === 'enforce' ? 'good' : 'info'}>${r.mode}<//></td>
         <td>${countsBy(r)}<div class="why">${r.algorithm.replaceAll('_', ' ')}</div></td>
-        <td class="n">${number(r.limit)} <span class="dim">in ${brief(r.window)}</span></td><td class="n">${rate(v.pace.of[r.id])}</td>
+        <td class="n">${number(r.limit)} <span class="dim">in ${brief(r.window)}</span></td><td class="n">${rate(v.pace.of[r.id])}</td><td class="n">${number(v.counts.shadow[r.id] ?? 0)}</td>
         <td class="n">${number(v.counts.allowed[r.id] ?? 0)}</td><td class="n">${number(v.counts.limited[r.id] ?? 0)}</td></tr>`} />`}
       <${Command} text=${curl('/v1/rules')} /></section>
     <section aria-labelledby="shedder"><div class="title"><h2 id="shedder">Shedder <span class="dim small"><code>${v.shedder.version}</code>${v.shedder.expires_at && ` until ${stamp(v.shedder.expires_at)}`}</span></h2>
