@@ -128,10 +128,10 @@ func TestEndpoints(t *testing.T) {
 		table += "|\n"
 	}
 	if *update {
-		require.NoError(t, os.WriteFile("testdata/endpoints.md", []byte(table), 0o644))
+		require.NoError(t, os.WriteFile("testdata/endpoints.txt", []byte(table), 0o644))
 		return
 	}
-	written, err := os.ReadFile("testdata/endpoints.md")
+	written, err := os.ReadFile("testdata/endpoints.txt")
 	require.NoError(t, err)
 	require.Equal(t, table, string(written), "run go test ./internal/console -run TestEndpoints -update")
 }
