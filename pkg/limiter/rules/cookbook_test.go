@@ -21,35 +21,35 @@ import (
 const begin = 22 * 22_320 * time.Hour
 
 var (
-	recipes     = regexp.MustCompile("(?ms)^## ([^\n]+)$|^```(yaml|text)\n(.*?)^```$")
+	recipes     = regexp.MustCompile("(?ms)^## ([^\n]+)$|^```yaml\n(.*?)^```$")
 	requestLine = regexp.MustCompile(`^(\S+) +(\S+) +(?:(\d+) × )?(\S+) (/\S*?)(?:, (.+?))?  +(pass.*|429 .+)$`)
 	closingLine = regexp.MustCompile(`^(\S+) +(\S+) +closes one$`)
 	callLine    = regexp.MustCompile(`^(\S+) +domain (\S+), (\S+)=(\S+), (\d+) hits  +(OK|OVER_LIMIT)$`)
 )
 
-// TestCookbook loads the document of every recipe and sends the requests below it.
+// TestCookbook loads the document of every recipe and sends its requests.
 func TestCookbook(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/COOKBOOK.md")
 	require.NoError(t, err)
-	var name string
-	var k *kitchen
-	tried := 0
-	for _, m := range recipes.FindAllStringSubmatch(string(page), -1) {
-		switch m[2] {
-		case "":
-			name = m[1]
-		case "yaml":
-			require.Nil(t, k, "%s: a document without requests", name)
-			k = newKitchen(t, m[3])
-		default:
-			require.NotNil(t, k, "%s: requests without a document", name)
-			t.Run(name, func(t *testing.T) { k.play(t, m[3]) })
-			k = nil
-			tried++
-		}
+	sent, err := os.ReadFile("../../../docs/data/cookbook.txt")
+	require.NoError(t, err)
+	requests := map[string]string{}
+	for _, section := range strings.Split(string(sent), "\n## ")[1:] {
+		name, lines, _ := strings.Cut(section, "\n")
+		requests[name] = strings.TrimSpace(lines)
 	}
-	require.Nil(t, k, "%s: a document without requests", name)
-	require.GreaterOrEqual(t, tried, 20)
+	require.GreaterOrEqual(t, len(requests), 20)
+	name := ""
+	for _, m := range recipes.FindAllStringSubmatch(string(page), -1) {
+		if m[1] != "" {
+			name = m[1]
+			continue
+		}
+		require.Contains(t, requests, name, "docs/data/cookbook.txt has no requests for a recipe")
+		t.Run(name, func(t *testing.T) { newKitchen(t, m[2]).play(t, requests[name]) })
+		delete(requests, name)
+	}
+	require.Empty(t, requests, "docs/data/cookbook.txt has requests without a recipe")
 }
 
 // kitchen is a recipe's rules and the counters of its requests.
