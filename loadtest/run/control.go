@@ -89,6 +89,7 @@ func (c *control) act(what string) (answer []byte, err error) {
 	return answer, err
 }
 
+// do performs VERB/ARGUMENT, and returns its answer.
 func (c *control) do(ctx context.Context, what string) (answer []byte, err error) {
 	l := c.l
 	verb, rest, _ := strings.Cut(what, "/")
@@ -97,55 +98,55 @@ func (c *control) do(ctx context.Context, what string) (answer []byte, err error
 		c.named = append(c.named, phase{rest, time.Now()})
 		fmt.Printf("   %s\n", rest)
 		return nil, nil
-	case "kill":
+	case "kill": // PATTERN, as of signal.sh KILL, such as eu-west/*
 		c.hurt = true
 		return nil, l.script(ctx, "signal.sh", "KILL", rest)
-	case "choose-master":
+	case "choose-master": // REGION: returns a current Redis master of it, and its slots
 		if c.chosen, err = l.master(ctx, rest); err != nil {
 			return nil, err
 		}
 		return json.Marshal(c.chosen)
-	case "kill-master":
+	case "kill-master": // REGION: kills that one
 		if err := c.stillMaster(ctx, rest); err != nil {
 			return nil, err
 		}
 		c.hurt = true
 		return nil, l.script(ctx, "signal.sh", "KILL", c.chosen.Name)
-	case "heal":
+	case "heal": // as make lab: restarts dead processes, and waits until the lab is healthy
 		err := l.script(ctx, "up.sh", l.vars...)
 		c.hurt = err != nil
 		return nil, err
-	case "calls":
+	case "calls": // REGION: returns how many checks its edges have decided, and their calls to Redis
 		return l.calls(ctx, rest)
-	case "overshoot":
+	case "overshoot": // REGION: returns the largest overshoot of reported limits that its edges have measured, and its bound
 		return l.overshoot(ctx, rest)
-	case "delay":
+	case "delay": // EXCEPT, a region that may be cut off, or "": returns the longest seconds in which a region learns of a request in another
 		return l.delay(ctx, rest)
-	case "cut", "join":
+	case "cut", "join": // REGION: blocks messages between its edges and others, or lets them pass again; needs the lab's round_trips
 		return nil, c.cut(ctx, verb, rest)
-	case "rules", "rules-halved":
+	case "rules", "rules-halved": // applies rules.json, or that with half the limit of rolling
 		return nil, c.swap(ctx, verb == "rules-halved")
-	case "shedder-tight", "shedder-slow":
+	case "shedder-tight", "shedder-slow": // applies knees of 0 and 5 requests in flight, or of 0 and 50
 		c.tight = true
 		knee := map[string]string{"shedder-tight": "5", "shedder-slow": "50"}[verb]
 		args := []string{"shedder", "set", "--yes", "--wait", "60s", "-m", "make loadtest", "patience=1s", "signals.inflight.low=0", "signals.inflight.high=" + knee, "signals.upstream_wait=off"}
 		_, err := l.regionctl(ctx, args...)
 		return nil, err
-	case "policy-enforced":
+	case "policy-enforced": // applies policy.yaml
 		c.judging = true
 		_, err := l.regionctl(ctx, "policy", "apply", filepath.Join(l.root, "loadtest", "policy.yaml"), "--yes", "--wait", "60s", "-m", "make loadtest")
 		return nil, err
-	case "policy-back":
+	case "policy-back": // restores the previous policy
 		err := l.restoreKind(ctx, "policy")
 		c.judging = err != nil
 		return nil, err
-	case "home":
+	case "home": // POP/RATE: adds 198.18.0.0/15 to a PoP's clients; each edge of the others can serve RATE requests per second
 		return nil, c.home(ctx, rest)
-	case "home-back":
+	case "home-back": // restores the topology
 		return nil, c.homeBack(ctx)
-	case "agree":
+	case "agree": // fails unless the router answers networks of 198.18.0.0/15 as regionctl dns explain does
 		return nil, l.agree(ctx)
-	case "shedder-back":
+	case "shedder-back": // restores the previous settings
 		err := l.restoreKind(ctx, "shedder")
 		c.tight = err != nil
 		return nil, err
