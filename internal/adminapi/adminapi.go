@@ -63,22 +63,22 @@ const (
 // Readiness is GET /readyz. An empty field is left out: there is nothing to say about
 // it. The fields are in the order in which they travel, which is alphabetical.
 type Readiness struct {
-	Consul           string `json:"consul,omitempty"` // OK or the error
-	PolicyCache      string `json:"policy_cache,omitempty"`
-	PolicyRefused    string `json:"policy_refused,omitempty"`
-	PolicySignature  string `json:"policy_signature,omitempty"`
-	Registration     string `json:"registration,omitempty"`
-	Rules            string `json:"rules,omitempty"`
-	RulesBootstrap   string `json:"rules_bootstrap,omitempty"`
-	RulesCache       string `json:"rules_cache,omitempty"`
-	RulesRefused     string `json:"rules_refused,omitempty"`
-	RulesSignature   string `json:"rules_signature,omitempty"` // why there is no valid one
-	RulesVersion     string `json:"rules_version"`
-	ShedderCache     string `json:"shedder_cache,omitempty"`
-	ShedderRefused   string `json:"shedder_refused,omitempty"`
-	ShedderSignature string `json:"shedder_signature,omitempty"`
-	Status           string `json:"status"`
-	Store            string `json:"store,omitempty"` // OK or the error
+	Consul           string `json:"consul,omitempty"`            // with Consul: ok, or why it does not answer
+	PolicyCache      string `json:"policy_cache,omitempty"`      // why policy.cache cannot be written
+	PolicyRefused    string `json:"policy_refused,omitempty"`    // version and first error of the refused policy, until a good one replaces it
+	PolicySignature  string `json:"policy_signature,omitempty"`  // like rules_signature
+	Registration     string `json:"registration,omitempty"`      // with Consul: ok, or why the node is not registered
+	Rules            string `json:"rules,omitempty"`             // that nothing is published in Consul
+	RulesBootstrap   string `json:"rules_bootstrap,omitempty"`   // why rules.bootstrap cannot be used, while the node has no rules and needs it
+	RulesCache       string `json:"rules_cache,omitempty"`       // why rules.cache cannot be written
+	RulesRefused     string `json:"rules_refused,omitempty"`     // version and first error of the refused document, until a good one replaces it
+	RulesSignature   string `json:"rules_signature,omitempty"`   // with documents.verify_keys: why the active or the newest published document has no valid signature
+	RulesVersion     string `json:"rules_version"`               // the active version, or none
+	ShedderCache     string `json:"shedder_cache,omitempty"`     // why shedder.cache cannot be written
+	ShedderRefused   string `json:"shedder_refused,omitempty"`   // version and first error of the refused shedder settings, until good ones replace them
+	ShedderSignature string `json:"shedder_signature,omitempty"` // like rules_signature
+	Status           string `json:"status"`                      // ready, no rules or draining
+	Store            string `json:"store,omitempty"`             // with Redis: ok, or the error of a ping
 }
 
 // Problem is every answer that refuses a request (RFC 9457).

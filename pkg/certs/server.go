@@ -16,8 +16,8 @@ import (
 
 // Pair names a certificate chain and its key.
 type Pair struct {
-	CertFile string `yaml:"cert_file"`
-	KeyFile  string `yaml:"key_file"`
+	CertFile string `yaml:"cert_file"` // PEM certificate chain
+	KeyFile  string `yaml:"key_file"`  // its private key
 }
 
 // Validate returns every fault as field.Errors, or nil. Both files must exist.

@@ -13,6 +13,7 @@ import (
 // fields are the rows of a table: all fields of a document's type, with their comments.
 type fields struct {
 	root     string
+	tag      string            // that names fields: yaml or json
 	comments map[string]string // by package, type and field
 	rows     strings.Builder
 }
@@ -22,8 +23,11 @@ func (f *fields) add(v reflect.Value, path string) error {
 	t := v.Type()
 	for i := range t.NumField() {
 		field := t.Field(i)
-		name, option, _ := strings.Cut(field.Tag.Get("yaml"), ",")
+		name, option, _ := strings.Cut(field.Tag.Get(f.tag), ",")
 		if option == "inline" {
+			if field.Type.Kind() == reflect.Pointer { // another page has it
+				continue
+			}
 			if err := f.add(v.Field(i), path); err != nil {
 				return err
 			}
@@ -52,7 +56,7 @@ func (f *fields) add(v reflect.Value, path string) error {
 			initial = "`" + strings.ReplaceAll(strings.Join(strings.Fields(fmt.Sprint(v.Field(i))), ", "), "m0s", "m") + "`"
 		}
 		kind := kinds.Replace(items + inner.String())
-		if isMap {
+		if isMap || inner.Kind() == reflect.Map {
 			kind = kinds.Replace(items + "map")
 		}
 		fmt.Fprintf(&f.rows, "| `%s%s` | %s | %s | %s |\n", path, name, kind, initial, escape(meaning))
@@ -72,7 +76,7 @@ func (f *fields) add(v reflect.Value, path string) error {
 
 // kinds are types in words.
 var kinds = strings.NewReplacer("[]netip.Addr", "addresses", "[]netip.Prefix", "networks", "[]string", "strings", "[]map", "list of maps",
-	"map[string]string", "map", "time.Duration", "duration", "float64", "number", "int", "integer", "bool", "true or false")
+	"time.Duration", "duration", "float64", "number", "int64", "integer", "int", "integer", "bool", "true or false")
 
 // comment returns a field's comment without the field's name.
 func (f *fields) comment(t reflect.Type, name string) (string, error) {

@@ -1,5 +1,5 @@
 // Command reference writes docs/reference from what the programs know: regionctl's commands, the
-// types of documents with their comments, and the alert rules.
+// types of documents and of an edge's configuration with their comments, and the alert rules.
 package main
 
 import (
@@ -65,13 +65,19 @@ func pages(root string) (map[string]string, error) {
 			"[`regionctl policy apply`](regionctl.md#regionctl-policy-apply) publishes it. The example is the shipped policy.",
 			policy.Example, *policy.Defaults()},
 	} {
-		f := fields{root: root, comments: map[string]string{}}
+		f := fields{root: root, tag: "yaml", comments: map[string]string{}}
 		if err := f.add(reflect.ValueOf(d.defaults), ""); err != nil {
 			return nil, err
 		}
 		all[d.name] = begin(d.title, reflect.TypeOf(d.defaults).PkgPath()) + d.intro + "\n\n## Fields\n\n" +
 			"`[]` stands for each item of a list.\n\n| field | value | default | meaning |\n|---|---|---|---|\n" + f.rows.String() +
 			"\n## Example\n\n" + code("yaml", d.example)
+	}
+	if all["admin.md"], err = adminPage(root); err != nil {
+		return nil, err
+	}
+	if all["configuration.md"], err = configurationPage(root); err != nil {
+		return nil, err
 	}
 	all["alerts.md"], err = alertPage(filepath.Join(root, "dashboards/rules/alerts.yaml"))
 	return all, err

@@ -18,11 +18,10 @@ const (
 
 // Config says what is logged and where.
 type Config struct {
-	File    string   `yaml:"file"`
-	Format  string   `yaml:"format"`
-	Headers []string `yaml:"headers"` // of JSON lines
-	// HashKeyFile holds a secret that keys the hashes; without it, each start makes one.
-	HashKeyFile string `yaml:"hash_key_file"`
+	File        string   `yaml:"file"`          // where the lines go
+	Format      string   `yaml:"format"`        // combined or json; absent: combined
+	Headers     []string `yaml:"headers"`       // with json: request headers to include
+	HashKeyFile string   `yaml:"hash_key_file"` // holds a secret of at least 16 bytes that keys the hashes of values; absent: a new one at each start
 }
 
 // Validate reports faults by calling fault with a path below prefix.

@@ -121,32 +121,38 @@ func (a *Admin) named(next http.Handler) http.Handler {
 
 func (a *Admin) adminIndex(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	fmt.Fprintf(w, `weir edge %s
+	fmt.Fprintf(w, "weir edge %s\n\n%s", a.Config.Node.ID, Endpoints)
+}
 
-GET    /             a page for browsers, and this list for other programs; /v1 is this list for both
-GET    /healthz      the process is alive
-GET    /readyz       it may be sent traffic
+// Endpoints lists what an admin listener answers.
+const Endpoints = `GET    /             a page for browsers, unless callers need a token; for other programs this list, as /v1 for all
+GET    /healthz      200 while the process lives
+GET    /readyz       200; 503 while the node stops or has no rules, but not while store or Consul are unreachable
+                     or rules are outdated
 GET    /metrics      Prometheus metrics
-GET    /v1/rules     the active rules, and why others were refused; ?brief: without the rules themselves
+GET    /v1/rules     the active rules, and why the newest document was refused; ?brief: without the rules themselves
 GET    /v1/explain?client=203.0.113.7&method=GET&host=example.com&path=/x&header=X-Api-Key:k&cookie=a=b&tier=pro
                      which rules would decide this request and what is left; charges nothing
 DELETE /v1/limits?rule=ID&client=203.0.113.7…
-                     forget one counter; the request is described as for explain
-GET    /v1/shedder   how busy the upstreams are, what is shed, and by which settings; ?brief: without the settings
+                     reset the counter of one rule; the request is described as for explain
+GET    /v1/shedder   the active settings, when they expire, and the state of each upstream group; ?brief: without
+                     the settings
 PUT    /v1/shedder?for=15m
                      shed by these settings temporarily, on this node only; the body is the document
 DELETE /v1/shedder   end that now
-GET    /v1/policy    the active behavior policy, and why another was refused
-GET    /v1/clients   how many client networks are blocked or allowed manually, and since when
+GET    /v1/policy    version, mode and source of the active behavior policy, and why another was refused
+GET    /v1/clients   how many client networks are blocked and allowed manually, since when, when the next entry ends,
+                     and whether Consul and the cache work
 GET    /v1/experiment?rule=ID
-                     the counts of both variants of a rule with an experiment, by slice of its keys
-GET    /v1/global    what is known of other regions under rules with scope: global
+                     what this node counted of both variants of a rule, since when, by slice of its keys, and the
+                     memory of one counter of each, from Redis
+GET    /v1/global    for keys of global rules that the node owns: the age of its knowledge of other regions, how far
+                     limits were exceeded and the bound, what the region holds in escrow
 GET    /v1/recent?client=203.0.113.7&refused&rules&most=100
-                     the latest requests as JSON lines, if recent.keep is set: for a client or network, only those
-                     refused, only those that rules decided
-GET    /debug/pprof/ profiles
-`, a.Config.Node.ID)
-}
+                     the latest requests, at most 1,000, as JSON lines: for a client or network, only those refused,
+                     only those that rules decided; 404 without recent.keep
+GET    /debug/pprof/ Go profiles
+`
 
 // authenticated requires the configured credentials, if any. Probes stay open, since load
 // balancers send no credentials; without credentials they reveal only whether the node

@@ -10,8 +10,7 @@ import (
 
 // Clients is about client lists.
 type Clients struct {
-	// Cache is the file that keeps those of Consul.
-	Cache string `yaml:"cache"`
+	Cache string `yaml:"cache"` // with rules.source consul: the last good list; absent: clients.json next to rules.cache
 }
 
 // cache is the setting of a file that keeps documents of a kind.

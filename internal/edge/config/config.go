@@ -17,52 +17,50 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/redisstore"
 )
 
-// Config is the configuration file of an edge node. docs/CONFIG.md describes it.
+// Config is the configuration file of an edge node. docs/CONFIG.md describes it; make reference lists its fields.
 type Config struct {
-	Node           Node              `yaml:"node"`
-	Listen         Listen            `yaml:"listen"`
-	Server         Server            `yaml:"server"`
-	Upstreams      []Upstream        `yaml:"upstreams"`
-	Routes         []Route           `yaml:"routes"`
-	Upstream       Forward           `yaml:"upstream"`
-	TrustedProxies []string          `yaml:"trusted_proxies"`
-	TierHeader     string            `yaml:"tier_header"`
-	LegacyHeaders  bool              `yaml:"legacy_headers"`
-	Store          Store             `yaml:"store"`
-	Rules          Rules             `yaml:"rules"`
-	Consul         Consul            `yaml:"consul"`
-	Documents      Documents         `yaml:"documents"`
-	Shedder        Shedder           `yaml:"shedder"`
-	Policy         Policy            `yaml:"policy"`
-	Clients        Clients           `yaml:"clients"`
-	Peer           Peer              `yaml:"peer"`
-	Log            Log               `yaml:"log"`
-	AccessLog      *accesslog.Config `yaml:"access_log"`
-	Recent         recent.Config     `yaml:"recent"`
-	Shutdown       Shutdown          `yaml:"shutdown"`
+	Node           Node              `yaml:"node"`            // which node this is
+	Listen         Listen            `yaml:"listen"`          // where the node listens
+	Server         Server            `yaml:"server"`          // what clients may send, and how slowly
+	Upstreams      []Upstream        `yaml:"upstreams"`       // the origins, 1 to 64 in a group, which share its load
+	Routes         []Route           `yaml:"routes"`          // which requests go to which group: the first match wins; all others go to default
+	Upstream       Forward           `yaml:"upstream"`        // how requests are forwarded
+	TrustedProxies []string          `yaml:"trusted_proxies"` // networks of proxies whose X-Forwarded-For, tier and cost headers count; any: every peer
+	TierHeader     string            `yaml:"tier_header"`     // the header in which a trusted proxy states the client's tier
+	LegacyHeaders  bool              `yaml:"legacy_headers"`  // also send X-RateLimit-Limit, -Remaining and -Reset, for the rule with the least left
+	Store          Store             `yaml:"store"`           // where counters are kept
+	Rules          Rules             `yaml:"rules"`           // where rules come from
+	Consul         Consul            `yaml:"consul"`          // the region's Consul; for rules.source consul
+	Documents      Documents         `yaml:"documents"`       // whose signatures documents need; for rules.source consul
+	Shedder        Shedder           `yaml:"shedder"`         // how requests are shed; SHEDDING.md has its other fields
+	Policy         Policy            `yaml:"policy"`          // the behavior policy, which evaluates clients
+	Clients        Clients           `yaml:"clients"`         // the networks that operators block or allow
+	Peer           Peer              `yaml:"peer"`            // the other nodes, for listen.peer
+	Log            Log               `yaml:"log"`             // the node's own log
+	AccessLog      *accesslog.Config `yaml:"access_log"`      // a line for each request; absent: none
+	Recent         recent.Config     `yaml:"recent"`          // the latest requests, kept in memory
+	Shutdown       Shutdown          `yaml:"shutdown"`        // how the node stops
 
 	Trusted []netip.Prefix `yaml:"-"`
 }
 
 // Node says which node this is.
 type Node struct {
-	ID     string `yaml:"id"`
-	Region string `yaml:"region"`
-	PoP    string `yaml:"pop"`
+	ID     string `yaml:"id"`     // unique in Consul: letters, digits and ._:-; absent: the host name
+	Region string `yaml:"region"` // with rules.source consul required: at most 64 lower-case letters, digits and -; otherwise a label
+	PoP    string `yaml:"pop"`    // the site, named like the region
 }
 
 // Server bounds what a client may send, and how slowly.
 type Server struct {
-	MaxHeaderBytes int   `yaml:"max_header_bytes"`
-	MaxBodyBytes   int64 `yaml:"max_body_bytes"`
-	MaxConnections int   `yaml:"max_connections"`
-	// MaxConnectionsPerClient applies to each IPv4 address or IPv6 /64; 0 means no limit.
-	MaxConnectionsPerClient int           `yaml:"max_connections_per_client"`
-	ReadTimeout             time.Duration `yaml:"read_timeout"`
-	WriteTimeout            time.Duration `yaml:"write_timeout"`
-	IdleTimeout             time.Duration `yaml:"idle_timeout"`
-	// Paths says how to handle a path that origins may read in several ways.
-	Paths string `yaml:"paths"`
+	MaxHeaderBytes          int           `yaml:"max_header_bytes"`           // of request line and header together, 1024 to 1048576; beyond: 431
+	MaxBodyBytes            int64         `yaml:"max_body_bytes"`             // beyond: 413
+	MaxConnections          int           `yaml:"max_connections"`            // further ones are closed; each may need two open files
+	MaxConnectionsPerClient int           `yaml:"max_connections_per_client"` // of one IPv4 address or IPv6 /64; further ones are closed; 0: no limit
+	ReadTimeout             time.Duration `yaml:"read_timeout"`               // for a request's header to arrive; beyond: 408
+	WriteTimeout            time.Duration `yaml:"write_timeout"`              // for the client to accept a response that is not streamed
+	IdleTimeout             time.Duration `yaml:"idle_timeout"`               // closes an unused connection
+	Paths                   string        `yaml:"paths"`                      // how to handle a path that origins may read in several ways: match_all, strict or normalized
 }
 
 // The values of server.paths: what to do with a path that origins may read in several ways.
@@ -74,41 +72,42 @@ const (
 
 // Store says where counters are kept.
 type Store struct {
-	Kind    string        `yaml:"kind"`
-	Timeout time.Duration `yaml:"timeout"`
+	Kind    string        `yaml:"kind"`    // redis, or memory: in this process alone
+	Timeout time.Duration `yaml:"timeout"` // 1ms to 10s, the longest that a decision waits; beyond: on_store_failure
 	// Nodes is how many edge nodes share the store: each enforces its part of a
-	// limit while the store is unreachable. nil: those in Consul's catalog, or 1.
+	// limit while the store is unreachable; absent: those in Consul's catalog, or 1.
 	Nodes        *int  `yaml:"nodes"`
-	DeniedMemory int   `yaml:"denied_memory"`
-	MaxKeys      int   `yaml:"max_keys"`
-	Redis        Redis `yaml:"redis"`
+	DeniedMemory int   `yaml:"denied_memory"` // how many refusals a node remembers, to keep floods away from Redis
+	MaxKeys      int   `yaml:"max_keys"`      // counters kept in the process; beyond: those that expire soonest are dropped
+	Redis        Redis `yaml:"redis"`         // where Redis is
 	// Clock tells the store in memory the Unix time in microseconds; nil: the system's.
 	Clock func() int64 `yaml:"-"`
 }
 
 // Redis says where Redis is.
 type Redis struct {
-	Mode                 string        `yaml:"mode"`
-	Addrs                []string      `yaml:"addrs"`
-	MasterName           string        `yaml:"master_name"`
-	Username             string        `yaml:"username"`
-	PasswordFile         string        `yaml:"password_file"`
-	SentinelUsername     string        `yaml:"sentinel_username"`
-	SentinelPasswordFile string        `yaml:"sentinel_password_file"`
-	TLS                  *certs.Client `yaml:"tls"` // empty: with the system's authorities
-	// Linger is how long a decision waits for others to share its round trip.
+	Mode                 string        `yaml:"mode"`                   // single, sentinel or cluster
+	Addrs                []string      `yaml:"addrs"`                  // host:port of the server, of the sentinels, or of some nodes of the cluster
+	MasterName           string        `yaml:"master_name"`            // the sentinels' name for the master; with mode sentinel only, and required there
+	Username             string        `yaml:"username"`               // ACL user
+	PasswordFile         string        `yaml:"password_file"`          // holds its password, read at each connection
+	SentinelUsername     string        `yaml:"sentinel_username"`      // ACL user of the sentinels
+	SentinelPasswordFile string        `yaml:"sentinel_password_file"` // holds its password, read at the start
+	TLS                  *certs.Client `yaml:"tls"`                    // absent: none; {}: with the system's authorities
+	// Linger is how long a decision waits for others to share its round trip: 0 to a quarter of
+	// store.timeout.
 	Linger time.Duration `yaml:"linger"`
 }
 
 // Log is what is logged.
 type Log struct {
-	Level string `yaml:"level"`
+	Level string `yaml:"level"` // debug, info, warn or error
 }
 
 // Shutdown is how a node stops. Both together stay under 5 s by default.
 type Shutdown struct {
-	// Delay between /readyz failing and the listener closing, so that
-	// load balancers notice first.
+	// Delay between /readyz failing and the listener closing, so that load balancers notice first; 0
+	// for none.
 	Delay time.Duration `yaml:"delay"`
 	// Timeout is how long requests in flight may take to finish.
 	Timeout time.Duration `yaml:"timeout"`

@@ -14,11 +14,9 @@ import (
 type Consul struct {
 	consul.Config `yaml:",inline"`
 
-	Register bool `yaml:"register"`
-	// Advertise and AdvertiseAdmin are where others reach the node, if not at the
-	// addresses that it listens on: host or host:port.
-	Advertise      string `yaml:"advertise"`
-	AdvertiseAdmin string `yaml:"advertise_admin"`
+	Register       bool   `yaml:"register"`        // as service weir-edge, while the node runs
+	Advertise      string `yaml:"advertise"`       // host or host:port for clients; absent: listen.public; required if that is every address
+	AdvertiseAdmin string `yaml:"advertise_admin"` // host or host:port for operators; absent: listen.admin; required if that is every address
 }
 
 func (c *Config) validateConsul(f *faults) {

@@ -4,11 +4,9 @@ import "net/netip"
 
 // Decide is a listener where gateways ask for decisions: over HTTP, or HAProxys by SPOE.
 type Decide struct {
-	Address string `yaml:"address"`
-	// From are the gateways' networks, TLS the certificates. One of From and TLS.ClientCAFile
-	// must tell gateways from clients, who could otherwise claim to be anyone.
-	From []string   `yaml:"from"`
-	TLS  *MutualTLS `yaml:"tls"`
+	Address string     `yaml:"address"` // host:port
+	From    []string   `yaml:"from"`    // the callers' networks; required without client_ca_file, because callers can name any client
+	TLS     *MutualTLS `yaml:"tls"`     // absent: unencrypted
 
 	Gateways []netip.Prefix `yaml:"-"`
 }

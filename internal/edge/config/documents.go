@@ -13,10 +13,8 @@ import (
 
 // Documents says whose signatures make rules and shedder settings of Consul acceptable.
 type Documents struct {
-	// VerifyKeys are files with public keys.
-	VerifyKeys []string `yaml:"verify_keys"`
-	// RequireSigned refuses documents that none of the keys has signed.
-	RequireSigned bool `yaml:"require_signed"`
+	VerifyKeys    []string `yaml:"verify_keys"`    // files with Ed25519 public keys in PEM, one or several in each
+	RequireSigned bool     `yaml:"require_signed"` // refuse documents that none of the keys has signed, and keep the active ones
 }
 
 func (c *Config) validateDocuments(f *faults) {

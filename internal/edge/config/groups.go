@@ -20,8 +20,8 @@ const DefaultGroup = "default"
 
 // Route sends requests to an upstream group.
 type Route struct {
-	Match rules.Conditions `yaml:"match"`
-	Group string           `yaml:"group"`
+	Match rules.Conditions `yaml:"match"` // as in a rule; a header sent twice matches no route
+	Group string           `yaml:"group"` // required: the group of matching requests
 }
 
 // Groups returns the names of the upstream groups, in the order of the file.

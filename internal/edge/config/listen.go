@@ -12,37 +12,36 @@ import (
 
 // Listen says where the node listens.
 type Listen struct {
-	Public         string         `yaml:"public"`
-	Admin          string         `yaml:"admin"`
-	AdminTokenFile string         `yaml:"admin_token_file"`
-	AdminTLS       *MutualTLS     `yaml:"admin_tls"`
-	TLS            *TLS           `yaml:"tls"`
-	HTTP2          HTTP2          `yaml:"http2"`
-	ProxyProtocol  *ProxyProtocol `yaml:"proxy_protocol"`
-	Decide         *Decide        `yaml:"decide"`
-	SPOE           *Decide        `yaml:"spoe"`
-	RLS            *RLS           `yaml:"rls"`
-	Peer           *PeerListen    `yaml:"peer"`
+	Public         string         `yaml:"public"`           // host:port for clients
+	Admin          string         `yaml:"admin"`            // host:port for operators; a loopback address unless callers need a token or a certificate
+	AdminTokenFile string         `yaml:"admin_token_file"` // holds the token that all admin requests need, except for /healthz and /readyz
+	AdminTLS       *MutualTLS     `yaml:"admin_tls"`        // absent: unencrypted
+	TLS            *TLS           `yaml:"tls"`              // with clients, TLS 1.2 or later; absent: unencrypted
+	HTTP2          HTTP2          `yaml:"http2"`            // HTTP/2 with clients
+	ProxyProtocol  *ProxyProtocol `yaml:"proxy_protocol"`   // TCP load balancers that name clients in PROXY headers
+	Decide         *Decide        `yaml:"decide"`           // for gateways, over HTTP
+	SPOE           *Decide        `yaml:"spoe"`             // for HAProxys that use SPOE
+	RLS            *RLS           `yaml:"rls"`              // as Envoy's rate limit service, over gRPC
+	Peer           *PeerListen    `yaml:"peer"`             // for other nodes; absent: it exchanges nothing with them
 
 	Balancers []netip.Prefix `yaml:"-"`
 }
 
 // ProxyProtocol names the load balancers whose connections begin with a PROXY header.
 type ProxyProtocol struct {
-	From []string `yaml:"from"`
+	From []string `yaml:"from"` // required: the balancers' networks; their connections must begin with a PROXY header, others must not
 }
 
 // TLS names the certificates of the public listener.
 type TLS struct {
 	certs.Pair   `yaml:",inline"`
-	Certificates []certs.Pair `yaml:"certificates"`
+	Certificates []certs.Pair `yaml:"certificates"` // more, 256 in all; a client gets the first for the name it requests (SNI), or else the very first
 }
 
 // MutualTLS names the certificate of a listener that may require certificates of its callers.
 type MutualTLS struct {
-	certs.Pair `yaml:",inline"`
-	// ClientCAFile holds the authorities of its clients, who must show a certificate then.
-	ClientCAFile string `yaml:"client_ca_file"`
+	certs.Pair   `yaml:",inline"`
+	ClientCAFile string `yaml:"client_ca_file"` // authorities of callers, who must then present a certificate
 }
 
 // maxCertificates bounds how many are compared with the name that a client asks for.
@@ -194,9 +193,9 @@ func (s Certificates) Each(f func(listener, file string, expires time.Time)) {
 
 // HTTP2 says where clients of the public listener may speak HTTP/2.
 type HTTP2 struct {
-	TLS        bool `yaml:"tls"` // offer it by ALPN
-	H2C        bool `yaml:"h2c"` // accept its preface without TLS
-	MaxStreams int  `yaml:"max_streams"`
+	TLS        bool `yaml:"tls"`         // offer it to clients of listen.tls, by ALPN
+	H2C        bool `yaml:"h2c"`         // without listen.tls: accept connections that begin with its preface
+	MaxStreams int  `yaml:"max_streams"` // concurrent requests on one connection, 1 to 1000
 }
 
 func (c *HTTP2) validate(f *faults, l *Listen) {

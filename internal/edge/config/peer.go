@@ -12,39 +12,37 @@ import (
 
 // PeerListen says where other nodes reach this one, and by what they know each other.
 type PeerListen struct {
-	Address string `yaml:"address"`
-	// Advertise is where others reach it, if not at Address: host or host:port.
-	Advertise string   `yaml:"advertise"`
-	TLS       *PeerTLS `yaml:"tls"`
-	// Insecure speaks without TLS, on this machine only.
-	Insecure bool `yaml:"insecure"`
+	Address   string   `yaml:"address"`   // host:port where other nodes reach this one
+	Advertise string   `yaml:"advertise"` // where they reach it, if not at address: host or host:port; required if that is every address
+	TLS       *PeerTLS `yaml:"tls"`       // how nodes prove which they are; required unless insecure
+	Insecure  bool     `yaml:"insecure"`  // no TLS: any process of this machine can be any node; address must be a loopback address
 }
 
 // PeerTLS names the certificate that a node shows to others, both as a server and as a
 // client, and the authorities of theirs.
 type PeerTLS struct {
 	certs.Pair `yaml:",inline"`
-	CAFile     string `yaml:"ca_file"`
+	CAFile     string `yaml:"ca_file"` // authorities of the other nodes' certificates
 }
 
 // Peer says who the other nodes are.
 type Peer struct {
-	// Regions are all regions in the topology's order, for nodes whose Consul does not know
-	// them.
+	// Regions are all regions in the topology's order, this node's included; required unless
+	// rules.source is consul.
 	Regions []PeerRegion `yaml:"regions"`
 }
 
 // PeerRegion is one region.
 type PeerRegion struct {
-	Name       string     `yaml:"name"`
-	Datacenter string     `yaml:"datacenter"` // in Consul; empty: as the region
-	Nodes      []PeerNode `yaml:"nodes"`      // empty: Consul knows them
+	Name       string     `yaml:"name"`       // as in the topology
+	Datacenter string     `yaml:"datacenter"` // of its nodes in Consul; absent: as the region
+	Nodes      []PeerNode `yaml:"nodes"`      // absent: those in Consul
 }
 
 // PeerNode is one node.
 type PeerNode struct {
-	ID      string `yaml:"id"`
-	Address string `yaml:"address"`
+	ID      string `yaml:"id"`      // its node.id
+	Address string `yaml:"address"` // host:port where this node reaches it
 }
 
 func (c *Config) validatePeer(f *faults) {

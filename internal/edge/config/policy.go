@@ -11,12 +11,10 @@ import (
 
 // Policy says where the behavior policy comes from.
 type Policy struct {
-	Source string `yaml:"source"`
-	File   string `yaml:"file"`
-	// Cache is the file that keeps the last good policy of Consul.
-	Cache string `yaml:"cache"`
-	// Subjects is how many clients are kept; each takes 256 bytes.
-	Subjects int `yaml:"subjects"`
+	Source   string `yaml:"source"`   // file, or consul with rules.source consul
+	File     string `yaml:"file"`     // with source file: the policy; absent: clients are not evaluated
+	Cache    string `yaml:"cache"`    // with source consul: the last good policy; absent: policy.json next to rules.cache
+	Subjects int    `yaml:"subjects"` // how many clients to keep, 1000 to 16777152, in 256 bytes each
 }
 
 func (c *Config) validatePolicy(f *faults) {

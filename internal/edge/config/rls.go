@@ -7,16 +7,12 @@ import (
 
 // RLS says where the node is Envoy's rate limit service, and to whom.
 type RLS struct {
-	Address string `yaml:"address"`
-	// From lists the networks of the Envoys; others are refused.
-	From []string   `yaml:"from"`
-	TLS  *MutualTLS `yaml:"tls"`
-	// Descriptors says whether a call that one descriptor refuses charges the others.
-	Descriptors string `yaml:"descriptors"`
-	// Headers says whether answers name the response headers that describe the limits.
-	Headers *bool `yaml:"headers"`
-	// Authorization says whether the node also answers Envoy's external authorization.
-	Authorization bool `yaml:"authorization"`
+	Address       string     `yaml:"address"`       // host:port
+	From          []string   `yaml:"from"`          // the Envoys' networks; required without client_ca_file, unless address is a loopback address
+	TLS           *MutualTLS `yaml:"tls"`           // absent: unencrypted
+	Descriptors   string     `yaml:"descriptors"`   // together: if one descriptor of a call is refused, none is charged; or separate; absent: together
+	Headers       *bool      `yaml:"headers"`       // name RateLimit-Policy and RateLimit among the response headers to add; absent: true
+	Authorization bool       `yaml:"authorization"` // also answer Envoy's external authorization; needs from or client_ca_file
 
 	Networks []netip.Prefix `yaml:"-"`
 }

@@ -18,18 +18,17 @@ const (
 
 // Rules says where the rules come from.
 type Rules struct {
-	Source string `yaml:"source"`
-	File   string `yaml:"file"`
-	// Cache is the file that keeps the last good document of Consul, so that the
-	// node can start while Consul is unreachable.
+	Source string `yaml:"source"` // file or consul
+	File   string `yaml:"file"`   // with source file: the rule document
+	// Cache is the file that keeps the last good rules of Consul, so that the node can start
+	// while Consul is unreachable. Each node needs a separate one.
 	Cache string `yaml:"cache"`
-	// Bootstrap is a URL of a rule document, for a node that starts without a cached
-	// one while Consul is unreachable.
-	Bootstrap string `yaml:"bootstrap"`
-	// BootstrapSignatures is a URL of its signatures.
-	BootstrapSignatures string `yaml:"bootstrap_signatures"`
-	// Required keeps a node that has never had rules from serving. Only with
-	// Consul: without a good file no node starts.
+	// Bootstrap is the URL of rules for a node that starts without a cached copy while Consul
+	// is unreachable: https://, or http:// to this machine.
+	Bootstrap           string `yaml:"bootstrap"`
+	BootstrapSignatures string `yaml:"bootstrap_signatures"` // URL of its signatures; required with documents.require_signed
+	// Required means 503 to all requests until Consul has named rules; without it, all pass until
+	// then.
 	Required bool `yaml:"required"`
 }
 

@@ -14,12 +14,9 @@ const FromConfig = adminapi.SourceConfig
 
 // Shedder says how requests are shed, and who may change that.
 type Shedder struct {
-	Source string `yaml:"source"`
-	// Cache is the file that keeps the last good settings of Consul.
-	Cache string `yaml:"cache"`
-	// SecretFile holds a secret that determines, together with a user's name, when that
-	// user is shed.
-	SecretFile string `yaml:"secret_file"`
+	Source     string `yaml:"source"`      // config or consul; absent: consul with rules.source consul
+	Cache      string `yaml:"cache"`       // with source consul: the last good settings; absent: shedder.json next to rules.cache
+	SecretFile string `yaml:"secret_file"` // holds a secret of at least 16 bytes, the same on all nodes, which decides when a user is shed
 	// Document is active while Consul names none; nil: the defaults.
 	Document *shedding.Document `yaml:",inline"`
 	// Custom replaces any document's law. Only a program can set it, to compare laws.

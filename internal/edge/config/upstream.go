@@ -13,10 +13,9 @@ import (
 
 // Upstream is one origin.
 type Upstream struct {
-	URL   string `yaml:"url"`
-	Group string `yaml:"group"` // "" is defaultGroup
-	// HTTP2 says that an https upstream speaks HTTP/2; the node then uses nothing else.
-	HTTP2 bool `yaml:"http2"`
+	URL   string `yaml:"url"`   // http://, https:// or h2c:// (HTTP/2 without TLS), host and port, no path
+	Group string `yaml:"group"` // lower-case letters, digits and -; absent: default
+	HTTP2 bool   `yaml:"http2"` // speak only HTTP/2 to an https:// upstream, agreed by ALPN
 }
 
 // target is the URL as proxy knows it.
@@ -29,22 +28,20 @@ func (u *Upstream) target() string {
 
 // Forward is how requests are forwarded.
 type Forward struct {
-	DialTimeout   time.Duration `yaml:"dial_timeout"`
-	Timeout       time.Duration `yaml:"timeout"`
-	StreamTimeout time.Duration `yaml:"stream_timeout"`
-	IdleTimeout   time.Duration `yaml:"idle_timeout"`
-	MaxConns      int           `yaml:"max_conns"`
-	FailAfter     int           `yaml:"fail_after"`
-	FailFor       time.Duration `yaml:"fail_for"`
-	CAFile        string        `yaml:"ca_file"`
-	// MaxHeaderBytes bounds a response's header. Each connection has a buffer of that size.
-	MaxHeaderBytes int               `yaml:"max_header_bytes"`
-	Upgrade        []string          `yaml:"upgrade"` // the protocols that a connection may switch to
-	TunnelTimeout  time.Duration     `yaml:"tunnel_timeout"`
-	Loop           string            `yaml:"loop"` // the header that reveals loops
-	HealthCheck    proxy.HealthCheck `yaml:"health_check"`
-	// Groups have settings of their own, by name.
-	Groups map[string]Group `yaml:"groups"`
+	DialTimeout    time.Duration     `yaml:"dial_timeout"`     // to connect, including the TLS handshake
+	Timeout        time.Duration     `yaml:"timeout"`          // from sending a request to receiving the response's header; beyond: 504
+	StreamTimeout  time.Duration     `yaml:"stream_timeout"`   // the longest pause of either side within a body
+	IdleTimeout    time.Duration     `yaml:"idle_timeout"`     // closes an unused connection; keep it below the upstream's own
+	MaxConns       int               `yaml:"max_conns"`        // open connections, or HTTP/2 streams, to each upstream; beyond: 502
+	FailAfter      int               `yaml:"fail_after"`       // consecutive failures before an upstream rests
+	FailFor        time.Duration     `yaml:"fail_for"`         // how long it rests; doubles with each further failure, up to 16 times
+	CAFile         string            `yaml:"ca_file"`          // PEM certificates that verify https upstreams; absent: the system's
+	MaxHeaderBytes int               `yaml:"max_header_bytes"` // of a response's status line and header, 4096 to 1048576; beyond: 502; each connection has such a buffer
+	Upgrade        []string          `yaml:"upgrade"`          // the protocols that a connection may switch to; []: none
+	TunnelTimeout  time.Duration     `yaml:"tunnel_timeout"`   // closes a switched connection when neither side sends anything
+	Loop           string            `yaml:"loop"`             // the header that reveals loops, which get 508: via, cdn-loop (RFC 8586) or off
+	HealthCheck    proxy.HealthCheck `yaml:"health_check"`     // without path: none
+	Groups         map[string]Group  `yaml:"groups"`           // by group name: its own health_check and upgrade, replacing those here; health_check: {} means none
 }
 
 // Group replaces fields of ForwardConfig for one group; nil: the same.

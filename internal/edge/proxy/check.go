@@ -15,12 +15,12 @@ import (
 // take the upstream out; Healthy consecutive passes bring it back. An empty Path
 // disables checks.
 type HealthCheck struct {
-	Path      string        `yaml:"path"`
-	Interval  time.Duration `yaml:"interval"`
-	Timeout   time.Duration `yaml:"timeout"`
-	Healthy   int           `yaml:"healthy"`
-	Unhealthy int           `yaml:"unhealthy"`
-	Host      string        `yaml:"host"` // "": the upstream's own
+	Path      string        `yaml:"path"`      // in ASCII, perhaps with a query; enables checks
+	Interval  time.Duration `yaml:"interval"`  // between two checks of an upstream by one node
+	Timeout   time.Duration `yaml:"timeout"`   // at most interval, to connect and receive the response's header
+	Healthy   int           `yaml:"healthy"`   // passes in a row that bring an upstream back
+	Unhealthy int           `yaml:"unhealthy"` // failures in a row that take it out
+	Host      string        `yaml:"host"`      // of the checks; absent: the upstream's own
 }
 
 // HealthObserver is an Observer that also learns when the checks' verdict on an upstream

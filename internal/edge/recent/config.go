@@ -8,12 +8,12 @@ import (
 
 // Config says which recent requests are kept.
 type Config struct {
-	Keep int `yaml:"keep"` // requests; 0: none
-	// Share is the fraction of clients whose requests are kept, always all of them, so that
-	// rules that count by client can be replayed.
+	Keep int `yaml:"keep"` // how many requests to keep, 512 bytes each: 0, or 100 to 200000
+	// Share is the part of the clients whose requests are kept, over 0 to 1, the same on all nodes:
+	// all requests of a client, so that rules that count by client can be replayed.
 	Share       float64  `yaml:"share"`
-	Headers     []string `yaml:"headers"`
-	HashKeyFile string   `yaml:"hash_key_file"`
+	Headers     []string `yaml:"headers"`       // request headers to keep, at most 8
+	HashKeyFile string   `yaml:"hash_key_file"` // as access_log.hash_key_file
 }
 
 const (
