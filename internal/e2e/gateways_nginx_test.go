@@ -13,7 +13,7 @@ import (
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
-// auth_request has two results, so the configuration in docs/GATEWAYS.md must name each status
+// auth_request has two results, so the configuration in deploy/nginx must name each status
 // that a node may want for the client.
 func TestNginxGivesEachStatus(t *testing.T) {
 	node := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -29,7 +29,7 @@ rules:
   - {id: hosted, match: {hosts: [limited.example]}, key: [], limit: 10, window: 1h}
 `
 
-// gatewayKind is a program that can ask weir, with its configuration in docs/GATEWAYS.md.
+// gatewayKind is a program that can ask weir, with its configuration in deploy.
 type gatewayKind struct {
 	name string
 	with string // the name of a second file, or ""
@@ -110,11 +110,13 @@ func write(t *testing.T, name, text string) string {
 	return file
 }
 
-// block returns the file of this name in deploy/haproxy, or in docs/GATEWAYS.md.
+// block returns the file of this name in deploy, or in docs/GATEWAYS.md.
 func block(t *testing.T, name string) string {
 	t.Helper()
-	if file, err := os.ReadFile("../../deploy/haproxy/" + name); err == nil {
-		return string(file)
+	for _, folder := range []string{"caddy", "haproxy", "nginx"} {
+		if file, err := os.ReadFile("../../deploy/" + folder + "/" + name); err == nil {
+			return string(file)
+		}
 	}
 	page, err := os.ReadFile("../../docs/GATEWAYS.md")
 	require.NoError(t, err)
@@ -244,7 +246,7 @@ func (l *gatewayLab) send(gateway, method, path, body string, headers ...string)
 	return answer{resp.StatusCode, resp.Header, string(text)}, err
 }
 
-// TestGateways starts real gateways with the configurations of docs/GATEWAYS.md.
+// TestGateways starts real gateways with the configurations that docs/GATEWAYS.md names.
 func TestGateways(t *testing.T) {
 	for _, kind := range gatewayKinds {
 		t.Run(kind.name, func(t *testing.T) {

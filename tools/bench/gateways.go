@@ -6,7 +6,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"time"
 
@@ -80,21 +79,14 @@ backend origin
   server origin 127.0.0.1:9000
 `
 
-// blockOf returns a file from deploy/haproxy or docs/GATEWAYS.md, so that the benchmark measures what
-// users copy.
+// blockOf returns a file from deploy, so that the benchmark measures what users copy.
 func blockOf(name string) (string, error) {
-	if file, err := os.ReadFile(filepath.Join("deploy", "haproxy", name)); err == nil {
-		return string(file), nil
+	for _, folder := range []string{"caddy", "haproxy", "nginx"} {
+		if file, err := os.ReadFile(filepath.Join("deploy", folder, name)); err == nil {
+			return string(file), nil
+		}
 	}
-	page, err := os.ReadFile(filepath.Join("docs", "GATEWAYS.md"))
-	if err != nil {
-		return "", err
-	}
-	found := regexp.MustCompile("(?s)```[a-z]*\n(?:#|--) " + regexp.QuoteMeta(name) + "\n(.*?)```").FindSubmatch(page)
-	if found == nil {
-		return "", fmt.Errorf("docs/GATEWAYS.md has no %s", name)
-	}
-	return string(found[1]), nil
+	return "", fmt.Errorf("deploy has no %s", name)
 }
 
 // startGateway runs a gateway that asks the node at this address, or no node if it is "".
