@@ -1,5 +1,5 @@
 // Command reference writes docs/reference from what the programs know: regionctl's commands, the
-// types of documents and of an edge's configuration with their comments, and the alert rules.
+// types of documents and of an edge's configuration with their comments, the alert rules, and the packages.
 package main
 
 import (
@@ -77,6 +77,9 @@ func pages(root string) (map[string]string, error) {
 		return nil, err
 	}
 	if all["configuration.md"], err = configurationPage(root); err != nil {
+		return nil, err
+	}
+	if all["packages.md"], err = packagePage(root); err != nil {
 		return nil, err
 	}
 	all["alerts.md"], err = alertPage(filepath.Join(root, "dashboards/rules/alerts.yaml"))
