@@ -2,7 +2,8 @@
 // part runs short, for those who ask other regions for more.
 //
 // A request is measured against the region's part by the store, like under any other limit:
-// rights that arrived or left are in the key's count already.
+// rights that arrived or left are in the key's count already. If a limit is lowered, they stay
+// where they are until the window ends.
 package escrow
 
 import (
