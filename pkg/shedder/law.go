@@ -152,11 +152,14 @@ func deadBand(u float64) float64 {
 	return 0
 }
 
-// integrator is the published law with its faults corrected (docs/SHEDDING.md lists
-// them). Utilization does not show how deep the overload is, so demand in excess of what
-// is served is added to the error. Shedding is undone faster than patience recovers. The
-// dead band does not hold back requests that would fit: it gives way if the utilization
-// expected without shedding is below Start.
+// integrator is the published law with four faults corrected. As published, integer division
+// turns the patience of -28/120 into -1, so shedding begins after 120 s; ten times too much is
+// shed as slowly as a little too much; in the dead band it keeps shedding what it shed on
+// entering; and it restores over 120 s and more. Here shedding begins after 28 s. Utilization
+// does not show how deep the overload is, so demand in excess of what is served is added to
+// the error: everything is shed within 4 s if necessary. The dead band gives way if the
+// utilization expected without shedding is below Start. The error counts 12 times while
+// something is shed: 10 s.
 func integrator(s State, dt time.Duration, r *Reading, settings *Settings) State {
 	e, excess := deadBand(r.Utilization), max(0, r.total()/max(r.Served, 1)-1)
 	switch {
