@@ -157,8 +157,7 @@ func requireLabels(t *testing.T, p prometheus) {
 	}
 }
 
-// requireExported requires that the list read from the source matches what a node
-// exports.
+// requireExported requires that the reference lists what a node exports.
 func requireExported(t *testing.T, node *liveNode) {
 	t.Helper()
 	resp, err := node.client.Get("https://" + node.admin + "/metrics")
@@ -166,18 +165,18 @@ func requireExported(t *testing.T, node *liveNode) {
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
 	require.NoError(t, err)
-	names := exportedUnder(t, "../internal/edge")
+	names := exportedBy(t, "Edge node")
 	for line := range strings.Lines(string(text)) {
 		name, kind, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "# TYPE "), " ")
 		if !strings.HasPrefix(line, "# TYPE weir_") {
 			continue
 		}
 		histogram, known := names[name]
-		require.True(t, known, "%s is exported and was not found in the source", name)
+		require.True(t, known, "%s is exported and not in the reference", name)
 		require.Equal(t, kind == "histogram", histogram, name)
 		delete(names, name)
 	}
-	require.Empty(t, names, "found in the source and not exported under load")
+	require.Empty(t, names, "in the reference and not exported under load")
 }
 
 // startLoad sends requests from 40 clients at once, until the returned function is

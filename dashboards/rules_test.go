@@ -148,18 +148,17 @@ func TestEveryAlertHasARunbook(t *testing.T) {
 			alerts = append(alerts, rule.Alert+" "+rule.Labels["severity"])
 		}
 	}
-	metrics, err := os.ReadFile("../docs/METRICS.md")
-	require.NoError(t, err)
+	names := known(t)
 	for _, r := range docs.Runbooks() {
 		runbooks = append(runbooks, r.Alert+" "+r.Severity)
 		for _, name := range regexp.MustCompile(`\bweir_[a-z0-9_]+`).FindAllString(r.Text, -1) {
-			require.Contains(t, string(metrics), "`"+name+"`", r.Alert)
+			require.True(t, names[name], "%s: no metric %s", r.Alert, name)
 		}
 	}
 	require.Equal(t, alerts, runbooks)
 }
 
-// promtool checks that the expressions are PromQL by accepting them as rules.
+// promtool checks that the expressions of dashboards, METRICS and runbooks are PromQL by accepting them as rules.
 func TestQueriesAreGood(t *testing.T) {
 	type recorded struct {
 		Record string `yaml:"record"`
@@ -184,6 +183,28 @@ func TestQueriesAreGood(t *testing.T) {
 		}
 		for _, a := range p.Annotations.List {
 			add(p, a.Expr)
+		}
+	}
+	page, err := os.ReadFile("../docs/METRICS.md")
+	require.NoError(t, err)
+	_, block, _ := strings.Cut(string(page), "```promql\n")
+	block, _, _ = strings.Cut(block, "```")
+	var examples []string
+	for _, example := range strings.Split(block, "\n\n") {
+		_, expr, _ := strings.Cut(example, "\n") // after its comment
+		examples = append(examples, expr)
+	}
+	for _, r := range docs.Runbooks() {
+		for _, m := range regexp.MustCompile(`promtool query instant http://PROMETHEUS:9090 '(.*?)'`+"`").FindAllStringSubmatch(r.Text, -1) {
+			examples = append(examples, m[1])
+		}
+	}
+	require.Greater(t, len(examples), 10)
+	names := known(t)
+	for _, expr := range examples {
+		list = append(list, recorded{fmt.Sprint("query", len(list)), expr})
+		for _, a := range selectorsOf(expr) {
+			require.True(t, names[a.metric], "no metric %s: %s", a.metric, expr)
 		}
 	}
 	text, err := yaml.Marshal(map[string]any{"groups": []any{map[string]any{"name": "queries", "rules": list}}})

@@ -25,17 +25,17 @@ type metrics struct {
 }
 
 var (
-	age   = metric.ReadGauge("weir_list_age_seconds", "How long ago all regions had what a remote list said; +Inf if not since this process began.", "list")
-	every = metric.ReadGauge("weir_list_interval_seconds", "How often a remote list is fetched.", "list")
+	age   = metric.ReadGauge("weir_list_age_seconds", "Time since all regions last matched the remote list, in seconds; +Inf if not since the process started.", "list")
+	every = metric.ReadGauge("weir_list_interval_seconds", "How often the list is fetched (--every), in seconds.", "list")
 )
 
 func newMetrics(c *Config) *metrics {
 	r := metric.New()
 	m := &metrics{
 		registry: r,
-		entries:  r.Gauges("weir_list_networks", "Networks of a remote list that a region blocks.", "list", "region"),
-		private:  r.Gauges("weir_list_private", "Networks of a remote list that were left out, because they are not public.", "list"),
-		failures: r.Counters("weir_list_failures_total", "Failures to follow a remote list: fetch, list (it is malformed or dangerous), loss (a region would lose too much), region (it cannot be read or written).", "list", "reason"),
+		entries:  r.Gauges("weir_list_networks", "Networks of the list that the region blocked after its last successful round.", "list", "region"),
+		private:  r.Gauges("weir_list_private", "Lines skipped because their networks are not public.", "list"),
+		failures: r.Counters("weir_list_failures_total", "Rounds that failed, by reason: fetch (the list cannot be read), list (it is malformed or dangerous), loss (a region would lose too much of it), region (a region cannot be read or written).", "list", "reason"),
 	}
 	m.private.WithLabelValues(c.Name)
 	for _, kind := range []string{failedFetch, failedList, failedLoss, failedRegion} { // so that rates begin at the first

@@ -32,14 +32,14 @@ func (e *Edge) openExchange() {
 }
 
 var (
-	globalLag       = metric.ReadGauge("weir_global_lag_seconds", "How old the knowledge of another region's counts may be, by region, for the keys that this node owns.", "from")
-	globalOver      = metric.ReadGauge("weir_global_overshoot_ratio", "The largest fraction by which all regions together exceeded a global limit in the last 30 to 60 s, by rule, for the keys that this node owns.", "rule")
-	globalOverMost  = metric.ReadGauge("weir_global_overshoot_bound_ratio", "The fraction by which they may exceed it, at ten times the limit and the present lag.", "rule")
-	globalKeys      = metric.ReadGauge("weir_global_keys", "Counters of global limits that this node keeps, and how many of them other regions must know.", "state")
-	globalUncounted = metric.ReadCounter("weir_global_uncounted_total", "Units under global limits that are not reported to other regions, because this node counts too many keys.")
-	globalParts     = metric.ReadGauge("weir_global_parts", "Regions' parts of limits in escrow that this region may spend of windows that begin now: usually 1, more if it inherited those of a dead region, 0 if no majority has promised it its own.")
-	globalHeld      = metric.ReadGauge("weir_global_rights", "Units of limits in escrow that this region holds in the present windows, spent or not, by rule, of the keys that this node owns.", "rule")
-	globalRights    = metric.ReadCounter("weir_global_rights_total", "Units of limits in escrow that this node has moved from or to another region.", "direction")
+	globalLag       = metric.ReadGauge("weir_global_lag_seconds", "Under global rules, the age of this node's knowledge of that region's counts, in seconds, for the keys that it owns; from the start if never heard from.", "from")
+	globalOver      = metric.ReadGauge("weir_global_overshoot_ratio", "The largest excess of all regions over a key's limit in a window of the last 30 to 60 s, as a share of the limit, by rule, for the keys that the node owns.", "rule")
+	globalOverMost  = metric.ReadGauge("weir_global_overshoot_bound_ratio", "The guaranteed maximum of weir_global_overshoot_ratio, at ten times the limit and the current lag.", "rule")
+	globalKeys      = metric.ReadGauge("weir_global_keys", "Counters of global limits that the node keeps for its region (kept), and those of them that are sent to other regions (traveling).", "state")
+	globalUncounted = metric.ReadCounter("weir_global_uncounted_total", "Units that other regions do not learn about, because the node counts too many keys.")
+	globalParts     = metric.ReadGauge("weir_global_parts", "How many regions' parts of escrow limits this region may spend in windows that begin now: usually 1; more after it inherited; 0 without a majority.")
+	globalHeld      = metric.ReadGauge("weir_global_rights", "Units in escrow that the region holds in the current windows, spent or not, by rule, for the keys that the node owns.", "rule")
+	globalRights    = metric.ReadCounter("weir_global_rights_total", "Units in escrow that the node moved to other regions (out) and from them (in).", "direction")
 )
 
 // collectExchange exports what this node knows of other regions.

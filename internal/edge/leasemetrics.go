@@ -8,9 +8,9 @@ import (
 )
 
 var (
-	leaseKeys = metric.ReadGauge("weir_leases", "Keys for which this node holds a lease, by rule.", "rule")
-	leaseHeld = metric.ReadGauge("weir_lease_units_held", "Units of leases that this node may still spend, by rule.", "rule")
-	leaseSum  = metric.ReadCounter("weir_lease_units_total", "Units of leases, by rule and outcome.", "rule", "fate")
+	leaseKeys = metric.ReadGauge("weir_leases", "Keys on which this node holds a lease, by rule.", "rule")
+	leaseHeld = metric.ReadGauge("weir_lease_units_held", "Units of leases that this node may still spend without asking Redis, by rule.", "rule")
+	leaseSum  = metric.ReadCounter("weir_lease_units_total", "Units of leases, counted when they end, by rule and fate: granted, spent, returned, or stranded (neither spent nor returned, so they count until they leave the window).", "rule", "fate")
 )
 
 // exportLeases exports what happened to the leases of each rule.

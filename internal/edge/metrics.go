@@ -40,21 +40,21 @@ func newMetrics() *metrics {
 	r := metric.New()
 	m := &metrics{
 		registry:       r,
-		requestSeconds: r.Histogram("weir_request_seconds", "Time from a request's header to the end of its response, in seconds.", adminapi.RequestBounds[:]),
-		panics:         r.Counter("weir_panics_total", "Requests answered 500 because a handler panicked."),
+		requestSeconds: r.Histogram("weir_request_seconds", "Time from a request's header to the end of its response, in seconds, without connections that switch to another protocol.", adminapi.RequestBounds[:]),
+		panics:         r.Counter("weir_panics_total", "Requests answered 500 because of a bug in weir. Please report it."),
 
-		storeUp:       r.Gauge("weir_store_up", "1 while every shard of the store answers, 0 while any does not."),
-		storeNodes:    r.Gauge("weir_store_nodes", "Edge nodes that share the store, by which a limit is divided while the store is unreachable."),
-		storeMayEvict: r.Gauge("weir_store_may_evict", "1 while a master of the store may evict counters when its memory is full, which resets their limits."),
+		storeUp:       r.Gauge("weir_store_up", "1 while every master of the store answers and accepts writes, checked each second."),
+		storeNodes:    r.Gauge("weir_store_nodes", "Nodes among which a limit is divided while the store is unreachable."),
+		storeMayEvict: r.Gauge("weir_store_may_evict", "1 while a master may evict counters, which resets their limits: it has maxmemory without noeviction. Read each minute; 0 where INFO is refused."),
 		storeEvicted:  r.Gauge("weir_store_evicted_keys", "Keys that the masters of the store have evicted since they started."),
-		storeErrors:   r.Counters("weir_store_errors_total", "Decisions that the store could not make, by kind.", "kind"),
-		clockSteps:    r.Counters("weir_clock_steps_total", "Times that a clock used for counting was adjusted: the store's or the node's.", "clock", "direction"),
-		batchSize:     r.Histogram("weir_store_batch_size", "Calls that went to a shard in one round trip.", prometheus.ExponentialBuckets(1, 2, 10)),
+		storeErrors:   r.Counters("weir_store_errors_total", "Decisions that the store failed to make, by kind: timeout, breaker_open, connection, queue_full, unavailable, reply.", "kind"),
+		clockSteps:    r.Counters("weir_clock_steps_total", "Times that a clock was set by a second or more, by clock (store: a Redis master's; node) and direction (back, forward).", "clock", "direction"),
+		batchSize:     r.Histogram("weir_store_batch_size", "Decisions that shared a round trip to Redis.", prometheus.ExponentialBuckets(1, 2, 10)),
 
-		documentsUnsigned: r.Gauges("weir_documents_unsigned", "1 while the active or the newest published document has no valid signature, 0 without documents.verify_keys.", "document"),
-		accessLogDropped:  r.Counter("weir_access_log_dropped_total", "Lines of the access log that were lost: the disk was too slow, or the file could not be written."),
+		documentsUnsigned: r.Gauges("weir_documents_unsigned", "1 while the active document (rules, shedder or policy), or the one that Consul names, has no valid signature; 0 without documents.verify_keys.", "document"),
+		accessLogDropped:  r.Counter("weir_access_log_dropped_total", "Access log lines lost because the disk was too slow or the file could not be written."),
 	}
-	requests := r.Counters("weir_requests_total", "Requests answered, by class of status code.", "code_class")
+	requests := r.Counters("weir_requests_total", "Requests answered, including those that could not be parsed or did not arrive in time, by class of the status: 1xx to 5xx, or other.", "code_class")
 	for i, class := range [...]string{"other", "1xx", "2xx", "3xx", "4xx", "5xx"} {
 		m.requests[i] = requests.WithLabelValues(class)
 	}

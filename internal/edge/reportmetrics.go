@@ -8,10 +8,10 @@ import (
 )
 
 var (
-	reportedKeys  = metric.ReadGauge("weir_reported_keys", "Keys whose counts this node knows, by rule.", "rule")
-	reportedUnits = metric.ReadCounter("weir_reported_units_total", "Units that this node admitted and reported, by rule and result of the report.", "rule", "fate")
-	overshoot     = metric.ReadGauge("weir_overshoot_ratio", "The largest fraction by which all nodes together exceeded a limit in the last 30 to 60 s, by rule.", "rule")
-	overshootMost = metric.ReadGauge("weir_overshoot_bound_ratio", "The fraction by which they may exceed it, at the rate of requests seen.", "rule")
+	reportedKeys  = metric.ReadGauge("weir_reported_keys", "Keys whose counts this node knows, by rule with consistency: reported.", "rule")
+	reportedUnits = metric.ReadCounter("weir_reported_units_total", "Units reported, by rule and fate: counted, or lost (the report got no answer, so its units may pass in addition).", "rule", "fate")
+	overshoot     = metric.ReadGauge("weir_overshoot_ratio", "The largest excess over a key's limit (a bucket's burst) in the last 30 to 60 s, as a share of it, by rule. Not measured where tiers share a counter.", "rule")
+	overshootMost = metric.ReadGauge("weir_overshoot_bound_ratio", "The guaranteed maximum of weir_overshoot_ratio, at the rate of the rule's busiest key.", "rule")
 )
 
 // exportReports exports what this node reports for each rule, and by how much all nodes

@@ -27,14 +27,14 @@ func newMetrics(view func() *region.View, geo *GeoFile, ready, yields func() boo
 	r := metric.New()
 	m := &metrics{
 		registry: r,
-		queries:  r.Counters("weir_dns_queries_total", "DNS queries, by kind of answer: answer, spilled (the nearest PoP cannot serve all of its clients), fail_open (no PoP is healthy), nodata, nxdomain, refused, …", "answer"),
-		unsaved:  r.Counter("weir_dns_state_save_failures_total", "How often the state could not be written to the file of --state."),
-		moves:    r.Counter("weir_dns_moves_total", "Client networks, as resolvers name them, that were sent to a different PoP than the last time."),
+		queries:  r.Counters("weir_dns_queries_total", "DNS queries, by kind of answer: answer, spilled (the nearest PoP cannot serve all of its clients), fail_open (no PoP is healthy), yielded (another router hears a region, this one none), nodata, nxdomain, refused, truncated (too long for UDP), slipped and dropped (over the rate), …", "answer"),
+		unsaved:  r.Counter("weir_dns_state_save_failures_total", "Failed writes of the file from which the router starts without Consul (--state)."),
+		moves:    r.Counter("weir_dns_moves_total", "Client networks (EDNS client subnet) sent to another PoP than the last time, among up to 65,536 networks."),
 	}
-	r.GaugeFunc("weir_dns_ready", "1 while the router answers.", func() float64 { return metric.OneIf(ready()) })
-	r.GaugeFunc("weir_dns_yields", "1 while this router hears no region and another router proves that it does, so that queries for the nearest PoP get SERVFAIL.",
+	r.GaugeFunc("weir_dns_ready", "1 while the router answers; 0 before it has a topology.", func() float64 { return metric.OneIf(ready()) })
+	r.GaugeFunc("weir_dns_yields", "1 while the router hears no region and another router proves that it does, so queries for the nearest PoP get SERVFAIL.",
 		func() float64 { return metric.OneIf(yields()) })
-	r.GaugeFunc("weir_dns_geoip_faulty", "1 while the file of --geoip cannot be read, so that its previous content is used, or locates nobody; 0 otherwise, and without --geoip.",
+	r.GaugeFunc("weir_dns_geoip_faulty", "1 while the file of --geoip cannot be read, so that its previous content is used, or has located none of 10,000 clients.",
 		func() float64 { return metric.OneIf(geo.fault() != "") })
 	for _, kind := range dns.Kinds { // so that rates start at the first one
 		m.queries.WithLabelValues(kind)
@@ -55,18 +55,18 @@ func (m *metrics) handler() http.Handler {
 }
 
 var (
-	popUpDesc       = metric.ReadGauge("weir_dns_pop_up", "1 while a PoP is healthy enough to receive clients, 0 while it is down.", "region", "pop")
-	popDrainedDesc  = metric.ReadGauge("weir_dns_pop_drained", "1 while a PoP is taken out of DNS on purpose.", "region", "pop")
-	popDemandDesc   = metric.ReadGauge("weir_dns_pop_demand", "How many requests per second a PoP is asked for, as its edges publish it.", "region", "pop")
-	popCapacityDesc = metric.ReadGauge("weir_dns_pop_capacity", "How many requests per second a PoP can serve, as its edges measured it, its topology states it, or its edges promise.", "region", "pop")
-	popGivesDesc    = metric.ReadGauge("weir_dns_pop_gives", "The share of a PoP's clients, 0 to 1, that this router sends to another PoP, because the first cannot serve them all.", "region", "pop", "to")
-	popAnswersDesc  = metric.ReadGauge("weir_dns_pop_answers", "1 while an address of a PoP answers this router's probes, 0 while none does; only if the topology has a probe.", "region", "pop")
-	regionKnownDesc = metric.ReadGauge("weir_dns_region_known", "1 while the state of a region's edges is known, from its own Consul or through another, 0 while it is the last known one.", "region")
-	regionAgeDesc   = metric.ReadGauge("weir_dns_region_facts_age_seconds", "How old the state of a region is: 0 while it is known, +Inf if it was never reported.", "region")
-	unsignedDesc    = metric.ReadGauge("weir_dns_topology_unsigned", "1 while the topology that a region's Consul holds has no valid signature, 0 without --verify-keys.", "region")
-	unreadableDesc  = metric.ReadGauge("weir_dns_documents_unreadable", "1 while the topology or the drains that a region's Consul holds cannot be read, so that the last ones stay.", "region")
-	refusedDesc     = metric.ReadCounter("weir_dns_records_refused_total", "Records in weir/spill that this router has ignored: not signed by a router of the topology, replayed, or beyond what PoPs can serve.")
-	steersDesc      = metric.ReadGauge("weir_dns_steers", "0 while this router sends clients to the first region although the topology has others and does not ask for it.")
+	popUpDesc       = metric.ReadGauge("weir_dns_pop_up", "1 while the PoP is healthy enough to receive clients.", "region", "pop")
+	popDrainedDesc  = metric.ReadGauge("weir_dns_pop_drained", "1 while the PoP is drained.", "region", "pop")
+	popDemandDesc   = metric.ReadGauge("weir_dns_pop_demand", "Demand in requests per second, as the PoP's edges publish it; absent if they publish none.", "region", "pop")
+	popCapacityDesc = metric.ReadGauge("weir_dns_pop_capacity", "Requests per second that the PoP can serve, measured, stated or estimated.", "region", "pop")
+	popGivesDesc    = metric.ReadGauge("weir_dns_pop_gives", "Share of the PoP's clients, 0 to 1, that this router sends to another PoP.", "region", "pop", "to")
+	popAnswersDesc  = metric.ReadGauge("weir_dns_pop_answers", "1 while an address of the PoP answers this router's probes; absent without probes.", "region", "pop")
+	regionKnownDesc = metric.ReadGauge("weir_dns_region_known", "1 while the router knows the region's edges, from its own Consul or through another.", "region")
+	regionAgeDesc   = metric.ReadGauge("weir_dns_region_facts_age_seconds", "Age of the router's knowledge of the region, in seconds; 0 while it is known, +Inf if it was never known.", "region")
+	unsignedDesc    = metric.ReadGauge("weir_dns_topology_unsigned", "1 while the topology in the region's Consul has no valid signature; 0 without --verify-keys.", "region")
+	unreadableDesc  = metric.ReadGauge("weir_dns_documents_unreadable", "1 while the region's topology or drains cannot be read, or the pointer to the drains is gone: the router keeps the last ones.", "region")
+	refusedDesc     = metric.ReadCounter("weir_dns_records_refused_total", "Records in weir/spill that the router has ignored: not signed by a router of the topology, put back, or beyond what a PoP can serve.")
+	steersDesc      = metric.ReadGauge("weir_dns_steers", "0 while the router sends all clients to the first region although the topology has others and does not ask for that.")
 )
 
 // collect exports a state. located says that the router has a GeoIP database.

@@ -1,5 +1,5 @@
 // Command reference writes docs/reference from what the programs know: regionctl's commands, the
-// types of documents and of an edge's configuration with their comments, the alert rules, and the packages.
+// types of documents and of an edge's configuration with their comments, the metrics, the alert rules, and the packages.
 package main
 
 import (
@@ -77,6 +77,9 @@ func pages(root string) (map[string]string, error) {
 		return nil, err
 	}
 	if all["configuration.md"], err = configurationPage(root); err != nil {
+		return nil, err
+	}
+	if all["metrics.md"], err = metricPage(root); err != nil {
 		return nil, err
 	}
 	if all["packages.md"], err = packagePage(root); err != nil {
@@ -172,7 +175,7 @@ func alertPage(file string) (string, error) {
 		return "", fmt.Errorf("%s: %w", file, err)
 	}
 	b := begin("Alerts", "dashboards/rules/alerts.yaml") + "Critical alerts page; warnings wait until morning. Words in capitals are labels of the alert, VALUE is that of its\n" +
-		"expression. [METRICS](../METRICS.md) describes the metrics, [recording.yaml](../../dashboards/rules/recording.yaml) those with a colon.\n"
+		"expression. [Metrics](metrics.md) describes the metrics, [recording.yaml](../../dashboards/rules/recording.yaml) those with a colon.\n"
 	for _, g := range doc.Groups {
 		b += "\n## " + g.Name + "\n"
 		for _, a := range g.Rules {

@@ -46,9 +46,9 @@ type ClientLists struct {
 func OpenClientLists(node Node, cache string, registry metric.Registry) (k *ClientLists, err error) {
 	k = &ClientLists{log: node.Log, consul: node.Consul}
 	k.blocked = registry.Counter("weir_client_blocks_total", "Requests refused with 403 because an operator blocks the client's network.")
-	k.networks = registry.Gauges("weir_client_networks", "Client networks that operators block or allow and that have not expired.", "action")
-	up := registry.Gauge("weir_client_networks_source_up", "1 while the client networks in Consul can be read; always 1 without Consul.")
-	failed := registry.Counter("weir_client_networks_cache_errors_total", "Failures to write the client networks to disk, or to use those found there.")
+	k.networks = registry.Gauges("weir_client_networks", "Unexpired networks in the client list, by action: block, allow.", "action")
+	up := registry.Gauge("weir_client_networks_source_up", "1 while the client list can be read from Consul, or without rules.source: consul.")
+	failed := registry.Counter("weir_client_networks_cache_errors_total", "Failures to write or use clients.cache.")
 	k.activated(&clientlist.Table{})
 	if node.Consul == nil {
 		up.Set(1)

@@ -26,10 +26,10 @@ type metrics struct {
 func newMetrics(r metric.Registry) *metrics {
 	m := &metrics{
 		registry:           r,
-		connectionsRefused: r.Counters("weir_connections_refused_total", "Client connections refused, by the field of server or listen that bounds them.", "reason"),
-		handshakesFailed:   r.Counters("weir_tls_handshakes_failed_total", "TLS handshakes that failed, by listener and reason.", "listener", "reason"),
-		gatewayAnswers:     r.Counters("weir_gateway_answers_total", "Answers to gateways that asked whether a request may pass, by protocol.", "protocol", "answer"),
-		gatewaySeconds:     r.Histograms("weir_gateway_seconds", "Time from a gateway's question to the answer, in seconds, by protocol.", decide.SecondsBuckets, "protocol"),
+		connectionsRefused: r.Counters("weir_connections_refused_total", "Client connections refused by a field of server (max_connections, max_connections_per_client), or without a valid PROXY header (proxy_protocol).", "reason"),
+		handshakesFailed:   r.Counters("weir_tls_handshakes_failed_total", "TLS handshakes that failed, by listener (public, admin, decide, spoe, rls, peer) and reason (timeout, closed, certificate, rejected, protocol).", "listener", "reason"),
+		gatewayAnswers:     r.Counters("weir_gateway_answers_total", "Answers to gateways, by protocol (http, ext_authz, spoe) and answer (pass, limited, shed, failed, malformed, stranger, blocked).", "protocol", "answer"),
+		gatewaySeconds:     r.Histograms("weir_gateway_seconds", "Time from a gateway's request to the answer, in seconds, by protocol.", decide.SecondsBuckets, "protocol"),
 	}
 	for _, reason := range [...]string{tooMany, tooManyOfOne, badHeader} { // start at 0, so that the first refusal is an increase
 		m.connectionsRefused.WithLabelValues(reason)
@@ -46,7 +46,7 @@ func (m *metrics) handshakes(listener string) func(handshake.Reason) {
 	return func(why handshake.Reason) { failed[why].Inc() }
 }
 
-var certificateExpiry = metric.ReadGauge("weir_certificate_expiry_seconds", "When a listener's certificate expires, in Unix seconds.", "listener", "file")
+var certificateExpiry = metric.ReadGauge("weir_certificate_expiry_seconds", "When a listener's certificate expires, in Unix seconds; absent without TLS.", "listener", "file")
 
 // expiries exports when certificates expire. A file that is named twice has one series.
 func (c *Config) expiries(to chan<- prometheus.Metric) {
@@ -76,7 +76,7 @@ func (m *metrics) gateways(protocol string) func(gateway.Answer, time.Duration) 
 
 // http2Refused returns the function that counts refused connections and streams.
 func (m *metrics) http2Refused() func(h2.Reason) {
-	refused := m.registry.Counters("weir_http2_refused_total", "HTTP/2 connections closed because of a flood of frames, and streams refused, by reason.", "reason")
+	refused := m.registry.Counters("weir_http2_refused_total", "HTTP/2 connections closed for a flood of frames, by kind: resets, control_frames, window_updates, empty_data, closed_streams, continuations, protocol, slow_headers. streams: requests answered 503 because server.max_connections streams were open.", "reason")
 	counts := map[h2.Reason]prometheus.Counter{}
 	for r := range h2.Reasons { // start at 0, so that the first one is an increase
 		counts[r] = refused.WithLabelValues(r.String())
@@ -86,7 +86,7 @@ func (m *metrics) http2Refused() func(h2.Reason) {
 
 // http2Active exports open connections and requests.
 func (m *metrics) http2Active(s *h2.Server) {
-	m.registry.GaugeFunc("weir_http2_connections", "Open connections that speak HTTP/2.", func() float64 { return float64(s.Connections()) })
+	m.registry.GaugeFunc("weir_http2_connections", "Open client connections that speak HTTP/2.", func() float64 { return float64(s.Connections()) })
 	m.registry.GaugeFunc("weir_http2_streams", "HTTP/2 requests in progress.", func() float64 { return float64(s.Streams()) })
 }
 
@@ -98,11 +98,11 @@ type rlsMetrics struct {
 
 func newRLSMetrics(r metric.Registry) *rlsMetrics {
 	m := &rlsMetrics{seconds: r.Histogram("weir_rls_call_seconds", "Time to answer a call of Envoy's rate limit service, in seconds.", decide.SecondsBuckets)}
-	calls := r.Counters("weir_rls_calls_total", "Calls of Envoy's rate limit service, by outcome.", "outcome")
+	calls := r.Counters("weir_rls_calls_total", "Calls of Envoy's rate limit service, by outcome: ok, over_limit, invalid (the caller's fault), unavailable (no rules yet), failed, canceled (ended before their message was read).", "outcome")
 	for i, name := range rls.Outcomes {
 		m.calls[i] = calls.WithLabelValues(name)
 	}
-	refused := r.Counters("weir_rls_connections_refused_total", "Connections to listen.rls closed because of a bound, by reason.", "reason")
+	refused := r.Counters("weir_rls_connections_refused_total", "Connections to listen.rls closed, by reason: full, stranger, memory, flood.", "reason")
 	for why := range envoy.Refusals { // start at 0, so that the first one is an increase
 		m.refused[why] = refused.WithLabelValues(why.String())
 	}

@@ -23,13 +23,13 @@ type peerMetrics struct {
 
 func newPeerMetrics(r metric.Registry, d *peer.Directory) *peerMetrics {
 	m := &peerMetrics{
-		messages: r.Counters("weir_peer_messages_total", "Messages to and from nodes of a region, by direction and result.", "peer", "direction", "result"),
-		bytes:    r.Counters("weir_peer_bytes_total", "Bytes of messages and replies to and from nodes of a region, compressed.", "peer", "direction"),
-		seconds:  r.Histograms("weir_peer_round_trip_seconds", "Time from a message to a node of a region until its reply, in seconds.", peerBuckets, "peer"),
-		refused:  r.Counter("weir_peer_connections_refused_total", "Connections to listen.peer refused: too many."),
+		messages: r.Counters("weir_peer_messages_total", "Messages to and from other nodes, by peer (a region, or unknown), direction (out, in) and result (ok, busy, unreachable, refused, version, failed).", "peer", "direction", "result"),
+		bytes:    r.Counters("weir_peer_bytes_total", "Compressed bytes of messages and replies, by peer and direction.", "peer", "direction"),
+		seconds:  r.Histograms("weir_peer_round_trip_seconds", "Time from a message to its reply, in seconds, by peer.", peerBuckets, "peer"),
+		refused:  r.Counter("weir_peer_connections_refused_total", "Connections to listen.peer closed: more than 4096, more than 16 of one node from one address, or too many unfinished handshakes."),
 		seen:     map[string]bool{},
 	}
-	r.GaugeFunc("weir_peer_nodes_down", "Nodes that do not answer this one.", func() float64 { return float64(d.Down()) })
+	r.GaugeFunc("weir_peer_nodes_down", "Nodes that do not answer this node.", func() float64 { return float64(d.Down()) })
 	for _, name := range d.Regions() {
 		m.begin(name)
 	}

@@ -9,20 +9,20 @@ import (
 )
 
 var (
-	utilizationDesc = metric.ReadGauge("weir_utilization", "Utilization by a signal, 0 to 1: its value between the knees of the settings.", "signal", "upstream")
-	signalUpDesc    = metric.ReadGauge("weir_shed_signal_up", "1 while a signal that the settings name is measured, 0 while it is missing or stale and therefore ignored.", "signal", "upstream")
-	signalDesc      = metric.ReadGauge("weir_shed_signal_value", "The value of a signal, in its own unit; times are in seconds. Absent while it is missing or stale.", "signal", "upstream")
-	kneeDesc        = metric.ReadGauge("weir_shed_signal_knee", "The values at which utilization by a signal is 0 (low) and 1 (high) according to the settings, in the signal's unit.", "signal", "upstream", "knee")
-	thresholdDesc   = metric.ReadGauge("weir_shed_threshold", "The utilization at which shedding begins (start), and at which it is then held (target).", "upstream", "threshold")
-	levelDesc       = metric.ReadGauge("weir_shed_level", "How far shedding has gone: 0 is none, and each whole step sheds one more class.", "upstream")
-	probabilityDesc = metric.ReadGauge("weir_shed_probability", "Share of a class that the level sheds, 0 to 1.", "class", "upstream")
-	inflightDesc    = metric.ReadGauge("weir_inflight", "Requests between admission and the end of the exchange with the upstream.", "class", "upstream")
-	inflightMaxDesc = metric.ReadGauge("weir_inflight_max", "How many requests of all classes may be in flight before one of this class is refused.", "class", "upstream")
-	autoKneeDesc    = metric.ReadGauge("weir_shed_auto_knee", "The high knee of inflight that the node estimates, without bounds, whether or not the settings use it; 0 until requests have queued at the origin.", "upstream")
-	fullRateDesc    = metric.ReadGauge("weir_shed_full_rate", "Requests per second that the origin answers for this node while requests queue there; before any queue, the most that it has answered.", "upstream")
-	baseDesc        = metric.ReadGauge("weir_shed_base_seconds", "How long the origin takes for a request without a queue, as the node estimates; 0 until measured.", "upstream")
-	probesDesc      = metric.ReadCounter("weir_shed_probes_total", "Probes that drained requests in flight to measure the origin, by result: measured, or undecided because too much stayed in flight or too little was answered.", "upstream", "result")
-	shadowKneeDesc  = metric.ReadGauge("weir_shadow_knee", "The high knee of inflight under a candidate's settings.", "candidate", "upstream")
+	utilizationDesc = metric.ReadGauge("weir_utilization", "Utilization by this signal, 0 to 1; absent while the signal does not count.", "signal", "upstream")
+	signalUpDesc    = metric.ReadGauge("weir_shed_signal_up", "1 while the signal is measured; 0 while it is missing or stale and ignored.", "signal", "upstream")
+	signalDesc      = metric.ReadGauge("weir_shed_signal_value", "The signal in its own unit, times in seconds; absent while it does not count.", "signal", "upstream")
+	kneeDesc        = metric.ReadGauge("weir_shed_signal_knee", "Where utilization by the signal begins (low), and where it reaches 1 (high), in the signal's unit.", "signal", "upstream", "knee")
+	thresholdDesc   = metric.ReadGauge("weir_shed_threshold", "The utilization at which shedding begins (start), and the one that it then holds (target).", "upstream", "threshold")
+	levelDesc       = metric.ReadGauge("weir_shed_level", "0 sheds nothing; each whole step sheds one more class.", "upstream")
+	probabilityDesc = metric.ReadGauge("weir_shed_probability", "The share of the class that the level sheds, 0 to 1.", "class", "upstream")
+	inflightDesc    = metric.ReadGauge("weir_inflight", "Requests between admission and the end of the upstream's response.", "class", "upstream")
+	inflightMaxDesc = metric.ReadGauge("weir_inflight_max", "The class's cap: with this many requests of all classes in flight, the class is refused.", "class", "upstream")
+	autoKneeDesc    = metric.ReadGauge("weir_shed_auto_knee", "The high knee of inflight that the node estimates, whether or not the settings use it; 0 until requests queued.", "upstream")
+	fullRateDesc    = metric.ReadGauge("weir_shed_full_rate", "Requests per second that the origin answers to this node while requests queue there; until any have queued, the highest rate answered.", "upstream")
+	baseDesc        = metric.ReadGauge("weir_shed_base_seconds", "How long the origin takes for a request without a queue, in seconds; 0 until measured.", "upstream")
+	probesDesc      = metric.ReadCounter("weir_shed_probes_total", "Probes that measured weir_shed_base_seconds, by result: measured, or undecided (too many requests stayed in flight or too few were answered).", "upstream", "result")
+	shadowKneeDesc  = metric.ReadGauge("weir_shadow_knee", "The high knee of inflight in a candidate's settings.", "candidate", "upstream")
 	shadowDesc      = metric.ReadCounter("weir_shadow_shed_total", "Requests that a candidate would have shed. "+shedding.ShadowBias, "candidate", "class", "upstream")
 )
 
@@ -124,10 +124,10 @@ type shedMetrics struct {
 
 func newShedMetrics(r metric.Registry) *shedMetrics {
 	return &shedMetrics{
-		shed:        r.Counters("weir_shed_total", "Requests refused with 503 by the load shedder, by class, by the signal that caused it, or the kind of cap, and by upstream group.", "class", "reason", "upstream"),
-		info:        r.Gauges("weir_shedder_info", "1 for the version of the shedder's settings that this node runs, where they came from, and whether they are enabled: without, it sheds nothing.", "version", "source", "enabled"),
-		rejected:    r.Counter("weir_shedder_rejected_total", "Documents of shedder settings in Consul, and pointers, refused; the previous settings stayed active."),
-		cacheErrors: r.Counter("weir_shedder_cache_errors_total", "Failures to write the last good shedder settings to disk, or to use those found there."),
+		shed:        r.Counters("weir_shed_total", "Requests refused with 503 by the shedder, by class, upstream group and reason: the winning signal, cap, probe (a cap while the node measures the origin), or client (one client has too many).", "class", "reason", "upstream"),
+		info:        r.Gauges("weir_shedder_info", "1 for the active settings of the shedder. With enabled false, the kill switch is on.", "version", "source", "enabled"),
+		rejected:    r.Counter("weir_shedder_rejected_total", "Shedder settings and pointers in Consul refused, each once."),
+		cacheErrors: r.Counter("weir_shedder_cache_errors_total", "Failures to write or use shedder.cache."),
 	}
 }
 
@@ -139,10 +139,10 @@ type underLoadMetrics struct {
 
 func newUnderLoadMetrics(r metric.Registry) *underLoadMetrics {
 	return &underLoadMetrics{
-		followed: r.Gauges("weir_load_followed", "The utilization of an upstream group that limits with under_load follow; 0 while no rule does.", "upstream"),
-		nodes:    r.Gauges("weir_load_nodes", "Nodes of the region that contribute to this utilization.", "upstream"),
+		followed: r.Gauges("weir_load_followed", "The region's utilization that limits under load follow; 0 while no rule does.", "upstream"),
+		nodes:    r.Gauges("weir_load_nodes", "Nodes whose utilization contributes to weir_load_followed.", "upstream"),
 		lowered:  r.Gauges("weir_rules_lowered", "Rules whose limits are lowered for requests to the group.", "upstream"),
-		wanted:   r.Counters("weir_load_wanted_total", "Requests refused only because a limit was lowered; they stay demand.", "upstream"),
-		alone:    r.Gauge("weir_load_alone", "1 while limits with under_load follow the load of this node alone, 0 while they follow the region's."),
+		wanted:   r.Counters("weir_load_wanted_total", "Requests refused only because a limit was lowered; they count as demand.", "upstream"),
+		alone:    r.Gauge("weir_load_alone", "1 while this node follows only its own load, because Redis does not answer or there is none."),
 	}
 }

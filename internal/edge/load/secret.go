@@ -35,7 +35,7 @@ func OpenSecret(c *config.Config, log *slog.Logger, registry metric.Registry) (*
 	}
 	s := &Secret{config: &c.Shedder, log: log, key: key}
 	s.info = registry.Gauges("weir_shedder_secret_info",
-		"1 for the fingerprint of the secret by which this node chooses which users to shed: none without one, own if the node generated it.", "fingerprint")
+		"1 for the fingerprint of the secret that decides which users are shed; none without one, own if the node generated it. It must be the same on all nodes.", "fingerprint")
 	if key == nil && c.Store.Kind == "memory" {
 		s.activate(decide.RandomSecret(), ownSecret)
 	} else {

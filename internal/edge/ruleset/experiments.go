@@ -76,11 +76,11 @@ func (s *Running) Answered(r *decide.Request, failed bool) {
 }
 
 var (
-	experimentChecks  = metric.ReadCounter("weir_experiment_checks_total", "Checks under rules with an experiment, by variant and outcome.", "rule", "variant", "outcome")
-	experimentWait    = metric.ReadCounter("weir_experiment_wait_seconds_total", "Time that clients refused by a variant were told to wait.", "rule", "variant")
-	experimentTime    = metric.ReadCounter("weir_experiment_decision_seconds_total", "Duration of decisions that the memory of refusals could not make, by variant.", "rule", "variant")
-	experimentAnswers = metric.ReadCounter("weir_experiment_answers_total", "Answers of upstreams to requests that passed, by variant; error: 5xx, or no answer.", "rule", "variant", "outcome")
-	experimentWorst   = metric.ReadGauge("weir_experiment_worst_window", "The most that one key passed at this node in any window, of the keys that were followed.", "rule", "variant")
+	experimentChecks  = metric.ReadCounter("weir_experiment_checks_total", "Checks under rules with an experiment, by variant (base, experiment) and outcome (allowed, limited, error). limited includes a shadow variant's, which weir_decisions_total leaves out.", "rule", "variant", "outcome")
+	experimentWait    = metric.ReadCounter("weir_experiment_wait_seconds_total", "Sum of the Retry-After of all refusals, in seconds, by variant.", "rule", "variant")
+	experimentTime    = metric.ReadCounter("weir_experiment_decision_seconds_total", "Time spent on decisions, except remembered refusals, in seconds, by variant.", "rule", "variant")
+	experimentAnswers = metric.ReadCounter("weir_experiment_answers_total", "Answers to requests that passed, by variant and outcome: ok, or error (5xx, including weir's own for an origin that does not answer).", "rule", "variant", "outcome")
+	experimentWorst   = metric.ReadGauge("weir_experiment_worst_window", "The most that any tracked key passed at this node in one window, by variant.", "rule", "variant")
 )
 
 // collectExperiments exports what experiments count, by variant.

@@ -22,20 +22,20 @@ type metrics struct {
 func newMetrics(r metric.Registry, age func() float64) *metrics {
 	m := &metrics{
 		limited:      r.Counter("weir_requests_limited_total", "Requests refused with 429, by any rule."),
-		decisions:    r.Counters("weir_decisions_total", "Checks decided, by rule, outcome and answering layer.", "rule", "outcome", "source"),
-		info:         r.Gauges("weir_rules_info", "1 for the version of the rules that this node runs.", "version"),
-		rejected:     r.Counter("weir_rules_rejected_total", "Rule documents refused; the previous rules kept running."),
-		stale:        r.Gauge("weir_rules_stale", "1 while the running rules are not the newest published ones, or the newest are unknown."),
-		bootstrapped: r.Gauge("weir_rules_bootstrapped", "1 while the running rules are the copy at rules.bootstrap, because the node started without Consul."),
-		apart:        r.Gauge("weir_rules_apart_until_seconds", "Until when the running rules differ from other nodes' on purpose, in seconds since 1970: a canary's, a wave's, or those of a change with --region; 0 if they should not differ."),
-		sourceUp:     r.Gauge("weir_rules_source_up", "1 while the source of the rules can be read: Consul, or the file."),
-		cacheErrors:  r.Counter("weir_rules_cache_errors_total", "Failures to write the last good rules to disk, or to use those found there."),
+		decisions:    r.Counters("weir_decisions_total", "Checks decided, by rule, outcome (allowed, limited, shadow_limited, error) and source (redis, lease, reported, memory, denied_memory, fallback).", "rule", "outcome", "source"),
+		info:         r.Gauges("weir_rules_info", "1 for the active version of the rules.", "version"),
+		rejected:     r.Counter("weir_rules_rejected_total", "Rule documents and pointers refused, each once."),
+		stale:        r.Gauge("weir_rules_stale", "1 while the active rules are not the intended ones, or the intended ones are unknown."),
+		bootstrapped: r.Gauge("weir_rules_bootstrapped", "1 while the active rules are the copy at rules.bootstrap."),
+		apart:        r.Gauge("weir_rules_apart_until_seconds", "Until when the active rules differ from other nodes' on purpose, in Unix seconds: the end of a canary or wave, or year 9999 after a change with --region; else 0."),
+		sourceUp:     r.Gauge("weir_rules_source_up", "1 while the rule file is readable, or Consul answers. A hanging Consul shows within 21 s."),
+		cacheErrors:  r.Counter("weir_rules_cache_errors_total", "Failures to write or use rules.cache."),
 	}
-	seconds := r.Histograms("weir_decision_seconds", "Time to decide a request, in seconds, by answering layer.", decide.SecondsBuckets, "source")
+	seconds := r.Histograms("weir_decision_seconds", "Time to decide a request, in seconds, by source.", decide.SecondsBuckets, "source")
 	for s := limiter.SourceRedis; int(s) < limiter.SourceCount; s++ {
 		m.decisionSeconds[s] = seconds.WithLabelValues(s.String())
 	}
-	r.GaugeFunc("weir_rules_age_seconds", "Time since the running rules were loaded, in seconds; NaN before there are any.", age)
+	r.GaugeFunc("weir_rules_age_seconds", "Time since the active rules were loaded, in seconds; NaN while there are none.", age)
 	return m
 }
 

@@ -7,7 +7,7 @@ import (
 )
 
 var upstreamHealthy = metric.ReadGauge("weir_upstream_healthy",
-	"1 while an upstream passes its health checks and is not resting after failures, 0 while others of its group get its requests.", "upstream", "address")
+	"1 while an upstream passes its health checks and does not rest after failures.", "upstream", "address")
 
 // health exports which upstreams get requests.
 func (u *Set) health(to chan<- prometheus.Metric) {
@@ -31,8 +31,8 @@ type metrics struct {
 
 func newMetrics(r metric.Registry) *metrics {
 	return &metrics{
-		seconds:     r.Histograms("weir_upstream_seconds", "Time until an upstream's response headers, in seconds, by upstream group.", prometheus.DefBuckets, "upstream"),
-		errors:      r.Counters("weir_upstream_errors_total", "Attempts that an upstream did not answer, by kind and upstream group.", "kind", "upstream"),
-		unsolicited: r.Counter("weir_upstream_unasked_total", "Times an upstream sent bytes that no request asked for."),
+		seconds:     r.Histograms("weir_upstream_seconds", "Time until an upstream's response header, in seconds, by upstream group.", prometheus.DefBuckets, "upstream"),
+		errors:      r.Counters("weir_upstream_errors_total", "Failed attempts, by upstream group and kind: connect, timeout, broken, bad_response, unavailable, client (the client hung up or stalled), too_large, bad_request, unsupported.", "kind", "upstream"),
+		unsolicited: r.Counter("weir_upstream_unasked_total", "Times an upstream sent bytes that belong to no request."),
 	}
 }
