@@ -119,7 +119,7 @@ func TestChoose(t *testing.T) {
 	f("down and drained", "203.0.113.7/32", nil, both(down("ams2"), drain("ams1")), 25, "fra1 nyc1 ber1",
 		"client 203.0.113.7 matches 203.0.113.0/24 of ams1\nams1 is drained by ann: kernel update\nams2 is down: 0 of 2 nodes pass\nanswer: fra1")
 	// The clients of a PoP that is out are near it, so the nearest to it gets them.
-	f("next to one that is out", "2001:db8:f:1::/56", nil, down("fra1"), 48, "ams1 ams2 nyc1 ber1",
+	f("next to one that is out", "2001:db8:f:1::/56", nil, down("fra1"), 56, "ams1 ams2 nyc1 ber1",
 		"client 2001:db8:f::/56 matches 2001:db8:f::/48 of fra1\nfra1 is down: 0 of 2 nodes pass\nams1 is chosen at random among equals, by weight\nanswer: ams1")
 	f("weight 0 comes last", "203.0.113.7/32", nil, both(down("ams1", "ams2", "nyc1"), drain("fra1")), 25, "ber1",
 		"client 203.0.113.7 matches 203.0.113.0/24 of ams1\nams1 is down: 0 of 2 nodes pass\nams2 is down: 0 of 2 nodes pass\nfra1 is drained by ann: kernel update\nnyc1 is down: 0 of 2 nodes pass\nanswer: ber1")
