@@ -39,6 +39,14 @@ func shareOf(by, part, total string) string {
 	return "(" + sum(part) + " or 0 * " + sum(total) + ") / (" + sum(total) + " > 0)"
 }
 
+// burn is a budget's burn rate over the four windows of its alerts.
+func burn(share, budget string) (list []query) {
+	for _, window := range []string{"5m", "30m", "1h", "6h"} {
+		list = append(list, query{window + " {{region}} {{pop}}", share + ":ratio_rate" + window + "{@} / " + budget})
+	}
+	return list
+}
+
 // fleet shows all regions at a glance: where to look first.
 func fleet() dashboard {
 	return dashboard{
@@ -124,6 +132,16 @@ func fleet() dashboard {
 						{"start", `min(weir_shed_threshold{@,threshold="start"})`},
 						{"target", `min(weir_shed_threshold{@,threshold="target"})`},
 					},
+				},
+				{
+					id: 17, kind: series, title: "Burn rate: refused by fault", unit: plain, width: 12, steps: []step{{6, yellow}, {14.4, red}},
+					text:    "How many times faster than a month's error budget allows weir refuses requests by its own fault, or that of its Redis; the budget is 0.1% of the requests. At 1 it lasts 30 days. The alerts need both of their windows above a dashed line: 5 m and 1 h above 14.4, or 30 m and 6 h above 6. Needs the recording rules.",
+					queries: burn("pop:weir_faults", "0.001"),
+				},
+				{
+					id: 18, kind: series, title: "Burn rate: decided late", unit: plain, width: 12, steps: []step{{6, yellow}, {14.4, red}},
+					text:    "As beside it, for decisions that take over 10 ms; the budget is 1% of the decisions, without remembered refusals and clients that a behavior policy delays. When it rises, Redis is slow, or the nodes lack CPU: see Redis and Consul.",
+					queries: burn("pop:weir_late", "0.01"),
 				},
 			}},
 			{id: 20, title: "Nodes and origins", panels: []panel{

@@ -88,8 +88,8 @@ func limits() dashboard {
 					queries: []query{{"{{le}}", `sum by (le) (rate(weir_decision_seconds_bucket{@,source="redis"}[$__rate_interval]))`}},
 				},
 				{
-					id: 24, kind: series, title: "Decided without Redis", unit: share, steps: []step{{0.01, red}},
-					text:    "Share of the checks that fell back to a node's own count. 0 is healthy. While it is not 0, each node allows its part of each limit, so a client that reaches few nodes is refused too early. The dashed line is the alert's threshold.",
+					id: 24, kind: series, title: "Decided without Redis", unit: share,
+					text:    "Share of the checks that fell back to a node's own count. 0 is healthy. While it is not 0, each node allows its part of each limit, so a client that reaches few nodes is refused too early: see Burn rate: refused by fault on Fleet.",
 					queries: []query{{"{{region}} {{pop}}", shareOf("region, pop", `weir_decisions_total{@,rule=~"$rule",source="fallback"}`, `weir_decisions_total{@,rule=~"$rule"}`)}},
 				},
 				{

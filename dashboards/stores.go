@@ -14,7 +14,7 @@ func stores() dashboard {
 				},
 				{
 					id: 3, kind: series, title: "Time to decide in Redis", unit: seconds, width: 12, steps: []step{{0.01, yellow}, {0.025, red}},
-					text: "One round trip from a node, including the wait for the previous one. Dashed: the alert's threshold (10 ms), and the default budget store.timeout (25 ms). Far below a millisecond is usual in one data center.",
+					text: "One round trip from a node, including the wait for the previous one. Dashed: what counts as late (10 ms), and the default budget store.timeout (25 ms). Far below a millisecond is usual in one data center.",
 					queries: []query{
 						{"p99 {{region}}", `histogram_quantile(0.99, sum by (region, le) (rate(weir_decision_seconds_bucket{@,source="redis"}[$__rate_interval])))`},
 						{"p50 {{region}}", `histogram_quantile(0.5, sum by (region, le) (rate(weir_decision_seconds_bucket{@,source="redis"}[$__rate_interval])))`},
