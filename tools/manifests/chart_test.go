@@ -7,7 +7,9 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -175,7 +177,9 @@ func TestChartRefuses(t *testing.T) {
 		"resources.memoryMiB=1Gi":                            "'/resources/memoryMiB': got string, want integer",
 		"autoscaling.metric=memory":                          "'/autoscaling/metric'",
 		"service.type=ExternalName":                          "'/service/type'",
-		"shutdown.preStop=11":                                "shutdown.preStop: 11 is longer than shutdown.delay, 10; lower it",
+		"peer.tlsSecret=weir-peer":                           "'/rules/source': value must be 'consul'",
+		"config.listen.peer.address=:8444":                   "'/config/listen/peer'",
+		"shutdown.preStop=41":                                "shutdown.preStop: 41 is longer than shutdown.delay, 40; lower it",
 		"autoscaling.enabled=true,autoscaling.maxReplicas=2": "autoscaling.maxReplicas: 2 is below autoscaling.minReplicas, 3; raise it",
 	} {
 		v := values(t, "minimal.yaml")
@@ -220,6 +224,24 @@ func TestChartRestartsNodes(t *testing.T) {
 	require.Equal(t, before, pods("rules.document=rules: []"))
 	require.NotEqual(t, before.Annotations, pods("config.legacy_headers=true").Annotations)
 	require.NotEqual(t, before.Annotations, pods("replicas=4").Annotations, "store.nodes")
+}
+
+// By default a pod looks healthy for longer than the health checks on the page take, and serves until after them.
+func TestChartOutlastsHealthChecks(t *testing.T) {
+	list := render(t, values(t, "routers.yaml"))
+	edge, router := find[apps.Deployment](list, "weir-edge").Spec.Template.Spec, find[apps.Deployment](list, "weir-dns").Spec.Template.Spec
+	checks := regexp.MustCompile(`\b(\d+) s × (\d+) = (\d+) s\b`).FindAllStringSubmatch(text(t, page), -1)
+	require.Len(t, checks, 3, "clouds")
+	for _, m := range checks {
+		var n [3]int64
+		for i := range n {
+			n[i], _ = strconv.ParseInt(m[1+i], 10, 64)
+		}
+		require.Equal(t, n[2], n[0]*n[1], m[0])
+		require.GreaterOrEqual(t, edge.Containers[0].Lifecycle.PreStop.Sleep.Seconds, n[2])
+		require.GreaterOrEqual(t, router.Containers[0].Lifecycle.PreStop.Sleep.Seconds, n[2])
+	}
+	require.Greater(t, *router.TerminationGracePeriodSeconds, router.Containers[0].Lifecycle.PreStop.Sleep.Seconds)
 }
 
 // The chart's rules are those of dashboards, and its targets have the labels that they use.

@@ -30,13 +30,16 @@ type cluster struct {
 
 func newCluster(t *testing.T, list objects) *cluster {
 	t.Helper()
-	files := testenv.Certificates(t)
-	pair := map[string]string{"tls.crt": text(t, files.CertFile), "tls.key": text(t, files.KeyFile), "ca.crt": text(t, files.CAFile)}
+	pem := func(f testenv.TLSFiles) map[string]string {
+		return map[string]string{"tls.crt": text(t, f.CertFile), "tls.key": text(t, f.KeyFile), "ca.crt": text(t, f.CAFile)}
+	}
+	pair := pem(testenv.Certificates(t))
 	c := &cluster{dir: t.TempDir(), maps: map[string]map[string]string{
 		"shop-rules": {"rules.yaml": "rules: []\n", "policy.yaml": "mode: shadow\n"},
 		"weir-rules": {"rules.yaml": "rules: []\n"}, // or the chart's
 	}, secrets: map[string]map[string]string{
 		"weir-admin": {"token": "secret\n", "shedder": "the secret of the shedder\n"},
+		"weir-peer":  pem(testenv.NewAuthority(t).Issue(time.Hour, "spiffe://weir/eu-west")),
 		"weir-tls":   pair, "weir-admin-tls": pair, "weir-rls": pair, "weir-spoe": pair, "redis-ca": pair, "consul-ca": pair,
 		"redis":       {"password": "secret", "redis-password": "secret", "sentinel-password": "secret"},
 		"weir-consul": {"token": "secret"},
@@ -59,7 +62,7 @@ func text(t testing.TB, file string) string {
 
 // inside replaces the folders of a container by those below c.dir.
 func (c *cluster) inside(s string) string {
-	return strings.NewReplacer("/etc/weir", c.dir+"/etc/weir", "/var/lib/weir", c.dir+"/var/lib/weir", "$(POD_IP)", "127.0.0.1", "$(NODE_IP)", "127.0.0.2").Replace(s)
+	return strings.NewReplacer("/etc/weir", c.dir+"/etc/weir", "/var/lib/weir", c.dir+"/var/lib/weir").Replace(s)
 }
 
 // mount writes what a container's volumes hold.
@@ -97,26 +100,34 @@ func (c *cluster) mount(t *testing.T, pod *core.PodSpec, container *core.Contain
 	}
 }
 
-// checkEdge runs edge -check on the configuration that the pods of the PoP see.
+// checkEdge runs edge -check on the configuration that the pods of the PoP see, in clusters of IPv4 and of IPv6.
 func checkEdge(t *testing.T, list objects) {
+	checkEdgeAt(t, list, "127.0.0.1", "127.0.0.2")
+	checkEdgeAt(t, list, "::1", "fd00::2")
+}
+
+func checkEdgeAt(t *testing.T, list objects, pod, node string) {
 	d := find[apps.Deployment](list, "weir-edge")
 	require.NotNil(t, d)
-	pod := &d.Spec.Template.Spec
+	spec := &d.Spec.Template.Spec
 	c := newCluster(t, list)
-	for _, init := range pod.InitContainers {
-		c.mount(t, pod, &init)
-		words := slices.Clone(init.Command)
+	for _, init := range spec.InitContainers {
+		c.mount(t, spec, &init)
+		words := slices.Concat(init.Command, init.Args)
 		for i := range words {
 			words[i] = c.inside(words[i])
 		}
-		out, err := exec.Command(words[0], words[1:]...).CombinedOutput()
+		cmd := exec.Command(words[0], words[1:]...)
+		cmd.Env = append(os.Environ(), "POD_IP="+pod, "NODE_IP="+node)
+		out, err := cmd.CombinedOutput()
 		require.NoError(t, err, "%s", out)
 	}
-	edge := &pod.Containers[0]
-	c.mount(t, pod, edge)
+	edge := &spec.Containers[0]
+	c.mount(t, spec, edge)
 	file := c.inside("/etc/weir/edge.yaml")
 	written := text(t, file)
 	require.NotContains(t, written, "_IP")
+	require.NotContains(t, written, "0.0.0.0:", "every address, also of IPv6")
 	out, err := exec.Command(testenv.Program(t, "edge"), "-check", "-config", file).CombinedOutput()
 	require.NoError(t, err, "%s%s", written, out)
 	require.NotContains(t, string(out), "store.nodes")
@@ -133,8 +144,7 @@ func checkEdge(t *testing.T, list objects) {
 	if edge.Lifecycle != nil {
 		pause = time.Duration(edge.Lifecycle.PreStop.Sleep.Seconds) * time.Second
 	}
-	require.LessOrEqual(t, pause, delay)
-	require.Greater(t, time.Duration(*pod.TerminationGracePeriodSeconds)*time.Second, pause+delay+timeout)
+	require.Greater(t, time.Duration(*spec.TerminationGracePeriodSeconds)*time.Second, pause+delay+timeout)
 }
 
 // regionctl knows the flags of the router's command. A Service hides the router's address from it, so
@@ -148,7 +158,8 @@ func TestRouterCommand(t *testing.T) {
 	require.NoError(t, err, "%s", help)
 	metrics := regexp.MustCompile(`(?m)^ +--metrics .*default "127\.0\.0\.1:(\d+)"`).FindSubmatch(help)
 	require.NotNil(t, metrics, "%s", help)
-	require.Contains(t, words, "0.0.0.0:"+string(metrics[1]))
+	require.Contains(t, words, ":"+string(metrics[1]))
+	require.Contains(t, words, "[$(POD_IP)]:5353", "as regionctl reads addresses of both families")
 }
 
 // helm test gets its 429 from a node with the chart's rules, and fails where no rule refuses.

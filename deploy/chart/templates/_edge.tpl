@@ -2,11 +2,10 @@
 {{- define "weir.edge.base" -}}
 {{- $v := .Values }}
 {{- $consul := eq $v.rules.source "consul" }}
-{{- $host := ternary "POD_IP" "0.0.0.0" $consul }}
 node: {{ toJson $v.node }}
 listen:
-  public: "{{ $host }}:8080"
-  admin: "{{ $host }}:8081"
+  public: ":8080"
+  admin: ":8081"
   admin_token_file: /etc/weir-secrets/admin/token
   {{- if $v.admin.tlsSecret }}
   admin_tls: {cert_file: /etc/weir-secrets/admin/tls.crt, key_file: /etc/weir-secrets/admin/tls.key}
@@ -18,7 +17,7 @@ listen:
   {{- range $name, $port := include "weir.gateways" . | fromYaml }}
   {{- $gateway := get $v.gateways $name }}
   {{ $name }}:
-    address: "{{ $host }}:{{ $port }}"
+    address: ":{{ $port }}"
     {{- with $gateway.from }}
     from: {{ toJson . }}
     {{- end }}
@@ -29,6 +28,13 @@ listen:
     {{- if $gateway.authorization }}
     authorization: true
     {{- end }}
+  {{- end }}
+  {{- if $v.peer.tlsSecret }}
+  {{- $dir := "/etc/weir-secrets/peer" }}
+  peer:
+    address: ":8444"
+    advertise: POD_IP
+    tls: {cert_file: {{ $dir }}/tls.crt, key_file: {{ $dir }}/tls.key, ca_file: {{ $dir }}/ca.crt}
   {{- end }}
 upstreams: {{ toJson $v.upstreams }}
 store:
@@ -67,6 +73,8 @@ rules: {source: consul, cache: /var/lib/weir/rules.json}
 policy: {source: consul}
 consul:
   addr: {{ toJson $v.consul.addr }}
+  advertise: POD_IP
+  advertise_admin: POD_IP
   {{- if $v.consul.tokenSecret.name }}
   token_file: /etc/weir-secrets/consul/token
   {{- end }}
@@ -77,7 +85,7 @@ policy: {file: /etc/weir-rules/policy.yaml}
 {{- end }}
 {{- end }}
 shedder: {secret_file: /etc/weir-secrets/admin/shedder}
-shutdown: {delay: {{ int $v.shutdown.delay }}s, timeout: {{ int $v.shutdown.timeout }}s}
+shutdown: {delay: {{ sub $v.shutdown.delay $v.shutdown.preStop }}s, timeout: {{ int $v.shutdown.timeout }}s}
 {{- end }}
 
 {{- define "weir.edge.yaml" -}}
@@ -119,10 +127,10 @@ shutdown: {delay: {{ int $v.shutdown.delay }}s, timeout: {{ int $v.shutdown.time
 {{- if eq .rules.source "consul" }}
 {{- include "weir.secretFile" (dict "secret" .consul.tokenSecret "path" "consul/token") }}
 {{- end }}
-{{- range $name, $gateway := .gateways }}
-{{- if and $gateway.enabled $gateway.tlsSecret }}
+{{- range $name, $listener := merge (dict "peer" (dict "enabled" true "tlsSecret" .peer.tlsSecret)) .gateways }}
+{{- if and $listener.enabled $listener.tlsSecret }}
 - secret:
-    name: {{ $gateway.tlsSecret }}
+    name: {{ $listener.tlsSecret }}
     items: [{key: tls.crt, path: {{ $name }}/tls.crt}, {key: tls.key, path: {{ $name }}/tls.key}, {key: ca.crt, path: {{ $name }}/ca.crt}]
 {{- end }}
 {{- end }}
