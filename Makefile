@@ -101,17 +101,20 @@ release: ## build the downloads into dist/: VERSION=v0.1.0 for a release, KEY=FI
 	@tools/install.sh dpkg-deb ssh-keygen
 	cd tools && $(GO) run -trimpath ./release -root .. $(if $(VERSION),-version $(VERSION)) $(if $(KEY),-key "$(abspath $(KEY))") $(RELEASE)
 
-release-test: ##- as root, build a release twice, verify it, install it as README says, upgrade under load, remove
-	@tools/install.sh dpkg-deb ssh-keygen curl
+release-test: .bin/consul ##- as root, build a release twice, verify it, install it as README says, upgrade under load, remove
+	@tools/install.sh dpkg-deb ssh-keygen curl debootstrap
 	cd tools && $(if $(filter 0,$(shell id -u)),,sudo -E env "PATH=$$PATH") $(GO) test -trimpath -count 1 -timeout 30m ./release
 
 # ARCH is the architecture of the instances.
 ARCH ?= amd64
-AWS_RELEASE ?= $(CURDIR)/dist/aws-linux-$(ARCH).tar.gz
+AWS_RELEASE = dist/aws-linux-$(ARCH).tar.gz
 
-release-aws: ##- pack what the instances of terraform/aws run into dist/: edge, regionctl and Consul; ARCH=arm64
-	@mkdir -p "bin/aws-$(ARCH)" "$(dir $(AWS_RELEASE))"
-	@GOOS=linux GOARCH=$(ARCH) $(GO) build -ldflags "-s -w" -o "bin/aws-$(ARCH)/" ./cmd/...
+# The programs are those of the release in dist/; if there is none, it builds one of the commit.
+release-aws: ##- pack what the instances of terraform/aws run into dist/: edge and regionctl of the release, and Consul; ARCH=arm64
+	@test -e dist/SHA256SUMS || $(MAKE) --no-print-directory release
+	@cd dist && sha256sum --quiet -c --ignore-missing SHA256SUMS
+	@mkdir -p "bin/aws-$(ARCH)"
+	@tar -xzf dist/weir_*_linux_$(ARCH).tar.gz -C "bin/aws-$(ARCH)" --strip-components 1 --wildcards '*/edge' '*/regionctl'
 	@GO="$(GO)" GOOS=linux GOARCH=$(ARCH) tools/consul/build.sh "$(CURDIR)/bin/aws-$(ARCH)/consul"
 	@tar -czf "$(AWS_RELEASE)" -C "bin/aws-$(ARCH)" edge regionctl consul
 	@sha256sum "$(AWS_RELEASE)"

@@ -115,21 +115,6 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-func TestDockerfile(t *testing.T) {
-	text := read(t, "../deploy/Dockerfile")
-	stages := regexp.MustCompile(`(?m)^FROM (\S+)( AS (\S+))?$`).FindAllStringSubmatch(text, -1)
-	require.Len(t, stages, 2)
-	require.NotContains(t, text, ":latest")
-	_, last, _ := strings.Cut(text, stages[1][0])
-	require.Contains(t, last, "\nUSER 65532:65532\n")
-	require.NotContains(t, last, "\nRUN ", "the image contains nothing that could run it")
-	for _, m := range regexp.MustCompile(`\./cmd/(\S+)`).FindAllStringSubmatch(text, -1) {
-		require.DirExists(t, filepath.Join("..", "cmd", m[1]))
-	}
-	version := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(read(t, "../go.mod"))[1]
-	require.Equal(t, "golang:"+version, stages[0][1], "the Go of go.mod")
-}
-
 // composed is what the tests check of a compose file.
 type composed struct {
 	Services map[string]struct {
@@ -141,7 +126,6 @@ type composed struct {
 		Ports     []string
 		Volumes   []string
 		Deploy    struct{ Replicas int }
-		Build     struct{ Context, Dockerfile string }
 	}
 	Configs map[string]struct{ Content string }
 	Volumes map[string]any
@@ -153,10 +137,7 @@ func TestCompose(t *testing.T) {
 	dir := t.TempDir()
 	used, ports, addresses, edges := map[string]bool{}, map[string]bool{}, map[string]bool{}, 0
 	for name, s := range c.Services {
-		require.Regexp(t, `^[a-z/.-]+:[v\d.]+$|^weir$`, s.Image, "%s: pinned", name)
-		if s.Image == "weir" {
-			require.FileExists(t, filepath.Join("..", s.Build.Dockerfile))
-		}
+		require.Regexp(t, `^[a-z/.-]+:[v\d.]+$`, s.Image, "%s: pinned", name)
 		for _, config := range s.Configs {
 			require.Contains(t, c.Configs, config.Source, "%s", name)
 			used[config.Source] = true

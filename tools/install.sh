@@ -12,6 +12,7 @@ for name in "$@"; do
     *\ dpkg-deb) missing="${missing% dpkg-deb} dpkg" ;;
     *\ gcc) missing="$missing libc6-dev" ;;
     *\ ssh-keygen) missing="${missing% ssh-keygen} openssh-client" ;;
+    *\ debootstrap) missing="$missing debian-archive-keyring" ;; # on Ubuntu
     *\ dig) missing="${missing% dig} dnsutils" ;; # the package has another name than its program
     *\ node) missing="${missing% node} nodejs" ;;
     *\ h2load) missing="${missing% h2load} nghttp2-client" ;;

@@ -23,14 +23,12 @@ func TestCompose(t *testing.T) {
 	require.NoError(t, err)
 
 	edge := execStart(t, "weir-edge.service")
-	dockerfile, err := os.ReadFile("../../deploy/Dockerfile")
-	require.NoError(t, err)
-	require.Contains(t, string(dockerfile), `CMD ["`+strings.Join(edge, `", "`)+`"]`, "the image runs what the unit runs")
+	require.Contains(t, text(t, "../release/image.go"), `{"`+strings.Join(edge, `", "`)+`"}`, "the image runs what the unit runs")
 	router := execStart(t, "weir-dns.service")
 
 	edges := 0
 	for name, s := range project.Services {
-		if s.Image != "weir" {
+		if !strings.HasPrefix(s.Image, "weir:") {
 			continue
 		}
 		for _, c := range s.Configs {

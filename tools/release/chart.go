@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -30,9 +29,6 @@ func (r *release) chart() error {
 		files = append(files, file{filepath.ToSlash(name), 0o644, data})
 		return err
 	})
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
 	if err != nil {
 		return err
 	}

@@ -79,14 +79,10 @@ func TestRelease(t *testing.T) {
 		command(t, first, "sh", "-c", verify)
 	})
 	t.Run("complete", func(t *testing.T) {
-		chart := []string{}
-		if _, err := os.Stat(source + "/deploy/chart"); err == nil {
-			chart = append(chart, "weir-0.1.0.tgz")
-			require.Contains(t, command(t, first, "tar", "-xzOf", "weir-0.1.0.tgz", "weir/Chart.yaml"), "\nversion: 0.1.0\nappVersion: v0.1.0\n")
-		}
+		require.Contains(t, command(t, first, "tar", "-xzOf", "weir-0.1.0.tgz", "weir/Chart.yaml"), "\nversion: 0.1.0\nappVersion: v0.1.0\n")
 		darwin := "regionctl_0.1.0_darwin_arm64"
-		require.ElementsMatch(t, append(chart, amd64+".tar.gz", amd64+".deb", amd64+".cdx.json", arm64+".tar.gz", arm64+".deb", arm64+".cdx.json",
-			darwin+".tar.gz", darwin+".cdx.json", "weir_0.1.0_oci.tar", provenanceFile), slices.Collect(maps.Keys(sums)))
+		require.ElementsMatch(t, []string{"weir-0.1.0.tgz", amd64 + ".tar.gz", amd64 + ".deb", amd64 + ".cdx.json", arm64 + ".tar.gz", arm64 + ".deb", arm64 + ".cdx.json",
+			darwin + ".tar.gz", darwin + ".cdx.json", "weir_0.1.0_oci.tar", provenanceFile}, slices.Collect(maps.Keys(sums)))
 
 		var bill cdx.BOM
 		require.NoError(t, cdx.NewBOMDecoder(bytes.NewReader(read(t, first+"/"+amd64+".cdx.json")), cdx.BOMFileFormatJSON).Decode(&bill))
@@ -164,6 +160,7 @@ func TestRelease(t *testing.T) {
 		require.Equal(t, "pkg:golang/std@"+strings.TrimPrefix(runtime.Version(), "go"), how.ResolvedDependencies[1].URI)
 	})
 	t.Run("image", func(t *testing.T) { testImage(t, first) })
+	t.Run("AWS", func(t *testing.T) { testAWS(t, source, first) })
 	t.Run("README", func(t *testing.T) { testInstall(t, source, first) })
 	t.Run("upgraded under load", func(t *testing.T) {
 		origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") }))
