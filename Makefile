@@ -9,7 +9,7 @@ export GOWORK = off
 export GOFLAGS := $(strip $(GOFLAGS) -tags=grpcnotrace)
 
 .DEFAULT_GOAL := help
-.PHONY: help help-all run build docs reference unit test test-nodes test-worlds test-rest test-processes test-terraform check lint vuln bench overload overload-fast profile soak soak-tests soak-nodes soak-proof fuzz drills steering behavior tables k6 release release-test loadtest loadtest-full lab lab-down lab-status console picture release-aws terraform-schema tools deps deps-bench deps-lab deps-overload deps-soak clean distclean
+.PHONY: help help-all run build docs reference unit test test-nodes test-worlds test-rest test-processes test-terraform check lint vuln bench overload overload-fast profile soak soak-tests soak-nodes soak-proof soak-chart fuzz drills steering behavior tables k6 release release-test loadtest loadtest-full lab lab-down lab-status console picture release-aws terraform-schema tools deps deps-bench deps-lab deps-overload deps-soak clean distclean
 
 help: ## list the common targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 14
@@ -135,7 +135,7 @@ vuln: ## list known vulnerabilities that the code reaches; downloads the databas
 
 # Every step runs, even after a failed one: together they take hours.
 soak: deps-soak tools ## run the long forms of the tests: many seeds, 20 exactness runs, 1 million framed exchanges, fuzzing
-	@failed=; for step in soak-tests soak-nodes soak-proof fuzz; do $(MAKE) --no-print-directory $$step || failed="$$failed $$step"; done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
+	@failed=; for step in soak-tests soak-nodes soak-proof soak-chart fuzz; do $(MAKE) --no-print-directory $$step || failed="$$failed $$step"; done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
 
 soak-tests:
 	WEIR_SOAK=1 $(GO) test -timeout 60m ./pkg/... ./internal/...
@@ -145,6 +145,9 @@ soak-nodes:
 
 soak-proof:
 	cd loadtest/xk6-weir/proof && $(GO) test -run Never ./... -rapid.checks=60000
+
+soak-chart: .bin/kube-apiserver .bin/etcd
+	cd tools && WEIR_SOAK=1 $(GO) test -count 1 -run APIServer ./manifests
 
 # How long to fuzz each parser, and with how many processes. The long form is make fuzz FUZZTIME=10m.
 FUZZTIME ?= 20s
@@ -241,6 +244,13 @@ tools: .bin/consul .bin/tofu ##- build the servers that tests start into .bin/: 
 
 .bin/tofu: tools/tofu/go.mod tools/tofu/go.sum tools/tofu/build.sh
 	@GO="$(GO)" tools/tofu/build.sh "$(CURDIR)/$@"
+
+# PROGRAM is the package of each.
+.bin/kube-apiserver: PROGRAM = k8s.io/kubernetes/cmd/kube-apiserver
+.bin/etcd: PROGRAM = go.etcd.io/etcd/server/v3
+.bin/kube-apiserver .bin/etcd: tools/apiserver/go.mod tools/apiserver/go.sum
+	@echo "building $@ (N minutes the first time)"
+	@cd tools/apiserver && $(GO) build -trimpath -ldflags "-s -w" -o "$(CURDIR)/$@" $(PROGRAM)
 
 deps: ##- install missing programs that the tests start: Redis, Prometheus, dig, curl, Chromium, nginx, HAProxy, Caddy, Node, Python, BusyBox
 	@tools/install.sh redis-server redis-sentinel dig prometheus prometheus-redis-exporter curl openssl chromium gcc nginx haproxy caddy node python3 busybox
