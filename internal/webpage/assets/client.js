@@ -85,13 +85,13 @@ function Inspected({ r, what = 'the address' }) {
 // behavior policy refuse before any rule.
 function Allowed({ r }) {
   if (r.allowed) return html`<${Badge} kind="good">yes<//>`;
-  return r.mode === 'shadow' && !['blocked', 'behavior'].includes(r.source) ? html`<${Badge} kind="info">would refuse<//>` : html`<${Badge} kind="bad">no<//>`;
+  return r.mode === 'shadow' && !['blocked', 'behavior'].includes(r.source) ? html`<${Badge} kind="info">would refuse<//>` : html`<${Badge} kind="bad">no<//>${r.retry_after && html` <span class="dim">in ${brief(r.retry_after)}</span>`}`;
 }
 
 function Decisions({ rules, label, reset }) {
   return html`<${Table} label=${label} head=${['rule', 'mode', 'allowed', ['left', 'n'], ['limit', 'n'], ['resets in', 'n'], 'decided by', 'counter', '']} widths=${[15, 9, 11, 8, 12, 10, 11, 16]}>${rules.map((r) => html`<tr>
     <th scope="row">${r.rule}</th><td><${Badge} kind=${r.mode === 'enforce' ? 'good' : 'info'}>${r.mode}<//></td>
-    <td><${Allowed} r=${r} />${r.retry_after && html` <span class="dim">in ${brief(r.retry_after)}</span>`}</td>
+    <td><${Allowed} r=${r} /></td>
     <td class="n">${number(r.remaining)}${r.leased && html`<div class="why">edges hold ${number(r.held ?? 0)}${(r.holders ?? []).map((h) => html`<div>${h.node}: ${number(h.held)}${h.held_for && ` for ${brief(h.held_for)}`}</div>`)}</div>`}</td><td class="n">${number(r.limit)} <span class="dim">in ${brief(r.window)}</span></td><td class="n">${brief(r.reset_after)}</td>
     <td>${r.source}</td><td><code class="long">${r.key}</code></td>
     <td class="act">${reset && html`<${Act} op="limits.reset" onClick=${() => reset(r)} aria-label=${`Reset ${r.rule}`}>Reset<//>`}</td></tr>`)}<//>`;
