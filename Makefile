@@ -249,7 +249,7 @@ tools: .bin/consul .bin/tofu ##- build the servers that tests start into .bin/: 
 .bin/kube-apiserver: PROGRAM = k8s.io/kubernetes/cmd/kube-apiserver
 .bin/etcd: PROGRAM = go.etcd.io/etcd/server/v3
 .bin/kube-apiserver .bin/etcd: tools/apiserver/go.mod tools/apiserver/go.sum
-	@echo "building $@ (N minutes the first time)"
+	@echo "building $@ (several minutes the first time)"
 	@cd tools/apiserver && $(GO) build -trimpath -ldflags "-s -w" -o "$(CURDIR)/$@" $(PROGRAM)
 
 deps: ##- install missing programs that the tests start: Redis, Prometheus, dig, curl, Chromium, nginx, HAProxy, Caddy, Node, Python, BusyBox
