@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -120,18 +121,20 @@ func (m *instance) consul(changes map[string]any) {
 	})
 }
 
-// The Consul that make release-aws packs, which tools/consul builds, finds servers in AWS: where nobody gave it credentials, it
+// The Consul that make release-aws packs finds servers in AWS: where nobody gave it credentials, it
 // misses those, and not the cloud.
 func TestConsulKnowsAWS(t *testing.T) {
-	consul, err := filepath.Abs("../.bin/consul")
+	consul, err := filepath.Abs("../bin/aws-" + runtime.GOARCH + "/consul")
 	require.NoError(t, err)
+	out, err := exec.Command("../tools/consul/build.sh", consul).CombinedOutput()
+	require.NoError(t, err, "%s", out)
 	joins := regionOutputs(t)["join"].(string)
 	require.Contains(t, joins, "provider=aws ")
 	ports := testenv.FreePorts(t, 2)
 	cmd := exec.Command(consul, "agent", "-data-dir", t.TempDir(), "-bind", "127.0.0.1", "-dns-port", "-1", "-grpc-port", "-1",
 		"-http-port", strconv.Itoa(ports[0]), "-serf-lan-port", strconv.Itoa(ports[1]), "-retry-join", joins, "-retry-max", "1", "-retry-interval", "1s")
 	cmd.Env = []string{"AWS_EC2_METADATA_DISABLED=true", "AWS_CONFIG_FILE=/dev/null", "AWS_SHARED_CREDENTIALS_FILE=/dev/null", "HOME=" + t.TempDir()}
-	out, err := cmd.CombinedOutput()
+	out, err = cmd.CombinedOutput()
 	require.Error(t, err, "it joins nobody and ends")
 	require.Contains(t, string(out), "get credentials")
 }

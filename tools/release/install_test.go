@@ -111,7 +111,7 @@ func testImage(t *testing.T, dist string) {
 	}
 }
 
-// testAWS packs what instances in AWS run: the release's programs, and the Consul of tools/consul, which tests run too.
+// testAWS packs what instances in AWS run: the release's programs, and Consul, here the one that tests run.
 func testAWS(t *testing.T, source, dist string) {
 	require.NoError(t, os.Symlink(dist, source+"/dist"))
 	defer os.Remove(source + "/dist")
@@ -131,7 +131,7 @@ func testAWS(t *testing.T, source, dist string) {
 	require.Contains(t, command(t, dir, "./consul", "version"), "Consul v")
 }
 
-// bareDebian packs a Debian as debootstrap makes it, with only the curl that README uses. That takes MEASURED s, so .bin keeps it.
+// bareDebian packs a Debian as debootstrap makes it, with only the curl that README uses. That downloads packages, so .bin keeps it.
 func bareDebian(t *testing.T) string {
 	file, err := filepath.Abs("../../.bin/debian.tar")
 	require.NoError(t, err)
