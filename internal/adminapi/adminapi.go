@@ -29,6 +29,7 @@ const (
 
 	PathExperiment = "/v1/experiment"
 	PathRecent     = "/v1/recent"
+	PathTop        = "/v1/top"
 	PathGlobal     = "/v1/global"
 )
 

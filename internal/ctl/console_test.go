@@ -310,6 +310,10 @@ func TestConsole(t *testing.T) {
 	// What a client has left, the reason, and a reset.
 	require.Contains(t, text(t, c.get("/limits?key=203.0.113.7")["result"]), `"remaining":9`)
 	one.mu.Lock()
+	one.top = adminapi.Top{Rules: []adminapi.TopRule{{Rule: "per-client", Mode: "shadow", Refused: 9, Clients: []adminapi.TopClient{{Key: []string{"203.0.113.7"}, Refused: 8}}}}}
+	one.mu.Unlock()
+	require.Contains(t, text(t, c.get("/clients/top")["result"]), `[{"key":["203.0.113.7"],"refused":8,"regions":["eu-west"]}],"mode":"shadow"`)
+	one.mu.Lock()
 	one.global = &adminapi.Global{Others: []adminapi.GlobalRegion{{Region: "us-east", Lag: "90ms"}}, Rules: []adminapi.GlobalRule{}}
 	one.mu.Unlock()
 	require.Contains(t, text(t, c.get("/limits/global?region=eu-west")["result"]), `"lag":"90ms"`)

@@ -44,6 +44,7 @@ func TestJSONErrors(t *testing.T) {
 		{"clients unblock 203.0.113.7", term.StatusFailed, "failed", "connection refused"},
 		{"clients show 203.0.113.7", term.StatusFailed, "failed", "connection refused"},
 		{"clients recent 203.0.113.7", term.StatusFailed, "failed", "connection refused"},
+		{"clients top", term.StatusFailed, "failed", "connection refused"},
 		{"clients list", term.StatusFailed, "failed", "connection refused"},
 		{"clients import missing.txt --message x", term.StatusUsage, "usage", "no such file"},
 		{"clients sync --name drop --from missing.txt --once", term.StatusFailed, "failed", "no such file"},

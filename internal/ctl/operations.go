@@ -95,6 +95,9 @@ var operations = map[string]operation{
 	"clients.recent": asks((*clients.Latests).Flags, func(ctx context.Context, p *command.Program, c *console.Call, q *clients.Latests, names []string) ([]*clients.Latest, error) {
 		return q.Ask(ctx, p, names, c.Text("network"))
 	}),
+	"clients.top": ofRegions(func(ctx context.Context, p *command.Program, names []string) (*clients.Top, error) {
+		return clients.LookTop(ctx, p, names, 10)
+	}),
 	"clients.block": decides(clientlist.Block),
 	"clients.allow": decides(clientlist.Allow),
 	"clients.unblock": asks((*clients.Options).Flags, func(ctx context.Context, p *command.Program, c *console.Call, o *clients.Options, names []string) ([]*clients.Changed, error) {

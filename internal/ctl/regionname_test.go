@@ -31,7 +31,7 @@ var (
 		"policy validate", "policy test", "policy diff", "policy show", "policy status", "policy history", "policy rollout", "policy example",
 		"shedder validate", "shedder suggest", "shedder show", "shedder history",
 		"topology show", "topology validate", "topology diff", "topology history", "topology rollout", "dns explain", "limits explain", "limits inspect", "limits global",
-		"clients list", "clients show", "clients recent", "clients export", "status", "audit list", "audit verify", "console", "keys generate", "keys show", "runbook",
+		"clients top", "clients list", "clients show", "clients recent", "clients export", "status", "audit list", "audit verify", "console", "keys generate", "keys show", "runbook",
 	}
 )
 

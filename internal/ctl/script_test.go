@@ -298,6 +298,8 @@ func (s *script) edge(args []string) {
 				e.shedder.refuses = value
 			case "explains": // this answer to every question
 				require.NoError(s, json.Unmarshal([]byte(s.ts.ReadFile(value)), &e.explanation))
+			case "top": // whom it refuses most
+				require.NoError(s, json.Unmarshal([]byte(s.ts.ReadFile(value)), &e.top))
 			case "global": // its knowledge of other regions
 				require.NoError(s, json.Unmarshal([]byte(s.ts.ReadFile(value)), &e.global))
 			case "shedders": // their status

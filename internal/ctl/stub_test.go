@@ -58,6 +58,7 @@ type stub struct {
 	keeps       bool // refuses resets
 	experiment  adminapi.Experiment
 	global      *adminapi.Global // nil: it answers 404
+	top         adminapi.Top
 	recent      []string
 	recentSince time.Time // zero: it keeps no requests
 }
@@ -79,6 +80,7 @@ func (f *testFleet) edge(t testing.TB, name, pop, id string, setup ...func(*stub
 	mux.HandleFunc("DELETE "+adminapi.PathLimits, s.serve(s.reset))
 	mux.HandleFunc("GET "+adminapi.PathMetrics, s.serve(s.metrics))
 	mux.HandleFunc("GET "+adminapi.PathRecent, s.serve(s.lately))
+	mux.HandleFunc("GET "+adminapi.PathTop, s.serve(func(w http.ResponseWriter, _ *http.Request) { reply(w, s.top) }))
 	mux.HandleFunc("GET "+adminapi.PathGlobal, s.serve(func(w http.ResponseWriter, r *http.Request) {
 		if s.global == nil {
 			http.NotFound(w, r)

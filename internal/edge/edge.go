@@ -14,6 +14,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
+	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/edge/accesslog"
 	"github.com/weir-edge/weir/internal/edge/admin"
 	"github.com/weir-edge/weir/internal/edge/config"
@@ -171,6 +172,7 @@ func (e *Edge) openAdmin() {
 		Config: e.config, Certificates: e.files.Certificates, Log: e.log, Registry: e.metrics.registry, Decider: &e.decider, Chain: e.chain,
 		Nodes: func() int { return int(e.nodes.Load()) }, Rules: e.rules.Keeper, Shedding: e.shedding.Keeper,
 		Tally: func(rule string) *experiment.Tally { return e.rules.Running().Tally(rule) }, Recent: e.recent,
+		Top:      func(now time.Time, most int) []adminapi.TopRule { return e.rules.Running().Top(now, most) },
 		Draining: e.draining.Load, Store: e.shards.text, Registration: e.registration, Meta: e.meta,
 	}
 	if e.tiers != nil {

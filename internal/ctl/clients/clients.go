@@ -1,4 +1,5 @@
-// Package clients has the commands that list, block and allow clients.
+// Package clients has the commands that list, block and allow clients, and that find those whom rules
+// refuse most.
 package clients
 
 import (
@@ -68,7 +69,7 @@ type Options struct {
 
 func Command(p *command.Program) *cobra.Command {
 	c := command.Group("clients", "block or allow clients manually", help)
-	command.Stage(c, "Look first:", showCommand(p), listCommand(p), recentCommand(p), exportCommand(p))
+	command.Stage(c, "Look first:", topCommand(p), showCommand(p), listCommand(p), recentCommand(p), exportCommand(p))
 	command.Stage(c, "Change:",
 		decideCommand(p, clientlist.Block, blockHelp, `  regionctl clients block 203.0.113.7 --for 2h --message "scans /login, CASE-12"
   regionctl clients block 198.51.100.0/24 2001:db8:7::/48 --message "scraper of AS64500"`),

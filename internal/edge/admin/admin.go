@@ -53,6 +53,8 @@ type Admin struct {
 	Exchange *exchange.Exchange // nil without listen.peer
 	Regions  func() []string    // likewise
 	Recent   *recent.Ring       // nil without one
+	// Top returns whom the rules refused most lately, so many keys of each.
+	Top func(now time.Time, most int) []adminapi.TopRule
 
 	Draining     func() bool
 	Store        func() string            // what does not answer
@@ -81,6 +83,7 @@ func (a *Admin) Handler() http.Handler {
 	mux.HandleFunc("GET "+adminapi.PathClients, a.showClients)
 	mux.HandleFunc("GET "+adminapi.PathExperiment, a.showExperiment)
 	mux.HandleFunc("GET "+adminapi.PathRecent, a.showRecent)
+	mux.HandleFunc("GET "+adminapi.PathTop, a.showTop)
 	mux.HandleFunc("GET "+adminapi.PathGlobal, a.showGlobal)
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
@@ -146,6 +149,8 @@ GET    /v1/clients   how many client networks are blocked and allowed manually, 
 GET    /v1/experiment?rule=ID
                      what this node counted of both variants of a rule, since when, by slice of its keys, and the
                      memory of one counter of each, from Redis
+GET    /v1/top?most=10
+                     whom the rules refused most in the last one to two minutes, and suspicious clients
 GET    /v1/global    for keys of global rules that the node owns: the age of its knowledge of other regions, how far
                      limits were exceeded and the bound, what the region holds in escrow
 GET    /v1/recent?client=203.0.113.7&refused&rules&most=100

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/weir-edge/weir/internal/policy"
+	"github.com/weir-edge/weir/internal/top"
 	"github.com/weir-edge/weir/pkg/behavior"
 	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
@@ -28,6 +29,7 @@ type Behavior struct {
 	// names hides which subjects and routes share a place. Nodes that exchange counts use
 	// the same secret.
 	names     atomic.Pointer[Secret]
+	suspects  top.Sketch // who of the clients above the mildest tier sends most
 	delayed   atomic.Int64
 	delayedOf [delayedKinds]atomic.Int32
 }
@@ -181,6 +183,9 @@ func (c *Behavior) enforce(r *Request) bool {
 		}
 	}
 	c.AboveMildest(r)
+	if k.own > 0 {
+		c.suspects.Add(r.Began, k.client, r.Client, r.subject(p), nil)
+	}
 	if p.Shadow {
 		return true
 	}

@@ -64,6 +64,9 @@ func (s *Running) count(r *decide.Request, took time.Duration) {
 			continue
 		}
 		s.counters[rule.Index].inc(m, rule.ID, o, res.Source)
+		if o == outcomeLimited || o == outcomeShadowLimited {
+			s.tops[rule.Index].add(r, i)
+		}
 	}
 	if !r.Decision.Allowed && !r.Decision.StoreUnavailable {
 		m.limited.Inc()

@@ -98,6 +98,7 @@ type Running struct {
 	samplers []logs.Sampler // by rule index
 
 	tallies []*experiment.Tally // by rule index; nil for a rule without an experiment
+	tops    []topSketch         // by rule index
 }
 
 // Set implements decide.Rules.
@@ -110,7 +111,7 @@ func (a *Active) activate(d *documents.Document[rules.Set], canary bool) error {
 	set, n, before := d.Compiled, len(d.Compiled.Rules()), a.running.Load()
 	next := &Running{
 		of: a, set: set, version: d.Pointer.Version, counters: make([]ruleCounters, n), samplers: make([]logs.Sampler, n),
-		tallies: talliesOf(set, before, time.Now()),
+		tallies: talliesOf(set, before, time.Now()), tops: topsOf(set, before),
 	}
 	a.running.Store(next)
 	a.metrics.activated(next, before)
