@@ -2,6 +2,7 @@
 import { html, resource, repeat, stamp, ago } from './lib.js';
 import { Badge, Loaded, Empty, Table, Command, Lacking, Trouble, regionsOf } from './parts.js';
 import { historyOf } from './history.js';
+import { Suspects, watchTop } from './top.js';
 
 const status = resource(), active = resource();
 const past = historyOf('policy', { label: 'History of the policies', regions: () => regionsOf(status), restored: () => { status.load('/policy/status'); active.load('/policy/document'); } });
@@ -9,12 +10,14 @@ const past = historyOf('policy', { label: 'History of the policies', regions: ()
 export function enter() {
   active.load('/policy/document');
   past.load();
-  return repeat(5000, () => status.load('/policy/status'));
+  const stops = [repeat(5000, () => status.load('/policy/status')), watchTop()];
+  return () => stops.forEach((stop) => stop());
 }
 
 export function Page() {
   return html`<div class="title"><h1 tabindex="-1">Behavior</h1><span class="dim">How clients are judged by their behavior. The <a href="/client" data-page="client">client page</a> shows the tier, the score and the signals of one.</span></div>
     <${Lacking} ops=${{ Restore: 'policy.rollback' }} />
+    <${Suspects} />
     <section aria-labelledby="where"><h2 id="where">Policies by region</h2><${Loaded} of=${status} rows=${3}>${(v, answer) => html`${v.regions.map((r) => html`<${Region} r=${r} />`)}<${Command} text=${answer.command} />`}<//></section>
     <section aria-labelledby="policy"><h2 id="policy">The active policy</h2>${nothing() ? html`<${Empty} title="No policy is published"><p class="dim">Clients are not judged. <code>regionctl policy example > policy.yaml</code> writes one in shadow mode, <code>regionctl policy apply policy.yaml</code> publishes it.</p><//>` : html`<${Loaded} of=${active} rows=${6}>${(v, answer) => html`
       <p class="dim"><code>${v.pointer.version}</code> by ${v.pointer.applied_by}, <span title=${stamp(v.pointer.applied_at)}>${ago(v.pointer.applied_at)}</span></p><pre class="document" tabindex="0">${v.document}</pre><${Command} text=${answer.command} />`}<//>`}</section>

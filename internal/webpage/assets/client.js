@@ -44,17 +44,29 @@ export function Page() {
     </form>
     ${!at.value ? html`<${Empty} title="Whose requests?"><p class="dim">Enter an address to see which rules would decide its next request in each region, and why it is refused.</p><//>` : html`
       <${ByHand} client=${at.value.client} after=${() => look(false)} />
-      <section aria-labelledby="explained"><h2 id="explained">The next request</h2><${Loaded} of=${explained} rows=${4}>${(list, answer) => html`${list.map((e) => html`<${Explained} e=${e} reset=${reset} />`)}<${Command} text=${answer.command} />`}<//></section>
+      <section aria-labelledby="explained"><h2 id="explained">The next request</h2><${Loaded} of=${explained} rows=${4}>${(list, answer) => html`<${Verdicts} list=${list} />${refusalsFirst(list).map((e, i, all) => (all.slice(0, i).some((before) => before.verdict === e.verdict) && !e.error ? html`<details><summary>${e.region}: the same</summary><${Explained} e=${e} reset=${reset} /></details>` : html`<${Explained} e=${e} reset=${reset} />`))}<${Command} text=${answer.command} />`}<//></section>
       <section aria-labelledby="inspected"><h2 id="inspected">All rules that count this address</h2><${Loaded} of=${inspected} rows=${3}>${(list, answer) => html`${list.map((r) => html`<${Inspected} r=${r} />`)}<${Command} text=${answer.command} />`}<//></section>
       <${Lately} client=${at.value.client} />`}
     <${BySecret} asked=${() => { at.value = null; lookByHand(null); }} Inspected=${Inspected} />
     <${Listed} open=${(client) => { form.value = { ...fields, client }; look(); scrollTo(0, 0); }} />`;
 }
 
+const passes = (e) => e.verdict.startsWith('pass');
+
+// refusalsFirst puts regions that refuse before the others.
+const refusalsFirst = (list) => list.toSorted((a, b) => (a.error ? 1 : passes(a) ? 2 : 0) - (b.error ? 1 : passes(b) ? 2 : 0));
+
+// Verdicts is what all regions say together.
+function Verdicts({ list }) {
+  const asked = list.filter((e) => !e.error), refuse = asked.filter((e) => !passes(e));
+  if (asked.length < 2) return null;
+  const [kind, text] = refuse.length ? ['bad', `refused in ${refuse.length} of ${plural(asked.length, 'region')}`] : ['good', `passes in all ${asked.length} regions`];
+  return html`<p><${Badge} kind=${kind}>${text}<//>${refuse.length > 0 && refuse.length < asked.length && html` ${refuse.map((e) => e.region).join(', ')}`}${asked.length < list.length && html` <span class="dim">${list.length - asked.length} could not be asked</span>`}</p>`;
+}
+
 export function Explained({ e, reset }) {
   if (e.error) return html`<${Trouble} kind="warn" title=${e.region + ' could not be asked'} text=${e.error} />`;
-  const passes = e.verdict.startsWith('pass');
-  return html`<h3>${e.region} <${Badge} kind=${passes ? 'good' : 'bad'}>${e.verdict}<//>${e.retry_after && html` <span class="dim">retry after ${brief(e.retry_after)}</span>`}${' '}
+  return html`<h3>${e.region} <${Badge} kind=${passes(e) ? 'good' : 'bad'}>${e.verdict}<//>${e.retry_after && html` <span class="dim">retry after ${brief(e.retry_after)}</span>`}${' '}
       <span class="dim small">edge ${e.node}, rules ${e.rules_version}${e.upstream && `, upstream ${e.upstream} as ${e.class}`}</span></h3>
     ${e.listed && html`<p><b>${e.listed.network}</b> is listed: <${Badge} kind=${e.listed.action === 'block' ? 'bad' : 'good'}>${e.listed.action}<//> by ${e.listed.by}: ${e.listed.reason}${e.listed.action === 'allow' && html`. <span class="dim">The behavior policy does not judge it meanwhile.</span>`}</p>`}
     ${e.behavior && html`<${Behavior} c=${e.behavior} />`}

@@ -1,12 +1,16 @@
 // Regions, PoPs and edges as they are now.
 import { html, signal, live, post, number, rate, share, level, plural, stamp, ago, shell } from './lib.js';
 import { Badge, Notice, Command, Freshness, Waiting, Empty, Table, Act, Lacking, Trouble, Why, ask, Filter } from './parts.js';
+import { LimitedNow, watchTop } from './top.js';
 
 const feed = live('/fleet/events');
 const opened = signal({}); // PoPs whose edges a person wants to see, or not
 const filter = signal('');
 
-export const enter = () => feed.follow();
+export function enter() {
+  const stops = [feed.follow(), watchTop()];
+  return () => stops.forEach((stop) => stop());
+}
 
 // many is how many edges are too many to show unasked.
 const many = 40;
@@ -32,6 +36,7 @@ function View({ v }) {
       <${Tile} name="edges shedding" value=${number(t.nodes_shedding)} note=${t.nodes_shedder_off > 0 ? `shedder off on ${t.nodes_shedder_off}` : t.nodes_shedding > 0 && 'overloaded'} kind="bad" />
     </dl>
     ${!v.topology && t.regions_unknown < t.regions && html`<${Notice} kind="warn" title="No topology is published">DNS answers nobody yet. Publish one with <code>regionctl topology apply FILE</code>.<//>`}
+    <${LimitedNow} />
     ${found.map(([r, pops]) => html`<${Region} key=${r.region} r=${r} pops=${pops} v=${v} />`)}
     ${found.length === 0 && html`<${Empty} title="Nothing matches the filter" />`}`;
 }

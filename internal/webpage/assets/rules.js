@@ -4,6 +4,7 @@ import { Badge, Notice, Failure, Command, Freshness, Waiting, Empty, Loaded, Tab
 import { Try } from './try.js';
 import { Rollout, follow } from './rollout.js';
 import { historyOf, Changes } from './history.js';
+import { LimitedByRule, watchTop } from './top.js';
 
 const status = resource();
 const past = historyOf('rules', {
@@ -37,7 +38,7 @@ export function enter() {
   past.load();
   status.load('/rules/status');
   if (untracked(() => base.value.phase) === 'idle') load();
-  const stops = [feed.follow(), follow(ended), repeat(60000, () => hour.load('/rules/hour'))];
+  const stops = [feed.follow(), follow(ended), repeat(60000, () => hour.load('/rules/hour')), watchTop()];
   return () => stops.forEach((stop) => stop());
 }
 
@@ -65,6 +66,7 @@ export function Page() {
     ${f.phase === 'failed' && f.problem && html`<${Notice} kind="bad" title=${f.result ? 'What you see is out of date' : 'The rules cannot be shown'}><pre class="text">${f.problem}</pre><//>`}
     ${f.result ? html`<${List} v=${f.result} />` : f.phase !== 'failed' && html`<${Waiting} rows=${6} label="Asking the edges" />`}
     <${Command} text=${shell('rules', 'list', '--watch')} />
+    <${LimitedByRule} wanted=${(r) => !filter.value || r.rule.toLowerCase().includes(filter.value)} />
     <${Versions} />
     <${Editor} />
     <${Try} regions=${f.result?.regions.map((r) => r.region) ?? []} document=${text.value} valid=${verdict.value?.ok && verdict.value.result.valid} />
