@@ -55,6 +55,7 @@ func TestLife(t *testing.T) {
 		require.Contains(t, l.regionctl("shedder", "show", "--live"), "us-east-iad1-1")
 		require.Contains(t, l.regionctl("limits", "explain", "--client", "203.0.113.7", "--path", "/"), "redis")
 		require.Contains(t, l.regionctl("limits", "global"), "cart-everywhere", "the page Global limits has an example")
+		require.Contains(t, l.regionctl("clients", "recent", "203.0.113.8"), "nothing since", "edges keep requests")
 	})
 	t.Run("edges, router and Consul run as their systemd units say", func(t *testing.T) {
 		for name, unit := range map[string]string{

@@ -166,6 +166,8 @@ module "edge" {
     store  = { kind = "redis", timeout = "500ms", nodes = length(local.edges), redis = { mode = "cluster", addrs = [for a in local.redis : "${a}:6379"] } }
     rules  = { source = "consul", cache = "${local.dir}/edge-${each.key}/var/lib/weir/rules.json" }
     policy = { source = "consul" }
+    # So that the console can show a client's requests and try rules on them: 5 MB for each edge.
+    recent = { keep = 10000 }
     consul = { addr = "${local.consul}:8500", datacenter = var.name }
     }, length(var.peers) == 0 ? {} : {
     # Regions without nodes here are looked up in Consul.
