@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -27,9 +28,12 @@ func TestBackupIsRestored(t *testing.T) {
 	require.NoError(t, err, "%s", text)
 	lost.Kill()
 
-	saved, err := filepath.Glob(filepath.Join(m.objects, "nodes/consul/[1-7]-[0-2][0-9].snap"))
+	saved, err := filepath.Glob(filepath.Join(m.objects, "nodes/consul/*.snap"))
 	require.NoError(t, err)
 	require.Len(t, saved, 1)
+	at, err := time.Parse("2006-01-02T15Z.snap", filepath.Base(saved[0]))
+	require.NoError(t, err)
+	require.InDelta(t, 0, time.Since(at).Hours(), 2, "its name is its hour")
 	fresh := consul()
 	restore := exec.Command("../.bin/consul", "snapshot", "restore", saved[0])
 	restore.Env = append(os.Environ(), "CONSUL_HTTP_ADDR="+fresh.Addr(), "CONSUL_HTTP_TOKEN="+fresh.Token())

@@ -3,7 +3,6 @@ package terraform_test
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,7 +14,6 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/weir-edge/weir/internal/testenv"
-	"github.com/weir-edge/weir/pkg/region"
 )
 
 const (
@@ -40,6 +38,7 @@ case "$1 $2" in
   case "$1" in
   s3://releases/geo/*) cp "$OBJECTS/geo/city.mmdb" "$2" ;;
   s3://releases/*) cp "$RELEASE" "$2" ;;
+  s3://nodes/routers/*) cat "$OBJECTS/${1#s3://}" ;;
   -) mkdir -p "$(dirname "$OBJECTS/${2#s3://}")" && cat >"$OBJECTS/${2#s3://}" ;;
   "s3://nodes/nodes/` + role + `:$INSTANCE/"*) cat "$OBJECTS/${1#s3://}" ;; # aws:userid
   *) exit 1 ;;
@@ -130,6 +129,21 @@ func (m *instance) secret(name, text string) {
 	require.NoError(m.t, os.WriteFile(filepath.Join(m.secrets, name), []byte(text), 0o600))
 }
 
+// fleet gives the instance what the global root generates.
+func (m *instance) fleet() {
+	ca, key := authority(m.t)
+	for name, text := range map[string]string{"ca": ca, "ca-key": key, "gossip": `{"encrypt":"` + strings.Repeat("A", 43) + `="}`, "shedder": strings.Repeat("5", 64)} {
+		m.secret(name, text+"\n")
+	}
+}
+
+// adminPEM is a key and a certificate in one file.
+func adminPEM(t *testing.T) string {
+	t.Helper()
+	files := testenv.Certificates(t)
+	return read(t, files.KeyFile) + read(t, files.CertFile)
+}
+
 // object is one that only an instance may read.
 func (m *instance) object(name, text string) {
 	m.t.Helper()
@@ -150,6 +164,7 @@ func (m *instance) here(name string) string {
 var regionStands = []stand{
 	{`data\.aws_availability_zones\.available\.names`, `["a", "b", "c"]`},
 	{`aws_elasticache_replication_group\.this\.configuration_endpoint_address`, `"localhost"`},
+	{`aws_acm_certificate_validation\.zone\[0\]\.certificate_arn`, `"arn:aws:acm:issued"`},
 	{`aws_secretsmanager_secret\.this\["([a-z-]+)"\]\.arn`, `"arn:aws:secretsmanager:eu-west-1:1:secret:$1"`},
 	{`aws_secretsmanager_secret\.redis\.arn`, `"arn:aws:secretsmanager:eu-west-1:1:secret:redis"`},
 	{`aws_secretsmanager_secret\.this\["\$\{name\}-token"\]\.arn`, `"arn:aws:secretsmanager:eu-west-1:1:secret:$${name}-token"`},
@@ -158,8 +173,6 @@ var regionStands = []stand{
 	{`aws_s3_bucket\.rules\.bucket`, `"rules"`},
 	{`aws_s3_bucket\.nodes\.bucket`, `"nodes"`},
 	{`aws_iam_role\.instance\["edge"\]\.unique_id`, `"` + role + `"`},
-	{`tls_private_key\.consul\.private_key_pem`, `"KEY"`},
-	{`tls_locally_signed_cert\.consul\.cert_pem`, `"CERT"`},
 }
 
 // regionOutputs evaluates modules/region, with further values.
@@ -173,10 +186,7 @@ func regionOutputs(t *testing.T, values ...string) map[string]any {
 func regionScratch(t *testing.T) *scratch {
 	t.Helper()
 	m := load(t, filepath.Join("modules", "region"))
-	files := testenv.Certificates(t)
-	text := m.pure(t, func(b *hclsyntax.Block) bool { return b.Type == "module" }, append(regionStands,
-		stand{`tls_private_key\.edge\.private_key_pem`, fmt.Sprintf("%q", read(t, files.KeyFile))},
-		stand{`tls_locally_signed_cert\.edge\.cert_pem`, fmt.Sprintf("%q", read(t, files.CertFile))})...)
+	text := m.pure(t, func(b *hclsyntax.Block) bool { return b.Type == "module" && b.Labels[0] != "dns" }, regionStands...)
 	s := newScratch(t)
 	text = strings.ReplaceAll(text, `"../cloud-init"`, `"`+relative(t, s.dir, "modules/cloud-init")+`"`)
 	s.write("main.tf", text+`
@@ -185,53 +195,50 @@ output "consul" { value = module.consul_user_data.text }
 output "join" { value = local.retry_join[0] }
 output "sizes" { value = [length(module.edge_user_data.user_data), length(module.consul_user_data.user_data)] }
 output "secrets" {
-  value     = merge(local.token_secrets, local.key_secrets)
+  value     = merge(local.token_secrets, { consul-wan = jsonencode({ retry_join_wan = local.retry_join_wan }) })
   sensitive = true
 }
 `)
 	s.write("terraform.tfvars", `
 region     = "eu-west"
-aws_region = "eu-west-1"
 ami_id     = "ami-1"
 pop        = "ams1"
-vpc_cidr   = "10.1.0.0/16"
-peers      = { us-east = "us-east-1" }
-release    = { bucket = "releases", key = "weir/weir.tar.gz", region = "eu-west-1", sha256 = "`+strings.Repeat("0", 64)+`" }
+release    = { bucket = "releases", key = "weir/weir.tar.gz", sha256 = "`+strings.Repeat("0", 64)+`" }
 upstreams  = ["http://127.0.0.1:9000", "https://localhost"]
-edges      = { admin_tls = true }
-server     = { max_connections_per_client = 500 }
-policy     = { subjects = 500000 }
-upstream   = { upgrade = ["websocket", "chat"], health_check = { path = "/healthz", interval = "2s" } }
-gossip_key = "`+strings.Repeat("A", 43)+`="
-shedder_secret = "`+strings.Repeat("5", 64)+`"
-ca         = { certificate = "BEGIN CERTIFICATE", private_key = "PRIVATE KEY" }
 `)
+	s.write("fleet.auto.tfvars", fleetOf(""))
 	s.init()
 	return s
+}
+
+// fleetOf is the value of fleet, with more settings.
+func fleetOf(more string) string {
+	return `fleet = {
+  cidr    = "10.0.0.0/8"
+  regions = { eu-west = { aws_region = "eu-west-1", vpc_cidr = "10.1.0.0/16" }, us-east = { aws_region = "us-east-1", vpc_cidr = "10.2.0.0/16" } }
+  dns     = { mode = "regionctl", zone = "edge.example.com" }
+  ` + more + `
+}
+`
 }
 
 // What an edge would refuse, and so would not start with, is refused before.
 func TestRegionRefuses(t *testing.T) {
 	s := regionScratch(t)
 	for values, want := range map[string]string{
-		`server = { max_connections = 0 }`:                           "server.max_connections must be 1 to 500000",
-		`server = { max_connections_per_client = -1 }`:               "must not be negative",
-		`policy = { subjects = 999 }`:                                "policy.subjects must be 1000 to 16777152",
-		`upstream = { upgrade = ["tls"] }`:                           "or TLS, whose",
-		`upstream = { upgrade = ["TLS/1.2"] }`:                       "names of protocols",
-		`upstream = { tunnel_timeout = "5" }`:                        "numbers with units",
-		`upstream = { health_check = { interval = "5s" } }`:          `attribute "path" is required`,
-		`upstream = { health_check = { path = "/", timeout = "1" }}`: "numbers with units",
-		`upstream = { health_check = { path = "healthz" } }`:         "must begin with /",
-		`zone_names = ["a", "b"]`:                                    "as many different zones",
-		`zone_names = ["a", "b", "b"]`:                               "as many different zones",
-		`redis = { engine = "valkey" }`:                              "redis.version must be 7.x with redis, or 8.x with valkey",
-		`redis = { version = "8.0" }`:                                "redis.version must be 7.x with redis, or 8.x with valkey",
-		`redis = { engine = "memcached" }`:                           "redis.engine must be redis or valkey",
-		`extra_config = "recent"`:                                    "keys are sections",
-		`require_signed = true`:                                      "require_signed needs verify_keys",
-		`verify_keys = ["ana.pem.pub"]`:                              "Ed25519 public keys in PEM",
-		`verify_keys = ["-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIA==\n-----END PRIVATE KEY-----\n"]`: "never a private key",
+		`zone_names = ["a", "b"]`:                 "as many different zones",
+		`zone_names = ["a", "b", "b"]`:            "as many different zones",
+		`redis = { engine = "valkey" }`:           "redis.version must be 7.x with redis, or 8.x with valkey",
+		`redis = { version = "8.0" }`:             "redis.version must be 7.x with redis, or 8.x with valkey",
+		`redis = { engine = "memcached" }`:        "redis.engine must be redis or valkey",
+		`extra_config = "recent"`:                 "keys are sections",
+		fleetOf(`require_signed = true`):          "require_signed needs verify_keys",
+		fleetOf(`verify_keys = ["ana.pem.pub"]`):  "Ed25519 public keys in PEM",
+		fleetOf(`operator_cidrs = ["0.0.0.0/0"]`): "must not be public",
+		`region = "us-west"`:                      "must be one of fleet.regions",
+		`capacity = 0`:                            "must be positive",
+		`clients = ["10.1"]`:                      "must be networks",
+		fleetOf(`verify_keys = ["-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2VwBCIEIA==\n-----END PRIVATE KEY-----\n"]`): "never a private key",
 	} {
 		s.write("zz.auto.tfvars", values)
 		require.Contains(t, s.fault(), want, "%s", values)
@@ -250,6 +257,8 @@ func TestEdgeInstance(t *testing.T) {
 	m.secret("redis", "redis-1\n")
 	m.object("agent.json", `{"acl":{"tokens":{"agent":"`+uuids["agent"]+`"}}}`+"\n")
 	m.object("consul-token", uuids["edge"]+"\n")
+	m.object("admin.pem", adminPEM(t))
+	m.fleet()
 	text, err := m.run("/usr/local/lib/weir/boot")
 	require.NoError(t, err, "%s", text)
 
@@ -257,7 +266,7 @@ func TestEdgeInstance(t *testing.T) {
 	require.Equal(t, "redis-1\n", m.read("/etc/weir/redis-password"))
 	require.Equal(t, uuids["edge"]+"\n", m.read("/etc/weir/consul-token"))
 	require.Contains(t, m.read("chgrp"), "weir "+m.root+"/etc/weir/admin-token.new")
-	require.Equal(t, []string{"try-restart weir-consul.service", "daemon-reload", "enable --now weir-consul.service", "enable --now weir-edge.service", "enable --now weir-drain.service", "enable --now weir-secrets.timer"},
+	require.Equal(t, []string{"try-restart weir-consul.service", "try-restart weir-consul.service", "try-restart weir-edge.service", "daemon-reload", "enable --now weir-consul.service", "enable --now weir-edge.service", "enable --now weir-drain.service", "enable --now weir-secrets.timer"},
 		strings.Split(strings.TrimSpace(m.read("systemctl")), "\n"))
 	for _, name := range []string{"weir-consul.service", "weir-edge.service", "weir-drain.service", "weir-secrets.service", "weir-secrets.timer"} {
 		require.FileExists(t, filepath.Join(m.root, "etc/systemd/system", name))
@@ -266,9 +275,6 @@ func TestEdgeInstance(t *testing.T) {
 	config := m.config()
 	require.Equal(t, ip+":8080", config["listen"]["public"])
 	require.Equal(t, id, config["node"]["id"])
-	require.Equal(t, map[string]any{"max_connections_per_client": 500}, config["server"])
-	require.Equal(t, map[string]any{"health_check": map[string]any{"interval": "2s", "path": "/healthz"}, "upgrade": []any{"websocket", "chat"}}, config["upstream"])
-	require.Equal(t, map[string]any{"source": "consul", "subjects": 500000}, config["policy"])
 	checked, err := exec.Command(testenv.Program(t, "edge"), "-check", "-config", m.here("/etc/weir/edge.yaml")).CombinedOutput()
 	require.NoError(t, err, "%s\n%s", checked, config)
 	require.NotContains(t, string(checked), "in the clear")
@@ -317,9 +323,12 @@ func TestEdgeGetsFurtherSettings(t *testing.T) {
 		}
 		return m, string(out)
 	}
-	m, fault := check(`{recent: {keep: 1000}, shutdown: {timeout: 25s}, routes: [{match: {paths: ["/a/*"]}, group: default}]}`)
+	m, fault := check(`{recent: {keep: 1000}, policy: {subjects: 500000}, store: {redis: {linger: 2ms}}, shutdown: {timeout: 25s}, routes: [{match: {paths: ["/a/*"]}, group: default}]}`)
 	require.Empty(t, fault)
 	require.Equal(t, map[string]any{"keep": 1000}, m.config()["recent"])
+	require.Equal(t, map[string]any{"source": "consul", "subjects": 500000}, m.config()["policy"])
+	require.Equal(t, "2ms", m.config()["store"]["redis"].(map[string]any)["linger"])
+	require.Equal(t, "cluster", m.config()["store"]["redis"].(map[string]any)["mode"])
 	require.Equal(t, map[string]any{"delay": "20s", "timeout": "25s"}, m.config()["shutdown"])
 	_, fault = check(`{recent: {kept: 1000}}`)
 	require.Contains(t, fault, "recent.kept")
@@ -333,60 +342,4 @@ func TestBootRefusesAnotherRelease(t *testing.T) {
 	require.Error(t, err, "%s", text)
 	require.NoFileExists(t, filepath.Join(m.root, "usr/local/bin/edge"))
 	require.NoFileExists(t, filepath.Join(m.root, "systemctl"))
-}
-
-// dnsScratch evaluates modules/dns.
-func dnsScratch(t *testing.T) *scratch {
-	t.Helper()
-	m := load(t, filepath.Join("modules", "dns"))
-	s := newScratch(t)
-	text := m.pure(t, func(b *hclsyntax.Block) bool { return b.Type == "module" },
-		stand{`aws_secretsmanager_secret\.key\.arn`, `"arn:aws:secretsmanager:eu-west-1:1:secret:dns-key"`})
-	s.write("main.tf", strings.ReplaceAll(text, `"../cloud-init"`, `"`+relative(t, s.dir, "modules/cloud-init")+`"`)+`
-output "dns" { value = module.user_data.text }
-`)
-	s.write("terraform.tfvars", `
-region         = "eu-west"
-aws_region     = "eu-west-1"
-zone           = "edge.example.com"
-name_servers   = { "ns-eu-west.edge.example.com" = ["192.0.2.1", "192.0.2.2"], "ns-us-east.edge.example.com" = ["192.0.2.9"] }
-network        = { vpc_id = "vpc-1", public_subnet_ids = {}, private_subnet_ids = {} }
-allocation_ids = {}
-fleet_cidrs    = ["10.1.0.0/16", "10.2.0.0/16"]
-edge_port      = 8080
-ami_id         = "ami-1"
-ca_certificate = "BEGIN CERTIFICATE"
-release        = { bucket = "releases", key = "weir/weir.tar.gz", region = "eu-west-1", sha256 = "`+strings.Repeat("0", 64)+`" }
-consuls = {
-  eu-west = { addr = "https://a.example.com:8501", datacenter = "eu-west", server_name = "server.eu-west.consul", token_arn = "arn:aws:secretsmanager:eu-west-1:1:secret:here" }
-  us-east = { addr = "https://b.example.com:8501", datacenter = "us-east", server_name = "server.us-east.consul", token_arn = "arn:aws:secretsmanager:us-east-1:1:secret:there" }
-}
-`)
-	s.init()
-	return s
-}
-
-// router is a booted instance of modules/dns.
-func router(t *testing.T, s *scratch) *instance {
-	t.Helper()
-	i := boot(t, s.outputs()["dns"].(string))
-	i.secret("here", "token-1\n")
-	i.secret("there", "token-2\n")
-	i.secret("dns-key", "KEY\n")
-	out, err := i.run("/usr/local/lib/weir/boot")
-	require.NoError(t, err, "%s", out)
-	return i
-}
-
-func TestDNSInstance(t *testing.T) {
-	i := router(t, dnsScratch(t))
-	require.Equal(t, "token-2\n", i.read("/etc/weir/tokens/us-east"))
-	require.Equal(t, "KEY\n", i.read("/etc/weir/dns.key"))
-	require.Equal(t, `WEIR_DNS_FLAGS="--listen `+ip+`:53 --metrics `+ip+`:9153 --zone edge.example.com --ttl 20s --key /etc/weir/dns.key`+
-		` --ns ns-eu-west.edge.example.com=192.0.2.1,192.0.2.2 --ns ns-us-east.edge.example.com=192.0.2.9"`+"\n", i.read("/etc/weir/dns.env"))
-
-	fleet, err := region.LoadFleet(i.here("/etc/weir/fleet.yaml"))
-	require.NoError(t, err)
-	require.Len(t, fleet.Regions, 2)
-	require.Equal(t, "server.us-east.consul", fleet.Regions[1].Consul.TLS.ServerName)
 }

@@ -4,12 +4,12 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/json"
 	encoding "encoding/pem"
 	"math/big"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -27,34 +27,23 @@ import (
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
-// authority certifies a server as Terraform's tls provider would.
-func authority(t *testing.T, name string) (ca, cert, key string) {
+// authority is a certificate and its key, as Terraform's tls provider makes them.
+func authority(t *testing.T) (ca, key string) {
 	t.Helper()
-	issue := func(template, parent *x509.Certificate, signer *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey, string) {
-		own, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		require.NoError(t, err)
-		if parent == nil {
-			parent, signer = template, own
-		}
-		der, err := x509.CreateCertificate(rand.Reader, template, parent, &own.PublicKey, signer)
-		require.NoError(t, err)
-		parsed, err := x509.ParseCertificate(der)
-		require.NoError(t, err)
-		return parsed, own, string(encoding.EncodeToMemory(&encoding.Block{Type: "CERTIFICATE", Bytes: der}))
-	}
-	from, to := time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
-	root, rootKey, ca := issue(&x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "weir Consul CA"}, NotBefore: from, NotAfter: to,
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign | x509.KeyUsageDigitalSignature,
-	}, nil, nil)
-	_, own, cert := issue(&x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, NotBefore: from, NotAfter: to,
-		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-		DNSNames: []string{name, "localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-	}, root, rootKey)
-	der, err := x509.MarshalECPrivateKey(own)
+	own, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
-	return ca, cert, string(encoding.EncodeToMemory(&encoding.Block{Type: "EC PRIVATE KEY", Bytes: der}))
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "weir Consul CA"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(365 * 24 * time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign | x509.KeyUsageDigitalSignature,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &own.PublicKey, own)
+	require.NoError(t, err)
+	private, err := x509.MarshalECPrivateKey(own)
+	require.NoError(t, err)
+	pem := func(kind string, der []byte) string {
+		return string(encoding.EncodeToMemory(&encoding.Block{Type: kind, Bytes: der}))
+	}
+	return pem("CERTIFICATE", der), pem("EC PRIVATE KEY", private)
 }
 
 // machine is a booted instance of a role.
@@ -63,6 +52,7 @@ func machine(t *testing.T, out map[string]any, role string) *instance {
 	m := boot(t, out[role].(string))
 	m.object("agent.json", "{}\n")
 	m.object("consul-token", "x\n")
+	m.object("admin.pem", adminPEM(t))
 	m.ready(out)
 	return m
 }
@@ -74,6 +64,7 @@ func (m *instance) ready(out map[string]any) {
 		m.secret(name, text.(string)+"\n")
 	}
 	m.secret("redis", "x")
+	m.fleet()
 	text, err := m.run("/usr/local/lib/weir/boot")
 	require.NoError(m.t, err, "%s", text)
 }
@@ -143,12 +134,10 @@ func TestConsulKnowsAWS(t *testing.T) {
 // with TLS, gossip encryption and ACLs, and the edge's token registers a service.
 func TestConsulServerAndAgent(t *testing.T) {
 	out := regionOutputs(t)
-	ca, cert, key := authority(t, "server.eu-west.consul")
 	ports := testenv.FreePorts(t, 7)
 	server := machine(t, out, "consul")
-	server.write("/etc/consul.d/ca.pem", ca, 0o600)
-	server.write("/etc/consul.d/server.pem", cert, 0o600)
-	server.write("/etc/consul.d/server.key", key, 0o600)
+	require.Contains(t, server.certifies(), "a new certificate")
+	ca := server.read("/etc/consul.d/ca.pem")
 
 	local := func(port int) string { return "127.0.0.1:" + strconv.Itoa(port) }
 	joined := func(server string) error { return joins(t, out, local(ports[0]), server) }
@@ -199,6 +188,30 @@ func TestConsulServerAndAgent(t *testing.T) {
 		return err == nil && len(services) == 1 && services[0].Node.Node == id
 	}, testenv.Patience, 100*time.Millisecond, "the edge does not reach the catalog")
 
+	// A certificate that ends soon is replaced, and Consul reads the new one.
+	require.Empty(t, server.certifies(), "it is valid for long")
+	server.write("/etc/consul.d/server.pem", adminPEM(t), 0o600)
+	require.Contains(t, server.certifies(), "a new certificate")
+	require.Contains(t, server.read("systemctl"), "try-reload-or-restart weir-consul.service")
+	certificate, err := os.ReadFile(server.here("/etc/consul.d/server.pem"))
+	require.NoError(t, err)
+	pair, err := tls.X509KeyPair(certificate, certificate)
+	require.NoError(t, err)
+	require.InDelta(t, 90*24, time.Until(pair.Leaf.NotAfter).Hours(), 1)
+	management, err := api.NewClient(&api.Config{Address: local(ports[0]), Token: regexp.MustCompile(`[0-9a-f-]{36}`).FindString(server.read("/etc/consul.d/management.json"))})
+	require.NoError(t, err)
+	require.NoError(t, management.Agent().Reload())
+	roots := x509.NewCertPool()
+	require.True(t, roots.AppendCertsFromPEM([]byte(ca)))
+	require.Eventually(t, func() bool {
+		conn, err := tls.Dial("tcp", local(ports[1]), &tls.Config{RootCAs: roots, ServerName: "server.eu-west.consul"})
+		if err != nil {
+			return false
+		}
+		defer conn.Close()
+		return conn.ConnectionState().PeerCertificates[0].Equal(pair.Leaf)
+	}, testenv.Patience, 100*time.Millisecond, "Consul keeps the old one")
+
 	// The agent's token is its own: it writes this node and no other.
 	own, err := api.NewClient(&api.Config{Address: local(ports[0]), Token: regexp.MustCompile(`[0-9a-f-]{36}`).FindString(edge.read("/etc/consul.d/agent.json"))})
 	require.NoError(t, err)
@@ -207,6 +220,16 @@ func TestConsulServerAndAgent(t *testing.T) {
 	self, _, err := own.ACL().TokenReadSelf(nil)
 	require.NoError(t, err)
 	require.Equal(t, id, self.NodeIdentities[0].NodeName)
+}
+
+// certifies runs what certifies a Consul server, and returns what it says.
+func (m *instance) certifies() string {
+	m.t.Helper()
+	cmd := exec.Command(filepath.Join(m.root, "usr/local/lib/weir/certificate"))
+	cmd.Env = append(m.env, strings.TrimSpace(m.read("/etc/weir/certificate.env")))
+	out, err := cmd.CombinedOutput()
+	require.NoError(m.t, err, "%s", out)
+	return string(out)
 }
 
 // joins runs what tells the autoscaling group that a server has joined, and requires that

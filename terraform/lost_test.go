@@ -24,9 +24,10 @@ func TestAnotherRegionIsLost(t *testing.T) {
 		m.env = append(m.env, "GONE=us-east-1")
 		m.object("agent.json", "{}\n")
 		m.object("consul-token", "x\n")
-		m.secret("here", "token-1\n")
-		m.secret("there", "token-2\n")
-		m.secret("dns-key", "KEY\n")
+		m.object("admin.pem", adminPEM(t))
+		if role == "router" {
+			m.knows("us-east")
+		}
 		m.ready(out)
 		require.Contains(t, m.read("systemctl"), "enable --now "+last, "%s", role)
 	}
@@ -41,15 +42,9 @@ func TestAnotherRegionIsLost(t *testing.T) {
 
 // Silent regions hold up neither the token of a router's own region nor each other.
 func TestSilentRegions(t *testing.T) {
-	s, silent := dnsScratch(t), []string{"ap-east-1", "ap-south-1", "ap-south-2", "ca-west-1"}
-	consuls := ""
-	for _, name := range append(silent, "eu-west") {
-		consuls += fmt.Sprintf("  %s = { addr = \"https://%[1]s:8501\", datacenter = %[1]q, server_name = \"server\", token_arn = \"arn:aws:secretsmanager:%[1]s:1:secret:here\" }\n", name)
-	}
-	s.write("zz.auto.tfvars", "consuls = {\n"+consuls+"}")
-	m := boot(t, s.outputs()["dns"].(string))
-	m.secret("here", "token-1\n")
-	m.secret("dns-key", "KEY\n")
+	silent := []string{"ap-east", "ap-south", "ca-west", "me-south"}
+	m := boot(t, dnsScratch(t).outputs()["dns"].(string))
+	m.knows(silent...)
 	for name, script := range map[string]string{
 		"timeout": `shift; exec "$@"`, // never
 		"aws": `case "$* " in
@@ -80,16 +75,14 @@ esac
 // A router without another region's token runs, and takes the token when that region is back.
 func TestRouterWithoutAToken(t *testing.T) {
 	m := boot(t, dnsScratch(t).outputs()["dns"].(string))
-	for name, text := range map[string]string{"here": "token-1\n", "there": "token-2\n", "dns-key": "KEY\n"} {
-		m.secret(name, text)
-	}
+	m.knows("us-east")
 	all := m.env
 	m.env = append(all, "GONE=us-east-1")
 	text, err := m.run("/usr/local/lib/weir/boot")
 	require.NoError(t, err, "%s", text)
 	require.Empty(t, m.read("/etc/weir/tokens/us-east"))
 
-	ca, _, _ := authority(t, "server.eu-west.consul")
+	ca, _ := authority(t)
 	m.write("/etc/weir/ca.pem", ca, 0o644)
 	ports := testenv.FreePorts(t, 2)
 	admin := fmt.Sprintf("127.0.0.1:%d", ports[1])
@@ -123,17 +116,4 @@ func TestRouterWithoutAToken(t *testing.T) {
 	info, err := os.Stat(m.root + "/etc/weir/tokens/us-east")
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o640), info.Mode().Perm())
-}
-
-// A new region replaces neither edges nor Consul servers of the others: their user data stay.
-func TestANewRegionReplacesNoServer(t *testing.T) {
-	s := regionScratch(t)
-	before := s.outputs()
-	s.write("zz.auto.tfvars", `peers = { us-east = "us-east-1", us-west = "us-west-2" }`)
-	after := s.outputs()
-	require.Equal(t, before["edge"], after["edge"])
-	require.Equal(t, before["consul"], after["consul"])
-	wan := func(out map[string]any) string { return out["secrets"].(map[string]any)["consul-wan"].(string) }
-	require.NotContains(t, wan(before), "us-west-2")
-	require.Contains(t, wan(after), "tag_value=weir-us-west ")
 }

@@ -196,7 +196,7 @@ func allModules(t *testing.T) map[string]*module {
 		}
 		return nil
 	}))
-	for _, want := range []string{"aws", "modules/cloud-init", "modules/dns", "modules/region"} {
+	for _, want := range []string{"aws/global", "modules/cloud-init", "modules/dns", "modules/global", "modules/region"} {
 		require.Contains(t, slices.Collect(maps.Keys(found)), filepath.FromSlash(want))
 	}
 	return found

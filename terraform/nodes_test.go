@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/consul/api"
 	"github.com/stretchr/testify/require"
@@ -84,6 +85,9 @@ func TestNodeTokens(t *testing.T) {
 	agent, edge := n.tokens(one)
 	otherAgent, otherEdge := n.tokens(two)
 	require.Len(t, map[string]bool{agent: true, edge: true, otherAgent: true, otherEdge: true}, 4)
+	admin := filepath.Join(n.objects, "nodes/nodes", role+":"+one, "admin.pem")
+	checked, err := exec.Command("openssl", "verify", "-CAfile", filepath.Join(n.root, "etc/consul.d/ca.pem"), "-verify_hostname", "edge-admin.eu-west.weir", "-purpose", "sslserver", admin).CombinedOutput()
+	require.NoError(t, err, "%s", checked)
 	for _, token := range []string{agent, edge, otherAgent, otherEdge} {
 		require.True(t, n.works(token))
 	}
@@ -96,7 +100,7 @@ func TestNodeTokens(t *testing.T) {
 	require.NoError(t, register(otherAgent, two, "10.1.128.8"))
 	require.ErrorContains(t, register(agent, two, "10.1.128.7"), "response code: 403 (", "another's node")
 	require.ErrorContains(t, register(edge, one, "10.1.128.8"), "response code: 403 (", "weir registers no node")
-	_, err := n.as(agent).Catalog().Deregister(&api.CatalogDeregistration{Node: two}, nil)
+	_, err = n.as(agent).Catalog().Deregister(&api.CatalogDeregistration{Node: two}, nil)
 	require.ErrorContains(t, err, "response code: 403 (", "it removes another")
 	_, err = n.as(agent).KV().Put(&api.KVPair{Key: "weir/rules/current"}, nil)
 	require.ErrorContains(t, err, "response code: 403 (")
@@ -127,6 +131,14 @@ func TestNodeTokens(t *testing.T) {
 	require.False(t, n.works(edge))
 	require.True(t, n.works(otherAgent))
 	require.NoFileExists(t, filepath.Join(n.objects, "nodes/nodes", role+":"+one, "consul-token"))
+	require.NoFileExists(t, admin)
+
+	// Two months later there is another certificate.
+	admin = filepath.Join(n.objects, "nodes/nodes", role+":"+two, "admin.pem")
+	first, long := read(t, admin), time.Now().Add(-61*24*time.Hour)
+	require.NoError(t, os.Chtimes(filepath.Join(n.root, "var/lib/weir-nodes", two+".pem"), long, long))
+	require.Empty(t, n.make())
+	require.NotEqual(t, first, read(t, admin))
 	require.Empty(t, n.make())
 
 	// A replaced secret makes new tokens; the ones before work until the next replacement.
@@ -182,10 +194,13 @@ func TestEdgeWaitsForItsTokens(t *testing.T) {
 		m.secret(name, text.(string)+"\n")
 	}
 	m.secret("redis", "x\n")
+	m.fleet()
 	text, err := m.run("/usr/local/lib/weir/boot")
 	require.NoError(t, err, "%s", text)
 	require.Contains(t, text, "starting without what is missing")
 	require.Empty(t, m.read("/etc/weir/consul-token"))
+	text, err = m.run("/usr/local/lib/weir/admin")
+	require.NoError(t, err, "%s", text)
 	checked, err := exec.Command(testenv.Program(t, "edge"), "-check", "-config", m.here("/etc/weir/edge.yaml")).CombinedOutput()
 	require.NoError(t, err, "%s", checked)
 
@@ -193,10 +208,14 @@ func TestEdgeWaitsForItsTokens(t *testing.T) {
 	require.Error(t, err, "%s", text)
 	m.object("agent.json", "{}\n")
 	m.object("consul-token", uuids["edge"]+"\n")
+	certificate := adminPEM(t)
+	m.object("admin.pem", certificate)
 	text, err = m.run("/usr/local/lib/weir/secrets")
 	require.NoError(t, err, "%s", text)
 	require.Equal(t, uuids["edge"]+"\n", m.read("/etc/weir/consul-token"))
 	require.Contains(t, m.read("systemctl"), "try-restart weir-consul.service", "an agent without a token waits for one")
+	require.Equal(t, certificate, m.read("/etc/weir/admin.pem"), "that of the servers replaces its own")
+	require.Contains(t, m.read("systemctl"), "try-reload-or-restart weir-edge.service")
 
 	// A missing secret of Secrets Manager is not forgiven.
 	m.secret("denied", "")

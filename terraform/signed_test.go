@@ -55,7 +55,7 @@ func TestEdgeVerifies(t *testing.T) {
 	keys, value := signers(t)
 	s := regionScratch(t)
 	check := func(values string, documents map[string]any, signatures any) *instance {
-		s.write("zz.auto.tfvars", values)
+		s.write("fleet.auto.tfvars", fleetOf(values))
 		m := machine(t, s.outputs(), "edge")
 		config := m.config()
 		require.Equal(t, "https://rules.s3.eu-west-1.amazonaws.com/rules.yaml", config["rules"]["bootstrap"])
@@ -91,12 +91,10 @@ func TestRouterVerifiesSignatures(t *testing.T) {
 	f(value, " --verify-keys /etc/weir/document-keys.pem")
 	f(value+"\nrequire_signed = true", " --verify-keys /etc/weir/document-keys.pem --require-signed")
 
-	root := load(t, "aws")
-	for _, module := range []string{"dns", "region"} {
-		attributes := root.modules[module].Body.Attributes
-		require.Equal(t, "var.verify_keys", root.text(attributes["verify_keys"].Expr.Range()), module)
-		require.Equal(t, "var.require_signed", root.text(attributes["require_signed"].Expr.Range()), module)
-	}
+	m := load(t, filepath.Join("modules", "region"))
+	attributes := m.modules["dns"].Body.Attributes
+	require.Equal(t, "var.fleet.verify_keys", m.text(attributes["verify_keys"].Expr.Range()))
+	require.Equal(t, "var.fleet.require_signed", m.text(attributes["require_signed"].Expr.Range()))
 }
 
 // snapshots is a server that copies rules from a Consul of its own to a folder.
@@ -183,7 +181,7 @@ func TestSnapshot(t *testing.T) {
 // rules.
 func TestSnapshotOfSignedRules(t *testing.T) {
 	keys, value := signers(t)
-	s := newSnapshots(t, regionOutputs(t, value))
+	s := newSnapshots(t, regionOutputs(t, fleetOf(value)))
 	const first = "rules:\n  - {id: a, key: [client_ip], limit: 1, window: 1h}\n"
 	s.publish(first)
 	require.Equal(t, []string{"s3://rules/rules.yaml"}, s.copied(), "edges do not require signatures yet")

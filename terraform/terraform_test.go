@@ -94,7 +94,11 @@ func TestModuleCalls(t *testing.T) {
 			switch e := node.(type) {
 			case *hclsyntax.ScopeTraversalExpr:
 				if e.Traversal.RootName() == "module" && len(e.Traversal) > 2 {
-					has(e.Traversal[1].(hcl.TraverseAttr).Name, e.Traversal[2])
+					output := e.Traversal[2]
+					if _, counted := output.(hcl.TraverseIndex); counted { // module.x[0].output
+						output = e.Traversal[3]
+					}
+					has(e.Traversal[1].(hcl.TraverseAttr).Name, output)
 				}
 			case *hclsyntax.RelativeTraversalExpr:
 				index, ok := e.Source.(*hclsyntax.IndexExpr)
@@ -116,7 +120,7 @@ func TestModuleCalls(t *testing.T) {
 				}
 			}
 		})
-		if dir == "aws" {
+		if dir == filepath.FromSlash("aws/global") {
 			require.NotZero(t, uses, "no use of an output was found")
 		}
 	}
@@ -184,7 +188,7 @@ func TestEveryResourceNamesItsRegion(t *testing.T) {
 
 func TestEverythingIsTagged(t *testing.T) {
 	// AWS keeps no tags for these.
-	bare := regexp.MustCompile(`^aws_(route|route_table_association|iam_role_policy|autoscaling_policy|autoscaling_lifecycle_hook|acm_certificate_validation|s3_bucket_policy|s3_bucket_public_access_block|secretsmanager_secret_version|secretsmanager_secret_rotation|lambda_permission|route53_record)\.`)
+	bare := regexp.MustCompile(`^aws_(route|route_table_association|iam_role_policy|autoscaling_policy|autoscaling_lifecycle_hook|acm_certificate_validation|s3_bucket_policy|s3_bucket_public_access_block|s3_bucket_lifecycle_configuration|secretsmanager_secret_version|secretsmanager_secret_rotation|lambda_permission|route53_record)\.`)
 	for dir, m := range allModules(t) {
 		for name, b := range m.resources {
 			if !strings.HasPrefix(name, "aws_") {
@@ -256,17 +260,17 @@ func TestRoutersSeeLostRegions(t *testing.T) {
 		require.NotNil(t, b, "%s: %s.%s", dir, kind, name)
 		return m.text(b.Body.Range())
 	}
-	require.Contains(t, text("modules/dns", "aws_vpc_security_group_egress_rule", "node_fleet"), "setproduct(var.fleet_cidrs, [8501, var.edge_port])")
+	fleet := text("modules/dns", "aws_vpc_security_group_egress_rule", "node_fleet")
+	require.Contains(t, fleet, "for_each = { consul = 8501, edges = var.edge_port }")
+	require.Contains(t, fleet, "cidr_ipv4 = var.fleet_cidr")
 	probes := text("modules/region", "aws_vpc_security_group_ingress_rule", "edge_probes")
-	require.Contains(t, probes, "for_each = toset(var.probe_cidrs)")
+	require.Contains(t, probes, `for_each = toset(var.fleet.dns.mode == "regionctl" ? [var.fleet.cidr] : [])`)
 	require.Contains(t, probes, "to_port = local.edge_port")
-	root := all["aws"]
-	require.Equal(t, `var.dns.mode == "regionctl" ? local.fleet_cidrs : []`, root.text(root.modules["region"].Body.Attributes["probe_cidrs"].Expr.Range()))
-	require.Equal(t, "local.fleet_cidrs", root.text(root.modules["dns"].Body.Attributes["fleet_cidrs"].Expr.Range()))
+	region := all[filepath.FromSlash("modules/region")]
+	require.Equal(t, "var.fleet.cidr", region.text(region.modules["dns"].Body.Attributes["fleet_cidr"].Expr.Range()))
+	require.Equal(t, "local.listener_port", region.text(region.modules["dns"].Body.Attributes["probe_port"].Expr.Range()))
 	require.Contains(t, text("modules/dns", "aws_lb_target_group", "dns"), `path = "/readyz"`)
 	require.Contains(t, text("modules/dns", "aws_vpc_security_group_egress_rule", "node_world"), `for_each = toset(["443", tostring(var.probe_port)])`)
-	require.Contains(t, root.text(root.outputs["topology"].Body.Range()), "port = local.probe_port")
-	require.Equal(t, "local.probe_port", root.text(root.modules["dns"].Body.Attributes["probe_port"].Expr.Range()))
 }
 
 // Instances start once they can set themselves up, repeat that until it succeeds, and end
@@ -286,9 +290,7 @@ func TestHalfAnApplyHeals(t *testing.T) {
 	for _, group := range []string{"edge", "consul"} {
 		requires(group, region.text(region.resources["aws_autoscaling_group."+group].Body.Range()), append(network, "aws_secretsmanager_secret_version.token", "aws_iam_role_policy.instance")...)
 	}
-	requires("private_subnet_ids", region.text(region.outputs["private_subnet_ids"].Body.Range()), network...)
-	requires("public_subnet_ids", region.text(region.outputs["public_subnet_ids"].Body.Range()), "aws_route.internet")
-	requires("secret_arns", region.text(region.outputs["secret_arns"].Body.Range()), "aws_secretsmanager_secret_version.token")
+	requires("routers", region.text(region.modules["dns"].Body.Range()), append(network, "aws_route.internet", "aws_secretsmanager_secret_version.token")...)
 
 	for name, text := range map[string]string{
 		"edge":   region.text(region.resources["aws_autoscaling_group.edge"].Body.Range()),
@@ -372,8 +374,8 @@ func TestTemplates(t *testing.T) {
 func TestReadmes(t *testing.T) {
 	for dir, m := range allModules(t) {
 		name := filepath.Join(dir, "README.md")
-		if _, err := os.Stat(name); err != nil && strings.HasPrefix(dir, "lab") {
-			continue // OPERATIONS describes the lab
+		if _, err := os.Stat(name); err != nil && (strings.HasPrefix(dir, "lab") || strings.HasPrefix(dir, "aws")) {
+			continue // OPERATIONS describes the lab, and aws/README.md the roots
 		}
 		text := read(t, name)
 		inputs, outputs := "## Inputs\n\n| name | default | what |\n|---|---|---|\n", "## Outputs\n\n| name | what |\n|---|---|\n"

@@ -4,7 +4,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 
@@ -20,55 +19,43 @@ esac
 exec "$REAL" "$@"`,
 	"aws": `[ ! -e interrupted ] || kill 0
 if [ -e unanswered ]; then rm unanswered; exit 255; fi
-case "$*" in
-*us-east*) [ -e broken ] && echo Failed && exit ;;
-esac
+[ ! -e broken ] || { echo Failed && exit; }
 echo "$*" | grep -o 'weir-[a-z-]*' >>log
 if [ "$(tail -n 2 log | uniq | wc -l)" = 1 ]; then echo Successful; else echo InProgress; fi`,
 	"regionctl": `echo "$*" >>log; [ ! -e diverged ]`,
 }
 
-// upgradeFleet has what terraform/aws has of a release.
-const upgradeFleet = `
-variable "releases" {
-  type    = map(object({ key = string, sha256 = string }))
-  default = {}
-}
-variable "other" { default = 1 }
-module "region" {
-  source   = "./region"
-  for_each = toset(["eu-west", "us-east"])
-  release  = try(var.releases[each.key].key, "zero")
-  other    = each.key == "eu-west" ? var.other : 0
-}
-output "groups" { value = "eu-west eu-west-1 weir-eu-west-edge\neu-west eu-west-1 weir-eu-west-consul\nus-east us-east-1 weir-us-east-edge\n" }
-output "applied" { value = join(" ", [for name, r in module.region : "${name}=${r.release}"]) }
+// upgradeRoot has what a region's root has of a release.
+const upgradeRoot = `
+variable "release" { type = object({ key = string, sha256 = string }) }
+variable "ami_id" { type = string }
+variable "gone" { default = 1 }
+resource "terraform_data" "edge" { input = "${var.release.key} ${var.ami_id}" }
+resource "terraform_data" "other" { count = var.gone }
+output "groups" { value = "eu-west-1 weir-eu-west-edge\neu-west-1 weir-eu-west-consul\n" }
+output "applied" { value = terraform_data.edge.output }
 `
 
-const upgradeRegion = `
-variable "release" { type = string }
-variable "other" { type = number }
-resource "terraform_data" "edge" { input = var.release }
-resource "terraform_data" "other" { input = var.other }
-output "release" { value = terraform_data.edge.output }
-`
-
-// One region after another gets a release, and the first that does not come back keeps its own.
+// A region gets a release, or keeps its own if it does not come back. Other roots are not touched.
 func TestUpgrade(t *testing.T) {
-	s, bin := newScratch(t), t.TempDir()
-	s.write("main.tf", upgradeFleet)
-	require.NoError(t, os.Mkdir(filepath.Join(s.dir, "region"), 0o700))
-	s.write("region/main.tf", upgradeRegion)
-	s.init()
-	require.Equal(t, "eu-west=zero us-east=zero", s.outputs()["applied"])
+	dir, bin := t.TempDir(), t.TempDir()
+	require.NoError(t, os.CopyFS(dir, os.DirFS("aws")))
+	root := map[string]*scratch{}
+	for _, name := range []string{"eu-west", "us-east"} {
+		s := &scratch{t: t, dir: filepath.Join(dir, name)}
+		s.write("cli.tfrc", "")
+		s.write("main.tf", upgradeRoot)
+		s.init()
+		root[name] = s
+	}
+	s := root["eu-west"]
+	require.Equal(t, "weir/v0.1.0/linux-amd64.tar.gz ami-00000000000000000", s.outputs()["applied"])
 	for name, script := range upgradeTools {
 		require.NoError(t, os.WriteFile(filepath.Join(bin, name), []byte("#!/bin/sh\n"+script+"\n"), 0o755))
 	}
-	script, err := filepath.Abs("aws/upgrade.sh")
-	require.NoError(t, err)
-	upgrade := func(key string, regions ...string) (string, error) {
-		cmd := exec.Command(script, append([]string{key, digest}, regions...)...)
-		cmd.Dir = s.dir
+	upgrade := func(args ...string) (string, error) {
+		cmd := exec.Command(filepath.Join(dir, "upgrade.sh"), append([]string{"eu-west"}, args...)...)
+		cmd.Dir = dir
 		cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "PAUSE=0", "TERRAFORM=", "REAL="+binary(t),
 			"TF_CLI_CONFIG_FILE="+filepath.Join(s.dir, "cli.tfrc"), "CHECKPOINT_DISABLE=1", "TMPDIR="+t.TempDir())
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // "kill 0" interrupts all of it
@@ -85,7 +72,7 @@ func TestUpgrade(t *testing.T) {
 		do()
 		_ = os.Remove(filepath.Join(s.dir, fault))
 	}
-	out, err := upgrade("one", "eu-west", "us-east")
+	out, err := upgrade("one", digest)
 	require.NoError(t, err, "%s", out)
 	require.Equal(t, `apply
 weir-eu-west-edge
@@ -93,52 +80,51 @@ weir-eu-west-edge
 weir-eu-west-consul
 weir-eu-west-consul
 rules status --region eu-west
-apply
-weir-us-east-edge
-weir-us-east-edge
-rules status --region us-east
 `, read(t, filepath.Join(s.dir, "log")))
-	require.Equal(t, "eu-west=one us-east=one", applied())
+	require.Equal(t, "one ami-00000000000000000", applied())
+	out, err = upgrade("one", digest, "ami-1")
+	require.NoError(t, err, "%s", out)
+	require.Equal(t, "one ami-1", applied(), "another AMI goes the same way")
 
 	back := func(fault string) {
 		t.Helper()
 		during(fault, func() {
-			out, err := upgrade("two", "us-east", "eu-west")
+			out, err := upgrade("two", digest)
 			require.Error(t, err, "%s", out)
-			require.Contains(t, out, "us-east: back to the previous release", fault)
-			require.Equal(t, "eu-west=one us-east=one", applied(), fault)
+			require.Contains(t, out, "eu-west: back to the previous release", fault)
+			require.Equal(t, "one ami-1", applied(), fault)
 		})
 	}
 	for _, fault := range []string{"broken", "diverged", "unreadable"} {
 		back(fault)
 	}
 	during("unanswered", func() {
-		out, err = upgrade("one", "us-east")
+		out, err = upgrade("one", digest)
 		require.NoError(t, err, "AWS is asked again: %s", out)
 	})
 
 	// After an interruption the previous release is still the one before it.
 	during("interrupted", func() {
-		out, err = upgrade("two", "us-east")
+		out, err = upgrade("two", digest)
 		require.Error(t, err, "%s", out)
 	})
-	require.Equal(t, "eu-west=one us-east=two", applied())
-	out, err = upgrade("two", "eu-west")
-	require.Error(t, err, "%s", out)
-	require.Contains(t, out, "the upgrade of us-east was interrupted")
+	require.Equal(t, "two ami-1", applied())
 	back("broken")
 
-	// A pending change of another region stays pending.
-	s.write("zz.auto.tfvars", "other = 2")
-	out, err = upgrade("two", "us-east")
+	// What a release does not do is not done with one.
+	s.write("zz.auto.tfvars", "gone = 0")
+	out, err = upgrade("two", digest)
 	require.Error(t, err, "%s", out)
-	require.Contains(t, out, "more than this region would change:\n  # module.region[\"eu-west\"].terraform_data.other will be updated")
-	require.Equal(t, "eu-west=one us-east=one", s.outputs()["applied"], "applied by hand")
+	require.Contains(t, out, "more than the release would change:\n  # terraform_data.other[0] will be destroyed")
+	require.Equal(t, "one ami-1", applied())
+	s.write("zz.auto.tfvars", "")
 
-	out, err = upgrade("two", "us-east")
+	out, err = upgrade("two", digest)
 	require.NoError(t, err, "%s", out)
-	require.Equal(t, "eu-west=one us-east=two", applied())
-	left, err := filepath.Glob(filepath.Join(s.dir, "releases.*"))
-	require.NoError(t, err)
-	require.Equal(t, "releases.auto.tfvars", filepath.Base(strings.Join(left, " ")))
+	require.Equal(t, "two ami-1", applied())
+	require.NoFileExists(t, filepath.Join(s.dir, "release.before"))
+	require.NoFileExists(t, filepath.Join(root["us-east"].dir, "terraform.tfstate"))
+	require.Equal(t, read(t, "aws/us-east/release.auto.tfvars"), read(t, filepath.Join(root["us-east"].dir, "release.auto.tfvars")))
 }
+
+const digest = "0123456789012345678901234567890123456789012345678901234567890123"

@@ -27,7 +27,7 @@ variable "files" {
 }
 
 variable "secrets" {
-  description = "Files to fill from Secrets Manager, by path: the secret's ARN, or s3:REGION:BUCKET/KEY for an object that may come later than the instance, and the group that may read the file. Fetched at boot and every five minutes. needed says what happens while it is missing at boot: now, nothing starts; soon, the instance waits for a few minutes and starts without it; later, it starts without it at once. A token with a consul (address, and the name in its certificate) replaces the previous one only when that Consul accepts it. reload is a unit to reload after a change."
+  description = "Files to fill from Secrets Manager, by path: the secret's ARN, or secret:REGION:NAME, or s3:REGION:BUCKET/KEY for an object that may come later than the instance, and the group that may read the file. Fetched at boot and every five minutes. needed says what happens while it is missing at boot: now, nothing starts; soon, the instance waits for a few minutes and starts without it; later, it starts without it at once. A token with a consul (address, and the name in its certificate) replaces the previous one only when that Consul accepts it. reload is a unit to reload after a change. /etc/weir/secrets.more, if it is one of them, lists more in the format of /etc/weir/secrets.list."
   type = map(object({
     arn    = string
     group  = string
@@ -42,8 +42,8 @@ variable "secrets" {
   }
 
   validation {
-    condition     = alltrue([for path, secret in var.secrets : startswith(path, "/") && can(regex("^(arn:|s3:[a-z0-9-]+:)[^ ]+$", secret.arn)) && can(regex("^[a-z]+$", secret.group))])
-    error_message = "secrets: a path begins with /, an ARN with arn: or s3:REGION:, and a group consists of lower-case letters."
+    condition     = alltrue([for path, secret in var.secrets : startswith(path, "/") && can(regex("^(arn:|secret:[a-z0-9-]+:|s3:[a-z0-9-]+:)[^ ]+$", secret.arn)) && can(regex("^[a-z]+$", secret.group))])
+    error_message = "secrets: a path begins with /, an ARN with arn:, secret:REGION: or s3:REGION:, and a group consists of lower-case letters."
   }
 }
 

@@ -9,16 +9,11 @@ locals {
   # With which the routers sign the clients that they move.
   key_file = "/etc/weir/dns.key"
 
-  # Which encrypt the tokens; the region's own is one of them.
-  kms_keys = compact([for consul in values(var.consuls) : consul.kms_key_arn])
-
-  secrets = merge({ (local.key_file) = { arn = aws_secretsmanager_secret.key.arn, group = "weir" } }, {
-    for region, consul in var.consuls : "/etc/weir/tokens/${region}" => {
-      arn    = consul.token_arn
-      group  = "weir"
-      consul = { addr = consul.addr, server_name = consul.server_name }
-      # A router starts while another region is lost.
-      needed = region == var.region ? "now" : "later"
-    }
-  })
+  # What the global root writes there: the tokens and addresses of all regions.
+  facts = "${var.facts.bucket}/${var.facts.prefix}"
+  secrets = {
+    "/etc/weir/ca.pem"       = { arn = var.ca_secret, group = "weir", reload = "weir-dns.service" }
+    (local.key_file)         = { arn = aws_secretsmanager_secret.key.arn, group = "weir" }
+    "/etc/weir/secrets.more" = { arn = "s3:${var.aws_region}:${local.facts}/secrets.more", group = "root" }
+  }
 }

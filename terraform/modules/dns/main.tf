@@ -14,17 +14,12 @@ module "user_data" {
   })
 
   files = merge({
-    "/etc/weir/ca.pem" = { content = var.ca_certificate }
-    "/etc/weir/fleet.yaml" = {
-      content = templatefile("${path.module}/templates/fleet.yaml.tftpl", { consuls = var.consuls })
-    }
     "/etc/weir/dns.env" = {
       content = templatefile("${path.module}/templates/dns.env.tftpl", {
         port           = local.dns_port
         metrics        = local.metrics_port
         zone           = var.zone
         ttl            = var.ttl
-        name_servers   = var.name_servers
         keys_file      = length(var.verify_keys) == 0 ? "" : local.keys_file
         require_signed = var.require_signed
         key_file       = local.key_file
@@ -156,15 +151,15 @@ resource "aws_vpc_security_group_ingress_rule" "node" {
 # In every region: its Consul, and its edges, to which a router connects to learn whether a
 # region without answers still serves.
 resource "aws_vpc_security_group_egress_rule" "node_fleet" {
-  for_each = { for pair in setproduct(var.fleet_cidrs, [8501, var.edge_port]) : join("-", pair) => { cidr = pair[0], port = pair[1] } }
+  for_each = { consul = 8501, edges = var.edge_port }
 
   region            = var.aws_region
   security_group_id = aws_security_group.node.id
-  description       = each.value.port == var.edge_port ? "To edges" : "To Consul"
-  cidr_ipv4         = each.value.cidr
+  description       = "To every region: ${each.key}"
+  cidr_ipv4         = var.fleet_cidr
   ip_protocol       = "tcp"
-  from_port         = each.value.port
-  to_port           = each.value.port
+  from_port         = each.value
+  to_port           = each.value
   tags              = local.tags
 }
 
@@ -209,7 +204,7 @@ data "aws_iam_policy_document" "node" {
   statement {
     sid       = "Secrets"
     actions   = ["secretsmanager:GetSecretValue"]
-    resources = [for secret in values(local.secrets) : secret.arn]
+    resources = [aws_secretsmanager_secret.key.arn, "arn:aws:secretsmanager:${var.aws_region}:*:${replace(var.ca_secret, ":${var.aws_region}:", ":")}-??????"]
   }
 
   statement {
@@ -217,20 +212,28 @@ data "aws_iam_policy_document" "node" {
     actions   = ["s3:GetObject"]
     resources = [for key in compact([var.release.key, var.geoip_key]) : "arn:aws:s3:::${var.release.bucket}/${key}"]
   }
-}
-
-data "aws_iam_policy_document" "kms" {
-  count = length(local.kms_keys) == 0 ? 0 : 1
 
   statement {
-    sid       = "Keys"
+    sid       = "Facts"
+    actions   = ["s3:GetObject"]
+    resources = ["arn:aws:s3:::${local.facts}/*"]
+  }
+}
+
+# The tokens of all regions and the keys that encrypt them are added by the global root.
+
+data "aws_iam_policy_document" "kms" {
+  count = var.kms_key_arn == null ? 0 : 1
+
+  statement {
+    sid       = "Key"
     actions   = ["kms:Decrypt"]
-    resources = local.kms_keys
+    resources = [var.kms_key_arn]
   }
 }
 
 resource "aws_iam_role_policy" "kms" {
-  count = length(local.kms_keys) == 0 ? 0 : 1
+  count = var.kms_key_arn == null ? 0 : 1
 
   name   = "${local.name}-kms"
   role   = aws_iam_role.node.id
@@ -307,15 +310,16 @@ resource "aws_launch_template" "node" {
 }
 
 resource "aws_autoscaling_group" "node" {
-  region                    = var.aws_region
-  name                      = local.name
-  min_size                  = var.nodes.count
-  max_size                  = var.nodes.count + 1
-  desired_capacity          = var.nodes.count
-  vpc_zone_identifier       = values(var.network.private_subnet_ids)
-  target_group_arns         = [aws_lb_target_group.dns.arn]
-  health_check_type         = "ELB"
-  health_check_grace_period = 300
+  region              = var.aws_region
+  name                = local.name
+  min_size            = var.nodes.count
+  max_size            = var.nodes.count + 1
+  desired_capacity    = var.nodes.count
+  vpc_zone_identifier = values(var.network.private_subnet_ids)
+  target_group_arns   = [aws_lb_target_group.dns.arn]
+  health_check_type   = "ELB"
+  # Long enough for the global root to write what they start with.
+  health_check_grace_period = 900
 
   launch_template {
     id      = aws_launch_template.node.id

@@ -1,16 +1,11 @@
-output "role_arn" {
-  description = "The role of the routers."
-  value       = aws_iam_role.node.arn
+output "role" {
+  description = "The name of the routers' role."
+  value       = aws_iam_role.node.name
 }
 
 output "autoscaling_group" {
   description = "The autoscaling group of the routers, for instance refreshes."
   value       = aws_autoscaling_group.node.name
-}
-
-output "load_balancer" {
-  description = "The DNS name of the load balancer in front of the routers."
-  value       = aws_lb.dns.dns_name
 }
 
 output "public_key" {

@@ -39,16 +39,6 @@ variable "zone" {
   }
 }
 
-variable "name_servers" {
-  description = "All name servers of the zone with their public addresses, including other regions'."
-  type        = map(list(string))
-
-  validation {
-    condition     = length(var.name_servers) > 0
-    error_message = "name_servers must hold at least the one of this region."
-  }
-}
-
 variable "ttl" {
   description = "How many seconds resolvers may cache an answer."
   type        = number
@@ -88,39 +78,28 @@ variable "allocation_ids" {
   type        = map(string)
 }
 
-variable "consuls" {
-  description = "The Consul of every region, by the region's name in weir: its address, the secret that holds the token, and the KMS key that encrypts it."
-  type = map(object({
-    addr        = string
-    datacenter  = string
-    server_name = string
-    token_arn   = string
-    kms_key_arn = optional(string)
-  }))
-
-  validation {
-    condition     = alltrue([for consul in values(var.consuls) : startswith(consul.addr, "https://")])
-    error_message = "consuls: every addr must begin with https://, since tokens travel there."
-  }
-}
-
-variable "ca_certificate" {
-  description = "The certificate that verifies the Consul servers, in PEM."
+variable "ca_secret" {
+  description = "The secret with the certificate that verifies the Consul servers, as modules/cloud-init takes it."
   type        = string
 
   validation {
-    condition     = strcontains(var.ca_certificate, "BEGIN CERTIFICATE")
-    error_message = "ca_certificate must be a certificate in PEM."
+    condition     = startswith(var.ca_secret, "secret:")
+    error_message = "ca_secret must be secret:REGION:NAME."
   }
 }
 
-variable "fleet_cidrs" {
-  description = "The VPCs of all regions, in which the routers reach Consul and edges."
-  type        = list(string)
+variable "facts" {
+  description = "Where the global root puts what routers know of all regions: a bucket in aws_region, and the prefix of its keys."
+  type        = object({ bucket = string, prefix = string })
+}
+
+variable "fleet_cidr" {
+  description = "The network of all regions, in which the routers reach Consul and edges."
+  type        = string
 
   validation {
-    condition     = length(var.fleet_cidrs) > 0 && alltrue([for cidr in var.fleet_cidrs : can(cidrnetmask(cidr))])
-    error_message = "fleet_cidrs must be IPv4 networks, at least that of this region."
+    condition     = can(cidrnetmask(var.fleet_cidr))
+    error_message = "fleet_cidr must be an IPv4 network."
   }
 }
 
@@ -218,11 +197,6 @@ variable "require_signed" {
   description = "Routers ignore a topology without a signature by one of verify_keys."
   type        = bool
   default     = false
-
-  validation {
-    condition     = !var.require_signed || length(var.verify_keys) > 0
-    error_message = "require_signed needs verify_keys: without a key, no topology could be accepted. Add the public keys of all who publish."
-  }
 }
 
 variable "tags" {

@@ -4,18 +4,19 @@ locals {
     consul = merge(
       { for name in ["edge", "regionctl", "dns", "nodes"] : "/etc/weir/tokens/${name}" => { arn = aws_secretsmanager_secret.this["${name}-token"].arn, group = "root" } },
       {
-        "/etc/consul.d/gossip.json"     = { arn = aws_secretsmanager_secret.this["consul-gossip"].arn, group = "consul" }
+        "/etc/consul.d/ca.pem"          = { arn = "${local.fleet_secret}/ca", group = "consul", reload = "weir-consul.service" }
+        "/etc/consul.d/gossip.json"     = { arn = "${local.fleet_secret}/gossip", group = "consul" }
+        "/etc/weir/ca.key"              = { arn = "${local.fleet_secret}/ca-key", group = "root" }
         "/etc/consul.d/wan.json"        = { arn = aws_secretsmanager_secret.this["consul-wan"].arn, group = "consul" }
         "/etc/consul.d/management.json" = { arn = aws_secretsmanager_secret.this["management-token"].arn, group = "consul" }
         "/etc/consul.d/agent.json"      = { arn = aws_secretsmanager_secret.this["agent-token"].arn, group = "consul" }
-        "/etc/consul.d/server.key"      = { arn = aws_secretsmanager_secret.this["consul-server-key"].arn, group = "consul" }
       },
     )
     edge = {
-      "/etc/consul.d/gossip.json" = { arn = aws_secretsmanager_secret.this["consul-gossip"].arn, group = "consul" }
+      "/etc/consul.d/ca.pem"      = { arn = "${local.fleet_secret}/ca", group = "consul", reload = "weir-consul.service" }
+      "/etc/consul.d/gossip.json" = { arn = "${local.fleet_secret}/gossip", group = "consul" }
       "/etc/weir/admin-token"     = { arn = aws_secretsmanager_secret.this["admin-token"].arn, group = "weir" }
-      "/etc/weir/tls/admin.key"   = { arn = aws_secretsmanager_secret.this["edge-admin-key"].arn, group = "weir" }
-      "/etc/weir/shedder-secret"  = { arn = aws_secretsmanager_secret.this["edge-shedder"].arn, group = "weir" }
+      "/etc/weir/shedder-secret"  = { arn = "${local.fleet_secret}/shedder", group = "weir" }
       "/etc/weir/redis-password"  = { arn = aws_secretsmanager_secret.redis.arn, group = "weir" }
     }
   }
@@ -25,11 +26,11 @@ locals {
 module "consul_user_data" {
   source = "../cloud-init"
 
-  release = var.release
+  release = local.release
   secrets = local.instance_secrets.consul
-  start   = ["weir-consul.service", "weir-consul-acl.timer", "weir-node-tokens.timer", "weir-snapshot.timer", "weir-backup.timer", "weir-joined.service"]
+  start   = ["weir-certificate.service", "weir-certificate.timer", "weir-consul.service", "weir-consul-acl.timer", "weir-node-tokens.timer", "weir-snapshot.timer", "weir-backup.timer", "weir-joined.service"]
 
-  units = { for name in ["consul.service", "consul-acl.service", "consul-acl.timer", "node-tokens.service", "node-tokens.timer", "snapshot.service", "snapshot.timer", "backup.service", "backup.timer", "joined.service"] : "weir-${name}" => file("${path.module}/files/weir-${name}") }
+  units = { for name in ["consul.service", "certificate.service", "certificate.timer", "consul-acl.service", "consul-acl.timer", "node-tokens.service", "node-tokens.timer", "snapshot.service", "snapshot.timer", "backup.service", "backup.timer", "joined.service"] : "weir-${name}" => file("${path.module}/files/weir-${name}") }
 
   files = merge(
     {
@@ -40,17 +41,18 @@ module "consul_user_data" {
           retry_join = local.retry_join
         })
       }
-      "/etc/consul.d/ca.pem"            = { content = nonsensitive(var.ca.certificate) }
-      "/etc/consul.d/server.pem"        = { content = tls_locally_signed_cert.consul.cert_pem }
+      "/usr/local/lib/weir/certify"     = { content = file("${path.module}/files/certify.sh"), mode = "0755" }
+      "/usr/local/lib/weir/certificate" = { content = file("${path.module}/files/certificate.sh"), mode = "0755" }
+      "/etc/weir/certificate.env"       = { content = "SERVER_NAME=${local.consul_server_name}\n" }
       "/usr/local/lib/weir/consul-acl"  = { content = file("${path.module}/files/consul-acl.sh"), mode = "0755" }
       "/usr/local/lib/weir/snapshot"    = { content = file("${path.module}/files/snapshot.sh"), mode = "0755" }
       "/usr/local/lib/weir/node-tokens" = { content = file("${path.module}/files/node-tokens.sh"), mode = "0755" }
-      "/etc/weir/node-tokens.env"       = { content = "NODES_BUCKET=${aws_s3_bucket.nodes.bucket}\nNODES_REGION=${var.aws_region}\nNODES_ROLE=${aws_iam_role.instance["edge"].unique_id}\nNODES_GROUP=${local.name}-edge\nNODES_DATACENTER=${var.region}\n" }
+      "/etc/weir/node-tokens.env"       = { content = "NODES_BUCKET=${aws_s3_bucket.nodes.bucket}\nNODES_REGION=${local.aws_region}\nNODES_ROLE=${aws_iam_role.instance["edge"].unique_id}\nNODES_GROUP=${local.name}-edge\nNODES_DATACENTER=${var.region}\nNODES_ADMIN=${local.edge_admin_name}\n" }
       "/usr/local/lib/weir/joined"      = { content = file("${path.module}/files/joined.sh"), mode = "0755" }
       "/usr/local/lib/weir/backup"      = { content = file("${path.module}/files/backup.sh"), mode = "0755" }
-      "/etc/weir/backup.env"            = { content = "BACKUP_BUCKET=${aws_s3_bucket.nodes.bucket}\nBACKUP_REGION=${var.aws_region}\n" }
-      "/etc/weir/joined.env"            = { content = "GROUP=${local.name}-consul\nGROUP_REGION=${var.aws_region}\nINSTANCE=@INSTANCE_ID@\nSERVER=@PRIVATE_IP@:8300\n" }
-      "/etc/weir/snapshot.env"          = { content = "SNAPSHOT_BUCKET=${aws_s3_bucket.rules.bucket}\nSNAPSHOT_REGION=${var.aws_region}\nSNAPSHOT_SIGNATURES=${length(var.verify_keys) == 0 ? "no" : var.require_signed ? "require" : "keep"}\n" }
+      "/etc/weir/backup.env"            = { content = "BACKUP_BUCKET=${aws_s3_bucket.nodes.bucket}\nBACKUP_REGION=${local.aws_region}\n" }
+      "/etc/weir/joined.env"            = { content = "GROUP=${local.name}-consul\nGROUP_REGION=${local.aws_region}\nINSTANCE=@INSTANCE_ID@\nSERVER=@PRIVATE_IP@:8300\n" }
+      "/etc/weir/snapshot.env"          = { content = "SNAPSHOT_BUCKET=${aws_s3_bucket.rules.bucket}\nSNAPSHOT_REGION=${local.aws_region}\nSNAPSHOT_SIGNATURES=${length(var.fleet.verify_keys) == 0 ? "no" : var.fleet.require_signed ? "require" : "keep"}\n" }
       "/etc/weir/fleet.yaml" = {
         content = yamlencode({ regions = [{ name = var.region, consul = { addr = "http://127.0.0.1:8500", datacenter = var.region, token_file = "/etc/weir/tokens/edge" } }] })
       }
@@ -60,7 +62,7 @@ module "consul_user_data" {
 }
 
 resource "aws_launch_template" "consul" {
-  region                 = var.aws_region
+  region                 = local.aws_region
   name                   = "${local.name}-consul"
   description            = "weir: Consul server"
   image_id               = var.ami_id
@@ -108,7 +110,7 @@ resource "aws_launch_template" "consul" {
 }
 
 resource "aws_autoscaling_group" "consul" {
-  region              = var.aws_region
+  region              = local.aws_region
   name                = "${local.name}-consul"
   min_size            = var.consul.count
   max_size            = var.consul.count + 1
@@ -148,14 +150,14 @@ resource "aws_autoscaling_group" "consul" {
     }
   }
 
-  depends_on = [aws_iam_role_policy.instance, aws_iam_role_policy.lifecycle, aws_iam_role_policy.nodes, aws_iam_role_policy.kms, aws_route.nat, aws_route_table_association.private, aws_vpc_endpoint.s3, aws_secretsmanager_secret_version.key, aws_secretsmanager_secret_version.token]
+  depends_on = [aws_iam_role_policy.instance, aws_iam_role_policy.lifecycle, aws_iam_role_policy.nodes, aws_iam_role_policy.kms, aws_route.nat, aws_route_table_association.private, aws_vpc_endpoint.s3, aws_secretsmanager_secret_version.wan, aws_secretsmanager_secret_version.token]
 }
 
 # A refresh must not take a new server for a working one because its machine runs: with a
 # release that does not start, it would replace all of them, and the data would be gone. A
 # server that has not joined in time is ended, and the old ones stay.
 resource "aws_autoscaling_lifecycle_hook" "consul" {
-  region                 = var.aws_region
+  region                 = local.aws_region
   name                   = "joined"
   autoscaling_group_name = aws_autoscaling_group.consul.name
   lifecycle_transition   = "autoscaling:EC2_INSTANCE_LAUNCHING"
@@ -170,7 +172,7 @@ data "aws_iam_policy_document" "lifecycle" {
   statement {
     sid       = "Lifecycle"
     actions   = ["autoscaling:CompleteLifecycleAction"]
-    resources = ["arn:aws:autoscaling:${var.aws_region}:*:autoScalingGroup:*:autoScalingGroupName/${local.name}-${each.key}"]
+    resources = ["arn:aws:autoscaling:${local.aws_region}:*:autoScalingGroup:*:autoScalingGroupName/${local.name}-${each.key}"]
   }
 }
 
@@ -185,7 +187,7 @@ resource "aws_iam_role_policy" "lifecycle" {
 # Consul's HTTPS interface for regionctl, under a stable name.
 
 resource "aws_lb" "consul" {
-  region                           = var.aws_region
+  region                           = local.aws_region
   name                             = "${local.name}-consul"
   internal                         = true
   load_balancer_type               = "network"
@@ -196,7 +198,7 @@ resource "aws_lb" "consul" {
 }
 
 resource "aws_lb_target_group" "consul" {
-  region   = var.aws_region
+  region   = local.aws_region
   name     = "${local.name}-consul"
   port     = 8501
   protocol = "TCP"
@@ -216,7 +218,7 @@ resource "aws_lb_target_group" "consul" {
 }
 
 resource "aws_lb_listener" "consul" {
-  region            = var.aws_region
+  region            = local.aws_region
   load_balancer_arn = aws_lb.consul.arn
   port              = 8501
   protocol          = "TCP"

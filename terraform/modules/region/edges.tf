@@ -4,24 +4,27 @@ locals {
     pop        = var.pop
     edge_port  = local.edge_port
     admin_port = local.admin_port
-    admin_tls  = var.edges.admin_tls
     upstreams  = var.upstreams
-    server     = { for field, value in var.server : field => value if value != null }
-    upstream   = local.upstream
-    policy     = merge({ source = "consul" }, { for field, value in var.policy : field => value if value != null })
     bootstrap  = "https://${aws_s3_bucket.rules.bucket_regional_domain_name}/rules.yaml"
-    documents  = length(var.verify_keys) == 0 ? null : { verify_keys = [local.keys_file], require_signed = var.require_signed }
-    linger     = var.redis.linger
+    documents  = length(var.fleet.verify_keys) == 0 ? null : { verify_keys = [local.keys_file], require_signed = var.fleet.require_signed }
     redis      = "${aws_elasticache_replication_group.this.configuration_endpoint_address}:${local.redis_port}"
   }))
-  # Sections that edge_config has too are merged.
   edge_extra = try(yamldecode(var.extra_config), {})
+  # Sections that both have are merged, and so are blocks in them.
+  edge_merged = {
+    for section in setunion(keys(local.edge_config), keys(local.edge_extra)) : section => try(
+      merge(local.edge_config[section], local.edge_extra[section], {
+        for name, block in local.edge_extra[section] : name => try(merge(local.edge_config[section][name], block), block)
+      }),
+      local.edge_extra[section], local.edge_config[section],
+    )
+  }
 }
 
 module "edge_user_data" {
   source = "../cloud-init"
 
-  release = var.release
+  release = local.release
   secrets = merge(local.instance_secrets.edge, local.edge_identity)
   start   = ["weir-consul.service", "weir-edge.service", "weir-drain.service"]
 
@@ -32,29 +35,25 @@ module "edge_user_data" {
   }
 
   files = merge({
-    "/etc/weir/edge.yaml" = {
-      content = yamlencode({
-        for section in setunion(keys(local.edge_config), keys(local.edge_extra)) :
-        section => try(merge(local.edge_config[section], local.edge_extra[section]), local.edge_extra[section], local.edge_config[section])
-      })
-    }
+    "/etc/weir/edge.yaml" = { content = yamlencode(local.edge_merged) }
     "/etc/consul.d/consul.json" = {
       content = templatefile("${path.module}/templates/consul-agent.json.tftpl", {
         datacenter = var.region
         retry_join = local.retry_join
       })
     }
-    "/etc/consul.d/ca.pem"      = { content = nonsensitive(var.ca.certificate) }
-    "/etc/weir/tls/admin.pem"   = { content = tls_locally_signed_cert.edge.cert_pem }
-    "/usr/local/lib/weir/drain" = { content = file("${path.module}/files/drain.sh"), mode = "0755" }
-    "/etc/weir/drain.env"       = { content = "GROUP=${local.name}-edge\nGROUP_REGION=${var.aws_region}\nDEREGISTRATION=${local.deregistration_delay}\nINSTANCE=@INSTANCE_ID@\n" }
-    }, length(var.verify_keys) == 0 ? {} : {
-    (local.keys_file) = { content = join("", [for key in var.verify_keys : "${trimspace(key)}\n"]) }
+    # Until a Consul server has certified it.
+    "/etc/systemd/system/weir-edge.service.d/admin.conf" = { content = file("${path.module}/files/weir-edge.conf") }
+    "/usr/local/lib/weir/admin"                          = { content = file("${path.module}/files/admin.sh"), mode = "0755" }
+    "/usr/local/lib/weir/drain"                          = { content = file("${path.module}/files/drain.sh"), mode = "0755" }
+    "/etc/weir/drain.env"                                = { content = "GROUP=${local.name}-edge\nGROUP_REGION=${local.aws_region}\nDEREGISTRATION=${local.deregistration_delay}\nINSTANCE=@INSTANCE_ID@\n" }
+    }, length(var.fleet.verify_keys) == 0 ? {} : {
+    (local.keys_file) = { content = join("", [for key in var.fleet.verify_keys : "${trimspace(key)}\n"]) }
   })
 }
 
 resource "aws_launch_template" "edge" {
-  region                 = var.aws_region
+  region                 = local.aws_region
   name                   = "${local.name}-edge"
   description            = "weir: edge node"
   image_id               = var.ami_id
@@ -102,7 +101,7 @@ resource "aws_launch_template" "edge" {
 }
 
 resource "aws_autoscaling_group" "edge" {
-  region   = var.aws_region
+  region   = local.aws_region
   name     = "${local.name}-edge"
   min_size = var.edges.count
   # One more, for a refresh at the maximum.
@@ -147,7 +146,7 @@ resource "aws_autoscaling_group" "edge" {
     ignore_changes = [desired_capacity]
   }
 
-  depends_on = [aws_iam_role_policy.instance, aws_iam_role_policy.lifecycle, aws_iam_role_policy.identity, aws_iam_role_policy.kms, aws_route.nat, aws_route_table_association.private, aws_vpc_endpoint.s3, aws_secretsmanager_secret_version.key, aws_secretsmanager_secret_version.token, aws_secretsmanager_secret_version.redis]
+  depends_on = [aws_iam_role_policy.instance, aws_iam_role_policy.lifecycle, aws_iam_role_policy.identity, aws_iam_role_policy.kms, aws_route.nat, aws_route_table_association.private, aws_vpc_endpoint.s3, aws_secretsmanager_secret_version.token, aws_secretsmanager_secret_version.redis]
 }
 
 # The group terminates no edge that still has requests: the load balancer deregisters it, and after
@@ -155,7 +154,7 @@ resource "aws_autoscaling_group" "edge" {
 # cannot complete the hook is terminated after heartbeat_timeout, which is longer than both even if
 # the group reaches the hook before it deregisters.
 resource "aws_autoscaling_lifecycle_hook" "edge" {
-  region                 = var.aws_region
+  region                 = local.aws_region
   name                   = "drained"
   autoscaling_group_name = aws_autoscaling_group.edge.name
   lifecycle_transition   = "autoscaling:EC2_INSTANCE_TERMINATING"
@@ -166,7 +165,7 @@ resource "aws_autoscaling_lifecycle_hook" "edge" {
 # More edges above the target, fewer well below it. A new edge takes no clients before it is
 # ready, so the target leaves room for the minutes that this takes.
 resource "aws_autoscaling_policy" "edge" {
-  region                    = var.aws_region
+  region                    = local.aws_region
   name                      = "${local.name}-edge"
   autoscaling_group_name    = aws_autoscaling_group.edge.name
   policy_type               = "TargetTrackingScaling"
@@ -186,13 +185,13 @@ resource "aws_autoscaling_policy" "edge" {
 resource "aws_eip" "lb" {
   for_each = local.zone_keys
 
-  region = var.aws_region
+  region = local.aws_region
   domain = "vpc"
   tags   = merge(local.tags, { Name = "${local.name}-${var.pop}-${each.key}" })
 }
 
 resource "aws_lb" "edge" {
-  region                           = var.aws_region
+  region                           = local.aws_region
   name                             = "${local.name}-edge"
   internal                         = false
   load_balancer_type               = "network"
@@ -213,7 +212,7 @@ resource "aws_lb" "edge" {
 }
 
 resource "aws_lb_target_group" "edge" {
-  region   = var.aws_region
+  region   = local.aws_region
   name     = "${local.name}-edge"
   port     = local.edge_port
   protocol = "TCP"
@@ -228,7 +227,7 @@ resource "aws_lb_target_group" "edge" {
   tags                   = local.tags
 
   health_check {
-    protocol            = var.edges.admin_tls ? "HTTPS" : "HTTP"
+    protocol            = "HTTPS"
     port                = tostring(local.admin_port)
     path                = "/readyz"
     matcher             = "200"
@@ -240,12 +239,12 @@ resource "aws_lb_target_group" "edge" {
 }
 
 resource "aws_lb_listener" "edge" {
-  region            = var.aws_region
+  region            = local.aws_region
   load_balancer_arn = aws_lb.edge.arn
   port              = local.listener_port
-  protocol          = var.certificate_arn == null ? "TCP" : "TLS"
-  certificate_arn   = var.certificate_arn
-  ssl_policy        = var.certificate_arn == null ? null : "ELBSecurityPolicy-TLS13-1-2-2021-06"
+  protocol          = local.tls ? "TLS" : "TCP"
+  certificate_arn   = local.certificate_arn
+  ssl_policy        = !local.tls ? null : "ELBSecurityPolicy-TLS13-1-2-2021-06"
   tags              = local.tags
 
   default_action {

@@ -17,7 +17,7 @@ data "aws_iam_policy_document" "instance" {
   statement {
     sid       = "Secrets"
     actions   = ["secretsmanager:GetSecretValue"]
-    resources = [for secret in values(each.value) : secret.arn]
+    resources = [for secret in values(each.value) : startswith(secret.arn, "secret:") ? "arn:aws:secretsmanager:${local.aws_region}:*:${replace(secret.arn, ":${local.aws_region}:", ":")}-??????" : secret.arn]
   }
 
   statement {
@@ -32,10 +32,15 @@ data "aws_iam_policy_document" "instance" {
     actions   = ["ec2:DescribeInstances"]
     resources = ["*"]
 
-    condition {
-      test     = "StringEquals"
-      variable = "aws:RequestedRegion"
-      values   = each.key == "consul" ? concat([var.aws_region], values(var.peers)) : [var.aws_region]
+    # Consul's servers also find those of other regions.
+    dynamic "condition" {
+      for_each = each.key == "consul" ? [] : [local.aws_region]
+
+      content {
+        test     = "StringEquals"
+        variable = "aws:RequestedRegion"
+        values   = [condition.value]
+      }
     }
   }
 }

@@ -1,6 +1,10 @@
 locals {
-  name = "${var.name}-${var.region}"
-  tags = merge(var.tags, { "weir:fleet" = var.name, "weir:region" = var.region })
+  aws_region = var.fleet.regions[var.region].aws_region
+  vpc_cidr   = var.fleet.regions[var.region].vpc_cidr
+  release    = merge(var.release, { region = local.aws_region })
+
+  name = "${var.fleet.name}-${var.region}"
+  tags = merge(var.fleet.tags, { "weir:fleet" = var.fleet.name, "weir:region" = var.region })
 
   # At most, with target tracking.
   edges_max = coalesce(var.edges.max, 2 * var.edges.count)
@@ -8,19 +12,29 @@ locals {
   edge_port     = 8080
   admin_port    = 8081
   redis_port    = 6379
-  listener_port = var.certificate_arn == null ? 80 : 443
+  listener_port = local.tls ? 443 : 80
+
+  # Whether clients connect by TLS: in all regions, or in none.
+  tls             = var.fleet.request_certificates || var.certificate_arn != null
+  certificate_arn = var.fleet.request_certificates ? aws_acm_certificate_validation.zone[0].certificate_arn : var.certificate_arn
+
+  # Whether routers run here.
+  routed = var.fleet.dns.mode == "regionctl" && contains(coalesce(var.fleet.dns.regions, keys(var.fleet.regions)), var.region)
 
   # Seconds in which the load balancer stops sending a terminating edge new connections.
   deregistration_delay = 120
 
+  # The load balancer's, the NAT gateways' and the routers'.
+  addresses_needed = var.zones + local.nats + (local.routed ? var.zones : 0)
+
   # By which Consul finds its servers, here and in the other regions.
   join_tag = "weir:consul"
   retry_join = [
-    "provider=aws region=${var.aws_region} tag_key=${local.join_tag} tag_value=${local.name} addr_type=private_v4",
+    "provider=aws region=${local.aws_region} tag_key=${local.join_tag} tag_value=${local.name} addr_type=private_v4",
   ]
   retry_join_wan = [
-    for region in sort(keys(var.peers)) :
-    "provider=aws region=${var.peers[region]} tag_key=${local.join_tag} tag_value=${var.name}-${region} addr_type=private_v4"
+    for region, r in var.fleet.regions :
+    "provider=aws region=${r.aws_region} tag_key=${local.join_tag} tag_value=${var.fleet.name}-${region} addr_type=private_v4" if region != var.region
   ]
 
   # Who may sign documents, as the edges read it.
@@ -29,10 +43,7 @@ locals {
   consul_server_name = "server.${var.region}.consul"
   edge_admin_name    = "edge-admin.${var.region}.weir"
 
-  # What is null is left to the edge's defaults.
-  upstream = {
-    for field, value in merge(var.upstream, {
-      health_check = var.upstream.health_check == null ? null : { for field, value in var.upstream.health_check : field => value if value != null }
-    }) : field => value if value != null
-  }
+  # What the global root generates, in a copy in this AWS region: not an ARN, so that no root waits for
+  # another.
+  fleet_secret = "secret:${local.aws_region}:${var.fleet.name}/fleet"
 }

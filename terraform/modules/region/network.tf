@@ -1,5 +1,5 @@
 data "aws_availability_zones" "available" {
-  region = var.aws_region
+  region = local.aws_region
   state  = "available"
 
   filter {
@@ -16,21 +16,21 @@ locals {
 }
 
 resource "aws_vpc" "this" {
-  region               = var.aws_region
-  cidr_block           = var.vpc_cidr
+  region               = local.aws_region
+  cidr_block           = local.vpc_cidr
   enable_dns_hostnames = true
   tags                 = merge(local.tags, { Name = local.name })
 }
 
 # Left without rules, so that a resource without a named group reaches nothing.
 resource "aws_default_security_group" "this" {
-  region = var.aws_region
+  region = local.aws_region
   vpc_id = aws_vpc.this.id
   tags   = merge(local.tags, { Name = "${local.name}-unused" })
 }
 
 resource "aws_internet_gateway" "this" {
-  region = var.aws_region
+  region = local.aws_region
   vpc_id = aws_vpc.this.id
   tags   = merge(local.tags, { Name = local.name })
 }
@@ -39,31 +39,31 @@ resource "aws_internet_gateway" "this" {
 resource "aws_subnet" "public" {
   for_each = local.zone_keys
 
-  region            = var.aws_region
+  region            = local.aws_region
   vpc_id            = aws_vpc.this.id
   availability_zone = local.zone_names[tonumber(each.key)]
-  cidr_block        = cidrsubnet(var.vpc_cidr, 4, tonumber(each.key))
+  cidr_block        = cidrsubnet(local.vpc_cidr, 4, tonumber(each.key))
   tags              = merge(local.tags, { Name = "${local.name}-public-${each.key}" })
 }
 
 resource "aws_subnet" "private" {
   for_each = local.zone_keys
 
-  region            = var.aws_region
+  region            = local.aws_region
   vpc_id            = aws_vpc.this.id
   availability_zone = local.zone_names[tonumber(each.key)]
-  cidr_block        = cidrsubnet(var.vpc_cidr, 4, 8 + tonumber(each.key))
+  cidr_block        = cidrsubnet(local.vpc_cidr, 4, 8 + tonumber(each.key))
   tags              = merge(local.tags, { Name = "${local.name}-private-${each.key}" })
 }
 
 resource "aws_route_table" "public" {
-  region = var.aws_region
+  region = local.aws_region
   vpc_id = aws_vpc.this.id
   tags   = merge(local.tags, { Name = "${local.name}-public" })
 }
 
 resource "aws_route" "internet" {
-  region                 = var.aws_region
+  region                 = local.aws_region
   route_table_id         = aws_route_table.public.id
   destination_cidr_block = "0.0.0.0/0"
   gateway_id             = aws_internet_gateway.this.id
@@ -72,7 +72,7 @@ resource "aws_route" "internet" {
 resource "aws_route_table_association" "public" {
   for_each = local.zone_keys
 
-  region         = var.aws_region
+  region         = local.aws_region
   subnet_id      = aws_subnet.public[each.key].id
   route_table_id = aws_route_table.public.id
 }
@@ -80,7 +80,7 @@ resource "aws_route_table_association" "public" {
 resource "aws_eip" "nat" {
   for_each = local.nat_keys
 
-  region = var.aws_region
+  region = local.aws_region
   domain = "vpc"
   tags   = merge(local.tags, { Name = "${local.name}-nat-${each.key}" })
 }
@@ -89,7 +89,7 @@ resource "aws_eip" "nat" {
 resource "aws_nat_gateway" "this" {
   for_each = local.nat_keys
 
-  region        = var.aws_region
+  region        = local.aws_region
   allocation_id = aws_eip.nat[each.key].id
   subnet_id     = aws_subnet.public[each.key].id
   tags          = merge(local.tags, { Name = "${local.name}-${each.key}" })
@@ -100,7 +100,7 @@ resource "aws_nat_gateway" "this" {
 resource "aws_route_table" "private" {
   for_each = local.zone_keys
 
-  region = var.aws_region
+  region = local.aws_region
   vpc_id = aws_vpc.this.id
   tags   = merge(local.tags, { Name = "${local.name}-private-${each.key}" })
 }
@@ -108,7 +108,7 @@ resource "aws_route_table" "private" {
 resource "aws_route" "nat" {
   for_each = local.zone_keys
 
-  region                 = var.aws_region
+  region                 = local.aws_region
   route_table_id         = aws_route_table.private[each.key].id
   destination_cidr_block = "0.0.0.0/0"
   nat_gateway_id         = aws_nat_gateway.this[tostring(tonumber(each.key) % local.nats)].id
@@ -117,7 +117,7 @@ resource "aws_route" "nat" {
 resource "aws_route_table_association" "private" {
   for_each = local.zone_keys
 
-  region         = var.aws_region
+  region         = local.aws_region
   subnet_id      = aws_subnet.private[each.key].id
   route_table_id = aws_route_table.private[each.key].id
 }
@@ -125,9 +125,9 @@ resource "aws_route_table_association" "private" {
 # The release comes from S3, and does not pass a NAT gateway if its bucket is in this
 # region.
 resource "aws_vpc_endpoint" "s3" {
-  region            = var.aws_region
+  region            = local.aws_region
   vpc_id            = aws_vpc.this.id
-  service_name      = "com.amazonaws.${var.aws_region}.s3"
+  service_name      = "com.amazonaws.${local.aws_region}.s3"
   vpc_endpoint_type = "Gateway"
   route_table_ids   = [for key in local.zone_keys : aws_route_table.private[key].id]
   tags              = merge(local.tags, { Name = "${local.name}-s3" })

@@ -7,13 +7,14 @@ locals {
 
   # Files of an edge that come from there. @INSTANCE_ID@ is replaced on the instance.
   edge_identity = {
-    "/etc/consul.d/agent.json" = { arn = "s3:${var.aws_region}:${local.node_objects}:@INSTANCE_ID@/agent.json", group = "consul", consul = local.agent, reload = "weir-consul.service", needed = "soon" }
-    "/etc/weir/consul-token"   = { arn = "s3:${var.aws_region}:${local.node_objects}:@INSTANCE_ID@/consul-token", group = "weir", consul = local.agent, needed = "soon" }
+    "/etc/consul.d/agent.json" = { arn = "s3:${local.aws_region}:${local.node_objects}:@INSTANCE_ID@/agent.json", group = "consul", consul = local.agent, reload = "weir-consul.service", needed = "soon" }
+    "/etc/weir/admin.pem"      = { arn = "s3:${local.aws_region}:${local.node_objects}:@INSTANCE_ID@/admin.pem", group = "weir", reload = "weir-edge.service", needed = "soon" }
+    "/etc/weir/consul-token"   = { arn = "s3:${local.aws_region}:${local.node_objects}:@INSTANCE_ID@/consul-token", group = "weir", consul = local.agent, needed = "soon" }
   }
 }
 
 resource "aws_s3_bucket" "nodes" {
-  region        = var.aws_region
+  region        = local.aws_region
   bucket_prefix = "${local.name}-nodes-"
   # The next server writes the tokens again. Save the copies of Consul's data first.
   force_destroy = true
@@ -21,12 +22,31 @@ resource "aws_s3_bucket" "nodes" {
 }
 
 resource "aws_s3_bucket_public_access_block" "nodes" {
-  region                  = var.aws_region
+  region                  = local.aws_region
   bucket                  = aws_s3_bucket.nodes.id
   block_public_acls       = true
   block_public_policy     = true
   ignore_public_acls      = true
   restrict_public_buckets = true
+}
+
+# Copies of Consul's data have their hour as a name, so that none passes for a newer one.
+resource "aws_s3_bucket_lifecycle_configuration" "nodes" {
+  region = local.aws_region
+  bucket = aws_s3_bucket.nodes.id
+
+  rule {
+    id     = "consul"
+    status = "Enabled"
+
+    filter {
+      prefix = "consul/"
+    }
+
+    expiration {
+      days = 30
+    }
+  }
 }
 
 data "aws_iam_policy_document" "nodes" {

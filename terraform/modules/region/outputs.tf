@@ -1,82 +1,34 @@
-output "vpc_id" {
-  description = "The VPC."
-  value       = aws_vpc.this.id
-}
-
-output "public_subnet_ids" {
-  description = "The public subnets, by zone."
-  value       = { for key, subnet in aws_subnet.public : key => subnet.id }
-
-  # AWS refuses a public load balancer where no internet gateway is yet.
-  depends_on = [aws_route.internet, aws_route_table_association.public]
-}
-
-output "private_subnet_ids" {
-  description = "The private subnets, by zone."
-  value       = { for key, subnet in aws_subnet.private : key => subnet.id }
-
-  # An instance needs them from its first second.
-  depends_on = [aws_route.nat, aws_route_table_association.private, aws_vpc_endpoint.s3]
-}
-
-output "route_table_ids" {
-  description = "The route tables of the private subnets, by zone, for the routes to peers."
-  value       = { for key, table in aws_route_table.private : key => table.id }
-}
-
-output "addresses" {
-  description = "The PoP's public addresses, one in each zone."
-  value       = [for key in sort(tolist(local.zone_keys)) : aws_eip.lb[key].public_ip]
-}
-
-output "listener" {
-  description = "The load balancer for Route 53 and clients: DNS name, zone, port, and whether it uses TLS."
+output "facts" {
+  description = "What the global root has to know of the region, as JSON for aws/global/regions."
   value = {
-    dns_name = aws_lb.edge.dns_name
-    zone_id  = aws_lb.edge.zone_id
-    port     = local.listener_port
-    tls      = var.certificate_arn != null
+    pop             = var.pop
+    location        = var.location
+    capacity        = var.capacity
+    clients         = var.clients
+    addresses       = [for key in sort(tolist(local.zone_keys)) : aws_eip.lb[key].public_ip]
+    listener        = { dns_name = aws_lb.edge.dns_name, zone_id = aws_lb.edge.zone_id, port = local.listener_port }
+    vpc_id          = aws_vpc.this.id
+    route_table_ids = { for key, table in aws_route_table.private : key => table.id }
+    consul          = { addr = "https://${aws_lb.consul.dns_name}:8501", server_name = local.consul_server_name }
+    admin_name      = local.edge_admin_name
+    token_arn       = aws_secretsmanager_secret.this["dns-token"].arn
+    kms_key_arn     = var.kms_key_arn
+    bucket          = aws_s3_bucket.nodes.bucket
+    routers         = !local.routed ? null : { key = module.dns[0].public_key, role = module.dns[0].role, addresses = [for key in sort(tolist(local.zone_keys)) : aws_eip.dns[key].public_ip] }
   }
-}
 
-output "edge_port" {
-  description = "The port of the edges behind the load balancer."
-  value       = local.edge_port
-}
-
-output "consul" {
-  description = "Consul for regionctl: address, datacenter, and the name in its servers' certificate."
-  value = {
-    addr        = "https://${aws_lb.consul.dns_name}:8501"
-    datacenter  = var.region
-    server_name = local.consul_server_name
+  precondition {
+    condition     = data.aws_servicequotas_service_quota.addresses.value >= local.addresses_needed
+    error_message = "Too few elastic addresses: ${local.aws_region} needs ${local.addresses_needed} and its quota is ${data.aws_servicequotas_service_quota.addresses.value}. Request a higher quota (Service Quotas, ec2, L-0263D0A3), or set nat_gateways or zones."
   }
-}
-
-output "edge_admin_name" {
-  description = "The name in the certificate of the edges' admin side, null without TLS."
-  value       = var.edges.admin_tls ? local.edge_admin_name : null
-}
-
-output "redis_endpoint" {
-  description = "The configuration endpoint of Redis."
-  value       = "${aws_elasticache_replication_group.this.configuration_endpoint_address}:${local.redis_port}"
 }
 
 output "secret_arns" {
-  description = "The secrets, by what they hold."
+  description = "The secrets, by what they hold: regionctl-token and admin-token are for operators."
   value       = merge({ for name, secret in aws_secretsmanager_secret.this : name => secret.arn }, { redis = aws_secretsmanager_secret.redis.arn })
-
-  # Who reads one expects a value.
-  depends_on = [aws_secretsmanager_secret_version.key, aws_secretsmanager_secret_version.token, aws_secretsmanager_secret_version.redis]
 }
 
-output "role_arns" {
-  description = "The roles of the instances, by what runs on them."
-  value       = { for name, role in aws_iam_role.instance : name => role.arn }
-}
-
-output "autoscaling_groups" {
-  description = "The autoscaling groups, by what runs in them, for instance refreshes."
-  value       = { edge = aws_autoscaling_group.edge.name, consul = aws_autoscaling_group.consul.name }
+output "groups" {
+  description = "The autoscaling groups, for upgrade.sh: a line for each, after its AWS region."
+  value       = join("", [for group in concat([aws_autoscaling_group.edge.name, aws_autoscaling_group.consul.name], module.dns[*].autoscaling_group) : "${local.aws_region} ${group}\n"])
 }

@@ -1,5 +1,5 @@
 resource "aws_elasticache_subnet_group" "this" {
-  region      = var.aws_region
+  region      = local.aws_region
   name        = local.name
   description = "weir: private subnets"
   subnet_ids  = [for key in local.zone_keys : aws_subnet.private[key].id]
@@ -7,7 +7,7 @@ resource "aws_elasticache_subnet_group" "this" {
 }
 
 resource "aws_elasticache_parameter_group" "this" {
-  region      = var.aws_region
+  region      = local.aws_region
   name        = local.name
   description = "weir: counters with a time to live"
   family      = var.redis.engine == "valkey" ? "valkey8" : "redis7"
@@ -41,7 +41,7 @@ resource "random_password" "redis" {
 }
 
 resource "aws_elasticache_replication_group" "this" {
-  region               = var.aws_region
+  region               = local.aws_region
   replication_group_id = local.name
   description          = "weir: counters of ${var.region}"
   tags                 = local.tags
@@ -82,7 +82,7 @@ resource "aws_elasticache_replication_group" "this" {
 resource "aws_cloudwatch_metric_alarm" "memory" {
   for_each = toset([for node in setproduct(range(var.redis.shards), range(1 + var.redis.replicas)) : format("%s-%04d-%03d", local.name, 1 + node[0], 1 + node[1])])
 
-  region              = var.aws_region
+  region              = local.aws_region
   alarm_name          = "${each.key}-memory"
   alarm_description   = "weir ${var.region}: a node of Redis has used 80% of its memory. Take a larger node_type or more shards, or look for rules with more keys than meant."
   namespace           = "AWS/ElastiCache"
@@ -107,7 +107,7 @@ data "archive_file" "rotate" {
 }
 
 resource "aws_lambda_function" "rotate" {
-  region           = var.aws_region
+  region           = local.aws_region
   function_name    = "${local.name}-rotate"
   description      = "weir: replaces the AUTH token of Redis"
   role             = aws_iam_role.rotate.arn
@@ -127,7 +127,7 @@ resource "aws_lambda_function" "rotate" {
 }
 
 resource "aws_lambda_permission" "rotate" {
-  region        = var.aws_region
+  region        = local.aws_region
   statement_id  = "secrets-manager"
   action        = "lambda:InvokeFunction"
   function_name = aws_lambda_function.rotate.function_name
@@ -136,7 +136,7 @@ resource "aws_lambda_permission" "rotate" {
 }
 
 resource "aws_secretsmanager_secret_rotation" "redis" {
-  region              = var.aws_region
+  region              = local.aws_region
   secret_id           = aws_secretsmanager_secret.redis.id
   rotation_lambda_arn = aws_lambda_function.rotate.arn
   rotate_immediately  = true

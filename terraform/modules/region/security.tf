@@ -1,13 +1,12 @@
 # Who may reach whom. Only the load balancer's listener is open to the world.
 
 locals {
-  peer_cidrs = toset(var.peer_cidrs)
   # Gossip uses both protocols; RPC and the WAN's gossip are between servers.
   gossip = { tcp = "tcp", udp = "udp" }
 }
 
 resource "aws_security_group" "lb" {
-  region      = var.aws_region
+  region      = local.aws_region
   name        = "${local.name}-lb"
   description = "weir: the public load balancer"
   vpc_id      = aws_vpc.this.id
@@ -15,7 +14,7 @@ resource "aws_security_group" "lb" {
 }
 
 resource "aws_security_group" "edge" {
-  region      = var.aws_region
+  region      = local.aws_region
   name        = "${local.name}-edge"
   description = "weir: edge nodes"
   vpc_id      = aws_vpc.this.id
@@ -23,7 +22,7 @@ resource "aws_security_group" "edge" {
 }
 
 resource "aws_security_group" "consul" {
-  region      = var.aws_region
+  region      = local.aws_region
   name        = "${local.name}-consul"
   description = "weir: Consul servers"
   vpc_id      = aws_vpc.this.id
@@ -31,7 +30,7 @@ resource "aws_security_group" "consul" {
 }
 
 resource "aws_security_group" "api" {
-  region      = var.aws_region
+  region      = local.aws_region
   name        = "${local.name}-api"
   description = "weir: the internal load balancer before Consul"
   vpc_id      = aws_vpc.this.id
@@ -39,7 +38,7 @@ resource "aws_security_group" "api" {
 }
 
 resource "aws_security_group" "redis" {
-  region      = var.aws_region
+  region      = local.aws_region
   name        = "${local.name}-redis"
   description = "weir: Redis"
   vpc_id      = aws_vpc.this.id
@@ -49,7 +48,7 @@ resource "aws_security_group" "redis" {
 # The public load balancer.
 
 resource "aws_vpc_security_group_ingress_rule" "lb_listener" {
-  region            = var.aws_region
+  region            = local.aws_region
   security_group_id = aws_security_group.lb.id
   description       = "Clients, from everywhere"
   cidr_ipv4         = "0.0.0.0/0"
@@ -62,7 +61,7 @@ resource "aws_vpc_security_group_ingress_rule" "lb_listener" {
 resource "aws_vpc_security_group_egress_rule" "lb_edge" {
   for_each = { public = local.edge_port, health = local.admin_port }
 
-  region                       = var.aws_region
+  region                       = local.aws_region
   security_group_id            = aws_security_group.lb.id
   description                  = "To the edges: ${each.key}"
   referenced_security_group_id = aws_security_group.edge.id
@@ -77,7 +76,7 @@ resource "aws_vpc_security_group_egress_rule" "lb_edge" {
 resource "aws_vpc_security_group_ingress_rule" "edge_lb" {
   for_each = { public = local.edge_port, health = local.admin_port }
 
-  region                       = var.aws_region
+  region                       = local.aws_region
   security_group_id            = aws_security_group.edge.id
   description                  = "From the load balancer: ${each.key}"
   referenced_security_group_id = aws_security_group.lb.id
@@ -88,9 +87,9 @@ resource "aws_vpc_security_group_ingress_rule" "edge_lb" {
 }
 
 resource "aws_vpc_security_group_ingress_rule" "edge_probes" {
-  for_each = toset(var.probe_cidrs)
+  for_each = toset(var.fleet.dns.mode == "regionctl" ? [var.fleet.cidr] : [])
 
-  region            = var.aws_region
+  region            = local.aws_region
   security_group_id = aws_security_group.edge.id
   description       = "DNS routers: does it accept connections"
   cidr_ipv4         = each.value
@@ -101,9 +100,9 @@ resource "aws_vpc_security_group_ingress_rule" "edge_probes" {
 }
 
 resource "aws_vpc_security_group_ingress_rule" "edge_operators" {
-  for_each = toset(var.operator_cidrs)
+  for_each = toset(var.fleet.operator_cidrs)
 
-  region            = var.aws_region
+  region            = local.aws_region
   security_group_id = aws_security_group.edge.id
   description       = "Operators: admin side"
   cidr_ipv4         = each.value
@@ -116,7 +115,7 @@ resource "aws_vpc_security_group_ingress_rule" "edge_operators" {
 resource "aws_vpc_security_group_ingress_rule" "edge_gossip" {
   for_each = { for pair in setproduct(["edge", "consul"], keys(local.gossip)) : join("-", pair) => { from = pair[0], protocol = pair[1] } }
 
-  region                       = var.aws_region
+  region                       = local.aws_region
   security_group_id            = aws_security_group.edge.id
   description                  = "Consul gossip from ${each.value.from}"
   referenced_security_group_id = each.value.from == "edge" ? aws_security_group.edge.id : aws_security_group.consul.id
@@ -128,7 +127,7 @@ resource "aws_vpc_security_group_ingress_rule" "edge_gossip" {
 
 # Origins, AWS's own APIs, Redis and Consul. Origins' ports are unknown here.
 resource "aws_vpc_security_group_egress_rule" "edge" {
-  region            = var.aws_region
+  region            = local.aws_region
   security_group_id = aws_security_group.edge.id
   description       = "To origins, Redis, Consul and AWS"
   cidr_ipv4         = "0.0.0.0/0"
@@ -141,7 +140,7 @@ resource "aws_vpc_security_group_egress_rule" "edge" {
 resource "aws_vpc_security_group_ingress_rule" "consul_gossip" {
   for_each = { for pair in setproduct(["edge", "consul"], keys(local.gossip)) : join("-", pair) => { from = pair[0], protocol = pair[1] } }
 
-  region                       = var.aws_region
+  region                       = local.aws_region
   security_group_id            = aws_security_group.consul.id
   description                  = "Consul gossip from ${each.value.from}"
   referenced_security_group_id = each.value.from == "edge" ? aws_security_group.edge.id : aws_security_group.consul.id
@@ -151,55 +150,25 @@ resource "aws_vpc_security_group_ingress_rule" "consul_gossip" {
   tags                         = local.tags
 }
 
-resource "aws_vpc_security_group_ingress_rule" "consul_rpc" {
-  for_each = { edge = aws_security_group.edge.id, consul = aws_security_group.consul.id }
-
-  region                       = var.aws_region
-  security_group_id            = aws_security_group.consul.id
-  description                  = "Consul RPC from ${each.key}"
-  referenced_security_group_id = each.value
-  ip_protocol                  = "tcp"
-  from_port                    = 8300
-  to_port                      = 8300
-  tags                         = local.tags
-}
-
-# Servers of one datacenter are also members of the WAN's gossip.
-resource "aws_vpc_security_group_ingress_rule" "consul_wan_self" {
+# A security group cannot be referenced across regions; the fleet's private addresses can.
+resource "aws_vpc_security_group_ingress_rule" "consul_wan" {
   for_each = local.gossip
 
-  region                       = var.aws_region
-  security_group_id            = aws_security_group.consul.id
-  description                  = "Consul WAN gossip among servers here"
-  referenced_security_group_id = aws_security_group.consul.id
-  ip_protocol                  = each.value
-  from_port                    = 8302
-  to_port                      = 8302
-  tags                         = local.tags
-}
-
-# A security group cannot be referenced across regions; the peers' private addresses
-# can.
-resource "aws_vpc_security_group_ingress_rule" "consul_wan" {
-  for_each = { for pair in setproduct(local.peer_cidrs, keys(local.gossip)) : join("-", pair) => { cidr = pair[0], protocol = pair[1] } }
-
-  region            = var.aws_region
+  region            = local.aws_region
   security_group_id = aws_security_group.consul.id
-  description       = "Consul WAN gossip from a peer"
-  cidr_ipv4         = each.value.cidr
-  ip_protocol       = each.value.protocol
+  description       = "Consul WAN gossip"
+  cidr_ipv4         = var.fleet.cidr
+  ip_protocol       = each.value
   from_port         = 8302
   to_port           = 8302
   tags              = local.tags
 }
 
-resource "aws_vpc_security_group_ingress_rule" "consul_wan_rpc" {
-  for_each = local.peer_cidrs
-
-  region            = var.aws_region
+resource "aws_vpc_security_group_ingress_rule" "consul_rpc" {
+  region            = local.aws_region
   security_group_id = aws_security_group.consul.id
-  description       = "Consul RPC from a peer"
-  cidr_ipv4         = each.value
+  description       = "Consul RPC from edges and servers, here and in other regions"
+  cidr_ipv4         = var.fleet.cidr
   ip_protocol       = "tcp"
   from_port         = 8300
   to_port           = 8300
@@ -207,7 +176,7 @@ resource "aws_vpc_security_group_ingress_rule" "consul_wan_rpc" {
 }
 
 resource "aws_vpc_security_group_ingress_rule" "consul_https" {
-  region                       = var.aws_region
+  region                       = local.aws_region
   security_group_id            = aws_security_group.consul.id
   description                  = "Consul HTTPS, from the internal load balancer"
   referenced_security_group_id = aws_security_group.api.id
@@ -218,7 +187,7 @@ resource "aws_vpc_security_group_ingress_rule" "consul_https" {
 }
 
 resource "aws_vpc_security_group_egress_rule" "consul" {
-  region            = var.aws_region
+  region            = local.aws_region
   security_group_id = aws_security_group.consul.id
   description       = "To peers and AWS"
   cidr_ipv4         = "0.0.0.0/0"
@@ -229,9 +198,9 @@ resource "aws_vpc_security_group_egress_rule" "consul" {
 # The internal load balancer: regionctl, from this region and the others, and operators.
 
 resource "aws_vpc_security_group_ingress_rule" "api" {
-  for_each = setunion(local.peer_cidrs, toset(var.operator_cidrs), toset([var.vpc_cidr]))
+  for_each = toset(concat([var.fleet.cidr], var.fleet.operator_cidrs))
 
-  region            = var.aws_region
+  region            = local.aws_region
   security_group_id = aws_security_group.api.id
   description       = "Consul HTTPS"
   cidr_ipv4         = each.value
@@ -242,7 +211,7 @@ resource "aws_vpc_security_group_ingress_rule" "api" {
 }
 
 resource "aws_vpc_security_group_egress_rule" "api" {
-  region                       = var.aws_region
+  region                       = local.aws_region
   security_group_id            = aws_security_group.api.id
   description                  = "To the Consul servers"
   referenced_security_group_id = aws_security_group.consul.id
@@ -255,7 +224,7 @@ resource "aws_vpc_security_group_egress_rule" "api" {
 # Redis: only from edges. It opens no connections itself.
 
 resource "aws_vpc_security_group_ingress_rule" "redis" {
-  region                       = var.aws_region
+  region                       = local.aws_region
   security_group_id            = aws_security_group.redis.id
   description                  = "Edges"
   referenced_security_group_id = aws_security_group.edge.id

@@ -6,7 +6,7 @@ locals {
 }
 
 resource "aws_s3_bucket" "rules" {
-  region        = var.aws_region
+  region        = local.aws_region
   bucket_prefix = "${local.name}-rules-"
   # The next server writes it again.
   force_destroy = true
@@ -14,7 +14,7 @@ resource "aws_s3_bucket" "rules" {
 }
 
 resource "aws_s3_bucket_public_access_block" "rules" {
-  region                  = var.aws_region
+  region                  = local.aws_region
   bucket                  = aws_s3_bucket.rules.id
   block_public_acls       = true
   block_public_policy     = true
@@ -43,7 +43,7 @@ data "aws_iam_policy_document" "rules" {
 }
 
 resource "aws_s3_bucket_policy" "rules" {
-  region = var.aws_region
+  region = local.aws_region
   bucket = aws_s3_bucket.rules.id
   policy = data.aws_iam_policy_document.rules.json
 

@@ -45,7 +45,7 @@ done
 # An empty token is filled in later; a missing file would prevent weir from starting.
 while read -r path _ _ _ _ _ needed; do
   case $path$needed in
-    /etc/weir/*soon | /etc/weir/*later) [ -e "$root$path" ] || : >"$root$path" ;;
+    /etc/weir/*soon) [ -e "$root$path" ] || : >"$root$path" ;;
   esac
 done <"$root/etc/weir/secrets.list"
 

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Updates every file of /etc/weir/secrets.list from its secret. It replaces files atomically, and
-# only changed ones. An unreadable secret does not block the others. Exits with 1 if one that is
+# Updates every file of /etc/weir/secrets.list, and of secrets.more if there is one, from its secret. It
+# replaces files atomically, and only changed ones. An unreadable secret does not block the others. Exits with 1 if one that is
 # needed now is missing, otherwise with 3 if one that is needed soon is, with 4 if only others are.
 set -eu
 root=${WEIR_ROOT:-} # a test's
@@ -17,11 +17,12 @@ known() {
   timeout 10 consul acl token read -self >/dev/null 2>&1 </dev/null
 }
 
-# fetch ARN prints a secret, or the object of s3:REGION:BUCKET/KEY.
+# fetch ARN prints a secret, also that of secret:REGION:NAME, or the object of s3:REGION:BUCKET/KEY.
 fetch() {
   from=${1#*:}
   case $1 in
     s3:*) timeout 20 aws s3 cp --only-show-errors --region "${from%%:*}" "s3://${from#*:}" - ;;
+    secret:*) timeout 20 aws secretsmanager get-secret-value --region "${from%%:*}" --secret-id "${from#*:}" --query SecretString --output text ;;
     *) timeout 20 aws secretsmanager get-secret-value --region "$(echo "$1" | cut -d: -f4)" --secret-id "$1" --query SecretString --output text ;;
   esac
 }
@@ -64,18 +65,31 @@ await() {
   done
 }
 
-while read -r path group arn reload consul server needed; do
-  [ "$needed" != later ] || continue
-  update &
-  await $!
-done <"$root/etc/weir/secrets.list"
+# The first list may bring the second.
+for list in "$root/etc/weir/secrets.list" "$root/etc/weir/secrets.more"; do
+  [ -e "$list" ] || continue
+  # A missing file would prevent weir from starting; an empty one is filled in later.
+  while read -r path _ _ _ _ _ needed; do
+    [ "$needed" = later ] && [ ! -e "$root$path" ] || continue
+    mkdir -p -m 0755 "$(dirname "$root$path")"
+    (umask 022 && : >"$root$path")
+  done <"$list"
+  while read -r path group arn reload consul server needed; do
+    [ "$needed" != later ] || continue
+    update &
+    await $!
+  done <"$list"
+done
 # Then those that can be missing, ten at once: silent regions must not add up.
-set --
-while read -r path group arn reload consul server needed; do
-  [ "$needed" = later ] || continue
-  update &
-  set -- "$@" $!
-  [ $# -lt 10 ] || { await "$@"; set --; }
-done <"$root/etc/weir/secrets.list"
-await "$@"
+for list in "$root/etc/weir/secrets.list" "$root/etc/weir/secrets.more"; do
+  [ -e "$list" ] || continue
+  set --
+  while read -r path group arn reload consul server needed; do
+    [ "$needed" = later ] || continue
+    update &
+    set -- "$@" $!
+    [ $# -lt 10 ] || { await "$@"; set --; }
+  done <"$list"
+  await "$@"
+done
 exit "$status"

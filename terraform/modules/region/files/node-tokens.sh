@@ -1,7 +1,7 @@
 #!/bin/sh
 # Gives each edge its own tokens, which end with its instance: one for its Consul agent, with the
-# identity of that node, and one for weir. Every server does so every 15 seconds; repeating it
-# changes nothing.
+# identity of that node, and one for weir; and a certificate for its admin side. Every server does
+# so every 15 seconds; repeating it changes nothing.
 #
 # A token is derived from a secret of the servers and the instance's ID. So the servers agree
 # without asking each other, and an edge that starts while Consul has no leader gets tokens that
@@ -43,13 +43,23 @@ while read -r id; do
   echo "weir: $id may fetch its tokens"
 done <"$work/live"
 
+# A certificate is valid for 90 days. That of any server will do.
+status=0
+while read -r id; do
+  [ -z "$(find "$made/$id.pem" -mtime -60 2>/dev/null)" ] || continue
+  if "$root/usr/local/lib/weir/certify" "$NODES_ADMIN" >"$work/admin.pem" </dev/null && put "$id" admin.pem <"$work/admin.pem"; then
+    : >"$made/$id.pem"
+  else
+    status=1
+  fi
+done <"$work/live"
+
 CONSUL_HTTP_ADDR=${CONSUL_HTTP_ADDR:-127.0.0.1:8500}
 CONSUL_HTTP_TOKEN=$(grep -oE '[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}' "$root/etc/consul.d/management.json")
 export CONSUL_HTTP_ADDR CONSUL_HTTP_TOKEN
 printf 'X-Consul-Token: %s\n' "$CONSUL_HTTP_TOKEN" >"$work/header"
 consul acl token list >"$work/tokens"
 known=$(cat "$work/tokens")
-status=0
 # create KIND ID GRANT. Another server may be faster.
 create() {
   new=$(token "$1" "$2")
@@ -76,10 +86,10 @@ awk '
     ++newer[$3 " " $4] > 2 { print $2, $4, "old" }' "$work/instances" - >"$work/delete"
 while read -r accessor id why; do
   if [ "$why" = gone ]; then
-    for name in agent.json consul-token; do
+    for name in agent.json consul-token admin.pem; do
       aws s3 rm --only-show-errors --region "$NODES_REGION" "$(object "$id" "$name")" </dev/null
     done
-    rm -f "$made/$id"
+    rm -f "$made/$id" "$made/$id.pem"
   fi
   consul acl token delete -accessor-id "$accessor" >/dev/null </dev/null
   echo "weir: a token of $id, which is $why, deleted"
