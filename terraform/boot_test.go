@@ -192,6 +192,7 @@ func regionScratch(t *testing.T) *scratch {
 	s.write("main.tf", text+`
 output "edge" { value = module.edge_user_data.text }
 output "consul" { value = module.consul_user_data.text }
+output "listener" { value = `+m.text(m.resources["aws_lb_listener.edge"].Body.Attributes["protocol"].Expr.Range())+` }
 output "join" { value = local.retry_join[0] }
 output "sizes" { value = [length(module.edge_user_data.user_data), length(module.consul_user_data.user_data)] }
 output "secrets" {
@@ -332,6 +333,34 @@ func TestEdgeGetsFurtherSettings(t *testing.T) {
 	require.Equal(t, map[string]any{"delay": "20s", "timeout": "25s"}, m.config()["shutdown"])
 	_, fault = check(`{recent: {kept: 1000}}`)
 	require.Contains(t, fault, "recent.kept")
+}
+
+// With a certificate in a secret TLS ends in the edges, so that they speak HTTP/2 and tell origins the scheme.
+func TestEdgeEndsTLS(t *testing.T) {
+	out := regionOutputs(t, `certificate_arn = "arn:aws:secretsmanager:eu-west-1:1:secret:public"`)
+	m := boot(t, out["edge"].(string))
+	certificate := adminPEM(t)
+	for name, text := range map[string]string{"public": certificate, "redis": "x\n"} {
+		m.secret(name, text)
+	}
+	for name, text := range map[string]string{"agent.json": "{}\n", "consul-token": "x\n", "admin.pem": certificate} {
+		m.object(name, text)
+	}
+	m.ready(out)
+	require.Equal(t, certificate, m.read("/etc/weir/public.pem"))
+	require.Equal(t, map[string]any{"cert_file": "/etc/weir/public.pem", "key_file": "/etc/weir/public.pem"}, m.config()["listen"]["tls"])
+	require.Equal(t, map[string]any{"tls": true}, m.config()["listen"]["http2"])
+	checked, err := exec.Command(testenv.Program(t, "edge"), "-check", "-config", m.here("/etc/weir/edge.yaml")).CombinedOutput()
+	require.NoError(t, err, "%s", checked)
+	require.Equal(t, "TCP", out["listener"])
+	require.Equal(t, "TLS", regionOutputs(t, `certificate_arn = "arn:aws:acm:eu-west-1:1:certificate/1"`)["listener"])
+
+	// A renewed one is read without a restart.
+	m.secret("public", adminPEM(t))
+	text, err := m.run("/usr/local/lib/weir/secrets")
+	require.NoError(t, err, "%s", text)
+	require.Equal(t, "weir: /etc/weir/public.pem is new\n", text)
+	require.Contains(t, m.read("systemctl"), "try-reload-or-restart weir-edge.service")
 }
 
 // A release with another checksum is not installed.

@@ -21,10 +21,11 @@ resource "aws_acm_certificate_validation" "zone" {
   certificate_arn = aws_acm_certificate.zone[0].arn
 }
 
+# Edges report their own in weir_certificate_expiry_seconds.
 # ACM renews 60 days before the end; an imported certificate is renewed by its owner. At 30
 # days neither has happened.
 resource "aws_cloudwatch_metric_alarm" "certificate" {
-  count = local.tls ? 1 : 0
+  count = local.tls && !local.edge_tls ? 1 : 0
 
   region              = local.aws_region
   alarm_name          = "${local.name}-certificate"

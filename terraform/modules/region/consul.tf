@@ -12,13 +12,15 @@ locals {
         "/etc/consul.d/agent.json"      = { arn = aws_secretsmanager_secret.this["agent-token"].arn, group = "consul" }
       },
     )
-    edge = {
+    edge = merge({
       "/etc/consul.d/ca.pem"      = { arn = "${local.fleet_secret}/ca", group = "consul", reload = "weir-consul.service" }
       "/etc/consul.d/gossip.json" = { arn = "${local.fleet_secret}/gossip", group = "consul" }
       "/etc/weir/admin-token"     = { arn = aws_secretsmanager_secret.this["admin-token"].arn, group = "weir" }
       "/etc/weir/shedder-secret"  = { arn = "${local.fleet_secret}/shedder", group = "weir" }
       "/etc/weir/redis-password"  = { arn = aws_secretsmanager_secret.redis.arn, group = "weir" }
-    }
+      }, !local.edge_tls ? {} : {
+      "/etc/weir/public.pem" = { arn = var.certificate_arn, group = "weir", reload = "weir-edge.service" }
+    })
   }
   agent = { addr = "http://127.0.0.1:8500" }
 }

@@ -4,6 +4,7 @@ locals {
     pop        = var.pop
     edge_port  = local.edge_port
     admin_port = local.admin_port
+    tls        = local.edge_tls
     upstreams  = var.upstreams
     bootstrap  = "https://${aws_s3_bucket.rules.bucket_regional_domain_name}/rules.yaml"
     documents  = length(var.fleet.verify_keys) == 0 ? null : { verify_keys = [local.keys_file], require_signed = var.fleet.require_signed }
@@ -242,9 +243,9 @@ resource "aws_lb_listener" "edge" {
   region            = local.aws_region
   load_balancer_arn = aws_lb.edge.arn
   port              = local.listener_port
-  protocol          = local.tls ? "TLS" : "TCP"
+  protocol          = local.tls && !local.edge_tls ? "TLS" : "TCP"
   certificate_arn   = local.certificate_arn
-  ssl_policy        = !local.tls ? null : "ELBSecurityPolicy-TLS13-1-2-2021-06"
+  ssl_policy        = !local.tls || local.edge_tls ? null : "ELBSecurityPolicy-TLS13-1-2-2021-06"
   tags              = local.tags
 
   default_action {

@@ -16,7 +16,8 @@ locals {
 
   # Whether clients connect by TLS: in all regions, or in none.
   tls             = var.fleet.request_certificates || var.certificate_arn != null
-  certificate_arn = var.fleet.request_certificates ? aws_acm_certificate_validation.zone[0].certificate_arn : var.certificate_arn
+  edge_tls        = can(regex(":secretsmanager:", var.certificate_arn)) # TLS ends in the edges
+  certificate_arn = local.edge_tls ? null : var.fleet.request_certificates ? aws_acm_certificate_validation.zone[0].certificate_arn : var.certificate_arn
 
   # Whether routers run here.
   routed = var.fleet.dns.mode == "regionctl" && contains(coalesce(var.fleet.dns.regions, keys(var.fleet.regions)), var.region)

@@ -273,12 +273,12 @@ variable "alarm_topic_arn" {
 }
 
 variable "certificate_arn" {
-  description = "The ACM certificate, in aws_region, of the load balancer's TLS listener on port 443. Null: that of fleet.request_certificates, or plain TCP on port 80."
+  description = "The certificate for port 443: of ACM, for the load balancer, behind which edges speak HTTP/1.1 without TLS; or a secret of Secrets Manager with a PEM chain and its key, for the edges, which then also speak HTTP/2. Either in the region's AWS region. Null: that of fleet.request_certificates, or plain TCP on port 80."
   type        = string
   default     = null
 
   validation {
-    condition     = var.certificate_arn == null || can(regex("^arn:[a-z-]+:acm:", var.certificate_arn))
-    error_message = "certificate_arn must be the ARN of an ACM certificate, or null."
+    condition     = var.certificate_arn == null || can(regex("^arn:[a-z-]+:(acm|secretsmanager):", var.certificate_arn))
+    error_message = "certificate_arn must be the ARN of an ACM certificate or of a secret, or null."
   }
 }
