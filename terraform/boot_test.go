@@ -172,6 +172,8 @@ var regionStands = []stand{
 	{`aws_s3_bucket\.rules\.bucket_regional_domain_name`, `"rules.s3.eu-west-1.amazonaws.com"`},
 	{`aws_s3_bucket\.rules\.bucket`, `"rules"`},
 	{`aws_s3_bucket\.nodes\.bucket`, `"nodes"`},
+	{`in aws_iam_role\.instance :`, `in {} :`},
+	{`module\.dns\[0\]\.role`, `"dns"`},
 	{`aws_iam_role\.instance\["edge"\]\.unique_id`, `"` + role + `"`},
 }
 

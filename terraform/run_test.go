@@ -146,5 +146,5 @@ func TestTerraformTests(t *testing.T) {
 	s.init()
 	out, err := s.run("test", "-no-color")
 	require.NoError(t, err, "%s", out)
-	require.Contains(t, out, "3 passed, 0 failed")
+	require.Contains(t, out, "4 passed, 0 failed")
 }

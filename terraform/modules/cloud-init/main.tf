@@ -8,7 +8,7 @@ locals {
         RELEASE_KEY    = var.release.key
         RELEASE_REGION = var.release.region
         RELEASE_SHA256 = var.release.sha256
-        UNITS          = join(" ", concat(var.start, ["weir-secrets.timer"]))
+        UNITS          = join(" ", concat(var.start, ["weir-secrets.timer"], var.logs == null ? [] : ["weir-logs.timer"]))
       } : "${name}='${value}'\n"])
     }
     "/etc/weir/secrets.list" = {
@@ -22,10 +22,16 @@ locals {
     "/etc/systemd/system/weir-secrets.service" = { mode = "0644", content = file("${path.module}/files/weir-secrets.service") }
     "/etc/systemd/system/weir-secrets.timer"   = { mode = "0644", content = file("${path.module}/files/weir-secrets.timer") }
   }
+  logs = var.logs == null ? {} : {
+    "/etc/weir/logs.env"                    = { mode = "0644", content = "LOG_GROUP=${var.logs.group}\nLOG_REGION=${var.logs.region}\nINSTANCE=@INSTANCE_ID@\n" }
+    "/usr/local/lib/weir/logs"              = { mode = "0755", content = file("${path.module}/files/logs.py") }
+    "/etc/systemd/system/weir-logs.service" = { mode = "0644", content = file("${path.module}/files/weir-logs.service") }
+    "/etc/systemd/system/weir-logs.timer"   = { mode = "0644", content = file("${path.module}/files/weir-logs.timer") }
+  }
   units = { for name, content in var.units : "/etc/systemd/system/${name}" => { mode = "0644", content = content } }
 
   cloud_config = {
-    write_files = [for path, file in merge(local.common, local.units, var.files) : {
+    write_files = [for path, file in merge(local.common, local.logs, local.units, var.files) : {
       path        = path
       permissions = file.mode
       content     = file.content

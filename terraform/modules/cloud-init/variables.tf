@@ -58,6 +58,12 @@ variable "units" {
   }
 }
 
+variable "logs" {
+  description = "The CloudWatch log group, and its region, to which the units' logs go. Null: they stay on the instance."
+  type        = object({ group = string, region = string })
+  default     = null
+}
+
 variable "start" {
   description = "Units to enable and start, in this order."
   type        = list(string)

@@ -2,6 +2,7 @@ module "user_data" {
   source = "../cloud-init"
 
   release = var.release
+  logs    = var.logs
   secrets = local.secrets
   # Without its database a router sends everyone to one PoP, so it waits for it, for a few minutes.
   start = concat(var.geoip_key == null ? [] : ["weir-geoip.service", "weir-geoip.timer"], ["weir-dns.service"])

@@ -103,6 +103,12 @@ variable "fleet_cidr" {
   }
 }
 
+variable "logs" {
+  description = "The CloudWatch log group of the routers' logs, as modules/cloud-init takes it. Null: none."
+  type        = object({ group = string, region = string })
+  default     = null
+}
+
 variable "kms_key_arn" {
   description = "The KMS key, in aws_region, that encrypts disks and the key of the routers. Null: AWS's own keys."
   type        = string

@@ -1,5 +1,5 @@
 variable "fleet" {
-  description = "What all regions share, as aws/settings.yaml has it. home: the AWS region of the secrets that all share; every other one has copies. cidr: a network that contains that of every region and nothing else. regions: by their name in weir. operator_cidrs: networks, such as that of a VPN, from which regionctl may reach Consul and the edges' admin side, and Prometheus the metrics. verify_keys: the public keys, in PEM, of everyone who may publish; never a private key. require_signed: edges and routers refuse documents without a signature by one of them. request_certificates: ACM issues the zone's certificate in every region. dns.mode: route53 (latency records with health checks, in the hosted zone) or regionctl (the zone is delegated from the hosted zone to regionctl dns). dns.health_path: what Route 53 requests and routers probe: the origin must answer it with 2xx or 3xx. dns.steering: geoip, by distance, with dns.geoip_key (a database in each region's bucket) and locations; or first, to send clients that belong to no region to the first; null if every region has clients. dns.delegate = false: latency records in mode regionctl until the routers answer. dns.regions: those that run routers, at most 8; null: all."
+  description = "What all regions share, as aws/settings.yaml has it. home: the AWS region of the secrets that all share; every other one has copies. cidr: a network that contains that of every region and nothing else. regions: by their name in weir. operator_cidrs: networks, such as that of a VPN, from which regionctl may reach Consul and the edges' admin side, and Prometheus the metrics. verify_keys: the public keys, in PEM, of everyone who may publish; never a private key. require_signed: edges and routers refuse documents without a signature by one of them. request_certificates: ACM issues the zone's certificate in every region. ssm: Session Manager may open shells on instances. log_days: how long CloudWatch keeps the instances' logs; null: it gets none. dns.mode: route53 (latency records with health checks, in the hosted zone) or regionctl (the zone is delegated from the hosted zone to regionctl dns). dns.health_path: what Route 53 requests and routers probe: the origin must answer it with 2xx or 3xx. dns.steering: geoip, by distance, with dns.geoip_key (a database in each region's bucket) and locations; or first, to send clients that belong to no region to the first; null if every region has clients. dns.delegate = false: latency records in mode regionctl until the routers answer. dns.regions: those that run routers, at most 8; null: all."
   type = object({
     name                 = optional(string, "weir")
     home                 = string
@@ -9,6 +9,8 @@ variable "fleet" {
     verify_keys          = optional(list(string), [])
     require_signed       = optional(bool, false)
     request_certificates = optional(bool, false)
+    ssm                  = optional(bool, false)
+    log_days             = optional(number)
     tags                 = optional(map(string), {})
     dns = object({
       mode           = string
@@ -81,6 +83,11 @@ variable "fleet" {
   validation {
     condition     = !var.fleet.require_signed || length(var.fleet.verify_keys) > 0
     error_message = "fleet.require_signed needs verify_keys: without a key, no document could be accepted. Add the public keys of all who publish."
+  }
+
+  validation {
+    condition     = contains([1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731], coalesce(var.fleet.log_days, 1))
+    error_message = "fleet.log_days must be one of the periods that CloudWatch knows, such as 7, 30, 90 or 365, or null."
   }
 
   validation {

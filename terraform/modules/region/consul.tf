@@ -29,6 +29,7 @@ module "consul_user_data" {
   source = "../cloud-init"
 
   release = local.release
+  logs    = local.logs
   secrets = local.instance_secrets.consul
   start   = ["weir-certificate.service", "weir-certificate.timer", "weir-consul.service", "weir-consul-acl.timer", "weir-node-tokens.timer", "weir-snapshot.timer", "weir-backup.timer", "weir-joined.service"]
 

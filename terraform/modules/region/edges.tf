@@ -26,6 +26,7 @@ module "edge_user_data" {
   source = "../cloud-init"
 
   release = local.release
+  logs    = local.logs
   secrets = merge(local.instance_secrets.edge, local.edge_identity)
   start   = ["weir-consul.service", "weir-edge.service", "weir-drain.service"]
 

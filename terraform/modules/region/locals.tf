@@ -28,6 +28,10 @@ locals {
   # The load balancer's, the NAT gateways' and the routers'.
   addresses_needed = var.zones + local.nats + (local.routed ? var.zones : 0)
 
+  # Where logs go, and who sends them.
+  logs  = var.fleet.log_days == null ? null : { group = local.name, region = local.aws_region }
+  roles = merge({ for name, role in aws_iam_role.instance : name => role.name }, local.routed ? { dns = module.dns[0].role } : {})
+
   # By which Consul finds its servers, here and in the other regions.
   join_tag = "weir:consul"
   retry_join = [

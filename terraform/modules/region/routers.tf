@@ -21,6 +21,7 @@ module "dns" {
   nodes          = var.routers
   release        = local.release
   ami_id         = var.ami_id
+  logs           = local.logs
   ca_secret      = "${local.fleet_secret}/ca"
   facts          = { bucket = aws_s3_bucket.nodes.bucket, prefix = "routers" }
   fleet_cidr     = var.fleet.cidr

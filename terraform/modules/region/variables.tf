@@ -8,6 +8,8 @@ variable "fleet" {
     verify_keys          = optional(list(string), [])
     require_signed       = optional(bool, false)
     request_certificates = optional(bool, false)
+    ssm                  = optional(bool, false)
+    log_days             = optional(number)
     tags                 = optional(map(string), {})
     dns = object({
       mode      = string

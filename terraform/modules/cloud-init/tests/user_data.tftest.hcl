@@ -30,6 +30,19 @@ run "a_cloud_config" {
   }
 }
 
+run "ships_logs" {
+  command = plan
+
+  variables {
+    logs = { group = "weir-eu-west", region = "eu-west-1" }
+  }
+
+  assert {
+    condition     = strcontains(output.text, "UNITS='weir-edge.service weir-secrets.timer weir-logs.timer'") && strcontains(output.text, "LOG_GROUP=weir-eu-west")
+    error_message = "Logs go to the group."
+  }
+}
+
 run "refuses_an_unknown_need" {
   command = plan
 
