@@ -137,7 +137,7 @@ func askTop(ctx context.Context, t *fleet.Target, lines int) (*asked, error) {
 		}
 		r.edges = append(r.edges, answers[i])
 	}
-	r.silent = silent.Lines(fleet.Unasked)
+	r.silent = silent.Lines(fleet.CouldNotAsk)
 	return r, nil
 }
 
