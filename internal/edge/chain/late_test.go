@@ -44,7 +44,7 @@ func TestPausesChargeNoRefusedRequest(t *testing.T) {
 		}
 		left()
 		var passed, missed atomic.Int64
-		lost := int64(0) // of rounds that took longer than answers may
+		lost := int64(0) // of rounds whose answers may have come later than they may
 		for range rounds {
 			pauses.Suspend()
 			began := time.Now()
@@ -60,10 +60,10 @@ func TestPausesChargeNoRefusedRequest(t *testing.T) {
 			}
 			all.Wait()
 			pauses.Resume() // what was sent is charged now
+			left()
 			if time.Since(began) > budget+800*time.Millisecond {
 				lost += callers
 			}
-			left()
 		}
 		require.Positive(t, missed.Load())
 		require.Eventually(t, func() bool { return left().Results[0].Remaining >= 1000-passed.Load()-lost }, testenv.Patience, 10*time.Millisecond,
