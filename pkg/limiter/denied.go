@@ -86,7 +86,7 @@ func peeks(checks []Check) bool { return len(checks) > 0 && checks[0].Peek }
 // TakeAfter calls next for a request that Precheck did not refuse.
 func (m *Denied) TakeAfter(ctx context.Context, checks []Check, d *Decision, look PrecheckResult) error {
 	if peeks(checks) {
-		return m.peek(ctx, checks, d, look.checkedAt)
+		return m.peek(ctx, checks, d, m.clock.At(m.now()))
 	}
 	resets := m.resets.Load()
 	if err := m.next.Take(ctx, checks, d); err != nil {
