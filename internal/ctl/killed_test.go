@@ -259,6 +259,22 @@ func TestKilledWhilePromoted(t *testing.T) {
 	require.False(t, tries())
 }
 
+// A canary is the last change, although no region has its version yet.
+func TestUndoEndsACanaryFirst(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, "us-east")
+	old := f.publish(t, rulesOf(1), "eve", "us-east")
+	f.good(t, "clients", "block", "203.0.113.7", "--yes", "-m", "CASE-7")
+	s := f.edge(t, "us-east", "iad1", "iad1-1")
+	require.Eventually(t, func() bool { return s.runs() == old.Version }, patience, tick)
+	f.kill(t, false, "rules", "apply", write(t, "two.yaml", rulesOf(2)), "--by", "ana", "--yes", "--canary", "iad1", "--bake", "200ms", "--interval", "100ms", "--min-requests", "0")
+	r := f.good(t, "undo", "--yes")
+	p, _, err := f.rules("us-east").Canary(t.Context(), "iad1")
+	require.NoError(t, err)
+	require.Nil(t, p, r.errOut)
+	require.Contains(t, f.good(t, "clients", "list").out, "203.0.113.7")
+}
+
 // The canary of a region's first rules is killed. There is nothing to go back to; the next rules
 // end it.
 func TestKilledBeforeAnyRules(t *testing.T) {

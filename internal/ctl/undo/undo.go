@@ -143,6 +143,9 @@ func kindToUndo(ctx context.Context, p *command.Program, name string, names []st
 			last, found = pointer.AppliedAt, a.Target.Kind
 		}
 	}
+	if k, began := lastRollout(ctx, p, answers); began.After(last) {
+		found = k
+	}
 	switch {
 	case found == nil && failures != nil:
 		return nil, term.Failed("nothing was changed: %w", failures)
@@ -150,6 +153,29 @@ func kindToUndo(ctx context.Context, p *command.Program, name string, names []st
 		return nil, term.Misused("nothing was changed: no region has anything to take back")
 	}
 	return found, nil
+}
+
+// lastRollout returns the kind of the latest rollout that is not finished and that nodes run, perhaps
+// only those of a canary, and when it began.
+func lastRollout(ctx context.Context, p *command.Program, answers []fleet.Answer[versions.History]) (kind *fleet.Kind, began time.Time) {
+	found := make([]*unfinished.Rollout, len(undoable))
+	fleet.Each(undoable, func(i int, k *fleet.Kind) {
+		var targets []*fleet.Target
+		for _, a := range answers {
+			if a.Err == nil && a.Target.Kind == k && !k.Temporary {
+				targets = append(targets, a.Target)
+			}
+		}
+		if len(targets) > 0 {
+			found[i], _ = unfinished.Find(ctx, p, targets, nil)
+		}
+	})
+	for i, u := range found {
+		if u != nil && u.Active() && u.BeganAt.After(began) {
+			kind, began = undoable[i], u.BeganAt
+		}
+	}
+	return kind, began
 }
 
 // byHand returns what made the active version or, if a list that is followed did, the newest change
@@ -196,7 +222,7 @@ func undo(ctx context.Context, c *change.Change, k *fleet.Kind, partial bool) er
 	if !k.Temporary {
 		u, _ := unfinished.Find(ctx, c.Program, targets, nil)
 		switch {
-		case u != nil && (len(u.Changed()) > 0 || !u.CanaryUntil.IsZero()):
+		case u != nil && u.Active():
 			return undoRollout(ctx, c, k, targets, u)
 		case u != nil:
 			unsure = u.Leftover() + "; "

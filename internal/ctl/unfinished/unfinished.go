@@ -297,6 +297,9 @@ func (u *Rollout) Changed() (list []string) {
 	return list
 }
 
+// Active reports whether nodes run the rollout's version, in regions or as a canary.
+func (u *Rollout) Active() bool { return len(u.Changed()) > 0 || !u.CanaryUntil.IsZero() }
+
 // over reports whether nothing is left to resume or to roll back, whatever the record says:
 // a regionctl may be killed between its last act and its word about it.
 func (u *Rollout) over(now time.Time) bool {
