@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"os/user"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -166,7 +167,7 @@ func Unanswered[T any](answers []fleet.Answer[T]) error {
 	switch {
 	case err == nil:
 		return nil
-	case len(names) == len(answers):
+	case !slices.ContainsFunc(answers, func(a fleet.Answer[T]) bool { return a.Err == nil }):
 		status := term.ExitStatus(answers[0].Err)
 		for _, a := range answers {
 			if term.ExitStatus(a.Err) != status {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/weir-edge/weir/pkg/region/consul"
@@ -52,11 +53,12 @@ func Together(questions ...func() error) error {
 	return cmp.Or(errs...)
 }
 
-// Failures returns the regions that failed, and their errors joined.
+// Failures returns the regions that failed, and their errors joined. A region that was asked about
+// several things is named once, with its first error.
 func Failures[T any](answers []Answer[T]) (names []string, err error) {
 	var errs []error
 	for _, a := range answers {
-		if a.Err != nil {
+		if a.Err != nil && !slices.Contains(names, a.Target.Name) {
 			names = append(names, a.Target.Name)
 			errs = append(errs, fmt.Errorf("%s: %w", a.Target.Name, a.Err))
 		}

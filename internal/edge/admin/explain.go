@@ -251,7 +251,7 @@ func (a *Admin) resetLimits(w http.ResponseWriter, r *http.Request) {
 			continue
 		}
 		if err := a.Chain.Reset.Reset(r.Context(), m.Checks[i:i+1]); err != nil {
-			adminError(w, http.StatusBadGateway, fmt.Errorf("%w; the counter is unchanged; try again", err))
+			adminError(w, http.StatusBadGateway, fmt.Errorf("%w; the shared counter is unchanged, though this node's own may be reset; try again", err))
 			return
 		}
 		if a.Exchange != nil {

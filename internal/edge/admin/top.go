@@ -11,6 +11,9 @@ import (
 	"github.com/weir-edge/weir/internal/top"
 )
 
+// processStart is when counting can have begun.
+var processStart = time.Now().UTC()
+
 // showTop shows whom the rules refused most lately, and which clients are suspicious.
 func (a *Admin) showTop(w http.ResponseWriter, r *http.Request) {
 	most, err := mostOf(r.URL.Query())
@@ -20,6 +23,9 @@ func (a *Admin) showTop(w http.ResponseWriter, r *http.Request) {
 	}
 	now := time.Now()
 	out := adminapi.Top{Node: a.Config.Node.ID, Since: top.Since(now), Rules: a.Top(now, most), Suspects: []adminapi.Suspect{}}
+	if out.Since.Before(processStart) {
+		out.Since = processStart
+	}
 	if k := a.Decider.Behavior; k != nil && k.Policy() != nil {
 		out.PolicyMode = k.Policy().Mode()
 		out.Suspects = a.suspects(now, most)
