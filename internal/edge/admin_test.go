@@ -237,7 +237,7 @@ func TestResetWhileRedisIsAway(t *testing.T) {
 	redis.Kill()
 	a := n.operate("DELETE", "/v1/limits?rule=a&client=127.0.0.1")
 	require.Equal(t, http.StatusBadGateway, a.status)
-	require.Contains(t, a.body, "the counter is unchanged; try again")
+	require.Contains(t, a.body, "the shared counter is unchanged")
 	eventually(t, "the node notices", func() bool {
 		ready := n.operate("GET", "/readyz")
 		require.Equal(t, 200, ready.status, "an unreachable store does not make the node unready")
