@@ -10,7 +10,7 @@ locals {
   command = [for name in ["ExecStartPre", "ExecStart"] : flatten([
     for word in split(" ", lookup(local.says, name, [""])[0]) :
     startswith(word, "/etc/") || startswith(word, "/var/lib/") ? ["${var.root}${word}"] :
-    startswith(word, "$") ? split(" ", var.environment[trimprefix(word, "$")]) :
+    startswith(word, "$") ? compact(split(" ", lookup(var.environment, trimprefix(word, "$"), ""))) : # unset: no word
     [lookup(var.programs, word, word)]
   ])]
 
