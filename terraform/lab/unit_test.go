@@ -19,9 +19,12 @@ func (l *lab) requireUnit(name, unit, pid string) {
 	l.t.Helper()
 	text, err := os.ReadFile(unit)
 	require.NoError(l.t, err)
-	says := map[string]string{}
+	says, environment := map[string]string{}, ""
 	for _, m := range regexp.MustCompile(`(?m)^([A-Za-z]+)=(.*)$`).FindAllStringSubmatch(string(text), -1) {
 		says[m[1]] = m[2]
+		if m[1] == "EnvironmentFile" && !strings.HasPrefix(m[2], "-") {
+			environment += l.read(name + m[2])
+		}
 	}
 	proc := func(file string) string {
 		b, err := os.ReadFile(filepath.Join("/proc", pid, file))
@@ -35,10 +38,10 @@ func (l *lab) requireUnit(name, unit, pid string) {
 		switch {
 		case strings.HasPrefix(word, "/etc/"), strings.HasPrefix(word, "/var/lib/"):
 			want = append(want, root+word)
-		case strings.HasPrefix(word, "$"): // of the unit's environment file
-			m := regexp.MustCompile(`(?m)^` + word[1:] + `="(.*)"$`).FindStringSubmatch(l.read(name + says["EnvironmentFile"]))
-			require.NotNil(l.t, m, "%s in %s", word, says["EnvironmentFile"])
-			want = append(want, strings.Fields(m[1])...)
+		case strings.HasPrefix(word, "$"): // of the unit's environment file; one that begins with - may be absent, and its words with it
+			if m := regexp.MustCompile(`(?m)^` + word[1:] + `="(.*)"$`).FindStringSubmatch(environment); m != nil {
+				want = append(want, strings.Fields(m[1])...)
+			}
 		case len(want) == 0:
 			want = append(want, filepath.Base(word))
 		default:
