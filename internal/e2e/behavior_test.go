@@ -94,7 +94,10 @@ func TestAClientSpreadOverNodesIsRefused(t *testing.T) {
 	for k := range 3 * runs() {
 		who := fmt.Sprintf("192.0.2.%d", k+1)
 		for i := range 27 { // 9 at each node; one signal needs 12
-			require.Equal(t, http.StatusUnauthorized, login(t, c, nodes[i%3], who), "guess %d", i)
+			status := login(t, c, nodes[i%3], who)
+			if i < 24 || status != http.StatusTooManyRequests { // 24 are enough once the nodes have told each other
+				require.Equal(t, http.StatusUnauthorized, status, "guess %d", i)
+			}
 		}
 		last := time.Now()
 		for _, n := range nodes {
