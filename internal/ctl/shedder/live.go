@@ -12,6 +12,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/ctl/versions"
 	"github.com/weir-edge/weir/internal/shedding"
+	"github.com/weir-edge/weir/pkg/region/consul"
 	"github.com/weir-edge/weir/pkg/shedder"
 )
 
@@ -30,7 +31,7 @@ func writeAllLive(s *status.Convergence, b *bytes.Buffer, st term.Style) {
 
 // writeLive reports whether there are candidates.
 func writeLive(b *bytes.Buffer, st term.Style, v *fleet.RegionView, now time.Time) (candidates bool) {
-	g := versions.Group{Regions: []string{v.Region}, Running: v.Pointer, Unreadable: v.Error, At: v.At, Step: &versions.Step{Next: &fleet.Document{Kind: kinds.Shedder}}}
+	g := versions.Group{Regions: []string{v.Region}, Running: map[string]*consul.Pointer{v.Region: v.Pointer}, Unreadable: v.Error, At: v.At, Step: &versions.Step{Next: &fleet.Document{Kind: kinds.Shedder}}}
 	fmt.Fprintf(b, "%s, converged: %s\n", g.Runs(st), st.Verdict(v.Converged))
 	if v.Error != "" {
 		fmt.Fprintf(b, "  %s\n", term.Indented(term.Clean(v.Error)))

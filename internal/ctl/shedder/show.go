@@ -61,9 +61,10 @@ func showCommand(p *command.Program) *cobra.Command {
 
 // ActiveSettings describes, with -o json, the regions with the same active settings.
 type ActiveSettings struct {
-	Regions []string        `json:"regions"`
-	Pointer *consul.Pointer `json:"pointer"`
-	// InForce is the document that the pointer makes active now; without it, edges use
+	Regions []string `json:"regions"`
+	// Pointers are those of the regions that have one.
+	Pointers map[string]*consul.Pointer `json:"pointers"`
+	// InForce is the document that the pointers make active now; without it, edges use
 	// their configuration.
 	InForce  *consul.Named `json:"in_force"`
 	Document string        `json:"document,omitempty"`
@@ -87,15 +88,13 @@ func Active(ctx context.Context, p *command.Program, names []string) ([]*ActiveS
 			continue
 		}
 		s := a.Value
-		id := fmt.Sprint(s.Version(), s.State, s.Until(), s.Returns())
-		if s.Damage != nil {
-			id = "broken " + a.Target.Name
-		}
+		id := fmt.Sprint(versions.Alike(a.Target.Name, &s), s.Returns())
 		if same := byID[id]; same != nil {
-			same.Regions = append(same.Regions, a.Target.Name)
+			same.add(a.Target.Name, s.Pointer)
 			continue
 		}
-		entry := &ActiveSettings{Regions: []string{a.Target.Name}, Pointer: s.Pointer, InForce: s.Active, at: s.At}
+		entry := &ActiveSettings{Pointers: map[string]*consul.Pointer{}, InForce: s.Active, at: s.At}
+		entry.add(a.Target.Name, s.Pointer)
 		if s.Damage != nil {
 			entry.Error = s.Damage.Error()
 		} else if s.State == fleet.Active {
@@ -108,6 +107,12 @@ func Active(ctx context.Context, p *command.Program, names []string) ([]*ActiveS
 		err = term.Misused("no %s are active, so edges use their configuration; regionctl shedder set publishes settings, and show --live asks the edges", kinds.Shedder.What)
 	}
 	return list, err
+}
+
+func (e *ActiveSettings) add(region string, p *consul.Pointer) {
+	if e.Regions = append(e.Regions, region); p != nil {
+		e.Pointers[region] = p
+	}
 }
 
 func writeSettings(list []*ActiveSettings, b *bytes.Buffer, s term.Style) {
@@ -132,9 +137,9 @@ func withoutHeading(document string) string {
 
 // write writes a document with a comment, which is itself a valid document.
 func (e *ActiveSettings) write(b *bytes.Buffer, s term.Style) {
-	g := versions.Group{Regions: e.Regions, Running: e.Pointer, Unreadable: e.Error, At: e.at, Step: &versions.Step{Next: &fleet.Document{Kind: kinds.Shedder}}}
+	g := versions.Group{Regions: e.Regions, Running: e.Pointers, Unreadable: e.Error, At: e.at, Step: &versions.Step{Next: &fleet.Document{Kind: kinds.Shedder}}}
 	fmt.Fprintf(b, heading+"%s\n", g.Runs(s))
-	if p := e.Pointer; p != nil && p.ExpiresAt != nil && !p.Expired(e.at) {
+	if p := e.Pointers[e.Regions[0]]; p != nil && p.ExpiresAt != nil && !p.Expired(e.at) {
 		fmt.Fprintf(b, heading+"and then %s\n", change.Follows(p.Successor))
 	}
 	if e.Error != "" {

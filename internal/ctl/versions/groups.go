@@ -30,8 +30,9 @@ func (s *Step) Done(now fleet.Current) bool {
 
 // Group is the regions with the same active version.
 type Group struct {
-	Regions []string        `json:"regions"`
-	Running *consul.Pointer `json:"running"`
+	Regions []string `json:"regions"`
+	// Running are the pointers of the regions that have one: the same version may be of several changes.
+	Running map[string]*consul.Pointer `json:"running"`
 	// Identical says that the version equals the document's, to the last byte.
 	Identical bool `json:"same"`
 	// Difference is missing if they are the same, or if Unreadable says why it is unknown.
@@ -52,16 +53,14 @@ func GroupByVersion(answers []fleet.Answer[*Step]) []Group {
 		}
 		s := a.Value
 		version := s.From.Version()
-		id := fmt.Sprint(version, s.From.Until(), s.Next.Version(), s.Ends, s.After)
-		if s.From.Damage != nil {
-			id = "broken " + a.Target.Name
-		}
+		id := fmt.Sprint(Alike(a.Target.Name, &s.From), s.Next.Version(), s.Ends, s.After)
 		if i, known := index[id]; known {
-			groups[i].Regions = append(groups[i].Regions, a.Target.Name)
+			groups[i].add(a.Target.Name, s.From.Pointer)
 			continue
 		}
 		index[id] = len(groups)
-		g := Group{Regions: []string{a.Target.Name}, Running: s.From.Pointer, Identical: version == s.Next.Version() && s.From.Damage == nil && !s.Ends, At: s.From.At, Step: s}
+		g := Group{Running: map[string]*consul.Pointer{}, Identical: version == s.Next.Version() && s.From.Damage == nil && !s.Ends, At: s.From.At, Step: s}
+		g.add(a.Target.Name, s.From.Pointer)
 		switch {
 		case s.From.Damage != nil:
 			g.Unreadable = s.From.Damage.Error()
@@ -76,13 +75,51 @@ func GroupByVersion(answers []fleet.Answer[*Step]) []Group {
 	return groups
 }
 
+// Alike identifies what is active in a region. Whoever made it so, regions in which it is equal can be
+// shown together.
+func Alike(region string, s *fleet.Current) string {
+	switch p := s.Pointer; {
+	case s.Damage != nil:
+		return "broken " + region
+	case p != nil && p.Expired(s.At):
+		return fmt.Sprint(s.Version(), p.Version, p.AppliedBy, p.ExpiresAt)
+	}
+	return fmt.Sprint(s.Version(), s.State, s.Until())
+}
+
+func (g *Group) add(region string, p *consul.Pointer) {
+	if g.Regions = append(g.Regions, region); p != nil {
+		g.Running[region] = p
+	}
+}
+
+// applied says who applied the version, and when, in each region if that differs.
+func (g *Group) applied() string {
+	var different []string
+	where := map[string][]string{}
+	for _, region := range g.Regions {
+		p := g.Running[region]
+		text := fmt.Sprintf("%s, %s", term.Printable(p.AppliedBy), term.Stamp(p.AppliedAt))
+		if where[text] == nil {
+			different = append(different, text)
+		}
+		where[text] = append(where[text], region)
+	}
+	if len(different) > 1 {
+		for i, text := range different {
+			different[i] = strings.Join(where[text], ", ") + ": " + text
+		}
+	}
+	return strings.Join(different, "; ")
+}
+
 // Runs describes what is active in the regions of a group.
 func (g *Group) Runs(s term.Style) string {
 	where, verb := s.Bold(strings.Join(g.Regions, ", ")), "runs"
 	if len(g.Regions) > 1 {
 		verb = "run"
 	}
-	now, p := g.At, g.Running
+	now, p := g.At, g.Running[g.Regions[0]]
 	switch {
 	case p == nil && g.Unreadable == "":
 		return fmt.Sprintf("%s: no %s published yet", where, g.Step.Next.Kind.What)
@@ -93,9 +130,9 @@ func (g *Group) Runs(s term.Style) string {
 	case p.Expired(now):
 		return fmt.Sprintf("%s %s %s again since %s of %s ended, %s", where, verb, p.Successor.Version, p.Version, term.Printable(p.AppliedBy), report.Until(p))
 	case p.ExpiresAt != nil:
-		return fmt.Sprintf("%s %s %s (%s, %s, until %s)", where, verb, p.Version, term.Printable(p.AppliedBy), term.Stamp(p.AppliedAt), report.Until(p))
+		return fmt.Sprintf("%s %s %s (%s, until %s)", where, verb, p.Version, g.applied(), report.Until(p))
 	}
-	return fmt.Sprintf("%s %s %s (%s, %s)", where, verb, p.Version, term.Printable(p.AppliedBy), term.Stamp(p.AppliedAt))
+	return fmt.Sprintf("%s %s %s (%s)", where, verb, p.Version, g.applied())
 }
 
 // label identifies a document.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -65,7 +66,19 @@ func Fetch(ctx context.Context, p *command.Program, k *fleet.Kind, names []strin
 	if err != nil {
 		return nil, err
 	}
-	return &Shown{from.Name, *pointer, string(data), from}, nil
+	return &Shown{from.Name, pointerOf(from, answers, pointer), string(data), from}, nil
+}
+
+// pointerOf returns the region's own pointer to a version. If it has none, only the version is known.
+func pointerOf(from *fleet.Target, answers []fleet.Answer[History], to *consul.Pointer) consul.Pointer {
+	for i := range answers {
+		for _, p := range answers[i].Value.known() {
+			if answers[i].Target == from && p.Version == to.Version {
+				return p
+			}
+		}
+	}
+	return consul.Pointer{Version: to.Version, SHA256: to.SHA256, AppliedAt: time.Unix(0, 0).UTC()}
 }
 
 // Parse returns what the document says.

@@ -212,7 +212,7 @@ function Difference() {
   if (!d.ok) return html`<${Failure} answer=${d} what="This could not be compared" />`;
   return html`<div class="difference">${d.incomplete && html`<${Notice} kind="warn" title="Incomplete"><pre class="text">${d.incomplete}</pre><//>`}
     ${d.notes?.length > 0 && html`<${Notice} kind="warn" title="Before you apply"><pre class="text">${d.notes.join('\n')}</pre><//>`}
-    ${d.result.groups.map((g) => html`<h3>${g.regions.join(', ')} <span class="dim">${g.running ? 'runs ' + g.running.version : 'has no rules yet'}</span></h3><${InRegions} g=${g} />`)}<${Command} text=${d.command} /></div>`;
+    ${d.result.groups.map((g) => html`<h3>${g.regions.join(', ')} <span class="dim">${g.running[g.regions[0]] ? 'runs ' + g.running[g.regions[0]].version : 'has no rules yet'}</span></h3><${InRegions} g=${g} />`)}<${Command} text=${d.command} /></div>`;
 }
 
 function InRegions({ g }) {

@@ -94,7 +94,7 @@ function Settings() {
       <label class="field"><span>For how long (empty: until the next change)</span><input value=${lasts.value} size="8" autocomplete="off" placeholder="1h" pattern="([0-9]+(ms|s|m|h))*" onInput=${(e) => { lasts.value = e.target.value.trim(); }} /></label>
       <${Act} op="shedder.set" type="submit" class="primary">Change…<//></form>
     <${Loaded} of=${settings} rows=${3}>${(list) => (list.length === 0 ? html`<${Empty} title="Nothing is published"><p class="dim">Each edge follows its own configuration.</p><//>` : list.map((s) => html`
-      <details><summary>${s.regions.join(', ')}: ${s.in_force ? html`<code>${s.in_force.version}</code>` : 'each edge follows its own configuration'}${s.pointer?.expires_at && html` <span class="dim">until ${stamp(s.pointer.expires_at)}</span>`}</summary>
+      <details><summary>${s.regions.join(', ')}: ${s.in_force ? html`<code>${s.in_force.version}</code>` : 'each edge follows its own configuration'}${s.pointers[s.regions[0]]?.expires_at && html` <span class="dim">until ${stamp(s.pointers[s.regions[0]].expires_at)}</span>`}</summary>
         <pre class="document">${s.document || s.error || 'no document'}</pre></details>`))}<//><${Command} text=${shell('shedder', 'show')} /></section>`;
 }
 
