@@ -63,7 +63,7 @@ func TestProgressBar(t *testing.T) {
 
 // In the first hour no topology exists yet, which is not the PoPs' fault.
 func TestStatusWithoutTopology(t *testing.T) {
-	v := overview.Fleet{Regions: []overview.RegionStatus{{Region: "eu-west", PoPs: []overview.PopStatus{{PoP: "ams1", Passing: 1, Nodes: []overview.NodeStatus{{ID: "a", Passing: true}}}}}}}
+	v := overview.Fleet{Regions: []overview.RegionStatus{{Region: "eu-west", PoPs: []overview.PopStatus{{PoP: "ams1", Passing: new(1), Nodes: []overview.NodeStatus{{ID: "a", Passing: true}}}}}}}
 	v.Total()
 	var b bytes.Buffer
 	v.Write(&b, term.Style{})

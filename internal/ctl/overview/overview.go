@@ -48,7 +48,7 @@ func Command(p *command.Program) *cobra.Command {
 	return command.Watched(p, "status", "show the whole fleet on one screen", help,
 		`  regionctl status
   regionctl status --watch
-  regionctl status -o json | jq '.regions[].pops[] | select(.serving | not) | .pop'`, "1s",
+  regionctl status -o json | jq '.regions[].pops[] | select(.serving == false) | .pop'`, "1s",
 		func(ctx context.Context, names []string) error {
 			v, err := Look(ctx, p, names)
 			return command.Show(p, v, err, (*Fleet).Write)
@@ -75,11 +75,13 @@ type RegionStatus struct {
 
 // PopStatus is one PoP.
 type PopStatus struct {
-	PoP        string        `json:"pop"`
-	Serving    bool          `json:"serving"`
+	PoP string `json:"pop"`
+	// Serving and Passing are null if its region's Consul gives no answer. A drain, which any region
+	// may report, is enough to know that the PoP does not serve.
+	Serving    *bool         `json:"serving"`
 	Drained    *region.Drain `json:"drained"`
 	InTopology bool          `json:"in_topology"`
-	Passing    int           `json:"passing"`
+	Passing    *int          `json:"passing"`
 	Nodes      []NodeStatus  `json:"nodes"`
 }
 
@@ -120,6 +122,8 @@ type totals struct {
 	Rate      float64 `json:"requests_per_second"`
 	Limited   float64 `json:"limited_share"`
 }
+
+func (p *PopStatus) serves() bool { return p.Serving != nil && *p.Serving }
 
 // looks are repeated looks at the fleet.
 type looks struct {
@@ -249,18 +253,24 @@ func newFleet(at time.Time, answers []fleet.Answer[*measured]) *Fleet {
 				}
 			}
 		}
+		passing := map[string]int{}
 		if a.Err == nil {
 			for i, n := range a.Value.Nodes {
 				p := add(n.PoP, false)
 				p.Nodes = append(p.Nodes, a.Value.edges[i])
 				if n.Passing {
-					p.Passing++
+					passing[n.PoP]++
 				}
 			}
 		}
 		for _, name := range order {
 			p := pops[name]
-			p.Serving = p.InTopology && p.Passing > 0 && p.Drained == nil
+			if a.Err == nil {
+				p.Passing = new(passing[name])
+			}
+			if a.Err == nil || p.Drained != nil {
+				p.Serving = new(p.InTopology && passing[name] > 0 && p.Drained == nil)
+			}
 			status.PoPs = append(status.PoPs, *p)
 		}
 		v.Regions = append(v.Regions, status)
@@ -309,7 +319,7 @@ func (v *Fleet) Total() {
 		}
 		for _, p := range r.PoPs {
 			t.PoPs++
-			if p.Serving {
+			if p.serves() {
 				t.Serving++
 			}
 			if p.Drained != nil {

@@ -31,7 +31,7 @@ func (v *Fleet) Write(b *bytes.Buffer, s term.Style) {
 		}
 		for i := range r.PoPs {
 			p := &r.PoPs[i]
-			t.Row(name, term.OrDash(p.PoP), "", p.health(s, r.Error == "", v.Topology))
+			t.Row(name, term.OrDash(p.PoP), "", p.health(s, v.Topology))
 			name = ""
 			if d := p.Drained; d != nil {
 				notes = append(notes, fmt.Sprintf("%s is drained by %s since %s (%s): %s", term.Printable(p.PoP), term.Printable(d.Who), term.Stamp(d.Since), term.Ago(v.At, d.Since), term.Printable(d.Why)))
@@ -65,17 +65,17 @@ func (v *Fleet) Write(b *bytes.Buffer, s term.Style) {
 }
 
 // health says whether DNS sends clients there.
-func (p *PopStatus) health(s term.Style, known, topology bool) string {
+func (p *PopStatus) health(s term.Style, topology bool) string {
 	switch {
 	case p.Drained != nil:
 		return s.Yellow("drained")
-	case !known:
+	case p.Passing == nil:
 		return s.Yellow("not known")
-	case p.Serving && p.Passing == len(p.Nodes):
+	case p.serves() && *p.Passing == len(p.Nodes):
 		return s.Green("serving")
-	case p.Serving:
-		return s.Yellow(fmt.Sprintf("serving, %d of %d", p.Passing, len(p.Nodes)))
-	case !topology && p.Passing > 0:
+	case p.serves():
+		return s.Yellow(fmt.Sprintf("serving, %d of %d", *p.Passing, len(p.Nodes)))
+	case !topology && *p.Passing > 0:
 		return "up"
 	case !topology:
 		return s.Red("down")

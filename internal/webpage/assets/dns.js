@@ -56,6 +56,7 @@ function state(name) {
   const pop = fleet.value.answer?.ok && fleet.value.answer.result.regions.flatMap((r) => r.pops).find((p) => p.pop === name);
   if (!pop) return ['', fleet.value.answer ? 'no edge' : '…'];
   if (pop.drained) return ['warn', 'drained'];
+  if (pop.serving == null) return ['warn', 'unknown'];
   return pop.serving ? ['good', 'serving'] : ['bad', 'down'];
 }
 
