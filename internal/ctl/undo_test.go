@@ -282,6 +282,39 @@ func TestUndoDrains(t *testing.T) {
 	require.Equal(t, []string{"", "ana: kernel", ""}, append(both(), drained("eu-west", "us-east")))
 }
 
+// An undrain that only tells a region which is away that drains are over has put nothing back that
+// undo could take out: the change before it is the last one.
+func TestUndoPassesByWhatDidNothing(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, "eu-west", "us-east")
+	f.good(t, "topology", "apply", write(t, "topology.yaml", topologyOf(1)), "--yes")
+	f.consuls["us-east"].Kill()
+	require.Equal(t, term.StatusPartial, f.run(t, "undrain", "ams1", "--yes").status)
+	f.consuls["us-east"].Start()
+	require.Contains(t, f.refused(t, term.StatusUsage, "undo", "drain", "--yes", "--region", "eu-west"), "no change of the drains did anything that undo could put back")
+
+	f.good(t, "drain", "iad1", "--message", "kernel", "--by", "ana", "--yes", "--force", "--wait", "0")
+	f.publish(t, rulesOf(1), "eve", f.names...)
+	f.publish(t, rulesOf(2), "eve", f.names...)
+	f.consuls["us-east"].Kill()
+	for range 2 {
+		require.Equal(t, term.StatusPartial, f.run(t, "undrain", "ams1", "--yes").status)
+	}
+	f.consuls["us-east"].Start()
+	f.good(t, "undo", "--yes")
+	require.Equal(t, versionOf(rulesOf(1)), f.current(t, "eu-west"), "the rules were changed last")
+	require.Contains(t, f.good(t, "undo", "drain", "--yes").errOut, "is the last change: drain iad1: kernel")
+	for _, want := range []int{0, 1} { // and twice
+		for _, d := range f.drains(t, f.names...) {
+			require.Len(t, d.Begun, want)
+		}
+		if want == 0 {
+			f.good(t, "undo", "drain", "--yes", "--force")
+		}
+	}
+	f.good(t, "audit", "verify")
+}
+
 // A drain that reached only one region, because regionctl was killed, is rolled back there.
 func TestUndoDrainAfterAKill(t *testing.T) {
 	t.Parallel()

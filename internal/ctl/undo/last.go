@@ -30,10 +30,12 @@ func kindToUndo(ctx context.Context, p *command.Program, name string, names []st
 		}
 		targets = append(targets, more...)
 	}
-	answers := fleet.Ask(ctx, targets, versions.ReadHistory(func(h *versions.History) bool {
-		p, _ := h.Made()
-		return p == nil || byHand(h) != nil
-	}))
+	answers := fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) (versions.History, error) {
+		return versions.ReadHistory(func(h *versions.History) bool {
+			p, _ := h.Made()
+			return (p == nil || byHand(h) != nil) && h.PassIdle(ctx, t)
+		})(ctx, t)
+	})
 	failures = command.Unanswered(answers[:len(answers)/len(undoable)])
 	failed := map[string]int{}
 	for _, a := range answers {

@@ -29,7 +29,8 @@ import (
 const undoHelp = `Takes back the last change of the rules, the shedder's settings, the behavior policy, the
 topology, the drains (drain) or the blocked and allowed clients (clients); without KIND, of whichever
 changed last. It shows what that did, and what the regions get back, such as a drain with who, why
-and since when. What regionctl clients sync changes is not taken back: it would change it again.
+and since when. What regionctl clients sync changes is not taken back: it would change it again. An
+undrain of what was not drained counts as no change.
 
 A canary or waves that are not finished end, whoever began them, and a regionctl that still runs
 them halts. Temporary settings end. Regions without the last change keep what they have.

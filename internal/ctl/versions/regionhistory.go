@@ -20,6 +20,7 @@ type History struct {
 	Pointer *consul.Pointer
 	Changes []consul.Change // the newest, newest first
 	Wrong   error           // some of them cannot be read
+	idle    int             // how many of the newest changed nothing that could be put back
 }
 
 // ReadHistory reads the pointer, and pages of the history until enough returns true.
@@ -54,9 +55,44 @@ func ReadBefore(ctx context.Context, t *fleet.Target) (History, error) {
 		if h.Pointer == nil { // its loss can be undone
 			return h.Kind.Back == nil || h.Lost() != nil
 		}
-		return failure != nil || h.Version() == "" || h.knows(recorded || h.Pointer.Expired(h.now))
+		return failure != nil || h.Version() == "" || h.knows(recorded || h.Pointer.Expired(h.now)) && h.PassIdle(ctx, t)
 	})(ctx, t)
 	return h, errors.Join(err, failure)
+}
+
+// PassIdle passes by the newest changes that changed nothing which could be put back, such as an undrain
+// that only tells regions which are away that drains are over. It returns false if it needs more of the
+// history.
+func (h *History) PassIdle(ctx context.Context, t *fleet.Target) bool {
+	for h.Kind.Back != nil && h.Pointer != nil {
+		c := h.current()
+		switch {
+		case c == nil: // while the history has none of it, or what made it active was never recorded
+			return h.idle == 0 && len(h.Changes) > 0
+		case !idle(ctx, t, c):
+			return true
+		}
+		h.idle++
+	}
+	return true
+}
+
+// idle reports whether the reversal of a change would change nothing. If its documents cannot be read,
+// that is unknown, and it counts.
+func idle(ctx context.Context, t *fleet.Target, c *consul.Change) bool {
+	if c.Replaced == "" {
+		return false
+	}
+	is, err := t.Load(ctx, consul.Named{Version: c.Version, SHA256: c.SHA256})
+	if err != nil {
+		return false
+	}
+	p, err := t.Stored(ctx, c.Replaced)
+	if err != nil {
+		return false
+	}
+	before, err := t.Load(ctx, consul.Named{Version: p.Version, SHA256: p.SHA256})
+	return err == nil && t.Kind.Back(is, before, c.AppliedAt).Version() == c.Version
 }
 
 // readAfter is ReadHistory for what a rollback needs to know once something temporary has expired.
@@ -115,6 +151,9 @@ func (h *History) Before() (string, error) {
 	if h.Version() == "" {
 		return "", fmt.Errorf("no %s %s active", h.Kind.What, h.Kind.Are)
 	}
+	if h.idle > 0 && h.current() == nil {
+		return "", fmt.Errorf("no change of the %s did anything that undo could put back", h.Kind.What)
+	}
 	if version, ok := h.Replaced(); ok {
 		return version, nil
 	}
@@ -135,23 +174,32 @@ func (h *History) Replaced() (string, bool) {
 	return "", false
 }
 
-// current returns the change that made the active version, or nil if it was not read.
+// current returns the change that made the active version, or nil if it was not read. Idle ones did not.
 func (h *History) current() *consul.Change {
-	if i := slices.IndexFunc(h.Changes, h.isCurrent); i >= 0 {
+	if i := h.made(); i >= 0 {
 		return &h.Changes[i]
 	}
 	return nil
 }
 
+// made is the index of current, or -1.
+func (h *History) made() int {
+	i := slices.IndexFunc(h.Changes, h.isCurrent)
+	if i >= 0 && i+h.idle < len(h.Changes) {
+		return i + h.idle // such kinds have no canaries
+	}
+	return -1
+}
+
 // Made returns who made the active version, and when the change before that was made. Something
 // that has expired is not active; nil: unknown.
 func (h *History) Made() (p *consul.Pointer, since time.Time) {
-	i := slices.IndexFunc(h.Changes, h.isCurrent)
+	i := h.made()
 	if before := slices.IndexFunc(h.Changes[i+1:], func(c consul.Change) bool { return c.Canary == "" }); i >= 0 && before >= 0 {
 		since = h.Changes[i+1+before].AppliedAt
 	}
 	switch {
-	case h.Pointer == nil || !h.Pointer.Expired(h.now):
+	case h.idle == 0 && (h.Pointer == nil || !h.Pointer.Expired(h.now)):
 		return h.Pointer, since
 	case i >= 0:
 		return &h.Changes[i].Pointer, since
