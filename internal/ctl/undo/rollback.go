@@ -71,6 +71,18 @@ func temporaries(answers []fleet.Answer[versions.History]) (versions string, whe
 	return strings.Join(term.Distinct(list), " and "), where
 }
 
+// toConfiguration ends settings before which a region had none: its edges follow their configuration.
+func toConfiguration(t *fleet.Target, s *versions.Step) error {
+	switch {
+	case s.From.State != fleet.Active:
+		return term.Conflict("nothing was changed: %s: %s", t.Name, report.WhoMoved(t.Kind, s.From.Pointer))
+	case s.From.Damage != nil:
+		return term.Failed("nothing was changed: %s: %w; regionctl %s %s repairs it", t.Name, s.From.Damage, t.Kind.Name, t.Kind.Put)
+	}
+	s.Next, s.Ends = s.From.Document, true
+	return nil
+}
+
 // endIt ends what a region has active temporarily.
 func endIt(ctx context.Context, t *fleet.Target, s *versions.Step) (err error) {
 	pointer := s.From.Pointer

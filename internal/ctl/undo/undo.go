@@ -33,7 +33,8 @@ and since when. What regionctl clients sync changes is not taken back: it would 
 undrain of what was not drained counts as no change.
 
 A canary or waves that are not finished end, whoever began them, and a regionctl that still runs
-them halts. Temporary settings end. Regions without the last change keep what they have.
+them halts. Temporary settings end; without settings before the last ones, edges follow their
+configuration. Regions without the last change keep what they have.
 
 A region that cannot be reached may have what was changed last: nothing is undone then unless
 --region names the regions. Taking back a rollout or temporary settings goes on without the
@@ -221,7 +222,7 @@ func undoLast(ctx context.Context, c *change.Change, k *fleet.Kind, answers []fl
 	}
 	var aims []*fleet.Target
 	var kept, earlier, has []string
-	back := map[string]string{}
+	back, ends := map[string]string{}, map[string]bool{}
 	for _, a := range answers {
 		if a.Err != nil {
 			if last != nil {
@@ -233,6 +234,12 @@ func undoLast(ctx context.Context, c *change.Change, k *fleet.Kind, answers []fl
 		}
 		if p, _ := a.Value.Made(); last != nil && (p == nil || !part(&a.Value, p)) {
 			kept = append(kept, fmt.Sprintf("%s keeps %s", a.Target.Name, term.OrDash(a.Value.Version())))
+			continue
+		}
+		if a.Value.First() {
+			ends[a.Target.Name] = true
+			c.Redo[a.Target.Name] = fmt.Sprintf("regionctl undo %s --of %s --region %s", k.Name, a.Value.Version(), a.Target.Name)
+			aims, has = append(aims, a.Target), append(has, a.Value.Version())
 			continue
 		}
 		before, err := a.Value.Before()
@@ -267,13 +274,16 @@ func undoLast(ctx context.Context, c *change.Change, k *fleet.Kind, answers []fl
 		}
 		c.Program.Say("%s of %s, %s, is the last change%s%s%s", last.Version, term.Printable(last.AppliedBy), term.Stamp(last.AppliedAt), of, why, strings.Join(append([]string{""}, kept...), "; "))
 	}
-	if list := term.Distinct(earlier); len(list) == 1 && k.Back == nil {
+	if list := term.Distinct(earlier); len(list) == 1 && k.Back == nil && len(ends) == 0 {
 		c.Doc, c.Message = docs[list[0]], cmp.Or(c.Message, "rollback to "+list[0])
 		return c.Run(ctx, aims)
 	}
 	c.Message = term.Clip(cmp.Or(c.Message, "undo of "+last.Version+why), 1024)
 	now := c.Program.Now() // in all regions
 	c.AimAt = func(_ context.Context, t *fleet.Target, s *versions.Step) error {
+		if ends[t.Name] {
+			return toConfiguration(t, s)
+		}
 		if s.Next = docs[back[t.Name]]; k.Back != nil {
 			s.Next = k.Back(s.From.Document, s.Next, now)
 		}

@@ -160,11 +160,26 @@ func (h *History) Before() (string, error) {
 	return "", fmt.Errorf("the history has no version before %s; name one with undo --to", h.Version())
 }
 
+// First reports whether the active version replaced the edges' own configuration, as far as the history
+// goes.
+func (h *History) First() bool {
+	_, before := h.Replaced()
+	return h.Kind.Temporary && h.Wrong == nil && h.current() != nil && !before
+}
+
 // Replaced returns what the active version replaced or, if that was not recorded or was
-// temporary, the newest different version.
+// temporary, the newest different version. It is not found if the edges' configuration was replaced.
 func (h *History) Replaced() (string, bool) {
-	if c := h.current(); c != nil && c.Replaced != "" && c.Replaced != c.Version && !h.wasTemporary(c.Replaced) {
-		return c.Replaced, true
+	if i := h.made(); i >= 0 {
+		c := &h.Changes[i]
+		if c.Replaced != "" && c.Replaced != c.Version && !h.wasTemporary(c.Replaced) {
+			return c.Replaced, true
+		}
+		if i+1 < len(h.Changes) && c.Replaced == "" {
+			if ended := &h.Changes[i+1]; ended.Successor == nil && ended.Expired(c.AppliedAt) {
+				return "", false
+			}
+		}
 	}
 	for _, c := range h.Changes {
 		if c.ExpiresAt == nil && c.Version != h.Version() {
