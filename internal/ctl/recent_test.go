@@ -84,7 +84,7 @@ func TestRecentTraffic(t *testing.T) {
 	partly := fails(term.StatusPartial, "rules", "test", one, "--from-nodes", "--region", "eu-west", "-o", "json")
 	require.EqualValues(t, 4, parse[rules.Tested](t, partly.out).Requests)
 	require.Contains(t, partly.errOut, "ams1-3: node ams1-3: admin")
-	f.edge(t, "us-east", "iad1", "iad1-1")
+	only := f.edge(t, "us-east", "iad1", "iad1-1")
 	require.Contains(t, fails(term.StatusFailed, "rules", "test", one, "--from-nodes", "--region", "us-east").errOut, "set recent.keep in their configuration")
 
 	// One client's.
@@ -98,5 +98,10 @@ func TestRecentTraffic(t *testing.T) {
 	require.Equal(t, []string{"iad1-1"}, list[1].Without)
 	f.edge(t, "us-east", "iad1", "iad1-2", func(s *stub) { s.silent = true })
 	require.Contains(t, fails(term.StatusPartial, "clients", "recent", "203.0.113.7").errOut, "not all edges answered:\nus-east: could not ask iad1-2: ")
+	only.mu.Lock()
+	only.silent = true
+	only.mu.Unlock()
+	require.NotContains(t, fails(term.StatusPartial, "clients", "recent", "203.0.113.7", "--region", "us-east").out, "recent.keep", "whether they keep requests is unknown")
+	require.NotContains(t, fails(term.StatusFailed, "rules", "test", one, "--from-nodes", "--region", "us-east").errOut, "recent.keep")
 	require.Contains(t, fails(term.StatusUsage, "clients", "recent", "203.0.113.7", "--lines", "0").errOut, "--lines 0: must be from 1 to 10000")
 }

@@ -140,8 +140,15 @@ func (l *Latest) write(b *bytes.Buffer, s term.Style) {
 	switch {
 	case l.Error != "":
 		return // it is on standard error
+	case l.Edges == 0 && len(l.Without) == 0:
+		fmt.Fprintf(b, "%s: no edge answered\n", s.Bold(l.Region))
+		return
 	case l.Edges == 0:
-		fmt.Fprintf(b, "%s: its edges keep no requests; set recent.keep in their configuration\n", s.Bold(l.Region))
+		who := "its edges"
+		if len(l.Silent) > 0 {
+			who = term.OrDashes(l.Without)
+		}
+		fmt.Fprintf(b, "%s: %s keep no requests; set recent.keep in their configuration\n", s.Bold(l.Region), who)
 		return
 	case len(l.Requests) == 0:
 		fmt.Fprintf(b, "%s: nothing since %s\n", s.Bold(l.Region), term.Stamp(l.Since))

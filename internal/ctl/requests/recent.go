@@ -109,9 +109,12 @@ func TakeSample(ctx context.Context, p *command.Program, names []string) (*Recen
 	if err != nil {
 		return nil, term.Failed("%s: %w", t.Name, err)
 	}
-	s := &Recent{Region: t.Name}
+	s, hint := &Recent{Region: t.Name}, ""
 	for i := range answers {
 		if err := answers[i].Err; err != nil {
+			if KeepsNone(err) {
+				hint = "; set recent.keep in their configuration"
+			}
 			s.Missing = append(s.Missing, term.Printable(nodes[i].ID)+": "+err.Error())
 		} else {
 			s.add(&answers[i])
@@ -119,7 +122,7 @@ func TakeSample(ctx context.Context, p *command.Program, names []string) (*Recen
 	}
 	switch s.merge(); {
 	case s.Edges == 0:
-		return nil, term.Failed("no edge of %s gave its recent requests; set recent.keep in their configuration:\n%s", t.Name, strings.Join(s.Missing, "\n"))
+		return nil, term.Failed("no edge of %s gave its recent requests%s:\n%s", t.Name, hint, strings.Join(s.Missing, "\n"))
 	case len(s.Lines) == 0:
 		return nil, term.Failed("%s: its edges have decided no request since %s", t.Name, term.Stamp(s.Since))
 	}
