@@ -56,6 +56,7 @@ type stub struct {
 	traffic     func(s *stub, version string)
 	explanation adminapi.Explanation
 	keeps       bool // refuses resets
+	resetting   func()
 	experiment  adminapi.Experiment
 	global      *adminapi.Global // nil: it answers 404
 	top         adminapi.Top
@@ -248,6 +249,9 @@ func (s *stub) explain(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *stub) reset(w http.ResponseWriter, r *http.Request) {
+	if s.resetting != nil {
+		s.resetting()
+	}
 	if s.keeps {
 		w.WriteHeader(http.StatusNotFound)
 		reply(w, adminapi.Problem{Detail: "rule " + r.URL.Query().Get("rule") + " does not count the described request; it counts those with path=/login; /v1/explain shows which rules count a request"})

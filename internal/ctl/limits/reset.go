@@ -5,7 +5,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -89,39 +91,47 @@ func Reset(ctx context.Context, p *command.Program, names []string, d *Request) 
 	answers := fleet.Ask(ctx, targets, func(ctx context.Context, t *fleet.Target) ([]consul.Node, error) {
 		return command.Candidates(ctx, t, "")
 	})
-	total := 0
+	total, left := 0, map[string]error{} // regions in which nothing is reset, and why
+	var there []string
 	for _, a := range answers {
-		if a.Err != nil {
+		if left[a.Target.Name] = a.Err; a.Err != nil {
 			p.Warn("%s: %v", a.Target.Name, a.Err)
+			continue
 		}
-		total += len(a.Value)
+		total, there = total+len(a.Value), append(there, a.Target.Name)
 	}
 	if total == 0 {
 		return nil, term.Failed("no edge is registered; nothing was reset")
 	}
-	if err := p.Confirm(ctx, d.yes, "Reset rule %s for %s on %s in %s?", d.rule, d.subject(), term.Plural(total, "edge"), strings.Join(command.RegionNames(targets), ", ")); err != nil {
+	if err := p.Confirm(ctx, d.yes, "Reset rule %s for %s on %s in %s?", d.rule, d.subject(), term.Plural(total, "edge"), strings.Join(there, ", ")); err != nil {
 		return nil, err
 	}
-	list := []ResetNode{}
-	for _, a := range fleet.AskUnbounded(ctx, targets, func(ctx context.Context, t *fleet.Target) ([]ResetNode, error) {
-		for _, a := range answers {
-			if a.Target == t && a.Err != nil {
-				return []ResetNode{{Region: t.Name, Reset: []string{}, Error: a.Err.Error()}}, nil
-			} else if a.Target == t {
-				return resetAll(t, a.Value, func(n consul.Node) ([]string, error) { return t.Admin.Reset(ctx, n, query) }), nil
-			}
+	// The history has it before an edge acts, even if this program ends here.
+	what := "reset rule " + d.rule + " for " + d.recorded() + term.Reason(d.message)
+	written, err := p.Record(ctx, there, who, what)
+	if err != nil {
+		return nil, term.Failed("nothing was reset: %w", err)
+	}
+	for _, a := range written {
+		if a.Err != nil {
+			left[a.Target.Name] = fmt.Errorf("the history of acts cannot be written: %w", a.Err)
 		}
-		return nil, nil
+	}
+	list := []ResetNode{}
+	var rejected []string // by all edges there
+	for _, a := range fleet.AskUnbounded(ctx, targets, func(ctx context.Context, t *fleet.Target) ([]ResetNode, error) {
+		if why := left[t.Name]; why != nil {
+			return []ResetNode{{Region: t.Name, Reset: []string{}, Error: why.Error()}}, nil
+		}
+		i := slices.IndexFunc(answers, func(a fleet.Answer[[]consul.Node]) bool { return a.Target == t })
+		return resetAll(t, answers[i].Value, func(n consul.Node) ([]string, error) { return t.Admin.Reset(ctx, n, query) }), nil
 	}) {
+		if !slices.ContainsFunc(a.Value, func(n ResetNode) bool { return !n.misused }) {
+			rejected = append(rejected, a.Target.Name)
+		}
 		list = append(list, a.Value...)
 	}
-	var done []string
-	for _, n := range list {
-		if n.Error == "" {
-			done = append(done, n.Region)
-		}
-	}
-	p.RecordAct(ctx, term.Distinct(done), who, "reset rule "+d.rule+" for "+d.recorded()+term.Reason(d.message))
+	p.RecordAct(ctx, rejected, who, "nothing was reset: "+what)
 	return resetVerdict(list)
 }
 
@@ -144,10 +154,15 @@ func resetAll(t *fleet.Target, nodes []consul.Node, reset func(consul.Node) ([]s
 // once.
 func resetVerdict(list []ResetNode) ([]ResetNode, error) {
 	var wrong fleet.Reasons
-	failed, bad, hint := 0, 0, ""
+	edges, failed, bad, hint := 0, 0, 0, ""
+	var without []string // regions of which no edge was asked
 	for _, n := range list {
-		if n.Error != "" {
+		if n.Node == "" {
+			without = append(without, n.Region)
+		} else if edges++; n.Error != "" {
 			failed++
+		}
+		if n.Error != "" {
 			wrong.Add(strings.TrimSuffix(n.Region+"/"+n.Node, "/"), cmp.Or(n.reason, n.Error))
 		}
 		if n.misused {
@@ -160,16 +175,23 @@ func resetVerdict(list []ResetNode) ([]ResetNode, error) {
 	lines := wrong.Lines("%s: %s")
 	why := strings.Join(lines, "\n  ") + hint
 	switch {
-	case failed == 0:
+	case failed == 0 && len(without) == 0:
 		return list, nil
 	case bad == len(list) && len(lines) == 1:
 		return nil, term.Misused("nothing was reset: %s%s", term.Printable(cmp.Or(list[0].reason, list[0].Error)), hint)
 	case bad == len(list):
 		return nil, term.Misused("nothing was reset:\n  %s", why)
-	case failed == len(list):
+	case failed == edges:
 		return list, term.Failed("nothing was reset:\n  %s", why)
 	}
-	return list, term.Partial("%d of %s did not reset it; run this again when they can be reached:\n  %s", failed, term.Plural(len(list), "edge"), why)
+	var missed []string
+	if failed > 0 {
+		missed = append(missed, fmt.Sprintf("%d of %s did not reset it", failed, term.Plural(edges, "edge")))
+	}
+	if len(without) > 0 {
+		missed = append(missed, "nothing was reset in "+strings.Join(without, ", "))
+	}
+	return list, term.Partial("%s; run this again later:\n  %s", strings.Join(missed, ", and "), why)
 }
 
 func writeReset(list []ResetNode, b *bytes.Buffer, s term.Style) {
