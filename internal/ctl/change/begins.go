@@ -77,13 +77,23 @@ func (c *Change) overrides(ctx context.Context, targets []*fleet.Target) {
 	if err != nil {
 		return
 	}
-	if u, _ := unfinished.Find(ctx, c.Program, all, nil); u != nil && (u.State == unfinished.Runs || len(u.Changed()) > 0) {
-		what := "overrides it"
-		if u.State == unfinished.Runs {
-			what += ", and halts its regionctl, which still runs"
-		}
-		c.Program.Warn("%s; this change %s", u.Leftover(), what)
+	u, _ := unfinished.Find(ctx, c.Program, all, nil)
+	if u == nil || u.State != unfinished.Runs && len(u.Changed()) == 0 {
+		return
 	}
+	what, agrees := "overrides it", c.Doc != nil && c.Doc.Version() == u.Version
+	switch {
+	case u.Record.AtOnce() && agrees: // whichever comes first, both have the same end
+		return
+	case u.Record.AtOnce() && u.State == unfinished.Runs:
+		what = "waits for it, or overrides it if its regionctl is gone"
+	case agrees:
+		what = "applies the same version at once"
+	}
+	if u.State == unfinished.Runs && !u.Record.AtOnce() {
+		what += ", and halts its regionctl, which still runs"
+	}
+	c.Program.Warn("%s; this change %s", u.Leftover(), what)
 }
 
 // inherit takes from an earlier record of the same document what regions had that have it from
