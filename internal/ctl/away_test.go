@@ -31,3 +31,15 @@ func TestStatusOfARegionThatIsAway(t *testing.T) {
 	}](t, f.run(t, "status", "-o", "json").out).Regions[1].Pops[0]
 	require.Equal(t, []any{"iad1", false, nil}, []any{us["pop"], us["serving"], us["passing"]}, "one region's drain is enough")
 }
+
+// A change may have been made in a region that does not answer, too.
+func TestHistoryWithARegionAway(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, "eu-west", "us-east")
+	f.good(t, "topology", "apply", write(t, "topology.yaml", topologyOf(1)), "--yes", "--by", "ana")
+	f.consuls["us-east"].Kill()
+	require.Regexp(t, ` ana .* eu-west, us-east\?`, f.run(t, "topology", "history").out)
+	require.Regexp(t, ` ana .* eu-west, us-east\?`, f.run(t, "audit", "list").out)
+	f.consuls["us-east"].Start()
+	require.Regexp(t, ` ana .* all`, f.good(t, "topology", "history").out)
+}

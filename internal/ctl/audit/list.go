@@ -18,7 +18,8 @@ import (
 
 const listHelp = `Lists all changes of every kind, newest first: rules, shedder settings,
 behavior policies, topologies, drains and client networks, and acts that leave no document
-behind, such as resets of counters. A change made in several regions at once is one line.
+behind, such as resets of counters. A change made in several regions at once is one line. A
+region with ? does not answer: the change may have been made there, too.
 
 regionctl audit verify checks whether the histories are intact.`
 
@@ -44,19 +45,19 @@ type Entry struct {
 }
 
 // List returns the newest changes of so many regions.
-func List(ctx context.Context, p *command.Program, names []string, most int) (list []Entry, regions int, unread error) {
+func List(ctx context.Context, p *command.Program, names []string, most int) (list []Entry, regions versions.Asked, unread error) {
 	if most < 0 {
-		return nil, 0, term.Misused("--lines %d: must be 0 or above", most)
+		return nil, regions, term.Misused("--lines %d: must be 0 or above", most)
 	}
 	targets, err := targetsOf(p, names)
 	if err != nil {
-		return nil, 0, err
+		return nil, regions, err
 	}
 	list = []Entry{}
 	answers := versions.ReadChanges(ctx, p, targets, most) // of all kinds at once: a region that hangs costs one timeout
 	for _, k := range recorded() {
 		of := fleet.Filter(answers, func(a fleet.Answer[versions.History]) bool { return a.Target.Kind == k })
-		regions = len(of)
+		regions = versions.AskedFor(of)
 		for _, c := range versions.MergeHistories(of) {
 			list = append(list, Entry{k.Name, c})
 		}
@@ -69,7 +70,7 @@ func List(ctx context.Context, p *command.Program, names []string, most int) (li
 	return list, regions, unread
 }
 
-func writeDone(b *bytes.Buffer, list []Entry, regions int, err error) {
+func writeDone(b *bytes.Buffer, list []Entry, regions versions.Asked, err error) {
 	if len(list) == 0 {
 		b.WriteString(command.None("no changes yet", err))
 		return
@@ -77,14 +78,11 @@ func writeDone(b *bytes.Buffer, list []Entry, regions int, err error) {
 	t := term.Table{}
 	t.Row("WHEN", "WHAT", "BY", "REGIONS", "MESSAGE")
 	for _, c := range list {
-		what, where := strings.TrimSpace(c.Kind+" "+c.Version), strings.Join(c.Regions, ", ")
+		what := strings.TrimSpace(c.Kind + " " + c.Version)
 		if c.Kind == kinds.Acts.Name {
 			what = "-" // the message says it
 		}
-		if len(c.Regions) == regions && regions > 1 {
-			where = "all"
-		}
-		t.Row(term.Stamp(c.AppliedAt), what, term.Printable(c.AppliedBy), where, c.Why())
+		t.Row(term.Stamp(c.AppliedAt), what, term.Printable(c.AppliedBy), regions.Where(&c.HistoryEntry), c.Why())
 	}
 	t.Print(b)
 }

@@ -19,7 +19,8 @@ import (
 
 const historyHelp = `Shows who applied which version, when, instead of which, and why; the newest first.
 A change of several regions at once is one line. * marks the active version. A canary that was
-not promoted is a line, too: who ended it, and why.
+not promoted is a line, too: who ended it, and why. A region with ? does not answer: the
+change may have been made there, too.
 
 regionctl rules show prints any version that Consul still has, and regionctl undo
 rules --to VERSION restores it. Each change prunes all but the newest 200 (see
@@ -128,7 +129,33 @@ func LinesFlag(f *pflag.FlagSet, most *int) {
 type Changes struct {
 	List    []HistoryEntry
 	more    bool // there are older ones
-	regions int  // that were asked
+	regions Asked
+}
+
+// Asked are the regions that were asked for their changes.
+type Asked struct {
+	all  int
+	away []string
+}
+
+// AskedFor returns the regions of these answers.
+func AskedFor(answers []fleet.Answer[History]) Asked {
+	away, _ := fleet.Failures(answers)
+	return Asked{len(answers), away}
+}
+
+// Where lists the regions of a change. Those that do not answer, and were reached, may have it, too.
+func (a *Asked) Where(e *HistoryEntry) string {
+	if len(e.Regions) == a.all && a.all > 1 {
+		return "all"
+	}
+	list := slices.Clone(e.Regions)
+	for _, name := range a.away {
+		if !slices.Contains(e.Unreached, name) {
+			list = append(list, name+"?")
+		}
+	}
+	return strings.Join(list, ", ")
 }
 
 // ListChanges returns the newest changes, or all if most is 0.
@@ -138,7 +165,7 @@ func ListChanges(ctx context.Context, p *command.Program, k *fleet.Kind, names [
 		return v, err
 	}
 	answers := ReadChanges(ctx, p, targets, most)
-	v = Changes{List: MergeHistories(answers), regions: len(targets)}
+	v = Changes{List: MergeHistories(answers), regions: AskedFor(answers)}
 	if v.more = most > 0 && len(v.List) > most; v.more {
 		v.List = v.List[:most]
 	}
@@ -160,12 +187,9 @@ func (v *Changes) write(k *fleet.Kind, b *bytes.Buffer, s term.Style, err error)
 	}
 	row("", "WHEN", "BY", "VERSION", "REPLACED", "UNTIL", "REGIONS", "MESSAGE")
 	for _, c := range v.List {
-		mark, where := " ", strings.Join(c.Regions, ", ")
+		mark, where := " ", v.regions.Where(&c)
 		if len(c.Current) > 0 {
 			mark = s.Green("*")
-		}
-		if len(c.Regions) == v.regions && v.regions > 1 {
-			where = "all"
 		}
 		ends := "-"
 		if c.ExpiresAt != nil {
