@@ -410,7 +410,7 @@ func TestUndoClients(t *testing.T) {
 	act("unblock", "192.0.2.1", "192.0.2.2")
 	r := undo()
 	require.Contains(t, r.errOut, "is the last change: remove 192.0.2.1/32, 192.0.2.2/32")
-	require.Regexp(t, "networks: 0 in list [0-9a-f]{12} → 2 in list [0-9a-f]{12}", r.out)
+	require.Regexp(t, "networks, with those that expired: 0 in list [0-9a-f]{12} → 2 in list [0-9a-f]{12}", r.out)
 	both(one, two)
 	act("block", "192.0.2.3", "--message", "z", "--region", "us-east")
 	undo()

@@ -34,7 +34,7 @@ type clientBook struct{ *clientlist.Index }
 
 func (b *clientBook) Compare(running any) Changes {
 	fields := func(x *clientBook) []FieldValue {
-		return []FieldValue{{"networks", fmt.Sprintf("%d in list %s", x.Count(), x.Version)}}
+		return []FieldValue{{"networks, with those that expired", fmt.Sprintf("%d in list %s", x.Count(), x.Version)}}
 	}
 	before, _ := running.(*clientBook)
 	if before == nil {
