@@ -263,7 +263,7 @@ type Explanation struct {
 	Client       string         `json:"client"`
 	RulesVersion string         `json:"rules_version"`
 	Readings     []string       `json:"readings,omitempty"` // of the path, if ambiguous
-	Upstream     string         `json:"upstream"`           // the group
+	Upstream     string         `json:"upstream"`           // the group; empty, as is the class, if the client is blocked
 	Class        string         `json:"class"`              // for the shedder
 	Verdict      string         `json:"verdict"`
 	RetryAfter   string         `json:"retry_after,omitempty"`

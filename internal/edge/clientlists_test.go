@@ -113,6 +113,7 @@ func networksDecide(t *testing.T, l *lister) {
 	n.gets("203.0.114.7", 200)
 	e := n.explains("203.0.113.7")
 	require.Equal(t, "refuse, 403", e.Verdict)
+	require.Empty(t, e.Upstream+e.Class, "a blocked request goes to none")
 	require.NotEmpty(t, e.Rules)
 	for _, r := range e.Rules {
 		require.False(t, r.Allowed, "a rule with requests left does not let a blocked client pass")

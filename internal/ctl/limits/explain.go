@@ -122,7 +122,11 @@ func (e *Explained) write(b *bytes.Buffer, s term.Style) {
 	}
 	b.WriteByte('\n')
 	if e.Upstream != "" {
-		fmt.Fprintf(b, "  goes to upstream %s as class %s\n", term.Printable(e.Upstream), term.Printable(e.Class))
+		verb := "goes"
+		if !strings.HasPrefix(e.Verdict, "pass") {
+			verb = "would go"
+		}
+		fmt.Fprintf(b, "  %s to upstream %s as class %s\n", verb, term.Printable(e.Upstream), term.Printable(e.Class))
 	}
 	if l := e.ListEntry; l != nil {
 		fmt.Fprintf(b, "  %s is listed: %s, by %s since %s, until %s: %s\n",

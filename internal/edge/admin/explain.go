@@ -140,9 +140,6 @@ func (a *Admin) explain(w http.ResponseWriter, r *http.Request) {
 		judged = a.behavior(described)
 	}
 	out := adminapi.Explanation{Client: r.URL.Query().Get("client"), RulesVersion: a.Rules.State().Version(), Rules: []adminapi.RuleDecision{}}
-	if !call {
-		out.Upstream, out.Class = a.Config.Groups()[described.Upstream], a.Decider.Class(described)
-	}
 	for i := range described.Paths.Len() {
 		if described.Paths.Len() > 1 {
 			out.Readings = append(out.Readings, strings.ReplaceAll(string(described.Paths.At(i)), "\x00", "%2F"))
@@ -164,6 +161,8 @@ func (a *Admin) explain(w http.ResponseWriter, r *http.Request) {
 	out.Behavior = judged
 	if out.ListEntry = described.ListEntry; out.ListEntry != nil && out.ListEntry.Action == clientlist.Block {
 		out.Verdict, out.RetryAfter, early = "refuse, 403", "", adminapi.SourceBlocked
+	} else if !call {
+		out.Upstream, out.Class = a.Config.Groups()[described.Upstream], a.Decider.Class(described)
 	}
 	for i := range m.Checks {
 		c, res, rule := &m.Checks[i], &d.Results[i], m.Rules[i]
