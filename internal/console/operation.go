@@ -89,7 +89,7 @@ var (
 	inFrom    = Input{Name: "from", About: "the version to compare with; none: nothing", Flag: "from", Required: true, Check: baseOf}
 	inWith    = Input{Name: "to", About: "the version that is compared; default: the active one", Flag: "to", Check: digits}
 	inTo      = Input{Name: "to", About: "the version to go back to", Flag: "to", Required: true, Check: digits}
-	inOf      = Input{Name: "of", About: "the versions that may be taken back; nothing is changed if a region has another one", Flag: "of", Shape: List, Required: true, Check: digits}
+	inOf      = Input{Name: "of", About: "the versions that may be undone; nothing is changed if a region has another one", Flag: "of", Shape: List, Required: true, Check: digits}
 	inPoP     = Input{Name: "pop", About: "the PoP", Required: true, Check: word}
 	inPartial = Input{Name: "partial", About: "continue without regions that cannot be reached", Flag: "partial", Shape: Bool}
 )
@@ -130,7 +130,7 @@ func Operations() []Operation {
 			inPoP, {Name: "reason", About: "why; other operators see it", Flag: "message", Required: true, Longest: longestText},
 			{Name: "force", About: "drain it even if no healthy PoP would be left", Flag: "force", Shape: Bool}}},
 		{ID: "undrain", Least: access.Operator, Method: "POST", Path: "/pops/{pop}/undrain", Summary: "Put a PoP back into DNS", Command: []string{"undrain"}, Writes: true, Inputs: []Input{inPoP}},
-		{ID: "drain.undo", Least: access.Operator, Method: "POST", Path: "/drain/undo", Summary: "Take back the last drain or undrain", Command: []string{"undo", "drain"}, Writes: true, Inputs: []Input{inOf, inRegion, inPartial}},
+		{ID: "drain.undo", Least: access.Operator, Method: "POST", Path: "/drain/undo", Summary: "Undo the last drain or undrain", Command: []string{"undo", "drain"}, Writes: true, Inputs: []Input{inOf, inRegion, inPartial}},
 
 		{ID: "rules", Least: access.Reader, Method: "GET", Path: "/rules", Summary: "The rules that edges run, with what each allows and limits", Command: []string{"rules", "list"}, Inputs: []Input{inRegion}},
 		{ID: "rules.events", Least: access.Reader, Method: "GET", Path: "/rules/events", Summary: "The same every two seconds, as server-sent events", Command: []string{"rules", "list", "--watch=2s"}, Streams: true},
@@ -145,7 +145,7 @@ func Operations() []Operation {
 		{ID: "rules.test.recent", Least: access.Reader, Method: "POST", Path: "/rules/test/recent", Summary: "The same of what the edges of a region decided lately", Command: []string{"rules", "test", "--from-nodes"}, Document: "rules.yaml", Inputs: append([]Input{inRegion}, inReplay[1:]...)},
 		{ID: "rules.apply", Least: access.Admin, Method: "POST", Path: "/rules/apply", Summary: "Apply a document, and wait for every edge", Command: apply, Document: "rules.yaml", Writes: true, Inputs: []Input{inMessage, inBase, inRegion, inPartial}},
 		{ID: "rules.rollback", Least: access.Operator, Method: "POST", Path: "/rules/rollback", Summary: "Apply an earlier version again", Command: []string{"undo", "rules"}, Writes: true, Inputs: []Input{inTo, inRegion, inPartial}},
-		{ID: "rules.undo", Least: access.Operator, Method: "POST", Path: "/rules/undo", Summary: "Take back the last change, also a rollout that is not finished", Command: []string{"undo", "rules"}, Writes: true, Inputs: []Input{inOf, inRegion, inPartial}},
+		{ID: "rules.undo", Least: access.Operator, Method: "POST", Path: "/rules/undo", Summary: "Undo the last change, also a rollout that is not finished", Command: []string{"undo", "rules"}, Writes: true, Inputs: []Input{inOf, inRegion, inPartial}},
 
 		{ID: "rules.rollout", Least: access.Reader, Method: "GET", Path: "/rules/rollout", Summary: "How the rollout stands that this console runs, or ran last", Command: apply, Rollout: lookAtRollout},
 		{ID: "rules.rollout.events", Least: access.Reader, Method: "GET", Path: "/rules/rollout/events", Summary: "The same at each change, as server-sent events", Command: apply, Rollout: lookAtRollout, Streams: true},
@@ -156,7 +156,7 @@ func Operations() []Operation {
 			{Name: "soak", About: "how long the regions of a wave are watched before the next; default: 10m", Flag: "soak", Check: duration},
 			{Name: "min_requests", About: "how many requests are needed to judge by; default: 100", Flag: "min-requests", Check: number},
 			inMessage, inBase, inRegion, inPartial}},
-		{ID: "rules.rollout.halt", Least: access.Operator, Method: "POST", Path: "/rules/rollout/halt", Summary: "Interrupt the rollout: a canary is taken back, regions that are changed stay so", Command: apply, Writes: true, Rollout: haltRollout},
+		{ID: "rules.rollout.halt", Least: access.Operator, Method: "POST", Path: "/rules/rollout/halt", Summary: "Interrupt the rollout: a canary is withdrawn, regions that are changed stay so", Command: apply, Writes: true, Rollout: haltRollout},
 		{ID: "rules.rollout.unfinished", Least: access.Reader, Method: "GET", Path: "/rules/rollout/unfinished", Summary: "The rollout that is not finished, from wherever it was started: which waves are done, and whether its regionctl still runs", Command: []string{"rules", "rollout"}},
 		{ID: "rules.rollout.resume", Least: access.Admin, Method: "POST", Path: "/rules/rollout/resume", Summary: "Continue the rollout that is not finished, with the same document and flags, in the caller's name", Command: []string{"rules", "apply", "--resume"}, Writes: true, Rollout: resumeRollout},
 
@@ -175,7 +175,7 @@ func Operations() []Operation {
 		{ID: "clients.block", Least: access.Operator, Method: "POST", Path: "/clients/block", Summary: "Answer 403 to a network, on all edges", Command: []string{"clients", "block"}, Writes: true, Inputs: []Input{inNetwork, inReason, inLasts, inRegion}},
 		{ID: "clients.allow", Least: access.Operator, Method: "POST", Path: "/clients/allow", Summary: "Exempt a network from blocks and from the behavior policy", Command: []string{"clients", "allow"}, Writes: true, Inputs: []Input{inNetwork, inReason, inLasts, inRegion}},
 		{ID: "clients.unblock", Least: access.Operator, Method: "POST", Path: "/clients/unblock", Summary: "Remove a network from the list, blocked or allowed", Command: []string{"clients", "unblock"}, Writes: true, Inputs: []Input{inNetwork, inRegion}},
-		{ID: "clients.undo", Least: access.Operator, Method: "POST", Path: "/clients/undo", Summary: "Take back the last block, allow, unblock or import", Command: []string{"undo", "clients"}, Writes: true, Inputs: []Input{inOf, inRegion, inPartial}},
+		{ID: "clients.undo", Least: access.Operator, Method: "POST", Path: "/clients/undo", Summary: "Undo the last block, allow, unblock or import", Command: []string{"undo", "clients"}, Writes: true, Inputs: []Input{inOf, inRegion, inPartial}},
 
 		{ID: "shedder", Least: access.Reader, Method: "GET", Path: "/shedder", Summary: "The active settings of the load shedder", Command: []string{"shedder", "show"}, Inputs: []Input{inRegion}, Verdict: true},
 		{ID: "shedder.live", Least: access.Reader, Method: "GET", Path: "/shedder/live", Summary: "What each edge's shedder measures and refuses, candidates included", Command: []string{"shedder", "show", "--live"}, Inputs: []Input{inRegion}},
@@ -185,7 +185,7 @@ func Operations() []Operation {
 		{ID: "shedder.off", Least: access.Operator, Method: "POST", Path: "/shedder/off", Summary: "The kill switch: shed nothing temporarily", Command: []string{"shedder", "set", "enabled=false"}, Writes: true, Inputs: []Input{
 			{Name: "for", About: "how long it lasts; then the previous settings return", Flag: "for", Required: true, Check: duration}, inMessage, inRegion, inPartial}},
 		{ID: "shedder.rollback", Least: access.Operator, Method: "POST", Path: "/shedder/rollback", Summary: "Activate earlier settings again", Command: []string{"undo", "shedder"}, Writes: true, Inputs: []Input{inTo, inRegion, inPartial}},
-		{ID: "shedder.undo", Least: access.Operator, Method: "POST", Path: "/shedder/undo", Summary: "End temporary settings, or take back the last change", Command: []string{"undo", "shedder"}, Writes: true, Inputs: []Input{inOf, inRegion, inPartial}},
+		{ID: "shedder.undo", Least: access.Operator, Method: "POST", Path: "/shedder/undo", Summary: "End temporary settings, or undo the last change", Command: []string{"undo", "shedder"}, Writes: true, Inputs: []Input{inOf, inRegion, inPartial}},
 		{ID: "shedder.history", Least: access.Reader, Method: "GET", Path: "/shedder/history", Summary: "Who changed the shedder's settings, when and why", Command: []string{"shedder", "history"}, Inputs: []Input{inRegion, inLines}},
 
 		{ID: "policy.status", Least: access.Reader, Method: "GET", Path: "/policy/status", Summary: "Which behavior policy is active in each region, and which edges judge by it", Command: []string{"policy", "status"}, Inputs: []Input{inRegion}},
@@ -193,7 +193,7 @@ func Operations() []Operation {
 		{ID: "policy.history", Least: access.Reader, Method: "GET", Path: "/policy/history", Summary: "Who applied which behavior policy, when and why", Command: []string{"policy", "history"}, Inputs: []Input{inRegion, inLines}},
 		{ID: "policy.changes", Least: access.Reader, Method: "GET", Path: "/policy/changes", Summary: "What differs between two versions of the behavior policy", Command: []string{"policy", "diff"}, Inputs: []Input{inFrom, inWith, inRegion}},
 		{ID: "policy.rollback", Least: access.Operator, Method: "POST", Path: "/policy/rollback", Summary: "Apply an earlier behavior policy again", Command: []string{"undo", "policy"}, Writes: true, Inputs: []Input{inTo, inRegion, inPartial}},
-		{ID: "policy.undo", Least: access.Operator, Method: "POST", Path: "/policy/undo", Summary: "Take back the last change of the behavior policy", Command: []string{"undo", "policy"}, Writes: true, Inputs: []Input{inOf, inRegion, inPartial}},
+		{ID: "policy.undo", Least: access.Operator, Method: "POST", Path: "/policy/undo", Summary: "Undo the last change of the behavior policy", Command: []string{"undo", "policy"}, Writes: true, Inputs: []Input{inOf, inRegion, inPartial}},
 
 		{ID: "dns.topology", Least: access.Reader, Method: "GET", Path: "/dns/topology", Summary: "The active topology: regions, PoPs, their addresses and places", Command: []string{"topology", "show"}, Inputs: []Input{inRegion}},
 		{ID: "dns.explain", Least: access.Reader, Method: "GET", Path: "/dns/explain", Summary: "What PoPs receive and give to others; which PoP a client is sent to now, and why", Command: []string{"dns", "explain"}, Inputs: []Input{

@@ -43,9 +43,9 @@ Both live in Consul, in each region its own copy. This is how to change them:
   regionctl rules diff rules.yaml                 what differs from what runs?
   regionctl rules apply rules.yaml -m "why"       switch all regions, wait for every edge
   regionctl rules status                          what does each edge run now?
-  regionctl undo                                  take back the last change
+  regionctl undo                                  undo the last change
 
-Try a risky change on one site first; it is taken back automatically when that site
+Try a risky change on one site first; it is withdrawn automatically when that site
 refuses more than before:
 
   regionctl rules apply rules.yaml --canary ams1 --bake 5m

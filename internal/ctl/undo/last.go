@@ -55,7 +55,7 @@ func kindToUndo(ctx context.Context, p *command.Program, name string, names []st
 	case found == nil && failures != nil:
 		return nil, term.Failed("nothing was changed: %w", failures)
 	case found == nil:
-		return nil, term.Misused("nothing was changed: no region has anything to take back")
+		return nil, term.Misused("nothing was changed: no region has anything to undo")
 	}
 	return found, nil
 }

@@ -26,10 +26,10 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-const undoHelp = `Takes back the last change of the rules, the shedder's settings, the behavior policy, the
+const undoHelp = `Undoes the last change of the rules, the shedder's settings, the behavior policy, the
 topology, the drains (drain) or the blocked and allowed clients (clients); without KIND, of whichever
 changed last. It shows what that did, and what the regions get back, such as a drain with who, why
-and since when. What regionctl clients sync changes is not taken back: it would change it again. An
+and since when. What regionctl clients sync changes is not undone: it would change it again. An
 undrain of what was not drained counts as no change.
 
 A canary or waves that are not finished end, whoever began them, and a regionctl that still runs
@@ -37,7 +37,7 @@ them halts. Temporary settings end; without settings before the last ones, edges
 configuration. Regions without the last change keep what they have.
 
 A region that cannot be reached may have what was changed last: nothing is undone then unless
---region names the regions. Taking back a rollout or temporary settings goes on without the
+--region names the regions. The undo of a rollout or of temporary settings goes on without the
 region, exits with 3, and prints the command for later. That is not undo again: undoing twice
 returns to where you began. With --partial, any undo continues without such regions.
 --sign signs what regions get back, except drains and clients, which have no signatures.
@@ -61,7 +61,7 @@ var versioned = []*fleet.Kind{kinds.Rules, kinds.Shedder, kinds.Policy, kinds.To
 func Command(p *command.Program) *cobra.Command {
 	c := &change.Change{Program: p}
 	var to string
-	cmd := command.New("undo [KIND]", "take back the last change, or go back to a version", undoHelp, undoExamples,
+	cmd := command.New("undo [KIND]", "undo the last change, or go back to a version", undoHelp, undoExamples,
 		func(ctx context.Context, args []string) error {
 			r, err := back(ctx, c, strings.Join(args, ""), to)
 			return command.Show(p, r, err, (*change.Report).Write)

@@ -35,7 +35,7 @@ those of --region. Each region keeps
   - what was stored later than the oldest of these, such as a change in progress
   - every version that any region of the fleet file still names: its active version, what
     follows a temporary one, its canaries, what undo would return to, and what a
-    rollout that is not finished needs to be resumed or taken back
+    rollout that is not finished needs to be resumed or undone
 
 The history is not pruned: it still says who changed what, though undo --to and show
 no longer find the oldest versions. Keep the documents themselves under version control.

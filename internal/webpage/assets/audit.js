@@ -15,10 +15,10 @@ function changes() {
   return list.filter((c) => !want || [c.kind, c.applied_by, c.version, c.message, c.token?.name, ...c.regions].join(' ').toLowerCase().includes(want));
 }
 
-// undoes are the operations that take back the last change of a kind.
+// undoes are the operations that undo the last change of a kind.
 const undoes = { rules: 'rules.undo', shedder: 'shedder.undo', policy: 'policy.undo', drain: 'drain.undo', clients: 'clients.undo' };
 
-// last reports whether a change is the newest of its kind, and can be taken back. A list that is
+// last reports whether a change is the newest of its kind, and can be undone. A list that is
 // followed would make its changes again. A canary that ended has changed nothing else.
 function last(c) {
   return undoes[c.kind] && c.current.length > 0 && !c.applied_by.startsWith('list:') && all.value.answer.result.find((other) => other.kind === c.kind && !other.canary) === c;
