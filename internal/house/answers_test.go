@@ -10,16 +10,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The table of where to find things is true: each path in it exists, and
+// The list of where to find things is true: each path in it exists, and
 // each name after a path is a function there. The map names only what exists.
 func TestArchitectureIsTrue(t *testing.T) {
 	text := documents(t)["docs/ARCHITECTURE.md"]
-	_, table, found := strings.Cut(text, "## Where to find things\n")
+	_, list, found := strings.Cut(text, "## Where to find things\n")
 	require.True(t, found)
-	table, _, _ = strings.Cut(table, "\n## ")
-	rows := regexp.MustCompile(`(?m)^\| (.*) \| (.*) \|$`).FindAllStringSubmatch(table, -1)
+	list, _, _ = strings.Cut(list, "\n## ")
+	rows := regexp.MustCompile(`(?m)^- (.*?): (.*)$`).FindAllStringSubmatch(list, -1)
 	require.Greater(t, len(rows), 10)
-	for _, row := range rows[1:] {
+	for _, row := range rows {
 		var source string
 		for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(row[2], -1) {
 			if name := m[1]; strings.Contains(name, "/") {
