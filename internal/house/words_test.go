@@ -8,6 +8,19 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// Older text may have words that ARCHITECTURE's list of terms no longer has. When you touch it, replace
+//
+//	conduct, risk, standing           by behavior (the feature), tier (its result); Weir-Risk stays, origins read it
+//	networks, listed, clients         by client lists (the document)
+//	across                            by exchange (between regions), several slots (in Lua)
+//	keeper                            by the document that it keeps, such as Policies
+//	told, said, asked, noted          by reported, description, request, recorded
+//	place                             by slot, position, connection or PoP
+//	stranger                          by unauthenticated client
+//	question (of a gateway)           by authorization request
+//	have, young, deserts              by versions, recent, abandoned
+//	take back, end                    by roll back
+
 // A percent sign follows its number: in pages, in comments and in what programs print.
 func TestPercentSignsFollowTheirNumber(t *testing.T) {
 	avoid(t, `[0-9] %($|[^%\w])`, `[0-9] %($|[^%\w({+#\[-])|%[.+0-9]*[dfgv] %%($|[^%\w{}])`)
