@@ -36,23 +36,28 @@ type Document struct {
 	// SHA-256, unless a caller sets it.
 	Version string `json:"-" yaml:"-"`
 
-	Enabled  bool     `json:"enabled" yaml:"enabled"`
-	Law      string   `json:"law" yaml:"law"`
-	Start    float64  `json:"start" yaml:"start"`
-	Target   float64  `json:"target" yaml:"target"`
-	Patience Duration `json:"patience" yaml:"patience"`
-	Rotate   Duration `json:"rotate" yaml:"rotate"`
-	// User lists what identifies a user to the shedder: the first one that a request has.
-	User         []string `json:"user" yaml:"user"`
-	RetryAfter   Span     `json:"retry_after" yaml:"retry_after"`
-	ReasonHeader bool     `json:"reason_header" yaml:"reason_header"`
-	// Signals maps names to signals: those in use, and those that are Off.
+	Enabled  bool     `json:"enabled" yaml:"enabled"`   // the kill switch: false sheds nothing and keeps measuring
+	Law      string   `json:"law" yaml:"law"`           // pi, integrator or cap: how the level follows utilization
+	Start    float64  `json:"start" yaml:"start"`       // over 0, below 1: the utilization at which overload begins
+	Target   float64  `json:"target" yaml:"target"`     // over 0, at most start: the utilization to hold while shedding
+	Patience Duration `json:"patience" yaml:"patience"` // 100ms to 1h: how long utilization may stay above start while demand does not exceed what is served
+	Rotate   Duration `json:"rotate" yaml:"rotate"`     // 1s to 24h: how long the same users are shed
+
+	User         []string `json:"user" yaml:"user"`                   // 1 to 4 key parts, as in a rule: the first that a request has, once, identifies its user; else its address
+	RetryAfter   Span     `json:"retry_after" yaml:"retry_after"`     // {min: 1s, max: 10s} by default, each 1s to 1h: Retry-After of a refusal is random between them
+	ReasonHeader bool     `json:"reason_header" yaml:"reason_header"` // refusals carry Weir-Shed-Reason, for debugging
+
+	// Signals are by name: {low, high}, or off, which ignores a signal; absent: all four. A knee
+	// that is not named keeps its value. high of inflight may be auto or {min, max}: the node
+	// estimates it between these, by default 10 and the number that it replaces; max times start
+	// must not exceed any max_in_flight. Other names are for an application's signals.
 	Signals Signals `json:"signals" yaml:"signals"`
-	// Classes are ordered by importance: the last is shed first.
+	// Classes are 1 to 8, most important first: name, max_in_flight (at most that of the class
+	// before) and match, a list of conditions as in a rule, any of which suffices; absent: four.
 	Classes      []Class   `json:"classes" yaml:"classes"`
-	DefaultClass string    `json:"default_class" yaml:"default_class"`
-	Upstreams    Overrides `json:"upstreams,omitempty" yaml:"upstreams,omitempty"`
-	Candidates   Overrides `json:"candidates,omitempty" yaml:"candidates,omitempty"`
+	DefaultClass string    `json:"default_class" yaml:"default_class"`               // for requests that match none
+	Upstreams    Overrides `json:"upstreams,omitempty" yaml:"upstreams,omitempty"`   // by group: law, start, target, patience, signals and max_in_flight ({class: limit}) where they differ
+	Candidates   Overrides `json:"candidates,omitempty" yaml:"candidates,omitempty"` // at most 16, by name: the fields of a group. They run in shadow on top of each group's settings
 }
 
 // Span is a range of times.

@@ -9,19 +9,21 @@ import (
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/edge/admin"
 	"github.com/weir-edge/weir/internal/edge/config"
+	"github.com/weir-edge/weir/internal/shedding"
 )
 
 // configurationPage lists the fields of a node's configuration file.
 func configurationPage(root string) (string, error) {
 	defaults := config.Defaults()
 	defaults.Node.ID = "" // this machine's name
+	defaults.Shedder.Document = shedding.Defaults()
 	f := fields{root: root, tag: "yaml", comments: map[string]string{}}
 	if err := f.add(reflect.ValueOf(defaults), ""); err != nil {
 		return "", err
 	}
 	return begin("Configuration fields", reflect.TypeFor[config.Config]().PkgPath()) +
 		"All fields of an edge's configuration file. [CONFIG](../CONFIG.md) explains them and shows examples,\n" +
-		"[SHEDDING](../SHEDDING.md#settings) has the other fields of `shedder`. `[]` stands for each item of a list. Durations have units\n" +
+		"[SHEDDING](../SHEDDING.md) those of `shedder`. `[]` stands for each item of a list. Durations have units\n" +
 		"(`250ms`, `1h30m`) and are over 0, integers are at least 1, unless a row says otherwise.\n" + sections(f.rows.String()), nil
 }
 

@@ -15,6 +15,7 @@ type fields struct {
 	root     string
 	tag      string            // that names fields: yaml or json
 	comments map[string]string // by package, type and field
+	flat     bool              // leave out the fields of fields
 	rows     strings.Builder
 }
 
@@ -25,12 +26,14 @@ func (f *fields) add(v reflect.Value, path string) error {
 		field := t.Field(i)
 		name, option, _ := strings.Cut(field.Tag.Get(f.tag), ",")
 		if option == "inline" {
-			if field.Type.Kind() == reflect.Pointer { // another page has it
-				continue
+			inner, flat := v.Field(i), f.flat
+			if inner.Kind() == reflect.Pointer { // a document, whose comments say what its fields contain
+				inner, f.flat = inner.Elem(), true
 			}
-			if err := f.add(v.Field(i), path); err != nil {
+			if err := f.add(inner, path); err != nil {
 				return err
 			}
+			f.flat = flat
 			continue
 		}
 		if name == "" || name == "-" {
@@ -52,7 +55,7 @@ func (f *fields) add(v reflect.Value, path string) error {
 			inner = inner.Elem()
 		}
 		isMap := inner.Kind() == reflect.Struct && inner.PkgPath() != "net/netip"
-		if !isMap && !v.Field(i).IsZero() {
+		if !isMap && inner.Kind() != reflect.Map && !v.Field(i).IsZero() {
 			initial = "`" + strings.ReplaceAll(strings.Join(strings.Fields(fmt.Sprint(v.Field(i))), ", "), "m0s", "m") + "`"
 		}
 		kind := kinds.Replace(items + inner.String())
@@ -60,7 +63,7 @@ func (f *fields) add(v reflect.Value, path string) error {
 			kind = kinds.Replace(items + "map")
 		}
 		fmt.Fprintf(&f.rows, "| `%s%s` | %s | %s | %s |\n", path, name, kind, initial, escape(meaning))
-		if !isMap {
+		if !isMap || f.flat {
 			continue
 		}
 		below := reflect.Zero(inner)
@@ -76,7 +79,7 @@ func (f *fields) add(v reflect.Value, path string) error {
 
 // kinds are types in words.
 var kinds = strings.NewReplacer("[]netip.Addr", "addresses", "[]netip.Prefix", "networks", "[]string", "strings", "[]map", "list of maps",
-	"time.Duration", "duration", "float64", "number", "int64", "integer", "int", "integer", "bool", "true or false")
+	"time.Duration", "duration", "shedding.Duration", "duration", "float64", "number", "int64", "integer", "int", "integer", "bool", "true or false")
 
 // comment returns a field's comment without the field's name.
 func (f *fields) comment(t reflect.Type, name string) (string, error) {

@@ -32,7 +32,7 @@ type Config struct {
 	Rules          Rules             `yaml:"rules"`           // where rules come from
 	Consul         Consul            `yaml:"consul"`          // the region's Consul; for rules.source consul
 	Documents      Documents         `yaml:"documents"`       // whose signatures documents need; for rules.source consul
-	Shedder        Shedder           `yaml:"shedder"`         // how requests are shed; SHEDDING.md has its other fields
+	Shedder        Shedder           `yaml:"shedder"`         // how requests are shed
 	Policy         Policy            `yaml:"policy"`          // the behavior policy, which evaluates clients
 	Clients        Clients           `yaml:"clients"`         // the networks that operators block or allow
 	Peer           Peer              `yaml:"peer"`            // the other nodes, for listen.peer
