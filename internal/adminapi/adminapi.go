@@ -128,18 +128,20 @@ type Condition struct {
 
 // Rules is GET /v1/rules. ?brief omits the rules themselves.
 type Rules struct {
-	Node    string          `json:"node"`
-	Version string          `json:"version"`
-	Since   time.Time       `json:"since,omitzero"`
-	Source  string          `json:"source"`
-	Canary  bool            `json:"canary"`
-	Stale   bool            `json:"stale"` // the current version is unknown, or not active here
-	Pointer *consul.Pointer `json:"pointer"`
-	Rules   []Rule          `json:"rules,omitzero"`
-	Refused *Refusal        `json:"refused"`
-	Consul  *Condition      `json:"consul"`
-	Cache   *Condition      `json:"cache"`
-	// Registered is what the node tells Consul of itself; pkg/region/consul has its keys.
+	Node    string          `json:"node"`           // node.id
+	Version string          `json:"version"`        // the active version
+	Since   time.Time       `json:"since,omitzero"` // since when it is active
+	Source  string          `json:"source"`         // file, consul, cache (from disk) or bootstrap (from rules.bootstrap), both not yet confirmed by Consul, builtin (-dev) or none
+	Canary  bool            `json:"canary"`         // whether it is the canary of this PoP
+	Stale   bool            `json:"stale"`          // the active rules are not the intended ones, or these are unknown
+	Pointer *consul.Pointer `json:"pointer"`        // what Consul names: version, SHA-256, when and by whom; null without Consul
+	Rules   []Rule          `json:"rules,omitzero"` // unless ?brief
+	Refused *Refusal        `json:"refused"`        // the refused document, until a good one replaces it
+	Consul  *Condition      `json:"consul"`         // whether Consul answers, and since when; null without it
+	Cache   *Condition      `json:"cache"`          // whether rules.cache can be written, and since when; null without Consul
+	// Registered is the meta of its service in Consul: names and addresses (admin, peer), the newest
+	// schema of documents, policies and client lists that it reads, the IDs of keys of which one must
+	// sign, active versions, version and first error of the last refusals.
 	Registered map[string]string `json:"registered,omitempty"`
 	// Signature is set if the node verifies signatures.
 	Signature *Condition `json:"signature,omitempty"`
@@ -175,26 +177,28 @@ type Experiment struct {
 	Slices      []experiment.Counts `json:"slices"`
 }
 
-// Shedder is GET /v1/shedder. ?brief omits the document.
+// Shedder is GET /v1/shedder. ?brief omits the document, which is a *shedding.Document for the
+// writer. Readers get a map, so that they can decode a newer node's document.
 type Shedder struct {
-	Node    string    `json:"node"`
-	Version string    `json:"version"`
-	Source  string    `json:"source"`
-	Since   time.Time `json:"since"`
-	// ExpiresAt and Then, a version, are set while temporary settings are active.
-	ExpiresAt *time.Time      `json:"expires_at,omitempty"`
-	Then      string          `json:"then,omitempty"`
-	Pointer   *consul.Pointer `json:"pointer,omitempty"`
-	Refused   *Refusal        `json:"refused,omitempty"`
-	Consul    *Condition      `json:"consul,omitempty"`
-	Cache     *Condition      `json:"cache,omitempty"`
-	Signature *Condition      `json:"signature,omitempty"`
+	Node      string          `json:"node"`                 // node.id
+	Version   string          `json:"version"`              // the beginning of the document's SHA-256, built-in or config
+	Source    string          `json:"source"`               // builtin (the defaults), config, consul, cache (from disk, not yet confirmed by Consul) or admin
+	Since     time.Time       `json:"since"`                // since when it is active
+	ExpiresAt *time.Time      `json:"expires_at,omitempty"` // until when, if the settings are temporary
+	Then      string          `json:"then,omitempty"`       // the version that follows temporary settings
+	Pointer   *consul.Pointer `json:"pointer,omitempty"`    // as of rules
+	Refused   *Refusal        `json:"refused,omitempty"`    // as of rules
+	Consul    *Condition      `json:"consul,omitempty"`     // as of rules
+	Cache     *Condition      `json:"cache,omitempty"`      // whether shedder.cache can be written, and since when
+	Signature *Condition      `json:"signature,omitempty"`  // set if the node verifies signatures
 
-	// Document is a *shedding.Document for the writer. Readers get a map, so that they can
-	// decode a newer node's document.
-	Document   any                       `json:"document,omitempty"`
+	Document any `json:"document,omitempty"` // the active settings, unless ?brief
+	// Upstreams are the level, utilization and winning signal of each group; demand and served
+	// requests per second; the signals with their knees, and why one does not count (missing,
+	// stale, too few samples); the classes with their requests in flight and shed since the start;
+	// what each candidate would have shed; and what the node estimates about the origin.
 	Upstreams  []shedding.UpstreamStatus `json:"upstreams"`
-	ShadowBias string                    `json:"shadow_bias"`
+	ShadowBias string                    `json:"shadow_bias"` // how to read what candidates would have shed
 }
 
 // Policy is GET /v1/policy. A node without a policy has no version.

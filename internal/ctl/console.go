@@ -26,14 +26,24 @@ import (
 
 const consoleHelp = `Serves a web page, and the HTTP API under it, to look at the fleet and to change it:
 
-  Fleet     regions, PoPs and edges as they are now; drain and undrain
-  Rules     what each rule allows and limits; edit, validate, compare, apply, roll out, roll back
-  Client    which rules decide for an address, what it has left; reset a counter
-  Shedder   how busy each edge is and what it sheds; change settings, the kill switch
-  Behavior  which policy judges clients where, and who changed it; restore
-  DNS       which clients PoPs give to whom, and where one client is sent, and why; on a map
-  Audit     who changed what, and whether the histories are whole
-  Tokens    with --config: those with which programs use the API
+  Fleet     regions, PoPs and edges as they are now: health, drains, requests, refusals, shedding,
+            clocks, versions; drain and undrain
+  Rules     what each rule allows and limits, and would limit in shadow mode; its last match;
+            versions by region; history; edit, with faults next to their lines, compare, try on
+            traffic, apply, roll out, resume, roll back
+  Client    which rules decide for an address, an API key, a cookie or a query parameter, and why;
+            what is left of each; tier and signals; blocks and allows; recent refusals; reset a
+            counter; block or allow
+  Shedder   level, utilization, each signal between its knees, what was shed of each class,
+            candidates; change settings, also temporarily or as a candidate; the kill switch
+  Behavior  which policy evaluates clients where; the policy; who changed it; restore
+  Global    limits that regions share: the age of each region's knowledge, excess and bound,
+            rights in escrow
+  DNS       what PoPs receive and can serve, which clients they give to whom, on a map; where one
+            client is sent, and why
+  Audit     who changed what, including drains, resets and failed canaries, and whether the
+            histories are whole; undo, filter, export
+  Tokens    with --config: those with which programs use the API; create, revoke
 
 Each button and each operation of the API does what a command of regionctl does with the fleet
 file of this one, under the same locks, and shows that command. Histories name you (WEIR_USER, or
@@ -46,20 +56,41 @@ your own machine, forward the port, and open a copy of that file there:
   ssh -L 8090:127.0.0.1:8090 operator.example.com
 
 For a team, --config says where it listens, who may do what, and how users log in: by an OpenID
-Connect issuer, or with proxy: {from, header, groups_header} by an authenticating proxy.
+Connect issuer (code flow with PKCE), or by an authenticating proxy. File names are relative to
+that file. If it has a fault, the console does not start and names the field and the remedy.
 
   listen: 0.0.0.0:8443
-  public: https://weir.example.com          # what browsers open
-  tls: {cert_file: weir.pem, key_file: weir.key}
-  oidc: {issuer: "https://id.example.com", client_id: weir, client_secret_file: secret}
-  session: {key_files: [console.key]}       # openssl rand -hex 32
-  roles:
+  public: https://weir.example.com          # what browsers open: the only Host and Origin answered
+  tls: {cert_file: weir.pem, key_file: weir.key}    # required unless listen is on loopback; read
+                                            # again every minute
+  oidc:
+    issuer: https://id.example.com          # the client's callback there: PUBLIC/auth/callback
+    client_id: weir
+    client_secret_file: client.secret       # not for a public client
+    scopes: [email, profile, groups]        # besides openid; default: email, profile
+    name_claim: email                       # of the ID token; email counts only with email_verified
+    groups_claim: groups                    # a list, or one text
+  session:
+    key_files: [console.key, old.key]       # openssl rand -hex 32; the first seals, all open; read
+                                            # again every minute
+    lifetime: 8h                            # 1m to 24h, then people log in again
+  roles:                                    # all that match count; people without one are refused
     - {who: {groups: ["*"]}, may: reader}   # everyone known to the issuer
     - {who: {groups: [sre]}, may: operator} # drain, reset, switch off, roll back
     - {who: {groups: [eu]}, may: admin, regions: [eu-west], kinds: [rules, limits]}
     - {who: {groups: [sre-leads], users: [ana@example.com]}, may: admin}
-  tokens: {file: tokens.json}               # of programs; people create them on the page Tokens
-  sign: {key_file: console.pem}             # for nodes with require_signed; see regionctl keys
+  tokens: {file: tokens.json}               # of programs; the console writes it
+  sign: {key_file: console.pem}             # signs what the console publishes, for nodes with
+                                            # require_signed; also without a login; see regionctl keys
+  rate: {session: 600, address: 3000, login: 60}    # requests per minute; the defaults
+
+Behind an authenticating proxy, in place of tls, oidc, session and tokens:
+
+  listen: 127.0.0.1:8443
+  proxy:
+    from: [127.0.0.1/32]                    # nobody else is answered, not even with a page
+    header: X-Forwarded-User                # who; histories name them, at most 128 printable bytes
+    groups_header: X-Forwarded-Groups       # their groups, separated by commas; optional
 
 Histories then name the logged-in user. Who may change some regions only names them in each change.
 

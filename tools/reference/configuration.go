@@ -43,14 +43,28 @@ func sections(rows string) string {
 	return b.String()
 }
 
-// adminPage lists the endpoints of a node's admin listener, and the fields of its readiness.
+// adminPage lists the endpoints of a node's admin listener, and the fields of its answers.
 func adminPage(root string) (string, error) {
-	f := fields{root: root, tag: "json", comments: map[string]string{}}
-	if err := f.add(reflect.ValueOf(adminapi.Readiness{}), ""); err != nil {
-		return "", err
-	}
-	return begin("Admin endpoints", "internal/edge/admin") +
+	b := begin("Admin endpoints", "internal/edge/admin") +
 		"What the admin listener of a node answers. [CONFIG](../CONFIG.md#admin-endpoints) has credentials, limits and examples.\n\n" +
-		code("", admin.Endpoints) + "\n## Readiness\n\nFields of `/readyz` that have nothing to report are left out.\n\n| field | meaning |\n|---|---|\n" +
-		strings.ReplaceAll(f.rows.String(), "| string |  |", "|"), nil
+		code("", admin.Endpoints)
+	for _, answer := range []struct {
+		title, text string
+		fields      any
+	}{
+		{"Readiness", "Fields of `/readyz` that have nothing to report are left out.", adminapi.Readiness{}},
+		{"Rules", "Fields of `/v1/rules`:", adminapi.Rules{}},
+		{"Shedder", "Fields of `/v1/shedder`:", adminapi.Shedder{}},
+	} {
+		f := fields{root: root, tag: "json", flat: true, comments: map[string]string{}}
+		if err := f.add(reflect.ValueOf(answer.fields), ""); err != nil {
+			return "", err
+		}
+		b += fmt.Sprintf("\n## %s\n\n%s\n\n| field | meaning |\n|---|---|\n%s", answer.title, answer.text,
+			valueAndDefault.ReplaceAllString(f.rows.String(), "$1| "))
+	}
+	return b, nil
 }
+
+// valueAndDefault are the columns that answers do without.
+var valueAndDefault = regexp.MustCompile(`(?m)^(\| [^|]+ )\| [^|]*\| [^|]*\| `)

@@ -14,6 +14,7 @@ import (
 type fields struct {
 	root     string
 	tag      string            // that names fields: yaml or json
+	flat     bool              // without the fields of fields
 	comments map[string]string // by package, type and field
 	flat     bool              // leave out the fields of fields
 	rows     strings.Builder

@@ -32,7 +32,16 @@ changed what and when, and changes nothing anywhere (status 4), unless both appl
 document. A running regionctl renews its locks every 3 seconds. The locks of one that was
 killed are taken over after 10 seconds without a renewal; one that was only suspended
 stops before its next write and says so (status 4). --break-lock does not wait: it takes
-the locks from a regionctl that may still be running, and the history says whose.
+the locks from a regionctl that may still be running, and the history says whose. It may say:
+
+  waiting for ana, and 10 seconds later: took over the lock of ana
+      Her regionctl died, or cannot reach that region's Consul. Her change may have reached only
+      some regions: take it back or apply it again.
+  ana is changing the rules (status 4, after a minute)
+      Her regionctl is at work. Ask her, or use --break-lock: hers stops before its next write.
+  bob took over the lock of this change, or the lock of this change is gone (status 4)
+      This regionctl was cut off for over 10 seconds, as on a sleeping laptop, or bob broke its
+      lock. It wrote nothing after that. Look at the history, then apply again if still wanted.
 
 Afterwards it prunes old versions: see regionctl prune --help.
 

@@ -25,8 +25,9 @@ after # or ;. It writes the list into the Consul of each region, where operators
 so all nodes agree, it survives restarts, and requests wait for nothing extra.
 
 clients list and show name list:NAME as the author. Only the list's own networks
-are ever changed: an operator's decision about a network takes precedence, even if it is an
-allow of a wider one. regionctl clients unblock --list NAME removes the whole list.
+are ever changed: an operator's or another list's decision about a network takes precedence, even
+if it is an allow of a wider one. After it ends, also by unblock, the next round adds the network
+again. regionctl clients unblock --list NAME removes the whole list.
 
 While the URL does not answer, or its content cannot be right, regions keep what
 they have, and the log and weir_list_failures_total say so. A whole list is refused:
@@ -34,8 +35,10 @@ they have, and the log and weir_list_failures_total say so. A whole list is refu
   if it is empty, has more than --max-networks, or is longer than --max-bytes
   if it has over a sixteenth of all addresses
   by a region that would lose over --max-loss of the list's networks at once; those that
-  wider ones replace are not lost
-Private, loopback, multicast and other networks that are not public are left out.
+  wider ones replace are not lost. --once --max-loss 1 accepts it; smaller losses, one after
+  another, are accepted: watch weir_list_networks
+Private, loopback, multicast and other networks that are not public are left out
+(weir_list_private). A region that was unreachable gets the list in the next round, changed or not.
 
 An unchanged list is not sent again if the server supports ETag or Last-Modified. After a
 failure it is fetched again after a tenth of --every. A URL's password and query never

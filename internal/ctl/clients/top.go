@@ -30,7 +30,11 @@ A key has the values that the rule counts by. Secret ones are hashes, which regi
 inspect takes. The client is the address that the latest refused request came from.
 
 Counts are minimums: an edge counts each key of a rule exactly, or too low by at most 1/32 of the
-rule's refusals in a minute. A key with a larger share is never missing.`
+rule's refusals in a minute. A key with a larger share is never missing. In a flood from a million
+addresses, each refused equally often, none stands out: keys of whose count less than half is
+certain are left out. Refusals that came at the same instant, or because the store did not answer,
+are not counted. An edge lists at most 100 rules, those with the most refusals, and forgets those of a
+rule whose key or mode changes.`
 
 // Top is whom the rules refused most, and which clients are suspicious.
 type Top struct {

@@ -35,6 +35,40 @@ from what they registered in Consul, and the column FROM says catalog.
   source bootstrap  it had no such copy either, and started from its rules.bootstrap
   source file       it has a rule file of its own and does not follow Consul
 
+What it may show, and what to do:
+
+  eu-west: not known, and an error
+      Its Consul is unreachable, or its address or token in the fleet file is wrong. When Consul
+      is back, apply the same file again.
+  the fleet runs 2 versions; or apply: RESULT unknown, may have taken effect
+      An apply ended early, left regions out, or lost Consul's answer. Apply the same file again.
+  n1 refused VERSION: and reasons
+      It cannot read the document, and was not registered during the apply. Update it, or apply
+      a document that it can read.
+  n1 has lost Consul: and an error
+      It cannot read its Consul. Check its token file, its address, and the agent there.
+  the check of n1 fails: could not ask
+      The process or its machine is gone. It counts as behind until Consul drops it after ten
+      minutes. Start it, or run consul services deregister -id weir-edge-n1 on its agent.
+  source cache or bootstrap
+      It started while Consul was unreachable; bootstrap may be older. Nothing to do. If the rules
+      must change before Consul is back, replace the copy at rules.bootstrap.
+  answered by node n2, not n1
+      The registered admin address of n1, such as 127.0.0.1, leads to n2 from this host.
+  an unexpected canary on ams1
+      A regionctl was killed during a bake. It expires. regionctl undo rules ends it now, and
+      apply --resume continues it.
+  waiting for ana, who is changing the rules
+      Another change goes first, or was killed: see regionctl rules apply --help.
+  rules/canary/...: correct or delete the key
+      Invalid data in Consul; everything else works. consul kv delete KEY
+  a region's name or consul.prefix that differs
+      The fleet file names another region's Consul, or node.region is wrong. See regionctl
+      init --help.
+  no edge is registered
+      Consul has just lost its data: edges return within 12 seconds. Otherwise consul.register is
+      false, or their token lacks service "weir-edge". Rules arrive anyway.
+
 --watch looks again every two seconds until it is interrupted; --watch=10s every ten.
 With -o json each look is one line.
 

@@ -34,7 +34,9 @@ undrain of what was not drained counts as no change.
 
 A canary or waves that are not finished end, whoever began them, and a regionctl that still runs
 them halts. Temporary settings end; without settings before the last ones, edges follow their
-configuration. Regions without the last change keep what they have.
+configuration. Regions without the last change keep what they have. A drain does not return where
+no healthy PoP would be left in DNS, unless with --force. Of client lists only the one before is
+kept. A region whose pointer to drains or client lists is gone or unreadable gets what it had last.
 
 A region that cannot be reached may have what was changed last: nothing is undone then unless
 --region names the regions. The undo of a rollout or of temporary settings goes on without the

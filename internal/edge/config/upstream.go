@@ -30,7 +30,7 @@ func (u *Upstream) target() string {
 type Forward struct {
 	DialTimeout    time.Duration     `yaml:"dial_timeout"`     // to connect, including the TLS handshake
 	Timeout        time.Duration     `yaml:"timeout"`          // from sending a request to receiving the response's header; beyond: 504
-	StreamTimeout  time.Duration     `yaml:"stream_timeout"`   // the longest pause of either side within a body
+	StreamTimeout  time.Duration     `yaml:"stream_timeout"`   // the longest pause of either side within a body; a client that has paused for longer in total must average 256 bytes per second
 	IdleTimeout    time.Duration     `yaml:"idle_timeout"`     // closes an unused connection; keep it below the upstream's own
 	MaxConns       int               `yaml:"max_conns"`        // open connections, or HTTP/2 streams, to each upstream; beyond: 502
 	FailAfter      int               `yaml:"fail_after"`       // consecutive failures before an upstream rests
@@ -39,7 +39,7 @@ type Forward struct {
 	MaxHeaderBytes int               `yaml:"max_header_bytes"` // of a response's status line and header, 4096 to 1048576; beyond: 502; each connection has such a buffer
 	Upgrade        []string          `yaml:"upgrade"`          // the protocols that a connection may switch to; []: none
 	TunnelTimeout  time.Duration     `yaml:"tunnel_timeout"`   // closes a switched connection when neither side sends anything
-	Loop           string            `yaml:"loop"`             // the header that reveals loops, which get 508: via, cdn-loop (RFC 8586) or off
+	Loop           string            `yaml:"loop"`             // the header that reveals loops, which get 508: via, off, or cdn-loop (RFC 8586) for origins that react to Via: nginx then compresses nothing unless gzip_proxied is set
 	HealthCheck    proxy.HealthCheck `yaml:"health_check"`     // without path: none
 	Groups         map[string]Group  `yaml:"groups"`           // by group name: its own health_check and upgrade, replacing those here; health_check: {} means none
 }
