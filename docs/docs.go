@@ -9,6 +9,9 @@ import (
 //go:embed RUNBOOKS.md
 var runbooks string
 
+// marks surround what make reference writes.
+var marks = strings.NewReplacer("<!-- make reference -->\n", "", "<!-- end -->\n", "")
+
 // Runbook is the section of RUNBOOKS.md for one alert.
 type Runbook struct {
 	Alert    string `json:"alert"`
@@ -21,8 +24,8 @@ func Runbooks() (list []Runbook) {
 	for _, section := range strings.Split(runbooks, "\n### ")[1:] {
 		alert, text, _ := strings.Cut(section, "\n")
 		text, _, _ = strings.Cut(text, "\n## ")
-		text = strings.TrimSpace(text)
-		severity, _, _ := strings.Cut(text, ":")
+		text = strings.TrimSpace(marks.Replace(text))
+		severity := text[:strings.IndexAny(text, " :")] // it begins with Critical after 5m: or Warning:
 		list = append(list, Runbook{alert, strings.ToLower(severity), text})
 	}
 	return list

@@ -16,7 +16,7 @@ func TestRunbooksHaveOneForm(t *testing.T) {
 	admin, err := os.ReadFile("reference/admin.md")
 	require.NoError(t, err)
 	form := []struct{ part, begins string }{
-		{"Users feel", `\S`}, {"Confirm", "`[^`]+`[.,:] ?"}, {"Mitigate", "(`[^`]+`[.,:] ?|nothing: )"}, {"Repair", `\S`}, {"Call", `\S`},
+		{"Users", `\S`}, {"Confirm", "`[^`]+`[.,:] ?"}, {"Mitigate", "(`[^`]+`[.,:] ?|nothing: )"}, {"Repair", `\S`}, {"Call", `\S`},
 	}
 	for _, r := range Runbooks() {
 		require.Contains(t, []string{"critical", "warning"}, r.Severity, r.Alert)

@@ -19,7 +19,11 @@ import (
 	"github.com/weir-edge/weir/pkg/region"
 )
 
-const folder = "docs/reference"
+const (
+	folder      = "docs/reference"
+	runbookPage = "docs/RUNBOOKS.md"
+	alertRules  = "dashboards/rules/alerts.yaml"
+)
 
 func main() {
 	root := flag.String("root", "..", "the `FOLDER` of the repository")
@@ -40,7 +44,11 @@ func write(root string) error {
 			return err
 		}
 	}
-	return nil
+	text, err := runbooks(root)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(root, runbookPage), []byte(text), 0o644)
 }
 
 // pages returns the text of each page by its name.
@@ -85,7 +93,7 @@ func pages(root string) (map[string]string, error) {
 	if all["packages.md"], err = packagePage(root); err != nil {
 		return nil, err
 	}
-	all["alerts.md"], err = alertPage(filepath.Join(root, "dashboards/rules/alerts.yaml"))
+	all["alerts.md"], err = alertPage(root)
 	return all, err
 }
 
@@ -159,35 +167,72 @@ type alert struct {
 	Labels, Annotations map[string]string
 }
 
-// alertPage lists the rules of a file.
-func alertPage(file string) (string, error) {
-	data, err := os.ReadFile(file)
+type alertGroup struct {
+	Name  string
+	Rules []alert
+}
+
+func alertGroups(root string) ([]alertGroup, error) {
+	data, err := os.ReadFile(filepath.Join(root, alertRules))
+	if err != nil {
+		return nil, err
+	}
+	var doc struct{ Groups []alertGroup }
+	if err := yaml.Unmarshal(data, &doc); err != nil {
+		return nil, fmt.Errorf("%s: %w", alertRules, err)
+	}
+	return doc.Groups, nil
+}
+
+// alertPage lists the alerts.
+func alertPage(root string) (string, error) {
+	groups, err := alertGroups(root)
 	if err != nil {
 		return "", err
 	}
-	var doc struct {
-		Groups []struct {
-			Name  string
-			Rules []alert
-		}
-	}
-	if err := yaml.Unmarshal(data, &doc); err != nil {
-		return "", fmt.Errorf("%s: %w", file, err)
-	}
-	b := begin("Alerts", "dashboards/rules/alerts.yaml") + "Critical alerts page; warnings wait until morning. Words in capitals are labels of the alert, VALUE is that of its\n" +
+	b := begin("Alerts", alertRules) + "Critical alerts page; warnings wait until morning. Words in capitals are labels of the alert, VALUE is that of its\n" +
 		"expression. [Metrics](metrics.md) describes the metrics, [recording.yaml](../../dashboards/rules/recording.yaml) those with a colon.\n"
-	for _, g := range doc.Groups {
+	for _, g := range groups {
 		b += "\n## " + g.Name + "\n"
 		for _, a := range g.Rules {
-			when := map[string]string{"critical": "Critical", "warning": "Warning"}[a.Labels["severity"]]
-			if a.For != "" {
-				when += " after " + a.For
-			}
-			b += fmt.Sprintf("\n### %s\n\n%s: %s ([runbook](../RUNBOOKS.md#%s)).\n\n%s", a.Alert, when,
-				escape(filled(a.Annotations["summary"])), strings.ToLower(a.Alert), code("promql", a.Expr))
+			b += fmt.Sprintf("\n### %s\n\n%s ([runbook](../RUNBOOKS.md#%s)).\n\n%s", a.Alert, a.says(), strings.ToLower(a.Alert), code("promql", a.Expr))
 		}
 	}
 	return b, nil
+}
+
+// says returns how urgent the alert is, after what time it fires, and its summary.
+func (a *alert) says() string {
+	when := map[string]string{"critical": "Critical", "warning": "Warning"}[a.Labels["severity"]]
+	if a.For != "" {
+		when += " after " + a.For
+	}
+	return when + ": " + escape(filled(a.Annotations["summary"]))
+}
+
+// runbooks returns the page of runbooks, whose sections begin with what their alerts say.
+func runbooks(root string) (string, error) {
+	groups, err := alertGroups(root)
+	if err != nil {
+		return "", err
+	}
+	data, err := os.ReadFile(filepath.Join(root, runbookPage))
+	if err != nil {
+		return "", err
+	}
+	text := string(data)
+	for _, g := range groups {
+		for _, a := range g.Rules {
+			begins, ends := "\n### "+a.Alert+"\n\n<!-- make reference -->\n", "\n<!-- end -->\n"
+			before, after, found := strings.Cut(text, begins)
+			_, after, ended := strings.Cut(after, ends)
+			if !found || !ended {
+				return "", fmt.Errorf("%s: the section of %s must begin with %q and %q", runbookPage, a.Alert, "<!-- make reference -->", "<!-- end -->")
+			}
+			text = before + begins + a.says() + "." + ends + after
+		}
+	}
+	return text, nil
 }
 
 // filled replaces the template's values by words in capitals.

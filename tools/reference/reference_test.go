@@ -20,6 +20,12 @@ func TestPagesAreCurrent(t *testing.T) {
 	files, err := os.ReadDir(filepath.Join(root, folder))
 	require.NoError(t, err)
 	require.Len(t, files, len(all), "a page that make reference does not write")
+
+	want, err := runbooks(root)
+	require.NoError(t, err)
+	got, err := os.ReadFile(filepath.Join(root, runbookPage))
+	require.NoError(t, err)
+	require.True(t, want == string(got), "%s is stale: run make reference", runbookPage)
 }
 
 func TestHelp(t *testing.T) {
