@@ -14,7 +14,7 @@ import (
 type fields struct {
 	root     string
 	tag      string            // that names fields: yaml or json
-	flat     bool              // without the fields of fields
+	leaf     reflect.Type      // whose fields the page does not list
 	comments map[string]string // by package, type and field
 	flat     bool              // leave out the fields of fields
 	rows     strings.Builder
@@ -64,7 +64,7 @@ func (f *fields) add(v reflect.Value, path string) error {
 			kind = kinds.Replace(items + "map")
 		}
 		fmt.Fprintf(&f.rows, "| `%s%s` | %s | %s | %s |\n", path, name, kind, initial, escape(meaning))
-		if !isMap || f.flat {
+		if !isMap || f.flat || inner == f.leaf || inner == t {
 			continue
 		}
 		below := reflect.Zero(inner)

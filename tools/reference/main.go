@@ -16,6 +16,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/ctl"
 	"github.com/weir-edge/weir/internal/policy"
+	"github.com/weir-edge/weir/pkg/limiter/rules"
 	"github.com/weir-edge/weir/pkg/region"
 )
 
@@ -58,6 +59,10 @@ func pages(root string) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	sample, err := os.ReadFile(filepath.Join(root, "internal/edge/config/sample-rules.yaml"))
+	if err != nil {
+		return nil, err
+	}
 	all := map[string]string{"regionctl.md": commandPage(commands)}
 	for _, d := range []struct {
 		name, title, intro, example string
@@ -66,6 +71,9 @@ func pages(root string) (map[string]string, error) {
 		{"fleet.md", "The fleet file", "It names the regions and how to reach each one's Consul. `regionctl --fleet FILE` reads it, or `WEIR_FLEET` names it.\n" +
 			"File names in it are relative to it. [OPERATIONS](../OPERATIONS.md#the-first-hour-with-consul) shows how to begin.",
 			example(commands.Long, "regions:"), region.Fleet{}},
+		{"rules.md", "Rules", "They say what is limited. [RULES](../RULES.md) explains them;\n" +
+			"[`regionctl rules apply`](regionctl.md#regionctl-rules-apply) publishes them.",
+			string(sample), rules.Document{}},
 		{"topology.md", "The topology", "It lists all regions with their PoPs, to which [DNS](../DNS.md) sends clients.\n" +
 			"[`regionctl topology apply`](regionctl.md#regionctl-topology-apply) publishes it.",
 			example(topology.Long, "zone:"), region.Topology{}},
@@ -73,7 +81,7 @@ func pages(root string) (map[string]string, error) {
 			"[`regionctl policy apply`](regionctl.md#regionctl-policy-apply) publishes it. The example is the shipped policy.",
 			policy.Example, *policy.Defaults()},
 	} {
-		f := fields{root: root, tag: "yaml", comments: map[string]string{}}
+		f := fields{root: root, tag: "yaml", leaf: reflect.TypeFor[rules.Experiment](), comments: map[string]string{}}
 		if err := f.add(reflect.ValueOf(d.defaults), ""); err != nil {
 			return nil, err
 		}

@@ -9,9 +9,9 @@ import (
 
 // Global says how regions share a rule's limit, as written.
 type Global struct {
-	Mode           string `yaml:"mode,omitempty" json:"mode,omitempty"`
-	OnPartition    string `yaml:"on_partition,omitempty" json:"on_partition,omitempty"`
-	PartitionAfter string `yaml:"partition_after,omitempty" json:"partition_after,omitempty" as:"duration"`
+	Mode           string `yaml:"mode,omitempty" json:"mode,omitempty"`                                     // eventual (if absent) or escrow
+	OnPartition    string `yaml:"on_partition,omitempty" json:"on_partition,omitempty"`                     // what a region that reaches no other does: local_share (if absent), open or closed
+	PartitionAfter string `yaml:"partition_after,omitempty" json:"partition_after,omitempty" as:"duration"` // how long it waits before that, 5s to 1h; absent: 30s
 }
 
 // How long a region may hear from no other before on_partition applies.

@@ -7,8 +7,8 @@ import (
 // UnderLoad says how a limit follows the load of upstreams: as their utilization rises from
 // From to 1, the limit falls to Share of its full size.
 type UnderLoad struct {
-	From  float64 `yaml:"from" json:"from" required:"write from which utilization on the limit falls, as in 0.5"`
-	Share float64 `yaml:"share" json:"share" required:"write what share of the limit is left at a utilization of 1, as in 0.2"`
+	From  float64 `yaml:"from" json:"from" required:"write from which utilization on the limit falls, as in 0.5"`               // 0 to 0.95: the utilization above which the limit falls
+	Share float64 `yaml:"share" json:"share" required:"write what share of the limit is left at a utilization of 1, as in 0.2"` // 0.01 to 0.99: what is left of it at a utilization of 1
 }
 
 // Bounds of UnderLoad.
