@@ -15,15 +15,23 @@ import (
 // REHEARSALS names what rehearses each chapter of OPERATIONS, and each runbook of a router or with a
 // command for the lab, and that exists.
 func TestEveryRunbookIsRehearsed(t *testing.T) {
-	page, table := documents(t)["docs/OPERATIONS.md"], documents(t)["docs/REHEARSALS.md"]
-	table, _, _ = strings.Cut(table, "\n## ")
+	page, list := documents(t)["docs/OPERATIONS.md"], documents(t)["docs/REHEARSALS.md"]
+	list, _, _ = strings.Cut(list, "\n## ")
+	list = strings.ReplaceAll(list, "\n  ", " ")
 	rehearsed := map[string]bool{}
-	rows := regexp.MustCompile(`(?m)^\| (.*) \| (.*) \|$`).FindAllStringSubmatch(table, -1)
-	for _, row := range rows[1:] {
-		what := regexp.MustCompile(`^\[([^]]+)\]\((?:OPERATIONS|RUNBOOKS)\.md#[a-z0-9-]+\).*$`).ReplaceAllString(row[1], "$1")
-		require.False(t, rehearsed[what], "%s is there twice", what)
-		rehearsed[what] = true
-		requireRehearsal(t, what, row[2])
+	for _, item := range regexp.MustCompile(`(?m)^- (.*?): (.*)$`).FindAllStringSubmatch(list, -1) {
+		names := []string{item[1]}
+		if links := regexp.MustCompile(`\[([^]]+)\]\((?:OPERATIONS|RUNBOOKS)\.md#[a-z0-9-]+\)`).FindAllStringSubmatch(item[1], -1); links != nil {
+			names = nil
+			for _, link := range links {
+				names = append(names, link[1])
+			}
+		}
+		for _, name := range names {
+			require.False(t, rehearsed[name], "%s is there twice", name)
+			rehearsed[name] = true
+			requireRehearsal(t, name, item[2])
+		}
 	}
 
 	prose := regexp.MustCompile("(?ms)^```.*?^```").ReplaceAllString(page, "")
@@ -42,12 +50,12 @@ func TestEveryRunbookIsRehearsed(t *testing.T) {
 	require.Empty(t, rehearsed, "docs/REHEARSALS.md: these are not chapters of OPERATIONS or alerts of RUNBOOKS")
 }
 
-// requireRehearsal requires what a cell names: make targets, which another test checks, or
+// requireRehearsal requires what an item names: make targets, which another test checks, or
 // tests of a folder.
-func requireRehearsal(t *testing.T, what, cell string) {
+func requireRehearsal(t *testing.T, what, item string) {
 	var tests []string
 	n := 0
-	for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(cell, -1) {
+	for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(item, -1) {
 		switch name := m[1]; {
 		case strings.HasPrefix(name, "make "):
 			n++
