@@ -28,11 +28,14 @@ class Secrets:
             raise Missing()
         return {"SecretString": self.values[VersionId]}
     def get_random_password(self, PasswordLength, ExcludePunctuation):
-        return {"RandomPassword": "x" * PasswordLength}
+        self.made = getattr(self, "made", 0) + 1
+        return {"RandomPassword": str(self.made) * PasswordLength}
     def put_secret_value(self, SecretId, ClientRequestToken, SecretString, VersionStages):
         self.values[ClientRequestToken] = SecretString
-    def update_secret_version_stage(self, SecretId, VersionStage, MoveToVersionId, RemoveFromVersionId):
-        self.stages[RemoveFromVersionId].remove(VersionStage)
+    def update_secret_version_stage(self, SecretId, VersionStage, MoveToVersionId, RemoveFromVersionId=None):
+        assert [v for v, names in self.stages.items() if VersionStage in names] == [RemoveFromVersionId][: RemoveFromVersionId is not None]
+        if RemoveFromVersionId:
+            self.stages[RemoveFromVersionId].remove(VersionStage)
         self.stages[MoveToVersionId].append(VersionStage)
 
 class ElastiCache:
@@ -65,12 +68,19 @@ step("createSecret")
 assert secrets.values["v2"] == token, "a step that is tried again makes no other token"
 step("setSecret")
 assert group.tokens == ["first", token], group.tokens
+step("setSecret")
+assert group.tokens == ["first", token], "edges still use the first one when AWS starts over"
 step("testSecret")
 assert secrets.stages["v1"] == ["AWSCURRENT"], "not before the last step"
 step("finishSecret")
 assert "AWSCURRENT" in secrets.stages["v2"] and "AWSCURRENT" not in secrets.stages["v1"]
 step("setSecret")
 assert group.tokens == ["first", token], "what is done is not done again"
+secrets.stages["v2"].remove("AWSPENDING")
+secrets.stages["v4"] = ["AWSPENDING"]
+for name in ["createSecret", "setSecret", "testSecret", "setSecret", "finishSecret"]:
+    step(name, "v4")
+assert group.tokens == [token, secrets.values["v4"]], "the next rotation keeps the token of this one"
 secrets.stages["v3"] = []
 try:
     step("createSecret", "v3")

@@ -35,7 +35,11 @@ def create(secret, version):
 
 
 def put(secret, version):
-    """Adds the new token to those that Redis accepts."""
+    """Adds the new token to those that Redis accepts, once: a second time would drop the one that edges use."""
+    stages = secrets.describe_secret(SecretId=secret)["VersionIdsToStages"]
+    before = next((v for v, names in stages.items() if "PUT" in names), None)
+    if before == version:
+        return
     group = os.environ["REPLICATION_GROUP"]
     available(group)
     elasticache.modify_replication_group(
@@ -43,6 +47,9 @@ def put(secret, version):
         AuthToken=pending(secret, version),
         AuthTokenUpdateStrategy="ROTATE",
         ApplyImmediately=True,
+    )
+    secrets.update_secret_version_stage(
+        SecretId=secret, VersionStage="PUT", MoveToVersionId=version, **({"RemoveFromVersionId": before} if before else {})
     )
 
 
