@@ -229,6 +229,7 @@ func TestGlobalRefuses(t *testing.T) {
 		"either all have a certificate or none": func(g *global) { facts(g)["listener"].(object)["port"] = 80 },
 		"an IPv4 network of /16 to /22":         func(g *global) { us(g)["vpc_cidr"] = "10.2/16" },
 		"the name of an AWS region":             func(g *global) { us(g)["aws_region"] = "east" },
+		"outside China and GovCloud":            func(g *global) { us(g)["aws_region"] = "us-gov-west-1" },
 		"no two in a row":                       func(g *global) { g.fleet["regions"].(object)["eu--west"] = us(g) },
 		"each must be one of fleet.regions":     func(g *global) { g.regions["eu-wset"] = facts(g) },
 		"contains the vpc_cidr of every region": func(g *global) { g.fleet["cidr"] = "10.2.0.0/16" },

@@ -41,8 +41,8 @@ variable "fleet" {
   }
 
   validation {
-    condition     = alltrue([for place in concat([var.fleet.home], values(var.fleet.regions)[*].aws_region) : can(regex("^[a-z]{2}(-[a-z]+)+-[0-9]$", place))])
-    error_message = "fleet: home and each aws_region must be the name of an AWS region, such as eu-west-1."
+    condition     = alltrue([for place in concat([var.fleet.home], values(var.fleet.regions)[*].aws_region) : can(regex("^[a-z]{2}-[a-z]+-[0-9]$", place)) && !startswith(place, "cn-")])
+    error_message = "fleet: home and each aws_region must be the name of an AWS region, such as eu-west-1, outside China and GovCloud, whose ARNs differ."
   }
 
   validation {
