@@ -174,6 +174,7 @@ var regionStands = []stand{
 	{`aws_s3_bucket\.nodes\.bucket`, `"nodes"`},
 	{`in aws_iam_role\.instance :`, `in {} :`},
 	{`module\.dns\[0\]\.role`, `"dns"`},
+	{`data\.aws_ec2_instance_type\.this\[name\]\.default_vcpus`, `2`},
 	{`aws_iam_role\.instance\["edge"\]\.unique_id`, `"` + role + `"`},
 }
 

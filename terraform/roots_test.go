@@ -80,6 +80,17 @@ func TestRoots(t *testing.T) {
 	require.Len(t, keys, len(roots(t)))
 }
 
+// What the account's quotas do not allow is refused before anything is created: up to nine edges, four Consul
+// servers and three routers of two CPUs each, and nine addresses.
+func TestQuotas(t *testing.T) {
+	s := newFleet(t).root("eu-west")
+	s.local()
+	t.Setenv("QUOTA", "31")
+	require.Contains(t, s.fault(), "Too few CPUs: eu-west-1 needs 32 at its maximum of edges and its quota is 31.")
+	t.Setenv("QUOTA", "8")
+	require.Contains(t, s.fault(), "Too few elastic addresses: eu-west-1 needs 9 and its quota is 8.")
+}
+
 // apply applies a root. A region's tells the global one what it has to know.
 func (f *fleet) apply(names ...string) {
 	f.t.Helper()

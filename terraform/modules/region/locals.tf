@@ -28,6 +28,13 @@ locals {
   # The load balancer's, the NAT gateways' and the routers'.
   addresses_needed = var.zones + local.nats + (local.routed ? var.zones : 0)
 
+  # What each group runs at most: one more while its instances are replaced.
+  machines = merge({
+    edge   = { type = var.edges.instance_type, count = local.edges_max + 1 }
+    consul = { type = var.consul.instance_type, count = var.consul.count + 1 }
+  }, local.routed ? { dns = { type = var.routers.instance_type, count = var.routers.count + 1 } } : {})
+  cpus_needed = sum([for name, m in local.machines : m.count * data.aws_ec2_instance_type.this[name].default_vcpus])
+
   # Where logs go, and who sends them.
   logs  = var.fleet.log_days == null ? null : { group = local.name, region = local.aws_region }
   roles = merge({ for name, role in aws_iam_role.instance : name => role.name }, local.routed ? { dns = module.dns[0].role } : {})

@@ -18,8 +18,13 @@ output "facts" {
   }
 
   precondition {
-    condition     = data.aws_servicequotas_service_quota.addresses.value >= local.addresses_needed
-    error_message = "Too few elastic addresses: ${local.aws_region} needs ${local.addresses_needed} and its quota is ${data.aws_servicequotas_service_quota.addresses.value}. Request a higher quota (Service Quotas, ec2, L-0263D0A3), or set nat_gateways or zones."
+    condition     = data.aws_servicequotas_service_quota.ec2["addresses"].value >= local.addresses_needed
+    error_message = "Too few elastic addresses: ${local.aws_region} needs ${local.addresses_needed} and its quota is ${data.aws_servicequotas_service_quota.ec2["addresses"].value}. Request a higher quota (Service Quotas, ec2, L-0263D0A3), or set nat_gateways or zones."
+  }
+
+  precondition {
+    condition     = data.aws_servicequotas_service_quota.ec2["cpus"].value >= local.cpus_needed
+    error_message = "Too few CPUs: ${local.aws_region} needs ${local.cpus_needed} at its maximum of edges and its quota is ${data.aws_servicequotas_service_quota.ec2["cpus"].value}. Request a higher quota (Service Quotas, ec2, L-1216C47A), or set edges.max or smaller instance types."
   }
 }
 

@@ -44,9 +44,18 @@ module "dns" {
   depends_on = [aws_route.internet, aws_route.nat, aws_route_table_association.public, aws_route_table_association.private, aws_vpc_endpoint.s3, aws_secretsmanager_secret_version.token]
 }
 
-# Five elastic addresses are the default.
-data "aws_servicequotas_service_quota" "addresses" {
+# A new account has five elastic addresses and five CPUs.
+data "aws_servicequotas_service_quota" "ec2" {
+  for_each = { addresses = "L-0263D0A3", cpus = "L-1216C47A" }
+
   region       = local.aws_region
   service_code = "ec2"
-  quota_code   = "L-0263D0A3"
+  quota_code   = each.value
+}
+
+data "aws_ec2_instance_type" "this" {
+  for_each = local.machines
+
+  region        = local.aws_region
+  instance_type = each.value.type
 }
