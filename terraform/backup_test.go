@@ -44,3 +44,16 @@ func TestBackupIsRestored(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "rules", string(pair.Value))
 }
+
+// A server that is taken over can neither delete the copies nor overwrite them.
+func TestBackupsStay(t *testing.T) {
+	m := load(t, filepath.Join("modules", "region"))
+	versioning := m.resources["aws_s3_bucket_versioning.nodes"]
+	require.NotNil(t, versioning)
+	require.Contains(t, m.text(versioning.Body.Range()), `bucket = aws_s3_bucket.nodes.id versioning_configuration { status = "Enabled" }`)
+	for _, statement := range m.data["aws_iam_policy_document.nodes"].Body.Blocks {
+		if literal(t, statement.Body.Attributes["sid"]) == "Backup" {
+			require.Equal(t, `["s3:PutObject"]`, m.text(statement.Body.Attributes["actions"].Expr.Range()))
+		}
+	}
+}

@@ -186,7 +186,7 @@ func TestEveryResourceNamesItsRegion(t *testing.T) {
 
 func TestEverythingIsTagged(t *testing.T) {
 	// AWS keeps no tags for these.
-	bare := regexp.MustCompile(`^aws_(route|route_table_association|iam_role_policy|iam_role_policy_attachment|autoscaling_policy|autoscaling_lifecycle_hook|acm_certificate_validation|s3_bucket_policy|s3_bucket_public_access_block|s3_bucket_lifecycle_configuration|secretsmanager_secret_version|secretsmanager_secret_rotation|lambda_permission|route53_record)\.`)
+	bare := regexp.MustCompile(`^aws_(route|route_table_association|iam_role_policy|iam_role_policy_attachment|autoscaling_policy|autoscaling_lifecycle_hook|acm_certificate_validation|s3_bucket_policy|s3_bucket_public_access_block|s3_bucket_versioning|s3_bucket_lifecycle_configuration|secretsmanager_secret_version|secretsmanager_secret_rotation|lambda_permission|route53_record)\.`)
 	for dir, m := range allModules(t) {
 		for name, b := range m.resources {
 			if !strings.HasPrefix(name, "aws_") {

@@ -30,6 +30,16 @@ resource "aws_s3_bucket_public_access_block" "nodes" {
   restrict_public_buckets = true
 }
 
+# A Consul server that is taken over cannot delete the copies of its data by overwriting them.
+resource "aws_s3_bucket_versioning" "nodes" {
+  region = local.aws_region
+  bucket = aws_s3_bucket.nodes.id
+
+  versioning_configuration {
+    status = "Enabled"
+  }
+}
+
 # Copies of Consul's data have their hour as a name, so that none passes for a newer one.
 resource "aws_s3_bucket_lifecycle_configuration" "nodes" {
   region = local.aws_region
@@ -47,6 +57,19 @@ resource "aws_s3_bucket_lifecycle_configuration" "nodes" {
       days = 30
     }
   }
+
+  rule {
+    id     = "previous"
+    status = "Enabled"
+
+    filter {}
+
+    noncurrent_version_expiration {
+      noncurrent_days = 30
+    }
+  }
+
+  depends_on = [aws_s3_bucket_versioning.nodes]
 }
 
 data "aws_iam_policy_document" "nodes" {
