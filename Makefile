@@ -9,7 +9,7 @@ export GOWORK = off
 export GOFLAGS := $(strip $(GOFLAGS) -tags=grpcnotrace)
 
 .DEFAULT_GOAL := help
-.PHONY: help help-all run build docs reference unit test test-nodes test-worlds test-rest test-processes test-terraform check lint vuln bench overload overload-fast profile soak soak-tests soak-nodes soak-proof soak-chart fuzz drills steering behavior tables k6 release release-test loadtest loadtest-full lab lab-down lab-status console picture release-aws terraform-schema tools deps deps-bench deps-lab deps-overload deps-soak clean distclean
+.PHONY: help help-all run build docs reference unit test test-nodes test-worlds test-rest test-processes test-terraform check lint vuln bench overload overload-fast profile soak soak-tests soak-nodes soak-proof soak-chart soak-tofu fuzz drills steering behavior tables k6 release release-test loadtest loadtest-full lab lab-down lab-status console picture release-aws terraform-schema tools deps deps-bench deps-lab deps-overload deps-soak clean distclean
 
 help: ## list the common targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 14
@@ -136,7 +136,7 @@ vuln: ## list known vulnerabilities that the code reaches; downloads the databas
 
 # Every step runs, even after a failed one: together they take hours.
 soak: deps-soak tools ## run the long forms of the tests: many seeds, 20 exactness runs, 1 million framed exchanges, fuzzing
-	@failed=; for step in soak-tests soak-nodes soak-proof soak-chart fuzz; do $(MAKE) --no-print-directory $$step || failed="$$failed $$step"; done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
+	@failed=; for step in soak-tests soak-nodes soak-proof soak-chart soak-tofu fuzz; do $(MAKE) --no-print-directory $$step || failed="$$failed $$step"; done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
 
 soak-tests:
 	WEIR_SOAK=1 $(GO) test -timeout 60m ./pkg/... ./internal/...
@@ -149,6 +149,9 @@ soak-proof:
 
 soak-chart: .bin/kube-apiserver .bin/etcd
 	cd tools && WEIR_SOAK=1 $(GO) test -count 1 -run APIServer ./manifests
+
+soak-tofu: .bin/consul .bin/tofu
+	cd terraform && TERRAFORM="$(CURDIR)/.bin/tofu" $(GO) test -count 1 -p 1 -timeout 60m ./...
 
 # How long to fuzz each parser, and with how many processes. The long form is make fuzz FUZZTIME=10m.
 FUZZTIME ?= 20s
@@ -238,7 +241,7 @@ terraform-schema: ##- update terraform/testdata with the AWS provider's schema f
 	cd bin/schema && npm pack --silent @cdktf/provider-aws@21.22.1 && tar -xzf *.tgz
 	cd terraform && $(GO) test . -run TestProviderSchema -provider $(CURDIR)/bin/schema/package
 
-tools: .bin/consul .bin/tofu ##- build the servers that tests start into .bin/: Consul, and OpenTofu if terraform is missing
+tools: .bin/consul $(if $(shell command -v terraform),,.bin/tofu) ##- build the servers that tests start into .bin/: Consul, and OpenTofu if terraform is missing
 
 .bin/consul: tools/consul/go.mod tools/consul/go.sum tools/consul/build.sh
 	@GO="$(GO)" tools/consul/build.sh "$(CURDIR)/$@"

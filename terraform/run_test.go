@@ -13,10 +13,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// binary finds terraform, or the OpenTofu that make tools builds if terraform is
-// missing.
+// binary finds the program that TERRAFORM names, terraform, or the OpenTofu that make tools builds if
+// terraform is missing.
 func binary(t *testing.T) string {
 	t.Helper()
+	if file := os.Getenv("TERRAFORM"); file != "" {
+		return file
+	}
 	if file, err := exec.LookPath("terraform"); err == nil {
 		return file
 	}

@@ -26,8 +26,8 @@ func TestLongTargetsRunEveryStep(t *testing.T) {
 		require.Equal(t, want, string(out))
 		require.Equal(t, strings.Contains(want, "failed"), err != nil, "%v", err)
 	}
-	f("none", "good\ngood\ngood\ngood\ngood\n", "soak")
-	f("*soak-tests|*fuzz", "bad\ngood\ngood\ngood\nbad\nfailed: soak-tests fuzz\n", "soak")
+	f("none", "good\ngood\ngood\ngood\ngood\ngood\n", "soak")
+	f("*soak-tests|*fuzz", "bad\ngood\ngood\ngood\ngood\nbad\nfailed: soak-tests fuzz\n", "soak")
 	parsers := "FUZZ=./a:FuzzA ./b:FuzzB"
 	f("none", "./a:FuzzA\ngood\n./b:FuzzB\ngood\n", "fuzz", parsers)
 	f("*./a", "./a:FuzzA\nbad\nbad\n./b:FuzzB\ngood\nfailed: ./a:FuzzA\n", "fuzz", parsers)
