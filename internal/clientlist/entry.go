@@ -47,7 +47,6 @@ type Decision struct {
 	Until  time.Time `json:"until,omitzero"` // zero: until removed
 }
 
-// Expired reports whether the decision has expired.
 func (d *Decision) Expired(now time.Time) bool { return !d.Until.IsZero() && !now.Before(d.Until) }
 
 // same reports whether other would change nothing. Repeating a decision keeps its first author

@@ -69,7 +69,6 @@ func (t *Table) Find(client netip.Addr) *Entry {
 	return e
 }
 
-// All returns all entries.
 func (t *Table) All() (list []*Entry) {
 	for _, e := range t.index.All() {
 		list = append(list, e)

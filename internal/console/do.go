@@ -39,7 +39,6 @@ type Call struct {
 	values values
 }
 
-// List returns the values of an input.
 func (c *Call) List(input string) []string { return c.values[input] }
 
 // Text returns the only value of an input, or "".
@@ -111,7 +110,6 @@ const (
 	needsToken  = "this changes something and needs the header " + access.HeaderToken + " with the token of GET " + Prefix + "/session"
 )
 
-// do performs an operation.
 func (s *Server) do(w http.ResponseWriter, r *http.Request, o *Operation) {
 	if o.Upload != "" { // uploads change nothing, so they need no token
 		s.upload(w, r, o)

@@ -41,7 +41,6 @@ type event struct {
 	data []byte
 }
 
-// ServeHTTP implements http.Handler.
 func (f *feed) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.RawQuery != "" {
 		refuse(w, http.StatusBadRequest, "this endpoint takes no parameters")

@@ -9,7 +9,6 @@ import (
 	"github.com/weir-edge/weir/internal/console/access"
 )
 
-// TokenList lists tokens for machines.
 type TokenList struct {
 	Tokens []access.Issued `json:"tokens"`
 }

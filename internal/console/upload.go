@@ -68,7 +68,6 @@ type patient struct {
 	set  time.Time
 }
 
-// Read implements io.Reader.
 func (p *patient) Read(b []byte) (int, error) {
 	if now := time.Now(); now.Sub(p.set) > time.Second {
 		until := now.Add(bodyTime)
@@ -80,7 +79,6 @@ func (p *patient) Read(b []byte) (int, error) {
 	return p.body.Read(b)
 }
 
-// Close implements io.Closer.
 func (p *patient) Close() error { return p.body.Close() }
 
 // readForm reads the fields before the log, which is the last part.

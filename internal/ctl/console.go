@@ -124,7 +124,6 @@ func consoleCommand(p *command.Program) *cobra.Command {
 	return c
 }
 
-// consoleOptions are the flags of console.
 type consoleOptions struct{ listen, config string }
 
 // load returns the configuration, which by default lets only this user in, with all rights.

@@ -169,7 +169,6 @@ type notes struct {
 	to func(line string)
 }
 
-// Write implements io.Writer.
 func (n *notes) Write(p []byte) (int, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -146,7 +146,6 @@ func (e *Edge) openParts(node documents.Node) (err error) {
 	return nil
 }
 
-// openListeners prepares to listen.
 func (e *Edge) openListeners() error {
 	certificates, err := e.config.Listen.Certificates()
 	if err != nil {

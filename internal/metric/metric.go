@@ -17,7 +17,6 @@ func New() Registry {
 	return r
 }
 
-// Counter makes a counter.
 func (r Registry) Counter(name, help string) prometheus.Counter {
 	return r.Counters(name, help).WithLabelValues()
 }
@@ -27,7 +26,6 @@ func (r Registry) Counters(name, help string, labels ...string) *prometheus.Coun
 	return promauto.With(r).NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 }
 
-// Gauge makes a gauge.
 func (r Registry) Gauge(name, help string) prometheus.Gauge {
 	return r.Gauges(name, help).WithLabelValues()
 }
@@ -42,7 +40,6 @@ func (r Registry) GaugeFunc(name, help string, value func() float64) {
 	promauto.With(r).NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
 }
 
-// Histogram makes a histogram.
 func (r Registry) Histogram(name, help string, buckets []float64) prometheus.Observer {
 	return r.Histograms(name, help, buckets).WithLabelValues()
 }
@@ -59,22 +56,18 @@ type Read struct {
 	kind prometheus.ValueType
 }
 
-// ReadCounter describes a counter.
 func ReadCounter(name, help string, labels ...string) Read {
 	return Read{prometheus.NewDesc(name, help, labels, nil), prometheus.CounterValue}
 }
 
-// ReadGauge describes a gauge.
 func ReadGauge(name, help string, labels ...string) Read {
 	return Read{prometheus.NewDesc(name, help, labels, nil), prometheus.GaugeValue}
 }
 
-// Send sends the value of one series.
 func (m Read) Send(to chan<- prometheus.Metric, value float64, labels ...string) {
 	to <- prometheus.MustNewConstMetric(m.desc, m.kind, value, labels...)
 }
 
-// Collect registers metrics that collect sends.
 func (r Registry) Collect(collect func(to chan<- prometheus.Metric), all ...Read) {
 	r.MustRegister(collector{collect, all})
 }

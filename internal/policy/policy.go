@@ -267,7 +267,6 @@ func (t *TLS) compile(p *Policy, faults *field.Errors) {
 	}
 }
 
-// headers returns canonical names.
 func headers(path string, list []string, faults *field.Errors) (names []string) {
 	if len(list) > maxHeaders {
 		faults.Add(path, "has more than %d names; each is looked up for every request (got %d)", maxHeaders, len(list))

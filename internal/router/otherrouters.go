@@ -36,7 +36,6 @@ const (
 	provenFor = 3 * askEvery
 )
 
-// otherRouters are the other routers of the fleet.
 type otherRouters struct {
 	view   func() *region.View
 	key    *sign.Key // of this router; nil: none

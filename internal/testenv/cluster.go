@@ -263,7 +263,6 @@ func (c *RedisCluster) do(s *Server, args ...any) any {
 	return reply
 }
 
-// clusterNode is a line of CLUSTER NODES.
 type clusterNode struct {
 	addr, flags, link string
 	epoch             int64

@@ -333,7 +333,6 @@ func (c *Consul) Set(t testing.TB, key string, value []byte) {
 	require.NoError(t, err)
 }
 
-// Remove deletes a key.
 func (c *Consul) Remove(t testing.TB, key string) {
 	t.Helper()
 	_, err := c.Client().KV().Delete(key, nil)

@@ -16,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// consulServer is one server of a datacenter.
 type consulServer struct {
 	Server // the process; its Redis client stays nil
 

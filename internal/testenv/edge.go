@@ -125,7 +125,6 @@ func (n *EdgeNode) Kill() { n.proc.kill() }
 // Signal sends the node a signal, such as SIGSTOP.
 func (n *EdgeNode) Signal(sig syscall.Signal) error { return n.proc.signal(sig) }
 
-// Pid returns the node's process id.
 func (n *EdgeNode) Pid() int { return n.proc.pid }
 
 // Terminate stops the node like an orchestrator and waits until it has stopped.

@@ -107,7 +107,6 @@ func (i *Island) Edge(t testing.TB, config, rules, origin string) *EdgeNode {
 	return edgeOf(i, t, Program(t, "edge"), config, rules)
 }
 
-// Start starts a command on the island.
 func (i *Island) Start(c *exec.Cmd) error {
 	_, err := there(i, func() (struct{}, error) { return struct{}{}, c.Start() })
 	return err

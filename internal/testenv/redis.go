@@ -219,7 +219,6 @@ func (s *Server) Kill() {
 // accepts new ones, but nothing answers.
 func (s *Server) Suspend() { s.t.Helper(); s.stopOrContinue(syscall.SIGSTOP) }
 
-// Resume continues a suspended server.
 func (s *Server) Resume() { s.t.Helper(); s.stopOrContinue(syscall.SIGCONT) }
 
 func (s *Server) stopOrContinue(sig syscall.Signal) {

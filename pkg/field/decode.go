@@ -121,7 +121,6 @@ type shape struct {
 	elem   *shape
 }
 
-// member is a field of a struct.
 type member struct {
 	name     string
 	index    []int

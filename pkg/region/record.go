@@ -77,7 +77,6 @@ func (r *Record) normalize(zone string) {
 	}
 }
 
-// checkRecords checks the static records of a topology.
 func (t *Topology) checkRecords(f *field.Errors) {
 	if len(t.Records) > maxRecords {
 		f.Add("records", "has %d; the maximum is %d; remove some", len(t.Records), maxRecords)

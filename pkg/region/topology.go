@@ -66,7 +66,6 @@ func (r Router) String() string {
 	return r.Name + " (key " + id + ")"
 }
 
-// routerKeys returns the keys of the routers.
 func (t *Topology) routerKeys() sign.Keys {
 	keys := sign.Keys{}
 	for _, r := range t.Routers {

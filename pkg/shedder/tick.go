@@ -192,7 +192,6 @@ func (t *ticker) verdicts(name string) *verdicts {
 	return v
 }
 
-// asPositions converts a share to a number of positions.
 func asPositions(share float64) uint64 { return uint64(share * (1 << 32)) }
 
 // wait estimates how long a request waits for the upstream's answer, by Little's law:

@@ -48,7 +48,6 @@ type Refusal struct {
 	After time.Duration
 }
 
-// Error implements error.
 func (r *Refusal) Error() string { return r.Detail }
 
 // ReasonLogin is the reason of a refusal that a login may lift.

@@ -25,17 +25,14 @@ var roles = []string{"none", "reader", "operator", "admin"}
 // String returns the role's name in configurations.
 func (r Role) String() string { return roles[r] }
 
-// UnmarshalField implements field.Unmarshaler.
 func (r *Role) UnmarshalField(d *field.Decoder, n *field.Node) {
 	if r.UnmarshalText([]byte(n.Text)) != nil {
 		d.Fault("must be reader, operator or admin (got %s)", n)
 	}
 }
 
-// MarshalText implements encoding.TextMarshaler.
 func (r Role) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
-// UnmarshalText implements encoding.TextUnmarshaler.
 func (r *Role) UnmarshalText(text []byte) error {
 	i := slices.Index(roles[1:], string(text))
 	if *r = Role(i + 1); *r == None {
@@ -108,7 +105,6 @@ func (r *Right) faults() (f field.Errors) {
 	return f
 }
 
-// includes reports whether the right permits all that other does.
 func (r *Right) includes(other *Right) bool {
 	return r.May >= other.May && (other.May <= Reader || within(r.Regions, other.Regions) && within(r.Kinds, other.Kinds))
 }
@@ -122,7 +118,6 @@ func within(list, other []string) bool {
 // Rights are all rights of a person.
 type Rights []Right
 
-// String describes the rights.
 func (r Rights) String() string {
 	var list []string
 	for _, one := range r {

@@ -89,7 +89,6 @@ func loggedOut(format string, args ...any) *Refusal {
 	return r
 }
 
-// session returns a request's session.
 func (a *Access) session(r *http.Request) (grant, error) {
 	var s grant
 	list := r.CookiesNamed(sessionCookie)

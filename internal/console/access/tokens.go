@@ -246,7 +246,6 @@ func (a *Access) RevokeToken(p Person, name string) (revoked Issued, err error) 
 	return revoked, err
 }
 
-// isToken reports whether a request carries a token for machines.
 func (a *Access) isToken(r *http.Request) bool {
 	return a.tokens != nil && strings.HasPrefix(r.Header.Get(HeaderToken), tokenPrefix)
 }

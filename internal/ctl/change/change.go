@@ -81,7 +81,6 @@ type earlier struct {
 	Redo   map[string]string
 }
 
-// regionChange is one region of a change.
 type regionChange struct {
 	target *fleet.Target
 	region *rollout.Region[fleet.Current]

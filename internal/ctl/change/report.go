@@ -28,7 +28,6 @@ type Report struct {
 	Canary      *canaryReport   `json:"canary,omitempty"`
 }
 
-// regionReport is one region of it.
 type regionReport struct {
 	report.RegionResult
 	// Version is the version for this region, where it may differ. Then is what follows

@@ -25,7 +25,6 @@ func BindRegions(f *pflag.FlagSet, names *[]string) {
 	f.StringSliceVar(names, "region", nil, "only this `REGION`; several: repeat it, or separate them by commas (default: all of the fleet file)")
 }
 
-// YesFlag adds --yes.
 func YesFlag(f *pflag.FlagSet, yes *bool) { f.BoolVarP(yes, "yes", "y", false, "do not ask") }
 
 // neverAsks is the usage of --yes of a command that asks nothing.

@@ -149,7 +149,6 @@ func (o *Query) Explain(ctx context.Context, p *command.Program) (*Explanation, 
 	return e, err
 }
 
-// choose chooses a PoP for a client.
 func (e *Explanation) choose(v *region.View, client netip.Prefix, within string) {
 	q := region.Query{Client: client, Region: within, Random: region.StickyRandom(client), Explain: true}
 	a := v.Choose(q)

@@ -32,7 +32,6 @@ type Figures struct {
 	Ahead       *time.Duration // of this machine's clock, give or take a second; nil: it does not say
 }
 
-// Version returns the version of the documents of a kind.
 func (f *Figures) Version(k *Kind) string {
 	return map[string]string{"rules": f.Rules, "shedder": f.Shedder, "policy": f.Policy}[k.Name]
 }

@@ -92,7 +92,6 @@ func (v *RegionView) expected(k *Kind, pop string) string {
 // Own stands for the version of an edge's own configuration.
 const Own = shedding.VersionConfig
 
-// runs reports whether an edge of this version runs what is expected.
 func runs(version, expected string) bool {
 	return expected != "" && version == expected || expected == Own && version == shedding.VersionBuiltIn
 }
@@ -177,7 +176,6 @@ func viewNode(ctx context.Context, t *Target, n consul.Node, expected string) No
 	return v
 }
 
-// Refuses reports whether the node refused what it should run.
 func (n *NodeView) Refuses() bool {
 	return !n.Converged && n.Refused != nil && n.Refused.Version == n.Expected && n.Expected != ""
 }

@@ -16,7 +16,6 @@ type Reasons struct {
 	edges   map[string][]string // by reason
 }
 
-// Add adds an edge and what is wrong with it.
 func (r *Reasons) Add(edge, reason string) {
 	if r.edges == nil {
 		r.edges = map[string][]string{}

@@ -30,7 +30,6 @@ func (d Decided) Plus(more Decided) Decided {
 	return Decided{d.Allowed + more.Allowed, d.Limited + more.Limited, d.Shadow + more.Shadow, d.Failed + more.Failed}
 }
 
-// Add adds checks with an outcome of DecisionsMetric.
 func (d *Decided) Add(outcome string, n float64) {
 	switch outcome {
 	case "allowed":
@@ -44,7 +43,6 @@ func (d *Decided) Add(outcome string, n float64) {
 	}
 }
 
-// Per returns the counts per second.
 func (d Decided) Per(seconds float64) Decided {
 	return Decided{d.Allowed / seconds, d.Limited / seconds, d.Shadow / seconds, d.Failed / seconds}
 }

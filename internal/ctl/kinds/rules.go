@@ -30,8 +30,6 @@ type RuleBook struct {
 	Written []rules.Rule // as written, by the index of set
 }
 
-// Warnings returns the warnings of the rules.
 func (b *RuleBook) Warnings() []string { return b.Set.Warnings() }
 
-// RulesOf returns the content of a rule document.
 func RulesOf(d *fleet.Document) *RuleBook { return d.Body.(*RuleBook) }

@@ -25,7 +25,6 @@ var Topology = &fleet.Kind{
 	What:  "topology", Are: "is", Put: "apply", Did: "applied", Look: "regionctl topology history", Watch: "regionctl topology history",
 }
 
-// TopologyBook is the content of a topology.
 type TopologyBook struct {
 	*region.Topology
 	text []byte

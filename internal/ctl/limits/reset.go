@@ -45,7 +45,6 @@ func resetCommand(p *command.Program) *cobra.Command {
 	return c
 }
 
-// ResetFlags binds the fields to flags of reset.
 func (d *Request) ResetFlags(f *pflag.FlagSet) {
 	f.StringVar(&d.rule, "rule", "", "the `ID` of the rule")
 	command.YesFlag(f, &d.yes)

@@ -66,14 +66,12 @@ type Fleet struct {
 	Totals   totals         `json:"totals"`
 }
 
-// RegionStatus is one region of it.
 type RegionStatus struct {
 	Region string      `json:"region"`
 	Error  string      `json:"error,omitempty"` // why its Consul gives no answer
 	PoPs   []PopStatus `json:"pops"`
 }
 
-// PopStatus is one PoP.
 type PopStatus struct {
 	PoP string `json:"pop"`
 	// Serving and Passing are null if its region's Consul gives no answer. A drain, which any region
@@ -308,7 +306,6 @@ func measure(ctx context.Context, t *fleet.Target, n consul.Node, before *fleet.
 	return v, f
 }
 
-// Total computes the totals.
 func (v *Fleet) Total() {
 	t := &v.Totals
 	var limited, requests float64

@@ -82,7 +82,6 @@ type jsonLine struct {
 	nested  bool        // headers is there
 }
 
-// json reads a line of JSON.
 func (p *parser) json(line []byte, e *entry, text *arena) error {
 	if !json.Valid(line) {
 		return notJSON(line)

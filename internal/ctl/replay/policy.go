@@ -48,7 +48,6 @@ type PolicyReport struct {
 	Notes    []string       `json:"notes,omitempty"`
 }
 
-// TierTally is what happened in a tier.
 type TierTally struct {
 	Tier     string `json:"tier"`
 	Clients  int    `json:"clients"` // whose severest tier it was

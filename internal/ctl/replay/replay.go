@@ -84,7 +84,6 @@ const (
 
 var formatNames = [...]string{Auto: "auto", JSONLines: "json", Combined: "combined"}
 
-// ParseFormat returns the format of that name.
 func ParseFormat(name string) (Format, error) {
 	for f, known := range formatNames {
 		if known == name {

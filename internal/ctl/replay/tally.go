@@ -57,7 +57,6 @@ func (t *tally) addKey(b *budget, key []byte) {
 	t.keys[string(key)] = 1
 }
 
-// topKeys returns the n keys with most requests.
 func (t *tally) topKeys(n int) (top []KeyCount) {
 	order := slices.SortedFunc(maps.Keys(t.keys), func(a, b string) int { return cmp.Or(cmp.Compare(t.keys[b], t.keys[a]), cmp.Compare(a, b)) })
 	for _, key := range order[:min(n, len(order))] {

@@ -17,7 +17,6 @@ const (
 	shownClients = 5
 )
 
-// WriteText writes the report for a terminal.
 func (r *Report) WriteText(w io.Writer) error {
 	b := &bytes.Buffer{}
 	r.writeLog(b)

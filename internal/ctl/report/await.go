@@ -21,7 +21,6 @@ type Edges struct {
 	Moved   func(*fleet.Target, *fleet.RegionView) bool
 }
 
-// Await waits for edges and shows the progress.
 func Await(ctx context.Context, p *command.Program, e Edges, targets []*fleet.Target, limit time.Duration) []rollout.Arrival {
 	progress := p.Progress()
 	text := make([]string, len(targets))

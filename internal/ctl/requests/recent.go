@@ -205,7 +205,6 @@ func (s *Recent) Partly() error {
 	return term.Partial("%s of %s gave no recent requests:\n%s", term.Plural(len(s.Missing), "edge"), s.Region, strings.Join(s.Missing, "\n"))
 }
 
-// Reader reads the lines.
 func (s *Recent) Reader() io.ReadCloser {
 	lines := make([]io.Reader, len(s.Lines))
 	for i, line := range s.Lines {

@@ -63,7 +63,6 @@ type Region[S any] struct {
 	Now   S            // what someone else wrote there, if the change lost
 }
 
-// NewRegion returns an untouched region.
 func NewRegion[S any](name string, locks Locker) *Region[S] {
 	return &Region[S]{Result: Result{Name: name}, Locks: locks}
 }
@@ -147,7 +146,6 @@ func With[S any](regions []*Region[S], outcomes ...Outcome) []*Region[S] {
 	return fleet.Filter(regions, func(r *Region[S]) bool { return slices.Contains(outcomes, r.Outcome) })
 }
 
-// Results returns the results of all regions.
 func (c *Change[S]) Results() []Result {
 	list := make([]Result, len(c.Regions))
 	for i, r := range c.Regions {

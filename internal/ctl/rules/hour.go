@@ -42,7 +42,6 @@ const (
 	longestHistory = 64 << 20
 )
 
-// CheckPrometheus checks the address of --prometheus.
 func CheckPrometheus(address string) error {
 	u, err := url.Parse(address)
 	if address != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "") {

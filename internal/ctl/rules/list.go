@@ -68,7 +68,6 @@ func listCommand(p *command.Program) *cobra.Command {
 	return c
 }
 
-// PrometheusFlag adds --prometheus.
 func PrometheusFlag(p *command.Program, c *cobra.Command) {
 	c.Flags().StringVar(&p.Prometheus, "prometheus", "", "`URL` of a Prometheus that scrapes all edges, for the counts of the last hour")
 }
@@ -105,7 +104,6 @@ type listedRule struct {
 	Rate    fleet.Decided `json:"per_second"` // over the last interval
 }
 
-// ruleLook repeatedly looks at the rules.
 type ruleLook struct {
 	targets []*fleet.Target
 	before  map[string]*fleet.RuleCounts // by region and node

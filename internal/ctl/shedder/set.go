@@ -90,7 +90,6 @@ func completeSetting(_ *cobra.Command, args []string, text string) ([]string, co
 	return words, cobra.ShellCompDirectiveNoSpace
 }
 
-// SetFlags adds the flags of set.
 func SetFlags(c *change.Change, f *pflag.FlagSet) {
 	c.Flags(f)
 	c.EdgeFlags(f)

@@ -42,7 +42,6 @@ type Options struct {
 	Staging   Flags
 }
 
-// ApplyFlags adds the flags of apply.
 func (o *Options) ApplyFlags(f *pflag.FlagSet, k *fleet.Kind) {
 	o.Flags(f)
 	o.DocumentFlags(f)
@@ -73,7 +72,6 @@ func (o *Options) Flags(f *pflag.FlagSet) {
 	command.ByFlag(f, &o.By)
 }
 
-// Completions completes what Flags added to a command.
 func (o *Options) Completions(cmd *cobra.Command, p *command.Program) {
 	_ = cmd.RegisterFlagCompletionFunc("region", p.CompleteRegions) // fails only if the flag is unknown
 	command.CompleteFiles(cmd, "sign", "pem", "key")
@@ -93,7 +91,6 @@ func (o *Options) forceFlag(f *pflag.FlagSet) {
 	f.BoolVar(&o.Force, "force", false, "change it even if nodes object, because they cannot read it or require another signature; the history says so")
 }
 
-// CheckFlags checks the flags.
 func (o *Options) CheckFlags(p *command.Program) (err error) {
 	if o.Wait < 0 {
 		return term.Misused("--wait %s: must be 0 or above", o.Wait)

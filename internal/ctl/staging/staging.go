@@ -82,7 +82,6 @@ func (o *Flags) CanaryFlags(f *pflag.FlagSet) {
 	f.DurationVar(&o.bake, "bake", defaultBake, "how long the canary is watched before the rest follows")
 }
 
-// Staged reports whether there are stages.
 func (o *Flags) Staged() bool { return o.Pop != "" || o.groups != "" }
 
 // Parse checks the flags.

@@ -99,7 +99,6 @@ type Convergence struct {
 	kind *fleet.Kind
 }
 
-// versionSpread is where a version is.
 type versionSpread struct {
 	Version string   `json:"version"`
 	Regions []string `json:"regions"` // that have it active

@@ -9,7 +9,6 @@ type Problem struct {
 	Message string `json:"message"`
 }
 
-// Problems lists every fault in err.
 func Problems(err error) (list []Problem) {
 	for _, e := range field.All(err) {
 		list = append(list, Problem{e.Name(), e.Line, e.Msg})

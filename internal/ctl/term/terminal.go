@@ -124,7 +124,6 @@ type pipe struct {
 	gone bool
 }
 
-// Write implements io.Writer.
 func (r *pipe) Write(p []byte) (int, error) {
 	if r.gone {
 		return len(p), nil
@@ -137,7 +136,6 @@ func (r *pipe) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// isTerminal reports whether a stream is a terminal.
 func isTerminal(stream any) bool {
 	file, ok := stream.(*os.File)
 	return ok && isatty.IsTerminal(file.Fd())

@@ -91,7 +91,6 @@ func Command(p *command.Program) *cobra.Command {
 	return c
 }
 
-// Fetch returns the active topology.
 func Fetch(ctx context.Context, p *command.Program, names []string) (*region.Topology, error) {
 	v, err := versions.Fetch(ctx, p, kinds.Topology, names, "")
 	if err != nil {

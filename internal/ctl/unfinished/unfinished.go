@@ -230,7 +230,6 @@ func (u *Rollout) renewed(earlier *Rollout) bool {
 	return false
 }
 
-// viewOf compares a record with what the regions have.
 func viewOf(record *consul.Rollout, answers []fleet.Answer[regionState], now time.Time) *Rollout {
 	u := &Rollout{Version: record.Version, By: record.By, Message: record.Message, BeganAt: record.BeganAt,
 		State: Runs, Why: record.Halted, Canary: record.Canary, Record: *record, marks: map[string]uint64{}}

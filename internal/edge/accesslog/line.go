@@ -30,7 +30,6 @@ func (l *Log) Append(b []byte, r *Request, ctx *fasthttp.RequestCtx) []byte {
 	return l.appendCombined(b, r, ctx)
 }
 
-// AppendEnd ends a line.
 func (l *Log) AppendEnd(b []byte, took time.Duration) []byte {
 	if l.config.Format == JSON {
 		b = append(b, `,"duration_ms":`...)

@@ -9,7 +9,6 @@ import (
 	"github.com/weir-edge/weir/internal/policy"
 )
 
-// showPolicy shows the active policy.
 func (a *Admin) showPolicy(w http.ResponseWriter, _ *http.Request) {
 	v := adminapi.Policy{Node: a.Config.Node.ID, Source: adminapi.NoVersion}
 	if k := a.Policy; k != nil {

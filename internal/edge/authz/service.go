@@ -106,7 +106,6 @@ func (c *call) Release() {
 	c.service.calls.Put(c)
 }
 
-// decide answers the call.
 func (c *call) decide() gateway.Answer {
 	d := c.service.Decider
 	if c.Err = c.read(); c.Err != nil {

@@ -45,7 +45,6 @@ func (c *call) Read(data mem.BufferSlice) {
 	c.malformed = r.Bad
 }
 
-// readAttributes reads an AttributeContext.
 func (q *request) readAttributes(b []byte) bool {
 	r := envoy.NewReader(b)
 	for r.Next() {
@@ -104,7 +103,6 @@ func (q *request) readRequest(b []byte) bool {
 	return !r.Bad
 }
 
-// readHTTP reads an HttpRequest.
 func (q *request) readHTTP(b []byte) bool {
 	r := envoy.NewReader(b)
 	for r.Next() {
@@ -147,7 +145,6 @@ func (q *request) readJoined(b []byte) bool {
 	return !r.Bad
 }
 
-// readRaw reads a HeaderMap.
 func (q *request) readRaw(b []byte) bool {
 	r := envoy.NewReader(b)
 	for r.Next() {

@@ -84,7 +84,6 @@ type Store struct {
 	Clock func() int64 `yaml:"-"`
 }
 
-// Redis says where Redis is.
 type Redis struct {
 	Mode                 string        `yaml:"mode"`                   // single, sentinel or cluster
 	Addrs                []string      `yaml:"addrs"`                  // host:port of the server, of the sentinels, or of some nodes of the cluster

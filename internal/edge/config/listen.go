@@ -182,7 +182,6 @@ func (l *Listen) Certificates() (s Certificates, err error) {
 	return s, err
 }
 
-// Each calls f for every certificate of all listeners.
 func (s Certificates) Each(f func(listener, file string, expires time.Time)) {
 	for name, server := range map[string]*certs.Server{"public": s.Public, "admin": s.Admin, "decide": s.Decide, "spoe": s.SPOE, "rls": s.RLS, "peer": s.Peer} {
 		if server != nil {

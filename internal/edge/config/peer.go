@@ -32,14 +32,12 @@ type Peer struct {
 	Regions []PeerRegion `yaml:"regions"`
 }
 
-// PeerRegion is one region.
 type PeerRegion struct {
 	Name       string     `yaml:"name"`       // as in the topology
 	Datacenter string     `yaml:"datacenter"` // of its nodes in Consul; absent: as the region
 	Nodes      []PeerNode `yaml:"nodes"`      // absent: those in Consul
 }
 
-// PeerNode is one node.
 type PeerNode struct {
 	ID      string `yaml:"id"`      // its node.id
 	Address string `yaml:"address"` // host:port where this node reaches it

@@ -53,7 +53,6 @@ func (c *Config) checkPolicy() error {
 	return nil
 }
 
-// Read reads the policy.
 func (p *Policy) Read() ([]byte, error) {
 	data, err := os.ReadFile(p.File)
 	if err != nil {

@@ -62,7 +62,6 @@ func (c *Config) validateRules(f *faults) {
 	}
 }
 
-// Read reads the rules of a file.
 func (r *Rules) Read() ([]byte, error) {
 	data, err := os.ReadFile(r.File)
 	if err != nil {

@@ -53,7 +53,6 @@ type Group struct {
 // healthCheck takes the defaults, not upstream's values, for missing fields: an empty one checks nothing.
 type healthCheck proxy.HealthCheck
 
-// UnmarshalField implements field.Unmarshaler.
 func (h *healthCheck) UnmarshalField(d *field.Decoder, n *field.Node) {
 	check := Defaults().Upstream.HealthCheck
 	d.Decode(n, &check)

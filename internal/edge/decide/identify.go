@@ -47,7 +47,6 @@ func (d *Decider) identify(r *Request) {
 	}
 }
 
-// Trusts reports whether an address is that of a trusted proxy.
 func (d *Decider) Trusts(a netip.Addr) bool {
 	for _, p := range d.Trusted {
 		if p.Contains(a) {

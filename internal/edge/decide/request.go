@@ -82,7 +82,6 @@ type Fields interface {
 // known; zero if the node has no memory of refusals.
 func (r *Request) StoreCalledAt() time.Time { return r.prechecked.CheckedAt }
 
-// Reset clears r for the next request.
 func (r *Request) Reset() {
 	r.Began, r.Rules, r.Peer, r.Method, r.Host, r.Query = time.Time{}, nil, netip.Addr{}, nil, nil, nil
 	r.FromGateway, r.CompletionUnknown, r.Source, r.ForwardedPath, r.RecentID, r.Took = false, false, netip.Addr{}, nil, 0, 0

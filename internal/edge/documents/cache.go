@@ -20,7 +20,6 @@ import (
 // maxCache is the size of a file for the longest document, with every byte escaped.
 const maxCache = 6*consul.MaxDocument + 1<<20
 
-// Cached is the content of a cache.
 type Cached struct {
 	Pointer    consul.Pointer
 	Document   []byte

@@ -77,7 +77,6 @@ type Metrics struct {
 	SourceUp              prometheus.Gauge
 }
 
-// Document is a good document.
 type Document[T any] struct {
 	Pointer  consul.Pointer // by which Consul named it; otherwise only its version
 	Bytes    []byte

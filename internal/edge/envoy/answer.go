@@ -14,10 +14,8 @@ type Metadata struct {
 	limited, shadowed []byte // rules, with commas between
 }
 
-// Reset clears m.
 func (m *Metadata) Reset() { m.limited, m.shadowed = m.limited[:0], m.shadowed[:0] }
 
-// Note adds what was decided about a request.
 func (m *Metadata) Note(r *decide.Request) {
 	for i := range r.Decision.Results {
 		switch res := &r.Decision.Results[i]; {

@@ -16,7 +16,6 @@ type field struct {
 	start, end int
 }
 
-// Reset clears f.
 func (f *Fields) Reset() { f.text, f.body, f.fields = f.text[:0], 0, f.fields[:0] }
 
 // SetBody copies the body, before any field.
@@ -28,13 +27,11 @@ func (f *Fields) SetBody(b []byte) {
 // Body returns the body, until Reset.
 func (f *Fields) Body() []byte { return f.text[:f.body] }
 
-// Add adds a field.
 func (f *Fields) Add(name string, value []byte) {
 	f.text = append(f.text, value...)
 	f.end(name, len(f.text)-len(value))
 }
 
-// AddInt adds a field whose value is a number.
 func (f *Fields) AddInt(name string, value int64) {
 	start := len(f.text)
 	f.text = strconv.AppendInt(f.text, value, 10)
@@ -45,7 +42,6 @@ func (f *Fields) end(name string, start int) {
 	f.fields = append(f.fields, field{name, start, len(f.text)})
 }
 
-// Len counts the fields.
 func (f *Fields) Len() int { return len(f.fields) }
 
 // At returns a field, until Reset.

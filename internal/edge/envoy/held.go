@@ -51,7 +51,6 @@ type metered struct {
 	server *Server
 }
 
-// Accept implements net.Listener.
 func (l metered) Accept() (net.Conn, error) {
 	accepted, err := l.Listener.Accept()
 	if err != nil {
@@ -69,7 +68,6 @@ func newMeter(c net.Conn, v *Server) *meter {
 	return &meter{Conn: c, server: v, streams: map[uint32]int64{}, extra: frames.Open(v.config.extra, time.Now())}
 }
 
-// Read implements net.Conn.
 func (m *meter) Read(b []byte) (int, error) {
 	n, err := m.Conn.Read(b[:min(len(b), readAtOnce)])
 	if n == readAtOnce {
@@ -121,7 +119,6 @@ func (m *meter) came(b []byte) (held int64, flood bool) {
 	return m.count(change), flood
 }
 
-// Write implements net.Conn.
 func (m *meter) Write(b []byte) (int, error) {
 	m.writing.Lock()
 	defer m.writing.Unlock()
@@ -180,7 +177,6 @@ func (v *Server) forget(m *meter) {
 	}
 }
 
-// Close implements net.Conn.
 func (m *meter) Close() error {
 	m.server.metering.Lock()
 	m.server.forget(m)

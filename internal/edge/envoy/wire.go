@@ -23,7 +23,6 @@ type Reader struct {
 	kind  protowire.Type
 }
 
-// NewReader returns a reader of b.
 func NewReader(b []byte) Reader { return Reader{rest: b} }
 
 // Next reads a field. It reports false at the end and if the message is malformed.

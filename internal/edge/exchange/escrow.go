@@ -100,7 +100,6 @@ func (x *Exchange) holding(h *holdings, l *limiter.Limit, key string) *holding {
 	return k
 }
 
-// admitted records what this region admitted of a key.
 func (x *Exchange) admitted(l *limiter.Limit, key string, start, count int64) {
 	h := &x.holdings[partitionOf(key)]
 	h.mu.Lock()

@@ -145,7 +145,6 @@ func (x *Exchange) Run(ctx context.Context) {
 	}
 }
 
-// partitionOf returns the partition of a key.
 func partitionOf(key string) int { return int(xxhash.Sum64String(key) % Partitions) }
 
 // names identifies partitions when finding their owners.

@@ -65,7 +65,6 @@ type Server struct {
 	requests sync.Pool
 }
 
-// New returns a server.
 func New(c Config) *Server {
 	s := &Server{config: c}
 	s.requests.New = func() any { q := &authRequest{server: s}; q.Fields = q; return q }

@@ -65,7 +65,6 @@ func mayHaveBody(status int) bool {
 // passing sends each part of a body as it comes.
 type passing stream
 
-// Write implements io.Writer.
 func (p *passing) Write(b []byte) (int, error) {
 	p.guard.wrote()
 	n, err := p.w.Write(b)

@@ -129,7 +129,6 @@ type tlsGuard struct {
 
 func (g *tlsGuard) ConnectionState() tls.ConnectionState { return g.tls.ConnectionState() }
 
-// Read implements net.Conn.
 func (g *guard) Read(b []byte) (int, error) {
 	n, err := g.from.Read(b)
 	if n > 0 {

@@ -74,7 +74,6 @@ type Server struct {
 	conns  map[net.Conn]struct{}
 }
 
-// New returns a Server.
 func New(c Config) (*Server, error) {
 	s := &Server{config: c, conns: map[net.Conn]struct{}{}, closed: make(chan struct{})}
 	s.pool.New = func() any { return newStream(s) }

@@ -175,7 +175,6 @@ func (st *stream) Close() error              { return nil }
 func (st *stream) LocalAddr() net.Addr       { return st.local }
 func (st *stream) RemoteAddr() net.Addr      { return st.peer }
 
-// SetDeadline implements net.Conn.
 func (st *stream) SetDeadline(t time.Time) error {
 	return errors.Join(st.SetReadDeadline(t), st.SetWriteDeadline(t))
 }

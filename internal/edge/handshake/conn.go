@@ -29,10 +29,8 @@ type conn struct {
 	all, same *list.Element // in listener.waits
 }
 
-// NetConn returns the connection beneath.
 func (c *conn) NetConn() net.Conn { return c.Conn }
 
-// Close implements net.Conn.
 func (c *conn) Close() error {
 	c.listener.mu.Lock()
 	first := c.listener.forget(c)

@@ -24,17 +24,14 @@ type Conn struct {
 // deadline is used by the one goroutine that serves the connection.
 type deadline struct{ wanted, armed time.Time }
 
-// SetReadDeadline implements net.Conn.
 func (c *Conn) SetReadDeadline(t time.Time) error {
 	return c.read.set(t, c.Conn.SetReadDeadline)
 }
 
-// SetWriteDeadline implements net.Conn.
 func (c *Conn) SetWriteDeadline(t time.Time) error {
 	return c.write.set(t, c.Conn.SetWriteDeadline)
 }
 
-// SetDeadline implements net.Conn.
 func (c *Conn) SetDeadline(t time.Time) error {
 	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
 }
@@ -50,7 +47,6 @@ func CloseWrite(c net.Conn) error {
 	return errors.ErrUnsupported
 }
 
-// Read implements net.Conn.
 func (c *Conn) Read(b []byte) (int, error) {
 	for {
 		n, err := c.Conn.Read(b)
@@ -66,7 +62,6 @@ func (c *Conn) Read(b []byte) (int, error) {
 	}
 }
 
-// Write implements net.Conn.
 func (c *Conn) Write(b []byte) (int, error) {
 	written := 0
 	for {

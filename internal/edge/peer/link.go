@@ -108,7 +108,6 @@ type dialed struct {
 	ended func() bool
 }
 
-// Close implements net.Conn.
 func (d *dialed) Close() error {
 	d.ended()
 	return d.Conn.Close()

@@ -100,7 +100,6 @@ func resultOf(e *CallError) Result {
 	return map[error]Result{ErrBusy: Busy, ErrUnreachable: Unreachable, ErrRefused: Refused, ErrVersion: Version}[e.Kind]
 }
 
-// link returns the link to a node.
 func (l *Links) link(to Node) (*link, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

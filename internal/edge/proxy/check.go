@@ -83,7 +83,6 @@ func (u *upstream) checker() *http.Transport {
 	return tr
 }
 
-// check performs one check.
 func (u *upstream) check(ctx context.Context, tr http.RoundTripper) error {
 	ctx, cancel := context.WithTimeout(ctx, u.cfg.Check.Timeout)
 	defer cancel()

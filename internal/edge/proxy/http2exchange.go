@@ -240,7 +240,6 @@ func (x *exchange) relayed() {
 	}
 }
 
-// CloseWithError ends the exchange.
 func (x *exchange) CloseWithError(err error) error {
 	failed := x.failed
 	if failed == KindNone && (err != nil || !x.whole) {

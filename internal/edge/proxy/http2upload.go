@@ -26,7 +26,6 @@ type clientBody struct {
 
 var errUploadOver = errors.New("the exchange is over")
 
-// Read implements io.Reader.
 func (b *clientBody) Read(p []byte) (int, error) {
 	b.mu.Lock()
 	if b.closed || b.whole {

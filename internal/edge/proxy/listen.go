@@ -70,7 +70,6 @@ func (l *Listener) Accept() (net.Conn, error) {
 	return client, nil
 }
 
-// Close closes the listener.
 func (l *Listener) Close() error {
 	l.limits.close()
 	return l.Listener.Close()
@@ -141,7 +140,6 @@ func (c *clientConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Write implements net.Conn.
 func (c *clientConn) Write(b []byte) (int, error) {
 	if c.limits != nil {
 		if err := c.beforeWrite(); err != nil {

@@ -56,7 +56,6 @@ type firstBytes struct {
 	err   error
 }
 
-// Read implements net.Conn.
 func (c *firstBytes) Read(b []byte) (int, error) {
 	if n := copy(b, c.bytes); n > 0 {
 		if c.bytes = c.bytes[n:]; len(c.bytes) == 0 {

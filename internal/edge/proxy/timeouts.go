@@ -164,19 +164,16 @@ func CloseUnlessReusable(ctx *fasthttp.RequestCtx, boundaryKnown bool) {
 	}
 }
 
-// SetReadDeadline implements net.Conn.
 func (c *clientConn) SetReadDeadline(t time.Time) error {
 	c.due.readFor = c.lines.stage()
 	return c.readBy(t)
 }
 
-// SetWriteDeadline implements net.Conn.
 func (c *clientConn) SetWriteDeadline(t time.Time) error {
 	c.due.writing = true
 	return c.writeBy(t)
 }
 
-// SetDeadline implements net.Conn.
 func (c *clientConn) SetDeadline(t time.Time) error {
 	if err := c.SetReadDeadline(t); err != nil {
 		return err

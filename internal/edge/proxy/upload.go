@@ -102,7 +102,6 @@ func (p *Pool) tooSlow(moved int64, waited time.Duration) bool {
 	return waited > p.cfg.StreamTimeout && moved < int64(waited.Seconds()*float64(p.cfg.MinBodyRate))
 }
 
-// writePart writes part of a body.
 func writePart(c *conn, b []byte, chunked bool) error {
 	if chunked {
 		head := append(strconv.AppendInt(c.bw.AvailableBuffer(), int64(len(b)), 16), "\r\n"...)

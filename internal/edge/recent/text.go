@@ -164,7 +164,6 @@ func (g *Ring) append(b []byte, s *slot) []byte {
 	return append(b, "}\n"...)
 }
 
-// TimeFormat is the format of a line's time.
 const TimeFormat = "2006-01-02T15:04:05.000000Z"
 
 func (g *Ring) appendHeaders(b, rest []byte) []byte {

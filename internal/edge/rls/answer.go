@@ -134,7 +134,6 @@ func (c *call) describeAll(passed bool) {
 	})
 }
 
-// outcome returns what the answer says.
 func (a *answer) outcome() Outcome {
 	if a.refused {
 		return OverLimit

@@ -156,7 +156,6 @@ const (
 	week  = 7
 )
 
-// window returns the window of a limit in a call.
 func (l *limit) window() (time.Duration, error) {
 	if l.unit == 0 || l.unit >= week {
 		return 0, fmt.Errorf("unit: must be SECOND, MINUTE, HOUR, DAY or MONTH (got %s)", nameOf(l.unit))

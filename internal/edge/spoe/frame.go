@@ -164,7 +164,6 @@ func (r *reader) value() (v value, err error) {
 	return v, err
 }
 
-// pair reads a name and its value.
 func (r *reader) pair() (name []byte, v value, err error) {
 	if name, err = r.text(); err != nil {
 		return nil, v, err

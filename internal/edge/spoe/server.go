@@ -39,7 +39,6 @@ type Server struct {
 	serving  sync.WaitGroup
 }
 
-// New returns a server.
 func New(c Config) *Server { return &Server{config: c, conns: map[*conn]struct{}{}} }
 
 // Serve accepts connections until the listener is closed. The listener admits only HAProxys, and

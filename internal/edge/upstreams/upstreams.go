@@ -163,7 +163,6 @@ func (u *Set) DrainTunnels(d time.Duration) {
 	wg.Wait()
 }
 
-// Close closes all connections.
 func (u *Set) Close() {
 	for _, g := range u.Groups {
 		g.Pool.Close()

@@ -62,13 +62,12 @@ type Compiled struct {
 	// Experiment is the rule's experiment; nil without one.
 	Experiment *CompiledExperiment
 
-	base    *Compiled                 // for an experiment's variant, the rule it belongs to
-	risks   map[string]*limiter.Limit // the risk tiers among Tiers, by name
-	match   conditions
-	infix   string // between the subject and the rest of a key
-	residue residue
-	not     *residue // the exempt requests; nil if none
-	// notPaths are the paths of match.not.
+	base     *Compiled                 // for an experiment's variant, the rule it belongs to
+	risks    map[string]*limiter.Limit // the risk tiers among Tiers, by name
+	match    conditions
+	infix    string // between the subject and the rest of a key
+	residue  residue
+	not      *residue // the exempt requests; nil if none
 	notPaths []string
 
 	forms     []form // of descriptors

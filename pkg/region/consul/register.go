@@ -277,7 +277,6 @@ func (s *service) conflict(there *api.AgentService) error {
 		s.ID, net.JoinHostPort(there.Address, strconv.Itoa(there.Port)), there.Meta[MetaPoP])
 }
 
-// known reports whether the agent has the service.
 func (s *service) known(ctx context.Context) (bool, error) {
 	ctx, cancel := within(ctx, answerTimeout)
 	defer cancel()

@@ -101,7 +101,6 @@ func (c *connections) leave(conn *net.TCPConn) {
 	c.remove(conn)
 }
 
-// answered records that a connection got an answer.
 func (c *connections) answered(conn *net.TCPConn, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -120,7 +119,6 @@ func (c *connections) stop() {
 	}
 }
 
-// isStopped reports whether stop was called.
 func (c *connections) isStopped() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
