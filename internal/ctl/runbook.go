@@ -11,6 +11,7 @@ import (
 
 	"github.com/weir-edge/weir/docs"
 	"github.com/weir-edge/weir/internal/ctl/command"
+	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/field"
 )
@@ -31,11 +32,8 @@ func runbookCommand(p *command.Program) *cobra.Command {
 	return c
 }
 
-func alertNames() (names []string) {
-	for _, r := range docs.Runbooks() {
-		names = append(names, r.Alert)
-	}
-	return names
+func alertNames() []string {
+	return fleet.Map(docs.Runbooks(), func(r docs.Runbook) string { return r.Alert })
 }
 
 func listRunbooks(b *bytes.Buffer, _ term.Style) {

@@ -348,11 +348,8 @@ func (c *Change) mayTry(outcomes ...rollout.Outcome) []*fleet.Target {
 	return fleet.Filter(TargetsOf(c.With(outcomes...)), func(t *fleet.Target) bool { return t.Kind.Canaries })
 }
 
-func TargetsOf(regions []*regionChange) (targets []*fleet.Target) {
-	for _, r := range regions {
-		targets = append(targets, r.target)
-	}
-	return targets
+func TargetsOf(regions []*regionChange) []*fleet.Target {
+	return fleet.Map(regions, func(r *regionChange) *fleet.Target { return r.target })
 }
 
 func (c *Change) region(name string) *regionChange {

@@ -167,11 +167,8 @@ func KindOf(list []*fleet.Kind, name string) (*fleet.Kind, error) {
 	return nil, term.Misused("KIND %q: must be one of %s", name, strings.Join(KindNames(list), ", "))
 }
 
-func KindNames(list []*fleet.Kind) (names []string) {
-	for _, k := range list {
-		names = append(names, k.Name)
-	}
-	return names
+func KindNames(list []*fleet.Kind) []string {
+	return fleet.Map(list, func(k *fleet.Kind) string { return k.Name })
 }
 
 // Stage adds commands to c that are for one stage of work.

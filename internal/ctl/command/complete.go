@@ -10,6 +10,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/pkg/limiter/rules"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
@@ -70,11 +71,9 @@ func CompleteFromConsul(p *Program, k *fleet.Kind, names *[]string, look func(co
 func (p *Program) CompleteVersions(k *fleet.Kind, names *[]string) Completion {
 	return CompleteFromConsul(p, k, names, func(ctx context.Context, t *fleet.Target) ([]string, error) {
 		changes, _, err := t.Docs.History(ctx, 64)
-		var words []string
-		for _, c := range changes {
-			words = append(words, c.Version+"\t"+term.Stamp(c.AppliedAt)+" "+term.Printable(c.AppliedBy+" "+c.Message))
-		}
-		return words, err
+		return fleet.Map(changes, func(c consul.Change) string {
+			return c.Version + "\t" + term.Stamp(c.AppliedAt) + " " + term.Printable(c.AppliedBy+" "+c.Message)
+		}), err
 	})
 }
 
@@ -92,10 +91,7 @@ func (p *Program) CompleteVersion(k *fleet.Kind, names *[]string) Completion {
 func (p *Program) CompleteNodes(names *[]string, of func(consul.Node) string) Completion {
 	return CompleteFromConsul(p, kinds.Rules, names, func(ctx context.Context, t *fleet.Target) ([]string, error) {
 		nodes, err := t.Nodes(ctx)
-		var words []string
-		for _, n := range nodes {
-			words = append(words, term.Printable(of(n)))
-		}
+		words := fleet.Map(nodes, func(n consul.Node) string { return term.Printable(of(n)) })
 		slices.Sort(words)
 		return words, err
 	})
@@ -108,10 +104,6 @@ func (p *Program) CompleteRules(names *[]string) Completion {
 		if err != nil {
 			return nil, err
 		}
-		var words []string
-		for _, c := range kinds.RulesOf(d).Set.Rules() {
-			words = append(words, c.ID+"\t"+term.Printable(c.Description))
-		}
-		return words, nil
+		return fleet.Map(kinds.RulesOf(d).Set.Rules(), func(c *rules.Compiled) string { return c.ID + "\t" + term.Printable(c.Description) }), nil
 	})
 }

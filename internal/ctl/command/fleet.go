@@ -68,7 +68,7 @@ func (p *Program) Fleet() (*region.Fleet, error) {
 }
 
 // KnownRegions returns the regions of the fleet file, or nil if none is named.
-func (p *Program) KnownRegions() (names []string, err error) {
+func (p *Program) KnownRegions() ([]string, error) {
 	if p.FleetFile == "" {
 		return nil, nil
 	}
@@ -76,10 +76,7 @@ func (p *Program) KnownRegions() (names []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, r := range file.Regions {
-		names = append(names, r.Name)
-	}
-	return names, nil
+	return fleet.Map(file.Regions, func(r region.FleetRegion) string { return r.Name }), nil
 }
 
 // Targets opens the selected regions, in the order of the fleet file, for one kind of
@@ -200,11 +197,7 @@ func ShowEach[T any](p *Program, list []*T, wrong error, write func(*T, *bytes.B
 }
 
 func RegionNames(targets []*fleet.Target) []string {
-	names := make([]string, len(targets))
-	for i, t := range targets {
-		names[i] = t.Name
-	}
-	return names
+	return fleet.Map(targets, func(t *fleet.Target) string { return t.Name })
 }
 
 // Whoami returns the name for the history.

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/weir-edge/weir/internal/ctl/command"
+	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/router"
 	"github.com/weir-edge/weir/pkg/region"
@@ -180,10 +181,7 @@ func (e *Explanation) write(b *bytes.Buffer, s term.Style) {
 	for _, step := range e.Reason {
 		fmt.Fprintf(b, "  %s\n", term.Printable(string(step)))
 	}
-	var addrs []string
-	for _, a := range e.Addrs {
-		addrs = append(addrs, a.String())
-	}
+	addrs := fleet.Map(e.Addrs, netip.Addr.String)
 	chosen := "none is healthy, so all"
 	if !e.FailOpen && len(e.PoPs) > 0 {
 		chosen = term.Printable(e.PoPs[0])

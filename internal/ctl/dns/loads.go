@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region"
 )
@@ -64,10 +65,7 @@ func writeLoads(b *bytes.Buffer, list []Load) {
 	t := term.Table{}
 	t.Row("POP", "OWN/S", "DEMAND/S", "CAPACITY/S", "GIVES")
 	for _, l := range list {
-		var gives []string
-		for _, g := range l.Gives {
-			gives = append(gives, fmt.Sprintf("%s to %s", term.Percent(g.Share), term.Printable(g.To)))
-		}
+		gives := fleet.Map(l.Gives, func(g Given) string { return fmt.Sprintf("%s to %s", term.Percent(g.Share), term.Printable(g.To)) })
 		capacity := rate(l.Capacity)
 		if l.Estimated {
 			capacity += " (estimated)"

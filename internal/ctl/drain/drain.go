@@ -373,11 +373,7 @@ func (d *draining) nodes() (list []nodeAt) {
 }
 
 func (r *Report) write(b *bytes.Buffer, s term.Style) {
-	var results []report.RegionResult
-	for _, c := range r.Regions {
-		results = append(results, c.RegionResult)
-	}
-	report.WriteResults(b, s, results)
+	report.WriteResults(b, s, fleet.Map(r.Regions, func(c result) report.RegionResult { return c.RegionResult }))
 	if r.Drain != nil {
 		fmt.Fprintf(b, "%s is drained by %s since %s: %s\n", s.Bold(term.Printable(r.PoP)), term.Printable(r.Drain.Who), term.Stamp(r.Drain.Since), term.Printable(r.Drain.Why))
 	} else {

@@ -83,6 +83,15 @@ func Filter[T any](list []T, keep func(T) bool) []T {
 	return out
 }
 
+// Map returns what of makes of each element; nil for an empty list.
+func Map[T, R any](list []T, of func(T) R) []R {
+	var out []R
+	for _, v := range list {
+		out = append(out, of(v))
+	}
+	return out
+}
+
 // Each calls f for every element, several at once.
 func Each[T any](list []T, f func(int, T)) {
 	slots := make(chan struct{}, AtOnce)

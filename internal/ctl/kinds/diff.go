@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/limiter"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
@@ -294,11 +295,7 @@ func whereOf(c *rules.Conditions, most int) string {
 }
 
 func keyOf(c *rules.Compiled) string {
-	parts := make([]string, len(c.Key))
-	for i, part := range c.Key {
-		parts[i] = part.String()
-	}
-	return "[" + strings.Join(parts, ", ") + "]"
+	return "[" + strings.Join(fleet.Map(c.Key, rules.KeyPart.String), ", ") + "]"
 }
 
 // anyOf formats a list of alternatives, whose order means nothing.
@@ -306,10 +303,7 @@ func anyOf(list []string, canonical func(string) string) string {
 	if len(list) == 0 {
 		return ""
 	}
-	out := make([]string, len(list))
-	for i, value := range list {
-		out[i] = canonical(value)
-	}
+	out := fleet.Map(list, canonical)
 	slices.Sort(out)
 	return "[" + strings.Join(out, ", ") + "]"
 }

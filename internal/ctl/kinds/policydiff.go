@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/policy"
 )
@@ -53,10 +54,7 @@ func policyFields(d *policy.Document) (list []FieldValue) {
 	}
 	add("fingerprint", "["+strings.Join(d.Fingerprint, ", ")+"]")
 	shared("routes.guessing", d.Routes.Guessing)
-	names := make([]string, len(d.Tiers))
-	for i := range d.Tiers {
-		names[i] = d.Tiers[i].Name
-	}
+	names := fleet.Map(d.Tiers, func(t policy.Tier) string { return t.Name })
 	add("tiers", "["+strings.Join(names, ", ")+"]")
 	for i := range d.Tiers {
 		t := &d.Tiers[i]

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region"
 )
@@ -275,11 +276,8 @@ func common(list, others []string, have bool) (found []string) {
 	return found
 }
 
-func texts[T fmt.Stringer](values []T) (list []string) {
-	for _, v := range values {
-		list = append(list, v.String())
-	}
-	return list
+func texts[T fmt.Stringer](values []T) []string {
+	return fleet.Map(values, T.String)
 }
 
 func sorted[T fmt.Stringer](values []T) []string {
@@ -288,16 +286,10 @@ func sorted[T fmt.Stringer](values []T) []string {
 	return list
 }
 
-func popNames(r *region.TopologyRegion) (list []string) {
-	for _, p := range r.PoPs {
-		list = append(list, p.Name)
-	}
-	return list
+func popNames(r *region.TopologyRegion) []string {
+	return fleet.Map(r.PoPs, func(p region.PoP) string { return p.Name })
 }
 
-func recordNames(t *region.Topology) (list []string) {
-	for _, r := range t.Records {
-		list = append(list, r.Name+" "+r.Type)
-	}
-	return list
+func recordNames(t *region.Topology) []string {
+	return fleet.Map(t.Records, func(r region.Record) string { return r.Name + " " + r.Type })
 }

@@ -10,7 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/ctl/command"
+	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/replay"
 	"github.com/weir-edge/weir/internal/ctl/requests"
@@ -136,10 +138,9 @@ func writeTested(b *bytes.Buffer, s term.Style, r *replay.PolicyReport) {
 		t.Row("SUBJECT", "TIER", "SINCE", "LINE", "REQUESTS", "WHY")
 		for i := range r.Subjects {
 			u := &r.Subjects[i]
-			var why []string
-			for _, reason := range u.Signals {
-				why = append(why, fmt.Sprintf("%s %.0f of %.0f", reason.Signal, reason.Value, reason.Threshold))
-			}
+			why := fleet.Map(u.Signals, func(s adminapi.BehaviorSignal) string {
+				return fmt.Sprintf("%s %.0f of %.0f", s.Signal, s.Value, s.Threshold)
+			})
 			t.Row(term.Printable(u.Subject), s.Red(u.Tier), u.At.Format(time.RFC3339), strconv.FormatInt(u.Line, 10), strconv.FormatInt(u.Requests, 10), strings.Join(why, ", "))
 		}
 		t.Print(b)

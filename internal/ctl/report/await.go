@@ -56,10 +56,7 @@ func describe(a *rollout.Arrival, version string) string {
 	behind := v.Behind()
 	text := fmt.Sprintf("%d of %d edges run %s", len(v.Nodes)-len(behind), len(v.Nodes), version)
 	if len(behind) > 0 {
-		var names []string
-		for _, n := range behind[:min(3, len(behind))] {
-			names = append(names, Behind(&n))
-		}
+		names := fleet.Map(behind[:min(3, len(behind))], func(n fleet.NodeView) string { return Behind(&n) })
 		if len(behind) > 3 {
 			names = append(names, fmt.Sprintf("%d more", len(behind)-3))
 		}

@@ -34,10 +34,7 @@ func Refusal(n *fleet.NodeView) string {
 	}
 	list := n.Refused.Errors
 	const most = 10
-	var lines []string
-	for _, e := range list[:min(len(list), most)] {
-		lines = append(lines, term.Printable(e))
-	}
+	lines := fleet.Map(list[:min(len(list), most)], term.Printable)
 	if more := len(list) - most; more > 0 {
 		lines = append(lines, fmt.Sprintf("and %d more", more))
 	}

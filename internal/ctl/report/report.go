@@ -81,18 +81,11 @@ func With(regions []Region, outcomes ...rollout.Outcome) []Region {
 }
 
 func joined(regions []Region, separator string, of func(Region) string) string {
-	list := make([]string, len(regions))
-	for i, r := range regions {
-		list[i] = of(r)
-	}
-	return strings.Join(term.Distinct(list), separator)
+	return strings.Join(term.Distinct(fleet.Map(regions, of)), separator)
 }
 
-func NamesOf(regions []Region) (list []string) {
-	for _, r := range regions {
-		list = append(list, r.Name)
-	}
-	return list
+func NamesOf(regions []Region) []string {
+	return fleet.Map(regions, func(r Region) string { return r.Name })
 }
 
 func Names(regions []Region) string {

@@ -135,11 +135,7 @@ func (w *Watch) measure(ctx context.Context) error {
 		}
 	}
 	w.past = append(w.past, totals(w.before))
-	var errs []error
-	for _, name := range slices.Sorted(maps.Keys(lost)) {
-		errs = append(errs, lost[name])
-	}
-	return errors.Join(errs...)
+	return errors.Join(fleet.Map(slices.Sorted(maps.Keys(lost)), func(name string) error { return lost[name] })...)
 }
 
 func (w *Watch) add(tallies map[Site]*fleet.Tally, r reading) {

@@ -60,10 +60,7 @@ func LastHour(ctx context.Context, p *command.Program, names []string) (*Hour, e
 	if err != nil {
 		return nil, err
 	}
-	quoted := []string{}
-	for _, name := range command.RegionNames(targets) {
-		quoted = append(quoted, regexp.QuoteMeta(name))
-	}
+	quoted := fleet.Map(command.RegionNames(targets), regexp.QuoteMeta)
 	of := fmt.Sprintf(fleet.DecisionsMetric+"{region=~%q}", strings.Join(quoted, "|"))
 	now := p.Now().UTC().Truncate(time.Second)
 	h.From = now.Add(-minutes * time.Minute)

@@ -48,7 +48,8 @@ func (o *Options) ApplyFlags(f *pflag.FlagSet, k *fleet.Kind) {
 	o.forceFlag(f)
 	if k.AtEdges() {
 		o.waitFlag(f)
-		o.Staging.CanaryFlags(f)
+		f.StringVar(&o.Staging.Pop, "canary", "", "try it on this `POP` first")
+		f.DurationVar(&o.Staging.bake, "bake", defaultBake, "how long the canary is watched before the rest follows")
 		o.Staging.WaveFlags(f)
 	}
 }

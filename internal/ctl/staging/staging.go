@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/weir-edge/weir/internal/ctl/fleet"
 	"github.com/weir-edge/weir/internal/ctl/report"
 	"github.com/weir-edge/weir/internal/ctl/rollout"
 	"github.com/weir-edge/weir/internal/ctl/term"
@@ -74,12 +75,6 @@ func (o *Flags) WaveFlags(f *pflag.FlagSet) {
 	f.Float64Var(&o.Slower, BoundFlags[5], 2, "by what factor the 99th percentile of durations may exceed the previous one; 0: any")
 	f.StringVar(&o.groups, "waves", "", "change the regions in `GROUPS` of these sizes, such as 1,4,rest")
 	f.DurationVar(&o.Soak, "soak", defaultSoak, "how long the regions of a wave are watched before the next")
-}
-
-// CanaryFlags adds those of a canary.
-func (o *Flags) CanaryFlags(f *pflag.FlagSet) {
-	f.StringVar(&o.Pop, "canary", "", "try it on this `POP` first")
-	f.DurationVar(&o.bake, "bake", defaultBake, "how long the canary is watched before the rest follows")
 }
 
 func (o *Flags) Staged() bool { return o.Pop != "" || o.groups != "" }
@@ -172,11 +167,7 @@ func (o *Flags) Prompt(plan rollout.Plan, todo []report.Region, lasts time.Durat
 	case o.Pop != "":
 		return fmt.Sprintf("Try on %s for %s, then apply to %s?", o.Pop, term.Duration(o.Soak), report.Names(todo))
 	case o.groups != "":
-		var groups []string
-		for _, s := range plan {
-			groups = append(groups, s.String())
-		}
-		return fmt.Sprintf("Apply to %s, with %s between?", strings.Join(groups, "; then "), term.Duration(o.Soak))
+		return fmt.Sprintf("Apply to %s, with %s between?", strings.Join(fleet.Map(plan, rollout.Stage.String), "; then "), term.Duration(o.Soak))
 	case lasts > 0:
 		return fmt.Sprintf("Apply to %s for %s?", report.Names(todo), term.Duration(lasts))
 	}

@@ -29,10 +29,7 @@ func (u *Rollout) Unmoved(ctx context.Context, targets []*fleet.Target) error {
 
 // Leftover says whose rollout is unfinished, and which regions have what.
 func (u *Rollout) Leftover() string {
-	var where []string
-	for _, r := range slices.Concat(u.Waves...) {
-		where = append(where, r.Region+" has "+term.OrDash(r.Version))
-	}
+	where := fleet.Map(slices.Concat(u.Waves...), func(r rolloutRegion) string { return r.Region + " has " + term.OrDash(r.Version) })
 	return fmt.Sprintf("the rollout of %s, which %s began at %s%s, is not finished: %s", u.Version, term.Printable(u.By), term.Stamp(u.BeganAt), term.Reason(u.Message), strings.Join(where, ", "))
 }
 
