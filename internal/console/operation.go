@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"regexp"
@@ -230,10 +231,7 @@ func (o *Operation) check(v values) error {
 }
 
 func (in *Input) check(text string) error {
-	longest := in.Longest
-	if longest == 0 {
-		longest = 1300
-	}
+	longest := cmp.Or(in.Longest, 1300)
 	switch {
 	case len(text) > longest:
 		return fmt.Errorf("%s: must be at most %d bytes (got %d)", in.Name, longest, len(text))

@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -187,10 +188,7 @@ func serveConsole(ctx context.Context, p *command.Program, o *consoleOptions) er
 		return term.Failed("listen %s: %w", config.Listen, err)
 	}
 	gate.Log = p.Log()
-	at := consoleAt{URL: config.Origin(), User: user, Login: gate.Login()}
-	if at.URL == "" {
-		at.URL = "http://" + ln.Addr().String()
-	}
+	at := consoleAt{URL: cmp.Or(config.Origin(), "http://"+ln.Addr().String()), User: user, Login: gate.Login()}
 	if !at.Login {
 		if at.Page, at.TokenFile, err = gate.Offer(at.URL); err != nil {
 			_ = ln.Close()

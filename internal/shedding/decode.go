@@ -1,6 +1,7 @@
 package shedding
 
 import (
+	"cmp"
 	"strings"
 	"time"
 
@@ -121,9 +122,7 @@ func readHigh(d *field.Decoder, n *field.Node, signal string, below *Knee) *Knee
 				b.Max = below.Auto.Max
 			}
 		}
-		if b.Min == 0 {
-			b.Min = min(leastKnee, b.Max)
-		}
+		b.Min = cmp.Or(b.Min, min(leastKnee, b.Max))
 	}
 	return k
 }

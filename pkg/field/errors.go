@@ -7,6 +7,7 @@
 package field
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -39,12 +40,7 @@ func (e *Error) Error() string {
 }
 
 // Name returns the path, or "document" for the document as a whole.
-func (e *Error) Name() string {
-	if e.Path == "" {
-		return "document"
-	}
-	return e.Path
-}
+func (e *Error) Name() string { return cmp.Or(e.Path, "document") }
 
 // Errors holds the faults of a document. As an error it is never empty: see Err.
 type Errors []*Error

@@ -75,7 +75,7 @@ func (n *Node) String() string {
 // Read returns the tree of a YAML or JSON document. Its error is an *Error.
 func Read(data []byte, form *Form) (*Node, error) {
 	if form.MaxBytes > 0 && len(data) > form.MaxBytes {
-		return nil, fault(0, "is larger than %d bytes (got %d); %s", form.MaxBytes, len(data), orShorten(form.Shorten))
+		return nil, fault(0, "is larger than %d bytes (got %d); %s", form.MaxBytes, len(data), cmp.Or(form.Shorten, "shorten it"))
 	}
 	if !utf8.Valid(data) {
 		return nil, fault(0, "is not valid UTF-8; save it as UTF-8")
@@ -99,13 +99,6 @@ func Read(data []byte, form *Form) (*Node, error) {
 		return nil, err
 	}
 	return &root, nil
-}
-
-func orShorten(remedy string) string {
-	if remedy == "" {
-		return "shorten it"
-	}
-	return remedy
 }
 
 // fault returns a fault of the whole document. A document that cannot be parsed has no
@@ -137,7 +130,7 @@ func plain(data []byte, form *Form) error {
 		}
 	}
 	if values > maxValues {
-		return fault(0, "contains more than %d names and values (got %d); %s", maxValues, values, orShorten(form.Shorten))
+		return fault(0, "contains more than %d names and values (got %d); %s", maxValues, values, cmp.Or(form.Shorten, "shorten it"))
 	}
 	return nil
 }

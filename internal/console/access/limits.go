@@ -1,6 +1,7 @@
 package access
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"time"
@@ -27,9 +28,7 @@ func (r *Rate) validate(f *field.Errors) {
 		value *int64
 		usual int64
 	}{{"session", &r.Session, 600}, {"address", &r.Address, 3000}, {"login", &r.Login, 60}} {
-		if *one.value == 0 {
-			*one.value = one.usual
-		}
+		*one.value = cmp.Or(*one.value, one.usual)
 		if *one.value < 1 || *one.value > mostRate {
 			f.Add(one.name, "must be 1 to %d requests per minute (got %d)", mostRate, *one.value)
 		}

@@ -1,6 +1,7 @@
 package access
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/subtle"
@@ -44,12 +45,7 @@ func (o *OIDC) validate(f *field.Errors) {
 	if o.Scopes == nil {
 		o.Scopes = []string{"email", "profile"}
 	}
-	if o.NameClaim == "" {
-		o.NameClaim = "email"
-	}
-	if o.GroupsClaim == "" {
-		o.GroupsClaim = "groups"
-	}
+	o.NameClaim, o.GroupsClaim = cmp.Or(o.NameClaim, "email"), cmp.Or(o.GroupsClaim, "groups")
 }
 
 func onHost(u *url.URL) bool {

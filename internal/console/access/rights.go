@@ -1,6 +1,7 @@
 package access
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -219,10 +220,7 @@ func (p Person) ForbidsHalt(kind string, regions []string) error {
 	if p.Forbids(Operator, kind, permitted, everywhere, regions) == nil {
 		return nil
 	}
-	where := strings.Join(regions, ", ")
-	if where == "" {
-		where = "all regions"
-	}
+	where := cmp.Or(strings.Join(regions, ", "), "all regions")
 	return &Forbidden{Detail: fmt.Sprintf("%s is %s; somebody who is operator for %s in %s must halt it", p.Name, p.Rights, kind, where)}
 }
 

@@ -1,6 +1,7 @@
 package access
 
 import (
+	"cmp"
 	"crypto/rand"
 	"fmt"
 	"net/http"
@@ -30,9 +31,7 @@ func (s *Session) validate(f *field.Errors) {
 	for i, file := range s.KeyFiles {
 		f.File(field.Index("key_files", i), file)
 	}
-	if s.Lifetime == 0 {
-		s.Lifetime = usualLifetime
-	}
+	s.Lifetime = cmp.Or(s.Lifetime, usualLifetime)
 	if s.Lifetime < time.Minute || s.Lifetime > longestLifetime {
 		f.Add("lifetime", "must be 1m to %s (got %s)", longestLifetime, s.Lifetime)
 	}

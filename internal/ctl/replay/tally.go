@@ -85,11 +85,7 @@ func clientName(a netip.Addr) string {
 // group returns the tally with the n clients that have most requests.
 func (t *tally) group(n int) Group {
 	g := Group{Requests: t.requests, Clients: int64(len(t.clients)), First: t.first, Top: []ClientCount{}}
-	order := make([]netip.Addr, 0, len(t.clients))
-	for a := range t.clients {
-		order = append(order, a)
-	}
-	slices.SortFunc(order, func(a, b netip.Addr) int {
+	order := slices.SortedFunc(maps.Keys(t.clients), func(a, b netip.Addr) int {
 		return cmp.Or(cmp.Compare(t.clients[b], t.clients[a]), a.Compare(b))
 	})
 	for _, a := range order[:min(n, len(order))] {

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -109,9 +110,7 @@ func rewrite(rule *yaml.Node, tried bool, want *rules.Rule) {
 			continue
 		}
 		if old := memberOf(rule, name.Value); old != nil {
-			if value.LineComment == "" {
-				value.LineComment = old.LineComment
-			}
+			value.LineComment = cmp.Or(value.LineComment, old.LineComment)
 			*old = *value
 		} else {
 			rule.Content = append(rule.Content, name, value)

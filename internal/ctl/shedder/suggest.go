@@ -2,6 +2,7 @@ package shedder
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"math"
 	"time"
@@ -66,9 +67,7 @@ func suggestCommand(p *command.Program) *cobra.Command {
 }
 
 func (o origin) suggest() (*Suggestion, error) {
-	if o.most == 0 {
-		o.most = 3 * o.wait
-	}
+	o.most = cmp.Or(o.most, 3*o.wait)
 	switch {
 	case !(o.capacity >= 0.1) || o.capacity > 1e9:
 		return nil, term.Misused("--capacity: must be 0.1 to 1,000,000,000 requests per second")

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 
@@ -43,9 +44,7 @@ func (c *Config) validateCaches(f *faults) {
 			}
 			continue
 		}
-		if *x.file == "" {
-			*x.file = filepath.Join(filepath.Dir(c.Rules.Cache), x.kind+".json")
-		}
+		*x.file = cmp.Or(*x.file, filepath.Join(filepath.Dir(c.Rules.Cache), x.kind+".json"))
 		for _, other := range list[:i+1] {
 			if other.used() && filepath.Clean(*x.file) == filepath.Clean(*other.file) {
 				f.add(x.path(), "must be a different file from %s, %s", other.path(), *other.file)

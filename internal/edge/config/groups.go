@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -35,12 +36,7 @@ func (c *Config) Groups() []string {
 	return names
 }
 
-func (u *Upstream) group() string {
-	if u.Group == "" {
-		return DefaultGroup
-	}
-	return u.Group
-}
+func (u *Upstream) group() string { return cmp.Or(u.Group, DefaultGroup) }
 
 func (c *Config) validateGroups(f *faults) {
 	if len(c.Upstreams) == 0 {

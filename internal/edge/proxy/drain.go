@@ -3,7 +3,9 @@ package proxy
 import (
 	"context"
 	"crypto/tls"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -80,10 +82,7 @@ func (l *Listener) acceptAll() {
 // returns how many are left.
 func (l *Listener) closeIdle(fresh bool) int {
 	l.mu.Lock()
-	list := make([]*clientConn, 0, len(l.open))
-	for c := range l.open {
-		list = append(list, c)
-	}
+	list := slices.Collect(maps.Keys(l.open))
 	l.mu.Unlock()
 	for _, c := range list {
 		c.phase.closeIdle(c, fresh)

@@ -159,9 +159,7 @@ func (c *Config) complete() error {
 		if *d.v < 0 {
 			return fmt.Errorf("%s %v: must not be negative", d.name, *d.v)
 		}
-		if *d.v == 0 {
-			*d.v = d.zero
-		}
+		*d.v = cmp.Or(*d.v, d.zero)
 	}
 	for _, n := range []struct {
 		name string
@@ -176,9 +174,7 @@ func (c *Config) complete() error {
 		if *n.v < 0 {
 			return fmt.Errorf("%s %d: must not be negative", n.name, *n.v)
 		}
-		if *n.v == 0 {
-			*n.v = n.zero
-		}
+		*n.v = cmp.Or(*n.v, n.zero)
 	}
 	c.MaxResponseHeaderBytes = max(c.MaxResponseHeaderBytes, 4<<10)
 	return nil

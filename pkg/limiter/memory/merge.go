@@ -2,6 +2,7 @@ package memory
 
 import (
 	"context"
+	"maps"
 
 	"github.com/weir-edge/weir/pkg/limiter"
 )
@@ -125,9 +126,7 @@ func (s *Store) Counters(_ context.Context, key []byte, start int64) (own int64,
 	others = map[string]int64{}
 	if c := sh.counters[string(limiter.AppendCounters(nil, key, start))]; c != nil {
 		own = c.own
-		for region, n := range c.regions {
-			others[region] = n
-		}
+		maps.Copy(others, c.regions)
 	}
 	return own, others, nil
 }

@@ -61,9 +61,7 @@ func (e *entry) roll(l *limiter.Limit, t int64) int64 {
 		if t < e.levelAt && e.levelAt-t <= min(l.Window, limiter.MaxClockBack).Microseconds() {
 			return e.levelAt
 		}
-		if t < e.levelAt {
-			e.levelAt = t
-		}
+		e.levelAt = min(e.levelAt, t)
 		return t
 	}
 	start := t - t%window

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"cmp"
 	"net/textproto"
 	"strings"
 
@@ -122,10 +123,7 @@ func (v *reader) keyPart(at, text string) (KeyPart, bool) {
 		}
 		return KeyPart{}, false
 	}
-	hint := field.Suggest(word, keyKinds...)
-	if hint == "" {
-		hint = "; use client_ip, client_net, header:NAME, cookie:NAME, query:NAME, host, path, method, tier or risk"
-	}
+	hint := cmp.Or(field.Suggest(word, keyKinds...), "; use client_ip, client_net, header:NAME, cookie:NAME, query:NAME, host, path, method, tier or risk")
 	v.bad(at, "unknown key part %s%s", field.Shown(text), hint)
 	return KeyPart{}, false
 }
