@@ -15,7 +15,7 @@ type object = map[string]any
 // describe returns the OpenAPI 3.1 document, made from the handlers' table and the types that
 // regionctl prints.
 func describe(c Config) []byte {
-	schemas := newSchemas()
+	schemas := &schemas{object{}}
 	problem, session := schemas.of(reflect.TypeFor[Problem]()), schemas.of(reflect.TypeFor[Session]())
 	refused := object{"description": "refused or failed; detail says why, and what to do", "content": object{"application/problem+json": object{"schema": problem}}}
 	paths := object{

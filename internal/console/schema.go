@@ -11,8 +11,6 @@ import (
 // schemas describes Go types as JSON Schema, as encoding/json writes them.
 type schemas struct{ named object }
 
-func newSchemas() *schemas { return &schemas{object{}} }
-
 var (
 	timeType = reflect.TypeFor[time.Time]()
 	rawType  = reflect.TypeFor[json.RawMessage]()

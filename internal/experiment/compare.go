@@ -37,13 +37,11 @@ var measures = []struct {
 }{
 	{"refused", func(c *Counts) (float64, float64) { return float64(c.Refused), float64(c.Checks) }},
 	{"wait", func(c *Counts) (float64, float64) { return float64(c.WaitMicros) / 1e6, float64(c.Checks) }},
-	{"worst_window", func(c *Counts) (float64, float64) { return float64(c.Worst), sign(c.Worst) }},
+	{"worst_window", func(c *Counts) (float64, float64) { return float64(c.Worst), float64(min(c.Worst, 1)) }},
 	{"memory", func(c *Counts) (float64, float64) { return float64(c.Bytes), float64(c.Keys) }},
 	{"time", func(c *Counts) (float64, float64) { return float64(c.TookMicros) / 1e6, float64(c.Asked) }},
 	{"errors", func(c *Counts) (float64, float64) { return float64(c.Errors), float64(c.Answers) }},
 }
-
-func sign(n int64) float64 { return float64(min(n, 1)) }
 
 // Compare compares the first cut slices, which are in the experiment, with the others.
 //

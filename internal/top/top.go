@@ -68,7 +68,8 @@ func (s *Sketch) Add(at time.Time, hash uint64, client netip.Addr, subject, rest
 	case n + 2: // it was delayed until its window was over
 		return
 	default:
-		w.begin(n)
+		w.number, w.total, w.used = n, 0, 0
+		w.missed.Store(0)
 	}
 	w.total++
 	i := slices.Index(w.hashes[:w.used], hash)
@@ -80,11 +81,6 @@ func (s *Sketch) Add(at time.Time, hash uint64, client netip.Addr, subject, rest
 }
 
 func numberOf(at time.Time) int64 { return at.Unix() / int64(Window/time.Second) }
-
-func (w *window) begin(n int64) {
-	w.number, w.total, w.used = n, 0, 0
-	w.missed.Store(0)
-}
 
 // replace gives a new key a free position, or that of the key with the lowest count, which
 // the new one takes over: it may have been counted that often before it was replaced itself.

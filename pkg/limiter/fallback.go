@@ -25,7 +25,8 @@ func NewFallback(shared, local FullStore, nodes func() int, onErr func(error)) *
 	if onErr == nil {
 		onErr = func(error) {}
 	}
-	return &Fallback{shared: shared, local: local, nodes: nodes, onErr: onErr, slots: newOrphans(shared)}
+	slots := &orphans{store: shared, stop: make(chan struct{})}
+	return &Fallback{shared: shared, local: local, nodes: nodes, onErr: onErr, slots: slots}
 }
 
 // Take calls the shared store and, if that fails, applies the rules' failure policies. It

@@ -32,10 +32,6 @@ const (
 	maxOrphans   = 10_000 // beyond it, slots expire unreturned
 )
 
-func newOrphans(store Returner) *orphans {
-	return &orphans{store: store, stop: make(chan struct{})}
-}
-
 // adopt takes over the slots among these checks: those charged in d or, if d is nil, all
 // of them. It reports whether there were any.
 func (o *orphans) adopt(checks []Check, d *Decision) bool {

@@ -21,7 +21,7 @@ func (s *spent) spend(id string, until, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.until) >= mostSpent {
-		s.sweep(now)
+		maps.DeleteFunc(s.until, func(_ string, until time.Time) bool { return now.After(until) })
 	}
 	if _, used := s.until[id]; used || len(s.until) >= mostSpent {
 		return false
@@ -38,8 +38,4 @@ func (s *spent) has(id string) bool {
 	defer s.mu.Unlock()
 	_, used := s.until[id]
 	return used
-}
-
-func (s *spent) sweep(now time.Time) {
-	maps.DeleteFunc(s.until, func(_ string, until time.Time) bool { return now.After(until) })
 }

@@ -25,10 +25,6 @@ type entry struct {
 
 type header struct{ name, value []byte }
 
-func (e *entry) reset() {
-	*e = entry{duration: -1, headers: e.headers[:0]}
-}
-
 func (e *entry) Client() netip.Addr { return e.client }
 func (e *entry) Host() []byte       { return e.host }
 func (e *entry) Method() []byte     { return e.method }

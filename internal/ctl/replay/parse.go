@@ -21,7 +21,7 @@ type parser struct {
 // parse reads a line, which belongs to the batch. An error says why it cannot be read; e is
 // then undefined.
 func (p *parser) parse(line []byte, e *entry, text *arena) error {
-	e.reset()
+	*e = entry{duration: -1, headers: e.headers[:0]}
 	e.trusted = p.config.Trusted
 	format := p.config.Format
 	if format == Auto {

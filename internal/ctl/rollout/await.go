@@ -54,8 +54,6 @@ const (
 	NoNodes                 // no node is registered, and none came
 )
 
-func (s State) final() bool { return s >= Arrived }
-
 // Run waits until all nodes run the version, it is clear that they will not, limit has
 // passed, or ctx ends.
 func (w *Waiter) Run(ctx context.Context, targets []*fleet.Target, limit time.Duration) []Arrival {
@@ -121,7 +119,7 @@ func (w *Waiter) follow(ctx context.Context, a *Arrival, changed func()) {
 			}
 		}
 		changed()
-		if a.State.final() || consul.Pause(ctx, lookEvery) != nil {
+		if a.State >= Arrived || consul.Pause(ctx, lookEvery) != nil {
 			return
 		}
 	}

@@ -150,11 +150,6 @@ var (
 	errored = figure{"5xx", " answered 5xx to %s", func(t *fleet.Traffic) float64 { return t.Errors }}
 )
 
-// byRule is what one rule limited.
-func byRule(id string) figure {
-	return figure{"rule " + id, ": rule " + term.Printable(id) + " limited %s", func(t *fleet.Traffic) float64 { return t.Rules[id] }}
-}
-
 // figuresOf returns those that some traffic has.
 func figuresOf(all ...*fleet.Traffic) []figure {
 	list, known := []figure{limited, errored}, map[string]bool{}
@@ -164,7 +159,7 @@ func figuresOf(all ...*fleet.Traffic) []figure {
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(known)) {
-		list = append(list, byRule(id))
+		list = append(list, figure{"rule " + id, ": rule " + term.Printable(id) + " limited %s", func(t *fleet.Traffic) float64 { return t.Rules[id] }})
 	}
 	return list
 }

@@ -24,15 +24,11 @@ have overdraft: true.`
 
 func importCommand(p *command.Program) *cobra.Command {
 	c := command.Group("import", "translate another program's limits", "Translate another program's limits into rules. The program weir-import translates those of nginx\nand Traefik.")
-	c.AddCommand(importEnvoyCommand(p))
-	return c
-}
-
-func importEnvoyCommand(p *command.Program) *cobra.Command {
-	c := command.New("envoy CONFIG…", "of Envoy's reference rate limit service", importEnvoyHelp,
+	fromEnvoy := command.New("envoy CONFIG…", "of Envoy's reference rate limit service", importEnvoyHelp,
 		`  regionctl rules import envoy config/*.yaml >rules.yaml`,
 		func(_ context.Context, args []string) error { return importEnvoy(p, args) })
-	c.ValidArgsFunction = command.CompleteDocument
+	fromEnvoy.ValidArgsFunction = command.CompleteDocument
+	c.AddCommand(fromEnvoy)
 	return c
 }
 

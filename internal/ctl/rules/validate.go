@@ -50,7 +50,15 @@ func about(p *command.Program, apart *apartness) command.About[*Validation] {
 		p.WarnOf(d)
 		b := kinds.RulesOf(d)
 		v.Rules, v.Warnings = len(b.Written), b.Warnings()
-		v.Overshoot, v.Global, v.UnderLoad = overshoots(b), bounds(b, *apart), loadRanges(b)
+		v.Global = bounds(b, *apart)
+		for c := range b.Set.Variants() {
+			if c.Limit.Reported { // with the default store.timeout
+				v.Overshoot = append(v.Overshoot, overshoot{titleOf(c), c.Limit.Overshoot(limiter.BoundDemand, limiter.UsualReportDelay, 0)})
+			}
+			if c.UnderLoad != nil {
+				v.UnderLoad = append(v.UnderLoad, loadRange{titleOf(c), c.UnderLoad.From, c.Limit.Limit, c.Limit.Floor().Limit})
+			}
+		}
 		return v, term.Plural(v.Rules, "rule"), v.notes()
 	}
 }
@@ -78,16 +86,6 @@ type loadRange struct {
 	Lowest int64   `json:"lowest"`
 }
 
-// loadRanges returns the ranges of the rules that follow load.
-func loadRanges(b *kinds.RuleBook) (list []loadRange) {
-	for c := range b.Set.Variants() {
-		if c.UnderLoad != nil {
-			list = append(list, loadRange{titleOf(c), c.UnderLoad.From, c.Limit.Limit, c.Limit.Floor().Limit})
-		}
-	}
-	return list
-}
-
 // titleOf names a rule, or its experiment.
 func titleOf(c *rules.Compiled) string {
 	if c.IsVariant() {
@@ -99,16 +97,6 @@ func titleOf(c *rules.Compiled) string {
 type overshoot struct {
 	Rule  string  `json:"rule"`
 	Ratio float64 `json:"ratio"`
-}
-
-// overshoots returns the bounds of the reported rules, with the default store.timeout.
-func overshoots(b *kinds.RuleBook) (list []overshoot) {
-	for c := range b.Set.Variants() {
-		if c.Limit.Reported {
-			list = append(list, overshoot{titleOf(c), c.Limit.Overshoot(limiter.BoundDemand, limiter.UsualReportDelay, 0)})
-		}
-	}
-	return list
 }
 
 // notes say what to know about the rules.

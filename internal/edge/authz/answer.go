@@ -25,12 +25,6 @@ func (a *answer) reset() {
 	a.fields.Reset()
 }
 
-// pass lets the request through.
-func (c *call) pass() {
-	c.describe()
-	c.metadata.Note(&c.Request)
-}
-
 // refusal431 is the answer to a request whose header is too large.
 var refusal431 = decide.Refusal{Status: http.StatusRequestHeaderFieldsTooLarge,
 	Body: decide.Problem(http.StatusRequestHeaderFieldsTooLarge, "Request header fields too large", "")}

@@ -61,7 +61,8 @@ func (s *Service) handle(ctx context.Context, read func(any) error) (answer any,
 	began, outcome := time.Now(), gateway.Failed
 	c, _ := s.calls.Get().(*call)
 	if c == nil {
-		c = newCall(s)
+		c = &call{service: s}
+		c.Fields = c
 	}
 	defer func() { s.Answered(outcome, time.Since(began)) }()
 	defer envoy.Finish(c, s.Panicked, &answer, &err)
@@ -89,12 +90,6 @@ type call struct {
 
 var _ envoy.Call = (*call)(nil)
 
-func newCall(s *Service) *call {
-	c := &call{service: s}
-	c.Fields = c
-	return c
-}
-
 // Release implements envoy.Call.
 func (c *call) Release() {
 	c.Permit.Done()
@@ -118,7 +113,8 @@ func (c *call) decide() gateway.Answer {
 	}
 	v := d.Decide(&c.Request)
 	if v == decide.Pass {
-		c.pass()
+		c.describe()
+		c.metadata.Note(&c.Request)
 		return gateway.Pass
 	}
 	c.deny(d.Refuse(&c.Request, v))

@@ -62,10 +62,6 @@ type waiting struct {
 	crowded map[netip.Addr]struct{} // the addresses with more than their share
 }
 
-func newWaiting() waiting {
-	return waiting{all: list.New(), same: map[netip.Addr]*list.List{}, crowded: map[netip.Addr]struct{}{}}
-}
-
 func (w *waiting) add(c *conn) {
 	of := w.same[c.addr]
 	if of == nil {

@@ -5,6 +5,7 @@ package handshake
 
 import (
 	"cmp"
+	"container/list"
 	"crypto/tls"
 	"errors"
 	"net"
@@ -70,7 +71,8 @@ func Listen(ln net.Listener, c Config) *Listener {
 	if c.Failed == nil {
 		c.Failed = func(Reason) {}
 	}
-	return &Listener{Listener: ln, config: c, ready: make(chan net.Conn), done: make(chan struct{}), waits: newWaiting()}
+	waits := waiting{all: list.New(), same: map[netip.Addr]*list.List{}, crowded: map[netip.Addr]struct{}{}}
+	return &Listener{Listener: ln, config: c, ready: make(chan net.Conn), done: make(chan struct{}), waits: waits}
 }
 
 // SyscallConn returns the socket beneath, if there is one.

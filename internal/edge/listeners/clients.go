@@ -33,13 +33,6 @@ type Clients struct {
 	open map[netip.Prefix]int
 }
 
-func newClients(c *Config, m *metrics) *Clients {
-	return &Clients{
-		config: &c.Server, balancers: c.Listen.Balancers, exempt: c.Decider.Trusts,
-		log: c.Log, refused: m.connectionsRefused, open: map[netip.Prefix]int{},
-	}
-}
-
 // Open returns how many connections are open, and how many of them a client has.
 func (c *Clients) Open(of netip.Prefix) (all int64, own int) {
 	c.mu.Lock()

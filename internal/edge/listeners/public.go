@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"net"
+	"net/netip"
 
 	"github.com/weir-edge/weir/internal/edge/h2"
 	"github.com/weir-edge/weir/internal/edge/handshake"
@@ -13,7 +14,10 @@ import (
 // public is the listener for clients.
 func (s *Set) public(c *Config, m *metrics) (*listener, error) {
 	server := c.Public
-	s.Clients = newClients(c, m)
+	s.Clients = &Clients{
+		config: &c.Server, balancers: c.Listen.Balancers, exempt: c.Decider.Trusts,
+		log: c.Log, refused: m.connectionsRefused, open: map[netip.Prefix]int{},
+	}
 	server.ConnState = s.Clients.changed
 	var err error
 	s.HTTP2, err = h2.New(h2.Config{

@@ -17,8 +17,6 @@ type gate struct {
 	peers map[string]int // by identity and address
 }
 
-func newGate() *gate { return &gate{peers: map[string]int{}} }
-
 // enter counts a connection of a peer until leave is called. It reports false if there are too many.
 func (g *gate) enter(peer string, from netip.Addr) (leave func(), ok bool) {
 	key := peer + " " + from.String()

@@ -44,7 +44,7 @@ type Server struct {
 
 // NewServer returns a server that is not serving yet.
 func NewServer(c Config) *Server {
-	s := &Server{config: c, versions: versions, topics: map[string]Handler{}, gate: newGate(), room: newRoom()}
+	s := &Server{config: c, versions: versions, topics: map[string]Handler{}, gate: &gate{peers: map[string]int{}}, room: newRoom()}
 	protocols := &http.Protocols{}
 	protocols.SetHTTP2(c.Certificates != nil)
 	protocols.SetUnencryptedHTTP2(c.Certificates == nil)

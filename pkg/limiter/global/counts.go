@@ -84,11 +84,6 @@ type Config struct {
 	MaxKeys int
 }
 
-func (c *Config) fill() {
-	c.Resend = cmp.Or(c.Resend, time.Second)
-	c.MaxKeys = cmp.Or(c.MaxKeys, 1_000_000)
-}
-
 // Counts is what one region knows of all regions' counters.
 type Counts struct {
 	config  Config
@@ -124,7 +119,8 @@ type heard struct {
 
 // NewCounts returns the state of a region that has heard nothing yet.
 func NewCounts(c Config) *Counts {
-	c.fill()
+	c.Resend = cmp.Or(c.Resend, time.Second)
+	c.MaxKeys = cmp.Or(c.MaxKeys, 1_000_000)
 	return &Counts{config: c, entries: map[slot]*entry{}, links: make([]link, c.Regions), merge: Cell.Merge}
 }
 

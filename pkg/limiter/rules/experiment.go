@@ -2,6 +2,7 @@ package rules
 
 import (
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -213,7 +214,7 @@ func (v *reader) experiment(r *Rule, c *Compiled, valid bool) {
 	salt := sha256.Sum256(fmt.Appendf(nil, "weir experiment\n%s\n%s", r.ID, e.Name))
 	c.Experiment = &CompiledExperiment{
 		Share: e.Share, Name: e.Name, Version: hex.EncodeToString(version[:])[:12],
-		Variant: variant, Beside: c.Mode == Enforce && variant.Mode == Shadow, Cut: int(cut), salt: saltOf(salt),
+		Variant: variant, Beside: c.Mode == Enforce && variant.Mode == Shadow, Cut: int(cut), salt: binary.LittleEndian.Uint64(salt[:]),
 	}
 }
 

@@ -2,7 +2,6 @@ package rules
 
 import (
 	"bytes"
-	"encoding/binary"
 	"math/bits"
 	"slices"
 
@@ -10,9 +9,6 @@ import (
 
 	"github.com/weir-edge/weir/pkg/limiter"
 )
-
-// saltOf makes a salt of a hash.
-func saltOf(sum [32]byte) uint64 { return binary.LittleEndian.Uint64(sum[:]) }
 
 // position returns the hash of a key without the part that names rule and algorithm, and its
 // slice, 0 to Slices-1, all equally likely. The result depends only on what the rule counts

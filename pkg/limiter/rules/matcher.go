@@ -1,8 +1,6 @@
 package rules
 
 import (
-	"net/netip"
-
 	"github.com/weir-edge/weir/pkg/field"
 	"github.com/weir-edge/weir/pkg/paths"
 )
@@ -144,7 +142,7 @@ func (k KeyPart) Append(dst []byte, r Request) []byte {
 	var value []byte
 	switch k.Kind {
 	case ByClient, ByNet:
-		return k.appendClient(dst, plainAddress(r.Client()))
+		return k.appendClient(dst, r.Client().Unmap().WithZone(""))
 	case ByHost:
 		return appendHost(dst, r.Host())
 	case ByPath:
@@ -162,5 +160,3 @@ func (k KeyPart) Append(dst []byte, r Request) []byte {
 	}
 	return append(dst, value...)
 }
-
-func plainAddress(a netip.Addr) netip.Addr { return a.Unmap().WithZone("") }

@@ -16,10 +16,6 @@ type moves struct {
 	last []atomic.Uint64 // by place: 32 bits of whom, 32 of where
 }
 
-func newMoves() *moves {
-	return &moves{seed: maphash.MakeSeed(), last: make([]atomic.Uint64, remembered)}
-}
-
 // moved records where a network is sent, and reports whether it was last sent elsewhere.
 func (m *moves) moved(network netip.Prefix, question, pop string) bool {
 	who := maphash.Comparable(m.seed, struct {

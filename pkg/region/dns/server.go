@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -113,7 +114,8 @@ func New(c Config) (*Server, error) {
 			add("hostmaster", "must be a mail address (got %q)", c.Hostmaster)
 		}
 	}
-	s := &Server{config: c, limiter: newLimiter(c.RateLimit), moves: newMoves(), seed: rand.Uint64(), started: time.Now(), timeouts: usualTimeouts}
+	moved := &moves{seed: maphash.MakeSeed(), last: make([]atomic.Uint64, remembered)}
+	s := &Server{config: c, limiter: newLimiter(c.RateLimit), moves: moved, seed: rand.Uint64(), started: time.Now(), timeouts: usualTimeouts}
 	if faults = append(faults, c.checkZone(c.Zone)...); faults != nil {
 		return nil, faults
 	}
