@@ -77,7 +77,7 @@ test-worlds:
 test-processes:
 	$(TEST) -p 1 -timeout 25m $(PLAIN)
 
-# Twelve regions are 133 processes, more than two cores start beside other tests: go test -run TwelveRegions ./lab
+# Twelve regions are 133 processes, more than two cores start beside other tests: make soak-tofu.
 test-terraform:
 	cd terraform && $(TEST) -p 1 -timeout 25m -skip TwelveRegions ./...
 
