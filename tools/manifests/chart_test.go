@@ -59,8 +59,15 @@ func fits(t *testing.T, list objects, o meta.Object) {
 		selector, err := meta.LabelSelectorAsSelector(s)
 		require.NoError(t, err)
 		for _, other := range list {
-			if d, is := other.(*apps.Deployment); is && selector.Matches(labels.Set(d.Spec.Template.Labels)) {
-				return &d.Spec.Template.Spec
+			switch other := other.(type) {
+			case *apps.Deployment:
+				if selector.Matches(labels.Set(other.Spec.Template.Labels)) {
+					return &other.Spec.Template.Spec
+				}
+			case *core.Pod:
+				if selector.Matches(labels.Set(other.Labels)) {
+					return &other.Spec
+				}
 			}
 		}
 		require.Fail(t, "no pods", "%s %s selects %s", typeName(o), o.GetName(), selector)
@@ -69,6 +76,12 @@ func fits(t *testing.T, list objects, o meta.Object) {
 	switch o := o.(type) {
 	case *core.Pod:
 		restricted(t, &o.Spec)
+		if p := find[networking.NetworkPolicy](list, "weir-edge"); p != nil {
+			clients := p.Spec.Ingress[0].From
+			require.True(t, clients == nil || slices.ContainsFunc(clients, func(from networking.NetworkPolicyPeer) bool {
+				return from.PodSelector != nil && selects(from.PodSelector) == &o.Spec
+			}), "helm test does not reach the nodes: %v", clients)
+		}
 	case *apps.Deployment:
 		pod := selects(o.Spec.Selector)
 		restricted(t, pod)
@@ -86,10 +99,10 @@ func fits(t *testing.T, list objects, o meta.Object) {
 	case *policy.PodDisruptionBudget:
 		selects(o.Spec.Selector)
 	case *networking.NetworkPolicy:
-		ports := portNames(selects(&o.Spec.PodSelector))
+		var admits []string
 		for _, rule := range o.Spec.Ingress {
 			for _, p := range rule.Ports {
-				require.Contains(t, ports, p.Port.StrVal)
+				admits = append(admits, p.Port.StrVal)
 			}
 			for _, from := range rule.From {
 				if from.PodSelector != nil {
@@ -97,6 +110,7 @@ func fits(t *testing.T, list objects, o meta.Object) {
 				}
 			}
 		}
+		require.ElementsMatch(t, portNames(selects(&o.Spec.PodSelector)), admits)
 	case *autoscaling.HorizontalPodAutoscaler:
 		scaled := find[apps.Deployment](list, o.Spec.ScaleTargetRef.Name)
 		require.NotNil(t, scaled)
@@ -179,6 +193,12 @@ func TestChartRefuses(t *testing.T) {
 		"service.type=ExternalName":                          "'/service/type'",
 		"peer.tlsSecret=weir-peer":                           "'/rules/source': value must be 'consul'",
 		"config.listen.peer.address=:8444":                   "'/config/listen/peer'",
+		"resources.cpu=1.5m":                                 "'/resources/cpu'",
+		"config.listen.public=:80":                           "'/config/listen/public'",
+		"config.listen.decide.address=:80":                   "'/config/listen/decide/address'",
+		"rules.configMap=shop-rules,policy.document=x":       "'/policy/document': maxLength",
+		"redis.caSecret.name=redis-ca":                       "'/redis/caSecret/name': maxLength",
+		"rules.configMap=weir-rules":                         "rules.configMap: weir-rules is the chart's ConfigMap, which Helm deletes in an upgrade to your own; rename yours",
 		"shutdown.preStop=41":                                "shutdown.preStop: 41 is longer than shutdown.delay, 40; lower it",
 		"autoscaling.enabled=true,autoscaling.maxReplicas=2": "autoscaling.maxReplicas: 2 is below autoscaling.minReplicas, 3; raise it",
 	} {

@@ -36,7 +36,7 @@ func newCluster(t *testing.T, list objects) *cluster {
 	pair := pem(testenv.Certificates(t))
 	c := &cluster{dir: t.TempDir(), maps: map[string]map[string]string{
 		"shop-rules": {"rules.yaml": "rules: []\n", "policy.yaml": "mode: shadow\n"},
-		"weir-rules": {"rules.yaml": "rules: []\n"}, // or the chart's
+		"edge-rules": {"rules.yaml": "rules: []\n"},
 	}, secrets: map[string]map[string]string{
 		"weir-admin": {"token": "secret\n", "shedder": "the secret of the shedder\n"},
 		"weir-peer":  pem(testenv.NewAuthority(t).Issue(time.Hour, "spiffe://weir/eu-west")),
@@ -45,6 +45,9 @@ func newCluster(t *testing.T, list objects) *cluster {
 		"weir-consul": {"token": "secret"},
 		"log-key":     {"key": "0123456789abcdef"},
 	}}
+	c.secrets["1e3"], c.maps["1e3"] = map[string]string{"1": "secret"}, c.maps["edge-rules"]
+	maps.Copy(c.secrets["1e3"], pair)
+	maps.Copy(c.secrets["1e3"], c.secrets["weir-admin"])
 	for _, o := range list {
 		if m, is := o.(*core.ConfigMap); is {
 			c.maps[m.Name] = m.Data

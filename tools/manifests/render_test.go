@@ -23,6 +23,7 @@ import (
 	networking "k8s.io/api/networking/v1"
 	policy "k8s.io/api/policy/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 )
 
@@ -70,7 +71,12 @@ func decode(t testing.TB, name, text string) (list objects) {
 		make, known := kinds[kind.APIVersion+" "+kind.Kind]
 		require.True(t, known, "%s: unexpected kind %+v", name, kind)
 		o := make()
-		require.NoError(t, yaml.UnmarshalStrict([]byte(document), o), "%s:\n%s", name, document)
+		// yaml.UnmarshalStrict would make a string of a number or a Boolean, which the API server refuses.
+		data, err := yaml.YAMLToJSONStrict([]byte(document))
+		require.NoError(t, err, "%s:\n%s", name, document)
+		faults, err := json.UnmarshalStrict(data, o)
+		require.NoError(t, err, "%s:\n%s", name, document)
+		require.Empty(t, faults, "%s:\n%s", name, document)
 		list = append(list, o)
 	}
 	return list
@@ -83,12 +89,14 @@ var chartOnce = sync.OnceValues(func() (*chart.Chart, error) {
 })
 
 // manifests are the chart's rendered files by their name, as helm template has them.
-func manifests(values map[string]any) (map[string]string, error) {
+func manifests(values map[string]any) (map[string]string, error) { return manifestsOf("weir", values) }
+
+func manifestsOf(release string, values map[string]any) (map[string]string, error) {
 	c, err := chartOnce()
 	if err != nil {
 		return nil, err
 	}
-	options := chartutil.ReleaseOptions{Name: "weir", Namespace: "weir", IsInstall: true, Revision: 1}
+	options := chartutil.ReleaseOptions{Name: release, Namespace: "weir", IsInstall: true, Revision: 1}
 	all, err := chartutil.ToRenderValues(c, values, options, chartutil.DefaultCapabilities)
 	if err != nil {
 		return nil, err

@@ -104,18 +104,18 @@ shutdown: {delay: {{ sub $v.shutdown.delay $v.shutdown.preStop }}s, timeout: {{ 
 {{/* A source of the volume of secrets: (dict "secret" {name, key} "path" …). */}}
 {{- define "weir.secretFile" -}}
 {{- if .secret.name }}
-- secret: {name: {{ .secret.name }}, items: [{key: {{ .secret.key }}, path: {{ .path }}}]}
+- secret: {name: {{ quote .secret.name }}, items: [{key: {{ quote .secret.key }}, path: {{ .path }}}]}
 {{- end }}
 {{- end }}
 
 {{- define "weir.edge.secrets" -}}
 {{- with .Values }}
-- secret: {name: {{ .admin.secret }}, items: [{key: token, path: admin/token}, {key: shedder, path: admin/shedder}]}
+- secret: {name: {{ quote .admin.secret }}, items: [{key: token, path: admin/token}, {key: shedder, path: admin/shedder}]}
 {{- with .admin.tlsSecret }}
-- secret: {name: {{ . }}, items: [{key: tls.crt, path: admin/tls.crt}, {key: tls.key, path: admin/tls.key}]}
+- secret: {name: {{ quote . }}, items: [{key: tls.crt, path: admin/tls.crt}, {key: tls.key, path: admin/tls.key}]}
 {{- end }}
 {{- with .tls.secret }}
-- secret: {name: {{ . }}, items: [{key: tls.crt, path: tls/tls.crt}, {key: tls.key, path: tls/tls.key}]}
+- secret: {name: {{ quote . }}, items: [{key: tls.crt, path: tls/tls.crt}, {key: tls.key, path: tls/tls.key}]}
 {{- end }}
 {{- if not .redis.trial }}
 {{- include "weir.secretFile" (dict "secret" .redis.passwordSecret "path" "redis/password") }}
@@ -130,7 +130,7 @@ shutdown: {delay: {{ sub $v.shutdown.delay $v.shutdown.preStop }}s, timeout: {{ 
 {{- range $name, $listener := merge (dict "peer" (dict "enabled" true "tlsSecret" .peer.tlsSecret)) .gateways }}
 {{- if and $listener.enabled $listener.tlsSecret }}
 - secret:
-    name: {{ $listener.tlsSecret }}
+    name: {{ quote $listener.tlsSecret }}
     items: [{key: tls.crt, path: {{ $name }}/tls.crt}, {key: tls.key, path: {{ $name }}/tls.key}, {key: ca.crt, path: {{ $name }}/ca.crt}]
 {{- end }}
 {{- end }}

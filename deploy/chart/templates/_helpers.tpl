@@ -6,7 +6,7 @@
 {{/* Both take (dict "root" $ "part" "edge"). */}}
 {{- define "weir.selector" -}}
 app.kubernetes.io/name: weir-{{ .part }}
-app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
 {{- end }}
 
 {{- define "weir.labels" -}}
@@ -48,7 +48,7 @@ nodeSelector: {{- toYaml . | nindent 2 }}
 tolerations: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with .Values.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ quote . }}
 {{- end }}
 {{- with .Values.image.pullSecrets }}
 imagePullSecrets: {{- toYaml . | nindent 2 }}
