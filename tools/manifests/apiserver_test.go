@@ -35,31 +35,26 @@ func TestAPIServer(t *testing.T) {
 	s.installMonitoring()
 	sets, err := filepath.Glob("testdata/values/*.yaml")
 	require.NoError(t, err)
-	var deployment map[string]any
 	for _, set := range append(sets, sets[0]) {
-		files, err := manifests(read(t, set))
-		require.NoError(t, err)
-		for _, name := range slices.Sorted(maps.Keys(files)) {
-			for _, document := range regexp.MustCompile(`(?m)^---$`).Split(files[name], -1) {
-				o := object(t, document)
-				switch {
-				case o == nil:
-				case strings.Contains(name, "/tests/"):
-					s.apply("&dryRun=All", o) // Helm deletes the pod before the next
-				default:
-					s.apply("", o)
-				}
-				if o["kind"] == "Deployment" {
-					deployment = o
-				}
-			}
-		}
+		s.upgrade(read(t, set))
 	}
+
+	// Upgrades keep the replicas that the autoscaler has chosen.
+	v := values(t, "managed.yaml")
+	s.upgrade(v)
+	scale := object(t, `{apiVersion: autoscaling/v1, kind: Scale, metadata: {name: weir-edge}, spec: {replicas: 5}}`)
+	const nodes = "/apis/apps/v1/namespaces/weir/deployments/weir-edge"
+	status, _, answer := s.do("PATCH", nodes+"/scale?fieldManager=autoscaler", scale)
+	require.Equal(t, http.StatusOK, status, answer)
+	v["podLabels"] = map[string]any{"team": "edge"}
+	deployment := s.upgrade(v)
+	_, _, answer = s.do("GET", nodes, nil)
+	require.Contains(t, answer, `"replicas":5`)
 
 	// It refuses what it should.
 	selector := deployment["spec"].(map[string]any)["selector"].(map[string]any)
 	selector["matchLables"] = map[string]any{}
-	status, _, answer := s.patch("", deployment)
+	status, _, answer = s.patch("", deployment)
 	require.Equal(t, http.StatusBadRequest, status, answer)
 	delete(selector, "matchLables")
 	selector["matchLabels"].(map[string]any)["app.kubernetes.io/instance"] = "another"
@@ -84,6 +79,9 @@ func startAPIServer(t *testing.T) *apiServer {
 	at := func(port int) string { return fmt.Sprintf("http://127.0.0.1:%d", port) }
 	bin, err := filepath.Abs("../../.bin")
 	require.NoError(t, err)
+	for _, program := range []string{"etcd", "kube-apiserver"} {
+		require.FileExists(t, bin+"/"+program, "make soak-chart builds it")
+	}
 	testenv.Serve(t, ports[:1], bin+"/etcd", "--data-dir", dir+"/etcd", "--listen-client-urls", at(ports[0]), "--advertise-client-urls", at(ports[0]),
 		"--listen-peer-urls", at(ports[1]), "--initial-advertise-peer-urls", at(ports[1]), "--initial-cluster", "default="+at(ports[1]))
 	require.NoError(t, os.WriteFile(dir+"/tokens", []byte("secret,admin,1,system:masters\n"), 0o600))
@@ -104,21 +102,38 @@ func (s *apiServer) until(path string) {
 	require.Eventually(s.t, func() bool { status, _, _ := s.do("GET", path, nil); return status == http.StatusOK }, testenv.Patience, 100*time.Millisecond, path)
 }
 
-// installMonitoring installs the types of the Prometheus operator, from the release whose Go types the chart's test uses.
+// installMonitoring installs the types of the Prometheus operator, which makes them in this way too.
 func (s *apiServer) installMonitoring() {
-	run := func(args ...string) []byte {
-		out, err := exec.Command("go", args...).Output()
-		require.NoError(s.t, err, "go %v", args)
-		return out
-	}
-	const operator = "github.com/prometheus-operator/prometheus-operator"
-	version := run("list", "-m", "-f", "{{.Version}}", operator+"/pkg/apis/monitoring")
-	var module struct{ Dir string }
-	require.NoError(s.t, json.Unmarshal(run("mod", "download", "-json", operator+"@"+strings.TrimSpace(string(version))), &module))
+	const types = "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
+	dir := s.t.TempDir()
+	out, err := exec.Command(testenv.Tool(s.t, "sigs.k8s.io/controller-tools/cmd/controller-gen"), "crd", "paths="+types, "output:dir="+dir).CombinedOutput()
+	require.NoError(s.t, err, "%s", out)
 	for _, plural := range []string{"podmonitors", "prometheusrules"} {
-		s.apply("", object(s.t, text(s.t, module.Dir+"/example/prometheus-operator-crd/monitoring.coreos.com_"+plural+".yaml")))
+		s.apply("", object(s.t, text(s.t, dir+"/monitoring.coreos.com_"+plural+".yaml")))
 		s.until("/apis/monitoring.coreos.com/v1/" + plural)
 	}
+}
+
+// upgrade applies what a set of values makes, and returns the nodes' Deployment.
+func (s *apiServer) upgrade(v map[string]any) (nodes map[string]any) {
+	files, err := manifests(v)
+	require.NoError(s.t, err)
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		for _, document := range regexp.MustCompile(`(?m)^---$`).Split(files[name], -1) {
+			o := object(s.t, document)
+			switch {
+			case o == nil:
+			case strings.Contains(name, "/tests/"):
+				s.apply("&dryRun=All", o) // Helm deletes the pod before the next
+			default:
+				s.apply("", o)
+			}
+			if o["kind"] == "Deployment" && strings.HasSuffix(name, "/edge.yaml") {
+				nodes = o
+			}
+		}
+	}
+	return nodes
 }
 
 // apply sends an object, as helm upgrade --server-side and GitOps controllers do.
