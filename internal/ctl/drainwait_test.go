@@ -51,7 +51,7 @@ func TestDrainKilledAtAnyWrite(t *testing.T) {
 		for n, killed := int32(1), true; killed; n++ {
 			f.good(t, c[0]...)
 			var puts atomic.Int32
-			killed = f.killWhen(t, "eu-west", true, func(r *http.Request) bool { return r.Method == http.MethodPut && puts.Add(1) == n }, c[1]...)
+			killed = f.killWhen(t, "eu-west", true, func(r *http.Request) bool { return writes(r, "") && puts.Add(1) == n }, c[1]...)
 			drained := strings.Contains(f.good(t, "status", "--region", "eu-west", "-o", "json").out, `"why": "kernel"`)
 			for _, e := range parse[[]audit.Entry](t, f.good(t, "audit", "list", "--region", "eu-west", "-n", "0", "-o", "json").out) {
 				if strings.HasSuffix(e.Message, "drain ams1: kernel") || e.Message == "undrain ams1" {

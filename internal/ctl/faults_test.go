@@ -57,7 +57,8 @@ func (f *testFleet) faulty(t testing.TB, name string, inject fault) *testFleet {
 	return &through
 }
 
-// writes reports whether a request to Consul writes a key with this suffix.
+// writes reports whether a request to Consul writes or deletes a key with this suffix. Consul reads
+// in transactions, too.
 func writes(r *http.Request, ends string) bool {
 	if r.Method != http.MethodPut {
 		return false
@@ -74,7 +75,9 @@ func writes(r *http.Request, ends string) bool {
 	if json.Unmarshal(body, &ops) != nil {
 		return false
 	}
-	return slices.ContainsFunc(ops, func(op *api.TxnOp) bool { return op.KV.Verb == api.KVCAS && strings.HasSuffix(op.KV.Key, ends) })
+	return slices.ContainsFunc(ops, func(op *api.TxnOp) bool {
+		return (op.KV.Verb == api.KVCAS || op.KV.Verb == api.KVDelete) && strings.HasSuffix(op.KV.Key, ends)
+	})
 }
 
 // nearby takes no virtual time. A kept connection would stop the clock.

@@ -23,7 +23,7 @@ func TestKilledAtAnyWrite(t *testing.T) {
 		for n, killed := int32(1), true; killed; n++ {
 			limit++
 			var puts atomic.Int32
-			killed = f.killWhen(t, name, true, func(r *http.Request) bool { return r.Method == http.MethodPut && puts.Add(1) == n },
+			killed = f.killWhen(t, name, true, func(r *http.Request) bool { return writes(r, "") && puts.Add(1) == n },
 				"rules", "apply", write(t, "next.yaml", rulesOf(limit)), "--by", "ana", "--yes", "--wait", "0", "--break-lock")
 			f.good(t, "audit", "verify")
 		}
