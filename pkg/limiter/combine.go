@@ -44,9 +44,9 @@ type Combine struct {
 
 	mu             sync.Mutex
 	queue          []*Call
-	first          time.Time // when the oldest of the queue came, if it is to linger
-	batchPending   bool      // a goroutine is about to take the queue
-	crowded        bool      // the last batch had several calls
+	first          time.Time   // when the oldest of the queue came, if it is to linger
+	batchPending   bool        // a goroutine is about to take the queue
+	crowded        atomic.Bool // the last batch had several calls
 	timer          *time.Timer
 	last           time.Time // when a batch left
 	idle, inFlight []*roundTrip
@@ -146,13 +146,11 @@ func (c *Combine) ask(ctx context.Context, call *Call) error {
 		}
 		return ErrOverloaded
 	}
-	leads, yields := c.enqueue(call) && c.dispatch(call), len(c.inFlight) == 0 && c.crowded
+	leads, yields := c.enqueue(call) && c.dispatch(call), len(c.inFlight) == 0
 	c.mu.Unlock()
 	if leads {
-		// Requests that are ready to run go first, so that their checks join the batch. With few, yielding
-		// would only wake an idle thread, which costs more than the round trip.
 		if yields {
-			runtime.Gosched()
+			c.yield()
 		}
 		c.runBatches(call.by)
 		select {
@@ -167,6 +165,7 @@ func (c *Combine) ask(ctx context.Context, call *Call) error {
 		select {
 		case <-call.done:
 			if call.state.CompareAndSwap(callChosen, callWaiting) {
+				c.yield()
 				c.runBatches(call.by)
 				continue
 			}
@@ -178,6 +177,14 @@ func (c *Combine) ask(ctx context.Context, call *Call) error {
 			call.timer.Stop()
 			return c.leave(call, context.Cause(ctx))
 		}
+	}
+}
+
+// yield lets requests that are ready to run go first, so that their checks join the batch. With few,
+// it would only wake an idle thread, which costs more than the round trip.
+func (c *Combine) yield() {
+	if c.crowded.Load() {
+		runtime.Gosched()
 	}
 }
 

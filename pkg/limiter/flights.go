@@ -127,7 +127,7 @@ func (c *Combine) takeBatch() *roundTrip {
 	f := c.idle[last]
 	c.idle = c.idle[:last]
 	n := min(len(c.queue), maxBatch)
-	c.crowded = n > 1
+	c.crowded.Store(n > 1)
 	f.batch = append(f.batch[:0], c.queue[:n]...)
 	c.queue = slices.Delete(c.queue, 0, n)
 	f.left = time.Now()
