@@ -92,7 +92,7 @@ docs: ##- build the documentation as a site into dist/site/VERSION, and check it
 	@out=$$(VERSION="$(SITE)" mkdocs build --strict --clean --config-file tools/site/mkdocs.yml --site-dir "$(CURDIR)/dist/site/$(SITE)" 2>&1) || { echo "$$out" >&2; exit 1; }
 	@cd tools && $(GO) run ./site ../dist/site/$(SITE)
 
-reference: ##- write docs/reference from commands, types, rules, metrics, alerts and packages, and runbooks' first lines
+reference: ##- write docs/reference from commands, types, rules, metrics, alerts and packages, runbooks' first lines, and the chart's rules
 	cd tools && $(GO) run ./reference
 
 RELEASE ?= -out "$(CURDIR)/dist"

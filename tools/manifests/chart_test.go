@@ -4,6 +4,7 @@ package manifests
 import (
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -296,6 +297,15 @@ func replacement(r monitoring.RelabelConfig) string {
 		return *r.Replacement
 	}
 	return string(r.SourceLabels[0])
+}
+
+// Flux drops symbolic links from a Git repository.
+func TestChartHasNoLinks(t *testing.T) {
+	require.NoError(t, filepath.WalkDir(chartFolder, func(path string, d fs.DirEntry, err error) error {
+		require.NoError(t, err)
+		require.Zero(t, d.Type()&fs.ModeSymlink, "%s is a symbolic link", path)
+		return nil
+	}))
 }
 
 // A release sets both at packaging; the tree has no version that could be forgotten.

@@ -1,8 +1,6 @@
 package manifests
 
 import (
-	"io"
-	"log"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -82,11 +80,7 @@ func decode(t testing.TB, name, text string) (list objects) {
 	return list
 }
 
-// chartOnce reads the chart. Helm logs each link in files/.
-var chartOnce = sync.OnceValues(func() (*chart.Chart, error) {
-	log.SetOutput(io.Discard)
-	return loader.Load(chartFolder)
-})
+var chartOnce = sync.OnceValues(func() (*chart.Chart, error) { return loader.Load(chartFolder) })
 
 // manifests are the chart's rendered files by their name, as helm template has them.
 func manifests(values map[string]any) (map[string]string, error) { return manifestsOf("weir", values) }

@@ -1,8 +1,10 @@
 // Command reference writes docs/reference from what the programs know: regionctl's commands, the
 // types of documents and of an edge's configuration with their comments, the metrics, the alert rules, and the packages.
+// It also copies the rules into the chart.
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -24,6 +26,7 @@ const (
 	folder      = "docs/reference"
 	runbookPage = "docs/RUNBOOKS.md"
 	alertRules  = "dashboards/rules/alerts.yaml"
+	chartFiles  = "deploy/chart/files"
 )
 
 func main() {
@@ -49,7 +52,27 @@ func write(root string) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(root, runbookPage), []byte(text), 0o644)
+	if err := os.WriteFile(filepath.Join(root, runbookPage), []byte(text), 0o644); err != nil {
+		return err
+	}
+	copies, err := chartRules(root)
+	for name, text := range copies {
+		err = errors.Join(err, os.WriteFile(filepath.Join(root, chartFiles, name), []byte(text), 0o644))
+	}
+	return err
+}
+
+// chartRules returns the chart's copies of rules and alerts by their names. Flux drops symbolic links.
+func chartRules(root string) (map[string]string, error) {
+	copies := map[string]string{}
+	for _, name := range []string{"alerts.yaml", "recording.yaml"} {
+		text, err := os.ReadFile(filepath.Join(root, filepath.Dir(alertRules), name))
+		if err != nil {
+			return nil, err
+		}
+		copies[name] = "# Copied from dashboards/rules by make reference; do not edit.\n" + string(text)
+	}
+	return copies, nil
 }
 
 // pages returns the text of each page by its name.

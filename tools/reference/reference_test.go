@@ -26,6 +26,14 @@ func TestPagesAreCurrent(t *testing.T) {
 	got, err := os.ReadFile(filepath.Join(root, runbookPage))
 	require.NoError(t, err)
 	require.True(t, want == string(got), "%s is stale: run make reference", runbookPage)
+
+	copies, err := chartRules(root)
+	require.NoError(t, err)
+	for name, want := range copies {
+		got, err := os.ReadFile(filepath.Join(root, chartFiles, name))
+		require.NoError(t, err)
+		require.True(t, want == string(got), "%s/%s is stale: run make reference", chartFiles, name)
+	}
 }
 
 func TestHelp(t *testing.T) {
