@@ -50,6 +50,7 @@ func TestKustomizeBase(t *testing.T) {
 func TestPage(t *testing.T) {
 	base := decode(t, "weir.yaml", text(t, "../../deploy/kubernetes/weir.yaml"))
 	seen := map[string]int{}
+	var own map[string]any
 	for _, m := range regexp.MustCompile("(?ms)^```yaml\n(.*?)^```").FindAllStringSubmatch(text(t, page), -1) {
 		for document := range strings.SplitSeq(m[1], "\n---\n") {
 			var o map[string]any
@@ -58,6 +59,7 @@ func TestPage(t *testing.T) {
 			switch {
 			case strings.HasPrefix(document, "# values.yaml\n"):
 				seen["values"]++
+				own = o
 				checkPage(t, o)
 			case strings.HasPrefix(document, "# kustomization.yaml\n"):
 				seen["kustomization"]++
@@ -85,7 +87,7 @@ func TestPage(t *testing.T) {
 	for _, m := range commands {
 		v := map[string]any{}
 		if !strings.Contains(m[1], "--install") {
-			v = values(t, "minimal.yaml")
+			v = own // -f values.yaml, --reuse-values
 		}
 		for _, set := range regexp.MustCompile(`--set '?([^' \n]+)`).FindAllStringSubmatch(m[1], -1) {
 			require.NoError(t, strvals.ParseInto(set[1], v))
@@ -101,6 +103,8 @@ func checkPage(t *testing.T, v map[string]any) {
 		fits(t, list, o)
 	}
 	checkEdge(t, list)
+	image := find[apps.Deployment](list, "weir-edge").Spec.Template.Spec.Containers[0].Image
+	require.NotContains(t, image, ":0.0.0-dev", "no registry has the tag of the chart in Git")
 }
 
 // checkKustomization checks what an overlay replaces.
