@@ -103,7 +103,7 @@ release: ## build the downloads into dist/: VERSION=v0.1.0 for a release, KEY=FI
 	cd tools && $(GO) run -trimpath ./release -root .. $(if $(VERSION),-version $(VERSION)) $(if $(KEY),-key "$(abspath $(KEY))") $(RELEASE)
 
 release-test: .bin/consul ##- as root, build a release twice, verify it, install it as README says, upgrade under load, remove
-	@tools/install.sh dpkg-deb ssh-keygen curl debootstrap
+	@tools/install.sh dpkg-deb ssh-keygen curl debootstrap jq
 	cd tools && $(if $(filter 0,$(shell id -u)),,sudo -E env "PATH=$$PATH") $(GO) test -trimpath -count 1 -timeout 30m ./release
 
 # ARCH is the architecture of the instances.

@@ -63,20 +63,20 @@ func TestRelease(t *testing.T) {
 		signers := "weir namespaces=\"weir\" " + string(read(t, key+".pub"))
 		require.NoError(t, os.WriteFile(first+"/allowed_signers", []byte(signers), 0o644))
 		defer os.Remove(first + "/allowed_signers")
-		verify := documented(t, "../../deploy/README.md", "ssh-keygen -Y verify")
-		command(t, first, "sh", "-c", verify)
+		verify, folder := documented(t, "../../README.md", "(cd dist && ssh-keygen -Y verify"), filepath.Dir(first)
+		command(t, folder, "sh", "-c", verify)
 		for name := range sums {
 			data := read(t, first+"/"+name)
 			data[len(data)/2]++
 			require.NoError(t, os.WriteFile(first+"/"+name, data, 0o644))
 			c := exec.Command("sh", "-c", verify)
-			c.Dir = first
+			c.Dir = folder
 			out, err := c.CombinedOutput()
 			require.Error(t, err, "a changed %s passes: %s", name, out)
 			data[len(data)/2]--
 			require.NoError(t, os.WriteFile(first+"/"+name, data, 0o644))
 		}
-		command(t, first, "sh", "-c", verify)
+		command(t, folder, "sh", "-c", verify)
 	})
 	t.Run("complete", func(t *testing.T) {
 		require.Contains(t, command(t, first, "tar", "-xzOf", "weir-0.1.0.tgz", "weir/Chart.yaml"), "\nversion: 0.1.0\nappVersion: v0.1.0\n")
@@ -158,6 +158,12 @@ func TestRelease(t *testing.T) {
 		require.Equal(t, "make release VERSION=v0.1.0", how.ExternalParameters.Command)
 		require.Equal(t, strings.TrimSpace(command(t, source, "git", "rev-parse", "HEAD")), how.ResolvedDependencies[0].Digest.GitCommit)
 		require.Equal(t, "pkg:golang/std@"+strings.TrimPrefix(runtime.Version(), "go"), how.ResolvedDependencies[1].URI)
+
+		const page = "../../deploy/README.md"
+		require.Contains(t, documented(t, page, "git checkout v0.1.0 && make"), "&& "+how.ExternalParameters.Command+" && ")
+		require.Contains(t, command(t, first, "sh", "-c", documented(t, page, "jq .predicate")), how.ResolvedDependencies[0].Digest.GitCommit)
+		checked := command(t, first, "sh", "-c", documented(t, page, "jq -r '.subject[]"))
+		require.Equal(t, len(statement.Subject), strings.Count(checked, ": OK\n"), checked)
 	})
 	t.Run("image", func(t *testing.T) { testImage(t, first) })
 	t.Run("AWS", func(t *testing.T) { testAWS(t, source, first) })
