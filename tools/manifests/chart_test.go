@@ -190,6 +190,7 @@ func TestChartRefuses(t *testing.T) {
 		"routers.enabled=true":                               "'/routers/nameServers': minItems",
 		"replicas=0":                                         "'/replicas': minimum",
 		"resources.memoryMiB=1Gi":                            "'/resources/memoryMiB': got string, want integer",
+		"monitoring.jobs.edge=a\"b":                          "'/monitoring/jobs/edge'",
 		"autoscaling.metric=memory":                          "'/autoscaling/metric'",
 		"service.type=ExternalName":                          "'/service/type'",
 		"peer.tlsSecret=weir-peer":                           "'/rules/source': value must be 'consul'",
@@ -289,6 +290,26 @@ func TestChartMonitoring(t *testing.T) {
 		have[r.TargetLabel] = replacement(r)
 	}
 	require.Equal(t, map[string]string{"job": "weir-edge", "region": "eu-west", "pop": "ams1", "node": "__meta_kubernetes_pod_name"}, have)
+}
+
+// Other jobs' names are in the labels of targets, and in the rules that name jobs.
+func TestChartJobs(t *testing.T) {
+	v := values(t, "routers.yaml")
+	require.NoError(t, strvals.ParseInto("monitoring.prometheusRule=true,monitoring.jobs.edge=edge,monitoring.jobs.dns=a/b,monitoring.jobs.lists=lists", v))
+	list := render(t, v)
+	var named []string
+	for _, g := range find[monitoring.PrometheusRule](list, "weir").Spec.Groups {
+		for _, r := range g.Rules {
+			for _, m := range regexp.MustCompile(`\bjob="([^"]*)"`).FindAllStringSubmatch(r.Expr.String(), -1) {
+				named = append(named, m[1])
+			}
+		}
+	}
+	require.Equal(t, []string{"edge", "a/b", "lists"}, named)
+	for name, job := range map[string]string{"weir-edge": "edge", "weir-dns": "a/b"} {
+		label := find[monitoring.PodMonitor](list, name).Spec.PodMetricsEndpoints[0].RelabelConfigs[0]
+		require.Equal(t, []string{"job", job}, []string{label.TargetLabel, replacement(label)})
+	}
 }
 
 // replacement is what a relabeling writes: a constant, or the value of its only label.
