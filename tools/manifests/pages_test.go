@@ -6,7 +6,6 @@ import (
 	"maps"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -51,6 +50,7 @@ func TestPage(t *testing.T) {
 	base := decode(t, "weir.yaml", text(t, "../../deploy/kubernetes/weir.yaml"))
 	seen := map[string]int{}
 	var own map[string]any
+	var list objects
 	for _, m := range regexp.MustCompile("(?ms)^```yaml\n(.*?)^```").FindAllStringSubmatch(text(t, page), -1) {
 		for document := range strings.SplitSeq(m[1], "\n---\n") {
 			var o map[string]any
@@ -64,23 +64,15 @@ func TestPage(t *testing.T) {
 			case strings.HasPrefix(document, "# kustomization.yaml\n"):
 				seen["kustomization"]++
 				checkKustomization(t, base, o)
-			case kind == "Job":
+			case kind != "":
 				seen[kind]++
-				checkJob(t, find[batch.Job](decode(t, page, document), "weir-rules"))
-			case kind == "HelmRelease":
-				seen[kind]++
-				spec := o["spec"].(map[string]any)
-				checkPage(t, spec["values"].(map[string]any))
-				chart := spec["chart"].(map[string]any)["spec"].(map[string]any)["chart"].(string)
-				require.Equal(t, filepath.Clean(chartFolder), filepath.Join("../..", chart))
-			case kind == "Application":
-				seen[kind]++
-				source := o["spec"].(map[string]any)["sources"].([]any)[0].(map[string]any)
-				require.Equal(t, filepath.Clean(chartFolder), filepath.Join("../..", source["path"].(string)))
+				list = append(list, decode(t, page, document)...)
 			}
 		}
 	}
-	require.Equal(t, map[string]int{"values": 2, "kustomization": 2, "Job": 1, "HelmRelease": 1, "Application": 1}, seen)
+	require.Equal(t, map[string]int{"values": 2, "kustomization": 2, "Job": 1, "Application": 1, "GitRepository": 1, "HelmRelease": 1, "Kustomization": 1}, seen)
+	checkJob(t, find[batch.Job](list, "weir-rules"))
+	checkGitOps(t, list)
 
 	commands := regexp.MustCompile(`(?m)^    (helm (?:upgrade|template) (?:.*\\\n)*.*)$`).FindAllStringSubmatch(text(t, page), -1)
 	require.Len(t, commands, 3)

@@ -38,6 +38,11 @@ var kinds = map[string]func() meta.Object{
 	"networking.k8s.io/v1 NetworkPolicy":      func() meta.Object { return &networking.NetworkPolicy{} },
 	"monitoring.coreos.com/v1 PodMonitor":     func() meta.Object { return &monitoring.PodMonitor{} },
 	"monitoring.coreos.com/v1 PrometheusRule": func() meta.Object { return &monitoring.PrometheusRule{} },
+
+	"argoproj.io/v1alpha1 Application":             func() meta.Object { return &application{} },
+	"source.toolkit.fluxcd.io/v1 GitRepository":    func() meta.Object { return &gitRepository{} },
+	"helm.toolkit.fluxcd.io/v2 HelmRelease":        func() meta.Object { return &helmRelease{} },
+	"kustomize.toolkit.fluxcd.io/v1 Kustomization": func() meta.Object { return &fluxKustomization{} },
 }
 
 // objects are what one set of values makes, or one file holds.
