@@ -17,14 +17,17 @@ help: ## list the common targets
 help-all: ## list all targets
 	@grep -hE '^[a-z0-9-]+:.*##-? ' $(MAKEFILE_LIST) | sed -E 's/:.*##-? /\t/' | sort | expand -t 18
 
+run: PROGRAMS = ./cmd/edge
 run: build ## try it: memory store, built-in origin, sample rules on 127.0.0.1:8080
 	@exec bin/edge -dev
+
+PROGRAMS = ./cmd/...
 
 # The first time takes a minute or more, so a line every 4 s says how far it is. What go prints is kept, since most of it names packages.
 build: ## build the programs into bin/
 	@mkdir -p bin; : >bin/build.log; \
 	while sleep 4 >/dev/null 2>&1 && kill -0 $$$$ 2>/dev/null; do echo "compiling: $$(wc -l <bin/build.log) packages so far; $$(tail -n 1 bin/build.log)"; done & progress=$$!; \
-	$(GO) build -v -o bin/ ./cmd/... 2>bin/build.log || { status=$$?; kill $$progress; grep -v '^[^ :#]*$$' bin/build.log >&2; exit $$status; }; \
+	$(GO) build -v -o bin/ $(PROGRAMS) 2>bin/build.log || { status=$$?; kill $$progress; grep -v '^[^ :#]*$$' bin/build.log >&2; exit $$status; }; \
 	kill $$progress
 
 unit: ## run the tests that start no server and no other program
