@@ -1,7 +1,9 @@
 package terraform_test
 
 import (
+	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -50,4 +52,28 @@ func TestReview(t *testing.T) {
 		}
 	}
 	require.Equal(t, exists, listed, "terraform/aws/REVIEW.md and the modules")
+}
+
+// Each step by hand ends with its minutes of work, or of work + waiting. All work takes under an hour, and what
+// takes long to wait for is started first.
+func TestReviewTakesUnderAnHour(t *testing.T) {
+	_, text, found := strings.Cut(read(t, "aws/REVIEW.md"), "\n## Confirm by hand\n")
+	require.True(t, found)
+	text, _, _ = strings.Cut(text, "\n## ")
+	parts := regexp.MustCompile(`\n\d+\. `).Split(text, -1)
+	require.Greater(t, len(parts), 25)
+	work, longest, long := 0, 0, 0
+	for i, step := range parts[1:] {
+		m := regexp.MustCompile(`\[(\d+)(?: \+ (\d+))?\]\s*$`).FindStringSubmatch(step)
+		require.NotNil(t, m, "step %d has no minutes", 1+i)
+		minutes, err := strconv.Atoi(m[1])
+		require.NoError(t, err)
+		work += minutes
+		if wait, _ := strconv.Atoi(m[2]); wait >= 10 {
+			require.Equal(t, long, i, "step %d waits %d minutes: start it before the short ones", 1+i, wait)
+			long, longest = 1+i, max(longest, wait)
+		}
+	}
+	require.Less(t, work, 60)
+	require.Contains(t, strings.Join(strings.Fields(parts[0]), " "), fmt.Sprintf("%d minutes of work, while steps 1 to %d wait, the longest %d minutes.", work, long, longest))
 }
