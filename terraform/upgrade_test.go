@@ -13,7 +13,7 @@ import (
 // upgradeTools answer what upgrade.sh asks. Terraform is the real one.
 var upgradeTools = map[string]string{
 	"terraform": `case $1 in
-apply) echo apply >>log ;;
+apply) case "$*" in *"/plan") echo apply ;; *) echo unplanned ;; esac >>log ;;
 output) [ ! -e unreadable ] || exit 1 ;;
 esac
 exec "$REAL" "$@"`,
@@ -22,7 +22,18 @@ if [ -e unanswered ]; then rm unanswered; exit 255; fi
 [ ! -e broken ] || { echo Failed && exit; }
 echo "$*" | grep -o 'weir-[a-z-]*' >>log
 if [ "$(tail -n 2 log | uniq | wc -l)" = 1 ]; then echo Successful; else echo InProgress; fi`,
-	"regionctl": `echo "$*" >>log; [ ! -e diverged ]`,
+	"regionctl": `echo "$*" >>log
+once() { [ -e "$1" ] && rm "$1"; }
+case $1 in
+rules) [ ! -e diverged ] && ! once late ;;
+status)
+  serving=1 drained=0 passing=3
+  if [ -e idle ] || once starting; then serving=0; fi
+  if [ -e drained ]; then serving=0 drained=1; fi
+  if [ -e dead ]; then serving=0 drained=1 passing=0; fi
+  [ ! -e silent ] || exit 3
+  echo '{"regions":[{"region":"eu-west","pops":[{"pop":"dub1","passing":0}]}],"totals":{"regions":1,"pops":1,"pops_serving":'$serving',"pops_drained":'$drained',"nodes":3,"nodes_passing":'$passing',"nodes_shedding":0}}' ;;
+esac`,
 }
 
 // upgradeRoot has what a region's root has of a release.
@@ -80,6 +91,7 @@ weir-eu-west-edge
 weir-eu-west-consul
 weir-eu-west-consul
 rules status --region eu-west
+status --region eu-west -o json
 `, read(t, filepath.Join(s.dir, "log")))
 	require.Equal(t, "one ami-00000000000000000", applied())
 	out, err = upgrade("one", digest, "ami-1")
@@ -95,13 +107,16 @@ rules status --region eu-west
 			require.Equal(t, "one ami-1", applied(), fault)
 		})
 	}
-	for _, fault := range []string{"broken", "diverged", "unreadable"} {
+	for _, fault := range []string{"broken", "diverged", "unreadable", "idle", "dead", "silent"} {
 		back(fault)
 	}
-	during("unanswered", func() {
-		out, err = upgrade("one", digest)
-		require.NoError(t, err, "AWS is asked again: %s", out)
-	})
+	require.NotContains(t, read(t, filepath.Join(s.dir, "log")), "unplanned", "TF_CLI_ARGS_plan counts for every apply")
+	for _, passing := range []string{"unanswered", "late", "starting", "drained"} {
+		during(passing, func() {
+			out, err = upgrade("one", digest)
+			require.NoError(t, err, "%s: %s", passing, out)
+		})
+	}
 
 	// After an interruption the previous release is still the one before it.
 	during("interrupted", func() {

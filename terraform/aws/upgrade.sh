@@ -1,7 +1,8 @@
 #!/bin/sh
 # Gives one region a release, and another AMI if one is named: applies its root, waits until its groups have
-# replaced their instances and regionctl says that all edges run the rules. If that does not come, it
-# applies the previous release again. No other root is touched. After an interruption, repeat it.
+# replaced their instances, and until regionctl reports that all edges run the rules and all PoPs serve that are
+# not drained. If that does not come, it applies the previous release again. No other root is touched. After an
+# interruption, repeat it.
 #
 #   ./upgrade.sh REGION KEY SHA256 [AMI]
 #
@@ -48,6 +49,25 @@ refreshed() {
   done <"$work/groups"
 }
 
+# serving reports whether edges of the region pass their check and its PoPs serve, but for drained ones.
+serving() {
+  regionctl status --region "$region" -o json >"$work/status" || return 1
+  tr '{,}' '\n\n\n' <"$work/status" >"$work/facts"
+  passing=$(total nodes_passing) pops=$(total pops) serve=$(total pops_serving) drained=$(total pops_drained)
+  [ "${passing:-0}" -gt 0 ] && [ $((serve + drained)) -ge "$pops" ]
+}
+total() { sed -n "s/^ *\"$1\": *\([0-9][0-9]*\).*/\1/p" "$work/facts"; }
+
+# settled waits up to ten minutes until the region serves with its rules: an edge may be late.
+settled() {
+  tries=0
+  until regionctl rules status --region "$region" && serving; do
+    tries=$((tries + 1))
+    [ "$tries" -lt 20 ] || { echo "$region: not all edges run the rules, or a PoP does not serve" >&2; return 1; }
+    sleep "${PAUSE:-30}"
+  done
+}
+
 [ -e "$before" ] || { cp "$file" "$before.new" && mv "$before.new" "$before"; }
 ami=${4:-$(sed -n 's/^ami_id *= *"\([^"]*\)".*/\1/p' "$before")}
 [ -n "$ami" ] || { echo "$region: $before has no ami_id; name the AMI" >&2; exit 1; }
@@ -56,12 +76,13 @@ if ! planned; then
   mv "$before" "$file"
   exit 1
 fi
-if $terraform apply -input=false "$work/plan" && refreshed && regionctl rules status --region "$region"; then
+if $terraform apply -input=false "$work/plan" && refreshed && settled; then
   rm "$before"
   exit 0
 fi
 echo "$region: back to the previous release" >&2
 cp "$before" "$file"
-$terraform apply -input=false -auto-approve
+$terraform plan -input=false -out="$work/plan" # apart, so that TF_CLI_ARGS_plan counts here, too
+$terraform apply -input=false "$work/plan"
 rm "$before"
 exit 1
