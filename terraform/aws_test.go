@@ -188,7 +188,7 @@ func TestGlobalWithRoute53(t *testing.T) {
 	require.Contains(t, out["topology"], `"steering": "first"`)
 }
 
-// Of many regions eight at most run routers.
+// Of many regions, of which nine are there yet, eight at most run routers. Route 53 checks each address and each PoP.
 func TestGlobalOfManyRegions(t *testing.T) {
 	g := newGlobal(t)
 	many := func(n int) {
@@ -213,6 +213,12 @@ func TestGlobalOfManyRegions(t *testing.T) {
 	require.Contains(t, g.values().fault(), "fleet.dns.regions must name at most 8")
 	many(52)
 	require.Contains(t, g.values().fault(), "1 to 51 regions")
+	many(50)
+	g.dns["mode"] = "route53"
+	t.Setenv("QUOTA", "35")
+	require.Contains(t, g.values().fault(), "Too few Route 53 health checks: the fleet needs 36 and the account's quota is 35.")
+	t.Setenv("QUOTA", "36")
+	require.Equal(t, 27, g.created()["aws_route53_health_check.address"])
 }
 
 func TestGlobalRefuses(t *testing.T) {

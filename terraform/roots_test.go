@@ -81,7 +81,7 @@ func TestRoots(t *testing.T) {
 }
 
 // What the account's quotas do not allow is refused before anything is created: up to nine edges, four Consul
-// servers and three routers of two CPUs each, and nine addresses.
+// servers and three routers of two CPUs each, nine addresses, two peerings, and routes to those, the world and S3.
 func TestQuotas(t *testing.T) {
 	s := newFleet(t).root("eu-west")
 	s.local()
@@ -89,6 +89,10 @@ func TestQuotas(t *testing.T) {
 	require.Contains(t, s.fault(), "Too few CPUs: eu-west-1 needs 32 at its maximum of edges and its quota is 31.")
 	t.Setenv("QUOTA", "8")
 	require.Contains(t, s.fault(), "Too few elastic addresses: eu-west-1 needs 9 and its quota is 8.")
+	t.Setenv("QUOTA", "3")
+	require.Contains(t, s.fault(), "Too few routes: a table in eu-west-1 needs 4 and its quota is 3.")
+	t.Setenv("QUOTA", "1")
+	require.Contains(t, s.fault(), "Too few peerings: eu-west-1 needs 2 and its quota is 1.")
 }
 
 // apply applies a root. A region's tells the global one what it has to know.

@@ -1,6 +1,15 @@
 # mode route53, and before dns.delegate: latency records. A record is left out while its load balancer has no
 # healthy edge, or while requests through each of its addresses fail.
 
+# us-east-1 has the quotas of Route 53, and its API.
+data "aws_servicequotas_service_quota" "health_checks" {
+  count = local.latency ? 1 : 0
+
+  region       = "us-east-1"
+  service_code = "route53"
+  quota_code   = "L-ACB674F3"
+}
+
 resource "aws_route53_health_check" "address" {
   for_each = local.checks
 

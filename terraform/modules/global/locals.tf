@@ -60,4 +60,5 @@ locals {
       for i, address in r.addresses : "${name}:${i}" => { region = name, address = address }
     } if local.latency
   ]...)
+  health_checks = local.latency ? length(local.checks) + length(local.regions) : 0
 }

@@ -1,6 +1,11 @@
 output "url" {
   description = "The name that clients resolve."
   value       = "${local.tls ? "https" : "http"}://${var.fleet.dns.zone}/"
+
+  precondition {
+    condition     = local.health_checks <= try(data.aws_servicequotas_service_quota.health_checks[0].value, 0)
+    error_message = "Too few Route 53 health checks: the fleet needs ${local.health_checks} and the account's quota is ${try(data.aws_servicequotas_service_quota.health_checks[0].value, 0)}. Request a higher quota (Service Quotas in us-east-1, route53, L-ACB674F3), or use mode regionctl."
+  }
 }
 
 output "fleet" {

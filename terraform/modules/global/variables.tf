@@ -32,7 +32,7 @@ variable "fleet" {
 
   validation {
     condition     = length(var.fleet.regions) >= 1 && length(var.fleet.regions) <= 51
-    error_message = "fleet.regions must hold 1 to 51 regions: with more, a VPC would need more than the 50 peerings and routes that AWS allows by default."
+    error_message = "fleet.regions must hold 1 to 51 regions: with more, a VPC would need more than the 50 peerings that AWS allows by default."
   }
 
   validation {

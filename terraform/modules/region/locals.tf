@@ -28,6 +28,8 @@ locals {
   # The load balancer's, the NAT gateways' and the routers'.
   addresses_needed = var.zones + local.nats + (local.routed ? var.zones : 0)
 
+  peers = length(var.fleet.regions) - 1
+
   # What each group runs at most: one more while its instances are replaced.
   machines = merge({
     edge   = { type = var.edges.instance_type, count = local.edges_max + 1 }

@@ -18,13 +18,24 @@ output "facts" {
   }
 
   precondition {
-    condition     = data.aws_servicequotas_service_quota.ec2["addresses"].value >= local.addresses_needed
-    error_message = "Too few elastic addresses: ${local.aws_region} needs ${local.addresses_needed} and its quota is ${data.aws_servicequotas_service_quota.ec2["addresses"].value}. Request a higher quota (Service Quotas, ec2, L-0263D0A3), or set nat_gateways or zones."
+    condition     = data.aws_servicequotas_service_quota.this["addresses"].value >= local.addresses_needed
+    error_message = "Too few elastic addresses: ${local.aws_region} needs ${local.addresses_needed} and its quota is ${data.aws_servicequotas_service_quota.this["addresses"].value}. Request a higher quota (Service Quotas, ec2, L-0263D0A3), or set nat_gateways or zones."
   }
 
   precondition {
-    condition     = data.aws_servicequotas_service_quota.ec2["cpus"].value >= local.cpus_needed
-    error_message = "Too few CPUs: ${local.aws_region} needs ${local.cpus_needed} at its maximum of edges and its quota is ${data.aws_servicequotas_service_quota.ec2["cpus"].value}. Request a higher quota (Service Quotas, ec2, L-1216C47A), or set edges.max or smaller instance types."
+    condition     = data.aws_servicequotas_service_quota.this["cpus"].value >= local.cpus_needed
+    error_message = "Too few CPUs: ${local.aws_region} needs ${local.cpus_needed} at its maximum of edges and its quota is ${data.aws_servicequotas_service_quota.this["cpus"].value}. Request a higher quota (Service Quotas, ec2, L-1216C47A), or set edges.max or smaller instance types."
+  }
+
+  precondition {
+    condition     = data.aws_servicequotas_service_quota.this["peerings"].value >= local.peers
+    error_message = "Too few peerings: ${local.aws_region} needs ${local.peers} and its quota is ${data.aws_servicequotas_service_quota.this["peerings"].value}. Request a higher quota (Service Quotas, vpc, L-7E9ECCDB)."
+  }
+
+  # To the peers, the NAT gateway and S3.
+  precondition {
+    condition     = data.aws_servicequotas_service_quota.this["routes"].value >= local.peers + 2
+    error_message = "Too few routes: a table in ${local.aws_region} needs ${local.peers + 2} and its quota is ${data.aws_servicequotas_service_quota.this["routes"].value}. Request a higher quota (Service Quotas, vpc, L-93826ACB)."
   }
 }
 

@@ -45,12 +45,17 @@ module "dns" {
 }
 
 # A new account has five elastic addresses and five CPUs.
-data "aws_servicequotas_service_quota" "ec2" {
-  for_each = { addresses = "L-0263D0A3", cpus = "L-1216C47A" }
+data "aws_servicequotas_service_quota" "this" {
+  for_each = {
+    addresses = { service = "ec2", code = "L-0263D0A3" }
+    cpus      = { service = "ec2", code = "L-1216C47A" }
+    peerings  = { service = "vpc", code = "L-7E9ECCDB" }
+    routes    = { service = "vpc", code = "L-93826ACB" }
+  }
 
   region       = local.aws_region
-  service_code = "ec2"
-  quota_code   = each.value
+  service_code = each.value.service
+  quota_code   = each.value.code
 }
 
 data "aws_ec2_instance_type" "this" {
