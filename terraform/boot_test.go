@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -336,6 +337,15 @@ func TestEdgeGetsFurtherSettings(t *testing.T) {
 	require.Equal(t, map[string]any{"delay": "20s", "timeout": "25s"}, m.config()["shutdown"])
 	_, fault = check(`{recent: {kept: 1000}}`)
 	require.Contains(t, fault, "recent.kept")
+
+	// So do those that the example and its page show.
+	shown := regexp.MustCompile(`(?s)\n +extra_config = <<-EOT\n(.*?)\n +EOT\n`)
+	for _, name := range []string{"aws/eu-west/main.tf", "aws/README.md"} {
+		m := shown.FindStringSubmatch(read(t, name))
+		require.NotNil(t, m, name)
+		_, fault = check(m[1])
+		require.Empty(t, fault, name)
+	}
 }
 
 // With a certificate in a secret TLS ends in the edges, so that they speak HTTP/2 and tell origins the scheme.
