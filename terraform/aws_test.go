@@ -60,28 +60,8 @@ func (g *global) values() *global {
 	return g
 }
 
-// created counts a plan's resources by their address without a key.
-func (g *global) created() map[string]int {
-	g.t.Helper()
-	out, err := g.values().run("plan", "-out=plan", "-no-color", "-input=false")
-	require.NoError(g.t, err, "%s", out)
-	out, err = g.run("show", "-json", "plan")
-	require.NoError(g.t, err, "%s", out)
-	var plan struct {
-		Changes []struct {
-			Type, Name string
-			Change     struct{ Actions []string }
-		} `json:"resource_changes"`
-	}
-	require.NoError(g.t, json.Unmarshal([]byte(out), &plan))
-	count := map[string]int{}
-	for _, c := range plan.Changes {
-		if c.Change.Actions[0] == "create" {
-			count[c.Type+"."+c.Name]++
-		}
-	}
-	return count
-}
+// created counts the resources of a plan.
+func (g *global) created() map[string]int { return g.values().creates() }
 
 func TestGlobalOutputs(t *testing.T) {
 	out := newGlobal(t).values().outputs()

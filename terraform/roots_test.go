@@ -95,6 +95,35 @@ func TestQuotas(t *testing.T) {
 	require.Contains(t, s.fault(), "Too few peerings: eu-west-1 needs 2 and its quota is 1.")
 }
 
+// What a region may have besides is planned as REVIEW.md counts it.
+func TestRegionWithEverything(t *testing.T) {
+	f := newFleet(t)
+	s := f.root("eu-west")
+	s.local()
+	least := s.creates()
+	(&scratch{t: t, dir: filepath.Join(f.dir, "terraform/aws")}).write("settings.yaml", read(t, "aws/settings.yaml")+"ssm: true\nlog_days: 14\n")
+	main := read(t, filepath.Join(s.dir, "main.tf"))
+	s.write("main.tf", strings.Replace(main, "  pop ", `  kms_key_arn = "arn:aws:kms:eu-west-1:1:key/1"
+  redis       = { engine = "valkey", version = "8.0" }
+  pop `, 1))
+	more := map[string]int{}
+	for name, n := range s.creates() {
+		if n > least[name] {
+			more[name] = n - least[name]
+		}
+	}
+	require.Equal(t, map[string]int{
+		"aws_iam_role_policy_attachment.ssm": 3, "aws_cloudwatch_log_group.this": 1, "aws_iam_role_policy.logs": 3,
+		"aws_iam_role_policy.kms": 3 + 1, // of the region, and of its routers
+	}, more)
+	out, err := s.run("show", "-no-color", "plan")
+	require.NoError(t, err, "%s", out)
+	for _, want := range []string{`family +=.*"valkey8"`, `engine +=.*"valkey"`, `engine_version +=.*"8.0"`, `retention_in_days +=.*14`} {
+		require.Regexp(t, want, out)
+	}
+	require.GreaterOrEqual(t, strings.Count(out, `"arn:aws:kms:eu-west-1:1:key/1"`), 3+1+10, "launch templates, Redis, secrets")
+}
+
 // apply applies a root. A region's tells the global one what it has to know.
 func (f *fleet) apply(names ...string) {
 	f.t.Helper()

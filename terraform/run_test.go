@@ -79,6 +79,29 @@ func (s *scratch) outputs() map[string]any {
 	return values
 }
 
+// creates counts a plan's resources by their address without a key.
+func (s *scratch) creates() map[string]int {
+	s.t.Helper()
+	out, err := s.run("plan", "-out=plan", "-no-color", "-input=false")
+	require.NoError(s.t, err, "%s", out)
+	out, err = s.run("show", "-json", "plan")
+	require.NoError(s.t, err, "%s", out)
+	var plan struct {
+		Changes []struct {
+			Type, Name string
+			Change     struct{ Actions []string }
+		} `json:"resource_changes"`
+	}
+	require.NoError(s.t, json.Unmarshal([]byte(out), &plan))
+	count := map[string]int{}
+	for _, c := range plan.Changes {
+		if c.Change.Actions[0] == "create" {
+			count[c.Type+"."+c.Name]++
+		}
+	}
+	return count
+}
+
 // fault returns planning's error on one line, without its frame.
 func (s *scratch) fault() string {
 	out, err := s.run("plan", "-no-color", "-input=false")
