@@ -108,3 +108,16 @@ func TestRotation(t *testing.T) {
 	require.NoError(t, err, "%s", out)
 	require.Equal(t, "good\n", string(out))
 }
+
+// A rotation that fails writes why, and raises an alarm.
+func TestRotationIsWatched(t *testing.T) {
+	m := load(t, filepath.Join("modules", "region"))
+	text := func(name string) string {
+		require.NotNil(t, m.resources[name], name)
+		return m.text(m.resources[name].Body.Range())
+	}
+	require.Contains(t, text("aws_lambda_function.rotate"), `function_name = "${local.name}-rotate"`)
+	require.Contains(t, text("aws_cloudwatch_log_group.rotate"), `name = "/aws/lambda/${local.name}-rotate"`)
+	require.Contains(t, m.text(m.data["aws_iam_policy_document.rotate"].Body.Range()), `resources = ["${aws_cloudwatch_log_group.rotate.arn}:*"]`)
+	require.Contains(t, text("aws_cloudwatch_metric_alarm.rotate"), "dimensions = { FunctionName = aws_lambda_function.rotate.function_name }")
+}

@@ -126,6 +126,12 @@ data "aws_iam_policy_document" "rotate" {
     actions   = ["elasticache:DescribeReplicationGroups", "elasticache:ModifyReplicationGroup"]
     resources = [aws_elasticache_replication_group.this.arn]
   }
+
+  statement {
+    sid       = "Logs"
+    actions   = ["logs:CreateLogStream", "logs:PutLogEvents"]
+    resources = ["${aws_cloudwatch_log_group.rotate.arn}:*"]
+  }
 }
 
 resource "aws_iam_role" "rotate" {

@@ -126,6 +126,31 @@ resource "aws_lambda_function" "rotate" {
   depends_on = [aws_iam_role_policy.rotate, aws_iam_role_policy.kms]
 }
 
+# Lambda writes to the group of this name.
+resource "aws_cloudwatch_log_group" "rotate" {
+  region            = local.aws_region
+  name              = "/aws/lambda/${local.name}-rotate"
+  retention_in_days = 30
+  tags              = local.tags
+}
+
+resource "aws_cloudwatch_metric_alarm" "rotate" {
+  region              = local.aws_region
+  alarm_name          = "${local.name}-rotate"
+  alarm_description   = "weir ${var.region}: the rotation of Redis's AUTH token failed. Its log group says why; then rotate the secret again. Until then both tokens stay valid."
+  namespace           = "AWS/Lambda"
+  metric_name         = "Errors"
+  dimensions          = { FunctionName = aws_lambda_function.rotate.function_name }
+  statistic           = "Sum"
+  period              = 300
+  evaluation_periods  = 1
+  comparison_operator = "GreaterThanThreshold"
+  threshold           = 0
+  treat_missing_data  = "notBreaching"
+  alarm_actions       = var.alarm_topic_arn == null ? [] : [var.alarm_topic_arn]
+  tags                = local.tags
+}
+
 resource "aws_lambda_permission" "rotate" {
   region        = local.aws_region
   statement_id  = "secrets-manager"
