@@ -77,3 +77,40 @@ func TestReviewTakesUnderAnHour(t *testing.T) {
 	require.Less(t, work, 60)
 	require.Contains(t, strings.Join(strings.Fields(parts[0]), " "), fmt.Sprintf("%d minutes of work, while steps 1 to %d wait, the longest %d minutes.", work, long, longest))
 }
+
+// The bill's amounts are its counts times its prices, and its totals the sums of the amounts.
+func TestReviewBill(t *testing.T) {
+	_, text, _ := strings.Cut(read(t, "aws/REVIEW.md"), "| a month of 730 hours, in dollars |")
+	text, _, _ = strings.Cut(text, "\n\n")
+	number := func(s string) float64 {
+		n, err := strconv.ParseFloat(strings.TrimSpace(s), 64)
+		require.NoError(t, err)
+		return n
+	}
+	rows := strings.Split(text, "\n")[2:]
+	require.Greater(t, len(rows), 10)
+	var sums [2]float64
+	for i, row := range rows {
+		cells := strings.Split(strings.Trim(row, "| "), "|")
+		for fleet := range sums {
+			amount := cells[3+2*fleet]
+			if i == len(rows)-1 {
+				require.InDelta(t, number(amount), sums[fleet], 0.005, row)
+				continue
+			}
+			prices, hourly := strings.CutSuffix(strings.TrimSpace(cells[1]), " an hour")
+			each, counts, sum := strings.Split(prices, ";"), strings.Split(cells[2+2*fleet], ";"), 0.0
+			for kind, count := range counts {
+				if len(counts) == 1 {
+					kind = min(fleet, len(each)-1) // a price for each fleet, or one
+				}
+				sum += number(count) * number(each[kind])
+			}
+			if hourly {
+				sum *= 730
+			}
+			require.InDelta(t, sum, number(amount), 0.0051, row)
+			sums[fleet] += number(amount)
+		}
+	}
+}
