@@ -128,7 +128,15 @@ func testAWS(t *testing.T, source, dist string) {
 	for _, name := range []string{"edge", "regionctl"} {
 		require.Equal(t, sha256.Sum256(read(t, dir+"/release/"+name)), sha256.Sum256(read(t, dir+"/"+name)), name)
 	}
-	require.Contains(t, command(t, dir, "./consul", "version"), "Consul v")
+
+	// It lacks only credentials to find its servers, not the provider.
+	ports := testenv.FreePorts(t, 2)
+	agent := exec.Command(dir+"/consul", "agent", "-data-dir", t.TempDir(), "-bind", "127.0.0.1", "-dns-port", "-1", "-grpc-port", "-1", "-http-port", fmt.Sprint(ports[0]),
+		"-serf-lan-port", fmt.Sprint(ports[1]), "-retry-join", "provider=aws region=eu-west-1 tag_key=weir:consul tag_value=weir", "-retry-max", "1", "-retry-interval", "1s")
+	agent.Env = []string{"AWS_EC2_METADATA_DISABLED=true", "AWS_CONFIG_FILE=/dev/null", "AWS_SHARED_CREDENTIALS_FILE=/dev/null", "HOME=" + t.TempDir()}
+	out, err := agent.CombinedOutput()
+	require.Error(t, err, "it joins nobody and ends")
+	require.Contains(t, string(out), "get credentials")
 }
 
 // bareDebian packs a Debian as debootstrap makes it, with only the curl that README uses. That downloads packages, so .bin keeps it.
