@@ -1,8 +1,10 @@
 package docs
 
 import (
+	"fmt"
 	"os"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -36,4 +38,21 @@ func TestRunbooksHaveOneForm(t *testing.T) {
 			require.False(t, i%2 == 1 && strings.Contains(text, "\n"), "%s: a command over two lines: %s", r.Alert, text)
 		}
 	}
+}
+
+// README's row of figures sums up the drills.
+func TestREADMESumsUpTheDrills(t *testing.T) {
+	drills, err := os.ReadFile("DRILLS.md")
+	require.NoError(t, err)
+	readme, err := os.ReadFile("../README.md")
+	require.NoError(t, err)
+	rows := regexp.MustCompile(`(?m)^\|[^|]+\|[^|]+\| (\d+) \| (\d+)(?:, and (\d+))?`).FindAllStringSubmatch(string(drills), -1)
+	sum := map[int]int{}
+	for _, row := range rows {
+		for i, figure := range row[1:] {
+			n, _ := strconv.Atoi(figure) // no second figure: 0
+			sum[i] += n
+		}
+	}
+	require.Contains(t, strings.ReplaceAll(string(readme), ",", ""), fmt.Sprintf("%d drills that break its parts | %d of %d:", len(rows), sum[1]+sum[2], sum[0]))
 }
