@@ -196,7 +196,7 @@ steering: ##- simulate overloaded PoPs, the routers and the resolvers in virtual
 behavior: ##- simulate benign and hostile clients in virtual time, and write the tables of docs/CORPUS.md; about 5 minutes
 	$(GO) test -count 1 -timeout 60m -run TestCorpus -v ./internal/behaviorsim -update
 
-tables: deps ##- measure the published tables of algorithms, and Redis nodes for 400,000 decisions per second; about 45 minutes
+tables: deps ##- measure algorithms, and Redis nodes for 400,000 decisions per second; about 45 minutes
 	$(GO) test -count 1 -run TestMemoryTable -v ./pkg/limiter/redisstore
 	cd tools && $(GO) build -o ../bin/tables ./tables
 	bin/tables -doc docs/TABLES.md

@@ -133,9 +133,9 @@ func (s *State) updateBusy(dt time.Duration, r *Reading, settings *Settings) boo
 	return s.Mean >= settings.Target
 }
 
-// The published law: utilization below 0.7 is good, above 0.8 bad. It sheds the integral
-// of the error, less 28 s of patience, divided by the 120 s that it takes to shed
-// everything.
+// Stripe's law, https://gist.github.com/ptarjan/e38f45f2dfe601419ca3af937fff574d: utilization
+// below 0.7 is good, above 0.8 bad. It sheds the integral of the error, less 28 s of patience,
+// divided by the 120 s that it takes to shed everything.
 const (
 	goodEnd   = 0.7
 	badStart  = 0.8
@@ -152,7 +152,7 @@ func deadBand(u float64) float64 {
 	return 0
 }
 
-// integrator is the published law with four faults corrected. As published, integer division
+// integrator is Stripe's law with four faults corrected. As published, integer division
 // turns the patience of -28/120 into -1, so shedding begins after 120 s; ten times too much is
 // shed as slowly as a little too much; in the dead band it keeps shedding what it shed on
 // entering; and it restores over 120 s and more. Here shedding begins after 28 s. Utilization

@@ -25,7 +25,7 @@ const (
 // The laws.
 const (
 	LawPI         = "pi"         // excess demand shortens its patience; then it regulates the admitted rate
-	LawIntegrator = "integrator" // the published law, corrected
+	LawIntegrator = "integrator" // Stripe's law, corrected
 	LawCap        = "cap"        // only the caps: the level stays 0
 )
 

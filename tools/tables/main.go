@@ -1,4 +1,4 @@
-// Command tables measures what is published about rate limiters: how far each algorithm lets
+// Command tables measures rate limiters: how far each algorithm lets
 // a client exceed a limit, how much memory a client takes, how long an operation lasts, and
 // how often Redis is called. All contenders get the same load. docs/TABLES.md records a run;
 // make tables updates it.
@@ -77,26 +77,24 @@ func run(ctx context.Context, doc, only string, rounds int, duration time.Durati
 	return report.Save(doc, "tables", tables)
 }
 
-// contender is an algorithm with its published figures.
+// contender is an algorithm and its options.
 type contender struct {
-	name                    string
-	limit                   limiter.Limit
-	overshoot, memory, time string
+	name  string
+	limit limiter.Limit
 }
 
-// contenders returns the algorithms for a limit. The published bucket of 50% has half the
-// limit as burst.
+// contenders returns the algorithms for a limit.
 func contenders(limit int64, window time.Duration) []*contender {
 	l := func(a limiter.Algorithm, burst int64, s limiter.Storage) limiter.Limit {
 		return limiter.Limit{Rule: "t", Algorithm: a, Limit: limit, Window: window, Burst: burst, Storage: s}
 	}
 	return []*contender{
-		{"fixed_window", l(limiter.FixedWindow, 0, limiter.Ring), "100%", "8 B", "30 to 55 µs"},
-		{"token_bucket, burst half the limit", l(limiter.TokenBucket, limit/2, limiter.Ring), "50%", "12 to 16 B", "30 to 55 µs"},
-		{"token_bucket, burst the limit (default)", l(limiter.TokenBucket, limit, limiter.Ring), "", "12 to 16 B", "30 to 55 µs"},
-		{"sliding_window", l(limiter.SlidingWindow, 0, limiter.Ring), "", "16 B", ""},
-		{"rolling_window, ring", l(limiter.RollingWindow, 0, limiter.Ring), "< 1%", "8 B × limit", "30 to 55 µs"},
-		{"rolling_window, sorted_set", l(limiter.RollingWindow, 0, limiter.SortedSet), "< 1%", "8 B × limit", "30 to 55 µs"},
+		{"fixed_window", l(limiter.FixedWindow, 0, limiter.Ring)},
+		{"token_bucket, burst half the limit", l(limiter.TokenBucket, limit/2, limiter.Ring)},
+		{"token_bucket, burst the limit (default)", l(limiter.TokenBucket, limit, limiter.Ring)},
+		{"sliding_window", l(limiter.SlidingWindow, 0, limiter.Ring)},
+		{"rolling_window, ring", l(limiter.RollingWindow, 0, limiter.Ring)},
+		{"rolling_window, sorted_set", l(limiter.RollingWindow, 0, limiter.SortedSet)},
 	}
 }
 
@@ -108,7 +106,7 @@ type admitted struct{ sent, answered time.Time }
 func overshoot(ctx context.Context, server *server, rounds int) (*report.Table, error) {
 	const limit, window = 100, 2 * time.Second
 	t := &report.Table{Name: "overshoot", Title: fmt.Sprintf("Worst overshoot: %d in %v, a client that asks every millisecond for 4 s after a pause, %d times", limit, window, rounds),
-		Head: []string{"algorithm", "most in one window", "overshoot", "published"}}
+		Head: []string{"algorithm", "most in one window", "overshoot"}}
 	all := contenders(limit, window)
 	worst := make([]int, len(all))
 	store, err := open(server)
@@ -137,8 +135,8 @@ func overshoot(ctx context.Context, server *server, rounds int) (*report.Table, 
 	over := svg.Panel{Title: "worst overshoot, % of the limit"}
 	for i, c := range all {
 		percent := 100 * (worst[i] - limit) / limit
-		t.Add(c.name, strconv.Itoa(worst[i]), fmt.Sprintf("%d%%", percent), c.overshoot)
-		over.Values, over.Texts = append(over.Values, float64(percent)), append(over.Texts, besides(fmt.Sprintf("%d%%", percent), c.overshoot))
+		t.Add(c.name, strconv.Itoa(worst[i]), fmt.Sprintf("%d%%", percent))
+		over.Values, over.Texts = append(over.Values, float64(percent)), append(over.Texts, fmt.Sprintf("%d%%", percent))
 	}
 	draw(t, names(all), over)
 	return t, nil
@@ -185,7 +183,7 @@ func most(passed []admitted, window time.Duration) int {
 // memoryTable uses up one client's limit and asks Redis how much memory the client takes.
 func memoryTable(ctx context.Context, server *server) (*report.Table, error) {
 	t := &report.Table{Name: "memory", Title: "Memory of one client in Redis, its limit used up: in all (MEMORY USAGE), and without the key, its entry and its object",
-		Head: []string{"algorithm", "limit", "all, B", "payload, B", "payload per request, B", "published"}}
+		Head: []string{"algorithm", "limit", "all, B", "payload, B", "payload per request, B"}}
 	store, err := open(server)
 	if err != nil {
 		return t, err
@@ -220,7 +218,7 @@ func memoryTable(ctx context.Context, server *server) (*report.Table, error) {
 			if err != nil {
 				return t, err
 			}
-			t.Add(c.name, strconv.FormatInt(limit, 10), strconv.FormatInt(bytes, 10), strconv.FormatInt(bytes-empty, 10), fmt.Sprintf("%.1f", float64(bytes-empty)/float64(limit)), c.memory)
+			t.Add(c.name, strconv.FormatInt(limit, 10), strconv.FormatInt(bytes, 10), strconv.FormatInt(bytes-empty, 10), fmt.Sprintf("%.1f", float64(bytes-empty)/float64(limit)))
 			bytesOf[limit].Values = append(bytesOf[limit].Values, float64(bytes))
 		}
 	}
@@ -234,7 +232,7 @@ const users = 100_000
 // times measures one caller that waits for each answer, and 64 callers.
 func times(ctx context.Context, server *server, d time.Duration) (*report.Table, error) {
 	t := &report.Table{Name: "times", Title: fmt.Sprintf("Time of one operation: %d uniform clients, 100 per minute each, over loopback", users),
-		Head: []string{"algorithm", "one caller: median", "p99", "script in Redis", "64 callers: Redis CPU per decision", "published"}}
+		Head: []string{"algorithm", "one caller: median", "p99", "script in Redis", "64 callers: Redis CPU per decision"}}
 	one, cpu := svg.Panel{Title: "one caller: p99, µs"}, svg.Panel{Title: "64 callers: Redis CPU per decision, µs"}
 	for _, c := range contenders(100, time.Minute) {
 		store, err := open(server)
@@ -250,8 +248,8 @@ func times(ctx context.Context, server *server, d time.Duration) (*report.Table,
 			return t, err
 		}
 		store.close()
-		t.Add(c.name, micro(alone.median), micro(alone.p99), fmt.Sprintf("%.1f µs", alone.script), fmt.Sprintf("%.1f µs", 1e6*many.cpu/many.decisions), c.time)
-		one.Values, one.Texts = append(one.Values, float64(alone.p99.Microseconds())), append(one.Texts, besides(micro(alone.p99), c.time))
+		t.Add(c.name, micro(alone.median), micro(alone.p99), fmt.Sprintf("%.1f µs", alone.script), fmt.Sprintf("%.1f µs", 1e6*many.cpu/many.decisions))
+		one.Values, one.Texts = append(one.Values, float64(alone.p99.Microseconds())), append(one.Texts, micro(alone.p99))
 		cpu.Values = append(cpu.Values, 1e6*many.cpu/many.decisions)
 	}
 	draw(t, names(contenders(100, time.Minute)), one, cpu)
@@ -265,14 +263,6 @@ func names(all []*contender) (labels []string) {
 		labels = append(labels, c.name)
 	}
 	return labels
-}
-
-// besides prints a published figure next to a measured one.
-func besides(measured, published string) string {
-	if published == "" {
-		return measured
-	}
-	return measured + " (published: " + published + ")"
 }
 
 // draw gives a table a chart with a bar for each label.
