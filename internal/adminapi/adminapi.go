@@ -139,9 +139,9 @@ type Rules struct {
 	Refused *Refusal        `json:"refused"`        // the refused document, until a good one replaces it
 	Consul  *Condition      `json:"consul"`         // whether Consul answers, and since when; null without it
 	Cache   *Condition      `json:"cache"`          // whether rules.cache can be written, and since when; null without Consul
-	// Registered is the meta of its service in Consul: names and addresses (admin, peer), the newest
-	// schema of documents, policies and client lists that it reads, the IDs of keys of which one must
-	// sign, active versions, version and first error of the last refusals.
+	// Registered is the meta of its service in Consul: names and addresses (admin, peer), newest
+	// schema of documents, policies and client lists that it reads, IDs of keys of which one must
+	// sign, active versions, version and first error of last refusals.
 	Registered map[string]string `json:"registered,omitempty"`
 	// Signature is set if the node verifies signatures.
 	Signature *Condition `json:"signature,omitempty"`
@@ -193,10 +193,9 @@ type Shedder struct {
 	Signature *Condition      `json:"signature,omitempty"`  // set if the node verifies signatures
 
 	Document any `json:"document,omitempty"` // the active settings, unless ?brief
-	// Upstreams are the level, utilization and winning signal of each group; demand and served
-	// requests per second; the signals with their knees, and why one does not count (missing,
-	// stale, too few samples); the classes with their requests in flight and shed since the start;
-	// what each candidate would have shed; and what the node estimates about the origin.
+	// Upstreams are each group's level, utilization and winning signal; demand and served requests
+	// per second; signals with their knees, and why one does not count; classes with requests in
+	// flight and shed; what candidates would shed; estimates of the origin.
 	Upstreams  []shedding.UpstreamStatus `json:"upstreams"`
 	ShadowBias string                    `json:"shadow_bias"` // how to read what candidates would have shed
 }

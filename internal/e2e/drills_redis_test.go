@@ -60,7 +60,7 @@ func do(t *testing.T, s *testenv.Server, args ...any) {
 var (
 	looking = step{"polling", 100 * time.Millisecond} // by this test, every 10 ms over HTTP
 	inTime  = step{"a decision", budget}
-	probing = step{"a dial or probe in progress and the pause after it", 250*time.Millisecond + budget + 50*time.Millisecond}
+	probing = step{"a dial or probe and its pause", 250*time.Millisecond + budget + 50*time.Millisecond}
 	redial  = step{"go-redis redials every", time.Second}
 	learned = step{"topology read every", time.Second}
 
@@ -70,7 +70,7 @@ var (
 	// election is a Redis Cluster's, by its documentation: a ping every second,
 	// cluster-node-timeout, the suspicion spread by the next pings, then 500 ms and a random
 	// wait up to the same before the vote.
-	election = steps{{"a ping every", time.Second}, {"cluster-node-timeout", 2 * time.Second}, {"suspicion sent with pings every", time.Second}, {"election up to", time.Second}, learned, probing, inTime, looking}
+	election = steps{{"a ping every", time.Second}, {"cluster-node-timeout", 2 * time.Second}, {"suspicion with pings every", time.Second}, {"election up to", time.Second}, learned, probing, inTime, looking}
 )
 
 // rejoin is how an isolated master learns that it was replaced.

@@ -3,6 +3,7 @@ package house
 import (
 	"go/ast"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -30,6 +31,20 @@ func TestPercentSignsFollowTheirNumber(t *testing.T) {
 func TestRatesArePer(t *testing.T) {
 	aSecond := `([0-9]|%[.0-9]*[dfv]|requests|decisions|connections|queries|calls|bytes|[Oo]nce|twice|times) a (second|minute|hour)($|[^-\w])`
 	avoid(t, aSecond, aSecond)
+}
+
+// A cell of a table has at most 40 words; more belong in a list or a paragraph.
+func TestTableCellsAreShort(t *testing.T) {
+	for name, text := range documents(t) {
+		for line := range strings.Lines(text) {
+			if !strings.HasPrefix(line, "|") {
+				continue
+			}
+			for cell := range strings.SplitSeq(strings.ReplaceAll(line, `\|`, ""), "|") {
+				require.LessOrEqual(t, len(strings.Fields(cell)), 40, "%s: %s", name, cell)
+			}
+		}
+	}
 }
 
 // avoid fails where the pages have the first pattern, or comments and strings the second.

@@ -1,6 +1,6 @@
 // Package manual runs the shell blocks of README.md and docs/OPERATIONS.md as written: it
-// pastes each block whole into a shell, in a copy of the tree and a network of its own,
-// and requires that a console block's lines are printed in that order.
+// pastes each block whole into a shell, in a copy of the tree and a separate network, and
+// requires a console block's lines in that order.
 package manual
 
 import (

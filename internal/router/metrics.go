@@ -27,7 +27,7 @@ func newMetrics(view func() *region.View, geo *GeoFile, ready, yields func() boo
 	r := metric.New()
 	m := &metrics{
 		registry: r,
-		queries:  r.Counters("weir_dns_queries_total", "DNS queries, by kind of answer: answer, spilled (the nearest PoP cannot serve all of its clients), fail_open (no PoP is healthy), yielded (another router hears a region, this one none), nodata, nxdomain, refused, truncated (too long for UDP), slipped and dropped (over the rate), …", "answer"),
+		queries:  r.Counters("weir_dns_queries_total", "DNS queries by answer: answer, spilled (nearest PoP cannot serve all), fail_open (no PoP is healthy), yielded (another router hears a region, this one none), nodata, nxdomain, refused, truncated (too long for UDP), slipped and dropped (over the rate), …", "answer"),
 		unsaved:  r.Counter("weir_dns_state_save_failures_total", "Failed writes of the file from which the router starts without Consul (--state)."),
 		moves:    r.Counter("weir_dns_moves_total", "Client networks (EDNS client subnet) sent to another PoP than the last time, among up to 65,536 networks."),
 	}

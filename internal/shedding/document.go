@@ -47,10 +47,9 @@ type Document struct {
 	RetryAfter   Span     `json:"retry_after" yaml:"retry_after"`     // {min: 1s, max: 10s} by default, each 1s to 1h: Retry-After of a refusal is random between them
 	ReasonHeader bool     `json:"reason_header" yaml:"reason_header"` // refusals carry Weir-Shed-Reason, for debugging
 
-	// Signals are by name: {low, high}, or off, which ignores a signal; absent: all four. A knee
-	// that is not named keeps its value. high of inflight may be auto or {min, max}: the node
-	// estimates it between these, by default 10 and the number that it replaces; max times start
-	// must not exceed any max_in_flight. Other names are for an application's signals.
+	// Signals are {low, high} or off by name; absent: all four. A knee not named keeps its value.
+	// high of inflight may be auto or {min, max}; max times start is at most each max_in_flight.
+	// Other names are for an application's signals.
 	Signals Signals `json:"signals" yaml:"signals"`
 	// Classes are 1 to 8, most important first: name, max_in_flight (at most that of the class
 	// before) and match, a list of conditions as in a rule, any of which suffices; absent: four.

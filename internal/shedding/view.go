@@ -8,7 +8,7 @@ import (
 )
 
 // ShadowBias must accompany every display of what candidates would have shed.
-const ShadowBias = "A candidate runs in shadow: the utilization that it sees follows from the live settings. Its count is too high while they shed less than it would, and too low while they shed more. It is exact where neither sheds; compare candidates with each other."
+const ShadowBias = "A candidate sees the utilization of the live settings: its count is too high while they shed less than it, too low while they shed more, exact where neither sheds. Compare candidates with each other."
 
 // UpstreamStatus describes an upstream group, as GET /v1/shedder reports it.
 type UpstreamStatus struct {

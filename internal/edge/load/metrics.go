@@ -23,7 +23,7 @@ var (
 	baseDesc        = metric.ReadGauge("weir_shed_base_seconds", "How long the origin takes for a request without a queue, in seconds; 0 until measured.", "upstream")
 	probesDesc      = metric.ReadCounter("weir_shed_probes_total", "Probes that measured weir_shed_base_seconds, by result: measured, or undecided (too many requests stayed in flight or too few were answered).", "upstream", "result")
 	shadowKneeDesc  = metric.ReadGauge("weir_shadow_knee", "The high knee of inflight in a candidate's settings.", "candidate", "upstream")
-	shadowDesc      = metric.ReadCounter("weir_shadow_shed_total", "Requests that a candidate would have shed. "+shedding.ShadowBias, "candidate", "class", "upstream")
+	shadowDesc      = metric.ReadCounter("weir_shadow_shed_total", "Requests a candidate would shed. "+shedding.ShadowBias, "candidate", "class", "upstream")
 )
 
 // collect exports the shedders.
