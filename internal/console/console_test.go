@@ -187,9 +187,9 @@ func (o *Operation) request() (path, body string) {
 	return path, body
 }
 
-// strangers lists requests that must be refused, with the expected status for an operation that
+// callers lists requests that must be refused, with the expected status for an operation that
 // reads and for one that writes.
-var strangers = []struct {
+var callers = []struct {
 	name        string
 	change      func(*http.Request)
 	read, write int
@@ -212,42 +212,42 @@ var strangers = []struct {
 // An operation that changes something requires the token. No operation runs for a page of
 // another origin, or for a request that uses another name of this host. docs/CONSOLE.md has the
 // table.
-func TestStrangers(t *testing.T) {
+func TestUnauthorizedRequests(t *testing.T) {
 	table := "| request | reads | changes |\n|---|---|---|\n"
-	for _, stranger := range strangers {
-		table += fmt.Sprintf("| %s | %d | %d |\n", stranger.name, stranger.read, stranger.write)
+	for _, caller := range callers {
+		table += fmt.Sprintf("| %s | %d | %d |\n", caller.name, caller.read, caller.write)
 		c := &recorder{out: "{}"}
 		s := newServer(t, c)
 		for _, o := range Operations() {
-			if o.Streams && stranger.read == 200 {
+			if o.Streams && caller.read == 200 {
 				continue // TestFeed
 			}
 			before := c.called()
-			want := stranger.read
+			want := caller.read
 			// Describing a document changes nothing, but a page of another origin must not do
 			// it either.
 			if o.Writes {
-				want = stranger.write
+				want = caller.write
 			}
 			path, body := o.request()
-			w := ask(s, o.Method, path, body, stranger.change)
-			require.Equal(t, want, w.Code, "%s: %s: %s", o.ID, stranger.name, w.Body)
+			w := ask(s, o.Method, path, body, caller.change)
+			require.Equal(t, want, w.Code, "%s: %s: %s", o.ID, caller.name, w.Body)
 			if want != 200 {
-				require.Equal(t, before, c.called(), "%s: %s", o.ID, stranger.name)
+				require.Equal(t, before, c.called(), "%s: %s", o.ID, caller.name)
 				require.Equal(t, "application/problem+json", w.Header().Get("Content-Type"))
 			}
 		}
 		for _, path := range []string{Prefix + "/session", Prefix + "/openapi.json"} {
-			require.Equal(t, stranger.read, ask(s, "GET", path, "", stranger.change).Code, "%s: %s", path, stranger.name)
+			require.Equal(t, caller.read, ask(s, "GET", path, "", caller.change).Code, "%s: %s", path, caller.name)
 		}
 	}
-	inDocs(t, "TestStrangers", table)
+	inDocs(t, "TestUnauthorizedRequests", table)
 }
 
 // inDocs compares a table of docs/CONSOLE.md with what a test found.
 func inDocs(t *testing.T, test, table string) {
 	t.Helper()
-	begin, end := "<!-- made by go test ./internal/console -run "+test+" -update -->\n", "<!-- end -->"
+	begin, end := "<!-- made by "+test+" -->\n", "<!-- end -->"
 	name := filepath.Join("..", "..", "docs", "CONSOLE.md")
 	text, err := os.ReadFile(name)
 	require.NoError(t, err)
