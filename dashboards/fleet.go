@@ -260,7 +260,7 @@ func fleet() dashboard {
 			{id: 60, title: "Optional: gateways that ask, on listen.decide", folded: true, panels: []panel{
 				{
 					id: 61, kind: series, title: "Answers to gateways (optional)", unit: perSecond, width: 12, stacked: true,
-					text:    "The answers to gateways about their requests. stranger is a gateway that listen.decide.from does not list; failed is weir's own fault, or a rule that cannot be applied there; malformed is a request, or a gateway's configuration, that leaves something unclear.",
+					text:    "The answers to gateways about their requests. unauthenticated is a gateway that listen.decide.from does not list; failed is weir's own fault, or a rule that cannot be applied there; malformed is a request, or a gateway's configuration, that leaves something unclear.",
 					queries: []query{{"{{region}} {{protocol}} {{answer}}", `sum by (region, protocol, answer) (rate(weir_gateway_answers_total{@}[$__rate_interval]))`}},
 				},
 				{

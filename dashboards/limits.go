@@ -154,7 +154,7 @@ func limits() dashboard {
 				},
 				{
 					id: 53, kind: series, title: "Connections refused (optional)", unit: perSecond,
-					text:    "Connections to listen.rls closed, by reason: stranger is not in listen.rls.from or has no certificate yet, full is more than 4096, memory is the one whose open streams took the most, flood sent too many frames that no call needs. Envoys that are not listed get no answers.",
+					text:    "Connections to listen.rls closed, by reason: unauthenticated is not in listen.rls.from or has no certificate yet, full is more than 4096, memory is the one whose open streams took the most, flood sent too many frames that no call needs. Envoys that are not listed get no answers.",
 					queries: []query{{"{{region}} {{pop}} {{reason}}", `sum by (region, pop, reason) (rate(weir_rls_connections_refused_total{@}[$__rate_interval]))`}},
 				},
 			}},

@@ -43,7 +43,7 @@ func TestGatewayConnections(t *testing.T) {
 		silent("127.0.0.9")
 	}
 	refused(silent("127.0.0.9"))
-	require.EqualValues(t, 1, n.metric(answers+`"stranger"}`))
+	require.EqualValues(t, 1, n.metric(answers+`"unauthenticated"}`))
 
 	req, err := http.NewRequest("GET", "https://"+address+gateway.Path, nil)
 	require.NoError(t, err)
@@ -125,7 +125,7 @@ func TestStrangersKeepNoGatewayOut(t *testing.T) {
 		}
 		all.Wait()
 	}
-	for _, series := range []string{`weir_gateway_answers_total{protocol="http",answer="stranger"}`, `weir_gateway_answers_total{protocol="spoe",answer="stranger"}`, `weir_rls_connections_refused_total{reason="stranger"}`} {
+	for _, series := range []string{`weir_gateway_answers_total{protocol="http",answer="unauthenticated"}`, `weir_gateway_answers_total{protocol="spoe",answer="unauthenticated"}`, `weir_rls_connections_refused_total{reason="unauthenticated"}`} {
 		require.Positive(t, n.metric(series), series)
 	}
 	require.Positive(t, n.metric(`weir_tls_handshakes_failed_total{listener="rls",reason="certificate"}`))

@@ -284,7 +284,7 @@ func TestGatewaysOnly(t *testing.T) {
 		require.Contains(t, a.body, "listen.decide.from")
 		require.Empty(t, a.header.Get("Weir-Status"))
 	}
-	require.EqualValues(t, 2, n.metric(`weir_gateway_answers_total{protocol="http",answer="stranger"}`))
+	require.EqualValues(t, 2, n.metric(`weir_gateway_answers_total{protocol="http",answer="unauthenticated"}`))
 	require.EqualValues(t, 3, n.explained("api", "203.0.113.1", "&path=/api/x").Remaining)
 }
 

@@ -248,7 +248,7 @@ func (n *node) checkMetricNames() {
 	bounded := map[string]*regexp.Regexp{
 		"document":    regexp.MustCompile(`^(rules|shedder)$`),
 		"protocol":    regexp.MustCompile(`^http$`),
-		"answer":      regexp.MustCompile(`^(pass|limited|shed|failed|malformed|stranger|blocked)$`),
+		"answer":      regexp.MustCompile(`^(pass|limited|shed|failed|malformed|unauthenticated|blocked)$`),
 		"action":      regexp.MustCompile(`^(block|allow)$`),
 		"code_class":  regexp.MustCompile(`^([1-5]xx|other)$`),
 		"rule":        regexp.MustCompile(`^(hard|soft|local|leased|reported|global|escrow)$`),
@@ -260,7 +260,7 @@ func (n *node) checkMetricNames() {
 		"mode":        regexp.MustCompile(`^(shadow|enforce)$`),
 		"enabled":     regexp.MustCompile(`^(true|false)$`),
 		"class":       regexp.MustCompile(`^(critical|write|read|test)$`),
-		"reason":      regexp.MustCompile(`^(cap|client|inflight|max_connections(_per_client)?|proxy_protocol|resets|control_frames|window_updates|empty_data|closed_streams|continuations|protocol|slow_headers|streams|timeout|closed|certificate|rejected|full|stranger|memory|flood)$`),
+		"reason":      regexp.MustCompile(`^(cap|client|inflight|max_connections(_per_client)?|proxy_protocol|resets|control_frames|window_updates|empty_data|closed_streams|continuations|protocol|slow_headers|streams|timeout|closed|certificate|rejected|full|unauthenticated|memory|flood)$`),
 		"signal":      regexp.MustCompile(`^(inflight|presence)$`),
 		"knee":        regexp.MustCompile(`^(low|high)$`),
 		"result":      regexp.MustCompile(`^(measured|undecided|ok|busy|unreachable|refused|version|failed)$`),

@@ -392,7 +392,7 @@ func TestRateLimitServiceAdmits(t *testing.T) {
 	require.NoError(t, conn.SetReadDeadline(time.Now().Add(patience)))
 	_, err = conn.Read(make([]byte, 1))
 	require.Error(t, err, "closed at once")
-	require.EqualValues(t, 1, n.metric(`weir_rls_connections_refused_total{reason="stranger"}`))
+	require.EqualValues(t, 1, n.metric(`weir_rls_connections_refused_total{reason="unauthenticated"}`))
 
 	ours, theirs := testenv.NewAuthority(t), testenv.Certificates(t)
 	server, client := ours.Issue(time.Hour), ours.Issue(time.Hour)

@@ -344,7 +344,7 @@ func TestSPOEBounds(t *testing.T) {
 func TestSPOEOnly(t *testing.T) {
 	n := spoeNode(t, setup{rules: gatewayRules, config: func(c *config.Config) { c.Listen.SPOE.From = []string{"10.0.0.0/8"} }})
 	require.Equal(t, -1, n.dialSPOE().ends())
-	require.EqualValues(t, 1, n.metric(`weir_gateway_answers_total{protocol="spoe",answer="stranger"}`))
+	require.EqualValues(t, 1, n.metric(`weir_gateway_answers_total{protocol="spoe",answer="unauthenticated"}`))
 }
 
 // A node that stops answers the questions that it receives, and sends HAProxy elsewhere before it

@@ -14,7 +14,7 @@ const (
 	Refusals                       // how many there are
 )
 
-var refusalNames = [Refusals]string{"full", "stranger", "memory", "flood"}
+var refusalNames = [Refusals]string{"full", "unauthenticated", "memory", "flood"}
 
 // String is a stable label.
 func (r Refusal) String() string { return refusalNames[r] }

@@ -41,7 +41,7 @@ const (
 	Answers                // how many there are
 )
 
-var answerNames = [Answers]string{"pass", "limited", "shed", "failed", "malformed", "stranger", "blocked"}
+var answerNames = [Answers]string{"pass", "limited", "shed", "failed", "malformed", "unauthenticated", "blocked"}
 
 func (a Answer) String() string { return answerNames[a] }
 

@@ -28,7 +28,7 @@ func newMetrics(r metric.Registry) *metrics {
 		registry:           r,
 		connectionsRefused: r.Counters("weir_connections_refused_total", "Client connections refused by a field of server (max_connections, max_connections_per_client), or without a valid PROXY header (proxy_protocol).", "reason"),
 		handshakesFailed:   r.Counters("weir_tls_handshakes_failed_total", "TLS handshakes that failed, by listener (public, admin, decide, spoe, rls, peer) and reason (timeout, closed, certificate, rejected, protocol).", "listener", "reason"),
-		gatewayAnswers:     r.Counters("weir_gateway_answers_total", "Answers to gateways, by protocol (http, ext_authz, spoe) and answer (pass, limited, shed, failed, malformed, stranger, blocked).", "protocol", "answer"),
+		gatewayAnswers:     r.Counters("weir_gateway_answers_total", "Answers to gateways, by protocol (http, ext_authz, spoe) and answer (pass, limited, shed, failed, malformed, unauthenticated, blocked).", "protocol", "answer"),
 		gatewaySeconds:     r.Histograms("weir_gateway_seconds", "Time from a gateway's request to the answer, in seconds, by protocol.", decide.SecondsBuckets, "protocol"),
 	}
 	for _, reason := range [...]string{tooMany, tooManyOfOne, badHeader} { // start at 0, so that the first refusal is an increase
@@ -102,7 +102,7 @@ func newRLSMetrics(r metric.Registry) *rlsMetrics {
 	for i, name := range rls.Outcomes {
 		m.calls[i] = calls.WithLabelValues(name)
 	}
-	refused := r.Counters("weir_rls_connections_refused_total", "Connections to listen.rls closed, by reason: full, stranger, memory, flood.", "reason")
+	refused := r.Counters("weir_rls_connections_refused_total", "Connections to listen.rls closed, by reason: full, unauthenticated, memory, flood.", "reason")
 	for why := range envoy.Refusals { // start at 0, so that the first one is an increase
 		m.refused[why] = refused.WithLabelValues(why.String())
 	}
