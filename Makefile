@@ -38,7 +38,7 @@ unit: ## run the tests that start no server and no other program
 # itself and slow down its load.
 PLAIN = $(filter %/internal/testenv %/internal/house %/internal/spillsim %/internal/behaviorsim %/internal/console/browser %/dashboards,$(PACKAGES))
 PACKAGES = $(shell $(GO) list ./...)
-PROMISES = $(shell $(GO) list ./cmd/edge ./lua ./pkg/... ./internal/edge/... ./internal/clientlist ./internal/policy ./internal/shedding)
+GUARANTEES = $(shell $(GO) list ./cmd/edge ./lua ./pkg/... ./internal/edge/... ./internal/clientlist ./internal/policy ./internal/shedding)
 ALLOC = $(sort $(dir $(shell grep -rlE '^func Test\w*Alloc' --include='*_test.go' internal pkg)))
 
 # make lint vets all modules.
@@ -46,20 +46,20 @@ ALLOC = $(sort $(dir $(shell grep -rlE '^func Test\w*Alloc' --include='*_test.go
 TEST = $(GO) test -vet=off -pgo off
 RACE = CGO_ENABLED=1 $(TEST) -race
 
-test: ## prove what weir promises, with real servers: limits, shedding, nodes while their parts fail
+test: ## prove the guarantees, with real servers: limits, shedding, nodes while their parts fail
 	@echo "1 of 3: installing the programs that tests start, and compiling as users do and with the race detector"
 	@$(MAKE) --no-print-directory -j2 deps tools
 	@$(MAKE) --no-print-directory build
 	CGO_ENABLED=1 $(GO) build -race -pgo off ./cmd/...
 	@echo "2 of 3: packages, with the race detector; most wait for servers, so four at a time"
-	$(RACE) -p 4 -timeout 25m $(PROMISES)
+	$(RACE) -p 4 -timeout 25m $(GUARANTEES)
 	@echo "3 of 3: nodes as processes; bounds of allocations; the worlds of leases, regions and experiments"
 	@$(MAKE) --no-print-directory -j2 test-nodes test-worlds
 	@echo "passed; make check tests the rest: regionctl, console, lab, dashboards, Terraform, tools"
 
 # Sequential, but for two that mostly wait: tests that wait for servers or a browser fail while race tests use all CPUs.
 test-rest:
-	$(RACE) -timeout 25m $(filter-out $(PLAIN) $(PROMISES) %/internal/experiment,$(PACKAGES))
+	$(RACE) -timeout 25m $(filter-out $(PLAIN) $(GUARANTEES) %/internal/experiment,$(PACKAGES))
 	cd middleware && $(RACE) -timeout 25m ./...
 	@$(MAKE) --no-print-directory -j2 test-processes test-terraform
 	cd middleware && $(TEST) -count 1 -run Alloc ./...

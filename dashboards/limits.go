@@ -232,7 +232,7 @@ func limits() dashboard {
 				},
 				{
 					id: 74, kind: series, title: "Rights in escrow (optional)", unit: plain,
-					text: "Units of limits in escrow that a region holds in the present windows, by rule, of keys that its nodes have seen lately; those that move from or to it; and how many regions' parts it may spend: usually 1, 2 if it is the heir of a dead region, 0 if no majority of the regions has promised it its own.",
+					text: "Units of limits in escrow that a region holds in the present windows, by rule, of keys that its nodes have seen lately; those that move from or to it; and how many regions' parts it may spend: usually 1, 2 if it is the heir of a dead region, 0 if no majority of the regions has reserved its own for it.",
 					queries: []query{
 						{"{{region}} {{rule}} held", `sum by (region, rule) (weir_global_rights{@})`},
 						{"{{region}} {{direction}} per second", `sum by (region, direction) (rate(weir_global_rights_total{@}[$__rate_interval]))`},

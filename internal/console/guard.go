@@ -117,7 +117,7 @@ func (s *Server) denied(w http.ResponseWriter, r *http.Request, err error) {
 	reply(w, why.Status, Problem{Type: "about:blank", Title: http.StatusText(why.Status), Status: why.Status, Detail: why.Detail, Reason: why.Reason, Login: why.Login})
 }
 
-// clip shortens a stranger's text for an answer.
+// clip shortens an unknown caller's text for an answer.
 func clip(text string) string {
 	if len(text) > 100 {
 		return text[:100] + "…"

@@ -91,10 +91,10 @@ func consulDrills() []drill {
 		}
 	}
 	return []drill{
-		{breaks: "Consul killed", promise: running, short: true, within: backOff, run: lose((*testenv.Consul).Kill, (*testenv.Consul).Start)},
-		{breaks: "Consul hung", promise: running, within: backOff, run: lose((*testenv.Consul).Suspend, (*testenv.Consul).Resume)},
-		{breaks: "Consul's leader killed three times, of three servers", promise: running, within: backOff, run: leaderFlaps},
-		{breaks: "Consul lost its data", promise: running + " until rules are published again", within: publishing, run: func(t *testing.T, x *exercise) {
+		{breaks: "Consul killed", guarantee: running, short: true, within: backOff, run: lose((*testenv.Consul).Kill, (*testenv.Consul).Start)},
+		{breaks: "Consul hung", guarantee: running, within: backOff, run: lose((*testenv.Consul).Suspend, (*testenv.Consul).Resume)},
+		{breaks: "Consul's leader killed three times, of three servers", guarantee: running, within: backOff, run: leaderFlaps},
+		{breaks: "Consul lost its data", guarantee: running + " until rules are published again", within: publishing, run: func(t *testing.T, x *exercise) {
 			f := x.region(t, testenv.ConsulOptions{})
 			x.changes(func() {
 				_, err := f.regions[0].consul.Client().KV().DeleteTree("weir/", nil)
@@ -115,7 +115,7 @@ func consulDrills() []drill {
 				return err == nil && r.Version == version
 			})
 		}},
-		{breaks: "the nodes' Consul token revoked", promise: running, within: backOff, run: func(t *testing.T, x *exercise) {
+		{breaks: "the nodes' Consul token revoked", guarantee: running, within: backOff, run: func(t *testing.T, x *exercise) {
 			f := x.region(t, testenv.ConsulOptions{ACL: true})
 			c := f.regions[0].consul
 			x.changes(func() {
@@ -128,8 +128,8 @@ func consulDrills() []drill {
 			x.changes(func() { require.NoError(t, os.WriteFile(x.tokenFile, []byte(fresh), 0o600)) })
 			x.recovers("the new token is taken up", follows(true))
 		}},
-		{breaks: "disk full (no file can grow) under the copy of the rules and the access log", promise: "new rules apply immediately; lost log lines are counted", within: steps{{"the longest pause between attempts", 8 * time.Second}, looking}, run: fullDisk},
-		{breaks: "rules published every second, eight times", promise: "unchanged rules keep their counts", within: atOnce, run: func(t *testing.T, x *exercise) {
+		{breaks: "disk full (no file can grow) under the copy of the rules and the access log", guarantee: "new rules apply immediately; lost log lines are counted", within: steps{{"the longest pause between attempts", 8 * time.Second}, looking}, run: fullDisk},
+		{breaks: "rules published every second, eight times", guarantee: "unchanged rules keep their counts", within: atOnce, run: func(t *testing.T, x *exercise) {
 			f := x.region(t, testenv.ConsulOptions{})
 			tick := time.NewTicker(time.Second)
 			defer tick.Stop()
@@ -184,7 +184,7 @@ func leaderFlaps(t *testing.T, x *exercise) {
 
 func edgeDrills() []drill {
 	return []drill{
-		{breaks: "an edge killed under load", promise: "other nodes are unaffected (with a budget of 5 s: a killed process cannot show which it missed)", short: true, budget: generous,
+		{breaks: "an edge killed under load", guarantee: "other nodes are unaffected (with a budget of 5 s: a killed process cannot show which it missed)", short: true, budget: generous,
 			within: steps{{"a start", time.Second}, inTime, looking},
 			run: alone(func(t *testing.T, x *exercise, _ *testenv.Server) {
 				x.changes(func() { x.kills(x.nodes[0]) })
@@ -194,7 +194,7 @@ func edgeDrills() []drill {
 				x.killing.Store(false)
 				x.returns()
 			})},
-		{breaks: "an edge stopped under load (SIGTERM)", promise: "it answers every request that it accepted; clients move to other nodes (with a budget of 5 s: a stopped process cannot show which it missed)", short: true, budget: generous,
+		{breaks: "an edge stopped under load (SIGTERM)", guarantee: "it answers every request that it accepted; clients move to other nodes (with a budget of 5 s: a stopped process cannot show which it missed)", short: true, budget: generous,
 			within: steps{{"a start", time.Second}, inTime, looking},
 			run: alone(func(t *testing.T, x *exercise, _ *testenv.Server) {
 				x.aside.add(t, x.nodes[0], x.most())
@@ -204,7 +204,7 @@ func edgeDrills() []drill {
 				x.nodes[0].WaitReady()
 				x.returns()
 			})},
-		{breaks: "an edge paused for 10 s", promise: "its requests wait, and its share decides those that were waiting for Redis; others are unaffected", local: true,
+		{breaks: "an edge paused for 10 s", guarantee: "its requests wait, and its share decides those that were waiting for Redis; others are unaffected", local: true,
 			within: afterProbe,
 			run: alone(func(t *testing.T, x *exercise, _ *testenv.Server) {
 				require.NoError(t, x.nodes[0].Signal(syscall.SIGSTOP))
@@ -212,21 +212,21 @@ func edgeDrills() []drill {
 				x.changes(func() { require.NoError(t, x.nodes[0].Signal(syscall.SIGCONT)) })
 				x.returns()
 			})},
-		{breaks: "an upstream that answers after 2 s", promise: "requests to others continue", within: atOnce, run: bad(func(w http.ResponseWriter, r *http.Request) {
+		{breaks: "an upstream that answers after 2 s", guarantee: "requests to others continue", within: atOnce, run: bad(func(w http.ResponseWriter, r *http.Request) {
 			select {
 			case <-time.After(2 * time.Second):
 			case <-r.Context().Done():
 			}
 		})},
-		{breaks: "an upstream that lies about the length", promise: "requests to others continue", within: atOnce, run: bad(func(w http.ResponseWriter, _ *http.Request) {
+		{breaks: "an upstream that lies about the length", guarantee: "requests to others continue", within: atOnce, run: bad(func(w http.ResponseWriter, _ *http.Request) {
 			reply(w, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nshort")
 		})},
-		{breaks: "10,000 idle connections", promise: "other clients are unaffected", within: atOnce, run: crowd(10_000, nil)},
-		{breaks: "1,000 clients that send a byte in 100 ms", promise: "other clients are unaffected", within: atOnce, run: crowd(1000, []byte("GET /tight HTTP/1.1\r\nHost: x\r\nX-Slow: "+strings.Repeat("a", 100)))},
-		{breaks: "no file descriptors left", promise: "open connections continue, new ones wait", within: steps{{"the longest pause before accepting again", time.Second}, inTime, looking}, run: noFiles},
-		{breaks: "a stampede after an outage: Redis killed and started empty, 64 clients with 6,400 cold keys at once", promise: "each node admits up to its share per client; the count starts over", local: true,
+		{breaks: "10,000 idle connections", guarantee: "other clients are unaffected", within: atOnce, run: crowd(10_000, nil)},
+		{breaks: "1,000 clients that send a byte in 100 ms", guarantee: "other clients are unaffected", within: atOnce, run: crowd(1000, []byte("GET /tight HTTP/1.1\r\nHost: x\r\nX-Slow: "+strings.Repeat("a", 100)))},
+		{breaks: "no file descriptors left", guarantee: "open connections continue, new ones wait", within: steps{{"the longest pause before accepting again", time.Second}, inTime, looking}, run: noFiles},
+		{breaks: "a stampede after an outage: Redis killed and started empty, 64 clients with 6,400 cold keys at once", guarantee: "each node admits up to its share per client; the count starts over", local: true,
 			within: afterDial, run: stampede},
-		{breaks: "an upstream that resets connections", promise: "requests to others continue", within: atOnce, run: bad(func(w http.ResponseWriter, _ *http.Request) { reply(w, "") })},
+		{breaks: "an upstream that resets connections", guarantee: "requests to others continue", within: atOnce, run: bad(func(w http.ResponseWriter, _ *http.Request) { reply(w, "") })},
 	}
 }
 

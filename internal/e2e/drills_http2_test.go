@@ -17,8 +17,8 @@ import (
 
 func http2Drills() []drill {
 	return []drill{
-		{breaks: "an HTTP/2 upstream answers uploads that it has not read and that end in a request, on connections that clients share", promise: "no answer goes to another client, and no such request to the upstream", within: atOnce, run: smuggled},
-		{breaks: "60 answers of an HTTP/2 upstream that their client does not read", promise: "requests to the same upstream continue", within: atOnce, run: unreadAnswers},
+		{breaks: "an HTTP/2 upstream answers uploads that it has not read and that end in a request, on connections that clients share", guarantee: "no answer goes to another client, and no such request to the upstream", within: atOnce, run: smuggled},
+		{breaks: "60 answers of an HTTP/2 upstream that their client does not read", guarantee: "requests to the same upstream continue", within: atOnce, run: unreadAnswers},
 	}
 }
 

@@ -79,7 +79,7 @@ var rejoin = steps{{"a link retried after", time.Second}, {"a ping every", time.
 func redisDrills() []drill {
 	const local = "each node admits up to its share per client"
 	return []drill{
-		{breaks: "Redis killed, and started empty", promise: local + "; the count starts over", local: true, short: true,
+		{breaks: "Redis killed, and started empty", guarantee: local + "; the count starts over", local: true, short: true,
 			within: afterDial,
 			run: alone(func(t *testing.T, x *exercise, s *testenv.Server) {
 				x.changes(s.Kill)
@@ -88,7 +88,7 @@ func redisDrills() []drill {
 				x.changes(s.Start)
 				x.returns()
 			})},
-		{breaks: "Redis hung", promise: local, local: true,
+		{breaks: "Redis hung", guarantee: local, local: true,
 			within: afterProbe,
 			run: alone(func(t *testing.T, x *exercise, s *testenv.Server) {
 				x.changes(s.Suspend)
@@ -96,20 +96,20 @@ func redisDrills() []drill {
 				x.changes(s.Resume)
 				x.returns()
 			})},
-		{breaks: "Redis slow: every answer takes twice the budget", promise: local, local: true,
+		{breaks: "Redis slow: every answer takes twice the budget", guarantee: local, local: true,
 			within: afterProbe,
 			run:    spoilt(fmt.Sprintf(`{"name":"bad","type":"latency","attributes":{"latency":%d}}`, 2*budget.Milliseconds()))},
-		{breaks: "the link to Redis cut one way, from it", promise: local, local: true,
+		{breaks: "the link to Redis cut one way, from it", guarantee: local, local: true,
 			within: afterProbe,
 			run:    spoilt(`{"name":"bad","type":"timeout","stream":"downstream","attributes":{"timeout":0}}`)},
-		{breaks: "the link to Redis cut one way, to it", promise: local, local: true,
+		{breaks: "the link to Redis cut one way, to it", guarantee: local, local: true,
 			within: afterProbe,
 			run:    spoilt(`{"name":"bad","type":"timeout","stream":"upstream","attributes":{"timeout":0}}`)},
-		{breaks: "every connection to Redis reset", promise: local, local: true,
+		{breaks: "every connection to Redis reset", guarantee: local, local: true,
 			within: afterDial,
 			run:    spoilt(`{"name":"bad","type":"reset_peer","attributes":{"timeout":0}}`)},
-		{breaks: "the link to Redis loses one in twenty packets, each way", promise: local, local: true, short: true, within: afterProbe, run: lossy},
-		{breaks: "Redis full, without eviction", promise: local, local: true,
+		{breaks: "the link to Redis loses one in twenty packets, each way", guarantee: local, local: true, short: true, within: afterProbe, run: lossy},
+		{breaks: "Redis full, without eviction", guarantee: local, local: true,
 			within: atOnce,
 			run: alone(func(t *testing.T, x *exercise, s *testenv.Server) {
 				x.changes(func() { do(t, s, "config", "set", "maxmemory", "1") })
@@ -117,7 +117,7 @@ func redisDrills() []drill {
 				x.changes(func() { do(t, s, "config", "set", "maxmemory", "0") })
 				x.returns()
 			})},
-		{breaks: "Redis read-only", promise: local, local: true,
+		{breaks: "Redis read-only", guarantee: local, local: true,
 			within: atOnce,
 			run: alone(func(t *testing.T, x *exercise, s *testenv.Server) {
 				x.changes(func() { do(t, s, "replicaof", "127.0.0.1", testenv.FreePorts(t, 1)[0]) })
@@ -125,7 +125,7 @@ func redisDrills() []drill {
 				x.changes(func() { do(t, s, "replicaof", "no", "one") })
 				x.returns()
 			})},
-		{breaks: "SCRIPT FLUSH, twenty times", promise: "Redis decides every request", short: true,
+		{breaks: "SCRIPT FLUSH, twenty times", guarantee: "Redis decides every request", short: true,
 			within: atOnce,
 			run: alone(func(t *testing.T, x *exercise, s *testenv.Server) {
 				for range 20 {
@@ -134,7 +134,7 @@ func redisDrills() []drill {
 				}
 				x.returns()
 			})},
-		{breaks: "a counter replaced by a list (WRONGTYPE)", promise: "for that client, each node admits up to its share; then the count starts over", local: true,
+		{breaks: "a counter replaced by a list (WRONGTYPE)", guarantee: "for that client, each node admits up to its share; then the count starts over", local: true,
 			within: atOnce,
 			run: alone(func(t *testing.T, x *exercise, s *testenv.Server) {
 				const client = "198.51.100.100"
@@ -150,19 +150,19 @@ func redisDrills() []drill {
 					return err == nil && e.Rules[0].Source != "fallback"
 				})
 			})},
-		{breaks: "all counters lost at once (FLUSHALL)", promise: "the count starts over",
+		{breaks: "all counters lost at once (FLUSHALL)", guarantee: "the count starts over",
 			within: atOnce,
 			run: alone(func(t *testing.T, x *exercise, s *testenv.Server) {
 				x.flushes(s)
 				x.returns()
 			})},
-		{breaks: "a planned promotion of a replica", promise: "Redis loses no count, and decides right after the handover", within: steps{{"Redis abandons a handover after", 5 * time.Second}, learned, probing, inTime, looking}, run: promotion},
-		{breaks: "a cluster's master killed", promise: local + "; unreplicated counts are lost", local: true, within: election, run: clusterLoss(false)},
-		{breaks: "a cluster's master hung", promise: local + "; unreplicated counts are lost", local: true, within: election, run: clusterLoss(true)},
-		{breaks: "a cluster's master hung under a rule that fails closed, another pausing", promise: local + "; what is answered 503 uses up no limit; unreplicated counts are lost (with a budget of 200 ms: pauses last as long as that)", local: true, budget: 8 * budget, within: election, run: pausing},
-		{breaks: "a cluster split: a master alone with a node", promise: local + "; decisions of the isolated master until it notices are lost", local: true, within: rejoin, run: split},
-		{breaks: "a slot left open, then 200 slots moved to another master", promise: "Redis decides every request", within: steps{{"the redirect", budget}, inTime, looking}, run: slotOpen},
-		{breaks: "Sentinel flapping: three failovers", promise: local + "; unreplicated counts are lost", local: true,
+		{breaks: "a planned promotion of a replica", guarantee: "Redis loses no count, and decides right after the handover", within: steps{{"Redis abandons a handover after", 5 * time.Second}, learned, probing, inTime, looking}, run: promotion},
+		{breaks: "a cluster's master killed", guarantee: local + "; unreplicated counts are lost", local: true, within: election, run: clusterLoss(false)},
+		{breaks: "a cluster's master hung", guarantee: local + "; unreplicated counts are lost", local: true, within: election, run: clusterLoss(true)},
+		{breaks: "a cluster's master hung under a rule that fails closed, another pausing", guarantee: local + "; what is answered 503 uses up no limit; unreplicated counts are lost (with a budget of 200 ms: pauses last as long as that)", local: true, budget: 8 * budget, within: election, run: pausing},
+		{breaks: "a cluster split: a master alone with a node", guarantee: local + "; decisions of the isolated master until it notices are lost", local: true, within: rejoin, run: split},
+		{breaks: "a slot left open, then 200 slots moved to another master", guarantee: "Redis decides every request", within: steps{{"the redirect", budget}, inTime, looking}, run: slotOpen},
+		{breaks: "Sentinel flapping: three failovers", guarantee: local + "; unreplicated counts are lost", local: true,
 			within: append(steps{{"Sentinel abandons a failover after", 2 * time.Second}}, afterDial...), run: sentinelFlaps},
 	}
 }

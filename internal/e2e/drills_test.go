@@ -13,14 +13,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A drill breaks one thing under load and checks what weir promises for that failure.
+// A drill breaks one thing under load and checks what weir guarantees for that failure.
 type drill struct {
-	breaks  string        // what breaks
-	promise string        // besides: no request fails, and the limit holds within the bound
-	local   bool          // Redis cannot decide during the outage, so the nodes' shares must
-	short   bool          // also part of make test
-	budget  time.Duration // of the store, unless the default; promise says why
-	within  steps         // the steps of its recovery
+	breaks    string        // what breaks
+	guarantee string        // besides: no request fails, and the limit holds within the bound
+	local     bool          // Redis cannot decide during the outage, so the nodes' shares must
+	short     bool          // also part of make test
+	budget    time.Duration // of the store, unless the default; guarantee says why
+	within    steps         // the steps of its recovery
 	// forgives says why a count may restart although Redis did not lose it. cuts says why
 	// requests went unanswered although they were not in flight on the killed process.
 	forgives, cuts string
@@ -86,7 +86,7 @@ func TestDrills(t *testing.T) {
 	const file = "../../docs/DRILLS.md"
 	into := written()
 	var table strings.Builder
-	table.WriteString("| what breaks | promise | requests | failed because of weir | over the limit of 40 | its bound | made of | recovered after | its bound | made of |\n|---|---|---|---|---|---|---|---|---|---|\n")
+	table.WriteString("| what breaks | guarantee | requests | failed because of weir | over the limit of 40 | its bound | made of | recovered after | its bound | made of |\n|---|---|---|---|---|---|---|---|---|---|\n")
 	ran := 0
 	for _, d := range drills() {
 		if into == "" && !d.short {
@@ -102,7 +102,7 @@ func TestDrills(t *testing.T) {
 			if n := x.cut.Load(); n > 0 {
 				cut = fmt.Sprintf(", and %d %s", n, cmp.Or(d.cuts, "in flight on the killed process"))
 			}
-			row := fmt.Sprintf("| %s | %s | %d | %d%s | %d | %d | %s | %s | %s | %s |\n", d.breaks, d.promise, x.asked.Load(), x.failed.Load(), cut, over, bound, because, elapsed(x.recovered), elapsed(d.within.bound()), d.within)
+			row := fmt.Sprintf("| %s | %s | %d | %d%s | %d | %d | %s | %s | %s | %s |\n", d.breaks, d.guarantee, x.asked.Load(), x.failed.Load(), cut, over, bound, because, elapsed(x.recovered), elapsed(d.within.bound()), d.within)
 			if long() {
 				require.LessOrEqual(t, x.recovered, d.within.bound(), row)
 			}
@@ -120,7 +120,7 @@ func TestDrills(t *testing.T) {
 		return
 	}
 	for _, d := range drills() {
-		require.Contains(t, string(text), "\n| "+d.breaks+" | "+d.promise+" |", "docs/DRILLS.md is out of date; run make drills")
+		require.Contains(t, string(text), "\n| "+d.breaks+" | "+d.guarantee+" |", "docs/DRILLS.md is out of date; run make drills")
 	}
 }
 

@@ -30,23 +30,23 @@ func timeDrills() []drill {
 	// An upstream's longest rest is 16 times the first.
 	rest := steps{{"the longest rest of an upstream", 16 * firstRest}, inTime, looking}
 	return []drill{
-		{breaks: "Redis's clock set an hour ahead, across midnight (fixed_window)", promise: "the window ends: " + more, forgives: "the window before", short: true, within: atOnce,
+		{breaks: "Redis's clock set an hour ahead, across midnight (fixed_window)", guarantee: "the window ends: " + more, forgives: "the window before", short: true, within: atOnce,
 			run: redisClock(time.Hour, "fixed_window", (*exercise).forgetsAll)},
-		{breaks: "Redis's clock set an hour back, across midnight (fixed_window)", promise: "the window may begin again: " + more, forgives: "the window before", within: atOnce,
+		{breaks: "Redis's clock set an hour back, across midnight (fixed_window)", guarantee: "the window may begin again: " + more, forgives: "the window before", within: atOnce,
 			run: redisClock(-time.Hour, "fixed_window", (*exercise).forgetsAll)},
-		{breaks: "Redis's clock set an hour ahead (token_bucket)", promise: "the bucket refills for an hour: " + more, forgives: "an hour's refill", within: atOnce,
+		{breaks: "Redis's clock set an hour ahead (token_bucket)", guarantee: "the bucket refills for an hour: " + more, forgives: "an hour's refill", within: atOnce,
 			run: redisClock(time.Hour, "token_bucket", func(x *exercise) {
 				for _, s := range *x.spenders.Load() {
 					s.forgiven += (drillLimit + 23) / 24
 				}
 			})},
-		{breaks: "Redis's clock set an hour back (token_bucket)", promise: "nothing more passes", short: true, within: atOnce,
+		{breaks: "Redis's clock set an hour back (token_bucket)", guarantee: "nothing more passes", short: true, within: atOnce,
 			run: redisClock(-time.Hour, "token_bucket", func(*exercise) {})},
-		{breaks: "an edge's clock set an hour ahead, across midnight, and back", promise: alone, within: atOnce, run: edgeClock(false)},
-		{breaks: "an edge's clock set ahead and back while Redis hangs", promise: local + ", again on that node after each step", local: true, within: afterProbe, run: edgeClock(true)},
-		{breaks: "Redis's certificate expires, and its connections are cut", promise: local + " until Redis presents another", local: true, short: true, within: afterDial, run: redisCertificate},
-		{breaks: "an upstream's certificate expires", promise: "requests to it get 502 until it presents another; requests to others continue", within: rest, run: upstreamCertificate},
-		{breaks: "the nodes' certificate expires", promise: "open connections continue; verifying clients open no new ones until the files hold a valid one", within: steps{{"the files are checked every", time.Second}, looking},
+		{breaks: "an edge's clock set an hour ahead, across midnight, and back", guarantee: alone, within: atOnce, run: edgeClock(false)},
+		{breaks: "an edge's clock set ahead and back while Redis hangs", guarantee: local + ", again on that node after each step", local: true, within: afterProbe, run: edgeClock(true)},
+		{breaks: "Redis's certificate expires, and its connections are cut", guarantee: local + " until Redis presents another", local: true, short: true, within: afterDial, run: redisCertificate},
+		{breaks: "an upstream's certificate expires", guarantee: "requests to it get 502 until it presents another; requests to others continue", within: rest, run: upstreamCertificate},
+		{breaks: "the nodes' certificate expires", guarantee: "open connections continue; verifying clients open no new ones until the files hold a valid one", within: steps{{"the files are checked every", time.Second}, looking},
 			run: ownCertificate},
 	}
 }

@@ -17,8 +17,8 @@ import (
 
 func uploadDrills() []drill {
 	return []drill{
-		{breaks: "1,000 uploads of one client, a byte per second each", promise: "requests to the same upstream continue; the client's uploads take a quarter of the cap at most", within: atOnce, run: slowUploads},
-		{breaks: "an upstream that stops reading bodies", promise: "its requests are shed, those to others continue", short: true, within: atOnce, run: unread},
+		{breaks: "1,000 uploads of one client, a byte per second each", guarantee: "requests to the same upstream continue; the client's uploads take a quarter of the cap at most", within: atOnce, run: slowUploads},
+		{breaks: "an upstream that stops reading bodies", guarantee: "its requests are shed, those to others continue", short: true, within: atOnce, run: unread},
 	}
 }
 

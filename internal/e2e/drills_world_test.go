@@ -23,14 +23,14 @@ func worldDrills() []drill {
 	const noted = " (with a budget of 5 s: a killed process cannot show which it missed)"
 	const cuts = "sent to it until DNS changed"
 	return []drill{
-		{breaks: "a PoP lost: both edges killed", promise: "its clients go to the next PoP of the region and keep their counts" + noted, budget: generous, within: leaving, cuts: cuts,
+		{breaks: "a PoP lost: both edges killed", guarantee: "its clients go to the next PoP of the region and keep their counts" + noted, budget: generous, within: leaving, cuts: cuts,
 			run: func(t *testing.T, x *exercise) {
 				w := x.world(t)
 				x.loses(w, w.pop("ams1"))
 				x.exceed()
 				x.comesBack(w, w.pop("ams1").nodes)
 			}},
-		{breaks: "a region lost: edges, Redis and Consul killed", promise: "its clients go to the next region, which counts separately; when the region returns, its Redis starts over" + noted,
+		{breaks: "a region lost: edges, Redis and Consul killed", guarantee: "its clients go to the next region, which counts separately; when the region returns, its Redis starts over" + noted,
 			budget: generous, within: leaving, cuts: cuts, forgives: "counted by the other region, then again by the first", run: func(t *testing.T, x *exercise) {
 				w := x.world(t)
 				eu := w.regions[0]
@@ -42,7 +42,7 @@ func worldDrills() []drill {
 				x.comesBack(w, eu.nodes)
 				x.forgets(there)
 			}},
-		{breaks: "one of two routers killed", promise: "clients ask the other router", short: true, within: nextAsked, run: func(t *testing.T, x *exercise) {
+		{breaks: "one of two routers killed", guarantee: "clients ask the other router", short: true, within: nextAsked, run: func(t *testing.T, x *exercise) {
 			w := x.world(t)
 			x.changes(w.routers[0].kill)
 			x.moves()

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// Max is how many connections a server may have of strangers, and again of operators: far
-	// more than it needs, and few enough to harm nothing else.
+	// Max is how many unauthenticated connections a server may have, and as many of operators:
+	// far more than it needs, and few enough to harm nothing else.
 	Max = 256
 	// maxProbes is how many may be in a health check. Its answer takes no time.
 	maxProbes = 64

@@ -92,12 +92,12 @@ func (k Keys) Verify(s Subject, list []Signature, expires *time.Time) error {
 	if len(list) == 0 {
 		return &Fault{"is not signed; apply it with regionctl --sign KEYFILE"}
 	}
-	var strangers, reasons []string
+	var unknown, reasons []string
 	for _, one := range list {
 		key, trusted := k[one.Key]
 		switch {
 		case !trusted:
-			strangers = append(strangers, fmt.Sprintf("%.16q", one.Key))
+			unknown = append(unknown, fmt.Sprintf("%.16q", one.Key))
 		case !ed25519.Verify(key, s.text(one.Until), one.Value):
 			reasons = append(reasons, fmt.Sprintf("the signature by key %s is damaged, or covers another document, kind or region", one.Key))
 		case one.Until != nil && expires == nil:
@@ -109,7 +109,7 @@ func (k Keys) Verify(s Subject, list []Signature, expires *time.Time) error {
 		}
 	}
 	if len(reasons) == 0 {
-		reasons = []string{fmt.Sprintf("is signed by key %s, but the trusted keys are %s", strings.Join(strangers[:min(3, len(strangers))], ", "), strings.Join(slices.Sorted(maps.Keys(k)), ", "))}
+		reasons = []string{fmt.Sprintf("is signed by key %s, but the trusted keys are %s", strings.Join(unknown[:min(3, len(unknown))], ", "), strings.Join(slices.Sorted(maps.Keys(k)), ", "))}
 	}
 	return &Fault{strings.Join(reasons[:min(3, len(reasons))], "; ") + "; apply it with regionctl --sign KEYFILE"}
 }

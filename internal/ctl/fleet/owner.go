@@ -48,7 +48,7 @@ func (t *Target) Confirm(ctx context.Context) error {
 		f.text = fmt.Sprintf("%s %s", t.Consul, f.text)
 		return f
 	}
-	t.warnOfStrangers(nodes)
+	t.warnOfForeign(nodes)
 	t.confirmed.Store(true)
 	return nil
 }

@@ -24,7 +24,7 @@ type Target struct {
 	Timeout time.Duration // of one question to its Consul
 	Prefix  string        // of the keys that its edges follow
 	Warn    func(format string, args ...any)
-	strayed sync.Once // for the warning about strangers
+	strayed sync.Once // for the warning about edges of other regions
 
 	lookup   sync.Once
 	identity *consul.Identity
@@ -52,7 +52,7 @@ func (t *Target) Ahead() time.Duration {
 	return ahead
 }
 
-// Registered are the registered edges of the region, without a word about strangers.
+// Registered are the registered edges of the region. It warns of no others.
 func (t *Target) Registered(ctx context.Context) ([]consul.Node, error) {
 	all, err := t.Consul.Nodes(ctx)
 	return Filter(all, t.owns), err
@@ -67,13 +67,13 @@ func (t *Target) owns(n consul.Node) bool {
 func (t *Target) Nodes(ctx context.Context) ([]consul.Node, error) {
 	all, err := t.Consul.Nodes(ctx)
 	if err == nil {
-		t.warnOfStrangers(all)
+		t.warnOfForeign(all)
 	}
 	return Filter(all, t.owns), err
 }
 
-// warnOfStrangers warns once of edges that are registered in the region and not of it.
-func (t *Target) warnOfStrangers(all []consul.Node) {
+// warnOfForeign warns once of edges that are registered in the region and not of it.
+func (t *Target) warnOfForeign(all []consul.Node) {
 	renamed, misled := map[string]int{}, map[string]int{}
 	for _, n := range all {
 		switch here := n.Prefix == "" || n.Prefix == t.Prefix; {

@@ -39,12 +39,12 @@ func (d *TopologyBook) Fits(known []string) error {
 // ParseTopology reads a topology as a person wrote it. It must not name other regions than
 // the known ones; nil allows all.
 func ParseTopology(data []byte, known []string) (*region.Topology, error) {
-	return region.ParseTopology(data, (*region.Topology).CheckSteering, func(t *region.Topology) (strangers field.Errors) {
+	return region.ParseTopology(data, (*region.Topology).CheckSteering, func(t *region.Topology) (unknown field.Errors) {
 		for i, r := range t.Regions {
 			if known != nil && !slices.Contains(known, r.Name) {
-				strangers.Add(fmt.Sprintf("regions[%d].name", i), "%q is not a region of the fleet file, which has %s; add it there, or correct the name", r.Name, strings.Join(known, ", "))
+				unknown.Add(fmt.Sprintf("regions[%d].name", i), "%q is not a region of the fleet file, which has %s; add it there, or correct the name", r.Name, strings.Join(known, ", "))
 			}
 		}
-		return strangers
+		return unknown
 	})
 }

@@ -362,7 +362,7 @@ func (x *Exchange) Right(ctx context.Context, l *limiter.Limit, key string) (par
 	wall := x.config.Wall()
 	p := x.part(l, key, wall)
 	if p == nil {
-		return 0, 0, fmt.Errorf("no majority of the regions has promised this one its part; see that they reach each other, and that a topology or peer.regions lists all of them")
+		return 0, 0, fmt.Errorf("no majority of the regions has reserved windows for this one; see that they reach each other, and that a topology or peer.regions lists all of them")
 	}
 	one := []limiter.Move{{Limit: p, Key: []byte(key), Start: l.WindowStart(wall)}}
 	x.move(ctx, one)

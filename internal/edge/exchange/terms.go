@@ -161,7 +161,7 @@ func (x *Exchange) settleAs(ctx context.Context, life int64, as limiter.Settling
 	return terms[0].Settled
 }
 
-// Terms answers another region's node that asks for promises.
+// Terms answers another region's node that asks for windows.
 func (x *Exchange) Terms(ctx context.Context, from peer.Node, body []byte) ([]byte, error) {
 	list, err := global.ParseTerms(body)
 	if err != nil {
@@ -170,7 +170,7 @@ func (x *Exchange) Terms(ctx context.Context, from peer.Node, body []byte) ([]by
 	regions := slices.Sorted(slices.Values(x.config.Directory.Regions()))
 	asker := slices.Index(regions, from.Region)
 	if asker < 0 || from.Region == x.config.Region {
-		return nil, fmt.Errorf("promises are for nodes of other regions, and %q is none that is known here", from.Region)
+		return nil, fmt.Errorf("windows are reserved for nodes of other regions, and %q is none that is known here", from.Region)
 	}
 	var terms []limiter.Term
 	division := global.Division(regions)

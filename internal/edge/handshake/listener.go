@@ -1,6 +1,6 @@
 // Package handshake accepts the connections of listeners for gateways, nodes and operators. It
 // completes TLS handshakes before it returns connections, bounds those whose caller is still
-// unknown, so that strangers take no places of callers, and reports handshakes that fail.
+// unknown, so that they do not use up the connections reserved for callers, and reports handshakes that fail.
 package handshake
 
 import (
@@ -25,7 +25,7 @@ const within = 5 * time.Second
 
 // Config is what a Listener needs.
 type Config struct {
-	// TLS is nil without TLS. Then From alone tells callers from strangers.
+	// TLS is nil without TLS. Then From alone identifies callers.
 	TLS  *tls.Config
 	From []netip.Prefix // the callers' networks; nil: any
 	// Identify reports whether a complete handshake identifies a caller. Without it, From suffices.

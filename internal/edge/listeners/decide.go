@@ -16,8 +16,8 @@ import (
 	"github.com/weir-edge/weir/pkg/certs"
 )
 
-// maxUnauthenticated is how many connections of strangers to listen.decide may be open: enough to tell
-// a gateway that is missing in from, or has no certificate, what to do.
+// maxUnauthenticated is how many unauthenticated connections to listen.decide may be open: enough to
+// tell a gateway that is missing in from, or has no certificate, what to do.
 const maxUnauthenticated = 64
 
 // AuthRequestBytes is the room for what gateways add to a client's headers, such as a second
@@ -73,8 +73,8 @@ func decideListener(c *Config, m *metrics) *listener {
 	}
 }
 
-// gatewayConns bounds the connections of gateways, so that strangers take no room from those
-// that from and client_ca_file describe.
+// gatewayConns bounds connections, so that unauthenticated ones do not use up those reserved for
+// gateways that from and client_ca_file describe.
 func (m *metrics) gatewayConns(c *Config, listener string, d *config.Decide, s *certs.Server, unauthenticated int, count func(gateway.Answer, time.Duration)) handshake.Config {
 	h := handshake.Config{
 		From: d.Gateways, Callers: c.Server.MaxConnections, Unauthenticated: unauthenticated,

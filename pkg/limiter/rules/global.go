@@ -75,7 +75,7 @@ func (v *reader) escrow(l *limiter.Limit, g *limiter.Global, written *Global) {
 		v.bad("global.on_partition", "open lets a region pass more than its part; remove it, or use mode: eventual")
 	}
 	if written.OnPartition == limiter.PartitionShare.String() {
-		v.bad("global.on_partition", "must be closed with mode: escrow: a disconnected region spends only what it was promised, because others may take over the rest; remove it (got %s)", written.OnPartition)
+		v.bad("global.on_partition", "must be closed with mode: escrow: a disconnected region spends only what was reserved for it, because others may take over the rest; remove it (got %s)", written.OnPartition)
 	}
 	if written.PartitionAfter != "" {
 		v.bad("global.partition_after", "has no effect with mode: escrow: a disconnected region spends windows that begin within %.0fs; remove it", limiter.TermLasts.Seconds())
