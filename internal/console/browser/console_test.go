@@ -344,7 +344,7 @@ func TestConsole(t *testing.T) {
 	}
 	b.visit(l.url + "/behavior")
 	b.has("to enforce")
-	b.has("all judge by it")
+	b.has("all use it")
 	b.eval("document.querySelector('[aria-label^=\"Changes of\"]').click()")
 	b.sees("document.querySelector('.changes .changed')?.innerText === 'mode: shadow → enforce'")
 	b.look("behavior")

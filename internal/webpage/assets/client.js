@@ -68,7 +68,7 @@ export function Explained({ e, reset }) {
   if (e.error) return html`<${Trouble} kind="warn" title=${e.region + ' could not be asked'} text=${e.error} />`;
   return html`<h3>${e.region} <${Badge} kind=${passes(e) ? 'good' : 'bad'}>${e.verdict}<//>${e.retry_after && html` <span class="dim">retry after ${brief(e.retry_after)}</span>`}${' '}
       <span class="dim small">edge ${e.node}, rules ${e.rules_version}${e.upstream && `, upstream ${e.upstream} as ${e.class}`}</span></h3>
-    ${e.listed && html`<p><b>${e.listed.network}</b> is listed: <${Badge} kind=${e.listed.action === 'block' ? 'bad' : 'good'}>${e.listed.action}<//> by ${e.listed.by}: ${e.listed.reason}${e.listed.action === 'allow' && html`. <span class="dim">The behavior policy does not judge it meanwhile.</span>`}</p>`}
+    ${e.listed && html`<p><b>${e.listed.network}</b> is listed: <${Badge} kind=${e.listed.action === 'block' ? 'bad' : 'good'}>${e.listed.action}<//> by ${e.listed.by}: ${e.listed.reason}${e.listed.action === 'allow' && html`. <span class="dim">The behavior policy does not evaluate it meanwhile.</span>`}</p>`}
     ${e.behavior && html`<${Behavior} c=${e.behavior} />`}
     ${e.rules?.length > 0 ? html`<${Decisions} rules=${e.rules} reset=${reset} label=${'Rules of the next request in ' + e.region} />` : html`<p class="dim">No rule counts this request.</p>`}
     ${e.other_methods?.map((o) => html`<p class="dim">Rule ${o.rule} would count it as ${o.methods.join(' or ')}.</p>`)}`;

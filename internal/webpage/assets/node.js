@@ -78,7 +78,7 @@ function View({ v }) {
         <span class="right">${v.shedder.expires_at ? html`<button type="button" class="primary" onClick=${end}>End temporary settings…</button>` : html`<button type="button" class="danger" onClick=${kill}>Kill switch…</button>`}</span></div>
       <${Table} label="The shedder" head=${columns} widths=${widths}><${Upstreams} n=${{ id: v.rules.node, version: v.shedder.version, upstreams: v.shedder.upstreams }} /><//>
       <${Command} text=${curl('/v1/shedder')} /></section>
-    <section aria-labelledby="policy"><h2 id="policy">Behavior</h2><p>${v.policy.version ? html`Clients are judged by policy <code>${v.policy.version}</code>, in mode <b>${v.policy.mode}</b>.` : html`<span class="dim">No behavior policy: clients are not judged.</span>`}</p></section>`;
+    <section aria-labelledby="policy"><h2 id="policy">Behavior</h2><p>${v.policy.version ? html`Clients are evaluated by policy <code>${v.policy.version}</code>, in mode <b>${v.policy.mode}</b>.` : html`<span class="dim">No behavior policy: clients are not evaluated.</span>`}</p></section>`;
 }
 
 const curl = (path, ...options) => ['curl', ...options, `'${location.origin}${path}'`].join(' ');
