@@ -18,11 +18,11 @@ func behaviorRow() row {
 		},
 		{
 			id: 47, kind: series, title: "One view for a region", unit: plain,
-			text: "Nodes that judge clients together, nodes that judge alone because Redis does not answer, subjects that nodes reported to each other in the last second, and subjects per minute that entered a tier only because of several nodes' combined counts: clients spread over nodes.",
+			text: "Nodes that evaluate clients together, nodes that evaluate alone because Redis does not answer, subjects that nodes reported to each other in the last second, and subjects per minute that entered a tier only because of several nodes' combined counts: clients spread over nodes.",
 			queries: []query{
-				{"judge together", `max(weir_behavior_nodes{@})`},
-				{"judge alone", `sum(weir_behavior_alone{@})`},
-				{"told, {{kind}}", `sum by (kind) (weir_behavior_told{@})`},
+				{"together", `max(weir_behavior_nodes{@})`},
+				{"alone", `sum(weir_behavior_alone{@})`},
+				{"reported, {{kind}}", `sum by (kind) (weir_behavior_told{@})`},
 				{"spread, {{kind}}, {{tier}}", `sum by (kind, tier) (increase(weir_behavior_region_rises_total{@}[1m]))`},
 			},
 		},

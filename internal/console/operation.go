@@ -155,7 +155,7 @@ func Operations() []Operation {
 			{Name: "bake", About: "how long the canary is watched before the rest follows; default: 5m", Flag: "bake", Check: duration},
 			{Name: "waves", About: "the numbers of regions to change one group after another, such as 1,4,rest", Flag: "waves", Check: groups},
 			{Name: "soak", About: "how long the regions of a wave are watched before the next; default: 10m", Flag: "soak", Check: duration},
-			{Name: "min_requests", About: "how many requests are needed to judge by; default: 100", Flag: "min-requests", Check: number},
+			{Name: "min_requests", About: "how many requests are needed to compare; default: 100", Flag: "min-requests", Check: number},
 			inMessage, inBase, inRegion, inPartial}},
 		{ID: "rules.rollout.halt", Least: access.Operator, Method: "POST", Path: "/rules/rollout/halt", Summary: "Interrupt the rollout: a canary is withdrawn, regions that are changed stay so", Command: apply, Writes: true, Rollout: haltRollout},
 		{ID: "rules.rollout.unfinished", Least: access.Reader, Method: "GET", Path: "/rules/rollout/unfinished", Summary: "The rollout that is not finished, from wherever it was started: which waves are done, and whether its regionctl still runs", Command: []string{"rules", "rollout"}},
@@ -189,7 +189,7 @@ func Operations() []Operation {
 		{ID: "shedder.undo", Least: access.Operator, Method: "POST", Path: "/shedder/undo", Summary: "End temporary settings, or undo the last change", Command: []string{"undo", "shedder"}, Writes: true, Inputs: []Input{inOf, inRegion, inPartial}},
 		{ID: "shedder.history", Least: access.Reader, Method: "GET", Path: "/shedder/history", Summary: "Who changed the shedder's settings, when and why", Command: []string{"shedder", "history"}, Inputs: []Input{inRegion, inLines}},
 
-		{ID: "policy.status", Least: access.Reader, Method: "GET", Path: "/policy/status", Summary: "Which behavior policy is active in each region, and which edges judge by it", Command: []string{"policy", "status"}, Inputs: []Input{inRegion}},
+		{ID: "policy.status", Least: access.Reader, Method: "GET", Path: "/policy/status", Summary: "Which behavior policy is active in each region, and which edges use it", Command: []string{"policy", "status"}, Inputs: []Input{inRegion}},
 		{ID: "policy.document", Least: access.Reader, Method: "GET", Path: "/policy/document", Summary: "The active behavior policy, or another version", Command: []string{"policy", "show"}, Inputs: []Input{inRegion, inVersion}},
 		{ID: "policy.history", Least: access.Reader, Method: "GET", Path: "/policy/history", Summary: "Who applied which behavior policy, when and why", Command: []string{"policy", "history"}, Inputs: []Input{inRegion, inLines}},
 		{ID: "policy.changes", Least: access.Reader, Method: "GET", Path: "/policy/changes", Summary: "What differs between two versions of the behavior policy", Command: []string{"policy", "diff"}, Inputs: []Input{inFrom, inWith, inRegion}},

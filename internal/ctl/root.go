@@ -58,7 +58,7 @@ When the edges shed too much or too little, or must shed nothing temporarily:
 
 When clients misbehave within the limits:
 
-  regionctl policy example > policy.yaml                   judge them by what they do; in shadow mode first
+  regionctl policy example > policy.yaml                   act on what they do; in shadow mode first
   regionctl policy apply policy.yaml                       on every edge that follows policies
 
 When you must block or allow clients manually:

@@ -29,7 +29,7 @@ func (b *bench) behavior(ctx context.Context) error {
 	var all []*contender
 	for _, v := range []struct{ name, more string }{
 		{"weir without a policy", ""},
-		{"weir, every client judged by the shipped policy", policy},
+		{"weir, every client evaluated by the shipped policy", policy},
 	} {
 		addr, err := b.startEdge(fmt.Sprint("behavior-", len(all)), origin, redis, rule, "trusted_proxies: [127.0.0.1/32]\n"+v.more)
 		if err != nil {

@@ -132,7 +132,7 @@ func (e *Explained) write(b *bytes.Buffer, s term.Style) {
 		fmt.Fprintf(b, "  %s is listed: %s, by %s since %s, until %s: %s\n",
 			l.Network, s.Bold(term.Printable(string(l.Action))), term.Printable(l.By), term.Stamp(l.Since), term.UntilRemoved(l.Until), term.Printable(l.Reason))
 		if l.Action == clientlist.Allow {
-			b.WriteString("  the behavior policy does not judge it while it is allowed\n")
+			b.WriteString("  the behavior policy does not evaluate it while it is allowed\n")
 		}
 	}
 	writeBehavior(b, s, e.Behavior)

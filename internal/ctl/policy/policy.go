@@ -25,10 +25,10 @@ what happens then.
 They are stored in Consul like the rules: each region keeps the newest versions, and one pointer
 to the active one, which the edges with policy.source consul follow within a second. An
 edge with policy.source file reads its own file, and rereads it within seconds of a change.
-Where nothing is published, clients are not judged.`
+Where nothing is published, clients are not evaluated.`
 
 const exampleHelp = `Prints the default policy with an explanation of each field, ready to use. It is in shadow
-mode: clients are judged and reported, and nothing else happens to them.`
+mode: clients are evaluated and reported, and nothing else happens to them.`
 
 const validateHelp = `Reports every fault of a policy, with the path of its field and what to do about it. Nothing
 is sent anywhere. FILE may be - for standard input.

@@ -27,7 +27,7 @@ signals put them there. Nothing is sent anywhere.
 
 The policy is the one in --policy; without it, the active one of the fleet file's regions, and
 without a fleet file the default one. It is applied as if enforced: requests that a tier
-refuses are not judged further.
+refuses are not evaluated further.
 
 TRAFFIC is a log with a request a line, plain or compressed with gzip, or - for standard
 input: the access log of nginx or Apache (Combined Log Format), or JSON lines such as
@@ -35,8 +35,8 @@ input: the access log of nginx or Apache (Combined Log Format), or JSON lines su
   {"time":"2026-11-20T10:00:00Z","client":"203.0.113.7","path":"/","status":404}
 
 Log the status, and the headers that the policy names under signals.presence, in JSON as
-"headers":{"Accept":["*/*"]}: what no line carries is not judged, and the notes say so. Nor
-are denials: a log does not contain Retry-After. An answer of 429 counts as a refusal. One node
+"headers":{"Accept":["*/*"]}: what no line carries is not evaluated, and the notes say so.
+Nor are denials: a log does not contain Retry-After. An answer of 429 counts as a refusal. One node
 sees a part of the requests; the merged log of all nodes shows what a node would see that
 received them all.`
 

@@ -287,7 +287,7 @@ func (k *policyRun) finish(top int) (*PolicyReport, error) {
 	}
 	for _, header := range slices.Concat(k.policy.Presence, []string{k.policy.TLS}) {
 		if header != "" && !k.carried[header] {
-			r.Notes = append(r.Notes, "no line has the header "+header+", so presence was judged without it; log it")
+			r.Notes = append(r.Notes, "no line has the header "+header+", so presence was evaluated without it; log it")
 		}
 	}
 	for _, part := range k.policy.Subject {
@@ -295,7 +295,7 @@ func (k *policyRun) finish(top int) (*PolicyReport, error) {
 			r.Notes = append(r.Notes, "no line has "+part.String()+", so clients were told apart by their addresses; log it")
 		}
 	}
-	r.Notes = append(r.Notes, "a log does not contain Retry-After, so denials were not judged")
+	r.Notes = append(r.Notes, "a log does not contain Retry-After, so denials were not evaluated")
 	if k.full {
 		r.Notes = append(r.Notes, fmt.Sprintf("more than %d subjects rose; the others are not listed", maxRisen))
 	}

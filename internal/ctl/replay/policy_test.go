@@ -57,7 +57,7 @@ func TestPolicyOfALog(t *testing.T) {
 			require.Equal(t, []string{"route", "/login", "suspicious"}, []string{r.Subjects[1].Kind, r.Subjects[1].Subject, r.Subjects[1].Tier})
 			require.Equal(t, []int{0, 0, 1}, []int{r.Tiers[0].Clients, r.Tiers[1].Clients, r.Tiers[2].Clients})
 			require.Greater(t, r.Tiers[2].Requests, int64(100))
-			require.Equal(t, []string{"no line has the header Accept, so presence was judged without it; log it", "a log does not contain Retry-After, so denials were not judged"}, r.Notes)
+			require.Equal(t, []string{"no line has the header Accept, so presence was evaluated without it; log it", "a log does not contain Retry-After, so denials were not evaluated"}, r.Notes)
 		})
 	}
 

@@ -211,7 +211,7 @@ func (w *Watch) Judge(ctx context.Context, g *Group) error {
 		case len(silent) > 0:
 			return fmt.Errorf("the figures of %s could not be read at the end", strings.Join(silent, ", "))
 		case !w.enough(&w.Mine):
-			return fmt.Errorf("%s had only %.0f requests in %s, and a judgment needs at least %d; watch longer, or lower --min-requests", g.Name, w.Mine.Requests, g.Soak, w.Requests)
+			return fmt.Errorf("%s had only %.0f requests in %s, and an evaluation needs at least %d; watch longer, or lower --min-requests", g.Name, w.Mine.Requests, g.Soak, w.Requests)
 		default:
 			w.Say("%s is within the bounds after %s: %s", g.Stage, g.Soak, j.compared(now))
 			return w.idle(g, now)

@@ -25,7 +25,7 @@ take; over the whole soak and its last minutes; within --max-limited-increase, -
 --max-5xx-increase and --max-p99-factor. Outside twice in a row, or if someone else changes
 one of the regions, the change halts, says why, and leaves each region as it is. It also halts
 if a site that had --min-requests before has not had them in a soak; of sites that never had
-as many it warns, because they cannot be judged. The lock is
+as many it warns, because they cannot be evaluated. The lock is
 given back during a soak. `
 
 const wavesAgain = `
@@ -68,7 +68,7 @@ var BoundFlags = [...]string{"interval", "min-requests", "max-limited-increase",
 // WaveFlags adds those of waves, and of the bounds.
 func (o *Flags) WaveFlags(f *pflag.FlagSet) {
 	f.DurationVar(&o.Interval, BoundFlags[0], defaultInterval, "how often to compare")
-	f.IntVar(&o.Requests, BoundFlags[1], 100, "how many requests the canary or the changed regions must have had to be judged")
+	f.IntVar(&o.Requests, BoundFlags[1], 100, "how many requests the canary or the changed regions must have had to be evaluated")
 	f.Float64Var(&o.Limited, BoundFlags[2], 0.02, "by how much the share of limited requests may grow beyond its own past, the others' growth and chance: 0.02 is two percentage points")
 	f.Float64Var(&o.Errors, BoundFlags[3], 0.01, "by how much the share of 5xx answers may grow, likewise")
 	f.Float64Var(&o.Fewer, BoundFlags[4], 0.05, "by how much the share of limited requests may fall, likewise: a rule may have stopped matching")

@@ -115,14 +115,14 @@ func (s *share) exchange(ctx context.Context, reports bool) time.Duration {
 	return at - passed + mathrand.N(shareWithin)
 }
 
-// know records when the node begins to judge alone, and when that ends.
+// know records when the node begins to evaluate alone, and when that ends.
 func (s *share) know(err error) {
 	s.metrics.alone.Set(metric.OneIf(err != nil))
 	if alone := err != nil; alone != s.alone {
 		if s.alone = alone; alone {
-			s.log.Warn("clients are judged by what this node alone sees", "error", err)
+			s.log.Warn("clients are evaluated by what this node alone sees", "error", err)
 		} else {
-			s.log.Info("clients are judged by what all nodes of the region see")
+			s.log.Info("clients are evaluated by what all nodes of the region see")
 		}
 	}
 }

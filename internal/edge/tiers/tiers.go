@@ -51,7 +51,7 @@ func Open(node documents.Node, c *config.Config, registry metric.Registry, stop 
 		return nil, err
 	}
 	if k.active.Load() == nil {
-		k.log.Info("no behavior policy yet; clients are not judged until consul names one")
+		k.log.Info("no behavior policy yet; clients are not evaluated until consul names one")
 	}
 	return k, nil
 }
