@@ -1,9 +1,12 @@
 package house
 
 import (
+	"go/ast"
+	"go/token"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -48,6 +51,28 @@ func TestEveryRunbookIsRehearsed(t *testing.T) {
 		delete(rehearsed, r.Alert)
 	}
 	require.Empty(t, rehearsed, "docs/REHEARSALS.md: these are not chapters of OPERATIONS or alerts of RUNBOOKS")
+}
+
+// Runbooks search logs for text that programs log.
+func TestRunbooksSearchForMessages(t *testing.T) {
+	var texts []string
+	for _, f := range goFiles(t) {
+		if f.isTest() {
+			continue
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			if s, is := n.(*ast.BasicLit); is && s.Kind == token.STRING {
+				texts = append(texts, s.Value)
+			}
+			return true
+		})
+	}
+	for _, r := range docs.Runbooks() {
+		for _, m := range regexp.MustCompile(`--grep "([^"]+)"`).FindAllStringSubmatch(r.Text, -1) {
+			logged := func(text string) bool { return strings.Contains(text, m[1]) }
+			require.True(t, slices.ContainsFunc(texts, logged), "docs/RUNBOOKS.md: %s: no program logs %q", r.Alert, m[1])
+		}
+	}
 }
 
 // requireRehearsal requires what an item names: make targets, which another test checks, or
