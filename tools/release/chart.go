@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -8,7 +10,7 @@ import (
 	"strings"
 )
 
-// chart packs the Helm chart as helm package does. Its image is the release's.
+// chart packs the Helm chart as helm package does. Its image and runbooks are the release's.
 func (r *release) chart() error {
 	root := filepath.Join(r.root, "deploy", "chart")
 	version := strings.TrimPrefix(r.version, "v")
@@ -25,6 +27,9 @@ func (r *release) chart() error {
 		if name == "Chart.yaml" {
 			data = regexp.MustCompile(`(?m)^version: .*`).ReplaceAll(data, []byte("version: "+version))
 			data = regexp.MustCompile(`(?m)^appVersion: .*`).ReplaceAll(data, []byte("appVersion: "+r.version))
+		}
+		if name == filepath.Join("files", "alerts.yaml") && r.cut {
+			data = bytes.ReplaceAll(data, []byte(`"docs/RUNBOOKS.md"`), fmt.Appendf(nil, `"%s/blob/%s/docs/RUNBOOKS.md"`, home, r.version))
 		}
 		files = append(files, file{filepath.ToSlash(name), 0o644, data})
 		return err
