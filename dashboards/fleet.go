@@ -265,7 +265,7 @@ func fleet() dashboard {
 				},
 				{
 					id: 62, kind: series, title: "Time to answer gateways (optional)", unit: seconds, width: 12,
-					text: "From a gateway's question to the answer. Each of the gateway's requests waits that long before it goes to its origin. Normal: about one round trip to Redis.",
+					text: "From a gateway's authorization request to the answer. Each of the gateway's requests waits that long before it goes to its origin. Normal: about one round trip to Redis.",
 					queries: []query{
 						{"p99 {{region}} {{protocol}}", `histogram_quantile(0.99, sum by (region, protocol, le) (rate(weir_gateway_seconds_bucket{@}[$__rate_interval])))`},
 						{"p50 {{region}} {{protocol}}", `histogram_quantile(0.5, sum by (region, protocol, le) (rate(weir_gateway_seconds_bucket{@}[$__rate_interval])))`},

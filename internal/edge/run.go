@@ -108,7 +108,7 @@ func (e *Edge) drain() {
 	rest.Go(func() { e.upstreams.DrainTunnels(e.config.Shutdown.Timeout) })
 	rest.Go(func() {
 		if !e.spoe.drain(ctx) {
-			e.log.Warn("questions of HAProxy cut off")
+			e.log.Warn("requests of HAProxy cut off")
 		}
 	})
 	e.listeners.Drain(ctx)

@@ -64,7 +64,7 @@ func (s spoeServer) leave() {
 	}
 }
 
-// drain ends what is left. It reports whether the last questions were answered.
+// drain ends what is left. It reports whether the last requests were answered.
 func (s spoeServer) drain(ctx context.Context) bool {
 	if s.server == nil {
 		return true

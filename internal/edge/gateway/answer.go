@@ -15,7 +15,7 @@ var (
 	problemJSON      = []byte("application/problem+json")
 )
 
-// refuse answers a question about a request that does not pass.
+// refuse answers an authorization request for one that does not pass.
 func (q *authRequest) refuse(v decide.Verdict) {
 	a := q.server.config.Decider.Refuse(&q.Request, v)
 	q.start(a.Status, a.Body)

@@ -53,7 +53,7 @@ type Config struct {
 	From         []netip.Prefix
 	Certificates *certs.Server
 	Legacy       bool                        // add X-RateLimit headers
-	MaxHeaders   int                         // bytes of a question's header; a larger one is refused with 431
+	MaxHeaders   int                         // bytes of an authorization request's header; a larger one is refused with 431
 	Log          *slog.Logger                // of panics
 	Answered     func(Answer, time.Duration) // called after each answer
 	Panicked     func()
@@ -81,7 +81,7 @@ func (s *Server) Serve(ctx *fasthttp.RequestCtx) {
 	q.decide()
 }
 
-// end returns the question to the pool. After a panic it first answers with a status that no
+// end returns the authorization request to the pool. After a panic it first answers with a status that no
 // gateway takes for permission.
 func (q *authRequest) end() {
 	s := q.server
@@ -104,7 +104,7 @@ func (q *authRequest) end() {
 
 var errPath = errors.New("gateways ask at " + Path + ", nginx at " + PathNginx)
 
-// decide answers the question.
+// decide answers the authorization request.
 func (q *authRequest) decide() {
 	if !q.server.admits(q) {
 		q.answer = Unauthenticated

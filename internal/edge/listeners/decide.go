@@ -24,8 +24,8 @@ const maxUnauthenticated = 64
 // copy of the target, which the public listener bounds as part of the header.
 const AuthRequestBytes = 8 << 10
 
-// readableBytes is the longest question that is read and answered, even if with 431. If the
-// connection were closed in the middle of a question, a gateway would see a node that does
+// readableBytes is the longest request that is read and answered, even if with 431. If the
+// connection were closed in the middle of a request, a gateway would see a node that does
 // not answer, and might let the request pass. nginx sends at most 40 KiB with its usual
 // buffers; GATEWAYS bounds the others.
 const readableBytes = 64 << 10
@@ -54,7 +54,7 @@ func decideListener(c *Config, m *metrics) *listener {
 		NoDefaultServerHeader:        true,
 		Concurrency:                  2 * (c.Server.MaxConnections + maxUnauthenticated), // never reached: gatewayConns counts
 		ReadBufferSize:               max(cfg.MaxHeaders, readableBytes),
-		MaxRequestBodySize:           1, // 0 would be the default; a question has none
+		MaxRequestBodySize:           1, // 0 would be the default; an authorization request has none
 		DisablePreParseMultipartForm: true,
 		NoDefaultContentType:         true,
 		SecureErrorLogMessage:        true,
@@ -62,7 +62,7 @@ func decideListener(c *Config, m *metrics) *listener {
 	}
 	var ln *proxy.Listener
 	return &listener{
-		name: "decide", answers: "questions of gateways", address: d.Address, certificates: c.Certificates.Decide,
+		name: "decide", answers: "requests of gateways", address: d.Address, certificates: c.Certificates.Decide,
 		over: func(port net.Listener) net.Listener {
 			ln = c.timeouts().Listen(handshake.Listen(port, m.gatewayConns(c, "decide", d, c.Certificates.Decide, maxUnauthenticated, count)))
 			return ln

@@ -37,7 +37,7 @@ func (a *answer) setText(name string, text []byte) {
 	}
 }
 
-// decide answers a question.
+// decide answers a request.
 func (c *conn) decide(f *frame, unclear error) gateway.Answer {
 	q, d := &c.request, c.server.config.Decider
 	defer func() { q.Permit.Done() }()

@@ -31,7 +31,7 @@ const (
 
 var argNames = [arguments]string{"client", "method", "target", "headers"}
 
-// keptHeaders is room for how many headers a connection keeps between questions. HAProxy allows
+// keptHeaders is room for how many headers a connection keeps between requests. HAProxy allows
 // 101 by default.
 const keptHeaders = 256
 

@@ -35,7 +35,7 @@ type conn struct {
 }
 
 // maxAge is how long HAProxy keeps a connection. HAProxy reuses connections while it has
-// any, so a restarted node would get no questions; also, a certificate may expire while a
+// any, so a restarted node would get no requests; also, a certificate may expire while a
 // connection is open.
 const maxAge = 3 * time.Second
 
@@ -158,7 +158,7 @@ func (c *conn) handle() error {
 	if err != nil {
 		return err
 	}
-	last := c.reader.Buffered() == lengthSize+len(b) // no other question would be lost
+	last := c.reader.Buffered() == lengthSize+len(b) // no other request would be lost
 	old := last && (began.After(c.until) || c.server.leaving.Load()) || began.After(c.until.Add(maxAge))
 	if old { // in one write, so that HAProxy sends nothing in between
 		c.out = append(c.out, goodbye...)
@@ -173,7 +173,7 @@ func (c *conn) handle() error {
 	return err
 }
 
-// answer builds the ACK of a question. After a panic, it builds one that refuses the request.
+// answer builds the ACK of a request. After a panic, it builds one that refuses the request.
 func (c *conn) answer(f *frame, began time.Time) (outcome gateway.Answer, err error) {
 	q := &c.request
 	defer func() {

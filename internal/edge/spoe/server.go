@@ -93,7 +93,7 @@ func (s *Server) leave(c *conn) {
 }
 
 // Leave makes health checks fail, and ends each connection with its next answer. HAProxy sends no
-// question on a connection that is about to end, as it might when Drain ends idle ones.
+// request on a connection that is about to end, as it might when Drain ends idle ones.
 func (s *Server) Leave() { s.leaving.Store(true) }
 
 // Drain ends idle connections, and the others after their current frame. It closes those
