@@ -324,10 +324,10 @@ func (p *Pool) receive(ctx *fasthttp.RequestCtx, c *conn, via *ForwardOptions, c
 	size, status := h.ContentLength(), h.StatusCode()
 	switch {
 	case ctx.Request.Header.IsHead(), status == fasthttp.StatusNoContent, status == fasthttp.StatusNotModified:
-		h.DelBytes(names[16]) // Transfer-Encoding
+		h.DelBytes(transferEncoding.name())
 		if status == fasthttp.StatusNoContent {
 			closing = closing || size != 0 && size != -2
-			h.DelBytes(names[15]) // Content-Length
+			h.DelBytes(contentLength.name())
 		}
 		resp.SkipBody = true
 	case size >= 0 && size <= smallResponse, size < 0 && via.oldClient:

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math/bits"
 
 	"github.com/valyala/fasthttp"
 )
@@ -44,7 +45,7 @@ const (
 )
 
 // names holds the fields' canonical names, indexed by the number of their bit. It is
-// never written to.
+// never written to. Use the method name.
 var names = [...][]byte{
 	[]byte("Connection"), []byte("Keep-Alive"), []byte("Proxy-Authenticate"), []byte("Proxy-Authorization"),
 	[]byte("Proxy-Connection"), []byte("Te"), []byte("Trailer"), []byte("Upgrade"), []byte("Expect"),
@@ -53,14 +54,8 @@ var names = [...][]byte{
 	[]byte("Via"), []byte("Cdn-Loop"), []byte("X-Original-Url"), []byte("X-Rewrite-Url"),
 }
 
-const (
-	nameTE              = 5
-	nameXForwardedFor   = 11
-	nameXForwardedHost  = 12
-	nameXForwardedProto = 13
-	nameVia             = 17
-	nameCDNLoop         = 18
-)
+// name returns the canonical name of the first header in f.
+func (f fields) name() []byte { return names[bits.TrailingZeros32(uint32(f))] }
 
 var (
 	protoHTTP  = []byte("http")
@@ -73,40 +68,40 @@ var (
 func classify(name []byte) fields {
 	switch len(name) {
 	case 2:
-		return match(name, 5)
+		return match(name, te)
 	case 3:
-		return match(name, nameVia)
+		return match(name, via)
 	case 6:
-		return match(name, 8)
+		return match(name, expect)
 	case 7:
-		return match(name, 6) | match(name, 7)
+		return match(name, trailer) | match(name, upgrade)
 	case 8:
-		return match(name, nameCDNLoop)
+		return match(name, cdnLoop)
 	case 9:
-		return match(name, 9) | match(name, 10)
+		return match(name, forwarded) | match(name, xRealIP)
 	case 10:
-		return match(name, 0) | match(name, 1)
+		return match(name, connection) | match(name, keepAlive)
 	case 13:
-		return match(name, 20)
+		return match(name, xRewriteURL)
 	case 14:
-		return match(name, 15) | match(name, 19)
+		return match(name, contentLength) | match(name, xOriginalURL)
 	case 15:
-		return match(name, 11)
+		return match(name, xForwardedFor)
 	case 16:
-		return match(name, 4) | match(name, 12) | match(name, 14)
+		return match(name, proxyConnection) | match(name, xForwardedHost) | match(name, xForwardedPort)
 	case 17:
-		return match(name, 13) | match(name, 16)
+		return match(name, xForwardedProto) | match(name, transferEncoding)
 	case 18:
-		return match(name, 2)
+		return match(name, proxyAuthenticate)
 	case 19:
-		return match(name, 3)
+		return match(name, proxyAuthorization)
 	}
 	return 0
 }
 
-func match(name []byte, i int) fields {
-	if name[0]|0x20 == names[i][0]|0x20 && bytes.EqualFold(name, names[i]) {
-		return 1 << i
+func match(name []byte, header fields) fields {
+	if canonical := header.name(); name[0]|0x20 == canonical[0]|0x20 && bytes.EqualFold(name, canonical) {
+		return header
 	}
 	return 0
 }
@@ -137,7 +132,7 @@ func (p *Pool) prepare(ctx *fasthttp.RequestCtx, from *ForwardOptions) *Error {
 	if from.upgrade, early = p.upgradeTo(ctx, found); early != nil {
 		return &Error{Kind: KindBadRequest, Err: early}
 	}
-	from.trailers = found&te != 0 && bytes.Contains(h.PeekCanonical(names[nameTE]), []byte("trailers"))
+	from.trailers = found&te != 0 && bytes.Contains(h.PeekCanonical(te.name()), []byte("trailers"))
 	drop := found & (hopByHop | expect) // fasthttp has already answered the Expect
 	if !from.Trusted {
 		drop |= found & (forwarded | xRealIP | xForwardedHost | xForwardedProto | xForwardedPort | xOriginalURL | xRewriteURL)
@@ -155,15 +150,13 @@ func (p *Pool) prepare(ctx *fasthttp.RequestCtx, from *ForwardOptions) *Error {
 		}
 		drop |= xForwardedFor
 	}
-	for i := 0; drop != 0; i, drop = i+1, drop>>1 {
-		if drop&1 != 0 {
-			h.DelBytes(names[i])
-		}
+	for ; drop != 0; drop &= drop - 1 {
+		h.DelBytes(drop.name())
 	}
 
 	if from.upgrade != nil {
-		h.SetCanonical(nameConnection, valueUpgrade)
-		h.SetCanonical(nameUpgrade, from.upgrade)
+		h.SetCanonical(connection.name(), valueUpgrade)
+		h.SetCanonical(upgrade.name(), from.upgrade)
 	}
 	if from.Peer.IsValid() {
 		list = from.Peer.Unmap().AppendTo(list)
@@ -171,17 +164,17 @@ func (p *Pool) prepare(ctx *fasthttp.RequestCtx, from *ForwardOptions) *Error {
 		list = bytes.TrimSuffix(list, []byte(", "))
 	}
 	if len(list) > 0 {
-		h.SetCanonical(names[nameXForwardedFor], list)
+		h.SetCanonical(xForwardedFor.name(), list)
 	}
-	if found&xForwardedHost == 0 || len(h.PeekCanonical(names[nameXForwardedHost])) == 0 {
-		h.SetCanonical(names[nameXForwardedHost], h.Host())
+	if found&xForwardedHost == 0 || len(h.PeekCanonical(xForwardedHost.name())) == 0 {
+		h.SetCanonical(xForwardedHost.name(), h.Host())
 	}
-	if found&xForwardedProto == 0 || len(h.PeekCanonical(names[nameXForwardedProto])) == 0 {
+	if found&xForwardedProto == 0 || len(h.PeekCanonical(xForwardedProto.name())) == 0 {
 		proto := protoHTTP
 		if from.TLS {
 			proto = protoHTTPS
 		}
-		h.SetCanonical(names[nameXForwardedProto], proto)
+		h.SetCanonical(xForwardedProto.name(), proto)
 	}
 	p.cfg.Loop.pass(h)
 	return nil

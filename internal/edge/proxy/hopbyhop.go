@@ -108,11 +108,8 @@ func stripResponse(h *fasthttp.ResponseHeader) (closing bool) {
 			}
 		})
 	}
-	found &= hopByHop
-	for i := 0; found != 0; i, found = i+1, found>>1 {
-		if found&1 != 0 {
-			h.DelBytes(names[i])
-		}
+	for found &= hopByHop; found != 0; found &= found - 1 {
+		h.DelBytes(found.name())
 	}
 	return closing
 }

@@ -21,9 +21,9 @@ type Loop struct {
 func NewLoop(header string) Loop {
 	l := Loop{name: []byte("weir-" + rand.Text()[:8])}
 	if l.bit = classify([]byte(header)); l.bit == via {
-		l.header, l.mark = string(names[nameVia]), append([]byte("1.1 "), l.name...)
+		l.header, l.mark = string(via.name()), append([]byte("1.1 "), l.name...)
 	} else {
-		l.header, l.mark = string(names[nameCDNLoop]), l.name
+		l.header, l.mark = string(cdnLoop.name()), l.name
 	}
 	return l
 }

@@ -24,8 +24,6 @@ var (
 	errEarly       = errors.New("bytes follow an Upgrade request before its answer")
 	errOtherSwitch = errors.New("the 101 does not switch to the requested protocol")
 	errDraining    = errors.New("no new tunnels while draining")
-	nameConnection = names[0]
-	nameUpgrade    = names[7]
 	valueUpgrade   = []byte("Upgrade")
 )
 
@@ -103,7 +101,7 @@ func (p *Pool) DrainTunnels(d time.Duration) {
 // startTunnel answers 101 and forwards bytes once the answer is sent.
 func (p *Pool) startTunnel(ctx *fasthttp.RequestCtx, c *conn, via *ForwardOptions) *Error {
 	h := &ctx.Response.Header
-	if !bytes.EqualFold(h.PeekCanonical(nameUpgrade), via.upgrade) {
+	if !bytes.EqualFold(h.PeekCanonical(upgrade.name()), via.upgrade) {
 		return &Error{Kind: KindBadResponse, Err: errOtherSwitch}
 	}
 	t := &tunnel{p: p, c: c, client: ctx.Conn().(ender).self(), done: via.Done}
@@ -124,10 +122,10 @@ func (p *Pool) startTunnel(ctx *fasthttp.RequestCtx, c *conn, via *ForwardOption
 	p.tunnels.mu.Unlock()
 
 	stripResponse(h)
-	h.DelBytes(names[15]) // Content-Length
-	h.DelBytes(names[16]) // Transfer-Encoding
-	h.SetCanonical(nameConnection, valueUpgrade)
-	h.SetCanonical(nameUpgrade, via.upgrade)
+	h.DelBytes(contentLength.name())
+	h.DelBytes(transferEncoding.name())
+	h.SetCanonical(connection.name(), valueUpgrade)
+	h.SetCanonical(upgrade.name(), via.upgrade)
 	ctx.Response.SkipBody = true
 	ctx.Hijack(func(net.Conn) { t.run() })
 	return nil
