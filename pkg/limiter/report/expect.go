@@ -26,7 +26,7 @@ func (e *entry) observeOthers(l *limiter.Limit, others int64, dt float64) {
 }
 
 // left returns how many units fit at t if others continued since the last answer. It is at
-// most room, and room if the answer is recent (learn accounts for that time), or if others
+// most room, and room if the answer is recent (updateRefuseShare accounts for that time), or if others
 // admitted less than a unit lately.
 func (e *entry) left(l *limiter.Limit, t int64) int64 {
 	if e.gained < 1 || e.heard == 0 || t-e.heard <= staleAfter {

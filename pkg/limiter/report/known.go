@@ -184,8 +184,8 @@ func (e *entry) admits(l *limiter.Limit, cost, t int64, draw float64) bool {
 
 // updateRefuseShare computes the fraction of requests to refuse so that all nodes together admit about
 // what remains until they hear of each other again. grown is how much the count grew in the
-// time dt since the last answer, own is how much of that this node reported, and asked is
-// the demand it saw.
+// time dt since the last answer, own is how much of that this node reported, and requested
+// is the demand it saw.
 //
 //	refuse = 1 - (remaining - unseen) / (rate × time until the next answer)
 //

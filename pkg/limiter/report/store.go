@@ -6,8 +6,8 @@
 // one round trip, and receives the totals of all nodes. Between two answers nodes do not
 // know of each other, so together they may exceed the limit: at most by the demand during
 // limiter.ReportDelay. To stay below that, a node that hears of others refuses a fraction
-// of the requests as the limit nears (see entry.learn). The excess counts: a bucket goes
-// into debt, and a window stays shut until it ends.
+// of the requests as the limit nears (see entry.updateRefuseShare). The excess counts: a bucket
+// goes into debt, and a window stays shut until it ends.
 //
 // A report whose answer is lost is not sent again, because it may have been counted; if it
 // was not, its units pass in addition. A report that was certainly not counted goes with
