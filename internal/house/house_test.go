@@ -44,7 +44,12 @@ func (f *file) at(n ast.Node) string {
 }
 
 // goFiles returns all Go files except those of nested modules.
-func goFiles(t *testing.T) []*file {
+func goFiles(t *testing.T) []*file { return walk(t, false) }
+
+// allGoFiles returns also those of nested modules.
+func allGoFiles(t *testing.T) []*file { return walk(t, true) }
+
+func walk(t *testing.T, nested bool) []*file {
 	t.Helper()
 	var files []*file
 	require.NoError(t, filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
@@ -53,7 +58,7 @@ func goFiles(t *testing.T) []*file {
 		}
 		if d.IsDir() {
 			_, inner := os.Stat(filepath.Join(name, "go.mod"))
-			if name != root && (inner == nil || strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata") {
+			if name != root && (inner == nil && !nested || strings.HasPrefix(d.Name(), ".") || d.Name() == "testdata") {
 				return filepath.SkipDir
 			}
 			return nil
@@ -206,29 +211,54 @@ func exportedReceiver(d *ast.FuncDecl) bool {
 	return ok && name.IsExported()
 }
 
-// Which layers a chain of stores has is known where it is composed. Elsewhere an assertion would
-// fail silently once another layer is in front, and a test that composes its own proves nothing.
+// Which layers a chain of stores has is known where it is composed. Elsewhere an assertion fails
+// silently once another layer is in front, and a test that composes its own proves nothing.
 func TestOnlyTheChainKnowsLayers(t *testing.T) {
-	layers := []string{"limiter", "tally", "escrow", "report", "lease", "memory", "redisstore"}
-	for _, f := range goFiles(t) {
-		if !strings.HasPrefix(f.path, "internal/edge") && !strings.HasPrefix(f.path, "middleware") {
+	layers := []string{"", "/escrow", "/lease", "/memory", "/redisstore", "/report", "/tally"}
+	for _, f := range allGoFiles(t) {
+		if strings.HasPrefix(f.path, "pkg/") {
 			continue
+		}
+		names := map[string]bool{}
+		for _, spec := range f.ast.Imports {
+			target, err := strconv.Unquote(spec.Path.Value)
+			require.NoError(t, err)
+			below, ok := strings.CutPrefix(target, module+"/pkg/limiter")
+			if !ok || !slices.Contains(layers, below) {
+				continue
+			}
+			name := path.Base(target)
+			if spec.Name != nil {
+				name = spec.Name.Name
+			}
+			names[name] = true
+		}
+		check := func(typ ast.Expr) {
+			if star, ok := typ.(*ast.StarExpr); ok {
+				typ = star.X
+			}
+			if s, ok := typ.(*ast.SelectorExpr); ok {
+				of, ok := s.X.(*ast.Ident)
+				require.False(t, ok && names[of.Name], "%s: asks for the type of a store's layer; pass the layer itself", f.at(typ))
+			}
 		}
 		ast.Inspect(f.ast, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.TypeAssertExpr:
-				typ := n.Type
-				if star, ok := typ.(*ast.StarExpr); ok {
-					typ = star.X
-				}
-				if name, ok := typ.(*ast.SelectorExpr); ok {
-					of, _ := name.X.(*ast.Ident)
-					require.False(t, of != nil && slices.Contains(layers, of.Name), "%s: ask the chain for this layer", f.at(n))
+				check(n.Type)
+			case *ast.TypeSwitchStmt:
+				for _, c := range n.Body.List {
+					for _, typ := range c.(*ast.CaseClause).List {
+						check(typ)
+					}
 				}
 			case *ast.AssignStmt:
+				if !f.isTest() || !strings.HasPrefix(f.path, "internal/edge") {
+					break
+				}
 				for _, to := range n.Lhs {
 					part, _ := to.(*ast.SelectorExpr)
-					if part == nil || !f.isTest() {
+					if part == nil {
 						continue
 					}
 					of, _ := part.X.(*ast.SelectorExpr)
@@ -310,7 +340,7 @@ func usesSynctest(f *file) bool {
 
 func TestFilesAreShortAndFinished(t *testing.T) {
 	unfinished := regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME|XX` + `X)\b`)
-	for _, f := range goFiles(t) {
+	for _, f := range allGoFiles(t) {
 		if n := bytes.Count(f.text, []byte("\n")); !f.isTest() {
 			require.LessOrEqual(t, n, longest, "%s has %d lines", f.path, n)
 		}
