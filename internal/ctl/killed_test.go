@@ -236,6 +236,27 @@ func (f *testFleet) undoneAfter(t *testing.T, written bool, want string) {
 	f.good(t, "audit", "verify")
 }
 
+// An undo is killed before all regions have what they get back. The next one completes it, and the
+// regions that it reached do not return to what was undone.
+func TestUndoAfterAKilledUndo(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, "eu-west", "us-east")
+	for version := range 2 {
+		f.publish(t, rulesOf(1+version), "eve", f.names...)
+	}
+	require.True(t, f.killWhen(t, "us-east", false, func(r *http.Request) bool { return writes(r, "/rules/current") }, "undo", "rules", "--yes", "--by", "ana"))
+	require.Equal(t, versionOf(rulesOf(1)), f.current(t, "eu-west"))
+	require.Equal(t, versionOf(rulesOf(2)), f.current(t, "us-east"))
+	r := f.good(t, "undo", "--yes", "--by", "bob")
+	for _, name := range f.names {
+		require.Equal(t, versionOf(rulesOf(1)), f.current(t, name), r.errOut)
+	}
+	require.Contains(t, f.good(t, "rules", "rollout").out, "every rollout of the rules is finished")
+	f.good(t, "undo", "rules", "--yes") // twice
+	require.Equal(t, versionOf(rulesOf(2)), f.current(t, "us-east"))
+	f.good(t, "audit", "verify")
+}
+
 // A canary is killed while it is promoted, in a region that its site is not in. Taking it back ends
 // the canary, too.
 func TestKilledWhilePromoted(t *testing.T) {

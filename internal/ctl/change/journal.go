@@ -40,7 +40,7 @@ func (c *Change) openJournal(ctx context.Context, canary string, waves [][]strin
 	now := c.Program.Now().UTC().Round(0)
 	pointer := c.Doc.Pointer(c.By, now)
 	j := &journal{c: c, targets: TargetsOf(regions), ended: make(chan struct{}), staged: c.Staging.Staged() || c.resumes != nil, record: consul.Rollout{
-		Named: consul.Named{Version: pointer.Version, SHA256: pointer.SHA256}, By: c.By, Message: c.Message, BeganAt: now, Flags: c.Given(), Forced: c.overridden,
+		Named: consul.Named{Version: pointer.Version, SHA256: pointer.SHA256}, By: c.By, Message: c.Message, BeganAt: now, Undoes: c.Undoes, Flags: c.Given(), Forced: c.overridden,
 		Canary: canary, Waves: waves, Before: map[string]consul.Named{},
 	}}
 	for _, r := range regions {

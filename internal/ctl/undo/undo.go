@@ -42,6 +42,8 @@ A region that cannot be reached may have what was changed last: nothing is undon
 --region names the regions. The undo of a rollout or of temporary settings goes on without the
 region, exits with 3, and prints the command for later. That is not undo again: undoing twice
 returns to where you began. With --partial, any undo continues without such regions.
+After an undo that was killed, undo again completes it where all regions get the same rules,
+policy or topology back. Otherwise undo with --region completes it in the regions that it names.
 --sign signs what regions get back, except drains and clients, which have no signatures.
 If someone else changes something before you answer, nothing is undone (status 4).
 
@@ -139,6 +141,8 @@ func undo(ctx context.Context, c *change.Change, k *fleet.Kind, partial bool) er
 	if !k.Temporary {
 		u, _ := unfinished.Find(ctx, c.Program, targets, nil)
 		switch {
+		case u != nil && u.Active() && u.Record.Undoes:
+			return finish(ctx, c, k, targets, u)
 		case u != nil && u.Active():
 			return undoRollout(ctx, c, k, targets, u)
 		case u != nil:
@@ -338,4 +342,24 @@ func undoRollout(ctx context.Context, c *change.Change, k *fleet.Kind, targets [
 	}
 	rollout.Forget(ctx, targets, func(_ *fleet.Target, r *consul.Rollout) bool { return r.SameRollout(&u.Record) })
 	return nil
+}
+
+// finish gives the regions that an undo did not reach what it gave the others.
+func finish(ctx context.Context, c *change.Change, k *fleet.Kind, targets []*fleet.Target, u *unfinished.Rollout) error {
+	c.Program.Say("%s", u.Leftover())
+	c.Relative, c.Message = false, cmp.Or(c.Message, u.Message)
+	for _, name := range u.Regions(unfinished.RegionWaits, unfinished.RegionUnknown) {
+		c.Redo[name] = fmt.Sprintf("regionctl undo %s --to %s --region %s", k.Name, u.Version, name)
+	}
+	c.AimAt = func(ctx context.Context, t *fleet.Target, s *versions.Step) (err error) {
+		if has := s.From.Version(); has != u.Version && has != u.Record.Before[t.Name].Version {
+			return term.Conflict("nothing was changed: %s: %s", t.Name, report.WhoMoved(k, s.From.Pointer))
+		}
+		if s.Next, err = t.Load(ctx, u.Record.Named); err != nil {
+			return term.Failed("nothing was changed: %s: %w", t.Name, err)
+		}
+		return nil
+	}
+	aims := u.Regions(unfinished.RegionDone, unfinished.RegionWaits, unfinished.RegionUnknown)
+	return c.Run(ctx, fleet.Filter(targets, func(t *fleet.Target) bool { return slices.Contains(aims, t.Name) }))
 }

@@ -172,6 +172,9 @@ func Find(ctx context.Context, p *command.Program, targets []*fleet.Target, hold
 	if u.State != Runs {
 		k := targets[0].Kind
 		u.Resume, u.Back = "regionctl "+k.Name+" apply --resume", "regionctl undo "+k.Name
+		if changed := u.Changed(); u.Record.Undoes && len(changed) > 0 {
+			u.Resume, u.Back = u.Back, u.Back+" --to "+u.Record.Before[changed[0]].Version
+		}
 	}
 	return u, failures
 }

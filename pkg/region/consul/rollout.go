@@ -22,6 +22,8 @@ type Rollout struct {
 	// SeenAt is when the process that makes the change renewed the record last, by the clock of
 	// this region's Consul.
 	SeenAt time.Time `json:"seen_at"`
+	// Undoes: the change rolls back another.
+	Undoes bool `json:"undoes,omitempty"`
 	// Flags are those of the command, such as --soak=10m.
 	Flags []string `json:"flags,omitempty"`
 	// Forced are the objections that were shown and overridden; a resumed rollout overrides no others.
