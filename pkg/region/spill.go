@@ -63,7 +63,7 @@ func (p Part) Given() float64 { return max(0, p.Share-p.Behind) }
 type Gift struct {
 	Own float64 `json:"own"` // requests per second of the PoP's own clients, wherever they are sent
 	// Published is the demand that the PoP last published, and Since is when.
-	Published float64         `json:"told"`
+	Published float64         `json:"published"`
 	Since     time.Time       `json:"since"`
 	Parts     map[string]Part `json:"parts"`
 	Out       bool            `json:"out,omitempty"` // the PoP is down or drained

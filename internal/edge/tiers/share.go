@@ -19,10 +19,10 @@ const (
 	// shareEvery is how often nodes report what clients did. Half a period later each
 	// reads the others' reports, so every node learns of a request within 1.5 s.
 	shareEvery = time.Second
-	// regionTold is how many clients all nodes of a region report together, and nodeTold
-	// the minimum per node. For routes it is an eighth.
-	regionTold, nodeTold, mostTold = 2048, 32, 1000
-	maxNodes                       = 512
+	// regionReported is how many clients all nodes of a region report together, and leastReported
+	// and mostReported the bounds per node. For routes it is an eighth.
+	regionReported, leastReported, mostReported = 2048, 32, 1000
+	maxNodes                                    = 512
 
 	reportFormat = 1 // of a report
 
@@ -137,7 +137,7 @@ func (s *share) divide(nodes int) {
 // word returns this node's report: the format, the key by which it names subjects, the
 // number of clients, and the accounts of these and of routes.
 func (s *share) word(now time.Time) string {
-	most := max(nodeTold, min(mostTold, regionTold/s.nodes))
+	most := max(leastReported, min(mostReported, regionReported/s.nodes))
 	b := append([]byte{reportFormat}, s.names.Fingerprint()...)
 	head := len(b) + 2
 	b = s.Clients.AppendAccounts(append(b, 0, 0), now, most)
@@ -167,7 +167,7 @@ func (s *share) hear(words []string, now time.Time) {
 func (s *share) read(b []byte, clients, routes *behavior.Region) {
 	name := s.names.Fingerprint()
 	head := 1 + len(name) + 2
-	if len(b) < head || len(b) > head+2*mostTold*behavior.AccountSize || b[0] != reportFormat || string(b[1:1+len(name)]) != name {
+	if len(b) < head || len(b) > head+2*mostReported*behavior.AccountSize || b[0] != reportFormat || string(b[1:1+len(name)]) != name {
 		return
 	}
 	end := head + int(binary.LittleEndian.Uint16(b[head-2:]))*behavior.AccountSize

@@ -177,7 +177,7 @@ func (q *request) appendPart(dst []byte, part *KeyPart, subject bool) ([]byte, *
 			return dst, &DuplicateError{keyKinds[part.Kind], part.Name}
 		}
 		if n == 0 || len(value) == 0 {
-			return q.appendTold(dst, part), nil
+			return q.appendHash(dst, part), nil
 		}
 		before := len(dst)
 		dst = part.appendCanonical(dst, value)
@@ -206,8 +206,8 @@ func (q *request) appendPart(dst []byte, part *KeyPart, subject bool) ([]byte, *
 	return appendValue(dst, value, subject), nil
 }
 
-// appendTold appends the hash of a value that an operator provided, if any.
-func (q *request) appendTold(dst []byte, part *KeyPart) []byte {
+// appendHash appends the hash of a value that an operator provided, if any.
+func (q *request) appendHash(dst []byte, part *KeyPart) []byte {
 	if h, ok := q.Request.(Hashed); ok {
 		if hash := h.Hash(part); len(hash) > 0 {
 			dst = append(append(dst, '~'), hash...)
