@@ -18,7 +18,7 @@ import (
 func uploadTo(t *testing.T, client2, upstream2 bool, text string, handler http.HandlerFunc) *node {
 	t.Helper()
 	origin := originOfBoth(t, handler)
-	s := setup{config: func(c *config.Config) {
+	s := setup{rules: followingRules, config: func(c *config.Config) {
 		c.Upstreams = []config.Upstream{{URL: map[bool]string{false: "http://", true: "h2c://"}[upstream2] + origin}}
 		c.TrustedProxies = []string{"127.0.0.0/8"}
 		c.Shedder.Document = settings(t, text)
@@ -56,7 +56,8 @@ func bothSides(t *testing.T, test func(t *testing.T, client2, upstream2 bool)) {
 	}
 }
 
-// The time that clients take to send a body does not show how busy the origin is.
+// The time that clients take to send a body does not show how busy the origin is, to the shedder or to limits
+// that follow load.
 func TestSlowClientsAreNotTheOriginsLoad(t *testing.T) {
 	const slow = 30
 	bothSides(t, func(t *testing.T, client2, upstream2 bool) {
@@ -77,8 +78,10 @@ func TestSlowClientsAreNotTheOriginsLoad(t *testing.T) {
 		}
 		eventually(t, "all uploads have reached the origin", func() bool { return begun.Load() == slow })
 		status, opened := n.upstreams.Groups[0].Shedder.Status, time.Now()
-		eventually(t, "samples of a second and more", func() bool { return status().At.Sub(opened) > 1500*time.Millisecond })
+		eventually(t, "samples of two seconds and more", func() bool { return status().At.Sub(opened) > 2500*time.Millisecond })
 		require.Zero(t, status().Utilization, "%+v", status().Signals)
+		eventually(t, "limits follow load", func() bool { return n.metric(`weir_load_nodes{upstream="default"}`) == 1 })
+		require.Zero(t, n.metric(`weir_load_followed{upstream="default"}`))
 		require.EqualValues(t, slow, n.inflight(), "for the caps, they are in flight")
 		for range 20 {
 			require.Equal(t, 200, n.get("/").status)
