@@ -93,7 +93,7 @@ func TestSlotsMove(t *testing.T) {
 	from, to := cluster.Nodes[0], cluster.Nodes[1]
 	slots, open, budget := 150, int64(2000), testenv.Patience
 	if os.Getenv("WEIR_SOAK") != "" {
-		slots, open, budget = 1500, 100_000, redisstore.DefaultTimeout
+		slots, open, budget = 1500, 300_000, redisstore.DefaultTimeout
 	}
 	var mu sync.Mutex
 	missed := map[string]int{}
