@@ -81,7 +81,7 @@ func TestStopsLoseNoAnswer(t *testing.T) {
 		{"HTTP/1.1 with TLS", fmt.Sprintf("  tls: {cert_file: %q, key_file: %q}\n", files.CertFile, files.KeyFile), "https", false},
 		{"HTTP/2", fmt.Sprintf("  tls: {cert_file: %q, key_file: %q}\n  http2: {tls: true}\n", files.CertFile, files.KeyFile), "https", true},
 	} {
-		for _, delay := range []string{"0s", "1s"} {
+		for _, delay := range []string{"0s", "3s"} {
 			t.Run(kind.name+", delay "+delay, func(t *testing.T) {
 				s := &stopped{}
 				origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
