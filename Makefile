@@ -168,7 +168,7 @@ fuzz: ##- fuzz every parser of untrusted input for FUZZTIME each; FUZZ=./pkg/pat
 drills: deps tools ##- break each part under load, and write docs/DRILLS.md
 	cd internal/e2e && WEIR_DRILLS=../../docs/DRILLS.md $(GO) test -count 1 -timeout 30m -run TestDrills .
 
-bench: deps-bench build ## compare with bare fasthttp, nginx and redis_rate, and write the tables of docs/BENCHMARKS.md; about 25 minutes, and 10 for latency
+bench: deps-bench build ## compare with bare fasthttp, nginx and redis_rate, and write the tables of docs/BENCHMARKS.md; about 25 minutes, and 20 for latency
 	cd tools && $(GO) build -o ../bin/bench ./bench
 	bin/bench -doc docs/BENCHMARKS.md
 	$(GO) test -run '^$$' -bench . -benchmem ./pkg/limiter/rules

@@ -34,6 +34,12 @@ const (
 	weirLeased = "weir, Redis, leased"
 )
 
+// compared are the contenders whose differences have intervals, which takes many rounds. The
+// others take part in one round of seldom.
+var compared = []string{bareProxy, plainProxy, weirMemory, weirStrict, weirLeased}
+
+const seldom = 5
+
 // latency measures how long requests take at fixed rates.
 func (b *bench) latency(ctx context.Context) error {
 	all, err := b.everyday(ctx)
@@ -54,11 +60,11 @@ func (b *bench) latency(ctx context.Context) error {
 		list := make([]*paired.Contender, len(all))
 		samples := map[string]*paired.Contender{}
 		for i, c := range all {
-			list[i] = &paired.Contender{Name: c.name, Every: 5, Measure: func(ctx context.Context, _ int) (paired.Sample, error) { return b.openLoop(ctx, rate, c.connect) }}
+			list[i] = &paired.Contender{Name: c.name, Measure: func(ctx context.Context, _ int) (paired.Sample, error) { return b.openLoop(ctx, rate, c.connect) }}
+			if !slices.Contains(compared, c.name) {
+				list[i].Every = seldom
+			}
 			samples[c.name] = list[i]
-		}
-		for _, name := range []string{bareProxy, plainProxy, weirMemory, weirStrict, weirLeased} { // their differences need many rounds
-			samples[name].Every = 1
 		}
 		if err := paired.Run(ctx, b.length, list...); err != nil {
 			return err
@@ -80,13 +86,22 @@ func (b *bench) latency(ctx context.Context) error {
 			interval(n, "%.2f", func(rounds []int) float64 { return strict(rounds) / plain(rounds) }),
 			interval(n, "%.0f", difference(weirMemory, bareProxy)), interval(n, "%.0f", difference(weirLeased, weirMemory)))
 		fmt.Printf("%s per second: %s\n", text, added.Rows[len(added.Rows)-1][1:])
-		t.Title = fmt.Sprintf("Latency at fixed rates, %d connections, from the moment a request was due. Median of %d %s of %v", connections, n, plural("round", n), b.duration)
+		t.Title = latencyTitle(n, b.duration)
 	}
 	t.Rows = rows
 	t.Charts = []report.Chart{{Alt: "Latency at fixed rates, as curves", Picture: &svg.Lines{Title: t.Title, Panels: []svg.Plane{medians, tails}}}}
 	fmt.Println(t.Text(), added.Text())
 	b.tables = append(b.tables, t, added)
 	return ctx.Err()
+}
+
+// latencyTitle says how many rounds each row is the median of.
+func latencyTitle(rounds int, length time.Duration) string {
+	title := fmt.Sprintf("Latency at fixed rates, %d connections, from the moment a request was due. Median of %d %s of %v", connections, rounds, plural("round", rounds), length)
+	if others := (rounds + seldom - 1) / seldom; others < rounds {
+		title += fmt.Sprintf("; of %d in rows that the next table does not compare", others)
+	}
+	return title
 }
 
 func microseconds(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }

@@ -91,7 +91,7 @@ var (
 
 var parts = []part{
 	{"proxy", few, 4 * time.Second, (*bench).proxy},
-	{"latency", few, 2 * time.Second, (*bench).latency},
+	{"latency", paired.Length{Least: 20}, 2 * time.Second, (*bench).latency},
 	{"leased", few, 4 * time.Second, (*bench).leased},
 	{"http2", few, 4 * time.Second, (*bench).http2},
 	{"behavior", paired.Length{Least: 15, Most: 60, Precision: 0.01}, 2 * time.Second, (*bench).behavior},

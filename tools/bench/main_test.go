@@ -1,9 +1,12 @@
 package main
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -11,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/tools/internal/paired"
 	"github.com/weir-edge/weir/tools/internal/report"
 )
 
@@ -75,6 +79,26 @@ func TestOpenLoop(t *testing.T) {
 
 	_, err = b.openLoop(t.Context(), 1_000, func() call { return func(int) error { return errors.New("refused") } })
 	require.ErrorContains(t, err, "refused")
+}
+
+// A row's title states the rounds that the row has.
+func TestRoundsOfLatency(t *testing.T) {
+	at := slices.IndexFunc(parts, func(p part) bool { return p.name == "latency" })
+	require.GreaterOrEqual(t, parts[at].length.Least, 20, "for intervals")
+	for _, rounds := range []int{1, 5, 20, 21} {
+		measured := func(context.Context, int) (paired.Sample, error) { return paired.Sample{Rate: 1}, nil }
+		other := &paired.Contender{Every: seldom, Measure: measured}
+		require.NoError(t, paired.Run(t.Context(), paired.Length{Least: rounds}, other))
+		n := 0
+		for _, s := range other.Samples {
+			n += int(s.Rate)
+		}
+		want := fmt.Sprintf("Median of %d %s of 2s", rounds, plural("round", rounds))
+		if n < rounds {
+			want += fmt.Sprintf("; of %d in rows that the next table does not compare", n)
+		}
+		require.Contains(t, latencyTitle(rounds, 2*time.Second)+"$", want+"$")
+	}
 }
 
 func TestInterval(t *testing.T) {
