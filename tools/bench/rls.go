@@ -156,7 +156,7 @@ func (b *bench) rls(ctx context.Context) error {
 		goal              float64
 		want              pb.RateLimitResponse_Code
 	}{
-		{"rls", fmt.Sprintf("Envoy's rate limit service, one strict descriptor, %d users uniform, %d callers", users, connections), "limit: 1000000", users, 1, 0.7, pb.RateLimitResponse_OK},
+		{"rls", fmt.Sprintf("Envoy's rate limit service, one strict descriptor, %d users uniform, %d callers", users, connections), "limit: 1000000", users, 1, 0.8, pb.RateLimitResponse_OK},
 		{"rls-refuse", fmt.Sprintf("Envoy's rate limit service, refused from memory, %d callers", connections), "limit: 1", 1, 2, 0.9, pb.RateLimitResponse_OVER_LIMIT},
 	} {
 		rls, bare := freeAddr(), freeAddr()
