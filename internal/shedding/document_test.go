@@ -197,11 +197,12 @@ func TestClasses(t *testing.T) {
 	d := Defaults()
 	m, err := d.Matcher()
 	require.NoError(t, err)
-	var scratch rules.Match
+	var match rules.Match
 	f := func(want, method string, trusted bool, class ...string) {
 		t.Helper()
 		r := &request{method: method, trusted: trusted, headers: map[string][]string{"X-Weir-Class": class}}
-		require.Equal(t, want, d.Classes[m.Class(r, &scratch)].Name)
+		require.NoError(t, new(rules.Set).Match(r, 0, &match))
+		require.Equal(t, want, d.Classes[m.Class(r, &match)].Name)
 	}
 	f("read", "GET", false)
 	f("write", "POST", false)

@@ -61,15 +61,14 @@ func (d *Document) Matcher() (*Matcher, error) {
 // ReadsHeader reports whether a class depends on a header, given in lower case.
 func (m *Matcher) ReadsHeader(header string) bool { return m.conditions.ReadsHeader(header) }
 
-// Class returns the index of a request's class. scratch is any unused Match; once it has grown,
-// Class does not allocate.
-func (m *Matcher) Class(r rules.Request, scratch *rules.Match) int {
+// Class returns the index of a request's class. match is the request's match with the rules.
+func (m *Matcher) Class(r rules.Request, match *rules.Match) int {
 	for _, l := range m.lowering {
 		if _, n := r.Header(l.header); n > 1 {
 			return l.class
 		}
 	}
-	for _, i := range m.conditions.Find(r, scratch) {
+	for _, i := range m.conditions.FindAgain(match) {
 		if l := m.leads[i]; !l.trusted || r.Trusted() {
 			return l.class
 		}

@@ -75,9 +75,9 @@ type Routes struct {
 	Default    int
 }
 
-func (t *Routes) find(r rules.Request, scratch *rules.Match) int {
+func (t *Routes) find(match *rules.Match) int {
 	if len(t.Groups) > 0 {
-		if found := t.Conditions.Find(r, scratch); len(found) > 0 {
+		if found := t.Conditions.FindAgain(match); len(found) > 0 {
 			return t.Groups[found[0]]
 		}
 	}
@@ -182,7 +182,7 @@ func (d *Decider) Check(r *Request) Verdict {
 // not answer, Err says why.
 func (d *Decider) peek(r *Request) Verdict {
 	if d.Shedders != nil && r.Paths.Len() > 0 {
-		r.Upstream = d.Routes.find(view{r}, &r.scratch)
+		r.Upstream = d.Routes.find(&r.Match)
 	}
 	for i := range r.Match.Checks {
 		r.Costs = append(r.Costs, r.Match.Checks[i].Cost)
@@ -223,13 +223,13 @@ func (d *Decider) FindChecks(r *Request) error {
 	if d.Shedders != nil {
 		s = d.Shedding()
 	}
-	upstream, class := d.destination(r, s)
+	upstream, class := d.destination(r, &r.Match, s)
 	for i := 1; i < r.Paths.Len(); i++ {
 		r.path = r.Paths.At(i)
 		if err := set.Match(a, r.slot, &r.other); err != nil {
 			return err
 		}
-		if u, c := d.destination(r, s); u != upstream || c != class || !r.Match.SameChecks(&r.other) {
+		if u, c := d.destination(r, &r.other, s); u != upstream || c != class || !r.Match.SameChecks(&r.other) {
 			return errDisagree
 		}
 	}
@@ -237,17 +237,17 @@ func (d *Decider) FindChecks(r *Request) error {
 	return nil
 }
 
-func (d *Decider) destination(r *Request, s *Shedding) (upstream, class int) {
+func (d *Decider) destination(r *Request, match *rules.Match, s *Shedding) (upstream, class int) {
 	if s == nil {
 		return 0, 0
 	}
-	return d.Routes.find(view{r}, &r.scratch), s.Classes.Class(view{r}, &r.scratch)
+	return d.Routes.find(match), s.Classes.Class(view{r}, match)
 }
 
 // Class returns the name of the class of a request whose checks were found.
 func (d *Decider) Class(r *Request) string {
 	s := d.Shedding()
-	return s.Document.Classes[s.Classes.Class(view{r}, &r.scratch)].Name
+	return s.Document.Classes[s.Classes.Class(view{r}, &r.Match)].Name
 }
 
 // holdNoSlots reports a rule that limits concurrency. A shadow rule must not change the
@@ -292,9 +292,9 @@ func (r *Request) now() time.Time {
 // settings that were loaded here; if others are activated at this moment, one request
 // may count as another class.
 func (d *Decider) admit(r *Request) bool {
-	r.Upstream = d.Routes.find(view{r}, &r.scratch)
+	r.Upstream = d.Routes.find(&r.Match)
 	s := d.Shedding()
-	class := s.Classes.Class(view{r}, &r.scratch)
+	class := s.Classes.Class(view{r}, &r.Match)
 	secret, sheds := d.Secret(), d.Shedders[r.Upstream]
 	client := r.user(nil, secret)
 	user := client

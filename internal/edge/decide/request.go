@@ -65,7 +65,7 @@ type Request struct {
 	refused    []limiter.Check        // by lowered limits
 	gaps       limiter.Decision       // about those
 	other      rules.Match            // of a further reading
-	scratch    rules.Match            // for the class and the route
+	scratch    rules.Match            // for the behavior policy
 	buf        []byte                 // for the user, and then for the answer
 }
 

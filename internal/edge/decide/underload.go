@@ -43,7 +43,7 @@ func (d *Decider) Lower(r *Request) {
 	if d.UnderLoad == nil || !anyFollows(r.Match.Rules) {
 		return
 	}
-	utilization := d.UnderLoad.Utilization(d.Routes.find(view{r}, &r.scratch))
+	utilization := d.UnderLoad.Utilization(d.Routes.find(&r.Match))
 	for i := range r.Match.Checks {
 		c := &r.Match.Checks[i]
 		if c.Limit.UnderLoad == nil {
@@ -88,6 +88,6 @@ func (d *Decider) want(r *Request) {
 		return
 	}
 	if d.UnderLoad.gaps.Take(context.Background(), refused, &r.gaps) == nil && r.gaps.Allowed {
-		d.UnderLoad.Wanted(d.Routes.find(view{r}, &r.scratch))
+		d.UnderLoad.Wanted(d.Routes.find(&r.Match))
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter"
 )
 
-// Request is what matching reads from a request. The slices need only stay valid until
-// Match returns, and that of Query until the next Query.
+// Request is what matching reads from a request. The slices must stay valid until the
+// last use of the Match (Matcher.FindAgain), that of Query only until the next Query.
 type Request interface {
 	Client() netip.Addr
 	Host() []byte   // as sent: any case, perhaps with a port
@@ -99,7 +99,6 @@ func (s *Set) Match(r Request, slot uint64, m *Match) error {
 		m.Reset()
 		return dup
 	}
-	m.request = request{}
 	return nil
 }
 

@@ -306,8 +306,8 @@ func TestResetLetsGo(t *testing.T) {
 	s := load(t, "rules: [{id: a, key: [], limit: 5, window: 1s}]")
 	var m Match
 	require.NoError(t, s.Match(&fake{}, 1, &m))
-	require.Nil(t, m.request.Request)
 	m.Reset()
+	require.Nil(t, m.request.Request)
 	require.Empty(t, m.Checks)
 	require.Equal(t, limiter.Check{}, m.Checks[:1][0])
 	require.Nil(t, m.Rules[:1][0])

@@ -88,12 +88,19 @@ func (v *reader) exemption(c *Conditions) *residue {
 // nothing once m has grown; the result is valid until m is used again.
 func (x *Matcher) Find(r Request, m *Match) []int32 {
 	m.Reset()
-	if len(x.set.rules) == 0 {
-		return nil
+	if len(x.set.rules) > 0 {
+		m.read(r)
 	}
-	m.read(r)
-	x.set.find(m)
-	m.request = request{}
+	return x.FindAgain(m)
+}
+
+// FindAgain is Find for the request for which Set.Match has filled m: it does not read it again,
+// and leaves the checks. The result is valid until m is used again.
+func (x *Matcher) FindAgain(m *Match) []int32 {
+	m.found = m.found[:0]
+	if len(x.set.rules) > 0 {
+		x.set.find(m)
+	}
 	return m.found
 }
 

@@ -34,6 +34,16 @@ func TestMatcher(t *testing.T) {
 	f([]int32{4}, func(r *fake) { r.headers = map[string][]string{"X-Plan": {"free", "free"}, "X-Other": {"1"}} })
 	f([]int32{4}, func(r *fake) { r.headers = map[string][]string{"X-Plan": {"free"}, "X-Other": {"1", "2"}} })
 
+	s := load(t, "rules: [{id: a, match: {hosts: [example.com]}, key: [method], limit: 5, window: 1s}]")
+	r := plainRequest()
+	r.path, r.method, r.host = "/search/x", "post", "Example.com:80"
+	require.NoError(t, s.Match(r, 1, &scratch))
+	require.Equal(t, []int32{0, 4}, m.FindAgain(&scratch))
+	require.Equal(t, "POST", string(scratch.Checks[0].Key), "the checks stay")
+	r.path = "/other"
+	require.NoError(t, s.Match(r, 1, &scratch))
+	require.Equal(t, []int32{4}, m.FindAgain(&scratch))
+
 	none, err := NewMatcher(nil)
 	require.NoError(t, err)
 	require.Empty(t, none.Find(plainRequest(), &scratch))
