@@ -151,6 +151,7 @@ type Limit struct {
 
 	share   atomic.Pointer[Limit]  // see Share
 	encoded atomic.Pointer[string] // see Encoded
+	policy  atomic.Pointer[string] // see Policy
 }
 
 // Validate returns every fault, named as in a rule document, or nil.

@@ -72,16 +72,15 @@ func (r *Request) enforcedChecks(yield func(int) bool) {
 }
 
 func (r *Request) appendPolicy(b []byte, l *limiter.Limit) []byte {
-	b = append(appendItem(b, l), ";q="...)
-	b = strconv.AppendInt(b, r.Quota(l), 10)
-	if l.Algorithm == limiter.Concurrency { // its window is only how long a lost slot lasts
-		return append(b, `;qu="concurrent-requests"`...)
+	b = appendSeparator(b)
+	if quota := r.Quota(l); quota != l.Limit {
+		return l.AppendPolicy(b, quota)
 	}
-	return strconv.AppendInt(append(b, ";w="...), wholeSeconds(l.Window), 10)
+	return append(b, l.Policy()...)
 }
 
 func (r *Request) appendCount(b []byte, l *limiter.Limit, res *limiter.Result) []byte {
-	b = append(appendItem(b, l), ";r="...)
+	b = append(append(append(appendSeparator(b), '"'), l.Rule...), `";r=`...)
 	b = strconv.AppendInt(b, r.Left(l, res), 10)
 	if l.Algorithm == limiter.Concurrency {
 		return b
@@ -89,13 +88,12 @@ func (r *Request) appendCount(b []byte, l *limiter.Limit, res *limiter.Result) [
 	return strconv.AppendInt(append(b, ";t="...), resetAfter(res), 10)
 }
 
-func appendItem(b []byte, l *limiter.Limit) []byte {
+// appendSeparator separates an item of a list from the one before it.
+func appendSeparator(b []byte) []byte {
 	if len(b) > 0 {
 		b = append(b, ", "...)
 	}
-	b = append(b, '"')
-	b = append(b, l.Rule...)
-	return append(b, '"')
+	return b
 }
 
 // setLegacyHeaders describes the one rule that has the least left.
