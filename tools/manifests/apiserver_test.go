@@ -44,7 +44,7 @@ func TestAPIServer(t *testing.T) {
 	s.upgrade(v)
 	scale := object(t, `{apiVersion: autoscaling/v1, kind: Scale, metadata: {name: weir-edge}, spec: {replicas: 5}}`)
 	const nodes = "/apis/apps/v1/namespaces/weir/deployments/weir-edge"
-	status, _, answer := s.do("PATCH", nodes+"/scale?fieldManager=autoscaler", scale)
+	status, _, answer := s.do("PATCH", nodes+"/scale?fieldManager=autoscaler&force=true", scale)
 	require.Equal(t, http.StatusOK, status, answer)
 	v["podLabels"] = map[string]any{"team": "edge"}
 	deployment := s.upgrade(v)
@@ -55,7 +55,8 @@ func TestAPIServer(t *testing.T) {
 	selector := deployment["spec"].(map[string]any)["selector"].(map[string]any)
 	selector["matchLables"] = map[string]any{}
 	status, _, answer = s.patch("", deployment)
-	require.Equal(t, http.StatusBadRequest, status, answer)
+	require.Equal(t, http.StatusInternalServerError, status, answer)
+	require.Contains(t, answer, ".spec.selector.matchLables: field not declared in schema")
 	delete(selector, "matchLables")
 	selector["matchLabels"].(map[string]any)["app.kubernetes.io/instance"] = "another"
 	status, _, answer = s.patch("", deployment)
