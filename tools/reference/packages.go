@@ -14,31 +14,26 @@ import (
 func packagePage(root string) (string, error) {
 	var b strings.Builder
 	b.WriteString(begin("Packages", "the packages' comments") + "[ARCHITECTURE](../ARCHITECTURE.md) says how they work together.\n\n| package | |\n|---|---|\n")
-	for _, top := range []string{"cmd", "internal", "pkg"} {
-		err := filepath.WalkDir(filepath.Join(root, top), func(folder string, d fs.DirEntry, err error) error {
-			if err != nil || !d.IsDir() {
-				return err
-			}
-			if d.Name() == "testdata" {
-				return fs.SkipDir
-			}
-			comment, err := packageComment(folder)
-			if err != nil || comment == "" {
-				return err
-			}
-			name, err := filepath.Rel(root, folder)
-			if err != nil {
-				return err
-			}
-			words := strings.Fields(new(doc.Package).Synopsis(comment))
-			fmt.Fprintf(&b, "| `%s` | %s |\n", filepath.ToSlash(name), escape(strings.Join(words[2:], " "))) // without "Package edge"
-			return nil
-		})
-		if err != nil {
-			return "", err
+	err := filepath.WalkDir(root, func(folder string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return err
 		}
-	}
-	return b.String(), nil
+		if d.Name() == "testdata" || folder != root && strings.HasPrefix(d.Name(), ".") {
+			return fs.SkipDir
+		}
+		comment, err := packageComment(folder)
+		if err != nil || comment == "" {
+			return err
+		}
+		name, err := filepath.Rel(root, folder)
+		if err != nil {
+			return err
+		}
+		words := strings.Fields(new(doc.Package).Synopsis(comment))
+		fmt.Fprintf(&b, "| `%s` | %s |\n", filepath.ToSlash(name), escape(strings.Join(words[2:], " "))) // without "Package edge"
+		return nil
+	})
+	return b.String(), err
 }
 
 // packageComment returns a package's comment; "" for a folder without a package.
