@@ -24,6 +24,7 @@ const usage = `edge limits HTTP requests and forwards those that pass.
 
 Usage:
   edge -dev                  try it: memory store, a built-in origin, sample rules
+  edge -overload             overload the node of -dev for 5 s, and show what it sheds
   edge -config FILE          run a node
   edge -check -config FILE   check configuration and rules, then exit: 0 good, 2 not
   edge -version              print the version
@@ -37,10 +38,9 @@ weir is running. Try, in another terminal:
   curl -i http://%[1]s/hello                                      # passes; the headers show what is left
   for i in $(seq 10); do curl -s -o /dev/null -w '%%{http_code}\n' http://%[1]s/; done   # with the one above, the tenth of these is the 11th in 10 s: 429
   curl 'http://%[2]s/v1/explain?client=127.0.0.1&path=/hello'      # which rules decide, and why
+  %[3]s -overload   # 5 s of more than the origin serves: what is shed
 
 or open http://%[2]s/ in a browser: the page shows the node's state.
-
-README.md shows how to overload the origin's /busy, and which requests weir then sheds.
 
 Ctrl-C stops it.
 
@@ -73,6 +73,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	file := flags.String("config", "", "configuration `FILE`; https://github.com/weir-edge/weir/blob/main/docs/CONFIG.md describes it")
 	check := flags.Bool("check", false, "check the configuration and its rules, then exit")
 	dev := flags.Bool("dev", false, "run with a memory store, a built-in origin and sample rules")
+	busy := flags.Bool("overload", false, "overload the node of -dev for 5 s, and show what it sheds")
 	showVersion := flags.Bool("version", false, "print the version")
 	fail := func(format string, args ...any) error {
 		fmt.Fprintf(stderr, "edge: "+format+"\n", args...)
@@ -91,6 +92,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	case *showVersion:
 		fmt.Fprintln(stdout, "weir edge", version.String())
 		return nil
+	case *busy && (*dev || *file != "" || *check):
+		return fail("-overload needs a node of edge -dev in another terminal; leave other flags out")
+	case *busy:
+		return overload(ctx, config.Dev("").Listen.Public, stdout)
 	case *dev && (*file != "" || *check):
 		return fail("-dev brings its own configuration; leave -config and -check out")
 	case *dev:
@@ -131,7 +136,7 @@ func runDev(ctx context.Context, stdout, stderr io.Writer) error {
 		return err
 	}
 	return inUse(serve(ctx, config.Dev(origin), config.SampleRules, stderr, func(public, admin net.Addr) {
-		fmt.Fprintf(stdout, devHint, public, admin)
+		fmt.Fprintf(stdout, devHint, public, admin, os.Args[0])
 	}))
 }
 

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -127,6 +128,7 @@ func TestCommandLine(t *testing.T) {
 	f([]string{"-dev=perhaps"}, 2, "", `edge: invalid boolean value "perhaps" for -dev: `)
 	f([]string{"serve"}, 2, "", `unexpected argument "serve"; see edge -help`)
 	f([]string{"-dev", "-config", good}, 2, "", "-dev brings its own configuration; leave -config and -check out")
+	f([]string{"-overload", "-dev"}, 2, "", "-overload needs a node of edge -dev in another terminal")
 	f([]string{"-dev", "-check"}, 2, "", "-dev brings its own configuration; leave -config and -check out")
 }
 
@@ -167,6 +169,14 @@ func TestDev(t *testing.T) {
 	require.Less(t, c.Shutdown.Delay+c.Shutdown.Timeout, 5*time.Second, "the longest that it may take")
 	require.NoError(t, <-ended)
 	require.Contains(t, errs.String(), `"msg":"drained"`)
+}
+
+func TestOverloadNeedsANodeOfDev(t *testing.T) {
+	nothing := fmt.Sprintf("127.0.0.1:%d", testenv.FreePorts(t, 1)[0])
+	require.ErrorContains(t, overload(t.Context(), nothing, io.Discard), "connection refused; run edge -dev in another terminal")
+	other := httptest.NewServer(http.NotFoundHandler())
+	defer other.Close()
+	require.ErrorContains(t, overload(t.Context(), other.Listener.Addr().String(), io.Discard), "answered 404 Not Found, so it is no node of edge -dev")
 }
 
 // A service is ready when it accepts connections.
