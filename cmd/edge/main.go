@@ -143,7 +143,7 @@ func runDev(ctx context.Context, stdout, stderr io.Writer) error {
 // inUse adds a remedy if another program has one of the addresses of -dev, which are fixed.
 func inUse(err error) error {
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return fmt.Errorf("%w; stop the program that uses it, or set other listen.public and listen.admin in a configuration (docs/CONFIG.md) and run edge -config FILE instead of -dev", err)
+		return fmt.Errorf("%w: set listen.public and listen.admin in a configuration (docs/CONFIG.md), and run edge -config FILE instead of -dev", err)
 	}
 	return err
 }

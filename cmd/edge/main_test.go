@@ -206,7 +206,8 @@ func TestDevSaysWhatToDoIfItsAddressIsInUse(t *testing.T) {
 	c := config.Dev("127.0.0.1:9")
 	c.Listen.Public, c.Listen.Admin = taken.Addr().String(), "127.0.0.1:0"
 	err = inUse(serve(t.Context(), c, config.SampleRules, io.Discard, nil))
-	require.ErrorContains(t, err, "listen.public: listen tcp "+taken.Addr().String()+": bind: address already in use; stop the program that uses it, or set other listen.public ")
+	require.ErrorContains(t, err, "listen.public: listen tcp "+taken.Addr().String()+": bind: address already in use; stop the program that uses it (")
+	require.ErrorContains(t, err, "or use another address: set listen.public ")
 	require.NoError(t, inUse(nil))
 	require.Equal(t, io.EOF, inUse(io.EOF))
 }
@@ -234,7 +235,7 @@ func TestDevStopsOnASignal(t *testing.T) {
 	err = cmd.Wait()
 	if strings.Contains(errs.String(), "address already in use") {
 		require.Equal(t, 1, cmd.ProcessState.ExitCode())
-		require.Regexp(t, "edge: listen\\.(public|admin): .*; stop the program that uses it, or ", errs.String())
+		require.Regexp(t, "edge: listen\\.(public|admin): .*; stop the program that uses it ", errs.String())
 		return
 	}
 	require.NoError(t, err, errs.String())

@@ -3,7 +3,6 @@ package blocklist
 import (
 	"fmt"
 	"math"
-	"net"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/weir-edge/weir/internal/bind"
 	"github.com/weir-edge/weir/internal/httpconns"
 	"github.com/weir-edge/weir/internal/metric"
 )
@@ -58,7 +58,7 @@ func (m *metrics) succeeded(now time.Time) { m.at.Store(now.UnixNano()) }
 
 // Serve serves /metrics and /healthz at an address until stop is called.
 func (s *Sync) Serve(addr string) (stop func(), err error) {
-	l, err := net.Listen("tcp", addr)
+	l, err := bind.TCP(addr)
 	if err != nil {
 		return nil, err
 	}

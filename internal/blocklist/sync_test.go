@@ -208,6 +208,8 @@ func TestRun(t *testing.T) {
 	require.NoError(t, err)
 	defer stop()
 	addr := strings.TrimSpace(p.log.String()[strings.LastIndex(p.log.String(), "listen=")+len("listen="):])
+	_, err = s.Serve(addr)
+	require.ErrorContains(t, err, "address already in use; stop the program that uses it ")
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { s.Run(ctx); close(ended) }()

@@ -6,13 +6,13 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
 	"slices"
 	"strings"
 	"sync"
 
 	"github.com/spf13/cobra"
 
+	"github.com/weir-edge/weir/internal/bind"
 	"github.com/weir-edge/weir/internal/console"
 	"github.com/weir-edge/weir/internal/console/access"
 	"github.com/weir-edge/weir/internal/ctl/command"
@@ -183,9 +183,13 @@ func serveConsole(ctx context.Context, p *command.Program, o *consoleOptions) er
 	if err != nil {
 		return term.Misused("--config %s: %w", o.config, err)
 	}
-	ln, err := net.Listen("tcp", config.Listen)
+	ln, err := bind.TCP(config.Listen)
 	if err != nil {
-		return term.Failed("listen %s: %w", config.Listen, err)
+		where := "--listen"
+		if o.config != "" {
+			where = "--config " + o.config + ": listen"
+		}
+		return term.Failed("%s: %w", where, err)
 	}
 	gate.Log = p.Log()
 	at := consoleAt{URL: cmp.Or(config.Origin(), "http://"+ln.Addr().String()), User: user, Login: gate.Login()}

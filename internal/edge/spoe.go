@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"strings"
 
+	"github.com/weir-edge/weir/internal/bind"
 	"github.com/weir-edge/weir/internal/edge/handshake"
 	"github.com/weir-edge/weir/internal/edge/listeners"
 	"github.com/weir-edge/weir/internal/edge/spoe"
@@ -28,7 +29,7 @@ func (e *Edge) openSPOE() (s spoeServer, err error) {
 	if d == nil {
 		return s, nil
 	}
-	ln, err := net.Listen("tcp", d.Address)
+	ln, err := bind.TCP(d.Address)
 	if err != nil {
 		return s, fmt.Errorf("listen.spoe: %w", err)
 	}

@@ -140,7 +140,7 @@ func TestRunWithoutItsAddress(t *testing.T) {
 		require.NoError(t, err)
 		err = e.Run(t.Context(), nil, nil)
 		require.ErrorContains(t, err, "listen."+side+": ")
-		require.ErrorContains(t, err, "address already in use")
+		require.ErrorContains(t, err, "address already in use; stop the program that uses it ")
 	}
 }
 
@@ -158,7 +158,9 @@ func TestRunLeavesNoPortOpen(t *testing.T) {
 	}
 	e, err := New(c, config.SampleRules, discard())
 	require.NoError(t, err)
-	require.ErrorContains(t, e.Run(t.Context(), nil, nil), "listen.spoe: ")
+	err = e.Run(t.Context(), nil, nil)
+	require.ErrorContains(t, err, "listen.spoe: ")
+	require.ErrorContains(t, err, "; stop the program that uses it ")
 	for i := range ports {
 		ln, err := net.Listen("tcp", at(i))
 		require.NoError(t, err)

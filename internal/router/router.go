@@ -16,9 +16,9 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
+	"github.com/weir-edge/weir/internal/bind"
 	"github.com/weir-edge/weir/internal/httpconns"
 	"github.com/weir-edge/weir/internal/systemd"
 	"github.com/weir-edge/weir/pkg/region"
@@ -91,7 +91,7 @@ func Run(ctx context.Context, c *Config) (err error) {
 	}
 	for _, addr := range c.Listen {
 		if err := server.Listen(addr.String()); err != nil {
-			return bindError(addr.String(), err)
+			return fmt.Errorf("--listen: %w", bind.Error(err))
 		}
 	}
 	var bound []string
@@ -132,30 +132,16 @@ func (r *router) probe() error {
 		addr := a.String()
 		udp, err := net.ListenPacket("udp", addr)
 		if err != nil {
-			return bindError(addr, err)
+			return fmt.Errorf("--listen: %w", bind.Error(err))
 		}
 		_ = udp.Close() // nothing was sent
-		tcp, err := net.Listen("tcp", addr)
+		tcp, err := bind.TCP(addr)
 		if err != nil {
-			return bindError(addr, err)
+			return fmt.Errorf("--listen: %w", err)
 		}
 		_ = tcp.Close() // nothing was accepted
 	}
 	return nil
-}
-
-// bindError adds the remedy for an address that cannot be bound.
-func bindError(addr string, err error) error {
-	_, port, _ := net.SplitHostPort(addr)
-	switch {
-	case errors.Is(err, syscall.EACCES), errors.Is(err, syscall.EPERM):
-		return fmt.Errorf("listen on %s: port %s needs a privilege: give the program cap_net_bind_service (deploy/systemd/weir-dns.service does; or setcap cap_net_bind_service=+ep on it), or use a port above 1023, as --listen 127.0.0.1:5300", addr, port)
-	case errors.Is(err, syscall.EADDRINUSE):
-		return fmt.Errorf("listen on %s: something is already listening there, over UDP or TCP (ss -lnup, ss -lntp show what; port 53 is often systemd-resolved): stop it, or name one address of this host with --listen", addr)
-	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return fmt.Errorf("listen on %s: this host does not have that address (ip address shows which it has); correct --listen", addr)
-	}
-	return fmt.Errorf("listen on %s: %w", addr, err)
 }
 
 // await waits for a topology, then briefly for every region to report its nodes. It
@@ -241,12 +227,9 @@ func (r *router) remarks(v *region.View) []string {
 
 // serveMetrics serves the metrics listener until stop is called.
 func (r *router) serveMetrics() (stop func(), err error) {
-	l, err := net.Listen("tcp", r.Metrics)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, fmt.Errorf("--metrics %s: something is already listening there; name another address:port, or none with --metrics ''", r.Metrics)
-	}
+	l, err := bind.TCP(r.Metrics)
 	if err != nil {
-		return nil, fmt.Errorf("--metrics: %w", err)
+		return nil, fmt.Errorf("--metrics: %w, or pass --metrics '' for none", err)
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", r.metrics.handler())

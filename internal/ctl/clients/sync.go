@@ -154,7 +154,7 @@ func syncLists(ctx context.Context, p *command.Program, o *syncOptions) error {
 	if o.metrics != "" {
 		stop, err := s.Serve(o.metrics)
 		if err != nil {
-			return term.Failed("--metrics: %w; name another address:port, or none with --metrics ''", err)
+			return term.Failed("--metrics: %w, or pass --metrics '' for none", err)
 		}
 		defer stop()
 	}

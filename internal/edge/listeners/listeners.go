@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/valyala/fasthttp"
 
+	"github.com/weir-edge/weir/internal/bind"
 	"github.com/weir-edge/weir/internal/edge/config"
 	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/internal/edge/gateway"
@@ -125,7 +126,7 @@ func (s *Set) Open() error {
 }
 
 func (l *listener) open() (err error) {
-	if l.port, err = net.Listen("tcp", l.address); err != nil {
+	if l.port, err = bind.TCP(l.address); err != nil {
 		return err
 	}
 	if l.over != nil {
