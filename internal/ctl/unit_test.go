@@ -73,6 +73,19 @@ func TestStatusWithoutTopology(t *testing.T) {
 	require.NotContains(t, b.String(), "not in the topology")
 }
 
+// An edge whose caps refuse requests sheds, although its level is 0.
+func TestStatusCountsSheddingByCaps(t *testing.T) {
+	v := overview.Fleet{Regions: []overview.RegionStatus{{Region: "eu-west", PoPs: []overview.PopStatus{{PoP: "ams1", Passing: new(2), Nodes: []overview.NodeStatus{
+		{ID: "a", Passing: true, ShedLevel: new(0.0), Shedding: true}, {ID: "b", Passing: true, ShedLevel: new(0.0)},
+	}}}}}}
+	v.Total()
+	var b bytes.Buffer
+	v.Write(&b, term.Style{})
+	require.Contains(t, b.String(), ", 1 edge shedding")
+	require.Regexp(t, `(?m)a +passing .* caps `, b.String())
+	require.Regexp(t, `(?m)b +passing .* 0\.00 `, b.String())
+}
+
 // A sentence about several regions has its verb in the plural.
 func TestOutcomeOfSeveralRegions(t *testing.T) {
 	f := func(want string, regions ...report.Region) {

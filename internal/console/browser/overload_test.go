@@ -119,3 +119,18 @@ func TestOverload(t *testing.T) {
 		b.sees(fmt.Sprintf("%s[5].replaceAll(',', '').split('\\n').includes(%s) === %v", row, literal(fmt.Sprintf("%s: %d%s", c.Name, all, capped)), all > 0))
 	}
 }
+
+// What caps refuse counts as shed on both pages, although the level is 0.
+func TestShedByCaps(t *testing.T) {
+	l := start(t, "trusted_proxies: [127.0.0.0/8]")
+	l.run("shedder", "set", "law=cap", "classes.test.max_in_flight=10", "classes.read.max_in_flight=10", "classes.write.max_in_flight=10", "candidates.trial.signals.inflight.high=80", "--yes", "-m", "only caps")
+	l.come(0, "/orders", 200)
+	b := launch(t)
+	b.dress("light", 1440)
+	l.enter(b)
+	b.visit(l.url + "/shedder")
+	b.sees("((r) => r?.cells[1].textContent === '0.00' && parseFloat(r.cells[3].textContent) > 0)(document.querySelector('[aria-label=\"The candidate and the live settings\"] tbody tr'))")
+	b.visit(l.url + "/fleet")
+	b.sees("[...document.querySelectorAll('.tile')].some((e) => e.textContent.startsWith('edges shedding1'))")
+	b.sees("[...document.querySelectorAll('tr')].some((r) => r.cells[0].textContent === 'ams1-1' && r.cells[5].matches('.bad') && r.cells[5].textContent === '0.00caps shed')")
+}

@@ -12,6 +12,7 @@ import (
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/policy"
 	"github.com/weir-edge/weir/pkg/region/consul"
+	"github.com/weir-edge/weir/pkg/shedder"
 )
 
 // Figures are an edge's counts and measurements at one moment.
@@ -24,6 +25,7 @@ type Figures struct {
 	InFlight    float64
 	Utilization float64 // the highest signal of any upstream group
 	Level       float64 // the highest of any group, as weir_shed_level
+	shed        float64 // because the site is overloaded
 	Off         bool    // the shedder's kill switch is on
 	StoreUp     *bool   // nil if unknown
 	Rules       string  // versions
@@ -55,8 +57,13 @@ var readers = map[string]func(*Figures, *dto.Metric){
 	"weir_inflight":    func(f *Figures, m *dto.Metric) { f.InFlight += value(m) },
 	"weir_utilization": func(f *Figures, m *dto.Metric) { f.Utilization = max(f.Utilization, value(m)) },
 	"weir_shed_level":  func(f *Figures, m *dto.Metric) { f.Level = max(f.Level, value(m)) },
-	"weir_store_up":    func(f *Figures, m *dto.Metric) { up := value(m) == 1; f.StoreUp = &up },
-	"weir_rules_info":  func(f *Figures, m *dto.Metric) { f.Rules = info(m, f.Rules) },
+	"weir_shed_total": func(f *Figures, m *dto.Metric) {
+		if label(m, "reason") != shedder.KindClient { // one client has too many in flight
+			f.shed += value(m)
+		}
+	},
+	"weir_store_up":   func(f *Figures, m *dto.Metric) { up := value(m) == 1; f.StoreUp = &up },
+	"weir_rules_info": func(f *Figures, m *dto.Metric) { f.Rules = info(m, f.Rules) },
 	"weir_shedder_info": func(f *Figures, m *dto.Metric) {
 		f.Shedder, f.Off = info(m, f.Shedder), label(m, "enabled") == "false"
 	},
@@ -117,6 +124,7 @@ type Interval struct {
 	Rate     float64 // requests per second
 	Requests float64
 	Limited  float64
+	Shed     bool // the level or a cap refused requests
 }
 
 // Since returns what happened since before; without it, nothing is known.
@@ -125,7 +133,7 @@ func (f *Figures) Since(before *Figures) Interval {
 		return Interval{}
 	}
 	grown := f.grown(before)
-	i := Interval{Requests: grown.Requests, Limited: grown.Limited}
+	i := Interval{Requests: grown.Requests, Limited: grown.Limited, Shed: f.shed > before.shed}
 	if took := f.at.Sub(before.at).Seconds(); took > 0 {
 		i.Rate = i.Requests / took
 	}

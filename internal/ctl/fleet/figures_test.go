@@ -60,10 +60,14 @@ weir_request_seconds_bucket{le="10"} 8
 weir_request_seconds_bucket{le="+Inf"} 9
 weir_request_seconds_sum 40
 weir_request_seconds_count 9
+# TYPE weir_shed_total counter
+weir_shed_total{class="test",reason="inflight"} 1
+weir_shed_total{class="test",reason="cap"} 2
+weir_shed_total{class="test",reason="client"} 4
 # TYPE weir_rules_info gauge
 weir_rules_info{version="0123456789ab"} 1
 `)))
-	require.Equal(t, &Figures{Rules: "0123456789ab", requests: map[string]float64{"2xx": 12, "5xx": 300}, limited: 15, took: Durations{0: 7, 10: 8, 11: 9}}, s)
+	require.Equal(t, &Figures{Rules: "0123456789ab", requests: map[string]float64{"2xx": 12, "5xx": 300}, limited: 15, shed: 3, took: Durations{0: 7, 10: 8, 11: 9}}, s)
 	require.ErrorContains(t, (&Figures{}).read(familiesOf(t, "up 1\n")), "has no weir_requests_total among its metrics; is this an edge?")
 }
 
@@ -73,4 +77,6 @@ func TestFiguresOfAnInterval(t *testing.T) {
 	require.Equal(t, Interval{Rate: 25, Requests: 50, Limited: 5}, (&Figures{at: at.Add(2 * time.Second), requests: map[string]float64{"2xx": 150}, limited: 15}).Since(before))
 	require.Equal(t, Interval{Rate: 10, Requests: 20}, (&Figures{at: at.Add(2 * time.Second), requests: map[string]float64{"2xx": 20}}).Since(&Figures{at: at, requests: map[string]float64{"2xx": 100}}), "restarted")
 	require.Zero(t, before.Since(nil))
+	require.Equal(t, Interval{Shed: true}, (&Figures{at: at, shed: 5}).Since(&Figures{at: at, shed: 4}))
+	require.Equal(t, Interval{}, (&Figures{at: at, shed: 5}).Since(&Figures{at: at, shed: 5}))
 }

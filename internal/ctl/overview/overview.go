@@ -92,6 +92,8 @@ type NodeStatus struct {
 	Shedder     string   `json:"shedder_version"`
 	Utilization *float64 `json:"utilization"`
 	ShedLevel   *float64 `json:"shed_level"`
+	// Shedding says that requests are shed, by the level or by caps.
+	Shedding bool `json:"shedding"`
 	// Off says that the shedder's kill switch is on.
 	Off     bool     `json:"shedder_off,omitempty"`
 	Rate    *float64 `json:"requests_per_second"`
@@ -289,6 +291,7 @@ func measure(ctx context.Context, t *fleet.Target, n consul.Node, before *fleet.
 		return v, nil
 	}
 	v.Rules, v.Shedder, v.Utilization, v.ShedLevel, v.Off, v.StoreUp = f.Rules, f.Shedder, &f.Utilization, &f.Level, f.Off, f.StoreUp
+	v.Shedding = f.Level > 0
 	if f.Ahead != nil {
 		ahead := (*f.Ahead - t.Ahead()).Round(time.Second).Seconds()
 		if math.Abs(ahead) < leastAhead {
@@ -298,7 +301,7 @@ func measure(ctx context.Context, t *fleet.Target, n consul.Node, before *fleet.
 	}
 	if before != nil {
 		v.interval = f.Since(before)
-		v.Rate = &v.interval.Rate
+		v.Rate, v.Shedding = &v.interval.Rate, v.Shedding || v.interval.Shed
 		// A request is limited a moment before it is counted.
 		share := min(1, fleet.Ratio(v.interval.Limited, v.interval.Requests))
 		v.Limited = &share
@@ -330,7 +333,7 @@ func (v *Fleet) Total() {
 				if n.StoreUp != nil && !*n.StoreUp {
 					t.StoreDown++
 				}
-				if n.ShedLevel != nil && *n.ShedLevel > 0 {
+				if n.Shedding {
 					t.Shedding++
 				}
 				if n.Off {

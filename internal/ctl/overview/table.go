@@ -102,7 +102,9 @@ func (n *NodeStatus) cells(s term.Style) []string {
 	switch {
 	case n.Off:
 		level = s.Red("off")
-	case n.ShedLevel != nil && *n.ShedLevel > 0:
+	case n.Shedding && n.ShedLevel != nil && *n.ShedLevel == 0:
+		level = s.Red("caps")
+	case n.Shedding:
 		level = s.Red(level)
 	}
 	limited := "-"

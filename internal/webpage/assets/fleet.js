@@ -106,7 +106,7 @@ function Edge({ n }) {
     <th scope="row" class="edge">${n.id}</th>
     <td><${Badge} kind=${n.passing ? 'good' : 'bad'}>${n.passing ? 'passing' : 'failing'}<//>${(n.output || n.error) && html`<${Why} text=${n.output || n.error} />`}</td>
     <td class="n">${rate(n.requests_per_second)}</td><td class="n">${share(n.limited_share)}</td><td class="n">${level(n.utilization)}</td>
-    <td class=${'n' + (n.shed_level > 0 ? ' bad' : '')}>${n.shedder_off ? html`<${Badge} kind="bad">off<//>` : level(n.shed_level)}</td>
+    <td class=${'n' + (n.shedding ? ' bad' : '')}>${n.shedder_off ? html`<${Badge} kind="bad">off<//>` : level(n.shed_level)}${n.shedding && n.shed_level === 0 && html`<div class="why">caps shed</div>`}</td>
     <td>${n.store_up == null ? '–' : html`<${Badge} kind=${n.store_up ? 'good' : 'bad'}>${n.store_up ? 'up' : 'down'}<//>`}</td>
     <td>${n.clock_ahead_seconds == null ? '–' : n.clock_ahead_seconds === 0 ? html`<span class="dim">in step</span>` : html`<${Badge} kind="bad">${(n.clock_ahead_seconds > 0 ? '+' : '−') + number(Math.abs(n.clock_ahead_seconds))} s<//>`}</td>
     <td><code>${n.rules_version || '–'}</code></td><td><code>${n.shedder_version || '–'}</code></td><td></td></tr>`;

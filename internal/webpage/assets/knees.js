@@ -24,7 +24,7 @@ export function see(v) {
     const c = u.candidates?.find((one) => one.name === name), key = `${node} ${u.name}`;
     if (!c) continue;
     gone.delete(key);
-    const shed = { live: (u.classes ?? []).reduce((sum, k) => sum + k.shed_by_level, 0), trial: Object.values(c.shed ?? {}).reduce((sum, n) => sum + n, 0) };
+    const shed = { live: (u.classes ?? []).reduce((sum, k) => sum + k.shed_by_level + k.shed_by_cap, 0), trial: Object.values(c.shed ?? {}).reduce((sum, n) => sum + n, 0) };
     const was = seen.get(key), list = was?.list ?? [];
     seen.set(key, { at, shed, list: [...list, { live: u.level, trial: c.level }].slice(-60), pace: was && { live: Math.max(0, shed.live - was.shed.live) / ((at - was.at) / 1000), trial: Math.max(0, shed.trial - was.shed.trial) / ((at - was.at) / 1000) } });
   }
