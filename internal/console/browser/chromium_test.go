@@ -291,7 +291,7 @@ func (c *chromium) picture(name string) {
 func (c *chromium) look(name string) {
 	c.t.Helper()
 	for _, scheme := range []string{"light", "dark"} {
-		for _, width := range []int{1280, 390} {
+		for _, width := range []int{1440, 390} {
 			c.dress(scheme, width)
 			what := fmt.Sprintf("%s-%s-%d", name, scheme, width)
 			c.picture(what)
@@ -302,5 +302,5 @@ func (c *chromium) look(name string) {
 			require.Equal(c.t, "[]", c.eval(`axe.run().then((r) => JSON.stringify(r.violations.map((v) => [v.id, ...v.nodes.map((n) => n.html + " " + n.failureSummary)]), null, 1))`), what)
 		}
 	}
-	c.dress("light", 1280)
+	c.dress("light", 1440)
 }
