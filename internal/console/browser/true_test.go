@@ -1,14 +1,21 @@
 package browser
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/testenv"
+	"github.com/weir-edge/weir/pkg/region/consul"
+	"github.com/weir-edge/weir/pkg/sign"
 )
 
 // told are rules of which one, in shadow mode, would refuse a client's second request.
@@ -73,6 +80,7 @@ func TestPagesAreTrue(t *testing.T) {
 	})()`))
 	b.sees("document.querySelectorAll('[aria-label=\"What PoPs receive and give\"] tbody tr').length === 8")
 	b.look("dns-near")
+	givesClients(l, b)
 
 	// The page says since when it counts.
 	b.visit(l.url + "/rules")
@@ -93,4 +101,45 @@ func TestPagesAreTrue(t *testing.T) {
 	require.True(t, b.is("[...document.querySelectorAll('main details')].every((d) => !d.open)"))
 	require.True(t, b.is("document.querySelector('section[aria-labelledby=region-us-east]').offsetHeight + document.querySelector('section[aria-labelledby=region-ap-south]').offsetHeight < 500"), "their errors take a line each")
 	b.look("fleet-down")
+}
+
+// givesClients shows a full PoP, of which a router gives clients to the nearest with room.
+func givesClients(l *lab, b *chromium) {
+	t := l.t
+	file := filepath.Join(t.TempDir(), "ns1.pem")
+	l.run("keys", "generate", file)
+	key, err := sign.ReadKey(file)
+	require.NoError(t, err)
+	l.run("topology", "apply", l.write("topology.yaml", strings.Replace(near, "regions:", "routers: [{name: ns1, key: "+key.Public()+"}], regions:", 1)), "--yes")
+	router := exec.Command(l.regionctl, "dns", "--fleet", l.fleet, "--key", file, "--listen", fmt.Sprintf("127.0.0.1:%d", testenv.FreePorts(t, 1)[0]), "--metrics", "")
+	router.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	require.NoError(t, router.Start())
+	client, err := consul.Open(consul.Config{Addr: l.consuls[0].Addr()})
+	require.NoError(t, err)
+	ctx, leave := context.WithCancel(t.Context())
+	var registered sync.WaitGroup
+	defer func() {
+		leave()
+		registered.Wait()
+		client.Close()
+		_ = router.Process.Kill()
+		_ = router.Wait()
+	}()
+	for pop, load := range map[string]consul.Load{"fra1": {Demand: 1500, Capacity: 1000}, "cdg1": {Demand: 100, Capacity: 1000}} {
+		admin, _ := testenv.Readiness(t)
+		n := consul.Registration{ID: pop + "-1", Address: "127.0.0.1", Port: testenv.FreePorts(t, 1)[0], Admin: admin, Region: "eu-west", PoP: pop, CheckURL: "http://" + admin + "/readyz"}
+		registered.Go(func() {
+			client.Register(ctx, n, func() map[string]string {
+				meta := map[string]string{}
+				load.Put(meta)
+				return meta
+			}, nil, nil)
+		})
+	}
+	cell := func(pop string, i int) string {
+		return fmt.Sprintf("([...document.querySelectorAll('[aria-label=\"What PoPs receive and give\"] tbody tr')].find((r) => r.cells[0].textContent === '%s')?.cells[%d].textContent ?? '')", pop, i)
+	}
+	b.sees("/[1-9][0-9.]*% to cdg1/.test(" + cell("fra1", 5) + ") && /[1-9][0-9.]*% of fra1/.test(" + cell("cdg1", 6) + ")")
+	b.sees("[...document.querySelectorAll('.gift title')].some((e) => /^fra1 gives [1-9][0-9.]*% to cdg1$/.test(e.textContent))")
+	b.look("dns-gives")
 }
