@@ -130,6 +130,8 @@ func TestShedByCaps(t *testing.T) {
 	l.enter(b)
 	b.visit(l.url + "/shedder")
 	b.sees("((r) => r?.cells[1].textContent === '0.00' && parseFloat(r.cells[3].textContent) > 0)(document.querySelector('[aria-label=\"The candidate and the live settings\"] tbody tr'))")
+	b.has("shed since the edge started")
+	b.has("since opening, at most 3 min")
 	b.visit(l.url + "/fleet")
 	b.sees("[...document.querySelectorAll('.tile')].some((e) => e.textContent.startsWith('edges shedding1'))")
 	b.sees("[...document.querySelectorAll('tr')].some((r) => r.cells[0].textContent === 'ams1-1' && r.cells[5].matches('.bad') && r.cells[5].textContent === '0.00caps shed')")

@@ -67,7 +67,7 @@ export function Knees({ v, reload }) {
       <${Act} op="shedder.set" disabled=${settings.length === 0} onClick=${() => propose(false)}>Run as a candidate…<//>
       <${Act} op="shedder.set" class="primary" disabled=${settings.length === 0} onClick=${() => propose(true)}>Shed by them…<//></p>
     ${settings.length > 0 && html`<p class="dim">${plural(settings.length, 'knee')} changed.</p><${Command} text=${shell('shedder', 'set', settings.map((text) => `candidates.${name}.${text}`))} />`}
-    ${seen.size > 0 && html`<${Table} label="The candidate and the live settings" head=${['edge, upstream', ['live level', 'n'], 'last 3 min', ['live sheds/s', 'n'], ['candidate level', 'n'], 'last 3 min', ['would shed/s', 'n']]}>${[...seen].map(([key, c]) => {
+    ${seen.size > 0 && html`<${Table} label="The candidate and the live settings" head=${['edge, upstream', ['live level', 'n'], 'since opening, at most 3 min', ['live sheds/s', 'n'], ['candidate level', 'n'], 'since opening, at most 3 min', ['would shed/s', 'n']]}>${[...seen].map(([key, c]) => {
       const last = c.list.at(-1);
       return html`<tr><th scope="row">${key}</th><td class="n">${level(last.live)}</td><td><${Spark} values=${c.list.map((p) => p.live)} /></td><td class="n">${rate(c.pace?.live)}</td>
         <td class="n">${level(last.trial)}</td><td><${Spark} values=${c.list.map((p) => p.trial)} bad=${true} /></td><td class="n">${c.pace?.trial > 0 ? html`<${Badge} kind="warn">${rate(c.pace.trial)}<//>` : rate(c.pace?.trial)}</td></tr>`;

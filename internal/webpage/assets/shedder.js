@@ -39,7 +39,7 @@ function Region({ r }) {
       ${r.nodes.map((n) => html`<${Node} key=${n.id} n=${n} />`)}<//>`}</section>`;
 }
 
-export const columns = ['edge, upstream', ['level', 'n'], ['utilization', 'n'], 'signals: value between its knees', ['demand/s', 'n'], ['served/s', 'n'], 'shed since start', 'candidates would have shed'];
+export const columns = ['edge, upstream', ['level', 'n'], ['utilization', 'n'], 'signals: value between its knees', ['demand/s', 'n'], ['served/s', 'n'], 'shed since the edge started', 'candidates would have shed'];
 
 export const widths = [15, 7, 9, 34, 8, 8, 9, 10];
 
