@@ -41,8 +41,8 @@ func TestOnlyTheStartingUserOpensAConsole(t *testing.T) {
 	require.NoError(t, json.NewDecoder(out).Decode(&at))
 	go func() { _, _ = io.Copy(io.Discard, out) }()
 	taken := strings.TrimPrefix(at.URL, "http://")
-	second := f.program(strings.NewReader(""), io.Discard, io.Discard)
-	require.ErrorContains(t, run(ctx, second, []string{"console", "--listen", taken, "--fleet", f.file}), "--listen: listen tcp "+taken+": bind: address already in use; stop the program that uses it ")
+	another := f.program(strings.NewReader(""), io.Discard, io.Discard)
+	require.ErrorContains(t, run(ctx, another, []string{"console", "--listen", taken, "--fleet", f.file}), "--listen: listen tcp "+taken+": bind: address already in use; stop the program that uses it ")
 	ask := func(method, path string, headers ...string) (int, string) {
 		r, err := http.NewRequestWithContext(t.Context(), method, at.URL+console.Prefix+path, http.NoBody)
 		require.NoError(t, err)
