@@ -1,7 +1,7 @@
-// Command run loads the lab with the scenarios of loadtest/, each a k6 script: it starts
-// the lab if there is none, applies the rules of the scenarios, causes the faults that
-// the scripts request, judges what the oracle found, writes a report, and leaves the lab
-// as it was. make loadtest builds and starts it.
+// Command run loads the lab with the scenarios of loadtest/, each a k6 script, and writes a
+// report. It starts the lab if there is none, applies the rules of the scenarios, causes the
+// faults that the scripts request, checks what the oracle found, and leaves the lab as it
+// was. make loadtest builds and starts it.
 package main
 
 import (
