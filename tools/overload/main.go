@@ -34,7 +34,7 @@ func main() {
 	flag.BoolVar(&o.short, "short", false, "no step of a load takes longer than 20 s: 5 minutes a contender instead of 8")
 	flag.BoolVar(&o.simulate, "sim", false, "the simulation only")
 	flag.Uint64Var(&o.seed, "seed", 1, "of arrivals and service times")
-	flag.StringVar(&o.svg, "svg", "", "plot goodput against offered load into this `FILE`")
+	flag.StringVar(&o.svg, "svg", "", "plot critical requests and goodput against offered load into this `FILE`")
 	flag.StringVar(&o.document, "doc", "", "write the tables into this Markdown `FILE`, between its comments")
 	flag.StringVar(&o.results, "results", "", "keep what real nodes measure in this `FILE`, and make tables and picture of all that it has")
 	flag.IntVar(&o.parallel, "parallel", 1, "real runs at the same time; several need a machine that is otherwise idle")
@@ -274,7 +274,7 @@ func (o *options) simulation(contenders []overload.Contender, scenarios []overlo
 	for i, c := range contenders {
 		curves[i].Name = c.Name
 		for _, r := range plotted[i] {
-			curves[i].Simulated = append(curves[i].Simulated, overload.Point{Offered: r.Offered, Goodput: r.Goodput})
+			curves[i].Simulated = append(curves[i].Simulated, overload.Point{Offered: r.Offered, Goodput: r.Goodput, Critical: r.Critical})
 		}
 	}
 	return columns, curves, failed

@@ -103,7 +103,7 @@ func points(columns []overload.Column, name string) []overload.Point {
 	for _, c := range columns {
 		for _, r := range c.Results {
 			if c.Name == name && slices.Contains(constant, r.Scenario) {
-				all = append(all, overload.Point{Offered: r.Offered, Goodput: r.Goodput})
+				all = append(all, overload.Point{Offered: r.Offered, Goodput: r.Goodput, Critical: r.Critical})
 			}
 		}
 	}

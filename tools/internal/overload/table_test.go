@@ -3,6 +3,7 @@ package overload
 import (
 	"bytes"
 	"encoding/xml"
+	"fmt"
 	"io"
 	"math"
 	"os"
@@ -172,8 +173,8 @@ func TestTablesAreWritten(t *testing.T) {
 
 func TestThePlotIsWellFormedAndWithinItsFrame(t *testing.T) {
 	curves := []Curve{
-		{"none & <all>", []Point{{0.25, 0.25}, {1, 0.98}, {10, 0}}, []Point{{2, 0.01}}},
-		{"weir", []Point{{0.1, 0.1}, {20, 3}}, nil},
+		{"none & <all>", []Point{{0.25, 0.25, 1}, {1, 0.98, 1}, {10, 0, 0}}, []Point{{2, 0.01, 0.1}}},
+		{"weir", []Point{{0.1, 0.1, 1}, {20, 3, 1}}, nil},
 	}
 	out := Plot(curves)
 	dec := xml.NewDecoder(bytes.NewReader(out))
@@ -188,13 +189,16 @@ func TestThePlotIsWellFormedAndWithinItsFrame(t *testing.T) {
 			elements[e.Name.Local]++
 		}
 	}
-	require.Equal(t, 2, elements["polyline"])
-	require.Equal(t, 2, elements["circle"], "one run and its legend")
+	require.Equal(t, 4, elements["polyline"], "in two panels")
+	require.Equal(t, 3, elements["circle"], "one run in two panels, and its legend")
 	text := string(out)
 	require.Contains(t, text, "none &amp; &lt;all&gt;")
 	require.Contains(t, text, "prefers-color-scheme: dark")
 	require.Equal(t, float64(left), atLoad(0.1), "loads beyond the axis are drawn at its end")
 	require.Equal(t, float64(width-right), atLoad(20))
-	require.Equal(t, float64(top), atGoodput(3))
-	require.Equal(t, float64(height-bottom), atGoodput(0))
+	for _, p := range panels {
+		require.Equal(t, float64(p.top), p.at(3))
+		require.Equal(t, float64(p.top+tall), p.at(0))
+		require.Contains(t, p.title, fmt.Sprintf("within %d ms", Deadline.Milliseconds()))
+	}
 }
