@@ -39,7 +39,7 @@ func TestMatcher(t *testing.T) {
 	r.path, r.method, r.host = "/search/x", "post", "Example.com:80"
 	require.NoError(t, s.Match(r, 1, &scratch))
 	require.Equal(t, []int32{0, 4}, m.FindAgain(&scratch))
-	require.Equal(t, "POST", string(scratch.Checks[0].Key), "the checks stay")
+	require.Equal(t, "weir:{POST}:a:rr", string(scratch.Checks[0].Key), "the checks stay")
 	r.path = "/other"
 	require.NoError(t, s.Match(r, 1, &scratch))
 	require.Equal(t, []int32{4}, m.FindAgain(&scratch))
