@@ -1,6 +1,9 @@
 package ctl
 
 import (
+	"bytes"
+	"context"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os/exec"
@@ -346,18 +349,22 @@ func (f *testFleet) kill(t *testing.T, written bool, args ...string) {
 // not, unless the command ends before.
 func (f *testFleet) killWhen(t *testing.T, region string, written bool, when func(*http.Request) bool, args ...string) (killed bool) {
 	t.Helper()
-	arrived, dead := make(chan struct{}), make(chan struct{})
-	came, bury := sync.OnceFunc(func() { close(arrived) }), sync.OnceFunc(func() { close(dead) })
+	arrived, dead, sent := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	came, bury, forwarded := sync.OnceFunc(func() { close(arrived) }), sync.OnceFunc(func() { close(dead) }), sync.OnceFunc(func() { close(sent) })
 	defer bury()
 	through := f.faulty(t, region, func(_ http.ResponseWriter, r *http.Request) bool {
 		if !when(r) {
 			return false
 		}
-		if written {
-			forward(httptest.NewRecorder(), r, f.consuls[region].Addr())
-		}
+		body, err := io.ReadAll(r.Body)
 		came()
 		<-dead
+		if written && err == nil { // now, because a slow Consul would have the command give up instead
+			r = r.WithContext(context.WithoutCancel(r.Context()))
+			r.Body = io.NopCloser(bytes.NewReader(body))
+			forward(httptest.NewRecorder(), r, f.consuls[region].Addr())
+		}
+		forwarded()
 		panic(http.ErrAbortHandler)
 	})
 	ana := exec.Command(testenv.Program(t, "regionctl"), append(args, "--fleet", through.file)...)
@@ -374,6 +381,8 @@ func (f *testFleet) killWhen(t *testing.T, region string, written bool, when fun
 	}
 	require.NoError(t, ana.Process.Kill())
 	require.Error(t, <-ended, &said)
+	bury()
+	<-sent
 	return true
 }
 
