@@ -178,7 +178,7 @@ func (p *Pool) attempt(ctx *fasthttp.RequestCtx, u *upstream, via *ForwardOption
 	if u.http2 != nil {
 		return p.exchangeHTTP2(ctx, u, via)
 	}
-	again := isSafe(&ctx.Request.Header)
+	streams, again := ctx.Request.IsBodyStream(), isSafe(&ctx.Request.Header) // upload closes the stream
 	for fresh := false; ; fresh = true {
 		c, err := u.get(fresh)
 		switch {
@@ -192,7 +192,7 @@ func (p *Pool) attempt(ctx *fasthttp.RequestCtx, u *upstream, via *ForwardOption
 			return nil
 		}
 		lost := c.reused && !c.received && e.Kind == KindBroken
-		replay := lost && !fresh && !ctx.Request.IsBodyStream() && (again || !c.sent)
+		replay := lost && !fresh && !streams && (again || !c.sent)
 		u.put(c, false, 0)
 		if !replay {
 			return e

@@ -212,6 +212,7 @@ func TestKeptConnectionThatClosed(t *testing.T) {
 	f("put, request lost", "PUT", strings.NewReader("x"), true, 502, 1)
 	f("delete, request lost", "DELETE", nil, true, 502, 1)
 	f("put, streamed, request lost", "PUT", io.MultiReader(strings.NewReader("x")), true, 502, 1)
+	f("get, streamed, request lost", "GET", io.MultiReader(strings.NewReader("x")), true, 502, 1)
 }
 
 // An origin that reads requests and hangs up gets each of them once, or twice if it is safe.
