@@ -30,7 +30,7 @@ func (deaf) Forget(context.Context, [][]byte) error { return nil }
 
 // A flood of keys does not fill the memory of any layer that holds state for each key.
 func TestMaxKeys(t *testing.T) {
-	const most, keys = 64 * 64, 40_000
+	const most, keys = 64 * 64, 10_000
 	wide := func(leased bool) *limiter.Limit {
 		return &limiter.Limit{Rule: "r", Algorithm: limiter.FixedWindow, Limit: 1_000_000, Window: 24 * time.Hour, Leased: leased, Reported: !leased}
 	}
