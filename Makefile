@@ -44,7 +44,7 @@ ALLOC = $(sort $(dir $(shell grep -rlE '^func Test\w*Alloc' --include='*_test.go
 # make lint vets all modules.
 # Without the edge's profile, with which every package would be compiled once more.
 TEST = $(GO) test -vet=off -pgo off
-RACE = CGO_ENABLED=1 $(TEST) -race
+RACE = GO="$(GO)" $(CURDIR)/tools/race.sh
 
 test: ## prove the guarantees, with real servers: limits, shedding, nodes while their parts fail
 	@echo "1 of 3: installing the programs that tests start, and compiling as users do and with the race detector"
