@@ -42,7 +42,7 @@ func (b *bench) targets(addr string) string {
 	for user := range users {
 		fmt.Fprintf(&text, "http://%s/hello?user=%d\n", addr, user)
 	}
-	return b.write("targets.txt", text.String())
+	return b.write("targets-"+addr, text.String())
 }
 
 // byH2load returns a contender that h2load loads at addr, with these arguments.

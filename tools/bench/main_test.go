@@ -55,6 +55,17 @@ func TestH2load(t *testing.T) {
 	require.Equal(t, 30*time.Microsecond, tail)
 }
 
+// With -before, h2load loads each edge, not the one that started last.
+func TestTargets(t *testing.T) {
+	b := &bench{dir: t.TempDir()}
+	before := b.targets("127.0.0.1:1")
+	b.targets("127.0.0.1:2")
+	text, err := os.ReadFile(before)
+	require.NoError(t, err)
+	first, _, _ := strings.Cut(string(text), "\n")
+	require.Equal(t, "http://127.0.0.1:1/hello?user=0", first)
+}
+
 // Every request that is due is sent once, also while earlier ones are unanswered.
 func TestOpenLoop(t *testing.T) {
 	var mu sync.Mutex
