@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"net/http"
 
 	"github.com/valyala/fasthttp"
 )
@@ -13,9 +14,13 @@ func serveBare(ctx context.Context, role, listen, origin, redis, certificate, ke
 		return serveBareGRPC(ctx, role, listen, origin)
 	}
 	var handler fasthttp.RequestHandler
+	body := []byte("hello from the origin\n")
 	switch role {
+	case "origin-h2c":
+		server := &http.Server{Addr: listen, Protocols: new(http.Protocols), Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(body) })}
+		server.Protocols.SetUnencryptedHTTP2(true)
+		return server.ListenAndServe()
 	case "origin":
-		body := []byte("hello from the origin\n")
 		handler = func(req *fasthttp.RequestCtx) {
 			if string(req.Path()) == "/hold" { // keeps a request in flight
 				<-ctx.Done()

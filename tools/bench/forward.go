@@ -8,12 +8,8 @@ import (
 // forward measures nginx asking the edge about every request it forwards, with the configuration
 // in docs/GATEWAYS.md.
 func (b *bench) forward(ctx context.Context) error {
-	origin, redis := freeAddr(), ""
-	if err := b.self(origin, "origin"); err != nil {
-		return err
-	}
-	var err error
-	if redis, err = b.startRedis(); err != nil {
+	origin, _, redis, err := b.proxies()
+	if err != nil {
 		return err
 	}
 	plain := freeAddr()

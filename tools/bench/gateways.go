@@ -121,11 +121,7 @@ func (b *bench) startGateway(kind gatewayKind, name, addr, origin, node string) 
 // gateways measures the cost of asking weir in each gateway: with one connection, where nothing
 // queues, and with 64.
 func (b *bench) gateways(ctx context.Context) error {
-	origin := freeAddr()
-	if err := b.self(origin, "origin"); err != nil {
-		return err
-	}
-	redis, err := b.startRedis()
+	origin, _, redis, err := b.proxies()
 	if err != nil {
 		return err
 	}

@@ -38,7 +38,7 @@ func (b *bench) self(addr, role string, more ...string) error {
 	return b.start(addr, self, append([]string{"-role", role, "-listen", addr}, more...)...)
 }
 
-// startEdge runs the edge with these rules in front of the origin; an empty redis selects the
+// startEdge runs the edge with these rules in front of the origin, by http:// if it is a mere address; an empty redis selects the
 // memory store, and one that begins with clusterOf a Cluster. more extends its configuration; leading indented lines of it extend listen.
 func (b *bench) startEdge(name, origin, redis, rules, more string) (string, error) {
 	public, admin := freeAddr(), freeAddr()
@@ -52,12 +52,15 @@ func (b *bench) startEdge(name, origin, redis, rules, more string) (string, erro
 		}
 		store = fmt.Sprintf("{kind: redis, timeout: 100ms, redis: {mode: %s, addrs: [%q]}}", mode, addr)
 	}
+	if !strings.Contains(origin, "://") {
+		origin = "http://" + origin
+	}
 	config := b.write(name+".yaml", fmt.Sprintf(`
 listen:
   public: %q
   admin: %q
 %s
-upstreams: [{url: "http://%s"}]
+upstreams: [{url: %q}]
 store: %s
 rules: {source: file, file: %q}
 log: {level: warn}

@@ -27,13 +27,22 @@ func (b *bench) http2(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	targets := b.targets(edge)
-	first := b.byH2load("weir, HTTP/1.1, 64 connections", edge, targets, "--h1", "-c", strconv.Itoa(connections))
-	second := b.byH2load("weir, HTTP/2, 100 streams on 4 connections", edge, targets, "-c", "4", "-m", "25")
+	origin = freeAddr()
+	if err := b.self(origin, "origin-h2c"); err != nil {
+		return err
+	}
+	both, err := b.startEdge("http2-both", "h2c://"+origin, redis, rule, "  http2: {h2c: true}\n")
+	if err != nil {
+		return err
+	}
+	first := b.byH2load("weir, HTTP/1.1, 64 connections", edge, "--h1", "-c", strconv.Itoa(connections))
+	second := b.byH2load("weir, HTTP/2, 100 streams on 4 connections", edge, "-c", "4", "-m", "25")
 	// One client: more than about 200 requests in flight would be refused.
-	third := b.byH2load("weir, HTTP/2, 4 connections of 50 streams each", edge, targets, "-c", "4", "-m", "50")
+	third := b.byH2load("weir, HTTP/2, 4 connections of 50 streams each", edge, "-c", "4", "-m", "50")
+	fourth := b.byH2load("weir, HTTP/1.1, 64 connections, HTTP/2 origin", both, "--h1", "-c", strconv.Itoa(connections))
+	fifth := b.byH2load("weir, HTTP/2, 100 streams on 4 connections, HTTP/2 origin", both, "-c", "4", "-m", "25")
 	second.goal = 0.5
-	return b.compare(ctx, "http2", fmt.Sprintf("Proxied, one strict check per request, %d users, by either protocol", users), "requests", first, second, third)
+	return b.compare(ctx, "http2", fmt.Sprintf("Proxied, one strict check per request, %d users, by either protocol", users), "requests", first, second, third, fourth, fifth)
 }
 
 // targets writes h2load's file of URIs, one for each user.
@@ -46,7 +55,8 @@ func (b *bench) targets(addr string) string {
 }
 
 // byH2load returns a contender that h2load loads at addr, with these arguments.
-func (b *bench) byH2load(name, addr, targets string, args ...string) *contender {
+func (b *bench) byH2load(name, addr string, args ...string) *contender {
+	targets := b.targets(addr)
 	return &contender{ours: true, Contender: paired.Contender{Name: name, Measure: func(ctx context.Context, _ int) (paired.Sample, error) {
 		return b.h2load(ctx, addr, targets, args...)
 	}}}

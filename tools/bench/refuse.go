@@ -124,11 +124,7 @@ func (b *bench) refuse(ctx context.Context) error {
 
 // shed measures a node that refuses everything: it may have one request in flight, and has it.
 func (b *bench) shed(ctx context.Context) error {
-	origin := freeAddr()
-	if err := b.self(origin, "origin"); err != nil {
-		return err
-	}
-	redis, err := b.startRedis()
+	origin, _, redis, err := b.proxies()
 	if err != nil {
 		return err
 	}
