@@ -24,7 +24,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	_ = flag.Set("test.parallel", "8") // most tests wait for Consul
+	_ = flag.Set("test.parallel", "5") // most tests wait for Consul
 	goleak.VerifyTestMain(m)
 }
 
