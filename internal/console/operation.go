@@ -180,6 +180,7 @@ func Operations() []Operation {
 
 		{ID: "shedder", Least: access.Reader, Method: "GET", Path: "/shedder", Summary: "The active settings of the load shedder", Command: []string{"shedder", "show"}, Inputs: []Input{inRegion}, Verdict: true},
 		{ID: "shedder.live", Least: access.Reader, Method: "GET", Path: "/shedder/live", Summary: "What each edge's shedder measures and refuses, candidates included", Command: []string{"shedder", "show", "--live"}, Inputs: []Input{inRegion}},
+		{ID: "shedder.hour", Least: access.Reader, Method: "GET", Path: "/shedder/hour", Summary: "What each edge's shedder refused in the last hour, from Prometheus", Command: []string{"shedder", "show", "--live", "--prometheus", "URL"}, Inputs: []Input{inRegion}},
 		{ID: "shedder.set", Least: access.Admin, Method: "POST", Path: "/shedder/set", Summary: "Change settings, temporarily or for good", Command: []string{"shedder", "set"}, Writes: true, Inputs: []Input{
 			{Name: "settings", About: "FIELD=VALUE", Shape: List, Required: true, Check: setting},
 			{Name: "for", About: "how long they last; default: until the next change", Flag: "for", Check: duration}, inMessage, inRegion, inPartial}},

@@ -17,8 +17,8 @@ import (
 	"github.com/weir-edge/weir/internal/console/access"
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/hour"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
-	"github.com/weir-edge/weir/internal/ctl/rules"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/internal/version"
 	"github.com/weir-edge/weir/pkg/region/consul"
@@ -105,8 +105,8 @@ with --config, programs use one of the page Tokens:
   curl -s http://127.0.0.1:8090/api/v1/pops/ams1/drain -H "Weir-Console-Token: $token" \
     -H 'Content-Type: application/json' -d '{"reason": "kernel update"}' | jq
 
-With --prometheus, the page Rules shows the last hour; without it, what was counted since the page
-was opened.
+With --prometheus, the pages Rules and Shedder show the last hour. Without it, their charts begin
+when the page is opened, and the pages say since when they count.
 
 Serves until it is interrupted.`
 
@@ -121,7 +121,7 @@ func consoleCommand(p *command.Program) *cobra.Command {
 	c.Flags().StringVarP(&o.listen, "listen", "l", "", "`ADDRESS:PORT`, of loopback (default 127.0.0.1:8090)")
 	c.Flags().StringVar(&o.config, "config", "", "the `FILE` that says who may do what")
 	command.CompleteFiles(c, "config", "yaml", "yml")
-	rules.PrometheusFlag(p, c)
+	hour.Flag(p, c)
 	return c
 }
 
@@ -153,7 +153,7 @@ func (o *consoleOptions) load() (*access.Config, error) {
 
 // serveConsole serves until ctx ends.
 func serveConsole(ctx context.Context, p *command.Program, o *consoleOptions) error {
-	if err := rules.CheckPrometheus(p.Prometheus); err != nil {
+	if err := hour.Check(p.Prometheus); err != nil {
 		return err
 	}
 	config, err := o.load()

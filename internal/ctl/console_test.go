@@ -328,6 +328,7 @@ func TestConsole(t *testing.T) {
 	require.Equal(t, "regionctl shedder set enabled=false --for 1h --message INC-1", set["command"])
 	require.Contains(t, text(t, c.get("/shedder")["result"]), "enabled: false")
 	c.get("/shedder/live")
+	require.Equal(t, false, dig(c.get("/shedder/hour"), "result", "configured"))
 	off := c.post("/shedder/off", "/shedder/off", `{"for": "1h", "message": "INC-2"}`)
 	require.Equal(t, "regionctl shedder set enabled=false --for 1h --message INC-2", off["command"])
 	c.post("/shedder/undo", "/shedder/undo", `{"of": ["`+dig(off, "result", "version").(string)+`"]}`)

@@ -108,6 +108,7 @@ var operations = map[string]operation{
 
 	"shedder":          ofRegions(shedder.Active),
 	"shedder.live":     ofRegions(shedder.Live),
+	"shedder.hour":     ofRegions(shedder.LastHour),
 	"shedder.set":      sets(func(c *console.Call) []string { return c.List("settings") }),
 	"shedder.off":      sets(func(*console.Call) []string { return []string{"enabled=false"} }),
 	"shedder.rollback": rollsBack(kinds.Shedder),

@@ -14,7 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/ctl/command"
+	"github.com/weir-edge/weir/internal/ctl/hour"
 	"github.com/weir-edge/weir/internal/ctl/rules"
+	"github.com/weir-edge/weir/internal/ctl/shedder"
 	"github.com/weir-edge/weir/internal/ctl/term"
 )
 
@@ -55,13 +57,16 @@ func TestLastHour(t *testing.T) {
 	began := time.Now().UTC()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked = append(asked, r.URL.Path+" "+r.FormValue("query"))
-		if r.URL.Path == "/api/v1/query" {
-			_, _ = io.WriteString(w, `{"status": "success", "data": {"resultType": "vector", "result": [
-				{"metric": {"rule": "login", "outcome": "limited"}, "value": [1, "12.5"]}, {"metric": {"rule": "login", "outcome": "allowed"}, "value": [1, "NaN"]}]}}`)
-			return
-		}
-		_, _ = fmt.Fprintf(w, `{"status": "success", "data": {"resultType": "matrix", "result": [{"metric": {"rule": "login"}, "values": [[%d, "0.25"], [%d, "1.5"]]}]}}`,
-			began.Add(-59*time.Minute).Unix(), began.Unix())
+		const edge = `"region": "eu-west", "node": "ams1-1", "upstream": "default"`
+		list := map[string]string{
+			"sum by (rule, outcome)": `{"metric": {"rule": "login", "outcome": "limited"}, "value": [1, "12.5"]}, {"metric": {"rule": "login", "outcome": "allowed"}, "value": [1, "NaN"]}`,
+			"sum by (rule)":          fmt.Sprintf(`{"metric": {"rule": "login"}, "values": [[%d, "0.25"], [%d, "1.5"]]}`, began.Add(-59*time.Minute).Unix(), began.Unix()),
+			"sum by (region, node, upstream, class, reason)": `{"metric": {` + edge + `, "class": "test", "reason": "inflight"}, "value": [1, "3"]},
+				{"metric": {` + edge + `, "class": "test", "reason": "cap"}, "value": [1, "5"]}, {"metric": {` + edge + `, "class": "test", "reason": "probe"}, "value": [1, "2"]}`,
+			"sum by (region, node, upstream)":            fmt.Sprintf(`{"metric": {`+edge+`}, "values": [[%d, "0.5"]]}`, began.Unix()),
+			"sum by (region, node, upstream, candidate)": fmt.Sprintf(`{"metric": {`+edge+`, "candidate": "trial"}, "values": [[%d, "0.75"]]}`, began.Unix()),
+		}[strings.SplitAfter(r.FormValue("query"), ")")[0]]
+		_, _ = fmt.Fprintf(w, `{"status": "success", "data": {"result": [%s]}}`, list)
 	}))
 	t.Cleanup(server.Close)
 	p := command.NewProgram(term.New(strings.NewReader(""), io.Discard, io.Discard))
@@ -84,11 +89,25 @@ func TestLastHour(t *testing.T) {
 		`/api/v1/query_range sum by (rule) (rate(weir_decisions_total{region=~"eu-west|us-east"}[2m]))`,
 	}, asked)
 
+	asked = nil
+	sheds, err := shedder.LastHour(t.Context(), p, []string{"eu-west"})
+	require.NoError(t, err)
+	require.Len(t, sheds.Upstreams, 1)
+	u := sheds.Upstreams["eu-west/ams1-1/default"]
+	require.Equal(t, map[string]shedder.ShedHour{"test": {ByLevel: 3, ByCap: 7}}, u.Shed)
+	require.InDelta(t, 0.5, sumOf(u.PerSecond), 1e-9)
+	require.InDelta(t, 0.75, sumOf(u.Candidates["trial"]), 1e-9)
+	require.Equal(t, []string{
+		`/api/v1/query sum by (region, node, upstream, class, reason) (increase(weir_shed_total{region=~"eu-west",reason!="client"}[1h]))`,
+		`/api/v1/query_range sum by (region, node, upstream) (rate(weir_shed_total{region=~"eu-west",reason!="client"}[2m]))`,
+		`/api/v1/query_range sum by (region, node, upstream, candidate) (rate(weir_shadow_shed_total{region=~"eu-west"}[2m]))`,
+	}, asked)
+
 	p.Prometheus = "http://ana:secret@127.0.0.1:1"
 	_, err = rules.LastHour(t.Context(), p, nil)
 	require.ErrorContains(t, err, "Prometheus at http://ana:xxxxx@127.0.0.1:1: ")
 	require.NotContains(t, err.Error(), "secret")
-	require.ErrorContains(t, rules.CheckPrometheus("prometheus:9090"), "must be an address such as http://")
+	require.ErrorContains(t, hour.Check("prometheus:9090"), "must be an address such as http://")
 }
 
 func sumOf(list []float64) (sum float64) {

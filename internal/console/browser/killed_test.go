@@ -101,12 +101,12 @@ func (l *lab) waves(b *chromium, limit int, issue string) {
 }
 
 // restart kills the console and opens the rules page of a new one.
-func (l *lab) restart(b *chromium) {
+func (l *lab) restart(b *chromium, how ...string) {
 	b.mu.Lock()
 	b.offline = true
 	b.mu.Unlock()
 	l.end(syscall.SIGKILL)
-	l.open("--listen", "127.0.0.1:0")
+	l.open(append([]string{"--listen", "127.0.0.1:0"}, how...)...)
 	l.enter(b)
 	b.visit(l.url + "/rules")
 }

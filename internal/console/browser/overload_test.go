@@ -1,11 +1,13 @@
 package browser
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"net/url"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/shedding"
+	"github.com/weir-edge/weir/internal/testenv"
 )
 
 // visitors are many clients of one edge. A tenth of their requests is critical; the others are
@@ -120,19 +123,57 @@ func TestOverload(t *testing.T) {
 	}
 }
 
-// What caps refuse counts as shed on both pages, although the level is 0.
+// What caps refuse counts as shed on both pages, although the level is 0. Where Prometheus is given,
+// restarts of edges leave its totals and charts as they were.
 func TestShedByCaps(t *testing.T) {
 	l := start(t, "trusted_proxies: [127.0.0.0/8]")
 	l.run("shedder", "set", "law=cap", "classes.test.max_in_flight=10", "classes.read.max_in_flight=10", "classes.write.max_in_flight=10", "candidates.trial.signals.inflight.high=80", "--yes", "-m", "only caps")
-	l.come(0, "/orders", 200)
+	crowd := l.come(0, "/orders", 200)
 	b := launch(t)
 	b.dress("light", 1440)
 	l.enter(b)
 	b.visit(l.url + "/shedder")
-	b.sees("((r) => r?.cells[1].textContent === '0.00' && parseFloat(r.cells[3].textContent) > 0)(document.querySelector('[aria-label=\"The candidate and the live settings\"] tbody tr'))")
+	const compared = "document.querySelector('[aria-label=\"The candidate and the live settings\"] tbody tr')"
+	b.sees("((r) => r?.cells[1].textContent === '0.00' && parseFloat(r.cells[2].textContent) > 0)(" + compared + ")")
 	b.has("shed since the edge started")
 	b.has("since opening, at most 3 min")
+	b.has("and charts begin when this page was opened")
 	b.visit(l.url + "/fleet")
 	b.sees("[...document.querySelectorAll('.tile')].some((e) => e.textContent.startsWith('edges shedding1'))")
 	b.sees("[...document.querySelectorAll('tr')].some((r) => r.cells[0].textContent === 'ams1-1' && r.cells[5].matches('.bad') && r.cells[5].textContent === '0.00caps shed')")
+
+	prometheus := l.prometheus(`increase(weir_shed_total{reason="cap"}[1h]) > 0`)
+	crowd.leave()
+	l.edges[0].Kill()
+	l.edges[0].Start()
+	l.edges[0].WaitReady()
+	l.restart(b, "--prometheus", prometheus)
+	b.has("limited in the last hour")
+	b.visit(l.url + "/shedder")
+	b.has("shed in the last hour")
+	const shed = "(document.querySelector('[aria-labelledby=shed-%s] tbody tr')?.cells[6].innerText ?? '')"
+	b.sees("/test: [1-9].* by cap/.test(" + fmt.Sprintf(shed, "eu-west") + ")")
+	b.sees(fmt.Sprintf(shed, "us-east") + " === '–'") // Prometheus does not ask its edge
+	b.sees("((points) => points.length === 60 && new Set(points.map((p) => p.split(',')[1])).size > 1)(" + compared + ".querySelector('polyline').getAttribute('points').split(' '))")
+	require.False(t, b.is("document.body.innerText.includes('when this page was opened')"))
+	b.look("shedder-hour")
+}
+
+// prometheus starts one that asks the first edge each second. It returns its address once a query has a
+// result.
+func (l *lab) prometheus(query string) string {
+	port := testenv.FreePorts(l.t, 1)[0]
+	at := fmt.Sprintf("127.0.0.1:%d", port)
+	testenv.Serve(l.t, []int{port}, "prometheus", "--web.listen-address="+at, "--storage.tsdb.path=data", "--config.file="+l.write("prometheus.yaml",
+		fmt.Sprintf("global: {scrape_interval: 1s}\nscrape_configs: [{job_name: weir-edge, static_configs: [{targets: [%q], labels: {region: eu-west, pop: ams1, node: ams1-1}}]}]\n", l.edges[0].Admin)))
+	require.Eventually(l.t, func() bool {
+		resp, err := http.Get("http://" + at + "/api/v1/query?query=" + url.QueryEscape(query))
+		if err != nil {
+			return false
+		}
+		defer resp.Body.Close()
+		text, _ := io.ReadAll(resp.Body)
+		return bytes.Contains(text, []byte(`"value"`))
+	}, testenv.Patience, 100*time.Millisecond)
+	return "http://" + at
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/weir-edge/weir/internal/adminapi"
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/hour"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region/consul"
@@ -46,16 +47,15 @@ func listCommand(p *command.Program) *cobra.Command {
   regionctl rules list --prometheus http://prometheus.example.com:9090
   regionctl rules list -o json | jq -r '.rules[] | select(.total.allowed + .total.limited == 0) | .id'`, "2s",
 		func(ctx context.Context, names []string) error {
-			if err := CheckPrometheus(p.Prometheus); err != nil {
+			if err := hour.Check(p.Prometheus); err != nil {
 				return err
 			}
 			v, err := List(ctx, p, names)
 			if v != nil && p.Prometheus != "" {
-				hour, failed := LastHour(ctx, p, names)
-				if failed != nil {
+				var failed error
+				if v.Hour, failed = LastHour(ctx, p, names); failed != nil {
 					return failed
 				}
-				v.Hour = hour
 			}
 			return command.Show(p, v, err, (*RuleList).write)
 		}, func(ctx context.Context, names []string, every time.Duration) error {
@@ -64,12 +64,8 @@ func listCommand(p *command.Program) *cobra.Command {
 			}
 			return WatchList(ctx, p, names, every, func(v *RuleList) error { return p.Draw(v, v.write) })
 		})
-	PrometheusFlag(p, c)
+	hour.Flag(p, c)
 	return c
-}
-
-func PrometheusFlag(p *command.Program, c *cobra.Command) {
-	c.Flags().StringVar(&p.Prometheus, "prometheus", "", "`URL` of a Prometheus that scrapes all edges, for the counts of the last hour")
 }
 
 // RuleList is what rules list prints with -o json.

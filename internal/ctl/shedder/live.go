@@ -16,21 +16,21 @@ import (
 	"github.com/weir-edge/weir/pkg/shedder"
 )
 
-func writeAllLive(s *status.Convergence, b *bytes.Buffer, st term.Style) {
+func (s *Standing) write(b *bytes.Buffer, st term.Style) {
 	candidates := false
 	for i := range s.Regions {
 		if i > 0 {
 			b.WriteByte('\n')
 		}
-		candidates = writeLive(b, st, &s.Regions[i], s.At) || candidates
+		candidates = s.writeRegion(b, st, &s.Regions[i]) || candidates
 	}
 	if candidates {
 		fmt.Fprintf(b, "\n%s\n", shedding.ShadowBias)
 	}
 }
 
-// writeLive reports whether there are candidates.
-func writeLive(b *bytes.Buffer, st term.Style, v *fleet.RegionView, now time.Time) (candidates bool) {
+// writeRegion reports whether there are candidates.
+func (s *Standing) writeRegion(b *bytes.Buffer, st term.Style, v *fleet.RegionView) (candidates bool) {
 	g := versions.Group{Regions: []string{v.Region}, Running: map[string]*consul.Pointer{v.Region: v.Pointer}, Unreadable: v.Error, At: v.At, Step: &versions.Step{Next: &fleet.Document{Kind: kinds.Shedder}}}
 	fmt.Fprintf(b, "%s, converged: %s\n", g.Runs(st), st.Verdict(v.Converged))
 	if v.Error != "" {
@@ -43,7 +43,7 @@ func writeLive(b *bytes.Buffer, st term.Style, v *fleet.RegionView, now time.Tim
 		return false
 	}
 	t := term.Table{Indent: "  "}
-	t.Row("EDGE", "POP", "RUNS", "SINCE", "SOURCE", "UPSTREAM", "LEVEL", "UTILIZATION", "SIGNAL", "SHED")
+	t.Row("EDGE", "POP", "RUNS", "SINCE", "SOURCE", "UPSTREAM", "LEVEL", "UTILIZATION", "SIGNAL", map[bool]string{false: "SHED", true: "SHED, 1H"}[s.Hour != nil])
 	shadows := term.Table{Indent: "  "}
 	shadows.Row("EDGE", "UPSTREAM", "CANDIDATE", "LEVEL", "UTILIZATION", "SIGNAL", "WOULD HAVE SHED")
 	var notes []string
@@ -56,7 +56,7 @@ func writeLive(b *bytes.Buffer, st term.Style, v *fleet.RegionView, now time.Tim
 		notes = append(notes, status.Complaints(n, &silent)...)
 		since := "-"
 		if !n.Since.IsZero() {
-			since = term.Ago(now, n.Since)
+			since = term.Ago(s.At, n.Since)
 		}
 		version := st.Green(term.OrDash(n.Version))
 		if !n.Converged {
@@ -68,7 +68,7 @@ func writeLive(b *bytes.Buffer, st term.Style, v *fleet.RegionView, now time.Tim
 		}
 		for j := range n.Shedders {
 			u := &n.Shedders[j]
-			t.Row(append(row, term.Printable(u.Name), level(n, u, st), fmt.Sprintf("%.2f", u.Utilization), signal(u, u.Winner), shed(u))...)
+			t.Row(append(row, term.Printable(u.Name), level(n, u, st), fmt.Sprintf("%.2f", u.Utilization), signal(u, u.Winner), s.shed(v.Region, n.ID, u))...)
 			row = []string{"", "", "", "", ""}
 			for _, c := range u.Candidates {
 				candidates = true
@@ -119,13 +119,23 @@ func signal(u *shedding.UpstreamStatus, name string) string {
 	return term.OrDash(name)
 }
 
-// shed formats the counts by class since the edge started.
-func shed(u *shedding.UpstreamStatus) string {
-	return byClass(u, func(c *shedder.ClassStatus) string {
-		if c.ShedByCap == 0 {
-			return fmt.Sprint(c.ShedByLevel)
+// shed formats the counts by class since the edge started, or in the last hour.
+func (s *Standing) shed(region, node string, u *shedding.UpstreamStatus) string {
+	var last *UpstreamHour
+	if s.Hour != nil {
+		if last = s.Hour.Upstreams[idOf(region, node, u.Name)]; last == nil {
+			return "-"
 		}
-		return fmt.Sprintf("%d (%d by cap)", c.ShedByLevel+c.ShedByCap, c.ShedByCap)
+	}
+	return byClass(u, func(c *shedder.ClassStatus) string {
+		n := ShedHour{float64(c.ShedByLevel), float64(c.ShedByCap)}
+		if last != nil {
+			n = last.Shed[c.Name]
+		}
+		if n.ByCap < 0.5 {
+			return fmt.Sprintf("%.0f", n.ByLevel)
+		}
+		return fmt.Sprintf("%.0f (%.0f by cap)", n.ByLevel+n.ByCap, n.ByCap)
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/weir-edge/weir/internal/ctl/change"
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/hour"
 	"github.com/weir-edge/weir/internal/ctl/kinds"
 	"github.com/weir-edge/weir/internal/ctl/status"
 	"github.com/weir-edge/weir/internal/ctl/term"
@@ -29,8 +30,9 @@ that document as it was applied, byte by byte.
 --live asks every registered edge what it runs, and how its shedder stands: the level
 for each upstream group (0 sheds nothing; each whole step sheds one class more, the last
 one first), the utilization and which signal it comes from, what was shed of each class
-since the edge started, and what candidates would have shed. It exits with
-status 3 unless all edges run the active settings.`
+since the edge started (with --prometheus: in the last hour, whichever edges restarted), and
+what candidates would have shed. It exits with status 3 unless all edges run the active
+settings.`
 
 func showCommand(p *command.Program) *cobra.Command {
 	var names []string
@@ -38,15 +40,27 @@ func showCommand(p *command.Program) *cobra.Command {
 	c := command.New("show [VERSION]", "print the active settings, or what the shedders do", showHelp,
 		`  regionctl shedder show > shedder.yaml
   regionctl shedder show --live
+  regionctl shedder show --live --prometheus http://prometheus.example.com:9090
   regionctl shedder show --live -o json | jq '.regions[].nodes[].upstreams[] | select(.level > 0)'
   diff <(regionctl shedder show 3f2a) <(regionctl shedder show 77aa)`,
 		func(ctx context.Context, args []string) error {
 			switch {
 			case live && len(args) > 0:
 				return term.Misused("--live shows what the edges run, so VERSION %q has no meaning", args[0])
+			case p.Prometheus != "" && !live:
+				return term.Misused("--prometheus is for the counts of --live; add it")
 			case live:
-				s, err := Live(ctx, p, names)
-				return command.Show(p, s, err, writeAllLive)
+				if err := hour.Check(p.Prometheus); err != nil {
+					return err
+				}
+				v, err := Live(ctx, p, names)
+				if v != nil && p.Prometheus != "" {
+					var failed error
+					if v.Hour, failed = LastHour(ctx, p, names); failed != nil {
+						return failed
+					}
+				}
+				return command.Show(p, v, err, (*Standing).write)
 			case len(args) > 0:
 				return versions.ShowDocument(ctx, p, kinds.Shedder, names, args[0], false)
 			}
@@ -55,6 +69,7 @@ func showCommand(p *command.Program) *cobra.Command {
 		})
 	p.RegionFlag(c, &names)
 	c.Flags().BoolVar(&live, "live", false, "ask the edges what they run and shed")
+	hour.Flag(p, c)
 	c.ValidArgsFunction = p.CompleteVersion(kinds.Shedder, &names)
 	return c
 }
@@ -150,11 +165,20 @@ func (e *ActiveSettings) write(b *bytes.Buffer, s term.Style) {
 	}
 }
 
+// Standing is what show --live prints with -o json.
+type Standing struct {
+	status.Convergence
+	Hour *Hour `json:"last_hour,omitempty"` // with --prometheus
+}
+
 // Live returns what the edges run and shed.
-func Live(ctx context.Context, p *command.Program, names []string) (*status.Convergence, error) {
+func Live(ctx context.Context, p *command.Program, names []string) (*Standing, error) {
 	s, err := status.Look(ctx, p, kinds.Shedder, names)
+	if s == nil {
+		return nil, err
+	}
 	if err == nil && !s.Converged {
 		err = term.Partial("not all edges run the active settings, or there are none")
 	}
-	return s, err
+	return &Standing{Convergence: *s}, err
 }

@@ -11,24 +11,27 @@ const group = signal('');
 // unit writes a signal's value: times are in seconds.
 export const unit = (s, v) => (timed.test(s.name) ? (v * 1000).toFixed(v < 0.01 ? 2 : 0) + ' ms' : v < 10 && v % 1 ? v.toFixed(2) : number(v));
 
+// idOf is the name of an edge's upstream group in the last hour.
+export const idOf = (region, node, upstream) => `${region}/${node}/${upstream}`;
+
 // field is the value as settings have it.
 const field = (s, v) => (timed.test(s.name) ? `${+(v * 1e6).toPrecision(3)}us` : String(+v.toPrecision(3)));
 
-const each = (v) => v.regions.flatMap((r) => r.nodes.flatMap((n) => (n.upstreams ?? []).map((u) => ({ node: n.id, u }))));
+const each = (v) => v.regions.flatMap((r) => r.nodes.flatMap((n) => (n.upstreams ?? []).map((u) => ({ id: idOf(r.region, n.id, u.name), label: `${n.id} ${u.name}`, u }))));
 
 // seen keeps what edges said of their candidate lately, so that the page draws a curve and a rate.
 const seen = new Map();
 export function see(v) {
   const at = Date.now(), gone = new Set(seen.keys());
-  for (const { node, u } of each(v)) {
-    const c = u.candidates?.find((one) => one.name === name), key = `${node} ${u.name}`;
+  for (const { id, label, u } of each(v)) {
+    const c = u.candidates?.find((one) => one.name === name);
     if (!c) continue;
-    gone.delete(key);
+    gone.delete(id);
     const shed = { live: (u.classes ?? []).reduce((sum, k) => sum + k.shed_by_level + k.shed_by_cap, 0), trial: Object.values(c.shed ?? {}).reduce((sum, n) => sum + n, 0) };
-    const was = seen.get(key), list = was?.list ?? [];
-    seen.set(key, { at, shed, list: [...list, { live: u.level, trial: c.level }].slice(-60), pace: was && { live: Math.max(0, shed.live - was.shed.live) / ((at - was.at) / 1000), trial: Math.max(0, shed.trial - was.shed.trial) / ((at - was.at) / 1000) } });
+    const was = seen.get(id), grown = (k) => Math.max(0, shed[k] - was.shed[k]) / ((at - was.at) / 1000), pace = was && { live: grown('live'), trial: grown('trial') };
+    seen.set(id, { at, label, level: { live: u.level, trial: c.level }, shed, pace, list: [...(was?.list ?? []), ...(pace ? [pace] : [])].slice(-60) });
   }
-  gone.forEach((key) => seen.delete(key));
+  gone.forEach((id) => seen.delete(id));
 }
 
 function Slider({ s, knee }) {
@@ -42,12 +45,13 @@ function Slider({ s, knee }) {
     <input type="range" name=${at} min="0" max=${most} step=${most / 200} value=${now} onInput=${set} /></label>`;
 }
 
-export function Knees({ v, reload }) {
+export function Knees({ v, hour, reload }) {
   const all = each(v), groups = [...new Set(all.map(({ u }) => u.name))];
   if (groups.length === 0) return null;
   const one = groups.includes(group.value) ? group.value : groups[0];
   const signals = (all.find(({ u }) => u.name === one).u.signals ?? []).filter((s) => s.high > 0);
   const settings = signals.flatMap((s) => ['low', 'high'].filter((k) => wanted.value[`${s.name}.${k}`] != null).map((k) => `signals.${s.name}.${k}=${field(s, wanted.value[`${s.name}.${k}`])}`));
+  const chart = hour ? 'last hour' : 'since opening, at most 3 min';
   const propose = (live) => {
     const list = settings.map((text) => (live ? text : `candidates.${name}.${text}`));
     ask({
@@ -67,9 +71,9 @@ export function Knees({ v, reload }) {
       <${Act} op="shedder.set" disabled=${settings.length === 0} onClick=${() => propose(false)}>Run as a candidate…<//>
       <${Act} op="shedder.set" class="primary" disabled=${settings.length === 0} onClick=${() => propose(true)}>Shed by them…<//></p>
     ${settings.length > 0 && html`<p class="dim">${plural(settings.length, 'knee')} changed.</p><${Command} text=${shell('shedder', 'set', settings.map((text) => `candidates.${name}.${text}`))} />`}
-    ${seen.size > 0 && html`<${Table} label="The candidate and the live settings" head=${['edge, upstream', ['live level', 'n'], 'since opening, at most 3 min', ['live sheds/s', 'n'], ['candidate level', 'n'], 'since opening, at most 3 min', ['would shed/s', 'n']]}>${[...seen].map(([key, c]) => {
-      const last = c.list.at(-1);
-      return html`<tr><th scope="row">${key}</th><td class="n">${level(last.live)}</td><td><${Spark} values=${c.list.map((p) => p.live)} /></td><td class="n">${rate(c.pace?.live)}</td>
-        <td class="n">${level(last.trial)}</td><td><${Spark} values=${c.list.map((p) => p.trial)} bad=${true} /></td><td class="n">${c.pace?.trial > 0 ? html`<${Badge} kind="warn">${rate(c.pace.trial)}<//>` : rate(c.pace?.trial)}</td></tr>`;
+    ${seen.size > 0 && html`<${Table} label="The candidate and the live settings" head=${['edge, upstream', ['live level', 'n'], ['live sheds/s', 'n'], chart, ['candidate level', 'n'], ['would shed/s', 'n'], chart]}>${[...seen].map(([id, c]) => {
+      const past = hour?.upstreams[id];
+      return html`<tr><th scope="row">${c.label}</th><td class="n">${level(c.level.live)}</td><td class="n">${rate(c.pace?.live)}</td><td><${Spark} values=${hour ? past?.per_second ?? [] : c.list.map((p) => p.live)} /></td>
+        <td class="n">${level(c.level.trial)}</td><td class="n">${c.pace?.trial > 0 ? html`<${Badge} kind="warn">${rate(c.pace.trial)}<//>` : rate(c.pace?.trial)}</td><td><${Spark} values=${hour ? past?.candidates[name] ?? [] : c.list.map((p) => p.trial)} bad=${true} /></td></tr>`;
     })}<//>`}</section>`;
 }

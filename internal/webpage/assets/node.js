@@ -76,7 +76,7 @@ function View({ v }) {
       <${Command} text=${curl('/v1/rules')} /></section>
     <section aria-labelledby="shedder"><div class="title"><h2 id="shedder">Shedder <span class="dim small"><code>${v.shedder.version}</code>${v.shedder.expires_at && ` until ${stamp(v.shedder.expires_at)}`}</span></h2>
         <span class="right">${v.shedder.expires_at ? html`<button type="button" class="primary" onClick=${end}>End temporary settings…</button>` : html`<button type="button" class="danger" onClick=${kill}>Kill switch…</button>`}</span></div>
-      <${Table} label="The shedder" head=${columns} widths=${widths}><${Upstreams} n=${{ id: v.rules.node, version: v.shedder.version, upstreams: v.shedder.upstreams }} /><//>
+      <${Table} label="The shedder" head=${columns()} widths=${widths}><${Upstreams} n=${{ id: v.rules.node, version: v.shedder.version, upstreams: v.shedder.upstreams }} /><//>
       <${Command} text=${curl('/v1/shedder')} /></section>
     <section aria-labelledby="policy"><h2 id="policy">Behavior</h2><p>${v.policy.version ? html`Clients are evaluated by policy <code>${v.policy.version}</code>, in mode <b>${v.policy.mode}</b>.` : html`<span class="dim">No behavior policy: clients are not evaluated.</span>`}</p></section>`;
 }

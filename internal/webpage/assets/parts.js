@@ -158,6 +158,16 @@ export const wanted = (r, filter) => [r.id, r.description, r.mode, countsBy(r)].
 // some draws the first of a list, and says how many others there are.
 export const some = (list, draw) => html`${list.slice(0, most).map(draw)}${list.length > most && html`<li class="dim">… and ${plural(list.length - most, 'more')}</li>`}`;
 
+// lastHour is what Prometheus has, of a resource; null without one.
+export const lastHour = (of) => (of.value.answer?.ok && of.value.answer.result.configured ? of.value.answer.result : null);
+
+// Counted says since when a page counts that lacks the last hour, and why it does.
+export function Counted({ of, since }) {
+  const answer = of.value.answer, failed = answer && !answer.ok;
+  return html`${failed && html`<${Trouble} kind="warn" title="Prometheus does not tell of the last hour" text=${answer.detail} />`}
+    ${!lastHour(of) && since && html`<p class="dim">${since}${!failed && html` A console with <code>--prometheus URL</code> shows the last hour.`}</p>`}`;
+}
+
 // Spark draws the last values of something.
 export function Spark({ values, bad }) {
   const width = 72, height = 18, most = Math.max(1e-9, ...values);

@@ -1,6 +1,6 @@
 // The rules: what each does, the document with its faults, who changed it, and changing it.
 import { html, signal, computed, untracked, live, resource, repeat, get, post, number, rate, plural, ago, stamp, brief, shell } from './lib.js';
-import { Badge, Notice, Failure, Command, Freshness, Waiting, Empty, Loaded, Table, Long, Spark, Act, Lacking, Trouble, ask, regionsOf, Filter, countsBy, wanted } from './parts.js';
+import { Badge, Notice, Failure, Command, Freshness, Waiting, Empty, Loaded, Table, Long, Spark, Act, Lacking, Trouble, ask, regionsOf, lastHour, Counted, Filter, countsBy, wanted } from './parts.js';
 import { Try } from './try.js';
 import { Rollout, follow } from './rollout.js';
 import { historyOf, Changes } from './history.js';
@@ -76,11 +76,10 @@ export function Page() {
 
 function List({ v }) {
   const waits = uncounted(v), when = (n, write) => (waits ? '…' : write(n));
-  const rules = v.rules.filter((r) => wanted(r, filter.value)), h = lastHour(), failed = hour.value.phase === 'failed' && hour.value.answer;
+  const rules = v.rules.filter((r) => wanted(r, filter.value)), h = lastHour(hour);
   return html`${v.regions.filter((r) => r.error).map((r) => html`<${Trouble} kind="warn" title=${r.region + ': its rules are unknown'} text=${r.error} />`)}
     ${v.regions.filter((r) => r.nodes_silent > 0).map((r) => html`<${Notice} kind="warn" title=${`${r.region}: ${plural(r.nodes_silent, 'edge')} of ${r.nodes} did not answer; their counts are missing`} />`)}
-    ${failed && html`<${Trouble} kind="warn" title="Prometheus does not tell of the last hour" text=${failed.detail} />`}
-    ${!h && since && html`<p class="dim">Totals are since ${stamp(since)}, when this page was opened.${!failed && html` A console with <code>--prometheus URL</code> shows the last hour.`}</p>`}
+    <${Counted} of=${hour} since=${since && `Totals are since ${stamp(since)}, when this page was opened.`} />
     ${v.rules.length === 0 && v.regions.some((r) => !r.error) && html`<${Empty} title="No rules: every request passes"><p class="dim">Write some below and apply them.</p><//>`}
     ${rules.length > 0 && html`<${Long} label="Rules" list=${rules} head=${['rule', 'mode', ['limit', 'n'], 'counts by', ['allowed/s', 'n'], ['limited/s', 'n'], ['shadow/s', 'n'], h ? 'last hour' : 'last 2 min', 'last match', [h ? 'limited in the last hour' : 'limited since opening', 'n']]}
       row=${(r, at) => html`<tr key=${r.id} aria-rowindex=${at}>
@@ -95,15 +94,9 @@ function List({ v }) {
     ${rules.length === 0 && v.rules.length > 0 && html`<${Empty} title="No rule matches the filter" />`}`;
 }
 
-// lastHour is what Prometheus has; null without one.
-function lastHour() {
-  const a = hour.value.answer;
-  return a?.ok && a.result.configured ? a.result : null;
-}
-
 function lastMatch(r) {
   if (matched.has(r.id)) return ago(matched.get(r.id));
-  const t = r.total, h = lastHour(), minute = h?.rules[r.id]?.per_second.findLastIndex((n) => n > 0) ?? -1;
+  const t = r.total, h = lastHour(hour), minute = h?.rules[r.id]?.per_second.findLastIndex((n) => n > 0) ?? -1;
   if (minute >= 0) return ago(Date.parse(h.from) + 60000 * (minute + 1));
   return t.allowed + t.limited + t.shadow_limited > 0 ? html`<span class="dim">before this page</span>` : html`<span class="dim">never since start</span>`;
 }

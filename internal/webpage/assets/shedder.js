@@ -1,15 +1,17 @@
 // How busy the edges are, what they shed and why; other settings, temporarily or until the next change.
 import { html, signal, resource, repeat, post, number, rate, level, plural, stamp, ago, shell } from './lib.js';
-import { Knees, see, unit } from './knees.js';
-import { Badge, Notice, Loaded, Empty, Table, Command, Meter, Act, Lacking, Trouble, ask, regionsOf } from './parts.js';
+import { Knees, see, unit, idOf } from './knees.js';
+import { Badge, Notice, Loaded, Empty, Table, Command, Meter, Act, Lacking, Trouble, ask, regionsOf, lastHour, Counted } from './parts.js';
 
 const alive = resource(), settings = resource(), history = resource();
+const hour = resource(); // what Prometheus has, if the console knows one
 const assignments = signal(''), lasts = signal('1h');
 
 export function enter() {
   settings.load('/shedder');
   history.load('/shedder/history', { lines: '10' });
-  return repeat(3000, async () => { const answer = await alive.load('/shedder/live'); if (answer.ok) see(answer.result); });
+  const stops = [repeat(60000, () => hour.load('/shedder/hour')), repeat(3000, async () => { const answer = await alive.load('/shedder/live'); if (answer.ok) see(answer.result); })];
+  return () => stops.forEach((stop) => stop());
 }
 
 const reload = () => { alive.load('/shedder/live'); settings.load('/shedder'); history.load('/shedder/history', { lines: '10' }); };
@@ -20,8 +22,9 @@ export function Page() {
       <span class="right">${off.length > 0 && html`<${Act} op="shedder.undo" class="primary" onClick=${() => end(off.flatMap((r) => r.nodes.filter((n) => n.off).map((n) => n.version)))}>End temporary settings…<//>`} ${!all && html`<${Act} op="shedder.off" class="danger" onClick=${kill}>Kill switch…<//>`}</span></div>
     <${Lacking} ops=${{ 'Kill switch': 'shedder.off', 'end temporary settings': 'shedder.undo', 'change settings': 'shedder.set' }} />
     ${off.length > 0 && html`<${Notice} kind="warn" title=${state(regions)} />`}
+    <${Counted} of=${hour} since="Sheds count since each edge started, and charts begin when this page was opened." />
     <${Loaded} of=${alive} rows=${6}>${(v) => v.regions.map((r) => html`<${Region} r=${r} />`)}<//>
-    <${Command} text=${shell('shedder', 'show', '--live')} />${alive.value.answer?.ok && html`<${Knees} v=${alive.value.answer.result} reload=${reload} />`}<${Settings} /><${History} />`;
+    <${Command} text=${shell('shedder', 'show', '--live')} />${alive.value.answer?.ok && html`<${Knees} v=${alive.value.answer.result} hour=${lastHour(hour)} reload=${reload} />`}<${Settings} /><${History} />`;
 }
 
 // state says in which regions the kill switch is on.
@@ -32,14 +35,15 @@ function state(regions) {
 }
 
 function Region({ r }) {
+  const h = lastHour(hour);
   return html`<section aria-labelledby=${'shed-' + r.region}><h2 id=${'shed-' + r.region}>${r.region} <${Badge} kind=${r.error ? 'bad' : r.converged ? 'good' : 'warn'}>${r.error ? 'unknown' : r.converged ? 'all run the same' : 'edges differ'}<//></h2>
     ${r.error && html`<${Trouble} title="Its edges cannot be asked" text=${r.error} />`}
     ${r.nodes.length === 0 && !r.error && html`<${Empty} title="No edge is registered" />`}
-    ${r.nodes.length > 0 && html`<${Table} label=${'Shedders of ' + r.region} head=${columns} widths=${widths}>
-      ${r.nodes.map((n) => html`<${Node} key=${n.id} n=${n} />`)}<//>`}</section>`;
+    ${r.nodes.length > 0 && html`<${Table} label=${'Shedders of ' + r.region} head=${columns(h && 'in the last hour')} widths=${widths}>
+      ${r.nodes.map((n) => html`<${Node} key=${n.id} n=${h ? counted(h, r.region, n) : n} />`)}<//>`}</section>`;
 }
 
-export const columns = ['edge, upstream', ['level', 'n'], ['utilization', 'n'], 'signals: value between its knees', ['demand/s', 'n'], ['served/s', 'n'], 'shed since the edge started', 'candidates would have shed'];
+export const columns = (when) => ['edge, upstream', ['level', 'n'], ['utilization', 'n'], 'signals: value between its knees', ['demand/s', 'n'], ['served/s', 'n'], 'shed ' + (when || 'since the edge started'), 'candidates would have shed'];
 
 export const widths = [15, 7, 9, 34, 8, 8, 9, 10];
 
@@ -54,9 +58,16 @@ export function Node({ n }) {
     <td>${u.candidates?.length ? u.candidates.map((c) => html`<div>${c.name}: level ${level(c.level)}</div>`) : html`<span class="dim">none</span>`}</td></tr>`);
 }
 
+// counted is an edge with what Prometheus counted of each class, or no classes if it does not know the edge.
+const counted = (h, region, n) => ({ ...n, upstreams: n.upstreams?.map((u) => {
+  const past = h.upstreams[idOf(region, n.id, u.name)]?.shed;
+  return { ...u, classes: past && [...new Set([...(u.classes ?? []).map((c) => c.name), ...Object.keys(past)])].map((name) => ({ name, ...past[name] })) };
+}) });
+
 function shed(u) {
-  const list = u.classes?.filter((c) => c.shed_by_level + c.shed_by_cap > 0) ?? [];
-  return list.length ? list.map((c) => html`<div>${c.name}: <b>${number(c.shed_by_level + c.shed_by_cap)}</b>${c.shed_by_cap > 0 && html` <span class="dim">(${number(c.shed_by_cap)} by cap)</span>`}</div>`) : html`<span class="dim">nothing</span>`;
+  if (!u.classes) return '–';
+  const list = u.classes.filter((c) => c.shed_by_level + c.shed_by_cap >= 0.5);
+  return list.length ? list.map((c) => html`<div>${c.name}: <b>${number(c.shed_by_level + c.shed_by_cap)}</b>${c.shed_by_cap >= 0.5 && html` <span class="dim">(${number(c.shed_by_cap)} by cap)</span>`}</div>`) : html`<span class="dim">nothing</span>`;
 }
 
 function kill() {
