@@ -22,7 +22,7 @@ func behaviorRow() row {
 			queries: []query{
 				{"together", `max(weir_behavior_nodes{@})`},
 				{"alone", `sum(weir_behavior_alone{@})`},
-				{"reported, {{kind}}", `sum by (kind) (weir_behavior_told{@})`},
+				{"reported, {{kind}}", `sum by (kind) (weir_behavior_reported{@})`},
 				{"spread, {{kind}}, {{tier}}", `sum by (kind, tier) (increase(weir_behavior_region_rises_total{@}[1m]))`},
 			},
 		},

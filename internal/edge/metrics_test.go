@@ -124,7 +124,7 @@ var fixedMetrics = map[string][]string{
 	"weir_behavior_delayed":                   nil,
 	"weir_behavior_nodes":                     nil,
 	"weir_behavior_alone":                     nil,
-	"weir_behavior_told":                      {"kind"},
+	"weir_behavior_reported":                  {"kind"},
 	"weir_behavior_region_rises_total":        {"kind", "tier"},
 	"weir_behavior_policy_info":               {"mode", "version"},
 	"weir_behavior_policy_rejected_total":     nil,

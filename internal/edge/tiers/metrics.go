@@ -27,7 +27,7 @@ func newMetrics(r metric.Registry) *metrics {
 		signals:     r.Counters("weir_behavior_signals_total", "Signals that contributed to a rise, by kind, tier and signal (burst, repetition, scan, denials, failures, presence); one rise may have several.", "kind", "tier", "signal"),
 		nodes:       r.Gauge("weir_behavior_nodes", "Nodes of the region that evaluate clients together, this one included."),
 		alone:       r.Gauge("weir_behavior_alone", "1 while Redis does not answer and the node sees its own traffic only."),
-		reported:    r.Gauges("weir_behavior_told", "Subjects that the node reported to others in the last second, by kind.", "kind"),
+		reported:    r.Gauges("weir_behavior_reported", "Subjects that the node reported to others in the last second, by kind.", "kind"),
 		shared:      r.Counters("weir_behavior_region_rises_total", "Rises because of several nodes' combined counts, not included in weir_behavior_rises_total, by kind and tier.", "kind", "tier"),
 		info:        r.Gauges("weir_behavior_policy_info", "1 for the active behavior policy, with its mode: shadow, enforce. Nodes without a policy export none of these.", "version", "mode"),
 		rejected:    r.Counter("weir_behavior_policy_rejected_total", "Behavior policies refused, each once."),
