@@ -82,7 +82,7 @@ func (r *request) forward() {
 	if err != nil {
 		if errors.As(err, &failed) {
 			if failed.Kind.BeforeUpstream() {
-				r.Permit.Withdraw()
+				r.Permit.UndoSent()
 				r.boundaryKnown = false
 			}
 			r.upstreamFailed(failed)

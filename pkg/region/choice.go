@@ -108,15 +108,15 @@ func (a rank) compare(b rank) int {
 type choosing struct {
 	*chooser
 	Query
-	states map[string]PoPState
-	slots  map[string][]slot
-	list   []candidate
-	answer Answer
+	states   map[string]PoPState
+	portions map[string][]portion
+	list     []candidate
+	answer   Answer
 }
 
-// choose is pure: the same query, topology, states and slots give the same answer.
-func (c *chooser) choose(states map[string]PoPState, slots map[string][]slot, q Query) Answer {
-	w := &choosing{chooser: c, Query: q, states: states, slots: slots, list: make([]candidate, 0, len(c.pops))}
+// choose is pure: the same query, topology, states and portions give the same answer.
+func (c *chooser) choose(states map[string]PoPState, portions map[string][]portion, q Query) Answer {
+	w := &choosing{chooser: c, Query: q, states: states, portions: portions, list: make([]candidate, 0, len(c.pops))}
 	w.Client = netip.PrefixFrom(q.Client.Addr().Unmap(), q.Client.Bits())
 	if !w.Client.IsValid() {
 		w.Client = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
@@ -272,7 +272,7 @@ func (w *choosing) take() {
 		}
 	}
 	kept = w.ofFamily(kept)
-	if home.equals && len(w.slots) > 0 { // another of the equals may give clients away
+	if home.equals && len(w.portions) > 0 { // another of the equals may give clients away
 		w.depends(stickyNetwork(w.Client).Bits())
 	}
 	if kept[0].equals {

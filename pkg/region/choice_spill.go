@@ -8,25 +8,25 @@ import (
 	"slices"
 )
 
-// slot is the share, 0..1, of a PoP's clients that go to one PoP, itself or another.
-type slot struct {
+// portion is the share, 0..1, of a PoP's clients that go to one PoP, itself or another.
+type portion struct {
 	to    string
 	share float64
 }
 
-// slots compiles for each PoP what it keeps, listed first, and what it gives away.
-func (c *chooser) slots(s *Spill) map[string][]slot {
-	all := map[string][]slot{}
+// portions compiles for each PoP what it keeps, listed first, and what it gives away.
+func (c *chooser) portions(s *Spill) map[string][]portion {
+	all := map[string][]portion{}
 	for i, name := range c.all {
 		parts := s.Gifts[name].Parts
 		if len(parts) == 0 {
 			continue
 		}
-		list, kept := []slot{{to: name}}, 1.0
+		list, kept := []portion{{to: name}}, 1.0
 		for _, to := range c.near[i] {
 			if share := parts[to].Given(); share > 0 {
 				kept -= share
-				list = append(list, slot{to, share})
+				list = append(list, portion{to, share})
 			}
 		}
 		if list[0].share = max(kept, 0); len(list) > 1 {
@@ -36,12 +36,12 @@ func (c *chooser) slots(s *Spill) map[string][]slot {
 	return all
 }
 
-// pick returns the slot that a client belongs to, by weighted rendezvous hashing: as one
+// pick returns the portion that a client belongs to, by weighted rendezvous hashing: as one
 // share grows and another shrinks, clients move from the latter to the former, and fewer than
-// as many again by way of the other slots.
-func pick(client netip.Prefix, slots []slot) (mine int) {
+// as many again by way of the other portions.
+func pick(client netip.Prefix, portions []portion) (mine int) {
 	best := math.Inf(1)
-	for i, s := range slots {
+	for i, s := range portions {
 		if score := -math.Log(1-uniform(ticket(client, s.to))) / s.share; score < best {
 			mine, best = i, score
 		}
@@ -76,23 +76,23 @@ func (c *chooser) rankNear() {
 // unless home gives the client to another PoP in the list; home is the best PoP before the
 // list was reduced to those that serve.
 func (w *choosing) spilled(home candidate, list []candidate) int {
-	slots := w.slots[w.all[home.pop]]
+	portions := w.portions[w.all[home.pop]]
 	if s := w.states[w.all[home.pop]]; w.Explain && s.tells() && s.Demand > returnBelow*s.Capacity {
 		w.say("%s receives %.0f requests per second and can serve %.0f", w.all[home.pop], s.Demand, s.Capacity)
 	}
-	if len(slots) == 0 {
+	if len(portions) == 0 {
 		return 0
 	}
 	w.depends(stickyNetwork(w.Client).Bits())
-	mine := slots[pick(w.Client, slots)].to
+	mine := portions[pick(w.Client, portions)].to
 	if w.Explain {
-		w.explainSpill(w.all[home.pop], slots, mine)
+		w.explainSpill(w.all[home.pop], portions, mine)
 	}
 	return max(0, slices.IndexFunc(list, func(c candidate) bool { return w.all[c.pop] == mine }))
 }
 
-func (w *choosing) explainSpill(name string, slots []slot, mine string) {
-	for _, s := range slots[1:] {
+func (w *choosing) explainSpill(name string, portions []portion, mine string) {
+	for _, s := range portions[1:] {
 		w.say("%s gives %.1f%% of its clients to %s", name, 100*s.share, s.to)
 	}
 	if mine == name {

@@ -52,7 +52,7 @@ func (p *Probe) check(f *field.Errors) {
 	}
 }
 
-// probeHistory is what probing found out about a PoP. The zero sight has no result yet.
+// probeHistory is what probing found out about a PoP. The zero probeHistory has no result yet.
 type probeHistory struct {
 	looked bool
 	misses int // consecutive rounds in which no address answered

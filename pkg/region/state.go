@@ -52,8 +52,8 @@ type View struct {
 	SpillErr error  // why the router works alone, without agreeing with others on Spill
 	Refused  int    // number of records of others that it has ignored
 	chooser  *chooser
-	slots    map[string][]slot // of Spill, by the PoP that gives
-	text     string            // of Topology, for the Follower
+	portions map[string][]portion // of Spill, by the PoP that gives
+	text     string               // of Topology, for the Follower
 }
 
 // NewView makes a view of a topology and the states of its PoPs. t and geo may be nil.
@@ -78,7 +78,7 @@ func (v *View) Spilled(spill *Spill, ttl time.Duration, now time.Time) *View {
 	next := *v
 	if v.chooser != nil {
 		next.Spill = v.chooser.spill(spill, v.PoPs, ttl, now)
-		next.slots = v.chooser.slots(next.Spill)
+		next.portions = v.chooser.portions(next.Spill)
 	}
 	return &next
 }
@@ -88,7 +88,7 @@ func (v *View) Choose(q Query) Answer {
 	if v.chooser == nil {
 		return Answer{}
 	}
-	a := v.chooser.choose(v.PoPs, v.slots, q)
+	a := v.chooser.choose(v.PoPs, v.portions, q)
 	if q.Explain {
 		a.Reason = append(append(v.stale(), v.restless()...), a.Reason...)
 	}

@@ -126,7 +126,7 @@ func (f *Follower) look(healths map[string]health, now time.Time) (*View, map[st
 	var text string
 	facts.topology, text = f.prevailing(facts.regions, before)
 	states, healths := facts.states(healths, now)
-	v := &View{Topology: facts.topology, PoPs: states, Regions: map[string]RegionState{}, At: now, Spill: spill, SpillErr: spillErr, Refused: refused, chooser: before.chooser, slots: before.slots, text: text}
+	v := &View{Topology: facts.topology, PoPs: states, Regions: map[string]RegionState{}, At: now, Spill: spill, SpillErr: spillErr, Refused: refused, chooser: before.chooser, portions: before.portions, text: text}
 	if v.Topology != before.Topology {
 		v.chooser = newChooser(v.Topology, f.config.Geo)
 	}

@@ -96,7 +96,7 @@ func (f *Follower) Recorded(ctx context.Context, v *View, since time.Time) *View
 	}
 	next := *v
 	next.Spill = record
-	next.slots = v.chooser.slots(record)
+	next.portions = v.chooser.portions(record)
 	return &next
 }
 

@@ -151,7 +151,7 @@ func (e *Estimate) Limit() (requests int64, probing bool) {
 	return int64(math.Round(e.probe.goal)), e.probe.goal > 0
 }
 
-// After returns what is known after an observation.
+// After returns what is known after an observation: Base and Rate, which make the knee (High).
 func (e Estimate) After(o *Observation) Estimate {
 	dt := o.For.Seconds()
 	if dt <= 0 {
@@ -247,8 +247,8 @@ func (o *Observation) slot() bool {
 	return o.Now.UnixNano()/int64(probeSlot) != o.Now.Add(-o.For).UnixNano()/int64(probeSlot)
 }
 
-// measure continues a probe. What is in flight during it does not measure demand, so the
-// means stay.
+// measure continues a probe, at whose end it corrects the knee's Base and Rate. What is in flight
+// during it does not measure demand, so the means stay.
 func (e Estimate) measure(o *Observation, dt float64) Estimate {
 	p := &e.probe
 	p.elapsed += dt

@@ -43,7 +43,8 @@ func (c *candidate) see(class int, position uint64, held int64) {
 	}
 }
 
-func (c *candidate) tick(now time.Time, dt time.Duration, measures []Measure, d *demand, e *Estimate) {
+// tickShadow moves the level that this candidate would have.
+func (c *candidate) tickShadow(now time.Time, dt time.Duration, measures []Measure, d *demand, e *Estimate) {
 	winner := highest(read(&c.settings, e, measures, now))
 	c.state = next(c.state, dt, winner, d, &c.settings)
 	c.winner, c.highest = "", 0

@@ -14,9 +14,9 @@ func TestWaitingForAClientIsNotTheOriginsTime(t *testing.T) {
 		do     func(*Permit)
 		served uint64
 	}{
-		"done":      {func(*Permit) {}, 0},
-		"answered":  {(*Permit).Answered, 1},
-		"withdrawn": {(*Permit).Withdraw, 0},
+		"done":     {func(*Permit) {}, 0},
+		"answered": {(*Permit).Answered, 1},
+		"unsent":   {(*Permit).UndoSent, 0},
 	}
 	for name, end := range ends {
 		for _, awaits := range []bool{false, true} {

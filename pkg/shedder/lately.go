@@ -31,8 +31,8 @@ func (l *recentDemand) add(wanted, variance float64, dt time.Duration) {
 	l.seconds = l.seconds*kept + fresh
 }
 
-// bound returns the rate, in requests per second, nearest to an estimate that the last
-// seconds allow.
+// bound returns the demand, in requests per second, nearest to an estimate that the last seconds
+// allow, so that a stall does not count.
 func (l *recentDemand) bound(estimate float64) float64 {
 	if l.seconds < latelyMemory/2 {
 		return estimate

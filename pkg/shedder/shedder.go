@@ -4,8 +4,8 @@
 // Signals say how busy the site is, each as a utilization of 0 to 1 (signal.go). Ten
 // times per second, the highest of them and the demand go through a control law (law.go),
 // which moves one number, the level: 0 sheds nothing, and each whole step sheds one more
-// class, starting with the last. Between samples, Admit only reads the last decision.
-// Until the level reacts, hard caps on the requests in flight protect the site.
+// class, starting with the last. Between samples, Admit reads the last decision
+// and counts. Until the level reacts, hard caps on the requests in flight protect the site.
 //
 // The package does not depend on HTTP. Each thing that can be overloaded separately, such as an
 // upstream group, has its own Shedder.
@@ -149,7 +149,8 @@ func (s *Shedder) Admit(class int, user uint64) (Permit, bool) { return s.admit(
 // AdmitFrom is Admit for a request of one client, which a hash identifies. Clients decide how long
 // they send and read, so each may have only a third as many requests in flight as its class's cap
 // leaves free, but always six (dynamic thresholds; Choudhury and Hahne, 1998). One client gets a
-// quarter of a cap, the next a quarter of the rest: n clients leave 0.75^n of it.
+// quarter of a cap, the next a quarter of the rest: n clients leave 0.75^n of it. Unlike Admit, it
+// takes a lock, one of 16, to count the client.
 func (s *Shedder) AdmitFrom(class int, user, client uint64) (Permit, bool) {
 	return s.admit(class, user, client, true)
 }
@@ -206,8 +207,8 @@ func (p *Permit) Sent() {
 	}
 }
 
-// Withdraw undoes Sent: the request was refused after all and never got there.
-func (p *Permit) Withdraw() {
+// UndoSent undoes Sent: the request never got to the upstream.
+func (p *Permit) UndoSent() {
 	p.AwaitClient(false)
 	if p.stage == sent {
 		p.stage = admitted

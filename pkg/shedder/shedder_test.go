@@ -322,8 +322,8 @@ func TestWithdrawnIsNoDemand(t *testing.T) {
 		p, ok := s.Admit(2, 1)
 		require.True(t, ok)
 		p.Sent()
-		p.Withdraw()
-		p.Withdraw()
+		p.UndoSent()
+		p.UndoSent()
 		p.Answered()
 		p.Done()
 	}

@@ -97,7 +97,7 @@ func (s *Shedder) Tick(now time.Time, shared []Measure) {
 	for _, c := range t.candidates {
 		c.limit(&t.estimate, t.begun)
 		if !paused {
-			c.tick(now, dt, measures, &t.demand, &t.estimate)
+			c.tickShadow(now, dt, measures, &t.demand, &t.estimate)
 		}
 	}
 	if t.settings.Enabled && !paused {
@@ -153,7 +153,7 @@ func (s *Shedder) count(t *ticker) (tallies [MaxClasses]tally, served uint64) {
 	return tallies, served
 }
 
-// since returns 0 if more was withdrawn than arrived.
+// since returns 0 if UndoSent took back more than arrived.
 func since(now, before uint64) uint64 {
 	if now < before {
 		return 0

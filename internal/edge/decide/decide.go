@@ -114,7 +114,7 @@ func (d *Decider) decide(r *Request) Verdict {
 		return NoRules
 	}
 	d.identify(r)
-	r.slot = rand.Uint64()
+	r.slotID = rand.Uint64()
 	if d.LookUpClient(r); r.ListEntry != nil && r.ListEntry.Action == clientlist.Block && !r.DryRun {
 		return Blocked
 	}
@@ -216,7 +216,7 @@ func (d *Decider) ReadPath(r *Request, path []byte) error {
 func (d *Decider) FindChecks(r *Request) error {
 	set, a := r.Rules.Set(), view{r}
 	r.path = r.Paths.At(0)
-	if err := set.Match(a, r.slot, &r.Match); err != nil || r.Paths.Len() == 1 {
+	if err := set.Match(a, r.slotID, &r.Match); err != nil || r.Paths.Len() == 1 {
 		return err
 	}
 	var s *Shedding // the same for all readings
@@ -226,7 +226,7 @@ func (d *Decider) FindChecks(r *Request) error {
 	upstream, class := d.destination(r, &r.Match, s)
 	for i := 1; i < r.Paths.Len(); i++ {
 		r.path = r.Paths.At(i)
-		if err := set.Match(a, r.slot, &r.other); err != nil {
+		if err := set.Match(a, r.slotID, &r.other); err != nil {
 			return err
 		}
 		if u, c := d.destination(r, &r.other, s); u != upstream || c != class || !r.Match.SameChecks(&r.other) {

@@ -58,9 +58,9 @@ type Request struct {
 	// Took is how long after Began the checks were decided; set by Rules.Decided.
 	Took time.Duration
 
-	path       []byte // the reading in question
-	decoded    []byte // the query parameter asked for last
-	slot       uint64
+	path       []byte                 // the reading in question
+	decoded    []byte                 // the query parameter asked for last
+	slotID     uint64                 // of the slots that a concurrency limit gives this request
 	prechecked limiter.PrecheckResult // of the memory of refusals
 	refused    []limiter.Check        // by lowered limits
 	gaps       limiter.Decision       // about those

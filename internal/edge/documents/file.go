@@ -24,7 +24,7 @@ func (k *Keeper[T]) Load(requested bool) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	err := k.read(requested)
-	_, failed := k.settle(time.Now())
+	_, failed := k.activateChosen(time.Now())
 	return cmp.Or(err, failed)
 }
 

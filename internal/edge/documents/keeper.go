@@ -35,7 +35,7 @@ type Kind[T any] struct {
 	// Optional: while nothing was ever published, having no document is correct.
 	Optional bool
 	Verify   *Verify // nil: signatures do not matter
-	// Parts, if not nil, reads a document that is not one value in Consul.
+	// PartLoader, if not nil, reads a document that is not one value in Consul.
 	PartLoader *PartLoader[T]
 }
 
@@ -153,7 +153,7 @@ func New[T any](c Config[T]) (*Keeper[T], error) {
 	case k.Consul != nil:
 		k.prepare()
 	}
-	_, err := k.settle(time.Now())
+	_, err := k.activateChosen(time.Now())
 	return k, err
 }
 
@@ -185,7 +185,7 @@ func (k *Keeper[T]) prepare() {
 	k.CacheState.Note(err)
 }
 
-// Run follows until ctx ends. It settles at the start and whenever that may change anything:
+// Run follows until ctx ends. It chooses at the start and whenever that may change anything:
 // after news, when something expires, and at least once per minute, because clocks may be
 // adjusted.
 func (k *Keeper[T]) Run(ctx context.Context) {
@@ -207,7 +207,7 @@ func (k *Keeper[T]) Run(ctx context.Context) {
 		}
 		now := time.Now()
 		k.mu.Lock()
-		again, err := k.settle(now)
+		again, err := k.activateChosen(now)
 		k.mu.Unlock()
 		if err != nil {
 			k.Log.Error("valid "+k.What+" cannot be activated", "error", err)
@@ -216,9 +216,9 @@ func (k *Keeper[T]) Run(ctx context.Context) {
 	}
 }
 
-// settle activates the document that should be active, publishes the resulting state, and returns
-// when to do so again.
-func (k *Keeper[T]) settle(now time.Time) (again time.Duration, err error) {
+// activateChosen activates the document that should be active, publishes the resulting state, and
+// returns when to do so again.
+func (k *Keeper[T]) activateChosen(now time.Time) (again time.Duration, err error) {
 	again = time.Minute
 	if k.override != nil {
 		if again = min(again, k.ends.Sub(now)); again <= 0 {
@@ -272,7 +272,7 @@ func (k *Keeper[T]) Override(d *Document[T], lasts time.Duration) error {
 	defer k.mu.Unlock()
 	override, ends := k.override, k.ends
 	k.override, k.ends = d, time.Now().Add(lasts)
-	if _, err := k.settle(time.Now()); err != nil {
+	if _, err := k.activateChosen(time.Now()); err != nil {
 		k.override, k.ends = override, ends
 		return err
 	}

@@ -122,6 +122,8 @@ func (w *watch[T]) signaturesChanged(ctx context.Context, d *Document[T]) bool {
 	return false
 }
 
+// resolveOnce returns what an entry leads to now, and whether to look again: it reads the document,
+// unless that is the last good one, verifies and compiles it.
 func (w *watch[T]) resolveOnce(ctx context.Context, entry *consul.Entry) (f resolution[T], again bool) {
 	if w.kind.PartLoader != nil {
 		if f = w.kind.PartLoader.resolveOnce(ctx, entry, w.lastGood); f.document != nil {
