@@ -1,6 +1,6 @@
-// Package lua holds the scripts that decide inside Redis. Each algorithm is one file of
-// parts, which Take, Return and the other functions insert into the driver of each script.
-// See prelude.lua.
+// Package lua holds the scripts that decide inside Redis. An algorithm is one or
+// two files of parts, which Take, Return and the other functions insert into the driver of each
+// script. See prelude.lua.
 package lua
 
 import (
@@ -45,8 +45,8 @@ func Take() string { return join("take", "") }
 // faster.
 func TakeOne(tag string) string { return join("take", tag) }
 
-// Across returns a script that does the same for keys in several slots of one Cluster
-// master. It needs Redis 7.0. See several_slots.lua.
+// SeveralSlots returns a script that does the same as the given one for keys in several slots of
+// one Cluster master. It needs Redis 7.0. See several_slots.lua.
 func SeveralSlots(script string) string { return read("several_slots") + script }
 
 // Lease returns the script that grants part of a limit in advance. See lease.lua.

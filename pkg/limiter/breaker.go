@@ -75,8 +75,8 @@ func (b *Breaker) Reset(ctx context.Context, checks []Check) error {
 // Close stops probing.
 func (b *Breaker) Close() { b.stop() }
 
-// Record counts the outcome of a call that bypassed Take, such as a health check of an
-// idle shard.
+// Record counts the outcome of Take's call, or of one that bypassed Take, such as a health check
+// of an idle shard. Failures in a row open the breaker.
 func (b *Breaker) Record(err error) {
 	// The caller had less time than the budget, or another shard is at fault.
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrElsewhere) {

@@ -8,7 +8,8 @@ import (
 // Fallback applies each rule's failure policy when the shared store cannot answer: local
 // counts in this process against this node's share of the limit, open admits, closed
 // refuses. This favors availability over consistency, with a known bound: while the store
-// is unreachable, each node passes at most ceil(limit / nodes).
+// is unreachable, each node charges at most ceil(limit / nodes). A request that costs more than
+// this share is charged the share, so that it can pass.
 type Fallback struct {
 	shared FullStore
 	local  FullStore

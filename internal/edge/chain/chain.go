@@ -1,5 +1,5 @@
 // Package chain composes the layers that decide. It is the only place where one layer is put
-// around another, but for those of each Redis master (redisstore).
+// around another, but for those within redisstore.
 package chain
 
 import (
@@ -72,7 +72,7 @@ type Counters interface {
 }
 
 // allLayers are all layers, from the request inwards. Each that the chain needs is put in front of
-// those after it. Behind Redis's store, each master has layers of its own.
+// those after it. Redis's store has layers of its own.
 var allLayers = []struct {
 	name   string
 	needed func(*builder) bool

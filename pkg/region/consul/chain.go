@@ -24,7 +24,7 @@ type Link struct {
 	Before string `json:"before,omitempty"`
 }
 
-// Head names the newest entry of the chain.
+// Head is the number and the hash of the newest entry of the chain.
 type Head struct {
 	Number int    `json:"number"`
 	Hash   string `json:"hash"`
