@@ -52,15 +52,15 @@ test: ## prove the guarantees, with real servers: limits, shedding, nodes while 
 	@$(MAKE) --no-print-directory build
 	CGO_ENABLED=1 $(GO) build -race -pgo off ./cmd/...
 	@echo "2 of 3: packages, with the race detector; most wait for servers, so four at a time"
-	$(RACE) -p 4 -timeout 25m $(GUARANTEES)
+	$(RACE) -p 4 -timeout 45m $(GUARANTEES)
 	@echo "3 of 3: nodes as processes; bounds of allocations; the worlds of leases, regions and experiments"
 	@$(MAKE) --no-print-directory -j2 test-nodes test-worlds
 	@echo "passed; make check tests the rest: regionctl, console, lab, dashboards, Terraform, tools"
 
 # Sequential, but for two that mostly wait: tests that wait for servers or a browser fail while race tests use all CPUs.
 test-rest:
-	$(RACE) -timeout 25m $(filter-out $(PLAIN) $(GUARANTEES) %/internal/experiment,$(PACKAGES))
-	cd middleware && $(RACE) -timeout 25m ./...
+	$(RACE) -timeout 45m $(filter-out $(PLAIN) $(GUARANTEES) %/internal/experiment,$(PACKAGES))
+	cd middleware && $(RACE) -timeout 45m ./...
 	@$(MAKE) --no-print-directory -j2 test-processes test-terraform
 	cd middleware && $(TEST) -count 1 -run Alloc ./...
 	cd tools && $(TEST) ./internal/... ./reference ./site && $(TEST) -count 1 ./manifests && $(RACE) ./bench ./import/... ./overload ./tables ./unit
@@ -70,7 +70,7 @@ test-rest:
 	TF_VAR_network=127.254 $(MAKE) --no-print-directory loadtest LAB_DIR="$(CURDIR)/.lab-test" LAB_VARS= LOADTEST="-only steady,shadow,global-escrow -out bin/loadtest-test"
 
 test-nodes:
-	cd internal/e2e && $(TEST) -timeout 25m .
+	cd internal/e2e && $(TEST) -timeout 45m .
 
 # The race detector distorts allocations and makes most worlds too slow; experiments are simulated in one goroutine. The profile is the edge's own.
 test-worlds:
@@ -78,11 +78,11 @@ test-worlds:
 	$(TEST) -p 1 -count 1 ./pkg/limiter/lease ./internal/edge/exchange ./internal/experiment
 
 test-processes:
-	$(TEST) -p 1 -timeout 25m $(PLAIN)
+	$(TEST) -p 1 -timeout 45m $(PLAIN)
 
 # Twelve regions are 133 processes, more than two cores start beside other tests: make soak-tofu.
 test-terraform:
-	cd terraform && $(TEST) -p 1 -timeout 25m -skip TwelveRegions ./...
+	cd terraform && $(TEST) -p 1 -timeout 45m -skip TwelveRegions ./...
 
 check: lint docs test test-rest build ## lint, run every test, build; CI runs this and make release-test
 	bin/edge -version
