@@ -287,11 +287,16 @@ func (c *chromium) picture(name string) {
 }
 
 // look checks the page in both color schemes and at two widths: axe-core finds no fault, and
-// nothing is wider than the window. It saves pictures if WEIR_SCREENSHOTS is set.
+// nothing is wider than the window. Each width has one scheme; WEIR_SOAK and WEIR_SCREENSHOTS, which
+// saves pictures, try all four.
 func (c *chromium) look(name string) {
 	c.t.Helper()
+	all := os.Getenv("WEIR_SOAK") != "" || os.Getenv("WEIR_SCREENSHOTS") != ""
 	for _, scheme := range []string{"light", "dark"} {
 		for _, width := range []int{1440, 390} {
+			if !all && (scheme == "dark") != (width == 390) {
+				continue
+			}
 			c.dress(scheme, width)
 			what := fmt.Sprintf("%s-%s-%d", name, scheme, width)
 			c.picture(what)
