@@ -117,7 +117,7 @@ func TestOneClientDoesNotLockASharedRule(t *testing.T) {
 	}
 	for count := range 2 {
 		nodes := onCluster(t, count+1, fmt.Sprintf(tenantRules, tenantLimit, testenv.LongWindow()))
-		var spacings, refused, allowed float64 // sums of shares
+		var refused, allowed float64 // sums over the spacings
 		sweep := func(apart ...time.Duration) {
 			refusals, ways := make([][]float64, len(apart)), make([][]float64, len(apart))
 			var group sync.WaitGroup
@@ -139,12 +139,12 @@ func TestOneClientDoesNotLockASharedRule(t *testing.T) {
 					underWay = 0 // what a node knows is refused charges nothing
 				}
 				require.LessOrEqual(t, share, 0.05+underWay, "the first bursts may hit a few of them")
-				spacings, refused, allowed = spacings+1, refused+share, allowed+0.02+underWay
+				refused, allowed = refused+share, allowed+0.02+underWay
 			}
 		}
 		sweep(0)
 		sweep(10*time.Millisecond, 50*time.Millisecond, 110*time.Millisecond, 200*time.Millisecond, 330*time.Millisecond, 500*time.Millisecond, time.Second)
-		require.LessOrEqual(t, refused/spacings, allowed/spacings)
+		require.LessOrEqual(t, refused, allowed, "2% in the mean, besides")
 	}
 }
 

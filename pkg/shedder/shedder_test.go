@@ -315,7 +315,7 @@ func TestStreams(t *testing.T) {
 	require.Zero(t, s.held.Load())
 }
 
-func TestWithdrawnIsNoDemand(t *testing.T) {
+func TestUnsentIsNoDemand(t *testing.T) {
 	s := newShedder(t, small())
 	s.Tick(start, nil)
 	for range 30 {
