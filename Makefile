@@ -142,7 +142,7 @@ soak: deps-soak tools ## run the long forms of the tests: many seeds, 20 exactne
 	@failed=; for step in soak-tests soak-nodes soak-proof soak-chart soak-tofu fuzz; do $(MAKE) --no-print-directory $$step || failed="$$failed $$step"; done; test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
 
 soak-tests:
-	WEIR_SOAK=1 $(GO) test -timeout 60m ./pkg/... ./internal/...
+	WEIR_SOAK=1 $(GO) test -timeout 60m -bench . -benchtime 1x ./pkg/... ./internal/...
 
 soak-nodes:
 	cd internal/e2e && WEIR_SOAK=1 $(GO) test -timeout 60m .

@@ -33,15 +33,23 @@ func TestPolicyStatesTheQuota(t *testing.T) {
 	f(full, 0)
 }
 
-// BenchmarkDescribe measures the fields of one rule and of three.
-func BenchmarkDescribe(b *testing.B) {
-	for _, c := range []struct{ name, rules string }{
-		{"one", "rules: [{id: per-client, key: [client_ip], limit: 1000000000, window: 1h}]"},
-		{"three", `rules:
-- {id: per-client, key: [client_ip], limit: 1000000000, window: 1h}
-- {id: per-path, key: [path], limit: 1000000000, window: 10s}
+const threeRules = `rules:
+- {id: per-client, key: [client_ip], algorithm: sliding_window, limit: 1000000000, window: 1h}
+- {id: per-path, key: [path], algorithm: sliding_window, limit: 1000000000, window: 10s}
 - {id: all, key: [], algorithm: token_bucket, limit: 100000, burst: 1000, window: 1s}
-`},
+`
+
+// BenchmarkDescribe measures the fields of one rule and of three. A tier's factor makes a policy
+// that has to be written anew.
+func BenchmarkDescribe(b *testing.B) {
+	for _, c := range []struct {
+		name   string
+		factor float64
+		rules  string
+	}{
+		{"one", 0, "rules: [{id: per-client, key: [client_ip], algorithm: sliding_window, limit: 1000000000, window: 1h}]"},
+		{"three", 0, threeRules},
+		{"three, tightened", 0.5, threeRules},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			d, _ := decider(b, c.rules, calm)
@@ -49,6 +57,7 @@ func BenchmarkDescribe(b *testing.B) {
 			d.ask(b, r, "192.0.2.1", []byte("/api/items"), nil)
 			require.Equal(b, Pass, d.Decide(r))
 			defer r.Permit.Done()
+			r.BehaviorResult.factor = c.factor
 			b.ReportAllocs()
 			for b.Loop() {
 				r.SetLimitHeaders(false, func(_, _ []byte) {})

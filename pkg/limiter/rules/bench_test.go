@@ -60,6 +60,27 @@ func BenchmarkMatch(b *testing.B) {
 	}
 }
 
+// BenchmarkFind compares conditions on a request that is read with those on one that was.
+func BenchmarkFind(b *testing.B) {
+	m, err := NewMatcher([]Conditions{{Paths: []string{"/checkout/*"}}, {Methods: []string{"POST"}}, {Hosts: []string{"api.example.com"}}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	r, match := plainRequest(), Match{}
+	b.Run("read", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			m.Find(r, &match)
+		}
+	})
+	b.Run("again", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			m.FindAgain(&match)
+		}
+	})
+}
+
 // realistic returns a document with as many rules as allowed, of 200 bytes each.
 func realistic() []byte {
 	var b bytes.Buffer
