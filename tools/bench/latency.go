@@ -60,7 +60,7 @@ func (b *bench) latency(ctx context.Context) error {
 		list := make([]*paired.Contender, len(all))
 		samples := map[string]*paired.Contender{}
 		for i, c := range all {
-			list[i] = &paired.Contender{Name: c.name, Measure: func(ctx context.Context, _ int) (paired.Sample, error) { return b.openLoop(ctx, rate, c.connect) }}
+			list[i] = &paired.Contender{Name: c.name, Measure: func(ctx context.Context, _ int) (paired.Sample, error) { return b.everydayLoad(ctx, c, rate) }}
 			if !slices.Contains(compared, c.name) {
 				list[i].Every = seldom
 			}
@@ -93,6 +93,14 @@ func (b *bench) latency(ctx context.Context) error {
 	fmt.Println(t.Text(), added.Text())
 	b.tables = append(b.tables, t, added)
 	return ctx.Err()
+}
+
+// everydayLoad measures a contender, and traces it if it is an edge and -profiles asks for that.
+func (b *bench) everydayLoad(ctx context.Context, c served, rate int) (paired.Sample, error) {
+	traced := make(chan error, 1)
+	go func() { traced <- b.trace(ctx, c.addr, c.name, rate) }()
+	sample, err := b.openLoop(ctx, rate, c.connect)
+	return sample, cmp.Or(err, <-traced)
 }
 
 // latencyTitle says how many rounds each row is the median of.
@@ -138,8 +146,8 @@ func interval(n int, format string, of func(rounds []int) float64) string {
 
 // served is a contender of latency.
 type served struct {
-	name    string
-	connect func() call
+	name, addr string
+	connect    func() call
 }
 
 // everyday starts the contenders of latency: proxies without encryption, then those with TLS
@@ -166,9 +174,9 @@ func (b *bench) everyday(ctx context.Context) ([]served, error) {
 		return nil, err
 	}
 	all := []served{
-		{bareProxy, overHTTP1("http://" + bare)},
-		{plainProxy, overHTTP1("http://" + plain)},
-		{"nginx proxy, limit_req (this machine only)", overHTTP1("http://" + nginx)},
+		{bareProxy, bare, overHTTP1("http://" + bare)},
+		{plainProxy, plain, overHTTP1("http://" + plain)},
+		{"nginx proxy, limit_req (this machine only)", nginx, overHTTP1("http://" + nginx)},
 	}
 	secure := fmt.Sprintf("  tls: {cert_file: %q, key_file: %q}\n  http2: {tls: true}\n", certificate, key)
 	const perUser, perTenant = `  - {id: per-user, key: ["header:X-User"], algorithm: leaky_bucket, limit: 1000, burst: 1000, window: 1m}` + "\n",
@@ -188,7 +196,7 @@ func (b *bench) everyday(ctx context.Context) ([]served, error) {
 		{"TLS, HTTP/2: weir, Redis, strict", single, perUser, secure, overHTTP2},
 	} {
 		if w.more == secure && len(all) == 8 {
-			all = append(all, served{"TLS: bare fasthttp reverse proxy", overHTTP1("https://" + bareTLS)})
+			all = append(all, served{"TLS: bare fasthttp reverse proxy", bareTLS, overHTTP1("https://" + bareTLS)})
 		}
 		addr, err := b.startEdge(fmt.Sprint("latency-", len(all)), origin, w.redis, w.rule, w.more)
 		if err != nil {
@@ -198,7 +206,7 @@ func (b *bench) everyday(ctx context.Context) ([]served, error) {
 		if w.more == secure {
 			scheme = "https://"
 		}
-		all = append(all, served{w.name, w.connect(scheme + addr)})
+		all = append(all, served{w.name, addr, w.connect(scheme + addr)})
 	}
 	return all, nil
 }

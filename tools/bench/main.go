@@ -36,7 +36,7 @@ func main() {
 	flag.IntVar(&o.rounds, "rounds", 0, "rounds of each comparison; 0 for as many as each part needs")
 	flag.DurationVar(&o.duration, "duration", 0, "of one measurement; 0 for what suits each part")
 	flag.StringVar(&o.only, "only", "", "comma-separated `PARTS`: "+strings.Join(names(), ", ")+" (default all)")
-	flag.StringVar(&o.profiles, "profiles", "", "write CPU profiles of the edge under load into this `FOLDER`")
+	flag.StringVar(&o.profiles, "profiles", "", "write CPU profiles of the edge under load, and with latency execution traces, into this `FOLDER`")
 	flag.StringVar(&o.document, "doc", "", "write the tables into this Markdown `FILE`, between its comments, and their charts into the folder plots next to it")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
