@@ -104,12 +104,12 @@ func TestCommandLine(t *testing.T) {
 	f([]string{"-check", "-config", badRules}, 2, "", "rules.yaml:1: rules[0].limit: must be between 1 and")
 	f([]string{"-check", "-config", badConfig}, 2, "", `edge.yaml:4: listen.public: must be host:port (got "nowhere")`)
 	f([]string{"-check", "-config", badURL}, 2, "", `upstreams[0].url "127.0.0.1:9000": `)
-	// Every fault of the file at once, or else of all that it names; of the rules always. Each has its line.
+	// Every fault of the file at once, of its URLs and rules too, or else of all that it names. Each has its line.
 	wrongRules := "rules:\n- {id: a, key: [client_ip], limit: 0, window: 10s}\n- {id: b, key: [client_ip], limit: 1, window: 0s}\n"
-	wrongFile := files(t, goodConfig+"documents: {verify_keys: [RULES]}\nlisten: {public: nowhere}\n", wrongRules)
+	wrongFile := files(t, strings.Replace(goodConfig, "[{", "[{url: \"ftp://a\"}, {", 1)+"documents: {verify_keys: [RULES]}\nlisten: {public: nowhere, amdin: x}\n", wrongRules)
 	wrongNamed := files(t, strings.Replace(goodConfig, "[{", "[{url: \"ftp://a\"}, {url: \"http://b\"}, {url: \"ftp://c\"}, {", 1)+"listen: {tls: {cert_file: RULES, key_file: RULES}}\n", wrongRules)
 	for file, faults := range map[string][]string{
-		wrongFile:  {"edge.yaml:4: documents.verify_keys: ", "edge.yaml:5: listen.public: ", "rules.yaml:2: rules[0].limit: ", "rules.yaml:3: rules[1].window: "},
+		wrongFile:  {`edge.yaml:1: upstreams[0].url "ftp://a": `, "edge.yaml:5: listen.amdin: ", "edge.yaml:4: documents.verify_keys: ", "edge.yaml:5: listen.public: ", "rules.yaml:2: rules[0].limit: ", "rules.yaml:3: rules[1].window: "},
 		wrongNamed: {`edge.yaml:1: upstreams[0].url "ftp://a": `, `edge.yaml:1: upstreams[2].url "ftp://c": `, "edge.yaml:4: listen.tls: ", "rules.yaml:2: rules[0].limit: ", "rules.yaml:3: rules[1].window: "},
 	} {
 		for _, fault := range faults {

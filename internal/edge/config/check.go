@@ -15,7 +15,7 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// CheckFile is Load and Check. Its error names every fault of the file and of what it names, with
+// CheckFile is Load and Check. Its error names every fault of the file, or else of what it names, with
 // their lines.
 func CheckFile(name string) (c *Config, warnings []string, err error) {
 	data, err := os.ReadFile(name)
@@ -25,8 +25,12 @@ func CheckFile(name string) (c *Config, warnings []string, err error) {
 	c, root, own := parse(data)
 	if own == nil {
 		warnings, err = Check(c)
-	} else if !c.FollowsConsul() && c.Rules.File != "" { // the rest may depend on what is wrong
-		_, err = c.loadRules()
+	} else { // the rest may depend on what is wrong
+		err = c.checkURLs()
+		if !c.FollowsConsul() && c.Rules.File != "" {
+			_, wrong := c.loadRules()
+			err = errors.Join(err, wrong)
+		}
 	}
 	var others field.Errors
 	for _, one := range each(err) {
@@ -90,6 +94,16 @@ func Check(c *Config) (warnings []string, err error) {
 		return nil, err
 	}
 	return append(c.Warnings(), warnings...), nil
+}
+
+// checkURLs reports what Pools reports of the upstreams' URLs.
+func (c *Config) checkURLs() (err error) {
+	for i, u := range c.Upstreams {
+		if wrong := proxy.CheckURL(u.URL); wrong != nil {
+			err = errors.Join(err, &proxy.URLError{Index: i, URL: u.URL, Err: wrong})
+		}
+	}
+	return err
 }
 
 // loadRules reads the file of rules, and warns of those that cannot work.

@@ -172,8 +172,8 @@ func Parse(data []byte) (*Config, error) {
 func parse(data []byte) (*Config, *field.Node, field.Errors) {
 	c := Defaults()
 	root, faults := field.Load(data, &c, &configForm)
-	if faults == nil {
-		faults = root.Locate(field.All(c.Validate()))
+	if root != nil {
+		faults = faults.With(root.Locate(field.All(c.Validate())))
 	}
 	return &c, root, faults
 }

@@ -180,7 +180,13 @@ func (c *Config) complete() error {
 	return nil
 }
 
-func (p *Pool) newUpstream(raw string) (*upstream, error) {
+// CheckURL reports what is wrong with one of Config.Upstreams.
+func CheckURL(raw string) error {
+	_, err := parseURL(raw)
+	return err
+}
+
+func parseURL(raw string) (*url.URL, error) {
 	parsed, err := url.Parse(raw)
 	switch {
 	case !strings.Contains(raw, "://") && !strings.Contains(raw, "/"):
@@ -195,6 +201,14 @@ func (p *Pool) newUpstream(raw string) (*upstream, error) {
 		return nil, errors.New("want no user")
 	case parsed.Path != "" && parsed.Path != "/", parsed.RawQuery != "" || parsed.ForceQuery, parsed.Fragment != "":
 		return nil, errors.New("want no path, query or fragment: requests keep their own")
+	}
+	return parsed, nil
+}
+
+func (p *Pool) newUpstream(raw string) (*upstream, error) {
+	parsed, err := parseURL(raw)
+	if err != nil {
+		return nil, err
 	}
 	u := &upstream{cfg: &p.cfg, epoch: p.epoch}
 	if parsed.Scheme == "https" || parsed.Scheme == schemeH2 {
