@@ -104,9 +104,10 @@ func (s *Running) logRefusal(r *decide.Request) {
 		}
 		rule := r.Match.Rules[i]
 		if skipped, ok := s.samplers[rule.Index].Sample(r.Began); ok {
+			l := r.Match.Checks[i].Limit
 			s.of.log.Info("request limited", "rule", rule.ID, "client", r.Client, "status", status,
 				"source", res.Source.String(), "retry_after", r.Decision.RetryAfter(r.Match.Checks).String(), "not_logged", skipped,
-				"limit", r.Match.Checks[i].Limit.Limit, "full_limit", r.Match.Checks[i].Limit.Full().Limit)
+				"limit", r.Quota(l), "full_limit", l.Full().Limit)
 		}
 	}
 }
