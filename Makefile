@@ -233,7 +233,7 @@ lab-down: ## stop the lab and remove its files, even after failures
 	@LAB="$(LAB_DIR)" terraform/lab/scripts/down.sh
 
 console: deps-lab tools build ## run the lab with traffic, and the console to watch and change it; Ctrl-C stops everything
-	@$(GO) build -C terraform -o ../bin/ ./lab/origin ./lab/visitors
+	@$(GO) build -C terraform -o ../bin/ ./lab/origin ./lab/distance ./lab/visitors
 	@LAB="$(LAB_DIR)" TERRAFORM="$(TERRAFORM)" terraform/lab/scripts/console.sh $(LAB_VARS)
 
 picture: deps tools ##- film the console during an overload into docs/overload.gif; about 2 minutes, on a machine with nothing else to do
