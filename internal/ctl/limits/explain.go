@@ -157,14 +157,22 @@ func writeBehavior(b *bytes.Buffer, s term.Style, c *adminapi.Behavior) {
 		return
 	}
 	fmt.Fprintf(b, "  tier %s, score %d (%s, policy %s)", s.Bold(term.Printable(c.Tier)), int(c.Score), term.Printable(c.Mode), term.Printable(c.PolicyVersion))
+	var effects []string
 	if c.Limits > 0 && c.Limits < 1 {
-		fmt.Fprintf(b, ", limits × %v", c.Limits)
+		effects = append(effects, fmt.Sprintf("limits × %v", c.Limits))
 	}
 	if c.Delay != "" {
-		fmt.Fprintf(b, ", delayed by %s", term.Brief(c.Delay))
+		effects = append(effects, "delayed by "+term.Brief(c.Delay))
 	}
 	if c.RefusedFor != "" {
-		fmt.Fprintf(b, ", refused for %s", term.Brief(c.RefusedFor))
+		effects = append(effects, "refused for "+term.Brief(c.RefusedFor))
+	}
+	if len(effects) > 0 {
+		enforced := ""
+		if c.Mode == "shadow" {
+			enforced = "if enforced: "
+		}
+		fmt.Fprintf(b, ", %s%s", enforced, strings.Join(effects, ", "))
 	}
 	b.WriteByte('\n')
 	writeSignals(b, c.Signals)
