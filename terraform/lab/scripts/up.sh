@@ -119,6 +119,7 @@ failing() {
 # This may wait for a PoP to return to DNS, and for a Consul that lost its data to learn of every
 # edge again.
 if [ -n "$healed" ] || grep -q ' complete after ' "$log"; then
+  echo "waiting until every edge passes its check, and the DNS router knows it"
   [ ! -e "$LAB/global/dns/ready" ] || await "$LAB/global/dns" || exit 1
   began=$(now)
   until why=$(failing) && [ -z "$why" ]; do
