@@ -73,7 +73,7 @@ func (b *bench) h2load(ctx context.Context, addr, targets string, args ...string
 	log := b.write("h2load.log", "")
 	args = append([]string{"-t", "2", "-D", strconv.Itoa(max(1, int(b.duration.Seconds()))), "-i", targets, "--log-file", log}, args...)
 	profiled := make(chan error, 1)
-	go func() { profiled <- b.profile(ctx, addr) }()
+	go func() { profiled <- b.profile(addr) }()
 	out, err := exec.CommandContext(ctx, "h2load", args...).CombinedOutput()
 	if err != nil {
 		return paired.Sample{}, fmt.Errorf("h2load: %w (make bench installs what is needed): %s", err, out)

@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -60,7 +61,13 @@ func (b *bench) latency(ctx context.Context) error {
 		list := make([]*paired.Contender, len(all))
 		samples := map[string]*paired.Contender{}
 		for i, c := range all {
-			list[i] = &paired.Contender{Name: c.name, Measure: func(ctx context.Context, _ int) (paired.Sample, error) { return b.everydayLoad(ctx, c, rate) }}
+			list[i] = &paired.Contender{Name: c.name, Measure: func(ctx context.Context, _ int) (paired.Sample, error) {
+				traced := make(chan error, 1)
+				file := strings.NewReplacer(" ", "-", ",", "", ":", "", "/", "").Replace(fmt.Sprint(rate, " ", c.name, ".trace"))
+				go func() { traced <- b.inspect(c.addr, "trace", file) }()
+				sample, err := b.openLoop(ctx, rate, c.connect)
+				return sample, cmp.Or(err, <-traced)
+			}}
 			if !slices.Contains(compared, c.name) {
 				list[i].Every = seldom
 			}
@@ -93,14 +100,6 @@ func (b *bench) latency(ctx context.Context) error {
 	fmt.Println(t.Text(), added.Text())
 	b.tables = append(b.tables, t, added)
 	return ctx.Err()
-}
-
-// everydayLoad measures a contender, and traces it if it is an edge and -profiles asks for that.
-func (b *bench) everydayLoad(ctx context.Context, c served, rate int) (paired.Sample, error) {
-	traced := make(chan error, 1)
-	go func() { traced <- b.trace(ctx, c.addr, c.name, rate) }()
-	sample, err := b.openLoop(ctx, rate, c.connect)
-	return sample, cmp.Or(err, <-traced)
 }
 
 // latencyTitle says how many rounds each row is the median of.

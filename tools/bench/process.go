@@ -85,7 +85,7 @@ const connections = 64
 func (b *bench) wrk(ctx context.Context, addr string, more ...string) (paired.Sample, error) {
 	args := append([]string{"-t2", "-c", strconv.Itoa(connections), "-d", fmt.Sprintf("%ds", max(1, int(b.duration.Seconds()))), "--latency"}, more...)
 	profiled := make(chan error, 1)
-	go func() { profiled <- b.profile(ctx, addr) }()
+	go func() { profiled <- b.profile(addr) }()
 	out, err := exec.CommandContext(ctx, "wrk", append(args, "http://"+addr+"/hello")...).CombinedOutput()
 	if err != nil {
 		return paired.Sample{}, fmt.Errorf("wrk: %w: %s", err, out)

@@ -115,7 +115,7 @@ func (b *bench) callGRPC(ctx context.Context, addr string, callers int, call fun
 		conns = append(conns, conn)
 	}
 	profiled := make(chan error, 1)
-	go func() { profiled <- b.profile(ctx, addr) }()
+	go func() { profiled <- b.profile(addr) }()
 	took := make([][]time.Duration, callers)
 	faults := make([]error, callers)
 	began := time.Now()

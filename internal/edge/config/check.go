@@ -99,7 +99,7 @@ func Check(c *Config) (warnings []string, err error) {
 // checkURLs reports what Pools reports of the upstreams' URLs.
 func (c *Config) checkURLs() (err error) {
 	for i, u := range c.Upstreams {
-		if wrong := proxy.CheckURL(u.URL); wrong != nil {
+		if _, wrong := proxy.ParseURL(u.URL); wrong != nil {
 			err = errors.Join(err, &proxy.URLError{Index: i, URL: u.URL, Err: wrong})
 		}
 	}

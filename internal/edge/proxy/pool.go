@@ -180,13 +180,8 @@ func (c *Config) complete() error {
 	return nil
 }
 
-// CheckURL reports what is wrong with one of Config.Upstreams.
-func CheckURL(raw string) error {
-	_, err := parseURL(raw)
-	return err
-}
-
-func parseURL(raw string) (*url.URL, error) {
+// ParseURL parses one of Config.Upstreams, or says what is wrong with it.
+func ParseURL(raw string) (*url.URL, error) {
 	parsed, err := url.Parse(raw)
 	switch {
 	case !strings.Contains(raw, "://") && !strings.Contains(raw, "/"):
@@ -206,7 +201,7 @@ func parseURL(raw string) (*url.URL, error) {
 }
 
 func (p *Pool) newUpstream(raw string) (*upstream, error) {
-	parsed, err := parseURL(raw)
+	parsed, err := ParseURL(raw)
 	if err != nil {
 		return nil, err
 	}
