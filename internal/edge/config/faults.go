@@ -14,14 +14,10 @@ type faults struct{ list field.Errors }
 func (f *faults) add(path, format string, args ...any) { f.list.Add(path, format, args...) }
 
 func (f *faults) address(path, value string) {
-	_, port, err := net.SplitHostPort(value)
-	switch {
-	case err != nil || port == "":
+	if _, port, err := net.SplitHostPort(value); err != nil || port == "" {
 		f.add(path, "must be host:port (got %q)", value)
-	default:
-		if _, err := net.LookupPort("tcp", port); err != nil {
-			f.add(path, "must have a port of 0 to 65535 (got %q)", value)
-		}
+	} else if _, err := net.LookupPort("tcp", port); err != nil {
+		f.add(path, "must have a port of 0 to 65535 (got %q)", value)
 	}
 }
 
