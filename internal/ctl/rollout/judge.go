@@ -18,6 +18,10 @@ const (
 	outsideLooks = 2
 	// leastPast is how many requests a site must have had to be compared with its past.
 	leastPast = 20
+
+	// Flags that set bounds.
+	moreLimited = "--max-limited-increase"
+	more5xx     = "--max-5xx-increase"
 )
 
 // Bounds say by how much a change may make figures worse.
@@ -177,7 +181,7 @@ func (j *judge) worse(x *subject, now fleet.Traffic, others *elsewhere) string {
 	case x.before.Requests >= leastPast:
 		return cmp.Or(j.moved(x, &now, others), j.slower(x, &now, others))
 	}
-	return cmp.Or(j.excess(x.name, &now, others, &limited, j.Limited), j.excess(x.name, &now, others, &errored, j.Errors), j.slower(x, &now, others))
+	return cmp.Or(j.excess(x.name, &now, others, &limited, j.Limited, moreLimited), j.excess(x.name, &now, others, &errored, j.Errors, more5xx), j.slower(x, &now, others))
 }
 
 // moved says which figure of a subject has left its past furthest beyond its bound, the others'
@@ -188,13 +192,13 @@ func (j *judge) moved(x *subject, now *fleet.Traffic, others *elsewhere) (why st
 		was, is := f.share(&x.before), f.share(now)
 		o := others.change(&f)
 		difference := is - was - o.beside(is-was)
-		most, how := j.Limited, "more"
+		most, flag := j.Limited, moreLimited
 		switch {
 		case f.name == errored.name:
-			most = j.Errors
+			most, flag = j.Errors, more5xx
 			difference = max(0, difference)
 		case difference < 0:
-			most, how = j.Fewer, "less"
+			most, flag = j.Fewer, "--max-limited-decrease"
 		}
 		by := math.Abs(difference) - most - x.chance(&f, now, o)
 		if !(by > 0) || by < furthest { // nor if it is not a number
@@ -205,20 +209,20 @@ func (j *judge) moved(x *subject, now *fleet.Traffic, others *elsewhere) (why st
 		if o.sites > 0 {
 			why += fmt.Sprintf("; elsewhere the share changed by %+.2f points", 100*o.common)
 		}
-		why += fmt.Sprintf("; at most %s %s is allowed", points(most), how)
+		why += fmt.Sprintf("; %s allows %s", flag, points(most))
 	}
 	return why
 }
 
 // excess says whether a figure is beyond its bound, compared with the others, or "". Where
 // those had no requests, theirs count as 0%, so the bounds are absolute.
-func (j *judge) excess(who string, now *fleet.Traffic, others *elsewhere, f *figure, most float64) string {
+func (j *judge) excess(who string, now *fleet.Traffic, others *elsewhere, f *figure, most float64, flag string) string {
 	is, than := f.share(now), f.share(&others.now)
 	if is-than <= most {
 		return ""
 	}
-	return who + fmt.Sprintf(f.what, fmt.Sprintf("%s of %.0f requests, the other sites %s of %.0f, and what it did before is unknown; at most %s more is allowed",
-		term.Percent(is), now.Requests, term.Percent(than), others.now.Requests, points(most)))
+	return who + fmt.Sprintf(f.what, fmt.Sprintf("%s of %.0f requests, the other sites %s of %.0f, and what it did before is unknown; %s allows %s more",
+		term.Percent(is), now.Requests, term.Percent(than), others.now.Requests, flag, points(most)))
 }
 
 // slower says whether the 99th percentile of durations exceeds its bound, compared with its
@@ -244,7 +248,7 @@ func (j *judge) slower(x *subject, now *fleet.Traffic, others *elsewhere) string
 	p := fleet.Ratio(is.Slower(most)+past.Slower(most), is.Counted()+past.Counted())
 	by := 4 * math.Sqrt(p*(1-p)*(1/is.Counted()+1/past.Counted()))
 	if late := share(is) - grown; late > tail && late-share(past) > by {
-		return fmt.Sprintf("%s of %.0f requests to %s took longer than %s; 99%% took at most %s %s, and %.4g times as long is allowed",
+		return fmt.Sprintf("%s of %.0f requests to %s took longer than %s; 99%% took at most %s %s, and --max-p99-factor allows %.4g times as long",
 			term.Percent(share(is)), is.Counted(), x.name, seconds(most), seconds(usual), whose, j.Slower)
 	}
 	return ""

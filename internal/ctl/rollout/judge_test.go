@@ -39,25 +39,25 @@ func TestJudge(t *testing.T) {
 	f(counts{ams: traffic(1000, 300, 0), fra: traffic(1000, 20, 0)}, counts{ams: traffic(5000, 1500, 0), fra: traffic(5000, 100, 0)}, "")
 	// A site that limited nothing now limits as much as the others always did.
 	f(counts{ams: traffic(1000, 0, 0), fra: traffic(1000, 245, 0)}, counts{ams: traffic(5000, 1225, 0), fra: traffic(5000, 1225, 0)},
-		"ams1 limited 24.50% of 5000 requests, and 0.00% of 1000 before; elsewhere the share changed by +0.00 points; at most 2 points more is allowed")
+		"ams1 limited 24.50% of 5000 requests, and 0.00% of 1000 before; elsewhere the share changed by +0.00 points; --max-limited-increase allows 2 points")
 	f(counts{ams: traffic(1000, 0, 0)}, counts{ams: traffic(5000, 0, 250)},
-		"ams1 answered 5xx to 5.00% of 5000 requests, and 0.00% of 1000 before; at most 1 points more is allowed")
+		"ams1 answered 5xx to 5.00% of 5000 requests, and 0.00% of 1000 before; --max-5xx-increase allows 1 points")
 	f(counts{ams: traffic(1000, 300, 0)}, counts{ams: traffic(5000, 500, 0)},
-		"ams1 limited 10.00% of 5000 requests, and 30.00% of 1000 before; at most 5 points less is allowed")
+		"ams1 limited 10.00% of 5000 requests, and 30.00% of 1000 before; --max-limited-decrease allows 5 points")
 	// What happens everywhere is not the change's doing: an attack begins, or ends.
 	calm, attacked := traffic(5000, 100, 0), traffic(5000, 1500, 0)
 	f(counts{ams: calm, fra: calm}, counts{ams: attacked, fra: attacked}, "")
 	f(counts{ams: attacked, fra: attacked}, counts{ams: calm, fra: calm}, "")
 	// What happens at one of several others is that site's own affair.
 	f(counts{ams: calm, fra: calm, iad: calm, sin: calm}, counts{ams: attacked, fra: attacked, iad: calm, sin: calm},
-		"ams1 limited 30.00% of 5000 requests, and 2.00% of 5000 before; elsewhere the share changed by +0.00 points; at most 2 points more is allowed")
+		"ams1 limited 30.00% of 5000 requests, and 2.00% of 5000 before; elsewhere the share changed by +0.00 points; --max-limited-increase allows 2 points")
 	f(counts{ams: calm, fra: attacked, iad: calm}, counts{ams: calm, fra: calm, iad: calm}, "")
 	f(counts{ams: calm, fra: attacked, iad: attacked}, counts{ams: calm, fra: calm, iad: calm}, "") // two are too few to accuse it
 	f(counts{ams: calm, fra: attacked}, counts{ams: calm, fra: calm}, "")                           // the only other one
 	// An attack ends everywhere, but the site goes on refusing.
 	lhr, nrt := Site{"eu-west", "lhr1"}, Site{"ap-south", "nrt1"}
 	f(counts{ams: attacked, fra: attacked, iad: attacked, sin: attacked, lhr: calm, nrt: attacked}, counts{ams: attacked, fra: calm, iad: calm, sin: calm, lhr: calm, nrt: calm},
-		"ams1 limited 30.00% of 5000 requests, and 30.00% of 5000 before; elsewhere the share changed by -28.00 points; at most 2 points more is allowed")
+		"ams1 limited 30.00% of 5000 requests, and 30.00% of 5000 before; elsewhere the share changed by -28.00 points; --max-limited-increase allows 2 points")
 	// The rule is named, also if another one hides it in the sum.
 	rules := func(requests, old, new float64) fleet.Traffic {
 		t := traffic(requests, old+new, 0)
@@ -65,19 +65,19 @@ func TestJudge(t *testing.T) {
 		return t
 	}
 	f(counts{ams: rules(5000, 300, 0), fra: calm}, counts{ams: rules(5000, 300, 900), fra: calm},
-		"ams1: rule new limited 18.00% of 5000 requests, and 0.00% of 5000 before; elsewhere the share changed by +0.00 points; at most 2 points more is allowed")
+		"ams1: rule new limited 18.00% of 5000 requests, and 0.00% of 5000 before; elsewhere the share changed by +0.00 points; --max-limited-increase allows 2 points")
 	f(counts{ams: rules(5000, 250, 0)}, counts{ams: rules(5000, 0, 250)},
-		"ams1: rule new limited 5.00% of 5000 requests, and 0.00% of 5000 before; at most 2 points more is allowed")
+		"ams1: rule new limited 5.00% of 5000 requests, and 0.00% of 5000 before; --max-limited-increase allows 2 points")
 	f(counts{ams: rules(5000, 900, 0)}, counts{ams: rules(5000, 0, 0)},
-		"ams1: rule old limited 0.00% of 5000 requests, and 18.00% of 5000 before; at most 5 points less is allowed")
+		"ams1: rule old limited 0.00% of 5000 requests, and 18.00% of 5000 before; --max-limited-decrease allows 5 points")
 	// Chance explains much of a short past, but not everything.
 	f(counts{ams: traffic(20, 0, 0)}, counts{ams: traffic(1000, 50, 0)}, "")
-	f(counts{ams: traffic(20, 0, 0)}, counts{ams: traffic(1000, 600, 0)}, "ams1 limited 60.00% of 1000 requests, and 0.00% of 20 before; at most 2 points more is allowed")
+	f(counts{ams: traffic(20, 0, 0)}, counts{ams: traffic(1000, 600, 0)}, "ams1 limited 60.00% of 1000 requests, and 0.00% of 20 before; --max-limited-increase allows 2 points")
 	// Without a past, only the others are left to compare with.
 	f(counts{fra: calm}, counts{ams: traffic(1000, 60, 0), fra: calm},
-		"ams1 limited 6.00% of 1000 requests, the other sites 2.00% of 5000, and what it did before is unknown; at most 2 points more is allowed")
+		"ams1 limited 6.00% of 1000 requests, the other sites 2.00% of 5000, and what it did before is unknown; --max-limited-increase allows 2 points more")
 	f(counts{}, counts{ams: traffic(1000, 30, 0)},
-		"ams1 limited 3.00% of 1000 requests, the other sites 0.00% of 0, and what it did before is unknown; at most 2 points more is allowed")
+		"ams1 limited 3.00% of 1000 requests, the other sites 0.00% of 0, and what it did before is unknown; --max-limited-increase allows 2 points more")
 	f(counts{ams: calm}, counts{ams: traffic(99, 99, 0)}, "") // too few
 }
 
@@ -127,14 +127,14 @@ func TestSlower(t *testing.T) {
 	}
 	quick, none := took(1000, 0), fleet.Traffic{}
 	f(quick, quick, took(990, 10), quick, "")
-	f(quick, quick, took(950, 50), quick, "5.00% of 1000 requests to ams1 took longer than 10ms; 99% took at most 5ms before, and 2 times as long is allowed")
+	f(quick, quick, took(950, 50), quick, "5.00% of 1000 requests to ams1 took longer than 10ms; 99% took at most 5ms before, and --max-p99-factor allows 2 times as long")
 	f(quick, quick, took(950, 50), took(950, 50), "")  // slow everywhere
 	f(took(950, 50), quick, took(950, 50), quick, "")  // always slow
 	f(took(950, 50), quick, took(500, 500), quick, "") // no bucket tells
 	f(took(99, 0), quick, took(80, 19), quick, "")     // too few
 	f(took(100, 0), none, took(95, 5), none, "")       // chance
 	f(took(100, 0), none, took(9700, 300), none, "")   // the past was too short to know
-	f(none, quick, took(950, 50), quick, "5.00% of 1000 requests to ams1 took longer than 10ms; 99% took at most 5ms elsewhere, and 2 times as long is allowed")
+	f(none, quick, took(950, 50), quick, "5.00% of 1000 requests to ams1 took longer than 10ms; 99% took at most 5ms elsewhere, and --max-p99-factor allows 2 times as long")
 	f(none, none, took(950, 50), none, "") // nothing to compare with
 	j.Slower = 0
 	f(quick, quick, took(0, 1000), quick, "")
