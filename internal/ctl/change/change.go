@@ -50,6 +50,7 @@ type Change struct {
 	overridden []string
 	// unreached are the regions that could not be reached before any was pointed.
 	unreached []string
+	tried     string // the site whose canary passed
 	// Result is what became of it; nil: it ended before it knew the regions.
 	Result *Report
 }

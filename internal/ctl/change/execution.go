@@ -154,6 +154,7 @@ func (s *execution) Judge(ctx context.Context, i int, again bool) error {
 		if err := c.watch.Judge(ctx, g); err != nil {
 			return s.trial.fail(ctx, err)
 		}
+		c.tried = stage.PoP
 		return nil
 	}
 	if again {

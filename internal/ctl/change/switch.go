@@ -63,7 +63,7 @@ func (c *Change) entry(ctx context.Context, r *regionChange, pointer consul.Poin
 	e := consul.Change{Pointer: pointer, Replaced: r.step.From.Version()}
 	if pointer.AppliedBy == c.By {
 		e.Message, e.BrokeLockOf, e.Forced, e.Token = c.Message, strings.Join(c.Engine.Broke, ", "), c.forced, r.target.Identity(ctx)
-		e.Unreached = c.unreached
+		e.Tried, e.Unreached = c.tried, c.unreached
 	}
 	if e.Replaced == pointer.Version { // written again
 		h := versions.History{Kind: r.target.Kind, Pointer: r.region.Seen.Pointer}

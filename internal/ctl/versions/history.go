@@ -56,7 +56,7 @@ type HistoryEntry struct {
 // Why says why the change was made, and what was unusual about it.
 func (e *HistoryEntry) Why() string {
 	why := e.Message
-	for _, note := range [][2]string{{"broke the lock of ", e.BrokeLockOf}, {"forced: ", e.Forced}, {"not reached: ", strings.Join(e.Unreached, ", ")}} {
+	for _, note := range [][2]string{{"canary passed on ", e.Tried}, {"broke the lock of ", e.BrokeLockOf}, {"forced: ", e.Forced}, {"not reached: ", strings.Join(e.Unreached, ", ")}} {
 		if note[1] != "" {
 			why += " (" + note[0] + note[1] + ")"
 		}

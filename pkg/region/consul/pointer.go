@@ -73,6 +73,8 @@ type Change struct {
 	// Canary is the PoP that tried the version until this change; empty if the change made the
 	// version active.
 	Canary string `json:"canary,omitempty"`
+	// Tried is the PoP whose canary passed before the change.
+	Tried string `json:"tried,omitempty"`
 	// BrokeLockOf names the holder whose lock AppliedBy broke to make the change.
 	BrokeLockOf string `json:"broke_lock_of,omitempty"`
 	// Forced is what nodes objected to, and AppliedBy overrode.
