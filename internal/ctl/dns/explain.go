@@ -34,6 +34,8 @@ How many clients an overloaded PoP gives to others depends on what routers did b
 --client is an address, or the network that a resolver passes on (203.0.113.0/24). If the
 router has a GeoIP database, pass the same one. Without --client, this shows what each PoP
 receives, what it can serve, and which shares of its clients routers send to other PoPs.
+DEMAND/S is what its origin is asked for and what is shed; REQ/S of regionctl status counts
+limited requests, too.
 
 Among equals, where the router chooses at random for resolvers that pass no network on, this
 shows the choice for those that do. If the PoP has no address of a family, the last step names

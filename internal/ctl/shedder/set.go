@@ -29,8 +29,8 @@ const longestFor = 7 * 24 * time.Hour
 
 const setHelp = `Activates new shedder settings in all regions of the fleet file, or in those of
 --region: the settings in FILE, or the active ones with other values for some FIELDs. It
-validates them, shows the difference, asks for confirmation (--yes skips that), and waits
-until every registered edge runs them. The steps are those of regionctl rules apply: if a
+validates them, shows the difference, asks for confirmation (--yes skips that, and is
+required without a terminal), and waits until every registered edge runs them. The steps are those of regionctl rules apply: if a
 region cannot be reached, nothing changes anywhere (--partial continues without it); if
 two people change the settings at the same time, the second learns of the first (status
 4); and running the same command again completes a change that ended early (status 3).
@@ -139,14 +139,14 @@ func assign(c *change.Change, assignments []string) func(context.Context, *fleet
 		}
 		made, err := SetAll(base, assignments)
 		if err != nil {
-			return badSettings(t, assignments, err)
+			return badSettings(t, base, assignments, err)
 		}
 		text, err := made.YAML()
 		if err != nil {
 			return fmt.Errorf("nothing was changed: %s: %w", t.Name, err)
 		}
 		if s.Next, err = fleet.ParseDocument(kinds.Shedder, what, text); err != nil {
-			return badSettings(t, assignments, err)
+			return badSettings(t, base, assignments, err)
 		}
 		s.Next.Made = true
 		before := base.Warnings()
@@ -182,8 +182,15 @@ func SetAll(d *shedding.Document, assignments []string) (*shedding.Document, err
 	return d, nil
 }
 
-func badSettings(t *fleet.Target, assignments []string, err error) error {
+func badSettings(t *fleet.Target, base *shedding.Document, assignments []string, err error) error {
 	found := field.All(err)
+	for _, f := range found {
+		for i, class := range base.Classes {
+			if rest, of := strings.CutPrefix(f.Path, field.Index("classes", i)+"."); of {
+				f.Path = "classes." + class.Name + "." + rest // as it was assigned
+			}
+		}
+	}
 	text := strings.ReplaceAll(found.Error(), "\n", "\n  ")
 	return term.Misused("%s: %s has %s (nothing was changed):\n  %s", t.Name, strings.Join(assignments, " "), term.Plural(len(found), "problem"), text)
 }
