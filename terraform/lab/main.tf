@@ -178,7 +178,7 @@ resource "terraform_data" "publish" {
 
   provisioner "local-exec" {
     command     = "${local.scripts}/publish.sh"
-    environment = merge(local.environment, { REGIONCTL = "${local.bin}/regionctl" })
+    environment = merge(local.environment, { REGIONCTL = "${local.bin}/regionctl", RULES = abspath(var.rules) })
   }
 
   depends_on = [module.region]

@@ -1,5 +1,6 @@
 # Twelve regions on one machine, with the default Redis Clusters of six and two edges in each
-# PoP; half of the regions have two PoPs. Without Prometheus.
+# PoP; half of the regions have two PoPs. Without Prometheus, and without limits that regions share:
+# 36 edges that exchange counts need more than two cores.
 regions = {
   eu-west    = { number = 1, pops = [{ name = "ams1", location = { lat = 52.37, lon = 4.90 }, clients = ["198.51.100.0/24", "2001:db8:1::/48"] }, { name = "fra1", location = { lat = 50.11, lon = 8.68 } }] }
   us-east    = { number = 2, pops = [{ name = "iad1", location = { lat = 38.95, lon = -77.45 }, clients = ["203.0.113.0/24", "2001:db8:2::/48"] }, { name = "nyc1", location = { lat = 40.71, lon = -74.01 } }] }
@@ -16,3 +17,4 @@ regions = {
 }
 prometheus  = false
 round_trips = []
+rules       = "../../internal/edge/config/sample-rules.yaml"

@@ -113,6 +113,12 @@ variable "prometheus" {
   default     = true
 }
 
+variable "rules" {
+  description = "The first rules, as a file. While one of them has scope global, edges of all regions exchange their counts ten times per second."
+  type        = string
+  default     = "rules.yaml"
+}
+
 variable "admin_tls" {
   description = "Certificate, key and authority of the edges' admin side, in PEM files; the certificate is for the name weir-edge. Null: plain HTTP."
   type        = object({ cert_file = string, key_file = string, ca_file = string })

@@ -1,7 +1,7 @@
 #!/bin/sh
 # publish.sh: names new regions, gives those that have none initial rules, shedder settings and a behavior
 # policy, and the topology to all. It keeps what an operator has applied: a new region gets what
-# the others have. REGIONCTL is the program.
+# the others have. REGIONCTL is the program, RULES the file of the first rules.
 . "$(dirname "$0")/lib.sh"
 enter
 export WEIR_FLEET="$LAB/fleet.yaml" WEIR_USER=lab NO_COLOR=1
@@ -29,6 +29,7 @@ if "$REGIONCTL" --help | grep -q '^  init '; then
 fi
 for kind in rules shedder policy; do
   file=$scripts/../$kind.yaml
+  [ $kind != rules ] || file=${RULES:-$file}
   donor='' bare=''
   # shellcheck disable=SC2013 # words
   for pair in $(cat "$LAB/wan"); do
