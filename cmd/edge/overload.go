@@ -12,7 +12,18 @@ import (
 )
 
 // outcomes count what became of the requests of a class.
-type outcomes struct{ sent, answered, byLevel, byCap atomic.Int64 }
+type outcomes struct {
+	sent, answered, byLevel, byCap atomic.Int64
+	slowest                        atomic.Int64 // of those answered, in nanoseconds
+}
+
+// answer counts an answered request.
+func (o *outcomes) answer(took time.Duration) {
+	o.answered.Add(1)
+	for was := o.slowest.Load(); int64(took) > was && !o.slowest.CompareAndSwap(was, int64(took)); {
+		was = o.slowest.Load()
+	}
+}
 
 // overload sends a node of -dev more than its origin's /busy serves, and prints which requests
 // were answered and which shed. A fast closed loop would not do: it ends before the level reacts.
@@ -27,12 +38,13 @@ func overload(ctx context.Context, addr string, stdout io.Writer) error {
 	var critical, test outcomes
 	send := func(o *outcomes, class, from string) {
 		o.sent.Add(1)
+		began := time.Now()
 		all.Go(func() {
 			switch reason, err := askBusy(ctx, client, url, class, from); {
 			case err != nil:
 				stop(err)
 			case reason == "":
-				o.answered.Add(1)
+				o.answer(time.Since(began))
 			case strings.HasSuffix(reason, ";kind=level"):
 				o.byLevel.Add(1)
 			default:
@@ -57,12 +69,13 @@ func overload(ctx context.Context, addr string, stdout io.Writer) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	fmt.Fprintln(stdout, "class     sent  answered  shed by level  shed by cap")
+	fmt.Fprintln(stdout, "class     sent  answered  slowest  shed by level  shed by cap")
 	for _, line := range []struct {
 		class string
 		o     *outcomes
 	}{{"critical", &critical}, {"test", &test}} {
-		fmt.Fprintf(stdout, "%-8s  %4d  %8d  %13d  %11d\n", line.class, line.o.sent.Load(), line.o.answered.Load(), line.o.byLevel.Load(), line.o.byCap.Load())
+		slowest := fmt.Sprintf("%.1f s", time.Duration(line.o.slowest.Load()).Seconds())
+		fmt.Fprintf(stdout, "%-8s  %4d  %8d  %7s  %13d  %11d\n", line.class, line.o.sent.Load(), line.o.answered.Load(), slowest, line.o.byLevel.Load(), line.o.byCap.Load())
 	}
 	return nil
 }

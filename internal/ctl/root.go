@@ -68,9 +68,9 @@ When you must block or allow clients manually:
 
 When a client asks why it was refused:
 
-  regionctl limits explain --client 203.0.113.7 --path /login                which rules decide, and why
-  regionctl limits inspect 203.0.113.7                                       what it has left
-  regionctl limits reset --rule login --client 203.0.113.7 --path /login     serve it again at once
+  regionctl limits explain --client 203.0.113.7 --method POST --path /login                which rules decide, and why
+  regionctl limits inspect 203.0.113.7                                                     what it has left
+  regionctl limits reset --rule login --client 203.0.113.7 --method POST --path /login     serve it again at once
 
 Where clients are sent, and when a PoP must be emptied:
 

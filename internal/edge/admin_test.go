@@ -144,7 +144,7 @@ rules:
   - {id: keyed, match: {paths: ["/api/*"], methods: [POST]}, key: ["header:X-Api-Key", path], limit: 10, window: 60s}
   - {id: session, match: {hosts: [shop.example.com]}, key: ["cookie:sid"], limit: 5, window: 60s, mode: shadow}
   - {id: search, key: ["query:q"], limit: 7, window: 60s, tiers: {pro: 70}}
-`})
+`, config: func(c *config.Config) { c.TierHeader = "X-Tier" }})
 	a := n.operate("GET", "/v1/explain?client=203.0.113.7&method=POST&host=shop.example.com&path=/api/x%3Fq=1&header=x-api-key:+example&cookie=sid=1&tier=pro")
 	require.Equal(t, 200, a.status, a.body)
 	require.JSONEq(t, `{
@@ -159,6 +159,9 @@ rules:
 			{"rule": "search", "mode": "enforce", "algorithm": "rolling_window", "key": "weir:{~6b86b273ff34fce19d6b804eff5a3f57}:search:rr", "cost": 1,
 			 "limit": 70, "window": "1m0s", "allowed": true, "remaining": 70, "reset_after": "0s", "source": "memory"}
 		]}`, a.body)
+
+	stated := n.operate("GET", "/v1/explain?client=203.0.113.7&method=POST&host=shop.example.com&path=/api/x%3Fq=1&header=x-api-key:+example&cookie=sid=1&header=X-Tier:pro")
+	require.JSONEq(t, a.body, stated.body)
 
 	// Hashes say the same of values that are secret.
 	hashed := n.operate("GET", "/v1/explain?client=203.0.113.7&method=POST&host=shop.example.com&path=/api/x&tier=pro&hash=header:x-api-key:50d858e0985ecc7f60418aaf0cc5ab58&hash=cookie:sid:6b86b273ff34fce19d6b804eff5a3f57&hash=query:q:6b86b273ff34fce19d6b804eff5a3f57")

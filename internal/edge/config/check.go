@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/weir-edge/weir/internal/edge/documents"
@@ -116,7 +118,20 @@ func (c *Config) loadRules() (warnings []string, err error) {
 	if err != nil {
 		return nil, field.All(err).In(c.Rules.File)
 	}
-	return set.Warnings(), nil
+	return append(set.Warnings(), c.tierWarnings(set)...), nil
+}
+
+// tierWarnings lists the rules with limits of tiers, if no header states tiers.
+func (c *Config) tierWarnings(set *rules.Set) (list []string) {
+	for _, r := range set.Rules() {
+		for _, tier := range slices.Sorted(maps.Keys(r.Tiers)) {
+			if !strings.HasPrefix(tier, "risk:") && c.TierHeader == "" {
+				list = append(list, fmt.Sprintf("rule %s: tiers.%s: no request has a tier, because tier_header is not set; set it to the header in which your proxy states the tier", r.ID, tier))
+				break
+			}
+		}
+	}
+	return list
 }
 
 // CheckRules reports what would keep the rules and the policy from being loaded, and warns of rules

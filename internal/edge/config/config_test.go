@@ -15,6 +15,7 @@ import (
 
 	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/internal/edge/proxy"
+	"github.com/weir-edge/weir/pkg/limiter/rules"
 	"github.com/weir-edge/weir/internal/edge/recent"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
@@ -240,8 +241,8 @@ func TestGroupsThatDiffer(t *testing.T) {
 	f("static", Defaults().Upstream.HealthCheck)
 }
 
-// With any, every client is a trusted proxy.
-func TestWarningsOfAny(t *testing.T) {
+// With any, every client is a trusted proxy; without a list nobody is.
+func TestTrustWarnings(t *testing.T) {
 	f := func(text string, want ...string) {
 		t.Helper()
 		c, err := Parse([]byte(least + text))
@@ -255,8 +256,19 @@ func TestWarningsOfAny(t *testing.T) {
 	}
 	const limited, behind = "server: {max_connections_per_client: 9}\n", "listen: {proxy_protocol: {from: [10.0.0.0/8]}}\n"
 	f("trusted_proxies: [any]\n")
+	f("tier_header: X-Tier\n", "tier_header: nobody may state a tier in X-Tier, because trusted_proxies is empty; ")
+	f("tier_header: X-Tier\ntrusted_proxies: [10.0.0.0/8]\n")
 	f("trusted_proxies: [10.0.0.0/8]\n" + limited + behind)
 	f("trusted_proxies: [10.0.0.0/8, any]\n"+limited, "server.max_connections_per_client: 9 has no effect: trusted_proxies is any, ")
 	f("trusted_proxies: [any]\n"+behind, "trusted_proxies: any includes every client that a PROXY header names, ")
 	f("trusted_proxies: [any]\n"+limited+behind, "server.max_connections_per_client: ", "trusted_proxies: ")
+}
+
+func TestTierWarnings(t *testing.T) {
+	set, err := rules.Load([]byte("rules:\n  - {id: a, key: [], limit: 1, window: 1s, tiers: {pro: 2, free: 1}}\n  - {id: b, key: [], limit: 1, window: 1s, tiers: {\"risk:hostile\": 1}}\n"))
+	require.NoError(t, err)
+	var c Config
+	require.Equal(t, []string{"rule a: tiers.free: no request has a tier, because tier_header is not set; set it to the header in which your proxy states the tier"}, c.tierWarnings(set))
+	c.TierHeader = "X-Tier"
+	require.Empty(t, c.tierWarnings(set))
 }

@@ -40,10 +40,13 @@ func (f *faults) networks(path string, list []string) (networks []netip.Prefix) 
 	return networks
 }
 
-// trustWarnings returns what is likely a mistake when every peer is trusted.
+// trustWarnings returns what is likely a mistake when no peer is trusted, or every one.
 func (c *Config) trustWarnings() (list []string) {
+	if c.TierHeader != "" && len(c.TrustedProxies) == 0 {
+		list = append(list, fmt.Sprintf("tier_header: nobody may state a tier in %s, because trusted_proxies is empty; list the proxies that set it", c.TierHeader))
+	}
 	if !slices.Contains(c.TrustedProxies, anyProxy) {
-		return nil
+		return list
 	}
 	if n := c.Server.MaxConnectionsPerClient; n > 0 {
 		list = append(list, fmt.Sprintf("server.max_connections_per_client: %d has no effect: trusted_proxies is any, and trusted proxies are exempt; list your proxies in trusted_proxies, or remove the limit", n))

@@ -12,6 +12,9 @@ import (
 // for counts, because a client may have written anything to its left.
 func (d *Decider) identify(r *Request) {
 	if r.DryRun {
+		if r.Tier == nil && r.Fields != nil {
+			r.Tier = d.statedTier(r)
+		}
 		return
 	}
 	r.Client, r.Trusted = r.Peer, d.Trusts(r.Peer)
@@ -19,13 +22,7 @@ func (d *Decider) identify(r *Request) {
 	if !r.Trusted && !r.FromGateway {
 		return
 	}
-	if r.Trusted && d.TierHeader != "" {
-		// A second value means that the proxy added its own to one that may be the
-		// client's.
-		if tiers := r.Fields.Header(d.TierHeader); len(tiers) == 1 {
-			r.Tier = tiers[0]
-		}
-	}
+	r.Tier = d.statedTier(r)
 	if r.Source.IsValid() {
 		if r.Client = r.Source; !d.Trusts(r.Source) {
 			return
@@ -45,6 +42,17 @@ func (d *Decider) identify(r *Request) {
 			}
 		}
 	}
+}
+
+// statedTier returns the tier that a trusted proxy states. A second value means that the proxy
+// added its own to one that may be the client's.
+func (d *Decider) statedTier(r *Request) []byte {
+	if r.Trusted && d.TierHeader != "" {
+		if tiers := r.Fields.Header(d.TierHeader); len(tiers) == 1 {
+			return tiers[0]
+		}
+	}
+	return nil
 }
 
 func (d *Decider) Trusts(a netip.Addr) bool {
