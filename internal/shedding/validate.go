@@ -145,7 +145,7 @@ func (f *faults) complete(path string, given Signals, below ...Signals) {
 			continue
 		}
 		known := slices.Sorted(maps.Keys(shedder.Defaults().Signals))
-		f.add(field.Join(path, name)+"."+missing, "is required: there is no default for this signal%s", field.Suggest(name, known...))
+		f.add(field.Join(path, name)+"."+missing, "is required: there is no default for this signal%s", field.SuggestOr(name, known...))
 	}
 }
 
