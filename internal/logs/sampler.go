@@ -31,9 +31,6 @@ type Fault struct{ text string }
 // Report logs err unless it was the last one; nil ends it.
 func (f *Fault) Report(log *slog.Logger, what string, err error) {
 	if err == nil {
-		if f.text != "" {
-			log.Info(what + " succeeds again")
-		}
 		f.text = ""
 		return
 	}
