@@ -15,8 +15,8 @@ import (
 
 	"github.com/weir-edge/weir/internal/edge/decide"
 	"github.com/weir-edge/weir/internal/edge/proxy"
-	"github.com/weir-edge/weir/pkg/limiter/rules"
 	"github.com/weir-edge/weir/internal/edge/recent"
+	"github.com/weir-edge/weir/pkg/limiter/rules"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
