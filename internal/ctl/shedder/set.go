@@ -30,10 +30,11 @@ const longestFor = 7 * 24 * time.Hour
 const setHelp = `Activates new shedder settings in all regions of the fleet file, or in those of
 --region: the settings in FILE, or the active ones with other values for some FIELDs. It
 validates them, shows the difference, asks for confirmation (--yes skips that, and is
-required without a terminal), and waits until every registered edge runs them. The steps are those of regionctl rules apply: if a
-region cannot be reached, nothing changes anywhere (--partial continues without it); if
-two people change the settings at the same time, the second learns of the first (status
-4); and running the same command again completes a change that ended early (status 3).
+required without a terminal), and waits until every registered edge runs them. The steps
+are those of regionctl rules apply: if a region cannot be reached, nothing changes
+anywhere (--partial continues without it); if two people change the settings at the same
+time, the second learns of the first (status 4); and running the same command again
+completes a change that ended early (status 3).
 
 With --for the settings are temporary: when that time is over, every edge returns to the
 previous ones automatically, even while Consul or this program is unreachable. Temporary

@@ -118,11 +118,13 @@ func (c *Config) loadRules() (warnings []string, err error) {
 	if err != nil {
 		return nil, field.All(err).In(c.Rules.File)
 	}
-	return append(set.Warnings(), c.tierWarnings(set)...), nil
+	return c.ruleWarnings(set), nil
 }
 
-// tierWarnings lists the rules with limits of tiers, if no header states tiers.
-func (c *Config) tierWarnings(set *rules.Set) (list []string) {
+// ruleWarnings lists the rules that cannot work, those with limits of tiers that no header states
+// included.
+func (c *Config) ruleWarnings(set *rules.Set) []string {
+	list := set.Warnings()
 	for _, r := range set.Rules() {
 		for _, tier := range slices.Sorted(maps.Keys(r.Tiers)) {
 			if !strings.HasPrefix(tier, "risk:") && c.TierHeader == "" {
@@ -150,7 +152,7 @@ func (c *Config) CheckRules() (warnings []string, err error) {
 	err = errors.Join(policies, c.checkCache("rules", c.Rules.Cache, func(document []byte) error {
 		set, err := rules.Load(document)
 		if err == nil {
-			warnings = set.Warnings()
+			warnings = c.ruleWarnings(set)
 		}
 		return err
 	}))

@@ -268,7 +268,7 @@ func TestTierWarnings(t *testing.T) {
 	set, err := rules.Load([]byte("rules:\n  - {id: a, key: [], limit: 1, window: 1s, tiers: {pro: 2, free: 1}}\n  - {id: b, key: [], limit: 1, window: 1s, tiers: {\"risk:hostile\": 1}}\n"))
 	require.NoError(t, err)
 	var c Config
-	require.Equal(t, []string{"rule a: tiers.free: no request has a tier, because tier_header is not set; set it to the header in which your proxy states the tier"}, c.tierWarnings(set))
+	require.Equal(t, []string{"rule a: tiers.free: no request has a tier, because tier_header is not set; set it to the header in which your proxy states the tier"}, c.ruleWarnings(set))
 	c.TierHeader = "X-Tier"
-	require.Empty(t, c.tierWarnings(set))
+	require.Empty(t, c.ruleWarnings(set))
 }
