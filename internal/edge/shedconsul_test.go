@@ -221,10 +221,10 @@ func settingsAreMissing(t *testing.T, p *publisher) {
 	n.shedsBy(good, "consul")
 	missing := consul.NewPointer([]byte(settingsB), "test", time.Now())
 	p.point(missing)
-	n.refusesSettings(missing.Version, "the version is missing")
+	n.refusesSettings(missing.Version, "the version is missing;")
 	key := p.prefix + "/shedder/versions/" + missing.Version
 	p.write(key, "something else")
-	n.refusesSettings(missing.Version, "corrupt")
+	n.refusesSettings(missing.Version, "is corrupt")
 	p.write(key, settingsB)
 	n.shedsBy(missing.Version, "consul")
 }

@@ -46,6 +46,12 @@ func newToyKeeper(t *testing.T, c Config[toy]) *toyKeeper {
 	return k
 }
 
+// is reports whether the toy is active, and shown to be: the keeper shows what it has activated.
+func (k *toyKeeper) is(word string) bool {
+	shown := k.State().Active
+	return shown != nil && shown.Compiled.word == word && k.active.Load() == shown.Compiled
+}
+
 const patience = testenv.Patience
 
 func eventually(t *testing.T, what string, ok func() bool) {
@@ -85,7 +91,7 @@ func TestAThirdKindOfDocument(t *testing.T) {
 	require.Nil(t, k.active.Load(), "nothing is published yet")
 	is := func(word string) {
 		t.Helper()
-		eventually(t, word, func() bool { a := k.active.Load(); return a != nil && a.word == word })
+		eventually(t, word, func() bool { return k.is(word) })
 	}
 	apply("boat")
 	is("boat")

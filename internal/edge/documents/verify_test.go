@@ -94,8 +94,6 @@ func (s *signedToys) point(text string, change func(*consul.Pointer)) consul.Poi
 	return p
 }
 
-func (k *toyKeeper) is(word string) bool { a := k.active.Load(); return a != nil && a.word == word }
-
 func (k *toyKeeper) refuses(version, reason string) func() bool {
 	return func() bool {
 		r := k.State().Refused
