@@ -221,7 +221,8 @@ func TestAPolicyIsReadAgain(t *testing.T) {
 		n.nudge()
 		return n.metric("weir_behavior_policy_source_up") == 0 && n.metric("weir_behavior_policy_rejected_total") == 2
 	})
-	logged := n.logs.lines(t, "reload policy")
+	var logged []map[string]any
+	eventually(t, "both are logged", func() bool { logged = n.logs.lines(t, "reload policy"); return len(logged) >= 2 })
 	require.Len(t, logged, 2)
 	require.Contains(t, logged[0]["error"], "behavior policies refused: ")
 	require.Contains(t, logged[1]["error"], "policy.file: ")
