@@ -45,7 +45,8 @@ type judge struct {
 	before   counts
 	subjects []*subject // all that is judged together, then each site
 	moments  moments
-	outside  int // looks in a row
+	outside  int       // looks in a row
+	nearest  deviation // of the group's rules over the whole soak
 }
 
 // subject is what is judged: the group, or one of its sites.
@@ -123,6 +124,9 @@ func (j *judge) look(at time.Time, sites counts) (why string) {
 			}
 			why = cmp.Or(why, reason)
 		}
+		if x == j.subjects[0] {
+			j.nearest = j.furthest(x, &x.now, others[0], figuresOf(&x.before, &x.now)[2:])
+		}
 	}
 	if j.outside++; why == "" {
 		j.outside = 0
@@ -131,15 +135,19 @@ func (j *judge) look(at time.Time, sites counts) (why string) {
 }
 
 // compared shows the figures of the group beside its past or, if that is unknown, the other
-// sites, by which it is then judged.
+// sites, by which it is then judged; and the rule whose share may end the change, if one is near its bound.
 func (j *judge) compared(sites counts) string {
 	x := j.subjects[0]
 	baseline, what := x.before, "before"
 	if baseline.Requests < leastPast {
 		baseline, what = sites.of(j.others), "elsewhere"
 	}
-	return fmt.Sprintf("%.0f requests, limited %s (%s %s), 5xx %s (%s %s)", x.now.Requests, term.Percent(x.now.LimitedShare()), what,
+	text := fmt.Sprintf("%.0f requests, limited %s (%s %s), 5xx %s (%s %s)", x.now.Requests, term.Percent(x.now.LimitedShare()), what,
 		term.Percent(baseline.LimitedShare()), term.Percent(x.now.ErrorShare()), what, term.Percent(baseline.ErrorShare()))
+	if d := &j.nearest; what == "before" && d.name != "" && math.Abs(d.is-d.was) > d.most/2 {
+		text = fmt.Sprintf("%s nears its bound: limited %s (before %s, %s allows %s); ", term.Printable(d.name), term.Percent(d.is), term.Percent(d.was), d.flag, points(d.most)) + text
+	}
+	return text
 }
 
 // figure is a share of all requests.
@@ -154,7 +162,7 @@ var (
 	errored = figure{"5xx", " answered 5xx to %s", func(t *fleet.Traffic) float64 { return t.Errors }}
 )
 
-// figuresOf returns those that some traffic has.
+// figuresOf returns those that some traffic has, the rules' last.
 func figuresOf(all ...*fleet.Traffic) []figure {
 	list, known := []figure{limited, errored}, map[string]bool{}
 	for _, t := range all {
@@ -184,34 +192,49 @@ func (j *judge) worse(x *subject, now fleet.Traffic, others *elsewhere) string {
 	return cmp.Or(j.excess(x.name, &now, others, &limited, j.Limited, moreLimited), j.excess(x.name, &now, others, &errored, j.Errors, more5xx), j.slower(x, &now, others))
 }
 
-// moved says which figure of a subject has left its past furthest beyond its bound, the others'
-// change and chance; "" if none. Where a rule and the sum have, it is the rule.
-func (j *judge) moved(x *subject, now *fleet.Traffic, others *elsewhere) (why string) {
-	furthest := 0.0
-	for _, f := range figuresOf(&x.before, now) {
-		was, is := f.share(&x.before), f.share(now)
-		o := others.change(&f)
-		difference := is - was - o.beside(is-was)
-		most, flag := j.Limited, moreLimited
+// deviation is how far a figure of a subject has left its past.
+type deviation struct {
+	figure
+	was, is float64
+	most    float64 // that flag allows
+	flag    string
+	beyond  float64 // most, the others' change and chance
+	others  *common
+}
+
+// furthest returns which figure of a subject is furthest beyond its bound, or else closest to
+// it. Where a rule and the sum are, it is the rule.
+func (j *judge) furthest(x *subject, now *fleet.Traffic, others *elsewhere, figures []figure) (far deviation) {
+	far.beyond = math.Inf(-1)
+	for _, f := range figures {
+		d := deviation{figure: f, was: f.share(&x.before), is: f.share(now), most: j.Limited, flag: moreLimited, others: others.change(&f)}
+		difference := d.is - d.was - d.others.beside(d.is-d.was)
 		switch {
 		case f.name == errored.name:
-			most, flag = j.Errors, more5xx
+			d.most, d.flag = j.Errors, more5xx
 			difference = max(0, difference)
 		case difference < 0:
-			most, flag = j.Fewer, "--max-limited-decrease"
+			d.most, d.flag = j.Fewer, "--max-limited-decrease"
 		}
-		by := math.Abs(difference) - most - x.chance(&f, now, o)
-		if !(by > 0) || by < furthest { // nor if it is not a number
-			continue
+		d.beyond = math.Abs(difference) - d.most - x.chance(&f, now, d.others)
+		if d.beyond >= far.beyond { // never if it is not a number
+			far = d
 		}
-		furthest = by
-		why = x.name + fmt.Sprintf(f.what, fmt.Sprintf("%s of %.0f requests, and %s of %.0f before", term.Percent(is), now.Requests, term.Percent(was), x.before.Requests))
-		if o.sites > 0 {
-			why += fmt.Sprintf("; elsewhere the share changed by %+.2f points", 100*o.common)
-		}
-		why += fmt.Sprintf("; %s allows %s", flag, points(most))
 	}
-	return why
+	return far
+}
+
+// moved says which figure of a subject is furthest beyond its bound; "" if none is.
+func (j *judge) moved(x *subject, now *fleet.Traffic, others *elsewhere) (why string) {
+	d := j.furthest(x, now, others, figuresOf(&x.before, now))
+	if d.beyond <= 0 {
+		return ""
+	}
+	why = x.name + fmt.Sprintf(d.what, fmt.Sprintf("%s of %.0f requests, and %s of %.0f before", term.Percent(d.is), now.Requests, term.Percent(d.was), x.before.Requests))
+	if d.others.sites > 0 {
+		why += fmt.Sprintf("; elsewhere the share changed by %+.2f points", 100*d.others.common)
+	}
+	return why + fmt.Sprintf("; %s allows %s", d.flag, points(d.most))
 }
 
 // excess says whether a figure is beyond its bound, compared with the others, or "". Where

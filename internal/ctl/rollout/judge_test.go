@@ -184,4 +184,14 @@ func TestSoakIsCompared(t *testing.T) {
 	}
 	f("200 requests, limited 25.00% (before 10.00%), 5xx 1.00% (before 0.00%)", traffic(100, 10, 0))
 	f("200 requests, limited 25.00% (elsewhere 3.00%), 5xx 1.00% (elsewhere 0.00%)", fleet.Traffic{})
+	// A rule that may end the change is named before it does.
+	ruled := func(total, one, two float64) fleet.Traffic {
+		t := traffic(total, one+two, 0)
+		t.Rules = map[string]float64{"one": one, "two": two}
+		return t
+	}
+	j := ofAms(&standard, time.Hour, counts{ams: ruled(10_000, 100, 1000)})
+	now := counts{ams: ruled(10_000, 230, 850)}
+	j.look(time.Unix(0, 0), now)
+	require.Equal(t, "rule one nears its bound: limited 2.30% (before 1.00%, --max-limited-increase allows 2 points); 10000 requests, limited 10.80% (before 11.00%), 5xx 0.00% (before 0.00%)", j.compared(now))
 }
