@@ -3,6 +3,7 @@ package docs
 
 import (
 	_ "embed"
+	"slices"
 	"strings"
 )
 
@@ -17,16 +18,35 @@ type Runbook struct {
 	Alert    string `json:"alert"`
 	Severity string `json:"severity"` // critical or warning
 	Text     string `json:"text"`     // Markdown, without the heading
+	Words    string `json:"words"`    // Markdown: what its words in capitals stand for
 }
 
 // Runbooks returns the runbooks in the order of the page.
 func Runbooks() (list []Runbook) {
+	words := legend()
 	for _, section := range strings.Split(runbooks, "\n### ")[1:] {
 		alert, text, _ := strings.Cut(section, "\n")
 		text, _, _ = strings.Cut(text, "\n## ")
 		text = strings.TrimSpace(marks.Replace(text))
 		severity := text[:strings.IndexAny(text, " :")] // it begins with Critical after 5m: or Warning:
-		list = append(list, Runbook{alert, strings.ToLower(severity), text})
+		list = append(list, Runbook{alert, strings.ToLower(severity), text, words(text)})
 	}
 	return list
+}
+
+// legend returns a function that says what words of a runbook stand for, as the page's introduction does.
+func legend() func(text string) string {
+	const begins = "Replace the words in capitals."
+	_, intro, _ := strings.Cut(runbooks, begins)
+	paragraphs := strings.SplitN(begins+intro, "\n\n", 3)
+	return func(text string) string {
+		about := []string{paragraphs[0] + "\n"}
+		for _, item := range strings.Split("\n"+paragraphs[1], "\n- ")[1:] {
+			words, _, _ := strings.Cut(item, ":")
+			if slices.ContainsFunc(strings.Split(words, ", "), func(word string) bool { return strings.Contains(text, strings.Trim(word, "`")) }) {
+				about = append(about, "- "+item)
+			}
+		}
+		return strings.TrimSpace(strings.Join(about, "\n"))
+	}
 }
