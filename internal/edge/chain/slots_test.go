@@ -3,6 +3,7 @@ package chain
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -87,19 +88,22 @@ func (m *mover) request(c *Chain) bool {
 
 // Redis decides every request while a slot is open, with some of its keys at each of two
 // masters, and while slots move: those whose keys move, and those of other keys of these masters.
-// WEIR_SOAK=1 moves more slots, leaves one open for longer, and keeps the default budget.
+// WEIR_SOAK=1 moves more slots, leaves one open for longer, and keeps the default budget, which
+// only a decision during which the machine stood still may miss.
 func TestSlotsMove(t *testing.T) {
 	cluster := testenv.Cluster(t, testenv.Options{})
 	from, to := cluster.Nodes[0], cluster.Nodes[1]
 	slots, open, budget := 150, int64(2000), testenv.Patience
+	var machine *stalls
 	if os.Getenv("WEIR_SOAK") != "" {
 		slots, open, budget = 1500, 300_000, redisstore.DefaultTimeout
+		machine = watchStalls(t)
 	}
 	var mu sync.Mutex
-	missed := map[string]int{}
+	missed := map[time.Time]error{}
 	c, err := Build(Config{
 		Redis: &redisstore.Config{Mode: redisstore.Cluster, Addrs: cluster.Addrs(), Timeout: budget}, Nodes: one, DeniedMemory: 10_000,
-		Failed: func(err error) { mu.Lock(); defer mu.Unlock(); missed[redisstore.ErrorKind(err)+": "+err.Error()]++ },
+		Failed: func(err error) { mu.Lock(); defer mu.Unlock(); missed[time.Now()] = err },
 	})
 	require.NoError(t, err)
 	defer c.Close()
@@ -159,8 +163,13 @@ func TestSlotsMove(t *testing.T) {
 	cancel()
 	load.Wait()
 
+	all := len(missed)
+	maps.DeleteFunc(missed, func(at time.Time, err error) bool {
+		return machine != nil && redisstore.ErrorKind(err) == "timeout" && machine.explain(at, budget)
+	})
 	require.Empty(t, missed)
-	require.Zero(t, aside.Load(), "decisions without Redis")
+	require.LessOrEqual(t, aside.Load(), int64(all), "decisions without Redis, and without a call that missed the budget")
+	t.Logf("%d decisions; %d calls missed the budget while the machine stood still", answered.Load(), all)
 	var d limiter.Decision
 	for _, m := range movers {
 		limit := kinds[m.kind]
