@@ -92,6 +92,7 @@ func TestAdminToken(t *testing.T) {
 	require.Equal(t, 200, n.operate("GET", "/v1/rules", "Authorization: Bearer next").status)
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	closed("/v1/rules", "Authorization: Bearer ") // no token never means open to all
+	require.Contains(t, n.operate("GET", "/v1/rules").body, "listen.admin_token_file is empty or cannot be read")
 	require.NoError(t, os.Remove(file))
 	closed("/v1/rules", "Authorization: Bearer next")
 }

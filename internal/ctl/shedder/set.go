@@ -124,6 +124,12 @@ func Set(ctx context.Context, c *change.Change, args []string) (_ *change.Report
 // assign derives each region's document from its active one.
 func assign(c *change.Change, assignments []string) func(context.Context, *fleet.Target, *versions.Step) error {
 	var warned sync.Map // warnings already shown: most regions have the same
+	warn := func(format string, args ...any) {
+		text := fmt.Sprintf(format, args...)
+		if _, known := warned.LoadOrStore(text, true); !known {
+			c.Program.Warn("%s", text)
+		}
+	}
 	return func(_ context.Context, t *fleet.Target, s *versions.Step) error {
 		what := strings.Join(assignments, " ")
 		base := shedding.Defaults()
@@ -150,10 +156,13 @@ func assign(c *change.Change, assignments []string) func(context.Context, *fleet
 			return badSettings(t, base, assignments, err)
 		}
 		s.Next.Made = true
+		if s.From.Until() != nil {
+			warn("the temporary settings active until %s now last as long as these, which start from them", report.Until(s.From.Pointer))
+		}
 		before := base.Warnings()
 		for _, w := range made.Warnings() {
-			if _, known := warned.LoadOrStore(w, true); !known && !slices.Contains(before, w) {
-				c.Program.Warn("%s", w)
+			if !slices.Contains(before, w) {
+				warn("%s", w)
 			}
 		}
 		return nil

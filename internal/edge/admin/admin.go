@@ -186,6 +186,10 @@ func (a *Admin) unauthorized(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("WWW-Authenticate", `Bearer realm="weir"`)
+	if a.token() == "" {
+		adminError(w, http.StatusUnauthorized, errors.New("no token is accepted: this node's listen.admin_token_file is empty or cannot be read"))
+		return
+	}
 	adminError(w, http.StatusUnauthorized, errors.New("send the token of listen.admin_token_file as Authorization: Bearer TOKEN"))
 }
 
@@ -203,12 +207,21 @@ func (a *Admin) authorized(r *http.Request) bool {
 	if a.Config.Listen.AdminTokenFile == "" {
 		return true
 	}
-	want, err := os.ReadFile(a.Config.Listen.AdminTokenFile)
-	token := strings.TrimSpace(string(want))
+	token := a.token()
 	given, isBearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	// Hashes have one length, so comparing them reveals nothing about the token's.
 	x, y := sha256.Sum256([]byte(token)), sha256.Sum256([]byte(given))
-	return err == nil && token != "" && isBearer && subtle.ConstantTimeCompare(x[:], y[:]) == 1
+	return token != "" && isBearer && subtle.ConstantTimeCompare(x[:], y[:]) == 1
+}
+
+// token returns the token that requests need, which may have been replaced. Nothing is accepted
+// while it is empty.
+func (a *Admin) token() string {
+	text, err := os.ReadFile(a.Config.Listen.AdminTokenFile)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(text))
 }
 
 // ready reports whether the node may receive traffic. An unreachable store or Consul and
