@@ -276,6 +276,7 @@ func (s *stub) metrics(w http.ResponseWriter, _ *http.Request) {
 		all += n
 	}
 	fmt.Fprintf(&text, "# TYPE weir_decisions_total counter\nweir_decisions_total{rule=\"per-client\",outcome=\"limited\"} %v\n", s.limited)
+	fmt.Fprintf(&text, "weir_decisions_total{rule=\"tried\",outcome=\"shadow_limited\"} %v\n", s.limited)
 	text.WriteString("# TYPE weir_request_seconds histogram\n")
 	for _, bound := range adminapi.RequestBounds {
 		within := all

@@ -21,6 +21,7 @@ type Figures struct {
 	requests    map[string]float64 // by code class
 	limited     float64
 	limitedBy   map[string]float64 // rule, if asked for
+	shadowBy    map[string]float64 // likewise
 	took        Durations
 	InFlight    float64
 	Utilization float64 // the highest signal of any upstream group
@@ -44,8 +45,12 @@ var readers = map[string]func(*Figures, *dto.Metric){
 	durationsMetric:               func(f *Figures, m *dto.Metric) { f.took.add(m.GetHistogram()) },
 	"weir_requests_limited_total": func(f *Figures, m *dto.Metric) { f.limited += value(m) },
 	DecisionsMetric: func(f *Figures, m *dto.Metric) {
-		if label(m, "outcome") == "limited" && value(m) > 0 {
+		switch outcome := label(m, "outcome"); {
+		case value(m) == 0:
+		case outcome == "limited":
 			f.limitedBy[label(m, "rule")] += value(m)
+		case outcome == "shadow_limited":
+			f.shadowBy[label(m, "rule")] += value(m)
 		}
 	},
 	// Refusals by a behavior policy count, in a policy's trial, like those by rules.
@@ -89,7 +94,7 @@ var figureNames = slices.DeleteFunc(slices.Sorted(maps.Keys(readers)), func(name
 
 // Figures reads those of a node, and of the metrics in more.
 func (a *Admin) Figures(ctx context.Context, n consul.Node, more ...string) (*Figures, error) {
-	f := &Figures{requests: map[string]float64{}, limitedBy: map[string]float64{}}
+	f := &Figures{requests: map[string]float64{}, limitedBy: map[string]float64{}, shadowBy: map[string]float64{}}
 	err := a.metrics(ctx, n, append(more, figureNames...), f.read, func(h http.Header) {
 		if at, err := http.ParseTime(h.Get("Date")); err == nil {
 			ahead := time.Until(at.Add(time.Second / 2)) // a date is whole seconds

@@ -13,8 +13,10 @@ type Traffic struct {
 	Limited  float64   `json:"limited"`
 	Errors   float64   `json:"errors_5xx"`
 	Took     Durations `json:"-"`
-	// Rules counts the limited ones by rule, if the figures do. It is never changed.
-	Rules map[string]float64 `json:"-"`
+	// Rules counts the limited ones by rule, if the figures do; Shadow, what rules in shadow mode
+	// would have limited. They are never changed.
+	Rules  map[string]float64 `json:"-"`
+	Shadow map[string]float64 `json:"-"`
 }
 
 func (t *Traffic) LimitedShare() float64 { return Ratio(t.Limited, t.Requests) }
@@ -33,17 +35,21 @@ func (t Traffic) plus(more Traffic, sign float64) Traffic {
 	for i, n := range more.Took {
 		t.Took[i] += sign * n
 	}
-	if len(more.Rules) > 0 {
-		rules := maps.Clone(t.Rules)
-		if rules == nil {
-			rules = map[string]float64{}
-		}
-		for rule, n := range more.Rules {
-			rules[rule] += sign * n
-		}
-		t.Rules = rules
-	}
+	t.Rules, t.Shadow = plusRules(t.Rules, more.Rules, sign), plusRules(t.Shadow, more.Shadow, sign)
 	return t
+}
+
+func plusRules(rules, more map[string]float64, sign float64) map[string]float64 {
+	if len(more) == 0 {
+		return rules
+	}
+	if rules = maps.Clone(rules); rules == nil {
+		rules = map[string]float64{}
+	}
+	for rule, n := range more {
+		rules[rule] += sign * n
+	}
+	return rules
 }
 
 // Durations counts requests by how long they took: those within each of
@@ -105,9 +111,15 @@ func (f *Figures) grown(before *Figures) Traffic {
 		return f.traffic()
 	}
 	grown := f.traffic().Since(before.traffic())
-	for id, n := range grown.Rules {
+	grown.Rules, grown.Shadow = counted(grown.Rules, f.limitedBy), counted(grown.Shadow, f.shadowBy)
+	return grown
+}
+
+// counted replaces what fell by what is counted now.
+func counted(grown, now map[string]float64) map[string]float64 {
+	for id, n := range grown {
 		if n < 0 {
-			grown.Rules[id] = f.limitedBy[id]
+			grown[id] = now[id]
 		}
 	}
 	return grown
@@ -125,5 +137,5 @@ func (f *Figures) restarted(before *Figures) bool {
 }
 
 func (f *Figures) traffic() Traffic {
-	return Traffic{Requests: f.total(), Limited: f.limited, Errors: f.requests["5xx"], Took: f.took, Rules: f.limitedBy}
+	return Traffic{Requests: f.total(), Limited: f.limited, Errors: f.requests["5xx"], Took: f.took, Rules: f.limitedBy, Shadow: f.shadowBy}
 }

@@ -32,4 +32,10 @@ type RuleBook struct {
 
 func (b *RuleBook) Warnings() []string { return b.Set.Warnings() }
 
+// Enforces reports whether a rule refuses requests.
+func (b *RuleBook) Enforces(rule string) bool {
+	r, known := b.Set.Rule(rule)
+	return known && r.Mode == rules.Enforce
+}
+
 func RulesOf(d *fleet.Document) *RuleBook { return d.Body.(*RuleBook) }

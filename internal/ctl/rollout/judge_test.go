@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -171,6 +172,16 @@ func TestSlowerIsNoChance(t *testing.T) {
 		}
 	}
 	require.LessOrEqual(t, halts, trials/1000)
+}
+
+// Rules that a change enforces are named in advance if they would limit too many.
+func TestForetell(t *testing.T) {
+	var warned []string
+	w := &Watch{Bounds: standard, Warn: func(format string, args ...any) { warned = append(warned, fmt.Sprintf(format, args...)) }}
+	shadow := fleet.Traffic{Requests: 200, Shadow: map[string]float64{"new": 20, "rare": 1, "still": 50}}
+	w.before = map[Site]*fleet.Tally{ams: {Total: shadow}, fra: {Total: shadow}, iad: {Total: fleet.Traffic{Requests: leastPast - 1, Shadow: map[string]float64{"new": leastPast - 1}}}}
+	w.Foretell(func(at Site) bool { return at != fra }, func(rule string) bool { return rule != "still" })
+	require.Equal(t, []string{"ams1 in eu-west: rule new, in shadow mode until now, would have limited 10.00% of 200 requests; enforced, it will end the change unless --max-limited-increase allows as much, not 2 points"}, warned)
 }
 
 // The progress of a soak shows what the group is judged by: a resumed one has no past.

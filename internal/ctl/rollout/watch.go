@@ -138,6 +138,21 @@ func (w *Watch) measure(ctx context.Context) error {
 	return errors.Join(fleet.Map(slices.Sorted(maps.Keys(lost)), func(name string) error { return lost[name] })...)
 }
 
+// Foretell warns of rules in shadow mode that would limit more than the bounds allow, where the
+// change enforces them.
+func (w *Watch) Foretell(changes func(Site) bool, enforces func(rule string) bool) {
+	for _, at := range sorted(w.before) {
+		past := &w.before[at].Total
+		for _, id := range slices.Sorted(maps.Keys(past.Shadow)) {
+			share := fleet.Ratio(past.Shadow[id], past.Requests)
+			if changes(at) && enforces(id) && past.Requests >= leastPast && share > w.Limited {
+				w.Warn("%s: rule %s, in shadow mode until now, would have limited %s of %.0f requests; enforced, it will end the change unless %s allows as much, not %s",
+					at, term.Printable(id), term.Percent(share), past.Requests, moreLimited, points(w.Limited))
+			}
+		}
+	}
+}
+
 func (w *Watch) add(tallies map[Site]*fleet.Tally, r reading) {
 	w.known[r.Region+" "+r.node.ID] = true
 	if tallies[r.Site] == nil {
