@@ -146,7 +146,11 @@ func (t *trial) fail(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		status, err = term.StatusInterrupted, errors.New("interrupted")
 	}
-	removed := t.remove(ctx, firstLine(err))
+	ended := firstLine(err)
+	if t.c.Message != "" {
+		ended += "; message: " + t.c.Message
+	}
+	removed := t.remove(ctx, ended)
 	t.c.lookAgain(ctx)
 	t.report(why)
 	after := "the canary was removed, and no region was changed"
