@@ -34,10 +34,10 @@ func TestRunbooksHaveOneForm(t *testing.T) {
 		for _, endpoint := range regexp.MustCompile(`/v1/[a-z]+`).FindAllString(r.Text, -1) {
 			require.Regexp(t, `(?m)^[A-Z]+ +`+endpoint+`\b`, string(admin), r.Alert)
 		}
-		for _, word := range regexp.MustCompile(`\b(ADMIN|ROUTER|ZONE|HOST|PROMETHEUS|rules\.yaml|topology\.yaml)\b`).FindAllString(r.Text, -1) {
-			require.Contains(t, r.Words, "`"+word+"`", r.Alert)
+		for _, word := range regexp.MustCompile(`\b(ADMIN|ROUTER|ZONE|MASTER|PROMETHEUS|rules\.yaml|topology\.yaml)\b`).FindAllString(r.Text, -1) {
+			require.Contains(t, r.Legend, "`"+word+"`", r.Alert)
 		}
-		require.Regexp(t, "^Replace the words in capitals.*ADDRESS, a client's address[.](\n\n- `|$)", r.Words, r.Alert)
+		require.Regexp(t, "^(Replace the words in capitals.*shows it[.](\n\n- `|$)|$)", r.Legend, r.Alert)
 		for i, text := range strings.Split(r.Text, "`") {
 			require.False(t, i%2 == 1 && strings.Contains(text, "\n"), "%s: a command over two lines: %s", r.Alert, text)
 		}

@@ -52,6 +52,9 @@ func showRunbook(p *command.Program, alert string) error {
 		return term.Misused("no alert %q%s; regionctl runbook lists them", alert, field.Suggest(alert, alertNames()...))
 	}
 	return p.Show(list[i], func(b *bytes.Buffer, s term.Style) {
-		fmt.Fprintf(b, "%s\n\n%s\n\n%s\n", s.Bold(list[i].Alert), list[i].Text, list[i].Words)
+		fmt.Fprintf(b, "%s\n\n%s\n", s.Bold(list[i].Alert), list[i].Text)
+		if legend := list[i].Legend; legend != "" {
+			fmt.Fprintf(b, "\n%s\n", legend)
+		}
 	})
 }

@@ -116,7 +116,7 @@ func (c *Change) endCanary(ctx context.Context, t *fleet.Target, pop string, p *
 		return err
 	}
 	if r := c.region(t.Name); why == "" {
-		why = fmt.Sprintf("the change in %s: %s", t.Name, r.region.Outcome)
+		why = fmt.Sprintf("the change in %s: %s%s", t.Name, r.region.Outcome, term.Reason(c.Message))
 	}
 	now := c.Program.Now().UTC().Round(0)
 	if expired {
@@ -146,11 +146,7 @@ func (t *trial) fail(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		status, err = term.StatusInterrupted, errors.New("interrupted")
 	}
-	ended := firstLine(err)
-	if t.c.Message != "" {
-		ended += "; message: " + t.c.Message
-	}
-	removed := t.remove(ctx, ended)
+	removed := t.remove(ctx, firstLine(err)+term.Reason(t.c.Message))
 	t.c.lookAgain(ctx)
 	t.report(why)
 	after := "the canary was removed, and no region was changed"

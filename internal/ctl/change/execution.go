@@ -50,9 +50,9 @@ func (c *Change) CarryOut(ctx context.Context, plan rollout.Plan, t *trial) erro
 		if err := c.watch.Measure(ctx, c.Staging.Soak); err != nil {
 			return c.Report(&term.Failure{Status: term.ExitStatus(err), Err: fmt.Errorf("nothing was changed: %w", err)}, nil)
 		}
-		if c.Doc != nil {
+		if t != nil {
 			if b, ok := c.Doc.Body.(interface{ Enforces(rule string) bool }); ok {
-				c.watch.Foretell(func(at rollout.Site) bool { return t == nil || at.PoP == t.pop }, b.Enforces)
+				c.watch.Foretell(func(at rollout.Site) bool { return at.PoP == t.pop }, b.Enforces)
 			}
 		}
 		c.Ready = s.still

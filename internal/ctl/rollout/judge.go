@@ -144,8 +144,12 @@ func (j *judge) compared(sites counts) string {
 	}
 	text := fmt.Sprintf("%.0f requests, limited %s (%s %s), 5xx %s (%s %s)", x.now.Requests, term.Percent(x.now.LimitedShare()), what,
 		term.Percent(baseline.LimitedShare()), term.Percent(x.now.ErrorShare()), what, term.Percent(baseline.ErrorShare()))
-	if d := &j.nearest; what == "before" && d.name != "" && math.Abs(d.is-d.was) > d.most/2 {
-		text = fmt.Sprintf("%s nears its bound: limited %s (before %s, %s allows %s); ", term.Printable(d.name), term.Percent(d.is), term.Percent(d.was), d.flag, points(d.most)) + text
+	if d := &j.nearest; what == "before" && j.enough(&x.now) && d.beyond > -d.most/2 {
+		elsewhere := ""
+		if d.others.sites > 0 {
+			elsewhere = fmt.Sprintf(", elsewhere %+.2f points", 100*d.others.common)
+		}
+		text = fmt.Sprintf("%s nears its bound: limited %s (before %s%s; %s allows %s); %s", term.Printable(d.name), term.Percent(d.is), term.Percent(d.was), elsewhere, d.flag, points(d.most), text)
 	}
 	return text
 }
@@ -198,7 +202,7 @@ type deviation struct {
 	was, is float64
 	most    float64 // that flag allows
 	flag    string
-	beyond  float64 // most, the others' change and chance
+	beyond  float64 // most, the others' change, and chance
 	others  *common
 }
 

@@ -178,10 +178,10 @@ func TestSlowerIsNoChance(t *testing.T) {
 func TestForetell(t *testing.T) {
 	var warned []string
 	w := &Watch{Bounds: standard, Warn: func(format string, args ...any) { warned = append(warned, fmt.Sprintf(format, args...)) }}
-	shadow := fleet.Traffic{Requests: 200, Shadow: map[string]float64{"new": 20, "rare": 1, "still": 50}}
+	shadow := fleet.Traffic{Requests: 200, Shadow: map[string]float64{"new": 40, "rare": 6, "still": 50}}
 	w.before = map[Site]*fleet.Tally{ams: {Total: shadow}, fra: {Total: shadow}, iad: {Total: fleet.Traffic{Requests: leastPast - 1, Shadow: map[string]float64{"new": leastPast - 1}}}}
 	w.Foretell(func(at Site) bool { return at != fra }, func(rule string) bool { return rule != "still" })
-	require.Equal(t, []string{"ams1 in eu-west: rule new, in shadow mode until now, would have limited 10.00% of 200 requests; enforced, it will end the change unless --max-limited-increase allows as much, not 2 points"}, warned)
+	require.Equal(t, []string{"ams1 in eu-west: rule new, which is in shadow mode now, would have limited 20.00% of 200 requests; if it refuses as many when it is enforced, this ends: --max-limited-increase allows 2 points"}, warned)
 }
 
 // The progress of a soak shows what the group is judged by: a resumed one has no past.
@@ -202,7 +202,7 @@ func TestSoakIsCompared(t *testing.T) {
 		return t
 	}
 	j := ofAms(&standard, time.Hour, counts{ams: ruled(10_000, 100, 1000)})
-	now := counts{ams: ruled(10_000, 230, 850)}
+	now := counts{ams: ruled(10_000, 350, 850)}
 	j.look(time.Unix(0, 0), now)
-	require.Equal(t, "rule one nears its bound: limited 2.30% (before 1.00%, --max-limited-increase allows 2 points); 10000 requests, limited 10.80% (before 11.00%), 5xx 0.00% (before 0.00%)", j.compared(now))
+	require.Equal(t, "rule one nears its bound: limited 3.50% (before 1.00%; --max-limited-increase allows 2 points); 10000 requests, limited 12.00% (before 11.00%), 5xx 0.00% (before 0.00%)", j.compared(now))
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -138,15 +139,16 @@ func (w *Watch) measure(ctx context.Context) error {
 	return errors.Join(fleet.Map(slices.Sorted(maps.Keys(lost)), func(name string) error { return lost[name] })...)
 }
 
-// Foretell warns of rules in shadow mode that would limit more than the bounds allow, where the
-// change enforces them.
+// Foretell warns of rules in shadow mode that would limit more than chance and the bounds allow,
+// where the change enforces them.
 func (w *Watch) Foretell(changes func(Site) bool, enforces func(rule string) bool) {
 	for _, at := range sorted(w.before) {
 		past := &w.before[at].Total
 		for _, id := range slices.Sorted(maps.Keys(past.Shadow)) {
 			share := fleet.Ratio(past.Shadow[id], past.Requests)
-			if changes(at) && enforces(id) && past.Requests >= leastPast && share > w.Limited {
-				w.Warn("%s: rule %s, in shadow mode until now, would have limited %s of %.0f requests; enforced, it will end the change unless %s allows as much, not %s",
+			chance := deviations * math.Sqrt(share*(1-share)/past.Requests)
+			if changes(at) && enforces(id) && past.Requests >= leastPast && share > w.Limited+chance {
+				w.Warn("%s: rule %s, which is in shadow mode now, would have limited %s of %.0f requests; if it refuses as many when it is enforced, this ends: %s allows %s",
 					at, term.Printable(id), term.Percent(share), past.Requests, moreLimited, points(w.Limited))
 			}
 		}

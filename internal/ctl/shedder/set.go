@@ -157,7 +157,7 @@ func assign(c *change.Change, assignments []string) func(context.Context, *fleet
 		}
 		s.Next.Made = true
 		if s.From.Until() != nil {
-			warn("the temporary settings active until %s now last as long as these, which start from them", report.Until(s.From.Pointer))
+			warn("the new settings start from the temporary ones that are active until %s; what they keep of those will last as long", report.Until(s.From.Pointer))
 		}
 		before := base.Warnings()
 		for _, w := range made.Warnings() {

@@ -60,10 +60,13 @@ type Admin struct {
 	Store        func() string            // what does not answer
 	Registration *documents.Condition     // nil if the node does not register
 	Meta         func() map[string]string // what it registers of itself
+
+	tokenState *documents.Condition
 }
 
 // Handler returns what answers operators.
 func (a *Admin) Handler() http.Handler {
+	a.tokenState = documents.NewCondition(a.Log, "listen.admin_token_file has no token; the admin listener refuses everyone", "listen.admin_token_file has a token again", nil)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", a.index)
 	mux.HandleFunc("GET "+adminapi.PathIndex, a.adminIndex)
@@ -186,10 +189,6 @@ func (a *Admin) unauthorized(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("WWW-Authenticate", `Bearer realm="weir"`)
-	if a.token() == "" {
-		adminError(w, http.StatusUnauthorized, errors.New("no token is accepted: this node's listen.admin_token_file is empty or cannot be read"))
-		return
-	}
 	adminError(w, http.StatusUnauthorized, errors.New("send the token of listen.admin_token_file as Authorization: Bearer TOKEN"))
 }
 
@@ -207,21 +206,22 @@ func (a *Admin) authorized(r *http.Request) bool {
 	if a.Config.Listen.AdminTokenFile == "" {
 		return true
 	}
-	token := a.token()
+	token, err := a.token()
+	a.tokenState.Note(err)
 	given, isBearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	// Hashes have one length, so comparing them reveals nothing about the token's.
 	x, y := sha256.Sum256([]byte(token)), sha256.Sum256([]byte(given))
-	return token != "" && isBearer && subtle.ConstantTimeCompare(x[:], y[:]) == 1
+	return err == nil && isBearer && subtle.ConstantTimeCompare(x[:], y[:]) == 1
 }
 
-// token returns the token that requests need, which may have been replaced. Nothing is accepted
-// while it is empty.
-func (a *Admin) token() string {
+// token returns the token that requests need, which may have been replaced.
+func (a *Admin) token() (string, error) {
 	text, err := os.ReadFile(a.Config.Listen.AdminTokenFile)
-	if err != nil {
-		return ""
+	token := strings.TrimSpace(string(text))
+	if err == nil && token == "" {
+		err = fmt.Errorf("%s is empty", a.Config.Listen.AdminTokenFile)
 	}
-	return strings.TrimSpace(string(text))
+	return token, err
 }
 
 // ready reports whether the node may receive traffic. An unreachable store or Consul and

@@ -3,19 +3,24 @@ package chain
 import (
 	"bufio"
 	"fmt"
+	"io"
+	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/pkg/limiter/redisstore"
 )
 
-// stalls are when the machine stood still: on each CPU, a process that runs before all others and
-// needs it every millisecond did not get it. A virtual machine whose host has no time for it stands
-// still so; a busy process, such as weir or Redis, does not cause it.
+// stalls are when the machine stood still: on each CPU, a process that goes before all others
+// asked for it every millisecond and did not get it. That happens to a virtual machine whose host
+// has no time for it, and hardly by processes that are busy, such as weir or Redis.
 type stalls struct {
 	sync.Mutex
 	seen map[int][]stall // by CPU
@@ -23,10 +28,17 @@ type stalls struct {
 
 type stall struct{ from, to time.Time }
 
+// miss is a call that failed, or a decision without Redis.
+type miss struct {
+	at  time.Time
+	err error
+}
+
 const stallWitness = `
 import os, sys, time
-os.sched_setaffinity(0, {int(sys.argv[1])})
+os.sched_setaffinity(0, {sorted(os.sched_getaffinity(0))[int(sys.argv[1])]})
 os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(50))
+print("ready", flush=True)
 last = time.time_ns()
 while True:
     time.sleep(0.001)
@@ -39,46 +51,67 @@ while True:
 func watchStalls(t *testing.T) *stalls {
 	s := &stalls{seen: map[int][]stall{}}
 	for cpu := range runtime.NumCPU() {
-		witness := exec.Command("python3", "-c", stallWitness, fmt.Sprint(cpu))
+		out, in := io.Pipe()
+		witness := exec.CommandContext(t.Context(), "python3", "-c", stallWitness, fmt.Sprint(cpu))
 		witness.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-		out, err := witness.StdoutPipe()
-		require.NoError(t, err)
-		require.NoError(t, witness.Start())
-		var reading sync.WaitGroup
-		t.Cleanup(func() { _ = witness.Process.Kill(); reading.Wait(); _ = witness.Wait() })
-		reading.Go(func() {
-			for lines := bufio.NewScanner(out); lines.Scan(); {
+		witness.Stdout, witness.Stderr = in, os.Stderr
+		var running sync.WaitGroup
+		running.Go(func() {
+			runtime.LockOSThread() // its end would end the witness
+			_ = in.CloseWithError(witness.Run())
+		})
+		lines := bufio.NewScanner(out)
+		require.True(t, lines.Scan(), "the witness on a CPU did not start; it needs root")
+		running.Go(func() {
+			for lines.Scan() {
 				var from, to int64
 				if _, err := fmt.Sscan(lines.Text(), &from, &to); err == nil {
 					s.Lock()
-					s.seen[cpu] = append(s.seen[cpu], stall{time.Unix(0, from), time.Unix(0, to)})
+					s.seen[cpu] = append(s.seen[cpu], stall{time.Unix(0, from).Add(time.Millisecond), time.Unix(0, to)})
 					s.Unlock()
 				}
 			}
 		})
+		t.Cleanup(running.Wait) // t.Context has ended
 	}
 	return s
 }
 
-// explain reports whether a CPU stood still for a quarter of the budget that ended at the given time.
-func (s *stalls) explain(end time.Time, budget time.Duration) bool {
+// unexplained returns the misses that are not timeouts in whose budget a CPU stood still for a
+// quarter, nor within a second after such a one: breakers open, and reports fall back.
+func (s *stalls) unexplained(list []miss, budget time.Duration) (rest []miss) {
+	slices.SortFunc(list, func(a, b miss) int { return a.at.Compare(b.at) })
+	var last time.Time
+	for _, m := range list {
+		switch {
+		case redisstore.ErrorKind(m.err) == "timeout" && s.stood(m.at.Add(-budget), m.at) >= budget/4:
+			last = m.at
+		case m.at.Sub(last) > time.Second:
+			rest = append(rest, m)
+		}
+	}
+	return rest
+}
+
+// stood returns how long one of the CPUs stood still.
+func (s *stalls) stood(from, to time.Time) (longest time.Duration) {
+	if s == nil {
+		return 0
+	}
 	s.Lock()
 	defer s.Unlock()
 	for _, list := range s.seen {
 		var lost time.Duration
 		for _, one := range list {
-			from, to := one.from.Add(time.Millisecond), one.to // the witness sleeps so long
-			if began := end.Add(-budget); from.Before(began) {
-				from = began
+			if one.from.Before(from) {
+				one.from = from
 			}
-			if to.After(end) {
-				to = end
+			if one.to.After(to) {
+				one.to = to
 			}
-			lost += max(0, to.Sub(from))
+			lost += max(0, one.to.Sub(one.from))
 		}
-		if lost >= budget/4 {
-			return true
-		}
+		longest = max(longest, lost)
 	}
-	return false
+	return longest
 }
