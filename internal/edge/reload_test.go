@@ -184,6 +184,7 @@ func TestRulesThatReturnAskTheStore(t *testing.T) {
 	apply("rules: [{id: a, key: [client_ip], algorithm: token_bucket, limit: 1000, window: 1s, count_denied: true}]")
 	require.Equal(t, 200, n.get("/").status)
 	eventually(t, "the bucket is refilled", func() bool { return n.remaining("a", "127.0.0.1") == 1000 })
+	require.Equal(t, 200, n.get("/").status, "which is stored: what a bucket gains counts at the rate of the rule that charges it")
 	apply(slow)
 	require.Equal(t, 200, n.get("/").status, "the bucket has been refilled")
 }
