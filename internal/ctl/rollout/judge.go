@@ -145,11 +145,14 @@ func (j *judge) compared(sites counts) string {
 	text := fmt.Sprintf("%.0f requests, limited %s (%s %s), 5xx %s (%s %s)", x.now.Requests, term.Percent(x.now.LimitedShare()), what,
 		term.Percent(baseline.LimitedShare()), term.Percent(x.now.ErrorShare()), what, term.Percent(baseline.ErrorShare()))
 	if d := &j.nearest; what == "before" && j.enough(&x.now) && d.beyond > -d.most/2 {
-		elsewhere := ""
+		elsewhere, state := "", "nears"
+		if d.beyond > 0 {
+			state = "is beyond"
+		}
 		if d.others.sites > 0 {
 			elsewhere = fmt.Sprintf(", elsewhere %+.2f points", 100*d.others.common)
 		}
-		text = fmt.Sprintf("%s nears its bound: limited %s (before %s%s; %s allows %s); %s", term.Printable(d.name), term.Percent(d.is), term.Percent(d.was), elsewhere, d.flag, points(d.most), text)
+		text = fmt.Sprintf("%s %s its bound: limited %s (before %s%s; %s allows %s); %s", term.Printable(d.name), state, term.Percent(d.is), term.Percent(d.was), elsewhere, d.flag, points(d.most), text)
 	}
 	return text
 }

@@ -181,7 +181,7 @@ func TestForetell(t *testing.T) {
 	shadow := fleet.Traffic{Requests: 200, Shadow: map[string]float64{"new": 40, "rare": 6, "still": 50}}
 	w.before = map[Site]*fleet.Tally{ams: {Total: shadow}, fra: {Total: shadow}, iad: {Total: fleet.Traffic{Requests: leastPast - 1, Shadow: map[string]float64{"new": leastPast - 1}}}}
 	w.Foretell(func(at Site) bool { return at != fra }, func(rule string) bool { return rule != "still" })
-	require.Equal(t, []string{"ams1 in eu-west: rule new, which is in shadow mode now, would have limited 20.00% of 200 requests; if it refuses as many when it is enforced, this ends: --max-limited-increase allows 2 points"}, warned)
+	require.Equal(t, []string{"ams1 in eu-west: rule new, which is in shadow mode now, would have limited at least 20.00% of 200 requests; if it refuses as many when it is enforced, this ends: --max-limited-increase allows 2 points"}, warned)
 }
 
 // The progress of a soak shows what the group is judged by: a resumed one has no past.

@@ -148,7 +148,7 @@ func (w *Watch) Foretell(changes func(Site) bool, enforces func(rule string) boo
 			share := fleet.Ratio(past.Shadow[id], past.Requests)
 			chance := deviations * math.Sqrt(share*(1-share)/past.Requests)
 			if changes(at) && enforces(id) && past.Requests >= leastPast && share > w.Limited+chance {
-				w.Warn("%s: rule %s, which is in shadow mode now, would have limited %s of %.0f requests; if it refuses as many when it is enforced, this ends: %s allows %s",
+				w.Warn("%s: rule %s, which is in shadow mode now, would have limited at least %s of %.0f requests; if it refuses as many when it is enforced, this ends: %s allows %s",
 					at, term.Printable(id), term.Percent(share), past.Requests, moreLimited, points(w.Limited))
 			}
 		}

@@ -59,6 +59,7 @@ func setCommand(p *command.Program) *cobra.Command {
   regionctl shedder set signals.inflight.high=400 signals.inflight.low=100
   regionctl shedder set classes.read.max_in_flight=500 --region eu-west
   regionctl shedder set candidates.stricter.target=0.6
+  regionctl shedder set 'classes.critical.match=[{paths: ["/checkout"]}]' --for 1h
   regionctl shedder set shedder.yaml --for 30m`,
 		func(ctx context.Context, args []string) error {
 			if args[0] == "-" && !c.Yes {
