@@ -377,6 +377,6 @@ func (r *Report) write(b *bytes.Buffer, s term.Style) {
 	if r.Drain != nil {
 		fmt.Fprintf(b, "%s is drained by %s since %s: %s\n", s.Bold(term.Printable(r.PoP)), term.Printable(r.Drain.Who), term.Stamp(r.Drain.Since), term.Printable(r.Drain.Why))
 	} else {
-		fmt.Fprintf(b, "%s is not drained\n", s.Bold(term.Printable(r.PoP)))
+		fmt.Fprintf(b, "%s is not drained: clients get it while it is healthy\n", s.Bold(term.Printable(r.PoP)))
 	}
 }
