@@ -145,14 +145,11 @@ func (j *judge) compared(sites counts) string {
 	text := fmt.Sprintf("%.0f requests, limited %s (%s %s), 5xx %s (%s %s)", x.now.Requests, term.Percent(x.now.LimitedShare()), what,
 		term.Percent(baseline.LimitedShare()), term.Percent(x.now.ErrorShare()), what, term.Percent(baseline.ErrorShare()))
 	if d := &j.nearest; what == "before" && j.enough(&x.now) && d.beyond > -d.most/2 {
-		elsewhere, state := "", "nears"
+		state := "nears"
 		if d.beyond > 0 {
 			state = "is beyond"
 		}
-		if d.others.sites > 0 {
-			elsewhere = fmt.Sprintf(", elsewhere %+.2f points", 100*d.others.common)
-		}
-		text = fmt.Sprintf("%s %s its bound: limited %s (before %s%s; %s allows %s); %s", term.Printable(d.name), state, term.Percent(d.is), term.Percent(d.was), elsewhere, d.flag, points(d.most), text)
+		text = fmt.Sprintf("%s %s its bound: limited %s (before %s%s; %s allows %s); %s", term.Printable(d.name), state, term.Percent(d.is), term.Percent(d.was), d.elsewhere(), d.flag, points(d.most), text)
 	}
 	return text
 }
@@ -238,10 +235,15 @@ func (j *judge) moved(x *subject, now *fleet.Traffic, others *elsewhere) (why st
 		return ""
 	}
 	why = x.name + fmt.Sprintf(d.what, fmt.Sprintf("%s of %.0f requests, and %s of %.0f before", term.Percent(d.is), now.Requests, term.Percent(d.was), x.before.Requests))
-	if d.others.sites > 0 {
-		why += fmt.Sprintf("; elsewhere the share changed by %+.2f points", 100*d.others.common)
+	return why + fmt.Sprintf("%s; %s allows %s", d.elsewhere(), d.flag, points(d.most))
+}
+
+// elsewhere says how the figure changed at the other sites, if there are any.
+func (d *deviation) elsewhere() string {
+	if d.others.sites == 0 {
+		return ""
 	}
-	return why + fmt.Sprintf("; %s allows %s", d.flag, points(d.most))
+	return fmt.Sprintf("; elsewhere the share changed by %+.2f points", 100*d.others.common)
 }
 
 // excess says whether a figure is beyond its bound, compared with the others, or "". Where
