@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
+
+	"github.com/weir-edge/weir/internal/edge/turns"
 )
 
 const (
@@ -31,6 +33,7 @@ type Listener struct {
 	limits        *limits                // nil: none
 	failed        func(*tls.Conn, error) // called after a handshake that fails; may be nil
 
+	turns   turns.Listener
 	leaving atomic.Bool
 	ended   chan struct{} // closed once Accept has failed
 	end     sync.Once

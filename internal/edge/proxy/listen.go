@@ -14,6 +14,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/weir-edge/weir/internal/edge/lazy"
+	"github.com/weir-edge/weir/internal/edge/turns"
 )
 
 const (
@@ -78,17 +79,12 @@ func (l *Listener) Close() error {
 // ender is a connection of Listen.
 type ender interface{ self() *clientConn }
 
-// waitEvery is how often a busy connection waits for the poller instead of yielding. Go polls
-// only when nothing else can run, or every 10 ms: if all yielded every time, the connections
-// that wait would be late.
-const waitEvery = 4
-
 // clientConn is used only by the one goroutine that serves it.
 type clientConn struct {
 	net.Conn
 	ended bool
-	turns uint8 // reads between requests
-	again bool  // a request has been served since the last read
+	turn  turns.Conn
+	again bool // a request has been served since the last read
 	lines lines
 	fault error           // of lines
 	raw   syscall.RawConn // see socket
@@ -115,12 +111,7 @@ func (c *clientConn) Read(b []byte) (int, error) {
 	}
 	stage := c.lines.stage()
 	if stage > 0 && stage%2 == 0 {
-		// Requests that have arrived go first. Meanwhile the next one may arrive here, which
-		// saves a futile read and a wait for the poller.
-		if c.turns%waitEvery != 0 {
-			runtime.Gosched()
-		}
-		c.turns++ // not the requests, of which a client may send several in one read
+		c.turn.Yield(&c.listener.turns)
 	}
 	c.again = false
 	if stage%2 == 0 {
