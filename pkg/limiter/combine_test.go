@@ -87,27 +87,36 @@ func TestCombineLingers(t *testing.T) {
 	})
 }
 
-// Over a long distance, a batch leaves before the previous one is answered, but not earlier
-// than a usual round trip and Redis's time for it, unless it is large and only one is in
-// progress, and at most MaxBatchesInFlight at a time.
+// Over a long distance, a batch leaves before the previous one is answered, but not earlier than a
+// usual round trip and Redis's time for it, unless it is large and only one is in progress, or the
+// last batch was one call and there is room for one more batch.
 func TestCombineOverlapsLongRoundTrips(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var mu sync.Mutex
-		var sent []int
-		s := newShard()
-		c := limiter.NewCombine(s, budget, limiter.MaxBatchesInFlight, 0, func(calls int) { mu.Lock(); defer mu.Unlock(); sent = append(sent, calls) })
-		sizes := func(want ...int) { t.Helper(); mu.Lock(); defer mu.Unlock(); require.Equal(t, want, sent) }
-		l := rule(t, "r fixed_window limit=1 window=1h")
-		clients := 0
-		arrive := func(n int) {
-			for range n {
-				clients++
-				name := fmt.Sprint("client", clients)
-				go func() { require.True(t, ask(t, c, check(l, name, 1)).Allowed) }()
+	f := func(flights int, play func(s *shard, arrive func(n int), sizes func(want ...int))) {
+		t.Helper()
+		synctest.Test(t, func(t *testing.T) {
+			var mu sync.Mutex
+			var sent []int
+			s := newShard()
+			c := limiter.NewCombine(s, budget, flights, 0, func(calls int) { mu.Lock(); defer mu.Unlock(); sent = append(sent, calls) })
+			sizes := func(want ...int) { t.Helper(); mu.Lock(); defer mu.Unlock(); require.Equal(t, want, sent) }
+			l := rule(t, "r fixed_window limit=1 window=1h")
+			clients := 0
+			arrive := func(n int) {
+				for range n {
+					clients++
+					name := fmt.Sprint("client", clients)
+					go func() { require.True(t, ask(t, c, check(l, name, 1)).Allowed) }()
+				}
+				synctest.Wait()
 			}
+			s.hang()
+			defer c.Close()
+			play(s, arrive, sizes)
+			s.resume()
 			synctest.Wait()
-		}
-		s.hang()
+		})
+	}
+	f(2, func(s *shard, arrive func(n int), sizes func(want ...int)) {
 		arrive(1)
 		arrive(10)
 		sizes(1)
@@ -115,33 +124,37 @@ func TestCombineOverlapsLongRoundTrips(t *testing.T) {
 		sizes(1)
 		pass(2 * time.Microsecond)
 		sizes(1, 10)
-		arrive(5)
-		pass(608 * time.Microsecond)
-		sizes(1, 10)
-		pass(2 * time.Microsecond)
-		sizes(1, 10, 5)
-		pass(3 * time.Millisecond)
-		arrive(1)
-		sizes(1, 10, 5, 1) // late enough already
 		arrive(7)
 		pass(3 * time.Millisecond)
-		sizes(1, 10, 5, 1) // the most in progress
+		sizes(1, 10) // the most in progress
 		s.resume()
 		synctest.Wait()
-		sizes(1, 10, 5, 1, 7)
+		sizes(1, 10, 7)
 		arrive(1)
-		sizes(1, 10, 5, 1, 7, 1) // nothing is in progress, so nothing waits
+		sizes(1, 10, 7, 1) // nothing is in progress, so nothing waits
 		s.hang()
 		arrive(1)
 		arrive(31)
-		sizes(1, 10, 5, 1, 7, 1, 1)
+		sizes(1, 10, 7, 1, 1)
 		arrive(1)
-		sizes(1, 10, 5, 1, 7, 1, 1, 32) // one is in progress, and this one is large
+		sizes(1, 10, 7, 1, 1, 32) // one is in progress, and this one is large
 		arrive(32)
-		sizes(1, 10, 5, 1, 7, 1, 1, 32) // two are
-		s.resume()
-		synctest.Wait()
-		c.Close()
+		sizes(1, 10, 7, 1, 1, 32) // two are
+	})
+	f(limiter.MaxBatchesInFlight, func(s *shard, arrive func(n int), sizes func(want ...int)) {
+		for range 3 {
+			arrive(1)
+		}
+		sizes(1, 1, 1)
+		arrive(10)
+		sizes(1, 1, 1) // the last place is for those that come together
+		pass(529 * time.Microsecond)
+		sizes(1, 1, 1)
+		pass(2 * time.Microsecond)
+		sizes(1, 1, 1, 10)
+		arrive(1)
+		pass(3 * time.Millisecond)
+		sizes(1, 1, 1, 10) // the most in progress
 	})
 }
 
@@ -346,7 +359,7 @@ func TestCombineGivesBackTheSlotOfAnAbandonedCall(t *testing.T) {
 func TestCombineAbandonedTwin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &gate{shard: newShard(), open: make(chan struct{})}
-		c := limiter.NewCombine(s, budget, limiter.MaxBatchesInFlight, 0, nil)
+		c := limiter.NewCombine(s, budget, 1, 0, nil)
 		defer c.Close()
 		l := rule(t, "r fixed_window limit=2 window=1h")
 		go ask(t, c, check(l, "other", 1))
