@@ -68,31 +68,40 @@ const (
 	decisionCost = 4 * time.Microsecond
 )
 
+// atRate makes so many requests of different clients per second, at random moments, and returns how
+// long they took, sorted.
+func atRate(t *testing.T, d *distant, perSecond, requests int) []time.Duration {
+	l := rule(t, "r fixed_window limit=1000000 window=1h")
+	c := limiter.NewCombine(d, time.Minute, limiter.MaxBatchesInFlight, 0, nil)
+	defer c.Close()
+	random := rand.New(rand.NewSource(1))
+	took := make([]time.Duration, requests)
+	var all sync.WaitGroup
+	for i := range requests {
+		time.Sleep(time.Duration(random.ExpFloat64() * float64(time.Second) / float64(perSecond)))
+		all.Go(func() {
+			began := time.Now()
+			require.True(t, ask(t, c, check(l, fmt.Sprint(i), 1)).Allowed)
+			took[i] = time.Since(began)
+		})
+	}
+	all.Wait()
+	slices.Sort(took)
+	return took
+}
+
+func scriptCost(calls int) time.Duration { return callCost + time.Duration(calls)*decisionCost }
+
 // A node with 20,000 requests per second waits for about one round trip at any distance, in
 // batches as large as over a short one. The times are virtual; -v prints them.
 func TestLongWaysCostOneRoundTrip(t *testing.T) {
-	const perSecond, requests = 20_000, 20_000
+	const requests = 20_000
 	table := []string{fmt.Sprintf("%-12s %10s %10s %16s %22s", "round trip", "median", "p99", "calls in a batch", "µs of Redis a decision")}
-	l := rule(t, "r fixed_window limit=1000000 window=1h")
 	var short float64
 	for _, trip := range []time.Duration{150 * time.Microsecond, 350 * time.Microsecond, 1150 * time.Microsecond, 5150 * time.Microsecond} {
 		synctest.Test(t, func(t *testing.T) {
-			d := &distant{trip: trip, cost: func(calls int) time.Duration { return callCost + time.Duration(calls)*decisionCost }}
-			c := limiter.NewCombine(d, time.Minute, limiter.MaxBatchesInFlight, 0, nil)
-			random := rand.New(rand.NewSource(1))
-			took := make([]time.Duration, requests)
-			var all sync.WaitGroup
-			for i := range requests {
-				time.Sleep(time.Duration(random.ExpFloat64() * float64(time.Second) / perSecond))
-				all.Go(func() {
-					began := time.Now()
-					require.True(t, ask(t, c, check(l, fmt.Sprint(i), 1)).Allowed)
-					took[i] = time.Since(began)
-				})
-			}
-			all.Wait()
-			c.Close()
-			slices.Sort(took)
+			d := &distant{trip: trip, cost: scriptCost}
+			took := atRate(t, d, 20_000, requests)
 			median, p99 := took[requests/2], took[requests*99/100]
 			batch, cost := float64(d.calls)/float64(d.batches), float64(d.work.Microseconds())/requests
 			table = append(table, fmt.Sprintf("%-12v %10v %10v %16.1f %22.2f", trip, median.Round(time.Microsecond), p99.Round(time.Microsecond), batch, cost))
@@ -104,6 +113,17 @@ func TestLongWaysCostOneRoundTrip(t *testing.T) {
 		})
 	}
 	t.Log("\n" + strings.Join(table, "\n"))
+}
+
+// At everyday rates most requests wait for nothing but their own round trip.
+func TestEverydayRequestsDoNotWaitForOthers(t *testing.T) {
+	const requests = 10_000
+	for _, trip := range []time.Duration{150 * time.Microsecond, 350 * time.Microsecond} {
+		synctest.Test(t, func(t *testing.T) {
+			took := atRate(t, &distant{trip: trip, cost: scriptCost}, 5_000, requests)
+			require.Equal(t, trip+scriptCost(1), took[requests/2], "the median")
+		})
+	}
 }
 
 // instant is a shard that answers without waiting, unless it is held.
