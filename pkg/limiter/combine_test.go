@@ -87,36 +87,33 @@ func TestCombineLingers(t *testing.T) {
 	})
 }
 
-// Over a long distance, a batch leaves before the previous one is answered, but not earlier than a
-// usual round trip and Redis's time for it, unless it is large and only one is in progress, or the
-// last batch was one call and there is room for one more batch.
-func TestCombineOverlapsLongRoundTrips(t *testing.T) {
-	f := func(flights int, play func(s *shard, arrive func(n int), sizes func(want ...int))) {
-		t.Helper()
-		synctest.Test(t, func(t *testing.T) {
-			var mu sync.Mutex
-			var sent []int
-			s := newShard()
-			c := limiter.NewCombine(s, budget, flights, 0, func(calls int) { mu.Lock(); defer mu.Unlock(); sent = append(sent, calls) })
-			sizes := func(want ...int) { t.Helper(); mu.Lock(); defer mu.Unlock(); require.Equal(t, want, sent) }
-			l := rule(t, "r fixed_window limit=1 window=1h")
-			clients := 0
-			arrive := func(n int) {
-				for range n {
-					clients++
-					name := fmt.Sprint("client", clients)
-					go func() { require.True(t, ask(t, c, check(l, name, 1)).Allowed) }()
-				}
-				synctest.Wait()
-			}
-			s.hang()
-			defer c.Close()
-			play(s, arrive, sizes)
-			s.resume()
-			synctest.Wait()
-		})
+// arrivals returns a function by which so many clients ask at once, and one that compares the sizes of
+// the batches so far.
+func arrivals(t *testing.T, shard limiter.Batcher, flights int) (arrive func(n int), sizes func(want ...int), end func()) {
+	var mu sync.Mutex
+	var sent []int
+	c := limiter.NewCombine(shard, time.Minute, flights, 0, func(calls int) { mu.Lock(); defer mu.Unlock(); sent = append(sent, calls) })
+	l := rule(t, "r fixed_window limit=1 window=1h")
+	clients := 0
+	arrive = func(n int) {
+		for range n {
+			clients++
+			name := fmt.Sprint("client", clients)
+			go func() { require.True(t, ask(t, c, check(l, name, 1)).Allowed) }()
+		}
+		synctest.Wait()
 	}
-	f(2, func(s *shard, arrive func(n int), sizes func(want ...int)) {
+	return arrive, func(want ...int) { t.Helper(); mu.Lock(); defer mu.Unlock(); require.Equal(t, want, sent) }, c.Close
+}
+
+// Over a long distance, a batch leaves before the previous one is answered, but not earlier
+// than a usual round trip and Redis's time for it, unless it is large and only one is in
+// progress, and at most so many at a time.
+func TestCombineOverlapsLongRoundTrips(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newShard()
+		arrive, sizes, end := arrivals(t, s, 2)
+		s.hang()
 		arrive(1)
 		arrive(10)
 		sizes(1)
@@ -140,21 +137,37 @@ func TestCombineOverlapsLongRoundTrips(t *testing.T) {
 		sizes(1, 10, 7, 1, 1, 32) // one is in progress, and this one is large
 		arrive(32)
 		sizes(1, 10, 7, 1, 1, 32) // two are
+		s.resume()
+		synctest.Wait()
+		end()
 	})
-	f(limiter.MaxBatchesInFlight, func(s *shard, arrive func(n int), sizes func(want ...int)) {
+}
+
+// After a batch of one call the next leaves at once, but for the last place in flight. After a larger
+// one, it waits for a usual round trip and Redis's time for all that are in progress.
+func TestCombineSendsLoneCallsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		arrive, sizes, end := arrivals(t, &distant{trip: 20 * time.Millisecond, cost: func(int) time.Duration { return 0 }}, limiter.MaxBatchesInFlight)
 		for range 3 {
 			arrive(1)
 		}
 		sizes(1, 1, 1)
 		arrive(10)
-		sizes(1, 1, 1) // the last place is for those that come together
-		pass(529 * time.Microsecond)
+		pass(529 * time.Microsecond) // three calls are in progress
 		sizes(1, 1, 1)
 		pass(2 * time.Microsecond)
 		sizes(1, 1, 1, 10)
-		arrive(1)
-		pass(3 * time.Millisecond)
+		arrive(5)
+		pass(19468 * time.Microsecond)
 		sizes(1, 1, 1, 10) // the most in progress
+		pass(2 * time.Microsecond)
+		sizes(1, 1, 1, 10, 5) // the first three are answered, and it is late enough already
+		arrive(7)
+		pass(547 * time.Microsecond) // five calls are in progress, and ten were until a moment ago
+		sizes(1, 1, 1, 10, 5)
+		pass(2 * time.Microsecond)
+		sizes(1, 1, 1, 10, 5, 7)
+		end()
 	})
 }
 
