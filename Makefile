@@ -63,7 +63,7 @@ test-rest:
 	cd middleware && $(RACE) -timeout 45m ./...
 	@$(MAKE) --no-print-directory -j2 test-processes test-terraform
 	cd middleware && $(TEST) -count 1 -run Alloc ./...
-	cd tools && $(TEST) ./internal/... ./reference ./site && $(TEST) -count 1 ./manifests && $(RACE) ./bench ./import/... ./overload ./tables ./unit
+	cd tools && $(TEST) ./internal/... && $(TEST) -count 1 ./manifests && $(RACE) ./bench ./import/... ./overload ./tables ./unit
 	cd loadtest/xk6-weir && $(TEST) -timeout 10m . && $(RACE) ./keys ./oracle ./ratelimit ./resolve
 	cd loadtest/xk6-weir/proof && $(TEST) ./...
 	@echo "a separate lab under load: the oracle finds no violation, and does find the rule that limits nothing; regions never exceed a limit in escrow"
@@ -90,7 +90,8 @@ check: lint docs test test-rest build ## lint, run every test, build; CI runs th
 # The version that the site describes: the commit's tag, or the commit. Links lead to the repository at it.
 SITE = $(or $(VERSION),$(shell git describe --tags --exact-match 2>/dev/null || git rev-parse --short=12 HEAD))
 
-docs: ##- build the documentation as a site into dist/site/VERSION, and check its links
+docs: ##- check docs/reference, build the documentation as a site into dist/site/VERSION, check its links
+	cd tools && $(TEST) ./reference ./site
 	@tools/install.sh mkdocs
 	@out=$$(VERSION="$(SITE)" mkdocs build --strict --clean --config-file tools/site/mkdocs.yml --site-dir "$(CURDIR)/dist/site/$(SITE)" 2>&1) || { echo "$$out" >&2; exit 1; }
 	@cd tools && $(GO) run ./site ../dist/site/$(SITE)
