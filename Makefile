@@ -32,7 +32,7 @@ build: ## build the programs into bin/
 
 unit: ## run the tests that start no server and no other program
 	@cd tools && $(GO) run ./unit
-	@cd middleware && $(GO) test -skip Redis ./...
+	@cd middleware && $(TEST) -skip Redis ./...
 
 # These drive other processes or read files: the race detector would watch only the test
 # itself and slow down its load.

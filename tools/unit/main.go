@@ -67,9 +67,11 @@ func run(root string, list bool, args []string) error {
 	if list {
 		return nil
 	}
-	calls := [][]string{append([]string{"test"}, append(args, whole...)...)}
+	// make lint vets. The edge's profile would compile most packages once more.
+	args = append([]string{"test", "-vet=off", "-pgo", "off"}, args...)
+	calls := [][]string{slices.Concat(args, whole)}
 	for _, p := range parts {
-		calls = append(calls, append([]string{"test", "-skip", "^(" + strings.Join(p.outside, "|") + ")$"}, append(args, p.ImportPath)...))
+		calls = append(calls, slices.Concat(args, []string{"-skip", "^(" + strings.Join(p.outside, "|") + ")$", p.ImportPath}))
 	}
 	return inTurn(root, calls)
 }
