@@ -1,5 +1,5 @@
-// Command unit runs the tests that start no server or other program, the ones for an editor to
-// run on saving. It reads the module's test files and omits each test that reaches
+// Command unit runs the tests that start no server or other program and take seconds, the ones for
+// an editor to run on saving. It reads the module's test files and omits each test that reaches
 // internal/testenv or os/exec, directly or through helpers, so tests need no marks.
 //
 // It compares names, not types: a helper that shares its name with one that starts a server
@@ -35,8 +35,9 @@ func main() {
 
 // tests are those of one package.
 type tests struct {
-	ImportPath, Dir           string
-	TestGoFiles, XTestGoFiles []string
+	ImportPath, Dir                    string
+	TestGoFiles, XTestGoFiles          []string
+	Imports, TestImports, XTestImports []string
 
 	all, outside []string // outside: those that start something
 }
@@ -46,40 +47,50 @@ func run(root string, list bool, args []string) error {
 	if err != nil {
 		return err
 	}
-	var whole []string // packages of which every test runs
-	var parts []tests
+	// Those with most tests wait longest, for clients that are slow and the like: others run meanwhile.
+	slices.SortStableFunc(packages, func(a, b tests) int { return len(b.all) - len(a.all) })
+	// make lint vets. The edge's profile would compile most packages once more.
+	test := append([]string{"test", "-vet=off", "-pgo", "off"}, args...)
+	shared := []string{"build", "-pgo", "off"}
+	var calls [][]string
+	whole := slices.Clone(test) // packages of which every test runs
 	ran, left := 0, 0
 	for _, p := range packages {
-		ran, left = ran+len(p.all)-len(p.outside), left+len(p.outside)
-		switch {
-		case len(p.outside) == 0 && len(p.all) > 0:
-			whole = append(whole, p.ImportPath)
-		case len(p.outside) < len(p.all):
-			parts = append(parts, p)
+		if strings.HasSuffix(p.ImportPath, simulation) {
+			p.outside = p.all
 		}
+		ran, left = ran+len(p.all)-len(p.outside), left+len(p.outside)
 		if list {
 			for _, name := range p.outside {
 				fmt.Println(p.ImportPath, name)
 			}
 		}
+		if len(p.outside) == len(p.all) {
+			continue
+		}
+		shared = slices.Concat(shared, p.Imports, p.TestImports, p.XTestImports)
+		if len(p.outside) == 0 {
+			whole = append(whole, p.ImportPath)
+		} else {
+			calls = append(calls, slices.Concat(test, []string{"-skip", "^(" + strings.Join(p.outside, "|") + ")$", p.ImportPath}))
+		}
 	}
-	fmt.Printf("%d tests; %d others start servers or programs: make check\n", ran, left)
+	fmt.Printf("%d tests; %d others start servers or programs, or simulate for minutes: make check\n", ran, left)
 	if list {
 		return nil
 	}
-	// make lint vets. The edge's profile would compile most packages once more.
-	args = append([]string{"test", "-vet=off", "-pgo", "off"}, args...)
-	calls := [][]string{slices.Concat(args, whole)}
-	for _, p := range parts {
-		calls = append(calls, slices.Concat(args, []string{"-skip", "^(" + strings.Join(p.outside, "|") + ")$", p.ImportPath}))
+	fmt.Println("compiling what they share: two minutes the first time")
+	// Two that run at once would each compile what is missing.
+	if err := inTurn(root, 1, shared); err != nil {
+		return err
 	}
-	return inTurn(root, calls)
+	return inTurn(root, 3, slices.Insert(calls, 0, whole)...)
 }
 
 // packages returns what go list reports about the module's packages, with their tests
 // sorted.
 func packages(root string) ([]tests, error) {
-	cmd := exec.Command("go", "list", "-json=ImportPath,Dir,TestGoFiles,XTestGoFiles", "./...")
+	cmd := exec.Command("go", "list", "-pgo", "off", "-json=ImportPath,Dir,TestGoFiles,XTestGoFiles,Imports,TestImports,XTestImports", "./...")
 	cmd.Dir, cmd.Stderr = root, os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
@@ -99,6 +110,9 @@ func packages(root string) ([]tests, error) {
 		all = append(all, p)
 	}
 }
+
+// simulation is a package that simulates for a minute of CPU time.
+const simulation = "/internal/spillsim"
 
 // harmless lists helpers of testenv that start nothing.
 var harmless = []string{"FreePorts", "Certificates"}
@@ -178,15 +192,15 @@ func isTest(name string) bool {
 	return false
 }
 
-// inTurn runs go, two at a time, and prints failures.
-func inTurn(root string, calls [][]string) error {
+// inTurn runs go for the calls, in their order and some at a time, and prints what they print.
+func inTurn(root string, atATime int, calls ...[]string) error {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	failed := 0
-	slots := make(chan struct{}, 2)
+	slots := make(chan struct{}, atATime)
 	for _, call := range calls {
+		slots <- struct{}{}
 		wg.Go(func() {
-			slots <- struct{}{}
 			defer func() { <-slots }()
 			cmd := exec.Command("go", call...)
 			cmd.Dir = root
