@@ -38,7 +38,8 @@ unit: ## run the tests that start no server and no other program
 # itself and slow down its load.
 PLAIN = $(filter %/internal/testenv %/internal/house %/internal/spillsim %/internal/behaviorsim %/internal/console/browser %/dashboards,$(PACKAGES))
 PACKAGES = $(shell $(GO) list ./...)
-GUARANTEES = $(shell $(GO) list ./cmd/edge ./lua ./pkg/... ./internal/edge/... ./internal/clientlist ./internal/policy ./internal/shedding)
+# Those that wait longest begin first.
+GUARANTEES = $(shell $(GO) list ./internal/edge ./pkg/limiter/redisstore ./cmd/edge ./lua ./pkg/... ./internal/edge/... ./internal/clientlist ./internal/policy ./internal/shedding)
 ALLOC = $(sort $(dir $(shell grep -rlE '^func Test\w*Alloc' --include='*_test.go' internal pkg)))
 
 # make lint vets all modules.
