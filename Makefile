@@ -9,7 +9,7 @@ export GOWORK = off
 export GOFLAGS := $(strip $(GOFLAGS) -tags=grpcnotrace)
 
 .DEFAULT_GOAL := help
-.PHONY: help help-all run build docs reference unit test test-nodes test-worlds test-rest test-processes test-terraform check lint vuln bench overload overload-fast profile soak soak-tests soak-nodes soak-proof soak-chart soak-tofu fuzz drills steering behavior tables k6 release release-test loadtest loadtest-full lab lab-down lab-status console picture release-aws terraform-schema tools deps deps-bench deps-lab deps-overload deps-soak clean distclean
+.PHONY: help help-all run build docs reference unit test test-nodes test-worlds test-rest test-browser test-lab check lint vuln bench overload overload-fast profile soak soak-tests soak-nodes soak-proof soak-chart soak-tofu fuzz drills steering behavior tables k6 release release-test loadtest loadtest-full lab lab-down lab-status console picture release-aws terraform-schema tools deps deps-bench deps-lab deps-overload deps-soak clean distclean
 
 help: ## list the common targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 14
@@ -37,6 +37,7 @@ unit: ## run the tests that start no server and no other program
 # These drive other processes or read files: the race detector would watch only the test
 # itself and slow down its load.
 PLAIN = $(filter %/internal/testenv %/internal/house %/internal/spillsim %/internal/behaviorsim %/internal/console/browser %/dashboards,$(PACKAGES))
+WAITING = $(filter %/internal/testenv %/dashboards,$(PACKAGES))
 PACKAGES = $(shell $(GO) list ./...)
 # Those that wait longest begin first.
 GUARANTEES = $(shell $(GO) list ./internal/edge ./pkg/limiter/redisstore ./cmd/edge ./lua ./pkg/... ./internal/edge/... ./internal/clientlist ./internal/policy ./internal/shedding)
@@ -58,11 +59,12 @@ test: ## prove the guarantees, with real servers: limits, shedding, nodes while 
 	@$(MAKE) --no-print-directory -j2 test-nodes test-worlds
 	@echo "passed; make check tests the rest: regionctl, console, lab, dashboards, Terraform, tools"
 
-# Sequential, but for two that mostly wait: tests that wait for servers or a browser fail while race tests use all CPUs.
+# Sequential, but for those that mostly wait: tests that wait for servers or a browser fail while race tests use all CPUs.
 test-rest:
 	$(RACE) -timeout 45m $(filter-out $(PLAIN) $(GUARANTEES) %/internal/experiment,$(PACKAGES))
 	cd middleware && $(RACE) -timeout 45m ./...
-	@$(MAKE) --no-print-directory -j2 test-processes test-terraform
+	@$(MAKE) --no-print-directory -j2 test-browser test-lab
+	$(TEST) -p 1 -timeout 45m $(filter-out $(WAITING) %/internal/console/browser,$(PLAIN))
 	cd middleware && $(TEST) -count 1 -run Alloc ./...
 	cd tools && $(TEST) ./internal/... && $(TEST) -count 1 ./manifests && $(RACE) ./bench ./import/... ./overload ./tables ./unit
 	cd loadtest/xk6-weir && $(TEST) -timeout 10m . && $(RACE) ./keys ./oracle ./ratelimit ./resolve
@@ -78,12 +80,13 @@ test-worlds:
 	$(TEST) -p 1 -pgo "$(CURDIR)/cmd/edge/default.pgo" -count 1 -run Alloc $(addprefix ./,$(ALLOC))
 	$(TEST) -p 1 -count 1 ./pkg/limiter/lease ./internal/edge/exchange ./internal/experiment
 
-test-processes:
-	$(TEST) -p 1 -timeout 45m $(PLAIN)
+test-browser:
+	$(TEST) -timeout 45m ./internal/console/browser
 
 # Twelve regions are 133 processes, more than two cores start beside other tests: make soak-tofu.
-test-terraform:
+test-lab:
 	cd terraform && $(TEST) -p 1 -timeout 45m -skip TwelveRegions ./...
+	$(TEST) -p 1 -timeout 45m $(WAITING)
 
 check: lint docs test test-rest build ## lint, run every test, build; CI runs this and make release-test
 	bin/edge -version
