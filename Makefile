@@ -39,8 +39,8 @@ unit: ## run the tests that start no server and no other program
 PLAIN = $(filter %/internal/testenv %/internal/house %/internal/spillsim %/internal/behaviorsim %/internal/console/browser %/dashboards,$(PACKAGES))
 WAITING = $(filter %/internal/testenv %/dashboards,$(PACKAGES))
 PACKAGES = $(shell $(GO) list ./...)
-# The longest begin first: two that mostly wait, and two that compute.
-GUARANTEES = $(shell $(GO) list ./internal/edge ./pkg/limiter/redisstore ./internal/edge/exchange ./internal/edge/decide ./cmd/edge ./lua ./pkg/... ./internal/edge/... ./internal/clientlist ./internal/policy ./internal/shedding)
+# The longest begin first, some that mostly wait beside some that compute.
+GUARANTEES = $(shell $(GO) list ./internal/edge ./pkg/limiter/redisstore ./internal/edge/exchange ./internal/edge/decide ./internal/edge/proxy ./cmd/edge ./lua ./pkg/... ./internal/edge/... ./internal/clientlist ./internal/policy ./internal/shedding)
 ALLOC = $(sort $(dir $(shell grep -rlE '^func Test\w*Alloc' --include='*_test.go' internal pkg)))
 
 # make lint vets all modules.
