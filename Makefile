@@ -30,13 +30,14 @@ build: ## build the programs into bin/
 	$(GO) build -v -o bin/ $(PROGRAMS) 2>bin/build.log || { status=$$?; kill $$progress; grep -v '^[^ :#]*$$' bin/build.log >&2; exit $$status; }; \
 	kill $$progress
 
-unit: ## run the tests that start no server and no other program
+unit: ## run the tests that start no server or other program and take seconds
 	@cd tools && $(GO) run ./unit
 	@cd middleware && $(TEST) -skip Redis ./...
 
 # These drive other processes or read files: the race detector would watch only the test
 # itself and slow down its load.
 PLAIN = $(filter %/internal/testenv %/internal/house %/internal/spillsim %/internal/behaviorsim %/internal/console/browser %/dashboards,$(PACKAGES))
+# Of these, two mostly wait, so they run beside the browser.
 WAITING = $(filter %/internal/testenv %/dashboards,$(PACKAGES))
 PACKAGES = $(shell $(GO) list ./...)
 # The longest begin first, some that mostly wait beside some that compute.
