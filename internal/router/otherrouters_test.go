@@ -231,6 +231,7 @@ func TestRoutersYield(t *testing.T) {
 	}
 	both := []region.FollowedRegion{{Name: "eu", Consul: hears}, {Name: "us", Consul: hears}}
 	third := launchAt(t, netip.MustParseAddrPort(at[2]), "", both, keys[2])
+	third.reports(`weir_dns_pop_up{pop="ams1",region="eu"}`, func(v float64) bool { return v == 1 })
 	require.Equal(t, "203.0.113.1", third.dig(zone))
 	for _, r := range deaf {
 		r.reports("weir_dns_yields", func(v float64) bool { return v == 1 })
