@@ -5,8 +5,9 @@ export CGO_ENABLED ?= 0
 # go.work is for editors and for one test by hand: each module is built and tested with its own versions.
 export GOWORK = off
 # Without gRPC's trace pages, which nothing serves, the linker drops methods that nothing calls: a
-# third of edge. Exported, so tests build the same packages only once.
-export GOFLAGS := $(strip $(GOFLAGS) -tags=grpcnotrace)
+# third of edge. With the edge's profile for all: go itself would use it for edge only, and compile
+# what edge shares with other programs twice. Exported, so tests and lint build the same packages only once.
+export GOFLAGS := $(strip $(GOFLAGS) -tags=grpcnotrace '-pgo=$(CURDIR)/cmd/edge/default.pgo')
 
 .DEFAULT_GOAL := help
 .PHONY: help help-all run build docs reference unit test test-nodes test-worlds test-rest test-browser test-lab check lint vuln bench overload overload-fast profile soak soak-tests soak-nodes soak-proof soak-chart soak-tofu fuzz drills steering behavior tables k6 release release-test loadtest loadtest-full lab lab-down lab-status console picture release-aws terraform-schema tools deps deps-bench deps-lab deps-overload deps-soak clean distclean
@@ -45,15 +46,14 @@ GUARANTEES = $(shell $(GO) list ./internal/edge ./pkg/limiter/redisstore ./inter
 ALLOC = $(sort $(dir $(shell grep -rlE '^func Test\w*Alloc' --include='*_test.go' internal pkg)))
 
 # make lint vets all modules.
-# Without the edge's profile, with which every package would be compiled once more.
-TEST = $(GO) test -vet=off -pgo off
+TEST = $(GO) test -vet=off
 RACE = GO="$(GO)" $(CURDIR)/tools/race.sh
 
 test: ## prove the guarantees, with real servers: limits, shedding, nodes while their parts fail
 	@echo "1 of 3: installing the programs that tests start, and compiling as users do and with the race detector"
 	@$(MAKE) --no-print-directory -j2 deps tools
 	@$(MAKE) --no-print-directory build
-	CGO_ENABLED=1 $(GO) build -race -pgo off ./cmd/...
+	CGO_ENABLED=1 $(GO) build -race ./cmd/...
 	@echo "2 of 3: packages, with the race detector; most wait for servers, so four at a time"
 	$(RACE) -p 4 -timeout 45m $(GUARANTEES)
 	@echo "3 of 3: nodes as processes; bounds of allocations; the worlds of leases, regions and experiments"
@@ -76,9 +76,9 @@ test-rest:
 test-nodes:
 	cd internal/e2e && $(TEST) -timeout 45m .
 
-# The race detector distorts allocations and makes most worlds too slow; experiments are simulated in one goroutine. The profile is the edge's own.
+# The race detector distorts allocations and makes most worlds too slow; experiments are simulated in one goroutine.
 test-worlds:
-	$(TEST) -p 1 -pgo "$(CURDIR)/cmd/edge/default.pgo" -count 1 -run Alloc $(addprefix ./,$(ALLOC))
+	$(TEST) -p 1 -count 1 -run Alloc $(addprefix ./,$(ALLOC))
 	$(TEST) -p 1 -count 1 ./pkg/limiter/lease ./internal/edge/exchange ./internal/experiment
 
 test-browser:
@@ -132,8 +132,6 @@ release-aws: ##- pack what the instances of terraform/aws run into dist/: edge a
 LINT = $(GO) tool -modfile $(CURDIR)/tools/lint/go.mod
 MODULES = . internal/e2e middleware terraform tools tools/issuer loadtest/xk6-weir loadtest/xk6-weir/proof
 
-# The edge's profile would make both look at most packages twice.
-lint: export GOFLAGS += -pgo=off
 lint: ## check formatting, run go vet and staticcheck
 	@echo "gofmt"; out=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$out" || { echo "run gofmt -w on:"; echo "$$out"; exit 1; }
 	@for module in $(MODULES); do echo "$$module: go vet, staticcheck"; (cd $$module && $(GO) vet ./... && $(LINT) staticcheck ./...) || exit 1; done

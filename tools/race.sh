@@ -4,6 +4,6 @@
 # not passed runs once more.
 set -o pipefail
 out=$(mktemp); trap 'rm -f "$out"' EXIT
-run() { CGO_ENABLED=1 "${GO:-go}" test -vet=off -pgo off -race "$@" 2>&1 | tee "$out"; }
+run() { CGO_ENABLED=1 "${GO:-go}" test -vet=off -race "$@" 2>&1 | tee "$out"; }
 run "$@" && exit
 grep -q '^ThreadSanitizer: CHECK failed' "$out" && ! grep -qE '^ *--- FAIL|DATA RACE|^panic:' "$out" && run "$@"

@@ -49,9 +49,9 @@ func run(root string, list bool, args []string) error {
 	}
 	// Those with most tests wait longest, for clients that are slow and the like: others run meanwhile.
 	slices.SortStableFunc(packages, func(a, b tests) int { return len(b.all) - len(a.all) })
-	// make lint vets. The edge's profile would compile most packages once more.
-	test := append([]string{"test", "-vet=off", "-pgo", "off"}, args...)
-	shared := []string{"build", "-pgo", "off"}
+	// make lint vets.
+	test := append([]string{"test", "-vet=off"}, args...)
+	shared := []string{"build"}
 	var calls [][]string
 	whole := slices.Clone(test) // packages of which every test runs
 	ran, left := 0, 0
@@ -87,7 +87,7 @@ func run(root string, list bool, args []string) error {
 // packages returns what go list reports about the module's packages, with their tests
 // sorted.
 func packages(root string) ([]tests, error) {
-	cmd := exec.Command("go", "list", "-pgo", "off", "-json=ImportPath,Dir,TestGoFiles,XTestGoFiles,Imports,TestImports,XTestImports", "./...")
+	cmd := exec.Command("go", "list", "-json=ImportPath,Dir,TestGoFiles,XTestGoFiles,Imports,TestImports,XTestImports", "./...")
 	cmd.Dir, cmd.Stderr = root, os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
