@@ -10,7 +10,7 @@ export GOWORK = off
 export GOFLAGS := $(strip $(GOFLAGS) -tags=grpcnotrace '-pgo=$(CURDIR)/cmd/edge/default.pgo')
 
 .DEFAULT_GOAL := help
-.PHONY: help help-all run build docs reference unit test test-nodes test-worlds test-rest test-browser test-lab check lint vuln bench overload overload-fast profile soak soak-tests soak-nodes soak-proof soak-chart soak-tofu fuzz drills steering behavior tables k6 release release-test loadtest loadtest-full lab lab-down lab-status console picture release-aws terraform-schema tools deps deps-bench deps-lab deps-overload deps-soak clean distclean
+.PHONY: help help-all run build docs reference unit test test-nodes test-worlds test-rest test-browser test-lab test-computing check check-waiting check-computing lint vuln bench overload overload-fast profile soak soak-tests soak-nodes soak-proof soak-chart soak-tofu fuzz drills steering behavior tables k6 release release-test release-compiled loadtest loadtest-full lab lab-down lab-status console picture release-aws terraform-schema tools deps deps-bench deps-lab deps-overload deps-soak clean distclean
 
 help: ## list the common targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | sort | expand -t 14
@@ -65,13 +65,17 @@ test-rest:
 	$(RACE) -timeout 45m $(filter-out $(PLAIN) $(GUARANTEES) %/internal/experiment,$(PACKAGES))
 	cd middleware && $(RACE) -timeout 45m ./...
 	@$(MAKE) --no-print-directory -j2 test-browser test-lab
-	$(TEST) -p 1 -timeout 45m $(filter-out $(WAITING) %/internal/console/browser,$(PLAIN))
 	cd middleware && $(TEST) -count 1 -run Alloc ./...
-	cd tools && $(TEST) ./internal/... && $(TEST) -count 1 ./manifests && $(RACE) ./bench ./import/... ./overload ./tables ./unit
+	cd tools && $(TEST) -count 1 ./manifests && $(RACE) ./bench ./overload ./tables
 	cd loadtest/xk6-weir && $(TEST) -timeout 10m . && $(RACE) ./keys ./oracle ./ratelimit ./resolve
-	cd loadtest/xk6-weir/proof && $(TEST) ./...
 	@echo "a separate lab under load: the oracle finds no violation, and does find the rule that limits nothing; regions never exceed a limit in escrow"
 	TF_VAR_network=127.254 $(MAKE) --no-print-directory loadtest LAB_DIR="$(CURDIR)/.lab-test" LAB_VARS= LOADTEST="-only steady,shadow,global-escrow -out bin/loadtest-test"
+
+# These wait for nothing.
+test-computing:
+	$(TEST) -p 1 -timeout 45m $(filter-out $(WAITING) %/internal/console/browser,$(PLAIN))
+	cd tools && $(TEST) ./internal/... && $(RACE) ./import/... ./unit
+	cd loadtest/xk6-weir/proof && $(TEST) ./...
 
 test-nodes:
 	cd internal/e2e && $(TEST) -timeout 45m .
@@ -89,8 +93,17 @@ test-lab:
 	cd terraform && $(TEST) -p 1 -timeout 45m -skip TwelveRegions ./...
 	$(TEST) -p 1 -timeout 45m $(WAITING)
 
-check: lint docs test test-rest build ## lint, run every test, build; CI runs this and make release-test
-	bin/edge -version
+check: docs ## lint, run every test, build; CI runs this and make release-test
+	@$(MAKE) --no-print-directory -j2 check-waiting check-computing
+
+# Most tests wait half of the time: what only computes takes the rest, at the lowest priority.
+check-waiting:
+	@$(MAKE) --no-print-directory test
+	@$(MAKE) --no-print-directory test-rest
+
+COMPUTING = lint test-computing
+check-computing:
+	@nice -n 19 $(MAKE) --no-print-directory -j1 $(COMPUTING)
 
 # The version that the site describes: the commit's tag, or the commit. Links lead to the repository at it.
 SITE = $(or $(VERSION),$(shell git describe --tags --exact-match 2>/dev/null || git rev-parse --short=12 HEAD))
@@ -114,6 +127,9 @@ release: ## build the downloads into dist/: VERSION=v0.1.0 for a release, KEY=FI
 release-test: .bin/consul ##- as root, build a release twice, verify it, install it as README says, upgrade under load, remove
 	@tools/install.sh dpkg-deb ssh-keygen curl debootstrap jq
 	cd tools && $(if $(filter 0,$(shell id -u)),,sudo -E env "PATH=$$PATH") $(GO) test -trimpath -count 1 -timeout 30m ./release
+
+release-compiled: # all that release-test compiles
+	cd tools && $(GO) test -trimpath -run '^$$' ./release && $(GO) run -trimpath ./release -root .. -out ../bin/release
 
 # ARCH is the architecture of the instances.
 ARCH ?= amd64
