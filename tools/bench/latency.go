@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -81,7 +82,7 @@ func (b *bench) latency(ctx context.Context) error {
 		medians.Places, tails.Places = append(medians.Places, text), append(tails.Places, text)
 		for i, c := range list {
 			p50, p99 := c.Median(func(s paired.Sample) float64 { return microseconds(s.P50) }), c.Median(func(s paired.Sample) float64 { return microseconds(s.P99) })
-			rows[i] = append(rows[i], fmt.Sprintf("%s / %s", svg.Number(math.Round(p50)), svg.Number(math.Round(p99))))
+			rows[i] = append(rows[i], whole(p50)+" / "+whole(p99))
 			medians.Curves[i].Values, tails.Curves[i].Values = append(medians.Curves[i].Values, p50), append(tails.Curves[i].Values, p99)
 		}
 		difference := func(a, b string) func(round []int) float64 {
@@ -89,9 +90,9 @@ func (b *bench) latency(ctx context.Context) error {
 		}
 		plain, strict := difference(plainProxy, bareProxy), difference(weirStrict, weirMemory)
 		n := len(list[0].Samples)
-		added.Add(text, interval(n, "%.0f", plain), interval(n, "%.0f", strict),
-			interval(n, "%.2f", func(rounds []int) float64 { return strict(rounds) / plain(rounds) }),
-			interval(n, "%.0f", difference(weirMemory, bareProxy)), interval(n, "%.0f", difference(weirLeased, weirMemory)))
+		added.Add(text, interval(n, whole, plain), interval(n, whole, strict),
+			interval(n, ratio, func(rounds []int) float64 { return strict(rounds) / plain(rounds) }),
+			interval(n, whole, difference(weirMemory, bareProxy)), interval(n, whole, difference(weirLeased, weirMemory)))
 		fmt.Printf("%s per second: %s\n", text, added.Rows[len(added.Rows)-1][1:])
 		t.Title = latencyTitle(n, b.duration)
 	}
@@ -123,9 +124,13 @@ func middle(c *paired.Contender, rounds []int) float64 {
 	return (values[(len(values)-1)/2] + values[len(values)/2]) / 2
 }
 
+func whole(v float64) string { return svg.Number(math.Round(v) + 0) } // 0, not -0
+
+func ratio(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }
+
 // interval formats a figure of n rounds with its 95% interval, by drawing rounds anew
 // 2,000 times (a bootstrap).
-func interval(n int, format string, of func(rounds []int) float64) string {
+func interval(n int, format func(float64) string, of func(rounds []int) float64) string {
 	rounds := make([]int, n)
 	for i := range rounds {
 		rounds[i] = i
@@ -140,7 +145,7 @@ func interval(n int, format string, of func(rounds []int) float64) string {
 		drawn[i] = of(rounds)
 	}
 	slices.Sort(drawn)
-	return fmt.Sprintf(format+" ("+format+" to "+format+")", figure, drawn[len(drawn)*25/1000], drawn[len(drawn)*975/1000])
+	return fmt.Sprintf("%s (%s to %s)", format(figure), format(drawn[len(drawn)*25/1000]), format(drawn[len(drawn)*975/1000]))
 }
 
 // served is a contender of latency.

@@ -120,5 +120,6 @@ func TestInterval(t *testing.T) {
 		}
 		return sum
 	}
-	require.Regexp(t, `^110 \(\d+ to \d+\)$`, interval(5, "%.0f", sum))
+	require.Regexp(t, `^110 \(\d+ to \d+\)$`, interval(5, whole, sum))
+	require.Equal(t, []string{"0", "-2", "1,096"}, []string{whole(-0.3), whole(-1.6), whole(1096.2)})
 }
