@@ -45,26 +45,28 @@ PACKAGES = $(shell $(GO) list ./...)
 GUARANTEES = $(shell $(GO) list ./internal/edge ./pkg/limiter/redisstore ./internal/edge/exchange ./internal/edge/decide ./internal/edge/proxy ./cmd/edge ./lua ./pkg/... ./internal/edge/... ./internal/clientlist ./internal/policy ./internal/shedding)
 ALLOC = $(sort $(dir $(shell grep -rlE '^func Test\w*Alloc' --include='*_test.go' internal pkg)))
 
+# Two targets at once, also below a make with more jobs.
+BOTH = $(if $(findstring jobserver,$(MAKEFLAGS)),,-j2)
 # make lint vets all modules.
 TEST = $(GO) test -vet=off
 RACE = GO="$(GO)" $(CURDIR)/tools/race.sh
 
 test: ## prove the guarantees, with real servers: limits, shedding, nodes while their parts fail
 	@echo "1 of 3: installing the programs that tests start, and compiling as users do and with the race detector"
-	@$(MAKE) --no-print-directory -j2 deps tools
+	@$(MAKE) --no-print-directory $(BOTH) deps tools
 	@$(MAKE) --no-print-directory build
 	CGO_ENABLED=1 $(GO) build -race ./cmd/...
 	@echo "2 of 3: packages, with the race detector; most wait for servers, so four at a time"
 	$(RACE) -p 4 -timeout 45m $(GUARANTEES)
 	@echo "3 of 3: nodes as processes; bounds of allocations; the worlds of leases, regions and experiments"
-	@$(MAKE) --no-print-directory -j2 test-nodes test-worlds
+	@$(MAKE) --no-print-directory $(BOTH) test-nodes test-worlds
 	@echo "passed; make check tests the rest: regionctl, console, lab, dashboards, Terraform, tools"
 
 # Sequential, but for those that mostly wait: tests that wait for servers or a browser fail while race tests use all CPUs.
 test-rest:
 	$(RACE) -timeout 45m $(filter-out $(PLAIN) $(GUARANTEES) %/internal/experiment,$(PACKAGES))
 	cd middleware && $(RACE) -timeout 45m ./...
-	@$(MAKE) --no-print-directory -j2 test-browser test-lab
+	@$(MAKE) --no-print-directory $(BOTH) test-browser test-lab
 	cd middleware && $(TEST) -count 1 -run Alloc ./...
 	cd tools && $(TEST) -count 1 ./manifests && $(RACE) ./bench ./overload ./tables
 	cd loadtest/xk6-weir && $(TEST) -timeout 10m . && $(RACE) ./keys ./oracle ./ratelimit ./resolve
@@ -94,7 +96,7 @@ test-lab:
 	$(TEST) -p 1 -timeout 45m $(WAITING)
 
 check: docs ## lint, run every test, build; CI runs this and make release-test
-	@$(MAKE) --no-print-directory -j2 check-waiting check-computing
+	@$(MAKE) --no-print-directory -j3 check-waiting check-computing
 
 # Most tests wait half of the time: what only computes takes the rest, at the lowest priority.
 check-waiting:
@@ -103,7 +105,7 @@ check-waiting:
 
 COMPUTING = lint test-computing
 check-computing:
-	@nice -n 19 $(MAKE) --no-print-directory -j1 $(COMPUTING)
+	@for target in $(COMPUTING); do nice -n 19 $(MAKE) --no-print-directory $$target || exit 1; done
 
 # The version that the site describes: the commit's tag, or the commit. Links lead to the repository at it.
 SITE = $(or $(VERSION),$(shell git describe --tags --exact-match 2>/dev/null || git rev-parse --short=12 HEAD))
