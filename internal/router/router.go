@@ -98,8 +98,8 @@ func Run(ctx context.Context, c *Config) (err error) {
 	for _, a := range server.Addrs() {
 		bound = append(bound, a.String())
 	}
+	r.ready.Store(true) // before the line that says so
 	r.Log.Info("answering", "zone", zone, "listen", strings.Join(bound, " "), "ttl", c.TTL.String(), "metrics", c.Metrics)
-	r.ready.Store(true)
 	defer start(ctx, func(ctx context.Context) { r.others.follow(ctx, zone) })()
 	systemd.Notify(r.Log, "READY=1\nSTATUS=answering")
 	err = server.Serve(ctx)
