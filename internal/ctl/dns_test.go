@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/consul/api"
 	"github.com/stretchr/testify/require"
@@ -93,7 +94,7 @@ func TestDNS(t *testing.T) {
 	logged(`"msg":"answering","zone":"edge.example.com"`)
 	port := regexp.MustCompile(`"listen":"127\.0\.0\.1:(\d+)"`).FindStringSubmatch(errOut.String())[1]
 	dig := func(args ...string) string {
-		out, err := exec.Command("dig", append([]string{"@127.0.0.1", "-p", port, "+short", "+timeout=20", "+tries=1"}, args...)...).CombinedOutput()
+		out, err := exec.Command("dig", append([]string{"@127.0.0.1", "-p", port, "+short", fmt.Sprintf("+timeout=%d", patience/time.Second), "+tries=1"}, args...)...).CombinedOutput()
 		require.NoError(t, err, "%s", out)
 		return strings.TrimSpace(string(out))
 	}
@@ -136,7 +137,7 @@ func TestDNS(t *testing.T) {
 	require.Contains(t, errOut.String(), `"msg":"stopped"`)
 
 	f.consuls["eu-west"].Kill()
-	r = f.run(t, "dns", "explain", "--client", "198.51.100.7", "--timeout", "1s")
+	r = f.run(t, "dns", "explain", "--client", "198.51.100.7", "--timeout", "5s")
 	require.Equal(t, term.StatusFailed, r.status)
 	require.Contains(t, r.errOut, "; while no Consul has one, --state FILE names the router's copy")
 }

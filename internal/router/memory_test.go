@@ -84,7 +84,7 @@ func (r *running) dig(name string, options ...string) string {
 	r.t.Helper()
 	r.logs("msg=answering")
 	port := regexp.MustCompile(`listen=127\.0\.0\.1:(\d+)`).FindStringSubmatch(r.log.String())[1]
-	out, err := exec.Command("dig", append(options, "@127.0.0.1", "-p", port, "+short", "+tries=1", "+time=5", name, "A")...).CombinedOutput()
+	out, err := exec.Command("dig", append(options, "@127.0.0.1", "-p", port, "+short", "+tries=1", fmt.Sprintf("+time=%d", testenv.Patience/time.Second), name, "A")...).CombinedOutput()
 	require.NoError(r.t, err, "%s", out)
 	return strings.Join(strings.Fields(string(out)), " ")
 }
