@@ -149,7 +149,7 @@ func TestDev(t *testing.T) {
 		ended <- serve(ctx, c, config.SampleRules, &errs, func(public, _ net.Addr) { addr <- public.String() })
 	}()
 	url := "http://" + <-addr + "/hello"
-	client := &http.Client{Transport: &http.Transport{}, Timeout: 10 * time.Second}
+	client := &http.Client{Transport: &http.Transport{}, Timeout: testenv.Patience}
 	defer client.CloseIdleConnections()
 	for i := range 11 {
 		resp, err := client.Get(url)
@@ -221,7 +221,7 @@ func TestDevStopsOnASignal(t *testing.T) {
 	stdout, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
-	watchdog := time.AfterFunc(20*time.Second, func() { _ = cmd.Process.Kill() })
+	watchdog := time.AfterFunc(testenv.Patience, func() { _ = cmd.Process.Kill() })
 	defer watchdog.Stop()
 
 	var hint strings.Builder

@@ -14,6 +14,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/testenv"
 )
 
 func TestMain(m *testing.M) {
@@ -74,7 +76,7 @@ func start(t *testing.T, args ...string) (cmd *exec.Cmd, stdin io.WriteCloser, s
 	errs, err := cmd.StderrPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
-	watchdog := time.AfterFunc(20*time.Second, func() { _ = cmd.Process.Kill() })
+	watchdog := time.AfterFunc(testenv.Patience, func() { _ = cmd.Process.Kill() })
 	t.Cleanup(func() { watchdog.Stop() })
 	return cmd, stdin, bufio.NewScanner(out), bufio.NewScanner(errs)
 }
