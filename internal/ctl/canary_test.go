@@ -47,20 +47,21 @@ func (s *site) args(more ...string) []string {
 	return append([]string{"rules", "apply", s.file, "--canary", "ams1", "--interval", "100ms"}, more...)
 }
 
-// startTrial begins a trial on the only site of a fleet.
-func startTrial(t *testing.T, bake string) (*site, *session) {
+// startTrial begins a trial on the only site of a fleet, which stops where it writes text.
+func startTrial(t *testing.T, text, bake string) (s *site, c *session, resume func()) {
 	f := startFleet(t, "eu-west")
-	s := &site{testFleet: f, old: f.publish(t, rulesOf(1), "ana", f.names...), file: write(t, "rules.yaml", rulesOf(2))}
+	s = &site{testFleet: f, old: f.publish(t, rulesOf(1), "ana", f.names...), file: write(t, "rules.yaml", rulesOf(2))}
 	f.edge(t, "eu-west", "ams1", "ams1-1", func(e *stub) { e.traffic = load(10, 0, 0) })
-	return s, s.converse(t, s.args("--bake", bake, "--yes", "--timeout", "5s")...)
+	c, resume = f.stopped(t, text, s.args("--bake", bake, "--yes", "--timeout", "5s")...)
+	return s, c, resume
 }
 
 // Consul is unreachable when the canary should be removed: it expires on its edges.
 func TestCanaryCannotBeRemoved(t *testing.T) {
 	t.Parallel()
-	s, c := startTrial(t, "5s")
-	c.sees(t, " left")
+	s, c, resume := startTrial(t, " left", "1s")
 	s.consuls["eu-west"].Kill()
+	resume()
 	r := c.end(t)
 	require.Equal(t, term.StatusFailed, r.status)
 	require.Regexp(t, fmt.Sprintf(`the canary could not be removed; it expires at \d{4}-.*Z:\neu-west: consul %s`, s.consuls["eu-west"].Addr()), r.errOut)
@@ -69,9 +70,9 @@ func TestCanaryCannotBeRemoved(t *testing.T) {
 // Consul is unreachable before the site gets anything.
 func TestCanaryNeverSet(t *testing.T) {
 	t.Parallel()
-	s, c := startTrial(t, "10m")
-	c.sees(t, "before the change")
+	s, c, resume := startTrial(t, "before the change", "10m")
 	s.consuls["eu-west"].Kill()
+	resume()
 	r := c.end(t)
 	require.Equal(t, term.StatusFailed, r.status)
 	require.Contains(t, r.errOut, "nothing was changed")
@@ -93,23 +94,23 @@ func TestRegionVanishesInASoak(t *testing.T) {
 		http.Error(w, "no", http.StatusInternalServerError)
 		return true
 	})
-	wave := func(soak string) *session {
-		return vanishing.converse(t, "rules", "apply", s.file, "--yes", "--waves", "1,rest", "--soak", soak, "--interval", "100ms")
+	wave := func(soak string) (*session, func()) {
+		return vanishing.stopped(t, " left", "rules", "apply", s.file, "--yes", "--waves", "1,rest", "--soak", soak, "--interval", "100ms")
 	}
-	c := wave("10s") // long enough to see it begin
-	c.sees(t, " left")
+	c, resume := wave("1s")
 	to.Store(math.MaxInt64)
 	from.Store(0)
+	resume()
 	r := c.end(t)
 	require.Equal(t, term.StatusPartial, r.status)
 	require.Regexp(t, `halted after wave 1 of 2: the figures of eu-west: .* could not be read at the end`, r.errOut)
 	require.Equal(t, s.old.Version, f.current(t, "us-east"))
 
 	from.Store(math.MaxInt64)
-	c = wave("6s") // two reads fail long before its end
-	c.sees(t, " left")
+	c, resume = wave("6s") // two reads fail long before its end
 	to.Store(asked.Load() + 2)
 	from.Store(0)
+	resume()
 	r = c.end(t)
 	require.Zero(t, r.status, r.errOut)
 	require.Equal(t, next, f.current(t, "us-east"))

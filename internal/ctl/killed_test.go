@@ -191,8 +191,7 @@ func TestTakenOver(t *testing.T) {
 	for _, s := range []*stub{f.edge(t, "eu-west", "ams1", "ams1-1"), f.edge(t, "us-east", "iad1", "iad1-1")} {
 		require.Eventually(t, func() bool { return s.runs() == old.Version }, patience, tick)
 	}
-	ana := f.converse(t, "rules", "apply", write(t, "two.yaml", rulesOf(2)), "--by", "ana", "--yes", "--waves", "1,rest", "--soak", "5s", "--interval", "100ms", "--min-requests", "0")
-	ana.sees(t, " left")
+	ana, resume := f.stopped(t, " left", "rules", "apply", write(t, "two.yaml", rulesOf(2)), "--by", "ana", "--yes", "--waves", "1,rest", "--soak", "200ms", "--interval", "100ms", "--min-requests", "0")
 	require.Equal(t, versionOf(rulesOf(2)), f.current(t, "eu-west"))
 	for _, name := range f.names {
 		require.Eventually(t, func() bool { // unless ana renews it just then
@@ -204,6 +203,7 @@ func TestTakenOver(t *testing.T) {
 			return done
 		}, patience, tick)
 	}
+	resume()
 	r := ana.end(t)
 	require.Equal(t, term.StatusPartial, r.status)
 	require.Contains(t, r.errOut, "halted after wave 1 of 2: the next wave could not begin: eu-west: bob took this rollout over at ")

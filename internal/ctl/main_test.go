@@ -49,15 +49,22 @@ func write(t testing.TB, name, content string) string {
 
 // buffer is written by the program while the test reads it.
 type buffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
+	mu     sync.Mutex
+	text   bytes.Buffer
+	stopAt string        // "": nowhere
+	resume chan struct{} // is closed
 }
 
-// Write implements io.Writer.
+// Write implements io.Writer. From stopAt on it waits, like a terminal after Ctrl-S, until resume.
 func (b *buffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
+	n, err := b.text.Write(p)
+	stops := b.stopAt != "" && strings.Contains(b.text.String(), b.stopAt)
+	b.mu.Unlock()
+	if stops {
+		<-b.resume
+	}
+	return n, err
 }
 
 func (b *buffer) String() string {
@@ -199,8 +206,23 @@ type session struct {
 
 func (f *testFleet) converse(t testing.TB, args ...string) *session {
 	t.Helper()
+	return f.begin(t, &session{}, args...)
+}
+
+// stopped begins a run that stops where it writes text to standard error, until resume is called.
+func (f *testFleet) stopped(t testing.TB, text string, args ...string) (s *session, resume func()) {
+	t.Helper()
+	s = &session{errOut: buffer{stopAt: text, resume: make(chan struct{})}}
+	resume = sync.OnceFunc(func() { close(s.errOut.resume) })
+	t.Cleanup(resume)
+	f.begin(t, s, args...).sees(t, text)
+	return s, resume
+}
+
+func (f *testFleet) begin(t testing.TB, s *session, args ...string) *session {
+	t.Helper()
 	in, answers := io.Pipe()
-	s := &session{answers: answers, ended: make(chan error, 1)}
+	s.answers, s.ended = answers, make(chan error, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	s.cancel = cancel
 	p := f.program(in, &s.out, &s.errOut)
