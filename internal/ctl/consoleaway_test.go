@@ -33,6 +33,7 @@ func TestConsoleButtonsWithoutARegion(t *testing.T) {
 	f.publish(t, rulesOf(2), "ana", f.names...)
 	ams := f.edge(t, "eu-west", "ams1", "ams1-1")
 	iad := f.edge(t, "us-east", "iad1", "iad1-1")
+	require.Eventually(t, func() bool { return iad.runs() == versionOf(rulesOf(2)) }, patience, tick)
 	c := f.console(t)
 	refused := func(path, body string) {
 		t.Helper()
