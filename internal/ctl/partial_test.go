@@ -30,7 +30,7 @@ func TestPartialFailure(t *testing.T) {
 	doc, err := p.ReadDocument(kinds.Rules, p.Input(file))
 	require.NoError(t, err)
 	c := &change.Change{Program: p}
-	c.Doc, c.By, c.Wait = doc, "ana", 10*time.Second
+	c.Doc, c.By, c.Wait = doc, "ana", patience
 	targets, err := p.Targets(kinds.Rules, nil)
 	require.NoError(t, err)
 	defer p.Close()
