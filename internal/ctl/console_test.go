@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -265,7 +266,7 @@ func TestConsole(t *testing.T) {
 	// A halted rollout is rolled back or resumed.
 	before := f.current(t, "eu-west")
 	halted := func() {
-		c.post("/rules/rollout/start", "/rules/rollout/start", body(26, `, "message": "INC-10", "waves": "1,rest", "soak": "3s", "min_requests": "0"`))
+		c.post("/rules/rollout/start", "/rules/rollout/start", body(26, `, "message": "INC-10", "waves": "1,rest", "soak": "20s", "min_requests": "0"`))
 		require.Eventually(t, func() bool { return f.current(t, "eu-west") != before }, testenv.Patience, 5*time.Millisecond)
 		c.post("/rules/rollout/halt", "/rules/rollout/halt", `{}`)
 		require.Eventually(t, func() bool { return dig(c.get("/rules/rollout"), "result", "state") == "halted" }, testenv.Patience, 5*time.Millisecond)
@@ -279,6 +280,16 @@ func TestConsole(t *testing.T) {
 	require.Equal(t, "regionctl undo rules --of "+next, back["command"])
 	require.Equal(t, before, f.current(t, "eu-west"))
 	halted()
+	for _, name := range f.names {
+		r, index, err := f.rules(name).Rollout(t.Context())
+		require.NoError(t, err)
+		soak := slices.Index(r.Flags, "--soak=20s")
+		require.GreaterOrEqual(t, soak, 0, r.Flags)
+		r.Flags[soak] = "--soak=100ms" // the halted wave's had to outlast the halt
+		done, err := f.rules(name).SetRollout(t.Context(), *r, index)
+		require.NoError(t, err)
+		require.True(t, done)
+	}
 	require.Equal(t, "regionctl rules apply --resume", c.post("/rules/rollout/resume", "/rules/rollout/resume", `{}`)["command"])
 	rolled()
 	require.Equal(t, f.current(t, "eu-west"), f.current(t, "us-east"))
