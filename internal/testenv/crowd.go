@@ -15,29 +15,31 @@ import (
 
 // Crowd opens n connections to an HTTP server, asks each for path twice, and returns how many
 // answered the second time.
-func Crowd(t testing.TB, addr, path string, n int) int {
+func Crowd(t testing.TB, addr, path string, n int) (answered int) {
 	t.Helper()
 	conns := make([]net.Conn, n)
+	ask := func(c net.Conn) (answers int) {
+		_, _ = io.WriteString(c, "GET "+path+" HTTP/1.1\r\nHost: "+addr+"\r\n\r\n") // it may be closed
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			return 0
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+		return 1
+	}
 	for i := range conns {
 		c, err := net.Dial("tcp", addr)
 		require.NoError(t, err)
 		defer c.Close()
 		require.NoError(t, c.SetDeadline(time.Now().Add(Patience)))
 		conns[i] = c
+		ask(c) // at once: a server waits only seconds for a connection's first request
 	}
-	ask := func() (answered int) {
-		for _, c := range conns {
-			_, _ = io.WriteString(c, "GET "+path+" HTTP/1.1\r\nHost: "+addr+"\r\n\r\n") // it may be closed
-			if resp, err := http.ReadResponse(bufio.NewReader(c), nil); err == nil {
-				_, _ = io.Copy(io.Discard, resp.Body)
-				resp.Body.Close()
-				answered++
-			}
-		}
-		return answered
+	for _, c := range conns {
+		answered += ask(c)
 	}
-	ask()
-	return ask()
+	return answered
 }
 
 // HalfSent are connections to an HTTP server that have sent a request but for its end.
