@@ -47,6 +47,7 @@ func TestScripts(t *testing.T) {
 				"address": s.command(s.address), "unchanged": s.command(s.unchanged), "active": s.command(s.active), "lasts": s.command(s.lasts), "canary": s.command(s.canary), "try": s.command(s.try),
 				"duel": s.command(s.duel), "prints": s.command(s.prints), "complete": s.command(s.complete), "asked": s.command(s.asked), "forget": s.command(s.forget),
 				"patient": s.command(s.patient), "held": s.command(s.held), "let": s.command(s.let), "locked": s.command(s.locked),
+				"until": s.command(s.until),
 			}})
 		})
 	}
@@ -443,6 +444,15 @@ func (s *script) canary(args []string) {
 		require.NoError(s, err)
 		require.Equal(s, limit, p.ExpiresAt.Sub(p.AppliedAt))
 	}
+}
+
+// until TEXT regionctl ARGUMENT… repeats the command until it prints text.
+func (s *script) until(args []string) {
+	r := result{}
+	require.Eventually(s, func() bool {
+		r = s.fleet.run(s, s.args(args[2:])...)
+		return strings.Contains(r.out, args[0])
+	}, patience, tick, "%q in: %+v", args[0], &r)
 }
 
 // try REGION POP FILE BY makes a site follow a version on trial, without a manager.
