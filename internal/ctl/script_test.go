@@ -47,7 +47,7 @@ func TestScripts(t *testing.T) {
 				"address": s.command(s.address), "unchanged": s.command(s.unchanged), "active": s.command(s.active), "lasts": s.command(s.lasts), "canary": s.command(s.canary), "try": s.command(s.try),
 				"duel": s.command(s.duel), "prints": s.command(s.prints), "complete": s.command(s.complete), "asked": s.command(s.asked), "forget": s.command(s.forget),
 				"patient": s.command(s.patient), "held": s.command(s.held), "let": s.command(s.let), "locked": s.command(s.locked),
-				"until": s.command(s.until),
+				"until": s.command(s.until), "expired": s.command(s.expired),
 			}})
 		})
 	}
@@ -453,6 +453,14 @@ func (s *script) until(args []string) {
 		r = s.fleet.run(s, s.args(args[2:])...)
 		return strings.Contains(r.out, args[0])
 	}, patience, tick, "%q in: %+v", args[0], &r)
+}
+
+// expired REGION waits until the settings there have expired.
+func (s *script) expired(args []string) {
+	require.Eventually(s, func() bool {
+		p, _, err := s.fleet.settings(args[0]).Current(s.Context())
+		return err == nil && p.Expired(time.Now())
+	}, patience, tick)
 }
 
 // try REGION POP FILE BY makes a site follow a version on trial, without a manager.
