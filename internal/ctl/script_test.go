@@ -47,7 +47,7 @@ func TestScripts(t *testing.T) {
 				"address": s.command(s.address), "unchanged": s.command(s.unchanged), "active": s.command(s.active), "lasts": s.command(s.lasts), "canary": s.command(s.canary), "try": s.command(s.try),
 				"duel": s.command(s.duel), "prints": s.command(s.prints), "complete": s.command(s.complete), "asked": s.command(s.asked), "forget": s.command(s.forget),
 				"patient": s.command(s.patient), "held": s.command(s.held), "let": s.command(s.let), "locked": s.command(s.locked),
-				"until": s.command(s.until), "expired": s.command(s.expired),
+				"until": s.command(s.until), "expired": s.command(s.expired), "baked": s.command(s.baked),
 			}})
 		})
 	}
@@ -274,7 +274,7 @@ func (s *script) edge(args []string) {
 				e.traffic = func(e *stub, version string) {
 					if version == when {
 						<-time.After(slow)
-						when = ""
+						when, e.stalled = "", time.Now()
 					}
 					before(e, version)
 				}
@@ -461,6 +461,16 @@ func (s *script) expired(args []string) {
 		p, _, err := s.fleet.settings(args[0]).Current(s.Context())
 		return err == nil && p.Expired(time.Now())
 	}, patience, tick)
+}
+
+// baked ID DURATION: at least that long ago, the edge ended its stall.
+func (s *script) baked(args []string) {
+	limit, err := time.ParseDuration(args[1])
+	require.NoError(s, err)
+	e := s.edges[args[0]]
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	require.GreaterOrEqual(s, time.Since(e.stalled), limit)
 }
 
 // try REGION POP FILE BY makes a site follow a version on trial, without a manager.

@@ -54,6 +54,7 @@ type stub struct {
 	slow     float64 // requests that took nearly a second; the others were fast
 	// traffic is called before each scrape with the running version.
 	traffic     func(s *stub, version string)
+	stalled     time.Time // the end of its stall
 	explanation adminapi.Explanation
 	keeps       bool // refuses resets
 	resetting   func()
