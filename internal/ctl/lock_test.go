@@ -42,7 +42,7 @@ func (f *testFleet) locked(t testing.TB, what string) (names []string) {
 }
 
 // hold takes the lock of a region's rules, and renews it until release is called.
-func (f *testFleet) hold(t *testing.T, name, by string) (release func()) {
+func (f *testFleet) hold(t testing.TB, name, by string) (release func()) {
 	t.Helper()
 	c, lock := f.open[name], consul.NewLock(by)
 	index, other, err := c.Lock(t.Context(), "rules", lock, 0)

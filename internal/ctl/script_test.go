@@ -46,7 +46,7 @@ func TestScripts(t *testing.T) {
 				"version": s.command(s.version), "put": s.command(s.put), "delete": s.command(s.delete), "json": s.command(s.json), "equal": s.command(s.equal),
 				"address": s.command(s.address), "unchanged": s.command(s.unchanged), "active": s.command(s.active), "lasts": s.command(s.lasts), "canary": s.command(s.canary), "try": s.command(s.try),
 				"duel": s.command(s.duel), "prints": s.command(s.prints), "complete": s.command(s.complete), "asked": s.command(s.asked), "forget": s.command(s.forget),
-				"patient": s.command(s.patient), "held": s.command(s.held), "let": s.command(s.let), "locked": s.command(s.locked),
+				"patient": s.command(s.patient), "held": s.command(s.held), "let": s.command(s.let), "locked": s.command(s.locked), "lock": s.command(s.lock), "unlock": s.command(s.unlock),
 				"until": s.command(s.until), "expired": s.command(s.expired), "baked": s.command(s.baked),
 			}})
 		})
@@ -66,7 +66,7 @@ type script struct {
 	fleet    *testFleet
 	sessions map[string]*session
 	edges    map[string]*stub
-	releases map[string]func() // of runs that are held
+	releases map[string]func() // of runs and locks that are held
 }
 
 func (s *script) Errorf(format string, args ...any) { s.ts.Logf(format, args...) }
@@ -472,6 +472,13 @@ func (s *script) baked(args []string) {
 	defer e.mu.Unlock()
 	require.GreaterOrEqual(s, time.Since(e.stalled), limit)
 }
+
+// lock NAME REGION takes the lock of the rules there, and renews it until unlock NAME.
+func (s *script) lock(args []string) {
+	s.releases[args[0]] = s.fleet.hold(s, args[1], args[0])
+}
+
+func (s *script) unlock(args []string) { s.releases[args[0]]() }
 
 // try REGION POP FILE BY makes a site follow a version on trial, without a manager.
 func (s *script) try(args []string) {
