@@ -215,6 +215,7 @@ func TestContinueAfterTheDecision(t *testing.T) {
 		b, err := io.ReadAll(resp.Body)
 		require.NoError(t, err)
 		require.Equal(t, "200 body", resp.Status[:4]+string(b))
+		eventually(t, "its slot is free", func() bool { return n.remaining("slots", "192.0.2.1") == 1 })
 		_, err = io.WriteString(conn, lines("POST / HTTP/1.1", "Host: x", "Content-Length: 4"))
 		require.NoError(t, err)
 	}
