@@ -182,8 +182,10 @@ func TestConsulToken(t *testing.T) {
 	replace(reader)
 	n.runs(version)
 	eventually(t, "all is answered", func() bool { return n.rulesView().Consul.OK })
-	_, state = n.readyz()
-	require.Contains(t, state["registration"], "register the node: answered 403", "the token does not allow it")
+	eventually(t, "the token does not allow to register", func() bool {
+		_, state := n.readyz()
+		return strings.Contains(state["registration"], "register the node: answered 403")
+	})
 	require.Len(t, n.logs.lines(t, "the node is not registered in consul"), 1)
 
 	_, editor := consul.NewToken(t, `key_prefix "`+p.prefix+`/rules/" { policy = "read" }
