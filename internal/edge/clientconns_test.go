@@ -125,7 +125,6 @@ func TestConnectionsPerClientAreReturned(t *testing.T) {
 			_, err := io.WriteString(c, "\x16\x03nothing\r\n\r\n")
 			require.NoError(t, err)
 		},
-		"silence": func(*testing.T, *node, *net.TCPConn) {}, // read_timeout
 	}
 	check := func(t *testing.T, n *node, end func(*testing.T, *node, *net.TCPConn)) {
 		t.Helper()
@@ -135,7 +134,7 @@ func TestConnectionsPerClientAreReturned(t *testing.T) {
 		eventually(t, "nothing is counted", func() bool { return n.openOf("127.0.0.1/32") == 0 })
 		require.Zero(t, n.metric(refusedPerClient))
 	}
-	one := func(c *config.Config) { c.Server.MaxConnectionsPerClient, c.Server.ReadTimeout = 1, time.Second }
+	one := func(c *config.Config) { c.Server.MaxConnectionsPerClient, c.Server.ReadTimeout = 1, patience }
 	plain, secured := start(t, setup{config: one, origin: echoOrPage}), startTLS(t, setup{config: one})
 	ends["websocket"] = func(t *testing.T, n *node, c *net.TCPConn) {
 		d := websocket.Dialer{HandshakeTimeout: patience, NetDial: func(string, string) (net.Conn, error) { return c, nil }}
@@ -160,6 +159,15 @@ func TestConnectionsPerClientAreReturned(t *testing.T) {
 			}
 		}
 		t.Run("TLS "+name, func(t *testing.T) { check(t, secured, end) })
+	}
+	for name, begin := range map[string]func(*testing.T, setup) *node{"silence": start, "TLS silence": startTLS} {
+		t.Run(name, func(t *testing.T) {
+			n := begin(t, setup{config: func(c *config.Config) { c.Server.MaxConnectionsPerClient, c.Server.ReadTimeout = 1, time.Second }})
+			_, err := io.Copy(io.Discard, n.from("127.0.0.1")) // until it is closed
+			require.NoError(t, err)
+			eventually(t, "nothing is counted", func() bool { return n.openOf("127.0.0.1/32") == 0 })
+			require.Zero(t, n.metric(refusedPerClient))
+		})
 	}
 }
 
