@@ -35,9 +35,15 @@ func TestEarlyRefusalsAreCounted(t *testing.T) {
 					conf.Server.ReadTimeout = 100 * time.Millisecond
 				}
 			}})
-			answers := n.raw(c.payload)
-			require.Equal(t, []int{c.status}, statuses(answers))
-			eventually(t, "it is counted", func() bool { return n.metric(`weir_requests_total{code_class="`+c.class+`"}`) == 1 })
+			counted := func() float64 { return n.metric(`weir_requests_total{code_class="` + c.class + `"}`) }
+			ask := func() { require.Equal(t, []int{c.status}, statuses(n.raw(c.payload))) }
+			ask()
+			eventually(t, "it is counted", func() bool {
+				if c.status == 408 && counted() == 0 {
+					ask() // the client was so slow that nothing had arrived, which does not count
+				}
+				return counted() == 1
+			})
 			require.Zero(t, n.asked.Load())
 		})
 	}
