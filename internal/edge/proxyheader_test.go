@@ -227,12 +227,16 @@ func TestPROXYHeaderRefused(t *testing.T) {
 		"late, with the TLVs": {version2(0x21, 0x11, addresses4, strings.Repeat("\xff", 500))[:400], "the PROXY header did not arrive within server.read_timeout"},
 	}
 	for name, begin := range begins(t) {
-		begin := func() *node {
-			return begin(balanced(func(c *config.Config) { c.Server.ReadTimeout, c.Server.MaxConnectionsPerClient = time.Second, 9 }))
+		begin := func(timeout time.Duration) *node {
+			return begin(balanced(func(c *config.Config) { c.Server.ReadTimeout, c.Server.MaxConnectionsPerClient = timeout, 9 }))
 		}
 		for what, b := range bad {
 			t.Run(name+" "+what, func(t *testing.T) {
-				n := begin() // so that each has its line
+				timeout := patience
+				if strings.HasSuffix(b.fault, "server.read_timeout") {
+					timeout = time.Second
+				}
+				n := begin(timeout) // so that each has its line
 				c := n.from(balancer)
 				text, cut := strings.CutSuffix(b.says, "$")
 				_, err := io.WriteString(c, text)
@@ -255,7 +259,7 @@ func TestPROXYHeaderRefused(t *testing.T) {
 				require.Zero(t, n.metric(`weir_requests_total{code_class="4xx"}`))
 			})
 		}
-		n := begin()
+		n := begin(patience)
 		for range 50 {
 			_, err := io.WriteString(n.from(balancer), "x")
 			require.NoError(t, err)
