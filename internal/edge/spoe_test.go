@@ -329,16 +329,25 @@ func TestSPOEHostile(t *testing.T) {
 
 // Slow connections end, and those beyond the bound are closed at once.
 func TestSPOEBounds(t *testing.T) {
-	n := spoeNode(t, setup{config: func(c *config.Config) {
-		c.Server.MaxConnections, c.Server.ReadTimeout, c.Server.IdleTimeout = 3, 2*time.Second, 2*time.Second
-	}})
+	bounded := func(timeout time.Duration) *node {
+		return spoeNode(t, setup{config: func(c *config.Config) {
+			c.Server.MaxConnections, c.Server.ReadTimeout, c.Server.IdleTimeout = 3, timeout, timeout
+		}})
+	}
+	n := bounded(2 * time.Second)
 	silent, idle, slow := n.dialSPOE(), n.agreed(16380), n.agreed(16380)
 	_, err := slow.conn.Write([]byte{0, 0, 1, 0, 3})
 	require.NoError(t, err)
-	for _, h := range []*haproxy{n.dialSPOE(), silent, idle, slow} {
+	for _, h := range []*haproxy{silent, idle, slow} {
 		require.Equal(t, -1, h.ends())
 	}
 	eventually(t, "all have ended", func() bool { return n.spoe.server.Connections() == 0 })
+
+	n = bounded(patience)
+	for range 3 {
+		n.dialSPOE()
+	}
+	require.Equal(t, -1, n.dialSPOE().ends())
 	require.EqualValues(t, 1, n.metric(`weir_gateway_answers_total{protocol="spoe",answer="failed"}`), "the one beyond the bound is counted")
 }
 
