@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/gorilla/websocket"
 	"github.com/stretchr/testify/require"
@@ -109,7 +108,7 @@ func TestWebSocketOriginKilled(t *testing.T) {
 }
 
 func TestWebSocketsDrain(t *testing.T) {
-	n := start(t, setup{rules: slotRules, origin: echo, config: func(c *config.Config) { c.Shutdown.Timeout = 300 * time.Millisecond }})
+	n := start(t, setup{rules: slotRules, origin: echo})
 	ws, other := n.dial(), n.dial()
 	n.stop()
 	for _, c := range []*websocket.Conn{ws, other} {
