@@ -198,7 +198,7 @@ func TestHTTP2Drains(t *testing.T) {
 		close(asked)
 		<-answer
 		_, _ = io.WriteString(w, "late")
-	}})
+	}, config: func(c *config.Config) { c.Shutdown.Timeout = patience }})
 	got := make(chan string, 1)
 	go func() {
 		resp, err := n.client.Get("http://" + n.public + "/")

@@ -346,7 +346,7 @@ func (c *caller) health() healthpb.HealthCheckResponse_ServingStatus {
 
 func TestRateLimitServiceStops(t *testing.T) {
 	redis := testenv.Redis(t, testenv.Options{})
-	n, c := rlsNode(t, setup{rules: rlsRules, redis: redis, config: func(c *config.Config) { c.Store.Timeout = 10 * time.Second }})
+	n, c := rlsNode(t, setup{rules: rlsRules, redis: redis, config: func(c *config.Config) { c.Store.Timeout, c.Shutdown.Timeout = 10*time.Second, patience }})
 	require.Equal(t, healthpb.HealthCheckResponse_SERVING, c.health())
 	stream, err := reflectionpb.NewServerReflectionClient(c.conn).ServerReflectionInfo(context.Background())
 	require.NoError(t, err)

@@ -360,7 +360,7 @@ func TestSPOEOnly(t *testing.T) {
 // A node that stops answers the questions that it receives, and sends HAProxy elsewhere before it
 // ends a connection on which a question may be on its way.
 func TestSPOEDrains(t *testing.T) {
-	s := setup{rules: gatewayRules}
+	s := setup{rules: gatewayRules, config: func(c *config.Config) { c.Shutdown.Timeout = patience }}
 	delayed, closes := s.lingering()
 	defer closes()
 	n := spoeNode(t, s)

@@ -99,7 +99,8 @@ func TestGracefulStop(t *testing.T) {
 func TestSlotsAreReturnedWhileStopping(t *testing.T) {
 	redis := testenv.Redis(t, testenv.Options{})
 	hold := make(chan struct{})
-	n := start(t, setup{rules: slotRules, redis: redis, origin: func(http.ResponseWriter, *http.Request) { <-hold }})
+	n := start(t, setup{rules: slotRules, redis: redis, origin: func(http.ResponseWriter, *http.Request) { <-hold },
+		config: func(c *config.Config) { c.Shutdown.Timeout = patience }})
 	slow := n.background("/")
 	n.slotsLeft(1)
 	n.cancel()
