@@ -198,7 +198,7 @@ func TestRateLimitServiceSeparate(t *testing.T) {
 
 // An operator explains and resets what a descriptor counts.
 func TestRateLimitServiceExplained(t *testing.T) {
-	n, c := rlsNode(t, setup{rules: rlsRules})
+	n, c := rlsNode(t, setup{clock: newClock(), rules: rlsRules})
 	c.call(asking("user=ann"))
 	explain := func() (remaining []int64) {
 		a := n.operate("GET", "/v1/explain?domain=edge&entry=user%3Dann")
@@ -231,7 +231,7 @@ func TestRateLimitServiceExplained(t *testing.T) {
 }
 
 func TestRateLimitServiceHits(t *testing.T) {
-	_, c := rlsNode(t, setup{rules: rlsRules})
+	_, c := rlsNode(t, setup{clock: newClock(), rules: rlsRules})
 	q := asking("user=bob", "user=carol", "user=bob")
 	q.HitsAddend = 3
 	q.Descriptors[1].HitsAddend = wrapperspb.UInt64(7)
