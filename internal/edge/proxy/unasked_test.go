@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -84,6 +85,19 @@ func (e *edge) lie(t *testing.T, l *liar, method string) {
 	e.wait(t) // the connection is idle
 	l.due <- struct{}{}
 	<-l.sent
+	e.arrived(t)
+}
+
+// arrived waits until what the origin has sent, or its end, has arrived on the idle connections.
+func (e *edge) arrived(t *testing.T) {
+	t.Helper()
+	u := e.pool.ups[0]
+	u.mu.Lock()
+	idle := slices.Clone(u.idle)
+	u.mu.Unlock()
+	for _, c := range idle {
+		await(t, "what the origin sent arrives", func() bool { return c.look() != idleQuiet })
+	}
 }
 
 // No client gets bytes that arrived before its request was sent.
