@@ -202,9 +202,8 @@ func (n *node) remaining2(rule, more string) int64 {
 
 // However a request ends, its permit comes back.
 func TestPermitsComeBack(t *testing.T) {
-	n := start(t, setup{
-		rules:  "rules:\n  - {id: one, match: {paths: [/limited]}, key: [client_ip], limit: 1, window: 1h}\n  - {id: k, match: {paths: [/twice]}, key: [\"header:X-K\"], limit: 100, window: 1h}\n",
-		config: func(c *config.Config) { c.Shedder.Document = settings(t, calm); c.Upstream.Timeout = time.Second },
+	with := setup{
+		rules: "rules:\n  - {id: one, match: {paths: [/limited]}, key: [client_ip], limit: 1, window: 1h}\n  - {id: k, match: {paths: [/twice]}, key: [\"header:X-K\"], limit: 100, window: 1h}\n",
 		origin: func(w http.ResponseWriter, r *http.Request) {
 			switch r.URL.Path {
 			case "/abort":
@@ -222,7 +221,8 @@ func TestPermitsComeBack(t *testing.T) {
 				}
 			}
 		},
-	})
+	}
+	n := start(t, with)
 	f := func(what string, do func()) {
 		t.Helper()
 		do()
@@ -233,7 +233,6 @@ func TestPermitsComeBack(t *testing.T) {
 	f("bad request", func() { require.Equal(t, 400, n.get("/twice", "X-K: a", "X-K: b").status) })
 	f("unsupported", func() { n.raw("CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\nConnection: close\r\n\r\n") })
 	f("upstream hangs up", func() { require.Equal(t, 502, n.get("/abort").status) })
-	f("upstream too slow", func() { require.Equal(t, 504, n.get("/slow").status) })
 	f("streamed", func() { require.Len(t, n.get("/big").body, 2<<20) })
 	f("stream breaks", func() {
 		resp, err := n.client.Get("http://" + n.public + "/broken")
@@ -263,6 +262,11 @@ func TestPermitsComeBack(t *testing.T) {
 		require.Zero(t, c.ShedByCap+c.ShedByLevel)
 	}
 	require.Equal(t, 200, n.get("/").status)
+
+	with.config = func(c *config.Config) { c.Upstream.Timeout = time.Second }
+	impatient := start(t, with)
+	require.Equal(t, 504, impatient.get("/slow").status)
+	impatient.idle()
 }
 
 // Streams hold their permits until they end, and are not a reason to shed.
