@@ -59,7 +59,7 @@ func TestHTTP2Floods(t *testing.T) {
 				<-r.Context().Done()
 			}
 		},
-		config: func(c *config.Config) { c.Server.ReadTimeout = time.Second; c.Upstream.Timeout = 2 * time.Second },
+		config: func(c *config.Config) { c.Server.ReadTimeout, c.Upstream.Timeout = patience, patience },
 	})
 	flood := func(name, reason string, prepare func(*testenv.Attacker), send func(*testenv.Attacker) error) {
 		t.Run(name, func(t *testing.T) {
