@@ -148,6 +148,7 @@ func TestHTTP2Floods(t *testing.T) {
 // A client that takes nothing of its answers, or sends bodies without end, holds what one
 // connection may hold, for as long as it may.
 func TestHTTP2SlowStreams(t *testing.T) {
+	const limit = 2 * time.Second // pauses are far shorter, also those of a busy machine
 	large := bytes.Repeat([]byte("x"), 100<<10)
 	n := startH2C(t, setup{
 		rules: "rules: [{id: slots, key: [client_ip], algorithm: concurrency, limit: 1000, window: 1h}]",
@@ -157,13 +158,14 @@ func TestHTTP2SlowStreams(t *testing.T) {
 		},
 		config: func(c *config.Config) {
 			c.Listen.HTTP2.MaxStreams = 20
-			c.Server.ReadTimeout, c.Server.WriteTimeout = 300*time.Millisecond, 300*time.Millisecond
-			c.Upstream.StreamTimeout, c.Upstream.Timeout = 300*time.Millisecond, 300*time.Millisecond
+			c.Server.ReadTimeout, c.Server.WriteTimeout = limit, limit
+			c.Upstream.StreamTimeout, c.Upstream.Timeout = limit, limit
 		},
 	})
 	f := func(name string, window uint32, ends bool, fields ...string) {
 		t.Run(name, func(t *testing.T) {
-			n := &node{Edge: n.Edge, t: t, public: n.public, admin: n.admin, client: n.client, logs: n.logs}
+			t.Parallel()
+			n := &node{Edge: n.Edge, t: t, public: n.public, admin: n.admin, client: &http.Client{Timeout: patience}, logs: n.logs}
 			a := n.attacker()
 			require.NoError(t, a.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: window}))
 			for range 20 {
