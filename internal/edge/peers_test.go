@@ -36,6 +36,7 @@ func TestNodesExchangeMessages(t *testing.T) {
 	us := start(t, setup{
 		config: peerNode("us-east", "us-1", authority.Issue(time.Hour, "spiffe://weir/us-east/us-1"), config.PeerRegion{Name: "eu-west", Nodes: []config.PeerNode{{ID: "eu-1", Address: "127.0.0.1:1"}}}, config.PeerRegion{Name: "us-east"}),
 		change: func(e *Edge) {
+			e.config.Shutdown.Timeout = patience
 			e.listeners.Peers.Server.Handle("echo", answerPeer)
 			e.listeners.Peers.Server.Handle("slow", func(ctx context.Context, from peer.Node, body []byte) ([]byte, error) {
 				close(started)
