@@ -124,7 +124,7 @@ func start(t *testing.T, s setup) *node {
 	c.Shedder.Document = settings(t, calm) // so that a loaded machine does not look like an overload
 	if s.redis != nil {
 		c.Store.Kind, c.Store.Redis.Mode, c.Store.Redis.Addrs = "redis", "single", []string{s.redis.Addr}
-		c.Store.Timeout = time.Second // so that a loaded machine does not look like a broken store
+		c.Store.Timeout = 10 * time.Second // so that a loaded machine does not look like a broken store
 	}
 	if s.clock != nil {
 		c.Store.Clock = s.clock.now

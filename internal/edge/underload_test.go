@@ -23,8 +23,8 @@ var followingRules = `rules: [{id: clients, key: [client_ip], algorithm: fixed_w
 const fullByOne = "enabled: false\nsignals: {cpu: off, sched_latency: off, upstream_wait: off, inflight: {low: 0, high: 1}}\n"
 
 // busyPair starts two nodes of one region, whose origin holds requests to /hold until release is
-// called.
-func busyPair(t *testing.T, redis *testenv.Server) (nodes []*node, release func()) {
+// called, and which wait that long for Redis.
+func busyPair(t *testing.T, redis *testenv.Server, timeout time.Duration) (nodes []*node, release func()) {
 	t.Helper()
 	held, count := make(chan struct{}), 2
 	release = sync.OnceFunc(func() { close(held) })
@@ -37,7 +37,7 @@ func busyPair(t *testing.T, redis *testenv.Server) (nodes []*node, release func(
 				}
 			},
 			config: func(c *config.Config) {
-				c.Node.ID, c.Store.Nodes = id, &count
+				c.Node.ID, c.Store.Nodes, c.Store.Timeout = id, &count, timeout
 				c.Shedder.Document = settings(t, fullByOne)
 				c.TrustedProxies = []string{"127.0.0.1"}
 			},
@@ -58,7 +58,7 @@ func followed(t *testing.T, redis *testenv.Server, thousandths int) {
 // that stays demand; and afterwards clients may ask more again without waiting for the window.
 func TestNodesLowerALimitTogether(t *testing.T) {
 	redis := testenv.Redis(t, testenv.Options{})
-	nodes, release := busyPair(t, redis)
+	nodes, release := busyPair(t, redis, 10*time.Second)
 	const client, forwarded = "192.0.2.1", "X-Forwarded-For: 192.0.2.1"
 	var held sync.WaitGroup
 	defer held.Wait()
@@ -114,7 +114,7 @@ func TestNodesLowerALimitTogether(t *testing.T) {
 // A node whose Redis does not answer, or that has none, follows its own load.
 func TestANodeAloneFollowsItsOwnLoad(t *testing.T) {
 	redis := testenv.Redis(t, testenv.Options{})
-	nodes, _ := busyPair(t, redis)
+	nodes, _ := busyPair(t, redis, time.Second)
 	n := nodes[0]
 	eventually(t, "it follows the region", func() bool { return n.metric(`weir_load_nodes{upstream="default"}`) == 2 })
 	redis.Suspend()
