@@ -399,7 +399,7 @@ func TestHAProxy(t *testing.T) {
 			n := begin(balanced(nil))
 			p := testenv.FreePorts(t, 4)
 			var config strings.Builder
-			config.WriteString("global\n  maxconn 100\ndefaults\n  mode tcp\n  timeout connect 5s\n  timeout client 30s\n  timeout server 30s\n")
+			config.WriteString("global\n  maxconn 100\ndefaults\n  mode tcp\n  timeout connect 60s\n  timeout check 60s\n  timeout client 60s\n  timeout server 60s\n")
 			for i, send := range []string{"send-proxy", "send-proxy-v2", "send-proxy-v2 proxy-v2-options crc32c,unique-id",
 				"send-proxy-v2 check-send-proxy check inter 50ms"} {
 				fmt.Fprintf(&config, "listen l%d\n  bind 127.0.0.1:%d\n  unique-id-format %%{+X}o%%ci:%%cp\n  server edge %s source %s %s\n", i, p[i], n.public, balancer, send)
