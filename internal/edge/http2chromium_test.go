@@ -38,7 +38,7 @@ Promise.all([...Array(200).keys()].map(i => fetch(i % 20 ? '/small?' + i : '/lar
 	ctx, cancel := context.WithTimeout(context.Background(), testenv.Patience)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--ignore-certificate-errors",
-		"--user-data-dir="+t.TempDir(), "--timeout=30000", "--virtual-time-budget=20000", "--dump-dom", "https://"+n.public+"/").Output()
+		"--user-data-dir="+t.TempDir(), "--timeout=110000", "--virtual-time-budget=20000", "--dump-dom", "https://"+n.public+"/").Output()
 	require.NoError(t, err, "chromium is required: apt-get install chromium")
 	require.Contains(t, string(out), "10487660 bytes, 200 by h2")
 	for _, reason := range []string{"resets", "control_frames", "window_updates", "empty_data", "closed_streams", "protocol"} {
