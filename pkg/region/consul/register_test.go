@@ -177,13 +177,13 @@ func TestRegisterTwice(t *testing.T) {
 	t.Parallel()
 	server := testenv.StartConsul(t, testenv.ConsulOptions{})
 	c, patient := open(t, Config{Addr: server.Addr()}), open(t, Config{Addr: server.Addr()})
-	c.lookEvery, c.holdFor, patient.holdFor = time.Second, time.Second, time.Hour
+	c.lookEvery, patient.lookEvery, c.holdFor, patient.holdFor = time.Second, time.Second, time.Second, time.Hour
 	first := newEdge(t, "edge-1", "ams1")
 	stopFirst := first.register(t, c)
 	until(t, c, "registered", passing)
 	second := newEdge(t, "edge-1", "fra1")
 	second.Port++
-	stopSecond := second.register(t, c)
+	stopSecond := second.register(t, patient) // or a pause of the machine, in which checks fail, would give it the id
 	says := func(e *edge, pop, more string) {
 		t.Helper()
 		require.Eventually(t, func() bool {
@@ -214,7 +214,7 @@ func TestRegisterTwice(t *testing.T) {
 	says(second, "lon1", "")
 	until(t, c, "passing", passing)
 	third.mu.Lock()
-	third.states = nil // before its check passed, the second could take the id
+	third.states = nil // of when it waited for the id
 	third.mu.Unlock()
 	second.ready.Store(true)
 	second.set("rules_version", "2")
