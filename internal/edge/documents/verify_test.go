@@ -241,13 +241,13 @@ func TestUnsignedPointerEndsNothing(t *testing.T) {
 	s.sign("boat", key.Sign(s.subject("toys", "boat"), nil))
 	boat := s.point("boat", nil)
 	eventually(t, "boat", func() bool { return k.is("boat") })
-	soon := time.Now().Add(time.Minute)
+	soon := time.Now().Add(time.Hour) // after the end of this test, also on a slow machine
 	s.sign("kite", key.Sign(s.subject("toys", "kite"), &soon))
 	s.point("kite", func(p *consul.Pointer) {
 		p.ExpiresAt, p.Successor = &soon, &consul.Named{Version: boat.Version, SHA256: boat.SHA256}
 	})
 	eventually(t, "kite", func() bool { return k.is("kite") })
-	past, later := time.Now().Add(-time.Minute), time.Now().Add(time.Hour)
+	past, later := time.Now().Add(-time.Minute), time.Now().Add(2*time.Hour)
 	for name, change := range map[string]func(*consul.Pointer){
 		"ends":     func(p *consul.Pointer) { p.ExpiresAt = &past },
 		"replaces": func(p *consul.Pointer) { p.ExpiresAt = &later },
@@ -264,7 +264,7 @@ func TestUnsignedPointerEndsNothing(t *testing.T) {
 		})
 		require.True(t, k.is("kite"), name)
 		then, ends := k.Successor()
-		require.LessOrEqual(t, time.Until(ends), time.Minute, name)
+		require.LessOrEqual(t, time.Until(ends), time.Hour, name)
 		require.Equal(t, boat.Version, then, name)
 	}
 }
