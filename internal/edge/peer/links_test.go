@@ -119,6 +119,11 @@ func TestErrorsAreTyped(t *testing.T) {
 	require.ErrorIs(t, failed, ErrBusy)
 	require.Equal(t, time.Second, failed.RetryAfter)
 	b.seen.comesTo(t, 1, Incoming, Busy)
+	k, err := a.links.link(to)
+	require.NoError(t, err)
+	k.mu.Lock()
+	k.until = k.until.Add(time.Hour) // which a pause of the machine does not outlast
+	k.mu.Unlock()
 	failed = call("echo", nil)
 	require.ErrorIs(t, failed, ErrBusy, "it is left in peace")
 	b.seen.comesTo(t, 1, Incoming, Busy)
