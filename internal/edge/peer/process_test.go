@@ -156,8 +156,8 @@ func TestRollingRestart(t *testing.T) {
 		}
 	}
 	stops := make([]func(), len(nodes))
-	for i := range nodes {
-		stops[i] = run(i, "127.0.0.1:0")
+	for i, port := range testenv.FreePorts(t, len(nodes)) { // which nobody takes while a node is away
+		stops[i] = run(i, fmt.Sprintf("127.0.0.1:%d", port))
 	}
 	a.Directory.SetNodes("us-east", nodes)
 	ctx, cancel := context.WithCancel(t.Context())
