@@ -114,7 +114,7 @@ func TestReportsWhenPartsFail(t *testing.T) {
 	awaitTopology(t, hasty)
 	admin := server.Client()
 	fixed := reportedRule(t, "fixed fixed_window limit=10 window=1m")
-	bucket := reportedRule(t, "bucket token_bucket limit=6000 window=1m burst=6000")
+	bucket := reportedRule(t, "bucket token_bucket limit=6000 window=24h burst=6000") // it drains, and expires, in minutes
 	ask := func(list ...limiter.Report) []limiter.Report {
 		s.Report(t.Context(), list)
 		return list
