@@ -2,7 +2,6 @@ package redisstore_test
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net"
 	"sync"
@@ -147,9 +146,6 @@ func TestStallsOnASlowNetworkEnd(t *testing.T) {
 		require.Error(t, take())
 	}
 	open()
-	err := limiter.ErrTimeout
-	for tries := 0; err != nil; tries++ {
-		require.Less(t, tries, 20)
-		require.Eventually(t, func() bool { err = take(); return !errors.Is(err, limiter.ErrBroken) }, testenv.Patience, time.Millisecond)
-	}
+	// A busy machine takes longer than the 80 ms that are left of a budget, but not each time.
+	require.Eventually(t, func() bool { return take() == nil }, testenv.Patience, time.Millisecond)
 }
