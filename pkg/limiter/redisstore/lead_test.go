@@ -91,9 +91,11 @@ func TestLeaderLeavesInTheMiddleOfAnAnswer(t *testing.T) {
 			awaitTopology(t, s)
 			counted, slot := check(rule(t, "r fixed_window limit=9 window=744h"), "a", 1), check(rule(t, "c concurrency limit=1 window=1h"), "a", 1)
 			slot.Slot = 7
-			ask(t, s, peek(counted), peek(slot)) // loads the script
-			open := between.shut()
 			var d limiter.Decision
+			require.Eventually(t, func() bool { // loads the script
+				return s.Take(context.Background(), []limiter.Check{peek(counted), peek(slot)}, &d) == nil
+			}, testenv.Patience, time.Millisecond)
+			open := between.shut()
 			require.ErrorIs(t, s.Take(context.Background(), []limiter.Check{counted, slot}, &d), limiter.ErrTimeout)
 			open()
 			require.Eventually(t, func() bool {
