@@ -33,7 +33,7 @@ func TestEscrowOnACluster(t *testing.T) {
 		require.NoError(t, master.Client().FlushAll(context.Background()).Err())
 	}
 
-	whole, err := storetest.ParseLimit([]string{"r", "fixed_window", "limit=300", "window=744h", "escrow"})
+	whole, err := storetest.ParseLimit([]string{"r", "fixed_window", "limit=300", "window=" + testenv.LongWindow(), "escrow"})
 	require.NoError(t, err)
 	part := &limiter.Limit{Rule: whole.Rule, Algorithm: whole.Algorithm, Limit: 100, Window: whole.Window, Global: whole.Global, Whole: whole}
 	m := &many{T: t, limit: part, start: time.Now().UnixMicro() / part.Window.Microseconds() * part.Window.Microseconds()}

@@ -47,7 +47,7 @@ type many struct {
 }
 
 func newMany(t *testing.T, cluster *testenv.RedisCluster) *many {
-	l, err := storetest.ParseLimit([]string{"r", "fixed_window", "limit=1000000", "window=24h", "global"})
+	l, err := storetest.ParseLimit([]string{"r", "fixed_window", "limit=1000000", "window=" + testenv.LongWindow(), "global"})
 	require.NoError(t, err)
 	width := l.Window.Microseconds()
 	m := &many{T: t, limit: l, start: time.Now().UnixMicro() / width * width}
