@@ -66,7 +66,7 @@ func (b *bench) compare(ctx context.Context, name, title, unit string, contender
 		if c.goal > 0 {
 			goal = fmt.Sprintf("≥ %g %s", c.goal, mark(ratio >= c.goal))
 		}
-		cells := []string{c.Name, svg.Number(math.Round(rate)), tail(p99), text, goal}
+		cells := []string{c.Name, whole(rate), tail(p99), text, goal}
 		if counted {
 			calls := ""
 			if c.asks {
@@ -80,7 +80,7 @@ func (b *bench) compare(ctx context.Context, name, title, unit string, contender
 		}
 		t.Add(cells...)
 		rows = append(rows, svg.Row{Label: c.Name, Anchor: !c.ours})
-		rates.Values, rates.Texts = append(rates.Values, rate), append(rates.Texts, fmt.Sprintf("%s (%.2f)", svg.Number(math.Round(rate)), ratio))
+		rates.Values, rates.Texts = append(rates.Values, rate), append(rates.Texts, fmt.Sprintf("%s (%.2f)", whole(rate), ratio))
 		tails.Values, tails.Texts = append(tails.Values, p99/float64(time.Millisecond)), append(tails.Texts, tail(p99))
 	}
 	panels := []svg.Panel{rates}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/weir-edge/weir/tools/internal/paired"
 	"github.com/weir-edge/weir/tools/internal/report"
-	"github.com/weir-edge/weir/tools/internal/svg"
 )
 
 // gatewayKind is a program that can ask weir, configured as in docs/GATEWAYS.md.
@@ -158,7 +156,7 @@ func (b *bench) gateways(ctx context.Context) error {
 		throughput := []string{"", "", ""} // of nginx: the table forward has it, from longer rounds
 		if kind.name != "nginx" {
 			ratio, fault := of[3].Ratio(of[2])
-			throughput = []string{svg.Number(math.Round(rate(of[2]))), svg.Number(math.Round(rate(of[3]))), ratioText(ratio, fault)}
+			throughput = []string{whole(rate(of[2])), whole(rate(of[3])), ratioText(ratio, fault)}
 		}
 		t.Add(append([]string{kind.name, micros(alone), micros(asking), micros(asking - alone)}, throughput...)...)
 	}

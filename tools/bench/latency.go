@@ -10,7 +10,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -91,7 +90,7 @@ func (b *bench) latency(ctx context.Context) error {
 		plain, strict := difference(plainProxy, bareProxy), difference(weirStrict, weirMemory)
 		n := len(list[0].Samples)
 		added.Add(text, interval(n, whole, plain), interval(n, whole, strict),
-			interval(n, ratio, func(rounds []int) float64 { return strict(rounds) / plain(rounds) }),
+			interval(n, svg.Number, func(rounds []int) float64 { return strict(rounds) / plain(rounds) }),
 			interval(n, whole, difference(weirMemory, bareProxy)), interval(n, whole, difference(weirLeased, weirMemory)))
 		fmt.Printf("%s per second: %s\n", text, added.Rows[len(added.Rows)-1][1:])
 		t.Title = latencyTitle(n, b.duration)
@@ -113,6 +112,7 @@ func latencyTitle(rounds int, length time.Duration) string {
 }
 
 func microseconds(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+func whole(v float64) string               { return svg.Number(math.Round(v) + 0) } // 0, not -0
 
 // middle is the median over rounds of a contender's p50, in µs.
 func middle(c *paired.Contender, rounds []int) float64 {
@@ -123,10 +123,6 @@ func middle(c *paired.Contender, rounds []int) float64 {
 	slices.Sort(values)
 	return (values[(len(values)-1)/2] + values[len(values)/2]) / 2
 }
-
-func whole(v float64) string { return svg.Number(math.Round(v) + 0) } // 0, not -0
-
-func ratio(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }
 
 // interval formats a figure of n rounds with its 95% interval, by drawing rounds anew
 // 2,000 times (a bootstrap).
