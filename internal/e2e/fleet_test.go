@@ -34,7 +34,7 @@ type site struct {
 	consul *testenv.Consul
 	redis  *testenv.Server
 	nodes  []*testenv.EdgeNode
-	budget time.Duration // of the store; 0 is 100 ms
+	budget time.Duration // of the store; 0: generous
 }
 
 func (f *fleet) nodes() (all []*testenv.EdgeNode) {
@@ -69,7 +69,7 @@ func startFleetBefore(t *testing.T, backend string, o testenv.ConsulOptions, nod
 func (s *site) config(backend string, n int, cache, more string) string {
 	return fmt.Sprintf("node: {id: %[1]s-%[2]d, region: %[1]s, pop: %[1]s-pop%[2]d}\n"+
 		"rules: {source: consul, cache: %[3]q}\nconsul: {addr: %[4]q%[5]s}\n", s.name, n, cache, s.consul.Addr(), more) +
-		redisConfig(backend, "single", []string{s.redis.Addr}, cmp.Or(s.budget, 100*time.Millisecond), 2, "")
+		redisConfig(backend, "single", []string{s.redis.Addr}, cmp.Or(s.budget, generous), 2, "")
 }
 
 // write names the regions and writes the fleet file. more goes into each consul section.
