@@ -29,6 +29,7 @@ func TestLeastPrivilege(t *testing.T) {
 	_, ctlToken, ctlFile := secretIn("regionctl.token", "weir-regionctl")
 	s.nodes = []*testenv.EdgeNode{testenv.StartEdge(t, s.config(origin(t, nil), 0, filepath.Join(dir, "rules.json"), fmt.Sprintf(", token_file: %q", edgeFile)))}
 	f.write(fmt.Sprintf(", token_file: %q", ctlFile))
+	f.registers()
 
 	f.apply(doc(100_000))
 	n := s.nodes[0]

@@ -41,6 +41,7 @@ func (x *exercise) region(t *testing.T, o testenv.ConsulOptions) *fleet {
 		config := s.config(backend, n, cache, x.edgeToken(t, consul, o)) + fmt.Sprintf("access_log: {file: %q}\n", filepath.Join(folder, "access.log"))
 		s.nodes = append(s.nodes, testenv.StartEdge(t, config))
 	}
+	f.registers()
 	f.apply(drillRules)
 	for _, n := range s.nodes {
 		n.WaitReady()

@@ -62,7 +62,19 @@ func startFleetBefore(t *testing.T, backend string, o testenv.ConsulOptions, nod
 		f.regions = append(f.regions, s)
 	}
 	f.write("")
+	f.registers()
 	return f
+}
+
+// registers waits until Consul lists every node: regionctl waits for no others. That is asynchronous, also for a node that is ready.
+func (f *fleet) registers() {
+	f.t.Helper()
+	for _, s := range f.regions {
+		eventually(f.t, testenv.Patience, "the nodes of "+s.name+" are registered", func() bool {
+			list, _, err := s.consul.Client().Health().Service("weir-edge", "", false, nil)
+			return err == nil && len(list) == len(s.nodes)
+		})
+	}
 }
 
 // config returns node n's configuration. more goes into its consul section.

@@ -125,14 +125,7 @@ func TestSignaturesUnderAttack(t *testing.T) {
 	f := startSigned(t)
 	europe, america := f.regions[0], f.regions[1]
 	edge := europe.nodes[0]
-	eventually(t, testenv.Patience, "the nodes are registered", func() bool {
-		for _, s := range f.regions {
-			if list, _, err := s.consul.Client().Health().Service("weir-edge", "", false, nil); err != nil || len(list) != 1 {
-				return false
-			}
-		}
-		return true
-	})
+	f.registers()
 	f.apply(doc(100), "--sign", f.key)
 	for _, n := range f.nodes() {
 		n.WaitReady()
