@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -212,14 +213,19 @@ func (w *world) startRouter() {
 	})
 }
 
-// resolve asks the routers in turn, as a client of a network, until one answers.
+// resolve asks the routers in turn, as a client of a network, until one answers. Like resolvers, it asks again
+// if none did in time.
 func (w *world) resolve(network string) (addrs []string, err error) {
-	for _, r := range w.routers {
-		if addrs, err = r.resolve(network); err == nil {
-			break
+	for end := time.Now().Add(testenv.Patience); ; {
+		for _, r := range w.routers {
+			if addrs, err = r.resolve(network); err == nil {
+				return addrs, nil
+			}
+		}
+		if late := net.Error(nil); !errors.As(err, &late) || !late.Timeout() || time.Now().After(end) {
+			return nil, err
 		}
 	}
-	return addrs, err
 }
 
 func (r *router) resolve(network string) ([]string, error) {
