@@ -94,6 +94,7 @@ func startWorld(t *testing.T) *world {
 upstreams: [{url: %q}, {url: %q, group: slow}]
 trusted_proxies: [127.0.0.1]
 routes: [{match: {paths: ["/slow/*"]}, group: slow}]
+shutdown: {delay: 3s}
 store: {kind: memory}
 shedder:
   signals: {cpu: off, sched_latency: off, upstream_wait: off}
