@@ -142,7 +142,9 @@ func (w *world) spills(t *testing.T) {
 		return share > 0 && share < networks
 	})
 	t.Logf("%d of %d networks were given away", share, networks)
-	require.Contains(t, w.good("dns", "explain", "--client", "198.51.100.7"), "ams1 receives ")
+	eventually(t, testenv.Patience, "dns explain says so", func() bool {
+		return strings.Contains(w.good("dns", "explain", "--client", "198.51.100.7"), "ams1 receives ")
+	})
 	stop()
 	w.within("ams1 keeps its clients again", 30*time.Second, func() bool {
 		return given() == 0 && !strings.Contains(w.good("dns", "explain", "--client", "198.51.100.7"), "ams1 receives")
