@@ -120,6 +120,7 @@ func TestLeasesWhenPartsFail(t *testing.T) {
 			eventually(t, testenv.Patience, "it is leased", func() bool { return leased(t, nodes[2], rule) > 0 })
 			rest := c.fail(t, nodes, redis)
 			load.Wait()
+			awaitRedis(t, rest, "/"+rule, "198.51.100.2") // a node may remember that it refused who
 			more = exhaust(t, rest, "/"+rule, who)
 			t.Logf("%d passed of %d", passed+more, leasedLimit)
 			// With on_store_failure: local, each node also admits its share.
@@ -139,7 +140,7 @@ func after(d time.Duration) func() bool {
 func TestLostUnits(t *testing.T) {
 	t.Parallel()
 	redis := testenv.Redis(t, testenv.Options{})
-	nodes := edges(t, 2, redisConfig(origin(t, nil), "single", []string{redis.Addr}, 100*time.Millisecond, 2, ""), leasedRules)
+	nodes := edges(t, 2, redisConfig(origin(t, nil), "single", []string{redis.Addr}, generous, 2, ""), leasedRules)
 	const who = "198.51.100.1"
 	awaitRedis(t, nodes, "/fixed", who)
 	units := func(n *testenv.EdgeNode, fate string) float64 {
