@@ -111,9 +111,7 @@ func TestSlotsOutlastAHang(t *testing.T) {
 	const rules = "rules:\n  - {id: in-flight, key: [client_ip], algorithm: concurrency, limit: 4, window: 1h}\n"
 	server := testenv.Redis(t, testenv.Options{})
 	hold := make(chan struct{})
-	// Ample for a decision on a busy machine, and short enough to wait for while Redis hangs.
-	const budget = time.Second
-	nodes := edges(t, 1, redisConfig(origin(t, hold), "single", []string{server.Addr}, budget, 1, ""), rules)
+	nodes := edges(t, 1, redisConfig(origin(t, hold), "single", []string{server.Addr}, generous, 1, ""), rules)
 	awaitRedis(t, nodes, "/", victim)
 	remaining := func(source string) int64 {
 		e, err := explain(nodes[0], "/", victim)

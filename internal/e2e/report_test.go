@@ -188,7 +188,7 @@ func TestReportsStayWithinTheBound(t *testing.T) {
 func TestReportsWhenPartsFail(t *testing.T) {
 	t.Parallel()
 	redis := testenv.Redis(t, testenv.Options{})
-	nodes := edges(t, 2, redisConfig(origin(t, nil), "single", []string{redis.Addr}, 100*time.Millisecond, 2, ""), reportedRules)
+	nodes := edges(t, 2, redisConfig(origin(t, nil), "single", []string{redis.Addr}, generous, 2, ""), reportedRules)
 	const path, who = "/fixed", "198.51.100.1"
 	require.Equal(t, map[int]int{http.StatusOK: 100}, statuses(t, nodes[:1], path, who, 4, 100))
 	nodes[0].Terminate()
