@@ -19,12 +19,12 @@ import (
 	"github.com/weir-edge/weir/internal/testenv"
 )
 
-const gatewayRules = `
+var gatewayRules = `
 rules:
   - {id: ten, match: {paths: ["/ten/*"]}, key: [client_ip, "header:X-User"], limit: 10, window: 10s}
   - {id: open, match: {paths: ["/open/*"]}, key: [client_ip], algorithm: fixed_window, limit: 1000000, window: 1h, on_store_failure: open}
   - {id: closed, match: {paths: ["/closed/*"]}, key: [client_ip], algorithm: fixed_window, limit: 1000000, window: 1h, on_store_failure: closed}
-  - {id: once, match: {paths: [/once]}, key: [client_ip], algorithm: fixed_window, limit: 1, window: 1h}
+  - {id: once, match: {paths: [/once]}, key: [client_ip], algorithm: fixed_window, limit: 1, window: ` + testenv.LongWindow() + `}
   - {id: slots, match: {paths: ["/slots/*"]}, key: [client_ip], algorithm: concurrency, limit: 10, window: 1h}
   - {id: hosted, match: {hosts: [limited.example]}, key: [], limit: 10, window: 1h}
 `
@@ -177,7 +177,7 @@ func newGatewayLab(t *testing.T, kind gatewayKind) *gatewayLab {
 	ports := testenv.FreePorts(t, 5)
 	all := gatewayRules
 	for i := range 200 {
-		all += fmt.Sprintf("  - {id: %s-%03d, match: {paths: [/many]}, key: [client_ip], algorithm: fixed_window, limit: 2, window: 1h}\n", strings.Repeat("x", 55), i)
+		all += fmt.Sprintf("  - {id: %s-%03d, match: {paths: [/many]}, key: [client_ip], algorithm: fixed_window, limit: 2, window: %s}\n", strings.Repeat("x", 55), i, testenv.LongWindow())
 	}
 	rules := write(t, "rules.yaml", all)
 	// The clients of this test are on this machine, and none of them may name another.
