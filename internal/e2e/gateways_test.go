@@ -126,10 +126,11 @@ func block(t *testing.T, name string) string {
 }
 
 // patient lets gateways wait longer for answers than the page says. On a busy machine a node may
-// take a second; a gateway then asks the other node, and the request counts twice.
+// take a second; a gateway then asks the other node, and the request counts twice. A check of HAProxy that takes half a second
+// makes it leave a node alone.
 var patient = strings.NewReplacer("proxy_connect_timeout 1s", "proxy_connect_timeout 10s", "proxy_read_timeout 1s", "proxy_read_timeout 10s",
 	"dial_timeout 1s", "dial_timeout 10s", "response_header_timeout 1s", "response_header_timeout 10s",
-	"timeout connect 1s", "timeout connect 10s", "timeout server 1s", "timeout server 10s",
+	"timeout connect 1s", "timeout connect 10s\n  timeout check 10s", "timeout server 1s", "timeout server 10s",
 	"timeout hello 1s", "timeout hello 10s", "timeout processing 1s", "timeout processing 10s", "timeout = 3000", "timeout = 30000")
 
 // documented returns the configuration of a gateway, for these addresses.
@@ -181,7 +182,7 @@ func newGatewayLab(t *testing.T, kind gatewayKind) *gatewayLab {
 	}
 	rules := write(t, "rules.yaml", all)
 	// The clients of this test are on this machine, and none of them may name another.
-	config := strings.Replace(redisConfig(origin.URL, "single", []string{l.redis.Addr}, 500*time.Millisecond, 2, ""), "trusted_proxies: [127.0.0.1]\n", "", 1)
+	config := strings.Replace(redisConfig(origin.URL, "single", []string{l.redis.Addr}, generous, 2, ""), "trusted_proxies: [127.0.0.1]\n", "", 1)
 	for i := range l.nodes {
 		l.decide[i] = fmt.Sprintf("127.0.0.1:%d", ports[i])
 		l.nodes[i] = testenv.StartEdge(t, fmt.Sprintf("  "+l.listener()+": {address: %q, from: [127.0.0.1]}\nrules: {file: %q}\n", l.decide[i], rules)+config)
