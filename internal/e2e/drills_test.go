@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/testenv"
 )
 
 // A drill breaks one thing under load and checks what weir guarantees for that failure.
@@ -65,9 +67,12 @@ const (
 
 var drillRules = fmt.Sprintf(`
 rules:
-  - {id: tight, match: {paths: [/tight]}, key: [client_ip], algorithm: fixed_window, limit: %d, window: 24h}
-  - {id: roomy, match: {paths: [/]}, key: [client_ip], algorithm: fixed_window, limit: 1000000, window: 24h}
-`, drillLimit)
+  - {id: tight, match: {paths: [/tight]}, key: [client_ip], algorithm: fixed_window, limit: %d, window: %[2]s}
+  - {id: roomy, match: {paths: [/]}, key: [client_ip], algorithm: fixed_window, limit: 1000000, window: %[2]s}
+`, drillLimit, testenv.LongWindow())
+
+// dayRules are drillRules with windows that end at midnight, UTC.
+var dayRules = strings.ReplaceAll(drillRules, testenv.LongWindow(), "24h")
 
 func drills() []drill {
 	return slices.Concat(redisDrills(), consulDrills(), edgeDrills(), uploadDrills(), http2Drills(), timeDrills(), worldDrills())

@@ -78,7 +78,7 @@ func redisClock(by time.Duration, algorithm string, forgives func(*exercise)) fu
 		clock.Set(right)
 		s := testenv.Redis(t, testenv.Options{Clock: clock})
 		config := redisConfig(origin(t, nil), "single", []string{s.Addr}, max(budget, x.budget), drillNodes, "")
-		x.begin(edges(t, drillNodes, config, strings.Replace(drillRules, "fixed_window", algorithm, 1)))
+		x.begin(edges(t, drillNodes, config, strings.Replace(dayRules, "fixed_window", algorithm, 1)))
 		x.joins(newcomers()...) // no node remembers a refusal of them
 		x.answers(100)
 		x.changes(func() { clock.Set(right + by) })
@@ -94,7 +94,7 @@ func edgeClock(hung bool) func(*testing.T, *exercise) {
 		clock.Set(right)
 		s := testenv.Redis(t, testenv.Options{})
 		config := redisConfig(origin(t, nil), "single", []string{s.Addr}, max(budget, x.budget), drillNodes, "")
-		x.begin([]*testenv.EdgeNode{clock.Edge(t, config, drillRules), testenv.Edge(t, config, drillRules)})
+		x.begin([]*testenv.EdgeNode{clock.Edge(t, config, dayRules), testenv.Edge(t, config, dayRules)})
 		if hung {
 			x.changes(s.Suspend)
 			x.falls()
