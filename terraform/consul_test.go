@@ -331,9 +331,10 @@ func TestConsulTokens(t *testing.T) {
 	require.NoError(t, put(dns, "weir/spill"))
 	require.Error(t, put(edge, "weir/spill"))
 	for _, c := range []*api.Client{ctl, dns} {
-		services, _, err := c.Health().Service("weir-edge", "", false, nil)
-		require.NoError(t, err)
-		require.Len(t, services, 1)
+		require.Eventually(t, func() bool { // the agent tells the catalog later
+			services, _, err := c.Health().Service("weir-edge", "", false, nil)
+			return err == nil && len(services) == 1
+		}, testenv.Patience, 50*time.Millisecond)
 		members, err := c.Agent().Members(true)
 		require.NoError(t, err)
 		require.Len(t, members, 1, "the WAN's")
