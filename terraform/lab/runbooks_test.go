@@ -11,8 +11,11 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/testenv"
 )
 
 // rehearsed is a lab with what the runbooks lose: nodes, replicas, a PoP, a region.
@@ -183,10 +186,8 @@ func (l *lab) shows(patterns ...string) {
 	for _, pattern := range patterns {
 		looks := regexp.MustCompile(pattern)
 		var out string
-		for range 300 {
-			if out, _ = l.tryRegionctl("status"); looks.MatchString(out) {
-				break
-			}
+		for end := time.Now().Add(testenv.Patience); !looks.MatchString(out) && time.Now().Before(end); {
+			out, _ = l.tryRegionctl("status")
 		}
 		require.Regexp(l.t, looks, out)
 	}
