@@ -35,6 +35,12 @@ func (l *lab) dig(subnet string) string {
 	return strings.TrimSpace(string(out))
 }
 
+// sends waits until the router sends this client to that edge alone: on a busy machine a PoP may spill for a moment.
+func (l *lab) sends(client, edge string) {
+	l.t.Helper()
+	eventually(l.t, func() bool { return l.dig(client+"/32") == edge })
+}
+
 // One lab goes through its whole life: each step begins with what the previous one
 // left.
 func TestLife(t *testing.T) {
@@ -67,8 +73,8 @@ func TestLife(t *testing.T) {
 		}
 	})
 	t.Run("the router sends clients to their region", func(t *testing.T) {
-		require.Equal(t, l.address(1, 11), l.dig("198.51.100.7/32"))
-		require.Equal(t, l.address(2, 11), l.dig("203.0.113.7/32"))
+		l.sends("198.51.100.7", l.address(1, 11))
+		l.sends("203.0.113.7", l.address(2, 11))
 	})
 	t.Run("twice changes nothing", func(t *testing.T) {
 		require.NotContains(t, l.up("small.tfvars"), "[")
