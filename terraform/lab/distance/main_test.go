@@ -55,7 +55,7 @@ func TestDistance(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { resp, err := http.Get("http://" + control); return err == nil && resp.Body.Close() == nil }, testenv.Patience, 5*time.Millisecond)
 	began := time.Now()
-	require.NoError(t, get(10*time.Second))
+	require.NoError(t, get(testenv.Patience))
 	require.GreaterOrEqual(t, time.Since(began), 60*time.Millisecond)
 
 	require.Equal(t, http.StatusOK, post("cut/b"))
@@ -65,7 +65,7 @@ func TestDistance(t *testing.T) {
 	require.Equal(t, http.StatusOK, post("join/b"))
 	require.Error(t, get(300*time.Millisecond), "the other end is cut off")
 	require.Equal(t, http.StatusOK, post("join/a"))
-	require.NoError(t, get(10*time.Second))
+	require.NoError(t, get(testenv.Patience))
 	require.Equal(t, http.StatusBadRequest, post("cut/c"))
 	require.Equal(t, http.StatusNotFound, post("else"))
 }
