@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/consul/api"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/testenv"
@@ -107,6 +108,10 @@ func startRegions(t *testing.T, n int, more ...string) *lab {
 		}
 		l.edges = append(l.edges, testenv.StartEdge(t, fmt.Sprintf("%snode: {id: %s, region: %s, pop: %s}\n%srules: {source: consul, cache: %q}\npolicy: {source: consul}\nconsul: {addr: %q}\nstore: {kind: redis, timeout: 2s, redis: {mode: single, addrs: [%q]}}\nupstreams: [{url: %q}]\n",
 			own, id, names[i], pops[i], others, filepath.Join(t.TempDir(), "rules.json"), l.consuls[i].Addr(), l.redis[i].Addr, origin.URL)+strings.Join(more, "\n")))
+		require.Eventually(t, func() bool { // regionctl waits for no others
+			list, _, err := l.consuls[i].Client().Catalog().Service("weir-edge", "", nil)
+			return err == nil && slices.ContainsFunc(list, func(s *api.CatalogService) bool { return s.ServiceMeta["node"] == id })
+		}, testenv.Patience, 20*time.Millisecond, "%s is not registered", id)
 	}
 	for i, consul := range testenv.StartConsuls(t, testenv.ConsulOptions{}, names...) {
 		fmt.Fprintf(&fleet, "  - {name: %s, consul: {addr: %q}}\n", names[i], consul.Addr())
