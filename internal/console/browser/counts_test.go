@@ -92,6 +92,6 @@ func TestCounts(t *testing.T) {
 	require.Eventually(t, func() bool {
 		b.click("Explain")
 		return b.is(held + ".some((text) => /edges hold [1-9]/.test(text) && /ams1-1: [1-9]/.test(text) && /ams1-2: [1-9]/.test(text))")
-	}, time.Minute, 200*time.Millisecond, "%s", lately{b})
+	}, testenv.Patience, 200*time.Millisecond, "%s", lately{b})
 	b.look("counts-leased")
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/weir-edge/weir/internal/testenv"
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 )
 
@@ -46,7 +47,7 @@ func TestWho(t *testing.T) {
 			require.Eventually(t, func() bool {
 				limited()
 				return b.is("[...document.querySelectorAll('[aria-label=\"" + table + "\"] tbody tr')].some((r) => new RegExp(" + literal(row) + ").test([...r.cells].map((c) => c.textContent).join(' | ')))")
-			}, time.Minute, 500*time.Millisecond, "%s: %s: %s", page, row, lately{b})
+			}, testenv.Patience, 500*time.Millisecond, "%s: %s: %s", page, row, lately{b})
 		}
 		b.look("who-" + page)
 	}
@@ -62,7 +63,7 @@ func TestWho(t *testing.T) {
 	require.Eventually(t, func() bool {
 		limited()
 		return b.is("document.querySelector('[aria-label=\"Refused clients\"] a[href=\"/client?client=203.0.113.7\"]')")
-	}, time.Minute, 500*time.Millisecond, "%s", lately{b})
+	}, testenv.Patience, 500*time.Millisecond, "%s", lately{b})
 	b.eval("document.querySelector('a[href=\"/client?client=203.0.113.7\"]').click()")
 	b.has("refused in 1 of 2 regions eu-west")
 	b.sees("location.search === '?client=203.0.113.7' && document.querySelector('h3').textContent.startsWith('eu-west')")
