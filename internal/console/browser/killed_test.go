@@ -95,7 +95,7 @@ func (l *lab) waves(b *chromium, limit int, issue string) {
 	before := l.limits()[3:]
 	l.edit(b, limit)
 	b.choose("waves")
-	b.fill("[name=soak]", "10s")
+	b.fill("[name=soak]", "20s") // ample for killing the console meanwhile
 	l.begin(b, "step by step, "+issue)
 	require.Eventually(l.t, func() bool { return l.limits() == l.limits()[:3]+before && l.limits() != before+" "+before }, testenv.Patience, 50e6)
 }
