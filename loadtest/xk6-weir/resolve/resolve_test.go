@@ -56,7 +56,7 @@ func reply(t *testing.T, q *dns.Msg, records ...string) *dns.Msg {
 
 func resolver(server string, now *time.Time) *Resolver {
 	return New(Config{
-		Server: server, Timeout: 2 * time.Second, Dial: new(net.Dialer).DialContext,
+		Server: server, Timeout: time.Minute, Dial: new(net.Dialer).DialContext,
 		Subnet: netip.MustParsePrefix("203.0.113.77/24"), Now: func() time.Time { return *now },
 	})
 }
@@ -140,8 +140,14 @@ func TestFailuresAreNotRemembered(t *testing.T) {
 	set := func(f func(q *dns.Msg) *dns.Msg) { mu.Lock(); answer = f; mu.Unlock() }
 	now := time.Unix(1000, 0)
 	r := resolver(server, &now)
-	lookup := func() error { _, err := r.Lookup(context.Background(), "e.example"); return err }
-	require.ErrorContains(t, lookup(), "resolve e.example at "+server)
+	within := func(limit time.Duration) error {
+		ctx, cancel := context.WithTimeout(context.Background(), limit)
+		defer cancel()
+		_, err := r.Lookup(ctx, "e.example")
+		return err
+	}
+	lookup, silent := func() error { return within(time.Minute) }, func() error { return within(100 * time.Millisecond) }
+	require.ErrorContains(t, silent(), "resolve e.example at "+server)
 	set(func(q *dns.Msg) *dns.Msg { m := reply(t, q); m.Rcode = dns.RcodeNameError; return m })
 	var none *NotFoundError
 	require.ErrorAs(t, lookup(), &none)
@@ -153,7 +159,7 @@ func TestFailuresAreNotRemembered(t *testing.T) {
 	set(func(q *dns.Msg) *dns.Msg { return nil })
 	require.NoError(t, lookup(), "from memory")
 	now = now.Add(time.Second)
-	require.Error(t, lookup(), "an expired answer is not used")
+	require.Error(t, silent(), "an expired answer is not used")
 }
 
 func TestAnswersToOthersAreIgnored(t *testing.T) {
