@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/weir-edge/weir/internal/testenv"
 	"github.com/weir-edge/weir/middleware"
 	"github.com/weir-edge/weir/middleware/grpcweir"
 )
@@ -113,5 +114,5 @@ rules:
 		require.NoError(t, err)
 		_, err = again.Recv()
 		return err == nil
-	}, time.Minute, 5*time.Millisecond)
+	}, testenv.Patience, 5*time.Millisecond)
 }

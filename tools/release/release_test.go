@@ -195,7 +195,7 @@ func TestRelease(t *testing.T) {
 		}()
 		for _, m := range machines {
 			enough := sent.Load() + 100
-			require.Eventually(t, func() bool { return sent.Load() >= enough }, time.Minute, time.Millisecond)
+			require.Eventually(t, func() bool { return sent.Load() >= enough }, testenv.Patience, time.Millisecond)
 			m.dpkg("-i", second+fmt.Sprintf(deb, "0.2.0"))
 			m.stop()
 			m.start()
