@@ -84,6 +84,7 @@ func TestUnreadBodyIsNoRequest(t *testing.T) {
 		n, impatient := begin(patience), begin(2*time.Second)
 		require.Equal(t, 200, n.get("/limited").status)
 		require.Equal(t, 200, n.get("/", "Host: limited").status)
+		eventually(t, "the origin's window is known", func() bool { return impatient.get("/").status == 200 })
 		for _, c := range []struct {
 			name, request string
 			want          []int // one of them
