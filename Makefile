@@ -40,8 +40,8 @@ unit: ## run the tests that start no server or other program and take seconds
 PLAIN = $(filter %/internal/testenv %/internal/house %/internal/spillsim %/internal/behaviorsim %/internal/console/browser %/dashboards,$(PACKAGES))
 # Of these, two mostly wait, so they run beside the browser.
 WAITING = $(filter %/internal/testenv %/dashboards,$(PACKAGES))
-PACKAGES = $(shell $(GO) list ./...)
 # The longest begin first, some that mostly wait beside some that compute.
+PACKAGES = $(shell $(GO) list ./internal/ctl ./internal/manual ./internal/router ./internal/console ./...)
 GUARANTEES = $(shell $(GO) list ./internal/edge ./pkg/limiter/redisstore ./internal/edge/exchange ./internal/edge/decide ./internal/edge/proxy ./cmd/edge ./lua ./pkg/... ./internal/edge/... ./internal/clientlist ./internal/policy ./internal/shedding)
 ALLOC = $(sort $(dir $(shell grep -rlE '^func Test\w*Alloc' --include='*_test.go' internal pkg)))
 
