@@ -20,7 +20,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hashicorp/consul/api"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/testenv"
@@ -108,10 +107,6 @@ func startRegions(t *testing.T, n int, more ...string) *lab {
 		}
 		l.edges = append(l.edges, testenv.StartEdge(t, fmt.Sprintf("%snode: {id: %s, region: %s, pop: %s}\n%srules: {source: consul, cache: %q}\npolicy: {source: consul}\nconsul: {addr: %q}\nstore: {kind: redis, timeout: 2s, redis: {mode: single, addrs: [%q]}}\nupstreams: [{url: %q}]\n",
 			own, id, names[i], pops[i], others, filepath.Join(t.TempDir(), "rules.json"), l.consuls[i].Addr(), l.redis[i].Addr, origin.URL)+strings.Join(more, "\n")))
-		require.Eventually(t, func() bool { // regionctl waits for no others
-			list, _, err := l.consuls[i].Client().Catalog().Service("weir-edge", "", nil)
-			return err == nil && slices.ContainsFunc(list, func(s *api.CatalogService) bool { return s.ServiceMeta["node"] == id })
-		}, testenv.Patience, 20*time.Millisecond, "%s is not registered", id)
 	}
 	for i, consul := range testenv.StartConsuls(t, testenv.ConsulOptions{}, names...) {
 		fmt.Fprintf(&fleet, "  - {name: %s, consul: {addr: %q}}\n", names[i], consul.Addr())
@@ -120,6 +115,7 @@ func startRegions(t *testing.T, n int, more ...string) *lab {
 		l.redis = append(l.redis, testenv.Redis(t, testenv.Options{}))
 		l.join(i, pops[i]+"-1", peer[i])
 	}
+	l.registers()
 	l.fleet = l.write("fleet.yaml", fleet.String())
 	l.run("init", "--yes")
 	l.run("topology", "apply", l.write("topology.yaml", topology+"]}"), "--yes")
@@ -129,6 +125,20 @@ func startRegions(t *testing.T, n int, more ...string) *lab {
 	}
 	l.open("--listen", "127.0.0.1:0")
 	return l
+}
+
+// registers waits until every edge is registered: regionctl waits for no others.
+func (l *lab) registers() {
+	l.t.Helper()
+	require.Eventually(l.t, func() bool {
+		known := 0
+		for _, consul := range l.consuls {
+			list, _, err := consul.Client().Catalog().Service("weir-edge", "", nil)
+			require.NoError(l.t, err)
+			known += len(list)
+		}
+		return known == len(l.edges)
+	}, testenv.Patience, 20*time.Millisecond)
 }
 
 func (l *lab) write(name, text string) string {

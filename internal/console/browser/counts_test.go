@@ -24,6 +24,7 @@ var counted = `rules:
 func TestCounts(t *testing.T) {
 	l := start(t, "trusted_proxies: [127.0.0.0/8]")
 	l.join(0, "ams1-2", "")
+	l.registers()
 	l.edges[2].WaitReady()
 	l.run("rules", "apply", l.write("rules.yaml", counted), "--yes", "-m", "counts")
 	const client, kept = "203.0.113.9", "weir:{203.0.113.9}:per-client:*"
