@@ -42,7 +42,7 @@ func TestClientsOnManyNodes(t *testing.T) {
 			for _, n := range w.nodes {
 				group.Go(func() {
 					n.drive(rate, 4*time.Minute, func() []limiter.Check {
-						client := fmt.Sprint(w.random.IntN(clients))
+						client := fmt.Sprint(n.random.IntN(clients))
 						var d limiter.Decision
 						mu.Lock()
 						defer mu.Unlock()

@@ -51,6 +51,7 @@ type node struct {
 	store  *Store
 	local  *memory.Store
 	offset time.Duration // of its clock
+	random *rand.Rand    // its own: what others draw changes nothing
 
 	mu    sync.Mutex
 	asked []event
@@ -93,8 +94,8 @@ func newWorld(t *testing.T, nodes int, seed uint64) *world {
 	w := &world{T: t, random: rand.New(&source{PCG: rand.NewPCG(seed, 1)}), counts: map[string]int64{}, buckets: map[string]*level{}}
 	w.offset = time.Duration(w.random.Int64N(int64(10 * time.Minute)))
 	born := time.Now()
-	for range nodes {
-		n := &node{world: w, delay: time.Duration(w.random.Int64N(int64(longestTrip / 2))), local: memory.New(memory.Config{})}
+	for i := range nodes {
+		n := &node{world: w, random: rand.New(&source{PCG: rand.NewPCG(seed, uint64(2+i))}), delay: time.Duration(w.random.Int64N(int64(longestTrip / 2))), local: memory.New(memory.Config{})}
 		n.offset = time.Duration(w.random.Int64N(int64(10 * time.Minute)))
 		time.Sleep(time.Duration(w.random.Int64N(int64(limiter.ReportEvery)))) // nodes do not start together
 		n.store = New(Config{
@@ -128,8 +129,8 @@ func (l link) Report(_ context.Context, reports []limiter.Report) {
 	w := l.world
 	l.mu.Lock()
 	cut := time.Now().Before(l.cut)
-	there, back := w.random.Float64() < l.loss, w.random.Float64() < l.loss
-	delay := time.Duration(float64(l.delay) * w.random.Float64())
+	there, back := l.random.Float64() < l.loss, l.random.Float64() < l.loss
+	delay := time.Duration(float64(l.delay) * l.random.Float64())
 	l.calls.Add(int64(len(reports)))
 	l.mu.Unlock()
 	if cut {
@@ -221,7 +222,7 @@ func (n *node) request(checks ...limiter.Check) bool {
 // drive sends requests to a node at about that rate until the time is over.
 func (n *node) drive(rate float64, length time.Duration, checks func() []limiter.Check) {
 	for end := time.Now().Add(length); time.Now().Before(end); {
-		time.Sleep(time.Duration(min(n.world.random.ExpFloat64()/rate, 5) * float64(time.Second)))
+		time.Sleep(time.Duration(min(n.random.ExpFloat64()/rate, 5) * float64(time.Second)))
 		n.request(checks()...)
 	}
 }
