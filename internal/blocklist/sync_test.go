@@ -1,7 +1,6 @@
 package blocklist
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -9,8 +8,9 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -33,30 +33,15 @@ type publisher struct {
 	asked  atomic.Int64
 	url    string
 	region *consul.Client
-	log    output
-}
-
-// output can be read while it is written.
-type output struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (o *output) Write(b []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(b)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
+	log    *os.File // can be read while it is written
 }
 
 func publish(t *testing.T) *publisher {
 	t.Helper()
-	p := &publisher{T: t}
+	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = log.Close() })
+	p := &publisher{T: t, log: log}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		p.asked.Add(1)
 		text := p.says.Load()
@@ -77,6 +62,12 @@ func publish(t *testing.T) *publisher {
 	return p
 }
 
+func (p *publisher) logged() string {
+	text, err := os.ReadFile(p.log.Name())
+	require.NoError(p, err)
+	return string(text)
+}
+
 func (p *publisher) say(lines ...string) {
 	text := strings.Join(lines, "\n")
 	p.says.Store(&text)
@@ -88,7 +79,7 @@ func (p *publisher) start() *Sync {
 	require.NoError(p, err)
 	return New(&Config{
 		Name: "drop", Source: source, Reason: "list " + source.String(), Regions: []Region{{Name: "eu-west", Consul: p.region}},
-		Every: time.Hour, Most: 1000, Loss: 0.3, Log: logs.Text(&p.log), Now: time.Now,
+		Every: time.Hour, Most: 1000, Loss: 0.3, Log: logs.Text(p.log), Now: time.Now,
 	})
 }
 
@@ -226,14 +217,15 @@ func TestRun(t *testing.T) {
 	stop, err := s.Serve("127.0.0.1:0")
 	require.NoError(t, err)
 	defer stop()
-	addr := strings.TrimSpace(p.log.String()[strings.LastIndex(p.log.String(), "listen=")+len("listen="):])
+	logged := p.logged()
+	addr := strings.TrimSpace(logged[strings.LastIndex(logged, "listen=")+len("listen="):])
 	_, err = s.Serve(addr)
 	require.ErrorContains(t, err, "address already in use; stop the program that uses it ")
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { s.Run(ctx); close(ended) }()
 	require.Eventually(t, func() bool { // a round that is canceled is not reported
-		return strings.Contains(p.log.String(), `msg="list published" list=drop region=eu-west networks=2 added=2 removed=0`)
+		return strings.Contains(p.logged(), `msg="list published" list=drop region=eu-west networks=2 added=2 removed=0`)
 	}, testenv.Patience, 10*time.Millisecond)
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := client.Get("http://" + addr + "/metrics")
