@@ -349,8 +349,9 @@ func TestUndoDrainOfTwo(t *testing.T) {
 			ended[i] <- f.run(t, "drain", pop, "--message", pop, "--by", pop, "--yes", "--force", "--wait", "0")
 		}()
 	}
-	for _, r := range ended {
-		require.Zero(t, (<-r).status)
+	for _, one := range ended {
+		r := <-one
+		require.Zero(t, r.status, r.errOut)
 	}
 	for _, d := range f.drains(t, f.names...) {
 		require.Len(t, d.Begun, 2)

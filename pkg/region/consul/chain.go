@@ -59,11 +59,15 @@ type End struct {
 // ErrGone is an error of Gone.
 var ErrGone = errors.New("the pointer is gone, although changes were recorded")
 
-// Gone returns an error if there were documents, although Current finds no pointer.
+// Gone returns an error if there were documents, although Current found no pointer and still
+// finds none: the first change may have come after it.
 func (d *Documents) Gone(ctx context.Context) error {
 	head, err := d.newestLink(ctx)
 	if err == nil && head.Number > 0 {
-		err = d.consul.Unreadable(d.CurrentKey(), ErrGone)
+		var index uint64
+		if _, index, err = d.Current(ctx); err == nil && index == 0 {
+			err = d.consul.Unreadable(d.CurrentKey(), ErrGone)
+		}
 	}
 	return err
 }
