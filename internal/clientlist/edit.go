@@ -186,7 +186,7 @@ func (s *step) make(l *List, perChunk map[int][]Edit) (list []rewritten, total i
 // write writes the chunks and their index, and then points the region at it. The list before stays,
 // for undo and for nodes that still read it; older ones go.
 func (s *step) write(ctx context.Context, list []rewritten, out *Outcome) (again bool, err error) {
-	next := contents{Schema, maps.Clone(s.before.Chunks)}
+	next := contents{Schema, s.name(""), maps.Clone(s.before.Chunks)}
 	if next.Chunks == nil {
 		next.Chunks = map[string]part{}
 	}
@@ -199,7 +199,7 @@ func (s *step) write(ctx context.Context, list []rewritten, out *Outcome) (again
 			return false, err
 		}
 		if delete(next.Chunks, partName(r.number)); chunk != nil {
-			p := part{len(chunk.entries), chunk.hash, s.name(chunk)}
+			p := part{len(chunk.entries), chunk.hash, s.name(chunk.hash)}
 			next.Chunks[partName(r.number)] = p
 			jobs = append(jobs, func() error { return s.client.Put(ctx, chunkKey(s.client, r.number, p), stored) })
 		}
@@ -240,10 +240,10 @@ func (s *step) write(ctx context.Context, list []rewritten, out *Outcome) (again
 	return false, nil
 }
 
-// name returns the end of a chunk's key. No other attempt uses it, and it is the same in regions
-// with the same list before.
-func (s *step) name(c *Chunk) string {
-	return consul.NewPointer(fmt.Appendf(nil, "%s %s %q %d %d", s.before.Version, c.hash, s.edits.By, s.edits.Now.UnixNano(), s.attempt), "", time.Time{}).Version
+// name returns a name for a chunk with this hash, or for the index. No other attempt uses it, and it
+// is the same in regions with the same list before.
+func (s *step) name(hash string) string {
+	return consul.NewPointer(fmt.Appendf(nil, "%s %s %q %d %d", s.before.Version, hash, s.edits.By, s.edits.Now.UnixNano(), s.attempt), "", time.Time{}).Version
 }
 
 // needless returns the keys of chunks and indexes that neither the index before nor the next one needs.

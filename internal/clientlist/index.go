@@ -26,7 +26,9 @@ type Index struct {
 }
 
 type contents struct {
-	Schema int             `json:"schema"`
+	Schema int `json:"schema"`
+	// Change makes each index unique: an edit that was overtaken removes those that it replaced.
+	Change string          `json:"change,omitempty"`
 	Chunks map[string]part `json:"chunks"` // by number: 00 to ff; empty ones are absent
 }
 

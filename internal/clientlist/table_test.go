@@ -214,7 +214,7 @@ func TestDamagedChunksAreRefused(t *testing.T) {
 func TestDamagedIndexesAreRefused(t *testing.T) {
 	f := func(change func(*contents), want string) {
 		t.Helper()
-		c := contents{Schema, map[string]part{"0a": {1, "00", "x"}}}
+		c := contents{Schema, "", map[string]part{"0a": {1, "00", "x"}}}
 		change(&c)
 		document, err := c.document()
 		require.NoError(t, err)
