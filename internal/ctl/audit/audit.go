@@ -116,30 +116,18 @@ func Verify(ctx context.Context, p *command.Program, names []string, since strin
 	return list, command.Unanswered(answers)
 }
 
-// verifyOne also compares the history with the pointer, which it reads first. It starts over if the
-// region changes in the meantime.
-func verifyOne(ctx context.Context, t *fleet.Target) (a *consul.Audit, err error) {
-	look := func() (fleet.Current, error) {
-		brief, cancel := t.Bounded(ctx)
-		defer cancel()
-		return fleet.LookAtPointer(brief, t)
+// verifyOne also compares the history with the pointer. It reads the pointer last: whatever comes
+// in the meantime is newer than the audited history, and no change that was put back.
+func verifyOne(ctx context.Context, t *fleet.Target) (*consul.Audit, error) {
+	a, err := t.Docs.Audit(ctx)
+	if err != nil {
+		return nil, err
 	}
-	now, err := look()
-	const mostChanges = 3
-	for again := 0; err == nil; again++ {
-		if a, err = t.Docs.Audit(ctx); err != nil || now.Pointer == nil {
-			break
-		}
-		brief, cancel := t.Bounded(ctx)
-		good, why := t.Docs.Active(brief, a, *now.Pointer)
-		cancel()
-		if err = why; err != nil || good {
-			break
-		}
-		before := now.Index
-		if now, err = look(); err != nil || now.Index == before || again == mostChanges {
-			break
-		}
+	brief, cancel := t.Bounded(ctx)
+	defer cancel()
+	now, err := fleet.LookAtPointer(brief, t)
+	if err == nil && now.Pointer != nil {
+		err = t.Docs.Active(brief, a, *now.Pointer)
 	}
 	return a, err
 }

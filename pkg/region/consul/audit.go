@@ -51,28 +51,25 @@ func (d *Documents) Audit(ctx context.Context) (*Audit, error) {
 	return a, nil
 }
 
-// Active adds a fault unless the newest change of the audited history made p active, and p
-// is exactly what that change wrote: an earlier pointer could have been put back.
-func (d *Documents) Active(ctx context.Context, a *Audit, p Pointer) (good bool, err error) {
+// Active adds a fault unless the newest change of the audited history, or one that came after it,
+// made p active, and p is exactly what that change wrote: an earlier pointer could have been put
+// back.
+func (d *Documents) Active(ctx context.Context, a *Audit, p Pointer) error {
 	entry, err := d.entryOf(ctx, p)
 	if err != nil {
-		return false, err
+		return err
 	}
 	var r record
 	switch {
 	case entry == nil:
 		a.fault("the active version %s, by %s, is not in the history", p.Version, p.AppliedBy)
-		return false, nil
-	case json.Unmarshal(entry.Value, &r) != nil, r.Link == nil:
-		return true, nil // the chain has the answer
+	case json.Unmarshal(entry.Value, &r) != nil, r.Link == nil: // the chain has the answer
 	case r.Link.Number < a.active:
 		a.fault("the active version %s, by %s, was put back: the change that made it active has number %d, and the newest number %d", p.Version, p.AppliedBy, r.Link.Number, a.active)
-		return false, nil
 	case pointerText(r.Pointer) != pointerText(p):
 		a.fault("the pointer to the active version %s was changed: the history has %s, the pointer is %s", p.Version, pointerText(r.Pointer), pointerText(p))
-		return false, nil
 	}
-	return true, nil
+	return nil
 }
 
 // pointerText returns a pointer in its canonical form.
