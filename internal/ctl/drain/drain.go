@@ -40,7 +40,8 @@ who and why, but not since when.
 
 Exits with 0, or with 3 if a region could not be written, an edge that still passes could
 not be asked, or requests still came at the end, from clients that ignore the TTL, do not
-use DNS, or take long.`
+use DNS, or take long; or with 4 if someone undrained the PoP in the meantime, or drained the
+last other one.`
 
 const undrainHelp = `Puts a PoP back into DNS, in every region. All regions record that drains which began until
 now are over, so a drain that an unreachable region still holds no longer counts, even
@@ -281,6 +282,11 @@ func Drain(ctx context.Context, p *command.Program, pop string, o *Request) (*Re
 		versions.PruneAfter(ctx, p, d.targets, versions.KeepVersions, d.who)
 	}
 	done, waiting := d.report(), error(nil)
+	if before == nil && !o.force {
+		if why := d.strands(ctx); why != "" {
+			return done, term.Conflict("%s is drained, but others have changed something in the meantime: %s", pop, why)
+		}
+	}
 	if o.Wait > 0 {
 		began := d.next.Since
 		if len(report.With(have, rollout.Applied)) > 0 {
@@ -288,6 +294,9 @@ func Drain(ctx context.Context, p *command.Program, pop string, o *Request) (*Re
 		}
 		w := &leaving{p: p, pop: pop, ttl: o.ttl, limit: o.Wait, began: began}
 		done.Nodes, waiting = w.run(ctx, d.nodes())
+		if ctx.Err() == nil && d.over(ctx) {
+			done.Drain, waiting = nil, term.Conflict("someone has undrained %s in the meantime", pop)
+		}
 	}
 	return done, cmp.Or(outcome, waiting)
 }

@@ -9,7 +9,9 @@ import (
 
 	"github.com/weir-edge/weir/internal/ctl/command"
 	"github.com/weir-edge/weir/internal/ctl/fleet"
+	"github.com/weir-edge/weir/internal/ctl/sites"
 	"github.com/weir-edge/weir/internal/ctl/term"
+	"github.com/weir-edge/weir/pkg/region"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
@@ -22,6 +24,35 @@ const (
 	// strayLooks is for how many consecutive looks that must hold.
 	strayLooks = 2
 )
+
+// now returns what the regions that answer have after the change.
+func (d *draining) now(ctx context.Context) (list []*sites.Region) {
+	for _, a := range fleet.Ask(ctx, d.targets, sites.Of) {
+		if a.Err == nil {
+			list = append(list, a.Value)
+		}
+	}
+	return list
+}
+
+// strands is sites.Strands for the drain as it is now. Of several drains at once, each of which
+// leaves another PoP, at least the last one notices.
+func (d *draining) strands(ctx context.Context) string {
+	var without []*sites.Region
+	with := map[*sites.Region]region.Drains{}
+	for _, s := range d.now(ctx) {
+		before := *s
+		before.Drains = *s.Drains.With(d.pop, nil, d.next.At)
+		without, with[&before] = append(without, &before), s.Drains
+	}
+	return sites.Strands(without, with)
+}
+
+// over reports whether someone has undrained the PoP since.
+func (d *draining) over(ctx context.Context) bool {
+	all := sites.DrainsOf(d.now(ctx))
+	return len(all) > 0 && region.Oldest(d.pop, all, region.Ended(d.pop, all)) == nil
+}
 
 // nodeAt is a node with the region that it is in.
 type nodeAt struct {
