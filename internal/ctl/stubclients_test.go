@@ -27,7 +27,9 @@ func (f *testFleet) followClients(ctx context.Context, s *stub, watches *sync.Wa
 				return
 			}
 			s.mu.Lock()
-			s.clients.version = p.Version
+			if !s.stays {
+				s.clients.version = p.Version
+			}
 			s.mu.Unlock()
 			_, _ = f.enroll(s) // until it succeeds, regionctl sees a node that is behind
 		})

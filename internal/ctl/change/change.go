@@ -165,7 +165,7 @@ func (c *Change) begin(targets []*fleet.Target) {
 				return here.target.Docs.Fenced(r.Fence).ContinuingFrom(here.end).Activate(ctx, c.entry(ctx, here, c.pointer(here)), r.Seen.Index)
 			},
 		},
-		By: c.By, Partial: c.Partial, Timeout: c.Program.Timeout, LockWait: c.Program.LockWait, BreakLock: c.BreakLock, Report: &report.Locks{Program: c.Program, What: k.Name},
+		By: c.By, Partial: c.Partial, Timeout: c.Program.Timeout, LockWait: c.Program.LockWait, BreakLock: c.BreakLock, Edits: k.Back != nil, Report: &report.Locks{Program: c.Program, What: k.Name},
 		Ready: func(ctx context.Context) error {
 			if c.Ready != nil {
 				if err := c.Ready(ctx); err != nil {
