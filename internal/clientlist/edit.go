@@ -32,8 +32,8 @@ type Edits struct {
 	List []Edit
 	// Own skips networks that anyone but By decided about.
 	Own bool
-	// Keep, if set, reports whether to keep an existing decision.
-	Keep    func(was *Entry) bool
+	// Keep, if set, reports whether to keep an existing decision; next is nil if it would be removed.
+	Keep    func(was *Entry, next *Decision) bool
 	By      string
 	Message string // for the history
 	Token   *consul.Identity
@@ -163,7 +163,7 @@ func (s *step) make(l *List, perChunk map[int][]Edit) (list []rewritten, total i
 		dropped := len(before) - len(now)
 		for _, e := range perChunk[number] {
 			was := now[e.Network]
-			if was != nil && !was.Expired(s.edits.Now) && (s.edits.Own && was.By != s.edits.By || s.edits.Keep != nil && s.edits.Keep(was)) {
+			if was != nil && !was.Expired(s.edits.Now) && (s.edits.Own && was.By != s.edits.By || s.edits.Keep != nil && s.edits.Keep(was, e.Decision)) {
 				continue
 			}
 			switch {

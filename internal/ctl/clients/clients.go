@@ -184,18 +184,22 @@ func decide(ctx context.Context, p *command.Program, action clientlist.Action, l
 			message += " from " + from
 		}
 		e := &clientlist.Edits{By: d.By, Message: message + ": " + d.Reason}
-		if from != "" && !overwrite {
-			e.Keep = func(was *clientlist.Entry) bool {
-				return was.List() == "" && (was.Action != d.Action || was.Reason != d.Reason)
-			}
-			sayKept(p, at, held, list, e.Keep)
+		same := func(was *clientlist.Entry) bool {
+			return was.List() == "" && was.Action == d.Action && was.Reason == d.Reason
 		}
+		e.Keep = func(was *clientlist.Entry, next *clientlist.Decision) bool {
+			if next == nil {
+				return !same(was) // someone decided since held was read
+			}
+			return from != "" && !overwrite && was.List() == "" && !same(was)
+		}
+		sayKept(p, at, held, list, func(was *clientlist.Entry) bool { return e.Keep(was, &d) })
 		for _, n := range list {
 			e.List = append(e.List, clientlist.Edit{Network: n, Decision: &d})
 		}
 		if replace {
 			for _, was := range held.Entries() {
-				if _, stays := slices.BinarySearchFunc(list, was.Network, clientlist.Compare); !stays && was.Action == d.Action && was.Reason == d.Reason && was.List() == "" {
+				if _, stays := slices.BinarySearchFunc(list, was.Network, clientlist.Compare); !stays && same(was) {
 					e.List = append(e.List, clientlist.Edit{Network: was.Network})
 				}
 			}

@@ -104,7 +104,7 @@ func unblockList(ctx context.Context, p *command.Program, name string, o *Option
 	}
 	found := 0
 	changed, err := change(ctx, p, o, func(_ time.Time, held *clientlist.List) *clientlist.Edits {
-		e := &clientlist.Edits{By: who}
+		e := &clientlist.Edits{By: who, Keep: func(was *clientlist.Entry, _ *clientlist.Decision) bool { return was.List() != name }}
 		for _, was := range held.Entries() {
 			if was.List() == name {
 				e.List = append(e.List, clientlist.Edit{Network: was.Network})

@@ -36,6 +36,11 @@ func ReadHistory(enough func(*History) bool) func(context.Context, *fleet.Target
 			return !enough(&h)
 		})
 		h.Wrong = errors.Join(append(wrong, h.Wrong)...)
+		if h.Lost() != nil && err == nil { // unless its first change came in the meantime
+			if now, err := fleet.LookAtPointer(ctx, t); err == nil && now.Pointer != nil {
+				return ReadHistory(enough)(ctx, t)
+			}
+		}
 		return h, err
 	}
 }

@@ -1,0 +1,70 @@
+package ctl
+
+import (
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weir-edge/weir/internal/clientlist"
+	"github.com/weir-edge/weir/pkg/region"
+	"github.com/weir-edge/weir/pkg/region/consul"
+)
+
+// What someone decides about a network while a command removes it stays.
+func TestRemovalsKeepLaterDecisions(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, "eu-west")
+	network := netip.MustParsePrefix("192.0.2.1/32")
+	decide := func(action clientlist.Action, by string) error {
+		now := time.Now().UTC()
+		d := &clientlist.Decision{Action: action, By: by, Reason: "abuse", Since: now}
+		e := clientlist.Edits{By: by, Message: "test", Now: now, List: []clientlist.Edit{{Network: network, Decision: d}}}
+		_, err := e.Apply(t.Context(), f.open["eu-west"])
+		return err
+	}
+	for by, args := range map[string][]string{
+		clientlist.ByList("drop"): {"clients", "unblock", "--list", "drop", "--wait", "0"},
+		"ana":                     {"clients", "import", write(t, "list.txt", "198.51.100.1"), "--message", "abuse", "--replace", "--overwrite", "--wait", "0"},
+	} {
+		require.NoError(t, decide(clientlist.Block, by))
+		var err error
+		bob := sync.OnceFunc(func() { err = decide(clientlist.Allow, "bob") })
+		f.faulty(t, "eu-west", atWrite(bob)).good(t, args...)
+		require.NoError(t, err)
+		l, err := clientlist.Read(t.Context(), f.open["eu-west"])
+		require.NoError(t, err)
+		require.True(t, slices.ContainsFunc(l.Entries(), func(e *clientlist.Entry) bool { return e.Network == network && e.By == "bob" }), "%s", args)
+	}
+}
+
+// Nothing was lost where the first change comes between the looks at the pointer and at the history.
+func TestUndoOfAFirstChange(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, "eu-west", "us-east")
+	f.good(t, "topology", "apply", write(t, "topology.yaml", topologyOf(1)), "--yes")
+	var err error
+	bob := sync.OnceFunc(func() {
+		now := time.Now().UTC().Round(0)
+		change := consul.Change{Pointer: consul.Pointer{AppliedBy: "bob", AppliedAt: now}, Message: "drain ams1: x"}
+		_, err = region.ChangeDrains(t.Context(), f.open["eu-west"], change, func(d *region.Drains) *region.Drains {
+			return d.With("ams1", &region.Drain{Who: "bob", Why: "x", Since: now, At: now}, time.Time{})
+		})
+	})
+	through := f.faulty(t, "eu-west", func(_ http.ResponseWriter, r *http.Request) bool {
+		if strings.Contains(r.URL.Path, "drain/history") {
+			bob()
+		}
+		return false
+	})
+	r := through.good(t, "undo", "drain", "--yes", "--region", "eu-west")
+	require.NoError(t, err)
+	require.NotContains(t, r.errOut, "lost")
+	require.Contains(t, r.errOut, "is the last change: drain ams1: x")
+	require.Empty(t, f.drains(t, "eu-west")[0].Begun)
+}
