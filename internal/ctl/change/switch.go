@@ -133,9 +133,6 @@ func (c *Change) await(ctx context.Context) error {
 	}}, TargetsOf(have), limit)
 	for i := range arrivals {
 		a, r := &arrivals[i], have[i]
-		if a.State == rollout.Superseded && c.Engine.Edits {
-			a.State = rollout.Arrived
-		}
 		if a.State == rollout.Unseen {
 			continue
 		}

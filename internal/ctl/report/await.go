@@ -75,7 +75,7 @@ func Verdict(arrivals []rollout.Arrival, versionOf func(*fleet.Target) string, l
 		a := &arrivals[i]
 		versions = append(versions, versionOf(a.Target))
 		switch {
-		case a.State == rollout.Arrived:
+		case a.State == rollout.Arrived, a.State == rollout.Superseded && k.Back != nil: // which builds on it
 		case a.State == rollout.Superseded:
 			return term.Conflict("%s: %s", a.Target.Name, WhoMoved(k, a.View.Pointer))
 		case a.State == rollout.Refusing:
