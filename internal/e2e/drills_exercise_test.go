@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -35,6 +36,7 @@ type exercise struct {
 	spenders           atomic.Pointer[[]*spender]
 	turns              [workers]atomic.Int64 // requests that each worker has finished
 	killing            atomic.Bool           // a process is being killed: its requests in flight are lost
+	stopping           atomic.Bool           // a process is being stopped: the kernel resets what it has not accepted
 	aside              aside                 // decisions without Redis by nodes that no longer run
 	again              int64                 // how often a clock step makes a node restart its shares
 
@@ -166,13 +168,25 @@ func (x *exercise) begin(nodes []*testenv.EdgeNode) {
 	x.answers(400)
 }
 
-// balanced asks the worker's node, or the other one if that refuses connections.
+// balanced asks the worker's node, or the other one if that refuses connections. While a node stops,
+// its last connections may break before any byte of an answer: then it must refuse the next.
 func (x *exercise) balanced(c *fasthttp.Client, worker int, path, who string) (int, error) {
-	status, err := get(c, x.nodes[worker/2%len(x.nodes)].Public, path, who)
+	node := x.nodes[worker/2%len(x.nodes)].Public
+	status, err := get(c, node, path, who)
+	if x.stopping.Load() && unanswered(err) {
+		_, err = get(c, node, path, who) // the kernel refuses connections before it resets others; an answer fails as status 0
+	}
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		return get(c, x.nodes[(worker/2+1)%len(x.nodes)].Public, path, who)
 	}
 	return status, err
+}
+
+// unanswered reports whether a connection broke before any byte of an answer.
+func unanswered(err error) bool {
+	var op *net.OpError
+	broke := errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+	return errors.Is(err, fasthttp.ErrConnectionClosed) || broke && errors.As(err, &op) && op.Op != "read"
 }
 
 // request sends a worker's nth request and checks the answer.

@@ -199,10 +199,12 @@ func edgeDrills() []drill {
 			within: steps{{"a start", time.Second}, inTime, looking},
 			run: alone(func(t *testing.T, x *exercise, _ *testenv.Server) {
 				x.aside.add(t, x.nodes[0], x.most())
+				x.stopping.Store(true)
 				x.changes(x.nodes[0].Terminate)
 				x.answers(800)
 				x.changes(x.nodes[0].Start)
 				x.nodes[0].WaitReady()
+				x.stopping.Store(false)
 				x.returns()
 			})},
 		{breaks: "an edge paused for 10 s", guarantee: "its requests wait, and its share decides those that were waiting for Redis; others are unaffected", local: true,
