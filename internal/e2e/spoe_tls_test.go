@@ -52,17 +52,25 @@ func TestHAProxyAsksOverTLS(t *testing.T) {
 	}
 	l := run(ports[1], shown)
 	gateway, other := fmt.Sprintf("127.0.0.1:%d", ports[1]), fmt.Sprintf("127.0.0.1:%d", ports[2])
-	eventually(t, testenv.Patience, "HAProxy asks", func() bool { return l.ask(gateway, "GET", "/", "").status != 503 })
-	for range 10 {
-		l.ask(gateway, "GET", "/", "")
+	answered := 0.0
+	ask := func() answer {
+		a := l.ask(gateway, "GET", "/", "")
+		if a.status != 503 {
+			answered++
+		}
+		return a
 	}
-	a := l.ask(gateway, "GET", "/", "")
+	eventually(t, testenv.Patience, "HAProxy asks", func() bool { return ask().status != 503 })
+	for range 10 {
+		ask()
+	}
+	a := ask()
 	require.Equal(t, 429, a.status)
 	require.Contains(t, a.body, `"violated-policies":["ten"]`)
 
 	const asked = `weir_gateway_seconds_count{protocol="spoe"}`
-	before := metrics(t, node, asked)[asked]
-	require.NotZero(t, before)
+	var before float64
+	eventually(t, testenv.Patience, "all are counted", func() bool { before = metrics(t, node, asked)[asked]; return before >= answered })
 	l = run(ports[2], foreign)
 	for range 5 {
 		require.Equal(t, 503, l.ask(other, "GET", "/", "").status)
