@@ -22,6 +22,7 @@ import (
 type signedFleet struct {
 	*fleet
 	key, keys string // ana's key, and the file of trusted keys
+	asked     int
 }
 
 func startSigned(t *testing.T) *signedFleet {
@@ -105,7 +106,7 @@ func (f *signedFleet) refuses(n *testenv.EdgeNode, version, why string, limit in
 		r, err := rulesOf(n)
 		return err == nil && r.Refused != nil && r.Refused.Version == version && strings.Contains(strings.Join(r.Refused.Errors, " "), why)
 	})
-	got, err := policies(n, "/", victim)
+	got, err := f.policies(n)
 	require.NoError(f.t, err)
 	require.Equal(f.t, policyOf(limit), got)
 }
@@ -113,9 +114,15 @@ func (f *signedFleet) refuses(n *testenv.EdgeNode, version, why string, limit in
 func (f *signedFleet) runs(n *testenv.EdgeNode, limit int) {
 	f.t.Helper()
 	eventually(f.t, testenv.Patience, fmt.Sprintf("it decides by limit %d", limit), func() bool {
-		got, err := policies(n, "/", victim)
+		got, err := f.policies(n)
 		return err == nil && got == policyOf(limit)
 	})
+}
+
+// policies asks as many clients in turn: a patient wait uses up none of their limits.
+func (f *signedFleet) policies(n *testenv.EdgeNode) (string, error) {
+	f.asked++
+	return policies(n, "/", fmt.Sprintf("203.0.113.%d", f.asked%250))
 }
 
 // An attacker who can write to Consul and has no key cannot get a document past a real node,
