@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -108,13 +109,23 @@ func TestPromotionFailsNoRequest(t *testing.T) {
 	stop := load(nodes)
 	awaitRequests(t, nodes[0], 50)
 	old := cluster.MasterOf(e.Rules[0].Key)
-	for _, n := range cluster.Nodes {
-		info := n.Client().Info(context.Background(), "replication").Val()
-		if replicaOf(info, old.Addr) {
-			require.NoError(t, n.Client().ClusterFailover(context.Background()).Err())
+	var begun time.Time
+	eventually(t, testenv.Patience, "the replica is master", func() bool {
+		if cluster.MasterOf(e.Rules[0].Key) != old {
+			return true
 		}
-	}
-	eventually(t, testenv.Patience, "the replica is master", func() bool { return cluster.MasterOf(e.Rules[0].Key) != old })
+		if time.Since(begun) < 6*time.Second { // Redis abandons a handover after 5 s, silently; a command before would restart it
+			return false
+		}
+		for _, n := range cluster.Nodes {
+			info := n.Client().Info(context.Background(), "replication").Val()
+			if replicaOf(info, old.Addr) {
+				t.Log(n.Client().ClusterFailover(context.Background()))
+			}
+		}
+		begun = time.Now()
+		return false
+	})
 	for _, n := range nodes {
 		awaitRequests(t, n, 200)
 	}
