@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -186,16 +185,20 @@ func policies(n *testenv.EdgeNode, path, who string) (string, error) {
 	return resp.Header.Get("RateLimit-Policy"), err
 }
 
+// docWindow is read once, so that all documents have it whenever they are written.
+var docWindow = testenv.LongWindow()
+
 // doc returns a document of two rules that always have the same limit, so an answer that mixes
 // two documents is evident.
 func doc(limit int) string {
-	return strings.ReplaceAll(`
+	return fmt.Sprintf(`
 rules:
-  - {id: one, key: [client_ip], algorithm: fixed_window, limit: N, window: 24h}
-  - {id: two, key: [client_ip], algorithm: sliding_window, limit: N, window: 24h}
-`, "N", fmt.Sprint(limit))
+  - {id: one, key: [client_ip], algorithm: fixed_window, limit: %d, window: %[2]s}
+  - {id: two, key: [client_ip], algorithm: sliding_window, limit: %[1]d, window: %[2]s}
+`, limit, docWindow)
 }
 
 func policyOf(limit int) string {
-	return fmt.Sprintf(`"one";q=%d;w=86400, "two";q=%[1]d;w=86400`, limit)
+	window, _ := time.ParseDuration(docWindow)
+	return fmt.Sprintf(`"one";q=%d;w=%d, "two";q=%[1]d;w=%[2]d`, limit, int(window.Seconds()))
 }

@@ -20,7 +20,7 @@ import (
 )
 
 // strict refuses all but the first request of a client.
-const strict = `rules: [{id: per-client, key: [client_ip], algorithm: fixed_window, limit: 1, window: 24h}]`
+var strict = `rules: [{id: per-client, key: [client_ip], algorithm: fixed_window, limit: 1, window: ` + testenv.LongWindow() + `}]`
 
 // incident is a fleet of three regions in trouble. Its console is held by half-sent requests and by a
 // reader who never stops.
