@@ -46,17 +46,17 @@ func (f *fleet) nodes() (all []*testenv.EdgeNode) {
 // startFleet starts this many nodes in each region, without rules.
 func startFleet(t *testing.T, o testenv.ConsulOptions, nodes int, regions ...string) *fleet {
 	t.Helper()
-	return startFleetBefore(t, origin(t, nil), o, nodes, regions...)
+	return startFleetBefore(t, origin(t, nil), "", o, nodes, regions...)
 }
 
-// startFleetBefore is startFleet with an origin.
-func startFleetBefore(t *testing.T, backend string, o testenv.ConsulOptions, nodes int, regions ...string) *fleet {
+// startFleetBefore is startFleet with an origin. more goes into the nodes' configuration.
+func startFleetBefore(t *testing.T, backend, more string, o testenv.ConsulOptions, nodes int, regions ...string) *fleet {
 	t.Helper()
 	f := &fleet{t: t}
 	for i, consul := range testenv.StartConsuls(t, o, regions...) {
 		s := &site{name: regions[i], consul: consul, redis: testenv.Redis(t, testenv.Options{})}
 		for n := range nodes {
-			s.nodes = append(s.nodes, testenv.StartEdge(t, s.config(backend, n, filepath.Join(t.TempDir(), "rules.json"), "")))
+			s.nodes = append(s.nodes, testenv.StartEdge(t, s.config(backend, n, filepath.Join(t.TempDir(), "rules.json"), "")+more))
 		}
 		f.regions = append(f.regions, s)
 	}
