@@ -39,7 +39,13 @@ if [ ! -e "$policy" ]; then
   $sudo chmod +x "$policy"
   made=1
 fi
-status=0
-{ $sudo apt-get update -qq && $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing; } >/tmp/weir-install.log 2>&1 || status=$?
+# In a machine's first minutes, another apt may hold the locks. install can wait for its own, update cannot.
+for _ in $(seq 120); do
+  status=0
+  $sudo env LC_ALL=C apt-get update -qq >/tmp/weir-install.log 2>&1 || status=$?
+  grep -q 'Could not get lock' /tmp/weir-install.log || break
+  sleep 5
+done
+[ "$status" != 0 ] || $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -o DPkg::Lock::Timeout=600 -y -qq --no-install-recommends $missing >>/tmp/weir-install.log 2>&1 || status=$?
 [ -z "$made" ] || $sudo rm -f "$policy"
 [ "$status" = 0 ] || { tail -20 /tmp/weir-install.log >&2; exit "$status"; }
