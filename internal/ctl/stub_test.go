@@ -166,7 +166,7 @@ func (f *testFleet) enroll(s *stub) (version string, err error) {
 	s.mu.Unlock()
 	return meta[consul.MetaRulesVersion], f.consuls[s.region].Client().Agent().ServiceRegister(&api.AgentServiceRegistration{
 		ID: f.service(s), Name: consul.Service, Address: host, Port: number, Meta: meta,
-		Check: &api.AgentServiceCheck{HTTP: s.server.URL + adminapi.PathReady, Interval: "1s", Status: api.HealthPassing},
+		Check: &api.AgentServiceCheck{HTTP: s.server.URL + adminapi.PathReady, Interval: "1s", Timeout: "30s", Status: api.HealthPassing},
 	})
 }
 

@@ -123,6 +123,7 @@ func registerNode(t *testing.T, c *consul.Client, in, pop, id string, load *cons
 	registered.Go(func() {
 		c.Register(ctx, consul.Registration{
 			ID: id, Address: at.Addr().String(), Port: int(at.Port()), Admin: at.String(), Region: in, PoP: pop, CheckURL: edge.URL,
+			CheckTimeout: 30 * time.Second, // on a busy machine
 		}, func() map[string]string {
 			meta := map[string]string{}
 			if load != nil {

@@ -47,6 +47,7 @@ func newNode(t testing.TB, c *consul.Client, id, pop string) *site {
 	require.NoError(t, err)
 	s.Registration = consul.Registration{
 		ID: id, Address: host, Port: number, Admin: admin, Region: "eu-west", PoP: pop, CheckURL: "http://" + admin + "/readyz",
+		CheckTimeout: 30 * time.Second, // on a busy machine
 	}
 	run(t, func(ctx context.Context) {
 		c.Register(ctx, s.Registration, func() map[string]string {

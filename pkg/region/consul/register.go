@@ -46,6 +46,8 @@ type Registration struct {
 	Region   string
 	PoP      string
 	CheckURL string // what Consul requests every 2 s: the admin listener's /readyz
+	// CheckTimeout is how long the answer may take, at least 1 s; only tests set it.
+	CheckTimeout time.Duration
 }
 
 // Validate returns every fault as field.Errors, or nil.
@@ -209,15 +211,13 @@ func (s *service) register(ctx context.Context, meta map[string]string, token st
 	s.times++
 	// The check's status is omitted: a new check begins critical, and Consul keeps the
 	// status of an existing one. The notes differ each time, because an agent assumes that
-	// the servers already know a check equal to the previous one. That is wrong if its
-	// status has just changed, or if the update failed with a revoked token; the servers
-	// would then keep the old status for a minute or two.
+	// the servers know a check equal to the previous one. If its status has just changed, or
+	// the update failed with a revoked token, they would keep the old one for a minute or two.
 	err := s.consul.api.Agent().ServiceRegisterOpts(&api.AgentServiceRegistration{
 		ID: s.serviceID(), Name: Service, Address: s.Address, Port: s.Port, Meta: meta,
 		Check: &api.AgentServiceCheck{
-			CheckID: "service:" + s.serviceID(), Name: "readyz", HTTP: s.CheckURL, Interval: "2s", Timeout: "1s",
-			// The agent sends no credentials, and would verify against its own
-			// authorities.
+			CheckID: "service:" + s.serviceID(), Name: "readyz", HTTP: s.CheckURL, Interval: "2s", Timeout: max(time.Second, s.CheckTimeout).String(),
+			// The agent sends no credentials, and would trust only its own authorities.
 			TLSSkipVerify:                  strings.HasPrefix(s.CheckURL, "https:"),
 			DeregisterCriticalServiceAfter: "10m", Notes: fmt.Sprintf("%s, registration %d of this process", s.CheckURL, s.times),
 		},
