@@ -28,6 +28,10 @@ func TestRightsOfTokens(t *testing.T) {
 		server.Set(t, key, []byte("kept"))
 	}
 	require.NoError(t, server.Client().Agent().ServiceRegister(&api.AgentServiceRegistration{ID: "weir-edge-1", Name: "weir-edge"}))
+	require.Eventually(t, func() bool { // the agent tells the catalog later
+		list, _, err := server.Client().Health().Service("weir-edge", "", false, nil)
+		return err == nil && len(list) == 1
+	}, patience, tick)
 	below := func(prefixes ...string) func(string) bool {
 		return func(key string) bool {
 			return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(key, p) })
