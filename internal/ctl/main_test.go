@@ -169,7 +169,7 @@ func (f *testFleet) run(t testing.TB, args ...string) result {
 
 func (f *testFleet) program(in io.Reader, out, errOut io.Writer) *command.Program {
 	p := command.NewProgram(term.New(in, out, errOut))
-	p.Registering = cmp.Or(f.registering, 300*time.Millisecond)
+	p.Registering, p.CompletionTime = cmp.Or(f.registering, 300*time.Millisecond), ample
 	return p
 }
 

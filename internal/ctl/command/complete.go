@@ -3,7 +3,6 @@ package command
 import (
 	"context"
 	"slices"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -13,9 +12,6 @@ import (
 	"github.com/weir-edge/weir/pkg/limiter/rules"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
-
-// completionTime is how long a user waits after pressing Tab.
-const completionTime = time.Second
 
 type Completion = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective)
 
@@ -57,7 +53,7 @@ func CompleteFromConsul(p *Program, k *fleet.Kind, names *[]string, look func(co
 		if ctx == nil {
 			ctx = context.Background()
 		}
-		ctx, cancel := context.WithTimeout(ctx, completionTime)
+		ctx, cancel := context.WithTimeout(ctx, p.CompletionTime)
 		defer cancel()
 		var words []string
 		for _, a := range fleet.Ask(ctx, targets, look) {

@@ -22,8 +22,9 @@ import (
 type Program struct {
 	*term.Terminal
 	// Registering is how long to wait for the first edge of a region, LookTime how long one
-	// look at all figures may take, and LockWait how long to wait for concurrent changes.
-	Registering, LookTime, LockWait time.Duration
+	// look at all figures may take, LockWait how long to wait for concurrent changes, and
+	// CompletionTime how long a user waits after pressing Tab.
+	Registering, LookTime, LockWait, CompletionTime time.Duration
 	// Dial, if not nil, replaces the network.
 	Dial consul.Dialer
 
@@ -50,10 +51,12 @@ const (
 	// lockWait is how long a change waits for concurrent ones. The lock of a process that died
 	// is free after consul.StaleAfter.
 	lockWait = time.Minute
+	// completionTime is how long a user waits after pressing Tab.
+	completionTime = time.Second
 )
 
 func NewProgram(t *term.Terminal) *Program {
-	return &Program{Terminal: t, Registering: registering, LookTime: DefaultTimeout, LockWait: lockWait}
+	return &Program{Terminal: t, Registering: registering, LookTime: DefaultTimeout, LockWait: lockWait, CompletionTime: completionTime}
 }
 
 // Log returns the log of a command that runs until it is stopped.
