@@ -80,6 +80,16 @@ func writes(r *http.Request, ends string) bool {
 	})
 }
 
+// outrun answers a write of a pointer as if another change had been recorded first: it is repeated,
+// up to 16 times.
+func outrun(w http.ResponseWriter, r *http.Request) {
+	var ops api.TxnOps
+	_ = json.NewDecoder(r.Body).Decode(&ops) // writes has decoded it
+	head := slices.IndexFunc(ops, func(op *api.TxnOp) bool { return strings.HasSuffix(op.KV.Key, "/head") })
+	w.WriteHeader(http.StatusConflict)
+	_ = json.NewEncoder(w).Encode(api.TxnResponse{Errors: api.TxnErrors{{OpIndex: head, What: "has changed"}}})
+}
+
 // nearby takes no virtual time. A kept connection would stop the clock.
 var nearby = &http.Transport{DisableKeepAlives: true}
 

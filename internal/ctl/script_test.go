@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -148,7 +149,19 @@ func (s *script) begin(args []string) {
 func (s *script) held(args []string) {
 	arrived, released := make(chan struct{}), make(chan struct{})
 	came, let := sync.OnceFunc(func() { close(arrived) }), sync.OnceFunc(func() { close(released) })
-	through := s.fleet.faulty(s, "us-east", atWrite(func() { came(); <-released }))
+	through := s.fleet.faulty(s, "us-east", func(w http.ResponseWriter, r *http.Request) bool {
+		if !writes(r, "/current") {
+			return false
+		}
+		came()
+		select {
+		case <-released:
+			return false
+		case <-time.After(2 * time.Second): // of the 5 s for one request
+			outrun(w, r)
+			return true
+		}
+	})
 	s.t.Cleanup(let) // before the server of through closes, which waits for its requests
 	run := through.converse(s, s.args(args[2:])...)
 	s.sessions[args[0]], s.releases[args[0]] = run, let
