@@ -198,11 +198,14 @@ func testLookIsBounded(t *testing.T, f *testFleet) {
 	}
 	var out, errOut buffer
 	p := f.program(strings.NewReader(""), &out, &errOut)
-	p.LookTime = 2 * time.Second
+	soak := os.Getenv("WEIR_SOAK") != "" // otherwise other work may slow the machine
+	if soak {
+		p.LookTime = 2 * time.Second
+	}
 	began := time.Now()
 	_ = run(t.Context(), p, s.args("--bake", "500ms", "--yes", "--wait", "5s", "--min-requests", "0", "--fleet", f.file))
 	require.Contains(t, errOut.String(), "ams1 is within the bounds after 500ms")
-	if os.Getenv("WEIR_SOAK") != "" { // otherwise other work may slow the machine
+	if soak {
 		require.Less(t, time.Since(began), 3*command.DefaultTimeout)
 	}
 }
