@@ -47,7 +47,7 @@ func TestScripts(t *testing.T) {
 				"version": s.command(s.version), "put": s.command(s.put), "delete": s.command(s.delete), "json": s.command(s.json), "equal": s.command(s.equal),
 				"address": s.command(s.address), "unchanged": s.command(s.unchanged), "active": s.command(s.active), "lasts": s.command(s.lasts), "canary": s.command(s.canary), "try": s.command(s.try),
 				"duel": s.command(s.duel), "prints": s.command(s.prints), "complete": s.command(s.complete), "asked": s.command(s.asked), "forget": s.command(s.forget),
-				"patient": s.command(s.patient), "held": s.command(s.held), "let": s.command(s.let), "locked": s.command(s.locked), "lock": s.command(s.lock), "unlock": s.command(s.unlock),
+				"patient": s.command(s.patient), "held": s.command(s.held), "stopped": s.command(s.stopped), "let": s.command(s.let), "locked": s.command(s.locked), "lock": s.command(s.lock), "unlock": s.command(s.unlock),
 				"until": s.command(s.until), "expired": s.command(s.expired), "baked": s.command(s.baked),
 			}})
 		})
@@ -170,6 +170,12 @@ func (s *script) held(args []string) {
 	case <-time.After(patience):
 		require.Fail(s, "does not reach us-east", &run.errOut)
 	}
+}
+
+// stopped NAME TEXT regionctl ARGUMENT… starts a run that stops where it writes text to standard
+// error, until let NAME.
+func (s *script) stopped(args []string) {
+	s.sessions[args[0]], s.releases[args[0]] = s.fleet.stopped(s, args[1], s.args(args[3:])...)
 }
 
 func (s *script) let(args []string) { s.releases[args[0]]() }
