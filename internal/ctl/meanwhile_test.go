@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -67,4 +68,20 @@ func TestUndoOfAFirstChange(t *testing.T) {
 	require.NotContains(t, r.errOut, "lost")
 	require.Contains(t, r.errOut, "is the last change: drain ams1: x")
 	require.Empty(t, f.drains(t, "eu-west")[0].Begun)
+}
+
+// Changes that come while the history is read are not taken for pointers that were put back.
+func TestAuditWhileOthersChange(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, "eu-west")
+	f.publish(t, rulesOf(1), "eve", "eu-west")
+	var changes atomic.Int32
+	through := f.faulty(t, "eu-west", func(_ http.ResponseWriter, r *http.Request) bool {
+		if strings.HasSuffix(r.URL.Path, "rules/head") {
+			f.publish(t, rulesOf(1+int(changes.Add(1))), "eve", "eu-west")
+		}
+		return false
+	})
+	through.good(t, "audit", "verify")
+	require.Positive(t, changes.Load())
 }
