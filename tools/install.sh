@@ -34,18 +34,20 @@ fi
 echo "installing$missing"
 policy=/usr/sbin/policy-rc.d
 made=
-if [ ! -e "$policy" ]; then
-  printf '#!/bin/sh\nexit 101\n' | $sudo tee "$policy" >/dev/null
-  $sudo chmod +x "$policy"
-  made=1
-fi
+log=$(mktemp)
+trap 'rm -f "$log"; [ -z "$made" ] || $sudo rm -f "$policy"' EXIT
+trap 'exit 130' INT TERM
 # In a machine's first minutes, another apt may hold the locks. install can wait for its own, update cannot.
 for _ in $(seq 120); do
   status=0
-  $sudo env LC_ALL=C apt-get update -qq >/tmp/weir-install.log 2>&1 || status=$?
-  grep -q 'Could not get lock' /tmp/weir-install.log || break
+  $sudo env LC_ALL=C apt-get update -qq >"$log" 2>&1 || status=$?
+  grep -q 'Could not get lock' "$log" || break
   sleep 5
 done
-[ "$status" != 0 ] || $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -o DPkg::Lock::Timeout=600 -y -qq --no-install-recommends $missing >>/tmp/weir-install.log 2>&1 || status=$?
-[ -z "$made" ] || $sudo rm -f "$policy"
-[ "$status" = 0 ] || { tail -20 /tmp/weir-install.log >&2; exit "$status"; }
+if [ ! -e "$policy" ]; then
+  made=1
+  printf '#!/bin/sh\nexit 101\n' | $sudo tee "$policy" >/dev/null
+  $sudo chmod +x "$policy"
+fi
+[ "$status" != 0 ] || $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -o DPkg::Lock::Timeout=600 -y -qq --no-install-recommends $missing >>"$log" 2>&1 || status=$?
+[ "$status" = 0 ] || { tail -20 "$log" >&2; exit "$status"; }

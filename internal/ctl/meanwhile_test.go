@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/weir-edge/weir/internal/clientlist"
+	"github.com/weir-edge/weir/internal/ctl/term"
 	"github.com/weir-edge/weir/pkg/region"
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
@@ -68,6 +69,28 @@ func TestUndoOfAFirstChange(t *testing.T) {
 	require.NotContains(t, r.errOut, "lost")
 	require.Contains(t, r.errOut, "is the last change: drain ams1: x")
 	require.Empty(t, f.drains(t, "eu-west")[0].Begun)
+}
+
+// A region that falls silent during a drain has changed nothing: its PoP still counts.
+func TestDrainWhereARegionFallsSilent(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, "eu-west", "us-east")
+	f.good(t, "topology", "apply", write(t, "topology.yaml", topologyOf(1)), "--yes")
+	f.edge(t, "eu-west", "ams1", "ams1-1")
+	f.edge(t, "us-east", "iad1", "iad1-1")
+	var silent atomic.Bool
+	through := f.faulty(t, "us-east", func(w http.ResponseWriter, r *http.Request) bool {
+		if writes(r, "/current") {
+			silent.Store(true)
+		}
+		if silent.Load() {
+			w.WriteHeader(http.StatusInternalServerError)
+		}
+		return silent.Load()
+	})
+	why := through.refused(t, term.StatusPartial, "drain", "ams1", "--message", "x", "--yes", "--wait", "0")
+	require.Contains(t, why, "eu-west has it, which is enough")
+	require.NotContains(t, why, "no healthy PoP")
 }
 
 // Changes that come while the history is read are not taken for pointers that were put back.

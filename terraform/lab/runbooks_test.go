@@ -74,7 +74,7 @@ func TestRunbooks(t *testing.T) {
 			eventually(t, func() bool {
 				return strings.Contains(l.routerSays("/metrics"), `weir_dns_region_known{region="eu-west"} 0`)
 			})
-			eventually(t, func() bool { return strings.Contains(l.dig("198.51.100.7/32"), l.address(1, 11)) }) // its PoP stays
+			require.Contains(t, l.dig("198.51.100.7/32"), l.address(1, 11), "its PoP stays")
 		},
 		"eu-west/edge-ams1-*": func() {
 			l.shows("ams1 +down")

@@ -128,8 +128,9 @@ func (c *Change) await(ctx context.Context) error {
 		limit = min(limit, c.Lasts)
 	}
 	version := func(t *fleet.Target) string { return c.region(t.Name).runs() }
-	arrivals := report.Await(ctx, c.Program, report.Edges{Version: version, Moved: func(t *fleet.Target, v *fleet.RegionView) bool {
-		return v.Error == "" && (v.Pointer == nil || v.Pointer.Version != c.region(t.Name).step.Next.Version())
+	arrivals := report.Await(ctx, c.Program, report.Edges{Version: version, Edits: c.Engine.Edits, Moved: func(t *fleet.Target, v *fleet.RegionView) bool {
+		p, step := v.Pointer, &c.region(t.Name).step
+		return v.Error == "" && (p == nil || p.Version != step.Next.Version() && (!c.Engine.Edits || p.Version == step.From.Version()))
 	}}, TargetsOf(have), limit)
 	for i := range arrivals {
 		a, r := &arrivals[i], have[i]

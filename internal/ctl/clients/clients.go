@@ -193,7 +193,9 @@ func decide(ctx context.Context, p *command.Program, action clientlist.Action, l
 			}
 			return from != "" && !overwrite && was.List() == "" && !same(was)
 		}
-		sayKept(p, at, held, list, func(was *clientlist.Entry) bool { return e.Keep(was, &d) })
+		if from != "" && !overwrite {
+			sayKept(p, at, held, list, func(was *clientlist.Entry) bool { return e.Keep(was, &d) })
+		}
 		for _, n := range list {
 			e.List = append(e.List, clientlist.Edit{Network: n, Decision: &d})
 		}

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -284,7 +285,7 @@ func Drain(ctx context.Context, p *command.Program, pop string, o *Request) (*Re
 	done, waiting := d.report(), error(nil)
 	if before == nil && !o.force {
 		if why := d.strands(ctx); why != "" {
-			return done, term.Conflict("%s is drained, but others have changed something in the meantime: %s", pop, why)
+			return done, errors.Join(term.Conflict("%s is drained, but %s", pop, why), outcome)
 		}
 	}
 	if o.Wait > 0 {
@@ -295,7 +296,7 @@ func Drain(ctx context.Context, p *command.Program, pop string, o *Request) (*Re
 		w := &leaving{p: p, pop: pop, ttl: o.ttl, limit: o.Wait, began: began}
 		done.Nodes, waiting = w.run(ctx, d.nodes())
 		if ctx.Err() == nil && d.over(ctx) {
-			done.Drain, waiting = nil, term.Conflict("someone has undrained %s in the meantime", pop)
+			done.Drain, outcome, waiting = nil, nil, term.Conflict("someone has undrained %s in the meantime", pop)
 		}
 	}
 	return done, cmp.Or(outcome, waiting)

@@ -25,12 +25,23 @@ const (
 	strayLooks = 2
 )
 
-// now returns what the regions that answer have after the change.
+// now returns what the regions that answered at first have after the change: as seen then, where
+// they no longer answer.
 func (d *draining) now(ctx context.Context) (list []*sites.Region) {
-	for _, a := range fleet.Ask(ctx, d.targets, sites.Of) {
-		if a.Err == nil {
-			list = append(list, a.Value)
+	seen, after := d.seen(), d.after()
+	var answered []*fleet.Target
+	for i, r := range d.engine.Regions {
+		if r.Seen != nil {
+			answered = append(answered, d.targets[i])
 		}
+	}
+	for i, a := range fleet.Ask(ctx, answered, sites.Of) {
+		if a.Err != nil {
+			was := *seen[i]
+			was.Drains = after[seen[i]]
+			a.Value = &was
+		}
+		list = append(list, a.Value)
 	}
 	return list
 }
@@ -51,7 +62,8 @@ func (d *draining) strands(ctx context.Context) string {
 // over reports whether someone has undrained the PoP since.
 func (d *draining) over(ctx context.Context) bool {
 	all := sites.DrainsOf(d.now(ctx))
-	return len(all) > 0 && region.Oldest(d.pop, all, region.Ended(d.pop, all)) == nil
+	ended := region.Ended(d.pop, all)
+	return !ended.Before(d.next.At) && region.Oldest(d.pop, all, ended) == nil
 }
 
 // nodeAt is a node with the region that it is in.

@@ -13,9 +13,11 @@ import (
 	"github.com/weir-edge/weir/pkg/region/consul"
 )
 
-// Edges describes the wait: those that wanted accepts (nil: all) should run version. moved
-// reports that a region no longer wants that.
+// Edges describes the wait: those that wanted accepts (nil: all) should run version or, of what
+// others may edit later, what the region's pointer names then. moved reports that a region no
+// longer wants that.
 type Edges struct {
+	Edits   bool
 	Version func(*fleet.Target) string
 	Wanted  func(consul.Node) bool
 	Moved   func(*fleet.Target, *fleet.RegionView) bool
@@ -31,11 +33,18 @@ func Await(ctx context.Context, p *command.Program, e Edges, targets []*fleet.Ta
 	}
 	w := rollout.Waiter{
 		View: func(ctx context.Context, t *fleet.Target) (*fleet.RegionView, error) {
+			if e.Edits {
+				return t.View(ctx, e.Wanted, "")
+			}
 			return t.View(ctx, e.Wanted, e.Version(t))
 		},
 		Moved: e.Moved, Registering: p.Registering,
 		Seen: func(i int, a *rollout.Arrival) {
-			text[i] = fmt.Sprintf("%-*s  %s", longest(targets), a.Target.Name, describe(a, e.Version(a.Target)))
+			version := e.Version(a.Target)
+			if p := a.View.Pointer; e.Edits && p != nil {
+				version = p.Version
+			}
+			text[i] = fmt.Sprintf("%-*s  %s", longest(targets), a.Target.Name, describe(a, version))
 			progress.Update(text)
 		},
 	}
@@ -75,7 +84,7 @@ func Verdict(arrivals []rollout.Arrival, versionOf func(*fleet.Target) string, l
 		a := &arrivals[i]
 		versions = append(versions, versionOf(a.Target))
 		switch {
-		case a.State == rollout.Arrived, a.State == rollout.Superseded && k.Back != nil: // which builds on it
+		case a.State == rollout.Arrived:
 		case a.State == rollout.Superseded:
 			return term.Conflict("%s: %s", a.Target.Name, WhoMoved(k, a.View.Pointer))
 		case a.State == rollout.Refusing:
