@@ -140,7 +140,12 @@ func current(ctx context.Context, c *consul.Client) (*Index, uint64, error) {
 	docs := c.Documents(Kind)
 	p, index, err := docs.Current(ctx)
 	if p == nil && err == nil {
-		err = docs.Gone(ctx)
+		if gone := docs.Gone(ctx); gone != nil {
+			p, index, err = docs.Current(ctx)
+			if p == nil && err == nil {
+				err = gone
+			}
+		}
 	}
 	if err != nil || p == nil {
 		return nil, 0, err

@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"slices"
 	"strings"
@@ -43,6 +44,70 @@ func TestRemovalsKeepLaterDecisions(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, slices.ContainsFunc(l.Entries(), func(e *clientlist.Entry) bool { return e.Network == network && e.By == "bob" }), "%s", args)
 	}
+}
+
+// Two changes of a region at once, both of them its first.
+func TestFirstChangesMeet(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, "eu-west", "us-east")
+	f.good(t, "topology", "apply", write(t, "topology.yaml", topologyOf(1)), "--yes")
+	for kind, args := range map[string][2][]string{
+		"drain":   {{"drain", "ams1", "--message", "x", "--yes", "--force", "--wait", "0"}, {"drain", "iad1", "--message", "x", "--yes", "--force", "--wait", "0"}},
+		"clients": {{"clients", "block", "192.0.2.1", "--message", "x", "--wait", "0"}, {"clients", "block", "192.0.2.2", "--message", "x", "--wait", "0"}},
+	} {
+		var r result
+		other, read := sync.OnceFunc(func() { r = f.run(t, args[0]...) }), make(chan struct{})
+		answered := sync.OnceFunc(func() { close(read) })
+		through := f.faulty(t, "eu-west", func(w http.ResponseWriter, r *http.Request) bool {
+			switch {
+			case r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, kind+"/current"):
+				forward(w, r, f.consuls["eu-west"].Addr())
+				answered()
+				return true
+			case strings.Contains(r.URL.Path, kind+"/history"):
+				<-read
+				other()
+			}
+			return false
+		})
+		through.good(t, args[1]...)
+		require.Zero(t, r.status, r.errOut)
+	}
+	require.Len(t, f.drains(t, "eu-west")[0].Begun, 2)
+	l, err := clientlist.Read(t.Context(), f.open["eu-west"])
+	require.NoError(t, err)
+	require.Len(t, l.Entries(), 2)
+}
+
+// A reader of drains whose lost pointer is put back in the meantime does not find none.
+func TestDrainsPutBackWhileRead(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, "eu-west", "us-east")
+	f.good(t, "topology", "apply", write(t, "topology.yaml", topologyOf(1)), "--yes")
+	f.good(t, "drain", "ams1", "--message", "x", "--yes", "--force", "--wait", "0")
+	server, c := f.consuls["eu-west"], f.open["eu-west"]
+	key := c.Key("drain", "current")
+	pointer := server.Stored(t, key)
+	server.Remove(t, key)
+	read := make(chan struct{})
+	answered := sync.OnceFunc(func() { close(read) })
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.Contains(r.URL.Path, "drain/history") {
+			<-read
+			server.Set(t, key, pointer)
+		}
+		forward(w, r, server.Addr())
+		if strings.HasSuffix(r.URL.Path, "drain/current") {
+			answered()
+		}
+	}))
+	t.Cleanup(front.Close)
+	through, err := consul.Open(consul.Config{Addr: front.Listener.Addr().String(), Prefix: c.Prefix()})
+	require.NoError(t, err)
+	t.Cleanup(through.Close)
+	d, _, err := region.PublishedDrains(t.Context(), through)
+	require.NoError(t, err)
+	require.Contains(t, d.Begun, "ams1")
 }
 
 // Nothing was lost where the first change comes between the looks at the pointer and at the history.

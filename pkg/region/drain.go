@@ -158,10 +158,16 @@ func PublishedDrains(ctx context.Context, c *consul.Client) (*Drains, uint64, er
 	gone := make(chan error, 1) // asked at once, so that it takes no further round trip
 	go func() { gone <- c.Documents(DrainsKind).Gone(ctx) }()
 	d, index, err := published(ctx, c, DrainsKind, ParseDrains)
-	if d == nil && err == nil {
-		d, err = &Drains{}, <-gone
+	if d != nil || err != nil {
+		return d, index, err
 	}
-	return d, index, err
+	if err := <-gone; err != nil {
+		if d, index, now := published(ctx, c, DrainsKind, ParseDrains); d != nil || now != nil {
+			return d, index, now
+		}
+		return nil, 0, err
+	}
+	return &Drains{}, 0, nil
 }
 
 // ChangeDrains changes a region's drains and records who did it: both or neither. next returns the

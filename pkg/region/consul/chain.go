@@ -59,15 +59,12 @@ type End struct {
 // ErrGone is an error of Gone.
 var ErrGone = errors.New("the pointer is gone, although changes were recorded")
 
-// Gone returns an error if there were documents, although Current found no pointer and still
-// finds none: the first change may have come after it.
+// Gone returns an error if there were documents. Where Current found no pointer before, it is lost if
+// there is still none; otherwise the first change came in the meantime.
 func (d *Documents) Gone(ctx context.Context) error {
 	head, err := d.newestLink(ctx)
 	if err == nil && head.Number > 0 {
-		var index uint64
-		if _, index, err = d.Current(ctx); err == nil && index == 0 {
-			err = d.consul.Unreadable(d.CurrentKey(), ErrGone)
-		}
+		err = d.consul.Unreadable(d.CurrentKey(), ErrGone)
 	}
 	return err
 }
